@@ -7,6 +7,7 @@
 //!   vectors (G-PCCA).
 //! - `cocluster`: a partition of either side by mutual information, or one partition of both.
 //! - `given`: a partition that the input has.
+//! - `heat_kernel`: diffusion maps and random sketches of heat kernels, of points or of states.
 //! - `low_rank`: what they share: any partition of the sources → the low-rank model Λ = λΓ, its
 //!   metrics and bounds, and sets for new rows.
 //!
@@ -19,6 +20,7 @@ pub mod dbmr;
 pub mod estimator;
 pub mod fit;
 pub mod given;
+pub mod heat_kernel;
 pub mod low_rank;
 pub mod metric;
 pub mod spectral;

@@ -19,6 +19,7 @@ pub mod place;
 pub mod pointer;
 pub mod result;
 pub mod retention;
+pub mod row_writer;
 pub mod tables;
 #[cfg(feature = "cluster")]
 pub mod task_answers;
@@ -55,7 +56,7 @@ pub trait Fetch: Send + Sync {
 }
 
 /// Writes every table of the models (ordered by partition and lag) to the version of a run and
-/// returns their row counts. With `reuse_sets`, the tables of sets and changes are copied from the
+/// returns their row counts. The table `rows` is not made of models. With `reuse_sets`, the tables of sets and changes are copied from the
 /// earlier result, because they hold for these models too. `remote` fetches the matrices of models
 /// that do not hold theirs.
 pub async fn stage(
@@ -70,6 +71,10 @@ pub async fn stage(
     let earlier = begun.earlier().filter(|_| reuse_sets);
     let mut written = BTreeMap::new();
     for &table in &names.tables {
+        // The rows of the input are written later.
+        if table == Table::Rows {
+            continue;
+        }
         let (schema, sorted_by) = schema(table, names);
         let path = output.staged(&begun.run, table.name());
         if let (Some(earlier), Table::Sets | Table::Changes) = (earlier, table) {

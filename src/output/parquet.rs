@@ -29,7 +29,7 @@ pub const ROW_GROUP: usize = 1 << 20;
 const TAIL: usize = 1 << 16;
 
 /// Rows of a column that are encoded at a time.
-const PIECE: usize = 1 << 14;
+pub const PIECE: usize = 1 << 14;
 
 /// A Parquet file that is being written.
 pub struct File<'a> {
@@ -142,18 +142,63 @@ impl<'a> File<'a> {
             })
             .collect::<Result<_>>()?;
         for (rows, chunks) in encoded {
-            let append = || {
-                let mut group = self.writer.next_row_group()?;
-                for chunk in chunks {
-                    chunk.append_to_row_group(&mut group)?;
-                }
-                group.close()
-            };
-            append().map_err(broken)?;
-            self.rows += rows as u64;
-            self.send().await?;
+            self.append_chunks(rows, chunks).await?;
         }
         Ok(())
+    }
+
+    async fn append_chunks(&mut self, rows: usize, chunks: Vec<ArrowColumnChunk>) -> Result<()> {
+        let append = || {
+            let mut group = self.writer.next_row_group()?;
+            for chunk in chunks {
+                chunk.append_to_row_group(&mut group)?;
+            }
+            group.close()
+        };
+        append().map_err(|e| unwritable(self.output, &self.path, e))?;
+        self.rows += rows as u64;
+        self.send().await
+    }
+
+    /// Starts the row group after those that are written, to be encoded piece by piece.
+    pub fn row_group(&self) -> Result<RowGroup> {
+        let number = self.writer.flushed_row_groups().len();
+        let writers = self.columns.create_column_writers(number);
+        let writers = writers.map_err(|e| unwritable(self.output, &self.path, e))?;
+        let mut columns: Vec<Vec<ArrowColumnWriter>> = Vec::new();
+        columns.resize_with(self.schema.fields().len(), Vec::new);
+        // A nested column has several leaves.
+        let leaves = self.writer.schema_descr();
+        for (leaf, writer) in writers.into_iter().enumerate() {
+            columns[leaves.get_column_root_idx(leaf)].push(writer);
+        }
+        Ok(RowGroup { columns, rows: 0 })
+    }
+
+    /// Encodes rows of a row group. The columns are encoded in parallel.
+    pub fn encode(&self, group: &mut RowGroup, piece: &RecordBatch) -> Result<()> {
+        let fields = self.schema.fields();
+        let columns = group.columns.par_iter_mut().enumerate();
+        let encoded = columns.map(|(at, writers)| {
+            let leaves = compute_leaves(&fields[at], piece.column(at))?;
+            for (writer, leaf) in writers.iter_mut().zip(&leaves) {
+                writer.write(leaf)?;
+            }
+            Ok(())
+        });
+        let encoded: Result<(), ParquetError> = encoded.collect();
+        encoded.map_err(|e| unwritable(self.output, &self.path, e))?;
+        group.rows += piece.num_rows();
+        Ok(())
+    }
+
+    /// Appends an encoded row group.
+    pub async fn append(&mut self, group: RowGroup) -> Result<()> {
+        let writers: Vec<ArrowColumnWriter> = group.columns.into_iter().flatten().collect();
+        let chunks = writers.into_par_iter().map(ArrowColumnWriter::close);
+        let chunks = chunks.collect::<Result<_, _>>();
+        let chunks = chunks.map_err(|e| unwritable(self.output, &self.path, e))?;
+        self.append_chunks(group.rows, chunks).await
     }
 
     /// Sends the encoded bytes to the store.
@@ -170,6 +215,15 @@ impl<'a> File<'a> {
             .map_err(|e| unwritable(self.output, &self.path, e))
     }
 
+    /// Gives the file up. The store keeps nothing of it.
+    pub async fn abort(mut self) -> Result<()> {
+        // A file that is smaller than a part of an upload has sent nothing yet.
+        match self.target.abort().await {
+            Ok(()) | Err(object_store::Error::NotSupported { .. }) => Ok(()),
+            Err(e) => Err(unwritable(self.output, &self.path, e)),
+        }
+    }
+
     /// Closes the file, checks that the store returns what was written, and returns the number of
     /// rows.
     pub async fn finish(mut self) -> Result<u64> {
@@ -183,6 +237,20 @@ impl<'a> File<'a> {
             .map_err(|e| unwritable(self.output, &self.path, e))?;
         check(self.output, &self.path, self.sent, &self.tail).await?;
         Ok(self.rows)
+    }
+}
+
+/// A row group that is being encoded.
+pub struct RowGroup {
+    /// The writers of the leaves of each column.
+    columns: Vec<Vec<ArrowColumnWriter>>,
+    rows: usize,
+}
+
+impl RowGroup {
+    /// The number of rows so far.
+    pub fn rows(&self) -> usize {
+        self.rows
     }
 }
 

@@ -7,9 +7,10 @@ use crate::plan::pipeline::{Input, PairMeasure};
 use crate::read::rows::layout::{Grouping, Measure, RowRoles};
 use crate::read::rows::states::StateColumns;
 use crate::read::rows::time::is_time;
-use arrow::datatypes::{DataType, Field, TimeUnit};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use arrow::row::{RowConverter, SortField};
 use datafusion::dataframe::DataFrame;
+use parquet::arrow::ArrowSchemaConverter;
 
 /// The columns of the query.
 pub(crate) struct Columns(Vec<Field>);
@@ -33,6 +34,25 @@ impl Columns {
         Ok(Columns(fields))
     }
 
+    /// The column `name` of the table `rows`, with its own type if Parquet has it.
+    pub(crate) fn shown(&self, name: &str) -> Result<Field> {
+        let counted = self.get(name, "rows")?;
+        let own = self.0.iter().find(|f| f.name() == name);
+        let own = own.map_or(counted.data_type(), Field::data_type);
+        let data_type = match own {
+            DataType::RunEndEncoded(..) => counted.data_type(),
+            own => own,
+        };
+        let field = Field::new(name, data_type.clone(), true);
+        let schema = Schema::new(vec![field.clone()]);
+        if ArrowSchemaConverter::new().convert(&schema).is_err() {
+            return Err(Error::spec(format!(
+                "column `{name}` is {data_type}, which Parquet does not have; cast it in the SQL, or leave it out of `output.rows`"
+            )));
+        }
+        Ok(field)
+    }
+
     /// The column `name`, with the type in which it is counted.
     fn get(&self, name: &str, role: &str) -> Result<Field> {
         if let Some(field) = self.0.iter().find(|f| f.name() == name) {
@@ -45,20 +65,19 @@ impl Columns {
             return Ok(Field::new(name, plain(field.data_type()), true));
         }
         let names: Vec<&str> = self.0.iter().map(|f| f.name().as_str()).collect();
+        let given = || {
+            let names: Vec<String> = names.iter().map(|n| format!("`{n}`")).collect();
+            format!("it gives {}", names.join(", "))
+        };
         let hint = match nearest(name, &names) {
+            Some(near) if role == "rows" => format!("did you mean `{near}`? {}", given()),
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!(
-                "it gives {}",
-                names
-                    .iter()
-                    .map(|n| format!("`{n}`"))
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            ),
+            None => given(),
         };
         let key = match role {
             "affiliation" => role.to_string(),
             "group" => format!("validation.{role}"),
+            "rows" => format!("output.{role}"),
             _ => format!("transitions.{role}"),
         };
         Err(Error::spec(format!(

@@ -34,7 +34,7 @@ use crate::read::paths::places::canonical_location;
 use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::StateTable;
 use crate::store::Stores;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
@@ -86,6 +86,10 @@ pub struct Plan {
     /// Whether only new files are counted.
     #[serde(skip)]
     pub increments: Increments,
+    /// The columns of the input in the table `rows`, except those of the partition. None if the
+    /// run writes no such table.
+    #[serde(skip)]
+    pub rows: Option<Vec<Field>>,
     /// Conditions that must hold before the tables are put in place.
     #[serde(skip)]
     pub checks: Vec<PlannedCheck>,
@@ -178,6 +182,14 @@ async fn resolved(
     if let Some(first) = square.first() {
         check_square(&evidence, first)?;
     }
+    // The table begins with the columns of the partition in any case.
+    let keys = &pipeline.transitions.partition_by;
+    let shown = pipeline.output.rows.iter();
+    let shown = shown.filter(|name| !keys.contains(name));
+    let shown: Vec<Field> = shown
+        .map(|name| columns.shown(name))
+        .collect::<Result<_>>()?;
+    let rows = (!pipeline.output.rows.is_empty()).then_some(shown);
     let layout = Layout {
         partition,
         evidence,
@@ -215,6 +227,7 @@ async fn resolved(
         empty: pipeline.transitions.empty,
         markov,
         increments,
+        rows,
         checks: Vec::new(),
         hashes: BTreeMap::new(),
         hash: String::new(),
@@ -346,6 +359,7 @@ impl Plan {
             is_weighted: self.layout.is_weighted(),
             fits: self.fit_columns(&vec![1; self.layout.given.len()]),
             tables: self.tables(),
+            rows: self.rows.clone().unwrap_or_default(),
         };
         let tables = names.tables.iter();
         tables
@@ -424,6 +438,7 @@ impl Plan {
         let is_written = |table: &table::Table| match table {
             table::Table::Ranks => compared,
             table::Table::Bootstrap => self.resamples() > 0,
+            table::Table::Rows => self.rows.is_some(),
             table::Table::Timescales | table::Table::ChapmanKolmogorov => self.markov,
             _ => true,
         };

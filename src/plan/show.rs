@@ -44,6 +44,7 @@ impl Plan {
                 "keep": self.keep,
                 "tables": self.table_names(),
             },
+            "rows": self.rows.as_deref().map(columns),
             "checks": all(&self.checks, check),
             "validation": validation.map(|(v, grouping)| json!({
                 "bootstrap": v.bootstrap,
@@ -135,6 +136,7 @@ impl Plan {
                 lines.push(("increments:", format!("new files of {table}")));
             }
         }
+        lines.extend(self.rows_text().map(|text| ("rows", text)));
         let tables = self.table_names().join(", ");
         lines.push(("write", format!("{}: {tables}", self.output)));
         lines
@@ -178,6 +180,21 @@ impl Plan {
                 format!("pairs {source} → {target}; {measure}")
             }
         }
+    }
+
+    /// What the second pass over the input writes.
+    fn rows_text(&self) -> Option<String> {
+        let mut shown = self.layout.partition.clone();
+        shown.extend(self.rows.clone()?);
+        let per = if self.lags.len() > 1 {
+            "row and lag"
+        } else {
+            "row"
+        };
+        let columns = names(&shown);
+        Some(format!(
+            "a second pass over the input writes {columns} and the sets of each {per}"
+        ))
     }
 
     fn validation_text(&self) -> Option<String> {

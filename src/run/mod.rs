@@ -15,6 +15,7 @@ pub mod model;
 pub mod progress;
 pub mod ranks;
 pub mod record;
+pub mod rows;
 pub mod sets;
 pub mod site;
 pub mod summary;
@@ -210,6 +211,15 @@ async fn drive(
     });
     journal.record.resumed = resumed;
     stage(output, begun, &fitted, matrices.as_deref(), journal).await?;
+    if plan.rows.is_some() {
+        progress.stage("rows", None);
+        let (run, table) = (&begun.run, Table::Rows.name());
+        let rows = rows::write(plan, lake, output, run, &fitted, progress.as_ref()).await?;
+        let bytes = output.staged_bytes(run, table).await?;
+        journal.record.head.tables.insert(table, rows);
+        journal.record.table_bytes.insert(table, bytes);
+        journal.done("rows", rows, bytes);
+    }
     if let Some(ledger) = &ledger {
         output.put_ledger(&begun.run, ledger).await?;
     }

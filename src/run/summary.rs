@@ -73,7 +73,7 @@ impl Display for Summary<'_> {
             )?;
         }
         checks(f, &record.checks)?;
-        let stages = ["count", "fit", "write", "check"];
+        let stages = ["count", "fit", "write", "rows", "check"];
         end(f, &record.head, models.len(), &stages, output)
     }
 }

@@ -34,6 +34,7 @@
 //! - `ranks`: the table that compares ranks, and the rules that select one
 //! - `readers`: DuckDB, Polars and pandas read the tables
 //! - `resume`: killed runs, and runs that reuse finished work
+//! - `rows`: the table with all input rows and the sets of their states
 //! - `sets`: all methods on the worlds of the papers
 //! - `sql`: the SQL of a pipeline, its keys and its lags
 //! - `stops`: runs stopped by signals, by locks of other processes and by limits of the system
@@ -93,6 +94,7 @@ mod pipelines;
 mod ranks;
 mod readers;
 mod resume;
+mod rows;
 mod sets;
 mod sql;
 mod stops;

@@ -418,7 +418,7 @@ fn finish(
 
 /// For every column the sign of its first entry of largest magnitude, up to a relative difference
 /// of 10⁻⁶: if many entries are equal in theory, rounding must not choose among them.
-fn signs(panel: &[f64], width: usize) -> Vec<f64> {
+pub(crate) fn signs(panel: &[f64], width: usize) -> Vec<f64> {
     (0..width)
         .into_par_iter()
         .map(|column| {
@@ -431,7 +431,7 @@ fn signs(panel: &[f64], width: usize) -> Vec<f64> {
 }
 
 /// ‖a_k − σ_k b_k‖ for every column k.
-fn distances(a: &[f64], b: &[f64], sigma: &[f64]) -> Vec<f64> {
+pub(crate) fn distances(a: &[f64], b: &[f64], sigma: &[f64]) -> Vec<f64> {
     let width = sigma.len();
     (0..width)
         .map(|k| {
@@ -445,7 +445,7 @@ fn distances(a: &[f64], b: &[f64], sigma: &[f64]) -> Vec<f64> {
 }
 
 /// The first `rank` columns of the panels as one row-major matrix.
-fn unpanel(panels: &[Vec<f64>], width: usize, rank: usize) -> Vec<f64> {
+pub(crate) fn unpanel(panels: &[Vec<f64>], width: usize, rank: usize) -> Vec<f64> {
     let n = panels[0].len() / width;
     let mut out = vec![0.0; n * rank];
     out.par_chunks_mut(rank).enumerate().for_each(|(i, row)| {

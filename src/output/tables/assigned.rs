@@ -158,7 +158,8 @@ fn sources(schema: &AssignedSchema) -> TableColumns<'_, AssignedModel> {
         .amount(run, "count", |&(model, j)| model.source_total[j])
         // Transitions to targets unknown to the model.
         .amount(run, "unseen", |&(model, j)| model.unseen[j])
-        .column("is_new", |&(model, j)| model.new_sources[j]);
+        .column("is_new", |&(model, j)| model.new_sources[j])
+        .boxes(&run.sources, |&(model, j)| model.counts.source_states[j]);
     for (at, of) in schema.fits.iter().enumerate() {
         let named = |name: &str| format!("{}_{name}", of.name);
         let state = move |model: &AssignedModel, j: usize| model.fits[at].states[j];
@@ -218,7 +219,8 @@ fn targets(schema: &AssignedSchema) -> TableColumns<'_, AssignedModel> {
         })
         .into_keys()
         .amount(run, "count", |&(model, i)| model.target_total[i])
-        .column("is_new", |&(model, i)| model.new_targets[i]);
+        .column("is_new", |&(model, i)| model.new_targets[i])
+        .boxes(&run.targets, |&(model, i)| model.counts.target_states[i]);
     for (at, of) in schema.fits.iter().enumerate() {
         columns = columns.column(format!("{}_affiliation", of.name), move |&(model, i)| {
             set(model.target_sides[at].affiliation[i])

@@ -14,6 +14,7 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -235,6 +236,16 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
         self.with(fields, arrays)
     }
 
+    /// Columns of the types of `fields` that are made together and may have nulls where `fields`
+    /// do.
+    pub(crate) fn as_given(
+        self,
+        fields: &[Field],
+        arrays: impl Fn(&[T]) -> Result<Vec<ArrayRef>> + 'a,
+    ) -> Self {
+        self.with(fields.iter().cloned(), arrays)
+    }
+
     /// The columns of a state, under the names of `fields`. `state` is its id in `states`.
     pub(crate) fn state(
         self,
@@ -244,6 +255,14 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
     ) -> Self {
         self.group(fields, move |rows| {
             states.columns(&rows.iter().map(&state).collect::<Vec<_>>())
+        })
+    }
+
+    /// The number and the borders of the box of each binned coordinate of a state. `state` is its
+    /// id in `states`.
+    pub(crate) fn boxes(self, states: &'a StateTable, state: impl Fn(&T) -> u32 + 'a) -> Self {
+        self.group(&states.box_fields(), move |rows| {
+            states.box_columns(&rows.iter().map(&state).collect::<Vec<_>>())
         })
     }
 
@@ -280,6 +299,17 @@ impl<'a, M> TableColumns<'a, M> {
         (Arc::new(Schema::new(fields)), keys)
     }
 
+    /// The columns of a table that does not begin with those of a partition and a lag.
+    pub(crate) fn own_schema(self) -> SchemaRef {
+        Arc::new(Schema::new(self.fields))
+    }
+
+    /// All rows of `model` in a table with the columns of [`own_schema`](Self::own_schema).
+    pub(crate) fn own_batch(self, table: &str, model: &'a M) -> Result<RecordBatch> {
+        let columns = (self.arrays)(model, 0..self.len(model))?;
+        RecordBatch::try_new(self.own_schema(), columns).map_err(|e| broken(table, e))
+    }
+
     /// The number of rows that a model adds.
     pub(crate) fn len(&self, model: &'a M) -> usize {
         (self.len)(model)
@@ -294,10 +324,7 @@ impl<'a, M> TableColumns<'a, M> {
         model: &'a M,
         piece: Range<usize>,
     ) -> Result<RecordBatch> {
-        let broken = |e| {
-            let what = format!("the rows of `{table}` do not fit its columns");
-            Error::with_source(Kind::Bug, what, e)
-        };
+        let broken = |e| broken(table, e);
         let (partition, lag) = place;
         let n = piece.len();
         let at = UInt32Array::from(vec![partition as u32; n]);
@@ -307,6 +334,23 @@ impl<'a, M> TableColumns<'a, M> {
         columns.extend((self.arrays)(model, piece)?);
         RecordBatch::try_new(self.schema(run).0, columns).map_err(broken)
     }
+}
+
+fn broken(table: &str, e: ArrowError) -> Error {
+    let what = format!("the rows of `{table}` do not fit its columns");
+    Error::with_source(Kind::Bug, what, e)
+}
+
+/// Some rows of columns, by their indices.
+pub(crate) fn taken(
+    columns: &[ArrayRef],
+    rows: impl Iterator<Item = u32>,
+) -> Result<Vec<ArrayRef>> {
+    let rows = UInt32Array::from_iter_values(rows);
+    let columns = columns.iter().map(|column| take(column, &rows, None));
+    columns
+        .collect::<Result<_, _>>()
+        .map_err(|e| Error::with_source(Kind::Bug, "rows cannot be selected", e))
 }
 
 /// Pairs each fit of a run with what a model has of it, ordered by the name of the fit.
@@ -345,6 +389,7 @@ mod tests {
             is_weighted,
             fits: Vec::new(),
             tables: Vec::new(),
+            rows: Vec::new(),
         }
     }
 

@@ -15,13 +15,14 @@ pub mod fitted_model;
 mod latent;
 mod markov;
 mod ranks;
+pub mod rows;
 pub mod run_schema;
 mod sets;
 mod states;
 pub mod table;
 
 use crate::error::Result;
-use crate::output::tables::columns::TableColumns;
+use crate::output::tables::columns::{Columns, TableColumns};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
@@ -46,11 +47,16 @@ fn columns(table: Table, run: &RunSchema) -> TableColumns<'_, FittedModel> {
         Table::Timescales => markov::timescales(run),
         Table::ChapmanKolmogorov => markov::chapman_kolmogorov(run),
         Table::Counts => counts::counts(run),
+        // Models add no rows to it.
+        Table::Rows => Columns::of(|_| Vec::<()>::new()).finish(),
     }
 }
 
 /// The columns of a table, and the names of those that order its rows.
 pub fn schema(table: Table, run: &RunSchema) -> (SchemaRef, Vec<String>) {
+    if table == Table::Rows {
+        return (rows::schema(run), Vec::new());
+    }
     columns(table, run).schema(run)
 }
 

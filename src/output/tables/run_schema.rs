@@ -45,6 +45,34 @@ impl LagColumn {
         }
     }
 
+    /// The number of models per partition.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        match self {
+            LagColumn::None => 1,
+            LagColumn::Integers(lags) => lags.len(),
+            LagColumn::Texts(lags) => lags.len(),
+        }
+    }
+
+    /// The columns, with one row per lag.
+    pub(crate) fn table(&self) -> Vec<ArrayRef> {
+        match self {
+            LagColumn::None => Vec::new(),
+            LagColumn::Integers(lags) => vec![Arc::new(Int64Array::from(lags.clone()))],
+            LagColumn::Texts(lags) => {
+                let texts = lags.iter().map(Lag::to_string);
+                let mut columns: Vec<ArrayRef> =
+                    vec![Arc::new(StringArray::from_iter_values(texts))];
+                if self.has_seconds() {
+                    let seconds = lags.iter().map(Lag::seconds);
+                    columns.push(Arc::new(seconds.collect::<Float64Array>()));
+                }
+                columns
+            }
+        }
+    }
+
     pub(crate) fn has_seconds(&self) -> bool {
         matches!(self, LagColumn::Texts(lags) if lags.iter().any(|lag| lag.seconds().is_some()))
     }
@@ -102,9 +130,16 @@ pub struct RunSchema {
     pub fits: Vec<FitColumns>,
     /// The tables that are written.
     pub tables: Vec<Table>,
+    /// The columns of the input in the table `rows`, except those of the partition.
+    pub rows: Vec<Field>,
 }
 
 impl RunSchema {
+    /// Whether the input has pairs, not trajectories.
+    pub fn is_of_pairs(&self) -> bool {
+        self.lag == LagColumn::None
+    }
+
     pub(crate) fn count_type(&self) -> DataType {
         if self.is_weighted {
             DataType::Float64

@@ -59,7 +59,8 @@ fn states<'a>(
     // p_j of a source, q_i of a target.
     .column("probability", move |&(model, j)| {
         totals(model)[j] / model.total
-    });
+    })
+    .boxes(table, move |&(model, j)| states(model)[j]);
     for (at, fit) in run.fits.iter().enumerate() {
         let named = |name: &str| format!("{}_{name}", fit.name);
         for column in fit.columns {

@@ -38,4 +38,5 @@ tables! {
     Timescales "timescales";
     ChapmanKolmogorov "chapman_kolmogorov";
     Counts "counts";
+    Rows "rows";
 }

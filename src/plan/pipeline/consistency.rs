@@ -129,6 +129,7 @@ pub(super) fn check(
         names: file.names,
         fits: file.fit,
         validation: file.validation,
+        output: file.output,
     })
 }
 

@@ -4,7 +4,9 @@ use crate::evidence::lag::Lag;
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks::Checks;
 use crate::plan::pipeline::fits::FitEntry;
-use crate::plan::pipeline::keys::{Empty, InputTable, Job, Naming, Validation, Window};
+use crate::plan::pipeline::keys::{
+    Empty, InputTable, Job, Naming, OutputTables, Validation, Window,
+};
 use crate::read::lake::files::Query;
 use crate::read::rows::bins::Binning;
 use crate::store::parameter::Store;
@@ -34,6 +36,9 @@ pub struct Pipeline {
     /// The section `[validation]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<Validation>,
+    /// The section `[output]`.
+    #[serde(skip_serializing_if = "OutputTables::is_empty")]
+    pub output: OutputTables,
     /// `[checks]` and all `[[check]]`.
     #[serde(skip_serializing_if = "Checks::is_empty")]
     pub checks: Checks,

@@ -237,7 +237,7 @@ fn located(position: Position, origin: &str, sets: &[String], message: &str) -> 
 /// The key of an assignment. No message shows the value, which may be secret. Text without `=` is
 /// shown only if it begins like a key.
 fn shown(set: &str) -> &str {
-    const TABLES: [&str; 9] = [
+    const TABLES: [&str; 10] = [
         "job",
         "store",
         "tables",
@@ -245,6 +245,7 @@ fn shown(set: &str) -> &str {
         "names",
         "fit",
         "validation",
+        "output",
         "checks",
         "check",
     ];

@@ -38,6 +38,9 @@ pub(crate) struct PipelineFile {
     pub fit: Vec<FitEntry>,
     /// Resampling and tests that show how far to trust the models.
     pub validation: Option<Validation>,
+    /// Optional tables of the output.
+    #[schemars(default)]
+    pub output: OutputTables,
     /// Limits that a result must meet before it is put in place.
     #[schemars(default)]
     pub checks: Limits,
@@ -46,7 +49,7 @@ pub(crate) struct PipelineFile {
     pub check: Vec<CheckText>,
 }
 
-const FILE_KEYS: [&str; 9] = [
+const FILE_KEYS: [&str; 10] = [
     "job",
     "store",
     "tables",
@@ -54,6 +57,7 @@ const FILE_KEYS: [&str; 9] = [
     "names",
     "fit",
     "validation",
+    "output",
     "checks",
     "check",
 ];
@@ -353,6 +357,25 @@ impl Validation {
     }
 }
 
+/// Optional tables of the output.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Output")]
+pub struct OutputTables {
+    /// Columns of the SQL of `[transitions]` to write into the table `rows`, which has every input
+    /// row with the sets of its states. The input is then read a second time. Without columns,
+    /// there is no such table.
+    #[serde(default, deserialize_with = "none_or_more")]
+    #[schemars(with = "OneOrMany<String>", example = &["id", "time"])]
+    pub rows: Vec<String>,
+}
+
+impl OutputTables {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
 impl PipelineFile {
     /// Reads the sections of a document in the order above.
     ///
@@ -390,6 +413,7 @@ impl PipelineFile {
             names: section!("names", |root| optional(root, "names")),
             fit: section!("fit", fits),
             validation: section!("validation", |root| optional(root, "validation")),
+            output: section!("output", |root| optional(root, "output")),
             checks: section!("checks", |root| optional(root, "checks")),
             check: section!("check", queries),
         };

@@ -9,6 +9,7 @@ pub mod errors;
 pub mod files;
 pub mod fingerprint;
 pub mod frozen;
+pub mod in_order;
 pub mod panics;
 pub mod provider;
 pub mod pruned;
@@ -395,7 +396,12 @@ impl Lake {
     /// attempt reads that file in one part; before this attempt `n_whole` files were read so. If
     /// the row is wrong for another reason, the next attempt fails too and knows its line.
     fn must_read_again<T>(&self, done: &Result<T, Stop>, n_whole: usize) -> bool {
-        let again = matches!(done, Err(Stop::Failed(_))) && self.listed.n_whole() > n_whole;
+        matches!(done, Err(Stop::Failed(_))) && self.reads_another_whole_file(n_whole)
+    }
+
+    /// Whether the next attempt reads a file in one part that was read in several parts.
+    fn reads_another_whole_file(&self, n_whole: usize) -> bool {
+        let again = self.listed.n_whole() > n_whole;
         if again {
             tracing::info!(
                 "a row may continue past the end of a part of its file: reading the file in one part"

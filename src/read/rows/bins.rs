@@ -3,6 +3,7 @@
 //! In: one real coordinate. Out: the number of the half-open box `[left, right)` that contains it,
 //! or `None` outside all boxes. A coordinate that is not finite has no box.
 
+use crate::read::rows::decimal::Sequence;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -187,13 +188,72 @@ impl Binning {
 
     /// The centre of box `index`, in the unit of the column.
     pub fn center(&self, index: i64) -> f64 {
-        match *self {
-            Binning::Open { origin, step } => origin + (index as f64 + 0.5) * step,
+        self.grid().center(index)
+    }
+
+    /// The places of the boxes.
+    pub fn grid(&self) -> Grid<'_> {
+        let borders = match *self {
+            Binning::Open { origin, step } => Sequence::by_step(origin, step),
+            Binning::Bounded {
+                low, high, boxes, ..
+            }
+            | Binning::Periodic { low, high, boxes } => Sequence::between(low, high, boxes),
+        };
+        Grid {
+            binning: self,
+            borders,
+        }
+    }
+}
+
+/// Centres and borders of boxes, in the unit of the column. They are the doubles nearest to their
+/// decimal values, without the rounding of double arithmetic.
+pub struct Grid<'a> {
+    binning: &'a Binning,
+    /// None if the borders have too many digits.
+    borders: Option<Sequence>,
+}
+
+impl Grid<'_> {
+    /// The centre of box `index`.
+    pub fn center(&self, index: i64) -> f64 {
+        let halves = 2 * i128::from(index) + 1;
+        // A written centre identifies its box.
+        let exact = self
+            .exact(halves)
+            .filter(|&x| self.binning.index(x) == Some(index));
+        exact.unwrap_or_else(|| self.rounded(halves))
+    }
+
+    /// The lower border of box `index`, which belongs to the box.
+    pub fn low(&self, index: i64) -> f64 {
+        self.border(i128::from(index))
+    }
+
+    /// The upper border of box `index`, which is the lower border of the next box.
+    pub fn high(&self, index: i64) -> f64 {
+        self.border(i128::from(index) + 1)
+    }
+
+    fn border(&self, number: i128) -> f64 {
+        self.exact(2 * number)
+            .unwrap_or_else(|| self.rounded(2 * number))
+    }
+
+    fn exact(&self, halves: i128) -> Option<f64> {
+        self.borders.as_ref()?.at_half(halves)
+    }
+
+    fn rounded(&self, halves: i128) -> f64 {
+        let steps = halves as f64 * 0.5;
+        match *self.binning {
+            Binning::Open { origin, step } => origin + steps * step,
             Binning::Bounded {
                 low, high, boxes, ..
             }
             | Binning::Periodic { low, high, boxes } => {
-                low + (index as f64 + 0.5) * (high - low) / f64::from(boxes)
+                low + steps * (high - low) / f64::from(boxes)
             }
         }
     }
@@ -372,6 +432,42 @@ mod tests {
         for k in [0, 1, 180, 359] {
             assert_eq!(lat.index(lat.center(k)), Some(k));
         }
+    }
+
+    #[test]
+    fn centers_and_borders_have_no_rounding_noise() {
+        let tenths = Binning::Periodic {
+            low: -180.0,
+            high: 180.0,
+            boxes: 3600,
+        };
+        let grid = tenths.grid();
+        let index = tenths.index(1.55).expect("a box");
+        assert_eq!(
+            [grid.low(index), grid.center(index), grid.high(index)],
+            [1.5, 1.55, 1.6]
+        );
+        for k in 0..3600 {
+            assert_eq!(tenths.index(grid.center(k)), Some(k));
+            assert_eq!(grid.low(k), (k as f64 - 1800.0) / 10.0);
+            assert_eq!(grid.high(k), grid.low(k + 1));
+        }
+        let open = Binning::Open {
+            origin: 0.05,
+            step: 0.1,
+        };
+        let grid = open.grid();
+        assert_eq!(
+            [grid.low(-4), grid.center(-4), grid.high(-4)],
+            [-0.35, -0.3, -0.25]
+        );
+        // More digits than the exact arithmetic holds.
+        let tiny = Binning::Open {
+            origin: 0.0,
+            step: 1e-300,
+        };
+        assert_eq!(tiny.center(1), 1.5e-300);
+        assert_eq!(tiny.grid().low(3), 3e-300);
     }
 
     #[test]

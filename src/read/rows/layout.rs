@@ -3,7 +3,7 @@
 use crate::evidence::lag::Step;
 use crate::read::rows::states::StateColumns;
 use crate::read::rows::tag::Tag;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -108,13 +108,6 @@ impl RowRoles {
 impl Layout {
     /// Every column, in order.
     pub fn fields(&self) -> Vec<Field> {
-        let state = |s: &StateColumns| {
-            let bins = s
-                .bins
-                .iter()
-                .map(|(name, _)| Field::new(name, DataType::Float64, true));
-            s.keys.iter().cloned().chain(bins).collect::<Vec<_>>()
-        };
         let mut fields = self.partition.clone();
         match &self.evidence {
             RowRoles::Trajectories {
@@ -126,7 +119,7 @@ impl Layout {
             } => {
                 fields.extend(trajectory.iter().cloned());
                 fields.push(time.clone());
-                fields.extend(state(s));
+                fields.extend(s.input_fields());
                 fields.extend(weight.clone());
             }
             RowRoles::Pairs {
@@ -134,8 +127,8 @@ impl Layout {
                 target,
                 measure,
             } => {
-                fields.extend(state(source));
-                fields.extend(state(target));
+                fields.extend(source.input_fields());
+                fields.extend(target.input_fields());
                 if let Measure::Count(field) | Measure::Weight(field) = measure {
                     fields.push(field.clone());
                 }

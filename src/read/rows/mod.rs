@@ -3,6 +3,7 @@
 pub mod amounts;
 pub mod bins;
 pub mod deal;
+pub mod decimal;
 pub mod ipc;
 pub mod keys;
 pub mod layout;

@@ -35,6 +35,13 @@ impl StateColumns {
         self.len() == 0
     }
 
+    /// The columns of the input that make up a state.
+    pub fn input_fields(&self) -> Vec<Field> {
+        let bins = self.bins.iter();
+        let bins = bins.map(|(name, _)| Field::new(name, DataType::Float64, true));
+        self.keys.iter().cloned().chain(bins).collect()
+    }
+
     /// The columns that describe a state in the output: keys in their own types, binned coordinates
     /// as box centres.
     pub fn output_fields(&self) -> Vec<Field> {
@@ -385,6 +392,72 @@ impl StateTable {
 
     /// The output columns of the states `ids`, as in `StateColumns::output_fields`.
     pub fn columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+        let mut out = self.decoded(ids)?;
+        let coordinates = &mut out[self.columns.keys.len()..];
+        for ((_, binning), column) in self.columns.bins.iter().zip(coordinates) {
+            let grid = binning.grid();
+            *column = numbers(column, |index| grid.center(index));
+        }
+        Ok(out)
+    }
+
+    /// The columns with the number and the borders of the box of each binned coordinate.
+    pub fn box_fields(&self) -> Vec<Field> {
+        let of = |name: &String| {
+            [
+                Field::new(format!("{name}_index"), DataType::Int64, false),
+                Field::new(format!("{name}_low"), DataType::Float64, false),
+                Field::new(format!("{name}_high"), DataType::Float64, false),
+            ]
+        };
+        self.columns
+            .bins
+            .iter()
+            .flat_map(|(name, _)| of(name))
+            .collect()
+    }
+
+    /// The columns of [`box_fields`](Self::box_fields) of the states `ids`.
+    pub fn box_columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+        if self.columns.bins.is_empty() {
+            return Ok(Vec::new());
+        }
+        let coordinates = self.decoded(ids)?.split_off(self.columns.keys.len());
+        let columns = self.columns.bins.iter().zip(coordinates);
+        let columns = columns.flat_map(|((_, binning), index)| {
+            let grid = binning.grid();
+            let low = numbers(&index, |index| grid.low(index));
+            let high = numbers(&index, |index| grid.high(index));
+            [index, low, high]
+        });
+        Ok(columns.collect())
+    }
+
+    /// State columns that an earlier version wrote, with the box centres of this version: older
+    /// centres have the rounding of double arithmetic.
+    pub fn recentered(&self, mut columns: Vec<ArrayRef>) -> Vec<ArrayRef> {
+        let coordinates = columns.iter_mut().skip(self.columns.keys.len());
+        for ((_, binning), column) in self.columns.bins.iter().zip(coordinates) {
+            let Some(values) = column.as_primitive_opt::<Float64Type>() else {
+                continue;
+            };
+            let grid = binning.grid();
+            let center = |x: f64| {
+                let center = binning.index(x).map(|index| (grid.center(index), index));
+                // Boxes of another grid keep their centres.
+                let is_same = |&(center, index): &(f64, i64)| {
+                    (center - x).abs() <= 1e-6 * (grid.high(index) - grid.low(index))
+                };
+                center.filter(is_same).map_or(x, |(center, _)| center)
+            };
+            let centers: Float64Array = values.unary(center);
+            *column = Arc::new(centers);
+        }
+        columns
+    }
+
+    /// The columns of the states `ids`, with box numbers instead of coordinates.
+    fn decoded(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
         let broken = |e| Error::with_source(Kind::Bug, "state ids cannot be decoded", e);
         match &self.coded {
             Coded::Direct => {
@@ -396,10 +469,10 @@ impl StateTable {
             Coded::Boxes(boxes) => {
                 let mut stride = 1;
                 let mut out: Vec<ArrayRef> = Vec::new();
-                for ((_, binning), &n) in self.columns.bins.iter().zip(boxes).rev() {
+                for &n in boxes.iter().rev() {
                     let index = |id: &u32| (u64::from(*id) / stride % n) as i64;
-                    out.push(Arc::new(Float64Array::from_iter_values(
-                        ids.iter().map(|id| binning.center(index(id))),
+                    out.push(Arc::new(Int64Array::from_iter_values(
+                        ids.iter().map(index),
                     )));
                     stride *= n;
                 }
@@ -408,23 +481,8 @@ impl StateTable {
             }
             Coded::Listed(arrays) => {
                 let ids = UInt32Array::from(ids.to_vec());
-                let mut out: Vec<ArrayRef> = arrays
-                    .iter()
-                    .map(|a| take(a, &ids, None))
-                    .collect::<Result<_, _>>()
-                    .map_err(broken)?;
-                for ((_, binning), array) in self
-                    .columns
-                    .bins
-                    .iter()
-                    .zip(&mut out[self.columns.keys.len()..])
-                {
-                    let index = array.as_primitive::<Int64Type>().values();
-                    *array = Arc::new(Float64Array::from_iter_values(
-                        index.iter().map(|&i| binning.center(i)),
-                    ));
-                }
-                Ok(out)
+                let out = arrays.iter().map(|a| take(a, &ids, None));
+                out.collect::<Result<_, _>>().map_err(broken)
             }
         }
     }
@@ -436,6 +494,14 @@ impl StateTable {
             Err(e) => e.to_string(),
         }
     }
+}
+
+/// A number per box index.
+fn numbers(indices: &ArrayRef, number: impl Fn(i64) -> f64) -> ArrayRef {
+    let indices = indices.as_primitive::<Int64Type>().values();
+    Arc::new(Float64Array::from_iter_values(
+        indices.iter().map(|&index| number(index)),
+    ))
 }
 
 /// Row `at` of some columns as messages show it: `AER`, or `(AER, 3)`. Control characters are

@@ -301,6 +301,7 @@ fn names(plan: &Assignment, written: &Written<'_>) -> AssignedSchema {
             is_weighted: plan.layout.is_weighted(),
             fits: Vec::new(),
             tables: Vec::new(),
+            rows: Vec::new(),
         },
         fits: written.fits.clone(),
         trajectories,

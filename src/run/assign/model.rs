@@ -67,6 +67,25 @@ impl Numbers {
         states(numbers.of(columns)?)
     }
 
+    /// The number of the source state of each row of some columns. `None` for rows without one.
+    ///
+    /// # Errors
+    /// If a coordinate is outside bounds that forbid it.
+    pub fn of_sources(&mut self, columns: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
+        self.sources.of(columns)
+    }
+
+    /// The number of the target state of each row of some columns. `None` for rows without one.
+    ///
+    /// # Errors
+    /// If a coordinate is outside bounds that forbid it.
+    pub fn of_targets(&mut self, columns: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
+        self.targets
+            .as_mut()
+            .unwrap_or(&mut self.sources)
+            .of(columns)
+    }
+
     /// A copy of the numbers of the states of trajectories.
     ///
     /// # Errors
@@ -294,7 +313,7 @@ fn points(column: &ArrayRef, rank: usize) -> Result<Vec<f64>> {
 }
 
 /// State number → its index in `states`.
-fn places(states: Vec<u32>) -> HashMap<u32, u32> {
+pub fn places(states: Vec<u32>) -> HashMap<u32, u32> {
     states.into_iter().zip(0..).collect()
 }
 

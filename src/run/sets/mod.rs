@@ -165,6 +165,7 @@ async fn compare_with(
         written.iter().map(|m| (&m.key, &m.rows)).collect();
     let keys: Vec<&str> = earlier.sources.iter().map(|f| f.name().as_str()).collect();
     let states = earlier.table(Table::Sources).await?.columns(&keys).await?;
+    let states = names.sources.recentered(states);
     let count = earlier
         .table(Table::Sources)
         .await?

@@ -1,0 +1,398 @@
+//! Fits of diffusion maps and heat sketches to points.
+//!
+//! In: points, parameters and a seed. Out: a row of coordinates for every input row, what is known
+//! of the kernel and of the embedding, and a model that embeds new rows.
+//!
+//! The result does not depend on the order of the rows or on threads.
+
+use crate::error::{Error, Result};
+use crate::evidence::points::Points;
+use crate::methods::heat_kernel::diffusion_map;
+use crate::methods::heat_kernel::diffusion_map::Level;
+use crate::methods::heat_kernel::distortion;
+use crate::methods::heat_kernel::distortion::Distortion;
+use crate::methods::heat_kernel::extension::Extension;
+use crate::methods::heat_kernel::kernel;
+use crate::methods::heat_kernel::kernel::{Kernel, Quality};
+use crate::methods::heat_kernel::landmarks;
+use crate::methods::heat_kernel::neighbours::Distinct;
+use crate::methods::heat_kernel::normalise;
+use crate::methods::heat_kernel::normalise::{Factors, Normalised};
+use crate::methods::heat_kernel::params::{DiffusionMap, HeatSketch, KernelParams};
+use crate::methods::heat_kernel::random;
+use crate::methods::heat_kernel::sketch;
+use crate::methods::heat_kernel::sketch::{Energy, Snapshot};
+use crate::methods::heat_kernel::warning::Warning;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// Pairs of points on which the distortion is measured.
+const PAIRS: usize = 10_000;
+
+/// An embedding of points, without its rows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeatModel {
+    /// Coordinates per time or power.
+    pub dimension: usize,
+    /// The times of a diffusion map, or the powers of a sketch. A row has `dimension` coordinates
+    /// for each of them, one after another.
+    pub times: Vec<f64>,
+    /// What embeds new rows.
+    pub extension: Extension,
+    /// ε and the quality of the kernel.
+    pub quality: Quality,
+    /// Landmarks, if the kernel is that of landmarks.
+    pub landmarks: Option<usize>,
+    /// The eigenvalues of a diffusion map, the first of which is 1.
+    pub spectrum: Vec<Level>,
+    /// The energies of a sketch.
+    pub energies: Vec<Energy>,
+    /// The distortion of each time or power against the distances of the points.
+    pub distortion: Vec<Option<Distortion>>,
+    /// Products of the kernel with one vector for the eigenvectors.
+    pub products: usize,
+    /// What a user should know.
+    pub warnings: Vec<Warning>,
+}
+
+impl HeatModel {
+    /// Coordinates of a row.
+    pub fn columns(&self) -> usize {
+        self.extension.columns
+    }
+
+    /// Embeds new rows (n × d, row-major). Returns n × columns; NaN for rows without a neighbour.
+    /// For many blocks of rows, keep an [`Extension::embedder`].
+    pub fn embed(&self, rows: &[f64]) -> Vec<f64> {
+        self.extension.embedder().embed(rows)
+    }
+}
+
+/// A model and the rows that it was fitted to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Embedded {
+    /// The model.
+    pub model: HeatModel,
+    /// One row of coordinates per input row; NaN for rows that are not in the largest component.
+    pub rows: Vec<f64>,
+}
+
+/// A kernel with its normalisation.
+struct Prepared {
+    kernel: Kernel,
+    factors: Factors,
+    quality: Quality,
+    warnings: Vec<Warning>,
+    /// The number of landmarks, if the kernel is theirs.
+    landmarks: Option<usize>,
+}
+
+fn prepare(points: &Points, params: &KernelParams, seed: u64) -> Result<Prepared> {
+    check(points)?;
+    let mut distinct = Distinct::new(points);
+    let count = params.landmarks.filter(|count| *count < distinct.n());
+    if let Some(count) = count {
+        distinct = landmarks::choose(&distinct, count, seed);
+    }
+    let (kernel, quality, mut warnings) = kernel::of(
+        distinct,
+        params.reach,
+        params.epsilon,
+        params.only_connected,
+    )?;
+    let factors = normalise::factors(&kernel, params.normalisation, params.alpha, params.delta);
+    if factors.row_error > params.delta {
+        let error = factors.row_error;
+        warnings.push(Warning::NotBistochastic { error });
+    }
+    Ok(Prepared {
+        kernel,
+        factors,
+        quality,
+        warnings,
+        landmarks: count,
+    })
+}
+
+/// Checks that no coordinate is constant or not finite.
+fn check(points: &Points) -> Result<()> {
+    if points.n() == 0 {
+        return Err(Error::input("there are no points"));
+    }
+    let d = points.dimension;
+    let (mut low, mut high) = (points.row(0).to_vec(), points.row(0).to_vec());
+    for row in points.coordinates.chunks_exact(d) {
+        for (c, x) in row.iter().enumerate() {
+            assert!(x.is_finite(), "coordinates are finite");
+            low[c] = low[c].min(*x);
+            high[c] = high[c].max(*x);
+        }
+    }
+    match (0..d).find(|&c| low[c] == high[c]) {
+        Some(c) if points.n() > 1 => Err(Error::input(format!(
+            "coordinate {} is {} in all rows; leave it out",
+            c + 1,
+            low[c]
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Fits a diffusion map.
+///
+/// # Errors
+/// If the points have no such kernel ([`kernel::of`]), or a coordinate is constant.
+pub fn diffusion_map(points: &Points, params: &DiffusionMap, seed: u64) -> Result<Embedded> {
+    let prepared = prepare(points, &params.kernel(), seed)?;
+    let operator = Normalised::new(&prepared.kernel, &prepared.factors);
+    let epsilon = Some(prepared.kernel.epsilon);
+    let map = diffusion_map::of(&operator, params.dimension, epsilon, params.tolerance, seed);
+    let dimension = map.spectrum.len() - 1;
+    let times = params.time.all();
+    let factors_of = |before: f64| -> Vec<f64> {
+        let power = |t: f64, value: f64| {
+            let whole = diffusion_map::power(value, t);
+            if before == 0.0 || whole == 0.0 {
+                whole
+            } else {
+                whole / value
+            }
+        };
+        let values = || map.spectrum[1..].iter().map(|level| level.value);
+        times
+            .iter()
+            .flat_map(|&t| values().map(move |v| power(t, v)))
+            .collect()
+    };
+    let n = prepared.kernel.n();
+    let scaled = |factors: &[f64]| -> Vec<f64> {
+        let mut out = vec![0.0; n * factors.len()];
+        out.par_chunks_exact_mut(factors.len().max(1))
+            .zip(map.vectors.par_chunks_exact(dimension.max(1)))
+            .for_each(|(out, row)| {
+                for (out, factors) in out.chunks_mut(dimension).zip(factors.chunks(dimension)) {
+                    for ((out, x), factor) in out.iter_mut().zip(row).zip(factors) {
+                        *out = x * factor;
+                    }
+                }
+            });
+        out
+    };
+    let (rows, before) = (scaled(&factors_of(0.0)), scaled(&factors_of(1.0)));
+    let parts = Parts {
+        dimension,
+        spectrum: map.spectrum,
+        energies: Vec::new(),
+        products: map.products,
+        warnings: map.warnings,
+        times,
+    };
+    Ok(finish(points, prepared, rows, before, parts, seed))
+}
+
+/// Fits a sketch.
+///
+/// # Errors
+/// If the points have no such kernel ([`kernel::of`]), or a coordinate is constant.
+pub fn heat_sketch(points: &Points, params: &HeatSketch, seed: u64) -> Result<Embedded> {
+    let prepared = prepare(points, &params.kernel(), seed)?;
+    let operator = Normalised::new(&prepared.kernel, &prepared.factors);
+    let coordinates = prepared
+        .kernel
+        .points
+        .coordinates
+        .par_chunks_exact(points.dimension);
+    let names: Vec<u64> = coordinates.map(random::of_point).collect();
+    let powers = params.power.all();
+    // Powers one less are what new rows need.
+    let mut swept: Vec<usize> = powers.iter().flat_map(|p| [p - 1, *p]).collect();
+    swept.dedup();
+    let (columns, distribution) = (params.dimension, params.distribution);
+    let snapshots = sketch::sweep(&operator, &names, &swept, columns, distribution, seed);
+    let at = |power: usize| snapshots.iter().filter(move |s| s.power == power);
+    let wanted: Vec<&Snapshot> = powers.iter().flat_map(|p| at(*p)).collect();
+    let before: Vec<&Snapshot> = powers.iter().flat_map(|p| at(p - 1)).collect();
+    let energies = sketch::energies(&operator, &names, &wanted, columns, distribution, seed);
+    let (rows, before) = (joined(&wanted, columns), joined(&before, columns));
+    drop(snapshots);
+    let parts = Parts {
+        dimension: columns,
+        times: powers.iter().map(|p| *p as f64).collect(),
+        spectrum: Vec::new(),
+        energies,
+        products: 0,
+        warnings: Vec::new(),
+    };
+    Ok(finish(points, prepared, rows, before, parts, seed))
+}
+
+/// The snapshots beside each other.
+fn joined(snapshots: &[&Snapshot], columns: usize) -> Vec<f64> {
+    let all = snapshots.len() * columns;
+    let mut out = vec![0.0; snapshots.iter().map(|s| s.rows.len()).sum()];
+    out.par_chunks_exact_mut(all)
+        .enumerate()
+        .for_each(|(i, out)| {
+            for (out, snapshot) in out.chunks_exact_mut(columns).zip(snapshots) {
+                out.copy_from_slice(&snapshot.rows[i * columns..][..columns]);
+            }
+        });
+    out
+}
+
+/// What the methods differ in.
+struct Parts {
+    dimension: usize,
+    times: Vec<f64>,
+    spectrum: Vec<Level>,
+    energies: Vec<Energy>,
+    products: usize,
+    warnings: Vec<Warning>,
+}
+
+/// The model, and the rows of all points. `rows` and `before` belong to √w φ at the wanted power
+/// and at one less, n × columns.
+fn finish(
+    points: &Points,
+    prepared: Prepared,
+    mut rows: Vec<f64>,
+    mut before: Vec<f64>,
+    parts: Parts,
+    seed: u64,
+) -> Embedded {
+    let Prepared {
+        kernel,
+        factors,
+        quality,
+        mut warnings,
+        landmarks,
+    } = prepared;
+    let columns = parts.dimension * parts.times.len();
+    let weights = &kernel.points.weights;
+    let scale = factors.row_scale(weights);
+    divide(&mut rows, columns, |i| scale[i] / weights[i].sqrt());
+    divide(&mut before, columns, |i| 1.0 / weights[i].sqrt());
+    let total: f64 = weights.iter().sum();
+    let is_wide = quality.effective_neighbours > total / 3.0;
+    if is_wide || diffusion_map::is_wide(&parts.spectrum) {
+        warnings.push(Warning::WideBandwidth {
+            epsilon: quality.epsilon,
+            first: parts.spectrum.get(1).map(|level| level.value),
+            neighbours: quality.effective_neighbours,
+            points: total,
+        });
+    }
+    warnings.extend(parts.warnings);
+    let extension = Extension::new(&kernel, &factors, before, columns);
+    let rows = if landmarks.is_some() {
+        extension.embedder().embed(&points.coordinates)
+    } else {
+        of_input(points, &kernel.points, &rows, columns, &extension)
+    };
+    let most = if columns == 0 { 0 } else { PAIRS };
+    let distortion = (0..parts.times.len())
+        .map(|t| {
+            distortion_of(
+                points,
+                &rows,
+                columns,
+                t * parts.dimension,
+                parts.dimension,
+                most,
+                seed,
+            )
+        })
+        .collect();
+    let model = HeatModel {
+        dimension: parts.dimension,
+        times: parts.times,
+        extension,
+        quality,
+        landmarks,
+        spectrum: parts.spectrum,
+        energies: parts.energies,
+        distortion,
+        products: parts.products,
+        warnings,
+    };
+    Embedded { model, rows }
+}
+
+fn divide(rows: &mut [f64], columns: usize, scale: impl Fn(usize) -> f64 + Sync) {
+    rows.par_chunks_exact_mut(columns.max(1))
+        .enumerate()
+        .for_each(|(i, row)| {
+            let scale = scale(i);
+            row.iter_mut().for_each(|x| *x *= scale);
+        });
+}
+
+/// The rows in the order of the input. Rows of weight zero are embedded as new rows.
+fn of_input(
+    points: &Points,
+    distinct: &Distinct,
+    rows: &[f64],
+    columns: usize,
+    extension: &Extension,
+) -> Vec<f64> {
+    let mut out = vec![f64::NAN; points.n() * columns];
+    out.par_chunks_exact_mut(columns.max(1))
+        .zip(&distinct.place)
+        .for_each(|(out, place)| {
+            if let Some(place) = place {
+                out.copy_from_slice(&rows[*place as usize * columns..][..columns]);
+            }
+        });
+    let weightless: Vec<usize> = (0..points.n())
+        .filter(|&i| points.weight(i) == 0.0)
+        .collect();
+    if !weightless.is_empty() {
+        let new: Vec<f64> = weightless
+            .iter()
+            .flat_map(|&i| points.row(i))
+            .copied()
+            .collect();
+        let new = extension.embedder().embed(&new);
+        for (i, row) in weightless.into_iter().zip(new.chunks_exact(columns)) {
+            out[i * columns..][..columns].copy_from_slice(row);
+        }
+    }
+    out
+}
+
+/// The distortion of some columns on pairs of a sample of rows.
+fn distortion_of(
+    points: &Points,
+    rows: &[f64],
+    columns: usize,
+    first: usize,
+    dimension: usize,
+    most: usize,
+    seed: u64,
+) -> Option<Distortion> {
+    let n = points.n();
+    // The order of rows must not matter: those with the smallest hashes are taken.
+    let count = ((2 * most) as f64).sqrt().ceil() as usize;
+    let key = |i: usize| (random::hash(seed, random::of_point(points.row(i))), i);
+    let mut keys: Vec<(u64, usize)> = (0..n).into_par_iter().map(key).collect();
+    if n > count && count > 0 {
+        keys.select_nth_unstable(count);
+        keys.truncate(count);
+    }
+    keys.sort_unstable();
+    let of = |i: usize| &rows[i * columns + first..][..dimension];
+    let embedding: Vec<f64> = keys.iter().flat_map(|(_, i)| of(*i)).copied().collect();
+    let reference: Vec<f64> = keys
+        .iter()
+        .flat_map(|(_, i)| points.row(*i))
+        .copied()
+        .collect();
+    distortion::of(
+        &embedding,
+        dimension,
+        &reference,
+        points.dimension,
+        most,
+        seed,
+    )
+}

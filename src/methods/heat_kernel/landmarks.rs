@@ -1,0 +1,157 @@
+//! Landmarks: points that stand for many.
+//!
+//! In: distinct points and the number of landmarks. Out: landmarks that are far from each other
+//! (Gonzalez, Theor. Comput. Sci. 38, 1985), each with the weight of the points that are nearest to
+//! it. Of many points, a sample is used that depends on the points and the seed alone.
+
+use crate::methods::heat_kernel::neighbours::Distinct;
+use crate::methods::heat_kernel::random;
+use crate::methods::heat_kernel::tree::LANES;
+use multiversion::multiversion;
+use rayon::prelude::*;
+
+/// Points of the sample per landmark.
+const SAMPLED: usize = 10;
+
+/// Points per unit of parallel work.
+const POINTS: usize = 4096;
+
+/// Landmarks of points, in the order of the points.
+pub fn choose(points: &Distinct, count: usize, seed: u64) -> Distinct {
+    let n = points.n();
+    if count >= n {
+        return points.clone();
+    }
+    let sample = sample(points, SAMPLED * count, seed);
+    let weights: Vec<f64> = sample.iter().map(|&i| points.weights[i]).collect();
+    let (chosen, nearest) = farthest(points, &sample, count);
+    let mut sums = vec![0.0; count];
+    for (landmark, weight) in nearest.iter().zip(&weights) {
+        sums[*landmark as usize] += weight;
+    }
+    // Weights of the sample stand for those of all points.
+    let whole: f64 = points.weights.iter().sum();
+    let scale = whole / weights.iter().sum::<f64>();
+    let mut weight = vec![0.0; n];
+    for (at, sum) in chosen.iter().zip(sums) {
+        weight[sample[*at]] = sum * scale;
+    }
+    let keep: Vec<bool> = weight.iter().map(|w| *w > 0.0).collect();
+    let mut landmarks = points.subset(&keep);
+    landmarks.weights = weight.into_iter().filter(|w| *w > 0.0).collect();
+    landmarks
+}
+
+/// At most `count` points, ascending, those with the smallest hashes.
+fn sample(points: &Distinct, count: usize, seed: u64) -> Vec<usize> {
+    let n = points.n();
+    if n <= count {
+        return (0..n).collect();
+    }
+    let key = |i: usize| (random::hash(seed, random::of_point(points.row(i))), i);
+    let mut keys: Vec<(u64, usize)> = (0..n).into_par_iter().map(key).collect();
+    keys.select_nth_unstable(count);
+    let mut sample: Vec<usize> = keys[..count].iter().map(|(_, i)| *i).collect();
+    sample.sort_unstable();
+    sample
+}
+
+/// `count` of the sampled points, each the farthest from those before, and the nearest of them for
+/// every sampled point. The first is the point that is farthest from the mean.
+fn farthest(points: &Distinct, sample: &[usize], count: usize) -> (Vec<usize>, Vec<u32>) {
+    let d = points.dimension;
+    let groups = sample.len().div_ceil(LANES);
+    // Coordinate c of the points of group g is at `(g d + c) · LANES`.
+    let mut lanes = vec![[f64::INFINITY; LANES]; groups * d];
+    let mut mean = vec![0.0; d];
+    for (at, &i) in sample.iter().enumerate() {
+        for (c, x) in points.row(i).iter().enumerate() {
+            lanes[at / LANES * d + c][at % LANES] = *x;
+            mean[c] += x / sample.len() as f64;
+        }
+    }
+    let mut squares = vec![f64::INFINITY; groups * LANES];
+    let mut nearest = vec![0u32; groups * LANES];
+    let mut visit = |x: &[f64], landmark: u32, squares: &mut [f64]| -> usize {
+        let blocks = lanes.par_chunks(POINTS / LANES * d).enumerate();
+        let own = squares
+            .par_chunks_mut(POINTS)
+            .zip(nearest.par_chunks_mut(POINTS));
+        let bests: Vec<(f64, usize)> = blocks
+            .zip(own)
+            .map(|((block, lanes), (squares, nearest))| {
+                update(lanes, x, landmark, squares, nearest);
+                let own = squares.iter().zip(block * POINTS..sample.len());
+                own.fold((-1.0, 0), |best, (square, at)| {
+                    if *square > best.0 {
+                        (*square, at)
+                    } else {
+                        best
+                    }
+                })
+            })
+            .collect();
+        let best = bests
+            .into_iter()
+            .reduce(|a, b| if b.0 > a.0 { b } else { a });
+        best.map_or(0, |best| best.1)
+    };
+    let mut next = visit(&mean, 0, &mut squares);
+    squares.fill(f64::INFINITY);
+    let mut chosen = Vec::with_capacity(count);
+    for landmark in 0..count as u32 {
+        chosen.push(next);
+        next = visit(points.row(sample[next]), landmark, &mut squares);
+    }
+    nearest.truncate(sample.len());
+    (chosen, nearest)
+}
+
+/// Takes a landmark into account.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
+fn update(
+    lanes: &[[f64; LANES]],
+    x: &[f64],
+    landmark: u32,
+    squares: &mut [f64],
+    nearest: &mut [u32],
+) {
+    let groups = lanes.chunks_exact(x.len());
+    let out = squares.as_chunks_mut::<LANES>().0.iter_mut();
+    for ((group, squares), nearest) in groups.zip(out).zip(nearest.as_chunks_mut::<LANES>().0) {
+        let mut sums = [0.0; LANES];
+        for (coordinates, x) in group.iter().zip(x) {
+            for (sum, y) in sums.iter_mut().zip(coordinates) {
+                *sum += (y - x) * (y - x);
+            }
+        }
+        for lane in 0..LANES {
+            if sums[lane] < squares[lane] {
+                squares[lane] = sums[lane];
+                nearest[lane] = landmark;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::points::Points;
+
+    #[test]
+    fn landmarks_are_spread_and_keep_the_weight() {
+        let line: Vec<f64> = (0..100).map(f64::from).collect();
+        let points = Distinct::new(&Points::new(1, line));
+        let chosen = choose(&points, 10, 1);
+        assert_eq!(chosen.n(), 10);
+        assert_eq!(chosen.weights.iter().sum::<f64>(), 100.0);
+        let mut sorted = chosen.coordinates.clone();
+        sorted.sort_by(f64::total_cmp);
+        assert_eq!((sorted[0], sorted[9]), (0.0, 99.0));
+        assert!(sorted.windows(2).all(|w| w[1] - w[0] >= 5.0));
+        assert_eq!(choose(&points, 100, 1).n(), 100);
+        let sampled = choose(&points, 3, 1);
+        assert!((sampled.weights.iter().sum::<f64>() - 100.0).abs() < 1e-9);
+    }
+}

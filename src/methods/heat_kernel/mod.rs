@@ -1,0 +1,34 @@
+//! Heat-kernel embeddings of points and of states (*heat kernel*, Gilbert & O'Neill): diffusion
+//! maps and random sketches of the powers of a normalised Gaussian kernel.
+//!
+//! In: points (`n × d`), or the counts of a chain; parameters and a seed. Out: an embedding of
+//! every row, a spectrum or the energies of the sketch, and a model that embeds new rows.
+//!
+//! - `neighbours`: distinct points in the order of a kd-tree, and their neighbours.
+//! - `kernel`: K_ij = exp(−‖x_i − x_j‖² / ε), dense or sparse, and its products.
+//! - `normalise`: Algorithms 1 and 2. `operator`, `eigen`: leading eigenpairs.
+//! - `diffusion_map`: Algorithm 3. `sketch`: Algorithms 4 and 5.
+//! - `landmarks`, `extension`: a subset that stands for all rows, and the rows of new points.
+//! - `chain`: the same for states, with the counts as the kernel.
+//! - `fit`: the entry points for points.
+
+pub mod chain;
+pub mod diffusion_map;
+pub mod distortion;
+pub mod eigen;
+pub mod exponential;
+pub mod extension;
+pub mod fit;
+pub mod kernel;
+pub mod landmarks;
+pub mod neighbours;
+pub mod normalise;
+pub mod operator;
+pub mod params;
+pub mod random;
+pub mod sketch;
+pub mod tree;
+pub mod warning;
+
+#[cfg(test)]
+mod tests;

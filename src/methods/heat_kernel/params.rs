@@ -1,0 +1,382 @@
+//! The parameters of diffusion maps and heat sketches.
+
+use crate::methods::estimator::{Fault, tolerance};
+use crate::methods::heat_kernel::kernel::{DENSE_POINTS, Reach};
+use crate::methods::heat_kernel::normalise::Normalisation;
+use crate::methods::heat_kernel::sketch::Distribution;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One value or several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum OneOrMore<T> {
+    /// One value.
+    One(T),
+    /// Several values.
+    More(Vec<T>),
+}
+
+impl<T: Copy> OneOrMore<T> {
+    /// All values, as they are written.
+    pub fn all(&self) -> Vec<T> {
+        match self {
+            OneOrMore::One(value) => vec![*value],
+            OneOrMore::More(values) => values.clone(),
+        }
+    }
+}
+
+/// The entries of the kernel that are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Neighbours {
+    /// Those of a point and this number of nearest points.
+    Nearest(usize),
+    /// All of them.
+    All(All),
+}
+
+/// The word `all`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum All {
+    /// All.
+    All,
+}
+
+/// The bandwidth ε.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Epsilon {
+    /// A number, in the squared unit of the coordinates.
+    Given(f64),
+    /// Chosen from the points.
+    Auto(Auto),
+}
+
+impl Default for Epsilon {
+    fn default() -> Self {
+        Epsilon::Auto(Auto::Auto)
+    }
+}
+
+/// The word `auto`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Auto {
+    /// Automatic.
+    Auto,
+}
+
+/// What becomes of kernels with several components.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Connected {
+    /// The largest component is embedded. The rows of the others are null.
+    #[default]
+    Largest,
+    /// Several components are an error.
+    Required,
+}
+
+/// Which kernel, and how it is normalised.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelParams {
+    /// Which entries are kept.
+    pub reach: Reach,
+    /// ε, unless it is chosen from the points.
+    pub epsilon: Option<f64>,
+    /// The normalisation.
+    pub normalisation: Normalisation,
+    /// α.
+    pub alpha: f64,
+    /// The error of row sums at which bistochastic scaling stops.
+    pub delta: f64,
+    /// The number of landmarks, if the kernel is that of landmarks.
+    pub landmarks: Option<usize>,
+    /// Whether several components are an error.
+    pub only_connected: bool,
+}
+
+/// Nearest points of a sparse kernel, unless the pipeline has another number.
+const NEIGHBOURS: usize = 64;
+
+/// Writes a method of heat kernels: the keys of its own, then those of all of them.
+macro_rules! method {
+    ($(#[$head:meta])* $name:ident { $($(#[$own:meta])* $key:ident: $type:ty,)* }) => {
+        $(#[$head])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$own])* pub $key: $type,)*
+            /// How the kernel is normalised.
+            #[serde(default)]
+            pub normalisation: Normalisation,
+            /// The exponent by which the density of the points is divided out: 1 leaves the
+            /// geometry alone, 0 keeps the density. Not with `normalisation = "bistochastic"`.
+            #[serde(default = "one")]
+            #[schemars(range(min = 0, max = 1))]
+            pub alpha: f64,
+            /// The largest error of a row sum. Only with `normalisation = "bistochastic"`.
+            #[serde(default = "delta")]
+            #[schemars(range(min = 0))]
+            pub delta: f64,
+            /// The number of nearest points of every point that the kernel keeps, or `"all"` for a
+            /// full kernel of up to 20,000 points. 64 unless there is a `radius` or `landmarks`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub neighbours: Option<Neighbours>,
+            /// The distance up to which the kernel keeps pairs of points, in place of `neighbours`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub radius: Option<f64>,
+            /// The bandwidth ε of the kernel exp(−d²/ε), or `"auto"`.
+            #[serde(default)]
+            pub epsilon: Epsilon,
+            /// The number of landmarks: points that are far from each other, whose full kernel
+            /// stands for that of all points. The rows of all points follow from them.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[schemars(range(min = 2))]
+            pub landmarks: Option<usize>,
+            /// What becomes of kernels with several components.
+            #[serde(default)]
+            pub connected: Connected,
+        }
+
+        impl $name {
+            /// The parameters of the kernel.
+            pub fn kernel(&self) -> KernelParams {
+                let reach = match (self.neighbours, self.radius, self.landmarks) {
+                    (_, Some(radius), _) => Reach::Radius(radius),
+                    (Some(Neighbours::Nearest(k)), ..) => Reach::Neighbours(k),
+                    (Some(Neighbours::All(_)), ..) | (None, _, Some(_)) => Reach::All,
+                    (None, None, None) => Reach::Neighbours(NEIGHBOURS),
+                };
+                KernelParams {
+                    reach,
+                    epsilon: match self.epsilon {
+                        Epsilon::Given(epsilon) => Some(epsilon),
+                        Epsilon::Auto(_) => None,
+                    },
+                    normalisation: self.normalisation,
+                    alpha: self.alpha,
+                    delta: self.delta,
+                    landmarks: self.landmarks,
+                    only_connected: self.connected == Connected::Required,
+                }
+            }
+
+            /// Checks the keys of the kernel.
+            fn check_kernel(&self) -> std::result::Result<(), Fault> {
+                let positive = |key, value: f64| {
+                    if value > 0.0 && value.is_finite() {
+                        return Ok(());
+                    }
+                    Err((key, format!("must be finite and positive, not {value}")))
+                };
+                if !(0.0..=1.0).contains(&self.alpha) {
+                    return Err(("alpha", format!("must be from 0 to 1, not {}", self.alpha)));
+                }
+                let is_bistochastic = self.normalisation == Normalisation::Bistochastic;
+                if is_bistochastic && self.alpha != one() {
+                    let what = "has no meaning with `normalisation = \"bistochastic\"`";
+                    return Err(("alpha", what.into()));
+                }
+                positive("delta", self.delta)?;
+                if let Epsilon::Given(epsilon) = self.epsilon {
+                    positive("epsilon", epsilon)?;
+                }
+                if let Some(radius) = self.radius {
+                    positive("radius", radius)?;
+                    if self.neighbours.is_some() {
+                        return Err(("radius", "and `neighbours` exclude each other".into()));
+                    }
+                }
+                if self.neighbours == Some(Neighbours::Nearest(0)) {
+                    return Err(("neighbours", "must be at least 1, not 0".into()));
+                }
+                match self.landmarks {
+                    Some(landmarks) if !(2..=DENSE_POINTS).contains(&landmarks) => {
+                        let what = format!("must be from 2 to {DENSE_POINTS}, not {landmarks}");
+                        Err(("landmarks", what))
+                    }
+                    Some(_) if self.kernel().reach != Reach::All => {
+                        let what = "have a full kernel; leave out `neighbours` and `radius`";
+                        Err(("landmarks", what.into()))
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    };
+}
+
+method! {
+    /// Diffusion maps of points, or of the states of a chain.
+    DiffusionMap {
+        /// The number of coordinates, without the constant one.
+        #[schemars(range(min = 1))]
+        dimension: usize,
+        /// The time t of the coordinates λᵗφ, or a list of times.
+        #[serde(default = "one_time")]
+        time: OneOrMore<f64>,
+        /// The relative residual of the eigenvectors of the filtered kernel.
+        #[serde(default = "residual")]
+        #[schemars(range(min = 0))]
+        tolerance: f64,
+    }
+}
+
+method! {
+    /// Random sketches of the powers of a heat kernel: Gaussian-process embeddings of points, or of
+    /// the states of a chain.
+    HeatSketch {
+        /// The number of coordinates.
+        #[schemars(range(min = 1))]
+        dimension: usize,
+        /// The power of the kernel, or a list of powers.
+        #[serde(default = "first_power")]
+        power: OneOrMore<usize>,
+        /// The distribution of the random numbers.
+        #[serde(default)]
+        distribution: Distribution,
+    }
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn delta() -> f64 {
+    1e-8
+}
+
+fn residual() -> f64 {
+    1e-7
+}
+
+fn one_time() -> OneOrMore<f64> {
+    OneOrMore::One(1.0)
+}
+
+fn first_power() -> OneOrMore<usize> {
+    OneOrMore::One(8)
+}
+
+impl DiffusionMap {
+    /// The defaults.
+    pub fn new(dimension: usize) -> Self {
+        DiffusionMap {
+            dimension,
+            time: one_time(),
+            tolerance: residual(),
+            normalisation: Normalisation::default(),
+            alpha: one(),
+            delta: delta(),
+            neighbours: None,
+            radius: None,
+            epsilon: Epsilon::default(),
+            landmarks: None,
+            connected: Connected::default(),
+        }
+    }
+
+    /// Checks the parameters without any data.
+    ///
+    /// # Errors
+    /// The first key that is wrong, and what it must be.
+    pub fn check(&self) -> std::result::Result<(), Fault> {
+        if self.dimension == 0 {
+            return Err(("dimension", "must be at least 1, not 0".into()));
+        }
+        let times = self.time.all();
+        if times.is_empty() || times.iter().any(|t| !t.is_finite() || *t < 0.0) {
+            let what = "must be a finite number that is not negative, or a list of such numbers";
+            return Err(("time", what.into()));
+        }
+        tolerance(self.tolerance)?;
+        self.check_kernel()
+    }
+}
+
+impl HeatSketch {
+    /// The defaults.
+    pub fn new(dimension: usize) -> Self {
+        HeatSketch {
+            dimension,
+            power: first_power(),
+            distribution: Distribution::default(),
+            normalisation: Normalisation::default(),
+            alpha: one(),
+            delta: delta(),
+            neighbours: None,
+            radius: None,
+            epsilon: Epsilon::default(),
+            landmarks: None,
+            connected: Connected::default(),
+        }
+    }
+
+    /// Checks the parameters without any data.
+    ///
+    /// # Errors
+    /// The first key that is wrong, and what it must be.
+    pub fn check(&self) -> std::result::Result<(), Fault> {
+        if self.dimension == 0 {
+            return Err(("dimension", "must be at least 1, not 0".into()));
+        }
+        let powers = self.power.all();
+        if powers.is_empty() || powers.contains(&0) || !powers.is_sorted_by(|a, b| a < b) {
+            let what = "must be a number from 1, or an ascending list of such numbers";
+            return Err(("power", what.into()));
+        }
+        self.check_kernel()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_with_their_defaults() {
+        let map: DiffusionMap = toml::from_str("dimension = 2\ntime = [1, 8]").unwrap();
+        assert_eq!(map.time.all(), [1.0, 8.0]);
+        assert_eq!(map.kernel().reach, Reach::Neighbours(64));
+        assert_eq!((map.kernel().epsilon, map.check()), (None, Ok(())));
+        let text = "dimension = 8\nneighbours = \"all\"\nepsilon = 0.25\npower = 4";
+        let sketch: HeatSketch = toml::from_str(text).unwrap();
+        assert_eq!(sketch.kernel().reach, Reach::All);
+        assert_eq!(
+            (sketch.kernel().epsilon, sketch.check()),
+            (Some(0.25), Ok(()))
+        );
+        let landmarks: HeatSketch = toml::from_str("dimension = 8\nlandmarks = 2000").unwrap();
+        assert_eq!(landmarks.kernel().reach, Reach::All);
+        assert!(toml::from_str::<HeatSketch>("dimension = 8\nk = 3").is_err());
+    }
+
+    #[test]
+    fn wrong_keys_are_named() {
+        let wrong = [
+            ("dimension = 0", "dimension"),
+            ("dimension = 1\nalpha = 2.0", "alpha"),
+            (
+                "dimension = 1\nalpha = 0.5\nnormalisation = \"bistochastic\"",
+                "alpha",
+            ),
+            ("dimension = 1\nepsilon = 0.0", "epsilon"),
+            ("dimension = 1\nradius = 1.0\nneighbours = 5", "radius"),
+            ("dimension = 1\nneighbours = 0", "neighbours"),
+            ("dimension = 1\nlandmarks = 1", "landmarks"),
+            ("dimension = 1\nlandmarks = 10\nneighbours = 5", "landmarks"),
+            ("dimension = 1\ntime = []", "time"),
+            ("dimension = 1\ntolerance = -1.0", "tolerance"),
+        ];
+        for (text, key) in wrong {
+            let map: DiffusionMap = toml::from_str(text).unwrap();
+            assert_eq!(map.check().unwrap_err().0, key, "{text}");
+        }
+        let sketch: HeatSketch = toml::from_str("dimension = 1\npower = [4, 2]").unwrap();
+        assert_eq!(sketch.check().unwrap_err().0, "power");
+    }
+}

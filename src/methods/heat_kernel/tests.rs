@@ -1,0 +1,1 @@
+//! Closed forms, invariances and the figures of the paper.
