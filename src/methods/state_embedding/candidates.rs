@@ -11,8 +11,8 @@ use crate::methods::state_embedding::params::{
 use crate::methods::state_embedding::pilot::{median_distance, select};
 use crate::methods::state_embedding::vamp;
 
-/// The share of `tolerance` up to which a feature may be explained by the kept ones. Directions near
-/// the cut then keep two digits.
+/// The share of `tolerance` up to which a feature may be explained by the kept ones. Directions
+/// near the cut then keep two digits.
 const SELECTION: f64 = 0.01;
 
 /// Bandwidths between the range of the points and the sides of the default box.

@@ -6,10 +6,10 @@
 //!
 //! The left functions are orthonormal for the distribution of x. The right ones are orthonormal for
 //! one of two measures:
-//! - the distribution of y: σ are canonical correlations, σ₁ = 1, and p̂ is a density relative to that
-//!   distribution;
-//! - the volume of a box, as in the paper: p̂ is a density, and distances of Ψ are diffusion distances
-//!   (3). σ have units of length^(−d/2).
+//! - the distribution of y: σ are canonical correlations, σ₁ = 1, and p̂ is a density relative to
+//!   that distribution;
+//! - the volume of a box, as in the paper: p̂ is a density, and distances of Ψ are diffusion
+//!   distances (3). σ have units of length^(−d/2).
 
 use crate::error::{Error, Result};
 use crate::methods::state_embedding::grams::Grams;

@@ -9,7 +9,8 @@
 //! - `grams`: features of pairs of points → exact sums of their products. This is the only stage
 //!   that reads all points.
 //! - `whitening`: sums → orthonormal functions.
-//! - `embedding`: orthonormal functions → singular functions of the transition kernel (Algorithm 2).
+//! - `embedding`: orthonormal functions → singular functions of the transition kernel (Algorithm
+//!   2).
 //! - `box_gram`: the products of features in the volume of a box, for the Lebesgue norm.
 //! - `model`: the result of a fit, which embeds new points.
 //! - `vamp`: held-out scores, which choose the rank and the bandwidth.

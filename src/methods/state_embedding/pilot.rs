@@ -1,9 +1,9 @@
 //! A pilot pass over a sample of points: the bandwidth, and the features that span the others.
 //!
-//! In one or two dimensions most of many random features are linear combinations of a few. A pivoted
-//! Cholesky factorisation of their Gram matrix on a sample finds these few, and only their products
-//! are summed over all points. The kernel of all features stays: if h = T h_kept on the sample, then
-//! hᵀh = h_keptᵀ (TᵀT) h_kept.
+//! In one or two dimensions most of many random features are linear combinations of a few. A
+//! pivoted Cholesky factorisation of their Gram matrix on a sample finds these few, and only their
+//! products are summed over all points. The kernel of all features stays: if h = T h_kept on the
+//! sample, then hᵀh = h_keptᵀ (TᵀT) h_kept.
 
 use crate::error::{Error, Result};
 use crate::evidence::points::Points;
@@ -24,8 +24,8 @@ const CHUNK: usize = 4096;
 pub struct Selection {
     /// The indices of the features, ascending, with the constant as the first.
     pub kept: Vec<usize>,
-    /// The kernel K(x, y) = h(x)ᵀ S h(y) of all random features in terms of the kept ones, such that
-    /// K(x, x) is about 1: S, row-major.
+    /// The kernel K(x, y) = h(x)ᵀ S h(y) of all random features in terms of the kept ones, such
+    /// that K(x, x) is about 1: S, row-major.
     pub metric: Vec<f64>,
 }
 

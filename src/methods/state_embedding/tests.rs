@@ -210,8 +210,8 @@ impl GridChain {
     }
 }
 
-/// Figure 2: two independent double wells, V = 5(x² − 1)² + x/4 + 4(y² − 1)² − 0.15 y. The metastable
-/// sets are the quadrants.
+/// Figure 2: two independent double wells, V = 5(x² − 1)² + x/4 + 4(y² − 1)² − 0.15 y. The
+/// metastable sets are the quadrants.
 fn double_wells(steps: usize, n: usize, seed: u64) -> Points {
     let wells = [
         GridChain::new(

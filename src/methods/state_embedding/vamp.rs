@@ -1,5 +1,5 @@
-//! Held-out VAMP-2 scores (Wu and Noé, J. Nonlinear Sci. 30, 2020), which choose rank, bandwidth and
-//! tolerance.
+//! Held-out VAMP-2 scores (Wu and Noé, J. Nonlinear Sci. 30, 2020), which choose rank, bandwidth
+//! and tolerance.
 //!
 //! In: left and right functions of an embedding, and the sums over pairs that it was not fitted to.
 //! Out: the sum of squared canonical correlations of the two sets of functions on those pairs. The
@@ -16,7 +16,8 @@ const NEGLIGIBLE: f64 = 1e-10;
 
 /// Scores of embeddings of some ranks by cross-validation: for each rank, the score on each fold of
 /// an embedding that is fitted to the other folds. `metric` and `tolerance` are those of
-/// [`Functions::new`]. A rank above the number of functions is cut to it. Folds without pairs are skipped.
+/// [`Functions::new`]. A rank above the number of functions is cut to it. Folds without pairs are
+/// skipped.
 ///
 /// # Errors
 /// If fewer than two folds have pairs.
