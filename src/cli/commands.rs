@@ -175,7 +175,11 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             for (name, value) in &planned.plan.parameters {
                 print(&format!("${name} = {value}"))?;
             }
-            print(&planned.lake.explain(planned.frame).await?)
+            print(&planned.lake.explain(planned.frame).await?)?;
+            match planned.plan.rows_text() {
+                Some(text) => print(&format!("\nRows\n{text}")),
+                None => Ok(Done::Well),
+            }
         }),
         Command::Assign(args) => {
             let mut pipeline = Pipeline::from_file_with(&args.pipeline.path, &args.pipeline.set)?;

@@ -56,9 +56,9 @@ pub trait Fetch: Send + Sync {
 }
 
 /// Writes every table of the models (ordered by partition and lag) to the version of a run and
-/// returns their row counts. The table `rows` is not made of models. With `reuse_sets`, the tables of sets and changes are copied from the
-/// earlier result, because they hold for these models too. `remote` fetches the matrices of models
-/// that do not hold theirs.
+/// returns their row counts. The table `rows` is not made of models. With `reuse_sets`, the tables
+/// of sets and changes are copied from the earlier result, because they hold for these models too.
+/// `remote` fetches the matrices of models that do not hold theirs.
 pub async fn stage(
     output: &Output,
     begun: &Begun,

@@ -217,11 +217,8 @@ impl<'a> File<'a> {
 
     /// Gives the file up. The store keeps nothing of it.
     pub async fn abort(mut self) -> Result<()> {
-        // A file that is smaller than a part of an upload has sent nothing yet.
-        match self.target.abort().await {
-            Ok(()) | Err(object_store::Error::NotSupported { .. }) => Ok(()),
-            Err(e) => Err(unwritable(self.output, &self.path, e)),
-        }
+        let aborted = self.target.abort().await;
+        aborted.map_err(|e| unwritable(self.output, &self.path, e))
     }
 
     /// Closes the file, checks that the store returns what was written, and returns the number of

@@ -176,6 +176,20 @@ mod tests {
         assert_eq!(all, rows(0, 100_000));
     }
 
+    #[tokio::test]
+    async fn a_file_that_is_given_up_leaves_nothing() {
+        let store = Arc::new(InMemory::new());
+        let output = Output::in_store(store.clone(), "out".into());
+        let path = Path::from("out/table");
+        let writer = RowWriter::create(&output, path.clone(), rows(0, 1).schema());
+        let mut writer = writer.expect("a writer");
+        writer.group_rows = PIECE;
+        writer.write(rows(0, 40_000)).await.expect("a store");
+        writer.abort().await.expect("a store");
+        let found = store.head(&path).await;
+        assert!(matches!(found, Err(object_store::Error::NotFound { .. })));
+    }
+
     #[test]
     fn wide_rows_have_small_row_groups() {
         let of = |t: DataType| rows_per_group(&Schema::new(vec![Field::new("a", t, true)]));

@@ -182,8 +182,8 @@ impl Plan {
         }
     }
 
-    /// What the second pass over the input writes.
-    fn rows_text(&self) -> Option<String> {
+    /// What the second pass over the input writes, if there is one.
+    pub fn rows_text(&self) -> Option<String> {
         let mut shown = self.layout.partition.clone();
         shown.extend(self.rows.clone()?);
         let per = if self.lags.len() > 1 {

@@ -388,6 +388,9 @@ fn a_plan_says_what_the_second_pass_writes() {
         .succeeds();
     let line = "rows   a second pass over the input writes id, t and the sets of each row\n";
     assert!(plan.out.contains(line), "{}", plan.out);
+    let explained = lake.gyre(&[&["explain", "p.toml"], &set[..]].concat());
+    let end = "Rows\na second pass over the input writes id, t and the sets of each row\n";
+    assert!(explained.succeeds().out.ends_with(end));
     let json = [&["plan", "p.toml", "--json"], &set[..]].concat();
     let json: serde_json::Value =
         serde_json::from_str(&lake.gyre(&json).succeeds().out).expect("JSON");

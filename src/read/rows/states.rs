@@ -533,3 +533,29 @@ pub fn key_text(columns: &[ArrayRef], at: usize) -> String {
         many => format!("({})", many.iter().map(show).collect::<Vec<_>>().join(", ")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn centers_of_earlier_versions_become_those_of_this_one() {
+        let binning = Binning::Periodic {
+            low: -180.0,
+            high: 180.0,
+            boxes: 3600,
+        };
+        let states = StateTable::empty(&StateColumns {
+            keys: vec![Field::new("sea", DataType::Int64, true)],
+            bins: vec![("lon".to_string(), binning)],
+        });
+        let sea: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+        // The last number is the centre of no box.
+        let noisy = [1.5500000000000114, -179.95, 1.58];
+        let lon: ArrayRef = Arc::new(Float64Array::from(noisy.to_vec()));
+        let clean = states.recentered(vec![Arc::clone(&sea), lon]);
+        assert_eq!(&clean[0], &sea);
+        let lon = clean[1].as_primitive::<Float64Type>().values();
+        assert_eq!(lon[..], [1.55, -179.95, 1.58]);
+    }
+}
