@@ -1,6 +1,6 @@
 //! Bases of features to sum over, from the parameters and a sample of points.
 
-use crate::error::Result;
+use crate::error::{Error, Result, counted};
 use crate::evidence::points::Points;
 use crate::methods::state_embedding::features::Features;
 use crate::methods::state_embedding::grams::GramSums;
@@ -24,13 +24,22 @@ const MARGIN: f64 = 3.0;
 /// Lebesgue norm is `range`, the least and the largest value of every coordinate, with a margin.
 ///
 /// # Errors
-/// If all points of the sample are equal.
+/// If all points of the sample are equal, or the box has other coordinates than the points.
 pub fn candidates(
     sample: &Points,
     range: &[[f64; 2]],
     params: &StateEmbedding,
     seed: u64,
 ) -> Result<Vec<Basis>> {
+    let d = sample.dimension;
+    if let Some(bounds) = &params.bounds
+        && bounds.len() != d
+    {
+        return Err(Error::spec(format!(
+            "`box` has bounds for {}, but the points have {d}",
+            counted(bounds.len(), "coordinate")
+        )));
+    }
     let bandwidths = match params.bandwidth {
         Bandwidth::Value(s) => vec![s],
         Bandwidth::Rule(BandwidthRule::Median) => vec![median_distance(sample)?],
@@ -47,7 +56,7 @@ pub fn candidates(
                 .map(|[low, high]| [low - margin, high + margin]);
             params.bounds.clone().unwrap_or_else(|| widened.collect())
         });
-        let all = Features::random(params.features, sample.dimension, bandwidth, seed);
+        let all = Features::random(params.features, d, bandwidth, seed);
         let tolerance = SELECTION * params.tolerance;
         let selection = select(&all, &sample.coordinates, bounds.as_deref(), tolerance);
         Basis {

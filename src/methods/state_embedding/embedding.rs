@@ -90,8 +90,11 @@ impl Functions {
     /// Embeds states in `rank` dimensions.
     ///
     /// # Errors
-    /// If the rank is above the number of singular functions.
+    /// If the rank is 0 or above the number of singular functions.
     pub fn embed(&self, rank: usize) -> Result<Embedding> {
+        if rank == 0 {
+            return Err(Error::input("rank 0 leaves no dimension"));
+        }
         if rank > self.available() {
             return Err(Error::input(format!(
                 "`rank` is {rank}, but the features of the points have only {} independent \

@@ -166,8 +166,8 @@ impl Features {
     fn fill(&self, rows: &[f64], rounded: bool, values: &mut [f64]) {
         let d = self.dimension;
         assert!(rows.len().is_multiple_of(d), "rows of {d} coordinates");
-        // Frequencies that fit into the cache are read for every few rows, so that values are written
-        // one row after another.
+        // Frequencies that fit into the cache are read for every few rows, so that values are
+        // written one row after another.
         let is_small = size_of_val(&self.frequencies[..]) <= CACHE_BYTES;
         let tile = if is_small { ROWS } else { TILE };
         let tiles = rows.chunks(tile * d);

@@ -19,6 +19,9 @@ const DISTANCES: usize = 1000;
 /// Points per matrix product.
 const CHUNK: usize = 4096;
 
+/// The least tolerance: rounded features differ from others by this much of their variance.
+const NEGLIGIBLE: f64 = 1e-12;
+
 /// Features that span all features on a sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Selection {
@@ -105,7 +108,7 @@ pub fn select(
         let largest = rest.iter().copied().fold(0.0, f64::max);
         if pivots.len() == 1 {
             // Without the constant, the rest is the variance.
-            limit = tolerance.max(f64::EPSILON) * largest;
+            limit = tolerance.max(NEGLIGIBLE) * largest;
         }
         if largest <= limit || pivots.len() == m {
             break;

@@ -475,5 +475,11 @@ fn the_bandwidth_is_chosen_by_held_out_scores() {
     params.bounds = Some(vec![[-3.0, 3.0]; 2]);
     let bases = candidates(&sample, &[[-2.0, 2.0]; 2], &params, 3).unwrap();
     assert_eq!((bases.len(), &bases[0].bounds), (1, &params.bounds));
+    params.bounds = Some(vec![[-3.0, 3.0]]);
+    let error = candidates(&sample, &[[-2.0, 2.0]; 2], &params, 3).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`box` has bounds for 1 coordinate, but the points have 2"
+    );
     assert!(vamp::held_out(&folds[0][..1], 0, None, 1e-4, &[1]).is_err());
 }
