@@ -1,17 +1,13 @@
 //! Fits state embeddings to the pairs of a query.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::evidence::points::{Pairs, Points};
 use crate::methods::PointMethod;
+use crate::methods::state_embedding::candidates::candidates;
 use crate::methods::state_embedding::clusters::{Clusters, cluster};
-use crate::methods::state_embedding::embedding::{RightMeasure, embed};
-use crate::methods::state_embedding::features::Features;
 use crate::methods::state_embedding::grams::GramSums;
 use crate::methods::state_embedding::model::{Basis, StateEmbeddingModel, fit_means};
-use crate::methods::state_embedding::params::{
-    BANDWIDTH_FACTORS, Bandwidth, BandwidthRule, Norm, StateEmbedding,
-};
-use crate::methods::state_embedding::pilot::{median_distance, select};
+use crate::methods::state_embedding::params::{Bandwidth, BandwidthRule, StateEmbedding};
 use crate::methods::state_embedding::vamp;
 use crate::output::tables::points::{EmbeddedStates, PointFit, PointModel, PointsModel};
 use crate::plan::fits::PlannedFit;
@@ -36,26 +32,30 @@ struct Planned<'a> {
     params: &'a StateEmbedding,
 }
 
-/// What decides the features of a fit.
-#[derive(Clone, Copy, PartialEq)]
-struct BasisKey {
-    features: usize,
-    tolerance: f64,
-    bandwidth: Bandwidth,
-}
-
-impl BasisKey {
-    fn of(params: &StateEmbedding) -> BasisKey {
-        BasisKey {
-            features: params.features,
-            tolerance: params.tolerance,
-            bandwidth: params.bandwidth,
-        }
+/// The parameters that decide the features of a fit.
+fn of_features(params: &StateEmbedding) -> StateEmbedding {
+    StateEmbedding {
+        features: params.features,
+        tolerance: params.tolerance,
+        bandwidth: params.bandwidth,
+        norm: params.norm,
+        bounds: params.bounds.clone(),
+        ..StateEmbedding::new(1)
     }
 }
 
 /// The bandwidths that were compared, with the mean held-out score of each.
-pub(crate) type Scores = Vec<(f64, f64)>;
+type Scores = Vec<(f64, f64)>;
+
+/// The points of one partition, and what is summed over their pairs.
+struct Sampled {
+    sample: Points,
+    /// The least and the largest value of each coordinate, divided by the scale.
+    range: Vec<[f64; 2]>,
+    /// By the keys of the fits.
+    bases: Vec<Basis>,
+    scores: Vec<Scores>,
+}
 
 /// Fits all state embeddings of a plan to every partition and lag.
 pub(super) async fn fit(
@@ -72,118 +72,62 @@ pub(super) async fn fit(
             _ => None,
         })
         .collect();
-    let mut keys: Vec<BasisKey> = Vec::new();
+    // Fits that share features share their sums.
+    let mut keys: Vec<StateEmbedding> = Vec::new();
     for fit in &planned {
-        let key = BasisKey::of(fit.params);
+        let key = of_features(fit.params);
         if !keys.contains(&key) {
             keys.push(key);
         }
     }
-    let samples: Vec<Points> = surveyed.samples();
-    // By partition, then by key: the bandwidth of each lag.
-    let n_lags = plan.layout.n_lags();
-    let mut bandwidths: Vec<Vec<(f64, Scores)>> = Vec::new();
-    let mut candidates: Vec<Vec<Vec<f64>>> = Vec::new();
-    for sample in &samples {
-        let median = median_distance(sample);
-        let of_key = |key: &BasisKey| match key.bandwidth {
-            Bandwidth::Value(s) => Ok(vec![s]),
-            Bandwidth::Rule(BandwidthRule::Median) => Ok(vec![median_of(&median)?]),
-            Bandwidth::Rule(BandwidthRule::HeldOut) => {
-                let median = median_of(&median)?;
-                Ok(BANDWIDTH_FACTORS.map(|factor| factor * median).to_vec())
-            }
-        };
-        candidates.push(keys.iter().map(of_key).collect::<Result<_>>()?);
-    }
-    let is_compared = candidates.iter().flatten().any(|c| c.len() > 1);
-    if is_compared {
-        let bases = |partition: usize| {
-            let mut bases = Vec::new();
-            for (key, candidates) in keys.iter().zip(&candidates[partition]) {
-                for &s in candidates.iter().filter(|_| candidates.len() > 1) {
-                    let features = key.features.min(COMPARED_FEATURES);
-                    bases.push(basis(
-                        &samples[partition],
-                        features,
-                        s,
-                        key.tolerance,
-                        plan.seed,
-                    ));
-                }
-            }
-            bases
-        };
-        let bases: Vec<Vec<Basis>> = (0..samples.len()).map(bases).collect();
-        let sums = sum(plan, lake, frame, surveyed, &bases, FOLDS).await?;
-        let largest_rank = |key: &BasisKey| {
-            let own = planned
-                .iter()
-                .filter(|fit| BasisKey::of(fit.params) == *key);
-            own.map(|fit| fit.params.rank).max().unwrap_or(1)
-        };
-        for (partition, candidates) in candidates.iter().enumerate() {
-            let mut next = 0;
-            let mut chosen = Vec::new();
-            for (key, candidates) in keys.iter().zip(candidates) {
-                if let [only] = candidates[..] {
-                    chosen.push((only, Vec::new()));
-                    continue;
-                }
-                let own = next..next + candidates.len();
-                next = own.end;
-                let rank = largest_rank(key);
-                let scores: Vec<Vec<f64>> = own
-                    .map(|at| {
-                        let (sums, basis) = (&sums[partition].sums[at], &bases[partition][at]);
-                        held_out(sums, n_lags, basis, rank, key.tolerance)
-                    })
-                    .collect();
-                let best = vamp::best(&scores).unwrap_or(0);
-                let means = scores.iter().zip(candidates);
-                let means = means.map(|(scores, &s)| {
-                    (s, scores.iter().sum::<f64>() / scores.len().max(1) as f64)
-                });
-                chosen.push((candidates[best], means.collect()));
-            }
-            bandwidths.push(chosen);
-        }
-    } else {
-        for candidates in &candidates {
-            bandwidths.push(candidates.iter().map(|c| (c[0], Vec::new())).collect());
-        }
-    }
-    let bases: Vec<Vec<Basis>> = samples
+    let ranks: Vec<usize> = keys
         .iter()
-        .zip(&bandwidths)
-        .map(|(sample, bandwidths)| {
-            let own = keys.iter().zip(bandwidths);
-            own.map(|(key, (s, _))| basis(sample, key.features, *s, key.tolerance, plan.seed))
-                .collect()
+        .map(|key| {
+            let own = planned.iter().filter(|fit| of_features(fit.params) == *key);
+            own.map(|fit| fit.params.rank).max().unwrap_or(1)
         })
         .collect();
+    let scaled: Vec<StateEmbedding> = keys
+        .iter()
+        .map(|key| scaled_box(key, &surveyed.divisors))
+        .collect::<Result<_>>()?;
+    let samples = surveyed.samples().into_iter().zip(&surveyed.partitions);
+    let mut sampled: Vec<Sampled> = samples
+        .map(|(sample, survey)| {
+            let ends = survey.low.iter().zip(&survey.high);
+            let ends = ends.zip(&surveyed.divisors);
+            Sampled {
+                sample,
+                range: ends.map(|((low, high), s)| [low / s, high / s]).collect(),
+                bases: Vec::new(),
+                scores: Vec::new(),
+            }
+        })
+        .collect();
+    let n_lags = plan.layout.n_lags();
+    choose_bandwidths(plan, lake, frame, surveyed, &mut sampled, (&scaled, &ranks)).await?;
+    let bases: Vec<Vec<Basis>> = sampled.iter().map(|own| own.bases.clone()).collect();
     let sums = sum(plan, lake, frame, surveyed, &bases, 1).await?;
     let mut models = Vec::new();
     for (partition, sums) in sums.iter().enumerate() {
         for lag in 0..n_lags {
             let mut fits = Vec::new();
             for Planned { fit, params } in &planned {
-                let at = keys.iter().position(|key| *key == BasisKey::of(params));
+                let at = keys.iter().position(|key| *key == of_features(params));
                 let at = at.ok_or_else(|| Error::bug("a fit has no features"))?;
-                let mut basis = bases[partition][at].clone();
-                basis.bounds = box_of(params, surveyed, partition, basis.bandwidth)?;
+                let (own, basis) = (&sampled[partition], &sampled[partition].bases[at]);
                 let place = surveyed.place(plan, partition, lag);
                 let within = |e: Error| e.at(format!("fit `{}`", fit.name)).at(&place);
                 let of_lag = sums.sums.get(at).and_then(|folds| folds.first());
                 let means = of_lag
                     .ok_or_else(|| Error::input("there is no pair of points at this lag"))
                     .and_then(|sums| sums.means(lag));
-                let model = means.and_then(|means| fit_means(&means, &basis, params));
+                let model = means.and_then(|means| fit_means(&means, basis, params));
                 let model = model.map_err(within)?;
                 let clusters = params.clusters.map(|k| {
                     clusters(
                         &model,
-                        &samples[partition],
+                        &own.sample,
                         &sums.samples[lag],
                         k,
                         params,
@@ -197,9 +141,9 @@ pub(super) async fn fit(
                     name: fit.name.clone(),
                     method: fit.method.name(),
                     model: PointModel::StateEmbedding(Box::new(EmbeddedStates {
-                        nearest: clusters.as_ref().map(|c| nearest(c, &samples[partition])),
+                        nearest: clusters.as_ref().map(|c| nearest(c, &own.sample)),
                         clusters,
-                        scores: bandwidths[partition][at].1.clone(),
+                        scores: own.scores[at].clone(),
                         model,
                     })),
                 });
@@ -216,54 +160,112 @@ pub(super) async fn fit(
     Ok(models)
 }
 
-fn median_of(median: &Result<f64>) -> Result<f64> {
-    match median {
-        Ok(median) => Ok(*median),
-        Err(e) => Err(Error::input(e.to_string())),
-    }
+/// The same with a box in the units of the scaled coordinates.
+fn scaled_box(params: &StateEmbedding, divisors: &[f64]) -> Result<StateEmbedding> {
+    let scaled = params.bounds.as_ref().map(|bounds| {
+        if bounds.len() != divisors.len() {
+            return Err(Error::spec(format!(
+                "`box` has {}, but points have {}",
+                counted(bounds.len(), "interval"),
+                counted(divisors.len(), "coordinate")
+            )));
+        }
+        let bounds = bounds.iter().zip(divisors);
+        Ok(bounds.map(|([low, high], s)| [low / s, high / s]).collect())
+    });
+    Ok(StateEmbedding {
+        bounds: scaled.transpose()?,
+        ..params.clone()
+    })
 }
 
-/// The features of a bandwidth that span the others on a sample.
-fn basis(sample: &Points, features: usize, bandwidth: f64, tolerance: f64, seed: u64) -> Basis {
-    let all = Features::random(features, sample.dimension, bandwidth, seed);
-    // Finer than the cut of the whitening, so that the selection changes no result that it keeps.
-    let selection = select(&all, &sample.coordinates, tolerance * 1e-2);
-    Basis {
-        features: all.select(&selection.kept),
-        metric: Some(selection.metric),
-        bandwidth,
-        bounds: None,
-    }
-}
-
-/// The box of the Lebesgue norm: that of the parameters in the units of the input, or the range of
-/// the points and three bandwidths on each side.
-fn box_of(
-    params: &StateEmbedding,
+/// Chooses the bandwidth of each key and partition, one for all lags, and makes the features. `keys`
+/// have their parameters and largest ranks.
+async fn choose_bandwidths(
+    plan: &PointsPlan,
+    lake: &Lake,
+    frame: &DataFrame,
     surveyed: &Surveyed,
-    partition: usize,
-    bandwidth: f64,
-) -> Result<Option<Vec<[f64; 2]>>> {
-    if params.norm != Norm::Lebesgue {
-        return Ok(None);
+    sampled: &mut [Sampled],
+    keys: (&[StateEmbedding], &[usize]),
+) -> Result<()> {
+    let is_compared =
+        |key: &StateEmbedding| key.bandwidth == Bandwidth::Rule(BandwidthRule::HeldOut);
+    let compared: Vec<(&StateEmbedding, usize)> = keys
+        .0
+        .iter()
+        .zip(keys.1.iter().copied())
+        .filter(|(key, _)| is_compared(key))
+        .collect();
+    let mut chosen: Vec<Vec<(f64, Scores)>> = sampled.iter().map(|_| Vec::new()).collect();
+    if !compared.is_empty() {
+        let mut bases: Vec<Vec<Basis>> = Vec::new();
+        for own in sampled.iter() {
+            let mut all = Vec::new();
+            for (key, _) in &compared {
+                // Few features tell bandwidths apart, and their sums are needed for every fold.
+                let few = StateEmbedding {
+                    features: key.features.min(COMPARED_FEATURES),
+                    ..(*key).clone()
+                };
+                all.extend(candidates(&own.sample, &own.range, &few, plan.seed)?);
+            }
+            bases.push(all);
+        }
+        let sums = sum(plan, lake, frame, surveyed, &bases, FOLDS).await?;
+        for ((chosen, bases), sums) in chosen.iter_mut().zip(&bases).zip(&sums) {
+            let per_key = bases.len() / compared.len();
+            for (at, (key, rank)) in compared.iter().enumerate() {
+                let own = at * per_key..(at + 1) * per_key;
+                let folds = sums.sums.get(own.clone()).unwrap_or_default();
+                chosen.push(best(&bases[own], folds, plan.layout.n_lags(), key, *rank)?);
+            }
+        }
     }
-    let (survey, divisors) = (&surveyed.partitions[partition], &surveyed.divisors);
-    let margin = 3.0 * bandwidth;
-    let Some(bounds) = &params.bounds else {
-        let ranges = survey.low.iter().zip(&survey.high).zip(divisors);
-        let bounds = ranges.map(|((low, high), s)| [low / s - margin, high / s + margin]);
-        return Ok(Some(bounds.collect()));
-    };
-    if bounds.len() != divisors.len() {
-        let message = format!(
-            "`box` has {} intervals, but points have {} coordinates",
-            bounds.len(),
-            divisors.len()
-        );
-        return Err(Error::spec(message));
+    for (own, chosen) in sampled.iter_mut().zip(chosen) {
+        let mut chosen = chosen.into_iter();
+        for key in keys.0 {
+            let next = is_compared(key).then(|| chosen.next()).flatten();
+            let fixed = match &next {
+                Some((s, _)) => StateEmbedding {
+                    bandwidth: Bandwidth::Value(*s),
+                    ..key.clone()
+                },
+                None => key.clone(),
+            };
+            own.bases
+                .extend(candidates(&own.sample, &own.range, &fixed, plan.seed)?);
+            own.scores
+                .push(next.map_or_else(Vec::new, |(_, scores)| scores));
+        }
     }
-    let bounds = bounds.iter().zip(divisors);
-    Ok(Some(bounds.map(|(b, s)| [b[0] / s, b[1] / s]).collect()))
+    Ok(())
+}
+
+/// The bandwidth with the largest mean held-out score over all lags and folds, and all scores.
+fn best(
+    bases: &[Basis],
+    folds: &[Vec<GramSums>],
+    lags: usize,
+    key: &StateEmbedding,
+    rank: usize,
+) -> Result<(f64, Scores)> {
+    let mut scores: Vec<Vec<f64>> = Vec::new();
+    for (basis, folds) in bases.iter().zip(folds) {
+        let mut own = Vec::new();
+        for lag in 0..lags {
+            let metric = basis.metric.as_deref();
+            let of_lag = vamp::held_out(folds, lag, metric, key.tolerance, &[rank])?;
+            own.extend(of_lag.into_iter().flatten());
+        }
+        scores.push(own);
+    }
+    let at = vamp::best(&scores).unwrap_or(0);
+    let means = scores
+        .iter()
+        .map(|own| own.iter().sum::<f64>() / own.len() as f64);
+    let compared = bases.iter().map(|basis| basis.bandwidth).zip(means);
+    Ok((bases[at].bandwidth, compared.collect()))
 }
 
 /// Reads the pairs and sums products of features, by partition.
@@ -301,33 +303,6 @@ async fn sum(
         .map_err(|stop| stop.into_error("summing pairs"))?;
     let summed = tokio::task::spawn_blocking(move || summing.finish()).await;
     summed.map_err(|e| Error::with_source(crate::error::Kind::Bug, "summing pairs panicked", e))
-}
-
-/// The held-out scores of all lags and folds.
-fn held_out(
-    folds: &[GramSums],
-    lags: usize,
-    basis: &Basis,
-    rank: usize,
-    tolerance: f64,
-) -> Vec<f64> {
-    let mut scores = Vec::new();
-    for fold in folds {
-        let mut train = folds[0].clone();
-        folds[1..].iter().for_each(|other| train.merge(other));
-        train.subtract(fold);
-        for lag in 0..lags {
-            let score = || -> Result<f64> {
-                let (train, test) = (train.means(lag)?, fold.means(lag)?);
-                let metric = basis.metric.as_deref();
-                let found = embed(&train, RightMeasure::Ends, metric, rank, tolerance)?;
-                Ok(vamp::score(&found, rank, &test))
-            };
-            // A fold without pairs, or a kernel of too low a rank, has no score.
-            scores.push(score().unwrap_or(0.0));
-        }
-    }
-    scores
 }
 
 /// Clusters a sample of points by their embeddings.
