@@ -89,11 +89,9 @@ struct Prepared {
 
 fn prepare(points: &Points, params: &KernelParams, seed: u64) -> Result<Prepared> {
     check(points)?;
-    let mut distinct = Distinct::new(points);
-    let count = params.landmarks.filter(|count| *count < distinct.n());
-    if let Some(count) = count {
-        distinct = landmarks::choose(&distinct, count, seed);
-    }
+    let chosen = (params.landmarks).and_then(|count| landmarks::choose(points, count, seed));
+    let count = chosen.as_ref().map(Distinct::n);
+    let distinct = chosen.unwrap_or_else(|| Distinct::new(points));
     let (kernel, quality, mut warnings) = kernel::of(
         distinct,
         params.reach,
