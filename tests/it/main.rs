@@ -31,6 +31,7 @@
 //! - `peers`: soft sets compared with those of other programs, if these are installed
 //! - `pipeline_file`: the parsing of pipeline files, and the messages for errors in them
 //! - `pipelines`: the pipelines and commands of the README and the guides
+//! - `points`: rows with coordinates, embedded without boxes
 //! - `ranks`: the table that compares ranks, and the rules that select one
 //! - `readers`: DuckDB, Polars and pandas read the tables
 //! - `resume`: killed runs, and runs that reuse finished work

@@ -43,6 +43,7 @@ pub const PAGES: &[Page] = pages![
     "src/guide/methods.md",
     "src/guide/own_data.md",
     "src/guide/pipeline.md",
+    "src/guide/points.md",
     "src/guide/ranks.md",
     "src/guide/set_names.md",
     "src/guide/sql.md",

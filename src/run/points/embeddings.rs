@@ -179,8 +179,8 @@ fn scaled_box(params: &StateEmbedding, divisors: &[f64]) -> Result<StateEmbeddin
     })
 }
 
-/// Chooses the bandwidth of each key and partition, one for all lags, and makes the features. `keys`
-/// have their parameters and largest ranks.
+/// Chooses the bandwidth of each key and partition, one for all lags, and makes the features.
+/// `keys` have their parameters and largest ranks.
 async fn choose_bandwidths(
     plan: &PointsPlan,
     lake: &Lake,

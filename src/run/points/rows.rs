@@ -17,7 +17,7 @@ use arrow::array::{
     ArrayRef, FixedSizeListArray, Float64Array, Int32Array, RecordBatch, UInt32Array,
 };
 use arrow::buffer::NullBuffer;
-use arrow::compute::take;
+use arrow::compute::{concat_batches, take, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ fn schema(plan: &PointsPlan, run: &RunSchema, models: &[PointsModel]) -> SchemaR
     Arc::new(Schema::new(fields))
 }
 
-/// The rows of the table for some points, one batch per partition and lag. `written` has the number
+/// The rows of the table for some points, one batch per partition. `written` has the number
 /// of earlier rows of each partition.
 fn embedded(
     schema: &SchemaRef,
@@ -110,6 +110,7 @@ fn embedded(
                 .for_each(|(x, s)| *x /= s);
         }
         let (n, first) = (rows.len(), written[*partition as usize]);
+        let mut of_lags = Vec::new();
         for model in models.iter().filter(|m| m.partition == *partition as usize) {
             let at = UInt32Array::from(vec![*partition; n]);
             let leading = run.partitions.iter().map(|keys| take(keys, &at, None));
@@ -122,11 +123,23 @@ fn embedded(
                 columns.extend(of_fit(fit, &scaled, d, first));
             }
             let batch = RecordBatch::try_new(Arc::clone(schema), columns).map_err(broken)?;
-            batches.push(batch);
+            of_lags.push(batch);
         }
+        batches.push(by_row(schema, of_lags, n)?);
         written[*partition as usize] += n;
     }
     Ok(batches)
+}
+
+/// The rows of several lags, each row with all of its lags, so that the order does not depend on the
+/// sizes of batches.
+fn by_row(schema: &SchemaRef, of_lags: Vec<RecordBatch>, n: usize) -> Result<RecordBatch> {
+    let broken = |e| Error::with_source(Kind::Bug, "points do not fit their table", e);
+    let all = concat_batches(schema, &of_lags).map_err(broken)?;
+    let lags = of_lags.len();
+    let order = (0..n).flat_map(|row| (0..lags).map(move |lag| (lag * n + row) as u32));
+    let order = UInt32Array::from_iter_values(order);
+    take_record_batch(&all, &order).map_err(broken)
 }
 
 /// The columns of a fit for the rows from `first`.
