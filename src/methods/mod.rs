@@ -8,6 +8,8 @@
 //! - `cocluster`: a partition of either side by mutual information, or one partition of both.
 //! - `given`: a partition that the input has.
 //! - `heat_kernel`: diffusion maps and random sketches of heat kernels, of points or of states.
+//! - `state_embedding`: pairs of points → an embedding of points by where they move, and its
+//!   clusters.
 //! - `low_rank`: what they share: any partition of the sources → the low-rank model Λ = λΓ, its
 //!   metrics and bounds, and sets for new rows.
 //!

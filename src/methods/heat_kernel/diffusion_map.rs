@@ -37,6 +37,8 @@ pub struct Map {
     pub spectrum: Vec<Level>,
     /// u of all but the first, n × dimension, row-major.
     pub vectors: Vec<f64>,
+    /// Bu of the same vectors.
+    pub images: Vec<f64>,
     /// Products of the kernel with one vector.
     pub products: usize,
     /// What a user should know.
@@ -70,10 +72,14 @@ pub fn of(
                 .map(|epsilon| -4.0 * value.min(1.0).ln() / epsilon),
         });
     }
-    let rows = pairs.vectors.chunks_exact(count);
+    let without_first = |rows: &[f64]| -> Vec<f64> {
+        let rows = rows.chunks_exact(count);
+        rows.flat_map(|row| &row[1..=dimension]).copied().collect()
+    };
     Map {
         warnings: warnings(&spectrum, pairs.converged),
-        vectors: rows.flat_map(|row| &row[1..=dimension]).copied().collect(),
+        vectors: without_first(&pairs.vectors),
+        images: without_first(&pairs.images),
         spectrum,
         products: pairs.products,
     }

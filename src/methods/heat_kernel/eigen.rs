@@ -19,7 +19,7 @@ use rayon::prelude::*;
 const WIDTH: usize = 4;
 
 /// Block products of the first estimate.
-const FIRST_STEPS: usize = 10;
+const FIRST_STEPS: usize = 20;
 
 /// Numbers in the basis of the Krylov space, about 340 MB.
 const ROOM: usize = 85 << 19;
@@ -35,6 +35,8 @@ pub struct Pairs {
     /// n × r, row-major, orthonormal columns. In each column the first entry of largest magnitude
     /// is positive.
     pub vectors: Vec<f64>,
+    /// Bu, n × r, row-major.
+    pub images: Vec<f64>,
     /// ‖Bu − λu‖ of each pair.
     pub residuals: Vec<f64>,
     /// Products of B with one vector.
@@ -69,13 +71,13 @@ pub fn leading(operator: &dyn Operator, count: usize, tolerance: f64, seed: u64)
         operator.apply(x, WIDTH, out);
     };
     let ritz = lanczos::leading(apply, &start, &options, &mut random);
-    let (mut pairs, mut panels) = rayleigh_ritz(operator, ritz.panels, count);
+    let (mut pairs, [mut panels, mut images]) = rayleigh_ritz(operator, ritz.panels, count);
     let mut converged = ritz.converged;
     if !converged {
-        drop(panels);
+        drop([panels, images]);
         // The last wanted value is closer to 1 than this.
         let gap = (1.0 - pairs.values[count - 1]).clamp(1e-12, 0.5);
-        let filter = Filter::new(1.0 - 3.0 * gap, (6.0 / (6.0 * gap).sqrt()).ceil() as usize);
+        let filter = Filter::new(1.0 - 3.0 * gap, (3.0 / (6.0 * gap).sqrt()).ceil() as usize);
         let mut buffers = [vec![0.0; n * WIDTH], vec![0.0; n * WIDTH]];
         let apply = |x: &[f64], out: &mut [f64]| {
             products += WIDTH * filter.degree;
@@ -84,20 +86,26 @@ pub fn leading(operator: &dyn Operator, count: usize, tolerance: f64, seed: u64)
         options.max_products = MAX_PRODUCTS / filter.degree;
         let ritz = lanczos::leading(apply, &start, &options, &mut random);
         converged = ritz.converged;
-        (pairs, panels) = rayleigh_ritz(operator, ritz.panels, count);
+        (pairs, [panels, images]) = rayleigh_ritz(operator, ritz.panels, count);
     }
-    for panel in &mut panels {
+    for (panel, image) in panels.iter_mut().zip(&mut images) {
         let signs = signs(panel, WIDTH);
-        panel.par_chunks_exact_mut(WIDTH).for_each(|row| {
-            row.iter_mut().zip(&signs).for_each(|(x, s)| *x *= s);
-        });
+        flip(panel, &signs);
+        flip(image, &signs);
     }
     Pairs {
         vectors: unpanel(&panels, WIDTH, count),
+        images: unpanel(&images, WIDTH, count),
         products: products + 2 * count,
         converged,
         ..pairs
     }
+}
+
+fn flip(rows: &mut [f64], signs: &[f64]) {
+    rows.par_chunks_exact_mut(signs.len()).for_each(|row| {
+        row.iter_mut().zip(signs).for_each(|(x, s)| *x *= s);
+    });
 }
 
 /// All eigenpairs by a dense method, of which the leading ones are kept.
@@ -116,33 +124,35 @@ fn whole(operator: &dyn Operator, count: usize) -> Pairs {
     }
     let (values, mut vectors) = dense::leading_eigen(&entries, n, count);
     let signs = signs(&vectors, count);
-    for row in vectors.chunks_exact_mut(count) {
-        row.iter_mut().zip(&signs).for_each(|(x, s)| *x *= s);
-    }
+    flip(&mut vectors, &signs);
+    let mut images = vec![0.0; n * count];
     let mut squares = vec![0.0; count];
     for (i, row) in entries.chunks_exact(n).enumerate() {
         for (c, square) in squares.iter_mut().enumerate() {
             let product: f64 = (row.iter().zip(vectors.iter().skip(c).step_by(count)))
                 .map(|(a, u)| a * u)
                 .sum();
+            images[i * count + c] = product;
             *square += (product - values[c] * vectors[i * count + c]).powi(2);
         }
     }
     Pairs {
         values,
         vectors,
+        images,
         residuals: squares.into_iter().map(f64::sqrt).collect(),
         products: n,
         converged: true,
     }
 }
 
-/// The Ritz pairs of B on the span of some panels, and the panels of the Ritz vectors.
+/// The Ritz pairs of B on the span of some panels, and the panels of the
+/// Ritz vectors and of their images.
 fn rayleigh_ritz(
     operator: &dyn Operator,
     mut panels: Vec<Vec<f64>>,
     count: usize,
-) -> (Pairs, Vec<Vec<f64>>) {
+) -> (Pairs, [Vec<Vec<f64>>; 2]) {
     let k = panels.len() * WIDTH;
     let mut h = vec![0.0; k * k];
     let mut images = Vec::with_capacity(panels.len());
@@ -173,11 +183,12 @@ fn rayleigh_ritz(
     let pairs = Pairs {
         values,
         vectors: Vec::new(),
+        images: Vec::new(),
         residuals,
         products: 0,
         converged: true,
     };
-    (pairs, panels)
+    (pairs, [panels, images])
 }
 
 /// A polynomial that is 1 at 1, increases above b, and is small on [−1, b].

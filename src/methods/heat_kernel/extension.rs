@@ -1,8 +1,8 @@
 //! Embeddings of new rows (the Nyström extension), from the points that a kernel was fitted to.
 //!
 //! In: the points with their weights and normalisation, and one row of features F per point. Out:
-//! Σ_j A(x, j) w_j F_j for every new row x. With F = λᵗ⁻¹φ it is a diffusion map, with F = Y_{p−1} it
-//! is a sketch. The rows of the points themselves come back to rounding, apart from ties among
+//! Σ_j A(x, j) w_j F_j for every new row x. With F = λᵗ⁻¹φ it is a diffusion map, with F = Y_{p−1}
+//! it is a sketch. The rows of the points themselves come back to rounding, apart from ties among
 //! neighbours.
 //!
 //! - Symmetric: A(x, j) = K(x, j) / ((q(x) q_j)^α (v(x) v_j)^{1/2}) with q(x) = Σ_j K(x, j) w_j and

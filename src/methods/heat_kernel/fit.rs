@@ -89,11 +89,9 @@ struct Prepared {
 
 fn prepare(points: &Points, params: &KernelParams, seed: u64) -> Result<Prepared> {
     check(points)?;
-    let mut distinct = Distinct::new(points);
-    let count = params.landmarks.filter(|count| *count < distinct.n());
-    if let Some(count) = count {
-        distinct = landmarks::choose(&distinct, count, seed);
-    }
+    let chosen = (params.landmarks).and_then(|count| landmarks::choose(points, count, seed));
+    let count = chosen.as_ref().map(Distinct::n);
+    let distinct = chosen.unwrap_or_else(|| Distinct::new(points));
     let (kernel, quality, mut warnings) = kernel::of(
         distinct,
         params.reach,
@@ -149,36 +147,21 @@ pub fn diffusion_map(points: &Points, params: &DiffusionMap, seed: u64) -> Resul
     let map = diffusion_map::of(&operator, params.dimension, epsilon, params.tolerance, seed);
     let dimension = map.spectrum.len() - 1;
     let times = params.time.all();
-    let factors_of = |before: f64| -> Vec<f64> {
-        let power = |t: f64, value: f64| {
-            let whole = diffusion_map::power(value, t);
-            if before == 0.0 || whole == 0.0 {
-                whole
-            } else {
-                whole / value
-            }
-        };
-        let values = || map.spectrum[1..].iter().map(|level| level.value);
-        times
-            .iter()
-            .flat_map(|&t| values().map(move |v| power(t, v)))
-            .collect()
+    // λᵗ⁻¹, with λᵗ as `power` has it.
+    let factor = |t: f64, value: f64| match diffusion_map::power(value, t) {
+        0.0 => 0.0,
+        whole => whole / value,
     };
-    let n = prepared.kernel.n();
-    let scaled = |factors: &[f64]| -> Vec<f64> {
-        let mut out = vec![0.0; n * factors.len()];
-        out.par_chunks_exact_mut(factors.len().max(1))
-            .zip(map.vectors.par_chunks_exact(dimension.max(1)))
-            .for_each(|(out, row)| {
-                for (out, factors) in out.chunks_mut(dimension).zip(factors.chunks(dimension)) {
-                    for ((out, x), factor) in out.iter_mut().zip(row).zip(factors) {
-                        *out = x * factor;
-                    }
-                }
-            });
-        out
-    };
-    let (rows, before) = (scaled(&factors_of(0.0)), scaled(&factors_of(1.0)));
+    let values = || map.spectrum[1..].iter().map(|level| level.value);
+    let factors: Vec<f64> = (times.iter())
+        .flat_map(|&t| values().map(move |value| factor(t, value)))
+        .collect();
+    // The rows are images of what new rows are made of, so that they come back to rounding even if
+    // the eigenvectors are less accurate.
+    let (rows, before) = (
+        times_of(&map.images, &factors, dimension),
+        times_of(&map.vectors, &factors, dimension),
+    );
     let parts = Parts {
         dimension,
         spectrum: map.spectrum,
@@ -188,6 +171,24 @@ pub fn diffusion_map(points: &Points, params: &DiffusionMap, seed: u64) -> Resul
         times,
     };
     Ok(finish(points, prepared, rows, before, parts, seed))
+}
+
+/// The columns of `vectors` times the factors of every time, beside each other.
+fn times_of(vectors: &[f64], factors: &[f64], dimension: usize) -> Vec<f64> {
+    let mut out = vec![0.0; vectors.len() / dimension * factors.len()];
+    out.par_chunks_exact_mut(factors.len())
+        .zip(vectors.par_chunks_exact(dimension))
+        .for_each(|(out, row)| {
+            for (out, factors) in out
+                .chunks_exact_mut(dimension)
+                .zip(factors.chunks_exact(dimension))
+            {
+                for ((out, x), factor) in out.iter_mut().zip(row).zip(factors) {
+                    *out = x * factor;
+                }
+            }
+        });
+    out
 }
 
 /// Fits a sketch.

@@ -1,9 +1,11 @@
 //! Landmarks: points that stand for many.
 //!
-//! In: distinct points and the number of landmarks. Out: landmarks that are far from each other
+//! In: points and the number of landmarks. Out: landmarks that are far from each other
 //! (Gonzalez, Theor. Comput. Sci. 38, 1985), each with the weight of the points that are nearest to
 //! it. Of many points, a sample is used that depends on the points and the seed alone.
 
+use crate::evidence::points::Points;
+use crate::math::sum;
 use crate::methods::heat_kernel::neighbours::Distinct;
 use crate::methods::heat_kernel::random;
 use crate::methods::heat_kernel::tree::LANES;
@@ -16,58 +18,69 @@ const SAMPLED: usize = 10;
 /// Points per unit of parallel work.
 const POINTS: usize = 4096;
 
-/// Landmarks of points, in the order of the points.
-pub fn choose(points: &Distinct, count: usize, seed: u64) -> Distinct {
-    let n = points.n();
-    if count >= n {
-        return points.clone();
-    }
+/// Landmarks of points. None if there are not more distinct points than landmarks.
+pub fn choose(points: &Points, count: usize, seed: u64) -> Option<Distinct> {
     let sample = sample(points, SAMPLED * count, seed);
-    let weights: Vec<f64> = sample.iter().map(|&i| points.weights[i]).collect();
-    let (chosen, nearest) = farthest(points, &sample, count);
-    let mut sums = vec![0.0; count];
-    for (landmark, weight) in nearest.iter().zip(&weights) {
-        sums[*landmark as usize] += weight;
+    let sampled = Distinct::new(sample.as_ref().unwrap_or(points));
+    let n = sampled.n();
+    if n <= count {
+        return None;
+    }
+    let (chosen, nearest) = farthest(&sampled, count);
+    let mut weight = vec![0.0; n];
+    for (landmark, own) in nearest.iter().zip(&sampled.weights) {
+        weight[chosen[*landmark as usize]] += own;
     }
     // Weights of the sample stand for those of all points.
-    let whole: f64 = points.weights.iter().sum();
-    let scale = whole / weights.iter().sum::<f64>();
-    let mut weight = vec![0.0; n];
-    for (at, sum) in chosen.iter().zip(sums) {
-        weight[sample[*at]] = sum * scale;
-    }
+    // Sorted, so that the order of rows does not matter.
+    let mut weights = points.weights.clone().unwrap_or_default();
+    weights.par_sort_unstable_by(f64::total_cmp);
+    let sum = |weights: &[f64]| sum::terms(weights.len(), |i| weights[i]);
+    let whole = if points.weights.is_some() {
+        sum(&weights)
+    } else {
+        points.n() as f64
+    };
+    let scale = whole / sum(&sampled.weights);
     let keep: Vec<bool> = weight.iter().map(|w| *w > 0.0).collect();
-    let mut landmarks = points.subset(&keep);
-    landmarks.weights = weight.into_iter().filter(|w| *w > 0.0).collect();
-    landmarks
+    let mut landmarks = sampled.subset(&keep);
+    let kept = weight.into_iter().filter(|w| *w > 0.0);
+    landmarks.weights = kept.map(|w| w * scale).collect();
+    Some(landmarks)
 }
 
-/// At most `count` points, ascending, those with the smallest hashes.
-fn sample(points: &Distinct, count: usize, seed: u64) -> Vec<usize> {
+/// The rows with the `count` smallest hashes and the rows that equal them, or none for all rows.
+fn sample(points: &Points, count: usize, seed: u64) -> Option<Points> {
     let n = points.n();
     if n <= count {
-        return (0..n).collect();
+        return None;
     }
-    let key = |i: usize| (random::hash(seed, random::of_point(points.row(i))), i);
-    let mut keys: Vec<(u64, usize)> = (0..n).into_par_iter().map(key).collect();
-    keys.select_nth_unstable(count);
-    let mut sample: Vec<usize> = keys[..count].iter().map(|(_, i)| *i).collect();
-    sample.sort_unstable();
-    sample
+    let key = |i: usize| random::hash(seed, random::of_point(points.row(i)));
+    let keys: Vec<u64> = (0..n).into_par_iter().map(key).collect();
+    let mut sorted = keys.clone();
+    let last = *sorted.select_nth_unstable(count).1;
+    let rows: Vec<usize> = (0..n).filter(|&i| keys[i] <= last).collect();
+    let coordinates = rows.iter().flat_map(|&i| points.row(i)).copied().collect();
+    Some(Points {
+        dimension: points.dimension,
+        coordinates,
+        weights: (points.weights.as_ref())
+            .map(|weights| rows.iter().map(|&i| weights[i]).collect()),
+    })
 }
 
-/// `count` of the sampled points, each the farthest from those before, and the nearest of them for
-/// every sampled point. The first is the point that is farthest from the mean.
-fn farthest(points: &Distinct, sample: &[usize], count: usize) -> (Vec<usize>, Vec<u32>) {
-    let d = points.dimension;
-    let groups = sample.len().div_ceil(LANES);
+/// `count` of the points, each the farthest from those before, and the nearest of them for every
+/// point. The first is the point that is farthest from the mean.
+fn farthest(points: &Distinct, count: usize) -> (Vec<usize>, Vec<u32>) {
+    let (n, d) = (points.n(), points.dimension);
+    let groups = n.div_ceil(LANES);
     // Coordinate c of the points of group g is at `(g d + c) · LANES`.
     let mut lanes = vec![[f64::INFINITY; LANES]; groups * d];
     let mut mean = vec![0.0; d];
-    for (at, &i) in sample.iter().enumerate() {
-        for (c, x) in points.row(i).iter().enumerate() {
+    for at in 0..n {
+        for (c, x) in points.row(at).iter().enumerate() {
             lanes[at / LANES * d + c][at % LANES] = *x;
-            mean[c] += x / sample.len() as f64;
+            mean[c] += x / n as f64;
         }
     }
     let mut squares = vec![f64::INFINITY; groups * LANES];
@@ -81,7 +94,7 @@ fn farthest(points: &Distinct, sample: &[usize], count: usize) -> (Vec<usize>, V
             .zip(own)
             .map(|((block, lanes), (squares, nearest))| {
                 update(lanes, x, landmark, squares, nearest);
-                let own = squares.iter().zip(block * POINTS..sample.len());
+                let own = squares.iter().zip(block * POINTS..n);
                 own.fold((-1.0, 0), |best, (square, at)| {
                     if *square > best.0 {
                         (*square, at)
@@ -101,9 +114,9 @@ fn farthest(points: &Distinct, sample: &[usize], count: usize) -> (Vec<usize>, V
     let mut chosen = Vec::with_capacity(count);
     for landmark in 0..count as u32 {
         chosen.push(next);
-        next = visit(points.row(sample[next]), landmark, &mut squares);
+        next = visit(points.row(next), landmark, &mut squares);
     }
-    nearest.truncate(sample.len());
+    nearest.truncate(n);
     (chosen, nearest)
 }
 
@@ -137,21 +150,20 @@ fn update(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::points::Points;
 
     #[test]
     fn landmarks_are_spread_and_keep_the_weight() {
         let line: Vec<f64> = (0..100).map(f64::from).collect();
-        let points = Distinct::new(&Points::new(1, line));
-        let chosen = choose(&points, 10, 1);
+        let points = Points::new(1, line);
+        let chosen = choose(&points, 10, 1).unwrap();
         assert_eq!(chosen.n(), 10);
         assert_eq!(chosen.weights.iter().sum::<f64>(), 100.0);
         let mut sorted = chosen.coordinates.clone();
         sorted.sort_by(f64::total_cmp);
         assert_eq!((sorted[0], sorted[9]), (0.0, 99.0));
         assert!(sorted.windows(2).all(|w| w[1] - w[0] >= 5.0));
-        assert_eq!(choose(&points, 100, 1).n(), 100);
-        let sampled = choose(&points, 3, 1);
+        assert!(choose(&points, 100, 1).is_none());
+        let sampled = choose(&points, 3, 1).unwrap();
         assert!((sampled.weights.iter().sum::<f64>() - 100.0).abs() < 1e-9);
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! In: a kernel K of points with weights w, which count as copies of a point. Out: a symmetric
 //! matrix A_ij = s_i K_ij s_j of which Σ_j A_ij w_j u_j = u_i for a positive vector u, and the
-//! operator B = W^{1/2} A W^{1/2}, which has the same eigenvalues as A on all copies.
+//! operator B = √W A √W, which has the same eigenvalues as A on all copies.
 //!
-//! - *Symmetric* (Algorithm 1): q = row sums of K, K̃ = D_q^{-α} K D_q^{-α}, v = row sums of K̃, s =
-//!   q^{-α} v^{-1/2}, u = √v.
+//! - *Symmetric* (Algorithm 1): q = row sums of K, K̃ = D_q^{-α} K D_q^{-α}, v = row sums of K̃,
+//!   s = q^{-α} v^{-1/2}, u = √v.
 //! - *Stochastic*: the row-stochastic D_v^{-1} K̃ is similar to A; its rows of an embedding are
 //!   those of A times √(V/v) with V = Σ w v.
 //! - *Bistochastic* (Algorithm 2): s = 1/d with d = K(1/d), u = 1. The paper's step converges

@@ -251,7 +251,7 @@ fn delta() -> f64 {
 }
 
 fn residual() -> f64 {
-    1e-7
+    1e-6
 }
 
 fn one_time() -> OneOrMore<f64> {

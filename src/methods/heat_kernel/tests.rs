@@ -1,1 +1,670 @@
-//! Closed forms, invariances and the figures of the paper.
+//! Closed forms, invariances and the figures of the paper (*heat kernel*, Section 5).
+
+use crate::error::Kind;
+use crate::evidence::counts::Counts;
+use crate::evidence::pass::Passes;
+use crate::evidence::points::Points;
+use crate::methods::heat_kernel::chain;
+use crate::methods::heat_kernel::chain::Chain;
+use crate::methods::heat_kernel::diffusion_map;
+use crate::methods::heat_kernel::distortion;
+use crate::methods::heat_kernel::eigen;
+use crate::methods::heat_kernel::fit;
+use crate::methods::heat_kernel::fit::Embedded;
+use crate::methods::heat_kernel::kernel::{Kernel, Reach};
+use crate::methods::heat_kernel::neighbours::Distinct;
+use crate::methods::heat_kernel::normalise;
+use crate::methods::heat_kernel::normalise::{Normalisation, Normalised};
+use crate::methods::heat_kernel::operator::Operator;
+use crate::methods::heat_kernel::params::{
+    All, Connected, DiffusionMap, Epsilon, HeatSketch, Neighbours, OneOrMore,
+};
+use crate::methods::heat_kernel::random;
+use crate::methods::heat_kernel::sketch;
+use crate::methods::heat_kernel::sketch::Distribution;
+use crate::methods::heat_kernel::warning::Warning;
+use crate::methods::spectral::truncated_svd;
+use std::f64::consts::TAU;
+
+const ALL: Option<Neighbours> = Some(Neighbours::All(All::All));
+
+const NORMALISATIONS: [Normalisation; 3] = [
+    Normalisation::Symmetric,
+    Normalisation::Stochastic,
+    Normalisation::Bistochastic,
+];
+
+fn uniform(seed: u64, i: usize) -> f64 {
+    random::uniform(random::hash(seed, i as u64))
+}
+
+fn points_of<const D: usize>(n: usize, point: impl Fn(usize) -> [f64; D]) -> Points {
+    Points::new(D, (0..n).flat_map(point).collect())
+}
+
+fn circle(seed: u64, n: usize) -> Points {
+    points_of(n, |i| {
+        let a = TAU * uniform(seed, i);
+        [a.cos(), a.sin()]
+    })
+}
+
+fn torus(seed: u64, n: usize) -> Points {
+    let [first, second] = [1, 2].map(|s| random::hash(seed, s));
+    points_of(n, |i| {
+        let (u, v) = (TAU * uniform(first, i), TAU * uniform(second, i));
+        [u.cos(), u.sin(), 3.5 * v.cos(), 3.5 * v.sin()]
+    })
+}
+
+fn klein_bottle(seed: u64, n: usize) -> Points {
+    let [first, second] = [1, 2].map(|s| random::hash(seed, s));
+    points_of(n, |i| {
+        let (u, v) = (TAU * uniform(first, i), TAU * uniform(second, i));
+        let (r, h) = (10.0 + 5.0 * v.cos(), 5.0 * v.sin());
+        let (s, c) = (u / 2.0).sin_cos();
+        [r * u.cos(), r * u.sin(), h * c, h * s]
+    })
+}
+
+fn outliers(seed: u64, n: usize) -> Points {
+    let mut points = circle(seed, n - 2);
+    points.coordinates.extend([0.0, 3.0, 3.0, 0.0]);
+    points
+}
+
+/// λ_m of the circulant kernel of a regular n-gon.
+fn circulant(n: usize, epsilon: f64, radius: f64) -> Vec<f64> {
+    let entry = |j: usize| {
+        let s = (TAU / 2.0 * j as f64 / n as f64).sin();
+        (-4.0 * radius * radius * s * s / epsilon).exp()
+    };
+    let sum: f64 = (0..n).map(entry).sum();
+    let value = |m: usize| {
+        let term = |j: usize| entry(j) * (TAU * (j * m % n) as f64 / n as f64).cos();
+        (0..n).map(term).sum::<f64>() / sum
+    };
+    (0..n).map(value).collect()
+}
+
+fn full(normalisation: Normalisation, epsilon: f64, dimension: usize) -> DiffusionMap {
+    DiffusionMap {
+        normalisation,
+        neighbours: ALL,
+        epsilon: Epsilon::Given(epsilon),
+        ..DiffusionMap::new(dimension)
+    }
+}
+
+fn assert_values(found: &Embedded, mut expected: Vec<f64>, accuracy: f64) {
+    expected.sort_by(|a, b| b.total_cmp(a));
+    for (level, expected) in found.model.spectrum.iter().zip(expected) {
+        assert!(
+            (level.value - expected).abs() < accuracy,
+            "{} for {expected}",
+            level.value
+        );
+    }
+}
+
+#[test]
+fn regular_polygons_are_circulant() {
+    for n in [60, 700] {
+        let polygon = points_of(n, |i| {
+            let a = TAU * i as f64 / n as f64;
+            [a.cos(), a.sin()]
+        });
+        for normalisation in NORMALISATIONS {
+            let found = fit::diffusion_map(&polygon, &full(normalisation, 0.25, 6), 1).unwrap();
+            assert_values(&found, circulant(n, 0.25, 1.0), 1e-10);
+            // A circle, which the first two coordinates are.
+            let squares = found
+                .rows
+                .chunks(6)
+                .map(|row| row[0].powi(2) + row[1].powi(2));
+            let squares: Vec<f64> = squares.collect();
+            assert!(squares.iter().all(|s| (s / squares[0] - 1.0).abs() < 1e-6));
+        }
+        // The kernel of neighbours of a polygon is circulant, too.
+        let sparse = DiffusionMap {
+            radius: Some(0.97),
+            neighbours: None,
+            ..full(Normalisation::Bistochastic, 0.25, 2)
+        };
+        let found = fit::diffusion_map(&polygon, &sparse, 1).unwrap();
+        assert!((found.model.spectrum[1].value - found.model.spectrum[2].value).abs() < 1e-7);
+    }
+}
+
+#[test]
+fn torus_grids_are_products_of_circulants() {
+    let (n, m) = (24, 36);
+    let grid = points_of(n * m, |i| {
+        let (u, v) = (
+            TAU * (i / m) as f64 / n as f64,
+            TAU * (i % m) as f64 / m as f64,
+        );
+        [u.cos(), u.sin(), 2.0 * v.cos(), 2.0 * v.sin()]
+    });
+    let (small, large) = (circulant(n, 0.5, 1.0), circulant(m, 0.5, 2.0));
+    let all = small.iter().flat_map(|a| large.iter().map(move |b| a * b));
+    let found = fit::diffusion_map(&grid, &full(Normalisation::Symmetric, 0.5, 12), 1).unwrap();
+    assert_values(&found, all.collect(), 1e-10);
+}
+
+#[test]
+fn two_blocks_have_a_closed_form() {
+    // Two points of weights a and b are blocks of copies.
+    let (a, b, c) = (3.0, 2.0, (-1.0f64).exp());
+    for alpha in [0.0, 0.5, 1.0] {
+        let (q1, q2) = (a + b * c, a * c + b);
+        let power = |q: f64| q.powf(-alpha);
+        let (k11, k22, k12) = (power(q1 * q1), power(q2 * q2), c * power(q1 * q2));
+        let (v1, v2) = (a * k11 + b * k12, a * k12 + b * k22);
+        let expected = a * k11 / v1 + b * k22 / v2 - 1.0;
+        let params = DiffusionMap {
+            alpha,
+            ..full(Normalisation::Symmetric, 1.0, 4)
+        };
+        let weighted = Points::new(1, vec![0.0, 1.0]).with_weights(vec![a, b]);
+        let copies = Points::new(1, vec![1.0, 0.0, 0.0, 1.0, 0.0]);
+        for points in [&weighted, &copies] {
+            let found = fit::diffusion_map(points, &params, 1).unwrap();
+            assert_eq!(found.model.spectrum.len(), 2);
+            assert!((found.model.spectrum[1].value - expected).abs() < 1e-14);
+        }
+        // The eigenvector of all copies has length λ for time 1.
+        let found = fit::diffusion_map(&copies, &params, 1).unwrap();
+        let length = found.rows.iter().map(|x| x * x).sum::<f64>().sqrt();
+        assert!((length - expected.abs()).abs() < 1e-14);
+    }
+}
+
+fn kernel_of(points: &Points, epsilon: f64) -> Kernel {
+    Kernel::dense(Distinct::new(points), epsilon)
+}
+
+#[test]
+fn damped_scaling_takes_few_products() {
+    for (points, epsilon, most) in [
+        (circle(1, 300), 0.25, 25),
+        (torus(1, 500), 0.3, 30),
+        (klein_bottle(1, 500), 2.0, 40),
+    ] {
+        let kernel = kernel_of(&points, epsilon);
+        let factors = normalise::factors(&kernel, Normalisation::Bistochastic, 1.0, 1e-8);
+        assert!(factors.products <= most, "{} products", factors.products);
+        assert!(factors.row_error <= 1e-8);
+        let operator = Normalised::new(&kernel, &factors);
+        let ones = vec![1.0; operator.n()];
+        let mut sums = ones.clone();
+        operator.apply(&ones, 1, &mut sums);
+        assert!(sums.iter().all(|s| (s - 1.0).abs() <= 1.1e-8));
+    }
+}
+
+#[test]
+fn sketches_have_the_moments_of_the_diffusion_distance() {
+    let kernel = kernel_of(&circle(3, 20), 0.5);
+    let (power, columns) = (3, 40_000);
+    let names: Vec<u64> = (0..20).collect();
+    for normalisation in [Normalisation::Symmetric, Normalisation::Bistochastic] {
+        let factors = normalise::factors(&kernel, normalisation, 1.0, 1e-10);
+        let operator = Normalised::new(&kernel, &factors);
+        // Rows of Aᵖ without the leading eigenvector.
+        let pairs = eigen::leading(&operator, 20, 0.0, 1);
+        let entry = |i: usize, j: usize| -> f64 {
+            let term = |k: usize| {
+                let vectors = pairs.vectors[i * 20 + k] * pairs.vectors[j * 20 + k];
+                pairs.values[k].powi(power as i32) * vectors
+            };
+            (1..20).map(term).sum()
+        };
+        for distribution in [Distribution::Gaussian, Distribution::Bernoulli] {
+            let found = sketch::sweep(&operator, &names, &[power], columns, distribution, 5);
+            for (x, y) in [(0, 1), (0, 10), (7, 13)] {
+                let row = |i: usize| &found[0].rows[i * columns..][..columns];
+                let terms = row(x).iter().zip(row(y));
+                let squares: Vec<f64> = terms
+                    .map(|(a, b)| (a - b).powi(2) * columns as f64)
+                    .collect();
+                let mean = squares.iter().sum::<f64>() / columns as f64;
+                let spread = squares.iter().map(|s| (s - mean).powi(2)).sum::<f64>();
+                let spread = spread / columns as f64;
+                let delta: Vec<f64> = (0..20).map(|j| entry(x, j) - entry(y, j)).collect();
+                let square: f64 = delta.iter().map(|d| d * d).sum();
+                let fourth: f64 = delta.iter().map(|d| d.powi(4)).sum();
+                let expected = match distribution {
+                    Distribution::Gaussian => 2.0 * square * square,
+                    Distribution::Bernoulli => 2.0 * (square * square - fourth),
+                };
+                let error = (expected / columns as f64).sqrt();
+                assert!((mean - square).abs() < 5.0 * error, "{mean} for {square}");
+                assert!(
+                    (spread / expected - 1.0).abs() < 0.1,
+                    "{spread} for {expected}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn energies_agree_with_other_draws() {
+    let sketch = HeatSketch {
+        power: OneOrMore::More(vec![1, 2, 8, 16]),
+        neighbours: Some(Neighbours::Nearest(20)),
+        ..HeatSketch::new(16)
+    };
+    let found = fit::heat_sketch(&torus(4, 2000), &sketch, 1).unwrap();
+    assert_eq!(found.model.energies.len(), 3);
+    for energy in &found.model.energies {
+        assert!(energy.z_score.unwrap().abs() < 4.0, "{energy:?}");
+    }
+}
+
+fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let size = a.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+    let pairs = a.iter().zip(b);
+    pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) / size
+}
+
+#[test]
+fn rows_of_the_points_come_back() {
+    let mut points = torus(5, 400);
+    points.weights = Some((0..400).map(|i| 0.5 + uniform(9, i)).collect());
+    for normalisation in NORMALISATIONS {
+        let alphas: &[f64] = match normalisation {
+            Normalisation::Bistochastic => &[1.0],
+            _ => &[1.0, 0.5, 0.0],
+        };
+        for &alpha in alphas {
+            for reach in 0..4 {
+                let map = DiffusionMap {
+                    alpha,
+                    delta: 1e-14,
+                    time: OneOrMore::More(vec![1.0, 3.5]),
+                    neighbours: [ALL, None, Some(Neighbours::Nearest(30)), None][reach],
+                    radius: [None, Some(3.0), None, None][reach],
+                    landmarks: [None, None, None, Some(150)][reach],
+                    ..full(normalisation, 2.0, 3)
+                };
+                let power = OneOrMore::More(vec![1, 2, 5]);
+                let sketch = HeatSketch {
+                    power,
+                    normalisation,
+                    alpha,
+                    delta: map.delta,
+                    epsilon: map.epsilon,
+                    neighbours: map.neighbours,
+                    radius: map.radius,
+                    landmarks: map.landmarks,
+                    ..HeatSketch::new(4)
+                };
+                for found in [
+                    fit::diffusion_map(&points, &map, 1).unwrap(),
+                    fit::heat_sketch(&points, &sketch, 1).unwrap(),
+                ] {
+                    let again = found.model.embed(&points.coordinates);
+                    let error = largest_difference(&found.rows, &again);
+                    assert!(
+                        error < 1e-11,
+                        "{normalisation:?} {alpha} {reach}: {error:e}"
+                    );
+                    assert!(found.rows.iter().all(|x| x.is_finite()));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn landmarks_of_all_points_are_the_points() {
+    let points = circle(6, 200);
+    let whole = full(Normalisation::Symmetric, 0.25, 3);
+    let landmarks = DiffusionMap {
+        landmarks: Some(199),
+        neighbours: None,
+        ..whole.clone()
+    };
+    let [whole, landmarks] =
+        [whole, landmarks].map(|params| fit::diffusion_map(&points, &params, 1).unwrap());
+    assert_eq!(landmarks.model.landmarks, Some(199));
+    // Up to the signs of the columns.
+    let sizes = |rows: &[f64]| rows.iter().map(|x| x.abs()).collect::<Vec<f64>>();
+    let error = largest_difference(&sizes(&whole.rows), &sizes(&landmarks.rows));
+    assert!(error < 0.05, "{error}");
+}
+
+#[test]
+fn rows_far_away_are_finite() {
+    let found = fit::diffusion_map(&circle(7, 100), &full(Normalisation::Symmetric, 0.1, 2), 1);
+    let rows = found.unwrap().model.embed(&[1e3, 0.0, 0.5, 0.5]);
+    assert!(rows.iter().all(|x| x.is_finite()));
+    let sparse = DiffusionMap {
+        radius: Some(1.0),
+        ..DiffusionMap::new(2)
+    };
+    let found = fit::diffusion_map(&circle(7, 100), &sparse, 1).unwrap();
+    assert!(found.model.embed(&[1e3, 0.0]).iter().all(|x| x.is_nan()));
+}
+
+#[test]
+fn threads_and_the_order_of_rows_change_no_bit() {
+    let mut points = torus(8, 3000);
+    points.coordinates.extend_from_within(..400);
+    let n = points.n();
+    let order: Vec<usize> = (0..n).map(|i| i * 1009 % n).collect();
+    let shuffled = order.iter().flat_map(|&i| points.row(i)).copied().collect();
+    let shuffled = Points::new(4, shuffled);
+    let run = |points: &Points, threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        pool.unwrap().install(|| {
+            let map = DiffusionMap {
+                neighbours: Some(Neighbours::Nearest(20)),
+                ..DiffusionMap::new(3)
+            };
+            let sketch = HeatSketch {
+                landmarks: Some(300),
+                normalisation: Normalisation::Bistochastic,
+                ..HeatSketch::new(3)
+            };
+            [
+                fit::diffusion_map(points, &map, 1).unwrap(),
+                fit::heat_sketch(points, &sketch, 1).unwrap(),
+            ]
+        })
+    };
+    let [one, many, other] = [run(&points, 1), run(&points, 5), run(&shuffled, 2)];
+    for ((one, many), other) in one.iter().zip(&many).zip(&other) {
+        assert!(one == many);
+        assert!(one.model == other.model);
+        for (at, &i) in order.iter().enumerate() {
+            assert_eq!(one.rows[i * 3..][..3], other.rows[at * 3..][..3]);
+        }
+    }
+}
+
+/// Mean log distortion and its standard error for a diffusion map, and for sketches with Gaussian
+/// numbers, against the diffusion distance; with symmetric and with bistochastic kernels.
+fn figure(
+    cloud: impl Fn(u64) -> Points,
+    epsilon: f64,
+    power: usize,
+    dimensions: &[usize],
+    trials: u64,
+    normalisation: Normalisation,
+) -> Vec<[(f64, f64); 2]> {
+    let mut logs = vec![[Vec::new(), Vec::new()]; dimensions.len()];
+    for trial in 0..trials {
+        let kernel = kernel_of(&cloud(100 + trial), epsilon);
+        let n = kernel.n();
+        let factors = normalise::factors(&kernel, normalisation, 1.0, 1e-8);
+        let operator = Normalised::new(&kernel, &factors);
+        let pairs = eigen::leading(&operator, n, 0.0, 1);
+        let scaled: Vec<f64> = (pairs.vectors.chunks(n))
+            .flat_map(|row| row.iter().zip(&pairs.values))
+            .map(|(u, value)| u * value.powi(power as i32))
+            .collect();
+        let names: Vec<u64> = (0..n as u64).collect();
+        for (logs, &k) in logs.iter_mut().zip(dimensions) {
+            let map: Vec<f64> = (scaled.chunks(n))
+                .flat_map(|row| &row[1..=k])
+                .copied()
+                .collect();
+            let sketch = sketch::sweep(
+                &operator,
+                &names,
+                &[power],
+                k,
+                Distribution::Gaussian,
+                trial,
+            );
+            for (logs, rows) in logs.iter_mut().zip([&map, &sketch[0].rows]) {
+                logs.push(
+                    distortion::of(rows, k, &scaled, n, usize::MAX, 0)
+                        .unwrap()
+                        .log,
+                );
+            }
+        }
+    }
+    let summary = |logs: &Vec<f64>| {
+        let (n, mean) = (
+            logs.len() as f64,
+            logs.iter().sum::<f64>() / logs.len() as f64,
+        );
+        let squares = logs.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+        (mean, (squares / (n - 1.0) / n).sqrt())
+    };
+    logs.iter().map(|[a, b]| [summary(a), summary(b)]).collect()
+}
+
+fn assert_mean((mean, error): (f64, f64), expected: f64) {
+    assert!(
+        (mean - expected).abs() <= 5.0 * error,
+        "{mean} ± {error} for {expected}"
+    );
+}
+
+#[test]
+fn figure_1a_circle() {
+    let cloud = |seed| circle(seed, 300);
+    let [[map, sketch]] = figure(cloud, 0.25, 8, &[2], 8, Normalisation::Symmetric)[..] else {
+        panic!("one dimension");
+    };
+    assert_mean(map, 0.125);
+    assert_mean(sketch, 3.50);
+}
+
+#[test]
+fn figure_2a_torus() {
+    let cloud = |seed| torus(seed, 500);
+    let found = figure(cloud, 0.3, 10, &[4, 8], 6, Normalisation::Symmetric);
+    for ([map, sketch], [expected_map, expected_sketch]) in
+        found.iter().zip([[5.05, 3.96], [3.33, 2.19]])
+    {
+        assert_mean(*map, expected_map);
+        assert_mean(*sketch, expected_sketch);
+        assert!(sketch.0 < map.0);
+    }
+    let found = figure(cloud, 0.3, 10, &[4, 8], 6, Normalisation::Bistochastic);
+    assert_mean(found[0][0], 5.96);
+    assert_mean(found[1][0], 3.74);
+}
+
+#[test]
+fn figure_2b_klein_bottle() {
+    let cloud = |seed| klein_bottle(seed, 500);
+    let [[map, sketch]] = figure(cloud, 2.0, 4, &[20], 5, Normalisation::Symmetric)[..] else {
+        panic!("one dimension");
+    };
+    assert_mean(map, 4.06);
+    assert_mean(sketch, 1.36);
+}
+
+#[test]
+fn figure_3a_outliers() {
+    let cloud = |seed| outliers(seed, 200);
+    let found = figure(cloud, 0.5, 4, &[2, 4], 12, Normalisation::Symmetric);
+    for ([map, sketch], [expected_map, expected_sketch]) in
+        found.iter().zip([[8.56, 3.53], [0.114, 1.43]])
+    {
+        assert_mean(*map, expected_map);
+        assert_mean(*sketch, expected_sketch);
+    }
+}
+
+#[test]
+fn separate_parts_are_counted() {
+    let mut points = circle(10, 300);
+    let far = circle(11, 150).coordinates.into_iter().map(|x| x + 50.0);
+    points.coordinates.extend(far);
+    let params = DiffusionMap {
+        neighbours: Some(Neighbours::Nearest(10)),
+        ..DiffusionMap::new(2)
+    };
+    let found = fit::diffusion_map(&points, &params, 1).unwrap();
+    let expected = Warning::Components {
+        components: 2,
+        kept: 300,
+        dropped: 150,
+    };
+    assert_eq!(found.model.warnings, [expected]);
+    assert!(found.rows[..600].iter().all(|x| x.is_finite()));
+    assert!(found.rows[600..].iter().all(|x| x.is_nan()));
+    let required = DiffusionMap {
+        connected: Connected::Required,
+        ..params
+    };
+    let error = fit::diffusion_map(&points, &required, 1).unwrap_err();
+    assert_eq!(error.kind(), Kind::Input);
+    assert!(error.to_string().contains("2 components"), "{error}");
+}
+
+#[test]
+fn a_bandwidth_that_is_too_small_is_an_error() {
+    let line = Points::new(1, vec![0.0, 1.0, 2.0, 5.0, 6.0]);
+    let params = full(Normalisation::Symmetric, 0.01, 1);
+    let error = fit::diffusion_map(&line, &params, 1)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("5 components"), "{error}");
+    assert!(
+        error.contains("an epsilon of at least 9 connects it"),
+        "{error}"
+    );
+    let params = full(Normalisation::Symmetric, 9.0, 1);
+    fit::diffusion_map(&line, &params, 1).unwrap();
+}
+
+#[test]
+fn a_bandwidth_that_is_too_large_is_a_warning() {
+    let params = full(Normalisation::Symmetric, 1e4, 1);
+    let found = fit::diffusion_map(&circle(12, 100), &params, 1).unwrap();
+    let is_wide =
+        |w: &Warning| matches!(w, Warning::WideBandwidth { first: Some(f), .. } if *f < 0.01);
+    assert!(found.model.warnings.iter().any(is_wide));
+}
+
+#[test]
+fn a_cut_between_equal_values_is_a_warning() {
+    let square = Points::new(2, vec![0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0]);
+    let is_cut = |w: &Warning| matches!(w, Warning::EqualAtCut { dimension: 1, .. });
+    let found = fit::diffusion_map(&square, &full(Normalisation::Symmetric, 1.0, 1), 1).unwrap();
+    assert!(found.model.warnings.iter().any(is_cut));
+    let found = fit::diffusion_map(&square, &full(Normalisation::Symmetric, 1.0, 2), 1).unwrap();
+    assert!(!found.model.warnings.iter().any(is_cut));
+}
+
+#[test]
+fn points_without_a_kernel_are_errors() {
+    let params = full(Normalisation::Symmetric, 1.0, 1);
+    let error = |points: &Points| {
+        fit::diffusion_map(points, &params, 1)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(error(&Points::new(1, vec![3.0])).contains("found 1 distinct point"));
+    assert!(error(&Points::new(2, vec![0.0, 3.0, 1.0, 3.0])).contains("coordinate 2 is 3"));
+    assert!(error(&Points::new(1, vec![])).contains("no points"));
+}
+
+#[test]
+fn automatic_bandwidths_see_the_dimension() {
+    for (points, dimension) in [(circle(13, 600), 1.0), (torus(13, 900), 2.0)] {
+        let (epsilon, found) =
+            crate::methods::heat_kernel::kernel::steepest(&Distinct::new(&points));
+        assert!((found - dimension).abs() < 0.5, "{found} at {epsilon}");
+    }
+    let params = DiffusionMap::new(2);
+    let found = fit::diffusion_map(&torus(14, 2000), &params, 1).unwrap();
+    let quality = &found.model.quality;
+    assert!(quality.reason.contains("neighbour 64"));
+    assert!(
+        (10.0..60.0).contains(&quality.effective_neighbours),
+        "{quality:?}"
+    );
+    assert!(quality.cut > 0.0 && quality.cut < 0.2, "{quality:?}");
+    assert_eq!(found.model.extension.reach, Reach::Neighbours(64));
+}
+
+/// Counts of a ring of n states that stay with 2 and step to either side with 1.
+fn ring(n: u32) -> Counts<'static> {
+    let triples = (0..n).flat_map(|j| [(j, j, 2), (j, (j + 1) % n, 1), (j, (j + n - 1) % n, 1)]);
+    Counts::from_iter(n as usize, n as usize, triples)
+}
+
+#[test]
+fn a_chain_is_a_kernel() {
+    let (passes, n) = (Passes::local(), 400);
+    let counts = ring(n).with_targets((0..n).map(Some).collect());
+    let chain = Chain::new(&passes, &counts);
+    let (rows, map) = chain::diffusion_map(&chain, &DiffusionMap::new(4), 1);
+    for (level, m) in map.spectrum.iter().zip([0.0, 1.0, 1.0, 2.0, 2.0]) {
+        let expected = 0.5 + 0.5 * (TAU * m / f64::from(n)).cos();
+        assert!((level.value - expected).abs() < 1e-12);
+        assert!(level.residual < 1e-6);
+    }
+    // Rows have unit mean square times λ².
+    let squares: f64 = rows.chunks(4).map(|row| row[0] * row[0]).sum();
+    let value = map.spectrum[1].value;
+    assert!((squares / f64::from(n) - value * value).abs() < 1e-9);
+}
+
+#[test]
+fn the_kernel_of_any_counts_has_their_singular_values() {
+    let passes = Passes::local();
+    let count = |j: u32, i: u32| (random::hash(u64::from(j), u64::from(i)) % 9).saturating_sub(3);
+    let triples =
+        (0..40).flat_map(|j| (0..30).map(move |i| (j, i, count(j, i) + u64::from(i == j % 30))));
+    let counts = Counts::from_iter(40, 30, triples);
+    let chain = Chain::new(&passes, &counts);
+    let (_, map) = chain::diffusion_map(&chain, &DiffusionMap::new(5), 1);
+    let options = truncated_svd::Options {
+        rank: 6,
+        tolerance: 1e-10,
+        max_products: 100_000,
+        seed: 1,
+    };
+    let exact = truncated_svd::leading(&passes, &counts.shards, &options);
+    for (level, value) in map.spectrum.iter().zip(exact.values) {
+        assert!((level.value - value * value).abs() < 1e-12);
+    }
+    let sketch = HeatSketch {
+        power: OneOrMore::More(vec![1, 4]),
+        ..HeatSketch::new(6)
+    };
+    let (snapshots, energies) = chain::heat_sketch(&chain, &sketch, 1);
+    assert_eq!((snapshots.len(), energies.len()), (2, 2));
+    assert_eq!(snapshots[1].rows.len(), 40 * 6);
+}
+
+#[test]
+fn states_that_are_only_targets_are_part_of_the_chain() {
+    // Source 0 → 0 and 1, source 1 → 2, where target 2 is no source.
+    let triples = [(0, 0, 2), (0, 1, 3), (1, 2, 4)];
+    let counts = Counts::from_iter(2, 3, triples).with_targets(vec![Some(0), Some(1)]);
+    let passes = Passes::local();
+    let chain = Chain::new(&passes, &counts);
+    let n = [[4.0, 3.0, 0.0], [3.0, 0.0, 4.0], [0.0, 4.0, 0.0]];
+    let totals = n.map(|row| row.iter().sum::<f64>());
+    let mut identity = vec![0.0; 9];
+    identity.iter_mut().step_by(4).for_each(|x| *x = 1.0);
+    // A block has 4 columns, of which the last is zero.
+    let wide: Vec<f64> = identity
+        .chunks(3)
+        .flat_map(|r| [r[0], r[1], r[2], 0.0])
+        .collect();
+    let mut out = vec![0.0; 12];
+    chain.apply(&wide, 4, &mut out);
+    for (i, row) in n.iter().enumerate() {
+        for (j, entry) in row.iter().enumerate() {
+            let expected = entry / (totals[i] * totals[j]).sqrt();
+            assert!((out[i * 4 + j] - expected).abs() < 1e-15);
+        }
+    }
+    let map = diffusion_map::of(&chain, 1, None, 1e-8, 1);
+    assert!((map.spectrum[0].value - 1.0).abs() < 1e-14);
+}

@@ -1,7 +1,7 @@
 //! Clusters of embedded states (Sun, Duan, Gong and Wang, NeurIPS 2019, Algorithm 3 and Theorem 4).
 //!
-//! In: Ψ of weighted points. Out: a partition with small Σ_k Σ_{x ∈ Ω_k} w ‖Ψ(x) − s_k‖², by k-means,
-//! with what is known about it.
+//! In: Ψ of weighted points. Out: a partition with small Σ_k Σ_{x ∈ Ω_k} w ‖Ψ(x) − s_k‖², by
+//! k-means, with what is known about it.
 
 use crate::evidence::points::Pairs;
 use crate::math::matching;

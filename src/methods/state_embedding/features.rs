@@ -1,12 +1,12 @@
 //! Random Fourier features (Rahimi and Recht, NIPS 2007) of a Gaussian kernel.
 //!
-//! In: points of dimension d. Out: h_l(x) = cos(ω_lᵀx + b_l), with ω_l ~ N(0, s⁻²I) for a bandwidth s
-//! and b_l uniform in [0, 2π). Feature 0 is the constant 1, with ω = 0 and b = 0. The mean of 2 h_l(x)
-//! h_l(y) over l > 0 approximates exp(−‖x − y‖²/2s²).
+//! In: points of dimension d. Out: h_l(x) = cos(ω_lᵀx + b_l), with ω_l ~ N(0, s⁻²I) for a bandwidth
+//! s and b_l uniform in [0, 2π). Feature 0 is the constant 1, with ω = 0 and b = 0. The mean of 2
+//! h_l(x) h_l(y) over l > 0 approximates exp(−‖x − y‖²/2s²).
 //!
 //! The value of a feature at a point depends on nothing else: neither on the block of the point nor
-//! on the processor. Its phase is a chain of fused multiply-adds over the coordinates, and the cosine
-//! is a polynomial.
+//! on the processor. Its phase is a chain of fused multiply-adds over the coordinates, and the
+//! cosine is a polynomial.
 
 use multiversion::multiversion;
 use rand::{RngExt, SeedableRng};
@@ -20,8 +20,12 @@ const LANES: usize = 8;
 /// Points that are evaluated together: with [`LANES`], the sums fit into the vector registers.
 const ROWS: usize = 6;
 
-/// Points per pass over the frequencies, a multiple of [`ROWS`]. Their coordinates stay in the cache.
+/// Points per pass over the frequencies, a multiple of [`ROWS`]. Their coordinates stay in the
+/// cache.
 const TILE: usize = 96;
+
+/// Bytes of frequencies that stay in the cache.
+const CACHE_BYTES: usize = 256 * 1024;
 
 /// The spacing of rounded features.
 pub const QUANTUM: f64 = 1.0 / (1u64 << 20) as f64;
@@ -162,8 +166,12 @@ impl Features {
     fn fill(&self, rows: &[f64], rounded: bool, values: &mut [f64]) {
         let d = self.dimension;
         assert!(rows.len().is_multiple_of(d), "rows of {d} coordinates");
-        let tiles = rows.chunks(TILE * d);
-        for (rows, values) in tiles.zip(values.chunks_mut(TILE * self.count)) {
+        // Frequencies that fit into the cache are read for every few rows, so that values are
+        // written one row after another.
+        let is_small = size_of_val(&self.frequencies[..]) <= CACHE_BYTES;
+        let tile = if is_small { ROWS } else { TILE };
+        let tiles = rows.chunks(tile * d);
+        for (rows, values) in tiles.zip(values.chunks_mut(tile * self.count)) {
             fill_tile(self, rows, values);
             if rounded {
                 round_to_quantum(values);

@@ -1,12 +1,12 @@
 //! Exact sums of products of features over pairs of points.
 //!
-//! In: rounded features h of a block of points, and pairs (x, y) of points in it. Out: Σ w h(x)h(x)ᵀ,
-//! Σ w h(y)h(y)ᵀ and Σ w h(x)h(y)ᵀ for every lag, all M × M.
+//! In: rounded features h of a block of points, and pairs (x, y) of points in it. Out: Σ w
+//! h(x)h(x)ᵀ, Σ w h(y)h(y)ᵀ and Σ w h(x)h(y)ᵀ for every lag, all M × M.
 //!
 //! Features are multiples of 2⁻²⁰ of a magnitude of at most 1, so a product is a multiple of 2⁻⁴⁰.
-//! The sum over 8,192 pairs stays within 2⁵³ of those units: a matrix product in f64 has no rounding.
-//! Sums of blocks are 128-bit integers. So order, blocks, files, threads and machines do not change a
-//! bit, and the sums of a part can be subtracted again.
+//! The sum over 8,192 pairs stays within 2⁵³ of those units: a matrix product in f64 has no
+//! rounding. Sums of blocks are 128-bit integers. So order, blocks, files, threads and machines do
+//! not change a bit, and the sums of a part can be subtracted again.
 
 use crate::error::{Error, Result};
 use crate::methods::state_embedding::features::round_to_quantum;
@@ -66,6 +66,7 @@ pub struct Grams {
 
 impl GramSums {
     /// Sums over no pair. No weight is larger than `largest_weight`; without weights it is 1.
+    /// Weights are rounded to 2⁻²⁰ of the power of two above it.
     pub fn new(features: usize, lags: usize, largest_weight: f64) -> GramSums {
         assert!(
             largest_weight > 0.0 && largest_weight.is_finite(),
@@ -237,49 +238,29 @@ impl Products {
 
     fn sum(&mut self, values: &[f64], weights: Option<&[f64]>, pairs: &[(u32, u32)]) {
         let m = self.features;
+        let shift = shift(pairs).filter(|_| weights.is_none());
         let mut accumulate = Accum::Replace;
         for pairs in pairs.chunks(CHUNK) {
             let from = rows(values, m, pairs.iter().map(|p| p.0), &mut self.from);
             let to = rows(values, m, pairs.iter().map(|p| p.1), &mut self.to);
             let weights = weights.map(|w| pairs.iter().map(|p| w[p.0 as usize]));
-            let scaled = |rows: &[f64], out: &mut Vec<f64>| {
-                out.clear();
-                for (row, w) in rows
-                    .chunks_exact(m)
-                    .zip(weights.clone().into_iter().flatten())
-                {
-                    out.extend(row.iter().map(|h| w * h));
-                }
-                round_to_quantum(out);
-            };
-            let is_weighted = weights.is_some();
-            let mut left = from;
-            if is_weighted {
-                scaled(from, &mut self.weighted);
-                left = &self.weighted;
+            let left = weighted(from, m, weights.clone(), &mut self.weighted);
+            let (a, b) = (left.transpose(), matrix(to, m));
+            matmul(self.cross.as_mut(), accumulate, a, b, 1.0, Par::Seq);
+            add_triangle(&mut self.starts, accumulate, left, matrix(from, m), 1.0);
+            if shift.is_none() {
+                let left = weighted(to, m, weights, &mut self.weighted);
+                add_triangle(&mut self.ends, accumulate, left, b, 1.0);
             }
-            add_triangle(
-                &mut self.starts,
-                accumulate,
-                matrix(left, m),
-                matrix(from, m),
-            );
-            let cross = self.cross.as_mut();
-            matmul(
-                cross,
-                accumulate,
-                matrix(left, m).transpose(),
-                matrix(to, m),
-                1.0,
-                Par::Seq,
-            );
-            let mut left = to;
-            if is_weighted {
-                scaled(to, &mut self.weighted);
-                left = &self.weighted;
-            }
-            add_triangle(&mut self.ends, accumulate, matrix(left, m), matrix(to, m));
             accumulate = Accum::Add;
+        }
+        if let Some(lag) = shift {
+            let first = pairs[0].0 as usize;
+            let rows = |i: usize| matrix(&values[i * m..(i + lag) * m], m);
+            let (left, entered) = (rows(first), rows(first + pairs.len()));
+            self.ends.copy_from(&self.starts);
+            add_triangle(&mut self.ends, Accum::Add, left, left, -1.0);
+            add_triangle(&mut self.ends, Accum::Add, entered, entered, 1.0);
         }
     }
 
@@ -309,6 +290,33 @@ fn units(product: f64) -> i128 {
     i128::from((product * UNITS) as i64)
 }
 
+/// The lag of a run of consecutive pairs, if it is short against the run: then ends are the starts
+/// without the first rows and with as many new ones.
+fn shift(pairs: &[(u32, u32)]) -> Option<usize> {
+    let &(from, to) = pairs.first()?;
+    let is_run = pairs.iter().zip(0..).all(|(p, i)| *p == (from + i, to + i));
+    let lag = to.checked_sub(from)? as usize;
+    (is_run && 2 * lag < pairs.len()).then_some(lag)
+}
+
+/// Rows times their weights, rounded. Without weights, the rows themselves.
+fn weighted<'a>(
+    rows: &'a [f64],
+    m: usize,
+    weights: Option<impl Iterator<Item = f64>>,
+    buffer: &'a mut Vec<f64>,
+) -> MatRef<'a, f64> {
+    let Some(weights) = weights else {
+        return matrix(rows, m);
+    };
+    buffer.clear();
+    for (row, w) in rows.chunks_exact(m).zip(weights) {
+        buffer.extend(row.iter().map(|h| w * h));
+    }
+    round_to_quantum(buffer);
+    matrix(buffer, m)
+}
+
 /// The rows of a matrix with m columns. Consecutive rows are not copied.
 fn rows<'a>(
     values: &'a [f64],
@@ -336,8 +344,8 @@ fn matrix(rows: &[f64], m: usize) -> MatRef<'_, f64> {
     MatRef::from_row_major_slice(rows, rows.len() / m, m)
 }
 
-/// Adds the lower triangle of aᵀb.
-fn add_triangle(sum: &mut Mat<f64>, accumulate: Accum, a: MatRef<f64>, b: MatRef<f64>) {
+/// Adds the lower triangle of aᵀb, times a sign.
+fn add_triangle(sum: &mut Mat<f64>, accumulate: Accum, a: MatRef<f64>, b: MatRef<f64>, sign: f64) {
     triangular::matmul(
         sum.as_mut(),
         BlockStructure::TriangularLower,
@@ -346,7 +354,7 @@ fn add_triangle(sum: &mut Mat<f64>, accumulate: Accum, a: MatRef<f64>, b: MatRef
         BlockStructure::Rectangular,
         b,
         BlockStructure::Rectangular,
-        1.0,
+        sign,
         Par::Seq,
     );
 }
@@ -387,6 +395,10 @@ mod tests {
         for i in 0..m {
             assert!((0..=i).all(|j| triangle.next() == Some(&square[i * m + j])));
         }
+
+        let mut still = GramSums::new(m, 1, 1.0);
+        still.add(&values, None, &[&run(0)]);
+        assert_eq!(still.lags[0].starts, still.lags[0].ends);
 
         let mut shuffled = one.clone();
         for i in 0..shuffled.len() {

@@ -5,15 +5,20 @@
 //! - `params`: the keys of the method.
 //! - `features`: points → random Fourier features.
 //! - `pilot`: a sample of points → the bandwidth and the few features that span the others.
+//! - `candidates`: the parameters and a sample → the features to sum, one set per bandwidth.
 //! - `grams`: features of pairs of points → exact sums of their products. This is the only stage
 //!   that reads all points.
 //! - `whitening`: sums → orthonormal functions.
-//! - `embedding`: orthonormal functions → singular functions of the transition kernel (Algorithm 2).
+//! - `embedding`: orthonormal functions → singular functions of the transition kernel (Algorithm
+//!   2).
+//! - `box_gram`: the products of features in the volume of a box, for the Lebesgue norm.
 //! - `model`: the result of a fit, which embeds new points.
 //! - `vamp`: held-out scores, which choose the rank and the bandwidth.
 //! - `clusters`: k-means of embedded points (Algorithm 3).
 //! - `reshape`: kernel mean embeddings of low rank (Algorithm 1).
 
+pub mod box_gram;
+pub mod candidates;
 pub mod clusters;
 pub mod embedding;
 pub mod features;

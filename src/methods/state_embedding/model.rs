@@ -1,7 +1,8 @@
 //! A fitted state embedding: all that is needed to embed new points.
 
 use crate::error::{Error, Result};
-use crate::methods::state_embedding::embedding::{Embedding, RightMeasure, box_gram, embed};
+use crate::methods::state_embedding::box_gram::box_gram;
+use crate::methods::state_embedding::embedding::{Embedding, Functions, RightMeasure};
 use crate::methods::state_embedding::features::Features;
 use crate::methods::state_embedding::grams::{GramSums, Grams};
 use crate::methods::state_embedding::params::{Norm, StateEmbedding};
@@ -9,7 +10,7 @@ use crate::methods::state_embedding::whitening::project;
 use faer::Mat;
 use serde::{Deserialize, Serialize};
 
-/// Functions per pair above which a fit follows noise.
+/// A fit with fewer pairs per function than this follows noise.
 const PAIRS_PER_FUNCTION: u64 = 10;
 
 /// Kept random features, and what they were selected with.
@@ -62,7 +63,7 @@ pub struct StateEmbeddingModel {
 /// What makes a fit doubtful.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Warning {
-    /// There are more than a tenth as many orthonormal functions as pairs.
+    /// There are fewer than ten pairs per orthonormal function.
     ManyFunctions {
         /// The larger of J and J₁.
         kept: usize,
@@ -147,7 +148,7 @@ pub fn fit_means(
         .as_deref()
         .map_or(RightMeasure::Ends, RightMeasure::Gram);
     let metric = basis.metric.as_deref();
-    let embedding = embed(means, measure, metric, params.rank, params.tolerance)?;
+    let embedding = Functions::new(means, measure, metric, params.tolerance).embed(params.rank)?;
     let noise = (embedding.kept[0].max(embedding.kept[1]) as f64 / means.pairs as f64).sqrt();
     Ok(StateEmbeddingModel {
         rank: params.rank,

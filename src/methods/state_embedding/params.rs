@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Norm {
-    /// The distribution of the ends of pairs: singular values are canonical correlations, at most 1.
+    /// The distribution of the ends of pairs: singular values are canonical correlations, at most
+    /// 1.
     #[default]
     Density,
     /// The volume of a box: distances of the embedding are diffusion distances.
@@ -53,8 +54,8 @@ pub struct StateEmbedding {
     #[serde(default = "StateEmbedding::tolerance")]
     #[schemars(range(min = 0, max = 1))]
     pub tolerance: f64,
-    /// The bandwidth of the Gaussian kernel: `"held-out"`, `"median"` or a number in the unit of the
-    /// coordinates.
+    /// The bandwidth of the Gaussian kernel: `"held-out"`, `"median"` or a number in the unit of
+    /// the coordinates.
     #[serde(default = "StateEmbedding::bandwidth")]
     pub bandwidth: Bandwidth,
     /// The measure of the right functions: `"density"`, or `"lebesgue"` with a box.
@@ -68,7 +69,8 @@ pub struct StateEmbedding {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub clusters: Option<usize>,
-    /// The number of independent starts of k-means, of which the best is kept. Only with `clusters`.
+    /// The number of independent starts of k-means, of which the best is kept. Only with
+    /// `clusters`.
     #[serde(default = "StateEmbedding::restarts")]
     #[schemars(range(min = 1))]
     pub restarts: usize,

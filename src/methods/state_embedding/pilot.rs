@@ -1,12 +1,13 @@
 //! A pilot pass over a sample of points: the bandwidth, and the features that span the others.
 //!
-//! In one or two dimensions most of many random features are linear combinations of a few. A pivoted
-//! Cholesky factorisation of their Gram matrix on a sample finds these few, and only their products
-//! are summed over all points. The kernel of all features stays: if h = T h_kept on the sample, then
-//! hᵀh = h_keptᵀ (TᵀT) h_kept.
+//! In one or two dimensions most of many random features are linear combinations of a few. A
+//! pivoted Cholesky factorisation of their Gram matrix on a sample finds these few, and only their
+//! products are summed over all points. The kernel of all features stays: if h = T h_kept on the
+//! sample, then hᵀh = h_keptᵀ (TᵀT) h_kept.
 
 use crate::error::{Error, Result};
 use crate::evidence::points::Points;
+use crate::methods::state_embedding::box_gram::box_gram;
 use crate::methods::state_embedding::features::Features;
 use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::{Accum, Mat, MatRef, Par};
@@ -18,13 +19,16 @@ const DISTANCES: usize = 1000;
 /// Points per matrix product.
 const CHUNK: usize = 4096;
 
+/// The least tolerance: rounded features differ from others by this much of their variance.
+const NEGLIGIBLE: f64 = 1e-12;
+
 /// Features that span all features on a sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Selection {
     /// The indices of the features, ascending, with the constant as the first.
     pub kept: Vec<usize>,
-    /// The kernel K(x, y) = h(x)ᵀ S h(y) of all random features in terms of the kept ones, such that
-    /// K(x, x) is about 1: S, row-major.
+    /// The kernel K(x, y) = h(x)ᵀ S h(y) of all random features in terms of the kept ones, such
+    /// that K(x, x) is about 1: S, row-major.
     pub metric: Vec<f64>,
 }
 
@@ -60,10 +64,24 @@ pub fn median_distance(points: &Points) -> Result<f64> {
 /// Selects features by a sample of points (n × d, row-major).
 ///
 /// The variance of every other feature that the kept ones do not explain is at most `tolerance`
-/// times the largest variance of a feature.
-pub fn select(features: &Features, rows: &[f64], tolerance: f64) -> Selection {
-    let gram = gram(features, rows);
+/// times the largest variance of a feature. With a box, the points of the box count as much as the
+/// sample: the Lebesgue norm needs features that span the others there, too.
+pub fn select(
+    features: &Features,
+    rows: &[f64],
+    bounds: Option<&[[f64; 2]]>,
+    tolerance: f64,
+) -> Selection {
     let m = features.count();
+    let mut gram = gram(features, rows);
+    if let Some(bounds) = bounds {
+        let over_box = box_gram(features, bounds);
+        for j in 0..m {
+            for i in j..m {
+                gram[(i, j)] = (gram[(i, j)] + over_box[i * m + j] / over_box[0]) / 2.0;
+            }
+        }
+    }
     let mut rest: Vec<f64> = (0..m).map(|l| gram[(l, l)]).collect();
     // Column p of the factor, of all features.
     let mut factor: Vec<Vec<f64>> = Vec::new();
@@ -90,7 +108,7 @@ pub fn select(features: &Features, rows: &[f64], tolerance: f64) -> Selection {
         let largest = rest.iter().copied().fold(0.0, f64::max);
         if pivots.len() == 1 {
             // Without the constant, the rest is the variance.
-            limit = tolerance.max(f64::EPSILON) * largest;
+            limit = tolerance.max(NEGLIGIBLE) * largest;
         }
         if largest <= limit || pivots.len() == m {
             break;
@@ -161,7 +179,7 @@ mod tests {
             .map(|i| (f64::from(i) * 0.754_877_666).fract() * 2.0 - 1.0)
             .collect();
         let features = Features::random(400, 1, 0.3, 1);
-        let selection = select(&features, &rows, 1e-6);
+        let selection = select(&features, &rows, None, 1e-6);
         let few = features.select(&selection.kept);
         assert!((10..40).contains(&few.count()), "{}", few.count());
         assert_eq!(selection.kept[0], 0);

@@ -1,17 +1,61 @@
-//! Held-out VAMP-2 scores (Wu and Noé, J. Nonlinear Sci. 30, 2020), which choose rank, bandwidth and
-//! tolerance.
+//! Held-out VAMP-2 scores (Wu and Noé, J. Nonlinear Sci. 30, 2020), which choose rank, bandwidth
+//! and tolerance.
 //!
 //! In: left and right functions of an embedding, and the sums over pairs that it was not fitted to.
 //! Out: the sum of squared canonical correlations of the two sets of functions on those pairs. The
 //! constant counts 1, and a score is at most the rank.
 
-use crate::methods::state_embedding::embedding::Embedding;
-use crate::methods::state_embedding::grams::Grams;
+use crate::error::{Error, Result};
+use crate::methods::state_embedding::embedding::{Embedding, Functions, RightMeasure};
+use crate::methods::state_embedding::grams::{GramSums, Grams};
 use crate::methods::state_embedding::whitening::project;
 use faer::{Mat, MatRef, Side};
 
 /// Variances below this share of the largest one are no direction.
 const NEGLIGIBLE: f64 = 1e-10;
+
+/// Scores of embeddings of some ranks by cross-validation: for each rank, the score on each fold of
+/// an embedding that is fitted to the other folds. `metric` and `tolerance` are those of
+/// [`Functions::new`]. A rank above the number of functions is cut to it. Folds without pairs are
+/// skipped.
+///
+/// # Errors
+/// If fewer than two folds have pairs.
+pub fn held_out(
+    folds: &[GramSums],
+    lag: usize,
+    metric: Option<&[f64]>,
+    tolerance: f64,
+    ranks: &[usize],
+) -> Result<Vec<Vec<f64>>> {
+    let folds: Vec<&GramSums> = folds.iter().filter(|f| f.pairs(lag) > 0).collect();
+    let [first, rest @ ..] = &folds[..] else {
+        return Err(too_few_folds());
+    };
+    if rest.is_empty() {
+        return Err(too_few_folds());
+    }
+    let mut all = (*first).clone();
+    for fold in rest {
+        all.merge(fold);
+    }
+    let mut scores = vec![Vec::new(); ranks.len()];
+    for fold in folds {
+        all.subtract(fold);
+        let (train, test) = (all.means(lag)?, fold.means(lag)?);
+        all.merge(fold);
+        let functions = Functions::new(&train, RightMeasure::Ends, metric, tolerance);
+        for (scores, &rank) in scores.iter_mut().zip(ranks) {
+            let rank = rank.min(functions.available());
+            scores.push(score(&functions.embed(rank)?, rank, &test));
+        }
+    }
+    Ok(scores)
+}
+
+fn too_few_folds() -> Error {
+    Error::input("held-out scores need pairs of points in at least two groups of trajectories")
+}
 
 /// The score of the leading `rank` functions on held-out pairs.
 pub fn score(embedding: &Embedding, rank: usize, held_out: &Grams) -> f64 {

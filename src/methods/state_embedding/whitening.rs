@@ -1,9 +1,9 @@
 //! Orthonormal functions from features.
 //!
-//! In: the Gram matrix G = ∫ h hᵀ dμ of M features, the first of which is the constant 1. Out: a basis
-//! B (M × J) such that the functions Bᵀh are orthonormal in L²(μ). The first function is constant.
-//! The others are principal components of the centred features, cut where their variance is at most
-//! a tolerance times the largest one. G is never inverted.
+//! In: the Gram matrix G = ∫ h hᵀ dμ of M features, the first of which is the constant 1. Out: a
+//! basis B (M × J) such that the functions Bᵀh are orthonormal in L²(μ). The first function is
+//! constant. The others are principal components of the centred features, cut where their variance
+//! is at most a tolerance times the largest one. G is never inverted.
 
 use faer::linalg::solvers::Llt;
 use faer::{Mat, MatRef, Side};
