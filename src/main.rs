@@ -366,7 +366,7 @@ impl Terminal for Bars {
 fn template(name: &str, has_total: bool) -> &'static str {
     match (has_total, name) {
         (true, _) => "{prefix:>6} {bar:30} {human_pos}/{human_len} fits {elapsed}, {eta} left",
-        (false, "count") => "{prefix:>6} {spinner} {human_pos} rows {rate} {elapsed}",
+        (false, "count" | "rows") => "{prefix:>6} {spinner} {human_pos} rows {rate} {elapsed}",
         (false, _) => "{prefix:>6} {spinner} {elapsed}",
     }
 }

@@ -1,9 +1,11 @@
 //! The table `rows`: every row of the input with the sets of its states.
 
 use crate::cli::{integers, small_pipeline};
+use crate::inside::{InProcess, Schedule, assert_equal_results, run_split};
 use crate::lake::{Lake, Rows};
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StringArray};
 use arrow::datatypes::{DataType, Float64Type};
+use gyre::cluster::site::SPLIT;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -436,6 +438,23 @@ fn a_killed_run_leaves_no_table() {
     assert_eq!(rows.column("x").data_type(), &DataType::Float64);
     let x = rows.column("x").as_primitive::<Float64Type>();
     assert_eq!(x.value(3), 1.5);
+}
+
+/// Tasks count and fit, also pass by pass; the process of the run writes the rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rows_of_a_run_in_tasks_are_those_of_one_process() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let text = KILLED
+        .replace("\"out\"", "\"FOLDER/out\"")
+        .replace("\"rows.parquet\"", "\"FOLDER/rows.parquet\"");
+    let expected = run_split(&lake, &text, None, SPLIT).await.expect("a run");
+    assert_eq!(expected.record["tables"]["rows"], 600);
+    for split in [SPLIT, 1] {
+        let nodes = InProcess::new(Schedule::Shuffled(3));
+        let found = run_split(&lake, &text, Some(nodes), split).await;
+        assert_equal_results(&expected, &found.expect("a run"), &split);
+    }
 }
 
 const KILLED: &str = r#"
