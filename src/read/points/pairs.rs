@@ -174,3 +174,120 @@ impl<R: BlockReceiver> Receiver for Blocks<R> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::points::layout::Scale;
+    use arrow::datatypes::{DataType, Field};
+    use std::collections::BTreeSet;
+
+    #[derive(Default)]
+    struct Collected {
+        /// By lag: the first coordinates of both rows of each pair.
+        pairs: Vec<Vec<(i64, i64)>>,
+        largest: usize,
+    }
+
+    impl BlockReceiver for Collected {
+        fn push(&mut self, block: PairBlock) -> Result<(), Stop> {
+            self.largest = self.largest.max(block.hashes.len());
+            self.pairs.resize(block.pairs.len(), Vec::new());
+            for (all, pairs) in self.pairs.iter_mut().zip(&block.pairs) {
+                let row = |at: u32| (2.0 * block.rows[at as usize]) as i64;
+                all.extend(pairs.iter().map(|&(x, y)| (row(x), row(y))));
+            }
+            Ok(())
+        }
+    }
+
+    /// Rows of trajectories with these lengths, whose times have gaps, in batches of some size. The
+    /// coordinate of a row is its number.
+    fn collected(lengths: &[usize], lags: &[Step], batch: usize) -> Collected {
+        let field = |name| Field::new(name, DataType::Int64, false);
+        let layout = PointLayout {
+            partition: Vec::new(),
+            key: vec![field("id"), field("t")],
+            roles: PointRoles::Pairs {
+                lags: lags.to_vec(),
+                strided: false,
+            },
+            coordinates: vec![field("x")],
+            scale: Scale::None,
+            weight: None,
+        };
+        let ids: Vec<u64> = (0..lengths.len())
+            .flat_map(|id| std::iter::repeat_n(id as u64, lengths[id]))
+            .collect();
+        let mut blocks = Blocks::new(&layout, &[2.0], Collected::default());
+        for first in (0..ids.len()).step_by(batch) {
+            let rows = first..ids.len().min(first + batch);
+            let own = &ids[rows.clone()];
+            let mut trajectories = Vec::new();
+            for (at, run) in own.chunk_by(|a, b| a == b).scan(0, |at, run| {
+                *at += run.len();
+                Some((*at - run.len(), run))
+            }) {
+                trajectories.push(at..at + run.len());
+            }
+            let points = PointBatch {
+                key: Vec::new(),
+                partitions: vec![(0..own.len(), 0)],
+                trajectories,
+                hashes: rows.clone().map(|row| row as u64).collect(),
+                trajectory_hashes: own.to_vec(),
+                times: rows.clone().map(|row| time(row)).collect(),
+                dimension: 1,
+                coordinates: rows.clone().map(|row| row as f64).collect(),
+                weights: None,
+                continues: first > 0 && ids[first - 1] == ids[first],
+            };
+            blocks.push(&layout, &points).expect("ordered rows");
+        }
+        blocks.finish().expect("ordered rows")
+    }
+
+    /// Every tenth time is missing.
+    fn time(row: usize) -> i64 {
+        (row + row / 9) as i64
+    }
+
+    #[test]
+    fn pairs_of_any_lag_are_found_once_in_any_batches() {
+        let lengths = [3, 1, 30_000, 7, 9_000];
+        let lags = [Step::Ticks(1), Step::Rows(4), Step::Ticks(10_000)];
+        let mut ends = vec![0];
+        lengths
+            .iter()
+            .for_each(|n| ends.push(ends[ends.len() - 1] + n));
+        let same = |a: usize, b: usize| {
+            ends.iter()
+                .filter(|end| **end > a)
+                .eq(ends.iter().filter(|end| **end > b))
+        };
+        let all = ends[ends.len() - 1];
+        let by_time: std::collections::BTreeMap<i64, usize> =
+            (0..all).map(|row| (time(row), row)).collect();
+        let expected = |lag: &Step| -> BTreeSet<(i64, i64)> {
+            (0..all)
+                .filter_map(|row| {
+                    let to = match *lag {
+                        Step::Rows(n) => Some(row + n).filter(|to| *to < all),
+                        Step::Ticks(ticks) => by_time.get(&(time(row) + ticks)).copied(),
+                    };
+                    to.filter(|to| same(row, *to))
+                        .map(|to| (row as i64, to as i64))
+                })
+                .collect()
+        };
+        for batch in [1000, 16_384, 1 << 30] {
+            let found = collected(&lengths, &lags, batch);
+            for (pairs, lag) in found.pairs.iter().zip(&lags) {
+                let distinct: BTreeSet<_> = pairs.iter().copied().collect();
+                assert_eq!(distinct.len(), pairs.len());
+                assert!(distinct == expected(lag), "{lag:?} in batches of {batch}");
+            }
+            assert!(found.largest < 40_000, "{}", found.largest);
+        }
+    }
+}
