@@ -250,7 +250,7 @@ fn nearest_by_tree(points: &Distinct, k: usize) -> (Vec<u32>, Vec<Near>) {
             let start = leaf * LANES;
             let x = points.row(start);
             // Any k + 1 points around give a first bound.
-            let around = count.next_multiple_of(LANES) / LANES;
+            let around = count.div_ceil(LANES);
             let low = leaf.saturating_sub(around);
             let high = (leaf + around + 1).min(tree.leaf_count());
             scratch.leaves.clear();
@@ -472,16 +472,18 @@ mod tests {
 
     fn by_hand(points: &Distinct, k: usize) -> Vec<Vec<u32>> {
         let n = points.n();
-        let mut is_near = vec![vec![false; n]; n];
+        let (mut is_near, mut pairs) = (vec![vec![false; n]; n], Vec::new());
         for i in 0..n {
             let mut all: Vec<(f64, usize)> = (0..n)
                 .map(|j| (squared_distance(points.row(i), points.row(j)), j))
                 .collect();
             all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
             for (_, j) in &all[..=k] {
-                is_near[i][*j] = true;
-                is_near[*j][i] = true;
+                pairs.extend([(i, *j), (*j, i)]);
             }
+        }
+        for (i, j) in pairs {
+            is_near[i][j] = true;
         }
         let row = |row: &Vec<bool>| (0..n as u32).filter(|&j| row[j as usize]).collect();
         is_near.iter().map(row).collect()

@@ -650,7 +650,7 @@ fn states_that_are_only_targets_are_part_of_the_chain() {
     let chain = Chain::new(&passes, &counts);
     let n = [[4.0, 3.0, 0.0], [3.0, 0.0, 4.0], [0.0, 4.0, 0.0]];
     let totals = n.map(|row| row.iter().sum::<f64>());
-    let mut identity = vec![0.0; 9];
+    let mut identity = [0.0; 9];
     identity.iter_mut().step_by(4).for_each(|x| *x = 1.0);
     // A block has 4 columns, of which the last is zero.
     let wide: Vec<f64> = identity

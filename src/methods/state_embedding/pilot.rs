@@ -134,7 +134,7 @@ fn in_order(factor: &[Vec<f64>], pivots: &[usize], m: usize) -> Selection {
     );
     // The constant is no feature of the kernel.
     let t = t.subcols(1, m - 1);
-    let products = &t * t.transpose();
+    let products = t * t.transpose();
     let scale = 2.0 / (m as f64 - 1.0).max(1.0);
     Selection {
         kept: order.iter().map(|&p| pivots[p]).collect(),

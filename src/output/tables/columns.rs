@@ -238,7 +238,7 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
 
     /// Columns of the types of `fields` that are made together and may have nulls where `fields`
     /// do.
-    pub(crate) fn as_given(
+    pub(crate) fn given(
         self,
         fields: &[Field],
         arrays: impl Fn(&[T]) -> Result<Vec<ArrayRef>> + 'a,

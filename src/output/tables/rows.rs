@@ -81,14 +81,14 @@ fn columns<'a>(run: &'a RunSchema) -> TableColumns<'a, InputRows<'a>> {
             piece.map(row).collect()
         },
     )
-    .as_given(&partition, |rows: &[RowAt<'a>]| {
+    .given(&partition, |rows: &[RowAt<'a>]| {
         of_input(rows, |input| &input.partition)
     })
-    .as_given(&run.lag.fields(), |rows| {
+    .given(&run.lag.fields(), |rows| {
         let lags = rows.iter().map(|row| row.lag);
         taken(&run.lag.table(), lags)
     })
-    .as_given(&run.rows, |rows| of_input(rows, |input| &input.columns));
+    .given(&run.rows, |rows| of_input(rows, |input| &input.columns));
     let sides: &[(&str, Axis)] = if run.is_of_pairs() {
         &[("source_", Axis::Sources), ("target_", Axis::Targets)]
     } else {

@@ -236,7 +236,7 @@ mod tests {
                 trajectories,
                 hashes: rows.clone().map(|row| row as u64).collect(),
                 trajectory_hashes: own.to_vec(),
-                times: rows.clone().map(|row| time(row)).collect(),
+                times: rows.clone().map(time).collect(),
                 dimension: 1,
                 coordinates: rows.clone().map(|row| row as f64).collect(),
                 weights: None,
