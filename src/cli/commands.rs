@@ -213,6 +213,11 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         }),
         Command::Assign(args) => {
             let mut pipeline = Pipeline::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
+            if pipeline.transitions.input.is_points() {
+                return Err(Error::spec(
+                    "`gyre assign` looks new states up in a model, and points have no states; the tables `features` and `landmarks` of the model embed new points",
+                ));
+            }
             if let Some(output) = &args.output {
                 pipeline.job.output.clone_from(output);
             }
@@ -279,6 +284,11 @@ fn run_points(args: &crate::cli::args::Run, terminal: &Arc<dyn Terminal>) -> Res
     if args.cluster.is_some() {
         return Err(Error::spec(
             "points are fitted in one process; run without --cluster",
+        ));
+    }
+    if args.metrics.is_some() || args.lineage.is_some() {
+        return Err(Error::spec(
+            "--metrics and --lineage are about models of states; run points without them",
         ));
     }
     with_points(&args.pipeline, terminal, async |planned| {

@@ -6,7 +6,7 @@ use crate::methods::PointMethod;
 use crate::output::tables::run_schema::LagColumn;
 use crate::plan::evidence::steps;
 use crate::plan::fits::{PlannedFit, point_fits};
-use crate::plan::pipeline::keys::Window;
+use crate::plan::pipeline::keys::{Empty, Window};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, hash, lag_column, query, unhashed};
 use crate::read::lake::Lake;
@@ -42,6 +42,8 @@ pub struct PointsPlan {
     pub layout: Arc<PointLayout>,
     /// The lags by length; empty for rows without time.
     pub lags: Vec<Lag>,
+    /// What happens to a partition and lag without pairs.
+    pub empty: Empty,
     /// The fits, one per rank unless a rule picks the rank.
     pub fits: Vec<PlannedFit<PointMethod>>,
     /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
@@ -154,6 +156,7 @@ pub(crate) async fn plan_points(
         parameters,
         layout: Arc::new(layout),
         lags,
+        empty: pipeline.transitions.empty,
         fits: point_fits(pipeline),
     };
     Ok((plan, frame))

@@ -2,7 +2,7 @@
 
 use crate::cli::integers;
 use crate::lake::{Lake, Rows};
-use arrow::array::{ArrayRef, Float64Array, ListArray};
+use arrow::array::{Array, ArrayRef, Float64Array, ListArray};
 use arrow::datatypes::Float64Type;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -238,6 +238,28 @@ fn rows_without_a_point_are_dropped_and_counted() {
 }
 
 #[test]
+fn a_partition_without_pairs_has_rows_and_no_model() {
+    let lake = Lake::new();
+    let points = walks(6, 100);
+    // Trajectory 5 has one row.
+    let kept: Vec<Point> = points.into_iter().filter(|p| p.0 < 5 || p.1 == 0).collect();
+    table(&lake, "walks/0.parquet", &kept);
+    lake.file("p.toml", PIPELINE);
+    let sql = "transitions.sql=\"SELECT id / 5 AS half, id, t, x, y FROM walks\"";
+    let by = "transitions.partition_by=\"half\"";
+    let set = ["run", "p.toml", "--set", sql, "--set", by];
+    let ran = lake.gyre(&set).succeeds();
+    assert!(ran.err.contains("half=1, lag 1"), "{}", ran.err);
+    let rows = lake.read("points");
+    assert_eq!(rows.len(), 2 * 501);
+    let column = rows.column("states_r2_embedding");
+    assert_eq!((column.null_count(), column.is_null(2 * 500)), (2, true));
+    assert_eq!(lake.read("fits").len(), 4);
+    let fail = lake.gyre(&[&set[..], &["--set", "transitions.empty=\"fail\""]].concat());
+    fail.fails(1, "half=1, lag 1: there are no pairs of points");
+}
+
+#[test]
 fn what_cannot_be_fitted_is_refused_by_name() {
     let points = walks(4, 50);
     let lake = lake(&points);
@@ -275,6 +297,13 @@ fn what_cannot_be_fitted_is_refused_by_name() {
     );
     lake.gyre(&["run", "q.toml"])
         .fails(2, "counts transitions between states");
+    run(&["fit.states.rank=\"auto\""]).fails(2, "`rank = \"auto\"` is not available");
+    run(&["job.incremental=true"]).fails(2, "`job.incremental` adds up counts");
+    run(&["validation.bootstrap=10"]).fails(2, "`[validation]` is about sets of states");
+    let metrics = ["run", "p.toml", "--metrics", "m.prom"];
+    lake.gyre(&metrics).fails(2, "run points without them");
+    let assign = ["assign", "p.toml", "--model", "out", "--output", "new"];
+    lake.gyre(&assign).fails(2, "points have no states");
     assert!(!lake.path("out/points").exists());
 }
 

@@ -124,6 +124,9 @@ pub(super) fn check(
         errors.note(validation(keys, document));
     }
     let transitions = transitions?;
+    if transitions.input.is_points() {
+        errors.note(no_keys_of_states(&file.job, document));
+    }
     let mut fits = Vec::new();
     let mut point_fits = Vec::new();
     for (n, fit) in file.fit.into_iter().enumerate() {
@@ -166,6 +169,22 @@ fn of_points(method: AnyMethod) -> Option<PointMethod> {
     }
 }
 
+/// Checks that a pipeline of points has no keys that are about states or their counts.
+fn no_keys_of_states(job: &Job, document: &Document<'_>) -> Result<()> {
+    let sections = ["validation", "names", "output", "checks", "check"];
+    if let Some(section) = sections.iter().find(|s| document.root.get(s).is_some()) {
+        let message = format!(
+            "`[{section}]` is about sets of states, and is not available for rows with `coordinates`; leave it out"
+        );
+        return Err(document.error_at(&[section], &message));
+    }
+    if job.incremental {
+        let message = "`job.incremental` adds up counts, and is not available for rows with `coordinates`; leave it out";
+        return Err(document.error_at(&["job", "incremental"], message));
+    }
+    Ok(())
+}
+
 /// Checks that a method is for the evidence that the rows give. `n` is the index of the fit.
 fn fits_input(
     fit: &FitEntry<AnyMethod>,
@@ -174,6 +193,13 @@ fn fits_input(
     document: &Document<'_>,
 ) -> Result<()> {
     let name = fit.method.name();
+    if fit.rule.is_some() && matches!(fit.method, AnyMethod::OfPoints(_)) {
+        let message = format!(
+            "`rank = \"auto\"` is not available for the method \"{name}\" of fit `{}`; list some ranks and compare the singular values with `noise` in the table `spectrum`",
+            fit.name
+        );
+        return Err(document.error_at(&["fit", &n.to_string(), "rank"], &message));
+    }
     let (needs, has) = match (&fit.method, input) {
         (AnyMethod::OfCounts(_), Input::PointPairs { .. } | Input::Points { .. }) => (
             "counts transitions between states; cut the coordinates into boxes with `transitions.bins`",

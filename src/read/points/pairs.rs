@@ -11,7 +11,7 @@ use crate::read::rows::stop::Stop;
 const BLOCK_ROWS: usize = 8192;
 
 /// Rows per piece of a trajectory.
-const PIECE_ROWS: u64 = 1024;
+const PIECE_ROWS: u64 = 128;
 
 /// Rows of one partition, and the pairs among them.
 #[derive(Debug, Default)]

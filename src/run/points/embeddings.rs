@@ -7,10 +7,13 @@ use crate::methods::state_embedding::candidates::candidates;
 use crate::methods::state_embedding::clusters::{Clusters, cluster};
 use crate::methods::state_embedding::grams::GramSums;
 use crate::methods::state_embedding::model::{Basis, StateEmbeddingModel, fit_means};
-use crate::methods::state_embedding::params::{Bandwidth, BandwidthRule, StateEmbedding};
+use crate::methods::state_embedding::params::{
+    BANDWIDTH_FACTORS, Bandwidth, BandwidthRule, StateEmbedding,
+};
 use crate::methods::state_embedding::vamp;
 use crate::output::tables::points::{EmbeddedStates, PointFit, PointModel, PointsModel};
 use crate::plan::fits::PlannedFit;
+use crate::plan::pipeline::keys::Empty;
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
 use crate::read::points::pairs::Blocks;
@@ -55,6 +58,25 @@ struct Sampled {
     /// By the keys of the fits.
     bases: Vec<Basis>,
     scores: Vec<Scores>,
+}
+
+impl Sampled {
+    /// The features to choose from. A single point has no pairs, so any features will do.
+    fn candidates(&self, params: &StateEmbedding, seed: u64) -> Result<Vec<Basis>> {
+        if self.sample.n() > 1 {
+            return candidates(&self.sample, &self.range, params, seed);
+        }
+        let any = StateEmbedding {
+            bandwidth: Bandwidth::Value(1.0),
+            ..params.clone()
+        };
+        let one = candidates(&self.sample, &self.range, &any, seed)?;
+        let n = match params.bandwidth {
+            Bandwidth::Rule(BandwidthRule::HeldOut) => BANDWIDTH_FACTORS.len(),
+            _ => 1,
+        };
+        Ok(one.into_iter().cycle().take(n).collect())
+    }
 }
 
 /// Fits all state embeddings of a plan to every partition and lag.
@@ -111,17 +133,23 @@ pub(super) async fn fit(
     let mut models = Vec::new();
     for (partition, sums) in sums.iter().enumerate() {
         for lag in 0..n_lags {
+            let place = surveyed.place(plan, partition, lag);
+            let mut all = sums.sums.iter().flatten();
+            if all.all(|sums| sums.pairs(lag) == 0) {
+                if plan.empty == Empty::Fail || n_lags * sampled.len() == 1 {
+                    return Err(no_pairs().at(place));
+                }
+                tracing::warn!(place, "there is no pair of points, so there is no model");
+                continue;
+            }
             let mut fits = Vec::new();
             for Planned { fit, params } in &planned {
                 let at = keys.iter().position(|key| *key == of_features(params));
                 let at = at.ok_or_else(|| Error::bug("a fit has no features"))?;
                 let (own, basis) = (&sampled[partition], &sampled[partition].bases[at]);
-                let place = surveyed.place(plan, partition, lag);
                 let within = |e: Error| e.at(format!("fit `{}`", fit.name)).at(&place);
                 let of_lag = sums.sums.get(at).and_then(|folds| folds.first());
-                let means = of_lag
-                    .ok_or_else(|| Error::input("there is no pair of points at this lag"))
-                    .and_then(|sums| sums.means(lag));
+                let means = of_lag.ok_or_else(no_pairs).and_then(|sums| sums.means(lag));
                 let model = means.and_then(|means| fit_means(&means, basis, params));
                 let model = model.map_err(within)?;
                 let clusters = params.clusters.map(|k| {
@@ -157,7 +185,16 @@ pub(super) async fn fit(
             });
         }
     }
+    if models.is_empty() {
+        return Err(no_pairs());
+    }
     Ok(models)
+}
+
+fn no_pairs() -> Error {
+    Error::input(
+        "there are no pairs of points at this lag; check the lag against the times of a trajectory",
+    )
 }
 
 /// The same with a box in the units of the scaled coordinates.
@@ -208,7 +245,7 @@ async fn choose_bandwidths(
                     features: key.features.min(COMPARED_FEATURES),
                     ..(*key).clone()
                 };
-                all.extend(candidates(&own.sample, &own.range, &few, plan.seed)?);
+                all.extend(own.candidates(&few, plan.seed)?);
             }
             bases.push(all);
         }
@@ -233,8 +270,7 @@ async fn choose_bandwidths(
                 },
                 None => key.clone(),
             };
-            own.bases
-                .extend(candidates(&own.sample, &own.range, &fixed, plan.seed)?);
+            own.bases.extend(own.candidates(&fixed, plan.seed)?);
             own.scores
                 .push(next.map_or_else(Vec::new, |(_, scores)| scores));
         }
@@ -254,6 +290,9 @@ fn best(
     for (basis, folds) in bases.iter().zip(folds) {
         let mut own = Vec::new();
         for lag in 0..lags {
+            if folds.iter().all(|fold| fold.pairs(lag) == 0) {
+                continue;
+            }
             let metric = basis.metric.as_deref();
             let of_lag = vamp::held_out(folds, lag, metric, key.tolerance, &[rank])?;
             own.extend(of_lag.into_iter().flatten());
@@ -263,7 +302,7 @@ fn best(
     let at = vamp::best(&scores).unwrap_or(0);
     let means = scores
         .iter()
-        .map(|own| own.iter().sum::<f64>() / own.len() as f64);
+        .map(|own| own.iter().sum::<f64>() / own.len().max(1) as f64);
     let compared = bases.iter().map(|basis| basis.bandwidth).zip(means);
     Ok((bases[at].bandwidth, compared.collect()))
 }

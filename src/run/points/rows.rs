@@ -15,6 +15,7 @@ use crate::read::rows::stop::Stop;
 use crate::run::points::{PlannedPoints, Surveyed};
 use arrow::array::{
     ArrayRef, FixedSizeListArray, Float64Array, Int32Array, RecordBatch, UInt32Array,
+    new_null_array,
 };
 use arrow::buffer::NullBuffer;
 use arrow::compute::{concat_batches, take, take_record_batch};
@@ -51,7 +52,8 @@ pub(super) async fn write(
         let copied = async {
             while let Some(rows) = batches.next().await? {
                 let points = reader.read(&rows)?;
-                for batch in embedded(&schema, run, surveyed, models, &points, &mut written)? {
+                for batch in embedded(&schema, plan, run, surveyed, models, &points, &mut written)?
+                {
                     writer.write(batch).await?;
                 }
             }
@@ -81,7 +83,7 @@ fn schema(plan: &PointsPlan, run: &RunSchema, models: &[PointsModel]) -> SchemaR
     for fit in models.first().iter().flat_map(|model| &model.fits) {
         if fit.has_clusters() {
             let name = format!("{}_affiliation", fit.name);
-            fields.push(Field::new(name, DataType::Int32, false));
+            fields.push(Field::new(name, DataType::Int32, true));
         }
         // A point that is not connected to most others has no embedding.
         let columns = fit.columns().into_iter();
@@ -94,6 +96,7 @@ fn schema(plan: &PointsPlan, run: &RunSchema, models: &[PointsModel]) -> SchemaR
 /// of earlier rows of each partition.
 fn embedded(
     schema: &SchemaRef,
+    plan: &PointsPlan,
     run: &RunSchema,
     surveyed: &Surveyed,
     models: &[PointsModel],
@@ -111,16 +114,25 @@ fn embedded(
         }
         let (n, first) = (rows.len(), written[*partition as usize]);
         let mut of_lags = Vec::new();
-        for model in models.iter().filter(|m| m.partition == *partition as usize) {
+        for lag in 0..plan.layout.n_lags() {
             let at = UInt32Array::from(vec![*partition; n]);
             let leading = run.partitions.iter().map(|keys| take(keys, &at, None));
             let leading: Result<Vec<ArrayRef>, _> = leading.collect();
             let broken = |e| Error::with_source(Kind::Bug, "points do not fit their table", e);
             let mut columns = leading.map_err(broken)?;
-            columns.extend(run.lag.columns(model.lag, n));
+            columns.extend(run.lag.columns(lag, n));
             columns.extend(points.key.iter().map(|key| key.slice(rows.start, n)));
-            for fit in &model.fits {
-                columns.extend(of_fit(fit, &scaled, d, first));
+            let is_own = |m: &&PointsModel| m.partition == *partition as usize && m.lag == lag;
+            match models.iter().find(is_own) {
+                Some(model) => {
+                    let fits = model.fits.iter();
+                    columns.extend(fits.flat_map(|fit| of_fit(fit, &scaled, d, first)));
+                }
+                // There are no pairs, and so no model.
+                None => {
+                    let rest = schema.fields()[columns.len()..].iter();
+                    columns.extend(rest.map(|field| new_null_array(field.data_type(), n)));
+                }
             }
             let batch = RecordBatch::try_new(Arc::clone(schema), columns).map_err(broken)?;
             of_lags.push(batch);
