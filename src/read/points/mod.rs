@@ -63,6 +63,14 @@ impl PointBatch {
     pub(crate) fn len(&self) -> usize {
         self.hashes.len()
     }
+
+    /// The number of the partition of a row.
+    pub(crate) fn partition_of(&self, row: usize) -> u32 {
+        let at = self.partitions.partition_point(|(rows, _)| rows.end <= row);
+        self.partitions
+            .get(at)
+            .map_or(0, |(_, partition)| *partition)
+    }
 }
 
 /// Receives the points of a query in the order of their keys.

@@ -121,11 +121,7 @@ impl<R: BlockReceiver> Receiver for Blocks<R> {
                 self.walker.restart();
                 self.position = 0;
             }
-            let of = batch
-                .partitions
-                .iter()
-                .find(|(rows, _)| rows.contains(&run.start));
-            let partition = of.map_or(0, |(_, partition)| *partition);
+            let partition = batch.partition_of(run.start);
             if self.has_block && self.block.partition != partition {
                 self.flush(false)?;
             }

@@ -119,11 +119,10 @@ impl Receiver for Surveyor {
             }
             let survey = &mut self.partitions[at];
             survey.rows += rows.len() as u64;
-            let begins = batch
-                .trajectories
-                .iter()
-                .filter(|run| rows.contains(&run.start) && !(run.start == 0 && batch.continues));
-            survey.trajectories += begins.count() as u64;
+            let before = |row: usize| batch.trajectories.partition_point(|run| run.start < row);
+            let begins = before(rows.end) - before(rows.start);
+            let continued = usize::from(rows.start == 0 && batch.continues);
+            survey.trajectories += (begins - continued) as u64;
             let is_standard = layout.scale == Scale::Standard;
             if is_standard {
                 survey.sums.resize_with(d, ExactSum::default);
