@@ -522,7 +522,7 @@ fn the_two_kinds_of_input_do_not_mix() {
     );
     check_text(
         "[job]\nname = 'a'\noutput = 'b'\n[transitions]\nsql = 'x'\n[[fit]]\nname = 'a'\nmethod = 'svd'\nrank = 1",
-        "x.toml:4: the table `transitions` needs either `time`, `lag` and `state` or `bins` (trajectories), or `source` and `target` (pairs)",
+        "x.toml:4: the table `transitions` needs either `time`, `lag` and one of `state`, `bins` and `coordinates` (trajectories), or `source` and `target` (pairs)",
     );
 }
 
@@ -773,13 +773,23 @@ fn the_schema_describes_every_key() {
         .collect();
     assert_eq!(
         names,
-        ["dbmr", "svd", "cocluster", "metastable", "gpcca", "given"]
+        [
+            "dbmr",
+            "svd",
+            "cocluster",
+            "metastable",
+            "gpcca",
+            "given",
+            "state_embedding",
+            "diffusion_map",
+            "heat_sketch"
+        ]
     );
     assert_eq!(
         methods[0]["required"],
         serde_json::json!(["name", "method", "rank"])
     );
-    for table in ["Job", "Table", "Transitions", "Bin"] {
+    for table in ["Job", "Table", "Transitions", "Points", "Bin"] {
         let table = &schema["$defs"][table];
         assert_eq!(table["additionalProperties"], false);
         for (key, value) in table["properties"].as_object().expect("keys") {
