@@ -429,6 +429,9 @@ fn what_a_kernel_cannot_do_is_said() {
     run(&["fit.sketch.power=[4, 2]"]).fails(2, "`fit.sketch.power` must be");
     run(&["points.id=\"who\""]).fails(2, "`points.id` names the column `who`");
     run(&["fit.map.epsilon=1e-6"]).fails(1, "epsilon");
+    let narrow = run(&["fit.map.epsilon=0.02", "fit.sketch.epsilon=0.02"]).succeeds();
+    let warning = "warning: epsilon = 0.02 is small: a point has ";
+    assert!(narrow.out.contains(warning), "{}", narrow.out);
     let lone = "points.sql=\"SELECT * FROM circle WHERE id = 3\"";
     run(&[lone]).fails(1, "fit `map`");
     lake.file(

@@ -26,6 +26,9 @@ use crate::methods::heat_kernel::warning::Warning;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+/// Effective neighbours below which eigenvalues are far from those of the Laplace operator.
+const FEW_NEIGHBOURS: f64 = 6.0;
+
 /// Pairs of points on which the distortion is measured.
 const PAIRS: usize = 10_000;
 
@@ -281,6 +284,12 @@ fn finish(
             first: parts.spectrum.get(1).map(|level| level.value),
             neighbours: quality.effective_neighbours,
             points: total,
+        });
+    }
+    if quality.effective_neighbours < FEW_NEIGHBOURS {
+        warnings.push(Warning::NarrowBandwidth {
+            epsilon: quality.epsilon,
+            neighbours: quality.effective_neighbours,
         });
     }
     warnings.extend(parts.warnings);

@@ -511,7 +511,7 @@ fn separate_parts_are_counted() {
         kept: 300,
         dropped: 150,
     };
-    assert_eq!(found.model.warnings, [expected]);
+    assert!(found.model.warnings.contains(&expected));
     assert!(found.rows[..600].iter().all(|x| x.is_finite()));
     assert!(found.rows[600..].iter().all(|x| x.is_nan()));
     let required = DiffusionMap {

@@ -27,6 +27,13 @@ pub enum Warning {
         /// All points.
         points: f64,
     },
+    /// The bandwidth is so small that single points have coordinates of their own.
+    NarrowBandwidth {
+        /// ε.
+        epsilon: f64,
+        /// Mean row sum of the kernel, in points.
+        neighbours: f64,
+    },
     /// The dimension separates eigenvalues that are equal.
     EqualAtCut {
         /// The dimension.
@@ -81,6 +88,15 @@ impl fmt::Display for Warning {
                     None => Ok(()),
                 }
             }
+            Warning::NarrowBandwidth {
+                epsilon,
+                neighbours,
+            } => write!(
+                f,
+                "epsilon = {epsilon} is small: a point has {neighbours:.1} effective neighbours, so \
+                 that eigenvalues are a fifth off and coordinates may show single points; increase \
+                 `epsilon` and `neighbours`"
+            ),
             Warning::EqualAtCut { dimension, gap } => write!(
                 f,
                 "dimension = {dimension} separates eigenvalues that differ by {gap:.1e}, so the \
