@@ -123,94 +123,103 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         Command::Cluster(crate::cli::args::Cluster::Up(args)) => {
             crate::cli::cluster::up(&args, terminal.as_ref())
         }
-        Command::Check(pipeline) if is_points(&pipeline)? => {
-            with_points(&pipeline, terminal, async |planned| {
+        Command::Check(args) => match read(&args)? {
+            Rows::Points(pipeline) => with_points(pipeline, &args, terminal, async |planned| {
                 planned.check_places(&planned.output()?, false).await?;
                 let plan = &planned.plan;
                 let (tables, fits) = (plan.tables.len(), plan.fits.len());
                 let (tables, fits) = (counted(tables, "table"), counted(fits, "fit"));
                 terminal.say(&format!(
                     "{} is valid: {tables}, {fits} per model",
-                    pipeline.path.display()
+                    args.path.display()
                 ));
                 Ok(Done::Well)
-            })
-        }
-        Command::Check(pipeline) => with_plan(&pipeline, terminal, async |planned, _| {
-            let plan = &planned.plan;
-            crate::run::check_places(plan, &planned.output()?, false).await?;
-            let (tables, fits) = (plan.tables.len(), plan.fits.len());
-            let checks = match plan.checks.len() {
-                0 => String::new(),
-                n => format!(", {}", counted(n, "check")),
-            };
-            let (tables, fits) = (counted(tables, "table"), counted(fits, "fit"));
-            terminal.say(&format!(
-                "{} is valid: {tables}, {fits} per model{checks}",
-                pipeline.path.display()
-            ));
-            Ok(Done::Well)
-        }),
-        Command::Plan(args) if is_points(&args.pipeline)? => {
-            with_points(&args.pipeline, terminal, async |planned| {
-                planned.check_places(&planned.output()?, false).await?;
-                print(&planned.plan.to_string())
-            })
-        }
-        Command::Plan(args) => with_plan(&args.pipeline, terminal, async |planned, threads| {
-            let PlannedRun { plan, lake, frame } = &planned;
-            crate::run::check_places(plan, &planned.output()?, false).await?;
-            let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
-            let needs = plan.needs(bounds, threads);
-            #[cfg(feature = "cluster")]
-            let preview = match &args.cluster {
-                Some(address) => {
-                    let split = args.split.unwrap_or(SPLIT);
-                    let nonzeros = needs.map(|needs| needs.nonzeros);
-                    Some(preview(address, plan, frame, nonzeros, split).await?)
-                }
-                None => None,
-            };
-            if args.json {
-                let mut shown = plan.to_json();
-                shown["memory"] = json!(needs);
-                #[cfg(feature = "cluster")]
-                if let Some(preview) = &preview {
-                    shown["cluster"] = json!(preview);
-                }
-                return print(&format!("{shown:#}"));
+            }),
+            Rows::States(pipeline) => with_plan(pipeline, &args, terminal, async |planned, _| {
+                let plan = &planned.plan;
+                crate::run::check_places(plan, &planned.output()?, false).await?;
+                let (tables, fits) = (plan.tables.len(), plan.fits.len());
+                let checks = match plan.checks.len() {
+                    0 => String::new(),
+                    n => format!(", {}", counted(n, "check")),
+                };
+                let (tables, fits) = (counted(tables, "table"), counted(fits, "fit"));
+                terminal.say(&format!(
+                    "{} is valid: {tables}, {fits} per model{checks}",
+                    args.path.display()
+                ));
+                Ok(Done::Well)
+            }),
+        },
+        Command::Plan(args) => match read(&args.pipeline)? {
+            Rows::Points(pipeline) => {
+                with_points(pipeline, &args.pipeline, terminal, async |planned| {
+                    planned.check_places(&planned.output()?, false).await?;
+                    print(&planned.plan.to_string())
+                })
             }
-            print(&plan.to_string())?;
-            print(&match needs {
-                Some(needs) => needs.to_string(),
-                None => "  memory grows with rows, and nothing says how many there are".into(),
-            })?;
-            #[cfg(feature = "cluster")]
-            if let Some(preview) = preview {
-                print(&preview.to_string())?;
-            }
-            Ok(Done::Well)
-        }),
-        Command::Explain(pipeline) if is_points(&pipeline)? => {
-            with_points(&pipeline, terminal, async |planned| {
+            Rows::States(pipeline) => with_plan(
+                pipeline,
+                &args.pipeline,
+                terminal,
+                async |planned, threads| {
+                    let PlannedRun { plan, lake, frame } = &planned;
+                    crate::run::check_places(plan, &planned.output()?, false).await?;
+                    let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
+                    let needs = plan.needs(bounds, threads);
+                    #[cfg(feature = "cluster")]
+                    let preview = match &args.cluster {
+                        Some(address) => {
+                            let split = args.split.unwrap_or(SPLIT);
+                            let nonzeros = needs.map(|needs| needs.nonzeros);
+                            Some(preview(address, plan, frame, nonzeros, split).await?)
+                        }
+                        None => None,
+                    };
+                    if args.json {
+                        let mut shown = plan.to_json();
+                        shown["memory"] = json!(needs);
+                        #[cfg(feature = "cluster")]
+                        if let Some(preview) = &preview {
+                            shown["cluster"] = json!(preview);
+                        }
+                        return print(&format!("{shown:#}"));
+                    }
+                    print(&plan.to_string())?;
+                    print(&match needs {
+                        Some(needs) => needs.to_string(),
+                        None => {
+                            "  memory grows with rows, and nothing says how many there are".into()
+                        }
+                    })?;
+                    #[cfg(feature = "cluster")]
+                    if let Some(preview) = preview {
+                        print(&preview.to_string())?;
+                    }
+                    Ok(Done::Well)
+                },
+            ),
+        },
+        Command::Explain(args) => match read(&args)? {
+            Rows::Points(pipeline) => with_points(pipeline, &args, terminal, async |planned| {
                 print(&format!("SQL\n{}\n", planned.plan.sql))?;
                 for (name, value) in &planned.plan.parameters {
                     print(&format!("${name} = {value}"))?;
                 }
                 print(&planned.lake.explain(planned.frame).await?)
-            })
-        }
-        Command::Explain(pipeline) => with_plan(&pipeline, terminal, async |planned, _| {
-            print(&format!("SQL\n{}\n", planned.plan.sql))?;
-            for (name, value) in &planned.plan.parameters {
-                print(&format!("${name} = {value}"))?;
-            }
-            print(&planned.lake.explain(planned.frame).await?)?;
-            match planned.plan.rows_text() {
-                Some(text) => print(&format!("\nRows\n{text}")),
-                None => Ok(Done::Well),
-            }
-        }),
+            }),
+            Rows::States(pipeline) => with_plan(pipeline, &args, terminal, async |planned, _| {
+                print(&format!("SQL\n{}\n", planned.plan.sql))?;
+                for (name, value) in &planned.plan.parameters {
+                    print(&format!("${name} = {value}"))?;
+                }
+                print(&planned.lake.explain(planned.frame).await?)?;
+                match planned.plan.rows_text() {
+                    Some(text) => print(&format!("\nRows\n{text}")),
+                    None => Ok(Done::Well),
+                }
+            }),
+        },
         Command::Assign(args) => {
             let mut pipeline = Pipeline::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
             if pipeline.transitions.input.is_points() {
@@ -251,7 +260,6 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 }
             })
         }
-        Command::Run(args) if is_points(&args.pipeline)? => run_points(&args, terminal),
         Command::Run(args) => {
             let watch = Arc::new(Watch::new(&args, Arc::clone(terminal))?);
             watch.end(run_pipeline(&args, &watch))
@@ -259,19 +267,28 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
     }
 }
 
-/// Whether the rows of a pipeline are points.
-fn is_points(args: &PipelineArgs) -> Result<bool> {
+/// A pipeline by what its rows are.
+enum Rows {
+    States(Pipeline),
+    Points(Pipeline),
+}
+
+/// Reads a pipeline file, once: it may be a pipe.
+fn read(args: &PipelineArgs) -> Result<Rows> {
     let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
-    Ok(pipeline.transitions.input.is_points())
+    if pipeline.transitions.input.is_points() {
+        return Ok(Rows::Points(pipeline));
+    }
+    Ok(Rows::States(pipeline))
 }
 
 /// Plans a run over points and calls `work`.
 fn with_points(
+    pipeline: Pipeline,
     args: &PipelineArgs,
     terminal: &Arc<dyn Terminal>,
     work: impl AsyncFnOnce(PlannedPoints) -> Result<Done>,
 ) -> Result<Done> {
-    let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
     with_inputs(pipeline, args, terminal, async |inputs, _| {
         let planning = inputs.plan_points(args.seed);
         let planned = stoppable(planning, terminal.as_ref()).await?;
@@ -279,7 +296,11 @@ fn with_points(
     })
 }
 
-fn run_points(args: &crate::cli::args::Run, terminal: &Arc<dyn Terminal>) -> Result<Done> {
+fn run_points(
+    pipeline: Pipeline,
+    args: &crate::cli::args::Run,
+    terminal: &Arc<dyn Terminal>,
+) -> Result<Done> {
     #[cfg(feature = "cluster")]
     if args.cluster.is_some() {
         return Err(Error::spec(
@@ -291,7 +312,7 @@ fn run_points(args: &crate::cli::args::Run, terminal: &Arc<dyn Terminal>) -> Res
             "--metrics and --lineage are about models of states; run points without them",
         ));
     }
-    with_points(&args.pipeline, terminal, async |planned| {
+    with_points(pipeline, &args.pipeline, terminal, async |planned| {
         let mut output = planned.output()?;
         output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
         let progress = Arc::clone(terminal) as Arc<dyn Progress>;
@@ -311,9 +332,12 @@ fn run_points(args: &crate::cli::args::Run, terminal: &Arc<dyn Terminal>) -> Res
 }
 
 fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done> {
-    let pipeline = Pipeline::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
-    watch.set_pipeline(&pipeline.job.name);
     let terminal = &watch.terminal;
+    let pipeline = match read(&args.pipeline)? {
+        Rows::States(pipeline) => pipeline,
+        Rows::Points(pipeline) => return run_points(pipeline, args, terminal),
+    };
+    watch.set_pipeline(&pipeline.job.name);
     with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {
         let planning = inputs.plan_with(args.pipeline.seed);
         let planned = stoppable(planning, terminal.as_ref()).await?;
@@ -444,11 +468,11 @@ fn done(failures: &[Failure]) -> Done {
 
 /// Plans a run and passes it to `then`, with the number of threads.
 fn with_plan(
+    pipeline: Pipeline,
     args: &PipelineArgs,
     terminal: &Arc<dyn Terminal>,
     then: impl AsyncFnOnce(PlannedRun, usize) -> Result<Done>,
 ) -> Result<Done> {
-    let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
     with_inputs(pipeline, args, terminal, async |inputs, threads| {
         let planned = stoppable(inputs.plan_with(args.seed), terminal.as_ref()).await?;
         then(planned, threads).await

@@ -28,7 +28,7 @@ use crate::plan::evidence::{check_square, grouping};
 use crate::plan::fits::{PlannedFit, Ranks, fits};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::{Empty, NamesFrom};
-use crate::plan::rows::{Rows, hash, inputs, lag_column, rows, unhashed};
+use crate::plan::rows::{Rows, hash, hashed_keys, inputs, lag_column, rows, unhashed};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::read::paths::places::canonical_location;
@@ -237,17 +237,7 @@ async fn resolved(
     let tables = plan.schemas();
     plan.checks = checks::planned(pipeline, &plan.layout.partition, lake, &tables).await?;
     plan.hashes = hashes(pipeline, &plan)?;
-    let mut hashed = serde_json::to_value(pipeline).map_err(unhashed)?;
-    // The result depends neither on its place nor on the number of earlier results.
-    if let Some(job) = hashed["job"].as_object_mut() {
-        job.retain(|key, _| key != "keep" && key != "output");
-    }
-    // The hash contains the files and the SQL texts instead of their paths.
-    let tables = hashed["tables"].as_object_mut().into_iter().flatten();
-    for (_, table) in tables {
-        table["path"] = Value::Null;
-    }
-    hashed["transitions"]["query"] = Value::Null;
+    let mut hashed = hashed_keys(pipeline)?;
     let checks = hashed.pointer_mut("/checks/check");
     for check in checks.and_then(Value::as_array_mut).into_iter().flatten() {
         check["query"] = Value::Null;

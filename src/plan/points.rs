@@ -8,14 +8,13 @@ use crate::plan::evidence::steps;
 use crate::plan::fits::{PlannedFit, point_fits};
 use crate::plan::pipeline::keys::{Empty, Window};
 use crate::plan::pipeline::{Input, Pipeline};
-use crate::plan::rows::{PlannedQuery, hash, lag_column, query, unhashed};
+use crate::plan::rows::{PlannedQuery, hash, hashed_keys, lag_column, query};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::store::Stores;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 use std::sync::Arc;
@@ -134,16 +133,7 @@ pub(crate) async fn plan_points(
     };
     let frame = crate::read::points::select(frame, &layout)?;
     let seed = seed.unwrap_or(pipeline.job.seed);
-    let mut hashed = serde_json::to_value(pipeline).map_err(unhashed)?;
-    // The result depends neither on its place nor on the number of earlier results.
-    if let Some(job) = hashed["job"].as_object_mut() {
-        job.retain(|key, _| key != "keep" && key != "output");
-    }
-    // The hash contains the files and the SQL text instead of their paths.
-    for (_, table) in hashed["tables"].as_object_mut().into_iter().flatten() {
-        table["path"] = Value::Null;
-    }
-    hashed["transitions"]["query"] = Value::Null;
+    let hashed = hashed_keys(pipeline)?;
     let plan = PointsPlan {
         name: pipeline.job.name.clone(),
         output: pipeline.job.output.clone(),

@@ -13,6 +13,7 @@ use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The query of a pipeline, planned.
@@ -75,6 +76,20 @@ pub(crate) async fn rows(pipeline: &Pipeline, sql: &str, lake: &Lake) -> Result<
 
 pub(crate) fn unhashed(e: serde_json::Error) -> Error {
     Error::with_source(crate::error::Kind::Bug, "a plan cannot be hashed", e)
+}
+
+/// The keys of a pipeline for its hash: without the place of the output and the number of earlier
+/// results, which change no result, and with null for paths, whose files and SQL texts are hashed.
+pub(crate) fn hashed_keys(pipeline: &Pipeline) -> Result<Value> {
+    let mut keys = serde_json::to_value(pipeline).map_err(unhashed)?;
+    if let Some(job) = keys["job"].as_object_mut() {
+        job.retain(|key, _| key != "keep" && key != "output");
+    }
+    for (_, table) in keys["tables"].as_object_mut().into_iter().flatten() {
+        table["path"] = Value::Null;
+    }
+    keys["transitions"]["query"] = Value::Null;
+    Ok(keys)
 }
 
 /// A hash of keys of the pipeline, the SQL, the input files and the version of gyre.

@@ -129,7 +129,7 @@ impl<'a> SetsOfRows<'a> {
             } else {
                 HashMap::new()
             };
-            let at = counts.partition * names.lag.len() + counts.lag;
+            let at = counts.partition * names.lag.n_lags() + counts.lag;
             if by_place.len() <= at {
                 by_place.resize_with(at + 1, || None);
             }
@@ -184,7 +184,7 @@ impl<'a> SetsOfRows<'a> {
         } else {
             self.numbers.of_targets(targets)?
         };
-        let n_lags = self.names.lag.len();
+        let n_lags = self.names.lag.n_lags();
         let mut places = Vec::with_capacity(n * n_lags);
         for ((partition, source), target) in partitions.into_iter().zip(sources).zip(targets) {
             for lag in 0..n_lags {

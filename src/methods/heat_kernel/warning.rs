@@ -94,7 +94,7 @@ impl fmt::Display for Warning {
             } => write!(
                 f,
                 "epsilon = {epsilon} is small: a point has {neighbours:.1} effective neighbours, so \
-                 that eigenvalues are a fifth off and coordinates may show single points; increase \
+                 that eigenvalues are too small and coordinates may show single points; increase \
                  `epsilon` and `neighbours`"
             ),
             Warning::EqualAtCut { dimension, gap } => write!(

@@ -1,5 +1,6 @@
 //! The table `certificates`: one row per certificate of a fit.
 
+use crate::assess::certificates::Certificate;
 use crate::output::tables::columns::{Columns, TableColumns, by_name};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
@@ -7,12 +8,21 @@ use crate::output::tables::run_schema::RunSchema;
 pub(crate) fn certificates<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     let rows = |model: &'a FittedModel| {
         let fits = by_name(run, &model.certificates).into_iter();
-        fits.flat_map(|(columns, list)| list.iter().map(move |c| (columns, c)))
-            .collect()
+        fits.flat_map(|(columns, list)| {
+            list.iter().map(move |c| (columns.name.as_str(), c.clone()))
+        })
+        .collect()
     };
+    of_claims(rows)
+}
+
+/// One row per claim: the name of its fit, and the claim.
+pub(crate) fn of_claims<'a, M>(
+    rows: impl Fn(&'a M) -> Vec<(&'a str, Certificate)> + Copy + 'a,
+) -> TableColumns<'a, M> {
     Columns::of(rows)
-        .key("fit", |(columns, _)| columns.name.as_str())
-        .key("certificate", |(_, c)| c.name.as_ref())
+        .key("fit", |(fit, _): &(&str, Certificate)| *fit)
+        .key("certificate", |(_, c)| c.name.to_string())
         .column("left_side", |(_, c)| c.left)
         // `=` or `<=`.
         .column("relation", |(_, c)| c.relation.sign())

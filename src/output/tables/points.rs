@@ -9,6 +9,7 @@ use crate::methods::heat_kernel::fit::{Embedded, HeatModel};
 use crate::methods::state_embedding::clusters::{Centroid, Clusters};
 use crate::methods::state_embedding::model::StateEmbeddingModel;
 use crate::methods::state_embedding::params::Norm;
+use crate::output::tables::certificates::of_claims;
 use crate::output::tables::columns::{Columns, TableColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::read::rows::states::{StateColumns, StateTable};
@@ -528,19 +529,12 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
 fn certificates<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| {
         let fits = by_name(model).into_iter();
-        fits.flat_map(|fit| fit.certificates().into_iter().map(move |c| (fit, c)))
-            .collect()
-    };
-    Columns::of(rows)
-        .key("fit", |(fit, _): &(&PointFit, Certificate)| {
-            fit.name.as_str()
+        fits.flat_map(|fit| {
+            fit.certificates()
+                .into_iter()
+                .map(move |c| (fit.name.as_str(), c))
         })
-        .key("certificate", |(_, c)| c.name.to_string())
-        .column("left_side", |(_, c)| c.left)
-        .column("relation", |(_, c)| c.relation.sign())
-        .column("right_side", |(_, c)| c.right)
-        .column("slack", |(_, c)| c.slack())
-        .column("tolerance", |(_, c)| c.tolerance)
-        .column("holds", |(_, c)| c.holds)
-        .finish()
+        .collect()
+    };
+    of_claims(rows)
 }

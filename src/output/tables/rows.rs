@@ -64,7 +64,7 @@ pub fn batch(run: &RunSchema, rows: &InputRows<'_>) -> Result<RecordBatch> {
 }
 
 fn columns<'a>(run: &'a RunSchema) -> TableColumns<'a, InputRows<'a>> {
-    let n_lags = run.lag.len();
+    let n_lags = run.lag.n_lags();
     let partition = run.partition.iter();
     // Also rows that were dropped have a row here, so all columns of the input may have nulls.
     let partition = partition.map(|f| Field::new(f.name(), f.data_type().clone(), true));

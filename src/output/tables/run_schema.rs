@@ -46,8 +46,7 @@ impl LagColumn {
     }
 
     /// The number of models per partition.
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
+    pub fn n_lags(&self) -> usize {
         match self {
             LagColumn::None => 1,
             LagColumn::Integers(lags) => lags.len(),

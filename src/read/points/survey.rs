@@ -72,7 +72,7 @@ impl Sample {
         let mut places: Vec<(u64, usize)> = self.heap.iter().copied().collect();
         let row = |place: usize| &self.coordinates[place * self.dimension..][..self.dimension];
         places.sort_by(|&(a, x), &(b, y)| {
-            // Rows of one key are told apart by their content.
+            // Rows of one key differ in their content.
             let content = || {
                 row(x)
                     .iter()
