@@ -4,6 +4,7 @@ pub(crate) mod arguments;
 pub mod counts;
 pub mod double_gyre;
 pub mod formats;
+pub(crate) mod generated;
 pub mod lake;
 pub mod paths;
 pub mod points;

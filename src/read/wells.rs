@@ -30,26 +30,24 @@
 //! DOUBLE.
 
 use crate::read::arguments::Arguments;
+use crate::read::generated::{SCHEMA, scan};
 use arrow::array::{Float64Array, Int64Array, RecordBatch};
-use arrow::compute::SortOptions;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{Result, plan_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
 use futures::stream;
 use futures::stream::StreamExt;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use std::ops::Range;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 /// Registers `wells(…)` with a session.
 pub fn register(ctx: &SessionContext) {
@@ -63,15 +61,6 @@ const BURN_IN: f64 = 5.0;
 
 /// Largest stable step: the drift is steep far from the wells.
 const MAX_STEP: f64 = 0.01;
-
-static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
-    Arc::new(Schema::new(vec![
-        Field::new("trajectory", DataType::Int64, false),
-        Field::new("time", DataType::Int64, false),
-        Field::new("x", DataType::Float64, false),
-        Field::new("y", DataType::Float64, false),
-    ]))
-});
 
 #[derive(Debug)]
 struct Function;
@@ -210,36 +199,18 @@ impl TableProvider for Wells {
         _filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let parts = state
-            .config()
-            .target_partitions()
-            .clamp(1, self.trajectories);
-        let cut = |part: usize| (self.trajectories as u128 * part as u128 / parts as u128) as usize;
-        let partitions = (0..parts)
-            .map(|part| {
+        scan(
+            state,
+            projection,
+            limit,
+            self.trajectories,
+            |trajectories| {
                 Arc::new(Part {
                     wells: *self,
-                    trajectories: cut(part)..cut(part + 1),
-                }) as Arc<dyn PartitionStream>
-            })
-            .collect();
-        let projected = match projection {
-            Some(columns) => Arc::new(SCHEMA.project(columns)?),
-            None => SCHEMA.clone(),
-        };
-        let keys = ["trajectory", "time"].into_iter().map_while(|name| {
-            let column = Column::new_with_schema(name, &projected).ok()?;
-            let ascending = SortOptions::new(false, false);
-            Some(PhysicalSortExpr::new(Arc::new(column), ascending))
-        });
-        Ok(Arc::new(StreamingTableExec::try_new(
-            SCHEMA.clone(),
-            partitions,
-            projection,
-            LexOrdering::new(keys),
-            false,
-            limit,
-        )?))
+                    trajectories,
+                })
+            },
+        )
     }
 }
 

@@ -440,3 +440,32 @@ fn what_a_kernel_cannot_do_is_said() {
     );
     lake.gyre(&["run", "q.toml"]).fails(2, "exclude each other");
 }
+
+// A pipe can be read once only.
+#[test]
+fn a_pipeline_may_come_from_a_pipe() {
+    let lake = lake(&walks(4, 50));
+    let absolute = format!("path = \"{}\"", lake.path("walks").display());
+    let text = PIPELINE.replace("path = \"walks/\"", &absolute);
+    let output = format!("output = \"{}\"", lake.path("out").display());
+    let text = text.replace("output = \"out\"", &output);
+    let mut command = lake.command(&["check", "/dev/stdin"]);
+    let piped = std::process::Stdio::piped;
+    let command = command.stdin(piped()).stdout(piped()).stderr(piped());
+    let mut child = command.spawn().expect("the program starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    std::io::Write::write_all(&mut stdin, text.as_bytes()).expect("a reader");
+    drop(stdin);
+    let output = child.wait_with_output().expect("the program ends");
+    let ran = crate::lake::ProgramRun::of(output).succeeds();
+    assert!(ran.out.contains("is valid") || ran.err.contains("is valid"));
+}
+
+#[test]
+fn a_wrong_file_is_in_the_metrics_of_the_run() {
+    let lake = Lake::new();
+    lake.file("p.toml", "[job]\nname = 1\n");
+    lake.gyre(&["run", "p.toml", "--metrics", "m.prom"])
+        .fails(2, "job.name");
+    assert!(lake.path("m.prom").exists());
+}

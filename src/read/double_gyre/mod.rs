@@ -30,24 +30,22 @@ pub mod flow;
 
 use crate::read::arguments::Arguments;
 use crate::read::double_gyre::flow::{Boxes, HEIGHT, WIDTH};
+use crate::read::generated::{SCHEMA, scan};
 use arrow::array::{Float64Array, Int64Array, RecordBatch};
-use arrow::compute::SortOptions;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{Result, plan_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
 use futures::stream;
 use futures::stream::StreamExt;
 use std::ops::Range;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 /// Registers `double_gyre(…)` with a session.
 pub fn register(ctx: &SessionContext) {
@@ -58,15 +56,6 @@ const ARGUMENTS: [&str; 7] = ["nx", "ny", "per_box", "seed", "duration", "step",
 
 /// Trajectories per batch: with two rows each they fill a batch of DataFusion's default size.
 const BATCH: usize = 4096;
-
-static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
-    Arc::new(Schema::new(vec![
-        Field::new("trajectory", DataType::Int64, false),
-        Field::new("time", DataType::Int64, false),
-        Field::new("x", DataType::Float64, false),
-        Field::new("y", DataType::Float64, false),
-    ]))
-});
 
 #[derive(Debug)]
 struct Function;
@@ -186,38 +175,15 @@ impl TableProvider for DoubleGyre {
         _filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let total = self.boxes.trajectories();
-        let parts = state.config().target_partitions().clamp(1, total);
-        // In u128 because the product may exceed usize.
-        let cut = |part: usize| (total as u128 * part as u128 / parts as u128) as usize;
         let with_places = projection.is_none_or(|columns| columns.iter().any(|&c| c >= 2));
-        let partitions = (0..parts)
-            .map(|part| {
-                Arc::new(Part {
-                    gyre: *self,
-                    trajectories: cut(part)..cut(part + 1),
-                    with_places,
-                }) as Arc<dyn PartitionStream>
+        let total = self.boxes.trajectories();
+        scan(state, projection, limit, total, |trajectories| {
+            Arc::new(Part {
+                gyre: *self,
+                trajectories,
+                with_places,
             })
-            .collect();
-
-        let projected = match projection {
-            Some(columns) => Arc::new(SCHEMA.project(columns)?),
-            None => SCHEMA.clone(),
-        };
-        let keys = ["trajectory", "time"].into_iter().map_while(|name| {
-            let column = Column::new_with_schema(name, &projected).ok()?;
-            let ascending = SortOptions::new(false, false);
-            Some(PhysicalSortExpr::new(Arc::new(column), ascending))
-        });
-        Ok(Arc::new(StreamingTableExec::try_new(
-            SCHEMA.clone(),
-            partitions,
-            projection,
-            LexOrdering::new(keys),
-            false,
-            limit,
-        )?))
+        })
     }
 }
 
