@@ -6,6 +6,7 @@ pub mod certificates;
 pub mod changes;
 pub mod crossval;
 pub mod interval;
+pub mod kernels;
 pub mod markov;
 pub mod match_sets;
 pub mod ranks;

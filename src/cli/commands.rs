@@ -138,7 +138,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             Rows::States(pipeline) => with_plan(pipeline, &args, terminal, async |planned, _| {
                 let plan = &planned.plan;
                 crate::run::check_places(plan, &planned.output()?, false).await?;
-                let (tables, fits) = (plan.tables.len(), plan.fits.len());
+                let (tables, fits) = (plan.tables.len(), plan.fits.len() + plan.embeddings.len());
                 let checks = match plan.checks.len() {
                     0 => String::new(),
                     n => format!(", {}", counted(n, "check")),

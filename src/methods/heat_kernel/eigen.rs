@@ -27,6 +27,13 @@ const ROOM: usize = 85 << 19;
 /// The number of products with one vector after which the iteration stops.
 const MAX_PRODUCTS: usize = 400_000;
 
+/// An upper bound of the vectors of length `n` that [`leading`] keeps for `count` pairs.
+pub fn vectors(n: usize, count: usize) -> usize {
+    let basis = lanczos::largest_dimension(count, WIDTH, ROOM / n.max(1));
+    // The Ritz vectors and their images, and the blocks of the filter and of a product.
+    basis + 4 * count.next_multiple_of(WIDTH) + 8 * WIDTH
+}
+
 /// Leading eigenpairs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pairs {

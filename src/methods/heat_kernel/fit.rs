@@ -217,7 +217,10 @@ pub fn heat_sketch(points: &Points, params: &HeatSketch, seed: u64) -> Result<Em
     let wanted: Vec<&Snapshot> = powers.iter().flat_map(|p| at(*p)).collect();
     let before: Vec<&Snapshot> = powers.iter().flat_map(|p| at(p - 1)).collect();
     let energies = sketch::energies(&operator, &names, &wanted, columns, distribution, seed);
-    let (rows, before) = (joined(&wanted, columns), joined(&before, columns));
+    let (rows, before) = (
+        sketch::joined(&wanted, columns),
+        sketch::joined(&before, columns),
+    );
     drop(snapshots);
     let parts = Parts {
         dimension: columns,
@@ -228,20 +231,6 @@ pub fn heat_sketch(points: &Points, params: &HeatSketch, seed: u64) -> Result<Em
         warnings: Vec::new(),
     };
     Ok(finish(points, prepared, rows, before, parts, seed))
-}
-
-/// The snapshots beside each other.
-fn joined(snapshots: &[&Snapshot], columns: usize) -> Vec<f64> {
-    let all = snapshots.len() * columns;
-    let mut out = vec![0.0; snapshots.iter().map(|s| s.rows.len()).sum()];
-    out.par_chunks_exact_mut(all)
-        .enumerate()
-        .for_each(|(i, out)| {
-            for (out, snapshot) in out.chunks_exact_mut(columns).zip(snapshots) {
-                out.copy_from_slice(&snapshot.rows[i * columns..][..columns]);
-            }
-        });
-    out
 }
 
 /// What the methods differ in.

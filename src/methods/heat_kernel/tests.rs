@@ -4,6 +4,7 @@ use crate::error::Kind;
 use crate::evidence::counts::Counts;
 use crate::evidence::pass::Passes;
 use crate::evidence::points::Points;
+use crate::methods::columns::Axis;
 use crate::methods::heat_kernel::chain;
 use crate::methods::heat_kernel::chain::Chain;
 use crate::methods::heat_kernel::diffusion_map;
@@ -17,7 +18,7 @@ use crate::methods::heat_kernel::normalise;
 use crate::methods::heat_kernel::normalise::{Normalisation, Normalised};
 use crate::methods::heat_kernel::operator::Operator;
 use crate::methods::heat_kernel::params::{
-    All, Connected, DiffusionMap, Epsilon, HeatSketch, Neighbours, OneOrMore,
+    All, ChainKernel, Connected, DiffusionMap, Epsilon, HeatSketch, Neighbours, OneOrMore,
 };
 use crate::methods::heat_kernel::random;
 use crate::methods::heat_kernel::sketch;
@@ -600,8 +601,10 @@ fn ring(n: u32) -> Counts<'static> {
 fn a_chain_is_a_kernel() {
     let (passes, n) = (Passes::local(), 400);
     let counts = ring(n).with_targets((0..n).map(Some).collect());
-    let chain = Chain::new(&passes, &counts);
-    let (rows, map) = chain::diffusion_map(&chain, &DiffusionMap::new(4), 1);
+    let params = DiffusionMap::new(4).of_chain(ChainKernel::Symmetrised);
+    let map = chain::diffusion_map(&passes, &counts, &params.unwrap(), 1);
+    assert_eq!(map.targets.as_ref(), Some(&map.sources));
+    let rows = map.sources;
     for (level, m) in map.spectrum.iter().zip([0.0, 1.0, 1.0, 2.0, 2.0]) {
         let expected = 0.5 + 0.5 * (TAU * m / f64::from(n)).cos();
         assert!((level.value - expected).abs() < 1e-12);
@@ -620,8 +623,9 @@ fn the_kernel_of_any_counts_has_their_singular_values() {
     let triples =
         (0..40).flat_map(|j| (0..30).map(move |i| (j, i, count(j, i) + u64::from(i == j % 30))));
     let counts = Counts::from_iter(40, 30, triples);
-    let chain = Chain::new(&passes, &counts);
-    let (_, map) = chain::diffusion_map(&chain, &DiffusionMap::new(5), 1);
+    let params = DiffusionMap::new(5).of_chain(ChainKernel::TwoSteps);
+    let map = chain::diffusion_map(&passes, &counts, &params.unwrap(), 1);
+    assert_eq!(map.targets, None);
     let options = truncated_svd::Options {
         rank: 6,
         tolerance: 1e-10,
@@ -636,9 +640,10 @@ fn the_kernel_of_any_counts_has_their_singular_values() {
         power: OneOrMore::More(vec![1, 4]),
         ..HeatSketch::new(6)
     };
-    let (snapshots, energies) = chain::heat_sketch(&chain, &sketch, 1);
-    assert_eq!((snapshots.len(), energies.len()), (2, 2));
-    assert_eq!(snapshots[1].rows.len(), 40 * 6);
+    let params = sketch.of_chain(ChainKernel::TwoSteps).unwrap();
+    let found = chain::heat_sketch(&passes, &counts, &params, 1);
+    assert_eq!((found.times.len(), found.energies.len()), (2, 2));
+    assert_eq!(found.sources.len(), 40 * 6 * 2);
 }
 
 #[test]
@@ -647,7 +652,7 @@ fn states_that_are_only_targets_are_part_of_the_chain() {
     let triples = [(0, 0, 2), (0, 1, 3), (1, 2, 4)];
     let counts = Counts::from_iter(2, 3, triples).with_targets(vec![Some(0), Some(1)]);
     let passes = Passes::local();
-    let chain = Chain::new(&passes, &counts);
+    let chain = Chain::new(&passes, &counts, ChainKernel::Symmetrised);
     let n = [[4.0, 3.0, 0.0], [3.0, 0.0, 4.0], [0.0, 4.0, 0.0]];
     let totals = n.map(|row| row.iter().sum::<f64>());
     let mut identity = [0.0; 9];
@@ -667,4 +672,50 @@ fn states_that_are_only_targets_are_part_of_the_chain() {
     }
     let map = diffusion_map::of(&chain, 1, None, 1e-8, 1);
     assert!((map.spectrum[0].value - 1.0).abs() < 1e-14);
+}
+
+// Two blocks of n states. A state of the first has a transitions to each of its block and c to each
+// of the other: λ₁ = (a − c) / (a + c), and all other eigenvalues are 0.
+#[test]
+fn two_blocks_of_a_chain_have_a_closed_form() {
+    let (passes, n, a, c) = (Passes::local(), 30, 5, 1);
+    let count = |j: u32, i: u32| if (j < n) == (i < n) { a } else { c };
+    let triples = (0..2 * n).flat_map(|j| (0..2 * n).map(move |i| (j, i, count(j, i))));
+    let counts = Counts::from_iter(60, 60, triples).with_targets((0..60).map(Some).collect());
+    let expected = 4.0 / 6.0;
+    for (kernel, lambda) in [
+        (ChainKernel::Symmetrised, expected),
+        (ChainKernel::TwoSteps, expected * expected),
+    ] {
+        let params = DiffusionMap {
+            time: OneOrMore::More(vec![0.0, 1.0, 2.0]),
+            ..DiffusionMap::new(2)
+        };
+        let params = params.of_chain(kernel).unwrap();
+        let map = chain::diffusion_map(&passes, &counts, &params, 1);
+        let values: Vec<f64> = map.spectrum.iter().map(|level| level.value).collect();
+        for (found, exact) in values.iter().zip([1.0, lambda, 0.0]) {
+            assert!((found - exact).abs() < 1e-12, "{values:?}");
+        }
+        // √(ΣD/D) u is ±1 on the two blocks.
+        for j in 0..60 {
+            let sign = map.row(Axis::Sources, 0, j).unwrap()[0];
+            assert!((sign.abs() - 1.0).abs() < 1e-12);
+            assert_eq!(sign > 0.0, (j < 30) == (map.sources[0] > 0.0));
+            for (part, factor) in [(1, lambda), (2, lambda * lambda)] {
+                let x = map.row(Axis::Sources, part, j).unwrap()[0];
+                assert!((x - sign * factor).abs() < 1e-12);
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_of_points_are_refused_for_chains() {
+    let params = DiffusionMap {
+        landmarks: Some(10),
+        ..DiffusionMap::new(2)
+    };
+    let (key, _) = params.of_chain(ChainKernel::TwoSteps).unwrap_err();
+    assert_eq!(key, "landmarks");
 }

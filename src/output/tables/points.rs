@@ -1,7 +1,9 @@
 //! The tables of a run over points. `points` itself is written row by row.
 
 use crate::assess::certificates::Certificate;
+use crate::assess::kernels::{of_energies, of_spectrum};
 use crate::error::Result;
+use crate::methods::columns::parts;
 use crate::methods::heat_kernel::diffusion_map::Level;
 use crate::methods::heat_kernel::distortion::Distortion;
 use crate::methods::heat_kernel::extension::Extension;
@@ -84,11 +86,7 @@ impl PointFit {
                 } else {
                     "t"
                 };
-                let part = |t: &f64| match times.len() {
-                    1 => String::new(),
-                    _ => format!("_{letter}{t}"),
-                };
-                (own.model.dimension, times.iter().map(part).collect())
+                (own.model.dimension, parts(letter, times))
             }
         };
         let parts = parts.into_iter().enumerate();
@@ -159,24 +157,8 @@ impl PointFit {
 }
 
 fn heat_certificates(model: &HeatModel) -> Vec<Certificate> {
-    let mut list = Vec::new();
-    if let Some(first) = model.spectrum.first() {
-        // The leading vector is known in closed form.
-        list.push(Certificate::equal(
-            "first_eigenvalue",
-            first.value,
-            1.0,
-            1e-6,
-        ));
-    }
-    let rise = model.spectrum.windows(2).map(|w| w[1].value - w[0].value);
-    if let Some(rise) = rise.max_by(f64::total_cmp) {
-        list.push(Certificate::at_most("descending", rise, 0.0, 1e-12));
-    }
-    let scores = model.energies.iter().filter_map(|e| e.z_score);
-    if let Some(largest) = scores.map(f64::abs).max_by(f64::total_cmp) {
-        list.push(Certificate::at_most("energy", largest, 6.0, 0.0));
-    }
+    let mut list = of_spectrum(&model.spectrum);
+    list.extend(of_energies(&model.energies));
     list
 }
 
@@ -227,6 +209,7 @@ pub(crate) fn schema_of(
         targets: none,
         is_weighted: true,
         fits: Vec::new(),
+        embeddings: Vec::new(),
         rows: Vec::new(),
         tables: Vec::new(),
     }
