@@ -15,19 +15,24 @@ use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::store::Stores;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 
-/// What a run over points will do.
+/// What a run over points will do. The serialized part is what executors need.
+#[derive(Serialize, Deserialize)]
 pub struct PointsPlan {
     /// The name of the job.
     pub name: String,
     /// The folder or URL of the output.
+    #[serde(skip)]
     pub output: String,
     /// The number of earlier results that the output keeps.
+    #[serde(skip)]
     pub keep: usize,
     /// The stores of the output.
+    #[serde(skip)]
     pub stores: Stores,
     /// The seed of all random numbers.
     pub seed: u64,
@@ -36,12 +41,15 @@ pub struct PointsPlan {
     /// The SQL of the rows.
     pub sql: String,
     /// The values of the `$name`s in the SQL.
+    #[serde(with = "crate::plan::travel::values")]
     pub parameters: BTreeMap<String, ScalarValue>,
     /// The roles of the columns of the query.
+    #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<PointLayout>,
     /// The lags by length; empty for rows without time.
     pub lags: Vec<Lag>,
     /// What happens to a partition and lag without pairs.
+    #[serde(skip)]
     pub empty: Empty,
     /// The fits, one per rank unless a rule picks the rank.
     pub fits: Vec<PlannedFit<PointMethod>>,

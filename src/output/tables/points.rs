@@ -16,9 +16,11 @@ use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::read::rows::states::{StateColumns, StateTable};
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, SchemaRef};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// The fits of one partition and lag.
+#[derive(Serialize, Deserialize)]
 pub struct PointsModel {
     /// The index of the partition.
     pub partition: usize,
@@ -33,16 +35,18 @@ pub struct PointsModel {
 }
 
 /// A fit to points.
+#[derive(Serialize, Deserialize)]
 pub struct PointFit {
     /// The name of the fit.
     pub name: String,
     /// The name of its method.
-    pub method: &'static str,
+    pub method: String,
     /// The model.
     pub model: PointModel,
 }
 
 /// What a method makes of points.
+#[derive(Serialize, Deserialize)]
 pub enum PointModel {
     /// An embedding of points by where they move.
     StateEmbedding(Box<EmbeddedStates>),
@@ -51,6 +55,7 @@ pub enum PointModel {
 }
 
 /// A state embedding with its clusters.
+#[derive(Serialize, Deserialize)]
 pub struct EmbeddedStates {
     /// The embedding.
     pub model: StateEmbeddingModel,
@@ -463,7 +468,7 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
     let heat = |r: &Row<'a>| r.1.heat();
     Columns::of(rows)
         .key("fit", |(_, fit)| fit.name.as_str())
-        .column("method", |(_, fit)| fit.method)
+        .column("method", |(_, fit)| fit.method.as_str())
         // Coordinates of the embedding.
         .column("rank", |(_, fit)| {
             fit.columns()

@@ -17,7 +17,7 @@ const SAMPLE_NUMBERS: usize = 1 << 22;
 
 /// What is known of the points of one partition.
 #[derive(Debug, Clone)]
-pub(crate) struct Survey {
+pub struct Survey {
     /// The number of points.
     pub(crate) rows: u64,
     /// The largest weight; 1 without weights.
@@ -36,7 +36,7 @@ pub(crate) struct Survey {
 
 /// Rows with the smallest hashes.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// Hashes with the places of rows in `coordinates`, the largest hash first.
     heap: BinaryHeap<(u64, usize)>,
     dimension: usize,
@@ -104,7 +104,7 @@ impl Survey {
 
 /// Makes a [`Survey`] of each partition.
 #[derive(Debug, Default)]
-pub(crate) struct Surveyor {
+pub struct Surveyor {
     /// By partition.
     pub(crate) partitions: Vec<Survey>,
 }

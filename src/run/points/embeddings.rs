@@ -14,14 +14,9 @@ use crate::methods::state_embedding::vamp;
 use crate::output::tables::points::{EmbeddedStates, PointFit, PointModel, PointsModel};
 use crate::plan::fits::PlannedFit;
 use crate::plan::pipeline::keys::Empty;
-use crate::plan::points::PointsPlan;
-use crate::read::lake::Lake;
-use crate::read::points::pairs::Blocks;
-use crate::read::points::read;
-use crate::run::points::Surveyed;
-use crate::run::points::grams::{PairSample, PartitionSums, Summing, Wanted};
-use datafusion::dataframe::DataFrame;
-use std::sync::Arc;
+use crate::run::points::grams::{PairSample, PartitionSums, SumRequest, Wanted};
+use crate::run::points::site::{PointJob, PointSite};
+use crate::run::points::surveyed::Surveyed;
 
 /// Folds of the held-out scores.
 const FOLDS: usize = 5;
@@ -81,11 +76,11 @@ impl Sampled {
 
 /// Fits all state embeddings of a plan to every partition and lag.
 pub(super) async fn fit(
-    plan: &PointsPlan,
-    lake: &Lake,
-    frame: &DataFrame,
+    job: &PointJob<'_>,
+    site: &dyn PointSite,
     surveyed: &Surveyed,
 ) -> Result<Vec<PointsModel>> {
+    let plan = job.plan;
     let planned: Vec<Planned<'_>> = plan
         .fits
         .iter()
@@ -111,13 +106,13 @@ pub(super) async fn fit(
         .collect();
     let scaled: Vec<StateEmbedding> = keys
         .iter()
-        .map(|key| scaled_box(key, &surveyed.divisors))
+        .map(|key| scaled_box(key, &surveyed.known.divisors))
         .collect::<Result<_>>()?;
     let samples = surveyed.samples().into_iter().zip(&surveyed.partitions);
     let mut sampled: Vec<Sampled> = samples
         .map(|(sample, survey)| {
             let ends = survey.low.iter().zip(&survey.high);
-            let ends = ends.zip(&surveyed.divisors);
+            let ends = ends.zip(&surveyed.known.divisors);
             Sampled {
                 sample,
                 range: ends.map(|((low, high), s)| [low / s, high / s]).collect(),
@@ -127,13 +122,13 @@ pub(super) async fn fit(
         })
         .collect();
     let n_lags = plan.layout.n_lags();
-    choose_bandwidths(plan, lake, frame, surveyed, &mut sampled, (&scaled, &ranks)).await?;
+    choose_bandwidths(job, site, surveyed, &mut sampled, (&scaled, &ranks)).await?;
     let bases: Vec<Vec<Basis>> = sampled.iter().map(|own| own.bases.clone()).collect();
-    let sums = sum(plan, lake, frame, surveyed, &bases, 1).await?;
+    let sums = sum(job, site, surveyed, &bases, 1).await?;
     let mut models = Vec::new();
     for (partition, sums) in sums.iter().enumerate() {
         for lag in 0..n_lags {
-            let place = surveyed.place(plan, partition, lag);
+            let place = surveyed.known.place(plan, partition, lag);
             let mut all = sums.sums.iter().flatten();
             if all.all(|sums| sums.pairs(lag) == 0) {
                 if plan.empty == Empty::Fail || n_lags * sampled.len() == 1 {
@@ -167,7 +162,7 @@ pub(super) async fn fit(
                 }
                 fits.push(PointFit {
                     name: fit.name.clone(),
-                    method: fit.method.name(),
+                    method: fit.method.name().to_string(),
                     model: PointModel::StateEmbedding(Box::new(EmbeddedStates {
                         nearest: clusters.as_ref().map(|c| nearest(c, &own.sample)),
                         clusters,
@@ -180,7 +175,7 @@ pub(super) async fn fit(
                 partition,
                 lag,
                 rows: surveyed.partitions[partition].rows,
-                divisors: surveyed.divisors.clone(),
+                divisors: surveyed.known.divisors.clone(),
                 fits,
             });
         }
@@ -219,13 +214,13 @@ fn scaled_box(params: &StateEmbedding, divisors: &[f64]) -> Result<StateEmbeddin
 /// Chooses the bandwidth of each key and partition, one for all lags, and makes the features.
 /// `keys` have their parameters and largest ranks.
 async fn choose_bandwidths(
-    plan: &PointsPlan,
-    lake: &Lake,
-    frame: &DataFrame,
+    job: &PointJob<'_>,
+    site: &dyn PointSite,
     surveyed: &Surveyed,
     sampled: &mut [Sampled],
     keys: (&[StateEmbedding], &[usize]),
 ) -> Result<()> {
+    let plan = job.plan;
     let is_compared =
         |key: &StateEmbedding| key.bandwidth == Bandwidth::Rule(BandwidthRule::HeldOut);
     let compared: Vec<(&StateEmbedding, usize)> = keys
@@ -249,7 +244,7 @@ async fn choose_bandwidths(
             }
             bases.push(all);
         }
-        let sums = sum(plan, lake, frame, surveyed, &bases, FOLDS).await?;
+        let sums = sum(job, site, surveyed, &bases, FOLDS).await?;
         for ((chosen, bases), sums) in chosen.iter_mut().zip(&bases).zip(&sums) {
             let per_key = bases.len() / compared.len();
             for (at, (key, rank)) in compared.iter().enumerate() {
@@ -307,11 +302,10 @@ fn best(
     Ok((bases[at].bandwidth, compared.collect()))
 }
 
-/// Reads the pairs and sums products of features, by partition.
+/// Sums products of features over pairs, by partition.
 async fn sum(
-    plan: &PointsPlan,
-    lake: &Lake,
-    frame: &DataFrame,
+    job: &PointJob<'_>,
+    site: &dyn PointSite,
     surveyed: &Surveyed,
     bases: &[Vec<Basis>],
     folds: usize,
@@ -330,18 +324,12 @@ async fn sum(
             },
             whole_trajectories: survey.trajectories >= folds as u64,
         });
-    let wanted = Arc::new(wanted.collect::<Vec<_>>());
-    let n_lags = plan.layout.n_lags();
-    let start = || {
-        let summing = Summing::new(&wanted, n_lags, folds);
-        Ok(Blocks::new(&plan.layout, &surveyed.divisors, summing))
+    let request = SumRequest {
+        divisors: surveyed.known.divisors.clone(),
+        folds,
+        partitions: wanted.collect(),
     };
-    let (blocks, _) = read(lake, frame.clone(), &plan.layout, start).await?;
-    let summing = blocks
-        .finish()
-        .map_err(|stop| stop.into_error("summing pairs"))?;
-    let summed = tokio::task::spawn_blocking(move || summing.finish()).await;
-    summed.map_err(|e| Error::with_source(crate::error::Kind::Bug, "summing pairs panicked", e))
+    site.sum(job, surveyed, request).await
 }
 
 /// Clusters a sample of points by their embeddings.

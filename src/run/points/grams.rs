@@ -1,11 +1,18 @@
 //! Blocks of rows → sums of products of features.
 
+use crate::error::{Error, Kind, Result};
 use crate::math::seed::mixed;
 use crate::methods::state_embedding::features::Features;
 use crate::methods::state_embedding::grams::GramSums;
-use crate::read::points::pairs::{BlockReceiver, PairBlock};
+use crate::read::lake::Lake;
+use crate::read::points::layout::PointLayout;
+use crate::read::points::pairs::{BlockReceiver, Blocks, PairBlock};
+use crate::read::points::read;
 use crate::read::rows::stop::Stop;
+use arrow::array::ArrayRef;
+use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
@@ -15,28 +22,41 @@ const SAMPLE_PAIRS: usize = 10_000;
 /// Most numbers in a sample of pairs, 16 MB.
 const SAMPLE_NUMBERS: usize = 1 << 21;
 
+/// What is summed over the pairs of all partitions.
+#[derive(Serialize, Deserialize)]
+pub struct SumRequest {
+    /// What each coordinate is divided by.
+    pub(crate) divisors: Vec<f64>,
+    /// The number of parts into which the trajectories of a partition are dealt.
+    pub(crate) folds: usize,
+    /// By partition.
+    pub(crate) partitions: Vec<Wanted>,
+}
+
 /// What is summed for one partition.
-pub(super) struct Wanted {
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Wanted {
     /// The features of each basis.
-    pub(super) bases: Vec<Features>,
+    pub(crate) bases: Vec<Features>,
     /// The largest weight of a row.
-    pub(super) largest_weight: f64,
+    pub(crate) largest_weight: f64,
     /// Whether the trajectories are dealt to folds whole. If there are too few of them, pieces of
     /// them are.
-    pub(super) whole_trajectories: bool,
+    pub(crate) whole_trajectories: bool,
 }
 
 /// The sums of one partition.
-pub(super) struct PartitionSums {
+#[derive(Serialize, Deserialize)]
+pub struct PartitionSums {
     /// By basis, then by fold.
-    pub(super) sums: Vec<Vec<GramSums>>,
+    pub(crate) sums: Vec<Vec<GramSums>>,
     /// By lag.
-    pub(super) samples: Vec<PairSample>,
+    pub(crate) samples: Vec<PairSample>,
 }
 
 /// The pairs whose first rows have the smallest hashes.
-#[derive(Clone, Default)]
-pub(super) struct PairSample {
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct PairSample {
     heap: BinaryHeap<(u64, usize)>,
     dimension: usize,
     /// Both ends of each pair by place: x, then y.
@@ -44,7 +64,36 @@ pub(super) struct PairSample {
     weights: Vec<f64>,
 }
 
+impl PartitionSums {
+    /// Adds the sums over other pairs of the partition.
+    pub(crate) fn merge(&mut self, other: &PartitionSums) {
+        if self.sums.is_empty() {
+            self.sums.clone_from(&other.sums);
+        } else {
+            for (sums, more) in self
+                .sums
+                .iter_mut()
+                .flatten()
+                .zip(other.sums.iter().flatten())
+            {
+                sums.merge(more);
+            }
+        }
+        for (sample, more) in self.samples.iter_mut().zip(&other.samples) {
+            sample.merge(more);
+        }
+    }
+}
+
 impl PairSample {
+    fn merge(&mut self, other: &PairSample) {
+        let d = other.dimension;
+        for &(hash, at) in &other.heap {
+            let end = |second: usize| &other.ends[(2 * at + second) * d..][..d];
+            self.push(hash, end(0), end(1), other.weights[at]);
+        }
+    }
+
     fn push(&mut self, hash: u64, x: &[f64], y: &[f64], weight: f64) {
         let d = x.len();
         self.dimension = d;
@@ -69,7 +118,7 @@ impl PairSample {
     }
 
     /// The first ends, the second ends (row-major) and the weights, ordered by hash.
-    pub(super) fn pairs(&self) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+    pub(crate) fn pairs(&self) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
         let mut places: Vec<(u64, usize)> = self.heap.iter().copied().collect();
         places.sort_unstable();
         let d = self.dimension;
@@ -84,10 +133,33 @@ impl PairSample {
     }
 }
 
+/// Reads the pairs of a query and sums products of features, by partition. `known` are the
+/// partitions of the whole run.
+///
+/// # Errors
+/// If the rows cannot be read.
+pub(crate) async fn sum(
+    lake: &Lake,
+    frame: DataFrame,
+    layout: &Arc<PointLayout>,
+    known: Option<&[ArrayRef]>,
+    request: Arc<SumRequest>,
+) -> Result<Vec<PartitionSums>> {
+    let start = || {
+        let summing = Summing::new(&request, layout.n_lags());
+        Ok(Blocks::new(layout, &request.divisors, summing))
+    };
+    let (blocks, _) = read(lake, frame, layout, known, start).await?;
+    let summing = blocks
+        .finish()
+        .map_err(|stop| stop.into_error("summing pairs"))?;
+    let summed = tokio::task::spawn_blocking(move || summing.finish()).await;
+    summed.map_err(|e| Error::with_source(Kind::Bug, "summing pairs panicked", e))
+}
+
 /// Sums blocks, several at a time.
-pub(super) struct Summing {
-    wanted: Arc<Vec<Wanted>>,
-    folds: usize,
+struct Summing {
+    request: Arc<SumRequest>,
     waiting: Vec<PairBlock>,
     /// Sums of each thread, by partition; made when a thread first needs them.
     by_thread: Vec<Vec<Option<Vec<Vec<GramSums>>>>>,
@@ -95,21 +167,21 @@ pub(super) struct Summing {
 }
 
 impl Summing {
-    pub(super) fn new(wanted: &Arc<Vec<Wanted>>, lags: usize, folds: usize) -> Summing {
+    fn new(request: &Arc<SumRequest>, lags: usize) -> Summing {
         let threads = rayon::current_num_threads();
+        let partitions = request.partitions.len();
         Summing {
-            wanted: Arc::clone(wanted),
-            folds,
+            request: Arc::clone(request),
             waiting: Vec::with_capacity(threads),
             by_thread: (0..threads)
-                .map(|_| wanted.iter().map(|_| None).collect())
+                .map(|_| (0..partitions).map(|_| None).collect())
                 .collect(),
-            samples: vec![vec![PairSample::default(); lags]; wanted.len()],
+            samples: vec![vec![PairSample::default(); lags]; partitions],
         }
     }
 
     fn sum(&mut self) {
-        let (wanted, folds) = (&self.wanted, self.folds);
+        let (wanted, folds) = (&self.request.partitions, self.request.folds);
         self.waiting
             .par_drain(..)
             .zip(&mut self.by_thread)
@@ -136,9 +208,10 @@ impl Summing {
     }
 
     /// The sums of all blocks, by partition.
-    pub(super) fn finish(mut self) -> Vec<PartitionSums> {
+    fn finish(mut self) -> Vec<PartitionSums> {
         self.sum();
-        let mut all: Vec<Option<Vec<Vec<GramSums>>>> = self.wanted.iter().map(|_| None).collect();
+        let partitions = self.request.partitions.iter();
+        let mut all: Vec<Option<Vec<Vec<GramSums>>>> = partitions.map(|_| None).collect();
         for of_thread in self.by_thread {
             for (all, more) in all.iter_mut().zip(of_thread) {
                 match (all.as_mut(), more) {

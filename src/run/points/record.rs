@@ -19,6 +19,13 @@ pub struct PointsRecord {
     pub head: Head,
     /// One entry per partition and lag.
     pub models: Vec<PointsModelRecord>,
+    /// Pieces of finished work of a run that did not end: sums, and fits of partitions.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub resumed: usize,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 /// The fits of one partition and lag.
@@ -166,6 +173,10 @@ impl Display for PointsSummary<'_> {
         if models.len() > SHOWN {
             let more = models.len() - SHOWN;
             writeln!(f, "\n… and {more} more, see {output}/runs/{}.json", head.id)?;
+        }
+        if record.resumed > 0 {
+            let pieces = counted(record.resumed, "piece");
+            writeln!(f, "\ntaken from a run that did not end: {pieces} of work")?;
         }
         summary::end(f, head, models.len(), &["survey", "fit", "write"], output)
     }

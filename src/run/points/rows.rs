@@ -4,15 +4,14 @@
 //! the models, a few batches and one encoded row group.
 
 use crate::error::{Error, Kind, Result};
-use crate::output::place::Output;
-use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
 use crate::output::tables::points::{POINTS, PointFit, PointsModel};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::points::PointsPlan;
 use crate::read::points::{PointBatch, Reader, sorted};
 use crate::read::rows::stop::Stop;
-use crate::run::points::{PlannedPoints, Surveyed};
+use crate::run::points::site::{PointJob, PointsTable};
+use crate::run::points::surveyed::{Known, Surveyed};
 use arrow::array::{
     ArrayRef, FixedSizeListArray, Float64Array, Int32Array, RecordBatch, UInt32Array,
     new_null_array,
@@ -28,32 +27,43 @@ const PIECE: usize = 1024;
 
 /// Reads the points again and writes the table. Returns the number of rows.
 pub(super) async fn write(
-    planned: &PlannedPoints,
-    output: &Output,
-    begun: &Begun,
-    run: &RunSchema,
+    job: &PointJob<'_>,
     surveyed: &Surveyed,
-    models: &[PointsModel],
+    table: PointsTable<'_>,
 ) -> Result<u64> {
-    let PlannedPoints { plan, lake, frame } = planned;
+    let PointJob {
+        plan,
+        lake,
+        frame,
+        output,
+        ..
+    } = job;
+    let PointsTable { begun, run, models } = table;
     let schema = schema(plan, run, models);
     let mut is_sorted = surveyed.found.sorted;
     loop {
         let frame = if is_sorted {
-            sorted(frame.clone(), &plan.layout)?
+            sorted((*frame).clone(), &plan.layout)?
         } else {
-            frame.clone()
+            (*frame).clone()
         };
         let path = output.staged(&begun.run, POINTS);
         let mut writer = RowWriter::create(output, path, Arc::clone(&schema))?;
         let mut batches = lake.batches(frame).await?;
-        let mut reader = Reader::new(&plan.layout, is_sorted)?;
+        let mut reader = Reader::new(&plan.layout, is_sorted, Some(&surveyed.known.partitions))?;
         let mut written = vec![0; surveyed.partitions.len()];
         let copied = async {
             while let Some(rows) = batches.next().await? {
                 let points = reader.read(&rows)?;
-                for batch in embedded(&schema, plan, run, surveyed, models, &points, &mut written)?
-                {
+                for batch in embedded(
+                    &schema,
+                    plan,
+                    run,
+                    &surveyed.known,
+                    models,
+                    &points,
+                    &mut written,
+                )? {
                     writer.write(batch).await?;
                 }
             }
@@ -98,7 +108,7 @@ fn embedded(
     schema: &SchemaRef,
     plan: &PointsPlan,
     run: &RunSchema,
-    surveyed: &Surveyed,
+    known: &Known,
     models: &[PointsModel],
     points: &PointBatch,
     written: &mut [usize],
@@ -109,7 +119,7 @@ fn embedded(
         let mut scaled = points.coordinates[rows.start * d..rows.end * d].to_vec();
         for row in scaled.chunks_exact_mut(d) {
             row.iter_mut()
-                .zip(&surveyed.divisors)
+                .zip(&known.divisors)
                 .for_each(|(x, s)| *x /= s);
         }
         let (n, first) = (rows.len(), written[*partition as usize]);
