@@ -1,10 +1,11 @@
 //! Samples of rows that depend neither on the order of rows nor on files.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BinaryHeap;
 
 /// The rows with the smallest hashes.
-#[derive(Debug, Clone)]
-pub(crate) struct Sample {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sample {
     /// Hashes with the places of rows in `numbers`, the largest hash first.
     heap: BinaryHeap<(u64, usize)>,
     /// Numbers per row.
@@ -52,6 +53,14 @@ impl Sample {
         self.heap.push((hash, place));
     }
 
+    /// Takes the rows of a sample of other rows.
+    pub(crate) fn merge(&mut self, other: &Sample) {
+        for &(hash, place) in &other.heap {
+            let row = &other.numbers[place * other.width..][..other.width];
+            self.push(hash, &[row], other.weights[place]);
+        }
+    }
+
     /// The rows (row-major) and their weights, in the order of their hashes.
     pub(crate) fn rows(&self) -> (Vec<f64>, Vec<f64>) {
         let mut places: Vec<(u64, usize)> = self.heap.iter().copied().collect();
@@ -87,6 +96,13 @@ mod tests {
         let (numbers, weights) = of(&[0, 1, 2, 3, 4, 5]);
         assert_eq!(numbers, [1.0, 3.0, 3.0, 1.0, 3.0, 4.0, 7.0, 0.0]);
         assert_eq!(weights, [0.5, 1.5, 1.5, 3.5]);
-        assert_eq!(of(&[5, 4, 3, 2, 1, 0]), (numbers, weights));
+        assert_eq!(of(&[5, 4, 3, 2, 1, 0]), (numbers.clone(), weights.clone()));
+        let mut parts = [Sample::new(2, 100, 8), Sample::new(2, 100, 8)];
+        for (at, (hash, row)) in rows.iter().enumerate() {
+            parts[at % 2].push(*hash, &[row], *hash as f64 / 2.0);
+        }
+        let [mut all, more] = parts;
+        all.merge(&more);
+        assert_eq!(all.rows(), (numbers, weights));
     }
 }

@@ -21,7 +21,7 @@ const LISTED: usize = 4096;
 
 /// What is known of the points of one partition.
 #[derive(Debug, Clone)]
-pub(crate) struct Survey {
+pub struct Survey {
     /// The number of points.
     pub(crate) rows: u64,
     /// The largest weight; 1 without weights.
@@ -64,7 +64,7 @@ impl Survey {
 
 /// Makes a [`Survey`] of each partition.
 #[derive(Debug, Default)]
-pub(crate) struct Surveyor {
+pub struct Surveyor {
     /// By partition.
     pub(crate) partitions: Vec<Survey>,
 }

@@ -1,13 +1,20 @@
 //! Blocks of rows → sums of products of features.
 
+use crate::error::{Error, Kind, Result};
 use crate::math::seed::mixed;
 use crate::methods::state_embedding::features::Features;
 use crate::methods::state_embedding::grams::{GramSums, Products};
-use crate::read::points::pairs::{BlockReceiver, PairBlock};
+use crate::read::lake::Lake;
+use crate::read::points::layout::PointLayout;
+use crate::read::points::pairs::{BlockReceiver, Blocks, PairBlock};
+use crate::read::points::read;
 use crate::read::points::sample::Sample;
 use crate::read::points::survey::Survey;
 use crate::read::rows::stop::Stop;
+use arrow::array::ArrayRef;
+use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -18,19 +25,29 @@ const SAMPLE_PAIRS: usize = 10_000;
 /// Most numbers in a sample of pairs, 16 MB.
 const SAMPLE_NUMBERS: usize = 1 << 21;
 
+/// What is summed over the pairs of all partitions.
+#[derive(Serialize, Deserialize)]
+pub struct SumRequest {
+    /// What each coordinate is divided by.
+    pub(crate) divisors: Vec<f64>,
+    /// By partition.
+    pub(crate) partitions: Vec<Wanted>,
+}
+
 /// What is summed for one partition.
-pub(super) struct Wanted {
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Wanted {
     /// The features of each basis.
-    pub(super) bases: Vec<Features>,
+    pub(crate) bases: Vec<Features>,
     /// The largest weight of a row.
-    pub(super) largest_weight: f64,
+    pub(crate) largest_weight: f64,
     /// The parts whose sums are kept apart.
-    pub(super) parts: Parts,
+    pub(crate) parts: Parts,
 }
 
 /// How pairs are dealt to parts. A part is a fold of the trajectories in a group.
-#[derive(Clone)]
-pub(super) struct Parts {
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Parts {
     groups: Groups,
     folds: usize,
     /// Whether a trajectory is in one fold. If there are too few of them, pieces of them are dealt.
@@ -38,7 +55,7 @@ pub(super) struct Parts {
 }
 
 /// The groups that resamples draw from.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 enum Groups {
     /// All trajectories are one group.
     One,
@@ -119,15 +136,31 @@ impl Parts {
 }
 
 /// The sums of one partition.
-pub(super) struct PartitionSums {
+#[derive(Serialize, Deserialize)]
+pub struct PartitionSums {
     parts: Parts,
     /// By basis, then by part. None for a part without pairs.
     sums: Vec<Vec<Option<GramSums>>>,
     /// By lag: both ends of a pair, one after the other.
-    pub(super) samples: Vec<Sample>,
+    pub(crate) samples: Vec<Sample>,
 }
 
 impl PartitionSums {
+    /// Adds the sums over other pairs of the partition.
+    pub(crate) fn merge(&mut self, other: &PartitionSums) {
+        let more = other.sums.iter().flatten();
+        for (sums, more) in self.sums.iter_mut().flatten().zip(more) {
+            match (sums, more) {
+                (_, None) => {}
+                (Some(sums), Some(more)) => sums.merge(more),
+                (sums, Some(more)) => *sums = Some(more.clone()),
+            }
+        }
+        for (sample, more) in self.samples.iter_mut().zip(&other.samples) {
+            sample.merge(more);
+        }
+    }
+
     /// The sums of a basis over all pairs. None if there is no pair at any lag.
     pub(super) fn total(&self, basis: usize) -> Option<Cow<'_, GramSums>> {
         self.merged(basis, |_| 0).pop()
@@ -162,12 +195,36 @@ impl PartitionSums {
     }
 }
 
+/// Reads the pairs of a query and sums products of features, by partition. `known` are the
+/// partitions of the whole run.
+///
+/// # Errors
+/// If the rows cannot be read.
+pub(crate) async fn sum(
+    lake: &Lake,
+    frame: DataFrame,
+    layout: &Arc<PointLayout>,
+    known: Option<&[ArrayRef]>,
+    request: Arc<SumRequest>,
+) -> Result<Vec<PartitionSums>> {
+    let start = || {
+        let summing = Summing::new(&request, layout.n_lags());
+        Ok(Blocks::new(layout, &request.divisors, summing))
+    };
+    let (blocks, _) = read(lake, frame, layout, known, start).await?;
+    let summing = blocks
+        .finish()
+        .map_err(|stop| stop.into_error("summing pairs"))?;
+    let summed = tokio::task::spawn_blocking(move || summing.finish()).await;
+    summed.map_err(|e| Error::with_source(Kind::Bug, "summing pairs panicked", e))
+}
+
 /// Sums of parts, made when a thread first needs them.
 type SharedSums = Vec<OnceLock<Mutex<GramSums>>>;
 
 /// Sums blocks, several at a time.
-pub(super) struct Summing {
-    wanted: Arc<Vec<Wanted>>,
+struct Summing {
+    request: Arc<SumRequest>,
     lags: usize,
     threads: usize,
     waiting: Vec<PairBlock>,
@@ -178,15 +235,17 @@ pub(super) struct Summing {
 }
 
 impl Summing {
-    pub(super) fn new(wanted: &Arc<Vec<Wanted>>, lags: usize, dimension: usize) -> Summing {
+    fn new(request: &Arc<SumRequest>, lags: usize) -> Summing {
         let threads = rayon::current_num_threads();
+        let wanted = &request.partitions;
         let shared = |wanted: &Wanted| {
             let parts = || (0..wanted.parts.count()).map(|_| OnceLock::new()).collect();
             wanted.bases.iter().map(|_| parts()).collect()
         };
-        let sample = Sample::new(2 * dimension, SAMPLE_PAIRS, SAMPLE_NUMBERS);
+        let ends = 2 * request.divisors.len();
+        let sample = Sample::new(ends, SAMPLE_PAIRS, SAMPLE_NUMBERS);
         Summing {
-            wanted: Arc::clone(wanted),
+            request: Arc::clone(request),
             lags,
             threads,
             waiting: Vec::with_capacity(threads),
@@ -196,7 +255,7 @@ impl Summing {
     }
 
     fn sum(&mut self) {
-        let (wanted, lags, sums) = (&self.wanted, self.lags, &self.sums);
+        let (wanted, lags, sums) = (&self.request.partitions, self.lags, &self.sums);
         self.waiting.par_drain(..).for_each(|block| {
             let partition = block.partition as usize;
             let wanted = &wanted[partition];
@@ -216,13 +275,14 @@ impl Summing {
     }
 
     /// The sums of all blocks, by partition.
-    pub(super) fn finish(mut self) -> Vec<PartitionSums> {
+    fn finish(mut self) -> Vec<PartitionSums> {
         self.sum();
         let own = |sums: OnceLock<Mutex<GramSums>>| {
             let sums = sums.into_inner()?;
             Some(sums.into_inner().unwrap_or_else(PoisonError::into_inner))
         };
-        let all = self.wanted.iter().zip(self.sums).zip(self.samples);
+        let partitions = self.request.partitions.iter();
+        let all = partitions.zip(self.sums).zip(self.samples);
         all.map(|((wanted, sums), samples)| PartitionSums {
             parts: wanted.parts.clone(),
             sums: sums

@@ -4,20 +4,19 @@
 //! the models, a few batches and one encoded row group.
 
 use crate::error::{Error, Kind, Result};
-use crate::output::place::Output;
-use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
-use crate::output::tables::points::{POINTS, PointFit, PointsModel};
+use crate::output::tables::points::{EmbeddingColumn, POINTS, PointFit, PointsModel};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::points::PointsPlan;
 use crate::read::points::{PointBatch, Reader, sorted};
 use crate::read::rows::stop::Stop;
-use crate::run::points::{PlannedPoints, Surveyed};
+use crate::run::points::site::{PointJob, PointsTable};
+use crate::run::points::surveyed::{Known, Surveyed};
 use arrow::array::{
-    ArrayRef, FixedSizeListArray, Float64Array, Int32Array, RecordBatch, UInt32Array,
+    ArrayRef, FixedSizeListArray, Float64Array, Int32Array, ListArray, RecordBatch, UInt32Array,
     new_null_array,
 };
-use arrow::buffer::NullBuffer;
+use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{concat_batches, take, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use rayon::prelude::*;
@@ -28,32 +27,43 @@ const PIECE: usize = 1024;
 
 /// Reads the points again and writes the table. Returns the number of rows.
 pub(super) async fn write(
-    planned: &PlannedPoints,
-    output: &Output,
-    begun: &Begun,
-    run: &RunSchema,
+    job: &PointJob<'_>,
     surveyed: &Surveyed,
-    models: &[PointsModel],
+    table: PointsTable<'_>,
 ) -> Result<u64> {
-    let PlannedPoints { plan, lake, frame } = planned;
+    let PointJob {
+        plan,
+        lake,
+        frame,
+        output,
+        ..
+    } = job;
+    let PointsTable { begun, run, models } = table;
     let schema = schema(plan, run, models);
     let mut is_sorted = surveyed.found.sorted;
     loop {
         let frame = if is_sorted {
-            sorted(frame.clone(), &plan.layout)?
+            sorted((*frame).clone(), &plan.layout)?
         } else {
-            frame.clone()
+            (*frame).clone()
         };
         let path = output.staged(&begun.run, POINTS);
         let mut writer = RowWriter::create(output, path, Arc::clone(&schema))?;
         let mut batches = lake.batches(frame).await?;
-        let mut reader = Reader::new(&plan.layout, is_sorted)?;
+        let mut reader = Reader::new(&plan.layout, is_sorted, Some(&surveyed.known.partitions))?;
         let mut written = vec![0; surveyed.partitions.len()];
         let copied = async {
             while let Some(rows) = batches.next().await? {
                 let points = reader.read(&rows)?;
-                for batch in embedded(&schema, plan, run, surveyed, models, &points, &mut written)?
-                {
+                for batch in embedded(
+                    &schema,
+                    plan,
+                    run,
+                    &surveyed.known,
+                    models,
+                    &points,
+                    &mut written,
+                )? {
                     writer.write(batch).await?;
                 }
             }
@@ -70,9 +80,14 @@ pub(super) async fn write(
     }
 }
 
-fn list(width: usize) -> DataType {
+/// The type of a column of embeddings.
+fn list(column: &EmbeddingColumn) -> DataType {
     let item = Arc::new(Field::new("item", DataType::Float64, false));
-    DataType::FixedSizeList(item, width as i32)
+    if column.is_variable {
+        DataType::List(item)
+    } else {
+        DataType::FixedSizeList(item, column.width as i32)
+    }
 }
 
 /// Partition, lag, key, and for each fit its cluster and its embedding.
@@ -87,7 +102,7 @@ fn schema(plan: &PointsPlan, run: &RunSchema, models: &[PointsModel]) -> SchemaR
         }
         // A point that is not connected to most others has no embedding.
         let columns = fit.columns().into_iter();
-        fields.extend(columns.map(|column| Field::new(column.name, list(column.width), true)));
+        fields.extend(columns.map(|c| Field::new(&c.name, list(&c), true)));
     }
     Arc::new(Schema::new(fields))
 }
@@ -98,7 +113,7 @@ fn embedded(
     schema: &SchemaRef,
     plan: &PointsPlan,
     run: &RunSchema,
-    surveyed: &Surveyed,
+    known: &Known,
     models: &[PointsModel],
     points: &PointBatch,
     written: &mut [usize],
@@ -109,7 +124,7 @@ fn embedded(
         let mut scaled = points.coordinates[rows.start * d..rows.end * d].to_vec();
         for row in scaled.chunks_exact_mut(d) {
             row.iter_mut()
-                .zip(&surveyed.divisors)
+                .zip(&known.divisors)
                 .for_each(|(x, s)| *x /= s);
         }
         let (n, first) = (rows.len(), written[*partition as usize]);
@@ -180,9 +195,16 @@ fn of_fit(fit: &PointFit, scaled: &[f64], d: usize, first: usize) -> Vec<ArrayRe
         let nulls = NullBuffer::from_iter(rows.clone().map(|row| !row[0].is_nan()));
         let values = Float64Array::from_iter_values(rows.flatten().copied());
         let item = Arc::new(Field::new("item", DataType::Float64, false));
+        let rows = nulls.len();
         let nulls = (nulls.null_count() > 0).then_some(nulls);
-        let lists = FixedSizeListArray::new(item, part.width as i32, Arc::new(values), nulls);
-        columns.push(Arc::new(lists));
+        let (width, values) = (part.width, Arc::new(values));
+        let lists: ArrayRef = if part.is_variable {
+            let lengths = OffsetBuffer::from_repeated_length(width, rows);
+            Arc::new(ListArray::new(item, lengths, values, nulls))
+        } else {
+            Arc::new(FixedSizeListArray::new(item, width as i32, values, nulls))
+        };
+        columns.push(lists);
     }
     columns
 }
