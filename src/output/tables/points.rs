@@ -9,6 +9,7 @@ use crate::methods::heat_kernel::diffusion_map::Level;
 use crate::methods::heat_kernel::distortion::Distortion;
 use crate::methods::heat_kernel::extension::Extension;
 use crate::methods::heat_kernel::fit::{Embedded, HeatModel};
+use crate::methods::heat_kernel::kernel::Reach;
 use crate::methods::state_embedding::clusters::{Centroid, Clusters};
 use crate::methods::state_embedding::model::StateEmbeddingModel;
 use crate::methods::state_embedding::params::Norm;
@@ -330,7 +331,7 @@ fn features<'a>() -> TableColumns<'a, PointsModel> {
 }
 
 /// One row per point of the kernel of a diffusion map or a sketch. A new point x has the embedding
-/// Σ_j A(x, j) w_j `vector`_j.
+/// Σ_j A(x, j) w_j `vector`_j. Points that have no embedding have weight zero.
 fn landmarks<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| {
         let fits = by_name(model).into_iter();
@@ -350,8 +351,17 @@ fn landmarks<'a>() -> TableColumns<'a, PointsModel> {
         // The points that the row stands for.
         .column("weight", |&(_, own, at)| own.weights[at])
         // Row sums q and v of the kernel, or the factor d of a bistochastic kernel.
-        .column("q", |&(_, own, at)| own.factors.q.get(at).copied())
-        .column("v", |&(_, own, at)| own.factors.v.get(at).copied())
+        .column("q", |&(_, own, at)| {
+            (own.weights[at] > 0.0).then(|| own.q[at])
+        })
+        .column("v", |&(_, own, at)| {
+            (own.weights[at] > 0.0).then(|| own.v[at])
+        })
+        // The squared distance and the index of the last of the nearest points.
+        .column("farthest", |&(_, own, at)| Some(own.farthest.get(at)?.0))
+        .column("farthest_index", |&(_, own, at)| {
+            Some(own.farthest.get(at)?.1)
+        })
         .column("vector", |&(_, own, at)| {
             row(&own.features, own.columns, at)
         })
@@ -603,6 +613,21 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
         .column("components", move |r| {
             heat(r).map(|m| m.quality.components as u64)
         })
+        .column("normalisation", move |r| {
+            heat(r).map(|m| m.extension.normalisation.name())
+        })
+        .column("alpha", move |r| heat(r).map(|m| m.extension.alpha))
+        // Which entries of the kernel are kept: all without `neighbours` and `radius`.
+        .column("neighbours", move |r| match heat(r)?.extension.reach {
+            Reach::Neighbours(k) => Some(k as u64),
+            _ => None,
+        })
+        .column("radius", move |r| match heat(r)?.extension.reach {
+            Reach::Radius(radius) => Some(radius),
+            _ => None,
+        })
+        // The times of a diffusion map, or the powers of a sketch.
+        .column("times", move |r| heat(r).map(|m| m.times.clone()))
         .column("warnings", |(_, fit)| fit.warnings())
         .finish()
 }
