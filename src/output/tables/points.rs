@@ -1,6 +1,9 @@
 //! The tables of a run over points. `points` itself is written row by row.
 
+use crate::assess::bootstrap::Number;
 use crate::assess::certificates::Certificate;
+use crate::assess::crossval::Score;
+use crate::assess::embedding_bootstrap::EmbeddingBootstrap;
 use crate::error::Result;
 use crate::methods::heat_kernel::diffusion_map::Level;
 use crate::methods::heat_kernel::distortion::Distortion;
@@ -10,6 +13,7 @@ use crate::methods::heat_kernel::kernel::Reach;
 use crate::methods::state_embedding::clusters::{Centroid, Clusters};
 use crate::methods::state_embedding::model::StateEmbeddingModel;
 use crate::methods::state_embedding::params::Norm;
+use crate::output::tables::bootstrap::SPREAD;
 use crate::output::tables::certificates::of_claims;
 use crate::output::tables::columns::{Columns, TableColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
@@ -65,6 +69,23 @@ pub struct EmbeddedStates {
     pub nearest: Option<Vec<Vec<f64>>>,
     /// The bandwidths that were compared, with their held-out scores.
     pub scores: Vec<(f64, f64)>,
+    /// The ranks that were compared, ascending; empty without `rank = "auto"`.
+    pub ranks: Vec<RankScore>,
+    /// The bootstrap, if the pipeline asks for resamples.
+    pub bootstrap: Option<EmbeddingBootstrap>,
+}
+
+/// The held-out VAMP-2 score of a rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RankScore {
+    /// The rank.
+    pub rank: usize,
+    /// The mean over folds, and its standard error.
+    pub score: Score,
+    /// The number of folds with pairs.
+    pub folds: usize,
+    /// Why the rank was chosen. None for the other ranks.
+    pub reason: Option<String>,
 }
 
 /// A column with a part of the coordinates of an embedding.
@@ -204,10 +225,12 @@ fn embedding_certificates(model: &StateEmbeddingModel) -> Vec<Certificate> {
 
 /// The names of the tables of a run over points, in the order in which they are written. `points`
 /// follows them.
-pub const TABLES: [&str; 7] = [
+pub const TABLES: [&str; 9] = [
     "features",
     "landmarks",
     "spectrum",
+    "ranks",
+    "bootstrap",
     "centroids",
     "distortion",
     "fits",
@@ -265,6 +288,8 @@ fn columns<'a>(table: &str) -> TableColumns<'a, PointsModel> {
         "features" => features(),
         "landmarks" => landmarks(),
         "spectrum" => spectrum(),
+        "ranks" => ranks(),
+        "bootstrap" => bootstrap(),
         "centroids" => centroids(),
         "distortion" => distortion(),
         "fits" => fits(),
@@ -400,6 +425,54 @@ fn spectrum<'a>() -> TableColumns<'a, PointsModel> {
         })
         // −4 ln λ / ε, an estimate of an eigenvalue of the Laplace operator.
         .column("laplace", |r| r.level.and_then(|level| level.laplace))
+        .finish()
+}
+
+/// One row per rank of a fit with `rank = "auto"`.
+fn ranks<'a>() -> TableColumns<'a, PointsModel> {
+    let rows = |model: &'a PointsModel| {
+        let fits = by_name(model).into_iter();
+        let fits = fits.filter_map(|fit| Some((fit, fit.states()?)));
+        fits.flat_map(|(fit, own)| own.ranks.iter().map(move |rank| (fit, rank)))
+            .collect()
+    };
+    Columns::of(rows)
+        .key("fit", |(fit, _): &(&PointFit, &RankScore)| {
+            fit.name.as_str()
+        })
+        .key("rank", |(_, of)| of.rank as u32)
+        .column("folds", |(_, of)| of.folds as u32)
+        // The mean over folds of the VAMP-2 score of held-out pairs, and its standard error.
+        .column("vamp_2", |(_, of)| of.score.mean)
+        .column("vamp_2_error", |(_, of)| of.score.error)
+        .column("is_chosen", |(_, of)| of.reason.is_some())
+        // Why the rank was chosen.
+        .column("reason", |(_, of)| of.reason.as_deref())
+        .finish()
+}
+
+/// One row per number of a fit that is resampled.
+fn bootstrap<'a>() -> TableColumns<'a, PointsModel> {
+    type Row<'a> = (&'a PointFit, &'a EmbeddingBootstrap, &'a Number);
+    let rows = |model: &'a PointsModel| -> Vec<Row<'a>> {
+        let fits = by_name(model).into_iter();
+        let fits = fits.filter_map(|fit| Some((fit, fit.states()?.bootstrap.as_ref()?)));
+        fits.flat_map(|(fit, own)| own.numbers.iter().map(move |number| (fit, own, number)))
+            .collect()
+    };
+    Columns::of(rows)
+        .key("fit", |(fit, ..)| fit.name.as_str())
+        .key("metric", |(.., number)| number.metric.as_ref())
+        // The index of a singular value, from 0.
+        .column("index", |(.., number)| number.index.map(|at| at as u32))
+        // The number of the fit to all pairs.
+        .column("value", |(.., number)| number.value)
+        .each(SPREAD, |part, (.., number)| {
+            number.spread.as_ref().map(part)
+        })
+        // Resamples that could be fitted.
+        .column("resamples", |(_, own, _)| own.resamples as u32)
+        .column("groups", |(_, own, _)| own.groups as u32)
         .finish()
 }
 

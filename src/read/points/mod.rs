@@ -8,10 +8,12 @@
 //! - `coordinates` reads the numbers of a batch.
 //! - `survey` makes the first pass: how many rows there are, where they are, and a sample of them.
 //! - `pairs` makes blocks of rows with the pairs at each lag.
+//! - `sample` keeps some rows or pairs.
 
 pub mod coordinates;
 pub mod layout;
 pub mod pairs;
+pub mod sample;
 pub mod survey;
 
 use crate::error::{Error, Result};
