@@ -24,7 +24,7 @@ use crate::run::compare::compare;
 use crate::run::inputs::{Inputs, PlannedRun};
 use crate::run::local::Local;
 use crate::run::points::record::PointsSummary;
-use crate::run::points::{PlannedPoints, PointsOutcome};
+use crate::run::points::{PlannedPoints, PointsOptions, PointsOutcome};
 use crate::run::progress::Progress;
 use crate::run::record::Failure;
 #[cfg(feature = "cluster")]
@@ -316,7 +316,11 @@ fn run_points(
         let mut output = planned.output()?;
         output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
         let progress = Arc::clone(terminal) as Arc<dyn Progress>;
-        let running = planned.run(&output, args.force || args.full_refresh, progress);
+        let options = PointsOptions {
+            force: args.force || args.full_refresh,
+            ..PointsOptions::default()
+        };
+        let running = planned.run(&output, &options, progress);
         match until_stopped(running, terminal.as_ref(), &output).await? {
             PointsOutcome::NothingToDo => {
                 terminal.say("Nothing to do.");

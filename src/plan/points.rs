@@ -6,7 +6,7 @@ use crate::methods::PointMethod;
 use crate::output::tables::run_schema::LagColumn;
 use crate::plan::evidence::steps;
 use crate::plan::fits::{PlannedFit, point_fits};
-use crate::plan::pipeline::keys::{Empty, Window};
+use crate::plan::pipeline::keys::{Empty, Validation, Window};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, hash, hashed_keys, lag_column, query};
 use crate::read::lake::Lake;
@@ -15,19 +15,24 @@ use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::store::Stores;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 
-/// What a run over points will do.
+/// What a run over points will do. The serialized part is what executors need.
+#[derive(Serialize, Deserialize)]
 pub struct PointsPlan {
     /// The name of the job.
     pub name: String,
     /// The folder or URL of the output.
+    #[serde(skip)]
     pub output: String,
     /// The number of earlier results that the output keeps.
+    #[serde(skip)]
     pub keep: usize,
     /// The stores of the output.
+    #[serde(skip)]
     pub stores: Stores,
     /// The seed of all random numbers.
     pub seed: u64,
@@ -36,17 +41,50 @@ pub struct PointsPlan {
     /// The SQL of the rows.
     pub sql: String,
     /// The values of the `$name`s in the SQL.
+    #[serde(with = "crate::plan::travel::values")]
     pub parameters: BTreeMap<String, ScalarValue>,
     /// The roles of the columns of the query.
+    #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<PointLayout>,
     /// The lags by length; empty for rows without time.
     pub lags: Vec<Lag>,
     /// What happens to a partition and lag without pairs.
+    #[serde(skip)]
     pub empty: Empty,
     /// The fits, one per rank unless a rule picks the rank.
     pub fits: Vec<PlannedFit<PointMethod>>,
+    /// Resamples and folds of the trajectories.
+    pub validation: PointValidation,
     /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
     pub hash: String,
+}
+
+/// Resamples and folds of trajectories.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PointValidation {
+    /// The number of bootstrap resamples; 0 for none.
+    pub bootstrap: usize,
+    /// The number of folds of the held-out scores, at least 2.
+    pub folds: usize,
+    /// The confidence level of the intervals.
+    pub confidence: f64,
+    /// The maximum number of groups of trajectories.
+    pub groups: usize,
+}
+
+impl PointValidation {
+    /// Folds of the held-out scores if the pipeline does not say.
+    const FOLDS: usize = 5;
+
+    fn of(keys: Option<&Validation>) -> PointValidation {
+        let folds = keys.map_or(0, |keys| keys.folds);
+        PointValidation {
+            bootstrap: keys.map_or(0, |keys| keys.bootstrap),
+            folds: if folds == 0 { Self::FOLDS } else { folds },
+            confidence: keys.map_or(0.0, |keys| keys.confidence),
+            groups: keys.map_or(0, |keys| keys.groups),
+        }
+    }
 }
 
 impl PointsPlan {
@@ -148,6 +186,7 @@ pub(crate) async fn plan_points(
         lags,
         empty: pipeline.transitions.empty,
         fits: point_fits(pipeline),
+        validation: PointValidation::of(pipeline.validation.as_ref()),
     };
     Ok((plan, frame))
 }
@@ -180,6 +219,15 @@ impl Display for PointsPlan {
         for fit in &self.fits {
             let what = fit.method.describe(&fit.point_rank_text());
             writeln!(f, "  fit {}: {what}", fit.name)?;
+        }
+        let PointValidation {
+            bootstrap, groups, ..
+        } = self.validation;
+        if bootstrap > 0 {
+            writeln!(
+                f,
+                "  bootstrap of {bootstrap} resamples of at most {groups} groups of trajectories"
+            )?;
         }
         write!(f, "  output {}", self.output)
     }

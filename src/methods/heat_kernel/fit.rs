@@ -72,7 +72,7 @@ impl HeatModel {
 }
 
 /// A model and the rows that it was fitted to.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Embedded {
     /// The model.
     pub model: HeatModel,

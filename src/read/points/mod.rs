@@ -8,10 +8,12 @@
 //! - `coordinates` reads the numbers of a batch.
 //! - `survey` makes the first pass: how many rows there are, where they are, and a sample of them.
 //! - `pairs` makes blocks of rows with the pairs at each lag.
+//! - `sample` keeps some rows or pairs.
 
 pub mod coordinates;
 pub mod layout;
 pub mod pairs;
+pub mod sample;
 pub mod survey;
 
 use crate::error::{Error, Result};
@@ -36,6 +38,8 @@ use std::sync::Arc;
 
 /// The points of a batch of rows, without the rows that were dropped.
 pub(crate) struct PointBatch {
+    /// The partition columns.
+    pub(crate) partition: Vec<ArrayRef>,
     /// The columns of the key.
     pub(crate) key: Vec<ArrayRef>,
     /// Runs of rows of one partition, with the number of the partition.
@@ -81,7 +85,7 @@ pub(crate) trait Receiver: Send + 'static {
 
 /// What reading found beside the points.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Found {
+pub struct Found {
     /// The rows of the query.
     pub(crate) rows: u64,
     /// Rows that are no points, by reason.
@@ -109,7 +113,13 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(layout: &Arc<PointLayout>, sorted: bool) -> Result<Reader> {
+    /// A reader of rows that are `sorted`, or believed to be in order. `known` are the partitions
+    /// of the whole run, one array per column; a later partition gets the next number.
+    pub(crate) fn new(
+        layout: &Arc<PointLayout>,
+        sorted: bool,
+        known: Option<&[ArrayRef]>,
+    ) -> Result<Reader> {
         let fields = layout.fields();
         let order = fields[..layout.n_order()].iter();
         let order = order.map(|field| SortField::new(field.data_type().clone()));
@@ -118,14 +128,18 @@ impl Reader {
             .iter()
             .map(|field| field.data_type().clone())
             .collect();
+        let mut partitions = None;
+        if !types.is_empty() {
+            let mut keys = Keys::new(&types)?;
+            if let Some(known) = known {
+                keys.intern(known, &mut Vec::new())?;
+            }
+            partitions = Some(keys);
+        }
         Ok(Reader {
             layout: Arc::clone(layout),
             converter: RowConverter::new(order.collect()).map_err(bug)?,
-            partitions: if types.is_empty() {
-                None
-            } else {
-                Some(Keys::new(&types)?)
-            },
+            partitions,
             last: None,
             last_trajectory: None,
             found: Found::default(),
@@ -220,6 +234,7 @@ impl Reader {
                 n => ranges(&columns[..by_trajectory], n)?,
             },
             key: columns.split_off(n_partition),
+            partition: columns,
             hashes,
             trajectory_hashes,
             times,
@@ -331,7 +346,8 @@ pub(crate) fn select(frame: DataFrame, layout: &PointLayout) -> Result<DataFrame
 }
 
 /// Reads all points of a query into receivers. `start` makes a new receiver for each attempt:
-/// rows that are not in order are sorted and read again.
+/// rows that are not in order are sorted and read again. `known` are the partitions of the whole
+/// run, if an earlier pass has found them.
 ///
 /// # Errors
 /// Rows that cannot be read.
@@ -339,14 +355,15 @@ pub(crate) async fn read<R: Receiver>(
     lake: &Lake,
     frame: DataFrame,
     layout: &Arc<PointLayout>,
+    known: Option<&[ArrayRef]>,
     start: impl Fn() -> Result<R>,
 ) -> Result<(R, Found)> {
-    match read_once(lake, frame.clone(), layout, false, &start).await {
+    match read_once(lake, frame.clone(), layout, known, false, &start).await {
         Ok(done) => Ok(done),
         Err(Stop::Unsorted) => {
             tracing::info!("rows are not in the order of their keys: sorting them");
             let sorted = sorted(frame, layout)?;
-            let done = read_once(lake, sorted, layout, true, &start).await;
+            let done = read_once(lake, sorted, layout, known, true, &start).await;
             done.map_err(|stop| stop.into_error("reading points"))
         }
         Err(stop) => Err(stop.into_error("reading points")),
@@ -369,10 +386,11 @@ async fn read_once<R: Receiver>(
     lake: &Lake,
     frame: DataFrame,
     layout: &Arc<PointLayout>,
+    known: Option<&[ArrayRef]>,
     sorted: bool,
     start: &impl Fn() -> Result<R>,
 ) -> Result<(R, Found), Stop> {
-    let start = || Ok((Reader::new(layout, sorted)?, start()?));
+    let start = || Ok((Reader::new(layout, sorted, known)?, start()?));
     let push = |(reader, receiver): &mut (Reader, R), batch: &RecordBatch| {
         let batch = reader.read(batch)?;
         if batch.len() > 0 {

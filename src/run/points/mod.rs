@@ -1,13 +1,15 @@
 //! Drives a run over points: survey → fit → write → promote.
 
 pub mod embeddings;
-mod grams;
-mod kernels;
+pub mod grams;
+pub(crate) mod kernels;
+pub mod local;
 pub mod record;
-mod rows;
+pub(crate) mod rows;
+pub mod site;
+pub mod surveyed;
 
-use crate::error::{Error, Kind, Result};
-use crate::evidence::points::Points;
+use crate::error::Result;
 use crate::output;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
@@ -15,17 +17,20 @@ use crate::output::tables::points::{POINTS, PointsModel, schema_of};
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
-use crate::read::points::layout::{PointLayout, PointRoles};
-use crate::read::points::survey::{Survey, Surveyor};
-use crate::read::points::{Found, read};
-use crate::read::rows::states::{describe, escaped};
+use crate::read::points::layout::PointRoles;
+use crate::read::rows::states::describe;
+use crate::run::KEEP_EVERY;
+use crate::run::points::local::LocalPoints;
 use crate::run::points::record::{PointFitRecord, PointsModelRecord, PointsRecord};
+use crate::run::points::site::{PointJob, PointSite, PointsTable};
+use crate::run::points::surveyed::{Surveyed, survey};
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Head};
 use arrow::array::ArrayRef;
 use datafusion::dataframe::DataFrame;
-use futures::future::LocalBoxFuture;
+use futures::future::BoxFuture;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A plan over points, the tables that it reads and its query.
 pub struct PlannedPoints {
@@ -45,49 +50,25 @@ pub enum PointsOutcome {
     Done(Box<PointsRecord>),
 }
 
-/// What the first pass found.
-pub(crate) struct Surveyed {
-    /// By partition.
-    pub(crate) partitions: Vec<Survey>,
-    /// What each coordinate is divided by.
-    pub(crate) divisors: Vec<f64>,
-    found: Found,
+/// Options of a run over points. No option but `force` changes what a run does.
+#[derive(Clone)]
+pub struct PointsOptions {
+    /// Run even if the output is up to date, and do all work anew.
+    pub force: bool,
+    /// How often finished work is checkpointed.
+    pub keep_every: Duration,
+    /// Where the points are read.
+    pub site: Arc<dyn PointSite>,
 }
 
-impl Surveyed {
-    /// A sample of the points of each partition, divided by the scale.
-    pub(crate) fn samples(&self) -> Vec<Points> {
-        let d = self.divisors.len();
-        let sample = |survey: &Survey| {
-            let (mut rows, weights) = survey.sample.rows();
-            for row in rows.chunks_exact_mut(d) {
-                row.iter_mut()
-                    .zip(&self.divisors)
-                    .for_each(|(x, s)| *x /= s);
-            }
-            Points {
-                dimension: d,
-                coordinates: rows,
-                weights: Some(weights),
-            }
-        };
-        self.partitions.iter().map(sample).collect()
-    }
-
-    /// The partition and the lag of a model, for messages.
-    pub(crate) fn place(&self, plan: &PointsPlan, partition: usize, lag: usize) -> String {
-        let columns = plan.layout.partition.iter().zip(&self.found.partitions);
-        let mut parts: Vec<String> = columns
-            .map(|(field, keys)| {
-                let key = describe(std::slice::from_ref(keys), partition);
-                format!("{}={}", field.name(), escaped(&key))
-            })
-            .collect();
-        parts.extend(plan.lags.get(lag).map(|lag| format!("lag {lag}")));
-        if parts.is_empty() {
-            return "the model".into();
+impl Default for PointsOptions {
+    /// Reuse finished work, checkpoint once per [`KEEP_EVERY`], read in this process.
+    fn default() -> PointsOptions {
+        PointsOptions {
+            force: false,
+            keep_every: KEEP_EVERY,
+            site: Arc::new(LocalPoints),
         }
-        parts.join(", ")
     }
 }
 
@@ -112,23 +93,25 @@ impl PlannedPoints {
         Ok(())
     }
 
-    /// Runs the plan. A run that fails leaves the output as it was. `force` runs even if the output
-    /// is up to date.
+    /// Runs the plan. A run that fails leaves the output as it was.
     ///
     /// # Errors
     /// If a stage fails: reading, fitting or writing.
     pub fn run<'a>(
         &'a self,
         output: &'a Output,
-        force: bool,
+        options: &'a PointsOptions,
         progress: Arc<dyn Progress>,
-    ) -> LocalBoxFuture<'a, Result<PointsOutcome>> {
+    ) -> BoxFuture<'a, Result<PointsOutcome>> {
         Box::pin(async move {
+            let force = options.force;
             self.check_places(output, force).await?;
             let plan = &self.plan;
             let begun = output.begin(&plan.hash).await?;
             let is_done = |c: &Current| c.plan == plan.hash && c.complete;
             if !force && begun.earlier().is_some_and(is_done) {
+                // A run that died right after its commit left its checkpoints behind.
+                output.remove_checkpoints(&plan.hash).await;
                 return Ok(PointsOutcome::NothingToDo);
             }
             let threads = self.lake.threads;
@@ -136,8 +119,18 @@ impl PlannedPoints {
             let mut record = PointsRecord {
                 head,
                 models: Vec::new(),
+                resumed: 0,
             };
-            match drive(self, output, &begun, &progress, &mut record).await {
+            let work = output.work(&plan.hash, force, options.keep_every).await;
+            let job = PointJob {
+                plan,
+                lake: &self.lake,
+                frame: &self.frame,
+                output,
+                checkpoint: &Arc::new(work),
+                progress: &progress,
+            };
+            match drive(&job, options.site.as_ref(), &begun, &mut record).await {
                 Ok(()) => Ok(PointsOutcome::Done(Box::new(record))),
                 Err(e) => {
                     output.abandon().await;
@@ -151,16 +144,19 @@ impl PlannedPoints {
 }
 
 async fn drive(
-    planned: &PlannedPoints,
-    output: &Output,
+    job: &PointJob<'_>,
+    site: &dyn PointSite,
     begun: &Begun,
-    progress: &Arc<dyn Progress>,
     record: &mut PointsRecord,
 ) -> Result<()> {
-    let PlannedPoints { plan, lake, frame } = planned;
+    let PointJob {
+        plan,
+        output,
+        progress,
+        ..
+    } = job;
     progress.stage("survey", None);
-    let start = || Ok(Surveyor::default());
-    let (surveyor, found) = read(lake, frame.clone(), &plan.layout, start).await?;
+    let (surveyor, found) = site.survey(job).await?;
     let surveyed = survey(&plan.layout, surveyor, found)?;
     record.head.rows_read = surveyed.found.rows;
     record.head.rows_dropped = surveyed.found.dropped.0.clone();
@@ -170,14 +166,15 @@ async fn drive(
 
     progress.stage("fit", None);
     let models = match plan.layout.roles {
-        PointRoles::Pairs { .. } => embeddings::fit(plan, lake, frame, &surveyed).await?,
-        PointRoles::Rows => kernels::fit(plan, lake, frame, &surveyed).await?,
+        PointRoles::Pairs { .. } => embeddings::fit(job, site, &surveyed).await?,
+        PointRoles::Rows => site.fit_kernels(job, &surveyed).await?,
     };
+    record.resumed = job.checkpoint.taken();
     record.head.done("fit", models.len() as u64, 0);
     for model in &models {
         for fit in &model.fits {
             crate::assess::certificates::check(&fit.name, &fit.certificates())
-                .map_err(|e| e.at(surveyed.place(plan, model.partition, model.lag)))?;
+                .map_err(|e| e.at(surveyed.known.place(plan, model.partition, model.lag)))?;
         }
     }
 
@@ -188,7 +185,12 @@ async fn drive(
         plan.lag_column(),
     );
     let mut tables = output::stage_points(output, begun, &run, &models).await?;
-    let written = rows::write(planned, output, begun, &run, &surveyed, &models).await?;
+    let table = PointsTable {
+        begun,
+        run: &run,
+        models: &models,
+    };
+    let written = site.write_rows(job, &surveyed, table).await?;
     tables.insert(POINTS, written);
     record.head.tables = tables;
     record.models = models
@@ -207,54 +209,9 @@ async fn drive(
         record: &*record,
         begins: &|| progress.promoting(),
     };
-    output.promote(begun, &promotion).await
-}
-
-/// Checks that there are points and that they vary.
-fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> Result<Surveyed> {
-    let section = match layout.roles {
-        PointRoles::Pairs { .. } => "transitions",
-        PointRoles::Rows => "points",
-    };
-    if found.rows == 0 {
-        return Err(Error::input(format!(
-            "the SQL of [{section}] gives no rows"
-        )));
-    }
-    let Some(dimension) = found.dimension.filter(|_| !surveyor.partitions.is_empty()) else {
-        let dropped = found.dropped.0.iter();
-        let reasons: String = dropped
-            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
-            .collect();
-        return Err(Error::input(format!(
-            "no row of {} is a point{reasons}",
-            crate::error::counted(found.rows, "row")
-        )));
-    };
-    if dimension == 0 {
-        return Err(Error::input("the lists of coordinates are empty"));
-    }
-    let constant = |k: usize| {
-        let name = match &layout.coordinates[..] {
-            [list] if layout.is_list() => format!("number {k} of the lists in `{}`", list.name()),
-            columns => format!("coordinate `{}`", columns[k].name()),
-        };
-        Error::new(
-            Kind::Input,
-            format!(
-                "{name} has the same value in all rows; leave it out of `{section}.coordinates`"
-            ),
-        )
-    };
-    if let Some(k) = surveyor.constant() {
-        return Err(constant(k));
-    }
-    let divisors = surveyor.divisors(layout, dimension).map_err(constant)?;
-    Ok(Surveyed {
-        partitions: surveyor.partitions,
-        divisors,
-        found,
-    })
+    output.promote(begun, &promotion).await?;
+    output.remove_checkpoints(&plan.hash).await;
+    Ok(())
 }
 
 fn of_model(surveyed: &Surveyed, plan: &PointsPlan, model: &PointsModel) -> PointsModelRecord {

@@ -1,0 +1,121 @@
+//! What the first pass over points found.
+
+use crate::error::{Error, Kind, Result};
+use crate::evidence::points::Points;
+use crate::plan::points::PointsPlan;
+use crate::read::points::Found;
+use crate::read::points::layout::{PointLayout, PointRoles};
+use crate::read::points::survey::{Survey, Surveyor};
+use crate::read::rows::states::{describe, escaped};
+use arrow::array::ArrayRef;
+use serde::{Deserialize, Serialize};
+
+/// What the first pass found.
+pub struct Surveyed {
+    /// By partition.
+    pub(crate) partitions: Vec<Survey>,
+    /// What all later passes need.
+    pub(crate) known: Known,
+    /// What reading found beside the points.
+    pub(crate) found: Found,
+}
+
+/// What every pass after the first needs.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Known {
+    /// What each coordinate is divided by.
+    pub(crate) divisors: Vec<f64>,
+    /// The partitions in their order: one array per partition column.
+    #[serde(with = "crate::read::rows::ipc::arrays")]
+    pub(crate) partitions: Vec<ArrayRef>,
+}
+
+impl Known {
+    /// The partition and the lag of a model, for messages.
+    pub(crate) fn place(&self, plan: &PointsPlan, partition: usize, lag: usize) -> String {
+        let columns = plan.layout.partition.iter().zip(&self.partitions);
+        let mut parts: Vec<String> = columns
+            .map(|(field, keys)| {
+                let key = describe(std::slice::from_ref(keys), partition);
+                format!("{}={}", field.name(), escaped(&key))
+            })
+            .collect();
+        parts.extend(plan.lags.get(lag).map(|lag| format!("lag {lag}")));
+        if parts.is_empty() {
+            return "the model".into();
+        }
+        parts.join(", ")
+    }
+}
+
+impl Surveyed {
+    /// A sample of the points of each partition, divided by the scale.
+    pub(crate) fn samples(&self) -> Vec<Points> {
+        let d = self.known.divisors.len();
+        let sample = |survey: &Survey| {
+            let (mut rows, weights) = survey.sample.rows();
+            for row in rows.chunks_exact_mut(d) {
+                row.iter_mut()
+                    .zip(&self.known.divisors)
+                    .for_each(|(x, s)| *x /= s);
+            }
+            Points {
+                dimension: d,
+                coordinates: rows,
+                weights: Some(weights),
+            }
+        };
+        self.partitions.iter().map(sample).collect()
+    }
+}
+
+/// Checks that there are points and that they vary.
+pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> Result<Surveyed> {
+    let section = match layout.roles {
+        PointRoles::Pairs { .. } => "transitions",
+        PointRoles::Rows => "points",
+    };
+    if found.rows == 0 {
+        return Err(Error::input(format!(
+            "the SQL of [{section}] gives no rows"
+        )));
+    }
+    let Some(dimension) = found.dimension.filter(|_| !surveyor.partitions.is_empty()) else {
+        let dropped = found.dropped.0.iter();
+        let reasons: String = dropped
+            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
+            .collect();
+        return Err(Error::input(format!(
+            "no row of {} is a point{reasons}",
+            crate::error::counted(found.rows, "row")
+        )));
+    };
+    if dimension == 0 {
+        return Err(Error::input("the lists of coordinates are empty"));
+    }
+    let constant = |k: usize| {
+        let name = match &layout.coordinates[..] {
+            [list] if layout.is_list() => format!("number {k} of the lists in `{}`", list.name()),
+            columns => format!("coordinate `{}`", columns[k].name()),
+        };
+        Error::new(
+            Kind::Input,
+            format!(
+                "{name} has the same value in all rows; leave it out of `{section}.coordinates`"
+            ),
+        )
+    };
+    if let Some(k) = surveyor.constant() {
+        return Err(constant(k));
+    }
+    let divisors = surveyor.divisors(layout, dimension).map_err(constant)?;
+    let partitions = found.partitions.clone();
+    Ok(Surveyed {
+        partitions: surveyor.partitions,
+        known: Known {
+            divisors,
+            partitions,
+        },
+        found,
+    })
+}
