@@ -474,14 +474,6 @@ fn figure(
             }
         }
     }
-    let summary = |logs: &Vec<f64>| {
-        let (n, mean) = (
-            logs.len() as f64,
-            logs.iter().sum::<f64>() / logs.len() as f64,
-        );
-        let squares = logs.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
-        (mean, (squares / (n - 1.0) / n).sqrt())
-    };
     logs.iter().map(|[a, b]| [summary(a), summary(b)]).collect()
 }
 
@@ -540,6 +532,81 @@ fn figure_3a_outliers() {
     }
 }
 
+/// Mean log distortion and its standard error against Euclidean distances, for a diffusion map and
+/// for a sketch, at the powers 2, 4, …, 2^`last`.
+fn multiscale(
+    cloud: impl Fn(u64) -> Points,
+    epsilon: f64,
+    k: usize,
+    last: u32,
+    trials: u64,
+) -> Vec<[(f64, f64); 2]> {
+    let powers: Vec<usize> = (1..=last).map(|q| 1 << q).collect();
+    let mut logs = vec![[Vec::new(), Vec::new()]; powers.len()];
+    for trial in 0..trials {
+        let points = cloud(100 + trial);
+        let kernel = kernel_of(&points, epsilon);
+        let factors = normalise::factors(&kernel, Normalisation::Symmetric, 1.0, 1e-8);
+        let operator = Normalised::new(&kernel, &factors);
+        let pairs = eigen::leading(&operator, k + 1, 1e-10, 1);
+        let names: Vec<u64> = (0..kernel.n() as u64).collect();
+        let gaussian = Distribution::Gaussian;
+        let sketches = sketch::sweep(&operator, &names, &powers, k, gaussian, trial);
+        for (logs, sketch) in logs.iter_mut().zip(&sketches) {
+            let scaled = |row: &[f64]| -> Vec<f64> {
+                let pairs = row.iter().zip(&pairs.values).skip(1);
+                pairs
+                    .map(|(u, value)| u * value.powi(sketch.power as i32))
+                    .collect()
+            };
+            let map: Vec<f64> = pairs.vectors.chunks(k + 1).flat_map(scaled).collect();
+            for (logs, rows) in logs.iter_mut().zip([&map, &sketch.rows]) {
+                let (reference, d) = (&kernel.points.coordinates, points.dimension);
+                let found = distortion::of(rows, k, reference, d, usize::MAX, 0);
+                logs.push(found.unwrap().log);
+            }
+        }
+    }
+    logs.iter().map(|[a, b]| [summary(a), summary(b)]).collect()
+}
+
+/// The mean and its standard error.
+fn summary(logs: &Vec<f64>) -> (f64, f64) {
+    let n = logs.len() as f64;
+    let mean = logs.iter().sum::<f64>() / n;
+    let squares = logs.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+    (mean, (squares / (n - 1.0) / n).sqrt())
+}
+
+// The expected means are those of 40 trials. The paper has no numbers, but these orders: sketches
+// are nearly as bad as maps at low powers, better at 16 and 32, and worse at large ones.
+#[test]
+fn figure_6a_scales_of_the_torus() {
+    let found = multiscale(|seed| torus(seed, 500), 0.3, 8, 10, 6);
+    for (at, [expected_map, expected_sketch]) in
+        [(0, [4.63, 4.52]), (3, [4.55, 3.69]), (4, [4.52, 3.78])]
+    {
+        let [map, sketch] = found[at];
+        assert_mean(map, expected_map);
+        assert_mean(sketch, expected_sketch);
+    }
+    for [map, sketch] in &found[3..5] {
+        assert!(sketch.0 < map.0 - 0.4, "{sketch:?} {map:?}");
+    }
+    for [map, sketch] in &found[8..] {
+        assert!(sketch.0 > map.0 && sketch.0 > found[4][1].0 + 2.0);
+    }
+}
+
+// Two coordinates are enough for a circle, so that the map is better at every scale.
+#[test]
+fn figure_6b_scales_of_the_circle() {
+    let found = multiscale(|seed| circle(seed, 300), 0.25, 2, 8, 8);
+    for [map, sketch] in found {
+        assert!(map.0 < sketch.0, "{map:?} {sketch:?}");
+    }
+}
+
 #[test]
 fn separate_parts_are_counted() {
     let mut points = circle(10, 300);
@@ -552,6 +619,7 @@ fn separate_parts_are_counted() {
     let found = fit::diffusion_map(&points, &params, 1).unwrap();
     let expected = Warning::Components {
         components: 2,
+        isolated: 0,
         kept: 300,
         dropped: 150,
     };
@@ -581,6 +649,32 @@ fn a_bandwidth_that_is_too_small_is_an_error() {
     );
     let params = full(Normalisation::Symmetric, 9.0, 1);
     fit::diffusion_map(&line, &params, 1).unwrap();
+}
+
+#[test]
+fn the_least_bandwidth_is_that_of_the_stored_pairs() {
+    // 25,000 points on a line, which is too many for a full kernel, with a gap in the middle.
+    let line = (0..25_000).map(|i| f64::from(i) + if i < 12_500 { 0.0 } else { 2.0 });
+    let line = Points::new(1, line.collect());
+    let params = DiffusionMap {
+        neighbours: Some(Neighbours::Nearest(8)),
+        epsilon: Epsilon::Given(0.01),
+        ..DiffusionMap::new(1)
+    };
+    let error = fit::diffusion_map(&line, &params, 1)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("25000 components"), "{error}");
+    assert!(
+        error.ends_with("an epsilon of at least 9 connects it"),
+        "{error}"
+    );
+    let few = DiffusionMap {
+        neighbours: Some(Neighbours::Nearest(1)),
+        ..params
+    };
+    let error = fit::diffusion_map(&line, &few, 1).unwrap_err().to_string();
+    assert!(error.ends_with("set more neighbours"), "{error}");
 }
 
 #[test]

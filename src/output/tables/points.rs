@@ -4,7 +4,7 @@ use crate::assess::bootstrap::Number;
 use crate::assess::certificates::Certificate;
 use crate::assess::crossval::Score;
 use crate::assess::embedding_bootstrap::EmbeddingBootstrap;
-use crate::assess::kernels::{of_energies, of_spectrum};
+use crate::assess::kernels;
 use crate::error::Result;
 use crate::methods::columns::parts;
 use crate::methods::heat_kernel::diffusion_map::Level;
@@ -167,7 +167,7 @@ impl PointFit {
     pub fn certificates(&self) -> Vec<Certificate> {
         match &self.model {
             PointModel::StateEmbedding(own) => embedding_certificates(&own.model),
-            PointModel::Heat(own) => heat_certificates(&own.model),
+            PointModel::Heat(own) => kernels::of_points(&own.model),
         }
     }
 
@@ -184,12 +184,6 @@ impl PointFit {
             PointModel::Heat(own) => Some(&own.model),
         }
     }
-}
-
-fn heat_certificates(model: &HeatModel) -> Vec<Certificate> {
-    let mut list = of_spectrum(&model.spectrum);
-    list.extend(of_energies(&model.energies));
-    list
 }
 
 fn embedding_certificates(model: &StateEmbeddingModel) -> Vec<Certificate> {
