@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::methods::PointMethod;
 use crate::output::tables::run_schema::LagColumn;
-use crate::plan::evidence::steps;
+use crate::plan::evidence::{Columns, steps};
 use crate::plan::fits::{PlannedFit, point_fits};
 use crate::plan::pipeline::keys::{Empty, Validation, Window};
 use crate::plan::pipeline::{Input, Pipeline};
@@ -13,6 +13,7 @@ use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::store::Stores;
+use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
@@ -113,6 +114,35 @@ pub(crate) async fn plan_points(
         columns,
         partition,
     } = query(pipeline, sql, lake).await?;
+    let (layout, lags) = layout(pipeline, &columns, partition)?;
+    let frame = crate::read::points::select(frame, &layout)?;
+    let seed = seed.unwrap_or(pipeline.job.seed);
+    let hashed = hashed_keys(pipeline)?;
+    let plan = PointsPlan {
+        name: pipeline.job.name.clone(),
+        output: pipeline.job.output.clone(),
+        keep: pipeline.job.keep as usize,
+        stores: lake.stores.clone(),
+        seed,
+        tables: lake.tables.clone(),
+        hash: hash(&(hashed, seed), &sql, &lake.tables)?,
+        sql,
+        parameters,
+        layout: Arc::new(layout),
+        lags,
+        empty: pipeline.transitions.empty,
+        fits: point_fits(pipeline),
+        validation: PointValidation::of(pipeline.validation.as_ref()),
+    };
+    Ok((plan, frame))
+}
+
+/// The columns of the points of a pipeline, and the lags by length.
+pub(crate) fn layout(
+    pipeline: &Pipeline,
+    columns: &Columns,
+    partition: Vec<Field>,
+) -> Result<(PointLayout, Vec<Lag>)> {
     let weights = |name: &Option<String>| {
         let weight = name.as_ref();
         let weight = weight.map(|name| columns.number(name, "weight", false));
@@ -122,7 +152,7 @@ pub(crate) async fn plan_points(
         let keys = names.iter().map(|name| columns.key(name, role));
         keys.collect::<Result<Vec<_>>>()
     };
-    let (layout, lags) = match &pipeline.transitions.input {
+    match &pipeline.transitions.input {
         Input::PointPairs {
             trajectory,
             time,
@@ -147,7 +177,7 @@ pub(crate) async fn plan_points(
                 scale: scale.clone(),
                 weight: weights(weight)?,
             };
-            (layout, lags)
+            Ok((layout, lags))
         }
         Input::Points {
             id,
@@ -163,32 +193,12 @@ pub(crate) async fn plan_points(
                 scale: scale.clone(),
                 weight: weights(weight)?,
             };
-            (layout, Vec::new())
+            Ok((layout, Vec::new()))
         }
         Input::Trajectories { .. } | Input::Pairs { .. } => {
-            return Err(Error::bug("states have no coordinates"));
+            Err(Error::bug("states have no coordinates"))
         }
-    };
-    let frame = crate::read::points::select(frame, &layout)?;
-    let seed = seed.unwrap_or(pipeline.job.seed);
-    let hashed = hashed_keys(pipeline)?;
-    let plan = PointsPlan {
-        name: pipeline.job.name.clone(),
-        output: pipeline.job.output.clone(),
-        keep: pipeline.job.keep as usize,
-        stores: lake.stores.clone(),
-        seed,
-        tables: lake.tables.clone(),
-        hash: hash(&(hashed, seed), &sql, &lake.tables)?,
-        sql,
-        parameters,
-        layout: Arc::new(layout),
-        lags,
-        empty: pipeline.transitions.empty,
-        fits: point_fits(pipeline),
-        validation: PointValidation::of(pipeline.validation.as_ref()),
-    };
-    Ok((plan, frame))
+    }
 }
 
 impl Display for PointsPlan {

@@ -32,6 +32,8 @@ pub struct PointsModel {
     pub lag: usize,
     /// The points of the partition.
     pub rows: u64,
+    /// The columns of the coordinates.
+    pub coordinates: Vec<String>,
     /// What each coordinate was divided by.
     pub divisors: Vec<f64>,
     /// In the order of the plan.
@@ -89,6 +91,7 @@ pub struct RankScore {
 }
 
 /// A column with a part of the coordinates of an embedding.
+#[derive(Debug, Clone)]
 pub struct EmbeddingColumn {
     /// The name of the column.
     pub name: String,
@@ -552,6 +555,7 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
         })
         .column("dimension", |(model, _)| model.divisors.len() as u32)
         .column("points", |(model, _)| model.rows)
+        .column("coordinates", |(model, _)| model.coordinates.clone())
         // What each coordinate was divided by.
         .column("scale", |(model, _)| model.divisors.clone())
         .column("pairs", move |r| states(r).map(|m| m.pairs))

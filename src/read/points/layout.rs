@@ -75,6 +75,12 @@ impl PointLayout {
         }
     }
 
+    /// The names of the columns of the coordinates.
+    pub fn coordinate_names(&self) -> Vec<String> {
+        let names = self.coordinates.iter().map(|field| field.name().clone());
+        names.collect()
+    }
+
     /// Whether the coordinates are one column of lists.
     pub fn is_list(&self) -> bool {
         self.coordinates.len() == 1 && self.coordinates[0].data_type().is_nested()

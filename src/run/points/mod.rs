@@ -1,8 +1,10 @@
 //! Drives a run over points: survey → fit → write → promote.
 
+pub mod assign;
 pub mod embeddings;
 pub mod grams;
 pub(crate) mod kernels;
+mod known;
 pub mod local;
 pub mod record;
 pub(crate) mod rows;

@@ -185,6 +185,11 @@ impl<'a, M: RowModels + ?Sized> RowTable<'a, M> {
         }
     }
 
+    /// The names of the fits, in the order of their columns.
+    pub(crate) fn fit_names(&self) -> Vec<&str> {
+        self.fits.iter().map(|fit| fit.name.as_str()).collect()
+    }
+
     /// The rows of the table for some points, one batch per partition.
     fn batches(&mut self, points: &PointBatch) -> Result<Vec<RecordBatch>, Stop> {
         let mut batches = Vec::new();
