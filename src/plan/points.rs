@@ -1,12 +1,12 @@
 //! Pipeline + tables → [`PointsPlan`]: all that a run over points will do, resolved and checked.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::evidence::lag::Lag;
 use crate::methods::PointMethod;
 use crate::output::tables::run_schema::LagColumn;
 use crate::plan::evidence::{Columns, steps};
 use crate::plan::fits::{PlannedFit, point_fits};
-use crate::plan::pipeline::keys::{Empty, Validation, Window};
+use crate::plan::pipeline::keys::{Empty, PointRows, Validation, Window};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, hash, hashed_keys, lag_column, query};
 use crate::read::lake::Lake;
@@ -56,6 +56,8 @@ pub struct PointsPlan {
     pub fits: Vec<PlannedFit<PointMethod>>,
     /// Resamples and folds of the trajectories.
     pub validation: PointValidation,
+    /// Which points are rows of the table `points`.
+    pub rows: PointRows,
     /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
     pub hash: String,
 }
@@ -132,6 +134,7 @@ pub(crate) async fn plan_points(
         lags,
         empty: pipeline.transitions.empty,
         fits: point_fits(pipeline),
+        rows: pipeline.output.rows.points().unwrap_or_default(),
         validation: PointValidation::of(pipeline.validation.as_ref()),
     };
     Ok((plan, frame))
@@ -238,6 +241,11 @@ impl Display for PointsPlan {
                 f,
                 "  bootstrap of {bootstrap} resamples of at most {groups} groups of trajectories"
             )?;
+        }
+        match self.rows {
+            PointRows::All => {}
+            PointRows::Sample(n) => writeln!(f, "  rows of {}", counted(n, "point"))?,
+            PointRows::None => writeln!(f, "  no rows of points")?,
         }
         write!(f, "  output {}", self.output)
     }

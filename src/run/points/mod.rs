@@ -16,6 +16,7 @@ use crate::output;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::output::tables::points::{POINTS, PointsModel, schema_of};
+use crate::plan::pipeline::keys::PointRows;
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
@@ -120,6 +121,7 @@ impl PlannedPoints {
             let head = Head::begin(&begun.run, &plan.name, &plan.hash, threads, &plan.tables);
             let mut record = PointsRecord {
                 head,
+                points: 0,
                 models: Vec::new(),
                 resumed: 0,
             };
@@ -162,6 +164,8 @@ async fn drive(
     let surveyed = survey(&plan.layout, surveyor, found)?;
     record.head.rows_read = surveyed.found.rows;
     record.head.rows_dropped = surveyed.found.dropped.0.clone();
+    let points = surveyed.partitions.iter().map(|survey| survey.rows);
+    record.points = points.sum();
     record
         .head
         .done("survey", surveyed.found.rows, record.head.input_bytes);
@@ -187,13 +191,20 @@ async fn drive(
         plan.lag_column(),
     );
     let mut tables = output::stage_points(output, begun, &run, &models).await?;
-    let table = PointsTable {
-        begun,
-        run: &run,
-        models: &models,
+    let largest_hash = match plan.rows {
+        PointRows::Sample(most) => rows::largest_hash(job, &surveyed, most).await?,
+        PointRows::All | PointRows::None => None,
     };
-    let written = site.write_rows(job, &surveyed, table).await?;
-    tables.insert(POINTS, written);
+    if plan.rows != PointRows::None {
+        let table = PointsTable {
+            begun,
+            run: &run,
+            models: &models,
+            largest_hash,
+        };
+        let written = site.write_rows(job, &surveyed, table).await?;
+        tables.insert(POINTS, written);
+    }
     record.head.tables = tables;
     record.models = models
         .iter()
