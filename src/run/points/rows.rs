@@ -8,7 +8,9 @@ use crate::output::row_writer::RowWriter;
 use crate::output::tables::points::{POINTS, PointFit, PointsModel};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::points::PointsPlan;
-use crate::read::points::{PointBatch, Reader, sorted};
+use crate::read::lake::Lake;
+use crate::read::points::layout::PointLayout;
+use crate::read::points::{PointBatch, Reader, Receiver, read, sorted};
 use crate::read::rows::stop::Stop;
 use crate::run::points::site::{PointJob, PointsTable};
 use crate::run::points::surveyed::{Known, Surveyed};
@@ -19,6 +21,7 @@ use arrow::array::{
 use arrow::buffer::NullBuffer;
 use arrow::compute::{concat_batches, take, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -26,7 +29,7 @@ use std::sync::Arc;
 const PIECE: usize = 1024;
 
 /// Reads the points again and writes the table. Returns the number of rows.
-pub(super) async fn write(
+pub(crate) async fn write(
     job: &PointJob<'_>,
     surveyed: &Surveyed,
     table: PointsTable<'_>,
@@ -80,13 +83,64 @@ pub(super) async fn write(
     }
 }
 
+/// The rows of the table for all points of a query, in the order of their keys.
+///
+/// # Errors
+/// If the rows cannot be read.
+pub(crate) async fn collect(
+    lake: &Lake,
+    frame: DataFrame,
+    plan: &Arc<PointsPlan>,
+    known: &Arc<Known>,
+    models: &Arc<Vec<PointsModel>>,
+) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    let run = plan.run_schema(known.partitions.clone());
+    let schema = schema(plan, &run, models);
+    let run = Arc::new(run);
+    let start = || {
+        Ok(Collected {
+            schema: Arc::clone(&schema),
+            plan: Arc::clone(plan),
+            run: Arc::clone(&run),
+            known: Arc::clone(known),
+            models: Arc::clone(models),
+            written: vec![0; known.len()],
+            rows: Vec::new(),
+        })
+    };
+    let partitions = Some(&known.partitions[..]);
+    let (collected, _) = read(lake, frame, &plan.layout, partitions, start).await?;
+    Ok((schema, collected.rows))
+}
+
+/// Keeps the rows of the table.
+struct Collected {
+    schema: SchemaRef,
+    plan: Arc<PointsPlan>,
+    run: Arc<RunSchema>,
+    known: Arc<Known>,
+    models: Arc<Vec<PointsModel>>,
+    written: Vec<usize>,
+    rows: Vec<RecordBatch>,
+}
+
+impl Receiver for Collected {
+    fn push(&mut self, _: &PointLayout, batch: &PointBatch) -> Result<(), Stop> {
+        let (schema, plan, run) = (&self.schema, &self.plan, &self.run);
+        let (known, models) = (&self.known, &self.models);
+        let rows = embedded(schema, plan, run, known, models, batch, &mut self.written)?;
+        self.rows.extend(rows);
+        Ok(())
+    }
+}
+
 fn list(width: usize) -> DataType {
     let item = Arc::new(Field::new("item", DataType::Float64, false));
     DataType::FixedSizeList(item, width as i32)
 }
 
 /// Partition, lag, key, and for each fit its cluster and its embedding.
-fn schema(plan: &PointsPlan, run: &RunSchema, models: &[PointsModel]) -> SchemaRef {
+pub(crate) fn schema(plan: &PointsPlan, run: &RunSchema, models: &[PointsModel]) -> SchemaRef {
     let mut fields = run.leading();
     let key = plan.layout.key.iter();
     fields.extend(key.map(|f| Field::new(f.name(), f.data_type().clone(), false)));
