@@ -49,6 +49,18 @@ pub struct Score {
     pub error: f64,
 }
 
+impl Score {
+    /// The mean and its standard error. None for fewer than two folds.
+    pub fn of(folds: &[f64]) -> Option<Score> {
+        let n = folds.len() as f64;
+        let mean = folds.iter().sum::<f64>() / n;
+        let squares = folds.iter().map(|f| (f - mean) * (f - mean));
+        let variance = squares.sum::<f64>() / (n - 1.0);
+        let error = (variance / n).sqrt();
+        (folds.len() > 1).then_some(Score { mean, error })
+    }
+}
+
 /// The scores over all folds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Validation {
@@ -77,20 +89,15 @@ impl Validation {
     /// None for fewer than two folds, which have no standard error, or if a fold has no score.
     pub fn of(folds: &[Option<Fold>]) -> Option<Validation> {
         let folds: Vec<Fold> = folds.iter().copied().collect::<Option<_>>()?;
-        let n = folds.len() as f64;
-        let mean = |part: fn(&Fold) -> f64| folds.iter().map(part).sum::<f64>() / n;
         let score = |part: fn(&Fold) -> f64| {
-            let mean = mean(part);
-            let squares = folds.iter().map(|f| (part(f) - mean) * (part(f) - mean));
-            let variance = squares.sum::<f64>() / (n - 1.0);
-            let error = (variance / n).sqrt();
-            Score { mean, error }
+            let parts: Vec<f64> = folds.iter().map(part).collect();
+            Score::of(&parts)
         };
-        (folds.len() > 1).then(|| Validation {
+        Some(Validation {
             folds: folds.len(),
-            log_likelihood: score(|f| f.log_likelihood),
-            vamp_2: score(|f| f.vamp_2),
-            unseen: mean(|f| f.unseen),
+            log_likelihood: score(|f| f.log_likelihood)?,
+            vamp_2: score(|f| f.vamp_2)?,
+            unseen: score(|f| f.unseen)?.mean,
         })
     }
 }

@@ -5,6 +5,7 @@ pub mod bootstrap;
 pub mod certificates;
 pub mod changes;
 pub mod crossval;
+pub mod embedding_bootstrap;
 pub mod interval;
 pub mod markov;
 pub mod match_sets;

@@ -173,10 +173,13 @@ pub fn choose(rule: Rule, ranks: &[Criteria]) -> Option<(usize, String)> {
         Rule::Aic => smallest(ranks, "AIC", |r| r.aic)?,
         Rule::Bic => smallest(ranks, "BIC", |r| r.bic)?,
         Rule::HeldOut => within_one_error(ranks, &validated(|v| v.log_likelihood))?,
-        Rule::Vamp2 => before_the_rest(ranks, &validated(|v| v.vamp_2))?,
+        Rule::Vamp2 => {
+            let numbers: Vec<usize> = ranks.iter().map(|r| r.rank).collect();
+            before_the_rest(&numbers, &validated(|v| v.vamp_2))?
+        }
     };
     if at > 0 && at + 1 == ranks.len() {
-        why += "; no larger rank was tried";
+        why += NO_LARGER;
     }
     Some((at, why))
 }
@@ -230,10 +233,24 @@ fn within_one_error(
     Some((at, why))
 }
 
+/// What is said of the largest candidate.
+const NO_LARGER: &str = "; no larger rank was tried";
+
+/// The index of the rank that [`Rule::Vamp2`] chooses among `ranks`, which ascend, and the reason.
+/// There is one score per rank.
+pub fn by_vamp_2(ranks: &[usize], scores: &[crossval::Score]) -> Option<(usize, String)> {
+    let scores: Vec<_> = scores.iter().copied().enumerate().collect();
+    let (at, mut why) = before_the_rest(ranks, &scores)?;
+    if at > 0 && at + 1 == ranks.len() {
+        why += NO_LARGER;
+    }
+    Some((at, why))
+}
+
 /// For a score that noise alone can raise: the first rank after which the score gains at most one
 /// standard error.
 fn before_the_rest(
-    ranks: &[Criteria],
+    ranks: &[usize],
     scores: &[(usize, crossval::Score)],
 ) -> Option<(usize, String)> {
     let &(last, score) = scores.last()?;
@@ -245,7 +262,7 @@ fn before_the_rest(
             let why = format!(
                 "VAMP-2 score of {:.4}, which rank {} raises by {:.4} ± {:.4}",
                 score.mean,
-                ranks[*next].rank,
+                ranks[*next],
                 higher.mean - score.mean,
                 higher.error
             );

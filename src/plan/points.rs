@@ -7,7 +7,7 @@ use crate::output::tables::points::schema_of;
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::evidence::steps;
 use crate::plan::fits::{PlannedFit, point_fits};
-use crate::plan::pipeline::keys::{Empty, Window};
+use crate::plan::pipeline::keys::{Empty, Validation, Window};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, hash, hashed_keys, lag_column, query};
 use crate::read::lake::Lake;
@@ -54,9 +54,40 @@ pub struct PointsPlan {
     #[serde(skip)]
     pub empty: Empty,
     /// The fits, one per rank unless a rule picks the rank.
+    #[serde(with = "crate::plan::travel::json")]
     pub fits: Vec<PlannedFit<PointMethod>>,
+    /// Resamples and folds of the trajectories.
+    pub validation: PointValidation,
     /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
     pub hash: String,
+}
+
+/// Resamples and folds of trajectories.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PointValidation {
+    /// The number of bootstrap resamples; 0 for none.
+    pub bootstrap: usize,
+    /// The number of folds of the held-out scores, at least 2.
+    pub folds: usize,
+    /// The confidence level of the intervals.
+    pub confidence: f64,
+    /// The maximum number of groups of trajectories.
+    pub groups: usize,
+}
+
+impl PointValidation {
+    /// Folds of the held-out scores if the pipeline does not say.
+    const FOLDS: usize = 5;
+
+    fn of(keys: Option<&Validation>) -> PointValidation {
+        let folds = keys.map_or(0, |keys| keys.folds);
+        PointValidation {
+            bootstrap: keys.map_or(0, |keys| keys.bootstrap),
+            folds: if folds == 0 { Self::FOLDS } else { folds },
+            confidence: keys.map_or(0.0, |keys| keys.confidence),
+            groups: keys.map_or(0, |keys| keys.groups),
+        }
+    }
 }
 
 impl PointsPlan {
@@ -163,6 +194,7 @@ pub(crate) async fn plan_points(
         lags,
         empty: pipeline.transitions.empty,
         fits: point_fits(pipeline),
+        validation: PointValidation::of(pipeline.validation.as_ref()),
     };
     Ok((plan, frame))
 }
@@ -195,6 +227,15 @@ impl Display for PointsPlan {
         for fit in &self.fits {
             let what = fit.method.describe(&fit.point_rank_text());
             writeln!(f, "  fit {}: {what}", fit.name)?;
+        }
+        let PointValidation {
+            bootstrap, groups, ..
+        } = self.validation;
+        if bootstrap > 0 {
+            writeln!(
+                f,
+                "  bootstrap of {bootstrap} resamples of at most {groups} groups of trajectories"
+            )?;
         }
         write!(f, "  output {}", self.output)
     }

@@ -24,7 +24,7 @@ use crate::read::points::Found;
 use crate::read::points::layout::PointRoles;
 use crate::read::points::survey::{Surveyor, merged};
 use crate::run::points::grams::{PartitionSums, SumRequest};
-use crate::run::points::rows;
+use crate::run::points::rows::{self, RowTable};
 use crate::run::points::site::{PointJob, PointSite, PointsTable};
 use crate::run::points::surveyed::{Known, Surveyed};
 use futures::future::BoxFuture;
@@ -178,7 +178,7 @@ impl RemotePoints {
             models: given[1].clone(),
         };
         let lots = self.of_lots(job, "rows", work).await?;
-        let schema = rows::schema(job.plan, table.run, table.models);
+        let schema = RowTable::new(table.run, &job.plan.layout, table.models, None).schema;
         let path = output.staged(&table.begun.run, POINTS);
         let mut writer = RowWriter::create(output, path, Arc::clone(&schema))?;
         // The columns of the lag are between those of the partition and the key.

@@ -158,8 +158,8 @@ impl TaskExecutor<PointsPlan> {
         models: &Piece,
     ) -> Result<Vec<Piece>> {
         let (lake, frame) = self.lot(lot).await?;
-        let known: Arc<Known> = Arc::new(self.unpacked(known).await?);
-        let models: Arc<Vec<PointsModel>> = Arc::new(self.unpacked(models).await?);
+        let known: Known = self.unpacked(known).await?;
+        let models: Vec<PointsModel> = self.unpacked(models).await?;
         let (schema, rows) = rows::collect(&lake, frame, &self.plan, &known, &models).await?;
         let of_pieces = Arc::clone(&schema);
         let pieces = blocking(move || {

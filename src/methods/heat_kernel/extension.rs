@@ -2,8 +2,10 @@
 //!
 //! In: the points with their weights and normalisation, and one row of features F per point. Out:
 //! Σ_j A(x, j) w_j F_j for every new row x. With F = λᵗ⁻¹φ it is a diffusion map, with F = Y_{p−1}
-//! it is a sketch. The rows of the points themselves come back to rounding, apart from ties among
-//! neighbours.
+//! it is a sketch. The rows of the points themselves come back to rounding: entries of a sparse
+//! kernel are rounded as in the fit, and of equally distant neighbours the same ones are taken.
+//! Points that are not in the largest component have weight zero: rows whose neighbours are among
+//! them alone have no embedding.
 //!
 //! - Symmetric: A(x, j) = K(x, j) / ((q(x) q_j)^α (v(x) v_j)^{1/2}) with q(x) = Σ_j K(x, j) w_j and
 //!   v(x) = q(x)^{-α} Σ_j K(x, j) w_j q_j^{-α}. Stochastic: the same times √(V/v(x)).
@@ -13,7 +15,9 @@
 //! by its largest entry c, and the result is multiplied by c^{(1−α)/2}, which is 1 for α = 1.
 
 use crate::methods::heat_kernel::exponential;
-use crate::methods::heat_kernel::kernel::{Kernel, Reach};
+use crate::methods::heat_kernel::kernel::{Kernel, Reach, SMALLEST};
+use crate::methods::heat_kernel::neighbours::is_within;
+use crate::methods::heat_kernel::normalise;
 use crate::methods::heat_kernel::normalise::{Factors, Normalisation};
 use crate::methods::heat_kernel::tree::{LANES, Near, Tree};
 use multiversion::multiversion;
@@ -36,20 +40,36 @@ pub struct Extension {
     pub dimension: usize,
     /// Points of the kernel, m × d, row-major, in the order of a kd-tree.
     pub coordinates: Vec<f64>,
-    /// w.
+    /// w; 0 for points that are not embedded.
     pub weights: Vec<f64>,
     /// ε.
     pub epsilon: f64,
     /// Which entries of the kernel are kept.
     pub reach: Reach,
-    /// For k nearest points, the squared distance of the farthest of each.
-    pub farthest: Vec<f64>,
-    /// q, v and α, or d.
-    pub factors: Factors,
+    /// For k nearest points, the farthest of each.
+    pub farthest: Vec<Near>,
+    /// How the kernel is normalised.
+    pub normalisation: Normalisation,
+    /// α.
+    pub alpha: f64,
+    /// q, or d of a bistochastic kernel; 1 for points of weight zero.
+    pub q: Vec<f64>,
+    /// v; 1 for points of weight zero.
+    pub v: Vec<f64>,
     /// Columns of F.
     pub columns: usize,
     /// F, m × columns, row-major.
     pub features: Vec<f64>,
+}
+
+/// The rows of the points that are kept, among `other` for all others.
+fn spread(rows: &[f64], width: usize, keep: &[bool], other: f64) -> Vec<f64> {
+    let mut out = vec![other; keep.len() * width];
+    let kept = (0..keep.len()).filter(|&i| keep[i]);
+    for (i, row) in kept.zip(rows.chunks_exact(width.max(1))) {
+        out[i * width..][..width].copy_from_slice(row);
+    }
+    out
 }
 
 impl Extension {
@@ -59,14 +79,40 @@ impl Extension {
     /// Unless there is one row of features per point.
     pub fn new(kernel: &Kernel, factors: &Factors, features: Vec<f64>, columns: usize) -> Self {
         assert_eq!(features.len(), kernel.n() * columns, "one row per point");
+        let (points, weights) = (&kernel.points, &kernel.points.weights);
+        let (coordinates, farthest, weights, q, v, features) = match &kernel.whole {
+            None => (
+                points.coordinates.clone(),
+                kernel.farthest.clone(),
+                weights.clone(),
+                factors.q.clone(),
+                factors.v.clone(),
+                features,
+            ),
+            Some(whole) => {
+                let spread =
+                    |values: &[f64], width, other| spread(values, width, &whole.keep, other);
+                (
+                    whole.coordinates.clone(),
+                    whole.farthest.clone(),
+                    spread(weights, 1, 0.0),
+                    spread(&factors.q, 1, 1.0),
+                    spread(&factors.v, 1, 1.0),
+                    spread(&features, columns, 0.0),
+                )
+            }
+        };
         Extension {
-            dimension: kernel.points.dimension,
-            coordinates: kernel.points.coordinates.clone(),
-            weights: kernel.points.weights.clone(),
+            dimension: points.dimension,
+            coordinates,
+            weights,
             epsilon: kernel.epsilon,
             reach: kernel.reach,
-            farthest: kernel.farthest.clone(),
-            factors: factors.clone(),
+            farthest,
+            normalisation: factors.normalisation,
+            alpha: factors.alpha,
+            q,
+            v,
             columns,
             features,
         }
@@ -75,27 +121,27 @@ impl Extension {
     /// The same, prepared for many rows.
     pub fn embedder(&self) -> Embedder<'_> {
         let (d, m) = (self.dimension, self.weights.len());
-        let bistochastic = self.factors.normalisation == Normalisation::Bistochastic;
+        let bistochastic = self.normalisation == Normalisation::Bistochastic;
         let own = if bistochastic { 1 } else { 2 };
         let columns = (own + self.columns).next_multiple_of(COLUMNS);
         let groups = m.div_ceil(LANES);
         let mut points = vec![[f64::INFINITY; LANES]; groups * d];
         let mut sums = vec![[0.0; LANES]; groups * columns];
-        let (scale, alpha) = (self.factors.scale(), self.factors.alpha);
         for (i, point) in self.coordinates.chunks_exact(d).enumerate() {
             for (c, x) in point.iter().enumerate() {
                 points[i / LANES * d + c][i % LANES] = *x;
             }
-            let (w, q) = (self.weights[i], self.factors.q[i]);
+            let (w, q, v) = (self.weights[i], self.q[i], self.v[i]);
+            let scale = normalise::scale(self.normalisation, self.alpha, q, v);
             let row = if bistochastic {
                 vec![w / q]
             } else {
-                vec![w, w * q.powf(-alpha)]
+                vec![w, w * q.powf(-self.alpha)]
             };
             let features = &self.features[i * self.columns..][..self.columns];
             let row = row
                 .into_iter()
-                .chain(features.iter().map(|f| w * scale[i] * f));
+                .chain(features.iter().map(|f| w * scale * f));
             for (c, x) in row.enumerate() {
                 sums[i / LANES * columns + c][i % LANES] = x;
             }
@@ -106,9 +152,13 @@ impl Extension {
             points,
             columns,
             sums,
-            total: self.factors.total(&self.weights),
+            total: self.v.iter().zip(&self.weights).map(|(v, w)| v * w).sum(),
+            is_partial: self.weights.contains(&0.0),
             largest: match &tree {
-                Some(tree) if !self.farthest.is_empty() => tree.largest(&self.farthest),
+                Some(tree) if !self.farthest.is_empty() => {
+                    let squares: Vec<f64> = self.farthest.iter().map(|near| near.0).collect();
+                    tree.largest(&squares)
+                }
                 _ => Vec::new(),
             },
             tree,
@@ -129,9 +179,11 @@ pub struct Embedder<'a> {
     sums: Vec<[f64; LANES]>,
     /// V.
     total: f64,
+    /// Whether some points have weight zero.
+    is_partial: bool,
     /// The tree of a sparse kernel.
     tree: Option<Tree>,
-    /// For every node of the tree the largest of `farthest`.
+    /// For every node of the tree the largest squared distance in `farthest`.
     largest: Vec<f64>,
 }
 
@@ -177,6 +229,9 @@ impl Embedder<'_> {
         let smallest = match &self.tree {
             None => {
                 let smallest = self.full(x, scratch);
+                if self.is_partial && !self.is_connected(scratch) {
+                    return;
+                }
                 self.add_up(scratch);
                 smallest
             }
@@ -185,15 +240,15 @@ impl Embedder<'_> {
                 0.0
             }
         };
-        let factors = &self.model.factors;
+        let model = self.model;
         let sums = &scratch.sums;
-        let (scale, own) = if factors.normalisation == Normalisation::Bistochastic {
+        let (scale, own) = if model.normalisation == Normalisation::Bistochastic {
             (1.0 / sums[0], 1)
         } else {
-            let q = sums[0].powf(factors.alpha);
+            let q = sums[0].powf(model.alpha);
             let v = sums[1] / q;
-            let largest = (-smallest / self.model.epsilon * (1.0 - factors.alpha) / 2.0).exp();
-            if factors.normalisation == Normalisation::Stochastic {
+            let largest = (-smallest / model.epsilon * (1.0 - model.alpha) / 2.0).exp();
+            if model.normalisation == Normalisation::Stochastic {
                 (self.total.sqrt() / (q * v), 2)
             } else {
                 (largest / (q * v.sqrt()), 2)
@@ -218,6 +273,15 @@ impl Embedder<'_> {
         )
     }
 
+    /// Whether a point with a positive weight has an entry that connects.
+    fn is_connected(&self, scratch: &Scratch) -> bool {
+        let mut points = scratch.groups.iter().flat_map(|&group| {
+            let weights = self.model.weights.iter().skip(group as usize * LANES);
+            weights.zip(&scratch.kernel[group as usize])
+        });
+        points.any(|(weight, entry)| *weight > 0.0 && *entry >= SMALLEST)
+    }
+
     /// Adds up the columns over the groups.
     fn add_up(&self, scratch: &mut Scratch) {
         add_up(
@@ -240,14 +304,17 @@ impl Embedder<'_> {
                 tree.gather(&scratch.leaves, x, bound, &mut scratch.near);
             }
             Reach::Neighbours(k) => {
-                let bound = self.reach_of(tree, x, k, scratch);
-                tree.leaves_within([x, x], bound, &self.largest, &mut scratch.leaves);
-                let top = self.largest.first().copied().unwrap_or(0.0).max(bound);
+                let last = self.last_of(tree, x, k, scratch);
+                tree.leaves_within([x, x], last.0, &self.largest, &mut scratch.leaves);
+                let top = self.largest.first().copied().unwrap_or(0.0).max(last.0);
                 tree.gather(&scratch.leaves, x, top, &mut scratch.near);
-                let farthest = &model.farthest;
-                scratch
-                    .near
-                    .retain(|near| near.0 <= bound.max(farthest[near.1 as usize]));
+                // A row that is no point comes after all points.
+                let own = scratch.near.iter().find(|near| near.0 == 0.0);
+                let own = own.map_or(u32::MAX, |near| near.1);
+                scratch.near.retain(|near| {
+                    let of_point = model.farthest[near.1 as usize];
+                    is_within(*near, last) || is_within((near.0, own), of_point)
+                });
             }
         }
         scratch.sorted.clear();
@@ -256,6 +323,9 @@ impl Embedder<'_> {
             .extend(scratch.near.iter().map(|near| near.0));
         exponential::scaled(&mut scratch.sorted, -1.0 / model.epsilon);
         for (entry, (_, j)) in scratch.sorted.iter().zip(&scratch.near) {
+            if *entry < SMALLEST {
+                continue;
+            }
             // As it was stored in the fit.
             let entry = f64::from(*entry as f32);
             let j = *j as usize;
@@ -266,23 +336,20 @@ impl Embedder<'_> {
         }
     }
 
-    /// The squared distance of the k-th nearest point that is not x.
-    fn reach_of(&self, tree: &Tree, x: &[f64], k: usize, scratch: &mut Scratch) -> f64 {
+    /// The k-th nearest point that is not x.
+    fn last_of(&self, tree: &Tree, x: &[f64], k: usize, scratch: &mut Scratch) -> Near {
+        let by = |a: &Near, b: &Near| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
         let mut bound = self.model.epsilon * 4.0;
         loop {
             tree.leaves_within([x, x], bound, &[], &mut scratch.leaves);
             tree.gather(&scratch.leaves, x, bound, &mut scratch.near);
-            scratch.sorted.clear();
-            let others = scratch.near.iter().map(|near| near.0).filter(|s| *s > 0.0);
-            scratch.sorted.extend(others);
-            if scratch.sorted.len() >= k {
-                return *scratch
-                    .sorted
-                    .select_nth_unstable_by(k - 1, f64::total_cmp)
-                    .1;
+            let is_all = scratch.near.len() == tree.n();
+            scratch.near.retain(|near| near.0 > 0.0);
+            if scratch.near.len() >= k {
+                return *scratch.near.select_nth_unstable_by(k - 1, by).1;
             }
-            if scratch.near.len() == tree.n() {
-                return bound;
+            if is_all {
+                return (bound, u32::MAX);
             }
             bound *= 4.0;
         }

@@ -13,7 +13,7 @@ use crate::methods::heat_kernel::exponential;
 use crate::methods::heat_kernel::neighbours;
 use crate::methods::heat_kernel::neighbours::{BRUTE_FORCE_POINTS, Distinct, TREE_DIMENSIONS};
 use crate::methods::heat_kernel::random;
-use crate::methods::heat_kernel::tree::squared_distance;
+use crate::methods::heat_kernel::tree::{Near, squared_distance};
 use crate::methods::heat_kernel::warning::Warning;
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -24,7 +24,7 @@ pub const DENSE_POINTS: usize = 20_000;
 
 /// Entries below this do not connect: two parts that are linked by them have an eigenvalue of 1 to
 /// rounding. Sparse kernels leave them out.
-const SMALLEST: f64 = 1e-14;
+pub const SMALLEST: f64 = 1e-14;
 
 /// The value of the kernel at the radius, if ε follows from the radius.
 const AT_RADIUS: f64 = 1e-4;
@@ -58,9 +58,23 @@ pub struct Kernel {
     pub epsilon: f64,
     /// Which entries were kept.
     pub reach: Reach,
-    /// For k nearest points, the squared distance of the farthest of each.
-    pub farthest: Vec<f64>,
+    /// For k nearest points, the farthest of each, by its position in `whole`.
+    pub farthest: Vec<Near>,
+    /// All points, if only those of the largest component are kept.
+    pub whole: Option<Whole>,
     entries: Entries,
+}
+
+/// The points of a kernel of which only some are kept. New rows need them: the neighbours of a row
+/// may be points that are not kept.
+#[derive(Debug, Clone)]
+pub struct Whole {
+    /// N × d, row-major.
+    pub coordinates: Vec<f64>,
+    /// For k nearest points, the farthest of each.
+    pub farthest: Vec<Near>,
+    /// Whether each point is kept.
+    pub keep: Vec<bool>,
 }
 
 #[derive(Debug, Clone)]
@@ -137,7 +151,7 @@ pub fn of(
     let (epsilon, reason) = match (epsilon, reach) {
         (Some(epsilon), _) => (epsilon, "given".to_string()),
         (None, Reach::Neighbours(k)) => {
-            let mut squares = lists.as_ref().map_or(Vec::new(), |l| l.farthest.clone());
+            let mut squares = lists.as_ref().map_or(Vec::new(), |l| l.squares());
             let middle = squares.len() / 2;
             let median = *squares.select_nth_unstable_by(middle, f64::total_cmp).1;
             let reason = format!("a quarter of the median squared distance of neighbour {k}");
@@ -170,6 +184,7 @@ pub fn of(
         epsilon,
         reach,
         farthest,
+        whole: None,
         entries,
     };
     let (kernel, components, warnings) = kernel.largest_component(only_connected)?;
@@ -372,6 +387,7 @@ impl Kernel {
             epsilon,
             reach: Reach::All,
             farthest: Vec::new(),
+            whole: None,
         }
     }
 
@@ -456,6 +472,11 @@ impl Kernel {
             entries: self.entries.kept(&keep),
             points: self.points.subset(&keep),
             farthest: farthest.map(|(f, _)| *f).collect(),
+            whole: Some(Whole {
+                coordinates: self.points.coordinates,
+                farthest: self.farthest,
+                keep,
+            }),
             ..self
         };
         let warning = Warning::Components {

@@ -125,8 +125,15 @@ pub struct Lists {
     pub offsets: Vec<usize>,
     /// Neighbours, and the point itself.
     pub columns: Vec<u32>,
-    /// For lists of the k nearest points, the squared distance of the farthest of them.
-    pub farthest: Vec<f64>,
+    /// For lists of the k nearest points, the farthest of them.
+    pub farthest: Vec<Near>,
+}
+
+impl Lists {
+    /// The squared distances of the farthest points.
+    pub fn squares(&self) -> Vec<f64> {
+        self.farthest.iter().map(|near| near.0).collect()
+    }
 }
 
 /// All points within a distance of each other.
@@ -189,7 +196,7 @@ pub fn nearest(points: &Distinct, k: usize) -> Lists {
     } else {
         nearest_by_tiles(points, k)
     };
-    union(points, k, &chosen, &last)
+    union(points, k, &chosen, last)
 }
 
 /// The buffers of a thread.
@@ -285,7 +292,8 @@ fn fill(chosen: &mut [u32], near: &[Near], last: Near) {
     }
 }
 
-fn is_within(near: Near, last: Near) -> bool {
+/// Whether a point is not after the last of a list of nearest points.
+pub fn is_within(near: Near, last: Near) -> bool {
     near.0 < last.0 || (near.0 == last.0 && near.1 <= last.1)
 }
 
@@ -365,7 +373,7 @@ fn tiles<T: Send>(
 }
 
 /// The union of the lists and of their transpose.
-fn union(points: &Distinct, k: usize, chosen: &[u32], last: &[Near]) -> Lists {
+fn union(points: &Distinct, k: usize, chosen: &[u32], last: Vec<Near>) -> Lists {
     let (n, count) = (points.n(), k + 1);
     let rows = 4096;
     // Pairs (j, i) where j is in the list of i, but i is not in that of j.
@@ -425,7 +433,7 @@ fn union(points: &Distinct, k: usize, chosen: &[u32], last: &[Near]) -> Lists {
     Lists {
         offsets,
         columns,
-        farthest: last.iter().map(|last| last.0).collect(),
+        farthest: last,
     }
 }
 

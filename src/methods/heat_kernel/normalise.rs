@@ -55,6 +55,8 @@ pub struct Factors {
     pub q: Vec<f64>,
     /// v, row sums of K̃; ones for bistochastic kernels.
     pub v: Vec<f64>,
+    /// K(1/d) of a bistochastic kernel, which is d up to `row_error`; else empty.
+    pub sums: Vec<f64>,
     /// The largest error of a row sum of A, Σ_j A_ij w_j u_j = u_i, relative to u_i.
     pub row_error: f64,
     /// Products with K that the bistochastic scaling took.
@@ -64,15 +66,9 @@ pub struct Factors {
 impl Factors {
     /// s, with A_ij = s_i K_ij s_j.
     pub fn scale(&self) -> Vec<f64> {
-        let power = if self.normalisation == Normalisation::Bistochastic {
-            1.0
-        } else {
-            self.alpha
-        };
         let pairs = self.q.iter().zip(&self.v);
-        pairs
-            .map(|(q, v)| 1.0 / (q.powf(power) * v.sqrt()))
-            .collect()
+        let scale = pairs.map(|(q, v)| scale(self.normalisation, self.alpha, *q, *v));
+        scale.collect()
     }
 
     /// V = Σ w v.
@@ -80,13 +76,28 @@ impl Factors {
         self.v.iter().zip(weights).map(|(v, w)| v * w).sum()
     }
 
-    /// What the rows of an embedding are multiplied with: 1, or √(V/v).
+    /// What the rows of an embedding are multiplied with: 1, √(V/v) or, for a bistochastic kernel,
+    /// what makes the sum of a row 1, as it is for a new row.
     pub fn row_scale(&self, weights: &[f64]) -> Vec<f64> {
-        if self.normalisation != Normalisation::Stochastic {
-            return vec![1.0; self.v.len()];
+        match self.normalisation {
+            Normalisation::Symmetric => vec![1.0; self.v.len()],
+            Normalisation::Stochastic => {
+                let total = self.total(weights);
+                self.v.iter().map(|v| (total / v).sqrt()).collect()
+            }
+            Normalisation::Bistochastic => {
+                let pairs = self.q.iter().zip(&self.sums);
+                pairs.map(|(d, sum)| d / sum).collect()
+            }
         }
-        let total = self.total(weights);
-        self.v.iter().map(|v| (total / v).sqrt()).collect()
+    }
+}
+
+/// s of a point with q (or d) and v.
+pub fn scale(normalisation: Normalisation, alpha: f64, q: f64, v: f64) -> f64 {
+    match normalisation {
+        Normalisation::Bistochastic => 1.0 / q,
+        _ => 1.0 / (q.powf(alpha) * v.sqrt()),
     }
 }
 
@@ -105,6 +116,7 @@ pub fn factors(kernel: &Kernel, normalisation: Normalisation, alpha: f64, delta:
         alpha,
         q,
         v,
+        sums: Vec::new(),
         row_error: 0.0,
         products: 2,
     }
@@ -127,6 +139,7 @@ fn bistochastic(kernel: &Kernel, delta: f64) -> Factors {
                 alpha: 0.0,
                 q: d,
                 v: vec![1.0; n],
+                sums,
                 row_error,
                 products,
             };

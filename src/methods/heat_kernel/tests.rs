@@ -283,7 +283,6 @@ fn rows_of_the_points_come_back() {
             for reach in 0..4 {
                 let map = DiffusionMap {
                     alpha,
-                    delta: 1e-14,
                     time: OneOrMore::More(vec![1.0, 3.5]),
                     neighbours: [ALL, None, Some(Neighbours::Nearest(30)), None][reach],
                     radius: [None, Some(3.0), None, None][reach],
@@ -309,13 +308,57 @@ fn rows_of_the_points_come_back() {
                     let again = found.model.embed(&points.coordinates);
                     let error = largest_difference(&found.rows, &again);
                     assert!(
-                        error < 1e-11,
+                        error < 1e-12,
                         "{normalisation:?} {alpha} {reach}: {error:e}"
                     );
                     assert!(found.rows.iter().all(|x| x.is_finite()));
                 }
             }
         }
+    }
+}
+
+// A grid has ties: of 9 neighbours, 8 are the nearest and one is any of 16 others.
+#[test]
+fn rows_of_a_grid_come_back() {
+    let grid = points_of(400, |i| [(i / 20) as f64, (i % 20) as f64]);
+    let map = DiffusionMap {
+        neighbours: Some(Neighbours::Nearest(9)),
+        ..DiffusionMap::new(3)
+    };
+    let found = fit::diffusion_map(&grid, &map, 1).unwrap();
+    let error = largest_difference(&found.rows, &found.model.embed(&grid.coordinates));
+    assert!(error < 1e-12, "{error:e}");
+}
+
+// A row has an embedding where the points around it have one.
+#[test]
+fn rows_of_points_that_are_left_out_have_no_embedding() {
+    let near = circle(6, 300);
+    let mut points = near.clone();
+    // A fifth of the points, far away.
+    for i in 0..60 {
+        points
+            .coordinates
+            .extend([50.0 + uniform(3, i), uniform(4, i)]);
+    }
+    for reach in 0..4 {
+        let sketch = HeatSketch {
+            epsilon: Epsilon::Given(0.25),
+            neighbours: [ALL, Some(Neighbours::Nearest(10)), None, None][reach],
+            radius: [None, None, Some(1.0), None][reach],
+            landmarks: [None, None, None, Some(200)][reach],
+            ..HeatSketch::new(4)
+        };
+        let found = fit::heat_sketch(&points, &sketch, 1).unwrap();
+        let again = found.model.embed(&points.coordinates);
+        assert!(found.rows[..1200].iter().all(|x| x.is_finite()), "{reach}");
+        assert!(found.rows[1200..].iter().all(|x| x.is_nan()), "{reach}");
+        let error = largest_difference(&found.rows[..1200], &again[..1200]);
+        assert!(error < 1e-12, "{reach}: {error:e}");
+        assert!(again[1200..].iter().all(|x| x.is_nan()), "{reach}");
+        let new = found.model.embed(&[1.01, 0.01, 50.5, 0.5]);
+        assert!(new[0].is_finite() && new[4].is_nan(), "{reach}: {new:?}");
     }
 }
 

@@ -87,6 +87,11 @@ impl Functions {
         self.singular_values.len()
     }
 
+    /// All singular values, descending.
+    pub fn singular_values(&self) -> &[f64] {
+        &self.singular_values
+    }
+
     /// Embeds states in `rank` dimensions.
     ///
     /// # Errors

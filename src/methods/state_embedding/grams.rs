@@ -14,6 +14,7 @@ use faer::linalg::matmul::matmul;
 use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::{Accum, Mat, MatRef, Par};
 use serde::{Deserialize, Serialize};
+use std::sync::{Mutex, PoisonError};
 
 /// Pairs whose sum of products is exact in f64.
 const EXACT: usize = 8192;
@@ -104,23 +105,48 @@ impl GramSums {
     /// If a position is outside the block, or a weight above the largest one.
     pub fn add(&mut self, values: &[f64], weights: Option<&[f64]>, pairs: &[&[(u32, u32)]]) {
         assert_eq!(pairs.len(), self.lags.len(), "a list of pairs per lag");
-        let unit = 2f64.powi(-self.weight_power);
-        let mut weights = weights.map(|w| w.iter().map(|w| w * unit).collect::<Vec<f64>>());
-        if let Some(weights) = &mut weights {
-            assert!(
-                weights.iter().all(|w| (0.0..=1.0).contains(w)),
-                "a weight above the largest one"
-            );
-            round_to_quantum(weights);
-        }
+        let weights = weights.map(|w| rounded_weights(w, self.weight_power));
         let mut products = Products::new(self.features);
-        for (sums, pairs) in self.lags.iter_mut().zip(pairs) {
-            sums.pairs += pairs.len() as u64;
+        for (lag, pairs) in pairs.iter().enumerate() {
             for pairs in pairs.chunks(EXACT) {
                 products.sum(values, weights.as_deref(), pairs);
-                products.add_to(sums);
+                self.add_products(lag, &products);
             }
         }
+    }
+
+    /// [`GramSums::add`] to sums that several threads add to. Only the addition of integers waits
+    /// for other threads. `products` are buffers that the caller may use again.
+    ///
+    /// # Panics
+    /// Those of [`GramSums::add`].
+    pub fn add_shared(
+        sums: &Mutex<GramSums>,
+        products: &mut Products,
+        values: &[f64],
+        weights: Option<&[f64]>,
+        pairs: &[Vec<(u32, u32)>],
+    ) {
+        let lock = || sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let weights = weights.map(|w| rounded_weights(w, lock().weight_power));
+        for (lag, pairs) in pairs.iter().enumerate() {
+            for pairs in pairs.chunks(EXACT) {
+                products.sum(values, weights.as_deref(), pairs);
+                lock().add_products(lag, products);
+            }
+        }
+    }
+
+    fn add_products(&mut self, lag: usize, products: &Products) {
+        let sums = &mut self.lags[lag];
+        sums.pairs += products.pairs;
+        products.add_to(sums);
+    }
+
+    /// Bytes of sums in memory.
+    pub fn bytes(features: usize, lags: usize) -> u64 {
+        // Two triangles and a square of 16-byte integers.
+        (lags * features * (2 * features + 1) * 16) as u64
     }
 
     /// Adds the sums over other pairs.
@@ -131,6 +157,21 @@ impl GramSums {
         self.combine(other, 1);
     }
 
+    /// Adds the sums over other pairs, each pair `times` times.
+    ///
+    /// # Panics
+    /// If they are of other features, lags or weights.
+    pub fn merge_times(&mut self, other: &GramSums, times: u32) {
+        self.combine(other, i128::from(times));
+    }
+
+    /// Sums over no pair of the same features, lags and weights.
+    pub fn like(&self) -> GramSums {
+        let mut like = self.clone();
+        like.combine(self, -1);
+        like
+    }
+
     /// Removes the sums over a part of the pairs.
     ///
     /// # Panics
@@ -139,7 +180,7 @@ impl GramSums {
         self.combine(part, -1);
     }
 
-    fn combine(&mut self, other: &GramSums, sign: i128) {
+    fn combine(&mut self, other: &GramSums, times: i128) {
         assert_eq!(
             (self.features, self.weight_power, self.lags.len()),
             (other.features, other.weight_power, other.lags.len()),
@@ -148,14 +189,14 @@ impl GramSums {
         for (sums, other) in self.lags.iter_mut().zip(&other.lags) {
             sums.pairs = sums
                 .pairs
-                .wrapping_add_signed(sign as i64 * other.pairs as i64);
+                .wrapping_add_signed(times as i64 * other.pairs as i64);
             for (sums, other) in [
                 (&mut sums.starts, &other.starts),
                 (&mut sums.ends, &other.ends),
                 (&mut sums.cross, &other.cross),
             ] {
                 for (sum, other) in sums.iter_mut().zip(other) {
-                    *sum += sign * other;
+                    *sum += times * other;
                 }
             }
         }
@@ -211,9 +252,22 @@ fn power_of_two_above(x: f64) -> i32 {
     power
 }
 
+/// Weights in units of 2 to a power, rounded.
+fn rounded_weights(weights: &[f64], power: i32) -> Vec<f64> {
+    let unit = 2f64.powi(-power);
+    let mut weights: Vec<f64> = weights.iter().map(|w| w * unit).collect();
+    assert!(
+        weights.iter().all(|w| (0.0..=1.0).contains(w)),
+        "a weight above the largest one"
+    );
+    round_to_quantum(&mut weights);
+    weights
+}
+
 /// Products of the features of up to [`EXACT`] pairs, with buffers.
-struct Products {
+pub struct Products {
     features: usize,
+    pairs: u64,
     starts: Mat<f64>,
     ends: Mat<f64>,
     cross: Mat<f64>,
@@ -223,10 +277,12 @@ struct Products {
 }
 
 impl Products {
-    fn new(features: usize) -> Products {
+    /// Buffers for some number of features.
+    pub fn new(features: usize) -> Products {
         let zeros = || Mat::zeros(features, features);
         Products {
             features,
+            pairs: 0,
             starts: zeros(),
             ends: zeros(),
             cross: zeros(),
@@ -238,6 +294,7 @@ impl Products {
 
     fn sum(&mut self, values: &[f64], weights: Option<&[f64]>, pairs: &[(u32, u32)]) {
         let m = self.features;
+        self.pairs = pairs.len() as u64;
         let shift = shift(pairs).filter(|_| weights.is_none());
         let mut accumulate = Accum::Replace;
         for pairs in pairs.chunks(CHUNK) {

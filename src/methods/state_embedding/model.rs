@@ -130,6 +130,35 @@ pub fn fit_means(
     basis: &Basis,
     params: &StateEmbedding,
 ) -> Result<StateEmbeddingModel> {
+    let (functions, bounds) = functions(means, basis, params)?;
+    let embedding = functions.embed(params.rank)?;
+    let noise = (embedding.kept[0].max(embedding.kept[1]) as f64 / means.pairs as f64).sqrt();
+    Ok(StateEmbeddingModel {
+        rank: params.rank,
+        features: basis.features.clone(),
+        warnings: warnings(&embedding, means.pairs, noise, params),
+        left: embedding.left,
+        right: embedding.right,
+        singular_values: embedding.singular_values,
+        kept: embedding.kept,
+        pairs: means.pairs,
+        mass: means.mass,
+        bandwidth: basis.bandwidth,
+        norm: params.norm,
+        bounds,
+        noise,
+    })
+}
+
+/// All singular functions, and the box of `norm = "lebesgue"`.
+///
+/// # Errors
+/// If the sums are of other features.
+pub fn functions(
+    means: &Grams,
+    basis: &Basis,
+    params: &StateEmbedding,
+) -> Result<(Functions, Option<Vec<[f64; 2]>>)> {
     if basis.features.count() != means.features {
         return Err(Error::bug("sums of other features"));
     }
@@ -148,23 +177,8 @@ pub fn fit_means(
         .as_deref()
         .map_or(RightMeasure::Ends, RightMeasure::Gram);
     let metric = basis.metric.as_deref();
-    let embedding = Functions::new(means, measure, metric, params.tolerance).embed(params.rank)?;
-    let noise = (embedding.kept[0].max(embedding.kept[1]) as f64 / means.pairs as f64).sqrt();
-    Ok(StateEmbeddingModel {
-        rank: params.rank,
-        features: basis.features.clone(),
-        warnings: warnings(&embedding, means.pairs, noise, params),
-        left: embedding.left,
-        right: embedding.right,
-        singular_values: embedding.singular_values,
-        kept: embedding.kept,
-        pairs: means.pairs,
-        mass: means.mass,
-        bandwidth: basis.bandwidth,
-        norm: params.norm,
-        bounds,
-        noise,
-    })
+    let functions = Functions::new(means, measure, metric, params.tolerance);
+    Ok((functions, bounds))
 }
 
 fn warnings(

@@ -10,6 +10,7 @@ use crate::methods::state_embedding::embedding::{Embedding, Functions, RightMeas
 use crate::methods::state_embedding::grams::{GramSums, Grams};
 use crate::methods::state_embedding::whitening::project;
 use faer::{Mat, MatRef, Side};
+use std::borrow::Borrow;
 
 /// Variances below this share of the largest one are no direction.
 const NEGLIGIBLE: f64 = 1e-10;
@@ -22,13 +23,14 @@ const NEGLIGIBLE: f64 = 1e-10;
 /// # Errors
 /// If fewer than two folds have pairs.
 pub fn held_out(
-    folds: &[GramSums],
+    folds: &[impl Borrow<GramSums>],
     lag: usize,
     metric: Option<&[f64]>,
     tolerance: f64,
     ranks: &[usize],
 ) -> Result<Vec<Vec<f64>>> {
-    let folds: Vec<&GramSums> = folds.iter().filter(|f| f.pairs(lag) > 0).collect();
+    let folds = folds.iter().map(Borrow::borrow);
+    let folds: Vec<&GramSums> = folds.filter(|f| f.pairs(lag) > 0).collect();
     let [first, rest @ ..] = &folds[..] else {
         return Err(too_few_folds());
     };

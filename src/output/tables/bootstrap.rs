@@ -12,7 +12,8 @@ struct Row<'a> {
     number: &'a Number,
 }
 
-const SPREAD: [(&str, fn(&Spread) -> f64); 4] = [
+/// The columns of a spread.
+pub(crate) const SPREAD: [(&str, fn(&Spread) -> f64); 4] = [
     ("mean", |s| s.mean),
     ("standard_error", |s| s.standard_error),
     // The ends of the percentile interval.

@@ -1,14 +1,19 @@
 //! The tables of a run over points. `points` itself is written row by row.
 
+use crate::assess::bootstrap::Number;
 use crate::assess::certificates::Certificate;
+use crate::assess::crossval::Score;
+use crate::assess::embedding_bootstrap::EmbeddingBootstrap;
 use crate::error::Result;
 use crate::methods::heat_kernel::diffusion_map::Level;
 use crate::methods::heat_kernel::distortion::Distortion;
 use crate::methods::heat_kernel::extension::Extension;
 use crate::methods::heat_kernel::fit::{Embedded, HeatModel};
+use crate::methods::heat_kernel::kernel::Reach;
 use crate::methods::state_embedding::clusters::{Centroid, Clusters};
 use crate::methods::state_embedding::model::StateEmbeddingModel;
 use crate::methods::state_embedding::params::Norm;
+use crate::output::tables::bootstrap::SPREAD;
 use crate::output::tables::certificates::of_claims;
 use crate::output::tables::columns::{Columns, TableColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
@@ -64,6 +69,23 @@ pub struct EmbeddedStates {
     pub nearest: Option<Vec<Vec<f64>>>,
     /// The bandwidths that were compared, with their held-out scores.
     pub scores: Vec<(f64, f64)>,
+    /// The ranks that were compared, ascending; empty without `rank = "auto"`.
+    pub ranks: Vec<RankScore>,
+    /// The bootstrap, if the pipeline asks for resamples.
+    pub bootstrap: Option<EmbeddingBootstrap>,
+}
+
+/// The held-out VAMP-2 score of a rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RankScore {
+    /// The rank.
+    pub rank: usize,
+    /// The mean over folds, and its standard error.
+    pub score: Score,
+    /// The number of folds with pairs.
+    pub folds: usize,
+    /// Why the rank was chosen. None for the other ranks.
+    pub reason: Option<String>,
 }
 
 /// A column with a part of the coordinates of an embedding.
@@ -76,34 +98,35 @@ pub struct EmbeddingColumn {
     pub width: usize,
 }
 
+/// The columns of an embedding with `width` coordinates for each time or power. A fit with one of
+/// them has one column.
+pub(crate) fn embedding_columns(
+    fit: &str,
+    method: &str,
+    width: usize,
+    times: &[f64],
+) -> Vec<EmbeddingColumn> {
+    let letter = if method == "heat_sketch" { "p" } else { "t" };
+    let name = |time: &f64| match times.len() {
+        1 => format!("{fit}_embedding"),
+        _ => format!("{fit}_{letter}{time}_embedding"),
+    };
+    let columns = times.iter().enumerate().map(|(at, time)| EmbeddingColumn {
+        name: name(time),
+        first: at * width,
+        width,
+    });
+    columns.collect()
+}
+
 impl PointFit {
     /// The columns of the embedding: one, or one per time or power.
     pub fn columns(&self) -> Vec<EmbeddingColumn> {
-        let name = &self.name;
-        let (width, parts): (usize, Vec<String>) = match &self.model {
-            PointModel::StateEmbedding(own) => (own.model.rank, vec![String::new()]),
-            PointModel::Heat(own) => {
-                let times = &own.model.times;
-                let letter = if self.method == "heat_sketch" {
-                    "p"
-                } else {
-                    "t"
-                };
-                let part = |t: &f64| match times.len() {
-                    1 => String::new(),
-                    _ => format!("_{letter}{t}"),
-                };
-                (own.model.dimension, times.iter().map(part).collect())
-            }
+        let (width, times) = match &self.model {
+            PointModel::StateEmbedding(own) => (own.model.rank, &[0.0][..]),
+            PointModel::Heat(own) => (own.model.dimension, &own.model.times[..]),
         };
-        let parts = parts.into_iter().enumerate();
-        parts
-            .map(|(at, part)| EmbeddingColumn {
-                name: format!("{name}{part}_embedding"),
-                first: at * width,
-                width,
-            })
-            .collect()
+        embedding_columns(&self.name, &self.method, width, times)
     }
 
     /// Whether points have clusters.
@@ -115,8 +138,8 @@ impl PointFit {
     }
 
     /// The coordinates of some rows of a partition (n × d, row-major, divided by the scale), and
-    /// their clusters. `first` is the place of the first row among the rows of the fit.
-    pub fn embed(&self, rows: &[f64], first: usize, n: usize) -> (Vec<f64>, Option<Vec<u32>>) {
+    /// their clusters. `places` are the places of the rows among the rows of the fit.
+    pub fn embed(&self, rows: &[f64], places: &[usize]) -> (Vec<f64>, Option<Vec<u32>>) {
         match &self.model {
             PointModel::StateEmbedding(own) => {
                 let embedded = own.model.embed(rows);
@@ -125,7 +148,8 @@ impl PointFit {
             }
             PointModel::Heat(own) => {
                 let columns = own.model.columns();
-                (own.rows[first * columns..][..n * columns].to_vec(), None)
+                let rows = places.iter().map(|at| &own.rows[at * columns..][..columns]);
+                (rows.flatten().copied().collect(), None)
             }
         }
     }
@@ -201,10 +225,12 @@ fn embedding_certificates(model: &StateEmbeddingModel) -> Vec<Certificate> {
 
 /// The names of the tables of a run over points, in the order in which they are written. `points`
 /// follows them.
-pub const TABLES: [&str; 7] = [
+pub const TABLES: [&str; 9] = [
     "features",
     "landmarks",
     "spectrum",
+    "ranks",
+    "bootstrap",
     "centroids",
     "distortion",
     "fits",
@@ -262,6 +288,8 @@ fn columns<'a>(table: &str) -> TableColumns<'a, PointsModel> {
         "features" => features(),
         "landmarks" => landmarks(),
         "spectrum" => spectrum(),
+        "ranks" => ranks(),
+        "bootstrap" => bootstrap(),
         "centroids" => centroids(),
         "distortion" => distortion(),
         "fits" => fits(),
@@ -301,7 +329,7 @@ fn features<'a>() -> TableColumns<'a, PointsModel> {
 }
 
 /// One row per point of the kernel of a diffusion map or a sketch. A new point x has the embedding
-/// Σ_j A(x, j) w_j `vector`_j.
+/// Σ_j A(x, j) w_j `vector`_j. Points that have no embedding have weight zero.
 fn landmarks<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| {
         let fits = by_name(model).into_iter();
@@ -321,8 +349,17 @@ fn landmarks<'a>() -> TableColumns<'a, PointsModel> {
         // The points that the row stands for.
         .column("weight", |&(_, own, at)| own.weights[at])
         // Row sums q and v of the kernel, or the factor d of a bistochastic kernel.
-        .column("q", |&(_, own, at)| own.factors.q.get(at).copied())
-        .column("v", |&(_, own, at)| own.factors.v.get(at).copied())
+        .column("q", |&(_, own, at)| {
+            (own.weights[at] > 0.0).then(|| own.q[at])
+        })
+        .column("v", |&(_, own, at)| {
+            (own.weights[at] > 0.0).then(|| own.v[at])
+        })
+        // The squared distance and the index of the last of the nearest points.
+        .column("farthest", |&(_, own, at)| Some(own.farthest.get(at)?.0))
+        .column("farthest_index", |&(_, own, at)| {
+            Some(own.farthest.get(at)?.1)
+        })
         .column("vector", |&(_, own, at)| {
             row(&own.features, own.columns, at)
         })
@@ -388,6 +425,54 @@ fn spectrum<'a>() -> TableColumns<'a, PointsModel> {
         })
         // −4 ln λ / ε, an estimate of an eigenvalue of the Laplace operator.
         .column("laplace", |r| r.level.and_then(|level| level.laplace))
+        .finish()
+}
+
+/// One row per rank of a fit with `rank = "auto"`.
+fn ranks<'a>() -> TableColumns<'a, PointsModel> {
+    let rows = |model: &'a PointsModel| {
+        let fits = by_name(model).into_iter();
+        let fits = fits.filter_map(|fit| Some((fit, fit.states()?)));
+        fits.flat_map(|(fit, own)| own.ranks.iter().map(move |rank| (fit, rank)))
+            .collect()
+    };
+    Columns::of(rows)
+        .key("fit", |(fit, _): &(&PointFit, &RankScore)| {
+            fit.name.as_str()
+        })
+        .key("rank", |(_, of)| of.rank as u32)
+        .column("folds", |(_, of)| of.folds as u32)
+        // The mean over folds of the VAMP-2 score of held-out pairs, and its standard error.
+        .column("vamp_2", |(_, of)| of.score.mean)
+        .column("vamp_2_error", |(_, of)| of.score.error)
+        .column("is_chosen", |(_, of)| of.reason.is_some())
+        // Why the rank was chosen.
+        .column("reason", |(_, of)| of.reason.as_deref())
+        .finish()
+}
+
+/// One row per number of a fit that is resampled.
+fn bootstrap<'a>() -> TableColumns<'a, PointsModel> {
+    type Row<'a> = (&'a PointFit, &'a EmbeddingBootstrap, &'a Number);
+    let rows = |model: &'a PointsModel| -> Vec<Row<'a>> {
+        let fits = by_name(model).into_iter();
+        let fits = fits.filter_map(|fit| Some((fit, fit.states()?.bootstrap.as_ref()?)));
+        fits.flat_map(|(fit, own)| own.numbers.iter().map(move |number| (fit, own, number)))
+            .collect()
+    };
+    Columns::of(rows)
+        .key("fit", |(fit, ..)| fit.name.as_str())
+        .key("metric", |(.., number)| number.metric.as_ref())
+        // The index of a singular value, from 0.
+        .column("index", |(.., number)| number.index.map(|at| at as u32))
+        // The number of the fit to all pairs.
+        .column("value", |(.., number)| number.value)
+        .each(SPREAD, |part, (.., number)| {
+            number.spread.as_ref().map(part)
+        })
+        // Resamples that could be fitted.
+        .column("resamples", |(_, own, _)| own.resamples as u32)
+        .column("groups", |(_, own, _)| own.groups as u32)
         .finish()
 }
 
@@ -526,6 +611,21 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
         .column("components", move |r| {
             heat(r).map(|m| m.quality.components as u64)
         })
+        .column("normalisation", move |r| {
+            heat(r).map(|m| m.extension.normalisation.name())
+        })
+        .column("alpha", move |r| heat(r).map(|m| m.extension.alpha))
+        // Which entries of the kernel are kept: all without `neighbours` and `radius`.
+        .column("neighbours", move |r| match heat(r)?.extension.reach {
+            Reach::Neighbours(k) => Some(k as u64),
+            _ => None,
+        })
+        .column("radius", move |r| match heat(r)?.extension.reach {
+            Reach::Radius(radius) => Some(radius),
+            _ => None,
+        })
+        // The times of a diffusion map, or the powers of a sketch.
+        .column("times", move |r| heat(r).map(|m| m.times.clone()))
         .column("warnings", |(_, fit)| fit.warnings())
         .finish()
 }

@@ -30,6 +30,9 @@ const OUTPUT_COLUMNS: [&str; 6] = [
     "latent",
 ];
 
+/// The maximum of `validation.folds` for rows with coordinates.
+const MAX_POINT_FOLDS: usize = 20;
+
 /// The maximum of `job.keep`: the pointer to the current result lists all earlier ones.
 const MAX_KEPT: u32 = 1000;
 
@@ -94,7 +97,9 @@ pub(super) fn check(
             errors.note(self::fit(fit, earlier, &segment, &mut names, document));
         }
         let folds = file.validation.as_ref().map_or(0, |keys| keys.folds);
-        if folds == 0 && is_sound("validation") && fit.rule.is_some_and(Rule::needs_folds) {
+        let is_of_counts = matches!(fit.method, AnyMethod::OfCounts(_));
+        let needs_folds = is_of_counts && fit.rule.is_some_and(Rule::needs_folds);
+        if folds == 0 && is_sound("validation") && needs_folds {
             let message = format!(
                 "`fit.{}.rule` scores ranks with what was held out, and so needs `folds` in `[validation]`, such as `folds = 5`",
                 fit.name
@@ -125,7 +130,9 @@ pub(super) fn check(
     }
     let transitions = transitions?;
     if transitions.input.is_points() {
+        let keys = file.validation.as_ref();
         errors.note(no_keys_of_states(&file.job, document));
+        errors.note(point_validation(keys, &transitions.input, document));
     }
     let mut fits = Vec::new();
     let mut point_fits = Vec::new();
@@ -171,7 +178,7 @@ fn of_points(method: AnyMethod) -> Option<PointMethod> {
 
 /// Checks that a pipeline of points has no keys that are about states or their counts.
 fn no_keys_of_states(job: &Job, document: &Document<'_>) -> Result<()> {
-    let sections = ["validation", "names", "output", "checks", "check"];
+    let sections = ["names", "output", "checks", "check"];
     if let Some(section) = sections.iter().find(|s| document.root.get(s).is_some()) {
         let message = format!(
             "`[{section}]` is about sets of states, and is not available for rows with `coordinates`; leave it out"
@@ -185,6 +192,39 @@ fn no_keys_of_states(job: &Job, document: &Document<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Checks the section `[validation]` of a pipeline of points.
+fn point_validation(
+    keys: Option<&Validation>,
+    input: &Input,
+    document: &Document<'_>,
+) -> Result<()> {
+    let Some(keys) = keys else { return Ok(()) };
+    if matches!(input, Input::Points { .. }) {
+        let message = "`[validation]` resamples trajectories, and points without time have none; leave it out";
+        return Err(document.error_at(&["validation"], message));
+    }
+    let fail = |key: &str, what: &str| {
+        let message = format!("`validation.{key}` {what}");
+        Err(document.error_at(&["validation", key], &message))
+    };
+    if keys.markov {
+        let what = "is about sets of states, and is not available for rows with `coordinates`; leave it out";
+        return fail("markov", what);
+    }
+    if !keys.group.is_empty() {
+        let what = "is not available for rows with `coordinates`, whose trajectories are resampled; name the unit in `transitions.trajectory`";
+        return fail("group", what);
+    }
+    if keys.folds > MAX_POINT_FOLDS {
+        let what = format!(
+            "must be {MAX_POINT_FOLDS} at most for rows with `coordinates`, not {}: the sums of every fold are in memory",
+            keys.folds
+        );
+        return fail("folds", &what);
+    }
+    Ok(())
+}
+
 /// Checks that a method is for the evidence that the rows give. `n` is the index of the fit.
 fn fits_input(
     fit: &FitEntry<AnyMethod>,
@@ -193,13 +233,6 @@ fn fits_input(
     document: &Document<'_>,
 ) -> Result<()> {
     let name = fit.method.name();
-    if fit.rule.is_some() && matches!(fit.method, AnyMethod::OfPoints(_)) {
-        let message = format!(
-            "`rank = \"auto\"` is not available for the method \"{name}\" of fit `{}`; list some ranks and compare the singular values with `noise` in the table `spectrum`",
-            fit.name
-        );
-        return Err(document.error_at(&["fit", &n.to_string(), "rank"], &message));
-    }
     let (needs, has) = match (&fit.method, input) {
         (AnyMethod::OfCounts(_), Input::PointPairs { .. } | Input::Points { .. }) => (
             "counts transitions between states; cut the coordinates into boxes with `transitions.bins`",

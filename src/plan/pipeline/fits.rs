@@ -2,7 +2,7 @@
 
 use crate::assess::ranks::Rule;
 use crate::methods::spectral::svd::Clusters;
-use crate::methods::{AnyMethod, Method};
+use crate::methods::{AnyMethod, Method, PointMethod};
 use crate::plan::pipeline::deserializer::{KeyError, KeyErrorKind, read, required};
 use crate::plan::pipeline::document::{Content, Entry, Node};
 use crate::plan::pipeline::shape::{OneOrMany, one_or_many};
@@ -141,8 +141,24 @@ fn fit(item: &Node, default_rule: Rule) -> Result<FitEntry<AnyMethod>, KeyError>
         return Err(KeyError::wrong(message).at(node));
     }
     let is_auto = word.is_some();
+    let is_of_points = PointMethod::NAMES.contains(&kind);
+    let default_rule = if is_of_points {
+        Rule::Vamp2
+    } else {
+        default_rule
+    };
     let rule = match item.get("rule").filter(|_| is_auto) {
-        Some(node) => Some(read_rule(node)?),
+        Some(node) => {
+            let rule = read_rule(node)?;
+            if is_of_points && rule != Rule::Vamp2 {
+                let message = format!(
+                    "must be \"vamp2\" for the method \"{kind}\", not \"{}\": points have no counts",
+                    rule.name()
+                );
+                return Err(KeyError::wrong(message).at(node));
+            }
+            Some(rule)
+        }
         None => is_auto.then_some(default_rule),
     };
     let own = item.entries().iter();
@@ -259,6 +275,13 @@ impl JsonSchema for FitEntry<AnyMethod> {
             if let Some(rank) = properties.get_mut("rank") {
                 automatic(rank, generator);
                 properties.extend(keys_of_auto(generator));
+                if PointMethod::NAMES.contains(&method) {
+                    // Points have no likelihood.
+                    properties["rule"] = serde_json::json!({
+                        "description": "The rule that picks the rank, with `rank = \"auto\"`: the smallest rank after which the next one raises the held-out VAMP-2 score by at most one standard error.",
+                        "const": Rule::Vamp2.name(),
+                    });
+                }
             }
             let mut required = vec![serde_json::json!("name"), serde_json::json!("method")];
             required.extend(own["required"].as_array().into_iter().flatten().cloned());

@@ -8,10 +8,12 @@
 //! - `coordinates` reads the numbers of a batch.
 //! - `survey` makes the first pass: how many rows there are, where they are, and a sample of them.
 //! - `pairs` makes blocks of rows with the pairs at each lag.
+//! - `sample` keeps some rows or pairs.
 
 pub mod coordinates;
 pub mod layout;
 pub mod pairs;
+pub mod sample;
 pub mod survey;
 
 use crate::error::{Error, Result};
@@ -37,6 +39,8 @@ use std::sync::Arc;
 
 /// The points of a batch of rows, without the rows that were dropped.
 pub(crate) struct PointBatch {
+    /// The partition columns.
+    pub(crate) partition: Vec<ArrayRef>,
     /// The columns of the key.
     pub(crate) key: Vec<ArrayRef>,
     /// Runs of rows of one partition, with the number of the partition.
@@ -232,6 +236,7 @@ impl Reader {
                 n => ranges(&columns[..by_trajectory], n)?,
             },
             key: columns.split_off(n_partition),
+            partition: columns,
             hashes,
             trajectory_hashes,
             times,

@@ -5,20 +5,24 @@
 
 use crate::error::{Error, Result};
 use crate::math::exact::ExactSum;
-use crate::read::points::layout::{PointLayout, Scale};
+use crate::read::points::layout::{PointLayout, PointRoles, Scale};
+use crate::read::points::sample::Sample;
 use crate::read::points::{Found, PointBatch, Receiver};
 use crate::read::rows::stop::{Stop, bug};
 use arrow::array::ArrayRef;
 use arrow::compute::concat;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most rows of a sample.
 const SAMPLE_ROWS: usize = 20_000;
 
 /// Most numbers in a sample, 32 MB.
 const SAMPLE_NUMBERS: usize = 1 << 22;
+
+/// Most trajectories that a survey lists.
+const LISTED: usize = 4096;
 
 /// What is known of the points of one partition.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,70 +37,12 @@ pub struct Survey {
     pub(crate) high: Vec<f64>,
     /// The number of trajectories; that of runs of rows for rows without time.
     pub(crate) trajectories: u64,
+    /// The hashes of the trajectories; some of them if there are more than [`LISTED`].
+    hashes: BTreeSet<u64>,
     /// A sample of rows, ordered by the hashes of their keys.
     pub(crate) sample: Sample,
     sums: Vec<ExactSum>,
     squares: Vec<ExactSum>,
-}
-
-/// Rows with the smallest hashes.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Sample {
-    /// Hashes with the places of rows in `coordinates`, the largest hash first.
-    heap: BinaryHeap<(u64, usize)>,
-    dimension: usize,
-    /// n × d, row-major, by place.
-    coordinates: Vec<f64>,
-    weights: Vec<f64>,
-}
-
-impl Sample {
-    fn push(&mut self, hash: u64, row: &[f64], weight: f64) {
-        self.dimension = row.len();
-        let most = SAMPLE_ROWS.min(SAMPLE_NUMBERS / row.len().max(1)).max(1);
-        let place = if self.heap.len() < most {
-            self.coordinates.extend_from_slice(row);
-            self.weights.push(weight);
-            self.weights.len() - 1
-        } else {
-            match self.heap.peek() {
-                Some(&(largest, place)) if hash < largest => {
-                    self.heap.pop();
-                    self.coordinates[place * row.len()..][..row.len()].copy_from_slice(row);
-                    self.weights[place] = weight;
-                    place
-                }
-                _ => return,
-            }
-        };
-        self.heap.push((hash, place));
-    }
-
-    /// The hashes of the rows, in ascending order.
-    fn hashes(&self) -> Vec<u64> {
-        let mut hashes: Vec<u64> = self.heap.iter().map(|&(hash, _)| hash).collect();
-        hashes.sort_unstable();
-        hashes
-    }
-
-    /// The rows (row-major) and their weights, in the order of their hashes.
-    pub(crate) fn rows(&self) -> (Vec<f64>, Vec<f64>) {
-        let mut places: Vec<(u64, usize)> = self.heap.iter().copied().collect();
-        let row = |place: usize| &self.coordinates[place * self.dimension..][..self.dimension];
-        places.sort_by(|&(a, x), &(b, y)| {
-            // Rows of one key differ in their content.
-            let content = || {
-                row(x)
-                    .iter()
-                    .map(|x| x.to_bits())
-                    .cmp(row(y).iter().map(|y| y.to_bits()))
-            };
-            a.cmp(&b).then_with(content)
-        });
-        let rows = places.iter().flat_map(|&(_, place)| row(place)).copied();
-        let weights = places.iter().map(|&(_, place)| self.weights[place]);
-        (rows.collect(), weights.collect())
-    }
 }
 
 impl Survey {
@@ -120,11 +66,12 @@ impl Survey {
                 sum.merge(more.clone());
             }
         }
-        let (rows, weights) = other.sample.rows();
-        let hashes = other.sample.hashes();
-        let d = other.sample.dimension.max(1);
-        for ((hash, row), weight) in hashes.iter().zip(rows.chunks_exact(d)).zip(weights) {
-            self.sample.push(*hash, row, weight);
+        self.sample.merge(&other.sample);
+        for &hash in &other.hashes {
+            // One more than the limit shows that the list is not complete.
+            if self.hashes.len() <= LISTED {
+                self.hashes.insert(hash);
+            }
         }
     }
 
@@ -135,10 +82,17 @@ impl Survey {
             low: vec![f64::INFINITY; dimension],
             high: vec![f64::NEG_INFINITY; dimension],
             trajectories: 0,
-            sample: Sample::default(),
+            hashes: BTreeSet::new(),
+            sample: Sample::new(dimension, SAMPLE_ROWS, SAMPLE_NUMBERS),
             sums: Vec::new(),
             squares: Vec::new(),
         }
+    }
+
+    /// The hashes of all trajectories, ascending. None if there are more than `most`.
+    pub(crate) fn trajectory_hashes(&self, most: usize) -> Option<Vec<u64>> {
+        let all = self.hashes.len() <= most.min(LISTED);
+        all.then(|| self.hashes.iter().copied().collect())
     }
 }
 
@@ -226,6 +180,14 @@ impl Receiver for Surveyor {
             let begins = before(rows.end) - before(rows.start);
             let continued = usize::from(rows.start == 0 && batch.continues);
             survey.trajectories += (begins - continued) as u64;
+            if matches!(layout.roles, PointRoles::Pairs { .. }) {
+                for run in &batch.trajectories[before(rows.start)..before(rows.end)] {
+                    // One more than the limit shows that the list is not complete.
+                    if survey.hashes.len() <= LISTED {
+                        survey.hashes.insert(batch.trajectory_hashes[run.start]);
+                    }
+                }
+            }
             let is_standard = layout.scale == Scale::Standard;
             if is_standard {
                 survey.sums.resize_with(d, ExactSum::default);
@@ -244,7 +206,7 @@ impl Receiver for Surveyor {
                 let weight = batch.weights.as_ref().map_or(1.0, |w| w[row]);
                 survey.largest_weight = survey.largest_weight.max(weight);
                 if weight > 0.0 {
-                    survey.sample.push(batch.hashes[row], point, weight);
+                    survey.sample.push(batch.hashes[row], &[point], weight);
                 }
             }
         }

@@ -1,28 +1,37 @@
 //! Fits state embeddings to the pairs of a query.
 
+use crate::assess::crossval::Score;
+use crate::assess::embedding_bootstrap::{Resampling, bootstrap};
+use crate::assess::ranks::by_vamp_2;
 use crate::error::{Error, Result, counted};
 use crate::evidence::points::{Pairs, Points};
 use crate::methods::PointMethod;
+use crate::methods::estimator::Parameters;
 use crate::methods::state_embedding::candidates::candidates;
 use crate::methods::state_embedding::clusters::{Clusters, cluster};
-use crate::methods::state_embedding::grams::GramSums;
-use crate::methods::state_embedding::model::{Basis, StateEmbeddingModel, fit_means};
+use crate::methods::state_embedding::grams::{GramSums, Grams};
+use crate::methods::state_embedding::model::{Basis, StateEmbeddingModel, fit_means, functions};
 use crate::methods::state_embedding::params::{
     BANDWIDTH_FACTORS, Bandwidth, BandwidthRule, StateEmbedding,
 };
 use crate::methods::state_embedding::vamp;
-use crate::output::tables::points::{EmbeddedStates, PointFit, PointModel, PointsModel};
-use crate::plan::fits::PlannedFit;
+use crate::output::tables::points::{EmbeddedStates, PointFit, PointModel, PointsModel, RankScore};
+use crate::plan::fits::{PlannedFit, Ranks};
 use crate::plan::pipeline::keys::Empty;
-use crate::run::points::grams::{PairSample, PartitionSums, SumRequest, Wanted};
+use crate::read::points::sample::Sample;
+use crate::run::points::grams::{PartitionSums, Parts, SumRequest, Wanted};
 use crate::run::points::site::{PointJob, PointSite};
 use crate::run::points::surveyed::Surveyed;
-
-/// Folds of the held-out scores.
-const FOLDS: usize = 5;
+use std::borrow::Cow;
 
 /// Most random features of the fits that compare bandwidths.
 const COMPARED_FEATURES: usize = 256;
+
+/// Bytes of the sums of all groups that resamples draw from.
+const GROUP_BYTES: u64 = 512 << 20;
+
+/// The least number of groups that resamples draw from, if there are as many trajectories.
+const LEAST_GROUPS: u64 = 10;
 
 /// A fit and its parameters.
 struct Planned<'a> {
@@ -124,13 +133,25 @@ pub(super) async fn fit(
     let n_lags = plan.layout.n_lags();
     choose_bandwidths(job, site, surveyed, &mut sampled, (&scaled, &ranks)).await?;
     let bases: Vec<Vec<Basis>> = sampled.iter().map(|own| own.bases.clone()).collect();
-    let sums = sum(job, site, surveyed, &bases, 1).await?;
+    let validation = &plan.validation;
+    let is_auto = |planned: &Planned<'_>| matches!(planned.fit.ranks, Ranks::Auto { .. });
+    let folds = if planned.iter().any(is_auto) {
+        validation.folds
+    } else {
+        1
+    };
+    let groups = if validation.bootstrap > 0 {
+        groups(validation.groups, &bases, n_lags)?
+    } else {
+        1
+    };
+    let sums = sum(job, site, surveyed, &bases, (groups, folds)).await?;
     let mut models = Vec::new();
     for (partition, sums) in sums.iter().enumerate() {
         for lag in 0..n_lags {
             let place = surveyed.known.place(plan, partition, lag);
-            let mut all = sums.sums.iter().flatten();
-            if all.all(|sums| sums.pairs(lag) == 0) {
+            let has_pairs = sums.total(0).is_some_and(|sums| sums.pairs(lag) > 0);
+            if !has_pairs {
                 if plan.empty == Empty::Fail || n_lags * sampled.len() == 1 {
                     return Err(no_pairs().at(place));
                 }
@@ -143,10 +164,27 @@ pub(super) async fn fit(
                 let at = at.ok_or_else(|| Error::bug("a fit has no features"))?;
                 let (own, basis) = (&sampled[partition], &sampled[partition].bases[at]);
                 let within = |e: Error| e.at(format!("fit `{}`", fit.name)).at(&place);
-                let of_lag = sums.sums.get(at).and_then(|folds| folds.first());
-                let means = of_lag.ok_or_else(no_pairs).and_then(|sums| sums.means(lag));
-                let model = means.and_then(|means| fit_means(&means, basis, params));
-                let model = model.map_err(within)?;
+                let total = sums.total(at).ok_or_else(no_pairs);
+                let means = total.and_then(|sums| sums.means(lag)).map_err(within)?;
+                let (chosen, ranks) = match &fit.ranks {
+                    Ranks::Auto { candidates, .. } => {
+                        let folds = sums.folds(at);
+                        let found = choose_rank(&folds, &means, lag, basis, params, candidates);
+                        found.map_err(within)?
+                    }
+                    _ => (params.rank, Vec::new()),
+                };
+                let params = &params.at(chosen);
+                let model = fit_means(&means, basis, params).map_err(within)?;
+                let bootstrap = (validation.bootstrap > 0).then(|| {
+                    let resampling = Resampling {
+                        resamples: validation.bootstrap,
+                        confidence: validation.confidence,
+                        seed: plan.seed,
+                    };
+                    let (groups, values) = (sums.groups(at, lag), &model.singular_values);
+                    bootstrap(&groups, lag, basis, params, values, resampling)
+                });
                 let clusters = params.clusters.map(|k| {
                     clusters(
                         &model,
@@ -167,6 +205,8 @@ pub(super) async fn fit(
                         nearest: clusters.as_ref().map(|c| nearest(c, &own.sample)),
                         clusters,
                         scores: own.scores[at].clone(),
+                        ranks,
+                        bootstrap,
                         model,
                     })),
                 });
@@ -244,13 +284,14 @@ async fn choose_bandwidths(
             }
             bases.push(all);
         }
-        let sums = sum(job, site, surveyed, &bases, FOLDS).await?;
+        let folds = plan.validation.folds;
+        let sums = sum(job, site, surveyed, &bases, (1, folds)).await?;
         for ((chosen, bases), sums) in chosen.iter_mut().zip(&bases).zip(&sums) {
             let per_key = bases.len() / compared.len();
             for (at, (key, rank)) in compared.iter().enumerate() {
                 let own = at * per_key..(at + 1) * per_key;
-                let folds = sums.sums.get(own.clone()).unwrap_or_default();
-                chosen.push(best(&bases[own], folds, plan.layout.n_lags(), key, *rank)?);
+                let folds: Vec<_> = own.clone().map(|at| sums.folds(at)).collect();
+                chosen.push(best(&bases[own], &folds, plan.layout.n_lags(), key, *rank)?);
             }
         }
     }
@@ -276,7 +317,7 @@ async fn choose_bandwidths(
 /// The bandwidth with the largest mean held-out score over all lags and folds, and all scores.
 fn best(
     bases: &[Basis],
-    folds: &[Vec<GramSums>],
+    folds: &[Vec<Cow<'_, GramSums>>],
     lags: usize,
     key: &StateEmbedding,
     rank: usize,
@@ -308,7 +349,7 @@ async fn sum(
     site: &dyn PointSite,
     surveyed: &Surveyed,
     bases: &[Vec<Basis>],
-    folds: usize,
+    (groups, folds): (usize, usize),
 ) -> Result<Vec<PartitionSums>> {
     let wanted = surveyed
         .partitions
@@ -322,21 +363,75 @@ async fn sum(
             } else {
                 1.0
             },
-            whole_trajectories: survey.trajectories >= folds as u64,
+            parts: Parts::new(groups, folds, survey),
         });
     let request = SumRequest {
         divisors: surveyed.known.divisors.clone(),
-        folds,
         partitions: wanted.collect(),
     };
     site.sum(job, surveyed, request).await
+}
+
+/// The number of groups of trajectories whose sums fit into memory, `most` at most.
+fn groups(most: usize, bases: &[Vec<Basis>], lags: usize) -> Result<usize> {
+    let bases = bases.iter().flatten();
+    let bytes = bases.map(|basis| GramSums::bytes(basis.features.count(), lags));
+    let bytes = bytes.sum::<u64>().max(1);
+    let fit = GROUP_BYTES / bytes;
+    if fit < LEAST_GROUPS.min(most as u64) {
+        return Err(Error::spec(format!(
+            "`validation.bootstrap` keeps {} MB of sums per group of trajectories, and {} groups do \
+             not fit into {} MB; decrease `features`, or increase `tolerance`",
+            bytes >> 20,
+            LEAST_GROUPS.min(most as u64),
+            GROUP_BYTES >> 20
+        )));
+    }
+    Ok(most.min(fit as usize))
+}
+
+/// The rank that held-out VAMP-2 scores choose among the candidates, and the scores.
+fn choose_rank(
+    folds: &[Cow<'_, GramSums>],
+    means: &Grams,
+    lag: usize,
+    basis: &Basis,
+    params: &StateEmbedding,
+    candidates: &[usize],
+) -> Result<(usize, Vec<RankScore>)> {
+    let (functions, _) = functions(means, basis, params)?;
+    let available = functions.available();
+    let ranks = candidates.iter().copied().filter(|r| *r <= available);
+    let ranks: Vec<usize> = ranks.collect();
+    if ranks.is_empty() {
+        return Err(Error::input(format!(
+            "the features of the points have only {available} independent directions, and all \
+             `ranks` are larger; decrease `ranks`, `tolerance` or `bandwidth`"
+        )));
+    }
+    let metric = basis.metric.as_deref();
+    let by_fold = vamp::held_out(folds, lag, metric, params.tolerance, &ranks)?;
+    let scores: Vec<Score> = by_fold
+        .iter()
+        .filter_map(|scores| Score::of(scores))
+        .collect();
+    let chosen = by_vamp_2(&ranks, &scores);
+    let (at, why) = chosen.ok_or_else(|| Error::bug("ranks have no scores"))?;
+    let compared = ranks.iter().zip(scores).zip(by_fold);
+    let compared = compared.map(|((&rank, score), folds)| RankScore {
+        rank,
+        score,
+        folds: folds.len(),
+        reason: (rank == ranks[at]).then(|| why.clone()),
+    });
+    Ok((ranks[at], compared.collect()))
 }
 
 /// Clusters a sample of points by their embeddings.
 fn clusters(
     model: &StateEmbeddingModel,
     sample: &Points,
-    pairs: &PairSample,
+    pairs: &Sample,
     k: usize,
     params: &StateEmbedding,
     seed: u64,
@@ -344,18 +439,18 @@ fn clusters(
     let embedded = model.embed(&sample.coordinates);
     let weights = sample.weights.as_deref();
     let mut clusters = cluster(&embedded, model.rank, weights, k, params.restarts, seed);
-    let (x, y, weights) = pairs.pairs();
+    // Both ends of a pair follow each other.
+    let (ends, weights) = pairs.rows();
     let n = weights.len() as u32;
-    let both = [x, y].concat();
-    let affiliation = clusters.assign(&model.embed(&both));
+    let affiliation = clusters.assign(&model.embed(&ends));
     let points = Points {
         dimension: sample.dimension,
-        coordinates: both,
-        weights: Some([weights.clone(), weights].concat()),
+        coordinates: ends,
+        weights: Some(weights.iter().flat_map(|&w| [w, w]).collect()),
     };
     let pairs = Pairs {
         points,
-        pairs: (0..n).map(|at| (at, n + at)).collect(),
+        pairs: (0..n).map(|at| (2 * at, 2 * at + 1)).collect(),
     };
     clusters.set_exits(&pairs, &affiliation);
     clusters

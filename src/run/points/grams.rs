@@ -3,18 +3,21 @@
 use crate::error::{Error, Kind, Result};
 use crate::math::seed::mixed;
 use crate::methods::state_embedding::features::Features;
-use crate::methods::state_embedding::grams::GramSums;
+use crate::methods::state_embedding::grams::{GramSums, Products};
 use crate::read::lake::Lake;
 use crate::read::points::layout::PointLayout;
 use crate::read::points::pairs::{BlockReceiver, Blocks, PairBlock};
 use crate::read::points::read;
+use crate::read::points::sample::Sample;
+use crate::read::points::survey::Survey;
 use crate::read::rows::stop::Stop;
 use arrow::array::ArrayRef;
 use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::collections::BinaryHeap;
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Most pairs of a sample per partition and lag.
 const SAMPLE_PAIRS: usize = 10_000;
@@ -27,8 +30,6 @@ const SAMPLE_NUMBERS: usize = 1 << 21;
 pub struct SumRequest {
     /// What each coordinate is divided by.
     pub(crate) divisors: Vec<f64>,
-    /// The number of parts into which the trajectories of a partition are dealt.
-    pub(crate) folds: usize,
     /// By partition.
     pub(crate) partitions: Vec<Wanted>,
 }
@@ -40,96 +41,157 @@ pub(crate) struct Wanted {
     pub(crate) bases: Vec<Features>,
     /// The largest weight of a row.
     pub(crate) largest_weight: f64,
-    /// Whether the trajectories are dealt to folds whole. If there are too few of them, pieces of
-    /// them are.
-    pub(crate) whole_trajectories: bool,
+    /// The parts whose sums are kept apart.
+    pub(crate) parts: Parts,
+}
+
+/// How pairs are dealt to parts. A part is a fold of the trajectories in a group.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Parts {
+    groups: Groups,
+    folds: usize,
+    /// Whether a trajectory is in one fold. If there are too few of them, pieces of them are dealt.
+    whole_trajectories: bool,
+}
+
+/// The groups that resamples draw from.
+#[derive(Clone, Serialize, Deserialize)]
+enum Groups {
+    /// All trajectories are one group.
+    One,
+    /// Each trajectory is a group: their hashes, ascending.
+    Each(Vec<u64>),
+    /// This number of groups, by the hashes of trajectories.
+    Hashed(usize),
+}
+
+impl Parts {
+    /// At most about `groups` groups, and some number of folds.
+    pub(super) fn new(groups: usize, folds: usize, survey: &Survey) -> Parts {
+        let groups = if groups < 2 {
+            Groups::One
+        } else {
+            // The fold of a trajectory then follows from its group.
+            let hashed = || Groups::Hashed(groups.max(folds) / folds * folds);
+            let each = survey.trajectory_hashes(groups);
+            each.map_or_else(hashed, Groups::Each)
+        };
+        Parts {
+            groups,
+            folds,
+            whole_trajectories: survey.trajectories >= folds as u64,
+        }
+    }
+
+    /// Parts per group.
+    fn per_group(&self) -> usize {
+        match self.groups {
+            Groups::Each(_) | Groups::Hashed(_) if self.whole_trajectories => 1,
+            _ => self.folds,
+        }
+    }
+
+    fn count(&self) -> usize {
+        let groups = match &self.groups {
+            Groups::One => 1,
+            Groups::Each(hashes) => hashes.len(),
+            Groups::Hashed(groups) => *groups,
+        };
+        groups * self.per_group()
+    }
+
+    /// The part of the pairs that a row starts, from the hashes of its trajectory and of the piece.
+    fn part(&self, trajectory: u64, piece: u64) -> usize {
+        let group = match &self.groups {
+            Groups::One => 0,
+            Groups::Each(hashes) => hashes.binary_search(&trajectory).unwrap_or(0),
+            Groups::Hashed(groups) => (mixed(trajectory) % *groups as u64) as usize,
+        };
+        let unit = if self.whole_trajectories {
+            trajectory
+        } else {
+            piece
+        };
+        let per_group = self.per_group();
+        let fold = if per_group == 1 {
+            0
+        } else {
+            (mixed(unit) % self.folds as u64) as usize
+        };
+        group * per_group + fold
+    }
+
+    fn group_of(&self, part: usize) -> usize {
+        part / self.per_group()
+    }
+
+    fn fold_of(&self, part: usize) -> usize {
+        match &self.groups {
+            Groups::Each(hashes) if self.whole_trajectories => {
+                (mixed(hashes[part]) % self.folds as u64) as usize
+            }
+            _ => part % self.folds,
+        }
+    }
 }
 
 /// The sums of one partition.
 #[derive(Serialize, Deserialize)]
 pub struct PartitionSums {
-    /// By basis, then by fold.
-    pub(crate) sums: Vec<Vec<GramSums>>,
-    /// By lag.
-    pub(crate) samples: Vec<PairSample>,
-}
-
-/// The pairs whose first rows have the smallest hashes.
-#[derive(Clone, Default, Serialize, Deserialize)]
-pub(crate) struct PairSample {
-    heap: BinaryHeap<(u64, usize)>,
-    dimension: usize,
-    /// Both ends of each pair by place: x, then y.
-    ends: Vec<f64>,
-    weights: Vec<f64>,
+    parts: Parts,
+    /// By basis, then by part. None for a part without pairs.
+    sums: Vec<Vec<Option<GramSums>>>,
+    /// By lag: both ends of a pair, one after the other.
+    pub(crate) samples: Vec<Sample>,
 }
 
 impl PartitionSums {
     /// Adds the sums over other pairs of the partition.
     pub(crate) fn merge(&mut self, other: &PartitionSums) {
-        if self.sums.is_empty() {
-            self.sums.clone_from(&other.sums);
-        } else {
-            for (sums, more) in self
-                .sums
-                .iter_mut()
-                .flatten()
-                .zip(other.sums.iter().flatten())
-            {
-                sums.merge(more);
+        let more = other.sums.iter().flatten();
+        for (sums, more) in self.sums.iter_mut().flatten().zip(more) {
+            match (sums, more) {
+                (_, None) => {}
+                (Some(sums), Some(more)) => sums.merge(more),
+                (sums, Some(more)) => *sums = Some(more.clone()),
             }
         }
         for (sample, more) in self.samples.iter_mut().zip(&other.samples) {
             sample.merge(more);
         }
     }
-}
 
-impl PairSample {
-    fn merge(&mut self, other: &PairSample) {
-        let d = other.dimension;
-        for &(hash, at) in &other.heap {
-            let end = |second: usize| &other.ends[(2 * at + second) * d..][..d];
-            self.push(hash, end(0), end(1), other.weights[at]);
-        }
+    /// The sums of a basis over all pairs. None if there is no pair at any lag.
+    pub(super) fn total(&self, basis: usize) -> Option<Cow<'_, GramSums>> {
+        self.merged(basis, |_| 0).pop()
     }
 
-    fn push(&mut self, hash: u64, x: &[f64], y: &[f64], weight: f64) {
-        let d = x.len();
-        self.dimension = d;
-        let most = SAMPLE_PAIRS.min(SAMPLE_NUMBERS / (2 * d).max(1)).max(1);
-        let place = if self.heap.len() < most {
-            self.ends.resize(self.ends.len() + 2 * d, 0.0);
-            self.weights.push(0.0);
-            self.weights.len() - 1
-        } else {
-            match self.heap.peek() {
-                Some(&(largest, place)) if hash < largest => {
-                    self.heap.pop();
-                    place
+    /// The sums of a basis by fold, without folds that have no pairs.
+    pub(super) fn folds(&self, basis: usize) -> Vec<Cow<'_, GramSums>> {
+        self.merged(basis, |part| self.parts.fold_of(part))
+    }
+
+    /// The sums of a basis by group, without groups that have no pairs at the lag.
+    pub(super) fn groups(&self, basis: usize, lag: usize) -> Vec<Cow<'_, GramSums>> {
+        let mut groups = self.merged(basis, |part| self.parts.group_of(part));
+        groups.retain(|sums| sums.pairs(lag) > 0);
+        groups
+    }
+
+    fn merged(&self, basis: usize, key: impl Fn(usize) -> usize) -> Vec<Cow<'_, GramSums>> {
+        let mut merged: BTreeMap<usize, Cow<'_, GramSums>> = BTreeMap::new();
+        for (part, sums) in self.sums.get(basis).into_iter().flatten().enumerate() {
+            let Some(sums) = sums else { continue };
+            match merged.entry(key(part)) {
+                std::collections::btree_map::Entry::Vacant(entry) => {
+                    entry.insert(Cow::Borrowed(sums));
                 }
-                _ => return,
+                std::collections::btree_map::Entry::Occupied(mut entry) => {
+                    entry.get_mut().to_mut().merge(sums);
+                }
             }
-        };
-        self.ends[2 * place * d..][..d].copy_from_slice(x);
-        self.ends[(2 * place + 1) * d..][..d].copy_from_slice(y);
-        self.weights[place] = weight;
-        self.heap.push((hash, place));
-    }
-
-    /// The first ends, the second ends (row-major) and the weights, ordered by hash.
-    pub(crate) fn pairs(&self) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
-        let mut places: Vec<(u64, usize)> = self.heap.iter().copied().collect();
-        places.sort_unstable();
-        let d = self.dimension;
-        let end = |second: usize| {
-            let ends = places
-                .iter()
-                .flat_map(move |&(_, at)| &self.ends[(2 * at + second) * d..][..d]);
-            ends.copied().collect()
-        };
-        let weights = places.iter().map(|&(_, at)| self.weights[at]).collect();
-        (end(0), end(1), weights)
+        }
+        merged.into_values().collect()
     }
 }
 
@@ -157,95 +219,91 @@ pub(crate) async fn sum(
     summed.map_err(|e| Error::with_source(Kind::Bug, "summing pairs panicked", e))
 }
 
+/// Sums of parts, made when a thread first needs them.
+type SharedSums = Vec<OnceLock<Mutex<GramSums>>>;
+
 /// Sums blocks, several at a time.
 struct Summing {
     request: Arc<SumRequest>,
+    lags: usize,
+    threads: usize,
     waiting: Vec<PairBlock>,
-    /// Sums of each thread, by partition; made when a thread first needs them.
-    by_thread: Vec<Vec<Option<Vec<Vec<GramSums>>>>>,
-    samples: Vec<Vec<PairSample>>,
+    /// By partition, basis and part. Sums are integers, so the order of additions does not matter.
+    sums: Vec<Vec<SharedSums>>,
+    /// By partition and lag.
+    samples: Vec<Vec<Sample>>,
 }
 
 impl Summing {
     fn new(request: &Arc<SumRequest>, lags: usize) -> Summing {
         let threads = rayon::current_num_threads();
-        let partitions = request.partitions.len();
+        let wanted = &request.partitions;
+        let shared = |wanted: &Wanted| {
+            let parts = || (0..wanted.parts.count()).map(|_| OnceLock::new()).collect();
+            wanted.bases.iter().map(|_| parts()).collect()
+        };
+        let ends = 2 * request.divisors.len();
+        let sample = Sample::new(ends, SAMPLE_PAIRS, SAMPLE_NUMBERS);
         Summing {
             request: Arc::clone(request),
+            lags,
+            threads,
             waiting: Vec::with_capacity(threads),
-            by_thread: (0..threads)
-                .map(|_| (0..partitions).map(|_| None).collect())
-                .collect(),
-            samples: vec![vec![PairSample::default(); lags]; partitions],
+            sums: wanted.iter().map(shared).collect(),
+            samples: vec![vec![sample; lags]; wanted.len()],
         }
     }
 
     fn sum(&mut self) {
-        let (wanted, folds) = (&self.request.partitions, self.request.folds);
-        self.waiting
-            .par_drain(..)
-            .zip(&mut self.by_thread)
-            .for_each(|(block, sums)| {
-                let partition = block.partition as usize;
-                let wanted = &wanted[partition];
-                let lags = block.pairs.len();
-                let own = sums[partition].get_or_insert_with(|| {
-                    let new = |basis: &Features| {
-                        vec![GramSums::new(basis.count(), lags, wanted.largest_weight); folds]
-                    };
-                    wanted.bases.iter().map(new).collect()
-                });
-                let by_fold = deal(&block, wanted, folds);
-                let mut values = Vec::new();
-                for (basis, sums) in wanted.bases.iter().zip(own) {
-                    basis.evaluate_rounded(&block.rows, &mut values);
-                    for (sums, pairs) in sums.iter_mut().zip(&by_fold) {
-                        let pairs: Vec<&[(u32, u32)]> = pairs.iter().map(Vec::as_slice).collect();
-                        sums.add(&values, block.weights.as_deref(), &pairs);
-                    }
+        let (wanted, lags, sums) = (&self.request.partitions, self.lags, &self.sums);
+        self.waiting.par_drain(..).for_each(|block| {
+            let partition = block.partition as usize;
+            let wanted = &wanted[partition];
+            let by_part = deal(&block, &wanted.parts);
+            let mut values = Vec::new();
+            for (basis, sums) in wanted.bases.iter().zip(&sums[partition]) {
+                basis.evaluate_rounded(&block.rows, &mut values);
+                let mut products = Products::new(basis.count());
+                let new = || Mutex::new(GramSums::new(basis.count(), lags, wanted.largest_weight));
+                for (part, pairs) in &by_part {
+                    let own = sums[*part].get_or_init(new);
+                    let weights = block.weights.as_deref();
+                    GramSums::add_shared(own, &mut products, &values, weights, pairs);
                 }
-            });
+            }
+        });
     }
 
     /// The sums of all blocks, by partition.
     fn finish(mut self) -> Vec<PartitionSums> {
         self.sum();
+        let own = |sums: OnceLock<Mutex<GramSums>>| {
+            let sums = sums.into_inner()?;
+            Some(sums.into_inner().unwrap_or_else(PoisonError::into_inner))
+        };
         let partitions = self.request.partitions.iter();
-        let mut all: Vec<Option<Vec<Vec<GramSums>>>> = partitions.map(|_| None).collect();
-        for of_thread in self.by_thread {
-            for (all, more) in all.iter_mut().zip(of_thread) {
-                match (all.as_mut(), more) {
-                    (_, None) => {}
-                    (None, more) => *all = more,
-                    (Some(all), Some(more)) => {
-                        for (sums, more) in all.iter_mut().flatten().zip(more.iter().flatten()) {
-                            sums.merge(more);
-                        }
-                    }
-                }
-            }
-        }
-        let sums = all.into_iter().zip(self.samples);
-        sums.map(|(sums, samples)| PartitionSums {
-            sums: sums.unwrap_or_default(),
+        let all = partitions.zip(self.sums).zip(self.samples);
+        all.map(|((wanted, sums), samples)| PartitionSums {
+            parts: wanted.parts.clone(),
+            sums: sums
+                .into_iter()
+                .map(|parts| parts.into_iter().map(own).collect())
+                .collect(),
             samples,
         })
         .collect()
     }
 }
 
-/// The pairs of a block by fold, then by lag. A pair is in the fold of its first row.
-fn deal(block: &PairBlock, wanted: &Wanted, folds: usize) -> Vec<Vec<Vec<(u32, u32)>>> {
+/// The pairs of a block by part, then by lag. A pair is in the part of its first row.
+fn deal(block: &PairBlock, parts: &Parts) -> BTreeMap<usize, Vec<Vec<(u32, u32)>>> {
     let lags = block.pairs.len();
-    let mut dealt = vec![vec![Vec::new(); lags]; folds];
+    let mut dealt: BTreeMap<usize, Vec<Vec<(u32, u32)>>> = BTreeMap::new();
+    let part = |row: usize| parts.part(block.trajectories[row], block.pieces[row]);
     for (lag, pairs) in block.pairs.iter().enumerate() {
         for &(x, y) in pairs {
-            let unit = if wanted.whole_trajectories {
-                block.trajectories[x as usize]
-            } else {
-                block.pieces[x as usize]
-            };
-            dealt[(mixed(unit) % folds as u64) as usize][lag].push((x, y));
+            let own = dealt.entry(part(x as usize));
+            own.or_insert_with(|| vec![Vec::new(); lags])[lag].push((x, y));
         }
     }
     dealt
@@ -260,12 +318,12 @@ impl BlockReceiver for Summing {
             for &(x, y) in pairs {
                 let weight = block.weights.as_ref().map_or(1.0, |w| w[x as usize]);
                 if weight > 0.0 {
-                    sample.push(block.hashes[x as usize], row(x), row(y), weight);
+                    sample.push(block.hashes[x as usize], &[row(x), row(y)], weight);
                 }
             }
         }
         self.waiting.push(block);
-        if self.waiting.len() == self.by_thread.len() {
+        if self.waiting.len() == self.threads {
             self.sum();
         }
         Ok(())

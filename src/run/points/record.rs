@@ -77,6 +77,19 @@ pub enum FoundRecord {
         singular_values: Vec<f64>,
         /// √(J/n): singular values of this size are noise.
         noise: f64,
+        /// Why the rank was chosen, with `rank = "auto"`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rank_reason: Option<String>,
+        /// The ranks that were compared, with the means and the standard errors of their held-out
+        /// VAMP-2 scores.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        ranks: Vec<(usize, f64, f64)>,
+        /// The standard errors of the leading singular values over resamples.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        standard_errors: Vec<f64>,
+        /// The resamples that could be fitted, and the groups from which they are drawn.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        resamples: Option<(usize, usize)>,
         /// The share of the points in each cluster.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         weights: Vec<f64>,
@@ -117,6 +130,23 @@ impl PointFitRecord {
                     kept: model.kept,
                     singular_values: model.singular_values[..model.rank].to_vec(),
                     noise: model.noise,
+                    rank_reason: own.ranks.iter().find_map(|of| of.reason.clone()),
+                    ranks: own
+                        .ranks
+                        .iter()
+                        .map(|of| (of.rank, of.score.mean, of.score.error))
+                        .collect(),
+                    standard_errors: own
+                        .bootstrap
+                        .iter()
+                        .flat_map(|own| &own.numbers)
+                        .filter(|number| number.index.is_some())
+                        .filter_map(|number| Some(number.spread?.standard_error))
+                        .collect(),
+                    resamples: own
+                        .bootstrap
+                        .as_ref()
+                        .map(|own| (own.resamples, own.groups)),
                     weights: centroids.map(|c| c.weight).collect(),
                 }
             }
@@ -212,6 +242,10 @@ fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
                 kept,
                 singular_values,
                 noise,
+                rank_reason,
+                ranks,
+                standard_errors,
+                resamples,
                 weights,
             } => {
                 writeln!(
@@ -224,6 +258,24 @@ fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
                 )?;
                 let values = numbers(singular_values, 4);
                 writeln!(f, "    singular values {values}; noise {noise:.4}")?;
+                if let Some((resamples, groups)) = resamples {
+                    let of = format!(
+                        "{} of {} of trajectories",
+                        counted(*resamples, "resample"),
+                        counted(*groups, "group")
+                    );
+                    if standard_errors.is_empty() {
+                        writeln!(f, "    no standard errors: {of}")?;
+                    } else {
+                        let errors = numbers(standard_errors, 4);
+                        writeln!(f, "    standard errors {errors} from {of}")?;
+                    }
+                }
+                if let Some(reason) = rank_reason {
+                    let all: Vec<_> = ranks.iter().map(|(rank, ..)| rank.to_string()).collect();
+                    let (rank, all) = (singular_values.len(), all.join(", "));
+                    writeln!(f, "    rank {rank} of {all}: {reason}")?;
+                }
                 if compared.len() > 1 {
                     let scores = compared
                         .iter()
