@@ -3,7 +3,8 @@
 use crate::error::{Error, Result, counted};
 use crate::evidence::lag::Lag;
 use crate::methods::PointMethod;
-use crate::output::tables::run_schema::LagColumn;
+use crate::output::tables::points::schema_of;
+use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::evidence::{Columns, steps};
 use crate::plan::fits::{PlannedFit, point_fits};
 use crate::plan::pipeline::keys::{Empty, PointRows, Validation, Window};
@@ -13,6 +14,7 @@ use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::store::Stores;
+use arrow::array::ArrayRef;
 use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
@@ -53,6 +55,7 @@ pub struct PointsPlan {
     #[serde(skip)]
     pub empty: Empty,
     /// The fits, one per rank unless a rule picks the rank.
+    #[serde(with = "crate::plan::travel::json")]
     pub fits: Vec<PlannedFit<PointMethod>>,
     /// Resamples and folds of the trajectories.
     pub validation: PointValidation,
@@ -94,6 +97,11 @@ impl PointsPlan {
     /// The lags as the column `lag` of the output tables.
     pub fn lag_column(&self) -> LagColumn {
         lag_column(&self.lags)
+    }
+
+    /// The columns that the tables of a run share. `partitions` has one array per partition column.
+    pub fn run_schema(&self, partitions: Vec<ArrayRef>) -> RunSchema {
+        schema_of(&self.layout.partition, partitions, self.lag_column())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which columns of the rows hold the key, the coordinates and the weight of a point.
 
 use crate::evidence::lag::Step;
-use arrow::datatypes::Field;
+use arrow::datatypes::{Field, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -60,6 +60,11 @@ impl PointLayout {
         let leading = self.partition.iter().chain(&self.key);
         let fields = leading.chain(&self.coordinates).chain(&self.weight);
         fields.cloned().collect()
+    }
+
+    /// The columns of a query for this layout, named by position.
+    pub fn numbered(&self) -> SchemaRef {
+        crate::read::rows::layout::schema(&self.fields())
     }
 
     /// The number of leading columns that order the rows: partition keys and the key of a row.

@@ -13,16 +13,16 @@ pub mod surveyed;
 
 use crate::error::Result;
 use crate::output;
+use crate::output::checkpoint::KEEP_EVERY;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::tables::points::{POINTS, PointsModel, schema_of};
+use crate::output::tables::points::{POINTS, PointsModel};
 use crate::plan::pipeline::keys::PointRows;
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
 use crate::read::points::layout::PointRoles;
 use crate::read::rows::states::describe;
-use crate::run::KEEP_EVERY;
 use crate::run::points::local::LocalPoints;
 use crate::run::points::record::{PointFitRecord, PointsModelRecord, PointsRecord};
 use crate::run::points::site::{PointJob, PointSite, PointsTable};
@@ -185,11 +185,7 @@ async fn drive(
     }
 
     progress.stage("write", None);
-    let run = schema_of(
-        &plan.layout.partition,
-        surveyed.found.partitions.clone(),
-        plan.lag_column(),
-    );
+    let run = plan.run_schema(surveyed.found.partitions.clone());
     let mut tables = output::stage_points(output, begun, &run, &models).await?;
     let largest_hash = match plan.rows {
         PointRows::Sample(most) => rows::largest_hash(job, &surveyed, most).await?,

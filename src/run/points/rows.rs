@@ -11,12 +11,13 @@ use crate::output::tables::points::{
     EmbeddingColumn, POINTS, PointColumns, PointFit, PointsModel, points_schema,
 };
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
+use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
 use crate::read::points::layout::PointLayout;
 use crate::read::points::{Found, PointBatch, Reader, sorted};
 use crate::read::rows::stop::{Stop, bug};
 use crate::run::points::site::{PointJob, PointsTable};
-use crate::run::points::surveyed::Surveyed;
+use crate::run::points::surveyed::{Known, Surveyed};
 use arrow::array::{
     Array, ArrayRef, FixedSizeListArray, Float64Array, Int32Array, RecordBatch, UInt32Array,
     new_null_array,
@@ -137,7 +138,7 @@ pub(crate) struct RowCounts {
 
 /// Makes the rows of the table.
 pub(crate) struct RowTable<'a, M: ?Sized> {
-    schema: SchemaRef,
+    pub(crate) schema: SchemaRef,
     fits: Vec<PointColumns>,
     lag: &'a LagColumn,
     models: &'a M,
@@ -317,7 +318,7 @@ pub(crate) async fn copy<M: RowModels + ?Sized>(
 }
 
 /// Reads the points of a run again and writes the table. Returns the number of rows.
-pub(super) async fn write(
+pub(crate) async fn write(
     job: &PointJob<'_>,
     surveyed: &Surveyed,
     table: PointsTable<'_>,
@@ -371,6 +372,34 @@ pub(super) async fn largest_hash(
             Err(stop) => return Err(stop.into_error("reading points")),
         }
     }
+}
+
+/// The rows of the table for all points of a query, in the order of their keys.
+///
+/// # Errors
+/// If the rows cannot be read.
+pub(crate) async fn collect(
+    lake: &Lake,
+    frame: DataFrame,
+    plan: &PointsPlan,
+    known: &Known,
+    models: &[PointsModel],
+    largest_hash: Option<u64>,
+) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    let run = plan.run_schema(known.partitions.clone());
+    let mut table = RowTable::new(&run, &plan.layout, models, largest_hash);
+    let mut batches = lake.batches(sorted(frame, &plan.layout)?).await?;
+    let mut reader = Reader::new(&plan.layout, true, Some(&known.partitions))?;
+    let mut collected = Vec::new();
+    let read = async {
+        while let Some(rows) = batches.next().await? {
+            collected.extend(table.batches(&reader.read(&rows)?)?);
+        }
+        Ok::<_, Stop>(())
+    };
+    read.await
+        .map_err(|stop| stop.into_error("reading points again"))?;
+    Ok((table.schema, collected))
 }
 
 /// The rows of several lags, each row with all of its lags, so that the order does not depend on
