@@ -654,10 +654,10 @@ fn sparse_rows<const W: usize>(
     for (span, out) in offsets.windows(2).zip(out.as_chunks_mut::<W>().0) {
         let columns = &columns[span[0]..span[1]];
         let values = &values[span[0]..span[1]];
-        let mut sums = [[0.0; W]; 2];
-        let (pairs, last) = columns.as_chunks::<2>();
-        let (entries, last_entry) = values.as_chunks::<2>();
-        for (columns, entries) in pairs.iter().zip(entries) {
+        let mut sums = [[0.0; W]; 4];
+        let (groups, last) = columns.as_chunks::<4>();
+        let (entries, last_entry) = values.as_chunks::<4>();
+        for (columns, entries) in groups.iter().zip(entries) {
             for ((sums, j), entry) in sums.iter_mut().zip(columns).zip(entries) {
                 let entry = f64::from(*entry);
                 for (sum, x) in sums.iter_mut().zip(&x[*j as usize]) {
@@ -670,6 +670,6 @@ fn sparse_rows<const W: usize>(
                 *sum += f64::from(*entry) * x;
             }
         }
-        *out = std::array::from_fn(|c| sums[0][c] + sums[1][c]);
+        *out = std::array::from_fn(|c| (sums[0][c] + sums[1][c]) + (sums[2][c] + sums[3][c]));
     }
 }

@@ -578,7 +578,8 @@ fn summary(logs: &Vec<f64>) -> (f64, f64) {
     (mean, (squares / (n - 1.0) / n).sqrt())
 }
 
-// The expected means are those of 40 trials. The paper has no numbers, but these orders: sketches
+// The expected means are those of 40 trials, whose standard deviation is .4. The paper has no
+// numbers, but these orders: sketches
 // are nearly as bad as maps at low powers, better at 16 and 32, and worse at large ones.
 #[test]
 fn figure_6a_scales_of_the_torus() {
@@ -586,9 +587,15 @@ fn figure_6a_scales_of_the_torus() {
     for (at, [expected_map, expected_sketch]) in
         [(0, [4.63, 4.52]), (3, [4.55, 3.69]), (4, [4.52, 3.78])]
     {
-        let [map, sketch] = found[at];
-        assert_mean(map, expected_map);
-        assert_mean(sketch, expected_sketch);
+        let ([(map, _), (sketch, _)], most) = (found[at], 5.0 * 0.4 / 6f64.sqrt());
+        assert!(
+            (map - expected_map).abs() < most,
+            "{map} for {expected_map}"
+        );
+        assert!(
+            (sketch - expected_sketch).abs() < most,
+            "{sketch} for {expected_sketch}"
+        );
     }
     for [map, sketch] in &found[3..5] {
         assert!(sketch.0 < map.0 - 0.4, "{sketch:?} {map:?}");
