@@ -79,7 +79,7 @@ impl Columns {
             None => given(),
         };
         let key = match role {
-            "affiliation" => role.to_string(),
+            "affiliation" | "given" => role.to_string(),
             "group" => format!("validation.{role}"),
             "rows" => format!("output.{role}"),
             _ => format!("{}.{role}", self.section),

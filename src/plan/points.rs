@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::methods::PointMethod;
 use crate::output::tables::run_schema::LagColumn;
-use crate::plan::evidence::steps;
+use crate::plan::evidence::{Columns, steps};
 use crate::plan::fits::{PlannedFit, point_fits};
 use crate::plan::pipeline::keys::{Empty, Validation, Window};
 use crate::plan::pipeline::{Input, Pipeline};
@@ -13,6 +13,7 @@ use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::store::Stores;
+use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,20 @@ impl PointsPlan {
     }
 }
 
+/// The columns with known sets, each once.
+fn given(pipeline: &Pipeline, columns: &Columns) -> Result<Vec<Field>> {
+    let mut fields: Vec<Field> = Vec::new();
+    for fit in &pipeline.point_fits {
+        if let PointMethod::StateEmbedding(params) = &fit.method
+            && let Some(name) = &params.given
+            && fields.iter().all(|field| field.name() != name)
+        {
+            fields.push(columns.key(name, "given")?);
+        }
+    }
+    Ok(fields)
+}
+
 /// Resolves a pipeline with the query text `sql` against the tables of a lake.
 ///
 /// Also returns the query as a data frame with the columns of the layout.
@@ -146,6 +161,7 @@ pub(crate) async fn plan_points(
                 coordinates: columns.coordinates(coordinates)?,
                 scale: scale.clone(),
                 weight: weights(weight)?,
+                given: given(pipeline, &columns)?,
             };
             (layout, lags)
         }
@@ -162,6 +178,7 @@ pub(crate) async fn plan_points(
                 coordinates: columns.coordinates(coordinates)?,
                 scale: scale.clone(),
                 weight: weights(weight)?,
+                given: Vec::new(),
             };
             (layout, Vec::new())
         }
@@ -193,7 +210,7 @@ pub(crate) async fn plan_points(
 
 impl Display for PointsPlan {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let names = |fields: &[arrow::datatypes::Field]| {
+        let names = |fields: &[Field]| {
             let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
             names.join(", ")
         };

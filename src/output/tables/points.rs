@@ -10,7 +10,7 @@ use crate::methods::heat_kernel::distortion::Distortion;
 use crate::methods::heat_kernel::extension::Extension;
 use crate::methods::heat_kernel::fit::{Embedded, HeatModel};
 use crate::methods::heat_kernel::kernel::Reach;
-use crate::methods::state_embedding::clusters::{Centroid, Clusters};
+use crate::methods::state_embedding::clusters::{Centroid, Clusters, Confusion};
 use crate::methods::state_embedding::model::StateEmbeddingModel;
 use crate::methods::state_embedding::params::Norm;
 use crate::output::tables::bootstrap::SPREAD;
@@ -73,6 +73,8 @@ pub struct EmbeddedStates {
     pub ranks: Vec<RankScore>,
     /// The bootstrap, if the pipeline asks for resamples.
     pub bootstrap: Option<EmbeddingBootstrap>,
+    /// The clusters against known sets, if the fit names a column of them.
+    pub confusion: Option<Confusion>,
 }
 
 /// The held-out VAMP-2 score of a rank.
@@ -227,13 +229,14 @@ fn embedding_certificates(model: &StateEmbeddingModel) -> Vec<Certificate> {
 
 /// The names of the tables of a run over points, in the order in which they are written. `points`
 /// follows them.
-pub const TABLES: [&str; 9] = [
+pub const TABLES: [&str; 10] = [
     "features",
     "landmarks",
     "spectrum",
     "ranks",
     "bootstrap",
     "centroids",
+    "confusion",
     "distortion",
     "fits",
     "certificates",
@@ -293,6 +296,7 @@ fn columns<'a>(table: &str) -> TableColumns<'a, PointsModel> {
         "ranks" => ranks(),
         "bootstrap" => bootstrap(),
         "centroids" => centroids(),
+        "confusion" => confusion(),
         "distortion" => distortion(),
         "fits" => fits(),
         _ => certificates(),
@@ -509,6 +513,33 @@ fn centroids<'a>() -> TableColumns<'a, PointsModel> {
         .finish()
 }
 
+/// One row per known set and cluster of a fit with `given`.
+fn confusion<'a>() -> TableColumns<'a, PointsModel> {
+    type Row<'a> = (&'a PointFit, &'a Confusion, usize, usize);
+    let rows = |model: &'a PointsModel| -> Vec<Row<'a>> {
+        let fits = by_name(model).into_iter();
+        let fits = fits.filter_map(|fit| Some((fit, fit.states()?.confusion.as_ref()?)));
+        fits.flat_map(|(fit, own)| {
+            let places = 0..own.shared.len();
+            places.map(move |at| (fit, own, at / own.clusters(), at % own.clusters()))
+        })
+        .collect()
+    };
+    Columns::of(rows)
+        .key("fit", |(fit, ..)| fit.name.as_str())
+        .key("given", |&(_, own, set, _)| own.sets[set].as_str())
+        .key("cluster", |&(.., k)| k as u32)
+        // The weight of the rows of the set in the cluster.
+        .column("weight", |&(_, own, set, k)| {
+            own.shared[set * own.clusters() + k]
+        })
+        // Whether the set is matched with the cluster.
+        .column("is_matched", |&(_, own, set, k)| {
+            own.matched[set] == Some(k)
+        })
+        .finish()
+}
+
 /// One row per time or power of a diffusion map or a sketch.
 fn distortion<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| {
@@ -589,6 +620,10 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
         // 16 Δ₂²/Δ₁²: a bound of the misclassification if it is below 1.
         .column("misclassification_bound", move |r| {
             Some(clusters(r)?.separation()?.bound)
+        })
+        // M against the sets of the column `given`: Σ of the share of a set outside its cluster.
+        .column("misclassification", |(_, fit)| {
+            Some(fit.states()?.confusion.as_ref()?.rate)
         })
         .column("is_separated", move |r| {
             Some(clusters(r)?.separation()?.is_separated)

@@ -19,6 +19,7 @@ use crate::output::tables::points::{EmbeddedStates, PointFit, PointModel, Points
 use crate::plan::fits::{PlannedFit, Ranks};
 use crate::plan::pipeline::keys::Empty;
 use crate::read::points::sample::Sample;
+use crate::run::points::confusion::compare;
 use crate::run::points::grams::{PartitionSums, Parts, SumRequest, Wanted};
 use crate::run::points::site::{PointJob, PointSite};
 use crate::run::points::surveyed::Surveyed;
@@ -207,6 +208,7 @@ pub(super) async fn fit(
                         scores: own.scores[at].clone(),
                         ranks,
                         bootstrap,
+                        confusion: None,
                         model,
                     })),
                 });
@@ -223,6 +225,7 @@ pub(super) async fn fit(
     if models.is_empty() {
         return Err(no_pairs());
     }
+    compare(job, surveyed, &mut models).await?;
     Ok(models)
 }
 

@@ -1,5 +1,6 @@
 //! Drives a run over points: survey → fit → write → promote.
 
+pub(crate) mod confusion;
 pub mod embeddings;
 pub mod grams;
 pub(crate) mod kernels;
