@@ -56,8 +56,43 @@ pub struct PointsPlan {
     pub fits: Vec<PlannedFit<PointMethod>>,
     /// Resamples and folds of the trajectories.
     pub validation: PointValidation,
+    /// Pairs of points to score.
+    #[serde(skip)]
+    pub densities: Option<PlannedDensities>,
     /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
     pub hash: String,
+}
+
+/// Pairs of points (x, y) to score.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedDensities {
+    /// The SQL of the pairs.
+    pub sql: String,
+    /// The columns of x.
+    pub from: Vec<Field>,
+    /// The columns of y.
+    pub to: Vec<Field>,
+}
+
+impl PlannedDensities {
+    /// The columns of x, then those of y.
+    pub fn fields(&self) -> impl Iterator<Item = &Field> {
+        self.from.iter().chain(&self.to)
+    }
+}
+
+async fn densities(pipeline: &Pipeline, lake: &Lake) -> Result<Option<PlannedDensities>> {
+    let Some(keys) = &pipeline.densities else {
+        return Ok(None);
+    };
+    let sql = keys.sql.trim().trim_end_matches(';').to_string();
+    let frame = lake.query_of("densities", &sql, &BTreeMap::new()).await?;
+    let columns = Columns::of(&frame, "densities")?;
+    Ok(Some(PlannedDensities {
+        from: columns.points(&keys.from, "from")?,
+        to: columns.points(&keys.to, "to")?,
+        sql,
+    }))
 }
 
 /// Resamples and folds of trajectories.
@@ -204,6 +239,7 @@ pub(crate) async fn plan_points(
         empty: pipeline.transitions.empty,
         fits: point_fits(pipeline),
         validation: PointValidation::of(pipeline.validation.as_ref()),
+        densities: densities(pipeline, lake).await?,
     };
     Ok((plan, frame))
 }
@@ -236,6 +272,10 @@ impl Display for PointsPlan {
         for fit in &self.fits {
             let what = fit.method.describe(&fit.point_rank_text());
             writeln!(f, "  fit {}: {what}", fit.name)?;
+        }
+        if let Some(densities) = &self.densities {
+            let (from, to) = (names(&densities.from), names(&densities.to));
+            writeln!(f, "  densities from {from} to {to}")?;
         }
         let PointValidation {
             bootstrap, groups, ..

@@ -13,6 +13,7 @@ use crate::methods::heat_kernel::kernel::Reach;
 use crate::methods::state_embedding::clusters::{Centroid, Clusters, Confusion};
 use crate::methods::state_embedding::model::StateEmbeddingModel;
 use crate::methods::state_embedding::params::Norm;
+use crate::methods::state_embedding::reshape::JointDensity;
 use crate::output::tables::bootstrap::SPREAD;
 use crate::output::tables::certificates::of_claims;
 use crate::output::tables::columns::{Columns, TableColumns};
@@ -73,6 +74,8 @@ pub struct EmbeddedStates {
     pub ranks: Vec<RankScore>,
     /// The bootstrap, if the pipeline asks for resamples.
     pub bootstrap: Option<EmbeddingBootstrap>,
+    /// The mean embedding of the pairs, if densities are asked for.
+    pub joint_density: Option<JointDensity>,
     /// The clusters against known sets, if the fit names a column of them.
     pub confusion: Option<Confusion>,
 }
@@ -241,6 +244,9 @@ pub const TABLES: [&str; 10] = [
     "fits",
     "certificates",
 ];
+
+/// The table of transition densities.
+pub const DENSITIES: &str = "densities";
 
 /// The table with the embedding of every row.
 pub const POINTS: &str = "points";

@@ -1,7 +1,7 @@
 //! Compares clusters with sets that the input gives.
 //!
-//! In: fits with clusters, and the rows with a column of known sets. Out: for each fit the weight of
-//! the rows of each set in each cluster. Rows whose set is null are left out.
+//! In: fits with clusters, and the rows with a column of known sets. Out: for each fit the weight
+//! of the rows of each set in each cluster. Rows whose set is null are left out.
 
 use crate::error::{Error, Result};
 use crate::math::exact::ExactSum;

@@ -14,6 +14,7 @@ use crate::methods::state_embedding::model::{Basis, StateEmbeddingModel, fit_mea
 use crate::methods::state_embedding::params::{
     BANDWIDTH_FACTORS, Bandwidth, BandwidthRule, StateEmbedding,
 };
+use crate::methods::state_embedding::reshape::MeanEmbedding;
 use crate::methods::state_embedding::vamp;
 use crate::output::tables::points::{EmbeddedStates, PointFit, PointModel, PointsModel, RankScore};
 use crate::plan::fits::{PlannedFit, Ranks};
@@ -186,6 +187,10 @@ pub(super) async fn fit(
                     let (groups, values) = (sums.groups(at, lag), &model.singular_values);
                     bootstrap(&groups, lag, basis, params, values, resampling)
                 });
+                let joint_density = plan.densities.as_ref().and(basis.metric.as_ref());
+                let joint_density = joint_density.map(|metric| {
+                    MeanEmbedding::plain(&means.cross, metric).joint_density(params.rank)
+                });
                 let clusters = params.clusters.map(|k| {
                     clusters(
                         &model,
@@ -208,6 +213,7 @@ pub(super) async fn fit(
                         scores: own.scores[at].clone(),
                         ranks,
                         bootstrap,
+                        joint_density,
                         confusion: None,
                         model,
                     })),

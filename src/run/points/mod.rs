@@ -1,6 +1,7 @@
 //! Drives a run over points: survey → fit → write → promote.
 
 pub(crate) mod confusion;
+pub(crate) mod densities;
 pub mod embeddings;
 pub mod grams;
 pub(crate) mod kernels;
@@ -14,7 +15,7 @@ use crate::error::Result;
 use crate::output;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::tables::points::{POINTS, PointsModel, schema_of};
+use crate::output::tables::points::{DENSITIES, POINTS, PointsModel, schema_of};
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
@@ -87,7 +88,7 @@ impl PlannedPoints {
     /// # Errors
     /// If the output cannot be written, or holds the result of another job (unless `force`).
     pub async fn check_places(&self, output: &Output, force: bool) -> Result<()> {
-        output.check(&[POINTS])?;
+        output.check(&[POINTS, DENSITIES])?;
         if !force {
             output.check_job(&self.plan.name).await?;
         }
@@ -191,6 +192,9 @@ async fn drive(
         run: &run,
         models: &models,
     };
+    if let Some(written) = densities::write(job, &surveyed.known, &table).await? {
+        tables.insert(DENSITIES, written);
+    }
     let written = site.write_rows(job, &surveyed, table).await?;
     tables.insert(POINTS, written);
     record.head.tables = tables;
