@@ -101,40 +101,37 @@ pub struct EmbeddingColumn {
     pub first: usize,
     /// The number of its coordinates.
     pub width: usize,
-    /// Whether other partitions and lags may have another width.
-    pub is_variable: bool,
+}
+
+/// The columns of an embedding with `width` coordinates for each time or power. A fit with one of
+/// them has one column.
+pub(crate) fn embedding_columns(
+    fit: &str,
+    method: &str,
+    width: usize,
+    times: &[f64],
+) -> Vec<EmbeddingColumn> {
+    let letter = if method == "heat_sketch" { "p" } else { "t" };
+    let name = |time: &f64| match times.len() {
+        1 => format!("{fit}_embedding"),
+        _ => format!("{fit}_{letter}{time}_embedding"),
+    };
+    let columns = times.iter().enumerate().map(|(at, time)| EmbeddingColumn {
+        name: name(time),
+        first: at * width,
+        width,
+    });
+    columns.collect()
 }
 
 impl PointFit {
     /// The columns of the embedding: one, or one per time or power.
     pub fn columns(&self) -> Vec<EmbeddingColumn> {
-        let name = &self.name;
-        let (width, parts): (usize, Vec<String>) = match &self.model {
-            PointModel::StateEmbedding(own) => (own.model.rank, vec![String::new()]),
-            PointModel::Heat(own) => {
-                let times = &own.model.times;
-                let letter = if self.method == "heat_sketch" {
-                    "p"
-                } else {
-                    "t"
-                };
-                let part = |t: &f64| match times.len() {
-                    1 => String::new(),
-                    _ => format!("_{letter}{t}"),
-                };
-                (own.model.dimension, times.iter().map(part).collect())
-            }
+        let (width, times) = match &self.model {
+            PointModel::StateEmbedding(own) => (own.model.rank, &[0.0][..]),
+            PointModel::Heat(own) => (own.model.dimension, &own.model.times[..]),
         };
-        let is_variable = self.states().is_some_and(|own| !own.ranks.is_empty());
-        let parts = parts.into_iter().enumerate();
-        parts
-            .map(|(at, part)| EmbeddingColumn {
-                name: format!("{name}{part}_embedding"),
-                first: at * width,
-                width,
-                is_variable,
-            })
-            .collect()
+        embedding_columns(&self.name, &self.method, width, times)
     }
 
     /// Whether points have clusters.
@@ -146,8 +143,8 @@ impl PointFit {
     }
 
     /// The coordinates of some rows of a partition (n × d, row-major, divided by the scale), and
-    /// their clusters. `first` is the place of the first row among the rows of the fit.
-    pub fn embed(&self, rows: &[f64], first: usize, n: usize) -> (Vec<f64>, Option<Vec<u32>>) {
+    /// their clusters. `places` are the places of the rows among the rows of the fit.
+    pub fn embed(&self, rows: &[f64], places: &[usize]) -> (Vec<f64>, Option<Vec<u32>>) {
         match &self.model {
             PointModel::StateEmbedding(own) => {
                 let embedded = own.model.embed(rows);
@@ -156,7 +153,8 @@ impl PointFit {
             }
             PointModel::Heat(own) => {
                 let columns = own.model.columns();
-                (own.rows[first * columns..][..n * columns].to_vec(), None)
+                let rows = places.iter().map(|at| &own.rows[at * columns..][..columns]);
+                (rows.flatten().copied().collect(), None)
             }
         }
     }

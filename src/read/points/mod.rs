@@ -38,6 +38,8 @@ use std::sync::Arc;
 
 /// The points of a batch of rows, without the rows that were dropped.
 pub(crate) struct PointBatch {
+    /// The partition columns.
+    pub(crate) partition: Vec<ArrayRef>,
     /// The columns of the key.
     pub(crate) key: Vec<ArrayRef>,
     /// Runs of rows of one partition, with the number of the partition.
@@ -236,6 +238,7 @@ impl Reader {
                 n => ranges(&columns[..by_trajectory], n)?,
             },
             key: columns.split_off(n_partition),
+            partition: columns,
             hashes,
             trajectory_hashes,
             times,

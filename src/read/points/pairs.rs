@@ -228,6 +228,7 @@ mod tests {
                 trajectories.push(at..at + run.len());
             }
             let points = PointBatch {
+                partition: Vec::new(),
                 key: Vec::new(),
                 partitions: vec![(0..own.len(), 0)],
                 trajectories,

@@ -1,161 +1,356 @@
 //! Writes the table `points`: the key of every row with its embeddings and clusters.
 //!
-//! The models are known before the first row is written, so the input is read again. Memory holds
-//! the models, a few batches and one encoded row group.
+//! The models are known before the first row is written, so a run reads its input again. Memory
+//! holds the models, a few batches and one encoded row group.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result, counted};
+use crate::output::place::Output;
+use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
 use crate::output::tables::points::{EmbeddingColumn, POINTS, PointFit, PointsModel};
-use crate::output::tables::run_schema::RunSchema;
-use crate::plan::points::PointsPlan;
-use crate::read::points::{PointBatch, Reader, sorted};
-use crate::read::rows::stop::Stop;
+use crate::output::tables::run_schema::{LagColumn, RunSchema};
+use crate::read::lake::Lake;
+use crate::read::points::layout::PointLayout;
+use crate::read::points::{Found, PointBatch, Reader, sorted};
+use crate::read::rows::stop::{Stop, bug};
 use crate::run::points::site::{PointJob, PointsTable};
-use crate::run::points::surveyed::{Known, Surveyed};
+use crate::run::points::surveyed::Surveyed;
 use arrow::array::{
-    ArrayRef, FixedSizeListArray, Float64Array, Int32Array, ListArray, RecordBatch, UInt32Array,
+    Array, ArrayRef, FixedSizeListArray, Float64Array, Int32Array, RecordBatch, UInt32Array,
     new_null_array,
 };
-use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::buffer::NullBuffer;
 use arrow::compute::{concat_batches, take, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Rows that are embedded at a time by one thread.
 const PIECE: usize = 1024;
 
-/// Reads the points again and writes the table. Returns the number of rows.
-pub(super) async fn write(
-    job: &PointJob<'_>,
-    surveyed: &Surveyed,
-    table: PointsTable<'_>,
-) -> Result<u64> {
-    let PointJob {
-        plan,
-        lake,
-        frame,
-        output,
-        ..
-    } = job;
-    let PointsTable { begun, run, models } = table;
-    let schema = schema(plan, run, models);
-    let mut is_sorted = surveyed.found.sorted;
+/// A fit that embeds rows.
+pub(crate) trait RowFit: Sync {
+    /// The name of the fit.
+    fn name(&self) -> &str;
+
+    /// Whether rows have clusters.
+    fn has_clusters(&self) -> bool;
+
+    /// The columns of the embedding.
+    fn columns(&self) -> Vec<EmbeddingColumn>;
+
+    /// The coordinates of some rows (n × d, row-major, divided by the scale), and their clusters.
+    /// `places` are the places of the rows among all rows of their partition.
+    fn embed(&self, rows: &[f64], places: &[usize]) -> (Vec<f64>, Option<Vec<u32>>);
+}
+
+impl RowFit for PointFit {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn has_clusters(&self) -> bool {
+        PointFit::has_clusters(self)
+    }
+
+    fn columns(&self) -> Vec<EmbeddingColumn> {
+        PointFit::columns(self)
+    }
+
+    fn embed(&self, rows: &[f64], places: &[usize]) -> (Vec<f64>, Option<Vec<u32>>) {
+        PointFit::embed(self, rows, places)
+    }
+}
+
+/// The fits of one partition and lag.
+pub(crate) struct RowModel<'a, F> {
+    /// What each coordinate is divided by.
+    pub(crate) divisors: &'a [f64],
+    /// The fits, in the order of their columns.
+    pub(crate) fits: &'a [F],
+}
+
+/// The fits of all partitions and lags.
+pub(crate) trait RowModels {
+    /// A fit.
+    type Fit: RowFit;
+
+    /// All models.
+    fn all(&self) -> impl Iterator<Item = &[Self::Fit]>;
+
+    /// The model of a row of a batch at a lag, if there is one.
+    fn find(&self, points: &PointBatch, row: usize, lag: usize) -> Option<RowModel<'_, Self::Fit>>;
+}
+
+impl RowModels for [PointsModel] {
+    type Fit = PointFit;
+
+    fn all(&self) -> impl Iterator<Item = &[PointFit]> {
+        self.iter().map(|model| &model.fits[..])
+    }
+
+    fn find(&self, points: &PointBatch, row: usize, lag: usize) -> Option<RowModel<'_, PointFit>> {
+        let partition = points.partition_of(row) as usize;
+        let is_own = |m: &&PointsModel| m.partition == partition && m.lag == lag;
+        self.iter().find(is_own).map(|model| RowModel {
+            divisors: &model.divisors,
+            fits: &model.fits,
+        })
+    }
+}
+
+/// The columns of a fit.
+struct FitColumns {
+    name: String,
+    has_clusters: bool,
+    /// Names and widths. A model with fewer coordinates has zeros at the end.
+    embeddings: Vec<(String, usize)>,
+}
+
+/// The columns of the fits of all models.
+fn fit_columns<M: RowModels + ?Sized>(models: &M) -> Vec<FitColumns> {
+    let mut all: Vec<FitColumns> = Vec::new();
+    for fits in models.all() {
+        for (at, fit) in fits.iter().enumerate() {
+            let columns = fit.columns();
+            let Some(own) = all.get_mut(at) else {
+                let embeddings = columns.into_iter().map(|c| (c.name, c.width));
+                all.push(FitColumns {
+                    name: fit.name().to_string(),
+                    has_clusters: fit.has_clusters(),
+                    embeddings: embeddings.collect(),
+                });
+                continue;
+            };
+            for ((_, width), column) in own.embeddings.iter_mut().zip(columns) {
+                *width = column.width.max(*width);
+            }
+        }
+    }
+    all
+}
+
+/// The rows of one partition and lag.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RowCounts {
+    /// The rows of the partition.
+    pub(crate) rows: u64,
+    /// The rows with an embedding by fit. None if there is no model.
+    pub(crate) embedded: Option<Vec<u64>>,
+}
+
+/// Makes the rows of the table.
+pub(crate) struct RowTable<'a, M: ?Sized> {
+    schema: SchemaRef,
+    fits: Vec<FitColumns>,
+    lag: &'a LagColumn,
+    models: &'a M,
+    /// Rows whose key has a larger hash are left out.
+    largest_hash: Option<u64>,
+    /// By partition and lag.
+    pub(crate) counts: BTreeMap<(u32, usize), RowCounts>,
+}
+
+impl<'a, M: RowModels + ?Sized> RowTable<'a, M> {
+    /// A table of rows with the columns of a layout. Rows whose key has a hash above
+    /// `largest_hash` are left out.
+    pub(crate) fn new(
+        run: &'a RunSchema,
+        layout: &PointLayout,
+        models: &'a M,
+        largest_hash: Option<u64>,
+    ) -> RowTable<'a, M> {
+        let fits = fit_columns(models);
+        let mut fields = run.leading();
+        let key = layout.key.iter();
+        fields.extend(key.map(|f| Field::new(f.name(), f.data_type().clone(), false)));
+        for fit in &fits {
+            if fit.has_clusters {
+                let name = format!("{}_affiliation", fit.name);
+                fields.push(Field::new(name, DataType::Int32, true));
+            }
+            // A point that is not connected to most others has no embedding.
+            let embeddings = fit.embeddings.iter();
+            fields.extend(embeddings.map(|(name, width)| Field::new(name, list(*width), true)));
+        }
+        RowTable {
+            schema: Arc::new(Schema::new(fields)),
+            fits,
+            lag: &run.lag,
+            models,
+            largest_hash,
+            counts: BTreeMap::new(),
+        }
+    }
+
+    /// The rows of the table for some points, one batch per partition.
+    fn batches(&mut self, points: &PointBatch) -> Result<Vec<RecordBatch>, Stop> {
+        let mut batches = Vec::new();
+        for (rows, partition) in &points.partitions {
+            let is_kept = |row: &usize| self.largest_hash.is_none_or(|h| points.hashes[*row] <= h);
+            let kept: Vec<usize> = rows.clone().filter(is_kept).collect();
+            let mut of_lags = Vec::new();
+            for lag in 0..self.lag.n_lags() {
+                of_lags.push(self.rows(points, rows.start, rows.len(), *partition, lag, &kept)?);
+            }
+            if !kept.is_empty() {
+                batches.push(by_row(&self.schema, of_lags, kept.len())?);
+            }
+        }
+        Ok(batches)
+    }
+
+    /// The kept ones of `n` rows from `start`, at a lag.
+    fn rows(
+        &mut self,
+        points: &PointBatch,
+        start: usize,
+        n: usize,
+        partition: u32,
+        lag: usize,
+        kept: &[usize],
+    ) -> Result<RecordBatch, Stop> {
+        let model = self.models.find(points, start, lag);
+        let counts = self.counts.entry((partition, lag)).or_insert(RowCounts {
+            rows: 0,
+            embedded: model.is_some().then(|| vec![0; self.fits.len()]),
+        });
+        let at = UInt32Array::from_iter_values(kept.iter().map(|&row| row as u32));
+        let taken = |column: &ArrayRef| take(column, &at, None).map_err(bug);
+        let mut columns = points
+            .partition
+            .iter()
+            .map(taken)
+            .collect::<Result<Vec<_>, _>>()?;
+        columns.extend(self.lag.columns(lag, kept.len()));
+        columns.extend(
+            points
+                .key
+                .iter()
+                .map(taken)
+                .collect::<Result<Vec<_>, _>>()?,
+        );
+        match model {
+            Some(model) => {
+                let d = points.dimension;
+                if d != model.divisors.len() {
+                    return Err(Stop::Failed(Error::input(format!(
+                        "the lists have {}, but the points of the model have {}",
+                        counted(d, "number"),
+                        counted(model.divisors.len(), "coordinate")
+                    ))));
+                }
+                let mut scaled = Vec::with_capacity(kept.len() * d);
+                for &row in kept {
+                    let point = &points.coordinates[row * d..][..d];
+                    scaled.extend(point.iter().zip(model.divisors).map(|(x, s)| x / s));
+                }
+                // Places count the rows of the partition.
+                let first = counts.rows as usize;
+                let places: Vec<usize> = kept.iter().map(|row| first + row - start).collect();
+                for (at, (own, fit)) in self.fits.iter().zip(model.fits).enumerate() {
+                    let own = of_fit(own, fit, &scaled, d, &places);
+                    let last = own
+                        .last()
+                        .map_or(0, |column| column.len() - column.null_count());
+                    if let Some(embedded) = &mut counts.embedded {
+                        embedded[at] += last as u64;
+                    }
+                    columns.extend(own);
+                }
+            }
+            // There are no pairs, and so no model.
+            None => {
+                let rest = self.schema.fields()[columns.len()..].iter();
+                columns.extend(rest.map(|field| new_null_array(field.data_type(), kept.len())));
+            }
+        }
+        counts.rows += n as u64;
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns);
+        Ok(batch.map_err(bug)?)
+    }
+}
+
+/// The rows of a query, and the staging to which they are written.
+pub(crate) struct RowInput<'a> {
+    /// The tables of the query.
+    pub(crate) lake: &'a Lake,
+    /// The query, with the columns of the layout.
+    pub(crate) frame: &'a DataFrame,
+    /// The columns of the query.
+    pub(crate) layout: &'a Arc<PointLayout>,
+    /// The partitions, if an earlier pass has found them.
+    pub(crate) partitions: Option<&'a [ArrayRef]>,
+    /// Whether the rows must be sorted, as far as that is known.
+    pub(crate) sorted: bool,
+    /// The output.
+    pub(crate) output: &'a Output,
+    /// The run.
+    pub(crate) begun: &'a Begun,
+}
+
+/// Reads points and writes their rows. Returns the number of rows in the table, and what was found
+/// beside the points.
+pub(crate) async fn copy<M: RowModels + ?Sized>(
+    input: &RowInput<'_>,
+    table: &mut RowTable<'_, M>,
+) -> Result<(u64, Found)> {
+    let mut is_sorted = input.sorted;
     loop {
         let frame = if is_sorted {
-            sorted((*frame).clone(), &plan.layout)?
+            sorted(input.frame.clone(), input.layout)?
         } else {
-            (*frame).clone()
+            input.frame.clone()
         };
-        let path = output.staged(&begun.run, POINTS);
-        let mut writer = RowWriter::create(output, path, Arc::clone(&schema))?;
-        let mut batches = lake.batches(frame).await?;
-        let mut reader = Reader::new(&plan.layout, is_sorted, Some(&surveyed.known.partitions))?;
-        let mut written = vec![0; surveyed.partitions.len()];
+        let path = input.output.staged(&input.begun.run, POINTS);
+        let mut writer = RowWriter::create(input.output, path, Arc::clone(&table.schema))?;
+        let mut batches = input.lake.batches(frame).await?;
+        let mut reader = Reader::new(input.layout, is_sorted, input.partitions)?;
+        table.counts.clear();
         let copied = async {
             while let Some(rows) = batches.next().await? {
                 let points = reader.read(&rows)?;
-                for batch in embedded(
-                    &schema,
-                    plan,
-                    run,
-                    &surveyed.known,
-                    models,
-                    &points,
-                    &mut written,
-                )? {
+                for batch in table.batches(&points)? {
                     writer.write(batch).await?;
                 }
             }
             Ok::<_, Stop>(())
         };
         match copied.await {
-            Ok(()) => return writer.finish().await,
-            // The files have changed their order since the first pass.
+            Ok(()) => return Ok((writer.finish().await?, reader.finish()?)),
+            // The rows are not in order, or no longer.
             Err(Stop::Unsorted) if !is_sorted => is_sorted = true,
             Err(_) if batches.must_read_again() => {}
-            Err(stop) => return Err(stop.into_error("reading points again")),
+            Err(stop) => return Err(stop.into_error("reading points")),
         }
         writer.abort().await?;
     }
 }
 
-/// The type of a column of embeddings.
-fn list(column: &EmbeddingColumn) -> DataType {
+/// Reads the points of a run again and writes the table. Returns the number of rows.
+pub(super) async fn write(
+    job: &PointJob<'_>,
+    surveyed: &Surveyed,
+    table: PointsTable<'_>,
+) -> Result<u64> {
+    let input = RowInput {
+        lake: job.lake,
+        frame: job.frame,
+        layout: &job.plan.layout,
+        partitions: Some(&surveyed.known.partitions),
+        sorted: surveyed.found.sorted,
+        output: job.output,
+        begun: table.begun,
+    };
+    let mut rows = RowTable::new(table.run, &job.plan.layout, table.models, None);
+    Ok(copy(&input, &mut rows).await?.0)
+}
+
+fn list(width: usize) -> DataType {
     let item = Arc::new(Field::new("item", DataType::Float64, false));
-    if column.is_variable {
-        DataType::List(item)
-    } else {
-        DataType::FixedSizeList(item, column.width as i32)
-    }
-}
-
-/// Partition, lag, key, and for each fit its cluster and its embedding.
-fn schema(plan: &PointsPlan, run: &RunSchema, models: &[PointsModel]) -> SchemaRef {
-    let mut fields = run.leading();
-    let key = plan.layout.key.iter();
-    fields.extend(key.map(|f| Field::new(f.name(), f.data_type().clone(), false)));
-    for fit in models.first().iter().flat_map(|model| &model.fits) {
-        if fit.has_clusters() {
-            let name = format!("{}_affiliation", fit.name);
-            fields.push(Field::new(name, DataType::Int32, true));
-        }
-        // A point that is not connected to most others has no embedding.
-        let columns = fit.columns().into_iter();
-        fields.extend(columns.map(|c| Field::new(&c.name, list(&c), true)));
-    }
-    Arc::new(Schema::new(fields))
-}
-
-/// The rows of the table for some points, one batch per partition. `written` has the number
-/// of earlier rows of each partition.
-fn embedded(
-    schema: &SchemaRef,
-    plan: &PointsPlan,
-    run: &RunSchema,
-    known: &Known,
-    models: &[PointsModel],
-    points: &PointBatch,
-    written: &mut [usize],
-) -> Result<Vec<RecordBatch>> {
-    let d = points.dimension;
-    let mut batches = Vec::new();
-    for (rows, partition) in &points.partitions {
-        let mut scaled = points.coordinates[rows.start * d..rows.end * d].to_vec();
-        for row in scaled.chunks_exact_mut(d) {
-            row.iter_mut()
-                .zip(&known.divisors)
-                .for_each(|(x, s)| *x /= s);
-        }
-        let (n, first) = (rows.len(), written[*partition as usize]);
-        let mut of_lags = Vec::new();
-        for lag in 0..plan.layout.n_lags() {
-            let at = UInt32Array::from(vec![*partition; n]);
-            let leading = run.partitions.iter().map(|keys| take(keys, &at, None));
-            let leading: Result<Vec<ArrayRef>, _> = leading.collect();
-            let broken = |e| Error::with_source(Kind::Bug, "points do not fit their table", e);
-            let mut columns = leading.map_err(broken)?;
-            columns.extend(run.lag.columns(lag, n));
-            columns.extend(points.key.iter().map(|key| key.slice(rows.start, n)));
-            let is_own = |m: &&PointsModel| m.partition == *partition as usize && m.lag == lag;
-            match models.iter().find(is_own) {
-                Some(model) => {
-                    let fits = model.fits.iter();
-                    columns.extend(fits.flat_map(|fit| of_fit(fit, &scaled, d, first)));
-                }
-                // There are no pairs, and so no model.
-                None => {
-                    let rest = schema.fields()[columns.len()..].iter();
-                    columns.extend(rest.map(|field| new_null_array(field.data_type(), n)));
-                }
-            }
-            let batch = RecordBatch::try_new(Arc::clone(schema), columns).map_err(broken)?;
-            of_lags.push(batch);
-        }
-        batches.push(by_row(schema, of_lags, n)?);
-        written[*partition as usize] += n;
-    }
-    Ok(batches)
+    DataType::FixedSizeList(item, width as i32)
 }
 
 /// The rows of several lags, each row with all of its lags, so that the order does not depend on
@@ -164,47 +359,47 @@ fn by_row(schema: &SchemaRef, of_lags: Vec<RecordBatch>, n: usize) -> Result<Rec
     if let [only] = &of_lags[..] {
         return Ok(only.clone());
     }
-    let broken = |e| Error::with_source(Kind::Bug, "points do not fit their table", e);
-    let all = concat_batches(schema, &of_lags).map_err(broken)?;
+    let all = concat_batches(schema, &of_lags).map_err(bug)?;
     let lags = of_lags.len();
     let order = (0..n).flat_map(|row| (0..lags).map(move |lag| (lag * n + row) as u32));
     let order = UInt32Array::from_iter_values(order);
-    take_record_batch(&all, &order).map_err(broken)
+    take_record_batch(&all, &order).map_err(bug)
 }
 
-/// The columns of a fit for the rows from `first`.
-fn of_fit(fit: &PointFit, scaled: &[f64], d: usize, first: usize) -> Vec<ArrayRef> {
+/// The columns of a fit for some rows (n × d, divided by the scale) at their places.
+fn of_fit(
+    own: &FitColumns,
+    fit: &impl RowFit,
+    scaled: &[f64],
+    d: usize,
+    places: &[usize],
+) -> Vec<ArrayRef> {
     let pieces: Vec<(Vec<f64>, Option<Vec<u32>>)> = scaled
         .par_chunks(PIECE * d)
-        .enumerate()
-        .map(|(at, rows)| fit.embed(rows, first + at * PIECE, rows.len() / d))
+        .zip(places.par_chunks(PIECE))
+        .map(|(rows, places)| fit.embed(rows, places))
         .collect();
     let mut columns: Vec<ArrayRef> = Vec::new();
-    if fit.has_clusters() {
+    if own.has_clusters {
         let clusters = pieces.iter().filter_map(|(_, clusters)| clusters.as_ref());
         let clusters = clusters.flatten().map(|&k| k as i32);
         columns.push(Arc::new(Int32Array::from_iter_values(clusters)));
     }
     let parts = fit.columns();
     let all: usize = parts.iter().map(|part| part.width).sum();
-    for part in parts {
+    for (part, (_, width)) in parts.iter().zip(&own.embeddings) {
         let rows = pieces
             .iter()
             .flat_map(|(values, _)| values.chunks_exact(all));
         let rows = rows.map(|row| &row[part.first..][..part.width]);
         let nulls = NullBuffer::from_iter(rows.clone().map(|row| !row[0].is_nan()));
-        let values = Float64Array::from_iter_values(rows.flatten().copied());
+        let missing = std::iter::repeat_n(0.0, width - part.width);
+        let values = rows.flat_map(|row| row.iter().copied().chain(missing.clone()));
+        let values = Float64Array::from_iter_values(values);
         let item = Arc::new(Field::new("item", DataType::Float64, false));
-        let rows = nulls.len();
         let nulls = (nulls.null_count() > 0).then_some(nulls);
-        let (width, values) = (part.width, Arc::new(values));
-        let lists: ArrayRef = if part.is_variable {
-            let lengths = OffsetBuffer::from_repeated_length(width, rows);
-            Arc::new(ListArray::new(item, lengths, values, nulls))
-        } else {
-            Arc::new(FixedSizeListArray::new(item, width as i32, values, nulls))
-        };
-        columns.push(lists);
+        let lists = FixedSizeListArray::new(item, *width as i32, Arc::new(values), nulls);
+        columns.push(Arc::new(lists));
     }
     columns
 }
