@@ -87,6 +87,8 @@ pub struct RankScore {
     pub rank: usize,
     /// The mean over folds, and its standard error.
     pub score: Score,
+    /// The score of functions that tell nothing of each other.
+    pub chance: f64,
     /// The number of folds with pairs.
     pub folds: usize,
     /// Why the rank was chosen. None for the other ranks.
@@ -455,6 +457,8 @@ fn ranks<'a>() -> TableColumns<'a, PointsModel> {
         // The mean over folds of the VAMP-2 score of held-out pairs, and its standard error.
         .column("vamp_2", |(_, of)| of.score.mean)
         .column("vamp_2_error", |(_, of)| of.score.error)
+        // The mean score of functions that tell nothing of each other.
+        .column("vamp_2_chance", |(_, of)| of.chance)
         .column("is_chosen", |(_, of)| of.reason.is_some())
         // Why the rank was chosen.
         .column("reason", |(_, of)| of.reason.as_deref())

@@ -424,13 +424,21 @@ fn choose_rank(
         .iter()
         .filter_map(|scores| Score::of(scores))
         .collect();
-    let chosen = by_vamp_2(&ranks, &scores);
+    let pairs: Vec<u64> = folds.iter().map(|fold| fold.pairs(lag)).collect();
+    let chances = ranks.iter().map(|&rank| vamp::chance(rank, &pairs));
+    let chances: Vec<f64> = chances.collect();
+    let above_chance = scores.iter().zip(&chances).map(|(score, chance)| Score {
+        mean: score.mean - chance,
+        ..*score
+    });
+    let chosen = by_vamp_2(&ranks, &above_chance.collect::<Vec<_>>());
     let (at, why) = chosen.ok_or_else(|| Error::bug("ranks have no scores"))?;
-    let compared = ranks.iter().zip(scores).zip(by_fold);
-    let compared = compared.map(|((&rank, score), folds)| RankScore {
+    let compared = ranks.iter().zip(scores).zip(chances);
+    let compared = compared.map(|((&rank, score), chance)| RankScore {
         rank,
         score,
-        folds: folds.len(),
+        chance,
+        folds: by_fold[0].len(),
         reason: (rank == ranks[at]).then(|| why.clone()),
     });
     Ok((ranks[at], compared.collect()))
