@@ -12,17 +12,18 @@ use crate::cli::watch::Watch;
 use crate::cluster::ballista::client::Cluster;
 #[cfg(feature = "cluster")]
 use crate::cluster::preview::preview;
+#[cfg(feature = "cluster")]
+use crate::cluster::rounds::points::RemotePoints;
 use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::output::retention::Cleaning;
-#[cfg(feature = "cluster")]
-use crate::plan::Plan;
 use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Resources;
 use crate::run::compare::compare;
 use crate::run::inputs::{Inputs, PlannedRun};
 use crate::run::local::Local;
+use crate::run::points::assign::{PointAssignOutcome, PointAssignSummary};
 use crate::run::points::record::PointsSummary;
 use crate::run::points::{PlannedPoints, PointsOptions, PointsOutcome};
 use crate::run::progress::Progress;
@@ -223,9 +224,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         Command::Assign(args) => {
             let mut pipeline = Pipeline::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
             if pipeline.transitions.input.is_points() {
-                return Err(Error::spec(
-                    "`gyre assign` looks new states up in a model, and points have no states; the tables `features` and `landmarks` of the model embed new points",
-                ));
+                return assign_points(pipeline, &args, terminal);
             }
             if let Some(output) = &args.output {
                 pipeline.job.output.clone_from(output);
@@ -267,6 +266,44 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
     }
 }
 
+/// Assigns points to the embeddings and clusters of a model.
+fn assign_points(
+    mut pipeline: Pipeline,
+    args: &crate::cli::args::Assign,
+    terminal: &Arc<dyn Terminal>,
+) -> Result<Done> {
+    if args.smoothing > 0.0 {
+        return Err(Error::spec(
+            "--smoothing adds transitions between states, and points have none; leave it out",
+        ));
+    }
+    if let Some(output) = &args.output {
+        pipeline.job.output.clone_from(output);
+    }
+    with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {
+        let planning = inputs.plan_point_assignment();
+        let planned = stoppable(planning, terminal.as_ref()).await?;
+        let stores = &planned.lake.stores;
+        let model = Output::open(&args.model, stores)?;
+        let mut output = Output::open(&planned.assignment.output, stores)?;
+        output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+        let progress = Arc::clone(terminal) as Arc<dyn Progress>;
+        let assigning = planned.assign(&model, &output, args.force, progress);
+        match until_stopped(assigning, terminal.as_ref(), &output).await? {
+            PointAssignOutcome::NothingToDo => {
+                terminal.say("Nothing to do.");
+                Ok(Done::Well)
+            }
+            PointAssignOutcome::Done(record) => {
+                let output = output.shown();
+                let record = &*record;
+                terminal.say(&PointAssignSummary { record, output }.to_string());
+                Ok(done(&record.head.failures))
+            }
+        }
+    })
+}
+
 /// A pipeline by what its rows are.
 enum Rows {
     States(Pipeline),
@@ -301,12 +338,6 @@ fn run_points(
     args: &crate::cli::args::Run,
     terminal: &Arc<dyn Terminal>,
 ) -> Result<Done> {
-    #[cfg(feature = "cluster")]
-    if args.cluster.is_some() {
-        return Err(Error::spec(
-            "points are fitted in one process; run without --cluster",
-        ));
-    }
     if args.metrics.is_some() || args.lineage.is_some() {
         return Err(Error::spec(
             "--metrics and --lineage are about models of states; run points without them",
@@ -316,12 +347,30 @@ fn run_points(
         let mut output = planned.output()?;
         output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
         let progress = Arc::clone(terminal) as Arc<dyn Progress>;
-        let options = PointsOptions {
+        #[cfg_attr(not(feature = "cluster"), allow(unused_mut))]
+        let mut options = PointsOptions {
             force: args.force || args.full_refresh,
             ..PointsOptions::default()
         };
+        #[cfg(feature = "cluster")]
+        let of_run = RunOf {
+            output: &planned.plan.output,
+            hash: &planned.plan.hash,
+            stores: &planned.plan.stores,
+        };
+        #[cfg(feature = "cluster")]
+        let cluster = cluster(args, of_run, &output, terminal.as_ref()).await?;
+        #[cfg(feature = "cluster")]
+        if let Some(cluster) = &cluster {
+            options.site = Arc::new(RemotePoints::new(cluster.clone()));
+        }
         let running = planned.run(&output, &options, progress);
-        match until_stopped(running, terminal.as_ref(), &output).await? {
+        let ended = until_stopped(running, terminal.as_ref(), &output).await;
+        #[cfg(feature = "cluster")]
+        if let Some(cluster) = cluster {
+            cluster.leave().await;
+        }
+        match ended? {
             PointsOutcome::NothingToDo => {
                 terminal.say("Nothing to do.");
                 Ok(Done::Skipped(args.skip_code))
@@ -350,7 +399,13 @@ fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done
         let mut output = planned.output()?;
         output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
         #[cfg(feature = "cluster")]
-        let cluster = cluster(args, plan, &output, terminal.as_ref()).await?;
+        let of_run = RunOf {
+            output: &plan.output,
+            hash: &plan.hash,
+            stores: &plan.stores,
+        };
+        #[cfg(feature = "cluster")]
+        let cluster = cluster(args, of_run, &output, terminal.as_ref()).await?;
         #[cfg(feature = "cluster")]
         let site = match &cluster {
             Some(cluster) => Arc::new(Remote {
@@ -399,23 +454,31 @@ fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done
     })
 }
 
+/// The run for which a cluster is connected.
+#[cfg(feature = "cluster")]
+struct RunOf<'a> {
+    output: &'a str,
+    hash: &'a str,
+    stores: &'a Stores,
+}
+
 /// Connects to the cluster of a run, unless there is nothing to do.
 #[cfg(feature = "cluster")]
 async fn cluster(
     args: &crate::cli::args::Run,
-    plan: &Plan,
+    run: RunOf<'_>,
     output: &Output,
     terminal: &dyn Terminal,
 ) -> Result<Option<Arc<Cluster>>> {
     let Some(address) = &args.cluster else {
         return Ok(None);
     };
-    let is_done = |c: Current| c.plan == plan.hash && c.complete;
+    let is_done = |c: Current| c.plan == run.hash && c.complete;
     let reuse_nothing = args.force || args.full_refresh;
     if !reuse_nothing && output.current().await?.is_some_and(is_done) {
         return Ok(None);
     }
-    let connecting = Cluster::connect(address, &plan.output, &plan.hash, &plan.stores);
+    let connecting = Cluster::connect(address, run.output, run.hash, run.stores);
     let cluster = until_stopped(connecting, terminal, output).await?;
     if reuse_nothing {
         cluster.forget().await?;

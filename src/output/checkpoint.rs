@@ -27,6 +27,10 @@ use tokio::runtime::Handle;
 /// First bytes of an object: the format of the rest.
 const FORMAT: &[u8] = b"gyre work 2\n";
 
+/// How often finished work is checkpointed. A run that is stopped repeats at most about this much,
+/// and a run that takes less time writes no checkpoint.
+pub const KEEP_EVERY: Duration = Duration::from_secs(1);
+
 /// The checkpoints of one plan, stored below its output.
 pub struct Checkpoint {
     store: Arc<dyn ObjectStore>,

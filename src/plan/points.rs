@@ -1,18 +1,20 @@
 //! Pipeline + tables → [`PointsPlan`]: all that a run over points will do, resolved and checked.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::evidence::lag::Lag;
 use crate::methods::PointMethod;
-use crate::output::tables::run_schema::LagColumn;
+use crate::output::tables::points::schema_of;
+use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::evidence::{Columns, steps};
 use crate::plan::fits::{PlannedFit, point_fits};
-use crate::plan::pipeline::keys::{Empty, Validation, Window};
+use crate::plan::pipeline::keys::{Empty, PointRows, Validation, Window};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, hash, hashed_keys, lag_column, query};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::store::Stores;
+use arrow::array::ArrayRef;
 use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
@@ -53,12 +55,15 @@ pub struct PointsPlan {
     #[serde(skip)]
     pub empty: Empty,
     /// The fits, one per rank unless a rule picks the rank.
+    #[serde(with = "crate::plan::travel::json")]
     pub fits: Vec<PlannedFit<PointMethod>>,
     /// Resamples and folds of the trajectories.
     pub validation: PointValidation,
     /// Pairs of points to score.
     #[serde(skip)]
     pub densities: Option<PlannedDensities>,
+    /// Which points are rows of the table `points`.
+    pub rows: PointRows,
     /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
     pub hash: String,
 }
@@ -128,6 +133,11 @@ impl PointsPlan {
     pub fn lag_column(&self) -> LagColumn {
         lag_column(&self.lags)
     }
+
+    /// The columns that the tables of a run share. `partitions` has one array per partition column.
+    pub fn run_schema(&self, partitions: Vec<ArrayRef>) -> RunSchema {
+        schema_of(&self.layout.partition, partitions, self.lag_column())
+    }
 }
 
 /// The columns with known sets, each once.
@@ -163,6 +173,38 @@ pub(crate) async fn plan_points(
         columns,
         partition,
     } = query(pipeline, sql, lake).await?;
+    let (mut layout, lags) = layout(pipeline, &columns, partition)?;
+    layout.given = given(pipeline, &columns)?;
+    let frame = crate::read::points::select(frame, &layout)?;
+    let seed = seed.unwrap_or(pipeline.job.seed);
+    let hashed = hashed_keys(pipeline)?;
+    let plan = PointsPlan {
+        name: pipeline.job.name.clone(),
+        output: pipeline.job.output.clone(),
+        keep: pipeline.job.keep as usize,
+        stores: lake.stores.clone(),
+        seed,
+        tables: lake.tables.clone(),
+        hash: hash(&(hashed, seed), &sql, &lake.tables)?,
+        sql,
+        parameters,
+        layout: Arc::new(layout),
+        lags,
+        empty: pipeline.transitions.empty,
+        fits: point_fits(pipeline),
+        rows: pipeline.output.rows.points().unwrap_or_default(),
+        validation: PointValidation::of(pipeline.validation.as_ref()),
+        densities: densities(pipeline, lake).await?,
+    };
+    Ok((plan, frame))
+}
+
+/// The columns of the points of a pipeline, and the lags by length.
+pub(crate) fn layout(
+    pipeline: &Pipeline,
+    columns: &Columns,
+    partition: Vec<Field>,
+) -> Result<(PointLayout, Vec<Lag>)> {
     let weights = |name: &Option<String>| {
         let weight = name.as_ref();
         let weight = weight.map(|name| columns.number(name, "weight", false));
@@ -172,7 +214,7 @@ pub(crate) async fn plan_points(
         let keys = names.iter().map(|name| columns.key(name, role));
         keys.collect::<Result<Vec<_>>>()
     };
-    let (layout, lags) = match &pipeline.transitions.input {
+    match &pipeline.transitions.input {
         Input::PointPairs {
             trajectory,
             time,
@@ -196,9 +238,9 @@ pub(crate) async fn plan_points(
                 coordinates: columns.coordinates(coordinates)?,
                 scale: scale.clone(),
                 weight: weights(weight)?,
-                given: given(pipeline, &columns)?,
+                given: Vec::new(),
             };
-            (layout, lags)
+            Ok((layout, lags))
         }
         Input::Points {
             id,
@@ -215,33 +257,12 @@ pub(crate) async fn plan_points(
                 weight: weights(weight)?,
                 given: Vec::new(),
             };
-            (layout, Vec::new())
+            Ok((layout, Vec::new()))
         }
         Input::Trajectories { .. } | Input::Pairs { .. } => {
-            return Err(Error::bug("states have no coordinates"));
+            Err(Error::bug("states have no coordinates"))
         }
-    };
-    let frame = crate::read::points::select(frame, &layout)?;
-    let seed = seed.unwrap_or(pipeline.job.seed);
-    let hashed = hashed_keys(pipeline)?;
-    let plan = PointsPlan {
-        name: pipeline.job.name.clone(),
-        output: pipeline.job.output.clone(),
-        keep: pipeline.job.keep as usize,
-        stores: lake.stores.clone(),
-        seed,
-        tables: lake.tables.clone(),
-        hash: hash(&(hashed, seed), &sql, &lake.tables)?,
-        sql,
-        parameters,
-        layout: Arc::new(layout),
-        lags,
-        empty: pipeline.transitions.empty,
-        fits: point_fits(pipeline),
-        validation: PointValidation::of(pipeline.validation.as_ref()),
-        densities: densities(pipeline, lake).await?,
-    };
-    Ok((plan, frame))
+    }
 }
 
 impl Display for PointsPlan {
@@ -285,6 +306,11 @@ impl Display for PointsPlan {
                 f,
                 "  bootstrap of {bootstrap} resamples of at most {groups} groups of trajectories"
             )?;
+        }
+        match self.rows {
+            PointRows::All => {}
+            PointRows::Sample(n) => writeln!(f, "  rows of {}", counted(n, "point"))?,
+            PointRows::None => writeln!(f, "  no rows of points")?,
         }
         write!(f, "  output {}", self.output)
     }

@@ -62,3 +62,24 @@ pub(crate) mod shared {
         T::deserialize(from).map(Arc::new)
     }
 }
+
+/// A value as JSON text, because formats without types cannot hold values of several types.
+pub(crate) mod json {
+    use super::*;
+    use serde::de::DeserializeOwned;
+
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(
+        value: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let text = serde_json::to_string(value).map_err(S::Error::custom)?;
+        text.serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<T, D::Error> {
+        let text = String::deserialize(from)?;
+        serde_json::from_str(&text).map_err(D::Error::custom)
+    }
+}

@@ -23,6 +23,7 @@ pub mod summary;
 
 use crate::error::{Error, Kind, Result};
 use crate::output::Fetch;
+use crate::output::checkpoint::KEEP_EVERY;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::output::tables::fitted_model::FittedModel;
@@ -49,10 +50,6 @@ pub enum Outcome {
     /// The tables are in place; some partitions may have failed.
     Done(Box<RunRecord>),
 }
-
-/// How often finished work is checkpointed. A run that is stopped repeats at most about this much,
-/// and a run that takes less time writes no checkpoint.
-pub const KEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Options of a run. No option but `force` and `full_refresh` changes what a run does.
 #[derive(Clone)]

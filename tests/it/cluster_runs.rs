@@ -190,7 +190,7 @@ pub struct WatchedRun {
 }
 
 impl WatchedRun {
-    fn start(machines: &Machines) -> WatchedRun {
+    pub fn start(machines: &Machines) -> WatchedRun {
         WatchedRun::start_with(machines, &[])
     }
 

@@ -14,11 +14,18 @@
 //! are cut: all tables have the bytes of a run on one machine. The tasks depend on the input alone,
 //! so a run that is started again requests the same tasks.
 
+mod merge;
 pub mod passes;
+pub mod points;
+mod requests;
+mod slices;
 
 use crate::cluster::nodes::Nodes;
-use crate::cluster::task::counting::{Matrices, Matrix, RowSource, Slice, Summed};
+use crate::cluster::rounds::requests::Requests;
+use crate::cluster::rounds::slices::{by_lot, lots, packed, slices};
+use crate::cluster::task::counting::{Matrices, Matrix, RowSource, Summed};
 use crate::cluster::task::fitting::{CountsGroup, StoredModel};
+use crate::cluster::task::reading::Slice;
 use crate::cluster::task::work::{PlanSite, Work};
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::matrix::CountMatrix;
@@ -32,8 +39,6 @@ use crate::output::tables::run_schema::RunSchema;
 use crate::plan::{Increments, Plan};
 use crate::read::counts::counted::Counted;
 use crate::read::counts::renumber::{NewNumbers, merge_partitions};
-use crate::read::lake::subset;
-use crate::read::lake::subset::FilePart;
 use crate::read::rows::layout::RowRoles;
 use crate::read::rows::stop::Dropped;
 use crate::run::model;
@@ -43,21 +48,8 @@ use crate::run::record::IncrementRecord;
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
-use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Number of slices of the input, unless one would be larger than [`SLICE_BYTES`].
-const SLICES: u64 = 64;
-const SLICE_BYTES: u64 = 128 << 20;
-
-/// The smallest part of a file in bytes, because row groups are seldom smaller.
-const PART_BYTES: u64 = 32 << 20;
-
-/// Rows and sums are dealt into one lot per this many bytes of input, within limits.
-const LOT_BYTES: u64 = 128 << 20;
-const LOTS: RangeInclusive<u64> = 16..=1024;
 
 /// Number of tasks that fits are packed into, unless a model has a larger share of the non-zeros.
 const FITS: u64 = 128;
@@ -69,9 +61,7 @@ const HELD_NONZEROS: u64 = 1 << 22;
 pub struct Rounds<'a> {
     plan: Arc<Plan>,
     output: &'a Output,
-    nodes: Arc<dyn Nodes>,
-    progress: &'a dyn Progress,
-    plan_site: PlanSite,
+    requests: Requests<'a>,
     /// The checkpoints of fits in this process.
     checkpoints: Arc<dyn Checkpoints + Send>,
     /// A model with more non-zeros than this is fitted by passes on all machines.
@@ -140,11 +130,13 @@ impl<'a> Rounds<'a> {
         progress: &'a dyn Progress,
     ) -> Result<Rounds<'a>> {
         Ok(Rounds {
-            plan_site: PlanSite::of(plan, output).await?,
+            requests: Requests {
+                site: PlanSite::of(&plan.hash, &plan.stores, plan.as_ref(), output).await?,
+                nodes,
+                progress,
+            },
             plan: Arc::clone(plan),
             output,
-            nodes,
-            progress,
             checkpoints,
             split,
         })
@@ -155,7 +147,7 @@ impl<'a> Rounds<'a> {
     /// # Errors
     /// If a task fails.
     pub async fn count(&self, frame: &DataFrame) -> Result<RemoteCounts> {
-        let (found, totals, record) = match slices(&self.plan, frame) {
+        let (found, totals, record) = match slices_of(&self.plan, frame) {
             Ok(slices) => {
                 let (found, totals) = self.count_slices(slices).await?;
                 (found, Some(totals), None)
@@ -163,7 +155,7 @@ impl<'a> Rounds<'a> {
             Err(why) => {
                 let what = format!("all files counted by one task, because {why}");
                 tracing::info!("{what}");
-                let found = self.all("count", vec![Work::CountAll]).await?;
+                let found = self.requests.all("count", vec![Work::CountAll]).await?;
                 (found, None, Some(what))
             }
         };
@@ -185,12 +177,14 @@ impl<'a> Rounds<'a> {
     /// dropped rows.
     async fn count_slices(&self, slices: Vec<Slice>) -> Result<(Vec<Matrices>, (u64, Dropped))> {
         let layout = &self.plan.layout;
-        let lots = lots(&self.plan, &slices);
+        let lots = lots(&self.plan.tables, &slices);
         let rows: Vec<RowSource> = match &layout.evidence {
             RowRoles::Pairs { .. } => slices.into_iter().map(RowSource::Files).collect(),
             RowRoles::Trajectories { .. } => {
                 let deal = |files| Work::Deal { files, lots };
-                let dealt = self.all("deal", slices.into_iter().map(deal).collect());
+                let dealt = self
+                    .requests
+                    .all("deal", slices.into_iter().map(deal).collect());
                 by_lot(dealt.await?)
                     .into_iter()
                     .map(RowSource::Dealt)
@@ -198,7 +192,10 @@ impl<'a> Rounds<'a> {
             }
         };
         let sum = |rows| Work::Sum { rows, lots };
-        let summed: Vec<Summed> = self.all("sum", rows.into_iter().map(sum).collect()).await?;
+        let summed: Vec<Summed> = self
+            .requests
+            .all("sum", rows.into_iter().map(sum).collect())
+            .await?;
         let direct = summed.iter().all(|sums| sums.direct);
         let accepted: u128 = summed.iter().map(|sums| sums.accepted).sum();
         let (mut rows, mut dropped) = (0, Dropped::default());
@@ -213,7 +210,9 @@ impl<'a> Rounds<'a> {
             // There is only one matrix, and each lot has other sources of it.
             if sums.iter().any(|lot| lot.len() > 1) {
                 let add = |sums| Work::Add { sums, direct };
-                let added = self.all("add", sums.into_iter().map(add).collect());
+                let added = self
+                    .requests
+                    .all("add", sums.into_iter().map(add).collect());
                 sums = vec![added.await?];
             } else {
                 sums = vec![sums.concat()];
@@ -221,6 +220,7 @@ impl<'a> Rounds<'a> {
         }
         let count = |sums| Work::Count { sums, direct };
         let found: Vec<Matrices> = self
+            .requests
             .all("count", sums.into_iter().map(count).collect())
             .await?;
         let counted: u128 = found.iter().map(|found| found.accepted).sum();
@@ -303,7 +303,7 @@ impl<'a> Rounds<'a> {
         let answers = if bins.is_empty() {
             Vec::new()
         } else {
-            self.round("fit", work.collect()).await?
+            self.requests.round("fit", work.collect()).await?
         };
         for (bin, answer) in bins.into_iter().zip(answers) {
             let own = &order[bin];
@@ -383,67 +383,17 @@ impl<'a> Rounds<'a> {
             concurrency: (HELD_NONZEROS / largest.unwrap_or(0).max(1)).clamp(1, 16) as usize,
         }
     }
-
-    /// The answers to the tasks of a round, or the first error.
-    async fn all<T: DeserializeOwned>(
-        &self,
-        stage: &'static str,
-        work: Vec<Work>,
-    ) -> Result<Vec<T>> {
-        self.round(stage, work).await?.into_iter().collect()
-    }
-
-    /// The answers to the tasks of a round.
-    async fn round<T: DeserializeOwned>(
-        &self,
-        stage: &'static str,
-        work: Vec<Work>,
-    ) -> Result<Vec<Result<T>>> {
-        let tasks = work.iter().map(|work| self.plan_site.task(work));
-        let tasks = tasks.collect::<Result<Vec<_>>>()?;
-        let n = tasks.len();
-        // Tasks name their data and hold none of it, so even the largest is small.
-        let task_bytes = tasks.iter().map(|task| task.bytes.len()).max();
-        tracing::info!(stage, tasks = n, task_bytes, "a round begins");
-        self.progress.stage(stage, Some(n as u64));
-        let advance = |n: usize| self.progress.advance(n as u64);
-        let start = Instant::now();
-        let answers = self.nodes.run(stage, tasks, &advance).await?;
-        let seconds = start.elapsed().as_secs_f64();
-        tracing::info!(stage, tasks = n, seconds, "a round ends");
-        if answers.len() != n {
-            let what = format!("{n} tasks have {} answers", answers.len());
-            return Err(Error::bug(what));
-        }
-        let answers = answers.into_iter();
-        Ok(answers.map(|answer| unpack(&answer?)).collect())
-    }
 }
 
-/// Cuts the files of the only table of a plan.
+/// Slices of the input whose counts add up.
 ///
 /// # Errors
 /// Why the counts of the slices would not add up.
-fn slices(plan: &Plan, frame: &DataFrame) -> Result<Vec<Slice>, String> {
+fn slices_of(plan: &Plan, frame: &DataFrame) -> Result<Vec<Slice>, String> {
     if plan.layout.evidence.weight().is_some() {
         return Err("weights are no integers".into());
     }
-    let name = subset::one_table(frame)?;
-    let table = plan.tables.iter().position(|table| table.name == name);
-    let table = table.ok_or("the SQL reads no table of the pipeline")?;
-    let can_be_cut = plan.tables[table].format == "parquet";
-    let sizes = plan.tables[table].files.iter().map(|file| file.size_bytes);
-    let slices = cut(&sizes.collect::<Vec<_>>(), can_be_cut).into_iter();
-    let slice = |(files, part)| Slice { table, files, part };
-    Ok(slices.map(slice).collect())
-}
-
-/// Number of lots into which the rows and the sums of slices are dealt.
-fn lots(plan: &Plan, slices: &[Slice]) -> usize {
-    let table = slices.first().map(|slice| &plan.tables[slice.table]);
-    let files = table.into_iter().flat_map(|table| &table.files);
-    let bytes: u64 = files.map(|file| file.size_bytes).sum();
-    bytes.div_ceil(LOT_BYTES).clamp(*LOTS.start(), *LOTS.end()) as usize
+    slices(&plan.tables, frame)
 }
 
 /// Checks that a plan can run on other machines.
@@ -474,7 +424,7 @@ pub struct Width {
 /// # Errors
 /// Why one task reads all files.
 pub fn width(plan: &Plan, frame: &DataFrame) -> Result<Width, String> {
-    let slices = slices(plan, frame)?;
+    let slices = slices_of(plan, frame)?;
     let is_dealt = matches!(plan.layout.evidence, RowRoles::Trajectories { .. });
     let is_added = plan.layout.partition.is_empty() && (is_dealt || slices.len() > 1);
     let rounds = [
@@ -486,7 +436,7 @@ pub fn width(plan: &Plan, frame: &DataFrame) -> Result<Width, String> {
     let rounds = rounds.into_iter().filter(|(_, is_made)| *is_made);
     Ok(Width {
         slices: slices.len() as u64,
-        lots: lots(plan, &slices) as u64,
+        lots: lots(&plan.tables, &slices) as u64,
         rounds: rounds.map(|(name, _)| name).collect(),
     })
 }
@@ -506,89 +456,4 @@ fn groups(remote: &RemoteCounts, units: &[usize]) -> Vec<CountsGroup> {
         }
     });
     groups.collect()
-}
-
-/// The pieces of each lot, in the order of the tasks. Empty lots are left out, unless all are
-/// empty.
-fn by_lot(of_tasks: Vec<Vec<Piece>>) -> Vec<Vec<Piece>> {
-    let n = of_tasks.iter().map(Vec::len).max().unwrap_or(0);
-    let mut lots = vec![Vec::new(); n.max(1)];
-    for pieces in of_tasks {
-        for (lot, piece) in lots.iter_mut().zip(pieces) {
-            lot.extend((!piece.is_empty()).then_some(piece));
-        }
-    }
-    if lots.iter().all(Vec::is_empty) {
-        lots.truncate(1);
-    } else {
-        lots.retain(|lot| !lot.is_empty());
-    }
-    lots
-}
-
-/// Slices of files of these sizes: neighbouring small files together, a large file alone, and in
-/// parts if it can be cut.
-fn cut(sizes: &[u64], can_be_cut: bool) -> Vec<(Range<usize>, FilePart)> {
-    let most = sizes.iter().sum::<u64>().div_ceil(SLICES).min(SLICE_BYTES);
-    let slices = packed(sizes.iter().copied(), most).into_iter();
-    let in_parts = |files: Range<usize>| {
-        let is_cut = can_be_cut && files.len() == 1;
-        let of = if is_cut {
-            sizes[files.start].div_ceil(most.max(PART_BYTES)).max(1)
-        } else {
-            1
-        };
-        (0..of).map(move |at| (files.clone(), FilePart { at, of }))
-    };
-    slices.flat_map(in_parts).collect()
-}
-
-/// Bins of neighbours with a total size of at most `most`. A larger one is alone.
-fn packed(sizes: impl Iterator<Item = u64>, most: u64) -> Vec<Range<usize>> {
-    let mut bins: Vec<Range<usize>> = Vec::new();
-    let mut room = 0;
-    for (at, size) in sizes.enumerate() {
-        match bins.last_mut().filter(|_| size <= room) {
-            Some(bin) => bin.end = at + 1,
-            None => {
-                bins.push(at..at + 1);
-                room = most;
-            }
-        }
-        room = room.saturating_sub(size);
-    }
-    bins
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(sizes: &[u64], most: u64, bins: &[Range<usize>]) {
-        assert_eq!(packed(sizes.iter().copied(), most), bins);
-    }
-
-    #[test]
-    fn neighbours_are_packed_up_to_a_size() {
-        check(&[], 5, &[]);
-        check(&[1, 2, 2, 1, 9, 1, 0, 0], 5, &[0..3, 3..4, 4..5, 5..8]);
-        check(&[3, 3, 3], 1, &[0..1, 1..2, 2..3]);
-        check(&[0, 0, 1], 0, &[0..2, 2..3]);
-    }
-
-    #[test]
-    fn large_files_are_cut_if_possible() {
-        let whole = |files| (files, FilePart::WHOLE);
-        let parts = |at: usize, of: u64| (0..of).map(move |k| (at..at + 1, FilePart { at: k, of }));
-        assert_eq!(cut(&[3, 2], true), [whole(0..1), whole(1..2)]);
-        let large = 200 << 20;
-        let sizes = [large, 1, 1, 10 << 30];
-        let cut_up = parts(0, 2).chain([whole(1..3)]).chain(parts(3, 80));
-        assert_eq!(cut(&sizes, true), cut_up.collect::<Vec<_>>());
-        let left = [whole(0..1), whole(1..3), whole(3..4)];
-        assert_eq!(cut(&sizes, false), left);
-        let several = parts(0, 7).collect::<Vec<_>>();
-        assert_eq!(cut(&[large], true), several);
-    }
 }

@@ -164,9 +164,10 @@ impl Rounds<'_> {
         let group = |&at: &usize| groups(remote, &[at]).into_iter().next();
         let groups: Option<Vec<CountsGroup>> = units.iter().map(group).collect();
         let groups = groups.ok_or_else(|| Error::bug("a unit has no counts"))?;
-        let slots = self.nodes.slots() as u64;
+        let slots = self.requests.nodes.slots() as u64;
         let cut = |group| Work::Cut { group, slots };
-        self.round("cut", groups.into_iter().map(cut).collect())
+        self.requests
+            .round("cut", groups.into_iter().map(cut).collect())
             .await
     }
 
@@ -290,15 +291,18 @@ impl Rounds<'_> {
             }
             stored.push(pieces[0].clone());
         }
-        let tasks = work.iter().map(|work| self.plan_site.task(work));
-        let tasks = tasks.collect::<Result<Vec<_>>>()?;
+        let tasks = self.requests.tasks(&work)?;
         let task_bytes = tasks.iter().map(|task| task.bytes.len()).max();
-        let answers = self.nodes.run("pass", tasks.clone(), &|_| ()).await?;
+        let answers = self
+            .requests
+            .nodes
+            .run("pass", tasks.clone(), &|_| ())
+            .await?;
         if answers.len() != tasks.len() {
             let what = format!("{} tasks have {} answers", tasks.len(), answers.len());
             return Err(Error::bug(what));
         }
-        self.nodes.forget(&tasks).await?;
+        self.requests.nodes.forget(&tasks).await?;
         for piece in &stored {
             self.output.remove_part(&self.plan.hash, piece).await?;
         }

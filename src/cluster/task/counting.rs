@@ -1,7 +1,8 @@
 //! Files → rows by trajectory → sums → counts of partitions. Each step is a separate task.
 
 use crate::cluster::task::executor::{TaskExecutor, blocking};
-use crate::error::{Error, Kind, Result};
+use crate::cluster::task::reading::{PlanQuery, Slice, read_rows};
+use crate::error::{Error, Result};
 use crate::evidence::counts::groups::Groups;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::packed::{pack, unpack};
@@ -11,29 +12,12 @@ use crate::read::counts::counted::Counted;
 use crate::read::counts::merge::Sums;
 use crate::read::counts::sums::{restore, sums_schema};
 use crate::read::lake::Lake;
-use crate::read::lake::reopen::reopen;
-use crate::read::lake::subset::{FilePart, over_part};
 use crate::read::rows::deal::{Dealer, deal};
-use crate::read::rows::ipc;
 use crate::read::rows::stop::Dropped;
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
 use std::sync::Arc;
-
-/// Some files of a table.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Slice {
-    /// Index of the table in the plan.
-    pub table: usize,
-    /// Indices of the files.
-    pub files: Range<usize>,
-    /// The part of each file.
-    pub part: FilePart,
-}
 
 /// Rows to count.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -94,8 +78,10 @@ impl TaskExecutor {
     /// If the rows cannot be read or stored.
     pub(crate) async fn deal(&self, files: Slice, lots: usize) -> Result<Vec<Piece>> {
         let layout = &self.plan.layout;
-        let (lake, frame) = self.query(Some(files)).await?;
-        let rows = deal(&lake, frame, layout, lots).await?;
+        let (lake, frame) = self.rows_of(Some(files)).await?;
+        let of_streams = Arc::clone(layout);
+        let dealer = move || Dealer::of_rows(&of_streams, lots);
+        let rows = deal(&lake, frame, lots, dealer).await?;
         self.put_rows(layout.numbered(), rows).await
     }
 
@@ -106,12 +92,10 @@ impl TaskExecutor {
     pub(crate) async fn sum(&self, rows: RowSource, lots: usize) -> Result<Summed> {
         let layout = Arc::clone(&self.plan.layout);
         let (lake, frame) = match rows {
-            RowSource::Files(files) => self.query(Some(files)).await?,
+            RowSource::Files(files) => self.rows_of(Some(files)).await?,
             RowSource::Dealt(pieces) => {
-                let lake = reopen(Vec::new(), &self.resources, &self.stores)?;
-                let rows = read_rows(&self.pieces(&pieces).await?)?.concat();
-                let frame = lake.rows(&layout.numbered(), rows, self.resources.threads)?;
-                (lake, frame)
+                let streams = self.resources.threads;
+                self.dealt(&layout.numbered(), &pieces, streams).await?
             }
         };
         let (sums, _) = counts::sums(&lake, frame, &layout, None, Arc::new(|_| ())).await?;
@@ -165,31 +149,21 @@ impl TaskExecutor {
     /// # Errors
     /// If the rows cannot be read or counted, or the matrices cannot be stored.
     pub(crate) async fn count_all(&self) -> Result<Matrices> {
-        let (lake, frame) = self.query(None).await?;
+        let (lake, frame) = self.rows_of(None).await?;
         let counted = counts::count(&lake, frame, &self.plan.layout, Arc::new(|_| ()));
         self.matrices(counted.await?, 0).await
     }
 
     /// The query of the plan over all files, or over some files of its only table.
-    async fn query(&self, slice: Option<Slice>) -> Result<(Lake, DataFrame)> {
+    async fn rows_of(&self, slice: Option<Slice>) -> Result<(Lake, DataFrame)> {
         let plan = &self.plan;
-        let part = slice.as_ref().map_or(FilePart::WHOLE, |slice| slice.part);
-        let tables = match slice {
-            None => plan.tables.clone(),
-            Some(Slice { table, files, .. }) => {
-                let table = plan.tables.get(table);
-                let table = table.and_then(|table| table.of_files(files));
-                let none = || Error::bug("a task names files that its plan does not have");
-                vec![table.ok_or_else(none)?]
-            }
+        let query = PlanQuery {
+            tables: &plan.tables,
+            sql: &plan.sql,
+            parameters: &plan.parameters,
         };
-        let lake = reopen(tables, &self.resources, &self.stores)?;
-        let frame = lake.query(&plan.sql, &plan.parameters).await?;
-        let mut frame = lake.select(frame, &plan.layout)?;
-        if part != FilePart::WHOLE {
-            frame = over_part(frame, part)?;
-        }
-        Ok((lake, frame))
+        let select = |lake: &Lake, frame| lake.select(frame, &plan.layout);
+        self.query(query, slice, select).await
     }
 
     async fn restored(&self, sums: &[Piece], direct: bool) -> Result<Sums> {
@@ -200,15 +174,6 @@ impl TaskExecutor {
             restore(&layout, &tables, direct, 0, Dropped::default())
         })
         .await
-    }
-
-    async fn put_rows(&self, schema: SchemaRef, lots: Vec<Vec<RecordBatch>>) -> Result<Vec<Piece>> {
-        let pieces = blocking(move || {
-            let lots = lots.iter().map(|rows| ipc::write_rows(&schema, rows));
-            let unwritten = |e| Error::with_source(Kind::Bug, "rows cannot be written", e);
-            lots.collect::<Result<_, _>>().map_err(unwritten)
-        });
-        self.put(pieces.await?).await
     }
 
     async fn matrices(&self, mut counted: Counted, accepted: u128) -> Result<Matrices> {
@@ -255,12 +220,6 @@ impl TaskExecutor {
             accepted,
         })
     }
-}
-
-fn read_rows(pieces: &[Bytes]) -> Result<Vec<Vec<RecordBatch>>> {
-    let rows = pieces.iter().map(|bytes| ipc::read_rows(bytes));
-    let unread = |e| Error::with_source(Kind::Bug, "rows cannot be read", e);
-    rows.collect::<Result<_, _>>().map_err(unread)
 }
 
 /// Unpacks a matrix with its groups.

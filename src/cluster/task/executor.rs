@@ -10,22 +10,24 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 /// The executor of one task.
-pub(crate) struct TaskExecutor {
-    pub(crate) plan: Arc<Plan>,
+pub(crate) struct TaskExecutor<P = Plan> {
+    pub(crate) plan: Arc<P>,
+    /// The hash of the plan.
+    pub(crate) hash: String,
     pub(crate) output: Output,
     pub(crate) stores: Stores,
     pub(crate) resources: Resources,
 }
 
-impl TaskExecutor {
+impl<P> TaskExecutor<P> {
     /// Reads pieces, in their order.
     pub(crate) async fn pieces(&self, pieces: &[Piece]) -> Result<Vec<Bytes>> {
-        self.output.pieces(&self.plan.hash, pieces).await
+        self.output.pieces(&self.hash, pieces).await
     }
 
     /// Stores pieces.
     pub(crate) async fn put(&self, pieces: Vec<Vec<u8>>) -> Result<Vec<Piece>> {
-        self.output.put_part(&self.plan.hash, pieces).await
+        self.output.put_part(&self.hash, pieces).await
     }
 }
 

@@ -6,13 +6,16 @@
 //! that it names, never on the clock or on threads, so its answer is the same each time, except for
 //! the times in records.
 //!
-//! `counting`, `fitting` and `passing` do the work; `rounds` decides which tasks there are.
+//! `counting`, `fitting`, `passing` and `points` do the work; `rounds` decides which tasks there
+//! are.
 
 pub mod cache;
 pub mod counting;
 pub mod executor;
 pub mod fitting;
 pub mod passing;
+pub mod points;
+pub mod reading;
 pub mod work;
 
 use crate::cluster::task::executor::TaskExecutor;
@@ -21,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::place::Output;
 use crate::plan::Plan;
+use crate::plan::points::PointsPlan;
 use crate::read::lake::Resources;
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -34,14 +38,29 @@ pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<
         let (site, work) = task?;
         let stores = site.options.stores()?;
         let output = Output::open(&site.output, &stores)?;
-        let plan: Plan = unpack(&output.piece(&site.plan, &site.bytes).await?)?;
-        let executor = TaskExecutor {
-            plan: Arc::new(plan),
+        let plan = output.piece(&site.plan, &site.bytes).await?;
+        let (start, name) = (Instant::now(), work.name());
+        let work = match work {
+            Work::Points(work) => {
+                let executor = TaskExecutor::<PointsPlan> {
+                    plan: Arc::new(unpack(&plan)?),
+                    hash: site.plan,
+                    output,
+                    stores,
+                    resources,
+                };
+                let answer = executor.points(work).await;
+                return done(&executor.hash, name, start, answer);
+            }
+            work => work,
+        };
+        let executor = TaskExecutor::<Plan> {
+            plan: Arc::new(unpack(&plan)?),
+            hash: site.plan,
             output,
             stores,
             resources,
         };
-        let (start, name) = (Instant::now(), work.name());
         let answer = match work {
             Work::Deal { files, lots } => pack(&executor.deal(files, lots).await?),
             Work::Sum { rows, lots } => pack(&executor.sum(rows, lots).await?),
@@ -51,15 +70,25 @@ pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<
             Work::Fit { groups, labels } => pack(&executor.fit(groups, labels).await?),
             Work::Cut { group, slots } => pack(&executor.cut(group, slots).await?),
             Work::Pass(pass) => executor.pass(pass).await,
+            Work::Points(_) => Err(Error::bug("a task has the plan of another kind of run")),
         };
-        // A pass uses little memory, and the next one follows at once.
-        if name != "pass" {
-            crate::memory::give_back();
-        }
-        let seconds = start.elapsed().as_secs_f64();
-        tracing::info!(work = name, plan = executor.plan.hash, seconds, "task done");
-        answer
+        done(&executor.hash, name, start, answer)
     })
+}
+
+fn done(
+    plan: &str,
+    work: &'static str,
+    start: Instant,
+    answer: Result<Vec<u8>>,
+) -> Result<Vec<u8>> {
+    // A pass uses little memory, and the next one follows at once.
+    if work != "pass" {
+        crate::memory::give_back();
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    tracing::info!(work, plan, seconds, "task done");
+    answer
 }
 
 fn read(task: &[u8]) -> Result<(PlanSite, Work)> {

@@ -1,20 +1,22 @@
 //! The content of a task: where its plan is, and what to do.
 
 use crate::cluster::nodes::Task;
-use crate::cluster::task::counting::{RowSource, Slice};
+use crate::cluster::task::counting::RowSource;
 use crate::cluster::task::fitting::CountsGroup;
 use crate::cluster::task::passing::UnitPass;
+use crate::cluster::task::points::PointsWork;
+use crate::cluster::task::reading::Slice;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::pass::packed::pack;
 use crate::output::parts::Piece;
 use crate::output::place::Output;
-use crate::plan::Plan;
+use crate::store::Stores;
 use crate::store::shared_options::SharedOptions;
 use serde::{Deserialize, Serialize};
 
 /// The first bytes of a task: the version of gyre, and of tasks within it.
 pub(crate) const FORMAT: &[u8] =
-    concat!("gyre task ", env!("CARGO_PKG_VERSION"), " 3\n").as_bytes();
+    concat!("gyre task ", env!("CARGO_PKG_VERSION"), " 4\n").as_bytes();
 
 /// Where a task finds its plan and its data.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -59,6 +61,8 @@ pub enum Work {
     },
     /// A unit of a pass → its output rows.
     Pass(UnitPass),
+    /// Work of a run over points.
+    Points(PointsWork),
 }
 
 impl Work {
@@ -71,17 +75,23 @@ impl Work {
             Work::Fit { .. } => "fit",
             Work::Cut { .. } => "cut",
             Work::Pass(_) => "pass",
+            Work::Points(work) => work.name(),
         }
     }
 }
 
 impl PlanSite {
-    /// Stores a plan for the tasks of a run.
+    /// Stores a plan for the tasks of a run. `hash` names it.
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn of(plan: &Plan, output: &Output) -> Result<PlanSite> {
-        let bytes = output.put_part(&plan.hash, vec![pack(plan)?]).await?;
+    pub async fn of(
+        hash: &str,
+        stores: &Stores,
+        plan: &impl Serialize,
+        output: &Output,
+    ) -> Result<PlanSite> {
+        let bytes = output.put_part(hash, vec![pack(plan)?]).await?;
         let location = output.shown();
         let location = if location.contains("://") {
             location.to_string()
@@ -94,8 +104,8 @@ impl PlanSite {
         };
         Ok(PlanSite {
             output: location,
-            options: plan.stores.shared(),
-            plan: plan.hash.clone(),
+            options: stores.shared(),
+            plan: hash.to_string(),
             bytes: bytes
                 .into_iter()
                 .next()

@@ -139,17 +139,11 @@ impl Clusters {
     /// The cluster with the nearest centre for embedded points (n × rank, row-major), the first one
     /// on ties.
     pub fn assign(&self, embedded: &[f64]) -> Vec<u32> {
-        let nearest = |point: &[f64]| {
-            let mut best = (0, f64::INFINITY);
-            for (k, centroid) in self.centroids.iter().enumerate() {
-                let cost = square_distance(point, &centroid.center);
-                if cost < best.1 {
-                    best = (k as u32, cost);
-                }
-            }
-            best.0
-        };
-        embedded.chunks_exact(self.rank).map(nearest).collect()
+        let centers = self.centroids.iter().map(|centroid| &centroid.center[..]);
+        let points = embedded.chunks_exact(self.rank);
+        points
+            .map(|point| nearest(centers.clone(), point))
+            .collect()
     }
 
     /// Sets the exit probabilities from pairs of points, given the cluster of every point.
@@ -185,6 +179,18 @@ impl Clusters {
             bound: 16.0 * self.objective / least,
         })
     }
+}
+
+/// The index of the centre that is nearest to an embedded point, the first one on ties.
+pub fn nearest<'a>(centers: impl Iterator<Item = &'a [f64]>, point: &[f64]) -> u32 {
+    let mut best = (0, f64::INFINITY);
+    for (k, center) in (0..).zip(centers) {
+        let cost = square_distance(point, center);
+        if cost < best.1 {
+            best = (k, cost);
+        }
+    }
+    best.0
 }
 
 /// Known sets against clusters.

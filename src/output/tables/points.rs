@@ -20,9 +20,10 @@ use crate::output::tables::columns::{Columns, TableColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::read::rows::states::{StateColumns, StateTable};
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The fits of one partition and lag.
 #[derive(Serialize, Deserialize)]
@@ -33,6 +34,8 @@ pub struct PointsModel {
     pub lag: usize,
     /// The points of the partition.
     pub rows: u64,
+    /// The columns of the coordinates.
+    pub coordinates: Vec<String>,
     /// What each coordinate was divided by.
     pub divisors: Vec<f64>,
     /// In the order of the plan.
@@ -96,6 +99,7 @@ pub struct RankScore {
 }
 
 /// A column with a part of the coordinates of an embedding.
+#[derive(Debug, Clone)]
 pub struct EmbeddingColumn {
     /// The name of the column.
     pub name: String,
@@ -124,6 +128,37 @@ pub(crate) fn embedding_columns(
         width,
     });
     columns.collect()
+}
+
+/// The columns of a fit in the table `points`.
+pub(crate) struct PointColumns {
+    /// The name of the fit.
+    pub(crate) name: String,
+    /// Whether rows have clusters.
+    pub(crate) has_clusters: bool,
+    /// Names and widths. A model with fewer coordinates has zeros at the end.
+    pub(crate) embeddings: Vec<(String, usize)>,
+}
+
+/// The schema of the table `points`: partition, lag, key, and for each fit its cluster and its
+/// embedding.
+pub(crate) fn points_schema(run: &RunSchema, key: &[Field], fits: &[PointColumns]) -> SchemaRef {
+    let mut fields = run.leading();
+    let key = key.iter();
+    fields.extend(key.map(|f| Field::new(f.name(), f.data_type().clone(), false)));
+    for fit in fits {
+        if fit.has_clusters {
+            let name = format!("{}_affiliation", fit.name);
+            fields.push(Field::new(name, DataType::Int32, true));
+        }
+        // A point that is not connected to most others has no embedding.
+        let embeddings = fit.embeddings.iter();
+        fields.extend(embeddings.map(|(name, width)| {
+            let item = Arc::new(Field::new("item", DataType::Float64, false));
+            Field::new(name, DataType::FixedSizeList(item, *width as i32), true)
+        }));
+    }
+    Arc::new(Schema::new(fields))
 }
 
 impl PointFit {
@@ -593,6 +628,7 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
         })
         .column("dimension", |(model, _)| model.divisors.len() as u32)
         .column("points", |(model, _)| model.rows)
+        .column("coordinates", |(model, _)| model.coordinates.clone())
         // What each coordinate was divided by.
         .column("scale", |(model, _)| model.divisors.clone())
         .column("pairs", move |r| states(r).map(|m| m.pairs))

@@ -10,8 +10,8 @@ use crate::plan::pipeline::content::{Input, PairMeasure, Pipeline, Transitions};
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{
-    Densities, Empty, InputTable, Job, NamesFrom, PipelineFile, PointsText, TransitionsText,
-    Validation, Window,
+    Densities, Empty, InputTable, Job, NamesFrom, OutputRows, PipelineFile, PointsText,
+    TransitionsText, Validation, Window,
 };
 use crate::read::formats::format::{Compression, Format};
 use crate::read::lake::files::Query;
@@ -129,7 +129,9 @@ pub(super) fn check(
         errors.note(validation(keys, document));
     }
     let transitions = transitions?;
-    if transitions.input.is_points() {
+    let is_points = transitions.input.is_points();
+    errors.note(output_rows(&file.output.rows, is_points, document));
+    if is_points {
         let keys = file.validation.as_ref();
         errors.note(no_keys_of_states(&file.job, document));
         errors.note(point_validation(keys, &transitions.input, document));
@@ -182,18 +184,36 @@ fn of_points(method: AnyMethod) -> Option<PointMethod> {
 
 /// Checks that a pipeline of points has no keys that are about states or their counts.
 fn no_keys_of_states(job: &Job, document: &Document<'_>) -> Result<()> {
-    let sections = ["names", "output", "checks", "check"];
-    if let Some(section) = sections.iter().find(|s| document.root.get(s).is_some()) {
-        let message = format!(
-            "`[{section}]` is about sets of states, and is not available for rows with `coordinates`; leave it out"
-        );
-        return Err(document.error_at(&[section], &message));
+    if document.root.get("names").is_some() {
+        let message = "`[names]` is about sets of states, and is not available for rows with `coordinates`; leave it out";
+        return Err(document.error_at(&["names"], message));
+    }
+    if let Some(checks) = document.root.get("checks")
+        && checks.get("max_drift").is_some()
+    {
+        let message = "`checks.max_drift` is about the number of transitions, and is not available for rows with `coordinates`; use `min_rows`, or a `[[check]]`";
+        return Err(document.error_at(&["checks", "max_drift"], message));
     }
     if job.incremental {
         let message = "`job.incremental` adds up counts, and is not available for rows with `coordinates`; leave it out";
         return Err(document.error_at(&["job", "incremental"], message));
     }
     Ok(())
+}
+
+/// Checks that `output.rows` is about what the rows have: coordinates or states.
+fn output_rows(rows: &OutputRows, is_points: bool, document: &Document<'_>) -> Result<()> {
+    let message = if is_points {
+        let message = "`output.rows` is \"all\", a number of points or \"none\" for rows with `coordinates`: the table `points` has the key of a row and no other columns";
+        rows.points().is_none().then_some(message)
+    } else {
+        let message = "`output.rows` is a list of columns for rows with states; a number is for rows with `coordinates`";
+        rows.columns().is_none().then_some(message)
+    };
+    match message {
+        Some(message) => Err(document.error_at(&["output", "rows"], message)),
+        None => Ok(()),
+    }
 }
 
 /// Checks the section `[validation]` of a pipeline of points.

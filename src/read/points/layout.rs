@@ -1,7 +1,7 @@
 //! Which columns of the rows hold the key, the coordinates and the weight of a point.
 
 use crate::evidence::lag::Step;
-use arrow::datatypes::Field;
+use arrow::datatypes::{Field, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -65,6 +65,11 @@ impl PointLayout {
         fields.chain(&self.given).cloned().collect()
     }
 
+    /// The columns of a query for this layout, named by position.
+    pub fn numbered(&self) -> SchemaRef {
+        crate::read::rows::layout::schema(&self.fields())
+    }
+
     /// The number of leading columns that order the rows: partition keys and the key of a row.
     pub fn n_order(&self) -> usize {
         self.partition.len() + self.key.len()
@@ -76,6 +81,12 @@ impl PointLayout {
             PointRoles::Pairs { lags, .. } => lags.len(),
             PointRoles::Rows => 1,
         }
+    }
+
+    /// The names of the columns of the coordinates.
+    pub fn coordinate_names(&self) -> Vec<String> {
+        let names = self.coordinates.iter().map(|field| field.name().clone());
+        names.collect()
     }
 
     /// Whether the coordinates are one column of lists.

@@ -32,6 +32,7 @@ use arrow::datatypes::DataType;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::{col, ident};
+use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
@@ -86,13 +87,14 @@ pub(crate) trait Receiver: Send + 'static {
 }
 
 /// What reading found beside the points.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Found {
     /// The rows of the query.
     pub(crate) rows: u64,
     /// Rows that are no points, by reason.
     pub(crate) dropped: Dropped,
     /// The partitions in their order: one array per partition column.
+    #[serde(with = "crate::read::rows::ipc::arrays")]
     pub(crate) partitions: Vec<ArrayRef>,
     /// d; none if there is no point.
     pub(crate) dimension: Option<usize>,

@@ -3,12 +3,17 @@
 //! Nothing here depends on the order of rows or on files: sums are exact, and a sample consists of
 //! the rows whose keys have the smallest hashes.
 
+use crate::error::{Error, Result};
 use crate::math::exact::ExactSum;
 use crate::read::points::layout::{PointLayout, PointRoles, Scale};
 use crate::read::points::sample::Sample;
-use crate::read::points::{PointBatch, Receiver};
-use crate::read::rows::stop::Stop;
-use std::collections::BTreeSet;
+use crate::read::points::{Found, PointBatch, Receiver};
+use crate::read::rows::stop::{Stop, bug};
+use arrow::array::ArrayRef;
+use arrow::compute::concat;
+use arrow::row::{OwnedRow, RowConverter, SortField};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most rows of a sample.
 const SAMPLE_ROWS: usize = 20_000;
@@ -20,7 +25,7 @@ const SAMPLE_NUMBERS: usize = 1 << 22;
 const LISTED: usize = 4096;
 
 /// What is known of the points of one partition.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Survey {
     /// The number of points.
     pub(crate) rows: u64,
@@ -41,6 +46,35 @@ pub struct Survey {
 }
 
 impl Survey {
+    /// Adds other points of the partition.
+    fn merge(&mut self, other: &Survey) {
+        self.rows += other.rows;
+        self.largest_weight = self.largest_weight.max(other.largest_weight);
+        self.trajectories += other.trajectories;
+        for (low, more) in self.low.iter_mut().zip(&other.low) {
+            *low = low.min(*more);
+        }
+        for (high, more) in self.high.iter_mut().zip(&other.high) {
+            *high = high.max(*more);
+        }
+        for (sums, more) in [
+            (&mut self.sums, &other.sums),
+            (&mut self.squares, &other.squares),
+        ] {
+            sums.resize_with(more.len().max(sums.len()), ExactSum::default);
+            for (sum, more) in sums.iter_mut().zip(more) {
+                sum.merge(more.clone());
+            }
+        }
+        self.sample.merge(&other.sample);
+        for &hash in &other.hashes {
+            // One more than the limit shows that the list is not complete.
+            if self.hashes.len() <= LISTED {
+                self.hashes.insert(hash);
+            }
+        }
+    }
+
     fn new(dimension: usize) -> Survey {
         Survey {
             rows: 0,
@@ -62,8 +96,71 @@ impl Survey {
     }
 }
 
+/// The survey of all points, from surveys of parts of them. No key is in two parts.
+///
+/// # Errors
+/// Points of different dimensions, or keys that cannot be compared.
+pub(crate) fn merged(
+    layout: &PointLayout,
+    parts: &[(Surveyor, Found)],
+) -> Result<(Surveyor, Found)> {
+    let mut all = Found::default();
+    for (_, found) in parts {
+        all.rows += found.rows;
+        for (reason, rows) in &found.dropped.0 {
+            all.dropped.add(reason.clone(), *rows);
+        }
+        match (all.dimension, found.dimension) {
+            (Some(a), Some(b)) if a != b => {
+                let name = layout.coordinates[0].name();
+                return Err(Error::input(format!(
+                    "column `{name}` has lists of different lengths: {a} numbers in some rows and {b} in others; all points need the same number of coordinates"
+                )));
+            }
+            (None, dimension) => all.dimension = dimension,
+            _ => {}
+        }
+    }
+    let Some(d) = all.dimension else {
+        return Ok((Surveyor::default(), all));
+    };
+    // Partitions are numbered in the order of their keys.
+    let with_points = parts
+        .iter()
+        .filter(|(surveyor, _)| !surveyor.partitions.is_empty());
+    let columns = 0..layout.partition.len();
+    let keys = columns.map(|k| {
+        let arrays = with_points.clone().map(|(_, found)| &*found.partitions[k]);
+        concat(&arrays.collect::<Vec<_>>()).map_err(bug)
+    });
+    let keys = keys.collect::<Result<Vec<ArrayRef>, _>>()?;
+    let surveys = with_points.flat_map(|(surveyor, _)| &surveyor.partitions);
+    let mut by_key: BTreeMap<OwnedRow, Survey> = BTreeMap::new();
+    let fields = layout.partition.iter();
+    let fields = fields.map(|field| SortField::new(field.data_type().clone()));
+    let converter = RowConverter::new(fields.collect()).map_err(bug)?;
+    let mut surveyor = Surveyor::default();
+    if keys.is_empty() {
+        let mut one = Survey::new(d);
+        surveys.for_each(|survey| one.merge(survey));
+        surveyor.partitions.push(one);
+        return Ok((surveyor, all));
+    }
+    let rows = converter.convert_columns(&keys).map_err(bug)?;
+    for (key, survey) in rows.iter().zip(surveys) {
+        let of_key = by_key.entry(key.owned()).or_insert_with(|| Survey::new(d));
+        of_key.merge(survey);
+    }
+    let ordered: Vec<&OwnedRow> = by_key.keys().collect();
+    all.partitions = converter
+        .convert_rows(ordered.iter().map(|key| key.row()))
+        .map_err(bug)?;
+    surveyor.partitions = by_key.into_values().collect();
+    Ok((surveyor, all))
+}
+
 /// Makes a [`Survey`] of each partition.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Surveyor {
     /// By partition.
     pub(crate) partitions: Vec<Survey>,

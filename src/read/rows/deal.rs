@@ -9,6 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::read::counts::resample_groups::hash;
 use crate::read::counts::sums;
 use crate::read::lake::Lake;
+use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::rows::layout::{Layout, RowRoles, schema};
 use crate::read::rows::ranges::{first_rows, ranges};
 use crate::read::rows::stop::bug;
@@ -71,6 +72,18 @@ impl Dealer {
             return Err(Error::bug("a table of pairs has no trajectories"));
         };
         let by = 0..layout.partition.len() + trajectory.len();
+        Dealer::new(&layout.fields(), by, shards)
+    }
+
+    /// A dealer of points: by trajectory, or by id for rows without time.
+    ///
+    /// # Errors
+    /// A key column of a type that cannot be compared.
+    pub fn of_points(layout: &PointLayout, shards: usize) -> Result<Dealer> {
+        let by = match layout.roles {
+            PointRoles::Pairs { .. } => 0..layout.n_order() - 1,
+            PointRoles::Rows => 0..layout.n_order(),
+        };
         Dealer::new(&layout.fields(), by, shards)
     }
 
@@ -144,21 +157,20 @@ impl Dealer {
     }
 }
 
-/// Deals the rows of a query with the columns of `layout` into `n` shards. All rows of a trajectory
-/// are in one shard, in the order of the files.
+/// Deals the rows of a query into `n` shards by the dealers that `dealer` makes. All rows of a
+/// trajectory are in one shard, in the order of the files.
 ///
 /// # Errors
 /// Rows that cannot be read.
 pub async fn deal(
     lake: &Lake,
     frame: DataFrame,
-    layout: &Arc<Layout>,
     n: usize,
+    dealer: impl Fn() -> Result<Dealer> + Clone + Send + 'static,
 ) -> Result<Vec<Vec<RecordBatch>>> {
-    let of_streams = Arc::clone(layout);
     let dealers = lake.each_stream(frame, move |_| {
         let push = |batch: &RecordBatch, dealer: &mut Dealer| Ok(dealer.push(batch)?);
-        Ok((Dealer::of_rows(&of_streams, n)?, push))
+        Ok((dealer()?, push))
     });
     let dealers = dealers.await;
     let mut shards = vec![Vec::new(); n];

@@ -5,15 +5,17 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::methods::state_embedding::params::Norm;
+use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
 use crate::output::tables::points::{DENSITIES, EmbeddedStates, PointModel, PointsModel};
+use crate::output::tables::run_schema::RunSchema;
 use crate::plan::points::{PlannedDensities, PointsPlan};
 use crate::read::lake::errors::failed;
 use crate::read::points::coordinates::{Coordinates, coordinates};
 use crate::read::points::layout::{PointLayout, PointRoles, Scale};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
-use crate::run::points::site::{PointJob, PointsTable};
+use crate::run::points::site::PointJob;
 use crate::run::points::surveyed::Known;
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, UInt32Array};
 use arrow::compute::{cast, take};
@@ -30,7 +32,9 @@ const PIECE: usize = 1024;
 pub(super) async fn write(
     job: &PointJob<'_>,
     known: &Known,
-    table: &PointsTable<'_>,
+    begun: &Begun,
+    run: &RunSchema,
+    models: &[PointsModel],
 ) -> Result<Option<u64>> {
     let Some(planned) = &job.plan.densities else {
         return Ok(None);
@@ -44,18 +48,18 @@ pub(super) async fn write(
     let order = (0..planned.fields().count()).map(|at| col(format!("\"{at}\"")).sort(true, true));
     let frame = frame.and_then(|frame| frame.sort(order.collect()));
     let frame = frame.map_err(|e| failed("the pairs of [densities] cannot be read", e))?;
-    let schema = schema(job.plan, table);
+    let schema = schema(job.plan, run, models);
     loop {
-        let path = job.output.staged(&table.begun.run, DENSITIES);
+        let path = job.output.staged(&begun.run, DENSITIES);
         let mut writer = RowWriter::create(job.output, path, Arc::clone(&schema))?;
         let mut batches = job.lake.batches(frame.clone()).await?;
         let mut dimension = Some(known.divisors.len());
         let copied = async {
             while let Some(rows) = batches.next().await? {
                 let pairs = Pairs::read(planned, &rows, &mut dimension)?;
-                for model in table.models {
+                for model in models {
                     writer
-                        .write(scored(&schema, table, known, model, &pairs)?)
+                        .write(scored(&schema, run, known, model, &pairs)?)
                         .await?;
                 }
             }
@@ -79,11 +83,11 @@ fn states(model: &PointsModel) -> impl Iterator<Item = (&str, &EmbeddedStates)> 
 }
 
 /// Partition, lag, both points, and for each fit its densities.
-fn schema(plan: &PointsPlan, table: &PointsTable<'_>) -> SchemaRef {
-    let mut fields = table.run.leading();
+fn schema(plan: &PointsPlan, run: &RunSchema, models: &[PointsModel]) -> SchemaRef {
+    let mut fields = run.leading();
     let points = plan.densities.iter().flat_map(PlannedDensities::fields);
     fields.extend(points.map(|f| f.clone().with_nullable(true)));
-    for (name, own) in table.models.first().into_iter().flat_map(states) {
+    for (name, own) in models.first().into_iter().flat_map(states) {
         let density = match own.model.norm {
             // p̂(y | x), per unit of the volume of y.
             Norm::Lebesgue => "density",
@@ -154,7 +158,7 @@ impl Pairs {
 /// The rows of a model.
 fn scored(
     schema: &SchemaRef,
-    table: &PointsTable<'_>,
+    run: &RunSchema,
     known: &Known,
     model: &PointsModel,
     pairs: &Pairs,
@@ -162,13 +166,9 @@ fn scored(
     let (n, d) = (pairs.is_sound.len(), known.divisors.len());
     let broken = |e| Error::with_source(Kind::Bug, "densities do not fit their table", e);
     let at = UInt32Array::from(vec![model.partition as u32; n]);
-    let leading = table
-        .run
-        .partitions
-        .iter()
-        .map(|keys| take(keys, &at, None));
+    let leading = run.partitions.iter().map(|keys| take(keys, &at, None));
     let mut columns: Vec<ArrayRef> = leading.collect::<Result<_, _>>().map_err(broken)?;
-    columns.extend(table.run.lag.columns(model.lag, n));
+    columns.extend(run.lag.columns(model.lag, n));
     columns.extend(pairs.columns.iter().cloned());
     let points = pairs.points.each_ref().map(|points| {
         let divisors = known.divisors.iter().cycle();

@@ -223,6 +223,7 @@ pub(super) async fn fit(
                 partition,
                 lag,
                 rows: surveyed.partitions[partition].rows,
+                coordinates: plan.layout.coordinate_names(),
                 divisors: surveyed.known.divisors.clone(),
                 fits,
             });

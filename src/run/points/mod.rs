@@ -1,10 +1,12 @@
 //! Drives a run over points: survey → fit → write → promote.
 
+pub mod assign;
 pub(crate) mod confusion;
 pub(crate) mod densities;
 pub mod embeddings;
 pub mod grams;
 pub(crate) mod kernels;
+mod known;
 pub mod local;
 pub mod record;
 pub(crate) mod rows;
@@ -13,15 +15,16 @@ pub mod surveyed;
 
 use crate::error::Result;
 use crate::output;
+use crate::output::checkpoint::KEEP_EVERY;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::tables::points::{DENSITIES, POINTS, PointsModel, schema_of};
+use crate::output::tables::points::{DENSITIES, POINTS, PointsModel};
+use crate::plan::pipeline::keys::PointRows;
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
 use crate::read::points::layout::PointRoles;
 use crate::read::rows::states::describe;
-use crate::run::KEEP_EVERY;
 use crate::run::points::local::LocalPoints;
 use crate::run::points::record::{PointFitRecord, PointsModelRecord, PointsRecord};
 use crate::run::points::site::{PointJob, PointSite, PointsTable};
@@ -120,6 +123,7 @@ impl PlannedPoints {
             let head = Head::begin(&begun.run, &plan.name, &plan.hash, threads, &plan.tables);
             let mut record = PointsRecord {
                 head,
+                points: 0,
                 models: Vec::new(),
                 resumed: 0,
             };
@@ -162,6 +166,8 @@ async fn drive(
     let surveyed = survey(&plan.layout, surveyor, found)?;
     record.head.rows_read = surveyed.found.rows;
     record.head.rows_dropped = surveyed.found.dropped.0.clone();
+    let points = surveyed.partitions.iter().map(|survey| survey.rows);
+    record.points = points.sum();
     record
         .head
         .done("survey", surveyed.found.rows, record.head.input_bytes);
@@ -181,22 +187,25 @@ async fn drive(
     }
 
     progress.stage("write", None);
-    let run = schema_of(
-        &plan.layout.partition,
-        surveyed.found.partitions.clone(),
-        plan.lag_column(),
-    );
+    let run = plan.run_schema(surveyed.found.partitions.clone());
     let mut tables = output::stage_points(output, begun, &run, &models).await?;
-    let table = PointsTable {
-        begun,
-        run: &run,
-        models: &models,
+    let largest_hash = match plan.rows {
+        PointRows::Sample(most) => rows::largest_hash(job, &surveyed, most).await?,
+        PointRows::All | PointRows::None => None,
     };
-    if let Some(written) = densities::write(job, &surveyed.known, &table).await? {
+    if let Some(written) = densities::write(job, &surveyed.known, begun, &run, &models).await? {
         tables.insert(DENSITIES, written);
     }
-    let written = site.write_rows(job, &surveyed, table).await?;
-    tables.insert(POINTS, written);
+    if plan.rows != PointRows::None {
+        let table = PointsTable {
+            begun,
+            run: &run,
+            models: &models,
+            largest_hash,
+        };
+        let written = site.write_rows(job, &surveyed, table).await?;
+        tables.insert(POINTS, written);
+    }
     record.head.tables = tables;
     record.models = models
         .iter()

@@ -18,6 +18,8 @@ pub struct PointsRecord {
     /// What all records have.
     #[serde(flatten)]
     pub head: Head,
+    /// The number of points.
+    pub points: u64,
     /// One entry per partition and lag.
     pub models: Vec<PointsModelRecord>,
     /// Pieces of finished work of a run that did not end: sums, and fits of partitions.
@@ -190,12 +192,11 @@ impl Display for PointsSummary<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let PointsSummary { record, output } = self;
         let (head, models) = (&record.head, &record.models);
-        let points = head.tables.get("points").copied().unwrap_or(0);
         writeln!(
             f,
             "{}: {} from {}",
             head.pipeline,
-            counted(grouped(points as f64), "point"),
+            counted(grouped(record.points as f64), "point"),
             counted(grouped(head.rows_read as f64), "row")
         )?;
         for (reason, rows) in &head.rows_dropped {

@@ -31,6 +31,11 @@ pub struct Known {
 }
 
 impl Known {
+    /// The number of partitions.
+    pub(crate) fn len(&self) -> usize {
+        self.partitions.first().map_or(1, |keys| keys.len())
+    }
+
     /// The partition and the lag of a model, for messages.
     pub(crate) fn place(&self, plan: &PointsPlan, partition: usize, lag: usize) -> String {
         let columns = plan.layout.partition.iter().zip(&self.partitions);

@@ -1,0 +1,270 @@
+//! Runs over points at other sites: as tasks, on executors, and after a run that did not end.
+
+use crate::cli::integers;
+use crate::cluster_runs::WatchedRun;
+use crate::inside::{InProcess, RESOURCES, Schedule};
+use crate::lake::Lake;
+use crate::machines::Machines;
+use arrow::array::{ArrayRef, Float64Array};
+use futures::future::BoxFuture;
+use gyre::cluster::rounds::points::RemotePoints;
+use gyre::error::{Error, Kind, Result};
+use gyre::output::tables::points::PointsModel;
+use gyre::plan::pipeline::Pipeline;
+use gyre::read::points::Found;
+use gyre::read::points::survey::Surveyor;
+use gyre::run::points::grams::{PartitionSums, SumRequest};
+use gyre::run::points::local::LocalPoints;
+use gyre::run::points::record::PointsRecord;
+use gyre::run::points::site::{PointJob, PointSite, PointsTable};
+use gyre::run::points::surveyed::Surveyed;
+use gyre::run::points::{PointsOptions, PointsOutcome};
+use gyre::run::progress::Silent;
+use gyre::store::Stores;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+const PAIRS: &str = r#"
+[job]
+name = "points"
+output = "FOLDER/out"
+
+[tables.walks]
+path = "FOLDER/walks/"
+
+[transitions]
+sql = "SELECT * FROM walks WHERE t % 50 <> 49"
+trajectory = "id"
+time = "t"
+lag = [1, 3]
+coordinates = ["x", "y"]
+scale = "standard"
+partition_by = ["part"]
+
+[[fit]]
+name = "states"
+method = "state_embedding"
+rank = 3
+features = 60
+bandwidth = "held-out"
+clusters = 2
+
+[[fit]]
+name = "near"
+method = "state_embedding"
+rank = [2, 3]
+features = 60
+bandwidth = 1.0
+"#;
+
+const MAPS: &str = r#"
+[job]
+name = "points"
+output = "FOLDER/out"
+
+[tables.walks]
+path = "FOLDER/walks/"
+
+[points]
+sql = "SELECT * FROM walks WHERE t < 40"
+id = ["id", "t"]
+coordinates = ["x", "y"]
+partition_by = ["part"]
+
+[[fit]]
+name = "map"
+method = "diffusion_map"
+dimension = 2
+neighbours = 16
+
+[[fit]]
+name = "sketch"
+method = "heat_sketch"
+dimension = 3
+power = [2, 4]
+landmarks = 60
+"#;
+
+/// Rows of walks in three parts, shuffled over five files.
+fn walks(lake: &Lake, steps: i64) {
+    let mut random = Pcg64::seed_from_u64(5);
+    let mut rows: Vec<(i64, i64, i64, f64, f64)> = Vec::new();
+    for id in 0..24 {
+        let (mut x, mut y) = (0.0f64, 0.0f64);
+        for t in 0..steps {
+            rows.push((id % 3, id, t, x, y));
+            x = 0.9 * x + random.random_range(-1.0..1.0);
+            y = 0.5 * y + random.random_range(-1.0..1.0);
+        }
+    }
+    rows.shuffle(&mut random);
+    for (file, rows) in rows.chunks(rows.len().div_ceil(5)).enumerate() {
+        let float = |of: fn(&(i64, i64, i64, f64, f64)) -> f64| -> ArrayRef {
+            Arc::new(Float64Array::from_iter_values(rows.iter().map(of)))
+        };
+        let columns = vec![
+            ("part", integers(rows.iter().map(|row| row.0))),
+            ("id", integers(rows.iter().map(|row| row.1))),
+            ("t", integers(rows.iter().map(|row| row.2))),
+            ("x", float(|row| row.3)),
+            ("y", float(|row| row.4)),
+        ];
+        lake.table(&format!("walks/{file}.parquet"), columns);
+    }
+}
+
+type Tables = BTreeMap<String, Vec<u8>>;
+
+/// The tables of the output.
+fn tables_of(lake: &Lake) -> Tables {
+    let folders = fs::read_dir(lake.path("out")).expect("an output");
+    let names = folders.map(|entry| entry.expect("an entry").file_name());
+    let names = names.filter_map(|name| name.into_string().ok());
+    let tables = names.filter_map(|name| {
+        let table = fs::read(lake.path(&format!("out/{name}/part-0.parquet"))).ok()?;
+        Some((name, table))
+    });
+    tables.collect()
+}
+
+/// Runs a pipeline at a site. Returns its tables and its record.
+async fn run_at(
+    lake: &Lake,
+    text: &str,
+    site: Arc<dyn PointSite>,
+) -> Result<(Tables, PointsRecord)> {
+    let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
+    let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None)?;
+    let inputs = pipeline.open_with(&RESOURCES, &Stores::default()).await?;
+    let planned = inputs.plan_points(None).await?;
+    let output = planned.output()?;
+    let options = PointsOptions {
+        keep_every: Duration::ZERO,
+        site,
+        ..PointsOptions::default()
+    };
+    let PointsOutcome::Done(record) = planned.run(&output, &options, Arc::new(Silent)).await?
+    else {
+        return Err(Error::bug("there was a result"));
+    };
+    let tables = tables_of(lake);
+    assert!(tables.keys().eq(record.head.tables.keys()));
+    let work = fs::read_dir(lake.path("out/work")).map_or(0, |plans| plans.count());
+    assert_eq!(work, 0, "the run left working files");
+    fs::remove_dir_all(lake.path("out")).expect("the output is removed");
+    Ok((tables, *record))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn points_as_tasks_give_the_same_bytes() {
+    let lake = Lake::new();
+    walks(&lake, 300);
+    for (text, rounds) in [
+        (PAIRS, &["deal", "survey", "sum", "sum", "rows"][..]),
+        (MAPS, &["deal", "survey", "fit"]),
+    ] {
+        let (expected, local) = run_at(&lake, text, Arc::new(LocalPoints))
+            .await
+            .expect("tables");
+        assert!(!expected["points"].is_empty());
+        let schedules = [Schedule::InOrder, Schedule::Shuffled(3), Schedule::Lost];
+        for schedule in schedules {
+            let nodes = InProcess::new(schedule);
+            let site = Arc::new(RemotePoints::new(nodes.clone()));
+            let (tables, record) = run_at(&lake, text, site).await.expect("tables");
+            assert_eq!(nodes.rounds(), rounds);
+            assert_eq!(record.head.rows_read, local.head.rows_read);
+            for (name, bytes) in &expected {
+                assert!(*bytes == tables[name], "{name} differs: {schedule:?}");
+            }
+        }
+    }
+}
+
+/// A site whose last stage fails.
+struct NoRows(LocalPoints);
+
+impl PointSite for NoRows {
+    fn survey<'a>(&'a self, job: &'a PointJob<'_>) -> BoxFuture<'a, Result<(Surveyor, Found)>> {
+        self.0.survey(job)
+    }
+
+    fn sum<'a>(
+        &'a self,
+        job: &'a PointJob<'_>,
+        surveyed: &'a Surveyed,
+        request: SumRequest,
+    ) -> BoxFuture<'a, Result<Vec<PartitionSums>>> {
+        self.0.sum(job, surveyed, request)
+    }
+
+    fn fit_kernels<'a>(
+        &'a self,
+        job: &'a PointJob<'_>,
+        surveyed: &'a Surveyed,
+    ) -> BoxFuture<'a, Result<Vec<PointsModel>>> {
+        self.0.fit_kernels(job, surveyed)
+    }
+
+    fn write_rows<'a>(
+        &'a self,
+        _: &'a PointJob<'_>,
+        _: &'a Surveyed,
+        _: PointsTable<'a>,
+    ) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async { Err(Error::new(Kind::Store, "the disk is full")) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_continues_from_the_sums_and_fits_of_one_that_did_not_end() {
+    let lake = Lake::new();
+    walks(&lake, 300);
+    // Sums for the bandwidths and for the fits; the maps of three partitions.
+    for (text, pieces) in [(PAIRS, 2), (MAPS, 3)] {
+        let (expected, record) = run_at(&lake, text, Arc::new(LocalPoints))
+            .await
+            .expect("tables");
+        assert_eq!(record.resumed, 0);
+        let failed = run_at(&lake, text, Arc::new(NoRows(LocalPoints))).await;
+        assert_eq!(
+            failed.expect_err("a full disk").to_string(),
+            "the disk is full"
+        );
+        let (tables, record) = run_at(&lake, text, Arc::new(LocalPoints))
+            .await
+            .expect("tables");
+        assert_eq!(record.resumed, pieces);
+        assert!(tables == expected);
+    }
+}
+
+#[test]
+fn points_on_executors_survive_the_death_of_one() {
+    let mut machines = Machines::start(2);
+    walks(&machines.lake, 600);
+    for text in [PAIRS, MAPS] {
+        machines.lake.file("p.toml", &text.replace("FOLDER/", ""));
+        machines.lake.gyre(&["run", "p.toml"]).succeeds();
+        let expected = tables_of(&machines.lake);
+        fs::remove_dir_all(machines.lake.path("out")).expect("the output is removed");
+        let mut run = WatchedRun::start(&machines);
+        let mut stages = Vec::new();
+        while let Some(stage) = run.next() {
+            if stage == "sum" || stage == "fit" {
+                drop(machines.executors.remove(0));
+                machines.executors.push(machines.executor());
+            }
+            stages.push(stage);
+        }
+        run.end().succeeds();
+        assert!(tables_of(&machines.lake) == expected, "{stages:?}");
+        assert!(stages.contains(&"deal".to_string()), "{stages:?}");
+        fs::remove_dir_all(machines.lake.path("out")).expect("the output is removed");
+    }
+}
