@@ -140,7 +140,8 @@ pub enum Command {
     /// partitions must be those of the model. Known states keep their sets and memberships. A new
     /// state gets the set under which its transitions are most likely. A trajectory gets the set of
     /// its state and a log-likelihood. Transitions to targets that the model does not know are
-    /// counted separately. Results become visible as those of a run do, and a second assignment of
+    /// counted separately. A point gets the embedding and the cluster that it would have had in the
+    /// run; weights and the scale of the pipeline do not matter. Results become visible as those of a run do, and a second assignment of
     /// the same rows does nothing.
     #[command(after_help = ASSIGN_EXAMPLES, after_long_help = long(ASSIGN_EXAMPLES))]
     Assign(Assign),

@@ -23,6 +23,7 @@ use crate::read::lake::Resources;
 use crate::run::compare::compare;
 use crate::run::inputs::{Inputs, PlannedRun};
 use crate::run::local::Local;
+use crate::run::points::assign::{PointAssignOutcome, PointAssignSummary};
 use crate::run::points::record::PointsSummary;
 use crate::run::points::{PlannedPoints, PointsOptions, PointsOutcome};
 use crate::run::progress::Progress;
@@ -251,9 +252,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         Command::Assign(args) => {
             let mut pipeline = Pipeline::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
             if pipeline.transitions.input.is_points() {
-                return Err(Error::spec(
-                    "`gyre assign` looks new states up in a model, and points have no states; the tables `features` and `landmarks` of the model embed new points",
-                ));
+                return assign_points(pipeline, &args, terminal);
             }
             if let Some(output) = &args.output {
                 pipeline.job.output.clone_from(output);
@@ -293,6 +292,44 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             watch.end(run_pipeline(&args, &watch))
         }
     }
+}
+
+/// Assigns points to the embeddings and clusters of a model.
+fn assign_points(
+    mut pipeline: Pipeline,
+    args: &crate::cli::args::Assign,
+    terminal: &Arc<dyn Terminal>,
+) -> Result<Done> {
+    if args.smoothing > 0.0 {
+        return Err(Error::spec(
+            "--smoothing adds transitions between states, and points have none; leave it out",
+        ));
+    }
+    if let Some(output) = &args.output {
+        pipeline.job.output.clone_from(output);
+    }
+    with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {
+        let planning = inputs.plan_point_assignment();
+        let planned = stoppable(planning, terminal.as_ref()).await?;
+        let stores = &planned.lake.stores;
+        let model = Output::open(&args.model, stores)?;
+        let mut output = Output::open(&planned.assignment.output, stores)?;
+        output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+        let progress = Arc::clone(terminal) as Arc<dyn Progress>;
+        let assigning = planned.assign(&model, &output, args.force, progress);
+        match until_stopped(assigning, terminal.as_ref(), &output).await? {
+            PointAssignOutcome::NothingToDo => {
+                terminal.say("Nothing to do.");
+                Ok(Done::Well)
+            }
+            PointAssignOutcome::Done(record) => {
+                let output = output.shown();
+                let record = &*record;
+                terminal.say(&PointAssignSummary { record, output }.to_string());
+                Ok(done(&record.head.failures))
+            }
+        }
+    })
 }
 
 /// A pipeline by what its rows are.

@@ -134,7 +134,7 @@ impl<'a> Written<'a> {
             targets: Vec::new(),
             fits: Vec::new(),
         };
-        let fields = async |table| {
+        let fields = async |table: Table| {
             let schema = written.table(table).await?.schema();
             let fields = schema.fields().iter();
             Ok::<_, Error>(fields.map(|f| f.as_ref().clone()).collect::<Vec<_>>())
@@ -145,8 +145,11 @@ impl<'a> Written<'a> {
             fields[..end.unwrap_or(fields.len())].to_vec()
         };
         let mut leading = before(&fields(Table::Fits).await?, "fit");
-        let sources = fields(Table::Sources).await?;
-        let targets = fields(Table::Targets).await?;
+        let (sources, targets) = if written.is_of_points() {
+            (Vec::new(), Vec::new())
+        } else {
+            (fields(Table::Sources).await?, fields(Table::Targets).await?)
+        };
         let n = leading.len();
         if let [.., lag, seconds] = &leading[..]
             && lag.name() == "lag"
@@ -155,7 +158,7 @@ impl<'a> Written<'a> {
             leading.pop();
         }
         let lag = leading.pop_if(|f| f.name() == "lag");
-        let states = |fields: &[Field]| before(fields, "count").split_off(n);
+        let states = |fields: &[Field]| before(fields, "count").split_off(n.min(fields.len()));
         written.fits = sources.iter().filter_map(|f| fit(f, &sources)).collect();
         (written.sources, written.targets) = (states(&sources), states(&targets));
         (written.partition, written.lag) = (leading, lag);
@@ -167,13 +170,18 @@ impl<'a> Written<'a> {
         self.current.tables.contains_key(table.name())
     }
 
-    /// Opens a table of the result.
-    pub async fn table(&self, table: Table) -> Result<WrittenTable> {
-        WrittenTable::open(self.output, self.output.table(&self.current, table.name())).await
+    /// Whether the result is that of a run over points.
+    pub fn is_of_points(&self) -> bool {
+        self.current.tables.contains_key("features")
+    }
+
+    /// Opens a table of the result, given by its name.
+    pub async fn table(&self, name: impl Into<&'static str>) -> Result<WrittenTable> {
+        WrittenTable::open(self.output, self.output.table(&self.current, name.into())).await
     }
 
     /// The models of a table with their row ranges, in row order.
-    pub async fn models(&self, table: Table) -> Result<Vec<ModelRows>> {
+    pub async fn models(&self, table: impl Into<&'static str>) -> Result<Vec<ModelRows>> {
         let file = self.table(table).await?;
         let rows = file.rows();
         let names: Vec<&str> = self

@@ -8,10 +8,12 @@
 use crate::error::Result;
 use crate::evidence::lag::Lag;
 use crate::output::tables::run_schema::LagColumn;
-use crate::plan::pipeline::Pipeline;
-use crate::plan::rows::{Rows, hash, lag_column, rows};
+use crate::plan::pipeline::{Input, Pipeline};
+use crate::plan::points::layout;
+use crate::plan::rows::{PlannedQuery, Rows, hash, lag_column, query, rows};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
+use crate::read::points::layout::{PointLayout, Scale};
 use crate::read::rows::layout::{Layout, RowRoles};
 use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
@@ -39,6 +41,68 @@ impl Assignment {
     pub fn lag_column(&self) -> LagColumn {
         lag_column(&self.lags)
     }
+}
+
+/// What an assignment of points will do, without the model.
+pub struct PointAssignment {
+    /// The name of the job.
+    pub name: String,
+    /// The folder or URL of the output.
+    pub output: String,
+    /// The number of earlier results that the output keeps.
+    pub keep: usize,
+    /// The input tables and their files.
+    pub tables: Vec<Table>,
+    /// The roles of the columns of the query. Weights and the scale are those of the model.
+    pub layout: Arc<PointLayout>,
+    /// The lags by length; empty for rows without time.
+    pub lags: Vec<Lag>,
+    /// Depends only on the rows, the meaning of their columns and the version of gyre.
+    pub hash: String,
+}
+
+impl PointAssignment {
+    /// The lags as the column `lag` of the output tables.
+    pub fn lag_column(&self) -> LagColumn {
+        lag_column(&self.lags)
+    }
+}
+
+/// Resolves the points of a pipeline with the query text `sql` against the tables of a lake.
+///
+/// Also returns the query as a data frame with the columns of the layout.
+pub async fn point_assignment(
+    pipeline: &Pipeline,
+    sql: &str,
+    lake: &Lake,
+) -> Result<(PointAssignment, DataFrame)> {
+    let PlannedQuery {
+        sql,
+        frame,
+        columns,
+        partition,
+        ..
+    } = query(pipeline, sql, lake).await?;
+    let mut pipeline = pipeline.clone();
+    if let Input::PointPairs { weight, scale, .. } | Input::Points { weight, scale, .. } =
+        &mut pipeline.transitions.input
+    {
+        (*weight, *scale) = (None, Scale::None);
+    }
+    let (layout, lags) = layout(&pipeline, &columns, partition)?;
+    let frame = crate::read::points::select(frame, &layout)?;
+    let keys = &pipeline.transitions;
+    let used = (&keys.parameters, &keys.partition_by, &keys.input);
+    let assignment = PointAssignment {
+        name: pipeline.job.name.clone(),
+        output: pipeline.job.output.clone(),
+        keep: pipeline.job.keep as usize,
+        tables: lake.tables.clone(),
+        layout: Arc::new(layout),
+        lags,
+        hash: hash(&used, &sql, &lake.tables)?,
+    };
+    Ok((assignment, frame))
 }
 
 /// Resolves the rows of a pipeline with the query text `sql` against the tables of a lake.

@@ -186,12 +186,12 @@ async fn resolved(
     }
     // The table begins with the columns of the partition in any case.
     let keys = &pipeline.transitions.partition_by;
-    let shown = pipeline.output.rows.iter();
-    let shown = shown.filter(|name| !keys.contains(name));
+    let asked = pipeline.output.rows.columns().unwrap_or_default();
+    let shown = asked.iter().filter(|name| !keys.contains(name));
     let shown: Vec<Field> = shown
         .map(|name| columns.shown(name))
         .collect::<Result<_>>()?;
-    let rows = (!pipeline.output.rows.is_empty()).then_some(shown);
+    let rows = (!asked.is_empty()).then_some(shown);
     let layout = Layout {
         partition,
         evidence,

@@ -1,13 +1,13 @@
 //! Pipeline + tables → [`PointsPlan`]: all that a run over points will do, resolved and checked.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::evidence::lag::Lag;
 use crate::methods::PointMethod;
 use crate::output::tables::points::schema_of;
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
-use crate::plan::evidence::steps;
+use crate::plan::evidence::{Columns, steps};
 use crate::plan::fits::{PlannedFit, point_fits};
-use crate::plan::pipeline::keys::{Empty, Validation, Window};
+use crate::plan::pipeline::keys::{Empty, PointRows, Validation, Window};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, hash, hashed_keys, lag_column, query};
 use crate::read::lake::Lake;
@@ -15,6 +15,7 @@ use crate::read::lake::files::Table;
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::store::Stores;
 use arrow::array::ArrayRef;
+use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
@@ -58,8 +59,45 @@ pub struct PointsPlan {
     pub fits: Vec<PlannedFit<PointMethod>>,
     /// Resamples and folds of the trajectories.
     pub validation: PointValidation,
+    /// Pairs of points to score.
+    #[serde(skip)]
+    pub densities: Option<PlannedDensities>,
+    /// Which points are rows of the table `points`.
+    pub rows: PointRows,
     /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
     pub hash: String,
+}
+
+/// Pairs of points (x, y) to score.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedDensities {
+    /// The SQL of the pairs.
+    pub sql: String,
+    /// The columns of x.
+    pub from: Vec<Field>,
+    /// The columns of y.
+    pub to: Vec<Field>,
+}
+
+impl PlannedDensities {
+    /// The columns of x, then those of y.
+    pub fn fields(&self) -> impl Iterator<Item = &Field> {
+        self.from.iter().chain(&self.to)
+    }
+}
+
+async fn densities(pipeline: &Pipeline, lake: &Lake) -> Result<Option<PlannedDensities>> {
+    let Some(keys) = &pipeline.densities else {
+        return Ok(None);
+    };
+    let sql = keys.sql.trim().trim_end_matches(';').to_string();
+    let frame = lake.query_of("densities", &sql, &BTreeMap::new()).await?;
+    let columns = Columns::of(&frame, "densities")?;
+    Ok(Some(PlannedDensities {
+        from: columns.points(&keys.from, "from")?,
+        to: columns.points(&keys.to, "to")?,
+        sql,
+    }))
 }
 
 /// Resamples and folds of trajectories.
@@ -102,6 +140,20 @@ impl PointsPlan {
     }
 }
 
+/// The columns with known sets, each once.
+fn given(pipeline: &Pipeline, columns: &Columns) -> Result<Vec<Field>> {
+    let mut fields: Vec<Field> = Vec::new();
+    for fit in &pipeline.point_fits {
+        if let PointMethod::StateEmbedding(params) = &fit.method
+            && let Some(name) = &params.given
+            && fields.iter().all(|field| field.name() != name)
+        {
+            fields.push(columns.key(name, "given")?);
+        }
+    }
+    Ok(fields)
+}
+
 /// Resolves a pipeline with the query text `sql` against the tables of a lake.
 ///
 /// Also returns the query as a data frame with the columns of the layout.
@@ -121,6 +173,38 @@ pub(crate) async fn plan_points(
         columns,
         partition,
     } = query(pipeline, sql, lake).await?;
+    let (mut layout, lags) = layout(pipeline, &columns, partition)?;
+    layout.given = given(pipeline, &columns)?;
+    let frame = crate::read::points::select(frame, &layout)?;
+    let seed = seed.unwrap_or(pipeline.job.seed);
+    let hashed = hashed_keys(pipeline)?;
+    let plan = PointsPlan {
+        name: pipeline.job.name.clone(),
+        output: pipeline.job.output.clone(),
+        keep: pipeline.job.keep as usize,
+        stores: lake.stores.clone(),
+        seed,
+        tables: lake.tables.clone(),
+        hash: hash(&(hashed, seed), &sql, &lake.tables)?,
+        sql,
+        parameters,
+        layout: Arc::new(layout),
+        lags,
+        empty: pipeline.transitions.empty,
+        fits: point_fits(pipeline),
+        rows: pipeline.output.rows.points().unwrap_or_default(),
+        validation: PointValidation::of(pipeline.validation.as_ref()),
+        densities: densities(pipeline, lake).await?,
+    };
+    Ok((plan, frame))
+}
+
+/// The columns of the points of a pipeline, and the lags by length.
+pub(crate) fn layout(
+    pipeline: &Pipeline,
+    columns: &Columns,
+    partition: Vec<Field>,
+) -> Result<(PointLayout, Vec<Lag>)> {
     let weights = |name: &Option<String>| {
         let weight = name.as_ref();
         let weight = weight.map(|name| columns.number(name, "weight", false));
@@ -130,7 +214,7 @@ pub(crate) async fn plan_points(
         let keys = names.iter().map(|name| columns.key(name, role));
         keys.collect::<Result<Vec<_>>>()
     };
-    let (layout, lags) = match &pipeline.transitions.input {
+    match &pipeline.transitions.input {
         Input::PointPairs {
             trajectory,
             time,
@@ -154,8 +238,9 @@ pub(crate) async fn plan_points(
                 coordinates: columns.coordinates(coordinates)?,
                 scale: scale.clone(),
                 weight: weights(weight)?,
+                given: Vec::new(),
             };
-            (layout, lags)
+            Ok((layout, lags))
         }
         Input::Points {
             id,
@@ -170,38 +255,19 @@ pub(crate) async fn plan_points(
                 coordinates: columns.coordinates(coordinates)?,
                 scale: scale.clone(),
                 weight: weights(weight)?,
+                given: Vec::new(),
             };
-            (layout, Vec::new())
+            Ok((layout, Vec::new()))
         }
         Input::Trajectories { .. } | Input::Pairs { .. } => {
-            return Err(Error::bug("states have no coordinates"));
+            Err(Error::bug("states have no coordinates"))
         }
-    };
-    let frame = crate::read::points::select(frame, &layout)?;
-    let seed = seed.unwrap_or(pipeline.job.seed);
-    let hashed = hashed_keys(pipeline)?;
-    let plan = PointsPlan {
-        name: pipeline.job.name.clone(),
-        output: pipeline.job.output.clone(),
-        keep: pipeline.job.keep as usize,
-        stores: lake.stores.clone(),
-        seed,
-        tables: lake.tables.clone(),
-        hash: hash(&(hashed, seed), &sql, &lake.tables)?,
-        sql,
-        parameters,
-        layout: Arc::new(layout),
-        lags,
-        empty: pipeline.transitions.empty,
-        fits: point_fits(pipeline),
-        validation: PointValidation::of(pipeline.validation.as_ref()),
-    };
-    Ok((plan, frame))
+    }
 }
 
 impl Display for PointsPlan {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let names = |fields: &[arrow::datatypes::Field]| {
+        let names = |fields: &[Field]| {
             let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
             names.join(", ")
         };
@@ -228,6 +294,10 @@ impl Display for PointsPlan {
             let what = fit.method.describe(&fit.point_rank_text());
             writeln!(f, "  fit {}: {what}", fit.name)?;
         }
+        if let Some(densities) = &self.densities {
+            let (from, to) = (names(&densities.from), names(&densities.to));
+            writeln!(f, "  densities from {from} to {to}")?;
+        }
         let PointValidation {
             bootstrap, groups, ..
         } = self.validation;
@@ -236,6 +306,11 @@ impl Display for PointsPlan {
                 f,
                 "  bootstrap of {bootstrap} resamples of at most {groups} groups of trajectories"
             )?;
+        }
+        match self.rows {
+            PointRows::All => {}
+            PointRows::Sample(n) => writeln!(f, "  rows of {}", counted(n, "point"))?,
+            PointRows::None => writeln!(f, "  no rows of points")?,
         }
         write!(f, "  output {}", self.output)
     }

@@ -6,7 +6,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::plan::Plan;
-use crate::plan::assignment::Assignment;
+use crate::plan::assignment::{Assignment, PointAssignment, point_assignment};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Fingerprint;
 use crate::read::lake::files::TableSource;
@@ -138,6 +138,20 @@ impl Inputs {
         })
     }
 
+    /// Plans the assignment of points to the embeddings and clusters of a model.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    pub async fn plan_point_assignment(self) -> Result<PlannedPointAssignment> {
+        let planned = point_assignment(&self.pipeline, &self.sql, &self.lake).await;
+        let (assignment, frame) = planned.map_err(|e| self.pipeline.at(e))?;
+        Ok(PlannedPointAssignment {
+            assignment: Arc::new(assignment),
+            lake: self.lake,
+            frame,
+        })
+    }
+
     /// Plans the assignment of the rows to the sets of a model.
     ///
     /// # Errors
@@ -151,6 +165,16 @@ impl Inputs {
             frame,
         })
     }
+}
+
+/// An assignment of points, the tables that it reads and its query.
+pub struct PlannedPointAssignment {
+    /// What the assignment will do.
+    pub assignment: Arc<PointAssignment>,
+    /// The tables that the query reads.
+    pub lake: Lake,
+    /// The query, with the columns of the layout.
+    pub frame: DataFrame,
 }
 
 /// A plan, the tables that it reads and its query.

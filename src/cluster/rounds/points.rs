@@ -195,6 +195,7 @@ impl RemotePoints {
             lot,
             known: given[0].clone(),
             models: given[1].clone(),
+            largest_hash: table.largest_hash,
         };
         let lots = self.of_lots(job, "rows", work).await?;
         let schema = RowTable::new(table.run, &job.plan.layout, table.models, None).schema;

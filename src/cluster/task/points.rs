@@ -49,6 +49,7 @@ pub enum PointsWork {
         lot: Vec<Piece>,
         known: Piece,
         models: Piece,
+        largest_hash: Option<u64>,
     },
 }
 
@@ -83,8 +84,14 @@ impl TaskExecutor<PointsPlan> {
                 known,
                 partitions,
             } => self.fit_kernels(&rows, &known, partitions).await?,
-            PointsWork::Rows { lot, known, models } => {
-                self.rows_of_points(&lot, &known, &models).await?
+            PointsWork::Rows {
+                lot,
+                known,
+                models,
+                largest_hash,
+            } => {
+                let rows = self.rows_of_points(&lot, &known, &models, largest_hash);
+                rows.await?
             }
         };
         pack(&pieces)
@@ -156,11 +163,13 @@ impl TaskExecutor<PointsPlan> {
         lot: &[Piece],
         known: &Piece,
         models: &Piece,
+        largest_hash: Option<u64>,
     ) -> Result<Vec<Piece>> {
         let (lake, frame) = self.lot(lot).await?;
         let known: Known = self.unpacked(known).await?;
         let models: Vec<PointsModel> = self.unpacked(models).await?;
-        let (schema, rows) = rows::collect(&lake, frame, &self.plan, &known, &models).await?;
+        let rows = rows::collect(&lake, frame, &self.plan, &known, &models, largest_hash);
+        let (schema, rows) = rows.await?;
         let of_pieces = Arc::clone(&schema);
         let pieces = blocking(move || {
             let all = concat_batches(&of_pieces, &rows)

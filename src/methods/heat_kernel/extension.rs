@@ -23,6 +23,7 @@ use crate::methods::heat_kernel::tree::{LANES, Near, Tree};
 use multiversion::multiversion;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Entries of a full kernel below e⁻⁴⁵ of the largest are left out: they change no digit.
 const NEGLIGIBLE: f64 = 45.0;
@@ -120,56 +121,19 @@ impl Extension {
 
     /// The same, prepared for many rows.
     pub fn embedder(&self) -> Embedder<'_> {
-        let (d, m) = (self.dimension, self.weights.len());
-        let bistochastic = self.normalisation == Normalisation::Bistochastic;
-        let own = if bistochastic { 1 } else { 2 };
-        let columns = (own + self.columns).next_multiple_of(COLUMNS);
-        let groups = m.div_ceil(LANES);
-        let mut points = vec![[f64::INFINITY; LANES]; groups * d];
-        let mut sums = vec![[0.0; LANES]; groups * columns];
-        for (i, point) in self.coordinates.chunks_exact(d).enumerate() {
-            for (c, x) in point.iter().enumerate() {
-                points[i / LANES * d + c][i % LANES] = *x;
-            }
-            let (w, q, v) = (self.weights[i], self.q[i], self.v[i]);
-            let scale = normalise::scale(self.normalisation, self.alpha, q, v);
-            let row = if bistochastic {
-                vec![w / q]
-            } else {
-                vec![w, w * q.powf(-self.alpha)]
-            };
-            let features = &self.features[i * self.columns..][..self.columns];
-            let row = row
-                .into_iter()
-                .chain(features.iter().map(|f| w * scale * f));
-            for (c, x) in row.enumerate() {
-                sums[i / LANES * columns + c][i % LANES] = x;
-            }
-        }
-        let tree = (self.reach != Reach::All).then(|| Tree::new(&self.coordinates, d));
-        Embedder {
-            model: self,
-            points,
-            columns,
-            sums,
-            total: self.v.iter().zip(&self.weights).map(|(v, w)| v * w).sum(),
-            is_partial: self.weights.contains(&0.0),
-            largest: match &tree {
-                Some(tree) if !self.farthest.is_empty() => {
-                    let squares: Vec<f64> = self.farthest.iter().map(|near| near.0).collect();
-                    tree.largest(&squares)
-                }
-                _ => Vec::new(),
-            },
-            tree,
-        }
+        Embedder::new(Cow::Borrowed(self))
+    }
+
+    /// The same, prepared for many rows.
+    pub fn into_embedder(self) -> Embedder<'static> {
+        Embedder::new(Cow::Owned(self))
     }
 }
 
 /// An [`Extension`] in the form that its sums need.
 #[derive(Debug)]
 pub struct Embedder<'a> {
-    model: &'a Extension,
+    model: Cow<'a, Extension>,
     /// Coordinate c of the points of group g is at `g d + c`.
     points: Vec<[f64; LANES]>,
     /// Columns of `sums`.
@@ -196,6 +160,54 @@ struct Scratch {
     leaves: Vec<u32>,
     near: Vec<Near>,
     sorted: Vec<f64>,
+}
+
+impl<'a> Embedder<'a> {
+    fn new(model: Cow<'a, Extension>) -> Embedder<'a> {
+        let (d, m) = (model.dimension, model.weights.len());
+        let bistochastic = model.normalisation == Normalisation::Bistochastic;
+        let own = if bistochastic { 1 } else { 2 };
+        let columns = (own + model.columns).next_multiple_of(COLUMNS);
+        let groups = m.div_ceil(LANES);
+        let mut points = vec![[f64::INFINITY; LANES]; groups * d];
+        let mut sums = vec![[0.0; LANES]; groups * columns];
+        for (i, point) in model.coordinates.chunks_exact(d).enumerate() {
+            for (c, x) in point.iter().enumerate() {
+                points[i / LANES * d + c][i % LANES] = *x;
+            }
+            let (w, q, v) = (model.weights[i], model.q[i], model.v[i]);
+            let scale = normalise::scale(model.normalisation, model.alpha, q, v);
+            let row = if bistochastic {
+                vec![w / q]
+            } else {
+                vec![w, w * q.powf(-model.alpha)]
+            };
+            let features = &model.features[i * model.columns..][..model.columns];
+            let row = row
+                .into_iter()
+                .chain(features.iter().map(|f| w * scale * f));
+            for (c, x) in row.enumerate() {
+                sums[i / LANES * columns + c][i % LANES] = x;
+            }
+        }
+        let tree = (model.reach != Reach::All).then(|| Tree::new(&model.coordinates, d));
+        Embedder {
+            points,
+            columns,
+            sums,
+            total: model.v.iter().zip(&model.weights).map(|(v, w)| v * w).sum(),
+            is_partial: model.weights.contains(&0.0),
+            largest: match &tree {
+                Some(tree) if !model.farthest.is_empty() => {
+                    let squares: Vec<f64> = model.farthest.iter().map(|near| near.0).collect();
+                    tree.largest(&squares)
+                }
+                _ => Vec::new(),
+            },
+            tree,
+            model,
+        }
+    }
 }
 
 impl Embedder<'_> {
@@ -240,7 +252,7 @@ impl Embedder<'_> {
                 0.0
             }
         };
-        let model = self.model;
+        let model = &self.model;
         let sums = &scratch.sums;
         let (scale, own) = if model.normalisation == Normalisation::Bistochastic {
             (1.0 / sums[0], 1)
@@ -295,7 +307,7 @@ impl Embedder<'_> {
 
     /// The sums over the neighbours in a sparse kernel.
     fn sparse(&self, tree: &Tree, x: &[f64], scratch: &mut Scratch) {
-        let model = self.model;
+        let model = &self.model;
         match model.reach {
             Reach::All => {}
             Reach::Radius(radius) => {

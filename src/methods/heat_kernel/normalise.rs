@@ -34,6 +34,16 @@ pub enum Normalisation {
 }
 
 impl Normalisation {
+    /// The normalisation with a name.
+    pub fn of_name(name: &str) -> Option<Normalisation> {
+        let all = [
+            Normalisation::Symmetric,
+            Normalisation::Stochastic,
+            Normalisation::Bistochastic,
+        ];
+        all.into_iter().find(|own| own.name() == name)
+    }
+
     /// As it is written in pipelines.
     pub fn name(self) -> &'static str {
         match self {

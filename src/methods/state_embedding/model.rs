@@ -206,6 +206,23 @@ fn warnings(
     warnings
 }
 
+/// Functions of some points (n × d, row-major) that have coefficients (M × rank, row-major) in some
+/// features: n × rank, row-major.
+pub fn combine(features: &Features, coefficients: &[f64], rank: usize, rows: &[f64]) -> Vec<f64> {
+    let values = features.evaluate(rows);
+    let n = rows.len() / features.dimension();
+    let mut out = vec![0.0; n * rank];
+    let values = values.chunks_exact(features.count());
+    for (h, out) in values.zip(out.chunks_exact_mut(rank)) {
+        for (h, coefficients) in h.iter().zip(coefficients.chunks_exact(rank)) {
+            for (out, c) in out.iter_mut().zip(coefficients) {
+                *out += h * c;
+            }
+        }
+    }
+    out
+}
+
 impl StateEmbeddingModel {
     /// Ψ of some points (n × d, row-major): n × r, row-major. A row depends on its point alone.
     pub fn embed(&self, rows: &[f64]) -> Vec<f64> {
@@ -217,25 +234,25 @@ impl StateEmbeddingModel {
         self.combine(rows, &self.right)
     }
 
+    /// p̂(y | x) of pairs of points (each n × d, row-major), relative to the measure of the right
+    /// functions.
+    pub fn densities(&self, from: &[f64], to: &[f64]) -> Vec<f64> {
+        let (left, right) = (self.embed(from), self.right_functions(to));
+        let pairs = left
+            .chunks_exact(self.rank)
+            .zip(right.chunks_exact(self.rank));
+        pairs
+            .map(|(x, y)| x.iter().zip(y).map(|(a, b)| a * b).sum())
+            .collect()
+    }
+
     /// p̂(y | x), relative to the measure of the right functions.
     pub fn density(&self, x: &[f64], y: &[f64]) -> f64 {
-        let (left, right) = (self.embed(x), self.right_functions(y));
-        left.iter().zip(&right).map(|(a, b)| a * b).sum()
+        self.densities(x, y).iter().sum()
     }
 
     fn combine(&self, rows: &[f64], coefficients: &[f64]) -> Vec<f64> {
-        let values = self.features.evaluate(rows);
-        let n = rows.len() / self.features.dimension();
-        let mut out = vec![0.0; n * self.rank];
-        let values = values.chunks_exact(self.features.count());
-        for (h, out) in values.zip(out.chunks_exact_mut(self.rank)) {
-            for (h, coefficients) in h.iter().zip(coefficients.chunks_exact(self.rank)) {
-                for (out, c) in out.iter_mut().zip(coefficients) {
-                    *out += h * c;
-                }
-            }
-        }
-        out
+        combine(&self.features, coefficients, self.rank, rows)
     }
 
     /// The largest deviation from I of the Gram matrix of the left singular functions on pairs that

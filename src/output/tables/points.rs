@@ -10,18 +10,20 @@ use crate::methods::heat_kernel::distortion::Distortion;
 use crate::methods::heat_kernel::extension::Extension;
 use crate::methods::heat_kernel::fit::{Embedded, HeatModel};
 use crate::methods::heat_kernel::kernel::Reach;
-use crate::methods::state_embedding::clusters::{Centroid, Clusters};
+use crate::methods::state_embedding::clusters::{Centroid, Clusters, Confusion};
 use crate::methods::state_embedding::model::StateEmbeddingModel;
 use crate::methods::state_embedding::params::Norm;
+use crate::methods::state_embedding::reshape::JointDensity;
 use crate::output::tables::bootstrap::SPREAD;
 use crate::output::tables::certificates::of_claims;
 use crate::output::tables::columns::{Columns, TableColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::read::rows::states::{StateColumns, StateTable};
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The fits of one partition and lag.
 #[derive(Serialize, Deserialize)]
@@ -32,6 +34,8 @@ pub struct PointsModel {
     pub lag: usize,
     /// The points of the partition.
     pub rows: u64,
+    /// The columns of the coordinates.
+    pub coordinates: Vec<String>,
     /// What each coordinate was divided by.
     pub divisors: Vec<f64>,
     /// In the order of the plan.
@@ -73,6 +77,10 @@ pub struct EmbeddedStates {
     pub ranks: Vec<RankScore>,
     /// The bootstrap, if the pipeline asks for resamples.
     pub bootstrap: Option<EmbeddingBootstrap>,
+    /// The mean embedding of the pairs, if densities are asked for.
+    pub joint_density: Option<JointDensity>,
+    /// The clusters against known sets, if the fit names a column of them.
+    pub confusion: Option<Confusion>,
 }
 
 /// The held-out VAMP-2 score of a rank.
@@ -82,6 +90,8 @@ pub struct RankScore {
     pub rank: usize,
     /// The mean over folds, and its standard error.
     pub score: Score,
+    /// The score of functions that tell nothing of each other.
+    pub chance: f64,
     /// The number of folds with pairs.
     pub folds: usize,
     /// Why the rank was chosen. None for the other ranks.
@@ -89,6 +99,7 @@ pub struct RankScore {
 }
 
 /// A column with a part of the coordinates of an embedding.
+#[derive(Debug, Clone)]
 pub struct EmbeddingColumn {
     /// The name of the column.
     pub name: String,
@@ -117,6 +128,37 @@ pub(crate) fn embedding_columns(
         width,
     });
     columns.collect()
+}
+
+/// The columns of a fit in the table `points`.
+pub(crate) struct PointColumns {
+    /// The name of the fit.
+    pub(crate) name: String,
+    /// Whether rows have clusters.
+    pub(crate) has_clusters: bool,
+    /// Names and widths. A model with fewer coordinates has zeros at the end.
+    pub(crate) embeddings: Vec<(String, usize)>,
+}
+
+/// The schema of the table `points`: partition, lag, key, and for each fit its cluster and its
+/// embedding.
+pub(crate) fn points_schema(run: &RunSchema, key: &[Field], fits: &[PointColumns]) -> SchemaRef {
+    let mut fields = run.leading();
+    let key = key.iter();
+    fields.extend(key.map(|f| Field::new(f.name(), f.data_type().clone(), false)));
+    for fit in fits {
+        if fit.has_clusters {
+            let name = format!("{}_affiliation", fit.name);
+            fields.push(Field::new(name, DataType::Int32, true));
+        }
+        // A point that is not connected to most others has no embedding.
+        let embeddings = fit.embeddings.iter();
+        fields.extend(embeddings.map(|(name, width)| {
+            let item = Arc::new(Field::new("item", DataType::Float64, false));
+            Field::new(name, DataType::FixedSizeList(item, *width as i32), true)
+        }));
+    }
+    Arc::new(Schema::new(fields))
 }
 
 impl PointFit {
@@ -225,17 +267,21 @@ fn embedding_certificates(model: &StateEmbeddingModel) -> Vec<Certificate> {
 
 /// The names of the tables of a run over points, in the order in which they are written. `points`
 /// follows them.
-pub const TABLES: [&str; 9] = [
+pub const TABLES: [&str; 10] = [
     "features",
     "landmarks",
     "spectrum",
     "ranks",
     "bootstrap",
     "centroids",
+    "confusion",
     "distortion",
     "fits",
     "certificates",
 ];
+
+/// The table of transition densities.
+pub const DENSITIES: &str = "densities";
 
 /// The table with the embedding of every row.
 pub const POINTS: &str = "points";
@@ -291,6 +337,7 @@ fn columns<'a>(table: &str) -> TableColumns<'a, PointsModel> {
         "ranks" => ranks(),
         "bootstrap" => bootstrap(),
         "centroids" => centroids(),
+        "confusion" => confusion(),
         "distortion" => distortion(),
         "fits" => fits(),
         _ => certificates(),
@@ -445,6 +492,8 @@ fn ranks<'a>() -> TableColumns<'a, PointsModel> {
         // The mean over folds of the VAMP-2 score of held-out pairs, and its standard error.
         .column("vamp_2", |(_, of)| of.score.mean)
         .column("vamp_2_error", |(_, of)| of.score.error)
+        // The mean score of functions that tell nothing of each other.
+        .column("vamp_2_chance", |(_, of)| of.chance)
         .column("is_chosen", |(_, of)| of.reason.is_some())
         // Why the rank was chosen.
         .column("reason", |(_, of)| of.reason.as_deref())
@@ -507,6 +556,33 @@ fn centroids<'a>() -> TableColumns<'a, PointsModel> {
         .finish()
 }
 
+/// One row per known set and cluster of a fit with `given`.
+fn confusion<'a>() -> TableColumns<'a, PointsModel> {
+    type Row<'a> = (&'a PointFit, &'a Confusion, usize, usize);
+    let rows = |model: &'a PointsModel| -> Vec<Row<'a>> {
+        let fits = by_name(model).into_iter();
+        let fits = fits.filter_map(|fit| Some((fit, fit.states()?.confusion.as_ref()?)));
+        fits.flat_map(|(fit, own)| {
+            let places = 0..own.shared.len();
+            places.map(move |at| (fit, own, at / own.clusters(), at % own.clusters()))
+        })
+        .collect()
+    };
+    Columns::of(rows)
+        .key("fit", |(fit, ..)| fit.name.as_str())
+        .key("given", |&(_, own, set, _)| own.sets[set].as_str())
+        .key("cluster", |&(.., k)| k as u32)
+        // The weight of the rows of the set in the cluster.
+        .column("weight", |&(_, own, set, k)| {
+            own.shared[set * own.clusters() + k]
+        })
+        // Whether the set is matched with the cluster.
+        .column("is_matched", |&(_, own, set, k)| {
+            own.matched[set] == Some(k)
+        })
+        .finish()
+}
+
 /// One row per time or power of a diffusion map or a sketch.
 fn distortion<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| {
@@ -552,6 +628,7 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
         })
         .column("dimension", |(model, _)| model.divisors.len() as u32)
         .column("points", |(model, _)| model.rows)
+        .column("coordinates", |(model, _)| model.coordinates.clone())
         // What each coordinate was divided by.
         .column("scale", |(model, _)| model.divisors.clone())
         .column("pairs", move |r| states(r).map(|m| m.pairs))
@@ -587,6 +664,10 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
         // 16 Δ₂²/Δ₁²: a bound of the misclassification if it is below 1.
         .column("misclassification_bound", move |r| {
             Some(clusters(r)?.separation()?.bound)
+        })
+        // M against the sets of the column `given`: Σ of the share of a set outside its cluster.
+        .column("misclassification", |(_, fit)| {
+            Some(fit.states()?.confusion.as_ref()?.rate)
         })
         .column("is_separated", move |r| {
             Some(clusters(r)?.separation()?.is_separated)

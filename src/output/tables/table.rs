@@ -22,6 +22,12 @@ macro_rules! tables {
     };
 }
 
+impl From<Table> for &'static str {
+    fn from(table: Table) -> &'static str {
+        table.name()
+    }
+}
+
 tables! {
     Sources "sources";
     Targets "targets";

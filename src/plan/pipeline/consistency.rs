@@ -1,7 +1,7 @@
 //! Checks that the keys of a pipeline file agree: file → [`Pipeline`], or all errors.
 
 use crate::assess::ranks::Rule;
-use crate::error::{Error, Result, nearest};
+use crate::error::{Error, Result, counted, nearest};
 use crate::evidence::lag::Lag;
 use crate::methods::{AnyMethod, Method, PointMethod};
 use crate::plan::pipeline::argument::Argument;
@@ -10,8 +10,8 @@ use crate::plan::pipeline::content::{Input, PairMeasure, Pipeline, Transitions};
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{
-    Empty, InputTable, Job, NamesFrom, PipelineFile, PointsText, TransitionsText, Validation,
-    Window,
+    Densities, Empty, InputTable, Job, NamesFrom, OutputRows, PipelineFile, PointsText,
+    TransitionsText, Validation, Window,
 };
 use crate::read::formats::format::{Compression, Format};
 use crate::read::lake::files::Query;
@@ -129,10 +129,15 @@ pub(super) fn check(
         errors.note(validation(keys, document));
     }
     let transitions = transitions?;
-    if transitions.input.is_points() {
+    let is_points = transitions.input.is_points();
+    errors.note(output_rows(&file.output.rows, is_points, document));
+    if is_points {
         let keys = file.validation.as_ref();
         errors.note(no_keys_of_states(&file.job, document));
         errors.note(point_validation(keys, &transitions.input, document));
+    }
+    if let Some(keys) = &file.densities {
+        errors.note(densities(keys, &transitions.input, document));
     }
     let mut fits = Vec::new();
     let mut point_fits = Vec::new();
@@ -159,6 +164,7 @@ pub(super) fn check(
         point_fits,
         validation: file.validation,
         output: file.output,
+        densities: file.densities,
     })
 }
 
@@ -178,18 +184,36 @@ fn of_points(method: AnyMethod) -> Option<PointMethod> {
 
 /// Checks that a pipeline of points has no keys that are about states or their counts.
 fn no_keys_of_states(job: &Job, document: &Document<'_>) -> Result<()> {
-    let sections = ["names", "output", "checks", "check"];
-    if let Some(section) = sections.iter().find(|s| document.root.get(s).is_some()) {
-        let message = format!(
-            "`[{section}]` is about sets of states, and is not available for rows with `coordinates`; leave it out"
-        );
-        return Err(document.error_at(&[section], &message));
+    if document.root.get("names").is_some() {
+        let message = "`[names]` is about sets of states, and is not available for rows with `coordinates`; leave it out";
+        return Err(document.error_at(&["names"], message));
+    }
+    if let Some(checks) = document.root.get("checks")
+        && checks.get("max_drift").is_some()
+    {
+        let message = "`checks.max_drift` is about the number of transitions, and is not available for rows with `coordinates`; use `min_rows`, or a `[[check]]`";
+        return Err(document.error_at(&["checks", "max_drift"], message));
     }
     if job.incremental {
         let message = "`job.incremental` adds up counts, and is not available for rows with `coordinates`; leave it out";
         return Err(document.error_at(&["job", "incremental"], message));
     }
     Ok(())
+}
+
+/// Checks that `output.rows` is about what the rows have: coordinates or states.
+fn output_rows(rows: &OutputRows, is_points: bool, document: &Document<'_>) -> Result<()> {
+    let message = if is_points {
+        let message = "`output.rows` is \"all\", a number of points or \"none\" for rows with `coordinates`: the table `points` has the key of a row and no other columns";
+        rows.points().is_none().then_some(message)
+    } else {
+        let message = "`output.rows` is a list of columns for rows with states; a number is for rows with `coordinates`";
+        rows.columns().is_none().then_some(message)
+    };
+    match message {
+        Some(message) => Err(document.error_at(&["output", "rows"], message)),
+        None => Ok(()),
+    }
 }
 
 /// Checks the section `[validation]` of a pipeline of points.
@@ -221,6 +245,34 @@ fn point_validation(
             keys.folds
         );
         return fail("folds", &what);
+    }
+    Ok(())
+}
+
+/// Checks the section `[densities]`.
+fn densities(keys: &Densities, input: &Input, document: &Document<'_>) -> Result<()> {
+    let Input::PointPairs { coordinates, .. } = input else {
+        let message = "`[densities]` needs pairs of points, which rows have with `transitions.coordinates`; leave it out";
+        return Err(document.error_at(&["densities"], message));
+    };
+    not_blank(&keys.sql, &["densities", "sql"], document)?;
+    for (key, columns) in [("from", &keys.from), ("to", &keys.to)] {
+        if columns.len() != coordinates.len() {
+            let message = format!(
+                "`densities.{key}` names {}, but `transitions.coordinates` names {}; keep one per coordinate, in the same order",
+                counted(columns.len(), "column"),
+                counted(coordinates.len(), "column")
+            );
+            return Err(document.error_at(&["densities", key], &message));
+        }
+    }
+    let all: Vec<&String> = keys.from.iter().chain(&keys.to).collect();
+    let is_repeated = |(at, name): &(usize, &&String)| all[..*at].contains(*name);
+    if let Some((_, name)) = all.iter().enumerate().find(is_repeated) {
+        let message = format!(
+            "`[densities]` names the column `{name}` twice; select it twice in the SQL, with two names"
+        );
+        return Err(document.error_at(&["densities", "to"], &message));
     }
     Ok(())
 }

@@ -14,9 +14,10 @@ use crate::read::formats::format::{Compression, Format};
 use crate::read::lake::files::TableSource;
 use crate::read::rows::bins::BinText;
 use crate::store::parameter::Store;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::DeserializeOwned;
 use serde::{Serialize, de};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A gyre pipeline: input tables, the SQL that selects transitions from them, and the models fitted
@@ -46,6 +47,8 @@ pub(crate) struct PipelineFile {
     /// Optional tables of the output.
     #[schemars(default)]
     pub output: OutputTables,
+    /// Pairs of points whose transition densities are computed.
+    pub densities: Option<Densities>,
     /// Limits that a result must meet before it is put in place.
     #[schemars(default)]
     pub checks: Limits,
@@ -54,7 +57,7 @@ pub(crate) struct PipelineFile {
     pub check: Vec<CheckText>,
 }
 
-const FILE_KEYS: [&str; 11] = [
+const FILE_KEYS: [&str; 12] = [
     "job",
     "store",
     "tables",
@@ -64,6 +67,7 @@ const FILE_KEYS: [&str; 11] = [
     "fit",
     "validation",
     "output",
+    "densities",
     "checks",
     "check",
 ];
@@ -416,17 +420,133 @@ impl Validation {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Output")]
 pub struct OutputTables {
-    /// Columns of the SQL of `[transitions]` to write into the table `rows`, which has every input
-    /// row with the sets of its states. The input is then read a second time. Without columns,
-    /// there is no such table.
-    #[serde(default, deserialize_with = "none_or_more")]
-    #[schemars(with = "OneOrMany<String>", example = &["id", "time"])]
-    pub rows: Vec<String>,
+    /// For rows with states, columns of the SQL of `[transitions]` to write into the table `rows`,
+    /// which has every input row with the sets of its states. The input is then read a second time.
+    /// Without columns, there is no such table. For rows with coordinates, the rows of the table
+    /// `points`: `"all"`, the number of points of a sample, or `"none"`; all of them by default.
+    #[serde(default)]
+    #[schemars(example = &["id", "time"])]
+    pub rows: OutputRows,
+}
+
+/// Pairs of points (x, y) for the table `densities`: how likely is it to be at y one lag after x?
+/// Only with the method `state_embedding`. Every model scores every pair.
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Densities {
+    /// A SELECT statement over the tables, whose rows are pairs of points.
+    #[schemars(example = &"SELECT x0, y0, x1, y1 FROM pairs")]
+    pub sql: String,
+    /// The columns of x, in the order of `transitions.coordinates` and in their units.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>", example = &["x0", "y0"])]
+    pub from: Vec<String>,
+    /// The columns of y.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>", example = &["x1", "y1"])]
+    pub to: Vec<String>,
 }
 
 impl OutputTables {
     pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.rows == OutputRows::default()
+    }
+}
+
+/// The value of `output.rows`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum OutputRows {
+    /// Columns, or one of the words for points.
+    Names(Vec<String>),
+    /// The number of points of a sample.
+    Number(u64),
+}
+
+impl Default for OutputRows {
+    fn default() -> OutputRows {
+        OutputRows::Names(Vec::new())
+    }
+}
+
+/// Which points are rows of the table `points`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub enum PointRows {
+    /// All of them.
+    #[default]
+    All,
+    /// This number of points: those whose keys have the smallest hashes.
+    Sample(u64),
+    /// There is no such table.
+    None,
+}
+
+impl OutputRows {
+    /// The columns of the table `rows`. None for a number of points.
+    pub fn columns(&self) -> Option<&[String]> {
+        match self {
+            OutputRows::Names(names) => Some(names),
+            OutputRows::Number(_) => None,
+        }
+    }
+
+    /// The rows of the table `points`. None if they are columns.
+    pub fn points(&self) -> Option<PointRows> {
+        match self {
+            OutputRows::Number(n) => Some(PointRows::Sample(*n)),
+            OutputRows::Names(names) => match &names[..] {
+                [] => Some(PointRows::All),
+                [word] if word == "all" => Some(PointRows::All),
+                [word] if word == "none" => Some(PointRows::None),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for OutputRows {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct RowsVisitor;
+        impl<'de> de::Visitor<'de> for RowsVisitor {
+            type Value = OutputRows;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a list of columns, a number of points, \"all\" or \"none\"")
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<OutputRows, E> {
+                let unexpected = de::Unexpected::Signed(number);
+                let number = u64::try_from(number).ok().filter(|n| *n > 0);
+                let number = number.ok_or_else(|| E::invalid_value(unexpected, &self))?;
+                Ok(OutputRows::Number(number))
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<OutputRows, E> {
+                Ok(OutputRows::Names(vec![name.to_string()]))
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, list: A) -> Result<OutputRows, A::Error> {
+                let list = de::value::SeqAccessDeserializer::new(list);
+                serde::Deserialize::deserialize(list).map(OutputRows::Names)
+            }
+        }
+        deserializer.deserialize_any(RowsVisitor)
+    }
+}
+
+impl JsonSchema for OutputRows {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "OutputRows".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                { "type": "string" },
+                { "type": "array", "items": { "type": "string" } },
+                { "type": "integer", "minimum": 1 }
+            ]
+        })
     }
 }
 
@@ -475,6 +595,7 @@ impl PipelineFile {
             fit: section!("fit", fits),
             validation: section!("validation", |root| optional(root, "validation")),
             output: section!("output", |root| optional(root, "output")),
+            densities: section!("densities", |root| optional(root, "densities")),
             checks: section!("checks", |root| optional(root, "checks")),
             check: section!("check", queries),
         };

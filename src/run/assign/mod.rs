@@ -93,11 +93,16 @@ async fn assign(
         let what = format!("there is no finished result at {at}; run its pipeline first");
         return Err(Error::input(what));
     };
+    if written.is_of_points() {
+        return Err(Error::spec(format!(
+            "the pipeline has states, but the model at {at} was made from points"
+        )));
+    }
     if !written.has(Table::Latent) {
         return Err(Error::input(format!("the result at {at} holds no models")));
     }
     check_columns(plan, &written, at)?;
-    check_lags(plan, &written, at).await?;
+    check_lags(&plan.lags, &written, at).await?;
     let names = names(plan, &written);
     if let Some((column, table)) = names.repeated() {
         return Err(Error::spec(format!(
@@ -328,17 +333,22 @@ fn check_columns(plan: &Assignment, written: &Written<'_>, at: &str) -> Result<(
         ("source states", &sources, &written.sources),
         ("target states", &targets, &written.targets),
     ] {
-        let alike =
-            |(a, b): (&Field, &Field)| a.name() == b.name() && a.data_type() == b.data_type();
-        if ours.len() != theirs.len() || !ours.iter().zip(theirs).all(alike) {
-            return Err(Error::spec(format!(
-                "the columns of {what} are {} in the pipeline, but {} in the model at {at}; name and cast them alike",
-                listed(ours),
-                listed(theirs)
-            )));
-        }
+        check_alike(what, ours, theirs, at)?;
     }
     Ok(())
+}
+
+/// An error unless columns of the pipeline are those of the model at `at`.
+pub(crate) fn check_alike(what: &str, ours: &[Field], theirs: &[Field], at: &str) -> Result<()> {
+    let alike = |(a, b): (&Field, &Field)| a.name() == b.name() && a.data_type() == b.data_type();
+    if ours.len() == theirs.len() && ours.iter().zip(theirs).all(alike) {
+        return Ok(());
+    }
+    Err(Error::spec(format!(
+        "the columns of {what} are {} in the pipeline, but {} in the model at {at}; name and cast them alike",
+        listed(ours),
+        listed(theirs)
+    )))
 }
 
 /// Columns as text: `word` Utf8, `year` Int64.
@@ -353,12 +363,12 @@ fn listed(fields: &[Field]) -> String {
 }
 
 /// An error unless the model has all lags of the pipeline.
-async fn check_lags(plan: &Assignment, written: &Written<'_>, at: &str) -> Result<()> {
+pub(crate) async fn check_lags(asked: &[Lag], written: &Written<'_>, at: &str) -> Result<()> {
     let models = written.models(Table::Fits).await?;
     let mut lags: Vec<String> = models.into_iter().filter_map(|m| m.key.lag).collect();
     lags.sort_by(|a, b| Lag::texts_by_length(a, b));
     lags.dedup();
-    let mut asked = plan.lags.iter().map(Lag::to_string);
+    let mut asked = asked.iter().map(Lag::to_string);
     if let Some(missing) = asked.find(|lag| !lags.contains(lag)) {
         let lags = lags.join(", ");
         return Err(Error::spec(format!(

@@ -109,25 +109,26 @@ pub fn sides(evidence: &RowRoles) -> (&StateColumns, &StateColumns) {
 }
 
 /// Some columns of a written table, and the range of rows of each model.
-struct Columns {
+pub(crate) struct Columns {
     all: Part,
-    of_model: BTreeMap<ModelKey, Range<usize>>,
+    pub(crate) of_model: BTreeMap<ModelKey, Range<usize>>,
 }
 
 /// Some rows of some columns.
-struct Part {
+pub(crate) struct Part {
     names: Arc<Vec<String>>,
     columns: Vec<ArrayRef>,
 }
 
 impl Columns {
     /// Reads the columns `keys` and `names` of a table.
-    async fn read(
+    pub(crate) async fn read(
         written: &Written<'_>,
-        table: Table,
+        table: impl Into<&'static str>,
         keys: &[Field],
         names: &[&str],
     ) -> Result<Columns> {
+        let table = table.into();
         let models = written.models(table).await?.into_iter();
         let keys = keys.iter().map(|f| f.name().as_str());
         let names: Vec<&str> = keys.chain(names.iter().copied()).collect();
@@ -141,14 +142,14 @@ impl Columns {
     }
 
     /// The rows of one model. Empty if the table has none.
-    fn of(&self, key: &ModelKey) -> Part {
+    pub(crate) fn of(&self, key: &ModelKey) -> Part {
         self.all
             .rows(&self.of_model.get(key).cloned().unwrap_or_default())
     }
 }
 
 impl Part {
-    fn rows(&self, rows: &Range<usize>) -> Part {
+    pub(crate) fn rows(&self, rows: &Range<usize>) -> Part {
         let columns = self.columns.iter();
         let columns = columns.map(|c| c.slice(rows.start, rows.len()));
         Part {
@@ -157,14 +158,14 @@ impl Part {
         }
     }
 
-    fn column(&self, name: &str) -> Result<&ArrayRef> {
+    pub(crate) fn column(&self, name: &str) -> Result<&ArrayRef> {
         let at = self.names.iter().position(|own| own == name);
         let at = at.ok_or_else(|| Error::bug(format!("column `{name}` was not read")))?;
         Ok(&self.columns[at])
     }
 
     /// The rows of each fit. They are adjacent.
-    fn by_fit(&self) -> Result<HashMap<String, Part>> {
+    pub(crate) fn by_fit(&self) -> Result<HashMap<String, Part>> {
         let fits = self.column("fit")?;
         let ranges = partition(std::slice::from_ref(fits))
             .map_err(|e| Error::with_source(Kind::Bug, "the rows of fits cannot be separated", e))?

@@ -137,6 +137,7 @@ pub(crate) async fn fit_partition(
         partition,
         lag: 0,
         rows,
+        coordinates: plan.layout.coordinate_names(),
         divisors: known.divisors.clone(),
         fits,
     })

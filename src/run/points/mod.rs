@@ -1,8 +1,12 @@
 //! Drives a run over points: survey → fit → write → promote.
 
+pub mod assign;
+pub(crate) mod confusion;
+pub(crate) mod densities;
 pub mod embeddings;
 pub mod grams;
 pub(crate) mod kernels;
+mod known;
 pub mod local;
 pub mod record;
 pub(crate) mod rows;
@@ -14,7 +18,8 @@ use crate::output;
 use crate::output::checkpoint::KEEP_EVERY;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::tables::points::{POINTS, PointsModel};
+use crate::output::tables::points::{DENSITIES, POINTS, PointsModel};
+use crate::plan::pipeline::keys::PointRows;
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
@@ -86,7 +91,7 @@ impl PlannedPoints {
     /// # Errors
     /// If the output cannot be written, or holds the result of another job (unless `force`).
     pub async fn check_places(&self, output: &Output, force: bool) -> Result<()> {
-        output.check(&[POINTS])?;
+        output.check(&[POINTS, DENSITIES])?;
         if !force {
             output.check_job(&self.plan.name).await?;
         }
@@ -118,6 +123,7 @@ impl PlannedPoints {
             let head = Head::begin(&begun.run, &plan.name, &plan.hash, threads, &plan.tables);
             let mut record = PointsRecord {
                 head,
+                points: 0,
                 models: Vec::new(),
                 resumed: 0,
             };
@@ -160,6 +166,8 @@ async fn drive(
     let surveyed = survey(&plan.layout, surveyor, found)?;
     record.head.rows_read = surveyed.found.rows;
     record.head.rows_dropped = surveyed.found.dropped.0.clone();
+    let points = surveyed.partitions.iter().map(|survey| survey.rows);
+    record.points = points.sum();
     record
         .head
         .done("survey", surveyed.found.rows, record.head.input_bytes);
@@ -181,13 +189,23 @@ async fn drive(
     progress.stage("write", None);
     let run = plan.run_schema(surveyed.found.partitions.clone());
     let mut tables = output::stage_points(output, begun, &run, &models).await?;
-    let table = PointsTable {
-        begun,
-        run: &run,
-        models: &models,
+    let largest_hash = match plan.rows {
+        PointRows::Sample(most) => rows::largest_hash(job, &surveyed, most).await?,
+        PointRows::All | PointRows::None => None,
     };
-    let written = site.write_rows(job, &surveyed, table).await?;
-    tables.insert(POINTS, written);
+    if let Some(written) = densities::write(job, &surveyed.known, begun, &run, &models).await? {
+        tables.insert(DENSITIES, written);
+    }
+    if plan.rows != PointRows::None {
+        let table = PointsTable {
+            begun,
+            run: &run,
+            models: &models,
+            largest_hash,
+        };
+        let written = site.write_rows(job, &surveyed, table).await?;
+        tables.insert(POINTS, written);
+    }
     record.head.tables = tables;
     record.models = models
         .iter()

@@ -7,7 +7,9 @@ use crate::error::{Error, Result, counted};
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
-use crate::output::tables::points::{EmbeddingColumn, POINTS, PointFit, PointsModel};
+use crate::output::tables::points::{
+    EmbeddingColumn, POINTS, PointColumns, PointFit, PointsModel, points_schema,
+};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
@@ -22,10 +24,10 @@ use arrow::array::{
 };
 use arrow::buffer::NullBuffer;
 use arrow::compute::{concat_batches, take, take_record_batch};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 /// Rows that are embedded at a time by one thread.
@@ -102,23 +104,15 @@ impl RowModels for [PointsModel] {
     }
 }
 
-/// The columns of a fit.
-struct FitColumns {
-    name: String,
-    has_clusters: bool,
-    /// Names and widths. A model with fewer coordinates has zeros at the end.
-    embeddings: Vec<(String, usize)>,
-}
-
 /// The columns of the fits of all models.
-fn fit_columns<M: RowModels + ?Sized>(models: &M) -> Vec<FitColumns> {
-    let mut all: Vec<FitColumns> = Vec::new();
+fn fit_columns<M: RowModels + ?Sized>(models: &M) -> Vec<PointColumns> {
+    let mut all: Vec<PointColumns> = Vec::new();
     for fits in models.all() {
         for (at, fit) in fits.iter().enumerate() {
             let columns = fit.columns();
             let Some(own) = all.get_mut(at) else {
                 let embeddings = columns.into_iter().map(|c| (c.name, c.width));
-                all.push(FitColumns {
+                all.push(PointColumns {
                     name: fit.name().to_string(),
                     has_clusters: fit.has_clusters(),
                     embeddings: embeddings.collect(),
@@ -145,7 +139,7 @@ pub(crate) struct RowCounts {
 /// Makes the rows of the table.
 pub(crate) struct RowTable<'a, M: ?Sized> {
     pub(crate) schema: SchemaRef,
-    fits: Vec<FitColumns>,
+    fits: Vec<PointColumns>,
     lag: &'a LagColumn,
     models: &'a M,
     /// Rows whose key has a larger hash are left out.
@@ -164,26 +158,19 @@ impl<'a, M: RowModels + ?Sized> RowTable<'a, M> {
         largest_hash: Option<u64>,
     ) -> RowTable<'a, M> {
         let fits = fit_columns(models);
-        let mut fields = run.leading();
-        let key = layout.key.iter();
-        fields.extend(key.map(|f| Field::new(f.name(), f.data_type().clone(), false)));
-        for fit in &fits {
-            if fit.has_clusters {
-                let name = format!("{}_affiliation", fit.name);
-                fields.push(Field::new(name, DataType::Int32, true));
-            }
-            // A point that is not connected to most others has no embedding.
-            let embeddings = fit.embeddings.iter();
-            fields.extend(embeddings.map(|(name, width)| Field::new(name, list(*width), true)));
-        }
         RowTable {
-            schema: Arc::new(Schema::new(fields)),
+            schema: points_schema(run, &layout.key, &fits),
             fits,
             lag: &run.lag,
             models,
             largest_hash,
             counts: BTreeMap::new(),
         }
+    }
+
+    /// The names of the fits, in the order of their columns.
+    pub(crate) fn fit_names(&self) -> Vec<&str> {
+        self.fits.iter().map(|fit| fit.name.as_str()).collect()
     }
 
     /// The rows of the table for some points, one batch per partition.
@@ -345,8 +332,46 @@ pub(crate) async fn write(
         output: job.output,
         begun: table.begun,
     };
-    let mut rows = RowTable::new(table.run, &job.plan.layout, table.models, None);
+    let (layout, largest_hash) = (&job.plan.layout, table.largest_hash);
+    let mut rows = RowTable::new(table.run, layout, table.models, largest_hash);
     Ok(copy(&input, &mut rows).await?.0)
+}
+
+/// The hash up to which the keys of `most` points have hashes. More points are below it only if
+/// several rows have one key.
+pub(super) async fn largest_hash(
+    job: &PointJob<'_>,
+    surveyed: &Surveyed,
+    most: u64,
+) -> Result<Option<u64>> {
+    let all: u64 = surveyed.partitions.iter().map(|survey| survey.rows).sum();
+    if most >= all {
+        return Ok(None);
+    }
+    loop {
+        let mut batches = job.lake.batches(job.frame.clone()).await?;
+        // Hashes do not depend on the order of the rows.
+        let mut reader = Reader::new(&job.plan.layout, true, None)?;
+        let mut hashes = BinaryHeap::new();
+        let read = async {
+            while let Some(rows) = batches.next().await? {
+                for hash in reader.read(&rows)?.hashes {
+                    if (hashes.len() as u64) < most {
+                        hashes.push(hash);
+                    } else if hashes.peek().is_some_and(|largest| hash < *largest) {
+                        hashes.pop();
+                        hashes.push(hash);
+                    }
+                }
+            }
+            Ok::<_, Stop>(())
+        };
+        match read.await {
+            Ok(()) => return Ok(hashes.peek().copied()),
+            Err(_) if batches.must_read_again() => {}
+            Err(stop) => return Err(stop.into_error("reading points")),
+        }
+    }
 }
 
 /// The rows of the table for all points of a query, in the order of their keys.
@@ -359,9 +384,10 @@ pub(crate) async fn collect(
     plan: &PointsPlan,
     known: &Known,
     models: &[PointsModel],
+    largest_hash: Option<u64>,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let run = plan.run_schema(known.partitions.clone());
-    let mut table = RowTable::new(&run, &plan.layout, models, None);
+    let mut table = RowTable::new(&run, &plan.layout, models, largest_hash);
     let mut batches = lake.batches(sorted(frame, &plan.layout)?).await?;
     let mut reader = Reader::new(&plan.layout, true, Some(&known.partitions))?;
     let mut collected = Vec::new();
@@ -374,11 +400,6 @@ pub(crate) async fn collect(
     read.await
         .map_err(|stop| stop.into_error("reading points again"))?;
     Ok((table.schema, collected))
-}
-
-fn list(width: usize) -> DataType {
-    let item = Arc::new(Field::new("item", DataType::Float64, false));
-    DataType::FixedSizeList(item, width as i32)
 }
 
 /// The rows of several lags, each row with all of its lags, so that the order does not depend on
@@ -396,7 +417,7 @@ fn by_row(schema: &SchemaRef, of_lags: Vec<RecordBatch>, n: usize) -> Result<Rec
 
 /// The columns of a fit for some rows (n × d, divided by the scale) at their places.
 fn of_fit(
-    own: &FitColumns,
+    own: &PointColumns,
     fit: &impl RowFit,
     scaled: &[f64],
     d: usize,

@@ -41,6 +41,8 @@ pub struct PointsTable<'a> {
     pub run: &'a RunSchema,
     /// The fits, by partition and lag.
     pub models: &'a [PointsModel],
+    /// Rows whose key has a larger hash are left out.
+    pub largest_hash: Option<u64>,
 }
 
 /// Reads the points of a run, once per method. Every site gives the same results, to the last byte.

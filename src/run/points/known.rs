@@ -1,0 +1,337 @@
+//! Reads the fits of a written result over points, which then embed new rows.
+
+use crate::error::{Error, Result};
+use crate::methods::heat_kernel::extension::{Embedder, Extension};
+use crate::methods::heat_kernel::kernel::Reach;
+use crate::methods::heat_kernel::normalise::Normalisation;
+use crate::methods::state_embedding::clusters::nearest;
+use crate::methods::state_embedding::features::Features;
+use crate::methods::state_embedding::model::combine;
+use crate::output::result::{ModelKey, Written, floats};
+use crate::output::tables::points::{EmbeddingColumn, POINTS, embedding_columns};
+use crate::output::tables::run_schema::LagColumn;
+use crate::output::tables::table::Table;
+use crate::read::points::PointBatch;
+use crate::run::assign::model::{Columns, Part};
+use crate::run::points::rows::{RowFit, RowModel, RowModels};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type};
+use std::collections::BTreeMap;
+
+/// The fits of a written result.
+pub(crate) struct KnownModels {
+    models: BTreeMap<ModelKey, KnownModel>,
+    /// The lags of the new rows.
+    lag: LagColumn,
+}
+
+/// The fits of one partition and lag.
+struct KnownModel {
+    divisors: Vec<f64>,
+    fits: Vec<KnownFit>,
+}
+
+/// A fit that embeds new rows.
+pub(crate) struct KnownFit {
+    name: String,
+    columns: Vec<EmbeddingColumn>,
+    map: Map,
+}
+
+/// How points are embedded.
+enum Map {
+    /// By features of a state embedding.
+    Features {
+        features: Features,
+        left: Vec<f64>,
+        rank: usize,
+        /// Centres of clusters, row-major.
+        centers: Option<Vec<f64>>,
+    },
+    /// By the points of a kernel.
+    Kernel(Box<Embedder<'static>>),
+}
+
+impl RowFit for KnownFit {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn has_clusters(&self) -> bool {
+        matches!(&self.map, Map::Features { centers, .. } if centers.is_some())
+    }
+
+    fn columns(&self) -> Vec<EmbeddingColumn> {
+        self.columns.clone()
+    }
+
+    fn embed(&self, rows: &[f64], _: &[usize]) -> (Vec<f64>, Option<Vec<u32>>) {
+        match &self.map {
+            Map::Kernel(embedder) => (embedder.embed(rows), None),
+            Map::Features {
+                features,
+                left,
+                rank,
+                centers,
+            } => {
+                let embedded = combine(features, left, *rank, rows);
+                let clusters = centers.as_ref().map(|centers| {
+                    let points = embedded.chunks_exact(*rank);
+                    let near = points.map(|point| nearest(centers.chunks_exact(*rank), point));
+                    near.collect()
+                });
+                (embedded, clusters)
+            }
+        }
+    }
+}
+
+impl RowModels for KnownModels {
+    type Fit = KnownFit;
+
+    fn all(&self) -> impl Iterator<Item = &[KnownFit]> {
+        self.models.values().map(|model| &model.fits[..])
+    }
+
+    fn find(&self, points: &PointBatch, row: usize, lag: usize) -> Option<RowModel<'_, KnownFit>> {
+        let mut key = ModelKey::at(&points.partition, None, row);
+        key.lag = self.lag.text(lag);
+        self.models.get(&key).map(|model| RowModel {
+            divisors: &model.divisors,
+            fits: &model.fits,
+        })
+    }
+}
+
+/// Numbers of any type, with `None` for nulls.
+fn optional(part: &Part, name: &str) -> Result<Vec<Option<f64>>> {
+    let column = cast(part.column(name)?, &DataType::Float64);
+    let none = |e| {
+        let what = format!("the written column `{name}` holds no numbers");
+        Error::with_source(crate::error::Kind::Input, what, e)
+    };
+    let column = column.map_err(none)?;
+    let numbers: &Float64Array = column.as_primitive::<Float64Type>();
+    Ok(numbers.iter().collect())
+}
+
+/// Numbers of any type.
+fn numbers(part: &Part, name: &str) -> Result<Vec<f64>> {
+    floats(part.column(name)?)
+}
+
+/// The numbers of the lists of all rows, one after another.
+fn lists(part: &Part, name: &str) -> Result<Vec<f64>> {
+    floats(&list_values(part, name)?)
+}
+
+/// The values of the lists of all rows, one after another.
+fn list_values(part: &Part, name: &str) -> Result<ArrayRef> {
+    let column = part.column(name)?.as_list_opt::<i32>();
+    let none = || Error::input(format!("the written column `{name}` holds no lists"));
+    let column = column.ok_or_else(none)?;
+    let offsets = column.value_offsets();
+    let (first, end) = (offsets[0] as usize, offsets[column.len()] as usize);
+    Ok(column.values().slice(first, end - first))
+}
+
+/// The text in the first row. None if it is null.
+fn text<'a>(part: &'a Part, name: &str) -> Result<Option<&'a str>> {
+    let column = part.column(name)?.as_string_opt::<i32>();
+    let column = column.filter(|column| !column.is_empty());
+    let none = || Error::input(format!("the written column `{name}` holds no text"));
+    let column = column.ok_or_else(none)?;
+    Ok(column.is_valid(0).then(|| column.value(0)))
+}
+
+/// The number in the first row. None if it is null.
+fn number(part: &Part, name: &str) -> Result<Option<f64>> {
+    Ok(optional(part, name)?.first().copied().flatten())
+}
+
+fn lacks(name: &str) -> Error {
+    Error::input(format!("the fit lacks `{name}`"))
+}
+
+/// The columns of the coordinates of a result.
+///
+/// # Errors
+/// If the table `fits` cannot be read.
+pub(crate) async fn coordinates(written: &Written<'_>) -> Result<Vec<String>> {
+    let fits = Columns::read(written, Table::Fits, &[], &["coordinates"]).await?;
+    let Some(key) = fits.of_model.keys().next() else {
+        return Ok(Vec::new());
+    };
+    let first = fits.of(key).rows(&(0..1));
+    let names = list_values(&first, "coordinates")?;
+    let names = names.as_string_opt::<i32>();
+    let names = names.ok_or_else(|| lacks("coordinates"))?;
+    Ok(names.iter().flatten().map(String::from).collect())
+}
+
+/// Reads all models. `lag` has the lags of the new rows.
+///
+/// # Errors
+/// If a table cannot be read, or lacks a part of a fit.
+pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<KnownModels> {
+    let of_fits = [
+        "fit",
+        "method",
+        "rank",
+        "dimension",
+        "scale",
+        "epsilon",
+        "normalisation",
+        "alpha",
+        "neighbours",
+        "radius",
+        "times",
+    ];
+    let of_landmarks = [
+        "fit",
+        "coordinates",
+        "weight",
+        "q",
+        "v",
+        "farthest",
+        "farthest_index",
+        "vector",
+    ];
+    let of_features = ["fit", "frequency", "phase", "left"];
+    let fits = Columns::read(written, Table::Fits, &[], &of_fits).await?;
+    let features = Columns::read(written, "features", &[], &of_features).await?;
+    let landmarks = Columns::read(written, "landmarks", &[], &of_landmarks).await?;
+    let centroids = Columns::read(written, "centroids", &[], &["fit", "center"]).await?;
+    // Columns have the order of those of the run.
+    let order = if written.current.tables.contains_key(POINTS) {
+        let schema = written.table(POINTS).await?.schema();
+        schema.fields().iter().map(|f| f.name().clone()).collect()
+    } else {
+        Vec::new()
+    };
+    let mut models = BTreeMap::new();
+    for key in fits.of_model.keys() {
+        let within = |name: &str, e: Error| e.at(format!("fit `{name}`")).at(written.place(key));
+        let mut own = Vec::new();
+        let mut divisors = Vec::new();
+        let (features, landmarks) = (features.of(key).by_fit()?, landmarks.of(key).by_fit()?);
+        let centroids = centroids.of(key).by_fit()?;
+        for (name, row) in fits.of(key).by_fit()? {
+            divisors = lists(&row, "scale").map_err(|e| within(&name, e))?;
+            let parts = Parts {
+                row: &row,
+                features: features.get(&name),
+                landmarks: landmarks.get(&name),
+                centroids: centroids.get(&name),
+            };
+            own.push(parts.fit(&name).map_err(|e| within(&name, e))?);
+        }
+        let place = |fit: &KnownFit| {
+            let first = fit.columns.first().map(|column| &column.name);
+            let place = order.iter().position(|name| Some(name) == first);
+            (place.unwrap_or(usize::MAX), fit.name.clone())
+        };
+        own.sort_by_key(place);
+        let model = KnownModel {
+            divisors,
+            fits: own,
+        };
+        models.insert(key.clone(), model);
+    }
+    Ok(KnownModels { models, lag })
+}
+
+/// What the tables have of a fit.
+struct Parts<'a> {
+    /// Its row of `fits`.
+    row: &'a Part,
+    features: Option<&'a Part>,
+    landmarks: Option<&'a Part>,
+    centroids: Option<&'a Part>,
+}
+
+impl Parts<'_> {
+    fn fit(&self, name: &str) -> Result<KnownFit> {
+        let row = self.row;
+        let method = text(row, "method")?.ok_or_else(|| lacks("method"))?;
+        let whole = |name: &str| -> Result<usize> {
+            Ok(number(row, name)?.ok_or_else(|| lacks(name))? as usize)
+        };
+        let (width, dimension) = (whole("rank")?, whole("dimension")?);
+        let (times, map) = if let Some(features) = self.features {
+            let frequencies = lists(features, "frequency")?;
+            let phases = numbers(features, "phase")?;
+            let left = lists(features, "left")?;
+            if frequencies.len() != phases.len() * dimension || left.len() != phases.len() * width {
+                return Err(Error::input(
+                    "the rows of `features` do not have the lengths that `fits` says",
+                ));
+            }
+            let centers = self.centroids.map(|part| lists(part, "center"));
+            let map = Map::Features {
+                features: Features::new(dimension, &frequencies, &phases),
+                left,
+                rank: width,
+                centers: centers.transpose()?,
+            };
+            (vec![0.0], map)
+        } else {
+            let times = lists(row, "times")?;
+            let extension = self.extension(dimension, width * times.len())?;
+            (times, Map::Kernel(Box::new(extension.into_embedder())))
+        };
+        Ok(KnownFit {
+            columns: embedding_columns(name, method, width, &times),
+            name: name.to_string(),
+            map,
+        })
+    }
+
+    fn extension(&self, dimension: usize, columns: usize) -> Result<Extension> {
+        let (row, points) = (self.row, self.landmarks.ok_or_else(|| lacks("landmarks"))?);
+        let need = |name: &str| number(row, name)?.ok_or_else(|| lacks(name));
+        let reach = match (number(row, "neighbours")?, number(row, "radius")?) {
+            (Some(k), _) => Reach::Neighbours(k as usize),
+            (None, Some(radius)) => Reach::Radius(radius),
+            (None, None) => Reach::All,
+        };
+        let normalisation = text(row, "normalisation")?;
+        let normalisation = normalisation.and_then(Normalisation::of_name);
+        let or_one = |name: &str| -> Result<Vec<f64>> {
+            let values = optional(points, name)?.into_iter();
+            Ok(values.map(|value| value.unwrap_or(1.0)).collect())
+        };
+        let farthest = if let Reach::Neighbours(_) = reach {
+            let places = numbers(points, "farthest_index")?.into_iter();
+            let places = places.map(|place| place as u32);
+            numbers(points, "farthest")?
+                .into_iter()
+                .zip(places)
+                .collect()
+        } else {
+            Vec::new()
+        };
+        let extension = Extension {
+            dimension,
+            coordinates: lists(points, "coordinates")?,
+            weights: numbers(points, "weight")?,
+            epsilon: need("epsilon")?,
+            reach,
+            farthest,
+            normalisation: normalisation.ok_or_else(|| lacks("normalisation"))?,
+            alpha: need("alpha")?,
+            q: or_one("q")?,
+            v: or_one("v")?,
+            columns,
+            features: lists(points, "vector")?,
+        };
+        let n = extension.weights.len();
+        if extension.coordinates.len() != n * dimension || extension.features.len() != n * columns {
+            return Err(Error::input(
+                "the rows of `landmarks` do not have the lengths that `fits` says",
+            ));
+        }
+        Ok(extension)
+    }
+}
