@@ -145,6 +145,25 @@ def planted(path, scale, states, draws, blocks=10):
     write(path, map(table, np.array_split(np.arange(states), math.ceil(states / 100_000))))
 
 
+def ornstein_uhlenbeck(path, scale, dimension, trajectories, steps=1_000):
+    """Points of stationary processes of unit variance. Five coordinates are slow, the others are white noise."""
+    rng = np.random.default_rng(6)
+    rho = np.zeros(dimension)
+    slow = min(dimension, 5)
+    rho[:slow] = np.linspace(0.9, 0.6, slow)
+
+    def table(trajectory):
+        x = rng.standard_normal((steps, dimension))
+        for step in range(1, steps):
+            x[step] = rho * x[step - 1] + np.sqrt(1 - rho**2) * x[step]
+        lists = pa.FixedSizeListArray.from_arrays(x.ravel(), dimension)
+        return pa.table({"traj_id": np.full(steps, trajectory), "t": np.arange(steps), "x": lists})
+
+    count = math.ceil(trajectories * scale)
+    batches = np.array_split(np.arange(count), math.ceil(count * steps * dimension / (1 << 24)))
+    write(path, (pa.concat_tables(map(table, batch)) for batch in batches))
+
+
 DATA = {
     "chain50m.parquet": partial(chain, steps=5_000),
     "chain10m_time.parquet": partial(chain, steps=1_000, by_time=True),
@@ -153,6 +172,8 @@ DATA = {
     "planted100k.parquet": partial(planted, states=100_000, draws=105),
     "planted1m.parquet": partial(planted, states=1_000_000, draws=50),
     "partitions1000": partitions,
+    "ou2.parquet": partial(ornstein_uhlenbeck, dimension=2, trajectories=1_000),
+    "ou512.parquet": partial(ornstein_uhlenbeck, dimension=512, trajectories=100),
 }
 
 

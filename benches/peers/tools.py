@@ -268,6 +268,67 @@ def partition(task, k, folder):
     return pairs, values[: task.rank].tolist(), (counts, labels)
 
 
+# State embeddings
+
+
+def pairs_of_points(task):
+    """Both ends of all pairs, as n × d arrays: the rows of a trajectory follow each other."""
+    table = pq.read_table(task.path)
+    trajectory = table["traj_id"].to_numpy()
+    points = table["x"].combine_chunks().flatten().to_numpy().reshape(trajectory.size, -1)
+    same = trajectory[task.lag :] == trajectory[: -task.lag]
+    return points, points[: -task.lag][same], points[task.lag :][same]
+
+
+def random_features(task, dimension):
+    rng = np.random.default_rng(0)
+    frequencies = rng.standard_normal((dimension, task.features)) / task.bandwidth
+    phases = rng.uniform(0, 2 * np.pi, task.features)
+    return frequencies, phases
+
+
+def deeptime_vamp(task, clock):
+    from deeptime.decomposition import VAMP
+
+    _, start, end = pairs_of_points(task)
+    frequencies, phases = random_features(task, start.shape[1])
+    with clock:
+        ends = [np.cos(x @ frequencies + phases) for x in (start, end)]
+        model = VAMP(lagtime=task.lag, dim=task.rank, epsilon=1e-4).fit(tuple(ends)).fetch_model()
+        values = model.singular_values[: task.rank - 1]
+    return {"correlations": [[1.0, *values]]}
+
+
+def sklearn_rbf(task, clock):
+    """Random features of scikit-learn, and canonical correlations by NumPy."""
+    from sklearn.kernel_approximation import RBFSampler
+
+    _, start, end = pairs_of_points(task)
+    with clock:
+        sampler = RBFSampler(gamma=0.5 / task.bandwidth**2, n_components=task.features, random_state=0)
+        sampler.fit(start[:1])
+        a, b = (sampler.transform(x) for x in (start, end))
+        a, b = a - a.mean(0), b - b.mean(0)
+        roots = []
+        for gram in (a.T @ a, b.T @ b):
+            variances, vectors = np.linalg.eigh(gram)
+            kept = variances > 1e-4 * variances[-1]
+            roots.append(vectors[:, kept] / np.sqrt(variances[kept]))
+        values = np.linalg.svd(roots[0].T @ (a.T @ b) @ roots[1], compute_uv=False)
+    return {"correlations": [[1.0, *values[: task.rank - 1]]]}
+
+
+def gemm(task, clock):
+    """The matrix products of a state embedding alone: one of features, and three of Gram matrices."""
+    points, start, _ = pairs_of_points(task)
+    frequencies, _ = random_features(task, start.shape[1])
+    with clock:
+        values = points @ frequencies
+        for _ in range(3):
+            values.T @ values
+    return {}
+
+
 # Answers
 
 
@@ -279,6 +340,10 @@ def checksum(source, target, n):
 
 def gyre(task, _):
     """The answers in the tables of a run. The log-likelihood is recomputed from the affiliations."""
+
+    if task.features:
+        values = pq.read_table(f"{task.out}/spectrum")["value"].to_numpy()
+        return {"correlations": [values[: task.rank].tolist()]}
 
     def state(table, end):
         def column(name):
@@ -316,6 +381,7 @@ def gyre(task, _):
 TOOLS = {
     "gyre": gyre, "DuckDB window": duckdb_count, "DuckDB join": duckdb_count, "Polars": polars_count,
     "NumPy": numpy_count, "SciPy": scipy_count, "PySpark": spark_count, "PROPACK": svd, "ARPACK": svd,
+    "deeptime VAMP": deeptime_vamp, "scikit-learn RBF": sklearn_rbf, "GEMM": gemm,
     "NumPy, 2 processes": dbmr, "script, ARPACK": script, "script, randomized SVD": script, "loop": loop,
 }  # fmt: skip
 

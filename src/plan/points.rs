@@ -61,6 +61,9 @@ pub struct PointsPlan {
     pub fits: Vec<PlannedFit<PointMethod>>,
     /// Resamples and folds of the trajectories.
     pub validation: PointValidation,
+    /// Pairs of points to score.
+    #[serde(skip)]
+    pub densities: Option<PlannedDensities>,
     /// Which points are rows of the table `points`.
     pub rows: PointRows,
     /// The conditions that must hold before the result is put in place.
@@ -68,6 +71,38 @@ pub struct PointsPlan {
     pub checks: Vec<PlannedCheck>,
     /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
     pub hash: String,
+}
+
+/// Pairs of points (x, y) to score.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedDensities {
+    /// The SQL of the pairs.
+    pub sql: String,
+    /// The columns of x.
+    pub from: Vec<Field>,
+    /// The columns of y.
+    pub to: Vec<Field>,
+}
+
+impl PlannedDensities {
+    /// The columns of x, then those of y.
+    pub fn fields(&self) -> impl Iterator<Item = &Field> {
+        self.from.iter().chain(&self.to)
+    }
+}
+
+async fn densities(pipeline: &Pipeline, lake: &Lake) -> Result<Option<PlannedDensities>> {
+    let Some(keys) = &pipeline.densities else {
+        return Ok(None);
+    };
+    let sql = keys.sql.trim().trim_end_matches(';').to_string();
+    let frame = lake.query_of("densities", &sql, &BTreeMap::new()).await?;
+    let columns = Columns::of(&frame, "densities")?;
+    Ok(Some(PlannedDensities {
+        from: columns.points(&keys.from, "from")?,
+        to: columns.points(&keys.to, "to")?,
+        sql,
+    }))
 }
 
 /// Resamples and folds of trajectories.
@@ -111,6 +146,14 @@ impl PointsPlan {
         let mut schemas: Vec<_> = tables
             .map(|table| (table, points::schema(table, &run).0))
             .collect();
+        if let Some(densities) = &self.densities {
+            let norms = self.fits.iter().filter_map(|fit| match &fit.method {
+                PointMethod::StateEmbedding(own) => Some((fit.name.as_str(), own.norm)),
+                _ => None,
+            });
+            let schema = points::density_schema(&run, densities.fields(), norms);
+            schemas.push((points::DENSITIES, schema));
+        }
         if self.rows != PointRows::None {
             let fits: Vec<PointColumns> = self.fits.iter().map(point_columns).collect();
             let schema = points::points_schema(&run, &self.layout.key, &fits);
@@ -147,6 +190,20 @@ fn point_columns(fit: &PlannedFit<PointMethod>) -> PointColumns {
     }
 }
 
+/// The columns with known sets, each once.
+fn given(pipeline: &Pipeline, columns: &Columns) -> Result<Vec<Field>> {
+    let mut fields: Vec<Field> = Vec::new();
+    for fit in &pipeline.point_fits {
+        if let PointMethod::StateEmbedding(params) = &fit.method
+            && let Some(name) = &params.given
+            && fields.iter().all(|field| field.name() != name)
+        {
+            fields.push(columns.key(name, "given")?);
+        }
+    }
+    Ok(fields)
+}
+
 /// Resolves a pipeline with the query text `sql` against the tables of a lake.
 ///
 /// Also returns the query as a data frame with the columns of the layout.
@@ -166,7 +223,8 @@ pub(crate) async fn plan_points(
         columns,
         partition,
     } = query(pipeline, sql, lake).await?;
-    let (layout, lags) = layout(pipeline, &columns, partition)?;
+    let (mut layout, lags) = layout(pipeline, &columns, partition)?;
+    layout.given = given(pipeline, &columns)?;
     let frame = crate::read::points::select(frame, &layout)?;
     let seed = seed.unwrap_or(pipeline.job.seed);
     let hashed = hashed_keys(pipeline)?;
@@ -187,6 +245,7 @@ pub(crate) async fn plan_points(
         rows: pipeline.output.rows.points().unwrap_or_default(),
         checks: Vec::new(),
         validation: PointValidation::of(pipeline.validation.as_ref()),
+        densities: densities(pipeline, lake).await?,
     };
     plan.checks = planned(pipeline, &plan.layout.partition, lake, &plan.schemas()).await?;
     Ok((plan, frame))
@@ -231,6 +290,7 @@ pub(crate) fn layout(
                 coordinates: columns.coordinates(coordinates)?,
                 scale: scale.clone(),
                 weight: weights(weight)?,
+                given: Vec::new(),
             };
             Ok((layout, lags))
         }
@@ -247,6 +307,7 @@ pub(crate) fn layout(
                 coordinates: columns.coordinates(coordinates)?,
                 scale: scale.clone(),
                 weight: weights(weight)?,
+                given: Vec::new(),
             };
             Ok((layout, Vec::new()))
         }
@@ -258,7 +319,7 @@ pub(crate) fn layout(
 
 impl Display for PointsPlan {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let names = |fields: &[arrow::datatypes::Field]| {
+        let names = |fields: &[Field]| {
             let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
             names.join(", ")
         };
@@ -284,6 +345,10 @@ impl Display for PointsPlan {
         for fit in &self.fits {
             let what = fit.method.describe(&fit.point_rank_text());
             writeln!(f, "  fit {}: {what}", fit.name)?;
+        }
+        if let Some(densities) = &self.densities {
+            let (from, to) = (names(&densities.from), names(&densities.to));
+            writeln!(f, "  densities from {from} to {to}")?;
         }
         let PointValidation {
             bootstrap, groups, ..

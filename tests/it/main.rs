@@ -10,6 +10,7 @@
 //! - `cluster_runs`: whole runs on a cluster, compared with runs of one process (feature `cluster`)
 //! - `counting`: counts compared with independent SQL, for all orders and splits of the rows
 //! - `cut_off`: an executor that loses its network (feature `cluster`)
+//! - `embeddings`: the ranks, resamples and known sets of state embeddings
 //! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
 //! - `formats`: the same rows in every format, and text files with errors
 //! - `fuzz`: any pipeline file or command line gives a value or an error
@@ -68,6 +69,7 @@ mod cluster_runs;
 mod counting;
 #[cfg(feature = "cluster")]
 mod cut_off;
+mod embeddings;
 mod faults;
 mod faulty;
 mod formats;

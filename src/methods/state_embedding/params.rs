@@ -69,6 +69,10 @@ pub struct StateEmbedding {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub clusters: Option<usize>,
+    /// The column of the SQL result with the known set of the row, which the clusters are compared
+    /// with. Only with `clusters`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<String>,
     /// The number of independent starts of k-means, of which the best is kept. Only with
     /// `clusters`.
     #[serde(default = "StateEmbedding::restarts")]
@@ -87,6 +91,7 @@ impl StateEmbedding {
             norm: Norm::default(),
             bounds: None,
             clusters: None,
+            given: None,
             restarts: StateEmbedding::restarts(),
         }
     }
@@ -152,6 +157,16 @@ impl Parameters for StateEmbedding {
             let message = format!("must be positive and finite, not {s}");
             return Err(("bandwidth", message));
         }
+        if let Some(column) = &self.given {
+            if column.trim().is_empty() {
+                return Err(("given", "must not be empty".into()));
+            }
+            if self.clusters.is_none() {
+                let message =
+                    "names the sets that `clusters` are compared with, and there is no such key";
+                return Err(("given", message.into()));
+            }
+        }
         let Some(bounds) = &self.bounds else {
             return Ok(());
         };
@@ -183,6 +198,7 @@ mod tests {
         assert_eq!(wrong(|_| ()), Ok(()));
         assert_eq!(wrong(|p| p.features = 0), Err("features"));
         assert_eq!(wrong(|p| p.clusters = Some(0)), Err("clusters"));
+        assert_eq!(wrong(|p| p.given = Some("well".into())), Err("given"));
         assert_eq!(wrong(|p| p.tolerance = 1.0), Err("tolerance"));
         assert_eq!(
             wrong(|p| p.bandwidth = Bandwidth::Value(0.0)),

@@ -14,11 +14,13 @@ use crate::methods::state_embedding::model::{Basis, StateEmbeddingModel, fit_mea
 use crate::methods::state_embedding::params::{
     BANDWIDTH_FACTORS, Bandwidth, BandwidthRule, StateEmbedding,
 };
+use crate::methods::state_embedding::reshape::MeanEmbedding;
 use crate::methods::state_embedding::vamp;
 use crate::output::tables::points::{EmbeddedStates, PointFit, PointModel, PointsModel, RankScore};
 use crate::plan::fits::{PlannedFit, Ranks};
 use crate::plan::pipeline::keys::Empty;
 use crate::read::points::sample::Sample;
+use crate::run::points::confusion::compare;
 use crate::run::points::grams::{PartitionSums, Parts, SumRequest, Wanted};
 use crate::run::points::site::{PointJob, PointSite};
 use crate::run::points::surveyed::Surveyed;
@@ -185,6 +187,10 @@ pub(super) async fn fit(
                     let (groups, values) = (sums.groups(at, lag), &model.singular_values);
                     bootstrap(&groups, lag, basis, params, values, resampling)
                 });
+                let joint_density = plan.densities.as_ref().and(basis.metric.as_ref());
+                let joint_density = joint_density.map(|metric| {
+                    MeanEmbedding::plain(&means.cross, metric).joint_density(params.rank)
+                });
                 let clusters = params.clusters.map(|k| {
                     clusters(
                         &model,
@@ -207,6 +213,8 @@ pub(super) async fn fit(
                         scores: own.scores[at].clone(),
                         ranks,
                         bootstrap,
+                        joint_density,
+                        confusion: None,
                         model,
                     })),
                 });
@@ -224,6 +232,7 @@ pub(super) async fn fit(
     if models.is_empty() {
         return Err(no_pairs());
     }
+    compare(job, surveyed, &mut models).await?;
     Ok(models)
 }
 
@@ -416,13 +425,21 @@ fn choose_rank(
         .iter()
         .filter_map(|scores| Score::of(scores))
         .collect();
-    let chosen = by_vamp_2(&ranks, &scores);
+    let pairs: Vec<u64> = folds.iter().map(|fold| fold.pairs(lag)).collect();
+    let chances = ranks.iter().map(|&rank| vamp::chance(rank, &pairs));
+    let chances: Vec<f64> = chances.collect();
+    let above_chance = scores.iter().zip(&chances).map(|(score, chance)| Score {
+        mean: score.mean - chance,
+        ..*score
+    });
+    let chosen = by_vamp_2(&ranks, &above_chance.collect::<Vec<_>>());
     let (at, why) = chosen.ok_or_else(|| Error::bug("ranks have no scores"))?;
-    let compared = ranks.iter().zip(scores).zip(by_fold);
-    let compared = compared.map(|((&rank, score), folds)| RankScore {
+    let compared = ranks.iter().zip(scores).zip(chances);
+    let compared = compared.map(|((&rank, score), chance)| RankScore {
         rank,
         score,
-        folds: folds.len(),
+        chance,
+        folds: by_fold[0].len(),
         reason: (rank == ranks[at]).then(|| why.clone()),
     });
     Ok((ranks[at], compared.collect()))

@@ -1,6 +1,8 @@
 //! Drives a run over points: survey → fit → write → promote.
 
 pub mod assign;
+pub(crate) mod confusion;
+pub(crate) mod densities;
 pub mod embeddings;
 pub mod grams;
 pub(crate) mod kernels;
@@ -16,7 +18,7 @@ use crate::output;
 use crate::output::checkpoint::KEEP_EVERY;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::tables::points::{POINTS, PointsModel, schema};
+use crate::output::tables::points::{DENSITIES, POINTS, PointsModel, schema};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::pipeline::keys::PointRows;
 use crate::plan::points::PointsPlan;
@@ -94,7 +96,7 @@ impl PlannedPoints {
     /// # Errors
     /// If the output cannot be written, or holds the result of another job (unless `force`).
     pub async fn check_places(&self, output: &Output, force: bool) -> Result<()> {
-        output.check(&[POINTS])?;
+        output.check(&[POINTS, DENSITIES])?;
         if !force {
             output.check_job(&self.plan.name).await?;
         }
@@ -199,6 +201,9 @@ async fn drive(
         PointRows::Sample(most) => rows::largest_hash(job, &surveyed, most).await?,
         PointRows::All | PointRows::None => None,
     };
+    if let Some(written) = densities::write(job, &surveyed.known, begun, &run, &models).await? {
+        tables.insert(DENSITIES, written);
+    }
     if plan.rows != PointRows::None {
         let table = PointsTable {
             begun,
@@ -273,6 +278,7 @@ async fn check(
     for &table in record.head.tables.keys() {
         let schema = match table {
             POINTS => RowTable::new(run, &plan.layout, models, None).schema,
+            DENSITIES => densities::schema(plan, run, models),
             table => schema(table, run).0,
         };
         tables.push((table, schema));

@@ -1,6 +1,7 @@
 //! The record of a run over points, and the summary that `gyre run` prints.
 
 use crate::error::counted;
+use crate::methods::state_embedding::clusters::Confusion;
 use crate::output::number::grouped;
 use crate::output::tables::points::{PointFit, PointModel};
 use crate::read::rows::states::escaped;
@@ -100,6 +101,9 @@ pub enum FoundRecord {
         /// The share of the points in each cluster.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         weights: Vec<f64>,
+        /// The clusters against known sets.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        confusion: Option<Confusion>,
     },
     /// A diffusion map or a sketch.
     Heat {
@@ -154,6 +158,7 @@ impl PointFitRecord {
                         .bootstrap
                         .as_ref()
                         .map(|own| (own.resamples, own.groups)),
+                    confusion: own.confusion.clone(),
                     weights: centroids.map(|c| c.weight).collect(),
                 }
             }
@@ -255,6 +260,7 @@ fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
                 standard_errors,
                 resamples,
                 weights,
+                confusion,
             } => {
                 writeln!(
                     f,
@@ -294,6 +300,9 @@ fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
                 if !weights.is_empty() {
                     writeln!(f, "    clusters {}", numbers(weights, 3))?;
                 }
+                if let Some(confusion) = confusion {
+                    self::confusion(f, confusion)?;
+                }
             }
             FoundRecord::Heat {
                 epsilon,
@@ -326,4 +335,25 @@ fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
         }
     }
     Ok(())
+}
+
+/// Writes the line of clusters against known sets.
+fn confusion(f: &mut Formatter<'_>, confusion: &Confusion) -> Result {
+    let clusters = confusion.clusters();
+    let matched = confusion.sets.iter().zip(&confusion.matched).enumerate();
+    let parts = matched.take(SHOWN).map(|(set, (name, matched))| {
+        let name = escaped(name);
+        let Some(k) = matched else {
+            return format!("{name} in none");
+        };
+        let row = &confusion.shared[set * clusters..][..clusters];
+        let share = 100.0 * row[*k] / row.iter().sum::<f64>();
+        format!("{share:.1} % of {name} in {k}")
+    });
+    let mut parts: Vec<String> = parts.collect();
+    if confusion.sets.len() > SHOWN {
+        parts.push(format!("and {} more", confusion.sets.len() - SHOWN));
+    }
+    let rate = confusion.rate;
+    writeln!(f, "    misclassification {rate:.4}: {}", parts.join(", "))
 }
