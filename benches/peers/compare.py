@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -14,11 +15,14 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+NOISE = 0.03  # largest difference of the correlations of two sets of random features
 CHANCE = 0.02  # largest relative difference of the log-likelihoods of two sets of ten restarts
 PAPER = {"options": 'init = "random"\npolish = false\n'}  # the algorithm of the other tools
 COUNT = PAPER | {"clock": "count", "fits": {"one": ("dbmr", 1, 1)}, "tools": ["DuckDB window", "Polars", "NumPy"]}
 SVD = {"clock": "decompose", "fits": {"svd": ("svd", 10, 1)}, "rank": 10, "tol": 0, "tools": ["PROPACK", "ARPACK"]}
 DBMR = {"clock": "partition", "tools": ["NumPy, 2 processes"]}
+# State embeddings. GEMM is the matrix products alone: no cosines, no decomposition.
+STATES = {"clock": "fit", "lag": 1, "rank": 5, "tools": ["deeptime VAMP", "scikit-learn RBF", "GEMM"]}
 TASKS = {
     "count-lag1": COUNT | {"file": "chain50m.parquet", "lag": 1},
     "count-lag10": COUNT | {"file": "chain50m.parquet", "lag": 10},
@@ -51,11 +55,59 @@ TASKS = {
         "fits": {"dbmr": ("dbmr", 3, 10), "svd": ("svd", 3, 1)},
         "tools": ["loop"],
     },
+    "states-2d": STATES | {"file": "ou2.parquet", "features": 200, "bandwidth": 1},
+    # About 80 neighbours within the radius, where the kernel is 1e-4.
+    "maps-torus": {"clock": "fit", "file": "torus100k.parquet", "dimension": 8, "epsilon": 0.004, "tools": ["eigsh"]},
+    "sketches-torus": {
+        "clock": "fit",
+        "file": "torus100k.parquet",
+        "dimension": 8,
+        "power": 32,
+        "epsilon": 0.004,
+        "tools": ["sparse products"],
+    },
+    "states-512d": STATES | {"file": "ou512.parquet", "features": 1000, "bandwidth": 32},
 }
 
 
 def pipeline(task):
     """The pipeline file of a task."""
+    if task.get("epsilon"):
+        radius = math.sqrt(task["epsilon"] * math.log(1e4))
+        method = f"heat_sketch\"\npower = {task['power']}" if task.get("power") else 'diffusion_map"'
+        return f"""[job]
+name = "compare"
+output = "{task["out"]}"
+[tables.rows]
+path = "{task["path"]}"
+[points]
+sql = "SELECT id, x FROM rows"
+id = "id"
+coordinates = "x"
+[[fit]]
+name = "map"
+method = "{method}
+dimension = {task["dimension"]}
+epsilon = {task["epsilon"]}
+radius = {radius}
+"""
+    if task.get("features"):
+        keys = "".join(f"{key} = {task[key]}\n" for key in ("rank", "features", "bandwidth"))
+        return f"""[job]
+name = "compare"
+output = "{task["out"]}"
+[tables.rows]
+path = "{task["path"]}"
+[transitions]
+sql = "SELECT traj_id, t, x FROM rows"
+trajectory = "traj_id"
+time = "t"
+lag = {task["lag"]}
+coordinates = "x"
+[[fit]]
+name = "states"
+method = "state_embedding"
+{keys}"""
     keys = 'source = "source"\ntarget = "target"\ncount = "n"'
     columns = "j AS source, i AS target, n"
     if task["steps"]:
@@ -110,7 +162,8 @@ def run_gyre(program, task):
     clocks = record["seconds"] | {"whole run": whole}
     for model in record["models"]:
         for fit in model["fits"]:
-            clocks |= {step: clocks.get(step, 0) + seconds for step, seconds in fit["steps"].items()}
+            steps = fit.get("steps", {}).items()
+            clocks |= {step: clocks.get(step, 0) + seconds for step, seconds in steps}
     line = {"seconds": clocks[task["clock"]], "whole": whole}
     line |= {"cpu": usage.ru_utime + usage.ru_stime, "peak": usage.ru_maxrss / 1024}
     return line | python(task | {"tool": "gyre"})
@@ -130,6 +183,18 @@ def verdict(tool, answers):
             pairs = [pair for a in everyone for values in zip(a, mine) for pair in zip(*values, strict=True)]
             short = max(theirs - own for theirs, own in pairs)
             notes.append("singular values equal" if short < 1e-8 else f"singular values **LOW** by {short:.0e}")
+        elif kind == "correlations":
+            # The features are random, so the values of two tools differ by chance.
+            far = max(abs(theirs - own) for a in everyone for theirs, own in zip(a[0], mine[0], strict=True))
+            notes.append(f"correlations within {far:.3f}" if far < NOISE else f"correlations **DIFFER** by {far:.3f}")
+        elif kind == "eigenvalues":
+            # The kernel of gyre has single precision.
+            far = max(abs(theirs - own) for a in everyone for theirs, own in zip(a[0], mine[0], strict=True))
+            notes.append("eigenvalues equal" if far < 1e-6 else f"eigenvalues **DIFFER** by {far:.0e}")
+        elif kind == "energy":
+            # ‖B³²G‖² of two sets of random numbers.
+            far = max(abs(a[0] / mine[0] - 1) for a in everyone)
+            notes.append(f"energies within {100 * far:.0f} %" if far < 0.5 else f"energies **DIFFER** by {far:.1f}")
         elif kind == "iterations":
             notes.append(f"{mine[0]} iterations")
         else:
@@ -162,7 +227,7 @@ def compare(name, args, results):
     path = Path(args.data).resolve() / TASKS[name]["file"]
     if not path.exists():
         sys.exit(f"{path} is missing: generate it with make.py")
-    task = {"boxes": None, "ordered": True, "lag": 0} | TASKS[name] | {"path": str(path)}
+    task = {"boxes": None, "ordered": True, "lag": 0, "features": 0, "epsilon": 0, "power": 0} | TASKS[name] | {"path": str(path)}
     task["steps"] = 1 if task["boxes"] else task["lag"]  # rows between the ends of a pair
     tools = ["gyre", *task["tools"]] + ["PySpark"] * (args.spark and name == "count-lag1")
     for file in [path] if path.is_file() else path.rglob("*.parquet"):

@@ -145,6 +145,35 @@ def planted(path, scale, states, draws, blocks=10):
     write(path, map(table, np.array_split(np.arange(states), math.ceil(states / 100_000))))
 
 
+def ornstein_uhlenbeck(path, scale, dimension, trajectories, steps=1_000):
+    """Points of stationary processes of unit variance. Five coordinates are slow, the others are white noise."""
+    rng = np.random.default_rng(6)
+    rho = np.zeros(dimension)
+    slow = min(dimension, 5)
+    rho[:slow] = np.linspace(0.9, 0.6, slow)
+
+    def table(trajectory):
+        x = rng.standard_normal((steps, dimension))
+        for step in range(1, steps):
+            x[step] = rho * x[step - 1] + np.sqrt(1 - rho**2) * x[step]
+        lists = pa.FixedSizeListArray.from_arrays(x.ravel(), dimension)
+        return pa.table({"traj_id": np.full(steps, trajectory), "t": np.arange(steps), "x": lists})
+
+    count = math.ceil(trajectories * scale)
+    batches = np.array_split(np.arange(count), math.ceil(count * steps * dimension / (1 << 24)))
+    write(path, (pa.concat_tables(map(table, batch)) for batch in batches))
+
+
+def torus(path, scale, points):
+    """Points of S¹ × 3.5 S¹, uniform."""
+    rng = np.random.default_rng(7)
+    count = math.ceil(points * scale)
+    u, v = rng.uniform(0, 2 * np.pi, (2, count))
+    x = np.stack([np.cos(u), np.sin(u), 3.5 * np.cos(v), 3.5 * np.sin(v)], axis=1)
+    lists = pa.FixedSizeListArray.from_arrays(x.ravel(), 4)
+    write(path, [pa.table({"id": np.arange(count), "x": lists})])
+
+
 DATA = {
     "chain50m.parquet": partial(chain, steps=5_000),
     "chain10m_time.parquet": partial(chain, steps=1_000, by_time=True),
@@ -153,6 +182,9 @@ DATA = {
     "planted100k.parquet": partial(planted, states=100_000, draws=105),
     "planted1m.parquet": partial(planted, states=1_000_000, draws=50),
     "partitions1000": partitions,
+    "ou2.parquet": partial(ornstein_uhlenbeck, dimension=2, trajectories=1_000),
+    "ou512.parquet": partial(ornstein_uhlenbeck, dimension=512, trajectories=100),
+    "torus100k.parquet": partial(torus, points=100_000),
 }
 
 

@@ -268,7 +268,104 @@ def partition(task, k, folder):
     return pairs, values[: task.rank].tolist(), (counts, labels)
 
 
+# State embeddings
+
+
+def pairs_of_points(task):
+    """Both ends of all pairs, as n × d arrays: the rows of a trajectory follow each other."""
+    table = pq.read_table(task.path)
+    trajectory = table["traj_id"].to_numpy()
+    points = table["x"].combine_chunks().flatten().to_numpy().reshape(trajectory.size, -1)
+    same = trajectory[task.lag :] == trajectory[: -task.lag]
+    return points, points[: -task.lag][same], points[task.lag :][same]
+
+
+def random_features(task, dimension):
+    rng = np.random.default_rng(0)
+    frequencies = rng.standard_normal((dimension, task.features)) / task.bandwidth
+    phases = rng.uniform(0, 2 * np.pi, task.features)
+    return frequencies, phases
+
+
+def deeptime_vamp(task, clock):
+    from deeptime.decomposition import VAMP
+
+    _, start, end = pairs_of_points(task)
+    frequencies, phases = random_features(task, start.shape[1])
+    with clock:
+        ends = [np.cos(x @ frequencies + phases) for x in (start, end)]
+        model = VAMP(lagtime=task.lag, dim=task.rank, epsilon=1e-4).fit(tuple(ends)).fetch_model()
+        values = model.singular_values[: task.rank - 1]
+    return {"correlations": [[1.0, *values]]}
+
+
+def sklearn_rbf(task, clock):
+    """Random features of scikit-learn, and canonical correlations by NumPy."""
+    from sklearn.kernel_approximation import RBFSampler
+
+    _, start, end = pairs_of_points(task)
+    with clock:
+        sampler = RBFSampler(gamma=0.5 / task.bandwidth**2, n_components=task.features, random_state=0)
+        sampler.fit(start[:1])
+        a, b = (sampler.transform(x) for x in (start, end))
+        a, b = a - a.mean(0), b - b.mean(0)
+        roots = []
+        for gram in (a.T @ a, b.T @ b):
+            variances, vectors = np.linalg.eigh(gram)
+            kept = variances > 1e-4 * variances[-1]
+            roots.append(vectors[:, kept] / np.sqrt(variances[kept]))
+        values = np.linalg.svd(roots[0].T @ (a.T @ b) @ roots[1], compute_uv=False)
+    return {"correlations": [[1.0, *values[: task.rank - 1]]]}
+
+
+def gemm(task, clock):
+    """The matrix products of a state embedding alone: one of features, and three of Gram matrices."""
+    points, start, _ = pairs_of_points(task)
+    frequencies, _ = random_features(task, start.shape[1])
+    with clock:
+        values = points @ frequencies
+        for _ in range(3):
+            values.T @ values
+    return {}
+
+
 # Answers
+
+
+# Heat kernels
+
+
+def heat_kernel(task):
+    """The normalised kernel D^(-1/2) K D^(-1/2) with the density divided out, and its leading eigenvector."""
+    from scipy.spatial import cKDTree
+
+    points = pq.read_table(task.path)["x"].combine_chunks().flatten().to_numpy().reshape(-1, 4)
+    n, tree = len(points), cKDTree(points)
+    near = tree.sparse_distance_matrix(tree, np.sqrt(task.epsilon * np.log(1e4)), output_type="coo_matrix")
+    kernel = sparse.csr_array((np.exp(-(near.data**2) / task.epsilon), (near.row, near.col)), (n, n))
+    kernel.setdiag(1)
+    density = sparse.diags_array(1 / kernel.sum(axis=1))
+    kernel = density @ kernel @ density
+    total = kernel.sum(axis=1)
+    scale = sparse.diags_array(total**-0.5)
+    return sparse.csr_array(scale @ kernel @ scale), np.sqrt(total / total.sum())
+
+
+def eigsh(task, clock):
+    with clock:
+        kernel, _ = heat_kernel(task)
+        values = sparse.linalg.eigsh(kernel, task.dimension + 1, which="LA", tol=1e-6, return_eigenvectors=True)[0]
+    return {"eigenvalues": [sorted(values.tolist(), reverse=True)]}
+
+
+def sparse_products(task, clock):
+    with clock:
+        kernel, leading = heat_kernel(task)
+        rows = np.random.default_rng(0).standard_normal((len(leading), task.dimension)) / np.sqrt(task.dimension)
+        rows -= np.outer(leading, leading @ rows)
+        for _ in range(task.power):
+            rows = kernel @ rows
+    return {"energy": [float((rows**2).sum())]}
 
 
 def checksum(source, target, n):
@@ -279,6 +376,16 @@ def checksum(source, target, n):
 
 def gyre(task, _):
     """The answers in the tables of a run. The log-likelihood is recomputed from the affiliations."""
+
+    if task.epsilon and task.power:
+        rows = pq.read_table(f"{task.out}/points")["map_embedding"].combine_chunks().flatten().to_numpy()
+        return {"energy": [float((rows**2).sum())]}
+    if task.epsilon:
+        values = pq.read_table(f"{task.out}/spectrum")["value"].to_numpy()
+        return {"eigenvalues": [values[: task.dimension + 1].tolist()]}
+    if task.features:
+        values = pq.read_table(f"{task.out}/spectrum")["value"].to_numpy()
+        return {"correlations": [values[: task.rank].tolist()]}
 
     def state(table, end):
         def column(name):
@@ -316,6 +423,8 @@ def gyre(task, _):
 TOOLS = {
     "gyre": gyre, "DuckDB window": duckdb_count, "DuckDB join": duckdb_count, "Polars": polars_count,
     "NumPy": numpy_count, "SciPy": scipy_count, "PySpark": spark_count, "PROPACK": svd, "ARPACK": svd,
+    "deeptime VAMP": deeptime_vamp, "scikit-learn RBF": sklearn_rbf, "GEMM": gemm,
+    "eigsh": eigsh, "sparse products": sparse_products,
     "NumPy, 2 processes": dbmr, "script, ARPACK": script, "script, randomized SVD": script, "loop": loop,
 }  # fmt: skip
 

@@ -1,5 +1,5 @@
-//! Certificates of diffusion maps and heat sketches: facts about the numbers of a normalised kernel,
-//! checked on the computed numbers.
+//! Certificates of diffusion maps and heat sketches: facts about the numbers of a normalised
+//! kernel, checked on the computed numbers.
 
 use crate::assess::certificates::Certificate;
 use crate::methods::heat_kernel::chain::ChainEmbedding;
@@ -10,7 +10,8 @@ use crate::methods::heat_kernel::sketch::Energy;
 /// The largest ‖Bu − λu‖ of a converged eigenvector.
 const RESIDUAL: f64 = 1e-3;
 
-/// The largest relative difference by rounding between a row of a fit and the same row as a new row.
+/// The largest relative difference by rounding between a row of a fit and the same row as a new
+/// row.
 const REPRODUCTION: f64 = 1e-6;
 
 /// The certificates of an embedding of states, ordered by name.

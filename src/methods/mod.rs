@@ -32,8 +32,9 @@ use crate::error::Result;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
+use crate::evidence::points::PointSize;
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, Needs, Parameters};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, PointEstimator};
 use crate::methods::fit::Fit;
 use crate::methods::heat_kernel::chain;
 use crate::methods::heat_kernel::chain::ChainEmbedding;
@@ -255,6 +256,17 @@ impl ChainMethod {
         match self {
             ChainMethod::DiffusionMap(own) => chain::diffusion_map(passes, counts, own, seed),
             ChainMethod::HeatSketch(own) => chain::heat_sketch(passes, counts, own, seed),
+        }
+    }
+}
+
+impl PointMethod {
+    /// [`PointEstimator::bytes_of_points`].
+    pub fn bytes(&self, size: PointSize, threads: u64) -> u64 {
+        match self {
+            PointMethod::StateEmbedding(own) => own.bytes_of_points(size, threads),
+            PointMethod::DiffusionMap(own) => own.bytes_of_points(size, threads),
+            PointMethod::HeatSketch(own) => own.bytes_of_points(size, threads),
         }
     }
 }

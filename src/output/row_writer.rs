@@ -14,7 +14,7 @@ use arrow::error::ArrowError;
 use object_store::path::Path;
 
 /// Bytes of the rows of a row group before they are encoded, by the widths of their types.
-const ROW_GROUP_BYTES: usize = 64 << 20;
+const ROW_GROUP_BYTES: usize = 16 << 20;
 
 /// Assumed bytes of a value without a fixed width, such as a text.
 const TEXT_BYTES: usize = 16;
@@ -195,7 +195,7 @@ mod tests {
         let of = |t: DataType| rows_per_group(&Schema::new(vec![Field::new("a", t, true)]));
         assert_eq!(of(DataType::Int64), ROW_GROUP);
         let item = Arc::new(Field::new("item", DataType::Float64, false));
-        assert_eq!(of(DataType::FixedSizeList(item.clone(), 64)), 1 << 17);
+        assert_eq!(of(DataType::FixedSizeList(item.clone(), 64)), 1 << 15);
         assert_eq!(of(DataType::FixedSizeList(item, 1 << 20)), PIECE);
     }
 }

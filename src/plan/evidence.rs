@@ -79,7 +79,7 @@ impl Columns {
             None => given(),
         };
         let key = match role {
-            "affiliation" => role.to_string(),
+            "affiliation" | "given" => role.to_string(),
             "group" => format!("validation.{role}"),
             "rows" => format!("output.{role}"),
             _ => format!("{}.{role}", self.section),
@@ -119,6 +119,11 @@ impl Columns {
 
     /// The columns of coordinates: all numbers, or a single list of numbers.
     pub(crate) fn coordinates(&self, names: &[String]) -> Result<Vec<Field>> {
+        self.points(names, "coordinates")
+    }
+
+    /// The columns of points under a key of the pipeline.
+    pub(crate) fn points(&self, names: &[String], role: &str) -> Result<Vec<Field>> {
         let is_list = |t: &DataType| match t {
             DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
                 item.data_type().is_numeric()
@@ -126,20 +131,20 @@ impl Columns {
             _ => false,
         };
         if let [one] = names {
-            let field = self.get(one, "coordinates")?;
+            let field = self.get(one, role)?;
             if is_list(field.data_type()) {
                 return Ok(vec![field]);
             }
         }
         let numbers = names.iter().map(|name| {
-            let field = self.get(name, "coordinates")?;
+            let field = self.get(name, role)?;
             if is_list(field.data_type()) {
                 return Err(Error::spec(format!(
-                    "column `{name}` is a list of coordinates and must be the only one in `{}.coordinates`",
+                    "column `{name}` is a list of coordinates and must be the only one in `{}.{role}`",
                     self.section
                 )));
             }
-            self.number(name, "coordinates", false)
+            self.number(name, role, false)
         });
         numbers.collect()
     }

@@ -177,12 +177,15 @@ impl Rows {
     }
 
     pub fn lists(&self, name: &str) -> Vec<Vec<f64>> {
-        let column = self.column(name).as_fixed_size_list();
+        let column = self.column(name);
         let row = |list: Option<ArrayRef>| {
             let list = list.unwrap_or_else(|| panic!("{name} has nulls"));
             list.as_primitive::<Float64Type>().values().to_vec()
         };
-        column.iter().map(row).collect()
+        match column.data_type() {
+            DataType::List(_) => column.as_list::<i32>().iter().map(row).collect(),
+            _ => column.as_fixed_size_list().iter().map(row).collect(),
+        }
     }
 
     pub fn floats(&self, name: &str) -> Vec<f64> {

@@ -10,6 +10,7 @@
 //! - `cluster_runs`: whole runs on a cluster, compared with runs of one process (feature `cluster`)
 //! - `counting`: counts compared with independent SQL, for all orders and splits of the rows
 //! - `cut_off`: an executor that loses its network (feature `cluster`)
+//! - `embeddings`: the ranks, resamples and known sets of state embeddings
 //! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
 //! - `formats`: the same rows in every format, and text files with errors
 //! - `fuzz`: any pipeline file or command line gives a value or an error
@@ -32,7 +33,7 @@
 //! - `pipeline_file`: the parsing of pipeline files, and the messages for errors in them
 //! - `pipelines`: the pipelines and commands of the README and the guides
 //! - `points`: rows with coordinates, embedded without boxes
-//! - `points_assign`: new rows and the model of a run over points
+//! - `points_around`: assignments, samples, checks, metrics and comparisons of points
 //! - `points_sites`: runs over points as tasks, on executors, and after a run that did not end
 //! - `ranks`: the table that compares ranks, and the rules that select one
 //! - `readers`: DuckDB, Polars and pandas read the tables
@@ -68,6 +69,7 @@ mod cluster_runs;
 mod counting;
 #[cfg(feature = "cluster")]
 mod cut_off;
+mod embeddings;
 mod faults;
 mod faulty;
 mod formats;
@@ -95,7 +97,7 @@ mod peers;
 mod pipeline_file;
 mod pipelines;
 mod points;
-mod points_assign;
+mod points_around;
 #[cfg(feature = "cluster")]
 mod points_sites;
 mod ranks;

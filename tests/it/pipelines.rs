@@ -377,6 +377,37 @@ fn gilbert2023_figure6a_torus() {
     assert_eq!(points.lists("map_t32_embedding")[0].len(), 8);
 }
 
+// The clusters are the quadrants at longer lags too: M < .02.
+#[test]
+fn sun2019_figure2_misclassification() {
+    let lake = Lake::new();
+    let lags = ["--set", "transitions.lag=[1, 5, 10]"];
+    pipeline(&lake, "wells", &lags).succeeds();
+    let rates = rows(&lake, "wells", "fits").floats("misclassification");
+    assert_eq!(rates.len(), 3);
+    assert!(rates.iter().all(|rate| *rate < 0.02), "{rates:?}");
+    let confusion = rows(&lake, "wells", "confusion");
+    assert_eq!(confusion.texts("given")[0], "north-east");
+    let (weight, is_matched) = (confusion.floats("weight"), confusion.floats("is_matched"));
+    let outside = weight.iter().zip(&is_matched).filter(|(_, is)| **is == 0.0);
+    let outside: f64 = outside.map(|(w, _)| w).sum();
+    assert!(outside < 0.01 * weight.iter().sum::<f64>(), "{weight:?}");
+}
+
+// The fifth singular value is noise, so the held-out score stops at four.
+#[test]
+fn sun2019_the_rank_of_four_wells_is_four() {
+    let lake = Lake::new();
+    let auto = [
+        "--set",
+        "fit.states.rank=\"auto\"",
+        "--set",
+        "fit.states.ranks=[2, 3, 4, 5, 6]",
+    ];
+    let ran = pipeline(&lake, "wells", &auto).succeeds();
+    assert!(ran.out.contains("rank 4 of 2, 3, 4, 5, 6: "), "{}", ran.out);
+}
+
 /// Each fit has two timescales besides the stationary process, and three pairs of lags are
 /// compared.
 #[test]

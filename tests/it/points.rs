@@ -300,11 +300,7 @@ fn what_cannot_be_fitted_is_refused_by_name() {
     );
     lake.gyre(&["run", "q.toml"])
         .fails(2, "counts transitions between states");
-    run(&["fit.states.rank=\"auto\""]).fails(2, "`rank = \"auto\"` is not available");
     run(&["job.incremental=true"]).fails(2, "`job.incremental` adds up counts");
-    run(&["validation.bootstrap=10"]).fails(2, "`[validation]` is about sets of states");
-    let metrics = ["run", "p.toml", "--metrics", "m.prom"];
-    lake.gyre(&metrics).fails(2, "run points without them");
     assert!(!lake.path("out/points").exists());
 }
 
@@ -428,6 +424,7 @@ fn what_a_kernel_cannot_do_is_said() {
     run(&["fit.map.alpha=2.0"]).fails(2, "`fit.map.alpha` must be from 0 to 1, not 2");
     run(&["fit.map.neighbours=0"]).fails(2, "`fit.map.neighbours` must be at least 1, not 0");
     run(&["fit.sketch.power=[4, 2]"]).fails(2, "`fit.sketch.power` must be");
+    run(&["validation.bootstrap=10"]).fails(2, "`[validation]` resamples trajectories");
     run(&["points.id=\"who\""]).fails(2, "`points.id` names the column `who`");
     run(&["fit.map.epsilon=1e-6"]).fails(1, "epsilon");
     let narrow = run(&["fit.map.epsilon=0.02", "fit.sketch.epsilon=0.02"]).succeeds();
@@ -540,7 +537,7 @@ fn a_cycle_of_states_is_a_circle() {
     assert!(record.contains("heat_sketch"), "{record}");
 }
 
-// Two blocks of 6 states: a state goes to each state of its block 5 times, and to each other 1 time.
+// Two blocks of 6 states: a state goes to each state of its block 5 times, and to each other once.
 // Pairs need not be of one kind, so the kernel is P̃ᵀP̃, whose second eigenvalue is (4/6)². With
 // `connected` they are, and it is 4/6.
 #[test]

@@ -579,8 +579,8 @@ fn summary(logs: &Vec<f64>) -> (f64, f64) {
 }
 
 // The expected means are those of 40 trials, whose standard deviation is .4. The paper has no
-// numbers, but these orders: sketches
-// are nearly as bad as maps at low powers, better at 16 and 32, and worse at large ones.
+// numbers, but these orders: sketches are nearly as bad as maps at low powers, better at 16 and 32,
+// and worse at large ones.
 #[test]
 fn figure_6a_scales_of_the_torus() {
     let found = multiscale(|seed| torus(seed, 500), 0.3, 8, 10, 6);

@@ -193,30 +193,67 @@ pub fn nearest<'a>(centers: impl Iterator<Item = &'a [f64]>, point: &[f64]) -> u
     best.0
 }
 
-/// The misclassification rate M: Σ_j of the share of set j outside its cluster, for the matching of
-/// sets and clusters where that is least. It is between 0 and the number of sets.
+/// Known sets against clusters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Confusion {
+    /// The names of the sets.
+    pub sets: Vec<String>,
+    /// The weight of the points of each set in each cluster: sets × clusters, row-major.
+    pub shared: Vec<f64>,
+    /// The cluster that each set is matched with. None if there are fewer clusters.
+    pub matched: Vec<Option<usize>>,
+    /// The misclassification rate M: Σ_j of the share of set j outside its cluster, for the
+    /// matching of sets and clusters where that is least. It is between 0 and the number of sets.
+    pub rate: f64,
+}
+
+impl Confusion {
+    /// Matches sets with clusters. `shared` is sets × clusters, row-major.
+    pub fn new(sets: Vec<String>, shared: Vec<f64>) -> Confusion {
+        let n = sets.len();
+        let clusters = shared.len() / n.max(1);
+        let m = n.max(clusters);
+        let mut shares = vec![0.0; m * m];
+        let (mut present, mut correct) = (0.0, 0.0);
+        for (row, shares) in shared
+            .chunks_exact(clusters.max(1))
+            .zip(shares.chunks_exact_mut(m.max(1)))
+        {
+            let total: f64 = row.iter().sum();
+            if total > 0.0 {
+                present += 1.0;
+                let of_set = shares.iter_mut().zip(row);
+                of_set.for_each(|(share, weight)| *share = weight / total);
+            }
+        }
+        let permutation = matching::maximise(&shares, m);
+        for (i, j) in permutation.iter().enumerate().take(n) {
+            correct += shares[i * m + j];
+        }
+        let matched = permutation.into_iter().take(n);
+        Confusion {
+            matched: matched.map(|j| (j < clusters).then_some(j)).collect(),
+            rate: present - correct,
+            sets,
+            shared,
+        }
+    }
+
+    /// The number of clusters.
+    pub fn clusters(&self) -> usize {
+        self.shared.len() / self.sets.len().max(1)
+    }
+}
+
+/// The misclassification rate of points with known sets, see [`Confusion::rate`].
 pub fn misclassification(sets: &[u32], clusters: &[u32], weights: Option<&[f64]>) -> f64 {
     let count = |labels: &[u32]| labels.iter().max().map_or(0, |k| *k as usize + 1);
-    let m = count(sets).max(count(clusters));
-    let mut shared = vec![0.0; m * m];
+    let (n, m) = (count(sets), count(clusters));
+    let mut shared = vec![0.0; n * m];
     for (i, (set, cluster)) in sets.iter().zip(clusters).enumerate() {
         shared[*set as usize * m + *cluster as usize] += weights.map_or(1.0, |w| w[i]);
     }
-    let mut present = 0.0;
-    for row in shared.chunks_exact_mut(m) {
-        let total: f64 = row.iter().sum();
-        if total > 0.0 {
-            present += 1.0;
-            row.iter_mut().for_each(|x| *x /= total);
-        }
-    }
-    let matched = matching::maximise(&shared, m);
-    let correct: f64 = matched
-        .iter()
-        .enumerate()
-        .map(|(i, j)| shared[i * m + j])
-        .sum();
-    present - correct
+    Confusion::new((0..n).map(|set| set.to_string()).collect(), shared).rate
 }
 
 fn square_distance(a: &[f64], b: &[f64]) -> f64 {
@@ -267,5 +304,11 @@ mod tests {
         let weights = [1.0, 1.0, 1.0, 5.0, 1.0, 1.0];
         let weighted = misclassification(&sets, &[1, 1, 1, 0, 0, 0], Some(&weights));
         assert_eq!(weighted, 0.625);
+        // Two clusters for three sets: the set that is matched with none counts 1.
+        let sets = ["a", "b", "c"].map(String::from).to_vec();
+        let confusion = Confusion::new(sets, vec![1.0, 3.0, 9.0, 1.0, 1.0, 1.0]);
+        assert_eq!(confusion.matched, [Some(1), Some(0), None]);
+        assert!((confusion.rate - 1.35).abs() < 1e-15);
+        assert_eq!(confusion.clusters(), 2);
     }
 }

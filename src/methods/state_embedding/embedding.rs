@@ -57,11 +57,14 @@ impl Functions {
         metric: Option<&[f64]>,
         tolerance: f64,
     ) -> Functions {
-        let start = Whitening::new(&means.starts, metric, tolerance);
-        let end = match measure {
-            RightMeasure::Ends => Whitening::new(&means.ends, metric, tolerance),
-            RightMeasure::Gram(gram) => Whitening::new(gram, metric, tolerance),
+        let of_end = match measure {
+            RightMeasure::Ends => &means.ends,
+            RightMeasure::Gram(gram) => gram,
         };
+        let (start, end) = rayon::join(
+            || Whitening::new(&means.starts, metric, tolerance),
+            || Whitening::new(of_end, metric, tolerance),
+        );
         let operator = project(&start.basis, &means.cross, &end.basis);
         let (singular_values, u, v) = match measure {
             // The constants are singular functions with σ = 1, and both bases start with them.

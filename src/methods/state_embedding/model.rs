@@ -234,10 +234,21 @@ impl StateEmbeddingModel {
         self.combine(rows, &self.right)
     }
 
+    /// p̂(y | x) of pairs of points (each n × d, row-major), relative to the measure of the right
+    /// functions.
+    pub fn densities(&self, from: &[f64], to: &[f64]) -> Vec<f64> {
+        let (left, right) = (self.embed(from), self.right_functions(to));
+        let pairs = left
+            .chunks_exact(self.rank)
+            .zip(right.chunks_exact(self.rank));
+        pairs
+            .map(|(x, y)| x.iter().zip(y).map(|(a, b)| a * b).sum())
+            .collect()
+    }
+
     /// p̂(y | x), relative to the measure of the right functions.
     pub fn density(&self, x: &[f64], y: &[f64]) -> f64 {
-        let (left, right) = (self.embed(x), self.right_functions(y));
-        left.iter().zip(&right).map(|(a, b)| a * b).sum()
+        self.densities(x, y).iter().sum()
     }
 
     fn combine(&self, rows: &[f64], coefficients: &[f64]) -> Vec<f64> {

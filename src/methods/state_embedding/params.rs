@@ -1,6 +1,7 @@
 //! The parameters of a state embedding.
 
-use crate::methods::estimator::{Fault, Parameters, at_least_one};
+use crate::evidence::points::PointSize;
+use crate::methods::estimator::{Fault, Parameters, PointEstimator, at_least_one};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +37,9 @@ pub enum BandwidthRule {
     Median,
 }
 
+/// Rows of a block whose features are computed at once, with those that wait for the end of a pair.
+const BLOCK_ROWS: u64 = 2 * 8192;
+
 /// The candidates of [`BandwidthRule::HeldOut`], as factors of the median distance.
 pub const BANDWIDTH_FACTORS: [f64; 4] = [0.125, 0.25, 0.5, 1.0];
 
@@ -69,6 +73,10 @@ pub struct StateEmbedding {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub clusters: Option<usize>,
+    /// The column of the SQL result with the known set of the row, which the clusters are compared
+    /// with. Only with `clusters`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<String>,
     /// The number of independent starts of k-means, of which the best is kept. Only with
     /// `clusters`.
     #[serde(default = "StateEmbedding::restarts")]
@@ -87,6 +95,7 @@ impl StateEmbedding {
             norm: Norm::default(),
             bounds: None,
             clusters: None,
+            given: None,
             restarts: StateEmbedding::restarts(),
         }
     }
@@ -105,6 +114,19 @@ impl StateEmbedding {
 
     fn restarts() -> usize {
         20
+    }
+}
+
+impl PointEstimator for StateEmbedding {
+    fn bytes_of_points(&self, size: PointSize, threads: u64) -> u64 {
+        let m = self.features as u64 + 1;
+        // Two triangles and a square of 128-bit integers per lag.
+        let sums = size.lags * 2 * m * m * 16;
+        // A block of features and three products per thread.
+        let per_thread = BLOCK_ROWS * (m + size.dimension) * 8 + 3 * m * m * 8;
+        // Means, whitened sums and the workspace of their decompositions.
+        let decompositions = 10 * m * m * 8;
+        sums + threads * per_thread + decompositions
     }
 }
 
@@ -152,6 +174,16 @@ impl Parameters for StateEmbedding {
             let message = format!("must be positive and finite, not {s}");
             return Err(("bandwidth", message));
         }
+        if let Some(column) = &self.given {
+            if column.trim().is_empty() {
+                return Err(("given", "must not be empty".into()));
+            }
+            if self.clusters.is_none() {
+                let message =
+                    "names the sets that `clusters` are compared with, and there is no such key";
+                return Err(("given", message.into()));
+            }
+        }
         let Some(bounds) = &self.bounds else {
             return Ok(());
         };
@@ -183,6 +215,7 @@ mod tests {
         assert_eq!(wrong(|_| ()), Ok(()));
         assert_eq!(wrong(|p| p.features = 0), Err("features"));
         assert_eq!(wrong(|p| p.clusters = Some(0)), Err("clusters"));
+        assert_eq!(wrong(|p| p.given = Some("well".into())), Err("given"));
         assert_eq!(wrong(|p| p.tolerance = 1.0), Err("tolerance"));
         assert_eq!(
             wrong(|p| p.bandwidth = Bandwidth::Value(0.0)),

@@ -90,13 +90,15 @@ pub fn select(
     let mut pivot = 0;
     loop {
         let root = rest[pivot].sqrt();
-        let column: Vec<f64> = (0..m)
-            .map(|l| {
-                let entry = gram[(l.max(pivot), l.min(pivot))];
-                let known: f64 = factor.iter().map(|c| c[l] * c[pivot]).sum();
-                (entry - known) / root
-            })
-            .collect();
+        // Column by column, which are contiguous.
+        let mut known = vec![0.0; m];
+        for column in &factor {
+            let scale = column[pivot];
+            let own = known.iter_mut().zip(column);
+            own.for_each(|(known, c)| *known += c * scale);
+        }
+        let entry = |l: usize| gram[(l.max(pivot), l.min(pivot))];
+        let column: Vec<f64> = (0..m).map(|l| (entry(l) - known[l]) / root).collect();
         for (rest, c) in rest.iter_mut().zip(&column) {
             *rest -= c * c;
         }

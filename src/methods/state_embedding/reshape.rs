@@ -4,13 +4,53 @@
 //! best approximation of P̂ of that rank. The norm of the product of the two Hilbert spaces is the
 //! Frobenius norm of the matrix.
 
-use faer::{Mat, MatRef, Side};
+use faer::linalg::matmul::matmul;
+use faer::{Accum, Mat, MatRef, Par, Side};
+use serde::{Deserialize, Serialize};
 
 /// A kernel mean embedding in an orthonormal basis of the Hilbert space.
 #[derive(Debug, Clone)]
 pub struct MeanEmbedding {
     /// P̂ in that basis.
     pub matrix: Mat<f64>,
+    /// R: the functions of the basis are Rᵀh for features h.
+    root: Mat<f64>,
+}
+
+/// The plain and the reshaped embedding as functions of pairs: μ(x, y) = E K(X, x) K(Y, y).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JointDensity {
+    /// M, the number of features.
+    features: usize,
+    /// r.
+    rank: usize,
+    /// W with μ(x, y) = h(x)ᵀWh(y): M × M, row-major.
+    plain: Vec<f64>,
+    /// A and B with μ_r(x, y) = (Aᵀh(x))ᵀ(Bᵀh(y)): M × r, row-major.
+    reshaped: [Vec<f64>; 2],
+}
+
+impl JointDensity {
+    /// μ and μ_r of pairs of points, from their features (n × M, row-major).
+    pub fn values(&self, from: &[f64], to: &[f64]) -> [Vec<f64>; 2] {
+        let (m, r) = (self.features, self.rank);
+        let n = from.len() / m;
+        let rows = |a| MatRef::from_row_major_slice(a, n, m);
+        let (x, y) = (rows(from), rows(to));
+        let mut half = Mat::zeros(n, m);
+        let plain = MatRef::from_row_major_slice(&self.plain, m, m);
+        matmul(half.as_mut(), Accum::Replace, x, plain, 1.0, Par::Seq);
+        let [mut left, mut right] = [Mat::zeros(n, r), Mat::zeros(n, r)];
+        for (out, h, own) in [(&mut left, x, 0), (&mut right, y, 1)] {
+            let factor = MatRef::from_row_major_slice(&self.reshaped[own], m, r);
+            matmul(out.as_mut(), Accum::Replace, h, factor, 1.0, Par::Seq);
+        }
+        let dots = |a: MatRef<f64>, b: MatRef<f64>| {
+            let dot = |i| (0..a.ncols()).map(|k| a[(i, k)] * b[(i, k)]).sum();
+            (0..n).map(dot).collect()
+        };
+        [dots(half.as_ref(), y), dots(left.as_ref(), right.as_ref())]
+    }
 }
 
 impl MeanEmbedding {
@@ -27,18 +67,46 @@ impl MeanEmbedding {
         let cross = MatRef::from_row_major_slice(cross, m, m);
         MeanEmbedding {
             matrix: root.transpose() * cross * &root,
+            root,
         }
+    }
+
+    /// The embedding and its best approximation of a rank, as functions of pairs.
+    pub fn joint_density(&self, rank: usize) -> JointDensity {
+        let (u, s, v) = self.decomposition();
+        let rank = rank.min(s.len());
+        let scaled = Mat::from_fn(u.nrows(), rank, |i, k| u[(i, k)] * s[k]);
+        let plain = &self.root * &self.matrix * self.root.transpose();
+        let factors = [&self.root * scaled, &self.root * v.subcols(0, rank)];
+        let row_major = |a: &Mat<f64>| {
+            let places = 0..a.nrows() * a.ncols();
+            places
+                .map(|at| a[(at / a.ncols(), at % a.ncols())])
+                .collect()
+        };
+        JointDensity {
+            features: plain.nrows(),
+            rank,
+            plain: row_major(&plain),
+            reshaped: factors.each_ref().map(row_major),
+        }
+    }
+
+    fn decomposition(&self) -> (Mat<f64>, Vec<f64>, Mat<f64>) {
+        let svd = self.matrix.thin_svd();
+        let svd = svd.expect("the entries of a singular value problem are finite");
+        let values = svd.S().column_vector().iter().copied().collect();
+        (svd.U().to_owned(), values, svd.V().to_owned())
     }
 
     /// The best approximation of a rank.
     pub fn reshaped(&self, rank: usize) -> MeanEmbedding {
-        let svd = self.matrix.thin_svd();
-        let svd = svd.expect("the entries of a singular value problem are finite");
-        let (u, s, v) = (svd.U(), svd.S().column_vector(), svd.V());
-        let rank = rank.min(s.nrows());
+        let (u, s, v) = self.decomposition();
+        let rank = rank.min(s.len());
         let scaled = Mat::from_fn(u.nrows(), rank, |i, k| u[(i, k)] * s[k]);
         MeanEmbedding {
             matrix: scaled * v.subcols(0, rank).transpose(),
+            root: self.root.clone(),
         }
     }
 

@@ -55,6 +55,19 @@ pub fn held_out(
     Ok(scores)
 }
 
+/// The mean score of `rank` functions that tell nothing of each other, on folds with these numbers
+/// of pairs. Beside the constant there are (r − 1)² sample correlations, whose squares have the mean
+/// 1/n if pairs are independent.
+pub fn chance(rank: usize, pairs: &[u64]) -> f64 {
+    let squares = ((rank - 1) * (rank - 1)) as f64;
+    let pairs: Vec<f64> = pairs
+        .iter()
+        .filter(|n| **n > 0)
+        .map(|n| *n as f64)
+        .collect();
+    pairs.iter().map(|n| squares / n).sum::<f64>() / pairs.len().max(1) as f64
+}
+
 fn too_few_folds() -> Error {
     Error::input("held-out scores need pairs of points in at least two groups of trajectories")
 }

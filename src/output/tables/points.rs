@@ -12,9 +12,10 @@ use crate::methods::heat_kernel::distortion::Distortion;
 use crate::methods::heat_kernel::extension::Extension;
 use crate::methods::heat_kernel::fit::{Embedded, HeatModel};
 use crate::methods::heat_kernel::kernel::Reach;
-use crate::methods::state_embedding::clusters::{Centroid, Clusters};
+use crate::methods::state_embedding::clusters::{Centroid, Clusters, Confusion};
 use crate::methods::state_embedding::model::StateEmbeddingModel;
 use crate::methods::state_embedding::params::Norm;
+use crate::methods::state_embedding::reshape::JointDensity;
 use crate::output::tables::bootstrap::SPREAD;
 use crate::output::tables::certificates::of_claims;
 use crate::output::tables::columns::{Columns, TableColumns};
@@ -78,6 +79,10 @@ pub struct EmbeddedStates {
     pub ranks: Vec<RankScore>,
     /// The bootstrap, if the pipeline asks for resamples.
     pub bootstrap: Option<EmbeddingBootstrap>,
+    /// The mean embedding of the pairs, if densities are asked for.
+    pub joint_density: Option<JointDensity>,
+    /// The clusters against known sets, if the fit names a column of them.
+    pub confusion: Option<Confusion>,
 }
 
 /// The held-out VAMP-2 score of a rank.
@@ -87,6 +92,8 @@ pub struct RankScore {
     pub rank: usize,
     /// The mean over folds, and its standard error.
     pub score: Score,
+    /// The score of functions that tell nothing of each other.
+    pub chance: f64,
     /// The number of folds with pairs.
     pub folds: usize,
     /// Why the rank was chosen. None for the other ranks.
@@ -120,6 +127,31 @@ pub(crate) fn embedding_columns(
         width,
     });
     columns.collect()
+}
+
+/// The schema of the table `densities`: partition, lag, the columns of both points, and for each
+/// state embedding its densities.
+pub(crate) fn density_schema<'a>(
+    run: &RunSchema,
+    points: impl Iterator<Item = &'a Field>,
+    fits: impl Iterator<Item = (&'a str, Norm)>,
+) -> SchemaRef {
+    let mut fields = run.leading();
+    fields.extend(points.map(|f| f.clone().with_nullable(true)));
+    for (name, norm) in fits {
+        let density = match norm {
+            // p̂(y | x), per unit of the volume of y.
+            Norm::Lebesgue => "density",
+            // p̂(y | x) divided by the density of the ends of all pairs.
+            Norm::Density => "ratio",
+        };
+        // E K(X, x) K(Y, y), plain and of the rank of the fit.
+        let columns = [density, "kme", "kme_reshaped"];
+        fields.extend(
+            columns.map(|column| Field::new(format!("{name}_{column}"), DataType::Float64, true)),
+        );
+    }
+    Arc::new(Schema::new(fields))
 }
 
 /// The columns of a fit in the table `points`.
@@ -237,17 +269,21 @@ fn embedding_certificates(model: &StateEmbeddingModel) -> Vec<Certificate> {
 
 /// The names of the tables of a run over points, in the order in which they are written. `points`
 /// follows them.
-pub const TABLES: [&str; 9] = [
+pub const TABLES: [&str; 10] = [
     "features",
     "landmarks",
     "spectrum",
     "ranks",
     "bootstrap",
     "centroids",
+    "confusion",
     "distortion",
     "fits",
     "certificates",
 ];
+
+/// The table of transition densities.
+pub const DENSITIES: &str = "densities";
 
 /// The table with the embedding of every row.
 pub const POINTS: &str = "points";
@@ -304,6 +340,7 @@ fn columns<'a>(table: &str) -> TableColumns<'a, PointsModel> {
         "ranks" => ranks(),
         "bootstrap" => bootstrap(),
         "centroids" => centroids(),
+        "confusion" => confusion(),
         "distortion" => distortion(),
         "fits" => fits(),
         _ => certificates(),
@@ -458,6 +495,8 @@ fn ranks<'a>() -> TableColumns<'a, PointsModel> {
         // The mean over folds of the VAMP-2 score of held-out pairs, and its standard error.
         .column("vamp_2", |(_, of)| of.score.mean)
         .column("vamp_2_error", |(_, of)| of.score.error)
+        // The mean score of functions that tell nothing of each other.
+        .column("vamp_2_chance", |(_, of)| of.chance)
         .column("is_chosen", |(_, of)| of.reason.is_some())
         // Why the rank was chosen.
         .column("reason", |(_, of)| of.reason.as_deref())
@@ -517,6 +556,33 @@ fn centroids<'a>() -> TableColumns<'a, PointsModel> {
         .column("nearest", |(.., nearest)| nearest.clone())
         // The share of the pairs from the cluster that end outside it.
         .column("exit_probability", |(_, _, centroid, _)| centroid.exit)
+        .finish()
+}
+
+/// One row per known set and cluster of a fit with `given`.
+fn confusion<'a>() -> TableColumns<'a, PointsModel> {
+    type Row<'a> = (&'a PointFit, &'a Confusion, usize, usize);
+    let rows = |model: &'a PointsModel| -> Vec<Row<'a>> {
+        let fits = by_name(model).into_iter();
+        let fits = fits.filter_map(|fit| Some((fit, fit.states()?.confusion.as_ref()?)));
+        fits.flat_map(|(fit, own)| {
+            let places = 0..own.shared.len();
+            places.map(move |at| (fit, own, at / own.clusters(), at % own.clusters()))
+        })
+        .collect()
+    };
+    Columns::of(rows)
+        .key("fit", |(fit, ..)| fit.name.as_str())
+        .key("given", |&(_, own, set, _)| own.sets[set].as_str())
+        .key("cluster", |&(.., k)| k as u32)
+        // The weight of the rows of the set in the cluster.
+        .column("weight", |&(_, own, set, k)| {
+            own.shared[set * own.clusters() + k]
+        })
+        // Whether the set is matched with the cluster.
+        .column("is_matched", |&(_, own, set, k)| {
+            own.matched[set] == Some(k)
+        })
         .finish()
 }
 
@@ -601,6 +667,10 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
         // 16 Δ₂²/Δ₁²: a bound of the misclassification if it is below 1.
         .column("misclassification_bound", move |r| {
             Some(clusters(r)?.separation()?.bound)
+        })
+        // M against the sets of the column `given`: Σ of the share of a set outside its cluster.
+        .column("misclassification", |(_, fit)| {
+            Some(fit.states()?.confusion.as_ref()?.rate)
         })
         .column("is_separated", move |r| {
             Some(clusters(r)?.separation()?.is_separated)

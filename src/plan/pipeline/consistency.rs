@@ -1,7 +1,7 @@
 //! Checks that the keys of a pipeline file agree: file → [`Pipeline`], or all errors.
 
 use crate::assess::ranks::Rule;
-use crate::error::{Error, Result, nearest};
+use crate::error::{Error, Result, counted, nearest};
 use crate::evidence::lag::Lag;
 use crate::methods::heat_kernel::params::ChainKernel;
 use crate::methods::{AnyMethod, ChainMethod, Method, PointMethod};
@@ -11,8 +11,8 @@ use crate::plan::pipeline::content::{Input, PairMeasure, Pipeline, Transitions};
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{
-    Empty, InputTable, Job, NamesFrom, OutputRows, PipelineFile, PointsText, TransitionsText,
-    Validation, Window,
+    Densities, Empty, InputTable, Job, NamesFrom, OutputRows, PipelineFile, PointsText,
+    TransitionsText, Validation, Window,
 };
 use crate::read::formats::format::{Compression, Format};
 use crate::read::lake::files::Query;
@@ -137,6 +137,9 @@ pub(super) fn check(
         errors.note(no_keys_of_states(&file.job, document));
         errors.note(point_validation(keys, &transitions.input, document));
     }
+    if let Some(keys) = &file.densities {
+        errors.note(densities(keys, &transitions.input, document));
+    }
     let mut fits = Vec::new();
     let mut embeddings = Vec::new();
     let mut point_fits = Vec::new();
@@ -174,6 +177,7 @@ pub(super) fn check(
         point_fits,
         validation: file.validation,
         output: file.output,
+        densities: file.densities,
     })
 }
 
@@ -277,6 +281,34 @@ fn point_validation(
             keys.folds
         );
         return fail("folds", &what);
+    }
+    Ok(())
+}
+
+/// Checks the section `[densities]`.
+fn densities(keys: &Densities, input: &Input, document: &Document<'_>) -> Result<()> {
+    let Input::PointPairs { coordinates, .. } = input else {
+        let message = "`[densities]` needs pairs of points, which rows have with `transitions.coordinates`; leave it out";
+        return Err(document.error_at(&["densities"], message));
+    };
+    not_blank(&keys.sql, &["densities", "sql"], document)?;
+    for (key, columns) in [("from", &keys.from), ("to", &keys.to)] {
+        if columns.len() != coordinates.len() {
+            let message = format!(
+                "`densities.{key}` names {}, but `transitions.coordinates` names {}; keep one per coordinate, in the same order",
+                counted(columns.len(), "column"),
+                counted(coordinates.len(), "column")
+            );
+            return Err(document.error_at(&["densities", key], &message));
+        }
+    }
+    let all: Vec<&String> = keys.from.iter().chain(&keys.to).collect();
+    let is_repeated = |(at, name): &(usize, &&String)| all[..*at].contains(*name);
+    if let Some((_, name)) = all.iter().enumerate().find(is_repeated) {
+        let message = format!(
+            "`[densities]` names the column `{name}` twice; select it twice in the SQL, with two names"
+        );
+        return Err(document.error_at(&["densities", "to"], &message));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks::Checks;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{
-    Empty, InputTable, Job, Naming, OutputTables, Validation, Window,
+    Densities, Empty, InputTable, Job, Naming, OutputTables, Validation, Window,
 };
 use crate::read::lake::files::Query;
 use crate::read::points::layout::Scale;
@@ -47,6 +47,9 @@ pub struct Pipeline {
     /// The section `[output]`.
     #[serde(skip_serializing_if = "OutputTables::is_empty")]
     pub output: OutputTables,
+    /// The section `[densities]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub densities: Option<Densities>,
     /// `[checks]` and all `[[check]]`.
     #[serde(skip_serializing_if = "Checks::is_empty")]
     pub checks: Checks,

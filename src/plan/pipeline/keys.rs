@@ -47,6 +47,8 @@ pub(crate) struct PipelineFile {
     /// Optional tables of the output.
     #[schemars(default)]
     pub output: OutputTables,
+    /// Pairs of points whose transition densities are computed.
+    pub densities: Option<Densities>,
     /// Limits that a result must meet before it is put in place.
     #[schemars(default)]
     pub checks: Limits,
@@ -55,7 +57,7 @@ pub(crate) struct PipelineFile {
     pub check: Vec<CheckText>,
 }
 
-const FILE_KEYS: [&str; 11] = [
+const FILE_KEYS: [&str; 12] = [
     "job",
     "store",
     "tables",
@@ -65,6 +67,7 @@ const FILE_KEYS: [&str; 11] = [
     "fit",
     "validation",
     "output",
+    "densities",
     "checks",
     "check",
 ];
@@ -426,6 +429,24 @@ pub struct OutputTables {
     pub rows: OutputRows,
 }
 
+/// Pairs of points (x, y) for the table `densities`: how likely is it to be at y one lag after x?
+/// Only with the method `state_embedding`. Every model scores every pair.
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Densities {
+    /// A SELECT statement over the tables, whose rows are pairs of points.
+    #[schemars(example = &"SELECT x0, y0, x1, y1 FROM pairs")]
+    pub sql: String,
+    /// The columns of x, in the order of `transitions.coordinates` and in their units.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>", example = &["x0", "y0"])]
+    pub from: Vec<String>,
+    /// The columns of y.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>", example = &["x1", "y1"])]
+    pub to: Vec<String>,
+}
+
 impl OutputTables {
     pub(crate) fn is_empty(&self) -> bool {
         self.rows == OutputRows::default()
@@ -574,6 +595,7 @@ impl PipelineFile {
             fit: section!("fit", fits),
             validation: section!("validation", |root| optional(root, "validation")),
             output: section!("output", |root| optional(root, "output")),
+            densities: section!("densities", |root| optional(root, "densities")),
             checks: section!("checks", |root| optional(root, "checks")),
             check: section!("check", queries),
         };

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The columns that are read of points, in the order of the columns of a batch: partition keys, the
-/// key of a row, coordinates, weight.
+/// key of a row, coordinates, weight, known sets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PointLayout {
     /// Partition keys.
@@ -25,6 +25,9 @@ pub struct PointLayout {
     /// The weight of a row, or of the pairs that it starts.
     #[serde(with = "crate::read::rows::ipc::maybe_field")]
     pub weight: Option<Field>,
+    /// Columns with known sets of the rows.
+    #[serde(with = "crate::read::rows::ipc::fields")]
+    pub given: Vec<Field>,
 }
 
 /// How rows become evidence.
@@ -59,7 +62,7 @@ impl PointLayout {
     pub fn fields(&self) -> Vec<Field> {
         let leading = self.partition.iter().chain(&self.key);
         let fields = leading.chain(&self.coordinates).chain(&self.weight);
-        fields.cloned().collect()
+        fields.chain(&self.given).cloned().collect()
     }
 
     /// The columns of a query for this layout, named by position.

@@ -59,6 +59,8 @@ pub(crate) struct PointBatch {
     pub(crate) coordinates: Vec<f64>,
     /// n weights, if the rows have weights. A weight may be 0.
     pub(crate) weights: Option<Vec<f64>>,
+    /// The known sets of the rows, by column of [`PointLayout::given`].
+    pub(crate) given: Vec<ArrayRef>,
     /// Whether the first row continues the trajectory of the last row of the batch before.
     pub(crate) continues: bool,
 }
@@ -186,6 +188,8 @@ impl Reader {
             Some(field) => Some(weights(&columns[weight_at], field.name(), place, dropped)?),
             None => None,
         };
+        let first_given = weight_at + usize::from(layout.weight.is_some());
+        let mut given = columns[first_given..].to_vec();
         let kept = sound(&faults, dropped);
         let d = self.found.dimension.unwrap_or(0);
         let (coordinates, weights) = if kept.len() == faults.len() {
@@ -201,7 +205,7 @@ impl Reader {
         let n = kept.len();
         if n < faults.len() {
             let kept = UInt32Array::from(kept);
-            for column in &mut columns[..n_order] {
+            for column in columns[..n_order].iter_mut().chain(&mut given) {
                 *column = take(column, &kept, None).map_err(bug)?;
             }
         }
@@ -243,6 +247,7 @@ impl Reader {
             dimension: d,
             coordinates,
             weights,
+            given,
             continues,
         })
     }

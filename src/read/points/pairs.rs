@@ -211,6 +211,7 @@ mod tests {
             coordinates: vec![field("x")],
             scale: Scale::None,
             weight: None,
+            given: Vec::new(),
         };
         let ids: Vec<u64> = (0..lengths.len())
             .flat_map(|id| std::iter::repeat_n(id as u64, lengths[id]))
@@ -237,6 +238,7 @@ mod tests {
                 dimension: 1,
                 coordinates: rows.clone().map(|row| row as f64).collect(),
                 weights: None,
+                given: Vec::new(),
                 continues: first > 0 && ids[first - 1] == ids[first],
             };
             blocks.push(&layout, &points).expect("ordered rows");

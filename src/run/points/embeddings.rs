@@ -4,7 +4,7 @@ use crate::assess::crossval::Score;
 use crate::assess::embedding_bootstrap::{Resampling, bootstrap};
 use crate::assess::ranks::by_vamp_2;
 use crate::error::{Error, Result, counted};
-use crate::evidence::points::{Pairs, Points};
+use crate::evidence::points::{Pairs, PointSize, Points};
 use crate::methods::PointMethod;
 use crate::methods::estimator::Parameters;
 use crate::methods::state_embedding::candidates::candidates;
@@ -14,11 +14,15 @@ use crate::methods::state_embedding::model::{Basis, StateEmbeddingModel, fit_mea
 use crate::methods::state_embedding::params::{
     BANDWIDTH_FACTORS, Bandwidth, BandwidthRule, StateEmbedding,
 };
+use crate::methods::state_embedding::reshape::MeanEmbedding;
 use crate::methods::state_embedding::vamp;
 use crate::output::tables::points::{EmbeddedStates, PointFit, PointModel, PointsModel, RankScore};
 use crate::plan::fits::{PlannedFit, Ranks};
 use crate::plan::pipeline::keys::Empty;
+use crate::plan::points::PointsPlan;
+use crate::plan::points_memory::GROUP_BYTES;
 use crate::read::points::sample::Sample;
+use crate::run::points::confusion::compare;
 use crate::run::points::grams::{PartitionSums, Parts, SumRequest, Wanted};
 use crate::run::points::site::{PointJob, PointSite};
 use crate::run::points::surveyed::Surveyed;
@@ -26,9 +30,6 @@ use std::borrow::Cow;
 
 /// Most random features of the fits that compare bandwidths.
 const COMPARED_FEATURES: usize = 256;
-
-/// Bytes of the sums of all groups that resamples draw from.
-const GROUP_BYTES: u64 = 512 << 20;
 
 /// The least number of groups that resamples draw from, if there are as many trajectories.
 const LEAST_GROUPS: u64 = 10;
@@ -133,6 +134,7 @@ pub(super) async fn fit(
     let n_lags = plan.layout.n_lags();
     choose_bandwidths(job, site, surveyed, &mut sampled, (&scaled, &ranks)).await?;
     let bases: Vec<Vec<Basis>> = sampled.iter().map(|own| own.bases.clone()).collect();
+    check_memory(plan, surveyed, &planned, &keys, &bases)?;
     let validation = &plan.validation;
     let is_auto = |planned: &Planned<'_>| matches!(planned.fit.ranks, Ranks::Auto { .. });
     let folds = if planned.iter().any(is_auto) {
@@ -185,6 +187,10 @@ pub(super) async fn fit(
                     let (groups, values) = (sums.groups(at, lag), &model.singular_values);
                     bootstrap(&groups, lag, basis, params, values, resampling)
                 });
+                let joint_density = plan.densities.as_ref().and(basis.metric.as_ref());
+                let joint_density = joint_density.map(|metric| {
+                    MeanEmbedding::plain(&means.cross, metric).joint_density(params.rank)
+                });
                 let clusters = params.clusters.map(|k| {
                     clusters(
                         &model,
@@ -207,6 +213,8 @@ pub(super) async fn fit(
                         scores: own.scores[at].clone(),
                         ranks,
                         bootstrap,
+                        joint_density,
+                        confusion: None,
                         model,
                     })),
                 });
@@ -224,6 +232,7 @@ pub(super) async fn fit(
     if models.is_empty() {
         return Err(no_pairs());
     }
+    compare(job, surveyed, &mut models).await?;
     Ok(models)
 }
 
@@ -373,6 +382,37 @@ async fn sum(
     site.sum(job, surveyed, request).await
 }
 
+/// Checks that the sums and decompositions of the features that were kept fit into memory.
+fn check_memory(
+    plan: &PointsPlan,
+    surveyed: &Surveyed,
+    planned: &[Planned<'_>],
+    keys: &[StateEmbedding],
+    bases: &[Vec<Basis>],
+) -> Result<()> {
+    let limit = crate::memory::limit();
+    for (partition, (survey, bases)) in surveyed.partitions.iter().zip(bases).enumerate() {
+        let size = PointSize {
+            points: survey.rows,
+            dimension: surveyed.known.divisors.len() as u64,
+            lags: plan.layout.n_lags() as u64,
+        };
+        for Planned { fit, params } in planned {
+            let key = of_features(params);
+            let own = keys.iter().zip(bases).find(|(other, _)| **other == key);
+            let Some((_, basis)) = own else { continue };
+            let method = PointMethod::StateEmbedding(StateEmbedding {
+                features: basis.features.count(),
+                ..(*params).clone()
+            });
+            let threads = rayon::current_num_threads();
+            plan.check_memory(&fit.name, &method, size, threads, limit)
+                .map_err(|e| e.at(surveyed.known.place(plan, partition, 0)))?;
+        }
+    }
+    Ok(())
+}
+
 /// The number of groups of trajectories whose sums fit into memory, `most` at most.
 fn groups(most: usize, bases: &[Vec<Basis>], lags: usize) -> Result<usize> {
     let bases = bases.iter().flatten();
@@ -416,13 +456,21 @@ fn choose_rank(
         .iter()
         .filter_map(|scores| Score::of(scores))
         .collect();
-    let chosen = by_vamp_2(&ranks, &scores);
+    let pairs: Vec<u64> = folds.iter().map(|fold| fold.pairs(lag)).collect();
+    let chances = ranks.iter().map(|&rank| vamp::chance(rank, &pairs));
+    let chances: Vec<f64> = chances.collect();
+    let above_chance = scores.iter().zip(&chances).map(|(score, chance)| Score {
+        mean: score.mean - chance,
+        ..*score
+    });
+    let chosen = by_vamp_2(&ranks, &above_chance.collect::<Vec<_>>());
     let (at, why) = chosen.ok_or_else(|| Error::bug("ranks have no scores"))?;
-    let compared = ranks.iter().zip(scores).zip(by_fold);
-    let compared = compared.map(|((&rank, score), folds)| RankScore {
+    let compared = ranks.iter().zip(scores).zip(chances);
+    let compared = compared.map(|((&rank, score), chance)| RankScore {
         rank,
         score,
-        folds: folds.len(),
+        chance,
+        folds: by_fold[0].len(),
         reason: (rank == ranks[at]).then(|| why.clone()),
     });
     Ok((ranks[at], compared.collect()))

@@ -1,10 +1,11 @@
 //! The record of a run over points, and the summary that `gyre run` prints.
 
 use crate::error::counted;
+use crate::methods::state_embedding::clusters::Confusion;
 use crate::output::number::grouped;
 use crate::output::tables::points::{PointFit, PointModel};
 use crate::read::rows::states::escaped;
-use crate::run::record::Head;
+use crate::run::record::{CheckRecord, Head};
 use crate::run::summary;
 use crate::run::summary::SHOWN;
 use serde::Serialize;
@@ -19,6 +20,11 @@ pub struct PointsRecord {
     pub head: Head,
     /// The number of points.
     pub points: u64,
+    /// Bytes per output table.
+    pub table_bytes: BTreeMap<&'static str, u64>,
+    /// The checks that were made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckRecord>,
     /// One entry per partition and lag.
     pub models: Vec<PointsModelRecord>,
     /// Pieces of finished work of a run that did not end: sums, and fits of partitions.
@@ -95,6 +101,9 @@ pub enum FoundRecord {
         /// The share of the points in each cluster.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         weights: Vec<f64>,
+        /// The clusters against known sets.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        confusion: Option<Confusion>,
     },
     /// A diffusion map or a sketch.
     Heat {
@@ -149,6 +158,7 @@ impl PointFitRecord {
                         .bootstrap
                         .as_ref()
                         .map(|own| (own.resamples, own.groups)),
+                    confusion: own.confusion.clone(),
                     weights: centroids.map(|c| c.weight).collect(),
                 }
             }
@@ -209,7 +219,9 @@ impl Display for PointsSummary<'_> {
             let pieces = counted(record.resumed, "piece");
             writeln!(f, "\ntaken from a run that did not end: {pieces} of work")?;
         }
-        summary::end(f, head, models.len(), &["survey", "fit", "write"], output)
+        summary::checks(f, &record.checks)?;
+        let stages = ["survey", "fit", "write", "check"];
+        summary::end(f, head, models.len(), &stages, output)
     }
 }
 
@@ -248,6 +260,7 @@ fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
                 standard_errors,
                 resamples,
                 weights,
+                confusion,
             } => {
                 writeln!(
                     f,
@@ -287,6 +300,9 @@ fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
                 if !weights.is_empty() {
                     writeln!(f, "    clusters {}", numbers(weights, 3))?;
                 }
+                if let Some(confusion) = confusion {
+                    self::confusion(f, confusion)?;
+                }
             }
             FoundRecord::Heat {
                 epsilon,
@@ -319,4 +335,25 @@ fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
         }
     }
     Ok(())
+}
+
+/// Writes the line of clusters against known sets.
+fn confusion(f: &mut Formatter<'_>, confusion: &Confusion) -> Result {
+    let clusters = confusion.clusters();
+    let matched = confusion.sets.iter().zip(&confusion.matched).enumerate();
+    let parts = matched.take(SHOWN).map(|(set, (name, matched))| {
+        let name = escaped(name);
+        let Some(k) = matched else {
+            return format!("{name} in none");
+        };
+        let row = &confusion.shared[set * clusters..][..clusters];
+        let share = 100.0 * row[*k] / row.iter().sum::<f64>();
+        format!("{share:.1} % of {name} in {k}")
+    });
+    let mut parts: Vec<String> = parts.collect();
+    if confusion.sets.len() > SHOWN {
+        parts.push(format!("and {} more", confusion.sets.len() - SHOWN));
+    }
+    let rate = confusion.rate;
+    writeln!(f, "    misclassification {rate:.4}: {}", parts.join(", "))
 }
