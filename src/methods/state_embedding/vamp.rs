@@ -56,8 +56,8 @@ pub fn held_out(
 }
 
 /// The mean score of `rank` functions that tell nothing of each other, on folds with these numbers
-/// of pairs. Beside the constant there are (r − 1)² sample correlations, whose squares have the mean
-/// 1/n if pairs are independent.
+/// of pairs. Beside the constant there are (r − 1)² sample correlations, whose squares have the
+/// mean 1/n if pairs are independent.
 pub fn chance(rank: usize, pairs: &[u64]) -> f64 {
     let squares = ((rank - 1) * (rank - 1)) as f64;
     let pairs: Vec<f64> = pairs
