@@ -6,6 +6,7 @@
 //! of the library again.
 
 use crate::cli::args::{Command, PipelineArgs};
+use crate::cli::openlineage::Planned;
 use crate::cli::terminal::{Done, Terminal, start};
 use crate::cli::watch::Watch;
 #[cfg(feature = "cluster")]
@@ -128,27 +129,15 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             Rows::Points(pipeline) => with_points(pipeline, &args, terminal, async |planned| {
                 planned.check_places(&planned.output()?, false).await?;
                 let plan = &planned.plan;
-                let (tables, fits) = (plan.tables.len(), plan.fits.len());
-                let (tables, fits) = (counted(tables, "table"), counted(fits, "fit"));
-                terminal.say(&format!(
-                    "{} is valid: {tables}, {fits} per model",
-                    args.path.display()
-                ));
+                let lengths = [plan.tables.len(), plan.fits.len(), plan.checks.len()];
+                terminal.say(&valid(&args, lengths));
                 Ok(Done::Well)
             }),
             Rows::States(pipeline) => with_plan(pipeline, &args, terminal, async |planned, _| {
                 let plan = &planned.plan;
                 crate::run::check_places(plan, &planned.output()?, false).await?;
-                let (tables, fits) = (plan.tables.len(), plan.fits.len());
-                let checks = match plan.checks.len() {
-                    0 => String::new(),
-                    n => format!(", {}", counted(n, "check")),
-                };
-                let (tables, fits) = (counted(tables, "table"), counted(fits, "fit"));
-                terminal.say(&format!(
-                    "{} is valid: {tables}, {fits} per model{checks}",
-                    args.path.display()
-                ));
+                let lengths = [plan.tables.len(), plan.fits.len(), plan.checks.len()];
+                terminal.say(&valid(&args, lengths));
                 Ok(Done::Well)
             }),
         },
@@ -304,6 +293,17 @@ fn assign_points(
     })
 }
 
+/// The message of `gyre check`, with the numbers of tables, fits and checks.
+fn valid(args: &PipelineArgs, [tables, fits, checks]: [usize; 3]) -> String {
+    let checks = match checks {
+        0 => String::new(),
+        n => format!(", {}", counted(n, "check")),
+    };
+    let (tables, fits) = (counted(tables, "table"), counted(fits, "fit"));
+    let path = args.path.display();
+    format!("{path} is valid: {tables}, {fits} per model{checks}")
+}
+
 /// A pipeline by what its rows are.
 enum Rows {
     States(Pipeline),
@@ -336,17 +336,20 @@ fn with_points(
 fn run_points(
     pipeline: Pipeline,
     args: &crate::cli::args::Run,
-    terminal: &Arc<dyn Terminal>,
+    watch: &Arc<Watch>,
 ) -> Result<Done> {
-    if args.metrics.is_some() || args.lineage.is_some() {
-        return Err(Error::spec(
-            "--metrics and --lineage are about models of states; run points without them",
-        ));
-    }
+    let terminal = &watch.terminal;
+    watch.set_pipeline(&pipeline.job.name);
     with_points(pipeline, &args.pipeline, terminal, async |planned| {
+        let plan = &planned.plan;
+        watch.set_plan(Planned {
+            sql: plan.sql.clone(),
+            output: plan.output.clone(),
+            tables: plan.tables.clone(),
+            schemas: plan.schemas(),
+        });
         let mut output = planned.output()?;
         output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
-        let progress = Arc::clone(terminal) as Arc<dyn Progress>;
         #[cfg_attr(not(feature = "cluster"), allow(unused_mut))]
         let mut options = PointsOptions {
             force: args.force || args.full_refresh,
@@ -364,14 +367,24 @@ fn run_points(
         if let Some(cluster) = &cluster {
             options.site = Arc::new(RemotePoints::new(cluster.clone()));
         }
-        let running = planned.run(&output, &options, progress);
+        let running = planned.run(&output, &options, watch.clone());
         let ended = until_stopped(running, terminal.as_ref(), &output).await;
+        // A run that was stopped could not write its own record.
+        if let (Err(e), Some(mut record)) = (&ended, watch.points_record()) {
+            record.head.failed(e);
+            output.keep_failed(&record.head.id, &record).await;
+        }
         #[cfg(feature = "cluster")]
         if let Some(cluster) = cluster {
             cluster.leave().await;
         }
         match ended? {
             PointsOutcome::NothingToDo => {
+                let in_place = match args.metrics {
+                    Some(_) => output.last_record().await?,
+                    None => None,
+                };
+                watch.set_nothing_to_do(in_place);
                 terminal.say("Nothing to do.");
                 Ok(Done::Skipped(args.skip_code))
             }
@@ -388,14 +401,19 @@ fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done
     let terminal = &watch.terminal;
     let pipeline = match read(&args.pipeline)? {
         Rows::States(pipeline) => pipeline,
-        Rows::Points(pipeline) => return run_points(pipeline, args, terminal),
+        Rows::Points(pipeline) => return run_points(pipeline, args, watch),
     };
     watch.set_pipeline(&pipeline.job.name);
     with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {
         let planning = inputs.plan_with(args.pipeline.seed);
         let planned = stoppable(planning, terminal.as_ref()).await?;
         let plan = &planned.plan;
-        watch.set_plan(plan);
+        watch.set_plan(Planned {
+            sql: plan.sql.clone(),
+            output: plan.output.clone(),
+            tables: plan.tables.clone(),
+            schemas: plan.schemas(),
+        });
         let mut output = planned.output()?;
         output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
         #[cfg(feature = "cluster")]

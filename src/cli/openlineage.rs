@@ -5,12 +5,12 @@
 //! and a key. An input is the file of a table, or the folder that holds all its files. An output is
 //! the folder of a table.
 
-use crate::plan::Plan;
 use crate::read::lake::files::Table;
-use crate::run::record::RunRecord;
+use crate::run::record::Head;
 use arrow::datatypes::SchemaRef;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 const PRODUCER: &str = concat!("urn:gyre:", env!("CARGO_PKG_VERSION"));
 pub(crate) const SCHEMA: &str =
@@ -30,6 +30,27 @@ pub enum EventType {
     Abort,
 }
 
+/// What events need of a plan.
+pub struct Planned {
+    /// The SQL of the rows.
+    pub sql: String,
+    /// The folder or URL of the output.
+    pub output: String,
+    /// The input tables.
+    pub tables: Vec<Table>,
+    /// The output tables.
+    pub schemas: Vec<(&'static str, SchemaRef)>,
+}
+
+/// What events need of the record of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Recorded<'a> {
+    /// The head of the record.
+    pub head: &'a Head,
+    /// Bytes per output table.
+    pub table_bytes: &'a BTreeMap<&'static str, u64>,
+}
+
 /// One event of a run.
 pub struct Event<'a> {
     /// What the event reports.
@@ -39,9 +60,9 @@ pub struct Event<'a> {
     /// Name of the pipeline, which is the job.
     pub pipeline: &'a str,
     /// `None` if the run failed before it was planned.
-    pub plan: Option<&'a Plan>,
+    pub plan: Option<&'a Planned>,
     /// The record as far as the run has come.
-    pub record: Option<&'a RunRecord>,
+    pub record: Option<Recorded<'a>>,
     /// Why the run failed.
     pub error: Option<&'a str>,
 }
@@ -117,12 +138,12 @@ impl Event<'_> {
     }
 
     /// The tables of the result, with their sizes if the run has promoted them.
-    fn outputs(&self, plan: &Plan) -> Vec<Value> {
+    fn outputs(&self, plan: &Planned) -> Vec<Value> {
         let is_in_place = self.event == EventType::Complete;
         let record = self.record.filter(|_| is_in_place);
         let root = absolute(&plan.output);
-        let output = |(table, schema): (&'static str, SchemaRef)| {
-            let mut output = dataset(&format!("{root}/{table}"), &schema);
+        let output = |(table, schema): &(&'static str, SchemaRef)| {
+            let mut output = dataset(&format!("{root}/{table}"), schema);
             let rows = record.and_then(|record| record.head.tables.get(table));
             if let Some(rows) = rows {
                 let bytes = record.and_then(|record| record.table_bytes.get(table));
@@ -133,7 +154,7 @@ impl Event<'_> {
             }
             output
         };
-        plan.schemas().into_iter().map(output).collect()
+        plan.schemas.iter().map(output).collect()
     }
 }
 

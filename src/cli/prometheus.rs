@@ -108,6 +108,7 @@ impl Page<'_> {
             ("rows_read", "Rows that the SQL returned.", "rows_read"),
             ("input_bytes", "Bytes of the input files.", "input_bytes"),
             ("transitions", "Transitions in all models.", "transitions"),
+            ("points", "Points in all partitions.", "points"),
             (
                 "peak_memory_bytes",
                 "Largest resident set.",
@@ -162,6 +163,7 @@ impl Page<'_> {
                 "transitions",
             ),
             ("model_sources", "Source states of a model.", "sources"),
+            ("model_points", "Points of a model.", "points"),
             ("model_targets", "Target states of a model.", "targets"),
             (
                 "model_nonzeros",
@@ -176,6 +178,24 @@ impl Page<'_> {
         }
         for (name, help, key) in [
             ("fit_rank", "Latent states of a fit.", "rank"),
+            ("fit_pairs", "Pairs of points of a fit.", "pairs"),
+            (
+                "fit_bandwidth",
+                "Bandwidth of the kernel of a fit.",
+                "bandwidth",
+            ),
+            (
+                "fit_noise",
+                "Size of singular values that are noise.",
+                "noise",
+            ),
+            ("fit_epsilon", "Epsilon of the kernel of a fit.", "epsilon"),
+            (
+                "fit_effective_neighbours",
+                "Mean row sum of the kernel of a fit.",
+                "effective_neighbours",
+            ),
+            ("fit_cut", "Share of the kernel that was cut.", "cut"),
             (
                 "fit_log_likelihood",
                 "Log-likelihood of a fit, in nats.",

@@ -1,13 +1,13 @@
 //! Reports a run to other programs: progress, metrics for Prometheus and events for OpenLineage.
 
 use crate::cli::args;
-use crate::cli::openlineage::{Event, EventType};
+use crate::cli::openlineage::{Event, EventType, Planned, Recorded};
 use crate::cli::prometheus;
 use crate::cli::prometheus::Ended;
 use crate::cli::sink::Sink;
 use crate::cli::terminal::{Done, Terminal};
 use crate::error::{Error, Kind, Result};
-use crate::plan::Plan;
+use crate::run::points::record::PointsRecord;
 use crate::run::progress::Progress;
 use crate::run::record::RunRecord;
 use crate::store::secrets::hide;
@@ -27,12 +27,36 @@ pub struct Watch {
     known: Mutex<Known>,
 }
 
+/// The record of a run.
+enum Record {
+    States(Box<RunRecord>),
+    Points(Box<PointsRecord>),
+}
+
+impl Record {
+    fn of_events(&self) -> Recorded<'_> {
+        let (head, table_bytes) = match self {
+            Record::States(record) => (&record.head, &record.table_bytes),
+            Record::Points(record) => (&record.head, &record.table_bytes),
+        };
+        Recorded { head, table_bytes }
+    }
+
+    fn to_json(&self) -> Option<Value> {
+        let json = match self {
+            Record::States(record) => serde_json::to_value(record),
+            Record::Points(record) => serde_json::to_value(record),
+        };
+        json.ok()
+    }
+}
+
 /// What is known of the run so far.
 #[derive(Default)]
 struct Known {
     pipeline: String,
-    plan: Option<Arc<Plan>>,
-    record: Option<RunRecord>,
+    plan: Option<Planned>,
+    record: Option<Record>,
     /// The record of the result in place, if there is nothing to do.
     in_place: Option<Value>,
     had_nothing_to_do: bool,
@@ -76,12 +100,34 @@ impl Watch {
 
     /// The record of the run as far as it has come, if the run has begun.
     pub fn record(&self) -> Option<RunRecord> {
-        self.known().record.clone()
+        match &self.known().record {
+            Some(Record::States(record)) => Some((**record).clone()),
+            _ => None,
+        }
+    }
+
+    /// The record of a run over points as far as it has come, if it has begun.
+    pub fn points_record(&self) -> Option<PointsRecord> {
+        match &self.known().record {
+            Some(Record::Points(record)) => Some((**record).clone()),
+            _ => None,
+        }
     }
 
     /// Sets the plan of the run.
-    pub fn set_plan(&self, plan: &Arc<Plan>) {
-        self.known().plan = Some(Arc::clone(plan));
+    pub fn set_plan(&self, plan: Planned) {
+        self.known().plan = Some(plan);
+    }
+
+    /// Sets the record. The first one is the start of the run.
+    fn set_record(&self, record: Record) {
+        let mut known = self.known();
+        let begins = known.record.is_none();
+        known.record = Some(record);
+        if let Some(sink) = self.lineage.as_ref().filter(|_| begins) {
+            let event = known.event(EventType::Start, Timestamp::now(), None);
+            known.unwritten_event = append(sink, &event).err();
+        }
     }
 
     /// Notes that there is nothing to do; `in_place` is the record of the result.
@@ -114,7 +160,10 @@ impl Watch {
         let mut known = self.known();
         let now = Timestamp::now();
         if error.is_none() {
-            let run = known.record.as_ref().map(|record| record.head.id.as_str());
+            let run = known
+                .record
+                .as_ref()
+                .map(|record| record.of_events().head.id.as_str());
             tracing::info!(
                 run,
                 pipeline = known.pipeline,
@@ -149,12 +198,8 @@ impl Watch {
                 finished_seconds: now.as_millisecond() as f64 / 1e3,
                 duration_seconds: self.began.elapsed().as_secs_f64(),
             };
-            let record = known
-                .record
-                .as_ref()
-                .map(serde_json::to_value)
-                .and_then(|json| json.ok())
-                .or(known.in_place.clone());
+            let record = known.record.as_ref().and_then(Record::to_json);
+            let record = record.or(known.in_place.clone());
             let page = prometheus::text(&ended, record.as_ref());
             sink.replace(&page).map_err(|e| unwritten("metrics", e))?;
         }
@@ -179,8 +224,8 @@ impl Known {
             event,
             time,
             pipeline: &self.pipeline,
-            plan: self.plan.as_deref(),
-            record: self.record.as_ref(),
+            plan: self.plan.as_ref(),
+            record: self.record.as_ref().map(Record::of_events),
             error,
         }
         .to_json()
@@ -197,13 +242,11 @@ impl Progress for Watch {
     }
 
     fn recorded(&self, record: &RunRecord) {
-        let mut known = self.known();
-        let begins = known.record.is_none();
-        known.record = Some(record.clone());
-        if let Some(sink) = self.lineage.as_ref().filter(|_| begins) {
-            let event = known.event(EventType::Start, Timestamp::now(), None);
-            known.unwritten_event = append(sink, &event).err();
-        }
+        self.set_record(Record::States(Box::new(record.clone())));
+    }
+
+    fn recorded_points(&self, record: &PointsRecord) {
+        self.set_record(Record::Points(Box::new(record.clone())));
     }
 
     fn promoting(&self) {

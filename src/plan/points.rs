@@ -3,8 +3,10 @@
 use crate::error::{Error, Result, counted};
 use crate::evidence::lag::Lag;
 use crate::methods::PointMethod;
-use crate::output::tables::points::schema_of;
+use crate::output::tables::points;
+use crate::output::tables::points::{PointColumns, schema_of};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
+use crate::plan::checks::{PlannedCheck, planned};
 use crate::plan::evidence::{Columns, steps};
 use crate::plan::fits::{PlannedFit, point_fits};
 use crate::plan::pipeline::keys::{Empty, PointRows, Validation, Window};
@@ -15,7 +17,7 @@ use crate::read::lake::files::Table;
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::store::Stores;
 use arrow::array::ArrayRef;
-use arrow::datatypes::Field;
+use arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
@@ -64,6 +66,9 @@ pub struct PointsPlan {
     pub densities: Option<PlannedDensities>,
     /// Which points are rows of the table `points`.
     pub rows: PointRows,
+    /// The conditions that must hold before the result is put in place.
+    #[serde(skip)]
+    pub checks: Vec<PlannedCheck>,
     /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
     pub hash: String,
 }
@@ -151,9 +156,54 @@ impl PointsPlan {
         lag_column(&self.lags)
     }
 
+    /// The tables of a result. An embedding may have fewer coordinates in a result.
+    pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
+        let run = self.run_schema(Vec::new());
+        let tables = points::TABLES.into_iter();
+        let mut schemas: Vec<_> = tables
+            .map(|table| (table, points::schema(table, &run).0))
+            .collect();
+        if let Some(densities) = &self.densities {
+            let norms = self.fits.iter().filter_map(|fit| match &fit.method {
+                PointMethod::StateEmbedding(own) => Some((fit.name.as_str(), own.norm)),
+                _ => None,
+            });
+            let schema = points::density_schema(&run, densities.fields(), norms);
+            schemas.push((points::DENSITIES, schema));
+        }
+        if self.rows != PointRows::None {
+            let fits: Vec<PointColumns> = self.fits.iter().map(point_columns).collect();
+            let schema = points::points_schema(&run, &self.layout.key, &fits);
+            schemas.push((points::POINTS, schema));
+        }
+        schemas
+    }
+
     /// The columns that the tables of a run share. `partitions` has one array per partition column.
     pub fn run_schema(&self, partitions: Vec<ArrayRef>) -> RunSchema {
         schema_of(&self.layout.partition, partitions, self.lag_column())
+    }
+}
+
+/// The columns of a fit in the table `points`.
+fn point_columns(fit: &PlannedFit<PointMethod>) -> PointColumns {
+    let (width, times, has_clusters) = match &fit.method {
+        PointMethod::StateEmbedding(own) => (own.rank, vec![0.0], own.clusters.is_some()),
+        PointMethod::DiffusionMap(own) => (own.dimension, own.time.all(), false),
+        PointMethod::HeatSketch(own) => {
+            let powers = own.power.all().into_iter();
+            (
+                own.dimension,
+                powers.map(|power| power as f64).collect(),
+                false,
+            )
+        }
+    };
+    let columns = points::embedding_columns(&fit.name, fit.method.name(), width, &times);
+    PointColumns {
+        name: fit.name.clone(),
+        has_clusters,
+        embeddings: columns.into_iter().map(|c| (c.name, c.width)).collect(),
     }
 }
 
@@ -195,7 +245,7 @@ pub(crate) async fn plan_points(
     let frame = crate::read::points::select(frame, &layout)?;
     let seed = seed.unwrap_or(pipeline.job.seed);
     let hashed = hashed_keys(pipeline)?;
-    let plan = PointsPlan {
+    let mut plan = PointsPlan {
         name: pipeline.job.name.clone(),
         output: pipeline.job.output.clone(),
         keep: pipeline.job.keep as usize,
@@ -210,9 +260,11 @@ pub(crate) async fn plan_points(
         empty: pipeline.transitions.empty,
         fits: point_fits(pipeline),
         rows: pipeline.output.rows.points().unwrap_or_default(),
+        checks: Vec::new(),
         validation: PointValidation::of(pipeline.validation.as_ref()),
         densities: densities(pipeline, lake).await?,
     };
+    plan.checks = planned(pipeline, &plan.layout.partition, lake, &plan.schemas()).await?;
     Ok((plan, frame))
 }
 
@@ -328,6 +380,9 @@ impl Display for PointsPlan {
             PointRows::All => {}
             PointRows::Sample(n) => writeln!(f, "  rows of {}", counted(n, "point"))?,
             PointRows::None => writeln!(f, "  no rows of points")?,
+        }
+        for check in &self.checks {
+            writeln!(f, "  check {check}")?;
         }
         write!(f, "  output {}", self.output)
     }

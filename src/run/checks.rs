@@ -11,14 +11,15 @@ use crate::output::result::{Written, floats};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
 use crate::plan::Plan;
-use crate::plan::checks::{CheckRule, STAGED, add, bug, query};
+use crate::plan::checks::{CheckRule, PlannedCheck, STAGED, add, bug, query};
 use crate::plan::pipeline::checks::On;
 use crate::read::lake::Lake;
 use crate::read::rows::states::describe;
 use crate::run::journal::Journal;
-use crate::run::record::{CheckRecord, ModelRecord, RunRecord};
+use crate::run::record::{CheckRecord, Head};
 use crate::run::summary::check_message;
 use arrow::array::{Array, RecordBatch};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
@@ -43,22 +44,22 @@ async fn staged(
     lake: &Lake,
     output: &Output,
     run: &str,
-    names: &RunSchema,
+    tables: &[(&'static str, SchemaRef)],
 ) -> Result<SessionContext> {
     let session = lake.fork().await?;
     let root = Url::parse(STAGED).map_err(|e| bug("the staging has no URL", e))?;
     session.register_object_store(&root, Arc::clone(&output.store));
-    for &table in &names.tables {
-        let path = output.staged(run, table.name());
+    for (table, schema) in tables {
+        let path = output.staged(run, table);
         let url = ListingTableUrl::try_new(url_of(&root, &path)?, None)
             .map_err(|e| bug("a staged table has no URL", e))?;
         let options = ListingOptions::new(Arc::new(ParquetFormat::default()));
         let config = ListingTableConfig::new(url)
             .with_listing_options(options.with_file_extension(""))
-            .with_schema(crate::output::tables::schema(table, names).0);
+            .with_schema(Arc::clone(schema));
         let table_provider = ListingTable::try_new(config)
             .map_err(|e| bug("a staged table cannot be queried", e))?;
-        add(&session, table.name(), Arc::new(table_provider))?;
+        add(&session, table, Arc::new(table_provider))?;
     }
     Ok(session)
 }
@@ -88,7 +89,22 @@ pub async fn gate(
 ) -> Result<()> {
     journal.progress.stage("check", None);
     let mut outcomes = Vec::with_capacity(plan.checks.len());
-    let checked = run_checks(plan, lake, output, &journal.record, names, &mut outcomes).await;
+    let record = &journal.record;
+    let tables = names.tables.iter().map(|&table| {
+        let schema = crate::output::tables::schema(table, names).0;
+        (table.name(), schema)
+    });
+    let models = record.models.iter();
+    let candidate = Candidate {
+        lake,
+        output,
+        head: &record.head,
+        lags: plan.lags.iter().map(ToString::to_string).collect(),
+        models: models.map(|m| (&m.partition, m.lag.as_ref())).collect(),
+        transitions: record.transitions,
+        tables: tables.collect(),
+    };
+    let checked = candidate.check(&plan.checks, &mut outcomes).await;
     // The record of a failed run has the checks that were made.
     journal.record.checks = outcomes;
     checked?;
@@ -96,82 +112,104 @@ pub async fn gate(
     verdict(&journal.record.checks)
 }
 
-/// Makes every check of a plan and adds the results to `outcomes`.
-async fn run_checks(
-    plan: &Plan,
-    lake: &Lake,
-    output: &Output,
-    record: &RunRecord,
-    names: &RunSchema,
-    outcomes: &mut Vec<CheckRecord>,
-) -> Result<()> {
-    let mut session = None;
-    for check in &plan.checks {
-        let limit = check.rule.limit();
-        let (passed, value, rows) = match &check.rule {
-            CheckRule::MinRows(min) => {
-                let rows = record.head.rows_read;
-                (rows >= *min, Some(rows as f64), Vec::new())
-            }
-            CheckRule::MaxDropped(max) => {
-                let dropped: u64 = record.head.rows_dropped.values().sum();
-                let share = dropped as f64 / record.head.rows_read as f64;
-                (share <= *max, Some(share), Vec::new())
-            }
-            CheckRule::Partitions(expected) => {
-                let lags: Vec<String> = plan.lags.iter().map(ToString::to_string).collect();
-                let missing = missing(expected, &lags, &record.models);
-                let rows = missing.iter().take(SHOWN).cloned().collect();
-                (missing.is_empty(), Some(missing.len() as f64), rows)
-            }
-            CheckRule::MaxDrift(max) => {
-                let drift = earlier_transitions(output).await?;
-                let drift = drift.map(|earlier| (record.transitions - earlier).abs() / earlier);
-                (drift.is_none_or(|drift| drift <= *max), drift, Vec::new())
-            }
-            CheckRule::Sql { sql, parameters } => {
-                if session.is_none() {
-                    session = Some(staged(lake, output, &record.head.id, names).await?);
+/// A result that is in staging.
+pub(crate) struct Candidate<'a> {
+    /// The input tables.
+    pub(crate) lake: &'a Lake,
+    /// The output.
+    pub(crate) output: &'a Output,
+    /// The record of the run.
+    pub(crate) head: &'a Head,
+    /// The lags, as text.
+    pub(crate) lags: Vec<String>,
+    /// The partition and the lag of each model.
+    pub(crate) models: Vec<ModelPlace<'a>>,
+    /// The sum of all counts.
+    pub(crate) transitions: f64,
+    /// The staged tables.
+    pub(crate) tables: Vec<(&'static str, SchemaRef)>,
+}
+
+/// The values of the partition columns by name, and the lag.
+type ModelPlace<'a> = (&'a BTreeMap<String, String>, Option<&'a String>);
+
+impl Candidate<'_> {
+    /// Makes checks and adds the results to `outcomes`.
+    ///
+    /// # Errors
+    /// If a check cannot be made.
+    pub(crate) async fn check(
+        &self,
+        checks: &[PlannedCheck],
+        outcomes: &mut Vec<CheckRecord>,
+    ) -> Result<()> {
+        let Candidate {
+            lake, output, head, ..
+        } = self;
+        let mut session = None;
+        for check in checks {
+            let limit = check.rule.limit();
+            let (passed, value, rows) = match &check.rule {
+                CheckRule::MinRows(min) => {
+                    let rows = head.rows_read;
+                    (rows >= *min, Some(rows as f64), Vec::new())
                 }
-                let session = session.as_ref().ok_or_else(|| Error::bug("no session"))?;
-                let frame = query(session, &check.name, sql, parameters).await?;
-                let failed = |e| {
-                    crate::read::lake::errors::failed(
-                        &format!("check `{}` cannot be made", check.name),
-                        e,
-                    )
-                };
-                let (n, rows) = first_rows(frame).await.map_err(failed)?;
-                (n == 0, Some(n as f64), rows)
+                CheckRule::MaxDropped(max) => {
+                    let dropped: u64 = head.rows_dropped.values().sum();
+                    let share = dropped as f64 / head.rows_read as f64;
+                    (share <= *max, Some(share), Vec::new())
+                }
+                CheckRule::Partitions(expected) => {
+                    let missing = missing(expected, &self.lags, &self.models);
+                    let rows = missing.iter().take(SHOWN).cloned().collect();
+                    (missing.is_empty(), Some(missing.len() as f64), rows)
+                }
+                CheckRule::MaxDrift(max) => {
+                    let drift = earlier_transitions(output).await?;
+                    let drift = drift.map(|earlier| (self.transitions - earlier).abs() / earlier);
+                    (drift.is_none_or(|drift| drift <= *max), drift, Vec::new())
+                }
+                CheckRule::Sql { sql, parameters } => {
+                    if session.is_none() {
+                        session = Some(staged(lake, output, &head.id, &self.tables).await?);
+                    }
+                    let session = session.as_ref().ok_or_else(|| Error::bug("no session"))?;
+                    let frame = query(session, &check.name, sql, parameters).await?;
+                    let failed = |e| {
+                        crate::read::lake::errors::failed(
+                            &format!("check `{}` cannot be made", check.name),
+                            e,
+                        )
+                    };
+                    let (n, rows) = first_rows(frame).await.map_err(failed)?;
+                    (n == 0, Some(n as f64), rows)
+                }
+            };
+            let outcome = CheckRecord {
+                name: check.name.clone(),
+                kind: check.rule.kind(),
+                on: check.on,
+                passed,
+                value,
+                limit,
+                rows,
+            };
+            if !passed && check.on == On::Warn {
+                tracing::warn!(check = outcome.name, "{}", check_message(&outcome));
             }
-        };
-        let outcome = CheckRecord {
-            name: check.name.clone(),
-            kind: check.rule.kind(),
-            on: check.on,
-            passed,
-            value,
-            limit,
-            rows,
-        };
-        if !passed && check.on == On::Warn {
-            tracing::warn!(check = outcome.name, "{}", check_message(&outcome));
+            outcomes.push(outcome);
         }
-        outcomes.push(outcome);
+        Ok(())
     }
-    Ok(())
 }
 
 /// The expected partitions and lags that have no model.
 fn missing(
     expected: &[BTreeMap<String, String>],
     lags: &[String],
-    models: &[ModelRecord],
+    models: &[ModelPlace<'_>],
 ) -> Vec<String> {
-    let found: BTreeSet<_> = models
-        .iter()
-        .map(|m| (&m.partition, m.lag.as_ref()))
-        .collect();
+    let found: BTreeSet<ModelPlace<'_>> = models.iter().copied().collect();
     let lags: Vec<Option<&String>> = match lags {
         [] => vec![None],
         lags => lags.iter().map(Some).collect(),
@@ -235,7 +273,7 @@ fn row(batch: &RecordBatch, at: usize) -> String {
 }
 
 /// An error if a check with `on = "fail"` failed. It names all failed checks and shows their rows.
-fn verdict(outcomes: &[CheckRecord]) -> Result<()> {
+pub(crate) fn verdict(outcomes: &[CheckRecord]) -> Result<()> {
     let failed = |check: &&CheckRecord| !check.passed && check.on == On::Fail;
     let failed: Vec<&CheckRecord> = outcomes.iter().filter(failed).collect();
     if failed.is_empty() {

@@ -1,5 +1,6 @@
 //! Callbacks for the progress of a run.
 
+use crate::run::points::record::PointsRecord;
 use crate::run::record::RunRecord;
 
 /// Receives the progress of a run. Any thread may call any method.
@@ -10,6 +11,8 @@ pub trait Progress: Send + Sync {
     fn advance(&self, _units: u64) {}
     /// The record of the run so far. Called when the run begins and after every stage.
     fn recorded(&self, _record: &RunRecord) {}
+    /// The same for a run over points.
+    fn recorded_points(&self, _record: &PointsRecord) {}
     /// The commit begins. The run can no longer be stopped.
     fn promoting(&self) {}
 }

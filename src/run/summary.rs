@@ -131,7 +131,7 @@ pub(crate) fn end(
 }
 
 /// Writes how many checks passed, and which ones warned.
-fn checks(f: &mut Formatter<'_>, checks: &[CheckRecord]) -> Result {
+pub(crate) fn checks(f: &mut Formatter<'_>, checks: &[CheckRecord]) -> Result {
     if checks.is_empty() {
         return Ok(());
     }

@@ -33,7 +33,7 @@
 //! - `pipeline_file`: the parsing of pipeline files, and the messages for errors in them
 //! - `pipelines`: the pipelines and commands of the README and the guides
 //! - `points`: rows with coordinates, embedded without boxes
-//! - `points_assign`: new rows and the model of a run over points
+//! - `points_around`: assignments, samples, checks, metrics and comparisons of points
 //! - `points_sites`: runs over points as tasks, on executors, and after a run that did not end
 //! - `ranks`: the table that compares ranks, and the rules that select one
 //! - `readers`: DuckDB, Polars and pandas read the tables
@@ -97,7 +97,7 @@ mod peers;
 mod pipeline_file;
 mod pipelines;
 mod points;
-mod points_assign;
+mod points_around;
 #[cfg(feature = "cluster")]
 mod points_sites;
 mod ranks;

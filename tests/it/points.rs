@@ -301,8 +301,6 @@ fn what_cannot_be_fitted_is_refused_by_name() {
     lake.gyre(&["run", "q.toml"])
         .fails(2, "counts transitions between states");
     run(&["job.incremental=true"]).fails(2, "`job.incremental` adds up counts");
-    let metrics = ["run", "p.toml", "--metrics", "m.prom"];
-    lake.gyre(&metrics).fails(2, "run points without them");
     assert!(!lake.path("out/points").exists());
 }
 

@@ -130,6 +130,31 @@ pub(crate) fn embedding_columns(
     columns.collect()
 }
 
+/// The schema of the table `densities`: partition, lag, the columns of both points, and for each
+/// state embedding its densities.
+pub(crate) fn density_schema<'a>(
+    run: &RunSchema,
+    points: impl Iterator<Item = &'a Field>,
+    fits: impl Iterator<Item = (&'a str, Norm)>,
+) -> SchemaRef {
+    let mut fields = run.leading();
+    fields.extend(points.map(|f| f.clone().with_nullable(true)));
+    for (name, norm) in fits {
+        let density = match norm {
+            // p̂(y | x), per unit of the volume of y.
+            Norm::Lebesgue => "density",
+            // p̂(y | x) divided by the density of the ends of all pairs.
+            Norm::Density => "ratio",
+        };
+        // E K(X, x) K(Y, y), plain and of the rank of the fit.
+        let columns = [density, "kme", "kme_reshaped"];
+        fields.extend(
+            columns.map(|column| Field::new(format!("{name}_{column}"), DataType::Float64, true)),
+        );
+    }
+    Arc::new(Schema::new(fields))
+}
+
 /// The columns of a fit in the table `points`.
 pub(crate) struct PointColumns {
     /// The name of the fit.

@@ -7,7 +7,9 @@ use crate::error::{Error, Kind, Result};
 use crate::methods::state_embedding::params::Norm;
 use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
-use crate::output::tables::points::{DENSITIES, EmbeddedStates, PointModel, PointsModel};
+use crate::output::tables::points::{
+    DENSITIES, EmbeddedStates, PointModel, PointsModel, density_schema,
+};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::points::{PlannedDensities, PointsPlan};
 use crate::read::lake::errors::failed;
@@ -19,7 +21,7 @@ use crate::run::points::site::PointJob;
 use crate::run::points::surveyed::Known;
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, UInt32Array};
 use arrow::compute::{cast, take};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, SchemaRef};
 use datafusion::logical_expr::{col, ident};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -83,27 +85,10 @@ fn states(model: &PointsModel) -> impl Iterator<Item = (&str, &EmbeddedStates)> 
 }
 
 /// Partition, lag, both points, and for each fit its densities.
-fn schema(plan: &PointsPlan, run: &RunSchema, models: &[PointsModel]) -> SchemaRef {
-    let mut fields = run.leading();
+pub(super) fn schema(plan: &PointsPlan, run: &RunSchema, models: &[PointsModel]) -> SchemaRef {
     let points = plan.densities.iter().flat_map(PlannedDensities::fields);
-    fields.extend(points.map(|f| f.clone().with_nullable(true)));
-    for (name, own) in models.first().into_iter().flat_map(states) {
-        let density = match own.model.norm {
-            // p̂(y | x), per unit of the volume of y.
-            Norm::Lebesgue => "density",
-            // p̂(y | x) divided by the density of the ends of all pairs.
-            Norm::Density => "ratio",
-        };
-        // E K(X, x) K(Y, y), plain and of the rank of the fit.
-        for column in [density, "kme", "kme_reshaped"] {
-            fields.push(Field::new(
-                format!("{name}_{column}"),
-                DataType::Float64,
-                true,
-            ));
-        }
-    }
-    Arc::new(Schema::new(fields))
+    let fits = models.first().into_iter().flat_map(states);
+    density_schema(run, points, fits.map(|(name, own)| (name, own.model.norm)))
 }
 
 /// Pairs of points.

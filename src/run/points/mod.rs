@@ -18,22 +18,27 @@ use crate::output;
 use crate::output::checkpoint::KEEP_EVERY;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::tables::points::{DENSITIES, POINTS, PointsModel};
+use crate::output::tables::points::{DENSITIES, POINTS, PointsModel, schema};
+use crate::output::tables::run_schema::RunSchema;
 use crate::plan::pipeline::keys::PointRows;
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
 use crate::read::points::layout::PointRoles;
 use crate::read::rows::states::describe;
+use crate::run::checks::{Candidate, verdict};
 use crate::run::points::local::LocalPoints;
 use crate::run::points::record::{PointFitRecord, PointsModelRecord, PointsRecord};
+use crate::run::points::rows::RowTable;
 use crate::run::points::site::{PointJob, PointSite, PointsTable};
 use crate::run::points::surveyed::{Surveyed, survey};
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Head};
 use arrow::array::ArrayRef;
+use arrow::datatypes::SchemaRef;
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,9 +129,12 @@ impl PlannedPoints {
             let mut record = PointsRecord {
                 head,
                 points: 0,
+                table_bytes: BTreeMap::new(),
+                checks: Vec::new(),
                 models: Vec::new(),
                 resumed: 0,
             };
+            progress.recorded_points(&record);
             let work = output.work(&plan.hash, force, options.keep_every).await;
             let job = PointJob {
                 plan,
@@ -141,6 +149,7 @@ impl PlannedPoints {
                 Err(e) => {
                     output.abandon().await;
                     record.head.failed(&e);
+                    progress.recorded_points(&record);
                     output.keep_failed(&begun.run, &record).await;
                     Err(e)
                 }
@@ -168,9 +177,8 @@ async fn drive(
     record.head.rows_dropped = surveyed.found.dropped.0.clone();
     let points = surveyed.partitions.iter().map(|survey| survey.rows);
     record.points = points.sum();
-    record
-        .head
-        .done("survey", surveyed.found.rows, record.head.input_bytes);
+    let bytes = record.head.input_bytes;
+    done(progress, record, "survey", surveyed.found.rows, bytes);
 
     progress.stage("fit", None);
     let models = match plan.layout.roles {
@@ -178,7 +186,7 @@ async fn drive(
         PointRoles::Rows => site.fit_kernels(job, &surveyed).await?,
     };
     record.resumed = job.checkpoint.taken();
-    record.head.done("fit", models.len() as u64, 0);
+    done(progress, record, "fit", models.len() as u64, 0);
     for model in &models {
         for fit in &model.fits {
             crate::assess::certificates::check(&fit.name, &fit.certificates())
@@ -206,14 +214,20 @@ async fn drive(
         let written = site.write_rows(job, &surveyed, table).await?;
         tables.insert(POINTS, written);
     }
+    for &table in tables.keys() {
+        let bytes = output.staged_bytes(&begun.run, table).await?;
+        record.table_bytes.insert(table, bytes);
+    }
     record.head.tables = tables;
     record.models = models
         .iter()
         .map(|model| of_model(&surveyed, plan, model))
         .collect();
-    record
-        .head
-        .done("write", record.head.tables.values().sum(), 0);
+    let (rows, bytes) = written(record);
+    done(progress, record, "write", rows, bytes);
+    if !plan.checks.is_empty() {
+        check(job, &run, &models, record).await?;
+    }
     record.head.outcome = Ended::Done;
     let promotion = Promotion {
         plan: &plan.hash,
@@ -225,7 +239,67 @@ async fn drive(
     };
     output.promote(begun, &promotion).await?;
     output.remove_checkpoints(&plan.hash).await;
+    let (rows, bytes) = written(record);
+    done(progress, record, "promote", rows, bytes);
     Ok(())
+}
+
+/// Records that a stage is done.
+fn done(
+    progress: &Arc<dyn Progress>,
+    record: &mut PointsRecord,
+    stage: &'static str,
+    rows: u64,
+    bytes: u64,
+) {
+    record.head.done(stage, rows, bytes);
+    progress.recorded_points(record);
+}
+
+/// Rows and bytes of all tables.
+fn written(record: &PointsRecord) -> (u64, u64) {
+    let (rows, bytes) = (record.head.tables.values(), record.table_bytes.values());
+    (rows.sum(), bytes.sum())
+}
+
+/// Makes the checks of the plan over the staged tables.
+///
+/// # Errors
+/// If a check with `on = "fail"` fails or a check cannot be made.
+async fn check(
+    job: &PointJob<'_>,
+    run: &RunSchema,
+    models: &[PointsModel],
+    record: &mut PointsRecord,
+) -> Result<()> {
+    let plan = job.plan;
+    job.progress.stage("check", None);
+    let mut tables: Vec<(&'static str, SchemaRef)> = Vec::new();
+    for &table in record.head.tables.keys() {
+        let schema = match table {
+            POINTS => RowTable::new(run, &plan.layout, models, None).schema,
+            DENSITIES => densities::schema(plan, run, models),
+            table => schema(table, run).0,
+        };
+        tables.push((table, schema));
+    }
+    let of_models = record.models.iter();
+    let candidate = Candidate {
+        lake: job.lake,
+        output: job.output,
+        head: &record.head,
+        lags: plan.lags.iter().map(ToString::to_string).collect(),
+        models: of_models.map(|m| (&m.partition, m.lag.as_ref())).collect(),
+        transitions: 0.0,
+        tables,
+    };
+    let mut outcomes = Vec::new();
+    let checked = candidate.check(&plan.checks, &mut outcomes).await;
+    // The record of a failed run has the checks that were made.
+    record.checks = outcomes;
+    checked?;
+    done(job.progress, record, "check", plan.checks.len() as u64, 0);
+    verdict(&record.checks)
 }
 
 fn of_model(surveyed: &Surveyed, plan: &PointsPlan, model: &PointsModel) -> PointsModelRecord {

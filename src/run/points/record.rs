@@ -5,7 +5,7 @@ use crate::methods::state_embedding::clusters::Confusion;
 use crate::output::number::grouped;
 use crate::output::tables::points::{PointFit, PointModel};
 use crate::read::rows::states::escaped;
-use crate::run::record::Head;
+use crate::run::record::{CheckRecord, Head};
 use crate::run::summary;
 use crate::run::summary::SHOWN;
 use serde::Serialize;
@@ -20,6 +20,11 @@ pub struct PointsRecord {
     pub head: Head,
     /// The number of points.
     pub points: u64,
+    /// Bytes per output table.
+    pub table_bytes: BTreeMap<&'static str, u64>,
+    /// The checks that were made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckRecord>,
     /// One entry per partition and lag.
     pub models: Vec<PointsModelRecord>,
     /// Pieces of finished work of a run that did not end: sums, and fits of partitions.
@@ -214,7 +219,9 @@ impl Display for PointsSummary<'_> {
             let pieces = counted(record.resumed, "piece");
             writeln!(f, "\ntaken from a run that did not end: {pieces} of work")?;
         }
-        summary::end(f, head, models.len(), &["survey", "fit", "write"], output)
+        summary::checks(f, &record.checks)?;
+        let stages = ["survey", "fit", "write", "check"];
+        summary::end(f, head, models.len(), &stages, output)
     }
 }
 

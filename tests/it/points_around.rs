@@ -1,4 +1,5 @@
-//! `gyre assign` for points: the rows of a run come back, and new rows are beside old ones.
+//! Around the fits of points: `gyre assign`, samples of rows, checks, metrics, events and
+//! `gyre compare`.
 
 use crate::cli::integers;
 use crate::lake::{Lake, ProgramRun, Rows};
@@ -266,7 +267,7 @@ fn rows_of_another_kind_are_refused_by_name() {
     let states = PIPELINE
         .replace(
             "coordinates = [\"x\", \"y\"]",
-            "bins = { x = { width = 0.5 } }",
+            "bins = { x = { step = 0.5 } }",
         )
         .replace("method = \"state_embedding\"", "method = \"svd\"")
         .replace("features = 60\nbandwidth = 1.0\nclusters = 2\n", "");
@@ -277,4 +278,173 @@ fn rows_of_another_kind_are_refused_by_name() {
     lake.file("p.toml", PIPELINE);
     let other = ["assign", "p.toml", "--model", "states", "--output", "new"];
     lake.gyre(&other).fails(2, "was made from states");
+}
+
+#[test]
+fn a_sample_of_the_rows_does_not_depend_on_their_order() {
+    let points = walks(10, 100);
+    let lake = lake(&points);
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    let all = lake.read("points");
+    let keys = |rows: &Rows| -> Vec<(i64, i64, i64)> {
+        let columns = ["id", "t", "lag"].map(|name| rows.integers(name));
+        let keys = columns[0].iter().zip(&columns[1]).zip(&columns[2]);
+        keys.map(|((id, t), lag)| (*id, *t, *lag)).collect()
+    };
+    let sample = ["run", "p.toml", "--set", "output.rows=40"];
+    let ran = lake.gyre(&sample).succeeds();
+    assert!(ran.out.contains("1,000 points from"), "{}", ran.out);
+    let sampled = lake.read("points");
+    assert_eq!(sampled.len(), 2 * 40);
+    let of_sample = keys(&sampled);
+    let of_all = keys(&all);
+    let embedding = "states_r2_embedding";
+    let (all, found) = (all.lists(embedding), sampled.lists(embedding));
+    for (key, found) in of_sample.iter().zip(found) {
+        let at = of_all.iter().position(|own| own == key).expect("a row");
+        assert_eq!(all[at], found);
+    }
+    let bytes = fs::read(lake.path("out/points/part-0.parquet")).expect("a table");
+    let shuffled = Lake::new();
+    shuffled.file("p.toml", PIPELINE);
+    let mut reversed = points;
+    reversed.reverse();
+    table(&shuffled, "walks/a.parquet", &reversed[..300]);
+    table(&shuffled, "walks/b.parquet", &reversed[300..]);
+    shuffled.gyre(&sample).succeeds();
+    let other = fs::read(shuffled.path("out/points/part-0.parquet")).expect("a table");
+    assert!(other == bytes);
+
+    let ran = lake.gyre(&["run", "p.toml", "--set", "output.rows=\"none\""]);
+    let ran = ran.succeeds();
+    assert!(ran.out.contains("1,000 points from"), "{}", ran.out);
+    assert!(!lake.path("out/points").exists());
+    // New rows need no rows of the model.
+    assign(&lake, &[]).succeeds();
+    assert_eq!(assigned(&lake).len(), 2000);
+    let all = lake.gyre(&["run", "p.toml", "--set", "output.rows=\"all\""]);
+    all.succeeds();
+    assert_equal(&lake.read("points"), &assigned(&lake));
+    for (rows, message) in [
+        (
+            "[\"x\"]",
+            "`output.rows` is \"all\", a number of points or \"none\"",
+        ),
+        ("0", "must be a list of columns, a number of points"),
+    ] {
+        let set = format!("output.rows={rows}");
+        lake.gyre(&["run", "p.toml", "--set", &set])
+            .fails(2, message);
+    }
+}
+
+#[test]
+fn checks_gate_the_result_of_points() {
+    let mut points = walks(8, 100);
+    points[5].2 = f64::NAN;
+    let lake = lake(&points);
+    let with = |checks: &str| {
+        lake.file("p.toml", &format!("{PIPELINE}\n{checks}"));
+    };
+    with(
+        r#"
+[checks]
+min_rows = 100
+max_dropped = 0.5
+[[check]]
+name = "small_clusters"
+sql = "SELECT fit, lag, weight FROM centroids WHERE weight < 0.001"
+[[check]]
+name = "every_row"
+sql = "SELECT 1 FROM (SELECT count(*) AS n, (SELECT count(*) FROM walks) AS m FROM points) WHERE n <> 2 * m - 2"
+[[check]]
+name = "noise"
+sql = "SELECT * FROM spectrum WHERE is_kept AND value > 2"
+on = "warn"
+"#,
+    );
+    let checked = lake.gyre(&["check", "p.toml"]).succeeds();
+    let valid = "is valid: 1 table, 2 fits per model, 5 checks";
+    assert!(checked.err.contains(valid) || checked.out.contains(valid));
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    assert!(ran.out.contains("checks: 5 passed"), "{}", ran.out);
+    let before = fs::read(lake.path("out/points/part-0.parquet")).expect("a table");
+
+    with("[[check]]\nname = \"ranks\"\nsql = \"SELECT fit FROM fits WHERE rank > 2\"\n");
+    lake.gyre(&["run", "p.toml", "--set", "fit.states.features=50"])
+        .fails(3, "ranks: 2 rows where there should be none");
+    let after = fs::read(lake.path("out/points/part-0.parquet")).expect("a table");
+    assert!(before == after);
+    with("[checks]\nmax_dropped = 0.0\n");
+    lake.gyre(&["run", "p.toml"]).fails(
+        3,
+        "max_dropped: 0.13 % of the rows were dropped, more than 0 %",
+    );
+    with("[checks]\nmin_rows = { value = 10000, on = \"warn\" }\n");
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    assert!(
+        ran.out.contains("0 passed, 1 warned: min_rows"),
+        "{}",
+        ran.out
+    );
+    with("[checks]\nmax_drift = 0.1\n");
+    lake.gyre(&["check", "p.toml"])
+        .fails(2, "`checks.max_drift` is about the number of transitions");
+    with("[[check]]\nname = \"a\"\nsql = \"SELECT latent FROM centroids\"\n");
+    lake.gyre(&["check", "p.toml"]).fails(2, "latent");
+}
+
+#[test]
+fn metrics_and_events_of_points_are_written() {
+    let lake = lake(&walks(6, 100));
+    let run = [
+        "run",
+        "p.toml",
+        "--metrics",
+        "m.prom",
+        "--lineage",
+        "l.json",
+    ];
+    lake.gyre(&run).succeeds();
+    let read = |name: &str| fs::read_to_string(lake.path(name)).expect("a file");
+    let page = read("m.prom");
+    for line in [
+        "gyre_run_success{pipeline=\"points\"} 1",
+        "gyre_points{pipeline=\"points\"} 600",
+        "gyre_models{pipeline=\"points\"} 2",
+        "gyre_model_points{pipeline=\"points\",lag=\"3\"} 600",
+        "gyre_fit_bandwidth{pipeline=\"points\",lag=\"1\",fit=\"states_r2\"} 1",
+        "gyre_table_rows{pipeline=\"points\",table=\"points\"} 1200",
+    ] {
+        assert!(page.contains(line), "{line} in {page}");
+    }
+    let events = read("l.json");
+    let events: Vec<serde_json::Value> = events
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let types: Vec<&str> = events
+        .iter()
+        .filter_map(|e| e["eventType"].as_str())
+        .collect();
+    assert_eq!(types, ["START", "COMPLETE"]);
+    assert_eq!(events[0]["run"]["runId"], events[1]["run"]["runId"]);
+    let outputs = events[1]["outputs"].as_array().expect("outputs");
+    let points = outputs.iter().find(|o| {
+        let name = o["name"].as_str().unwrap_or_default();
+        name.ends_with("out/points")
+    });
+    let statistics = &points.expect("a table")["outputFacets"]["outputStatistics"];
+    assert_eq!(statistics["rowCount"], 1200);
+    assert!(statistics["size"].as_u64().expect("bytes") > 1000);
+    // With nothing to do, the metrics are those of the result in place.
+    lake.gyre(&run).succeeds();
+    let page = read("m.prom");
+    assert!(page.contains("gyre_run_nothing_to_do{pipeline=\"points\"} 1"));
+    assert!(page.contains("gyre_points{pipeline=\"points\"} 600"));
+    let fails = [&run[..], &["--set", "transitions.lag=1000"]].concat();
+    lake.gyre(&fails).fails(1, "no pairs");
+    assert!(read("m.prom").contains("gyre_run_success{pipeline=\"points\"} 0"));
+    let last = read("l.json");
+    assert!(last.lines().last().expect("an event").contains("\"FAIL\""));
 }
