@@ -141,8 +141,8 @@ pub enum Command {
     /// state gets the set under which its transitions are most likely. A trajectory gets the set of
     /// its state and a log-likelihood. Transitions to targets that the model does not know are
     /// counted separately. A point gets the embedding and the cluster that it would have had in the
-    /// run; weights and the scale of the pipeline do not matter. Results become visible as those of a run do, and a second assignment of
-    /// the same rows does nothing.
+    /// run; weights and the scale of the pipeline do not matter. Results become visible as those of
+    /// a run do, and a second assignment of the same rows does nothing.
     #[command(after_help = ASSIGN_EXAMPLES, after_long_help = long(ASSIGN_EXAMPLES))]
     Assign(Assign),
 

@@ -12,7 +12,7 @@ use crate::cli::watch::Watch;
 #[cfg(feature = "cluster")]
 use crate::cluster::ballista::client::Cluster;
 #[cfg(feature = "cluster")]
-use crate::cluster::preview::preview;
+use crate::cluster::preview::{preview, preview_points};
 #[cfg(feature = "cluster")]
 use crate::cluster::rounds::points::RemotePoints;
 use crate::error::counted;
@@ -145,7 +145,35 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             Rows::Points(pipeline) => {
                 with_points(pipeline, &args.pipeline, terminal, async |planned| {
                     planned.check_places(&planned.output()?, false).await?;
-                    print(&planned.plan.to_string())
+                    let PlannedPoints { plan, lake, frame } = &planned;
+                    let rows = lake.most_rows(frame.clone()).await?;
+                    let needs = plan.needs(rows, lake.threads);
+                    #[cfg(feature = "cluster")]
+                    let preview = match &args.cluster {
+                        Some(address) => Some(preview_points(address, plan, frame).await?),
+                        None => None,
+                    };
+                    if args.json {
+                        let mut shown = plan.to_json();
+                        shown["memory"] = json!(needs);
+                        #[cfg(feature = "cluster")]
+                        if let Some(preview) = &preview {
+                            shown["cluster"] = json!(preview);
+                        }
+                        return print(&format!("{shown:#}"));
+                    }
+                    print(&plan.to_string())?;
+                    print(&match needs {
+                        Some(needs) => needs.to_string(),
+                        None => "  memory grows with rows, and nothing says how many or how long \
+                                 they are"
+                            .into(),
+                    })?;
+                    #[cfg(feature = "cluster")]
+                    if let Some(preview) = preview {
+                        print(&preview.to_string())?;
+                    }
+                    Ok(Done::Well)
                 })
             }
             Rows::States(pipeline) => with_plan(

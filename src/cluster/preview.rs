@@ -3,13 +3,17 @@
 
 use crate::cluster::address::Address;
 use crate::cluster::ballista::client::Cluster;
-use crate::cluster::rounds::{self, Width};
+use crate::cluster::rounds;
+use crate::cluster::rounds::slices::Width;
 use crate::error::Result;
 use crate::error::counted;
 use crate::memory;
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::plan::Plan;
+use crate::plan::points::PointsPlan;
+use crate::read::lake::files::Table;
+use crate::store::Stores;
 use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 use std::fmt;
@@ -30,6 +34,14 @@ pub struct Preview {
     width: Option<Width>,
     /// Why one task counts all rows, if it does.
     alone: Option<String>,
+    /// When models of states are split.
+    #[serde(flatten)]
+    split: Option<Split>,
+}
+
+/// When a model is split into passes.
+#[derive(Debug, Serialize)]
+struct Split {
     /// Models with more non-zeros are split into passes,
     split: u64,
     /// unless there is a reason against it.
@@ -49,41 +61,89 @@ pub async fn preview(
     split: u64,
 ) -> Result<Preview> {
     rounds::check(plan)?;
-    // Executors probe the output under a name of its own, so saved work of a run stays there.
-    let own = format!("preview-{}", plan.hash);
-    let cluster = Cluster::connect(address, &plan.output, &own, &plan.stores).await?;
-    let threads = cluster.executors().iter().map(|one| one.threads);
-    let (executors, slots) = (threads.len(), threads.sum());
-    cluster.leave().await;
-    let output = Output::open(&plan.output, &plan.stores)?;
-    let answers = output.answers(&own);
-    // An executor may write its answer a moment after this; `gyre clean` removes what comes later.
-    for _ in 0..10 {
-        sleep(SETTLED).await;
-        if answers.done().await?.is_empty() {
-            break;
-        }
-        output.remove_checkpoints(&own).await;
-    }
-    let files = plan.tables.iter().flat_map(|table| &table.files);
-    let (width, alone) = match rounds::width(plan, frame) {
-        Ok(width) => (Some(width), None),
-        Err(why) => (None, Some(why)),
-    };
     let none = || format!("none has more than {} non-zeros", grouped(split as f64));
-    Ok(Preview {
-        address: address.to_string(),
-        executors,
-        slots,
-        file_bytes: files.map(|file| file.size_bytes).sum(),
-        width,
-        alone,
+    let split = Split {
         split,
         not_split: match nonzeros {
             Some(nonzeros) if nonzeros <= split => Some(none()),
             _ => plan.by_passes().err(),
         },
-    })
+    };
+    let run = PreviewedRun {
+        output: &plan.output,
+        hash: &plan.hash,
+        stores: &plan.stores,
+        tables: &plan.tables,
+    };
+    run.ask(address, rounds::width(plan, frame), Some(split))
+        .await
+}
+
+/// [`preview`] of a run over points.
+///
+/// # Errors
+/// As [`Cluster::connect`].
+pub async fn preview_points(
+    address: &Address,
+    plan: &PointsPlan,
+    frame: &DataFrame,
+) -> Result<Preview> {
+    let run = PreviewedRun {
+        output: &plan.output,
+        hash: &plan.hash,
+        stores: &plan.stores,
+        tables: &plan.tables,
+    };
+    run.ask(address, rounds::points::width(plan, frame), None)
+        .await
+}
+
+/// What a preview needs of a plan.
+struct PreviewedRun<'a> {
+    output: &'a str,
+    hash: &'a str,
+    stores: &'a Stores,
+    tables: &'a [Table],
+}
+
+impl PreviewedRun<'_> {
+    async fn ask(
+        &self,
+        address: &Address,
+        width: Result<Width, String>,
+        split: Option<Split>,
+    ) -> Result<Preview> {
+        // Executors probe the output under a name of its own, so saved work of a run stays there.
+        let own = format!("preview-{}", self.hash);
+        let cluster = Cluster::connect(address, self.output, &own, self.stores).await?;
+        let threads = cluster.executors().iter().map(|one| one.threads);
+        let (executors, slots) = (threads.len(), threads.sum());
+        cluster.leave().await;
+        let output = Output::open(self.output, self.stores)?;
+        let answers = output.answers(&own);
+        // An executor may write its answer a moment after this; `gyre clean` removes what comes later.
+        for _ in 0..10 {
+            sleep(SETTLED).await;
+            if answers.done().await?.is_empty() {
+                break;
+            }
+            output.remove_checkpoints(&own).await;
+        }
+        let files = self.tables.iter().flat_map(|table| &table.files);
+        let (width, alone) = match width {
+            Ok(width) => (Some(width), None),
+            Err(why) => (None, Some(why)),
+        };
+        Ok(Preview {
+            address: address.to_string(),
+            executors,
+            slots,
+            file_bytes: files.map(|file| file.size_bytes).sum(),
+            width,
+            alone,
+            split,
+        })
+    }
 }
 
 impl fmt::Display for Preview {
@@ -93,27 +153,33 @@ impl fmt::Display for Preview {
         let slots = number(self.slots as u64, "task");
         let bytes = memory::shown(self.file_bytes as usize);
         let address = &self.address;
-        writeln!(f, "  cluster {address}: {executors}, {slots} at once")?;
+        let mut lines = vec![format!("  cluster {address}: {executors}, {slots} at once")];
+        let verb = if self.split.is_some() {
+            "count"
+        } else {
+            "read"
+        };
         if let Some(why) = &self.alone {
-            writeln!(
-                f,
-                "    1 task counts all rows of {bytes} of files, because {why}"
-            )?;
+            lines.push(format!(
+                "    1 task {verb}s all rows of {bytes} of files, because {why}"
+            ));
         }
         if let Some(width) = &self.width {
             let (readers, lots) = (number(width.slices, "task"), number(width.lots, "lot"));
             let rounds = width.rounds.join(", ");
-            writeln!(f, "    files: {bytes}, read by {readers} into {lots}")?;
-            writeln!(f, "    rounds of tasks that count: {rounds}")?;
+            lines.push(format!("    files: {bytes}, read by {readers} into {lots}"));
+            lines.push(format!("    rounds of tasks that {verb}: {rounds}"));
         }
-        let split = grouped(self.split as f64);
-        match &self.not_split {
-            Some(why) => write!(f, "    no model is split into passes, because {why}"),
-            None => write!(
-                f,
-                "    models of more than {split} non-zeros are split into passes"
-            ),
+        if let Some(Split { split, not_split }) = &self.split {
+            let split = grouped(*split as f64);
+            lines.push(match not_split {
+                Some(why) => format!("    no model is split into passes, because {why}"),
+                None => {
+                    format!("    models of more than {split} non-zeros are split into passes")
+                }
+            });
         }
+        write!(f, "{}", lines.join("\n"))
     }
 }
 
@@ -134,8 +200,10 @@ mod tests {
                 rounds: vec!["deal", "sum", "add", "count"],
             }),
             alone: None,
-            split: 1 << 28,
-            not_split: not_split.map(String::from),
+            split: Some(Split {
+                split: 1 << 28,
+                not_split: not_split.map(String::from),
+            }),
         };
         let page = include_str!("../guide/cluster.md");
         let none = "none has more than 268,435,456 non-zeros";

@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::evidence::counts::Size;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
+use crate::evidence::points::PointSize;
 use crate::methods::columns::Column;
 use crate::methods::fit::Fit;
 use schemars::JsonSchema;
@@ -83,6 +84,12 @@ pub trait Estimator: Parameters {
     ) -> Result<Fit> {
         self.fit(passes, evidence, seed)
     }
+}
+
+/// A method that is fitted to points or to pairs of points.
+pub trait PointEstimator: Parameters {
+    /// An upper bound of the bytes that a fit to one partition holds.
+    fn bytes_of_points(&self, size: PointSize, threads: u64) -> u64;
 }
 
 /// A key that is wrong, and what it must be.

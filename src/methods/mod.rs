@@ -32,8 +32,9 @@ use crate::error::Result;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
+use crate::evidence::points::PointSize;
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, Needs, Parameters};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, PointEstimator};
 use crate::methods::fit::Fit;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -188,6 +189,17 @@ registry! {
     StateEmbedding: state_embedding::params::StateEmbedding,
     DiffusionMap: heat_kernel::params::DiffusionMap,
     HeatSketch: heat_kernel::params::HeatSketch,
+}
+
+impl PointMethod {
+    /// [`PointEstimator::bytes_of_points`].
+    pub fn bytes(&self, size: PointSize, threads: u64) -> u64 {
+        match self {
+            PointMethod::StateEmbedding(own) => own.bytes_of_points(size, threads),
+            PointMethod::DiffusionMap(own) => own.bytes_of_points(size, threads),
+            PointMethod::HeatSketch(own) => own.bytes_of_points(size, threads),
+        }
+    }
 }
 
 /// A method with its parameters.

@@ -11,6 +11,7 @@ pub mod memory;
 pub mod parameters;
 pub mod pipeline;
 pub mod points;
+pub mod points_memory;
 pub mod relative;
 pub mod rows;
 pub mod show;

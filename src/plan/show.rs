@@ -2,10 +2,12 @@
 
 use crate::error::counted;
 use crate::evidence::lag::Lag;
-use crate::methods::Method;
+use crate::methods::{Method, PointMethod};
+use crate::output::tables::points::{POINTS, TABLES};
 use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::fits::{PlannedFit, Ranks};
 use crate::plan::pipeline::keys::NamesFrom;
+use crate::plan::points::PointsPlan;
 use crate::plan::{Increments, Plan};
 use crate::read::lake::files::Table;
 use crate::read::rows::bins::Binning;
@@ -14,6 +16,42 @@ use crate::read::rows::states::StateColumns;
 use arrow::datatypes::Field;
 use serde_json::{Value, json};
 use std::fmt;
+
+impl PointsPlan {
+    /// The plan as `gyre plan --json` prints it.
+    pub fn to_json(&self) -> Value {
+        let parameters = self.parameters.iter();
+        let parameters = parameters.map(|(name, value)| (name.clone(), json!(value.to_string())));
+        let lags: Vec<String> = self.lags.iter().map(ToString::to_string).collect();
+        let fit = |fit: &PlannedFit<PointMethod>| {
+            json!({
+                "name": fit.name,
+                "method": fit.method.name(),
+                "parameters": fit.method.describe(&fit.point_rank_text()),
+            })
+        };
+        json!({
+            "name": self.name,
+            "hash": self.hash,
+            "seed": self.seed,
+            "read": all(&self.tables, table),
+            "sql": self.sql,
+            "parameters": parameters.collect::<serde_json::Map<_, _>>(),
+            "key": columns(&self.layout.key),
+            "coordinates": columns(&self.layout.coordinates),
+            "weight": self.layout.weight.as_ref().map(|field| field.name()),
+            "lags": lags,
+            "partition_by": columns(&self.layout.partition),
+            "fit": all(&self.fits, fit),
+            "write": {
+                "output": self.output,
+                "keep": self.keep,
+                "tables": TABLES.iter().chain([&POINTS]).collect::<Vec<_>>(),
+            },
+            "validation": json!(self.validation),
+        })
+    }
+}
 
 impl Plan {
     /// The plan as `gyre plan --json` prints it.

@@ -244,6 +244,35 @@ async fn a_run_continues_from_the_sums_and_fits_of_one_that_did_not_end() {
     }
 }
 
+// 3·n²·8 bytes of a full kernel of 6,000 points are 824 MB.
+#[test]
+fn a_kernel_that_does_not_fit_into_memory_is_refused_before_it_is_computed() {
+    let lake = Lake::new();
+    walks(&lake, 750);
+    let text = MAPS
+        .replace("FOLDER/", "")
+        .replace("WHERE t < 40", "WHERE part = 0");
+    lake.file(
+        "p.toml",
+        &text.replace("dimension = 3", "dimension = 3\nradius = 0.2"),
+    );
+    let bounded = ["run", "p.toml", "--threads", "2", "--memory", "300MB"];
+    let full = ["--set", "fit.map.neighbours=\"all\""];
+    let refused = lake.gyre(&[&bounded[..], &full].concat());
+    assert_eq!(refused.code, Some(2), "{}", refused.err);
+    let what = "fit `map` needs 993MB for 6000 points of 2 coordinates and 2 threads; --memory is \
+                300MB: give at least 993MB, or set `landmarks` or fewer `neighbours`";
+    assert!(refused.err.contains(what), "{}", refused.err);
+    lake.gyre(&bounded).succeeds();
+    let plan = lake.gyre(&[&["plan", "p.toml", "--threads", "2"], &full[..]].concat());
+    let out = plan.succeeds().out;
+    assert!(out.contains("  memory at most "), "{out}");
+    let json = lake.gyre(&["plan", "p.toml", "--json"]).succeeds().out;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["memory"]["rows"], 18_000);
+    assert_eq!(json["fit"][1]["method"], "heat_sketch");
+}
+
 #[test]
 fn points_on_executors_survive_the_death_of_one() {
     let mut machines = Machines::start(2);

@@ -18,11 +18,11 @@ mod merge;
 pub mod passes;
 pub mod points;
 mod requests;
-mod slices;
+pub mod slices;
 
 use crate::cluster::nodes::Nodes;
 use crate::cluster::rounds::requests::Requests;
-use crate::cluster::rounds::slices::{by_lot, lots, packed, slices};
+use crate::cluster::rounds::slices::{Width, by_lot, lots, packed, slices};
 use crate::cluster::task::counting::{Matrices, Matrix, RowSource, Summed};
 use crate::cluster::task::fitting::{CountsGroup, StoredModel};
 use crate::cluster::task::reading::Slice;
@@ -47,7 +47,6 @@ use crate::run::progress::Progress;
 use crate::run::record::IncrementRecord;
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
-use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -406,17 +405,6 @@ pub fn check(plan: &Plan) -> Result<()> {
         return Err(Error::spec(what));
     }
     Ok(())
-}
-
-/// The tasks that read the files of a plan, and the rounds that count them.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Width {
-    /// Number of tasks that read files.
-    pub slices: u64,
-    /// Number of lots into which tasks deal rows and sums.
-    pub lots: u64,
-    /// The rounds in order, without `add` if one task has all sums.
-    pub rounds: Vec<&'static str>,
 }
 
 /// The width of a plan.

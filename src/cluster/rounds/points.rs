@@ -12,7 +12,7 @@
 use crate::cluster::nodes::Nodes;
 use crate::cluster::rounds::merge::Merge;
 use crate::cluster::rounds::requests::Requests;
-use crate::cluster::rounds::slices::{by_lot, lots, slices};
+use crate::cluster::rounds::slices::{Width, by_lot, lots, slices};
 use crate::cluster::task::points::PointsWork;
 use crate::cluster::task::work::{PlanSite, Work};
 use crate::error::{Error, Result};
@@ -20,6 +20,7 @@ use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::parts::Piece;
 use crate::output::row_writer::RowWriter;
 use crate::output::tables::points::{POINTS, PointsModel};
+use crate::plan::points::PointsPlan;
 use crate::read::points::Found;
 use crate::read::points::layout::PointRoles;
 use crate::read::points::survey::{Surveyor, merged};
@@ -27,12 +28,30 @@ use crate::run::points::grams::{PartitionSums, SumRequest};
 use crate::run::points::rows::{self, RowTable};
 use crate::run::points::site::{PointJob, PointSite, PointsTable};
 use crate::run::points::surveyed::{Known, Surveyed};
+use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 /// Most tasks that fit the maps of all partitions. Each of them reads all rows.
 const FITS: usize = 16;
+
+/// The width of a plan.
+///
+/// # Errors
+/// Why one task deals all rows.
+pub fn width(plan: &PointsPlan, frame: &DataFrame) -> Result<Width, String> {
+    let slices = slices(&plan.tables, frame)?;
+    let rounds = match plan.layout.roles {
+        PointRoles::Pairs { .. } => vec!["deal", "survey", "sum", "rows"],
+        PointRoles::Rows => vec!["deal", "survey", "fit"],
+    };
+    Ok(Width {
+        slices: slices.len() as u64,
+        lots: lots(&plan.tables, &slices) as u64,
+        rounds,
+    })
+}
 
 /// Reads the points of one run on other machines.
 pub struct RemotePoints {

@@ -6,6 +6,7 @@ use crate::read::lake::files::Table;
 use crate::read::lake::subset;
 use crate::read::lake::subset::FilePart;
 use datafusion::dataframe::DataFrame;
+use serde::Serialize;
 use std::ops::{Range, RangeInclusive};
 
 /// Number of slices of the input, unless one would be larger than [`SLICE_BYTES`].
@@ -18,6 +19,17 @@ const PART_BYTES: u64 = 32 << 20;
 /// Rows and sums are dealt into one lot per this many bytes of input, within limits.
 const LOT_BYTES: u64 = 128 << 20;
 const LOTS: RangeInclusive<u64> = 16..=1024;
+
+/// The tasks that read the files of a plan, and the rounds that count them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Width {
+    /// Number of tasks that read files.
+    pub slices: u64,
+    /// Number of lots into which tasks deal rows and sums.
+    pub lots: u64,
+    /// The rounds in order, without `add` if one task has all sums.
+    pub rounds: Vec<&'static str>,
+}
 
 /// Cuts the files of the only table that a query reads.
 ///

@@ -2,6 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The sizes on which the memory of a fit depends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PointSize {
+    /// The number of points, n.
+    pub points: u64,
+    /// Coordinates per point, d.
+    pub dimension: u64,
+    /// The number of lags.
+    pub lags: u64,
+}
+
 /// Weighted points, all of one dimension.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Points {

@@ -1,6 +1,7 @@
 //! The parameters of diffusion maps and heat sketches.
 
-use crate::methods::estimator::{Fault, Parameters, tolerance};
+use crate::evidence::points::PointSize;
+use crate::methods::estimator::{Fault, Parameters, PointEstimator, tolerance};
 use crate::methods::heat_kernel::kernel::{DENSE_POINTS, Reach};
 use crate::methods::heat_kernel::normalise::Normalisation;
 use crate::methods::heat_kernel::sketch::Distribution;
@@ -113,6 +114,26 @@ impl KernelParams {
             .map_or("auto".into(), |epsilon| epsilon.to_string());
         let normalisation = self.normalisation.name();
         format!("{reach}, {normalisation}, epsilon {epsilon}")
+    }
+}
+
+impl KernelParams {
+    /// An upper bound of the bytes of the points, the kernel, `vectors` numbers per point of the
+    /// kernel and `columns` numbers per point. A radius bounds nothing: 64 neighbours are assumed.
+    fn bytes(&self, size: PointSize, vectors: u64, columns: u64) -> u64 {
+        let n = self
+            .landmarks
+            .map_or(size.points, |m| size.points.min(m as u64));
+        // An index and a distance per neighbour, and twice an index and a value per entry: a kernel
+        // of nearest points has at most two entries per neighbour.
+        let per_entry = 4 + 8 + 2 * 2 * (4 + 4);
+        let kernel = match (self.landmarks, self.reach) {
+            (Some(_), _) | (None, Reach::All) => 3 * n * n * 8,
+            (None, Reach::Neighbours(k)) => n * (k as u64).min(n) * per_entry,
+            (None, Reach::Radius(_)) => n * (NEIGHBOURS as u64) * per_entry,
+        };
+        // The points and a copy in the order of the tree.
+        kernel + size.points * (2 * size.dimension + columns) * 8 + n * vectors * 8
     }
 }
 
@@ -295,6 +316,24 @@ impl DiffusionMap {
             landmarks: None,
             connected: Connected::default(),
         }
+    }
+}
+
+impl PointEstimator for DiffusionMap {
+    fn bytes_of_points(&self, size: PointSize, _: u64) -> u64 {
+        let dimension = self.dimension as u64;
+        let columns = dimension * self.time.all().len() as u64;
+        // The basis of a block Lanczos iteration between two restarts.
+        let vectors = 8 * (dimension + 1) + 16;
+        self.kernel().bytes(size, vectors, columns)
+    }
+}
+
+impl PointEstimator for HeatSketch {
+    fn bytes_of_points(&self, size: PointSize, _: u64) -> u64 {
+        let dimension = self.dimension as u64;
+        let columns = dimension * self.power.all().len() as u64;
+        self.kernel().bytes(size, 3 * dimension + 16, columns)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The parameters of a state embedding.
 
-use crate::methods::estimator::{Fault, Parameters, at_least_one};
+use crate::evidence::points::PointSize;
+use crate::methods::estimator::{Fault, Parameters, PointEstimator, at_least_one};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,9 @@ pub enum BandwidthRule {
     /// The median distance of two points.
     Median,
 }
+
+/// Rows of a block whose features are computed at once, with those that wait for the end of a pair.
+const BLOCK_ROWS: u64 = 2 * 8192;
 
 /// The candidates of [`BandwidthRule::HeldOut`], as factors of the median distance.
 pub const BANDWIDTH_FACTORS: [f64; 4] = [0.125, 0.25, 0.5, 1.0];
@@ -110,6 +114,19 @@ impl StateEmbedding {
 
     fn restarts() -> usize {
         20
+    }
+}
+
+impl PointEstimator for StateEmbedding {
+    fn bytes_of_points(&self, size: PointSize, threads: u64) -> u64 {
+        let m = self.features as u64 + 1;
+        // Two triangles and a square of 128-bit integers per lag.
+        let sums = size.lags * 2 * m * m * 16;
+        // A block of features and three products per thread.
+        let per_thread = BLOCK_ROWS * (m + size.dimension) * 8 + 3 * m * m * 8;
+        // Means, whitened sums and the workspace of their decompositions.
+        let decompositions = 10 * m * m * 8;
+        sums + threads * per_thread + decompositions
     }
 }
 

@@ -52,6 +52,18 @@ impl Lake {
         })
     }
 
+    /// An upper bound of the number of rows of a query. None if file statistics do not give one.
+    ///
+    /// # Errors
+    /// A query that cannot be planned.
+    pub async fn most_rows(&self, frame: DataFrame) -> Result<Option<u64>> {
+        let plan = self.physical(frame).await?;
+        let known = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
+        let known =
+            known.map_err(|e| failed("the statistics of the query cannot be computed", e))?;
+        Ok(known.num_rows.get_value().map(|&rows| rows as u64))
+    }
+
     /// Number of distinct values of a Hive folder column; `None` if there is no such column.
     fn folders(&self, column: &str) -> Option<u64> {
         let at = |table: &Table| {

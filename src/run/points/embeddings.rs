@@ -4,7 +4,7 @@ use crate::assess::crossval::Score;
 use crate::assess::embedding_bootstrap::{Resampling, bootstrap};
 use crate::assess::ranks::by_vamp_2;
 use crate::error::{Error, Result, counted};
-use crate::evidence::points::{Pairs, Points};
+use crate::evidence::points::{Pairs, PointSize, Points};
 use crate::methods::PointMethod;
 use crate::methods::estimator::Parameters;
 use crate::methods::state_embedding::candidates::candidates;
@@ -19,6 +19,8 @@ use crate::methods::state_embedding::vamp;
 use crate::output::tables::points::{EmbeddedStates, PointFit, PointModel, PointsModel, RankScore};
 use crate::plan::fits::{PlannedFit, Ranks};
 use crate::plan::pipeline::keys::Empty;
+use crate::plan::points::PointsPlan;
+use crate::plan::points_memory::GROUP_BYTES;
 use crate::read::points::sample::Sample;
 use crate::run::points::confusion::compare;
 use crate::run::points::grams::{PartitionSums, Parts, SumRequest, Wanted};
@@ -28,9 +30,6 @@ use std::borrow::Cow;
 
 /// Most random features of the fits that compare bandwidths.
 const COMPARED_FEATURES: usize = 256;
-
-/// Bytes of the sums of all groups that resamples draw from.
-const GROUP_BYTES: u64 = 512 << 20;
 
 /// The least number of groups that resamples draw from, if there are as many trajectories.
 const LEAST_GROUPS: u64 = 10;
@@ -135,6 +134,7 @@ pub(super) async fn fit(
     let n_lags = plan.layout.n_lags();
     choose_bandwidths(job, site, surveyed, &mut sampled, (&scaled, &ranks)).await?;
     let bases: Vec<Vec<Basis>> = sampled.iter().map(|own| own.bases.clone()).collect();
+    check_memory(plan, surveyed, &planned, &keys, &bases)?;
     let validation = &plan.validation;
     let is_auto = |planned: &Planned<'_>| matches!(planned.fit.ranks, Ranks::Auto { .. });
     let folds = if planned.iter().any(is_auto) {
@@ -383,6 +383,37 @@ async fn sum(
         partitions: wanted.collect(),
     };
     site.sum(job, surveyed, request).await
+}
+
+/// Checks that the sums and decompositions of the features that were kept fit into memory.
+fn check_memory(
+    plan: &PointsPlan,
+    surveyed: &Surveyed,
+    planned: &[Planned<'_>],
+    keys: &[StateEmbedding],
+    bases: &[Vec<Basis>],
+) -> Result<()> {
+    let limit = crate::memory::limit();
+    for (partition, (survey, bases)) in surveyed.partitions.iter().zip(bases).enumerate() {
+        let size = PointSize {
+            points: survey.rows,
+            dimension: surveyed.known.divisors.len() as u64,
+            lags: plan.layout.n_lags() as u64,
+        };
+        for Planned { fit, params } in planned {
+            let key = of_features(params);
+            let own = keys.iter().zip(bases).find(|(other, _)| **other == key);
+            let Some((_, basis)) = own else { continue };
+            let method = PointMethod::StateEmbedding(StateEmbedding {
+                features: basis.features.count(),
+                ..(*params).clone()
+            });
+            let threads = rayon::current_num_threads();
+            plan.check_memory(&fit.name, &method, size, threads, limit)
+                .map_err(|e| e.at(surveyed.known.place(plan, partition, 0)))?;
+        }
+    }
+    Ok(())
 }
 
 /// The number of groups of trajectories whose sums fit into memory, `most` at most.

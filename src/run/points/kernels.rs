@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::evidence::pass::checkpoints;
-use crate::evidence::points::Points;
+use crate::evidence::points::{PointSize, Points};
 use crate::methods::PointMethod;
 use crate::methods::heat_kernel::fit::{diffusion_map, heat_sketch};
 use crate::output::tables::points::{PointFit, PointModel, PointsModel};
@@ -114,6 +114,17 @@ pub(crate) async fn fit_partition(
 ) -> Result<PointsModel> {
     let (own, place) = (Arc::clone(plan), known.place(plan, partition, 0));
     let rows = points.n() as u64;
+    let size = PointSize {
+        points: rows,
+        dimension: points.dimension as u64,
+        lags: 1,
+    };
+    for fit in &plan.fits {
+        let threads = rayon::current_num_threads();
+        let limit = crate::memory::limit();
+        plan.check_memory(&fit.name, &fit.method, size, threads, limit)
+            .map_err(|e| e.at(&place))?;
+    }
     let fitted = tokio::task::spawn_blocking(move || fit_points(&own, &points)).await;
     let panicked = |e| Error::with_source(Kind::Bug, "fitting points panicked", e);
     let fits = fitted.map_err(panicked)?.map_err(|e| e.at(&place))?;
