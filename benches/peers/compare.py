@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -55,12 +56,41 @@ TASKS = {
         "tools": ["loop"],
     },
     "states-2d": STATES | {"file": "ou2.parquet", "features": 200, "bandwidth": 1},
+    # About 80 neighbours within the radius, where the kernel is 1e-4.
+    "maps-torus": {"clock": "fit", "file": "torus100k.parquet", "dimension": 8, "epsilon": 0.004, "tools": ["eigsh"]},
+    "sketches-torus": {
+        "clock": "fit",
+        "file": "torus100k.parquet",
+        "dimension": 8,
+        "power": 32,
+        "epsilon": 0.004,
+        "tools": ["sparse products"],
+    },
     "states-512d": STATES | {"file": "ou512.parquet", "features": 1000, "bandwidth": 32},
 }
 
 
 def pipeline(task):
     """The pipeline file of a task."""
+    if task.get("epsilon"):
+        radius = math.sqrt(task["epsilon"] * math.log(1e4))
+        method = f"heat_sketch\"\npower = {task['power']}" if task.get("power") else 'diffusion_map"'
+        return f"""[job]
+name = "compare"
+output = "{task["out"]}"
+[tables.rows]
+path = "{task["path"]}"
+[points]
+sql = "SELECT id, x FROM rows"
+id = "id"
+coordinates = "x"
+[[fit]]
+name = "map"
+method = "{method}
+dimension = {task["dimension"]}
+epsilon = {task["epsilon"]}
+radius = {radius}
+"""
     if task.get("features"):
         keys = "".join(f"{key} = {task[key]}\n" for key in ("rank", "features", "bandwidth"))
         return f"""[job]
@@ -157,6 +187,14 @@ def verdict(tool, answers):
             # The features are random, so the values of two tools differ by chance.
             far = max(abs(theirs - own) for a in everyone for theirs, own in zip(a[0], mine[0], strict=True))
             notes.append(f"correlations within {far:.3f}" if far < NOISE else f"correlations **DIFFER** by {far:.3f}")
+        elif kind == "eigenvalues":
+            # The kernel of gyre has single precision.
+            far = max(abs(theirs - own) for a in everyone for theirs, own in zip(a[0], mine[0], strict=True))
+            notes.append("eigenvalues equal" if far < 1e-6 else f"eigenvalues **DIFFER** by {far:.0e}")
+        elif kind == "energy":
+            # ‖B³²G‖² of two sets of random numbers.
+            far = max(abs(a[0] / mine[0] - 1) for a in everyone)
+            notes.append(f"energies within {100 * far:.0f} %" if far < 0.5 else f"energies **DIFFER** by {far:.1f}")
         elif kind == "iterations":
             notes.append(f"{mine[0]} iterations")
         else:
@@ -189,7 +227,7 @@ def compare(name, args, results):
     path = Path(args.data).resolve() / TASKS[name]["file"]
     if not path.exists():
         sys.exit(f"{path} is missing: generate it with make.py")
-    task = {"boxes": None, "ordered": True, "lag": 0, "features": 0} | TASKS[name] | {"path": str(path)}
+    task = {"boxes": None, "ordered": True, "lag": 0, "features": 0, "epsilon": 0, "power": 0} | TASKS[name] | {"path": str(path)}
     task["steps"] = 1 if task["boxes"] else task["lag"]  # rows between the ends of a pair
     tools = ["gyre", *task["tools"]] + ["PySpark"] * (args.spark and name == "count-lag1")
     for file in [path] if path.is_file() else path.rglob("*.parquet"):

@@ -164,6 +164,16 @@ def ornstein_uhlenbeck(path, scale, dimension, trajectories, steps=1_000):
     write(path, (pa.concat_tables(map(table, batch)) for batch in batches))
 
 
+def torus(path, scale, points):
+    """Points of S¹ × 3.5 S¹, uniform."""
+    rng = np.random.default_rng(7)
+    count = math.ceil(points * scale)
+    u, v = rng.uniform(0, 2 * np.pi, (2, count))
+    x = np.stack([np.cos(u), np.sin(u), 3.5 * np.cos(v), 3.5 * np.sin(v)], axis=1)
+    lists = pa.FixedSizeListArray.from_arrays(x.ravel(), 4)
+    write(path, [pa.table({"id": np.arange(count), "x": lists})])
+
+
 DATA = {
     "chain50m.parquet": partial(chain, steps=5_000),
     "chain10m_time.parquet": partial(chain, steps=1_000, by_time=True),
@@ -174,6 +184,7 @@ DATA = {
     "partitions1000": partitions,
     "ou2.parquet": partial(ornstein_uhlenbeck, dimension=2, trajectories=1_000),
     "ou512.parquet": partial(ornstein_uhlenbeck, dimension=512, trajectories=100),
+    "torus100k.parquet": partial(torus, points=100_000),
 }
 
 

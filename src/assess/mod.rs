@@ -7,6 +7,7 @@ pub mod changes;
 pub mod crossval;
 pub mod embedding_bootstrap;
 pub mod interval;
+pub mod kernels;
 pub mod markov;
 pub mod match_sets;
 pub mod ranks;

@@ -138,7 +138,8 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             Rows::States(pipeline) => with_plan(pipeline, &args, terminal, async |planned, _| {
                 let plan = &planned.plan;
                 crate::run::check_places(plan, &planned.output()?, false).await?;
-                let lengths = [plan.tables.len(), plan.fits.len(), plan.checks.len()];
+                let fits = plan.fits.len() + plan.embeddings.len();
+                let lengths = [plan.tables.len(), fits, plan.checks.len()];
                 terminal.say(&valid(&args, lengths));
                 Ok(Done::Well)
             }),

@@ -182,6 +182,11 @@ fn dimensions(wanted: usize, width: usize, room: usize) -> (usize, usize) {
     (kept, fitting.clamp(kept + 4 * width, largest))
 }
 
+/// The largest number of vectors of the basis of `leading`.
+pub fn largest_dimension(wanted: usize, width: usize, room: usize) -> usize {
+    dimensions(wanted, width, room).1.next_multiple_of(width) + width
+}
+
 /// The smallest n for which `leading` has room for its largest basis. Below it, and generally below
 /// a few hundred, a dense method is better.
 pub fn smallest_dimension(wanted: usize, width: usize) -> usize {

@@ -1,6 +1,7 @@
 //! Columns of models as plain values, which the output turns into tables.
 
 use crate::methods::fit::Model;
+use std::fmt::Display;
 
 /// The two sides of a transition matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,5 +43,13 @@ impl<'a> Rows<'a> {
     /// The row of a state.
     pub fn row(self, state: usize) -> &'a [f64] {
         &self.values[state * self.width..][..self.width]
+    }
+}
+
+/// What the names of the columns of each time or power end with: nothing if there is only one.
+pub fn parts<T: Display>(letter: &str, times: &[T]) -> Vec<String> {
+    match times {
+        [_] => vec![String::new()],
+        _ => times.iter().map(|t| format!("_{letter}{t}")).collect(),
     }
 }

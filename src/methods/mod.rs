@@ -36,6 +36,9 @@ use crate::evidence::points::PointSize;
 use crate::methods::columns::Column;
 use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, PointEstimator};
 use crate::methods::fit::Fit;
+use crate::methods::heat_kernel::chain;
+use crate::methods::heat_kernel::chain::ChainEmbedding;
+use crate::methods::heat_kernel::params::ChainKernel;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -189,6 +192,72 @@ registry! {
     StateEmbedding: state_embedding::params::StateEmbedding,
     DiffusionMap: heat_kernel::params::DiffusionMap,
     HeatSketch: heat_kernel::params::HeatSketch,
+}
+
+registry! {
+    /// A method that embeds the states of a chain by their counts, with its parameters.
+    ChainMethod
+    DiffusionMap: heat_kernel::params::ChainMap,
+    HeatSketch: heat_kernel::params::ChainSketch,
+}
+
+impl ChainMethod {
+    /// The method of points as a method of counts. None if it has pairs of points as its evidence.
+    ///
+    /// # Errors
+    /// A key that is about points.
+    pub fn of_points(
+        method: &PointMethod,
+        kernel: ChainKernel,
+    ) -> std::result::Result<Option<ChainMethod>, Fault> {
+        Ok(match method {
+            PointMethod::StateEmbedding(_) => None,
+            PointMethod::DiffusionMap(own) => {
+                Some(ChainMethod::DiffusionMap(own.of_chain(kernel)?))
+            }
+            PointMethod::HeatSketch(own) => Some(ChainMethod::HeatSketch(own.of_chain(kernel)?)),
+        })
+    }
+
+    /// How the counts become a kernel.
+    pub fn kernel(&self) -> ChainKernel {
+        match self {
+            ChainMethod::DiffusionMap(own) => own.kernel,
+            ChainMethod::HeatSketch(own) => own.kernel,
+        }
+    }
+
+    /// Coordinates per time or power.
+    pub fn dimension(&self) -> usize {
+        match self {
+            ChainMethod::DiffusionMap(own) => own.dimension,
+            ChainMethod::HeatSketch(own) => own.dimension,
+        }
+    }
+
+    /// What the names of the columns of each time or power end with.
+    pub fn parts(&self) -> Vec<String> {
+        match self {
+            ChainMethod::DiffusionMap(own) => columns::parts("t", &own.times),
+            ChainMethod::HeatSketch(own) => columns::parts("p", &own.powers),
+        }
+    }
+
+    /// Bytes of dense numbers that [`ChainMethod::embed`] accesses at random.
+    pub fn bytes(&self, size: Size) -> u64 {
+        match self {
+            ChainMethod::DiffusionMap(own) => chain::map_bytes(own, size),
+            ChainMethod::HeatSketch(own) => chain::sketch_bytes(own, size),
+        }
+    }
+
+    /// Embeds the states.
+    pub fn embed(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> ChainEmbedding {
+        match self {
+            ChainMethod::DiffusionMap(own) => chain::diffusion_map(passes, counts, own, seed),
+            ChainMethod::HeatSketch(own) => chain::heat_sketch(passes, counts, own, seed),
+        }
+    }
 }
 
 impl PointMethod {

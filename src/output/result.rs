@@ -230,6 +230,11 @@ impl<'a> Written<'a> {
 fn fit(embedding: &Field, columns: &[Field]) -> Option<WrittenFit> {
     let name = embedding.name().strip_suffix("_embedding")?;
     let membership = format!("{name}_membership");
+    // An embedding without sets is no fit that can be assigned or compared.
+    let affiliation = format!("{name}_affiliation");
+    if columns.iter().all(|f| *f.name() != affiliation) {
+        return None;
+    }
     match embedding.data_type() {
         DataType::FixedSizeList(_, rank) => Some(WrittenFit {
             name: name.to_string(),

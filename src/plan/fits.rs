@@ -1,7 +1,7 @@
 //! `[[fit]]` entries → planned fits, one per rank.
 
 use crate::assess::ranks::Rule;
-use crate::methods::{Method, PointMethod};
+use crate::methods::{ChainMethod, Method, PointMethod};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::fits::FitEntry;
 use serde::{Deserialize, Serialize};
@@ -73,6 +73,11 @@ pub(crate) fn fits(pipeline: &Pipeline) -> Vec<PlannedFit> {
 /// The fits of a pipeline to points, one per rank.
 pub(crate) fn point_fits(pipeline: &Pipeline) -> Vec<PlannedFit<PointMethod>> {
     expand(&pipeline.point_fits, PointMethod::at)
+}
+
+/// The embeddings of states of a pipeline.
+pub(crate) fn embeddings(pipeline: &Pipeline) -> Vec<PlannedFit<ChainMethod>> {
+    expand(&pipeline.embeddings, ChainMethod::at)
 }
 
 fn expand<M: Clone>(entries: &[FitEntry<M>], at: fn(&M, usize) -> M) -> Vec<PlannedFit<M>> {

@@ -93,7 +93,9 @@ impl Plan {
     /// The bytes that the fits of a model access at random.
     fn resident(&self, size: Size, threads: usize) -> u64 {
         let of = |fit: &PlannedFit| fit.method.bytes(size, threads as u64);
-        self.fits.iter().map(of).max().unwrap_or(0)
+        let fits = self.fits.iter().map(of);
+        let embeddings = self.embeddings.iter().map(|fit| fit.method.bytes(size));
+        fits.chain(embeddings).max().unwrap_or(0)
     }
 
     /// Checks that the fits work within a memory limit. Otherwise, each access would read the disk.
@@ -105,18 +107,22 @@ impl Plan {
             return Ok(());
         };
         let own = crate::memory::least(threads) as u64;
-        for fit in &self.fits {
-            let wanted = own + fit.method.bytes(size, threads as u64);
+        let embeddings = self.embeddings.iter();
+        let embeddings = embeddings.map(|fit| (&fit.name, None, fit.method.bytes(size)));
+        let fits = self.fits.iter().map(|fit| {
+            let bytes = fit.method.bytes(size, threads as u64);
+            (&fit.name, fit.method.rank(), bytes)
+        });
+        for (name, rank, bytes) in fits.chain(embeddings) {
+            let wanted = own + bytes;
             if wanted > bound as u64 {
                 return Err(Error::spec(format!(
                     "fit `{}` needs {} that cannot be on disk, for {}, {}{} and {}; --memory is {}: give at least {}, lower the rank, or use fewer --threads",
-                    fit.name,
+                    name,
                     crate::memory::shown(wanted as usize),
                     counted(size.sources, "source"),
                     counted(size.targets, "target"),
-                    fit.method
-                        .rank()
-                        .map_or(String::new(), |rank| format!(", rank {rank}")),
+                    rank.map_or(String::new(), |rank| format!(", rank {rank}")),
                     counted(threads, "thread"),
                     crate::memory::shown(bound),
                     crate::memory::shown(wanted as usize),

@@ -20,13 +20,15 @@ pub(crate) mod travel;
 use crate::error::counted;
 use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
+use crate::methods::ChainMethod;
 use crate::methods::estimator::States;
+use crate::methods::heat_kernel::params::ChainKernel;
 use crate::output::ledger::Basis;
-use crate::output::tables::run_schema::{FitColumns, LagColumn, RunSchema};
+use crate::output::tables::run_schema::{EmbeddingColumns, FitColumns, LagColumn, RunSchema};
 use crate::output::tables::{self, table};
 use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::evidence::{check_square, grouping};
-use crate::plan::fits::{PlannedFit, Ranks, fits};
+use crate::plan::fits::{PlannedFit, Ranks, embeddings, fits};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::{Empty, NamesFrom};
 use crate::plan::rows::{Rows, hash, hashed_keys, inputs, lag_column, rows, unhashed};
@@ -75,6 +77,8 @@ pub struct Plan {
     pub lags: Vec<Lag>,
     /// The fits, one per rank unless a rule picks the rank.
     pub fits: Vec<PlannedFit>,
+    /// The embeddings of states, which have no sets.
+    pub embeddings: Vec<PlannedFit<ChainMethod>>,
     /// Resamples of the groups of `Layout::grouping`.
     pub validation: Option<PlannedValidation>,
     /// The result from which the sets take their names.
@@ -168,7 +172,7 @@ async fn resolved(
     let resampled = validation.filter(|v| v.bootstrap > 0 || v.folds > 0);
     let grouping = resampled.map(|v| grouping(v, &evidence, &columns));
     let connected = pipeline.transitions.connected;
-    let fits = fits(pipeline);
+    let (fits, embeddings) = (fits(pipeline), embeddings(pipeline));
     // Keys and fits that need sources and targets of one kind.
     let mut square = Vec::new();
     square.extend(connected.then(|| "`transitions.connected`".to_string()));
@@ -176,6 +180,15 @@ async fn resolved(
     square.extend(
         fits.iter()
             .filter(|fit| fit.method.needs().states != States::Apart)
+            .map(|fit| {
+                let (method, name) = (fit.method.name(), &fit.name);
+                format!("method \"{method}\" of fit `{name}`")
+            }),
+    );
+    square.extend(
+        embeddings
+            .iter()
+            .filter(|fit| fit.method.kernel() == ChainKernel::Symmetrised)
             .map(|fit| {
                 let (method, name) = (fit.method.name(), &fit.name);
                 format!("method \"{method}\" of fit `{name}`")
@@ -224,6 +237,7 @@ async fn resolved(
         layout: Arc::new(layout),
         lags,
         fits,
+        embeddings,
         validation,
         names: pipeline.names.from.clone(),
         empty: pipeline.transitions.empty,
@@ -350,6 +364,7 @@ impl Plan {
             targets: StateTable::empty(targets),
             is_weighted: self.layout.is_weighted(),
             fits: self.fit_columns(&vec![1; self.layout.given.len()]),
+            embeddings: self.embedding_columns(),
             tables: self.tables(),
             rows: self.rows.clone().unwrap_or_default(),
         };
@@ -429,6 +444,7 @@ impl Plan {
         let compared = self.fits.iter().any(|fit| is_compared(self, fit));
         let is_written = |table: &table::Table| match table {
             table::Table::Ranks => compared,
+            table::Table::Embeddings => !self.embeddings.is_empty(),
             table::Table::Bootstrap => self.resamples() > 0,
             table::Table::Rows => self.rows.is_some(),
             table::Table::Timescales | table::Table::ChapmanKolmogorov => self.markov,
@@ -467,6 +483,19 @@ impl Plan {
                 columns: f.method.columns(),
             })
             .collect()
+    }
+}
+
+impl Plan {
+    /// The output columns of the embeddings of states.
+    pub fn embedding_columns(&self) -> Vec<EmbeddingColumns> {
+        let columns = |fit: &PlannedFit<ChainMethod>| EmbeddingColumns {
+            name: fit.name.clone(),
+            method: fit.method.name(),
+            parts: fit.method.parts(),
+            dimension: fit.method.dimension(),
+        };
+        self.embeddings.iter().map(columns).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::counted;
 use crate::evidence::lag::Lag;
-use crate::methods::{Method, PointMethod};
+use crate::methods::PointMethod;
 use crate::output::tables::points::{POINTS, TABLES};
 use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::fits::{PlannedFit, Ranks};
@@ -14,6 +14,7 @@ use crate::read::rows::bins::Binning;
 use crate::read::rows::layout::{Measure, RowRoles};
 use crate::read::rows::states::StateColumns;
 use arrow::datatypes::Field;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -59,6 +60,14 @@ impl Plan {
         let parameters = self.parameters.iter();
         let parameters = parameters.map(|(name, value)| (name.clone(), json!(value.to_string())));
         let validation = self.validation.as_ref().zip(self.layout.grouping.as_ref());
+        let mut fits = all(&self.fits, fit);
+        fits.extend(all(&self.embeddings, |fit| {
+            json!({
+                "name": fit.name,
+                "method": fit.method.name(),
+                "parameters": own(&fit.method),
+            })
+        }));
         json!({
             "name": self.name,
             "hash": self.hash,
@@ -70,7 +79,7 @@ impl Plan {
             "connected": self.layout.connected,
             "markov": self.markov,
             "partition_by": columns(&self.layout.partition),
-            "fit": all(&self.fits, fit),
+            "fit": fits,
             "names": self.names,
             "increments": match &self.increments {
                 Increments::Off => Value::Null,
@@ -152,6 +161,10 @@ impl Plan {
         }
         lines.extend(self.fits.iter().map(|fit| {
             let what = fit.method.describe(&fit.rank_text());
+            ("fit", format!("{}: {what}", fit.name))
+        }));
+        lines.extend(self.embeddings.iter().map(|fit| {
+            let what = fit.method.describe("");
             ("fit", format!("{}: {what}", fit.name))
         }));
         lines.extend(self.validation_text().map(|text| ("trust", text)));
@@ -320,7 +333,7 @@ fn table_text(table: &Table) -> String {
 }
 
 fn fit(fit: &PlannedFit) -> Value {
-    let mut parameters = parameters(&fit.method);
+    let mut parameters = own(&fit.method);
     if let Ranks::Auto { rule, candidates } = &fit.ranks {
         parameters["rank"] = json!({"one_of": candidates, "rule": rule.name()});
     }
@@ -328,7 +341,7 @@ fn fit(fit: &PlannedFit) -> Value {
 }
 
 /// The parameters of a method, without the tag of the method.
-fn parameters(method: &Method) -> Value {
+fn own(method: &impl Serialize) -> Value {
     match serde_json::to_value(method) {
         Ok(Value::Object(tagged)) => tagged
             .into_iter()

@@ -137,7 +137,7 @@ pub(crate) fn fit_all(
             !is_empty
         });
     }
-    let units = counts.len() * (plan.fits.len() + plan.resamples());
+    let units = counts.len() * (plan.fits.len() + plan.embeddings.len() + plan.resamples());
     progress.stage("fit", Some(units as u64));
     let results = counts.into_par_iter().map(|counts| {
         let place = place(&names, &counts);

@@ -200,10 +200,16 @@ async fn drive(
     let nonzeros = record.models.iter().map(|m| m.nonzeros as u64).sum();
     journal.done("fit", nonzeros, 0);
 
-    let fits = || journal.record.models.iter().flat_map(|model| &model.fits);
+    let fits = || {
+        let models = journal.record.models.iter();
+        models.flat_map(|model| {
+            let fits = model.fits.iter().map(|fit| fit.resumed);
+            fits.chain(model.embeddings.iter().map(|fit| fit.resumed))
+        })
+    };
     let resumed = (work.taken() > 0).then(|| Resumed {
         counted: fitted.has_resumed_counts,
-        fits: fits().filter(|fit| fit.resumed).count(),
+        fits: fits().filter(|is_resumed| *is_resumed).count(),
         of: fits().count(),
         pieces: work.taken(),
     });
@@ -266,8 +272,13 @@ async fn stage(
 /// An error if a certificate does not hold, because then a number of the fit is wrong.
 fn check_certificates(fitted: &Fitted) -> Result<()> {
     for model in &fitted.models {
-        for (columns, list) in fitted.names.fits.iter().zip(&model.certificates) {
-            crate::assess::certificates::check(&columns.name, list)
+        let fits = fitted.names.fits.iter().zip(&model.certificates);
+        let fits = fits.map(|(columns, list)| (&columns.name, list.clone()));
+        let embeddings = fitted.names.embeddings.iter().zip(&model.embeddings);
+        let embeddings =
+            embeddings.map(|(columns, own)| (&columns.name, crate::assess::kernels::of_chain(own)));
+        for (name, list) in fits.chain(embeddings) {
+            crate::assess::certificates::check(name, &list)
                 .map_err(|e| at_place(e, &fitted.names, &model.counts))?;
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::assess::bootstrap;
 use crate::assess::certificates;
+use crate::assess::kernels;
 use crate::assess::markov::Chain;
 use crate::error::{Error, Result};
 use crate::evidence::counts::csr::Csr;
@@ -15,10 +16,12 @@ use crate::evidence::pass::executor::{Executor, Local};
 use crate::evidence::pass::steps::Steps;
 use crate::math::scale::{exponent, times_power};
 use crate::methods;
-use crate::methods::Method;
 use crate::methods::estimator::States;
 use crate::methods::fit::{Fit, Model};
+use crate::methods::heat_kernel::chain::ChainEmbedding;
+use crate::methods::heat_kernel::params::ChainKernel;
 use crate::methods::low_rank::model::LowRank;
+use crate::methods::{ChainMethod, Method};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::Plan;
@@ -29,7 +32,9 @@ use crate::read::rows::states::{escaped, key_text};
 use crate::run::progress::Progress;
 use crate::run::ranks;
 use crate::run::ranks::{FittedCandidate, RankEvidence};
-use crate::run::record::{DroppedStates, FitRecord, FitTimings, ModelRecord, Timings};
+use crate::run::record::{
+    DroppedStates, EmbeddingRecord, FitRecord, FitTimings, ModelRecord, Timings,
+};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -230,6 +235,28 @@ pub(crate) fn fit_shards(
             progress.advance(1);
         }
     }
+    let (mut embeddings, mut embedding_timings) = (Vec::new(), Vec::new());
+    for (n, planned) in plan.embeddings.iter().enumerate() {
+        let (start, steps) = (Instant::now(), Steps::default());
+        let seed = seed(plan.seed, &place, &planned.name);
+        let name = format!("embedding-{n}");
+        let resumed = checkpoints.has(&format!("{folder}/{name}"));
+        let passes = Passes::at(executor)
+            .resuming(checkpoints, folder.clone())
+            .timed(&steps);
+        embeddings.push(passes.piece(&name, |passes| {
+            planned.method.embed(passes, &evidence, seed)
+        }));
+        let seconds = start.elapsed().as_secs_f64();
+        let steps = steps.seconds().into_iter();
+        embedding_timings.push(FitTimings {
+            resumed,
+            seconds,
+            steps: steps.map(|(step, s)| (step.into(), s)).collect(),
+            choice: None,
+        });
+        progress.advance(1);
+    }
     let passes = Passes::at(executor).resuming(checkpoints, folder);
     let (start, groups) = (Instant::now(), counts.groups.take());
     let bootstraps = match (&plan.validation, &groups) {
@@ -307,11 +334,13 @@ pub(crate) fn fit_shards(
         bootstrap_seconds,
         ranks_seconds,
         fits: fit_timings,
+        embeddings: embedding_timings,
     };
     let model = FittedModel {
         counts,
         nonzeros: 0,
         fits,
+        embeddings,
         certificates,
         bootstraps,
         ranks,
@@ -401,6 +430,7 @@ pub(crate) fn names(plan: &Plan, counted: &Counted, labels: &[usize]) -> RunSche
         targets: counted.targets.clone(),
         is_weighted: plan.layout.is_weighted(),
         fits: plan.fit_columns(labels),
+        embeddings: plan.embedding_columns(),
         tables: plan.tables(),
         rows: plan.rows.clone().unwrap_or_default(),
     }
@@ -450,7 +480,9 @@ fn evidence<'a>(
 ) -> Counts<'a> {
     let mut evidence = Counts::of(shards);
     let has_common_states = |fit: &PlannedFit| fit.method.needs().states != States::Apart;
-    if plan.fits.iter().any(has_common_states) {
+    let is_symmetrised =
+        |fit: &PlannedFit<ChainMethod>| fit.method.kernel() == ChainKernel::Symmetrised;
+    if plan.fits.iter().any(has_common_states) || plan.embeddings.iter().any(is_symmetrised) {
         let targets = places(&counts.source_states, &counts.target_states);
         evidence = evidence.with_targets(targets.collect());
     }
@@ -527,6 +559,10 @@ pub fn record(
         .zip(certified)
         .zip(timings.fits)
         .map(|(((planned, fit), certified), timings)| fit_record(planned, fit, certified, timings));
+    let embeddings = plan.embeddings.iter().zip(&model.embeddings);
+    let embeddings = embeddings
+        .zip(timings.embeddings)
+        .map(|((planned, own), timings)| embedding_record(planned, own, timings));
     ModelRecord {
         partition: partition_key(names, counts.partition),
         lag: names.lag.text(counts.lag),
@@ -543,6 +579,25 @@ pub fn record(
         bootstrap_seconds: timings.bootstrap_seconds,
         ranks_seconds: timings.ranks_seconds,
         fits: fits.collect(),
+        embeddings: embeddings.collect(),
+    }
+}
+
+fn embedding_record(
+    planned: &PlannedFit<ChainMethod>,
+    own: &ChainEmbedding,
+    timings: FitTimings,
+) -> EmbeddingRecord {
+    EmbeddingRecord {
+        name: planned.name.clone(),
+        method: planned.method.name(),
+        certified: certificates::certified(&kernels::of_chain(own)),
+        eigenvalues: own.spectrum.iter().map(|level| level.value).collect(),
+        products: own.products,
+        warnings: own.warnings.iter().map(ToString::to_string).collect(),
+        resumed: timings.resumed,
+        seconds: timings.seconds,
+        steps: timings.steps,
     }
 }
 

@@ -295,6 +295,34 @@ pub struct ModelRecord {
     pub ranks_seconds: Option<f64>,
     /// Fits, in the order of the pipeline file.
     pub fits: Vec<FitRecord>,
+    /// Embeddings of states, in the order of the pipeline file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub embeddings: Vec<EmbeddingRecord>,
+}
+
+/// An embedding of states.
+#[derive(Debug, Clone, Serialize)]
+pub struct EmbeddingRecord {
+    /// The name of the fit.
+    pub name: String,
+    /// The method.
+    pub method: &'static str,
+    /// Whether all certificates hold.
+    pub certified: bool,
+    /// The leading eigenvalues of a diffusion map.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub eigenvalues: Vec<f64>,
+    /// Products of the kernel with one vector.
+    pub products: usize,
+    /// What makes the embedding doubtful.
+    pub warnings: Vec<String>,
+    /// Whether an earlier run had finished it. `seconds` is then the time to read it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
+    /// The time of the embedding.
+    pub seconds: f64,
+    /// The time of each step: `decompose` or `sketch`.
+    pub steps: BTreeMap<Cow<'static, str>, f64>,
 }
 
 /// How a model was fitted, as far as the model does not hold it.
@@ -308,6 +336,8 @@ pub struct Timings {
     pub ranks_seconds: Option<f64>,
     /// One entry per fit of the model.
     pub fits: Vec<FitTimings>,
+    /// One entry per embedding of the model.
+    pub embeddings: Vec<FitTimings>,
 }
 
 /// How one fit was made, as far as the fit does not hold it.

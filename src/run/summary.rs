@@ -185,6 +185,26 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
             counted(grouped(dropped.components as f64), "strongly connected set")
         )?;
     }
+    if !model.fits.is_empty() {
+        table(f, model)?;
+    }
+    for own in &model.embeddings {
+        write!(f, "  {}  ", own.name)?;
+        if !own.eigenvalues.is_empty() {
+            let values: Vec<String> = own.eigenvalues.iter().map(|x| format!("{x:.4}")).collect();
+            write!(f, "eigenvalues {}, ", values.join(" "))?;
+        }
+        let products = counted(grouped(own.products as f64), "product");
+        writeln!(f, "{products}, {:.2} seconds", own.seconds)?;
+        for warning in &own.warnings {
+            writeln!(f, "    warning: {warning}")?;
+        }
+    }
+    notes(f, model)
+}
+
+/// Writes one line per fit, in columns.
+fn table(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
     let header = [
         "fit",
         "log-likelihood",
@@ -217,6 +237,11 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
         });
         writeln!(f, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }
+    Ok(())
+}
+
+/// Writes the lines below the fits of a model.
+fn notes(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
     for fit in &model.fits {
         if let Some(bootstrap) = &fit.bootstrap {
             crate::run::summary::bootstrap(f, fit, bootstrap)?;

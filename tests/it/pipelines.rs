@@ -357,6 +357,26 @@ fn sun2019_figure2_four_wells() {
     assert!(exits.iter().all(|exit| *exit < 0.25), "{exits:?}");
 }
 
+/// Figure 6a of the heat kernel paper: 8 coordinates of S¹ × 3.5 S¹. The map uses its leading
+/// eigenvectors at all scales. The sketch is close to white noise at small powers, better than the
+/// map at 16 and 32, and nearly a multiple of one vector at large powers.
+#[test]
+fn gilbert2023_figure6a_torus() {
+    let lake = Lake::new();
+    let ran = pipeline(&lake, "torus", &[]).succeeds();
+    assert!(ran.out.contains("500 points from 500 rows"), "{}", ran.out);
+    let distortion = rows(&lake, "torus", "distortion");
+    let logs = distortion.floats("log_distortion");
+    let (map, sketch) = logs.split_at(10);
+    for at in [3, 4] {
+        assert!(sketch[at] < map[at] - 0.5, "{sketch:?} {map:?}");
+    }
+    assert!(sketch[9] > sketch[4] + 2.0, "{sketch:?}");
+    let points = rows(&lake, "torus", "points");
+    assert_eq!(points.lists("sketch_p32_embedding").len(), 500);
+    assert_eq!(points.lists("map_t32_embedding")[0].len(), 8);
+}
+
 // The clusters are the quadrants at longer lags too: M < .02.
 #[test]
 fn sun2019_figure2_misclassification() {
@@ -453,6 +473,7 @@ fn every_pipeline_is_tested() {
             "routes.toml",
             "sets.toml",
             "timescales.toml",
+            "torus.toml",
             "wells.toml",
             "words.toml"
         ],

@@ -467,3 +467,140 @@ fn a_wrong_file_is_in_the_metrics_of_the_run() {
         .fails(2, "job.name");
     assert!(lake.path("m.prom").exists());
 }
+
+const CHAIN: &str = r#"
+[job]
+name = "chain"
+output = "out"
+
+[transitions]
+sql = "SELECT value AS t, value % 12 AS state FROM generate_series(0, 36)"
+time = "t"
+lag = 1
+state = "state"
+
+[[fit]]
+name = "map"
+method = "diffusion_map"
+dimension = 4
+time = [1, 3]
+
+[[fit]]
+name = "sketch"
+method = "heat_sketch"
+dimension = 5
+power = [2, 4]
+"#;
+
+// A cycle 0 → 1 → … → n − 1 → 0 has symmetrised counts with eigenvalues cos(2πm/n). All states are
+// equally likely, so rows of D^{-1/2}φ are √n φ: pairs of coordinates lie on circles of radius
+// √2 λᵗ.
+#[test]
+fn a_cycle_of_states_is_a_circle() {
+    let lake = Lake::new();
+    lake.file("p.toml", CHAIN);
+    let plan = lake.gyre(&["plan", "p.toml"]).succeeds();
+    let line = "map: diffusion map of dimension 4 of the symmetrised counts";
+    assert!(plan.out.contains(line), "{}", plan.out);
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    assert!(ran.out.contains("eigenvalues 1.0000 0.8660"), "{}", ran.out);
+    let cosine = |m: f64| (std::f64::consts::TAU * m / 12.0).cos();
+    let spectrum = lake.read("spectrum").floats("eigenvalue");
+    for (found, m) in spectrum.iter().zip([0.0, 1.0, 1.0, 2.0, 2.0]) {
+        assert!((found - cosine(m)).abs() < 1e-12, "{spectrum:?}");
+    }
+    let sources = lake.read("sources");
+    for (column, t) in [("map_t1_embedding", 1), ("map_t3_embedding", 3)] {
+        for row in sources.lists(column) {
+            for (pair, m) in row.chunks(2).zip([1.0, 2.0]) {
+                let radius = (pair[0] * pair[0] + pair[1] * pair[1]).sqrt();
+                let expected = 2f64.sqrt() * cosine(m).powi(t);
+                assert!((radius - expected).abs() < 1e-9, "{row:?}");
+            }
+        }
+    }
+    let targets = lake.read("targets");
+    let column = "sketch_p4_embedding";
+    assert_eq!(targets.lists(column), sources.lists(column));
+    let times = lake.read("embeddings").floats("time");
+    assert_eq!(times, [1.0, 3.0, 2.0, 4.0]);
+    assert_eq!(lake.read("fits").len(), 0);
+    let holds = lake.read("certificates");
+    assert_eq!(
+        holds.texts("certificate"),
+        ["descending", "first_eigenvalue", "energy"]
+    );
+    // The record has what the summary shows.
+    let runs = fs::read_dir(lake.path("out/runs")).expect("records");
+    let record = runs.map(|file| file.expect("a record").path()).next();
+    let record = fs::read_to_string(record.expect("a record")).expect("text");
+    assert!(record.contains("heat_sketch"), "{record}");
+}
+
+// Two blocks of 6 states: a state goes to each state of its block 5 times, and to each other once.
+// Pairs need not be of one kind, so the kernel is P̃ᵀP̃, whose second eigenvalue is (4/6)². With
+// `connected` they are, and it is 4/6.
+#[test]
+fn pairs_of_states_go_to_the_target_and_back() {
+    let sql = "SELECT a.value AS a, b.value AS b, CASE WHEN a.value / 6 = b.value / 6 THEN 5 ELSE 1 END AS n FROM generate_series(0, 11) a CROSS JOIN generate_series(0, 11) b";
+    let lake = Lake::new();
+    let rows = CHAIN.find("time = ").expect("the rows");
+    let fits = CHAIN.find("[[fit]]").expect("the fits");
+    let first = CHAIN.find("sql = ").expect("the SQL");
+    let text = format!(
+        "{}sql = \"{sql}\"\nsource = \"a\"\ntarget = \"b\"\ncount = \"n\"\n\n{}",
+        &CHAIN[..first],
+        &CHAIN[fits..]
+    );
+    assert!(first < rows);
+    lake.file("p.toml", &text);
+    for (connected, expected) in [("false", 4.0 / 9.0), ("true", 2.0 / 3.0)] {
+        let set = format!("transitions.connected={connected}");
+        lake.gyre(&["run", "p.toml", "--set", &set]).succeeds();
+        let values = lake.read("spectrum").floats("eigenvalue");
+        assert!((values[1] - expected).abs() < 1e-12, "{values:?}");
+        // Time 1: ±λ on the two blocks.
+        let sources = lake.read("sources");
+        let (states, rows) = (sources.integers("a"), sources.lists("map_t1_embedding"));
+        let side = rows[0][0].signum();
+        for (state, row) in states.iter().zip(rows) {
+            let sign = if state / 6 == states[0] / 6 {
+                side
+            } else {
+                -side
+            };
+            assert!((row[0] - sign * expected).abs() < 1e-12, "{row:?}");
+        }
+        let targets = lake.read("targets");
+        let nulls = targets.column("map_t1_embedding").null_count();
+        assert_eq!(nulls, if connected == "true" { 0 } else { 12 });
+    }
+    // A fit with sets does not change the embeddings.
+    let alone = fs::read(lake.path("out/embeddings/part-0.parquet")).expect("a table");
+    let more =
+        "\n[[fit]]\nname = \"sets\"\nmethod = \"dbmr\"\nrank = 2\n\n[validation]\nbootstrap = 3\n";
+    lake.file("q.toml", &(text + more));
+    let connected = ["--set", "transitions.connected=true"];
+    let ran = lake.gyre(&[&["run", "q.toml"][..], &connected].concat());
+    let ran = ran.succeeds();
+    assert!(ran.out.contains("sets: 3 resamples"), "{}", ran.out);
+    assert!(fs::read(lake.path("out/embeddings/part-0.parquet")).expect("a table") == alone);
+    let sources = lake.read("sources");
+    assert_eq!(sources.lists("map_t1_embedding").len(), 12);
+    assert_eq!(sources.integers("sets_affiliation").len(), 12);
+}
+
+#[test]
+fn what_a_chain_cannot_have_is_refused() {
+    let lake = Lake::new();
+    lake.file("p.toml", CHAIN);
+    let run = |set: &str| lake.gyre(&["run", "p.toml", "--set", set]);
+    run("fit.map.epsilon=0.5").fails(2, "`fit.map.epsilon` is about points with coordinates");
+    run("fit.sketch.landmarks=9").fails(2, "`fit.sketch.landmarks` is about points");
+    run("validation.bootstrap=10").fails(2, "no fit of this pipeline has sets");
+    let assign = ["assign", "p.toml", "--model", "out", "--output", "new"];
+    run("fit.map.dimension=3").succeeds();
+    lake.gyre(&assign).fails(1, "have no sets to assign");
+    let bounded = ["run", "p.toml", "--memory", "1MB"];
+    lake.gyre(&bounded).fails(2, "--memory");
+}

@@ -2,23 +2,62 @@
 //!
 //! In: counts N (m targets × n sources). Out: eigenvectors or sketches of the states.
 //!
-//! - States of one kind: A = D^{-1/2} (N + Nᵀ) D^{-1/2}, where D has the row sums of N + Nᵀ. States
-//!   are the sources, then the targets that are no sources.
-//! - Any counts: A = P̃ᵀP̃ of the sources, with P̃ = D_q^{-1/2} P D_p^{1/2} (coherence (5)).
+//! - [`ChainKernel::Symmetrised`]: A = D^{-1/2} (N + Nᵀ) D^{-1/2}, where D has the row sums of
+//!   N + Nᵀ. States are the sources, then the targets that are no sources.
+//! - [`ChainKernel::TwoSteps`]: A = P̃ᵀP̃ of the sources, with P̃ = D_q^{-1/2} P D_p^{1/2}
+//!   (coherence (5)): one step to the targets and one step back.
 //!
 //! The leading eigenvector is √(D/ΣD), or √p. Rows of an embedding are those of √(ΣD/D) u, so equal
 //! states are equal points.
 
-use crate::evidence::counts::Counts;
 use crate::evidence::counts::shards::Shards;
+use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
+use crate::methods::columns::Axis;
 use crate::methods::heat_kernel::diffusion_map;
-use crate::methods::heat_kernel::diffusion_map::Map;
+use crate::methods::heat_kernel::diffusion_map::Level;
+use crate::methods::heat_kernel::eigen;
 use crate::methods::heat_kernel::operator::Operator;
-use crate::methods::heat_kernel::params::{DiffusionMap, HeatSketch};
+use crate::methods::heat_kernel::params::{ChainKernel, ChainMap, ChainSketch};
 use crate::methods::heat_kernel::sketch;
-use crate::methods::heat_kernel::sketch::{Energy, Snapshot};
+use crate::methods::heat_kernel::sketch::Energy;
+use crate::methods::heat_kernel::warning::Warning;
 use crate::methods::spectral::truncated_svd::gather;
+use serde::{Deserialize, Serialize};
+
+/// An embedding of the states of a chain.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChainEmbedding {
+    /// Coordinates per time or power.
+    pub dimension: usize,
+    /// The times of a diffusion map, or the powers of a sketch. A row has `dimension` coordinates
+    /// for each of them, one after another.
+    pub times: Vec<f64>,
+    /// One row per source.
+    pub sources: Vec<f64>,
+    /// One row per target, if states are of one kind.
+    pub targets: Option<Vec<f64>>,
+    /// The eigenvalues of a diffusion map, the first of which is 1.
+    pub spectrum: Vec<Level>,
+    /// The energies of a sketch.
+    pub energies: Vec<Energy>,
+    /// Products of the kernel with one vector.
+    pub products: usize,
+    /// What a user should know.
+    pub warnings: Vec<Warning>,
+}
+
+impl ChainEmbedding {
+    /// The coordinates of a state at the time or power with index `part`.
+    pub fn row(&self, axis: Axis, part: usize, state: usize) -> Option<&[f64]> {
+        let rows = match axis {
+            Axis::Sources => &self.sources,
+            Axis::Targets => self.targets.as_ref()?,
+        };
+        let first = (state * self.times.len() + part) * self.dimension;
+        Some(&rows[first..first + self.dimension])
+    }
+}
 
 /// The counts of a chain as a symmetric operator on its states.
 #[derive(Debug)]
@@ -34,10 +73,13 @@ pub struct Chain<'a> {
 }
 
 impl<'a> Chain<'a> {
-    /// The symmetrised counts if the states are of one kind, else P̃ᵀP̃.
-    pub fn new(passes: &'a Passes<'a>, counts: &'a Counts<'_>) -> Self {
+    /// The operator of some counts.
+    ///
+    /// # Panics
+    /// If the kernel is that of states of one kind, and the counts are not of such states.
+    pub fn new(passes: &'a Passes<'a>, counts: &'a Counts<'_>, kernel: ChainKernel) -> Self {
         let shards: &Shards = &counts.shards;
-        if counts.source_of_target.is_empty() {
+        if kernel == ChainKernel::TwoSteps {
             return Chain {
                 passes,
                 shards,
@@ -46,6 +88,8 @@ impl<'a> Chain<'a> {
                 total: shards.total,
             };
         }
+        let of_targets = counts.source_of_target.len();
+        assert_eq!(of_targets, shards.n_targets, "states of one kind");
         let mut totals = shards.source_total.clone();
         let mut state_of_target = Vec::with_capacity(shards.n_targets);
         for (source, total) in counts.source_of_target.iter().zip(&shards.target_total) {
@@ -70,15 +114,17 @@ impl<'a> Chain<'a> {
         self.shards.n_sources
     }
 
-    /// The rows of the sources, √(ΣD/D) times those of `rows` (n × columns).
-    pub fn rows(&self, rows: &[f64], columns: usize) -> Vec<f64> {
-        let own = rows.chunks_exact(columns.max(1)).zip(&self.totals);
-        own.take(self.sources())
-            .flat_map(|(row, total)| {
-                let scale = (self.total / total).sqrt();
-                row.iter().map(move |x| x * scale)
-            })
-            .collect()
+    /// √(ΣD/D) times `rows` (states × columns): the rows of the sources, and those of the targets
+    /// if states are of one kind.
+    fn rows(&self, rows: &[f64], columns: usize) -> (Vec<f64>, Option<Vec<f64>>) {
+        let row = |state: usize| {
+            let scale = (self.total / self.totals[state]).sqrt();
+            let own = &rows[state * columns..][..columns];
+            own.iter().map(move |x| x * scale)
+        };
+        let targets = self.state_of_target.as_ref();
+        let targets = targets.map(|states| states.iter().flat_map(|&s| row(s as usize)).collect());
+        ((0..self.sources()).flat_map(row).collect(), targets)
     }
 }
 
@@ -149,38 +195,81 @@ impl Operator for Chain<'_> {
     }
 }
 
-/// A diffusion map of the sources, n × (dimension · times), row-major, and its spectrum.
-pub fn diffusion_map(chain: &Chain<'_>, params: &DiffusionMap, seed: u64) -> (Vec<f64>, Map) {
-    chain.passes.step("decompose");
+/// Bytes of dense numbers that [`diffusion_map`] accesses at random.
+pub fn map_bytes(params: &ChainMap, size: Size) -> u64 {
+    let states = size.sources.saturating_add(size.targets);
+    let rows = params.dimension * params.times.len();
+    let numbers = eigen::vectors(states as usize, params.dimension + 2) + rows;
+    states.saturating_mul(8 * numbers as u64)
+}
+
+/// Bytes of dense numbers that [`heat_sketch`] accesses at random.
+pub fn sketch_bytes(params: &ChainSketch, size: Size) -> u64 {
+    // Five blocks of a product, and the snapshots with those of the other draws.
+    let numbers = 5 * sketch::WIDTH + (2 * params.dimension + 8) * params.powers.len();
+    let states = size.sources.saturating_add(size.targets);
+    states.saturating_mul(8 * numbers as u64)
+}
+
+/// A diffusion map. It depends on the counts, the parameters and the seed alone.
+pub fn diffusion_map(
+    passes: &Passes<'_>,
+    counts: &Counts<'_>,
+    params: &ChainMap,
+    seed: u64,
+) -> ChainEmbedding {
+    passes.step("decompose");
+    let chain = &Chain::new(passes, counts, params.kernel);
     let map = diffusion_map::of(chain, params.dimension, None, params.tolerance, seed);
     let dimension = map.spectrum.len() - 1;
-    let times = params.time.all();
+    let times = &params.times;
     let mut rows = Vec::with_capacity(chain.n() * dimension * times.len());
     for row in map.vectors.chunks_exact(dimension.max(1)) {
-        for t in &times {
+        for t in times {
             let scaled = row.iter().zip(&map.spectrum[1..]);
             rows.extend(scaled.map(|(u, level)| u * diffusion_map::power(level.value, *t)));
         }
     }
-    (chain.rows(&rows, dimension * times.len()), map)
+    let (sources, targets) = chain.rows(&rows, dimension * times.len());
+    ChainEmbedding {
+        dimension,
+        times: times.clone(),
+        sources,
+        targets,
+        spectrum: map.spectrum,
+        energies: Vec::new(),
+        products: map.products,
+        warnings: map.warnings,
+    }
 }
 
-/// A sketch of the sources, one snapshot of n × dimension per power, and its energies. A state is
-/// named by its number.
+/// A sketch. It depends on the counts, the parameters and the seed alone: a state is named by its
+/// number.
 pub fn heat_sketch(
-    chain: &Chain<'_>,
-    params: &HeatSketch,
+    passes: &Passes<'_>,
+    counts: &Counts<'_>,
+    params: &ChainSketch,
     seed: u64,
-) -> (Vec<Snapshot>, Vec<Energy>) {
-    chain.passes.step("sketch");
+) -> ChainEmbedding {
+    passes.step("sketch");
+    let chain = &Chain::new(passes, counts, params.kernel);
     let names: Vec<u64> = (0..chain.n() as u64).collect();
     let (columns, distribution) = (params.dimension, params.distribution);
-    let powers = params.power.all();
-    let mut snapshots = sketch::sweep(chain, &names, &powers, columns, distribution, seed);
-    let borrowed: Vec<&Snapshot> = snapshots.iter().collect();
+    let snapshots = sketch::sweep(chain, &names, &params.powers, columns, distribution, seed);
+    let borrowed: Vec<&sketch::Snapshot> = snapshots.iter().collect();
     let energies = sketch::energies(chain, &names, &borrowed, columns, distribution, seed);
-    for snapshot in &mut snapshots {
-        snapshot.rows = chain.rows(&snapshot.rows, columns);
+    let (sources, targets) = chain.rows(
+        &sketch::joined(&borrowed, columns),
+        columns * borrowed.len(),
+    );
+    ChainEmbedding {
+        dimension: columns,
+        times: params.powers.iter().map(|p| *p as f64).collect(),
+        sources,
+        targets,
+        spectrum: Vec::new(),
+        energies,
+        products: params.powers.last().map_or(0, |last| last * columns),
+        warnings: Vec::new(),
     }
-    (snapshots, energies)
 }

@@ -19,13 +19,20 @@ use rayon::prelude::*;
 const WIDTH: usize = 4;
 
 /// Block products of the first estimate.
-const FIRST_STEPS: usize = 20;
+const FIRST_STEPS: usize = 40;
 
 /// Numbers in the basis of the Krylov space, about 340 MB.
 const ROOM: usize = 85 << 19;
 
 /// The number of products with one vector after which the iteration stops.
 const MAX_PRODUCTS: usize = 400_000;
+
+/// An upper bound of the vectors of length `n` that [`leading`] keeps for `count` pairs.
+pub fn vectors(n: usize, count: usize) -> usize {
+    let basis = lanczos::largest_dimension(count, WIDTH, ROOM / n.max(1));
+    // The Ritz vectors and their images, and the blocks of the filter and of a product.
+    basis + 4 * count.next_multiple_of(WIDTH) + 8 * WIDTH
+}
 
 /// Leading eigenpairs.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,9 +82,10 @@ pub fn leading(operator: &dyn Operator, count: usize, tolerance: f64, seed: u64)
     let mut converged = ritz.converged;
     if !converged {
         drop([panels, images]);
-        // The last wanted value is closer to 1 than this.
+        // The last wanted value is closer to 1 than the gap. The factors are those that took the
+        // least time for 10⁵ points of a torus.
         let gap = (1.0 - pairs.values[count - 1]).clamp(1e-12, 0.5);
-        let filter = Filter::new(1.0 - 3.0 * gap, (3.0 / (6.0 * gap).sqrt()).ceil() as usize);
+        let filter = Filter::new(1.0 - 1.5 * gap, (3.0 / (3.0 * gap).sqrt()).ceil() as usize);
         let mut buffers = [vec![0.0; n * WIDTH], vec![0.0; n * WIDTH]];
         let apply = |x: &[f64], out: &mut [f64]| {
             products += WIDTH * filter.degree;

@@ -30,7 +30,10 @@ use serde::{Deserialize, Serialize};
 const FEW_NEIGHBOURS: f64 = 6.0;
 
 /// Pairs of points on which the distortion is measured.
-const PAIRS: usize = 10_000;
+const PAIRS: usize = 125_000;
+
+/// Rows of the fit that are embedded again as new rows.
+const REPRODUCED: usize = 256;
 
 /// An embedding of points, without its rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,10 +55,28 @@ pub struct HeatModel {
     pub energies: Vec<Energy>,
     /// The distortion of each time or power against the distances of the points.
     pub distortion: Vec<Option<Distortion>>,
+    /// What certificates claim.
+    pub checked: Checked,
     /// Products of the kernel with one vector for the eigenvectors.
     pub products: usize,
     /// What a user should know.
     pub warnings: Vec<Warning>,
+}
+
+/// Numbers of a fit that are checked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Checked {
+    /// The largest error of a row sum.
+    pub row_error: f64,
+    /// The largest error of a row sum that the parameters allow.
+    pub delta: f64,
+    /// ‖B‖_F², of a diffusion map.
+    pub square_sum: Option<f64>,
+    /// Whether the eigenvectors have converged.
+    pub converged: bool,
+    /// The largest difference between rows of the fit and the same rows as new rows, in units of
+    /// the largest coordinate. None if landmarks embed all rows.
+    pub reproduction: Option<f64>,
 }
 
 impl HeatModel {
@@ -165,8 +186,12 @@ pub fn diffusion_map(points: &Points, params: &DiffusionMap, seed: u64) -> Resul
         times_of(&map.images, &factors, dimension),
         times_of(&map.vectors, &factors, dimension),
     );
+    let not_converged = |warning: &Warning| matches!(warning, Warning::NotConverged { .. });
     let parts = Parts {
         dimension,
+        square_sum: Some(operator.square_sum()),
+        converged: !map.warnings.iter().any(not_converged),
+        delta: params.delta,
         spectrum: map.spectrum,
         energies: Vec::new(),
         products: map.products,
@@ -217,11 +242,17 @@ pub fn heat_sketch(points: &Points, params: &HeatSketch, seed: u64) -> Result<Em
     let wanted: Vec<&Snapshot> = powers.iter().flat_map(|p| at(*p)).collect();
     let before: Vec<&Snapshot> = powers.iter().flat_map(|p| at(p - 1)).collect();
     let energies = sketch::energies(&operator, &names, &wanted, columns, distribution, seed);
-    let (rows, before) = (joined(&wanted, columns), joined(&before, columns));
+    let (rows, before) = (
+        sketch::joined(&wanted, columns),
+        sketch::joined(&before, columns),
+    );
     drop(snapshots);
     let parts = Parts {
         dimension: columns,
         times: powers.iter().map(|p| *p as f64).collect(),
+        square_sum: None,
+        converged: true,
+        delta: params.delta,
         spectrum: Vec::new(),
         energies,
         products: 0,
@@ -230,25 +261,14 @@ pub fn heat_sketch(points: &Points, params: &HeatSketch, seed: u64) -> Result<Em
     Ok(finish(points, prepared, rows, before, parts, seed))
 }
 
-/// The snapshots beside each other.
-fn joined(snapshots: &[&Snapshot], columns: usize) -> Vec<f64> {
-    let all = snapshots.len() * columns;
-    let mut out = vec![0.0; snapshots.iter().map(|s| s.rows.len()).sum()];
-    out.par_chunks_exact_mut(all)
-        .enumerate()
-        .for_each(|(i, out)| {
-            for (out, snapshot) in out.chunks_exact_mut(columns).zip(snapshots) {
-                out.copy_from_slice(&snapshot.rows[i * columns..][..columns]);
-            }
-        });
-    out
-}
-
 /// What the methods differ in.
 struct Parts {
     dimension: usize,
     times: Vec<f64>,
     spectrum: Vec<Level>,
+    square_sum: Option<f64>,
+    converged: bool,
+    delta: f64,
     energies: Vec<Energy>,
     products: usize,
     warnings: Vec<Warning>,
@@ -299,19 +319,19 @@ fn finish(
     } else {
         of_input(points, &kernel.points, &rows, columns, &extension)
     };
-    let most = if columns == 0 { 0 } else { PAIRS };
+    let reproduction = landmarks
+        .is_none()
+        .then(|| reproduction(points, &rows, columns, &extension, seed));
+    let checked = Checked {
+        row_error: factors.row_error,
+        delta: parts.delta,
+        square_sum: parts.square_sum,
+        converged: parts.converged,
+        reproduction,
+    };
+    let pairs = Pairs::of(points, if columns == 0 { 0 } else { PAIRS }, seed);
     let distortion = (0..parts.times.len())
-        .map(|t| {
-            distortion_of(
-                points,
-                &rows,
-                columns,
-                t * parts.dimension,
-                parts.dimension,
-                most,
-                seed,
-            )
-        })
+        .map(|t| pairs.distortion(&rows, columns, t * parts.dimension, parts.dimension))
         .collect();
     let model = HeatModel {
         dimension: parts.dimension,
@@ -322,6 +342,7 @@ fn finish(
         spectrum: parts.spectrum,
         energies: parts.energies,
         distortion,
+        checked,
         products: parts.products,
         warnings,
     };
@@ -370,19 +391,9 @@ fn of_input(
     out
 }
 
-/// The distortion of some columns on pairs of a sample of rows.
-fn distortion_of(
-    points: &Points,
-    rows: &[f64],
-    columns: usize,
-    first: usize,
-    dimension: usize,
-    most: usize,
-    seed: u64,
-) -> Option<Distortion> {
+/// Some rows, which do not depend on the order of the rows: those with the smallest hashes.
+fn sample(points: &Points, count: usize, seed: u64) -> Vec<usize> {
     let n = points.n();
-    // The order of rows must not matter: those with the smallest hashes are taken.
-    let count = ((2 * most) as f64).sqrt().ceil() as usize;
     let key = |i: usize| (random::hash(seed, random::of_point(points.row(i))), i);
     let mut keys: Vec<(u64, usize)> = (0..n).into_par_iter().map(key).collect();
     if n > count && count > 0 {
@@ -390,19 +401,78 @@ fn distortion_of(
         keys.truncate(count);
     }
     keys.sort_unstable();
-    let of = |i: usize| &rows[i * columns + first..][..dimension];
-    let embedding: Vec<f64> = keys.iter().flat_map(|(_, i)| of(*i)).copied().collect();
-    let reference: Vec<f64> = keys
+    keys.into_iter().map(|(_, i)| i).collect()
+}
+
+/// The largest difference between some rows of the fit and the same rows as new rows, in units of
+/// the largest coordinate. Infinite if only one of the two is there.
+fn reproduction(
+    points: &Points,
+    rows: &[f64],
+    columns: usize,
+    extension: &Extension,
+    seed: u64,
+) -> f64 {
+    let sample = sample(points, REPRODUCED, seed);
+    let coordinates: Vec<f64> = sample
         .iter()
-        .flat_map(|(_, i)| points.row(*i))
+        .flat_map(|&i| points.row(i))
         .copied()
         .collect();
-    distortion::of(
-        &embedding,
-        dimension,
-        &reference,
-        points.dimension,
-        most,
-        seed,
-    )
+    let again = extension.embedder().embed(&coordinates);
+    let own = sample.iter().flat_map(|i| &rows[i * columns..][..columns]);
+    let (mut largest, mut size) = (0.0f64, f64::MIN_POSITIVE);
+    for (own, again) in own.zip(&again) {
+        if own.is_nan() != again.is_nan() {
+            return f64::INFINITY;
+        }
+        largest = largest.max((own - again).abs());
+        size = size.max(own.abs());
+    }
+    largest / size
+}
+
+/// Pairs of rows on which distortions are measured.
+struct Pairs {
+    rows: Vec<usize>,
+    reference: Vec<f64>,
+    dimension: usize,
+    most: usize,
+    seed: u64,
+}
+
+impl Pairs {
+    /// The pairs of about √(2 `most`) rows.
+    fn of(points: &Points, most: usize, seed: u64) -> Pairs {
+        let rows = sample(points, ((2 * most) as f64).sqrt().ceil() as usize, seed);
+        let reference = rows.iter().flat_map(|&i| points.row(i)).copied();
+        Pairs {
+            reference: reference.collect(),
+            dimension: points.dimension,
+            rows,
+            most,
+            seed,
+        }
+    }
+
+    /// The distortion of the columns from `first` of the embedding `rows`.
+    fn distortion(
+        &self,
+        rows: &[f64],
+        columns: usize,
+        first: usize,
+        dimension: usize,
+    ) -> Option<Distortion> {
+        let of = |i: &usize| &rows[i * columns + first..][..dimension];
+        let embedding: Vec<f64> = self.rows.iter().flat_map(of).copied().collect();
+        let (reference, most) = (&self.reference, self.most);
+        distortion::of(
+            &embedding,
+            dimension,
+            reference,
+            self.dimension,
+            most,
+            self.seed,
+        )
+    }
 }

@@ -481,32 +481,74 @@ impl Kernel {
         };
         let warning = Warning::Components {
             components,
+            isolated: sizes.iter().filter(|size| **size == 1).count(),
             kept: most,
             dropped: n - most,
         };
         Ok((kernel, components, vec![warning]))
     }
 
+    /// The error of a kernel whose largest component is too small. The links are those of the
+    /// stored pairs of points, which may have entries that are too small to connect.
     fn unconnected(&self, components: usize, largest: usize) -> Error {
         let (n, epsilon) = (self.n(), self.epsilon);
         let start = format!(
             "the kernel with epsilon = {epsilon} has {} and the largest has {largest} of {n} points",
             counted(components, "component")
         );
-        if n > DENSE_POINTS {
-            return Error::input(format!("{start}; set a larger epsilon or more neighbours"));
-        }
-        let link = neighbours::longest_link(&self.points);
-        let least = link * link;
-        Error::input(match self.reach {
-            Reach::Radius(radius) if radius < link => {
+        let link = match self.reach {
+            Reach::All => Some(neighbours::longest_link(&self.points)),
+            Reach::Radius(radius) => {
+                let lists = neighbours::within(&self.points, radius);
+                neighbours::longest_link_of(&self.points, &lists)
+            }
+            Reach::Neighbours(k) => {
+                let lists = neighbours::nearest(&self.points, k);
+                neighbours::longest_link_of(&self.points, &lists)
+            }
+        };
+        Error::input(match (self.reach, link) {
+            (_, Some(link)) => {
+                let least = link * link;
+                format!("{start}; an epsilon of at least {least} connects it")
+            }
+            (Reach::Radius(_), None) if n <= DENSE_POINTS => {
+                let link = neighbours::longest_link(&self.points);
+                let least = link * link;
                 format!(
                     "{start}; a radius of at least {link} and an epsilon near {least} connect it"
                 )
             }
-            Reach::Neighbours(_) if epsilon >= least => format!("{start}; set more neighbours"),
-            _ => format!("{start}; an epsilon of at least {least} connects it"),
+            (Reach::Radius(_), None) => format!("{start}; set a larger radius and epsilon"),
+            _ => format!("{start}; set more neighbours"),
         })
+    }
+
+    /// ‖B‖_F² of B = S K S, where S has the factors `scale` on its diagonal.
+    pub fn square_sum(&self, scale: &[f64]) -> f64 {
+        let n = self.n();
+        let squares: Vec<f64> = scale.iter().map(|s| s * s).collect();
+        let row = |i: usize| -> f64 {
+            let sum: f64 = match &self.entries {
+                Entries::Dense(entries) => {
+                    let row = entries[i * n..][..n].iter().zip(&squares);
+                    row.map(|(entry, s)| entry * entry * s).sum()
+                }
+                Entries::Sparse {
+                    offsets,
+                    columns,
+                    values,
+                } => {
+                    let own = offsets[i]..offsets[i + 1];
+                    let row = columns[own.clone()].iter().zip(&values[own]);
+                    row.map(|(j, entry)| f64::from(*entry).powi(2) * squares[*j as usize])
+                        .sum()
+                }
+            };
+            sum * squares[i]
+        };
+        let rows: Vec<f64> = (0..n).into_par_iter().map(row).collect();
+        rows.iter().sum()
     }
 
     /// The share of the row sums that was cut, on some rows.
@@ -612,10 +654,10 @@ fn sparse_rows<const W: usize>(
     for (span, out) in offsets.windows(2).zip(out.as_chunks_mut::<W>().0) {
         let columns = &columns[span[0]..span[1]];
         let values = &values[span[0]..span[1]];
-        let mut sums = [[0.0; W]; 2];
-        let (pairs, last) = columns.as_chunks::<2>();
-        let (entries, last_entry) = values.as_chunks::<2>();
-        for (columns, entries) in pairs.iter().zip(entries) {
+        let mut sums = [[0.0; W]; 4];
+        let (groups, last) = columns.as_chunks::<4>();
+        let (entries, last_entry) = values.as_chunks::<4>();
+        for (columns, entries) in groups.iter().zip(entries) {
             for ((sums, j), entry) in sums.iter_mut().zip(columns).zip(entries) {
                 let entry = f64::from(*entry);
                 for (sum, x) in sums.iter_mut().zip(&x[*j as usize]) {
@@ -628,6 +670,6 @@ fn sparse_rows<const W: usize>(
                 *sum += f64::from(*entry) * x;
             }
         }
-        *out = std::array::from_fn(|c| sums[0][c] + sums[1][c]);
+        *out = std::array::from_fn(|c| (sums[0][c] + sums[1][c]) + (sums[2][c] + sums[3][c]));
     }
 }

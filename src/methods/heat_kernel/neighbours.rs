@@ -468,6 +468,68 @@ pub fn longest_link(points: &Distinct) -> f64 {
     longest.sqrt()
 }
 
+/// The length of the longest edge of the minimum spanning tree of some neighbours, by Borůvka's
+/// algorithm. None if the neighbours do not connect all points.
+pub fn longest_link_of(points: &Distinct, lists: &Lists) -> Option<f64> {
+    let n = points.n();
+    let mut component: Vec<u32> = (0..n as u32).collect();
+    let (mut components, mut longest) = (n, 0.0f64);
+    while components > 1 {
+        // The shortest edge that leaves the component of each point.
+        let leaving: Vec<Option<Link>> = (0..n)
+            .into_par_iter()
+            .map(|i| {
+                let others = lists.columns[lists.offsets[i]..lists.offsets[i + 1]].iter();
+                let others = others.filter(|j| component[**j as usize] != component[i]);
+                let link = |&j: &u32| {
+                    let square = squared_distance(points.row(i), points.row(j as usize));
+                    (square, [j.min(i as u32), j.max(i as u32)])
+                };
+                others.map(link).min_by(by_length)
+            })
+            .collect();
+        // The shortest edge that leaves each component.
+        let mut shortest: Vec<Option<Link>> = vec![None; n];
+        for (of_point, component) in leaving.into_iter().zip(&component) {
+            let own = &mut shortest[*component as usize];
+            *own = own.take().into_iter().chain(of_point).min_by(by_length);
+        }
+        let mut parent: Vec<u32> = (0..n as u32).collect();
+        let before = components;
+        for (square, ends) in shortest.into_iter().flatten() {
+            let [a, b] = ends.map(|end| root(&mut parent, component[end as usize]));
+            if a != b {
+                parent[a.max(b) as usize] = a.min(b);
+                components -= 1;
+                longest = longest.max(square);
+            }
+        }
+        if components == before {
+            return None;
+        }
+        component
+            .iter_mut()
+            .for_each(|own| *own = root(&mut parent, *own));
+    }
+    Some(longest.sqrt())
+}
+
+/// A squared length, and the ends of an edge.
+type Link = (f64, [u32; 2]);
+
+fn by_length(a: &Link, b: &Link) -> std::cmp::Ordering {
+    a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
+}
+
+/// The root of a tree of a forest. Paths are halved.
+fn root(parent: &mut [u32], mut at: u32) -> u32 {
+    while parent[at as usize] != at {
+        parent[at as usize] = parent[parent[at as usize] as usize];
+        at = parent[at as usize];
+    }
+    at
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -550,6 +612,12 @@ mod tests {
     #[test]
     fn the_longest_link_of_a_line() {
         let line = Points::new(1, vec![0.0, 7.0, 1.0, 9.5, 2.0]);
-        assert_eq!(longest_link(&Distinct::new(&line)), 5.0);
+        let line = Distinct::new(&line);
+        assert_eq!(longest_link(&line), 5.0);
+        assert_eq!(longest_link_of(&line, &nearest(&line, 2)), Some(5.0));
+        assert_eq!(longest_link_of(&line, &nearest(&line, 1)), None);
+        let random = Distinct::new(&points(700, 3));
+        let (whole, lists) = (longest_link(&random), nearest(&random, 30));
+        assert_eq!(longest_link_of(&random, &lists), Some(whole));
     }
 }

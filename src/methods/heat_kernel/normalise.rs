@@ -188,6 +188,13 @@ impl<'a> Normalised<'a> {
     }
 }
 
+impl Normalised<'_> {
+    /// ‖B‖_F².
+    pub fn square_sum(&self) -> f64 {
+        self.kernel.square_sum(&self.scale)
+    }
+}
+
 impl Operator for Normalised<'_> {
     fn n(&self) -> usize {
         self.kernel.n()

@@ -203,6 +203,28 @@ macro_rules! method {
                 }
             }
 
+            /// Checks that no key is about the kernel of points.
+            fn check_of_chain(&self) -> std::result::Result<(), Fault> {
+                let keys = [
+                    ("normalisation", self.normalisation != Normalisation::default()),
+                    ("alpha", self.alpha != one()),
+                    ("delta", self.delta != delta()),
+                    ("neighbours", self.neighbours.is_some()),
+                    ("radius", self.radius.is_some()),
+                    ("epsilon", self.epsilon != Epsilon::default()),
+                    ("landmarks", self.landmarks.is_some()),
+                    ("connected", self.connected != Connected::default()),
+                ];
+                match keys.into_iter().find(|(_, is_set)| *is_set) {
+                    Some((key, _)) => {
+                        let what = "is about points with coordinates, and the kernel of states is \
+                                    made of their counts; leave it out";
+                        Err((key, what.into()))
+                    }
+                    None => Ok(()),
+                }
+            }
+
             /// Checks the keys of the kernel.
             fn check_kernel(&self) -> std::result::Result<(), Fault> {
                 let positive = |key, value: f64| {
@@ -280,6 +302,82 @@ method! {
     }
 }
 
+/// How the counts of a chain become a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChainKernel {
+    /// D^{-1/2} (N + Nᵀ) D^{-1/2}, for states of one kind.
+    Symmetrised,
+    /// P̃ᵀP̃, for any counts.
+    TwoSteps,
+}
+
+impl ChainKernel {
+    /// The kernel in words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            ChainKernel::Symmetrised => "of the symmetrised counts",
+            ChainKernel::TwoSteps => "of steps from source to target and back",
+        }
+    }
+}
+
+/// A diffusion map of the states of a chain, with its counts as the kernel.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChainMap {
+    /// The number of coordinates, without the constant one.
+    pub dimension: usize,
+    /// The times t of the coordinates λᵗφ.
+    pub times: Vec<f64>,
+    /// The relative residual of the eigenvectors of the filtered kernel.
+    pub tolerance: f64,
+    /// How the counts become a kernel.
+    pub kernel: ChainKernel,
+}
+
+/// A random sketch of the states of a chain, with its counts as the kernel.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChainSketch {
+    /// The number of coordinates.
+    pub dimension: usize,
+    /// The powers of the kernel, ascending.
+    pub powers: Vec<usize>,
+    /// The distribution of the random numbers.
+    pub distribution: Distribution,
+    /// How the counts become a kernel.
+    pub kernel: ChainKernel,
+}
+
+impl Parameters for ChainMap {
+    const NAME: &'static str = DiffusionMap::NAME;
+
+    /// The keys are those of [`DiffusionMap`], which are checked.
+    fn check(&self) -> std::result::Result<(), Fault> {
+        Ok(())
+    }
+
+    fn describe(&self, _: &str) -> String {
+        let (dimension, kernel) = (self.dimension, self.kernel.describe());
+        format!("diffusion map of dimension {dimension} {kernel}")
+    }
+}
+
+impl Parameters for ChainSketch {
+    const NAME: &'static str = HeatSketch::NAME;
+
+    /// The keys are those of [`HeatSketch`], which are checked.
+    fn check(&self) -> std::result::Result<(), Fault> {
+        Ok(())
+    }
+
+    fn describe(&self, _: &str) -> String {
+        let (dimension, kernel) = (self.dimension, self.kernel.describe());
+        format!("heat sketch of dimension {dimension} {kernel}")
+    }
+}
+
 fn one() -> f64 {
     1.0
 }
@@ -337,6 +435,22 @@ impl PointEstimator for HeatSketch {
     }
 }
 
+impl DiffusionMap {
+    /// The same for the states of a chain.
+    ///
+    /// # Errors
+    /// A key that is about points.
+    pub fn of_chain(&self, kernel: ChainKernel) -> std::result::Result<ChainMap, Fault> {
+        self.check_of_chain()?;
+        Ok(ChainMap {
+            dimension: self.dimension,
+            times: self.time.all(),
+            tolerance: self.tolerance,
+            kernel,
+        })
+    }
+}
+
 impl Parameters for DiffusionMap {
     const NAME: &'static str = "diffusion_map";
 
@@ -378,6 +492,22 @@ impl HeatSketch {
             landmarks: None,
             connected: Connected::default(),
         }
+    }
+}
+
+impl HeatSketch {
+    /// The same for the states of a chain.
+    ///
+    /// # Errors
+    /// A key that is about points.
+    pub fn of_chain(&self, kernel: ChainKernel) -> std::result::Result<ChainSketch, Fault> {
+        self.check_of_chain()?;
+        Ok(ChainSketch {
+            dimension: self.dimension,
+            powers: self.power.all(),
+            distribution: self.distribution,
+            kernel,
+        })
     }
 }
 

@@ -22,6 +22,9 @@ const CHECKED_POWER: usize = 8;
 /// Columns of the other draws.
 const OTHER_COLUMNS: usize = 8;
 
+/// The largest number of columns of a product.
+pub const WIDTH: usize = 16;
+
 /// Products between two projections. Rounding brings back the leading eigenvector.
 const PROJECTED: usize = 16;
 
@@ -92,7 +95,7 @@ pub fn sweep(
     let leading = operator.leading();
     let mut first = 0;
     while first < columns {
-        let own = (columns - first).min(16);
+        let own = (columns - first).min(WIDTH);
         let width = own.next_power_of_two();
         let mut now = draw(names, first, width, distribution, seed);
         project(&leading, width, &mut now);
@@ -157,6 +160,20 @@ fn project(unit: &[f64], width: usize, x: &mut [f64]) {
                 .zip(&along)
                 .for_each(|(x, along)| *x -= unit * along);
         });
+}
+
+/// The rows of all snapshots, one power after another in each row.
+pub fn joined(snapshots: &[&Snapshot], columns: usize) -> Vec<f64> {
+    let all = snapshots.len() * columns;
+    let mut out = vec![0.0; snapshots.iter().map(|s| s.rows.len()).sum()];
+    out.par_chunks_exact_mut(all)
+        .enumerate()
+        .for_each(|(i, out)| {
+            for (out, snapshot) in out.chunks_exact_mut(columns).zip(snapshots) {
+                out.copy_from_slice(&snapshot.rows[i * columns..][..columns]);
+            }
+        });
+    out
 }
 
 /// The energies of the powers of at most [`CHECKED_POWER`], beside those of other draws.

@@ -4,6 +4,7 @@ use crate::error::Kind;
 use crate::evidence::counts::Counts;
 use crate::evidence::pass::Passes;
 use crate::evidence::points::Points;
+use crate::methods::columns::Axis;
 use crate::methods::heat_kernel::chain;
 use crate::methods::heat_kernel::chain::Chain;
 use crate::methods::heat_kernel::diffusion_map;
@@ -17,7 +18,7 @@ use crate::methods::heat_kernel::normalise;
 use crate::methods::heat_kernel::normalise::{Normalisation, Normalised};
 use crate::methods::heat_kernel::operator::Operator;
 use crate::methods::heat_kernel::params::{
-    All, Connected, DiffusionMap, Epsilon, HeatSketch, Neighbours, OneOrMore,
+    All, ChainKernel, Connected, DiffusionMap, Epsilon, HeatSketch, Neighbours, OneOrMore,
 };
 use crate::methods::heat_kernel::random;
 use crate::methods::heat_kernel::sketch;
@@ -473,14 +474,6 @@ fn figure(
             }
         }
     }
-    let summary = |logs: &Vec<f64>| {
-        let (n, mean) = (
-            logs.len() as f64,
-            logs.iter().sum::<f64>() / logs.len() as f64,
-        );
-        let squares = logs.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
-        (mean, (squares / (n - 1.0) / n).sqrt())
-    };
     logs.iter().map(|[a, b]| [summary(a), summary(b)]).collect()
 }
 
@@ -539,6 +532,88 @@ fn figure_3a_outliers() {
     }
 }
 
+/// Mean log distortion and its standard error against Euclidean distances, for a diffusion map and
+/// for a sketch, at the powers 2, 4, …, 2^`last`.
+fn multiscale(
+    cloud: impl Fn(u64) -> Points,
+    epsilon: f64,
+    k: usize,
+    last: u32,
+    trials: u64,
+) -> Vec<[(f64, f64); 2]> {
+    let powers: Vec<usize> = (1..=last).map(|q| 1 << q).collect();
+    let mut logs = vec![[Vec::new(), Vec::new()]; powers.len()];
+    for trial in 0..trials {
+        let points = cloud(100 + trial);
+        let kernel = kernel_of(&points, epsilon);
+        let factors = normalise::factors(&kernel, Normalisation::Symmetric, 1.0, 1e-8);
+        let operator = Normalised::new(&kernel, &factors);
+        let pairs = eigen::leading(&operator, k + 1, 1e-10, 1);
+        let names: Vec<u64> = (0..kernel.n() as u64).collect();
+        let gaussian = Distribution::Gaussian;
+        let sketches = sketch::sweep(&operator, &names, &powers, k, gaussian, trial);
+        for (logs, sketch) in logs.iter_mut().zip(&sketches) {
+            let scaled = |row: &[f64]| -> Vec<f64> {
+                let pairs = row.iter().zip(&pairs.values).skip(1);
+                pairs
+                    .map(|(u, value)| u * value.powi(sketch.power as i32))
+                    .collect()
+            };
+            let map: Vec<f64> = pairs.vectors.chunks(k + 1).flat_map(scaled).collect();
+            for (logs, rows) in logs.iter_mut().zip([&map, &sketch.rows]) {
+                let (reference, d) = (&kernel.points.coordinates, points.dimension);
+                let found = distortion::of(rows, k, reference, d, usize::MAX, 0);
+                logs.push(found.unwrap().log);
+            }
+        }
+    }
+    logs.iter().map(|[a, b]| [summary(a), summary(b)]).collect()
+}
+
+/// The mean and its standard error.
+fn summary(logs: &Vec<f64>) -> (f64, f64) {
+    let n = logs.len() as f64;
+    let mean = logs.iter().sum::<f64>() / n;
+    let squares = logs.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+    (mean, (squares / (n - 1.0) / n).sqrt())
+}
+
+// The expected means are those of 40 trials, whose standard deviation is .4. The paper has no
+// numbers, but these orders: sketches are nearly as bad as maps at low powers, better at 16 and 32,
+// and worse at large ones.
+#[test]
+fn figure_6a_scales_of_the_torus() {
+    let found = multiscale(|seed| torus(seed, 500), 0.3, 8, 10, 6);
+    for (at, [expected_map, expected_sketch]) in
+        [(0, [4.63, 4.52]), (3, [4.55, 3.69]), (4, [4.52, 3.78])]
+    {
+        let ([(map, _), (sketch, _)], most) = (found[at], 5.0 * 0.4 / 6f64.sqrt());
+        assert!(
+            (map - expected_map).abs() < most,
+            "{map} for {expected_map}"
+        );
+        assert!(
+            (sketch - expected_sketch).abs() < most,
+            "{sketch} for {expected_sketch}"
+        );
+    }
+    for [map, sketch] in &found[3..5] {
+        assert!(sketch.0 < map.0 - 0.4, "{sketch:?} {map:?}");
+    }
+    for [map, sketch] in &found[8..] {
+        assert!(sketch.0 > map.0 && sketch.0 > found[4][1].0 + 2.0);
+    }
+}
+
+// Two coordinates are enough for a circle, so that the map is better at every scale.
+#[test]
+fn figure_6b_scales_of_the_circle() {
+    let found = multiscale(|seed| circle(seed, 300), 0.25, 2, 8, 8);
+    for [map, sketch] in found {
+        assert!(map.0 < sketch.0, "{map:?} {sketch:?}");
+    }
+}
+
 #[test]
 fn separate_parts_are_counted() {
     let mut points = circle(10, 300);
@@ -551,6 +626,7 @@ fn separate_parts_are_counted() {
     let found = fit::diffusion_map(&points, &params, 1).unwrap();
     let expected = Warning::Components {
         components: 2,
+        isolated: 0,
         kept: 300,
         dropped: 150,
     };
@@ -580,6 +656,32 @@ fn a_bandwidth_that_is_too_small_is_an_error() {
     );
     let params = full(Normalisation::Symmetric, 9.0, 1);
     fit::diffusion_map(&line, &params, 1).unwrap();
+}
+
+#[test]
+fn the_least_bandwidth_is_that_of_the_stored_pairs() {
+    // 25,000 points on a line, which is too many for a full kernel, with a gap in the middle.
+    let line = (0..25_000).map(|i| f64::from(i) + if i < 12_500 { 0.0 } else { 2.0 });
+    let line = Points::new(1, line.collect());
+    let params = DiffusionMap {
+        neighbours: Some(Neighbours::Nearest(8)),
+        epsilon: Epsilon::Given(0.01),
+        ..DiffusionMap::new(1)
+    };
+    let error = fit::diffusion_map(&line, &params, 1)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("25000 components"), "{error}");
+    assert!(
+        error.ends_with("an epsilon of at least 9 connects it"),
+        "{error}"
+    );
+    let few = DiffusionMap {
+        neighbours: Some(Neighbours::Nearest(1)),
+        ..params
+    };
+    let error = fit::diffusion_map(&line, &few, 1).unwrap_err().to_string();
+    assert!(error.ends_with("set more neighbours"), "{error}");
 }
 
 #[test]
@@ -643,8 +745,10 @@ fn ring(n: u32) -> Counts<'static> {
 fn a_chain_is_a_kernel() {
     let (passes, n) = (Passes::local(), 400);
     let counts = ring(n).with_targets((0..n).map(Some).collect());
-    let chain = Chain::new(&passes, &counts);
-    let (rows, map) = chain::diffusion_map(&chain, &DiffusionMap::new(4), 1);
+    let params = DiffusionMap::new(4).of_chain(ChainKernel::Symmetrised);
+    let map = chain::diffusion_map(&passes, &counts, &params.unwrap(), 1);
+    assert_eq!(map.targets.as_ref(), Some(&map.sources));
+    let rows = map.sources;
     for (level, m) in map.spectrum.iter().zip([0.0, 1.0, 1.0, 2.0, 2.0]) {
         let expected = 0.5 + 0.5 * (TAU * m / f64::from(n)).cos();
         assert!((level.value - expected).abs() < 1e-12);
@@ -663,8 +767,9 @@ fn the_kernel_of_any_counts_has_their_singular_values() {
     let triples =
         (0..40).flat_map(|j| (0..30).map(move |i| (j, i, count(j, i) + u64::from(i == j % 30))));
     let counts = Counts::from_iter(40, 30, triples);
-    let chain = Chain::new(&passes, &counts);
-    let (_, map) = chain::diffusion_map(&chain, &DiffusionMap::new(5), 1);
+    let params = DiffusionMap::new(5).of_chain(ChainKernel::TwoSteps);
+    let map = chain::diffusion_map(&passes, &counts, &params.unwrap(), 1);
+    assert_eq!(map.targets, None);
     let options = truncated_svd::Options {
         rank: 6,
         tolerance: 1e-10,
@@ -679,9 +784,10 @@ fn the_kernel_of_any_counts_has_their_singular_values() {
         power: OneOrMore::More(vec![1, 4]),
         ..HeatSketch::new(6)
     };
-    let (snapshots, energies) = chain::heat_sketch(&chain, &sketch, 1);
-    assert_eq!((snapshots.len(), energies.len()), (2, 2));
-    assert_eq!(snapshots[1].rows.len(), 40 * 6);
+    let params = sketch.of_chain(ChainKernel::TwoSteps).unwrap();
+    let found = chain::heat_sketch(&passes, &counts, &params, 1);
+    assert_eq!((found.times.len(), found.energies.len()), (2, 2));
+    assert_eq!(found.sources.len(), 40 * 6 * 2);
 }
 
 #[test]
@@ -690,7 +796,7 @@ fn states_that_are_only_targets_are_part_of_the_chain() {
     let triples = [(0, 0, 2), (0, 1, 3), (1, 2, 4)];
     let counts = Counts::from_iter(2, 3, triples).with_targets(vec![Some(0), Some(1)]);
     let passes = Passes::local();
-    let chain = Chain::new(&passes, &counts);
+    let chain = Chain::new(&passes, &counts, ChainKernel::Symmetrised);
     let n = [[4.0, 3.0, 0.0], [3.0, 0.0, 4.0], [0.0, 4.0, 0.0]];
     let totals = n.map(|row| row.iter().sum::<f64>());
     let mut identity = [0.0; 9];
@@ -710,4 +816,50 @@ fn states_that_are_only_targets_are_part_of_the_chain() {
     }
     let map = diffusion_map::of(&chain, 1, None, 1e-8, 1);
     assert!((map.spectrum[0].value - 1.0).abs() < 1e-14);
+}
+
+// Two blocks of n states. A state of the first has a transitions to each of its block and c to each
+// of the other: λ₁ = (a − c) / (a + c), and all other eigenvalues are 0.
+#[test]
+fn two_blocks_of_a_chain_have_a_closed_form() {
+    let (passes, n, a, c) = (Passes::local(), 30, 5, 1);
+    let count = |j: u32, i: u32| if (j < n) == (i < n) { a } else { c };
+    let triples = (0..2 * n).flat_map(|j| (0..2 * n).map(move |i| (j, i, count(j, i))));
+    let counts = Counts::from_iter(60, 60, triples).with_targets((0..60).map(Some).collect());
+    let expected = 4.0 / 6.0;
+    for (kernel, lambda) in [
+        (ChainKernel::Symmetrised, expected),
+        (ChainKernel::TwoSteps, expected * expected),
+    ] {
+        let params = DiffusionMap {
+            time: OneOrMore::More(vec![0.0, 1.0, 2.0]),
+            ..DiffusionMap::new(2)
+        };
+        let params = params.of_chain(kernel).unwrap();
+        let map = chain::diffusion_map(&passes, &counts, &params, 1);
+        let values: Vec<f64> = map.spectrum.iter().map(|level| level.value).collect();
+        for (found, exact) in values.iter().zip([1.0, lambda, 0.0]) {
+            assert!((found - exact).abs() < 1e-12, "{values:?}");
+        }
+        // √(ΣD/D) u is ±1 on the two blocks.
+        for j in 0..60 {
+            let sign = map.row(Axis::Sources, 0, j).unwrap()[0];
+            assert!((sign.abs() - 1.0).abs() < 1e-12);
+            assert_eq!(sign > 0.0, (j < 30) == (map.sources[0] > 0.0));
+            for (part, factor) in [(1, lambda), (2, lambda * lambda)] {
+                let x = map.row(Axis::Sources, part, j).unwrap()[0];
+                assert!((x - sign * factor).abs() < 1e-12);
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_of_points_are_refused_for_chains() {
+    let params = DiffusionMap {
+        landmarks: Some(10),
+        ..DiffusionMap::new(2)
+    };
+    let (key, _) = params.of_chain(ChainKernel::TwoSteps).unwrap_err();
+    assert_eq!(key, "landmarks");
 }

@@ -11,6 +11,8 @@ pub enum Warning {
     Components {
         /// The number of components.
         components: usize,
+        /// Components of one point.
+        isolated: usize,
         /// Distinct points in the largest one.
         kept: usize,
         /// Distinct points in all others.
@@ -63,15 +65,23 @@ impl fmt::Display for Warning {
         match self {
             Warning::Components {
                 components,
+                isolated,
                 kept,
                 dropped,
-            } => write!(
-                f,
-                "the kernel has {}; {} of the largest one are embedded, {} of the others are not",
-                counted(components, "component"),
-                counted(kept, "point"),
-                counted(dropped, "point"),
-            ),
+            } => {
+                let isolated = match isolated {
+                    0 => String::new(),
+                    n => format!(" ({})", counted(n, "isolated point")),
+                };
+                write!(
+                    f,
+                    "the kernel has {}{isolated}; {} of the largest one are embedded, {} of the \
+                     others are not",
+                    counted(components, "component"),
+                    counted(kept, "point"),
+                    counted(dropped, "point"),
+                )
+            }
             Warning::WideBandwidth {
                 epsilon,
                 first,

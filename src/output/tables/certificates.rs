@@ -1,17 +1,26 @@
 //! The table `certificates`: one row per certificate of a fit.
 
 use crate::assess::certificates::Certificate;
+use crate::assess::kernels;
 use crate::output::tables::columns::{Columns, TableColumns, by_name};
+use crate::output::tables::embeddings;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 
 pub(crate) fn certificates<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     let rows = |model: &'a FittedModel| {
         let fits = by_name(run, &model.certificates).into_iter();
-        fits.flat_map(|(columns, list)| {
+        let of_fits = fits.flat_map(|(columns, list)| {
             list.iter().map(move |c| (columns.name.as_str(), c.clone()))
-        })
-        .collect()
+        });
+        let of_embeddings = embeddings::by_name(run, model).into_iter();
+        let of_embeddings = of_embeddings.flat_map(|(columns, own)| {
+            let list = kernels::of_chain(own).into_iter();
+            list.map(|certificate| (columns.name.as_str(), certificate))
+        });
+        let mut rows: Vec<_> = of_fits.chain(of_embeddings).collect();
+        rows.sort_by_key(|(fit, _)| *fit);
+        rows
     };
     of_claims(rows)
 }

@@ -388,6 +388,7 @@ mod tests {
             targets: states,
             is_weighted,
             fits: Vec::new(),
+            embeddings: Vec::new(),
             tables: Vec::new(),
             rows: Vec::new(),
         }

@@ -2,9 +2,11 @@
 
 use crate::assess::certificates::{Certificate, certified};
 use crate::methods::fit::{Fit, How};
+use crate::methods::heat_kernel::diffusion_map::Level;
 use crate::methods::low_rank::metrics::METRICS;
-use crate::methods::low_rank::model::LowRank;
+use crate::methods::low_rank::model::{LowRank, Singular};
 use crate::output::tables::columns::{Columns, TableColumns, by_name};
+use crate::output::tables::embeddings;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::{FitColumns, RunSchema};
 
@@ -111,23 +113,38 @@ pub(crate) fn spectrum<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> 
     let rows = |model: &'a FittedModel| {
         let fits = by_name(run, &model.fits).into_iter();
         let models = fits.filter_map(|(columns, fit)| Some((columns, fit.model.low_rank()?)));
-        models
-            .flat_map(|(columns, model)| {
-                let values = model.spectrum.iter().enumerate();
-                values.map(move |(at, value)| (columns, at, value))
-            })
-            .collect()
+        let of_fits = models.flat_map(|(columns, model)| {
+            let values = model.spectrum.iter().enumerate();
+            values.map(|(at, value)| (columns.name.as_str(), at, *value))
+        });
+        let of_embeddings = embeddings::by_name(run, model).into_iter();
+        let of_embeddings = of_embeddings.flat_map(|(columns, own)| {
+            let levels = own.spectrum.iter().enumerate();
+            levels.map(|(at, level)| (columns.name.as_str(), at, singular(level)))
+        });
+        let mut rows: Vec<_> = of_fits.chain(of_embeddings).collect();
+        rows.sort_by_key(|(fit, at, _)| (*fit, *at));
+        rows
     };
     Columns::of(rows)
-        .key("fit", |(columns, ..)| columns.name.as_str())
+        .key("fit", |(fit, ..)| *fit)
         .key("index", |&(_, at, _)| at as u32)
-        // σ(P̃) of an SVD fit, σ(Λ̃) of the others.
+        // σ(P̃) of an SVD fit, |λ| of a diffusion map, σ(Λ̃) of the others.
         .column("singular_value", |(.., s)| s.value)
         .column("residual", |(.., s)| s.residual)
-        // Real and imaginary part of the eigenvalue of T. Null without Schur vectors.
+        // Real and imaginary part of the eigenvalue of T, or λ of a diffusion map.
         .column("eigenvalue", |(.., s)| s.eigenvalue.map(|[real, _]| real))
         .column("eigenvalue_imaginary", |(.., s)| {
             s.eigenvalue.map(|[_, imaginary]| imaginary)
         })
         .finish()
+}
+
+/// An eigenvalue of a symmetric kernel as a singular value.
+fn singular(level: &Level) -> Singular {
+    Singular {
+        value: level.value.abs(),
+        residual: Some(level.residual),
+        eigenvalue: Some([level.value, 0.0]),
+    }
 }

@@ -7,6 +7,7 @@ use crate::assess::ranks::RankRow;
 use crate::assess::set_tracking::TrackedSets;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::methods::fit::Fit;
+use crate::methods::heat_kernel::chain::ChainEmbedding;
 use serde::{Deserialize, Serialize};
 
 /// The fits of one partition and lag. Serialized, they have neither tracked sets nor Markov
@@ -19,6 +20,8 @@ pub struct FittedModel {
     pub nonzeros: usize,
     /// One per entry of `RunSchema::fits`, in the same order.
     pub fits: Vec<Fit>,
+    /// One per entry of `RunSchema::embeddings`, in the same order.
+    pub embeddings: Vec<ChainEmbedding>,
     /// Per fit, ordered by the name of the certificate.
     pub certificates: Vec<Vec<Certificate>>,
     /// Per fit, if the pipeline asks for resamples.
@@ -46,6 +49,7 @@ impl FittedModel {
             nonzeros: counts.nnz(),
             counts,
             fits: Vec::new(),
+            embeddings: Vec::new(),
             certificates: Vec::new(),
             bootstraps: Vec::new(),
             ranks: Vec::new(),

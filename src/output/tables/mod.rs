@@ -10,6 +10,7 @@ mod bootstrap;
 mod certificates;
 pub(crate) mod columns;
 mod counts;
+mod embeddings;
 mod fits;
 pub mod fitted_model;
 mod latent;
@@ -41,6 +42,7 @@ fn columns(table: Table, run: &RunSchema) -> TableColumns<'_, FittedModel> {
         Table::Certificates => certificates::certificates(run),
         Table::Restarts => fits::restarts(run),
         Table::Spectrum => fits::spectrum(run),
+        Table::Embeddings => embeddings::embeddings(run),
         Table::Bootstrap => bootstrap::bootstrap(run),
         Table::Ranks => ranks::ranks(run),
         Table::Sets => sets::sets(run),

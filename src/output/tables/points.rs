@@ -4,7 +4,9 @@ use crate::assess::bootstrap::Number;
 use crate::assess::certificates::Certificate;
 use crate::assess::crossval::Score;
 use crate::assess::embedding_bootstrap::EmbeddingBootstrap;
+use crate::assess::kernels;
 use crate::error::Result;
+use crate::methods::columns::parts;
 use crate::methods::heat_kernel::diffusion_map::Level;
 use crate::methods::heat_kernel::distortion::Distortion;
 use crate::methods::heat_kernel::extension::Extension;
@@ -118,12 +120,9 @@ pub(crate) fn embedding_columns(
     times: &[f64],
 ) -> Vec<EmbeddingColumn> {
     let letter = if method == "heat_sketch" { "p" } else { "t" };
-    let name = |time: &f64| match times.len() {
-        1 => format!("{fit}_embedding"),
-        _ => format!("{fit}_{letter}{time}_embedding"),
-    };
-    let columns = times.iter().enumerate().map(|(at, time)| EmbeddingColumn {
-        name: name(time),
+    let parts = parts(letter, times).into_iter().enumerate();
+    let columns = parts.map(|(at, part)| EmbeddingColumn {
+        name: format!("{fit}{part}_embedding"),
         first: at * width,
         width,
     });
@@ -235,7 +234,7 @@ impl PointFit {
     pub fn certificates(&self) -> Vec<Certificate> {
         match &self.model {
             PointModel::StateEmbedding(own) => embedding_certificates(&own.model),
-            PointModel::Heat(own) => heat_certificates(&own.model),
+            PointModel::Heat(own) => kernels::of_points(&own.model),
         }
     }
 
@@ -252,28 +251,6 @@ impl PointFit {
             PointModel::Heat(own) => Some(&own.model),
         }
     }
-}
-
-fn heat_certificates(model: &HeatModel) -> Vec<Certificate> {
-    let mut list = Vec::new();
-    if let Some(first) = model.spectrum.first() {
-        // The leading vector is known in closed form.
-        list.push(Certificate::equal(
-            "first_eigenvalue",
-            first.value,
-            1.0,
-            1e-6,
-        ));
-    }
-    let rise = model.spectrum.windows(2).map(|w| w[1].value - w[0].value);
-    if let Some(rise) = rise.max_by(f64::total_cmp) {
-        list.push(Certificate::at_most("descending", rise, 0.0, 1e-12));
-    }
-    let scores = model.energies.iter().filter_map(|e| e.z_score);
-    if let Some(largest) = scores.map(f64::abs).max_by(f64::total_cmp) {
-        list.push(Certificate::at_most("energy", largest, 6.0, 0.0));
-    }
-    list
 }
 
 fn embedding_certificates(model: &StateEmbeddingModel) -> Vec<Certificate> {
@@ -329,6 +306,7 @@ pub(crate) fn schema_of(
         targets: none,
         is_weighted: true,
         fits: Vec::new(),
+        embeddings: Vec::new(),
         rows: Vec::new(),
         tables: Vec::new(),
     }

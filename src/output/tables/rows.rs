@@ -111,6 +111,17 @@ fn columns<'a>(run: &'a RunSchema) -> TableColumns<'a, InputRows<'a>> {
             }
         }
     }
+    for (at, embedding) in run.embeddings.iter().enumerate() {
+        for &(side, axis) in sides {
+            for part in 0..embedding.parts.len() {
+                let (name, width) = (embedding.column(part, side), embedding.dimension);
+                columns = columns.vector(name, width, move |row| {
+                    let (model, state) = row.place.state(axis)?;
+                    model.embeddings[at].row(axis, part, state)
+                });
+            }
+        }
+    }
     columns.finish()
 }
 

@@ -111,6 +111,26 @@ pub struct FitColumns {
     pub columns: &'static [Column],
 }
 
+/// What the columns of an embedding of states depend on.
+#[derive(Clone)]
+pub struct EmbeddingColumns {
+    /// The name of the fit.
+    pub name: String,
+    /// The name of its method.
+    pub method: &'static str,
+    /// What the names of its columns end with, for each time or power.
+    pub parts: Vec<String>,
+    /// Coordinates per time or power. Rows with fewer end with zeros.
+    pub dimension: usize,
+}
+
+impl EmbeddingColumns {
+    /// The name of the column of a time or power. `side` is empty, or names the end of a pair.
+    pub fn column(&self, part: usize, side: &str) -> String {
+        format!("{}{}_{side}embedding", self.name, self.parts[part])
+    }
+}
+
 /// Everything that the schemas of a run's tables depend on.
 pub struct RunSchema {
     /// The key columns of a partition.
@@ -127,6 +147,8 @@ pub struct RunSchema {
     pub is_weighted: bool,
     /// In the order of the pipeline file.
     pub fits: Vec<FitColumns>,
+    /// The embeddings of states, in the order of the pipeline file.
+    pub embeddings: Vec<EmbeddingColumns>,
     /// The tables that are written.
     pub tables: Vec<Table>,
     /// The columns of the input in the table `rows`, except those of the partition.

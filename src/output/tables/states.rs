@@ -81,5 +81,13 @@ fn states<'a>(
             });
         }
     }
+    for (at, embedding) in run.embeddings.iter().enumerate() {
+        for part in 0..embedding.parts.len() {
+            let (name, width) = (embedding.column(part, ""), embedding.dimension);
+            columns = columns.vector(name, width, move |&(model, j)| {
+                model.embeddings[at].row(axis, part, j)
+            });
+        }
+    }
     columns.finish()
 }

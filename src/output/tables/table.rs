@@ -37,6 +37,7 @@ tables! {
     Certificates "certificates";
     Restarts "restarts";
     Spectrum "spectrum";
+    Embeddings "embeddings";
     Bootstrap "bootstrap";
     Ranks "ranks";
     Sets "sets";

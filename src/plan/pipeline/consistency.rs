@@ -3,7 +3,8 @@
 use crate::assess::ranks::Rule;
 use crate::error::{Error, Result, counted, nearest};
 use crate::evidence::lag::Lag;
-use crate::methods::{AnyMethod, Method, PointMethod};
+use crate::methods::heat_kernel::params::ChainKernel;
+use crate::methods::{AnyMethod, ChainMethod, Method, PointMethod};
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks;
 use crate::plan::pipeline::content::{Input, PairMeasure, Pipeline, Transitions};
@@ -140,13 +141,24 @@ pub(super) fn check(
         errors.note(densities(keys, &transitions.input, document));
     }
     let mut fits = Vec::new();
+    let mut embeddings = Vec::new();
     let mut point_fits = Vec::new();
     for (n, fit) in file.fit.into_iter().enumerate() {
         errors.note(fits_input(&fit, n, &transitions.input, document));
         match fit.method {
             AnyMethod::OfCounts(_) => fits.extend(fit.narrow(of_counts)),
-            AnyMethod::OfPoints(_) => point_fits.extend(fit.narrow(of_points)),
+            AnyMethod::OfPoints(_) if transitions.input.is_points() => {
+                point_fits.extend(fit.narrow(of_points));
+            }
+            AnyMethod::OfPoints(_) => {
+                let method = errors.note(of_chain(&fit, n, &transitions, document));
+                embeddings.extend(fit.narrow(|_| method?));
+            }
         }
+    }
+    if fits.is_empty() && !embeddings.is_empty() && document.root.get("validation").is_some() {
+        let message = "`[validation]` resamples sets of states, and no fit of this pipeline has sets; leave it out";
+        errors.add(document.error_at(&["validation"], message));
     }
     if !is_sound("checks") || !is_sound("check") {
         return None;
@@ -161,6 +173,7 @@ pub(super) fn check(
         transitions,
         names: file.names,
         fits,
+        embeddings,
         point_fits,
         validation: file.validation,
         output: file.output,
@@ -173,6 +186,29 @@ fn of_counts(method: AnyMethod) -> Option<Method> {
         AnyMethod::OfCounts(method) => Some(method),
         AnyMethod::OfPoints(_) => None,
     }
+}
+
+/// The method of a fit to the states of a chain. States of trajectories are of one kind, and so are
+/// those of pairs with `connected = true`. The states of other pairs need not be.
+fn of_chain(
+    fit: &FitEntry<AnyMethod>,
+    n: usize,
+    transitions: &Transitions,
+    document: &Document<'_>,
+) -> Result<Option<ChainMethod>> {
+    let AnyMethod::OfPoints(method) = &fit.method else {
+        return Ok(None);
+    };
+    let is_square = transitions.connected || !matches!(transitions.input, Input::Pairs { .. });
+    let kernel = if is_square {
+        ChainKernel::Symmetrised
+    } else {
+        ChainKernel::TwoSteps
+    };
+    ChainMethod::of_points(method, kernel).map_err(|(key, what)| {
+        let message = format!("`fit.{}.{key}` {what}", fit.name);
+        document.error_at(&["fit", &n.to_string(), key], &message)
+    })
 }
 
 fn of_points(method: AnyMethod) -> Option<PointMethod> {
@@ -293,7 +329,7 @@ fn fits_input(
         (AnyMethod::OfPoints(PointMethod::StateEmbedding(_)), Input::PointPairs { .. })
         | (
             AnyMethod::OfPoints(PointMethod::DiffusionMap(_) | PointMethod::HeatSketch(_)),
-            Input::Points { .. },
+            Input::Points { .. } | Input::Trajectories { .. } | Input::Pairs { .. },
         )
         | (AnyMethod::OfCounts(_), _) => return Ok(()),
         (AnyMethod::OfPoints(PointMethod::StateEmbedding(_)), Input::Points { .. }) => (
@@ -304,9 +340,9 @@ fn fits_input(
             "is fitted to pairs of points; name their columns as `transitions.coordinates` in place of `state` and `bins`",
             "states",
         ),
-        (AnyMethod::OfPoints(_), _) => (
-            "is fitted to points; describe the rows in a section `[points]` with `id` and `coordinates`",
-            "transitions",
+        (AnyMethod::OfPoints(_), Input::PointPairs { .. }) => (
+            "is fitted to points without time, or to states; describe the rows in a section `[points]` with `id` and `coordinates`",
+            "pairs of points",
         ),
     };
     let message = format!(

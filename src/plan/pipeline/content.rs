@@ -1,7 +1,7 @@
 //! What a pipeline file says, as types.
 
 use crate::evidence::lag::Lag;
-use crate::methods::PointMethod;
+use crate::methods::{ChainMethod, PointMethod};
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks::Checks;
 use crate::plan::pipeline::fits::FitEntry;
@@ -35,6 +35,9 @@ pub struct Pipeline {
     pub names: Naming,
     /// The fits to counts, in the order of the file. Empty if the rows are points.
     pub fits: Vec<FitEntry>,
+    /// The embeddings of states by their counts, in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub embeddings: Vec<FitEntry<ChainMethod>>,
     /// The fits to points, in the order of the file. Empty if the rows have states.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub point_fits: Vec<FitEntry<PointMethod>>,

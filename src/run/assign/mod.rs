@@ -101,6 +101,10 @@ async fn assign(
     if !written.has(Table::Latent) {
         return Err(Error::input(format!("the result at {at} holds no models")));
     }
+    if written.fits.is_empty() {
+        let what = format!("the fits of the result at {at} have no sets to assign");
+        return Err(Error::input(what));
+    }
     check_columns(plan, &written, at)?;
     check_lags(&plan.lags, &written, at).await?;
     let names = names(plan, &written);
@@ -305,6 +309,7 @@ fn names(plan: &Assignment, written: &Written<'_>) -> AssignedSchema {
             targets: StateTable::empty(targets),
             is_weighted: plan.layout.is_weighted(),
             fits: Vec::new(),
+            embeddings: Vec::new(),
             tables: Vec::new(),
             rows: Vec::new(),
         },
