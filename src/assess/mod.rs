@@ -13,6 +13,7 @@ pub mod match_sets;
 pub mod ranks;
 pub mod resampling;
 pub mod set_tracking;
+pub mod subspaces;
 
 use crate::assess::markov::OfSets;
 use crate::evidence::pass::registry::Entry;

@@ -162,8 +162,9 @@ pub enum Command {
     /// many states changed set.
     ///
     /// Compares every partition and lag that both outputs have, over the source states that both
-    /// have. Differences are not a failure: the exit code is 0 whenever the outputs can be
-    /// compared.
+    /// have. For points, it compares clusters and embeddings of the rows with the same key: the
+    /// correlations are cosines of the angles between the spans of the coordinates. Differences are
+    /// not a failure: the exit code is 0 whenever the outputs can be compared.
     #[command(after_help = COMPARE_EXAMPLES, after_long_help = long(COMPARE_EXAMPLES))]
     Compare(Compare),
 

@@ -25,6 +25,7 @@ use crate::run::compare::compare;
 use crate::run::inputs::{Inputs, PlannedRun};
 use crate::run::local::Local;
 use crate::run::points::assign::{PointAssignOutcome, PointAssignSummary};
+use crate::run::points::compare::{are_of_points, compare as compare_points};
 use crate::run::points::record::PointsSummary;
 use crate::run::points::{PlannedPoints, PointsOptions, PointsOutcome};
 use crate::run::progress::Progress;
@@ -34,7 +35,9 @@ use crate::run::site::Site;
 use crate::run::summary::Summary;
 use crate::run::{Options, Outcome};
 use crate::store::Stores;
+use serde::Serialize;
 use serde_json::json;
+use std::fmt::Display;
 use std::sync::Arc;
 
 #[cfg(feature = "cluster")]
@@ -82,16 +85,15 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 .enable_all()
                 .build()
                 .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
-            let report =
-                runtime.block_on(compare(&args.a, &args.b, &args.fit, args.lag.as_ref()))?;
-            if args.json {
-                let text = serde_json::to_string_pretty(&report);
-                print(&text.map_err(|e| {
-                    Error::with_source(Kind::Bug, "the report cannot be written as JSON", e)
-                })?)
-            } else {
-                print(&report.to_string())
-            }
+            let (a, b, lag) = (&args.a, &args.b, args.lag.as_ref());
+            let text = runtime.block_on(async {
+                if are_of_points(a, b).await? {
+                    let report = compare_points(a, b, &args.fit, lag).await?;
+                    return report_text(&report, args.json);
+                }
+                report_text(&compare(a, b, &args.fit, lag).await?, args.json)
+            });
+            print(&text?)
         }
         Command::Clean(args) => {
             let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
@@ -320,6 +322,15 @@ fn assign_points(
             }
         }
     })
+}
+
+/// A report as text, or as JSON.
+fn report_text(report: &(impl Serialize + Display), json: bool) -> Result<String> {
+    if !json {
+        return Ok(report.to_string());
+    }
+    let text = serde_json::to_string_pretty(report);
+    text.map_err(|e| Error::with_source(Kind::Bug, "the report cannot be written as JSON", e))
 }
 
 /// The message of `gyre check`, with the numbers of tables, fits and checks.

@@ -448,3 +448,91 @@ fn metrics_and_events_of_points_are_written() {
     let last = read("l.json");
     assert!(last.lines().last().expect("an event").contains("\"FAIL\""));
 }
+
+// Sketches of other powers span nearly the same functions, and clusters of one fit are the same.
+#[test]
+fn two_results_of_points_are_compared_row_by_row() {
+    let lake = lake(&walks(10, 100));
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    let other = ["--set", "job.output=b", "--set", "fit.states.features=80"];
+    let some = "transitions.sql=\"SELECT * FROM walks WHERE id < 8\"";
+    lake.gyre(&[&["run", "p.toml", "--set", some][..], &other].concat())
+        .succeeds();
+    let report = |arguments: &[&str]| -> serde_json::Value {
+        let ran = lake.gyre(&[&["compare"][..], arguments, &["--json"]].concat());
+        serde_json::from_str(&ran.succeeds().out).expect("JSON")
+    };
+    let same = report(&["out", "out"]);
+    let model = &same["models"][1];
+    assert_eq!((&model["lag"], &model["rows"]), (&"3".into(), &1000.into()));
+    let fit = &model["fits"][1];
+    assert_eq!(fit["fit_a"], "states_r3");
+    assert_eq!(
+        (fit["adjusted_rand"].as_f64(), fit["matched"].as_f64()),
+        (Some(1.0), Some(1.0))
+    );
+    // The constant function spans nothing.
+    let correlations = |fit: &serde_json::Value| -> Vec<f64> {
+        let list = fit["correlations"].as_array().expect("numbers");
+        list.iter().filter_map(serde_json::Value::as_f64).collect()
+    };
+    let own = correlations(fit);
+    assert!(
+        own.len() == 2 && own.iter().all(|c| (c - 1.0).abs() < 1e-9),
+        "{own:?}"
+    );
+
+    let found = report(&["out", "b"]);
+    let fit = &found["models"][0]["fits"][0];
+    assert_eq!(
+        (&fit["rows"], &fit["fit_b"]),
+        (&800.into(), &"states_r2".into())
+    );
+    let found = correlations(fit);
+    assert!(found.len() == 1 && found[0] > 0.9, "{found:?}");
+    let ranks = report(&["out", "out", "--fit", "states_r2=states_r3", "--lag", "1=3"]);
+    let fit = &ranks["models"][0]["fits"][0];
+    assert_eq!(correlations(fit).len(), 1);
+    assert!(ranks["models"][0]["lag"].is_null());
+    let text = lake.gyre(&["compare", "out", "b"]).succeeds().out;
+    assert!(text.contains("lag 1: 800 common rows"), "{text}");
+    assert!(text.contains("% in matched clusters"), "{text}");
+    lake.gyre(&["compare", "out", "b", "--fit", "states_r2=svd"])
+        .fails(2, "there is no fit `svd`");
+    lake.gyre(&["compare", "out", "b", "--lag", "1=2"])
+        .fails(2, "has no lag `2`");
+    lake.gyre(&["compare", "out", "nowhere"])
+        .fails(1, "no output of gyre");
+}
+
+#[test]
+fn keys_of_other_programs_are_named() {
+    let lake = lake(&walks(4, 50));
+    for (key, meaning) in [
+        ("n_components=2", "write `rank`"),
+        ("dim=2", "write `rank`"),
+        ("gamma=0.5", "gamma = 1/(2 s²)"),
+        ("n_clusters=2", "write `clusters`"),
+        ("random_state=1", "write `seed` in the section `[job]`"),
+        ("lagtime=1", "write `lag` in the section `[transitions]`"),
+    ] {
+        let set = format!("fit.states.{key}");
+        lake.gyre(&["check", "p.toml", "--set", &set])
+            .fails(2, meaning);
+    }
+    lake.file("q.toml", &kernels());
+    circles(&lake, "circles.parquet", 0.0);
+    for (key, meaning) in [
+        ("map_full_symmetric.n_components=2", "write `dimension`"),
+        ("map_full_symmetric.n_evecs=2", "write `dimension`"),
+        ("map_full_symmetric.t=2", "write `time`"),
+        ("sketch_full_symmetric.t=2", "write `power`"),
+        ("map_full_symmetric.gamma=2", "write `epsilon` = 1/gamma"),
+        ("map_full_symmetric.n_neighbors=2", "write `neighbours`"),
+        ("map_full_symmetric.random_state=2", "write `seed`"),
+    ] {
+        let set = format!("fit.{key}");
+        lake.gyre(&["check", "q.toml", "--set", &set])
+            .fails(2, meaning);
+    }
+}

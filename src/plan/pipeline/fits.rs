@@ -227,8 +227,45 @@ fn candidates(own: &mut Vec<Entry>) {
     }
 }
 
+/// What a key of another program, such as scikit-learn, deeptime or pydiffmap, is called in a
+/// method of points.
+fn of_other_programs(method: &str, key: &str) -> Option<&'static str> {
+    let is_state_embedding = method == "state_embedding";
+    if !is_state_embedding && !matches!(method, "diffusion_map" | "heat_sketch") {
+        return None;
+    }
+    let is_sketch = method == "heat_sketch";
+    Some(match (key, is_state_embedding) {
+        ("n_components" | "dim" | "n_evecs" | "k", true) => {
+            "write `rank`, which counts the constant function too"
+        }
+        ("n_components" | "dim" | "n_evecs" | "k", false) => "write `dimension`",
+        ("gamma", true) => "write `bandwidth = s` with gamma = 1/(2 s²)",
+        ("gamma", false) => "write `epsilon` = 1/gamma",
+        ("epsilon", true) => "write `bandwidth = s` with epsilon = 2 s²",
+        ("sigma" | "length_scale", true) => "write `bandwidth`",
+        ("sigma" | "length_scale" | "bandwidth", false) => "write `epsilon` = 2 sigma²",
+        ("n_neighbors" | "k_neighbors", false) => "write `neighbours`",
+        ("t" | "diffusion_time", false) if !is_sketch => "write `time`",
+        ("t" | "diffusion_time", false) => "write `power`",
+        ("n_clusters" | "k_clusters", true) => "write `clusters`",
+        ("n_init", true) => "write `restarts`",
+        ("random_state" | "seed", _) => "write `seed` in the section `[job]`",
+        ("lagtime" | "lag" | "tau", true) => "write `lag` in the section `[transitions]`",
+        _ => return None,
+    })
+}
+
 /// The error of an unknown key, which is no misspelling if another method has such a key.
 fn explain_key(mut error: KeyError, kind: &str) -> KeyError {
+    if let KeyErrorKind::UnknownKey { key, .. } = &error.kind
+        && let Some(meaning) = of_other_programs(kind, key)
+    {
+        let message = format!("is no key of method \"{kind}\": {meaning}");
+        error.path.push(key.clone());
+        error.kind = KeyErrorKind::Wrong(message);
+        return error;
+    }
     if let KeyErrorKind::UnknownKey { key, known } = &mut error.kind {
         let taken = |other: &&&str| keys(other).contains(key);
         match AnyMethod::NAMES.iter().find(taken) {

@@ -1,6 +1,7 @@
 //! Drives a run over points: survey → fit → write → promote.
 
 pub mod assign;
+pub mod compare;
 pub(crate) mod confusion;
 pub(crate) mod densities;
 pub mod embeddings;

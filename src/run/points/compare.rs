@@ -1,0 +1,451 @@
+//! Compares two results of runs over points, A and B, for `gyre compare`.
+//!
+//! In: two results whose points have the same partition and key columns. Out: for every partition
+//! and lag and every pair of fits, how the clusters and the embeddings of the rows with the same
+//! key agree. Memory holds the keys of all rows, and the columns of one pair of fits.
+
+use crate::assess::agreement::{Contingency, adjusted_rand};
+use crate::assess::subspaces::correlations;
+use crate::error::{Error, Kind, Result, counted};
+use crate::evidence::lag::Lag;
+use crate::math::matching;
+use crate::output::number::grouped;
+use crate::output::place::Output;
+use crate::output::result::{ModelKey, Written, affiliation, floats};
+use crate::output::tables::points::POINTS;
+use crate::output::tables::run_schema::LAG_SECONDS;
+use crate::output::tables::table::Table;
+use crate::read::rows::keys::Keys;
+use crate::run::compare::Pair;
+use crate::run::sets::same_keys;
+use crate::store::Stores;
+use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
+use arrow::compute::take;
+use arrow::datatypes::{DataType, Field};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fmt::{Display, Formatter};
+
+/// The comparison of two results.
+#[derive(Debug, Serialize)]
+pub struct PointsReport {
+    /// The location of A.
+    pub a: String,
+    /// The location of B.
+    pub b: String,
+    /// The lags that are compared, if one lag is compared with another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lags: Option<Pair>,
+    /// The models with rows in both results.
+    pub models: Vec<PointsComparison>,
+    /// The places of models that only A has.
+    pub only_a: Vec<String>,
+    /// The places of models that only B has.
+    pub only_b: Vec<String>,
+}
+
+/// The comparison of one partition and lag.
+#[derive(Debug, Serialize)]
+pub struct PointsComparison {
+    /// The value of each partition column, by its name.
+    pub partition: BTreeMap<String, String>,
+    /// The common lag. None for points without time, or if one lag is compared with another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag: Option<String>,
+    #[serde(skip)]
+    place: String,
+    /// Rows with the same key.
+    pub rows: usize,
+    /// One entry per pair of fits.
+    pub fits: Vec<EmbeddingComparison>,
+}
+
+/// The comparison of two embeddings.
+#[derive(Debug, Serialize)]
+pub struct EmbeddingComparison {
+    /// The name of the fit of A, with its time or power if it has several.
+    pub fit_a: String,
+    /// The name of the fit of B, with its time or power if it has several.
+    pub fit_b: String,
+    /// Rows with an embedding in both.
+    pub rows: usize,
+    /// The adjusted Rand index of the clusters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adjusted_rand: Option<f64>,
+    /// The share of the rows in matched clusters, for the matching where that is largest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matched: Option<f64>,
+    /// The canonical correlations of the coordinates, descending: cosines of the principal angles.
+    pub correlations: Vec<f64>,
+}
+
+/// Whether the results at two outputs are those of runs over points.
+///
+/// # Errors
+/// If only one of them is that of a run over points.
+pub async fn are_of_points(a: &str, b: &str) -> Result<bool> {
+    let mut of_points = Vec::new();
+    for at in [a, b] {
+        let output = Output::open(at, &Stores::default())?;
+        // The comparison has the error of an output without a result.
+        if let Some(current) = output.current().await? {
+            of_points.push((at, Written::of(&output, current).await?.is_of_points()));
+        }
+    }
+    if let [(a, of_a), (b, of_b)] = of_points[..]
+        && of_a != of_b
+    {
+        let (points, states) = if of_a { (a, b) } else { (b, a) };
+        return Err(Error::input(format!(
+            "{points} has points and {states} has states, which cannot be compared"
+        )));
+    }
+    Ok(of_points.iter().any(|(_, of_points)| *of_points))
+}
+
+/// Compares the results at two outputs. `fits` are the fits to compare; if it is empty, fits of the
+/// same name are compared. `lags` compares one lag with another; otherwise equal lags are compared.
+///
+/// # Errors
+/// If an output has no rows, a fit or lag does not exist, the columns differ, or nothing is common.
+pub async fn compare(a: &str, b: &str, fits: &[Pair], lags: Option<&Pair>) -> Result<PointsReport> {
+    let lags = lags.map(|lags| Pair {
+        a: Lag::canonical(&lags.a),
+        b: Lag::canonical(&lags.b),
+    });
+    let stores = Stores::default();
+    let (output_a, output_b) = (Output::open(a, &stores)?, Output::open(b, &stores)?);
+    let of_a = Side::open(&output_a, lags.as_ref().map(|lags| lags.a.as_str())).await?;
+    let of_b = Side::open(&output_b, lags.as_ref().map(|lags| lags.b.as_str())).await?;
+    let (written_a, written_b) = (&of_a.written, &of_b.written);
+    same_keys("partitions", a, &written_b.partition, &written_a.partition)?;
+    same_keys("points", a, &of_b.key, &of_a.key)?;
+    let pairs = pairs(&of_a, &of_b, fits)?;
+    let shared = shared(&of_a.columns, &of_b.columns, a)?;
+    if shared.is_empty() {
+        return Err(Error::input(format!("{a} and {b} have no row in common")));
+    }
+    let mut models = of_a.by_model(&shared)?;
+    for (base_a, base_b) in pairs {
+        let (read_a, read_b) = (of_a.read(&base_a).await?, of_b.read(&base_b).await?);
+        for (_, model, rows) in &mut models {
+            let found = embeddings([&base_a, &base_b], [&read_a, &read_b], rows);
+            model.fits.push(found);
+        }
+    }
+    let keys = |side: &Side<'_>| side.models.clone();
+    let (all_a, all_b) = (keys(&of_a), keys(&of_b));
+    let only = |own: &BTreeSet<ModelKey>, other: &BTreeSet<ModelKey>, of: &Written<'_>| {
+        own.difference(other).map(|key| of.place(key)).collect()
+    };
+    Ok(PointsReport {
+        a: a.to_string(),
+        b: b.to_string(),
+        only_a: only(&all_a, &all_b, written_a),
+        only_b: only(&all_b, &all_a, written_b),
+        models: models.into_iter().map(|(_, model, _)| model).collect(),
+        lags,
+    })
+}
+
+/// The rows of one result.
+struct Side<'a> {
+    written: Written<'a>,
+    /// All models. With one lag, keys have no lag.
+    models: BTreeSet<ModelKey>,
+    /// The key columns of a point.
+    key: Vec<Field>,
+    /// The names of the embeddings, without `_embedding`.
+    embeddings: Vec<String>,
+    /// The names of the clusters, without `_affiliation`.
+    clusters: Vec<String>,
+    /// The rows of the table that are compared.
+    rows: UInt32Array,
+    /// Partition, lag and key of these rows. With one lag, there is no lag.
+    columns: Vec<ArrayRef>,
+    /// The number of leading columns that tell models apart.
+    n_model: usize,
+}
+
+/// Coordinates and clusters of all rows that are compared.
+struct Read {
+    width: usize,
+    /// n × width, row-major.
+    values: Vec<f64>,
+    is_valid: Vec<bool>,
+    clusters: Option<Vec<i32>>,
+}
+
+impl<'a> Side<'a> {
+    async fn open(output: &'a Output, lag: Option<&str>) -> Result<Side<'a>> {
+        let shown = output.shown();
+        let Some(written) = Written::open(output).await? else {
+            return Err(Error::input(format!(
+                "there is no output of gyre at {shown}: give the output of a run"
+            )));
+        };
+        if !written.current.tables.contains_key(POINTS) {
+            return Err(Error::input(format!(
+                "the result at {shown} has no rows of points to compare; run it without `output.rows = \"none\"`"
+            )));
+        }
+        let models = written.models(Table::Fits).await?.into_iter();
+        let mut models: BTreeSet<ModelKey> = models.map(|model| model.key).collect();
+        if let Some(lag) = lag {
+            models.retain(|key| key.lag.as_deref() == Some(lag));
+            if models.is_empty() {
+                return Err(Error::spec(format!("--lag: {shown} has no lag `{lag}`")));
+            }
+            let without = models.into_iter().map(|key| ModelKey { lag: None, ..key });
+            models = without.collect();
+        }
+        let names = written.table(Table::Fits).await?.columns(&["fit"]).await?;
+        let names = names[0].as_string::<i32>();
+        let names: BTreeSet<String> = names.iter().flatten().map(String::from).collect();
+        let schema = written.table(POINTS).await?.schema();
+        let is_of_fit = |field: &Field| {
+            let of = |name: &String| {
+                let rest = field.name().strip_prefix(name.as_str());
+                rest.is_some_and(|rest| rest == "_affiliation" || rest.ends_with("_embedding"))
+            };
+            names.iter().any(of)
+        };
+        let leading = written.partition.len() + usize::from(written.lag.is_some());
+        let fields: Vec<Field> = schema.fields().iter().map(|f| f.as_ref().clone()).collect();
+        let fields: Vec<Field> = fields
+            .into_iter()
+            .enumerate()
+            .filter(|(at, f)| *at != leading || f.name() != LAG_SECONDS || written.lag.is_none())
+            .map(|(_, f)| f)
+            .collect();
+        let n_key = fields.iter().position(is_of_fit).unwrap_or(fields.len());
+        let base = |suffix: &str| -> Vec<String> {
+            let own = fields[n_key..].iter();
+            own.filter_map(|f| Some(f.name().strip_suffix(suffix)?.to_string()))
+                .collect()
+        };
+        let all: Vec<&str> = fields[..n_key].iter().map(|f| f.name().as_str()).collect();
+        let mut columns = written.table(POINTS).await?.columns(&all).await?;
+        let n = columns.first().map_or(0, |column| column.len());
+        let mut rows = UInt32Array::from_iter_values(0..n as u32);
+        let mut n_model = leading;
+        if let Some(lag) = lag {
+            let own = columns.remove(leading - 1);
+            let is_own = |row: usize| {
+                let text = ModelKey::at(&[], Some(&own), row).lag;
+                text.as_deref() == Some(lag)
+            };
+            let kept = (0..n).filter(|&row| is_own(row)).map(|row| row as u32);
+            rows = UInt32Array::from_iter_values(kept);
+            let taken = columns.iter().map(|column| take(column, &rows, None));
+            let taken: Result<Vec<ArrayRef>, _> = taken.collect();
+            columns = taken.map_err(broken)?;
+            n_model -= 1;
+        }
+        Ok(Side {
+            key: fields[leading..n_key].to_vec(),
+            embeddings: base("_embedding"),
+            clusters: base("_affiliation"),
+            written,
+            models,
+            rows,
+            columns,
+            n_model,
+        })
+    }
+
+    /// Reads an embedding and its clusters.
+    async fn read(&self, base: &str) -> Result<Read> {
+        let has_clusters = self.clusters.iter().any(|name| name == base);
+        let mut names = vec![format!("{base}_embedding")];
+        names.extend(has_clusters.then(|| format!("{base}_affiliation")));
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let columns = self.written.table(POINTS).await?.columns(&names).await?;
+        let columns = columns.iter().map(|column| take(column, &self.rows, None));
+        let columns: Result<Vec<ArrayRef>, _> = columns.collect();
+        let columns = columns.map_err(broken)?;
+        let lists = columns[0].as_fixed_size_list_opt();
+        let none = || Error::input(format!("the column `{base}_embedding` holds no lists"));
+        let lists = lists.ok_or_else(none)?;
+        let width = lists.value_length() as usize;
+        let values = lists.values();
+        let values = values.slice(lists.offset() * width, lists.len() * width);
+        Ok(Read {
+            width,
+            values: floats(&values)?,
+            is_valid: (0..lists.len()).map(|row| lists.is_valid(row)).collect(),
+            clusters: columns.get(1).map(affiliation).transpose()?,
+        })
+    }
+
+    /// The shared rows of each model, with an empty comparison, ordered by partition and lag.
+    #[allow(clippy::type_complexity)]
+    fn by_model(
+        &self,
+        shared: &[(u32, u32)],
+    ) -> Result<Vec<(ModelKey, PointsComparison, Vec<(u32, u32)>)>> {
+        let own = &self.columns[..self.n_model];
+        let types: Vec<DataType> = own.iter().map(|c| c.data_type().clone()).collect();
+        let mut ids = vec![0; self.rows.len()];
+        if !types.is_empty() {
+            ids.clear();
+            Keys::new(&types)?.intern(own, &mut ids)?;
+        }
+        let mut by_id: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
+        for pair in shared {
+            by_id.entry(ids[pair.0 as usize]).or_default().push(*pair);
+        }
+        let (partition, lag) = own.split_at(self.written.partition.len());
+        let mut models: Vec<_> = by_id
+            .into_values()
+            .map(|rows| {
+                let key = ModelKey::at(partition, lag.first(), rows[0].0 as usize);
+                let model = PointsComparison {
+                    partition: self.written.partition_of(&key),
+                    lag: key.lag.clone(),
+                    place: self.written.place(&key),
+                    rows: rows.len(),
+                    fits: Vec::new(),
+                };
+                (key, model, rows)
+            })
+            .collect();
+        models.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(models)
+    }
+}
+
+fn broken(e: arrow::error::ArrowError) -> Error {
+    Error::with_source(Kind::Bug, "rows cannot be selected", e)
+}
+
+/// Pairs of rows with the same key.
+///
+/// # Errors
+/// If a key occurs twice in one of them.
+fn shared(a: &[ArrayRef], b: &[ArrayRef], at: &str) -> Result<Vec<(u32, u32)>> {
+    let types: Vec<DataType> = a.iter().map(|column| column.data_type().clone()).collect();
+    let mut keys = Keys::new(&types)?;
+    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+    keys.intern(a, &mut of_a)?;
+    let n = keys.len();
+    if n < of_a.len() {
+        return Err(Error::input(format!(
+            "several points of {at} have the same key, so rows cannot be compared; name columns that identify a row as `points.id`"
+        )));
+    }
+    keys.intern(b, &mut of_b)?;
+    let mut place = vec![u32::MAX; n];
+    for (row, id) in (0..).zip(&of_a) {
+        place[*id as usize] = row;
+    }
+    let rows = (0..).zip(of_b);
+    let rows = rows.filter_map(|(row, id)| Some((*place.get(id as usize)?, row)));
+    Ok(rows.collect())
+}
+
+/// The embeddings to compare: `asked`, or else all of the same name.
+fn pairs(of_a: &Side<'_>, of_b: &Side<'_>, asked: &[Pair]) -> Result<Vec<(String, String)>> {
+    let listed = |names: &[String]| format!("`{}`", names.join("`, `"));
+    if asked.is_empty() {
+        let both = of_a.embeddings.iter();
+        let both = both.filter(|name| of_b.embeddings.contains(name));
+        let pairs: Vec<_> = both.map(|name| (name.clone(), name.clone())).collect();
+        if pairs.is_empty() {
+            return Err(Error::spec(format!(
+                "the fits {} and {} have no name in common; name two fits to compare with --fit A=B",
+                listed(&of_a.embeddings),
+                listed(&of_b.embeddings)
+            )));
+        }
+        return Ok(pairs);
+    }
+    let known = |name: &String, side: &Side<'_>| {
+        if side.embeddings.contains(name) {
+            return Ok(name.clone());
+        }
+        Err(Error::spec(format!(
+            "--fit: there is no fit `{name}`; there are {}",
+            listed(&side.embeddings)
+        )))
+    };
+    let pair = |pair: &Pair| Ok((known(&pair.a, of_a)?, known(&pair.b, of_b)?));
+    asked.iter().map(pair).collect()
+}
+
+/// Compares two embeddings on some pairs of rows.
+fn embeddings(names: [&String; 2], [a, b]: [&Read; 2], rows: &[(u32, u32)]) -> EmbeddingComparison {
+    let both: Vec<(usize, usize)> = rows
+        .iter()
+        .map(|&(i, j)| (i as usize, j as usize))
+        .filter(|&(i, j)| a.is_valid[i] && b.is_valid[j])
+        .collect();
+    let of = |side: &Read, row: usize| side.values[row * side.width..][..side.width].to_vec();
+    let of_a: Vec<f64> = both.iter().flat_map(|&(i, _)| of(a, i)).collect();
+    let of_b: Vec<f64> = both.iter().flat_map(|&(_, j)| of(b, j)).collect();
+    let table = a.clusters.as_ref().zip(b.clusters.as_ref());
+    let table = table.filter(|_| !both.is_empty()).map(|(x, y)| {
+        let x: Vec<i32> = both.iter().map(|&(i, _)| x[i]).collect();
+        let y: Vec<i32> = both.iter().map(|&(_, j)| y[j]).collect();
+        let count = |labels: &[i32]| labels.iter().max().map_or(0, |k| (*k + 1) as usize);
+        let n = count(&x).max(count(&y));
+        Contingency::new(&x, &y, &vec![1.0; both.len()], n, n)
+    });
+    let matched = |table: &Contingency| {
+        let matching = matching::maximise(&table.weight, table.rows);
+        let cells = matching.iter().enumerate();
+        cells.map(|(k, &l)| table.at(k, l)).sum::<f64>() / both.len() as f64
+    };
+    EmbeddingComparison {
+        fit_a: names[0].clone(),
+        fit_b: names[1].clone(),
+        rows: both.len(),
+        adjusted_rand: table.as_ref().map(adjusted_rand),
+        matched: table.as_ref().map(matched),
+        correlations: correlations(&of_a, &of_b, [a.width, b.width]),
+    }
+}
+
+impl Display for PointsReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match &self.lags {
+            Some(lags) => write!(f, "{}, lag {} → {}, lag {}", self.a, lags.a, self.b, lags.b)?,
+            None => write!(f, "{} → {}", self.a, self.b)?,
+        }
+        for model in &self.models {
+            let rows = counted(grouped(model.rows as f64), "common row");
+            match model.place.as_str() {
+                "" => write!(f, "\n\n{rows}")?,
+                place => write!(f, "\n\n{place}: {rows}")?,
+            }
+            for fit in &model.fits {
+                let name = if fit.fit_a == fit.fit_b {
+                    fit.fit_a.clone()
+                } else {
+                    format!("{} → {}", fit.fit_a, fit.fit_b)
+                };
+                write!(f, "\n  {name}")?;
+                if let (Some(matched), Some(rand)) = (fit.matched, fit.adjusted_rand) {
+                    let share = 100.0 * matched;
+                    write!(
+                        f,
+                        "  {share:.2} % in matched clusters, adjusted Rand {rand:.3};"
+                    )?;
+                }
+                let values: Vec<String> = fit
+                    .correlations
+                    .iter()
+                    .map(|value| format!("{value:.4}"))
+                    .collect();
+                write!(f, "  correlations {}", values.join(" "))?;
+            }
+        }
+        for (place, models) in [(&self.a, &self.only_a), (&self.b, &self.only_b)] {
+            if !models.is_empty() {
+                write!(f, "\n\nonly in {place}: {}", models.join("; "))?;
+            }
+        }
+        Ok(())
+    }
+}
