@@ -121,7 +121,8 @@ impl PreviewedRun<'_> {
         cluster.leave().await;
         let output = Output::open(self.output, self.stores)?;
         let answers = output.answers(&own);
-        // An executor may write its answer a moment after this; `gyre clean` removes what comes later.
+        // An executor may write its answer a moment after this. `gyre clean` removes answers that
+        // come later.
         for _ in 0..10 {
             sleep(SETTLED).await;
             if answers.done().await?.is_empty() {

@@ -91,6 +91,9 @@ impl PlannedDensities {
     }
 }
 
+/// Columns of the table `densities` per fit.
+const OF_DENSITIES: [&str; 4] = ["density", "ratio", "kme", "kme_reshaped"];
+
 async fn densities(pipeline: &Pipeline, lake: &Lake) -> Result<Option<PlannedDensities>> {
     let Some(keys) = &pipeline.densities else {
         return Ok(None);
@@ -98,11 +101,25 @@ async fn densities(pipeline: &Pipeline, lake: &Lake) -> Result<Option<PlannedDen
     let sql = keys.sql.trim().trim_end_matches(';').to_string();
     let frame = lake.query_of("densities", &sql, &BTreeMap::new()).await?;
     let columns = Columns::of(&frame, "densities")?;
-    Ok(Some(PlannedDensities {
+    let planned = PlannedDensities {
         from: columns.points(&keys.from, "from")?,
         to: columns.points(&keys.to, "to")?,
         sql,
-    }))
+    };
+    let partition = &pipeline.transitions.partition_by;
+    let fits = point_fits(pipeline);
+    for name in planned.fields().map(Field::name) {
+        let of_fit = |fit: &PlannedFit<PointMethod>| {
+            let mut own = OF_DENSITIES.iter();
+            own.any(|column| *name == format!("{}_{column}", fit.name))
+        };
+        if name == "lag" || partition.contains(name) || fits.iter().any(of_fit) {
+            return Err(Error::spec(format!(
+                "the table `densities` has a column `{name}` of its own; rename the column of the pairs with AS in the SQL of [densities]"
+            )));
+        }
+    }
+    Ok(Some(planned))
 }
 
 /// Resamples and folds of trajectories.

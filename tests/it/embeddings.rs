@@ -73,14 +73,17 @@ fn the_rank_is_chosen_by_held_out_scores() {
     assert!(ran.out.contains("rank 3 of 1, 2, 3: "), "{}", ran.out);
     let rows = lake.read("points");
     assert_eq!(rows.lists("states_embedding")[0].len(), 3);
-    // White noise has no function but the constant.
+    // White noise has no function but the constant: two more add no more than chance.
     let noise: Vec<Point> = points.iter().map(|p| (p.0, p.1, noise(p), 0.1)).collect();
     let sql = "SELECT id, t, x, x AS y, 'all' AS side FROM walks";
     let lake = crate::points::lake(&noise);
     lake.file("p.toml", &pipeline(AUTO, ""));
     let set = format!("transitions.sql=\"{sql}\"");
-    let ran = lake.gyre(&["run", "p.toml", "--set", &set]).succeeds();
-    assert!(ran.out.contains("rank 1 of 1, 2, 3: "), "{}", ran.out);
+    let ranks = ["--set", "fit.states.ranks=[1, 3]"];
+    let ran = lake
+        .gyre(&[&["run", "p.toml", "--set", &set], &ranks[..]].concat())
+        .succeeds();
+    assert!(ran.out.contains("rank 1 of 1, 3: "), "{}", ran.out);
     assert_eq!(lake.read("points").lists("states_embedding")[7], [1.0]);
 }
 
@@ -259,6 +262,11 @@ fn doubtful_fits_are_warned_of() {
     let point = "transitions.sql=\"SELECT id, t, 1.0 AS x, 2.0 AS y FROM walks\"";
     let ran = lake.gyre(&["run", "p.toml", "--set", point]);
     ran.fails(1, "coordinate `x` has the same value in all rows");
+    let one = "transitions.sql=\"SELECT id / 2 AS half, id, t, CASE WHEN id < 2 THEN x ELSE 1.0 END AS x, CASE WHEN id < 2 THEN y ELSE 2.0 END AS y FROM walks\"";
+    let by = "transitions.partition_by=\"half\"";
+    let rule = "fit.states.bandwidth=\"median\"";
+    let ran = lake.gyre(&["run", "p.toml", "--set", one, "--set", by, "--set", rule]);
+    ran.fails(1, "half=1: there are no two distinct points");
     let ran = lake.gyre(&["run", "p.toml", "--set", "transitions.lag=100"]);
     ran.fails(1, "no pairs of points");
 }
@@ -339,7 +347,9 @@ fn densities_of_pairs_are_those_of_the_process() {
         "--set",
         "fit.states.norm=\"lebesgue\"",
         "--set",
-        "transitions.scale={x=2.0}",
+        "transitions.scale={x=2.0,y=2.0}",
+        "--set",
+        "fit.states.bandwidth=0.25",
     ];
     lake.gyre(&[&["run", "p.toml"], &norm[..]].concat())
         .succeeds();
@@ -390,6 +400,12 @@ fn pairs_without_a_point_have_no_density_and_wrong_pairs_are_refused() {
         2,
         "`densities.to` names the column `to_z`, which the SQL does not give",
     );
+    run(&[
+        "densities.sql=\"SELECT 1.0 AS lag, 1.0 AS b, 1.0 AS c, 1.0 AS d\"",
+        "densities.from=[\"lag\", \"b\"]",
+        "densities.to=[\"c\", \"d\"]",
+    ])
+    .fails(2, "the table `densities` has a column `lag` of its own");
     let text = text.replace("to_y\n", "to_y, 'a' AS z\n");
     lake.file(
         "q.toml",

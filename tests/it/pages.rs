@@ -409,6 +409,7 @@ fn keys(schema: &Value) -> String {
     section(&mut page, "`[validation]`", of("validation"), schema);
     section(&mut page, "`[names]`", of("names"), schema);
     section(&mut page, "`[output]`", of("output"), schema);
+    section(&mut page, "`[densities]`", of("densities"), schema);
     section(&mut page, "`[checks]`", of("checks"), schema);
     section(
         &mut page,

@@ -717,6 +717,20 @@ fn points_without_a_kernel_are_errors() {
 }
 
 #[test]
+fn many_points_in_many_dimensions_need_landmarks() {
+    let n = 200_001;
+    let row = |i: usize| (0..9).map(move |c| f64::from(i as u32) * if c == 0 { 1.0 } else { 0.1 });
+    let points = Points::new(9, (0..n).flat_map(row).collect());
+    let error = fit::diffusion_map(&points, &DiffusionMap::new(2), 1)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("up to 200000 points; set `landmarks`"),
+        "{error}"
+    );
+}
+
+#[test]
 fn automatic_bandwidths_see_the_dimension() {
     for (points, dimension) in [(circle(13, 600), 1.0), (torus(13, 900), 2.0)] {
         let (epsilon, found) =

@@ -55,9 +55,9 @@ pub fn held_out(
     Ok(scores)
 }
 
-/// The mean score of `rank` functions that tell nothing of each other, on folds with these numbers
-/// of pairs. Beside the constant there are (r − 1)² sample correlations, whose squares have the
-/// mean 1/n if pairs are independent.
+/// The mean score of `rank` functions that tell nothing of each other, beyond that of the constant,
+/// on folds with these numbers of pairs. There are (r − 1)² sample correlations, whose squares have
+/// the mean 1/n if pairs are independent.
 pub fn chance(rank: usize, pairs: &[u64]) -> f64 {
     let squares = ((rank - 1) * (rank - 1)) as f64;
     let pairs: Vec<f64> = pairs

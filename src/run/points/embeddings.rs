@@ -152,8 +152,7 @@ pub(super) async fn fit(
     for (partition, sums) in sums.iter().enumerate() {
         for lag in 0..n_lags {
             let place = surveyed.known.place(plan, partition, lag);
-            let has_pairs = sums.total(0).is_some_and(|sums| sums.pairs(lag) > 0);
-            if !has_pairs {
+            if sums.pairs(lag) == 0 {
                 if plan.empty == Empty::Fail || n_lags * sampled.len() == 1 {
                     return Err(no_pairs().at(place));
                 }
@@ -271,6 +270,8 @@ async fn choose_bandwidths(
     keys: (&[StateEmbedding], &[usize]),
 ) -> Result<()> {
     let plan = job.plan;
+    // A partition has one bandwidth for all lags.
+    let place = |partition| surveyed.known.place(plan, partition, usize::MAX);
     let is_compared =
         |key: &StateEmbedding| key.bandwidth == Bandwidth::Rule(BandwidthRule::HeldOut);
     let compared: Vec<(&StateEmbedding, usize)> = keys
@@ -282,7 +283,7 @@ async fn choose_bandwidths(
     let mut chosen: Vec<Vec<(f64, Scores)>> = sampled.iter().map(|_| Vec::new()).collect();
     if !compared.is_empty() {
         let mut bases: Vec<Vec<Basis>> = Vec::new();
-        for own in sampled.iter() {
+        for (partition, own) in sampled.iter().enumerate() {
             let mut all = Vec::new();
             for (key, _) in &compared {
                 // Few features tell bandwidths apart, and their sums are needed for every fold.
@@ -290,7 +291,8 @@ async fn choose_bandwidths(
                     features: key.features.min(COMPARED_FEATURES),
                     ..(*key).clone()
                 };
-                all.extend(own.candidates(&few, plan.seed)?);
+                let found = own.candidates(&few, plan.seed);
+                all.extend(found.map_err(|e| e.at(place(partition)))?);
             }
             bases.push(all);
         }
@@ -305,7 +307,7 @@ async fn choose_bandwidths(
             }
         }
     }
-    for (own, chosen) in sampled.iter_mut().zip(chosen) {
+    for (partition, (own, chosen)) in sampled.iter_mut().zip(chosen).enumerate() {
         let mut chosen = chosen.into_iter();
         for key in keys.0 {
             let next = is_compared(key).then(|| chosen.next()).flatten();
@@ -316,7 +318,8 @@ async fn choose_bandwidths(
                 },
                 None => key.clone(),
             };
-            own.bases.extend(own.candidates(&fixed, plan.seed)?);
+            let found = own.candidates(&fixed, plan.seed);
+            own.bases.extend(found.map_err(|e| e.at(place(partition)))?);
             own.scores
                 .push(next.map_or_else(Vec::new, |(_, scores)| scores));
         }

@@ -161,18 +161,24 @@ impl PartitionSums {
         }
     }
 
+    /// The number of pairs at a lag.
+    pub(crate) fn pairs(&self, lag: usize) -> u64 {
+        let parts = self.sums.first().into_iter().flatten();
+        parts.flatten().map(|sums| sums.pairs(lag)).sum()
+    }
+
     /// The sums of a basis over all pairs. None if there is no pair at any lag.
-    pub(super) fn total(&self, basis: usize) -> Option<Cow<'_, GramSums>> {
+    pub(crate) fn total(&self, basis: usize) -> Option<Cow<'_, GramSums>> {
         self.merged(basis, |_| 0).pop()
     }
 
     /// The sums of a basis by fold, without folds that have no pairs.
-    pub(super) fn folds(&self, basis: usize) -> Vec<Cow<'_, GramSums>> {
+    pub(crate) fn folds(&self, basis: usize) -> Vec<Cow<'_, GramSums>> {
         self.merged(basis, |part| self.parts.fold_of(part))
     }
 
     /// The sums of a basis by group, without groups that have no pairs at the lag.
-    pub(super) fn groups(&self, basis: usize, lag: usize) -> Vec<Cow<'_, GramSums>> {
+    pub(crate) fn groups(&self, basis: usize, lag: usize) -> Vec<Cow<'_, GramSums>> {
         let mut groups = self.merged(basis, |part| self.parts.group_of(part));
         groups.retain(|sums| sums.pairs(lag) > 0);
         groups
