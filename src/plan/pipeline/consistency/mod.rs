@@ -1,0 +1,322 @@
+//! Checks that the keys of a pipeline file agree: file → [`Pipeline`], or all errors.
+
+mod errors;
+mod points;
+mod rows;
+mod tables;
+
+use crate::assess::ranks::Rule;
+use crate::error::{Error, Result};
+use crate::methods::heat_kernel::params::ChainKernel;
+use crate::methods::{AnyMethod, ChainMethod, Method, PointMethod};
+use crate::plan::pipeline::checks;
+use crate::plan::pipeline::consistency::errors::{Errors, not_blank};
+use crate::plan::pipeline::consistency::points::{
+    densities, no_keys_of_states, output_rows, point_validation,
+};
+use crate::plan::pipeline::consistency::rows::{OUTPUT_COLUMNS, key_columns, points, transitions};
+use crate::plan::pipeline::consistency::tables::{check_location, job, option, tables};
+use crate::plan::pipeline::content::{Input, Pipeline, Transitions};
+use crate::plan::pipeline::document::Document;
+use crate::plan::pipeline::fits::FitEntry;
+use crate::plan::pipeline::keys::{NamesFrom, PipelineFile, Validation};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Checks a file, and adds all errors to `errors`.
+///
+/// `faulty` names the sections (`transitions`) and parts (`job.name`, `fit.dbmr`) whose errors are
+/// reported already. They are not checked.
+pub(super) fn check(
+    file: PipelineFile,
+    document: &Document<'_>,
+    faulty: &BTreeSet<String>,
+    errors: &mut Vec<Error>,
+) -> Option<Pipeline> {
+    let is_sound = |section: &str| {
+        let is_within = |of: &String| of.split('.').next() == Some(section);
+        !faulty.iter().any(is_within)
+    };
+    let is_part_sound = |section: &str, part: &str| {
+        !faulty.contains(section) && !faulty.contains(&format!("{section}.{part}"))
+    };
+    let mut errors = Errors(errors);
+    job(
+        &file.job,
+        document,
+        |key| is_part_sound("job", key),
+        &mut errors,
+    );
+    for key in file.store.options.keys() {
+        errors.note(option(key, document));
+    }
+    tables(&file.tables, document, &mut errors);
+    let are_fits_sound = is_sound("fit");
+    if file.fit.is_empty() && are_fits_sound {
+        errors.add(document.error_at(&["fit"], "a pipeline needs at least one `[[fit]]`"));
+    }
+    // Output column names so far, each with the fit it comes from.
+    let mut names: BTreeMap<String, &str> = BTreeMap::new();
+    for (n, fit) in file.fit.iter().enumerate() {
+        // Two fits may have the same name by mistake, so the index identifies a fit. It is wrong if
+        // faulty fits are missing.
+        let segment = if are_fits_sound {
+            n.to_string()
+        } else {
+            fit.name.clone()
+        };
+        if is_part_sound("fit", &fit.name) {
+            let earlier = &file.fit[..n];
+            errors.note(self::fit(fit, earlier, &segment, &mut names, document));
+        }
+        let folds = file.validation.as_ref().map_or(0, |keys| keys.folds);
+        let is_of_counts = matches!(fit.method, AnyMethod::OfCounts(_));
+        let needs_folds = is_of_counts && fit.rule.is_some_and(Rule::needs_folds);
+        if folds == 0 && is_sound("validation") && needs_folds {
+            let message = format!(
+                "`fit.{}.rule` scores ranks with what was held out, and so needs `folds` in `[validation]`, such as `folds = 5`",
+                fit.name
+            );
+            errors.add(document.error_at(&["fit", &segment, "rule"], &message));
+        }
+    }
+    let transitions = match (file.transitions, file.points) {
+        (Some(text), None) if is_sound("transitions") => transitions(text, document, &mut errors),
+        (None, Some(text)) if is_sound("points") => points(text, document, &mut errors),
+        (Some(_), Some(_)) => {
+            let message = "`[transitions]` and `[points]` exclude each other: rows have a time, or they have none";
+            errors.add(document.error_at(&["points"], message));
+            None
+        }
+        _ => None,
+    };
+    if let NamesFrom::Output(location) = &file.names.from {
+        errors.note(check_location(location, &["names", "from"], document));
+    }
+    if let Some(transitions) = transitions.as_ref().filter(|_| are_fits_sound) {
+        errors.note(key_columns(transitions, &file.fit, document));
+    }
+    if let Some(keys) = &file.validation
+        && is_sound("validation")
+    {
+        errors.note(validation(keys, document));
+    }
+    let transitions = transitions?;
+    let is_points = transitions.input.is_points();
+    errors.note(output_rows(&file.output.rows, is_points, document));
+    if is_points {
+        let keys = file.validation.as_ref();
+        errors.note(no_keys_of_states(&file.job, document));
+        errors.note(point_validation(keys, &transitions.input, document));
+    }
+    if let Some(keys) = &file.densities {
+        errors.note(densities(keys, &transitions.input, document));
+    }
+    let mut fits = Vec::new();
+    let mut embeddings = Vec::new();
+    let mut point_fits = Vec::new();
+    for (n, fit) in file.fit.into_iter().enumerate() {
+        errors.note(fits_input(&fit, n, &transitions.input, document));
+        match fit.method {
+            AnyMethod::OfCounts(_) => fits.extend(fit.narrow(of_counts)),
+            AnyMethod::OfPoints(_) if transitions.input.is_points() => {
+                point_fits.extend(fit.narrow(of_points));
+            }
+            AnyMethod::OfPoints(_) => {
+                let method = errors.note(of_chain(&fit, n, &transitions, document));
+                embeddings.extend(fit.narrow(|_| method?));
+            }
+        }
+    }
+    if fits.is_empty() && !embeddings.is_empty() && document.root.get("validation").is_some() {
+        let message = "`[validation]` resamples sets of states, and no fit of this pipeline has sets; leave it out";
+        errors.add(document.error_at(&["validation"], message));
+    }
+    if !is_sound("checks") || !is_sound("check") {
+        return None;
+    }
+    let checks = checks::checks(file.checks, file.check, &transitions.partition_by, document);
+    Some(Pipeline {
+        file: None,
+        job: file.job,
+        store: file.store,
+        tables: file.tables,
+        checks: errors.note(checks)?,
+        transitions,
+        names: file.names,
+        fits,
+        embeddings,
+        point_fits,
+        validation: file.validation,
+        output: file.output,
+        densities: file.densities,
+    })
+}
+
+fn of_counts(method: AnyMethod) -> Option<Method> {
+    match method {
+        AnyMethod::OfCounts(method) => Some(method),
+        AnyMethod::OfPoints(_) => None,
+    }
+}
+
+/// The method of a fit to the states of a chain. States of trajectories are of one kind, and so are
+/// those of pairs with `connected = true`. The states of other pairs need not be.
+fn of_chain(
+    fit: &FitEntry<AnyMethod>,
+    n: usize,
+    transitions: &Transitions,
+    document: &Document<'_>,
+) -> Result<Option<ChainMethod>> {
+    let AnyMethod::OfPoints(method) = &fit.method else {
+        return Ok(None);
+    };
+    let is_square = transitions.connected || !matches!(transitions.input, Input::Pairs { .. });
+    let kernel = if is_square {
+        ChainKernel::Symmetrised
+    } else {
+        ChainKernel::TwoSteps
+    };
+    ChainMethod::of_points(method, kernel).map_err(|(key, what)| {
+        let message = format!("`fit.{}.{key}` {what}", fit.name);
+        document.error_at(&["fit", &n.to_string(), key], &message)
+    })
+}
+
+fn of_points(method: AnyMethod) -> Option<PointMethod> {
+    match method {
+        AnyMethod::OfPoints(method) => Some(method),
+        AnyMethod::OfCounts(_) => None,
+    }
+}
+/// Checks that a method is for the evidence that the rows give. `n` is the index of the fit.
+fn fits_input(
+    fit: &FitEntry<AnyMethod>,
+    n: usize,
+    input: &Input,
+    document: &Document<'_>,
+) -> Result<()> {
+    let name = fit.method.name();
+    let (needs, has) = match (&fit.method, input) {
+        (AnyMethod::OfCounts(_), Input::PointPairs { .. } | Input::Points { .. }) => (
+            "counts transitions between states; cut the coordinates into boxes with `transitions.bins`",
+            "coordinates",
+        ),
+        (AnyMethod::OfPoints(PointMethod::StateEmbedding(_)), Input::PointPairs { .. })
+        | (
+            AnyMethod::OfPoints(PointMethod::DiffusionMap(_) | PointMethod::HeatSketch(_)),
+            Input::Points { .. } | Input::Trajectories { .. } | Input::Pairs { .. },
+        )
+        | (AnyMethod::OfCounts(_), _) => return Ok(()),
+        (AnyMethod::OfPoints(PointMethod::StateEmbedding(_)), Input::Points { .. }) => (
+            "is fitted to pairs of points: rows need `trajectory`, `time` and `lag` in `[transitions]`",
+            "points without time",
+        ),
+        (AnyMethod::OfPoints(PointMethod::StateEmbedding(_)), _) => (
+            "is fitted to pairs of points; name their columns as `transitions.coordinates` in place of `state` and `bins`",
+            "states",
+        ),
+        (AnyMethod::OfPoints(_), Input::PointPairs { .. }) => (
+            "is fitted to points without time, or to states; describe the rows in a section `[points]` with `id` and `coordinates`",
+            "pairs of points",
+        ),
+    };
+    let message = format!(
+        "the method \"{name}\" of fit `{}` {needs} (this pipeline has {has})",
+        fit.name
+    );
+    Err(document.error_at(&["fit", &n.to_string(), "method"], &message))
+}
+
+/// Checks a fit against the `earlier` ones. `segment` is its name or index in the path of keys.
+fn fit<'a>(
+    fit: &'a FitEntry<AnyMethod>,
+    earlier: &[FitEntry<AnyMethod>],
+    segment: &str,
+    names: &mut BTreeMap<String, &'a str>,
+    document: &Document<'_>,
+) -> Result<()> {
+    let fail =
+        |key: &str, message: String| Err(document.error_at(&["fit", segment, key], &message));
+    let name = &fit.name;
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic())
+        || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    {
+        let message = format!(
+            "a fit's name must be a letter followed by letters, digits and `_`, not {name:?}"
+        );
+        return fail("name", message);
+    }
+    if OUTPUT_COLUMNS.contains(&name.as_str()) {
+        let message =
+            format!("a fit cannot be named `{name}`: the output tables have a column of that name");
+        return fail("name", message);
+    }
+    if earlier.iter().any(|f| f.name == *name) {
+        return fail("name", format!("two fits are named `{name}`"));
+    }
+    if let Some((key, message)) = parameters(fit) {
+        let key = match key {
+            "rank" if fit.rule.is_some() => "ranks",
+            key => key,
+        };
+        return fail(key, format!("`fit.{name}.{key}` {message}"));
+    }
+    for (_, column) in fit.expanded() {
+        if let Some(other) = names.insert(column.clone(), name) {
+            let message =
+                format!("the fits `{other}` and `{name}` both give columns named `{column}`");
+            return fail("name", message);
+        }
+    }
+    Ok(())
+}
+
+/// The first parameter that is out of range, and the rest of a sentence on it.
+fn parameters(fit: &FitEntry<AnyMethod>) -> Option<(&'static str, String)> {
+    for (n, r) in fit.ranks.iter().enumerate() {
+        if *r == 0 {
+            return Some(("rank", "must be at least 1, not 0".into()));
+        }
+        if fit.ranks[..n].contains(r) {
+            return Some(("rank", format!("has {r} twice")));
+        }
+    }
+    fit.method.check().err()
+}
+
+fn validation(keys: &Validation, document: &Document<'_>) -> Result<()> {
+    let fail = |key: &str, message: String| {
+        let message = format!("`validation.{key}` {message}");
+        Err(document.error_at(&["validation", key], &message))
+    };
+    if keys.bootstrap == 1 || keys.bootstrap > 10_000 {
+        let message = "must be 0 for none, or 2 to 10000 resamples, not";
+        return fail("bootstrap", format!("{message} {}", keys.bootstrap));
+    }
+    if keys.folds == 1 || keys.folds > 1000 {
+        let message = "must be 0 for none, or 2 to 1000 folds, not";
+        return fail("folds", format!("{message} {}", keys.folds));
+    }
+    if !(2..=4096).contains(&keys.groups) {
+        let message = format!("must be 2 to 4096, not {}", keys.groups);
+        return fail("groups", message);
+    }
+    if keys.folds > keys.groups {
+        let message = format!(
+            "must be no more than the {} `groups` they are made of, not {}",
+            keys.groups, keys.folds
+        );
+        return fail("folds", message);
+    }
+    if !(0.5..=0.9999).contains(&keys.confidence) {
+        let message = format!("must be 0.5 to 0.9999, not {}", keys.confidence);
+        return fail("confidence", message);
+    }
+    for (n, column) in keys.group.iter().enumerate() {
+        not_blank(column, &["validation", "group"], document)?;
+        if keys.group[..n].contains(column) {
+            return fail("group", format!("names the column `{column}` twice"));
+        }
+    }
+    Ok(())
+}
