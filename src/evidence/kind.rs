@@ -1,4 +1,4 @@
-//! What passes on other machines ask of a kind of evidence, whatever its shards hold.
+//! What passes on other machines ask of a kind of evidence.
 
 use crate::error::Result;
 use crate::evidence::pass::kernel::Shard;

@@ -279,7 +279,7 @@ impl Output {
         let dropped = self
             .swap(begun.seen.clone(), promotion.begins, next)
             .await?;
-        // The result is in place: the next run repairs whatever fails from here on.
+        // The result is in place: the next run repairs what fails from here on.
         if let Some(folder) = &self.folder {
             folder.release(&begun.run);
         }

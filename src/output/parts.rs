@@ -172,8 +172,8 @@ mod tests {
         let damaged = output.piece("plan", &named[2]).await.unwrap_err();
         assert_eq!(damaged.kind(), Kind::Store);
         assert!(damaged.to_string().contains("is damaged"), "{damaged}");
-        let elsewhere = output.piece("other", &named[0]).await.unwrap_err();
-        assert_eq!(elsewhere.kind(), Kind::Store);
+        let other_plan = output.piece("other", &named[0]).await.unwrap_err();
+        assert_eq!(other_plan.kind(), Kind::Store);
         // Parts go with the checkpoints of the plan.
         output.remove_checkpoints("plan").await;
         output.piece("plan", &named[0]).await.unwrap_err();

@@ -46,7 +46,7 @@ impl Fitted {
         let (names, models) = (&self.names, &mut self.models);
         let Naming { reuse_sets, gone } =
             crate::run::sets::keep(plan, output, replaced, names, models, is_whole).await?;
-        // Failed models and models without a transition are reported elsewhere.
+        // Failed models and models without a transition have records of their own.
         let failed = self.failures.iter().map(|failure| &failure.partition);
         let reported: BTreeSet<&String> = failed
             .chain(self.empty.iter().map(|e| &e.partition))

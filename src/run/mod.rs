@@ -56,7 +56,7 @@ pub enum Outcome {
 pub struct Options {
     /// Run even if the output is up to date, and do all work anew.
     pub force: bool,
-    /// Count all rows anew, whatever the ledger says, and run even if the output is up to date.
+    /// Count all rows anew, without the ledger, and run even if the output is up to date.
     pub full_refresh: bool,
     /// How often finished work is checkpointed.
     pub keep_every: Duration,

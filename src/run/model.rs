@@ -186,7 +186,7 @@ pub fn fit_model(
 }
 
 /// Fits a model to counts whose matrix is in `shards`. The shards may be an outline if `executor`
-/// makes the passes elsewhere. The model has no matrix: see [`FittedModel::with`].
+/// makes the passes on other machines. The model has no matrix: see [`FittedModel::with`].
 pub(crate) fn fit_shards(
     executor: &dyn Executor,
     plan: &Plan,

@@ -353,7 +353,7 @@ mod tests {
     }
 
     proptest! {
-        /// A secret is found in text, in JSON, in a URL and in debug output, whatever it contains.
+        /// A secret is found in text, in JSON, in a URL and in debug output, with any characters.
         #[test]
         fn secrets_are_hidden_in_every_spelling(tail in "[ -~]{0,16}", unicode in "\\PC{0,4}") {
             let secret = format!("Planted7{tail}{unicode}z");

@@ -395,7 +395,7 @@ impl<'a> Round<'a> {
         // Tasks under way, for any job, come last.
         missing.sort_by_key(|(id, _)| self.is_under_way(id));
         let some = missing.into_iter().take(JOB_TASKS).take_while(|(_, task)| {
-            // The first task goes whatever its size is.
+            // The first task goes with any size.
             let is_first = bytes == 0;
             bytes += task.bytes.len() + 500;
             is_first || bytes <= JOB_BYTES

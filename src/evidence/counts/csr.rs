@@ -376,7 +376,7 @@ fn add<const W: usize, V: Value>(sums: &mut [f64; W], value: V, x: &[f64; W]) {
 #[inline(always)]
 fn prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no visible effect and never faults, whatever the address is.
+    // SAFETY: a prefetch has no visible effect and never faults, for any address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at.cast());

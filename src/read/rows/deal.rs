@@ -1,5 +1,5 @@
 //! Rows → shards, by a hash of some columns: rows that are equal in these columns are in one shard,
-//! on whatever machine they were dealt.
+//! on every machine.
 //!
 //! Query rows are sharded by partition and trajectory, so that a shard holds whole trajectories.
 //! Sums are sharded by partition, so that a shard holds whole matrices, or by source state if there
