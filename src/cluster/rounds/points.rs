@@ -19,12 +19,13 @@ use crate::error::{Error, Result};
 use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::parts::Piece;
 use crate::output::row_writer::RowWriter;
-use crate::output::tables::points::{POINTS, PointsModel};
+use crate::output::tables::points::{POINTS, PointFit, PointsModel};
 use crate::plan::points::PointsPlan;
 use crate::read::points::Found;
 use crate::read::points::layout::PointRoles;
 use crate::read::points::survey::{Surveyor, merged};
 use crate::run::points::grams::{PartitionSums, SumRequest};
+use crate::run::points::kernels::landmarks;
 use crate::run::points::rows::{self, RowTable};
 use crate::run::points::site::{PointJob, PointSite, PointsTable};
 use crate::run::points::surveyed::{Known, Surveyed};
@@ -42,8 +43,10 @@ const FITS: usize = 16;
 /// Why one task deals all rows.
 pub fn width(plan: &PointsPlan, frame: &DataFrame) -> Result<Width, String> {
     let slices = slices(&plan.tables, frame)?;
+    let by_landmarks = || plan.fits.iter().all(|fit| landmarks(&fit.method).is_some());
     let rounds = match plan.layout.roles {
         PointRoles::Pairs { .. } => vec!["deal", "survey", "sum", "rows"],
+        PointRoles::Rows if by_landmarks() => vec!["deal", "survey", "fit", "rows"],
         PointRoles::Rows => vec!["deal", "survey", "fit"],
     };
     Ok(Width {
@@ -184,8 +187,9 @@ impl RemotePoints {
         surveyed: &Surveyed,
         table: PointsTable<'_>,
     ) -> Result<u64> {
-        // Maps have already embedded their rows.
-        if job.plan.layout.roles == PointRoles::Rows {
+        // Maps without landmarks have already embedded their rows.
+        let fits = table.models.iter().flat_map(|model| &model.fits);
+        if !fits.into_iter().all(PointFit::embeds_any_row) {
             return rows::write(job, surveyed, table).await;
         }
         let (output, hash) = (job.output, &job.plan.hash);

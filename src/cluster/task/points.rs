@@ -146,8 +146,8 @@ impl TaskExecutor<PointsPlan> {
         let (lake, frame) = self.lot(rows).await?;
         let known: Known = self.unpacked(known).await?;
         let wanted = (0..known.len()).map(|at| partitions.contains(&at));
-        let layout = &self.plan.layout;
-        let points = kernels::load(&lake, frame, layout, &known, wanted.collect()).await?;
+        let wanted = wanted.collect();
+        let points = kernels::load(&lake, frame, &self.plan, &known, wanted).await?;
         let mut models = Vec::new();
         for (at, points) in points.into_iter().enumerate() {
             if partitions.contains(&at) {

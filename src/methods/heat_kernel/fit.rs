@@ -22,15 +22,14 @@ use crate::methods::heat_kernel::params::{DiffusionMap, HeatSketch, KernelParams
 use crate::methods::heat_kernel::random;
 use crate::methods::heat_kernel::sketch;
 use crate::methods::heat_kernel::sketch::{Energy, Snapshot};
+use crate::methods::heat_kernel::thinned::{PAIRS, ends, points_of_landmarks, thin};
 use crate::methods::heat_kernel::warning::Warning;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Effective neighbours below which eigenvalues are far from those of the Laplace operator.
 const FEW_NEIGHBOURS: f64 = 6.0;
-
-/// Pairs of points on which the distortion is measured.
-const PAIRS: usize = 125_000;
 
 /// Rows of the fit that are embedded again as new rows.
 const REPRODUCED: usize = 256;
@@ -98,7 +97,18 @@ pub struct Embedded {
     /// The model.
     pub model: HeatModel,
     /// One row of coordinates per input row; NaN for rows that are not in the largest component.
-    pub rows: Vec<f64>,
+    /// None if landmarks embed all rows.
+    pub rows: Option<Vec<f64>>,
+}
+
+impl Embedded {
+    /// The rows of the points of the fit, embedded by the landmarks if there are some.
+    pub fn rows_of(&self, points: &Points) -> Cow<'_, [f64]> {
+        match &self.rows {
+            Some(rows) => Cow::Borrowed(rows),
+            None => Cow::Owned(self.model.embed(&points.coordinates)),
+        }
+    }
 }
 
 /// A kernel with its normalisation.
@@ -109,6 +119,14 @@ struct Prepared {
     warnings: Vec<Warning>,
     /// The number of landmarks, if the kernel is theirs.
     landmarks: Option<usize>,
+}
+
+/// The points that a fit uses.
+fn used<'a>(points: &'a Points, params: &KernelParams, seed: u64) -> Cow<'a, Points> {
+    match params.landmarks {
+        Some(count) => Cow::Owned(thin(points, points_of_landmarks(count), seed)),
+        None => Cow::Borrowed(points),
+    }
 }
 
 fn prepare(points: &Points, params: &KernelParams, seed: u64) -> Result<Prepared> {
@@ -165,6 +183,7 @@ fn check(points: &Points) -> Result<()> {
 /// # Errors
 /// If the points have no such kernel ([`kernel::of`]), or a coordinate is constant.
 pub fn diffusion_map(points: &Points, params: &DiffusionMap, seed: u64) -> Result<Embedded> {
+    let points = &*used(points, &params.kernel(), seed);
     let prepared = prepare(points, &params.kernel(), seed)?;
     let operator = Normalised::new(&prepared.kernel, &prepared.factors);
     let epsilon = Some(prepared.kernel.epsilon);
@@ -192,6 +211,7 @@ pub fn diffusion_map(points: &Points, params: &DiffusionMap, seed: u64) -> Resul
         square_sum: Some(operator.square_sum()),
         converged: !map.warnings.iter().any(not_converged),
         delta: params.delta,
+        by_landmarks: params.landmarks.is_some(),
         spectrum: map.spectrum,
         energies: Vec::new(),
         products: map.products,
@@ -224,6 +244,7 @@ fn times_of(vectors: &[f64], factors: &[f64], dimension: usize) -> Vec<f64> {
 /// # Errors
 /// If the points have no such kernel ([`kernel::of`]), or a coordinate is constant.
 pub fn heat_sketch(points: &Points, params: &HeatSketch, seed: u64) -> Result<Embedded> {
+    let points = &*used(points, &params.kernel(), seed);
     let prepared = prepare(points, &params.kernel(), seed)?;
     let operator = Normalised::new(&prepared.kernel, &prepared.factors);
     let coordinates = prepared
@@ -253,6 +274,7 @@ pub fn heat_sketch(points: &Points, params: &HeatSketch, seed: u64) -> Result<Em
         square_sum: None,
         converged: true,
         delta: params.delta,
+        by_landmarks: params.landmarks.is_some(),
         spectrum: Vec::new(),
         energies,
         products: 0,
@@ -269,6 +291,8 @@ struct Parts {
     square_sum: Option<f64>,
     converged: bool,
     delta: f64,
+    /// Whether all rows are embedded as new rows.
+    by_landmarks: bool,
     energies: Vec<Energy>,
     products: usize,
     warnings: Vec<Warning>,
@@ -314,14 +338,10 @@ fn finish(
     }
     warnings.extend(parts.warnings);
     let extension = Extension::new(&kernel, &factors, before, columns);
-    let rows = if landmarks.is_some() {
-        extension.embedder().embed(&points.coordinates)
-    } else {
-        of_input(points, &kernel.points, &rows, columns, &extension)
-    };
-    let reproduction = landmarks
-        .is_none()
-        .then(|| reproduction(points, &rows, columns, &extension, seed));
+    let rows =
+        (!parts.by_landmarks).then(|| of_input(points, &kernel.points, &rows, columns, &extension));
+    let again = rows.as_ref();
+    let reproduction = again.map(|rows| reproduction(points, rows, columns, &extension, seed));
     let checked = Checked {
         row_error: factors.row_error,
         delta: parts.delta,
@@ -330,8 +350,15 @@ fn finish(
         reproduction,
     };
     let pairs = Pairs::of(points, if columns == 0 { 0 } else { PAIRS }, seed);
+    let embedded: Vec<f64> = match &rows {
+        Some(rows) => {
+            let of = |i: &usize| &rows[i * columns..][..columns];
+            pairs.rows.iter().flat_map(of).copied().collect()
+        }
+        None => extension.embedder().embed(&pairs.reference),
+    };
     let distortion = (0..parts.times.len())
-        .map(|t| pairs.distortion(&rows, columns, t * parts.dimension, parts.dimension))
+        .map(|t| pairs.distortion(&embedded, columns, t * parts.dimension, parts.dimension))
         .collect();
     let model = HeatModel {
         dimension: parts.dimension,
@@ -444,7 +471,7 @@ struct Pairs {
 impl Pairs {
     /// The pairs of about √(2 `most`) rows.
     fn of(points: &Points, most: usize, seed: u64) -> Pairs {
-        let rows = sample(points, ((2 * most) as f64).sqrt().ceil() as usize, seed);
+        let rows = sample(points, ends(most), seed);
         let reference = rows.iter().flat_map(|&i| points.row(i)).copied();
         Pairs {
             reference: reference.collect(),
@@ -455,16 +482,17 @@ impl Pairs {
         }
     }
 
-    /// The distortion of the columns from `first` of the embedding `rows`.
+    /// The distortion of the columns from `first` of the embedded rows of the pairs.
     fn distortion(
         &self,
-        rows: &[f64],
+        embedded: &[f64],
         columns: usize,
         first: usize,
         dimension: usize,
     ) -> Option<Distortion> {
-        let of = |i: &usize| &rows[i * columns + first..][..dimension];
-        let embedding: Vec<f64> = self.rows.iter().flat_map(of).copied().collect();
+        let own = embedded.chunks_exact(columns.max(1));
+        let own = own.flat_map(|row| &row[first..][..dimension]);
+        let embedding: Vec<f64> = own.copied().collect();
         let (reference, most) = (&self.reference, self.most);
         distortion::of(
             &embedding,

@@ -12,12 +12,10 @@ use crate::evidence::points::Points;
 use crate::math::sum;
 use crate::methods::heat_kernel::neighbours::Distinct;
 use crate::methods::heat_kernel::random;
+use crate::methods::heat_kernel::thinned::SAMPLED;
 use crate::methods::heat_kernel::tree::LANES;
 use multiversion::multiversion;
 use rayon::prelude::*;
-
-/// Points of the sample per landmark.
-const SAMPLED: usize = 10;
 
 /// Points per unit of parallel work.
 const POINTS: usize = 4096;

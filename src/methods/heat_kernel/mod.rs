@@ -9,6 +9,7 @@
 //! - `normalise`: Algorithms 1 and 2. `operator`, `eigen`: leading eigenpairs.
 //! - `diffusion_map`: Algorithm 3. `sketch`: Algorithms 4 and 5.
 //! - `landmarks`, `extension`: a subset that stands for all rows, and the rows of new points.
+//! - `thinned`: the points that a fit with landmarks uses.
 //! - `chain`: the same for states, with the counts as the kernel.
 //! - `fit`: the entry points for points.
 
@@ -27,6 +28,7 @@ pub mod operator;
 pub mod params;
 pub mod random;
 pub mod sketch;
+pub mod thinned;
 pub mod tree;
 pub mod warning;
 

@@ -5,6 +5,7 @@ use crate::methods::estimator::{Fault, Parameters, PointEstimator, tolerance};
 use crate::methods::heat_kernel::kernel::{DENSE_POINTS, Reach};
 use crate::methods::heat_kernel::normalise::Normalisation;
 use crate::methods::heat_kernel::sketch::Distribution;
+use crate::methods::heat_kernel::thinned::points_of_landmarks;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -132,8 +133,12 @@ impl KernelParams {
             (None, Reach::Neighbours(k)) => n * (k as u64).min(n) * per_entry,
             (None, Reach::Radius(_)) => n * (NEIGHBOURS as u64) * per_entry,
         };
+        let held = match self.landmarks {
+            Some(count) => size.points.min(points_of_landmarks(count) as u64),
+            None => size.points,
+        };
         // The points and a copy in the order of the tree.
-        kernel + size.points * (2 * size.dimension + columns) * 8 + n * vectors * 8
+        kernel + held * (2 * size.dimension + columns) * 8 + n * vectors * 8
     }
 }
 

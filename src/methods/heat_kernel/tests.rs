@@ -119,10 +119,8 @@ fn regular_polygons_are_circulant() {
             let found = fit::diffusion_map(&polygon, &full(normalisation, 0.25, 6), 1).unwrap();
             assert_values(&found, circulant(n, 0.25, 1.0), 1e-10);
             // A circle, which the first two coordinates are.
-            let squares = found
-                .rows
-                .chunks(6)
-                .map(|row| row[0].powi(2) + row[1].powi(2));
+            let rows = found.rows_of(&polygon);
+            let squares = rows.chunks(6).map(|row| row[0].powi(2) + row[1].powi(2));
             let squares: Vec<f64> = squares.collect();
             assert!(squares.iter().all(|s| (s / squares[0] - 1.0).abs() < 1e-6));
         }
@@ -176,7 +174,12 @@ fn two_blocks_have_a_closed_form() {
         }
         // The eigenvector of all copies has length λ for time 1.
         let found = fit::diffusion_map(&copies, &params, 1).unwrap();
-        let length = found.rows.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let length = found
+            .rows_of(&copies)
+            .iter()
+            .map(|x| x * x)
+            .sum::<f64>()
+            .sqrt();
         assert!((length - expected.abs()).abs() < 1e-14);
     }
 }
@@ -307,12 +310,12 @@ fn rows_of_the_points_come_back() {
                     fit::heat_sketch(&points, &sketch, 1).unwrap(),
                 ] {
                     let again = found.model.embed(&points.coordinates);
-                    let error = largest_difference(&found.rows, &again);
+                    let error = largest_difference(&found.rows_of(&points), &again);
                     assert!(
                         error < 1e-12,
                         "{normalisation:?} {alpha} {reach}: {error:e}"
                     );
-                    assert!(found.rows.iter().all(|x| x.is_finite()));
+                    assert!(found.rows_of(&points).iter().all(|x| x.is_finite()));
                 }
             }
         }
@@ -328,7 +331,7 @@ fn rows_of_a_grid_come_back() {
         ..DiffusionMap::new(3)
     };
     let found = fit::diffusion_map(&grid, &map, 1).unwrap();
-    let error = largest_difference(&found.rows, &found.model.embed(&grid.coordinates));
+    let error = largest_difference(&found.rows_of(&grid), &found.model.embed(&grid.coordinates));
     assert!(error < 1e-12, "{error:e}");
 }
 
@@ -353,9 +356,15 @@ fn rows_of_points_that_are_left_out_have_no_embedding() {
         };
         let found = fit::heat_sketch(&points, &sketch, 1).unwrap();
         let again = found.model.embed(&points.coordinates);
-        assert!(found.rows[..1200].iter().all(|x| x.is_finite()), "{reach}");
-        assert!(found.rows[1200..].iter().all(|x| x.is_nan()), "{reach}");
-        let error = largest_difference(&found.rows[..1200], &again[..1200]);
+        assert!(
+            found.rows_of(&points)[..1200].iter().all(|x| x.is_finite()),
+            "{reach}"
+        );
+        assert!(
+            found.rows_of(&points)[1200..].iter().all(|x| x.is_nan()),
+            "{reach}"
+        );
+        let error = largest_difference(&found.rows_of(&points)[..1200], &again[..1200]);
         assert!(error < 1e-12, "{reach}: {error:e}");
         assert!(again[1200..].iter().all(|x| x.is_nan()), "{reach}");
         let new = found.model.embed(&[1.01, 0.01, 50.5, 0.5]);
@@ -377,7 +386,10 @@ fn landmarks_of_all_points_are_the_points() {
     assert_eq!(landmarks.model.landmarks, Some(199));
     // Up to the signs of the columns.
     let sizes = |rows: &[f64]| rows.iter().map(|x| x.abs()).collect::<Vec<f64>>();
-    let error = largest_difference(&sizes(&whole.rows), &sizes(&landmarks.rows));
+    let error = largest_difference(
+        &sizes(&whole.rows_of(&points)),
+        &sizes(&landmarks.rows_of(&points)),
+    );
     assert!(error < 0.05, "{error}");
 }
 
@@ -425,7 +437,10 @@ fn threads_and_the_order_of_rows_change_no_bit() {
         assert!(one == many);
         assert!(one.model == other.model);
         for (at, &i) in order.iter().enumerate() {
-            assert_eq!(one.rows[i * 3..][..3], other.rows[at * 3..][..3]);
+            assert_eq!(
+                one.rows_of(&points)[i * 3..][..3],
+                other.rows_of(&shuffled)[at * 3..][..3]
+            );
         }
     }
 }
@@ -631,8 +646,8 @@ fn separate_parts_are_counted() {
         dropped: 150,
     };
     assert!(found.model.warnings.contains(&expected));
-    assert!(found.rows[..600].iter().all(|x| x.is_finite()));
-    assert!(found.rows[600..].iter().all(|x| x.is_nan()));
+    assert!(found.rows_of(&points)[..600].iter().all(|x| x.is_finite()));
+    assert!(found.rows_of(&points)[600..].iter().all(|x| x.is_nan()));
     let required = DiffusionMap {
         connected: Connected::Required,
         ..params

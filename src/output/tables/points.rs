@@ -214,9 +214,20 @@ impl PointFit {
             }
             PointModel::Heat(own) => {
                 let columns = own.model.columns();
-                let rows = places.iter().map(|at| &own.rows[at * columns..][..columns]);
+                let Some(all) = &own.rows else {
+                    return (own.model.embed(rows), None);
+                };
+                let rows = places.iter().map(|at| &all[at * columns..][..columns]);
                 (rows.flatten().copied().collect(), None)
             }
+        }
+    }
+
+    /// Whether the model embeds any row by its coordinates, without its place among all rows.
+    pub fn embeds_any_row(&self) -> bool {
+        match &self.model {
+            PointModel::StateEmbedding(_) => true,
+            PointModel::Heat(own) => own.rows.is_none(),
         }
     }
 

@@ -5,6 +5,7 @@ use crate::evidence::pass::checkpoints;
 use crate::evidence::points::{PointSize, Points};
 use crate::methods::PointMethod;
 use crate::methods::heat_kernel::fit::{diffusion_map, heat_sketch};
+use crate::methods::heat_kernel::thinned::{Thinned, points_of_landmarks};
 use crate::output::tables::points::{PointFit, PointModel, PointsModel};
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
@@ -14,33 +15,93 @@ use crate::read::rows::stop::Stop;
 use crate::run::points::site::PointJob;
 use crate::run::points::surveyed::{Known, Surveyed};
 use datafusion::dataframe::DataFrame;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// The points of one partition that fits use.
+#[derive(Clone)]
+pub(crate) struct OwnPoints {
+    /// The number of rows.
+    rows: u64,
+    /// All points, unless all fits have landmarks.
+    all: Option<Points>,
+    /// Points for fits with landmarks.
+    thinned: Option<Thinned>,
+}
+
+impl OwnPoints {
+    /// No points yet, for the fits of a plan.
+    fn new(plan: &PointsPlan, dimension: usize) -> OwnPoints {
+        let landmarks = || plan.fits.iter().map(|fit| landmarks(&fit.method));
+        let most = landmarks().flatten().map(points_of_landmarks).max();
+        OwnPoints {
+            rows: 0,
+            all: landmarks().any(|count| count.is_none()).then(|| Points {
+                dimension,
+                ..Points::default()
+            }),
+            thinned: most.map(|most| Thinned::new(dimension, most, plan.seed)),
+        }
+    }
+
+    fn push(&mut self, row: &[f64], weight: Option<f64>) {
+        self.rows += 1;
+        if let Some(points) = &mut self.all {
+            points.coordinates.extend_from_slice(row);
+            if let Some(weight) = weight {
+                points.weights.get_or_insert_default().push(weight);
+            }
+        }
+        if let Some(thinned) = &mut self.thinned {
+            thinned.push(row, weight.unwrap_or(1.0));
+        }
+    }
+
+    /// The points for a method.
+    fn of(&self, method: &PointMethod) -> Option<Cow<'_, Points>> {
+        match landmarks(method) {
+            Some(count) => {
+                let thinned = self.thinned.as_ref();
+                thinned.map(|own| Cow::Owned(own.points(points_of_landmarks(count))))
+            }
+            None => self.all.as_ref().map(Cow::Borrowed),
+        }
+    }
+}
+
+/// The number of landmarks of a method.
+pub(crate) fn landmarks(method: &PointMethod) -> Option<usize> {
+    match method {
+        PointMethod::DiffusionMap(own) => own.landmarks,
+        PointMethod::HeatSketch(own) => own.landmarks,
+        PointMethod::StateEmbedding(_) => None,
+    }
+}
+
 /// Keeps the points of some partitions.
 struct Loaded {
-    divisors: Arc<Vec<f64>>,
+    divisors: Vec<f64>,
     wanted: Arc<Vec<bool>>,
-    partitions: Vec<Points>,
+    partitions: Vec<OwnPoints>,
 }
 
 impl Receiver for Loaded {
     fn push(&mut self, _: &PointLayout, batch: &PointBatch) -> Result<(), Stop> {
         let d = batch.dimension;
+        let mut scaled = vec![0.0; d];
         for (rows, partition) in &batch.partitions {
             let at = *partition as usize;
             if !self.wanted[at] {
                 continue;
             }
-            let points = &mut self.partitions[at];
-            points.dimension = d;
-            for row in batch.coordinates[rows.start * d..rows.end * d].chunks_exact(d) {
-                let scaled = row.iter().zip(self.divisors.iter()).map(|(x, s)| x / s);
-                points.coordinates.extend(scaled);
-            }
-            if let Some(weights) = &batch.weights {
-                let own = points.weights.get_or_insert_default();
-                own.extend_from_slice(&weights[rows.clone()]);
+            for row in rows.clone() {
+                let point = &batch.coordinates[row * d..][..d];
+                for ((scaled, x), s) in scaled.iter_mut().zip(point).zip(&self.divisors) {
+                    *scaled = x / s;
+                }
+                let weight = batch.weights.as_ref().map(|weights| weights[row]);
+                self.partitions[at].push(&scaled, weight);
             }
         }
         Ok(())
@@ -64,7 +125,7 @@ pub(super) async fn fit(job: &PointJob<'_>, surveyed: &Surveyed) -> Result<Vec<P
     let wanted: Vec<bool> = models.iter().map(Option::is_none).collect();
     if wanted.contains(&true) {
         let known = &surveyed.known;
-        let points = load(lake, (*frame).clone(), &plan.layout, known, wanted).await?;
+        let points = load(lake, (*frame).clone(), plan, known, wanted).await?;
         for (at, points) in points.into_iter().enumerate() {
             if models[at].is_some() {
                 continue;
@@ -87,21 +148,20 @@ pub(super) async fn fit(job: &PointJob<'_>, surveyed: &Surveyed) -> Result<Vec<P
 pub(crate) async fn load(
     lake: &Lake,
     frame: DataFrame,
-    layout: &Arc<PointLayout>,
+    plan: &PointsPlan,
     known: &Known,
     wanted: Vec<bool>,
-) -> Result<Vec<Points>> {
-    let divisors = Arc::new(known.divisors.clone());
+) -> Result<Vec<OwnPoints>> {
     let wanted = Arc::new(wanted);
     let start = || {
         Ok(Loaded {
-            divisors: Arc::clone(&divisors),
+            divisors: known.divisors.clone(),
             wanted: Arc::clone(&wanted),
-            partitions: vec![Points::default(); wanted.len()],
+            partitions: vec![OwnPoints::new(plan, known.divisors.len()); wanted.len()],
         })
     };
-    let known = Some(&known.partitions[..]);
-    let (loaded, _) = read(lake, frame, layout, known, start).await?;
+    let partitions = Some(&known.partitions[..]);
+    let (loaded, _) = read(lake, frame, &plan.layout, partitions, start).await?;
     Ok(loaded.partitions)
 }
 
@@ -110,13 +170,13 @@ pub(crate) async fn fit_partition(
     plan: &Arc<PointsPlan>,
     known: &Known,
     partition: usize,
-    points: Points,
+    points: OwnPoints,
 ) -> Result<PointsModel> {
     let (own, place) = (Arc::clone(plan), known.place(plan, partition, 0));
-    let rows = points.n() as u64;
+    let rows = points.rows;
     let size = PointSize {
         points: rows,
-        dimension: points.dimension as u64,
+        dimension: known.divisors.len() as u64,
         lags: 1,
     };
     for fit in &plan.fits {
@@ -143,9 +203,11 @@ pub(crate) async fn fit_partition(
     })
 }
 
-fn fit_points(plan: &PointsPlan, points: &Points) -> Result<Vec<PointFit>> {
+fn fit_points(plan: &PointsPlan, points: &OwnPoints) -> Result<Vec<PointFit>> {
     let mut fits = Vec::new();
     for fit in &plan.fits {
+        let points = points.of(&fit.method);
+        let points = &*points.ok_or_else(|| Error::bug("a fit has no points"))?;
         let embedded = match &fit.method {
             PointMethod::DiffusionMap(params) => diffusion_map(points, params, plan.seed),
             PointMethod::HeatSketch(params) => heat_sketch(points, params, plan.seed),
