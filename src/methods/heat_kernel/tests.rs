@@ -586,7 +586,7 @@ fn multiscale(
 }
 
 /// The mean and its standard error.
-fn summary(logs: &Vec<f64>) -> (f64, f64) {
+fn summary(logs: &[f64]) -> (f64, f64) {
     let n = logs.len() as f64;
     let mean = logs.iter().sum::<f64>() / n;
     let squares = logs.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
