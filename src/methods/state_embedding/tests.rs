@@ -391,8 +391,8 @@ fn held_out_scores_are_the_sums_of_squares_of_the_true_values() {
     }
     // White noise scores what chance gives.
     let white = self::folds(&basis, 0.0, 2000);
-    let scores = vamp::held_out(&white, 0, metric, 1e-4, &[4]).unwrap();
-    let mean = scores[0].iter().sum::<f64>() / 4.0 - 1.0;
+    let by_chance = vamp::held_out(&white, 0, metric, 1e-4, &[4]).unwrap();
+    let mean = by_chance[0].iter().sum::<f64>() / 4.0 - 1.0;
     let chance = vamp::chance(4, &[1999; 4]);
     assert_eq!(chance, 9.0 / 1999.0);
     assert!((mean / chance - 1.0).abs() < 0.6, "{mean} {chance}");
