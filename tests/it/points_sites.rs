@@ -255,10 +255,7 @@ fn a_kernel_that_does_not_fit_into_memory_is_refused_before_it_is_computed() {
     let text = MAPS
         .replace("FOLDER/", "")
         .replace("WHERE t < 40", "WHERE part = 0");
-    lake.file(
-        "p.toml",
-        &text.replace("dimension = 3", "dimension = 3\nradius = 0.2"),
-    );
+    lake.file("p.toml", &text);
     let bounded = ["run", "p.toml", "--threads", "2", "--memory", "300MB"];
     let full = ["--set", "fit.map.neighbours=\"all\""];
     let refused = lake.gyre(&[&bounded[..], &full].concat());

@@ -48,7 +48,8 @@ impl Thinned {
         }
     }
 
-    /// Takes a point. Weights are summed in the order of the calls. A point of weight 0 is left out.
+    /// Takes a point. Weights are summed in the order of the calls. A point of weight 0 is left
+    /// out.
     pub fn push(&mut self, row: &[f64], weight: f64) {
         if weight == 0.0 {
             return;
