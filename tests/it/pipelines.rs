@@ -489,14 +489,22 @@ fn every_example_of_the_guides_is_valid() {
     assert!(examples.len() > 12);
     for (page, example) in examples {
         let mut text = example.to_string();
+        let (transitions, fit) = if page.ends_with("points.md") {
+            (
+                "\nsql = \"SELECT * FROM pairs\"\ntime = \"t\"\nlag = 1\ncoordinates = [\"x\"]",
+                "\nname = \"states\"\nmethod = \"state_embedding\"\nrank = 2",
+            )
+        } else {
+            (
+                "\nsql = \"SELECT * FROM pairs\"\nsource = \"a\"\ntarget = \"b\"\npartition_by = \"c\"",
+                "\nname = \"svd\"\nmethod = \"svd\"\nrank = 2",
+            )
+        };
         for (section, rest) in [
             ("[job]\n", "name = \"base\"\noutput = \"out\""),
             ("[tables.", "pairs]\npath = \"pairs.parquet\""),
-            (
-                "[transitions]",
-                "\nsql = \"SELECT * FROM pairs\"\nsource = \"a\"\ntarget = \"b\"\npartition_by = \"c\"",
-            ),
-            ("[[fit]]", "\nname = \"svd\"\nmethod = \"svd\"\nrank = 2"),
+            ("[transitions]", transitions),
+            ("[[fit]]", fit),
         ] {
             let is_points = section == "[transitions]" && example.contains("[points]");
             if !example.contains(section) && !is_points {
