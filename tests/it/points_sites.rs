@@ -269,7 +269,7 @@ fn a_kernel_that_does_not_fit_into_memory_is_refused_before_it_is_computed() {
     assert!(out.contains("  memory at most "), "{out}");
     let json = lake.gyre(&["plan", "p.toml", "--json"]).succeeds().out;
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    assert_eq!(json["memory"]["rows"], 18_000);
+    assert_eq!(json["memory"]["rows"], 6000);
     assert_eq!(json["fit"][1]["method"], "heat_sketch");
 }
 
