@@ -61,6 +61,9 @@ pub struct PointsComparison {
     pub fits: Vec<EmbeddingComparison>,
 }
 
+/// A model of both results, its comparison, and the places of its rows in A and in B.
+type SharedRows = (ModelKey, PointsComparison, Vec<(u32, u32)>);
+
 /// The comparison of two embeddings.
 #[derive(Debug, Serialize)]
 pub struct EmbeddingComparison {
@@ -280,11 +283,7 @@ impl<'a> Side<'a> {
     }
 
     /// The shared rows of each model, with an empty comparison, ordered by partition and lag.
-    #[allow(clippy::type_complexity)]
-    fn by_model(
-        &self,
-        shared: &[(u32, u32)],
-    ) -> Result<Vec<(ModelKey, PointsComparison, Vec<(u32, u32)>)>> {
+    fn by_model(&self, shared: &[(u32, u32)]) -> Result<Vec<SharedRows>> {
         let own = &self.columns[..self.n_model];
         let types: Vec<DataType> = own.iter().map(|c| c.data_type().clone()).collect();
         let mut ids = vec![0; self.rows.len()];
