@@ -301,10 +301,12 @@ mod tests {
     const ASSUMED: Mode = Mode {
         order: Order::Assumed,
         direct: true,
+        packed: true,
     };
     const GATHERED: Mode = Mode {
         order: Order::Any { bytes: 1 << 25 },
         direct: true,
+        packed: true,
     };
 
     /// Transitions per trajectory and group. Trajectories share no states.
