@@ -5,6 +5,7 @@ pub mod counts;
 pub mod double_gyre;
 pub mod formats;
 pub(crate) mod generated;
+pub mod hmm_world;
 pub mod lake;
 pub mod paths;
 pub mod points;

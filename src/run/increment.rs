@@ -11,14 +11,14 @@ use crate::error::{Error, Kind, Result};
 use crate::output::ledger::{Basis, CountedFile, Kept, Ledger, Unit};
 use crate::output::number;
 use crate::output::place::Output;
-use crate::plan::{Increments, Plan};
+use crate::plan::Increments;
 use crate::read::counts;
 use crate::read::counts::carry::{Spans, Tails};
 use crate::read::counts::counted::Counted;
 use crate::read::counts::merge::Sums;
 use crate::read::counts::sums::restore;
 use crate::read::lake::Lake;
-use crate::read::lake::files::InputFile;
+use crate::read::lake::files::{InputFile, Table};
 use crate::read::lake::subset;
 use crate::read::paths::current::Current;
 use crate::read::rows::layout::{Layout, RowRoles};
@@ -40,33 +40,44 @@ pub struct Counting {
     pub record: Option<IncrementRecord>,
 }
 
+/// What to count of a query.
+#[derive(Clone, Copy)]
+pub struct CountRequest<'a> {
+    /// The roles of the columns of the query.
+    pub layout: &'a Arc<Layout>,
+    /// Whether the run may count only new files.
+    pub increments: &'a Increments,
+    /// The input tables.
+    pub tables: &'a [Table],
+}
+
 /// Receives the number of rows that were read since the last call.
 type Advance = Arc<dyn Fn(usize) + Send + Sync>;
 
-/// Counts the rows of a plan's query: those of new files if the ledger of the earlier result allows
+/// Counts the rows of a query: those of new files if the ledger of the earlier result allows
 /// it, otherwise all rows.
 ///
 /// # Errors
 /// If the rows cannot be read or counted, or the ledger cannot be read or written.
 pub async fn count(
-    plan: &Plan,
+    request: CountRequest<'_>,
     lake: &Lake,
     frame: DataFrame,
     output: &Output,
     earlier: Option<&Current>,
     advance: Advance,
 ) -> Result<Counting> {
-    let (table, basis) = match &plan.increments {
+    let (table, basis) = match request.increments {
         Increments::Of { table, basis } => (table, basis),
         other => {
             let because = match other {
                 Increments::No(why) => Some(format!("all files counted, because {why}")),
                 _ => None,
             };
-            let counted = counts::count(lake, frame, &plan.layout, advance).await?;
+            let counted = counts::count(lake, frame, request.layout, advance).await?;
             let record = because.map(|what| IncrementRecord {
                 what,
-                files: plan.tables.iter().map(|table| table.files.len()).sum(),
+                files: request.tables.iter().map(|table| table.files.len()).sum(),
                 rows: counted.rows,
                 units: 0,
             });
@@ -77,7 +88,7 @@ pub async fn count(
             });
         }
     };
-    let tables = plan.tables.iter().filter(|t| t.name == *table);
+    let tables = request.tables.iter().filter(|t| t.name == *table);
     let mut present: Vec<InputFile> = tables.flat_map(|t| t.files.clone()).collect();
     // A file that several paths name is read once.
     present.dedup();
@@ -86,7 +97,7 @@ pub async fn count(
         None => None,
     };
     let run = IncrementalCount {
-        layout: &plan.layout,
+        layout: request.layout,
         lake,
         output,
         table,

@@ -9,7 +9,7 @@ use crate::plan::{Increments, Plan};
 use crate::read::counts::counted::Counted;
 use crate::run::fitted::Fitted;
 use crate::run::increment;
-use crate::run::increment::Counting;
+use crate::run::increment::{CountRequest, Counting};
 use crate::run::journal::Journal;
 use crate::run::model;
 use crate::run::model::{MatrixSize, check_not_empty, fit_model, names, place};
@@ -62,7 +62,12 @@ async fn count_and_fit<'a>(job: Job<'a>, journal: &mut Journal<'_>) -> Result<Fi
         None => {
             let progress = Arc::clone(progress);
             let advance = Arc::new(move |rows| progress.advance(rows as u64));
-            increment::count(plan, lake, frame, output, earlier, advance).await?
+            let request = CountRequest {
+                layout: &plan.layout,
+                increments: &plan.increments,
+                tables: &plan.tables,
+            };
+            increment::count(request, lake, frame, output, earlier, advance).await?
         }
     };
     let counting = start.elapsed();
