@@ -204,9 +204,8 @@ impl Slot {
             counts.groups = Some(groups);
             return Ok(counts);
         }
-        let (rows, splits): (Vec<_>, Vec<_>) = split_by_group(pieces, tag, grouping.most)
-            .into_iter()
-            .unzip();
+        let (split, hashes) = split_by_group(pieces, tag, grouping.most);
+        let (rows, splits): (Vec<_>, Vec<_>) = split.into_iter().unzip();
         let mut counts = CountMatrix::new(partition, lag, rows);
         let n_targets = counts.target_states.len();
         let parts = splits
@@ -214,7 +213,7 @@ impl Slot {
             .zip(&counts.by_source)
             .map(|(split, rows)| split.part(rows))
             .collect();
-        let groups = Groups::new(n_targets, parts);
+        let groups = Groups::new(n_targets, parts).with_hashes(hashes);
         counts = whole.unwrap_or(counts);
         if !groups.add_up_to(&counts.by_source) {
             return Err(Error::bug("the counts of the groups do not add up to all"));
@@ -239,8 +238,8 @@ pub fn add_up<P: Point>(
     let given = labels(layout, &numbering, &workers)?;
     let (maps, maps_of_minus) = numbering.maps.split_at(workers.len());
     let mut words = Words::new(layout, mode.packed);
-    let all = gather_slots(layout, workers, maps, &numbering, &mut words)?;
-    let minus = gather_slots(layout, minus, maps_of_minus, &numbering, &mut words)?;
+    let all = gather_slots(layout, mode, workers, maps, &numbering, &mut words)?;
+    let minus = gather_slots(layout, mode, minus, maps_of_minus, &numbering, &mut words)?;
     let mut dropped = all.dropped;
     for (reason, rows) in &minus.dropped.0 {
         dropped.subtract(reason, *rows);
@@ -346,6 +345,7 @@ pub fn finish<P: Point>(
 /// The counts of some streams by partition and lag.
 fn gather_slots<P: Point>(
     layout: &Layout,
+    mode: Mode,
     mut workers: Vec<Worker<P>>,
     maps: &[Renumbering],
     numbering: &Numbering,
@@ -404,7 +404,7 @@ fn gather_slots<P: Point>(
             all.weighted[slot_of(at)].extend(entries);
         }
     }
-    for more in across_streams(layout, workers, maps, &numbering.partitions)? {
+    for more in across_streams(layout, mode, workers, maps, &numbering.partitions)? {
         more.check_words()?;
         all.accepted += more.accepted;
         // Symbols have their common numbers already.
@@ -594,6 +594,7 @@ fn number<'a, P: Point>(
 /// The counts of pairs that no single stream can count.
 fn across_streams<P: Point>(
     layout: &Layout,
+    mode: Mode,
     workers: Vec<Worker<P>>,
     maps: &[Renumbering],
     partitions: &[ArrayRef],
@@ -611,11 +612,10 @@ fn across_streams<P: Point>(
         workers.first().map(|w| &w.pair_source),
         Some(PairSource::Gathered(_))
     ) {
-        return join_ordered_streams(layout, &workers, maps, partitions)
+        return join_ordered_streams(layout, mode, &workers, maps, partitions)
             .map(|tallies| vec![tallies]);
     }
-    let packed = workers.first().is_none_or(|worker| worker.mode.packed);
-    let tallies = || Tallies::new(layout.tag(), Words::new(layout, packed));
+    let tallies = || Tallies::new(layout.tag(), Words::new(layout, mode.packed));
     let mut groups = unordered::Gathered::<P>::new(layout, trajectory)?.groups;
     let mut partition: Vec<u32> = Vec::new();
     let mut streams = Vec::new();
@@ -642,12 +642,12 @@ fn across_streams<P: Point>(
 /// Counts the pairs of trajectories that continue from one stream to the next.
 fn join_ordered_streams<P: Point>(
     layout: &Layout,
+    mode: Mode,
     workers: &[Worker<P>],
     maps: &[Renumbering],
     partitions: &[ArrayRef],
 ) -> Result<Tallies, Stop> {
-    let packed = workers.first().is_none_or(|worker| worker.mode.packed);
-    let mut tallies = Tallies::new(layout.tag(), Words::new(layout, packed));
+    let mut tallies = Tallies::new(layout.tag(), Words::new(layout, mode.packed));
     let Some((rows, fresh)) = layout
         .evidence
         .trajectories()
