@@ -11,7 +11,7 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-/// The columns of all such tables, ordered by trajectory and time.
+/// The columns of trajectories in a plane, ordered by trajectory and time.
 pub(crate) static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
     Arc::new(Schema::new(vec![
         Field::new("trajectory", DataType::Int64, false),
@@ -22,9 +22,10 @@ pub(crate) static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
 });
 
 /// A plan with one partition per thread. `part` makes the partition of a range of the
-/// `trajectories`.
+/// `trajectories`. The rows are ordered by the columns `trajectory` and `time` of the `schema`.
 pub(crate) fn scan(
     state: &dyn Session,
+    schema: &SchemaRef,
     projection: Option<&Vec<usize>>,
     limit: Option<usize>,
     trajectories: usize,
@@ -35,8 +36,8 @@ pub(crate) fn scan(
     let cut = |part: usize| (trajectories as u128 * part as u128 / parts as u128) as usize;
     let partitions = (0..parts).map(|at| part(cut(at)..cut(at + 1))).collect();
     let projected = match projection {
-        Some(columns) => Arc::new(SCHEMA.project(columns)?),
-        None => SCHEMA.clone(),
+        Some(columns) => Arc::new(schema.project(columns)?),
+        None => schema.clone(),
     };
     let keys = ["trajectory", "time"].into_iter().map_while(|name| {
         let column = Column::new_with_schema(name, &projected).ok()?;
@@ -44,7 +45,7 @@ pub(crate) fn scan(
         Some(PhysicalSortExpr::new(Arc::new(column), ascending))
     });
     Ok(Arc::new(StreamingTableExec::try_new(
-        SCHEMA.clone(),
+        schema.clone(),
         partitions,
         projection,
         LexOrdering::new(keys),

@@ -201,6 +201,7 @@ impl TableProvider for Wells {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         scan(
             state,
+            &SCHEMA,
             projection,
             limit,
             self.trajectories,

@@ -177,7 +177,7 @@ impl TableProvider for DoubleGyre {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let with_places = projection.is_none_or(|columns| columns.iter().any(|&c| c >= 2));
         let total = self.boxes.trajectories();
-        scan(state, projection, limit, total, |trajectories| {
+        scan(state, &SCHEMA, projection, limit, total, |trajectories| {
             Arc::new(Part {
                 gyre: *self,
                 trajectories,

@@ -167,6 +167,7 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
         crate::read::sql::checked_integers::CheckedIntegers,
     ));
     crate::read::double_gyre::register(&context);
+    crate::read::hmm_world::register(&context);
     crate::read::wells::register(&context);
     let room = |bytes: usize| bytes / 2 / resources.threads.max(1);
     Ok(Lake {
