@@ -6,4 +6,5 @@ pub mod lag;
 pub mod pass;
 pub mod points;
 pub mod resample;
+pub mod sequences;
 pub mod triples;

@@ -376,6 +376,29 @@ pub fn eigenvalues(a: &[f64], n: usize) -> Vec<(f64, f64)> {
     re.iter().copied().zip(im.iter().copied()).collect()
 }
 
+/// The right eigenvectors of an `n × n` matrix as columns of a row-major matrix. A conjugate pair
+/// has the real and the imaginary part of its vector.
+pub fn real_eigenvectors(a: &[f64], n: usize) -> Vec<f64> {
+    let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
+    let mut re = faer::Col::<f64>::zeros(n);
+    let mut im = faer::Col::<f64>::zeros(n);
+    let mut right = Mat::<f64>::zeros(n, n);
+    let (no, yes) = (evd::ComputeEigenvectors::No, evd::ComputeEigenvectors::Yes);
+    let scratch = evd::evd_scratch::<f64>(n, no, yes, Par::Seq, Default::default());
+    evd::evd_real(
+        a.as_ref(),
+        re.as_mut().as_diagonal_mut(),
+        im.as_mut().as_diagonal_mut(),
+        None,
+        Some(right.as_mut()),
+        Par::Seq,
+        MemStack::new(&mut MemBuffer::new(scratch)),
+        Default::default(),
+    )
+    .expect("the entries of an eigenproblem are finite");
+    (0..n * n).map(|at| right[(at / n, at % n)]).collect()
+}
+
 fn identity(n: usize) -> Vec<f64> {
     (0..n * n)
         .map(|at| if at / n == at % n { 1.0 } else { 0.0 })

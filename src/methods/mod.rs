@@ -10,6 +10,7 @@
 //! - `heat_kernel`: diffusion maps and random sketches of heat kernels, of points or of states.
 //! - `state_embedding`: pairs of points → an embedding of points by where they move, and its
 //!   clusters.
+//! - `hmm`: counted triples of symbols → observable operators of a hidden Markov model.
 //! - `low_rank`: what they share: any partition of the sources → the low-rank model Λ = λΓ, its
 //!   metrics and bounds, and sets for new rows.
 //!
@@ -23,6 +24,7 @@ pub mod estimator;
 pub mod fit;
 pub mod given;
 pub mod heat_kernel;
+pub mod hmm;
 pub mod low_rank;
 pub mod metric;
 pub mod spectral;
@@ -195,6 +197,12 @@ registry! {
 }
 
 registry! {
+    /// A method that is fitted to sequences of symbols, with its parameters.
+    SequenceMethod
+    SpectralHmm: hmm::params::SpectralHmm,
+}
+
+registry! {
     /// A method that embeds the states of a chain by their counts, with its parameters.
     ChainMethod
     DiffusionMap: heat_kernel::params::ChainMap,
@@ -260,6 +268,15 @@ impl ChainMethod {
     }
 }
 
+impl SequenceMethod {
+    /// The parameters of a hidden Markov model.
+    pub fn hmm(&self) -> &hmm::params::SpectralHmm {
+        match self {
+            SequenceMethod::SpectralHmm(own) => own,
+        }
+    }
+}
+
 impl PointMethod {
     /// [`PointEstimator::bytes_of_points`].
     pub fn bytes(&self, size: PointSize, threads: u64) -> u64 {
@@ -278,21 +295,26 @@ pub enum AnyMethod {
     OfCounts(Method),
     /// It is fitted to points or to pairs of points.
     OfPoints(PointMethod),
+    /// It is fitted to sequences of symbols.
+    OfSequences(SequenceMethod),
 }
 
 impl AnyMethod {
     /// The names of all methods, as pipeline files have them.
     pub const NAMES: &'static [&'static str] = &AnyMethod::ALL;
 
-    const ALL: [&'static str; Method::NAMES.len() + PointMethod::NAMES.len()] = {
-        let mut names = [""; Method::NAMES.len() + PointMethod::NAMES.len()];
-        let mut at = 0;
+    const ALL: [&'static str;
+        Method::NAMES.len() + PointMethod::NAMES.len() + SequenceMethod::NAMES.len()] = {
+        let lists = [Method::NAMES, PointMethod::NAMES, SequenceMethod::NAMES];
+        let mut names =
+            [""; Method::NAMES.len() + PointMethod::NAMES.len() + SequenceMethod::NAMES.len()];
+        let (mut list, mut at, mut first) = (0, 0, 0);
         while at < names.len() {
-            names[at] = if at < Method::NAMES.len() {
-                Method::NAMES[at]
-            } else {
-                PointMethod::NAMES[at - Method::NAMES.len()]
-            };
+            if at - first == lists[list].len() {
+                first = at;
+                list += 1;
+            }
+            names[at] = lists[list][at - first];
             at += 1;
         }
         names
@@ -309,13 +331,17 @@ impl AnyMethod {
         if PointMethod::NAMES.contains(&name) {
             return Ok(PointMethod::read(name, keys)?.map(AnyMethod::OfPoints));
         }
+        if SequenceMethod::NAMES.contains(&name) {
+            return Ok(SequenceMethod::read(name, keys)?.map(AnyMethod::OfSequences));
+        }
         Ok(Method::read(name, keys)?.map(AnyMethod::OfCounts))
     }
 
     /// The JSON Schema of the keys of a method. None if there is no such method.
     pub fn schema(name: &str, generator: &mut SchemaGenerator) -> Option<Schema> {
         let of_counts = Method::schema(name, generator);
-        of_counts.or_else(|| PointMethod::schema(name, generator))
+        let of_points = of_counts.or_else(|| PointMethod::schema(name, generator));
+        of_points.or_else(|| SequenceMethod::schema(name, generator))
     }
 
     /// [`Parameters::check`].
@@ -326,6 +352,7 @@ impl AnyMethod {
         match self {
             AnyMethod::OfCounts(method) => method.check(),
             AnyMethod::OfPoints(method) => method.check(),
+            AnyMethod::OfSequences(method) => method.check(),
         }
     }
 
@@ -334,6 +361,7 @@ impl AnyMethod {
         match self {
             AnyMethod::OfCounts(method) => method.name(),
             AnyMethod::OfPoints(method) => method.name(),
+            AnyMethod::OfSequences(method) => method.name(),
         }
     }
 }

@@ -107,16 +107,33 @@ pub fn largest_residual(tolerance: f64) -> f64 {
 
 /// The r leading singular triplets of P̃.
 pub fn leading(passes: &Passes<'_>, shards: &Shards, options: &Options) -> Triplets {
+    let inverse_roots = |totals: &[f64]| totals.iter().map(|t| 1.0 / t.sqrt()).collect();
+    let source_scale = inverse_roots(&shards.source_total);
+    let target_scale = inverse_roots(&shards.target_total);
+    scaled_leading(passes, shards, options, source_scale, target_scale)
+}
+
+/// The r leading singular triplets of N / S, the matrix of joint probabilities.
+pub fn leading_of_joint(passes: &Passes<'_>, shards: &Shards, options: &Options) -> Triplets {
+    let root = 1.0 / shards.total.sqrt();
+    let scale = |n: usize| vec![root; n];
+    let (source_scale, target_scale) = (scale(shards.n_sources), scale(shards.n_targets));
+    scaled_leading(passes, shards, options, source_scale, target_scale)
+}
+
+/// The r leading singular triplets of diag(`target_scale`) N diag(`source_scale`).
+fn scaled_leading(
+    passes: &Passes<'_>,
+    shards: &Shards,
+    options: &Options,
+    source_scale: Vec<f64>,
+    target_scale: Vec<f64>,
+) -> Triplets {
     let (m, n) = (shards.n_targets, shards.n_sources);
     let rank = options.rank;
     assert!(
         1 <= rank && rank <= m.min(n),
         "the rank is between 1 and min(m, n)"
-    );
-    let inverse_roots = |totals: &[f64]| totals.iter().map(|t| 1.0 / t.sqrt()).collect();
-    let (source_scale, target_scale) = (
-        inverse_roots(&shards.source_total),
-        inverse_roots(&shards.target_total),
     );
     // The Gram operator acts on the smaller side. `transposed` swaps the sides at the end.
     let transposed = m < n;

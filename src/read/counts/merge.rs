@@ -276,6 +276,21 @@ pub fn add_up<P: Point>(
     })
 }
 
+/// Each id once, ascending.
+fn distinct(ids: impl Iterator<Item = u32> + Clone) -> Vec<u32> {
+    let largest = ids.clone().max().unwrap_or(0);
+    if largest >= 1 << 22 {
+        let mut all: Vec<u32> = ids.collect();
+        all.sort_unstable();
+        all.dedup();
+        return all;
+    }
+    let mut occurs = vec![false; largest as usize + 1];
+    ids.for_each(|id| occurs[id as usize] = true);
+    let all = (0..).zip(occurs).filter(|(_, occurs)| *occurs);
+    all.map(|(id, _)| id).collect()
+}
+
 /// Numbers the words of symbols that occur, in the order of their symbols. Returns the sources and
 /// the targets.
 fn number_words(
@@ -291,10 +306,13 @@ fn number_words(
         let pairs = slot.weighted.iter().map(|(pair, _)| unpack(*pair));
         sources.extend(pairs.clone().map(|(source, _)| source));
         targets.extend(pairs.map(|(_, target)| tag.state(target)));
-        for rows in &slot.pieces {
-            sources.extend(&rows.sources);
-            targets.extend(rows.columns.iter().map(|&target| tag.state(target)));
-        }
+        sources.extend(slot.pieces.iter().flat_map(|rows| &rows.sources));
+        // Each piece repeats its targets many times.
+        let of_pieces = slot
+            .pieces
+            .par_iter()
+            .map(|rows| distinct(rows.columns.iter().map(|&id| tag.state(id))));
+        targets.extend(of_pieces.collect::<Vec<_>>().concat());
     }
     let (list, source) = words.numbers(sources, words.block() + 1);
     let sources = StateTable::words(symbols, &of_sources, list, words.block() + 1);

@@ -293,7 +293,7 @@ impl Worker<u32> {
             if word.contains(&NONE) {
                 NONE
             } else {
-                words.id(&word)
+                words.id(word.iter().copied())
             }
         }));
         Ok(())

@@ -42,7 +42,7 @@ impl Point for u32 {
         Counter {
             slots: slots(&mut tallies.by_slot, partition, n_lags),
             accepted: &mut tallies.accepted,
-            words: WindowWords::new(&mut tallies.words, tallies.tag),
+            words: tallies.words.as_mut(),
             tag: tallies.tag,
         }
     }
@@ -52,7 +52,7 @@ impl Point for u32 {
 struct Counter<'a> {
     slots: &'a mut [Tally],
     accepted: &'a mut u128,
-    words: Option<WindowWords<'a>>,
+    words: Option<&'a mut Words>,
     tag: Tag,
 }
 
@@ -68,48 +68,10 @@ impl Emit<u32> for Counter<'_> {
     #[inline]
     fn window(&mut self, rows: &[u32]) {
         let words = self.words.as_mut();
-        if let Some(pair) = words.and_then(|words| words.pair(rows.iter().copied())) {
+        if let Some(pair) = words.and_then(|words| words.pair(rows, self.tag, |row| *row)) {
             self.slots[0].add(pair);
             *self.accepted += 1;
         }
-    }
-}
-
-/// The words of windows, and space for the symbols of one.
-struct WindowWords<'a> {
-    words: &'a mut Words,
-    symbols: Vec<u32>,
-    tag: Tag,
-}
-
-impl<'a> WindowWords<'a> {
-    #[inline(always)]
-    fn new(words: &'a mut Option<Words>, tag: Tag) -> Option<WindowWords<'a>> {
-        let words = words.as_mut()?;
-        let symbols = Vec::with_capacity(2 * words.block() + 1);
-        Some(WindowWords {
-            words,
-            symbols,
-            tag,
-        })
-    }
-
-    /// The pair of words of a window; the target has the group of the last row. None if a row has
-    /// no symbol.
-    #[inline]
-    fn pair(&mut self, rows: impl Iterator<Item = u32>) -> Option<u64> {
-        self.symbols.clear();
-        let mut group = 0;
-        for tagged in rows {
-            if tagged == NONE {
-                return None;
-            }
-            self.symbols.push(self.tag.state(tagged));
-            group = self.tag.group(tagged);
-        }
-        let (source, target) = self.symbols.split_at(self.words.block() + 1);
-        let (source, target) = (self.words.id(source), self.words.id(target));
-        Some(pack(source, self.tag.with(target, group)))
     }
 }
 
@@ -149,7 +111,7 @@ impl Point for Weighed {
     fn counter(tallies: &mut Tallies, partition: u32, n_lags: usize) -> impl Emit<Weighed> {
         WeightCounter {
             slots: slots(&mut tallies.weights, partition, n_lags),
-            words: WindowWords::new(&mut tallies.words, tallies.tag),
+            words: tallies.words.as_mut(),
             tag: tallies.tag,
         }
     }
@@ -158,7 +120,7 @@ impl Point for Weighed {
 /// Keeps the weights of pairs and windows.
 struct WeightCounter<'a> {
     slots: &'a mut [Vec<(u64, f64)>],
-    words: Option<WindowWords<'a>>,
+    words: Option<&'a mut Words>,
     tag: Tag,
 }
 
@@ -174,7 +136,7 @@ impl Emit<Weighed> for WeightCounter<'_> {
         let Some(words) = self.words.as_mut().filter(|_| rows[0].weight > 0.0) else {
             return;
         };
-        if let Some(pair) = words.pair(rows.iter().map(|row| row.state)) {
+        if let Some(pair) = words.pair(rows, self.tag, |row| row.state) {
             self.slots[0].push((pair, rows[0].weight));
         }
     }

@@ -135,23 +135,42 @@ impl Words {
 
     /// The id of a word. A word of one symbol has the id of the symbol.
     #[inline]
-    pub(crate) fn id(&mut self, symbols: &[u32]) -> u32 {
+    pub(crate) fn id(&mut self, mut symbols: impl Iterator<Item = u32>) -> u32 {
         match &mut self.coding {
             Coding::Packed(bits) => {
-                // A word of one symbol never needs more bits than it has.
-                let id = symbols.iter().fold(0, |id, symbol| id << *bits | symbol);
-                let largest = symbols.iter().fold(0, |all, symbol| all | symbol);
-                self.is_full |= largest >> *bits != 0;
+                let (mut id, mut used_bits) = (0, 0);
+                for symbol in symbols {
+                    id = id << *bits | symbol;
+                    used_bits |= symbol;
+                }
+                self.is_full |= used_bits >> *bits != 0;
                 id
             }
             Coding::Interned(levels) => {
-                let mut id = symbols[0];
-                for (level, &symbol) in levels.iter_mut().zip(&symbols[1..]) {
-                    id = level.intern(id, symbol);
-                }
-                id
+                let first = symbols.next().unwrap_or(NONE);
+                let rest = levels.iter_mut().zip(symbols);
+                rest.fold(first, |id, (level, symbol)| level.intern(id, symbol))
             }
         }
+    }
+
+    /// The words of a window of rows, as a pair whose target has the group of the last row. None if
+    /// a row has no symbol.
+    #[inline]
+    pub(crate) fn pair<T>(
+        &mut self,
+        rows: &[T],
+        tag: Tag,
+        state: impl Fn(&T) -> u32,
+    ) -> Option<u64> {
+        if rows.iter().any(|row| state(row) == NONE) {
+            return None;
+        }
+        let (source, target) = rows.split_at(self.block + 1);
+        let group = target.last().map_or(0, |row| tag.group(state(row)));
+        let source = self.id(source.iter().map(|row| tag.state(state(row))));
+        let target = self.id(target.iter().map(|row| tag.state(state(row))));
+        Some(pack(source, tag.with(target, group)))
     }
 
     /// Adds the words of another task, whose symbols have new numbers in this one.

@@ -118,6 +118,7 @@ pub(super) fn check(
         errors.note(fits_input(&fit, n, &transitions.input, document));
         match fit.method {
             AnyMethod::OfCounts(_) => fits.extend(fit.narrow(of_counts)),
+            AnyMethod::OfSequences(_) => {}
             AnyMethod::OfPoints(_) if transitions.input.is_points() => {
                 point_fits.extend(fit.narrow(of_points));
             }
@@ -155,7 +156,7 @@ pub(super) fn check(
 fn of_counts(method: AnyMethod) -> Option<Method> {
     match method {
         AnyMethod::OfCounts(method) => Some(method),
-        AnyMethod::OfPoints(_) => None,
+        AnyMethod::OfPoints(_) | AnyMethod::OfSequences(_) => None,
     }
 }
 
@@ -185,7 +186,7 @@ fn of_chain(
 fn of_points(method: AnyMethod) -> Option<PointMethod> {
     match method {
         AnyMethod::OfPoints(method) => Some(method),
-        AnyMethod::OfCounts(_) => None,
+        AnyMethod::OfCounts(_) | AnyMethod::OfSequences(_) => None,
     }
 }
 /// Checks that a method is for the evidence that the rows give. `n` is the index of the fit.
@@ -197,6 +198,10 @@ fn fits_input(
 ) -> Result<()> {
     let name = fit.method.name();
     let (needs, has) = match (&fit.method, input) {
+        (AnyMethod::OfSequences(_), _) => (
+            "is fitted to sequences of symbols; describe the rows in a section `[sequences]`",
+            "transitions",
+        ),
         (AnyMethod::OfCounts(_), Input::PointPairs { .. } | Input::Points { .. }) => (
             "counts transitions between states; cut the coordinates into boxes with `transitions.bins`",
             "coordinates",

@@ -1,0 +1,89 @@
+//! Symbols of trajectories in the order of time, for methods that read every row.
+
+use serde::{Deserialize, Serialize};
+
+/// Sequences of symbols. A sequence is a run of rows of one trajectory in which each row follows
+/// the one before.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sequences {
+    /// The number of symbols, n.
+    pub n_symbols: usize,
+    /// The symbols of all sequences, one sequence after another. A symbol that a model does not
+    /// have is `u32::MAX`.
+    pub symbols: Vec<u32>,
+    /// Sequence s is `offsets[s]..offsets[s + 1]`; the first offset is 0.
+    pub offsets: Vec<usize>,
+}
+
+impl Sequences {
+    /// No sequence yet.
+    pub fn new(n_symbols: usize) -> Sequences {
+        Sequences {
+            n_symbols,
+            symbols: Vec::new(),
+            offsets: vec![0],
+        }
+    }
+
+    /// The number of sequences.
+    pub fn len(&self) -> usize {
+        self.offsets.len().saturating_sub(1)
+    }
+
+    /// Whether there is no sequence.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The symbols of a sequence.
+    pub fn get(&self, sequence: usize) -> &[u32] {
+        &self.symbols[self.offsets[sequence]..self.offsets[sequence + 1]]
+    }
+
+    /// Every sequence in order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u32]> {
+        (0..self.len()).map(|s| self.get(s))
+    }
+
+    /// Adds a sequence.
+    pub fn push(&mut self, symbols: &[u32]) {
+        self.symbols.extend_from_slice(symbols);
+        self.offsets.push(self.symbols.len());
+    }
+
+    /// Neighbouring sequences together, in at most `n` parts of about equal numbers of symbols.
+    pub fn parts(&self, n: usize) -> Vec<std::ops::Range<usize>> {
+        let enough = self.symbols.len().div_ceil(n.max(1)).max(1);
+        let (mut parts, mut first) = (Vec::new(), 0);
+        for s in 0..self.len() {
+            if self.offsets[s + 1] - self.offsets[first] >= enough || s + 1 == self.len() {
+                parts.push(first..s + 1);
+                first = s + 1;
+            }
+        }
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_have_about_equal_numbers_of_symbols() {
+        let mut sequences = Sequences::new(3);
+        for symbols in [&[0, 1][..], &[2], &[], &[1, 1, 1], &[0]] {
+            sequences.push(symbols);
+        }
+        assert_eq!((sequences.len(), sequences.get(3)), (5, &[1, 1, 1][..]));
+        assert_eq!(sequences.parts(2), [0..4, 4..5]);
+        assert_eq!(
+            sequences.parts(1),
+            vec![std::ops::Range { start: 0, end: 5 }]
+        );
+        assert_eq!(
+            Sequences::new(3).parts(4),
+            Vec::<std::ops::Range<usize>>::new()
+        );
+    }
+}

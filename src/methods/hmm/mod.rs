@@ -1,0 +1,22 @@
+//! Spectral hidden Markov models from counted triples of symbols.
+//!
+//! Kulesza, Rao, Singh, *Low-rank spectral learning*, AISTATS 2014. In: triples of symbols
+//! ([`Triples`](crate::evidence::triples::Triples)). Out: observable operators
+//! ([`model::HmmModel`]), which filter and score sequences ([`filter::Filter`]).
+//!
+//! - `params`: the keys of a fit.
+//! - `moments`: triples → classes of symbols and the matrix of pairs.
+//! - `project`: its decomposition, and the operators of all ranks.
+//! - `recover`: operators → transition and emission probabilities.
+//! - `baum_welch`: the Baum–Welch algorithm from this seed.
+//! - `filter`: next-symbol probabilities, states and log-likelihoods of sequences.
+
+pub mod baum_welch;
+pub mod filter;
+pub mod model;
+pub mod moments;
+pub mod params;
+pub mod project;
+pub mod recover;
+#[cfg(test)]
+mod tests;
