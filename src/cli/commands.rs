@@ -22,7 +22,7 @@ use crate::output::retention::Cleaning;
 use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Resources;
 use crate::run::compare::compare;
-use crate::run::inputs::{Inputs, PlannedRun};
+use crate::run::inputs::{Inputs, PlannedRun, PlannedSequences};
 use crate::run::local::Local;
 use crate::run::points::assign::{PointAssignOutcome, PointAssignSummary};
 use crate::run::points::compare::{are_of_points, compare as compare_points};
@@ -135,6 +135,15 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 terminal.say(&valid(&args, lengths));
                 Ok(Done::Well)
             }),
+            Rows::Sequences(pipeline) => {
+                with_sequences(pipeline, &args, terminal, async |planned| {
+                    planned.check_places(&planned.output()?, false).await?;
+                    let plan = &planned.plan;
+                    let lengths = [plan.tables.len(), plan.fits.len(), plan.checks.len()];
+                    terminal.say(&valid(&args, lengths));
+                    Ok(Done::Well)
+                })
+            }
             Rows::States(pipeline) => with_plan(pipeline, &args, terminal, async |planned, _| {
                 let plan = &planned.plan;
                 crate::run::check_places(plan, &planned.output()?, false).await?;
@@ -177,6 +186,26 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                         print(&preview.to_string())?;
                     }
                     Ok(Done::Well)
+                })
+            }
+            Rows::Sequences(pipeline) => {
+                with_sequences(pipeline, &args.pipeline, terminal, async |planned| {
+                    planned.check_places(&planned.output()?, false).await?;
+                    let PlannedSequences { plan, lake, frame } = &planned;
+                    let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
+                    let needs = plan.needs(bounds, lake.threads);
+                    if args.json {
+                        let mut shown = plan.to_json();
+                        shown["memory"] = json!(needs);
+                        return print(&format!("{shown:#}"));
+                    }
+                    print(&plan.to_string())?;
+                    print(&match needs {
+                        Some(needs) => needs.to_string(),
+                        None => {
+                            "  memory grows with rows, and nothing says how many there are".into()
+                        }
+                    })
                 })
             }
             Rows::States(pipeline) => with_plan(
@@ -229,6 +258,16 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 }
                 print(&planned.lake.explain(planned.frame).await?)
             }),
+            Rows::Sequences(pipeline) => {
+                with_sequences(pipeline, &args, terminal, async |planned| {
+                    print(&format!("SQL\n{}\n", planned.plan.sql))?;
+                    for (name, value) in &planned.plan.parameters {
+                        print(&format!("${name} = {value}"))?;
+                    }
+                    print(&planned.lake.explain(planned.frame).await?)?;
+                    print(&format!("\nRows\n{}", planned.plan.rows_text()))
+                })
+            }
             Rows::States(pipeline) => with_plan(pipeline, &args, terminal, async |planned, _| {
                 print(&format!("SQL\n{}\n", planned.plan.sql))?;
                 for (name, value) in &planned.plan.parameters {
@@ -348,6 +387,7 @@ fn valid(args: &PipelineArgs, [tables, fits, checks]: [usize; 3]) -> String {
 enum Rows {
     States(Pipeline),
     Points(Pipeline),
+    Sequences(Pipeline),
 }
 
 /// Reads a pipeline file, once: it may be a pipe.
@@ -355,6 +395,9 @@ fn read(args: &PipelineArgs) -> Result<Rows> {
     let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
     if pipeline.transitions.input.is_points() {
         return Ok(Rows::Points(pipeline));
+    }
+    if pipeline.transitions.input.is_sequences() {
+        return Ok(Rows::Sequences(pipeline));
     }
     Ok(Rows::States(pipeline))
 }
@@ -368,6 +411,20 @@ fn with_points(
 ) -> Result<Done> {
     with_inputs(pipeline, args, terminal, async |inputs, _| {
         let planning = inputs.plan_points(args.seed);
+        let planned = stoppable(planning, terminal.as_ref()).await?;
+        work(planned).await
+    })
+}
+
+/// Plans a run over sequences and calls `work`.
+fn with_sequences(
+    pipeline: Pipeline,
+    args: &PipelineArgs,
+    terminal: &Arc<dyn Terminal>,
+    work: impl AsyncFnOnce(PlannedSequences) -> Result<Done>,
+) -> Result<Done> {
+    with_inputs(pipeline, args, terminal, async |inputs, _| {
+        let planning = inputs.plan_sequences(args.seed);
         let planned = stoppable(planning, terminal.as_ref()).await?;
         work(planned).await
     })
@@ -442,6 +499,9 @@ fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done
     let pipeline = match read(&args.pipeline)? {
         Rows::States(pipeline) => pipeline,
         Rows::Points(pipeline) => return run_points(pipeline, args, watch),
+        Rows::Sequences(_) => {
+            return Err(Error::spec("sequences are not run yet"));
+        }
     };
     watch.set_pipeline(&pipeline.job.name);
     with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {

@@ -9,6 +9,7 @@ use crate::plan::Plan;
 use crate::plan::assignment::{Assignment, PointAssignment, point_assignment};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Fingerprint;
+use crate::plan::sequences::{SequencesPlan, plan_sequences};
 use crate::read::lake::files::TableSource;
 use crate::read::lake::{Lake, Resources, query_text};
 use crate::run::points::PlannedPoints;
@@ -138,6 +139,26 @@ impl Inputs {
         })
     }
 
+    /// Plans a run over sequences; `seed` replaces that of the pipeline.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    pub fn plan_sequences(
+        self,
+        seed: Option<u64>,
+    ) -> LocalBoxFuture<'static, Result<PlannedSequences>> {
+        Box::pin(async move {
+            let pipeline = &self.pipeline;
+            let planned = plan_sequences(pipeline, &self.sql, seed, &self.lake).await;
+            let (plan, frame) = planned.map_err(|e| pipeline.at(e))?;
+            Ok(PlannedSequences {
+                plan: Arc::new(plan),
+                lake: self.lake,
+                frame,
+            })
+        })
+    }
+
     /// Plans the assignment of points to the embeddings and clusters of a model.
     ///
     /// # Errors
@@ -175,6 +196,38 @@ pub struct PlannedPointAssignment {
     pub lake: Lake,
     /// The query, with the columns of the layout.
     pub frame: DataFrame,
+}
+
+/// A plan of a run over sequences, the tables that it reads and its query.
+pub struct PlannedSequences {
+    /// What the run will do.
+    pub plan: Arc<SequencesPlan>,
+    /// The tables that the query reads.
+    pub lake: Lake,
+    /// The query, with the columns of the layout.
+    pub frame: DataFrame,
+}
+
+impl PlannedSequences {
+    /// Opens the output of the plan.
+    ///
+    /// # Errors
+    /// If the location is not a path or a URL, or its store cannot be opened.
+    pub fn output(&self) -> Result<Output> {
+        Output::open(&self.plan.output, &self.plan.stores)
+    }
+
+    /// Checks that the output can hold the tables of the run.
+    ///
+    /// # Errors
+    /// If a folder of a table has other files, or the output is of another job.
+    pub async fn check_places(&self, output: &Output, force: bool) -> Result<()> {
+        output.check(&self.plan.table_names())?;
+        if !force {
+            output.check_job(&self.plan.name).await?;
+        }
+        Ok(())
+    }
 }
 
 /// A plan, the tables that it reads and its query.

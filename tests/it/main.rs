@@ -104,6 +104,7 @@ mod ranks;
 mod readers;
 mod resume;
 mod rows;
+mod sequences_file;
 mod sets;
 mod sql;
 mod stops;

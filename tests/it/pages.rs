@@ -399,6 +399,8 @@ fn keys(schema: &Value) -> String {
         resolve(bin, schema),
         schema,
     );
+    section(&mut page, "`[points]`", of("points"), schema);
+    section(&mut page, "`[sequences]`", of("sequences"), schema);
     fits(
         &mut page,
         resolve(&of("fit")["items"], schema)["oneOf"]
