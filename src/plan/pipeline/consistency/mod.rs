@@ -152,7 +152,6 @@ pub(super) fn check(
         errors.note(fits_input(&fit, n, &transitions.input, document));
         match fit.method {
             AnyMethod::OfCounts(_) => fits.extend(fit.narrow(of_counts)),
-            AnyMethod::OfSequences(_) => {}
             AnyMethod::OfPoints(_) if transitions.input.is_points() => {
                 point_fits.extend(fit.narrow(of_points));
             }
