@@ -22,7 +22,7 @@ use crate::output::retention::Cleaning;
 use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Resources;
 use crate::run::compare::compare;
-use crate::run::inputs::{Inputs, PlannedRun, PlannedSequences};
+use crate::run::inputs::{Inputs, PlannedRun};
 use crate::run::local::Local;
 use crate::run::points::assign::{PointAssignOutcome, PointAssignSummary};
 use crate::run::points::compare::{are_of_points, compare as compare_points};
@@ -30,6 +30,8 @@ use crate::run::points::record::PointsSummary;
 use crate::run::points::{PlannedPoints, PointsOptions, PointsOutcome};
 use crate::run::progress::Progress;
 use crate::run::record::Failure;
+use crate::run::sequences::record::SequencesSummary;
+use crate::run::sequences::{PlannedSequences, SequencesOptions, SequencesOutcome};
 #[cfg(feature = "cluster")]
 use crate::run::site::Site;
 use crate::run::summary::Summary;
@@ -494,14 +496,69 @@ fn run_points(
     })
 }
 
+/// Why a run over sequences uses no cluster.
+#[cfg(feature = "cluster")]
+const NO_CLUSTER: &str = "windows of symbols are counted, fitted and filtered in one process, which \
+     needs no cluster; leave out --cluster";
+
+fn run_sequences(
+    pipeline: Pipeline,
+    args: &crate::cli::args::Run,
+    watch: &Arc<Watch>,
+) -> Result<Done> {
+    #[cfg(feature = "cluster")]
+    if args.cluster.is_some() {
+        return Err(Error::spec(NO_CLUSTER));
+    }
+    let terminal = &watch.terminal;
+    watch.set_pipeline(&pipeline.job.name);
+    with_sequences(pipeline, &args.pipeline, terminal, async |planned| {
+        let plan = &planned.plan;
+        watch.set_plan(Planned {
+            sql: plan.sql.clone(),
+            output: plan.output.clone(),
+            tables: plan.tables.clone(),
+            schemas: plan.schemas(),
+        });
+        let mut output = planned.output()?;
+        output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+        let options = SequencesOptions {
+            force: args.force,
+            full_refresh: args.full_refresh,
+            ..SequencesOptions::default()
+        };
+        let running = planned.run(&output, &options, watch.clone());
+        let ended = until_stopped(running, terminal.as_ref(), &output).await;
+        // A run that was stopped could not write its own record.
+        if let (Err(e), Some(mut record)) = (&ended, watch.sequences_record()) {
+            record.head.failed(e);
+            output.keep_failed(&record.head.id, &record).await;
+        }
+        match ended? {
+            SequencesOutcome::NothingToDo => {
+                let in_place = match args.metrics {
+                    Some(_) => output.last_record().await?,
+                    None => None,
+                };
+                watch.set_nothing_to_do(in_place);
+                terminal.say("Nothing to do.");
+                Ok(Done::Skipped(args.skip_code))
+            }
+            SequencesOutcome::Done(record) => {
+                let (record, output) = (&*record, &planned.plan.output);
+                terminal.say(&SequencesSummary { record, output }.to_string());
+                Ok(done(&record.head.failures))
+            }
+        }
+    })
+}
+
 fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done> {
     let terminal = &watch.terminal;
     let pipeline = match read(&args.pipeline)? {
         Rows::States(pipeline) => pipeline,
         Rows::Points(pipeline) => return run_points(pipeline, args, watch),
-        Rows::Sequences(_) => {
-            return Err(Error::spec("sequences are not run yet"));
-        }
+        Rows::Sequences(pipeline) => return run_sequences(pipeline, args, watch),
     };
     watch.set_pipeline(&pipeline.job.name);
     with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {

@@ -9,10 +9,11 @@ use crate::plan::Plan;
 use crate::plan::assignment::{Assignment, PointAssignment, point_assignment};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Fingerprint;
-use crate::plan::sequences::{SequencesPlan, plan_sequences};
+use crate::plan::sequences::plan_sequences;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::{Lake, Resources, query_text};
 use crate::run::points::PlannedPoints;
+use crate::run::sequences::PlannedSequences;
 use crate::store::Stores;
 use datafusion::dataframe::DataFrame;
 use futures::future::LocalBoxFuture;
@@ -196,38 +197,6 @@ pub struct PlannedPointAssignment {
     pub lake: Lake,
     /// The query, with the columns of the layout.
     pub frame: DataFrame,
-}
-
-/// A plan of a run over sequences, the tables that it reads and its query.
-pub struct PlannedSequences {
-    /// What the run will do.
-    pub plan: Arc<SequencesPlan>,
-    /// The tables that the query reads.
-    pub lake: Lake,
-    /// The query, with the columns of the layout.
-    pub frame: DataFrame,
-}
-
-impl PlannedSequences {
-    /// Opens the output of the plan.
-    ///
-    /// # Errors
-    /// If the location is not a path or a URL, or its store cannot be opened.
-    pub fn output(&self) -> Result<Output> {
-        Output::open(&self.plan.output, &self.plan.stores)
-    }
-
-    /// Checks that the output can hold the tables of the run.
-    ///
-    /// # Errors
-    /// If a folder of a table has other files, or the output is of another job.
-    pub async fn check_places(&self, output: &Output, force: bool) -> Result<()> {
-        output.check(&self.plan.table_names())?;
-        if !force {
-            output.check_job(&self.plan.name).await?;
-        }
-        Ok(())
-    }
 }
 
 /// A plan, the tables that it reads and its query.

@@ -27,7 +27,7 @@ use crate::output::tables::sequences::{
 };
 use crate::plan::fits::Ranks;
 use crate::plan::pipeline::keys::Empty;
-use crate::plan::sequences::{HeldOut, SequencesPlan, params};
+use crate::plan::sequences::{HeldOut, SequencesPlan};
 use crate::read::counts::counted::Counted;
 use crate::read::rows::split::Split;
 use crate::read::sequences::{SequenceInput, Symbols};
@@ -95,7 +95,7 @@ impl Keys {
         let mut keys: Vec<(SpectralHmm, usize)> = Vec::new();
         let mut of_fit = Vec::new();
         for fit in &plan.fits {
-            let own = params(&fit.method);
+            let own = fit.method.hmm();
             let key = SpectralHmm {
                 scaling: own.scaling,
                 windows: own.windows,
@@ -120,7 +120,7 @@ impl Keys {
 fn candidates(plan: &SequencesPlan, fit: usize) -> Vec<usize> {
     match &plan.fits[fit].ranks {
         Ranks::Auto { candidates, .. } => candidates.clone(),
-        _ => vec![params(&plan.fits[fit].method).rank],
+        _ => vec![plan.fits[fit].method.hmm().rank],
     }
 }
 
@@ -224,7 +224,7 @@ pub(crate) fn project_all(
         for fit in &plan.fits {
             plan.check_memory(
                 &fit.name,
-                params(&fit.method),
+                fit.method.hmm(),
                 size,
                 threads,
                 crate::memory::limit(),
@@ -245,7 +245,7 @@ pub(crate) fn project_all(
             let ranks = candidates(plan, at);
             let least = ranks.iter().min().copied().unwrap_or(1);
             projection
-                .model_rank(least)
+                .checked_rank(least)
                 .map_err(|e| e.at(format!("fit `{}`", fit.name)).at(&place))?;
         }
         Ok(())
@@ -369,10 +369,10 @@ fn candidates_of(
         for fit in (0..plan.fits.len()).filter(|&fit| is_auto(plan, fit)) {
             let projection = &own.projections[keys.of_fit[fit]];
             for rank in candidates(plan, fit) {
-                if projection.model_rank(rank).is_err() {
+                if projection.checked_rank(rank).is_err() {
                     continue;
                 }
-                let params = params(&plan.fits[fit].method);
+                let params = plan.fits[fit].method.hmm();
                 let seed = seed(plan.seed, place, &plan.fits[fit].name);
                 let fitted = fit_at(params, projection, rank, sequences, seed)
                     .map_err(|e| e.at(format!("fit `{}`", plan.fits[fit].name)))?;
@@ -426,10 +426,10 @@ fn candidates_of(
         }
     }
     for (fit, planned) in plan.fits.iter().enumerate() {
-        let params = params(&planned.method);
+        let params = planned.method.hmm();
         for rank in candidates(plan, fit) {
             let key = keys.of_fit[fit];
-            let has_model = |own: &Projection| own.model_rank(rank).is_ok();
+            let has_model = |own: &Projection| own.checked_rank(rank).is_ok();
             if !projections.iter().all(|own| has_model(&own[key])) {
                 continue;
             }
@@ -474,7 +474,7 @@ pub(crate) async fn choose(
 ) -> Result<Choices> {
     let fixed = |evidence: &Evidence| {
         let of_fit = |fit: usize| Choice {
-            rank: params(&plan.fits[fit].method).rank,
+            rank: plan.fits[fit].method.hmm().rank,
             ..Choice::default()
         };
         let all: Vec<Choice> = (0..plan.fits.len()).map(of_fit).collect();
@@ -553,7 +553,7 @@ async fn scored(
     let mut unigrams: Vec<Option<Unigrams<'_>>> = Vec::new();
     unigrams.resize_with(evidence.n_partitions, || None);
     for (partition, candidates) in evidence.partitions.iter().zip(fitted) {
-        let floor = params(&plan.fits[0].method).floor;
+        let floor = plan.fits[0].method.hmm().floor;
         unigrams[partition.index] = Some(Unigrams {
             models: candidates.unigrams.iter().collect(),
             floor,
@@ -570,7 +570,7 @@ async fn scored(
             let groups = groups.map(|groups| (groups, candidates.folds));
             let numbers = evidence.numbers(&partition.windows.symbols);
             let scorers = candidates.list.par_iter().map(|candidate| {
-                let own = params(&plan.fits[candidate.fit].method);
+                let own = plan.fits[candidate.fit].method.hmm();
                 let models = candidate.models.iter();
                 let filters = models.map(|of| Filter::new(&of.model, own.unigram, own.floor));
                 Scorer {
@@ -624,7 +624,7 @@ fn model_of(
     let passes = Passes::at(&Local).resuming(work, format!("{}-models", folder(own.index)));
     let mut fits = Vec::new();
     for ((at, planned), choice) in plan.fits.iter().enumerate().zip(choices) {
-        let method = params(&planned.method);
+        let method = planned.method.hmm();
         let projection = &own.projections[keys.of_fit[at]];
         let (name, rank) = (&planned.name, choice.rank);
         let within = |e: Error| e.at(format!("fit `{name}`"));
@@ -657,7 +657,7 @@ fn model_of(
             tracing::warn!(fit = name, place, "{warning}");
         }
         let found = projection.diagnostics(rank);
-        let certificates = crate::assess::hmm::certificates(projection, &model);
+        let certificates = crate::assess::hmm::certificates(projection, rank);
         crate::assess::certificates::check(name, &certificates)?;
         let bootstrap = (plan.validation.bootstrap > 0).then(|| {
             let draws = Draws {

@@ -18,13 +18,13 @@ use crate::output::ledger::Ledger;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::output::tables::run_schema::RunSchema;
-use crate::output::tables::sequences::{PREDICTIONS, SequencesModel, TRAJECTORIES};
+use crate::output::tables::sequences::{PREDICTIONS, SequenceTables, SequencesModel, TRAJECTORIES};
 use crate::plan::Increments;
-use crate::plan::sequences::{HeldOut, SequencesPlan, params};
+use crate::plan::sequences::{HeldOut, SequencesPlan};
 use crate::read::counts::counted::Counted;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
-use crate::read::sequences::{SequenceInput, Symbols};
+use crate::read::sequences::SequenceInput;
 use crate::run::checks::{Candidate, verdict};
 use crate::run::increment;
 use crate::run::increment::{CountRequest, Counting};
@@ -36,7 +36,6 @@ use crate::run::sequences::rows::{RowFit, RowModel, RowTables, RowsWritten};
 use arrow::datatypes::SchemaRef;
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -120,7 +119,7 @@ impl PlannedSequences {
     /// # Errors
     /// If the output cannot be written, or holds the result of another job (unless `force`).
     pub async fn check_places(&self, output: &Output, force: bool) -> Result<()> {
-        output.check(&[TRAJECTORIES, PREDICTIONS])?;
+        output.check(&self.plan.table_names())?;
         if !force {
             output.check_job(&self.plan.name).await?;
         }
@@ -238,7 +237,11 @@ impl Job<'_> {
 
         self.progress.stage("write", None);
         let fits = plan.fit_columns();
-        let tables = plan.sequence_tables(&found.run, &fits);
+        let tables = SequenceTables {
+            run: &found.run,
+            block: plan.rows().block,
+            fits: &fits,
+        };
         let mut all = output::stage_sequences(self.output, self.begun, &tables, &models).await?;
         all.extend(written.tables.clone());
         for &table in all.keys() {
@@ -350,7 +353,7 @@ impl Job<'_> {
         of_rows.resize_with(found.n_partitions, || None);
         for (model, numbers) in models.iter().zip(&numbers) {
             let fits = model.fits.iter().zip(&plan.fits).map(|(fit, planned)| {
-                let own = params(&planned.method);
+                let own = planned.method.hmm();
                 RowFit {
                     model: &fit.model,
                     unigram: own.unigram,
