@@ -204,6 +204,17 @@ pub enum Step {
     Rows(usize),
 }
 
+impl Step {
+    /// Whether a row at time `after` follows the row before it, which is at time `before`.
+    #[inline(always)]
+    pub fn leads(self, before: i64, after: i64) -> bool {
+        match self {
+            Step::Ticks(ticks) => after.wrapping_sub(before) == ticks,
+            Step::Rows(_) => true,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,3 +6,4 @@ pub mod lag;
 pub mod pass;
 pub mod points;
 pub mod resample;
+pub mod triples;

@@ -52,7 +52,7 @@ impl Plan {
         let rows = bounds.rows?;
         let lags = match &self.layout.evidence {
             RowRoles::Trajectories { .. } => self.lags.len() as u64,
-            RowRoles::Pairs { .. } => 1,
+            RowRoles::Windows { .. } | RowRoles::Pairs { .. } => 1,
         };
         let pairs = rows.saturating_mul(lags);
         let states = bounds.states.unwrap_or(u64::MAX).min(pairs);

@@ -353,7 +353,9 @@ impl Plan {
     /// have one entry here, because the number of sets is unknown.
     pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
         let (sources, targets) = match &self.layout.evidence {
-            RowRoles::Trajectories { state, .. } => (state, state),
+            RowRoles::Trajectories { state, .. } | RowRoles::Windows { symbol: state, .. } => {
+                (state, state)
+            }
             RowRoles::Pairs { source, target, .. } => (source, target),
         };
         let names = RunSchema {

@@ -125,6 +125,21 @@ impl Plan {
                 }
                 shown
             }
+            RowRoles::Windows {
+                trajectory,
+                time,
+                symbol,
+                block,
+                first,
+                ..
+            } => json!({
+                "kind": "windows",
+                "trajectory": columns(trajectory),
+                "time": column(time),
+                "symbol": state_columns(symbol),
+                "block": block,
+                "windows": if *first { "first" } else { "all" },
+            }),
             RowRoles::Pairs {
                 source,
                 target,
@@ -216,6 +231,17 @@ impl Plan {
                 format!(
                     "{of} in the order of {time}: states {state}; lag {lags} ({window}){weights}"
                 )
+            }
+            RowRoles::Windows {
+                trajectory,
+                time,
+                symbol,
+                block,
+                ..
+            } => {
+                let (of, symbol) = (names(trajectory), state_text(symbol));
+                let (time, n) = (time.name(), 2 * block + 1);
+                format!("windows of {n} symbols {symbol} in the order of {time}, by {of}")
             }
             RowRoles::Pairs {
                 source,

@@ -11,4 +11,5 @@ pub mod paths;
 pub mod points;
 pub mod rows;
 pub mod sql;
+pub mod triples;
 pub mod wells;

@@ -292,9 +292,9 @@ impl IncrementalCount<'_> {
                     .await?,
             );
         }
-        let time = |tick: i64| match &self.layout.evidence {
-            RowRoles::Trajectories { time, .. } => Some(show_time(tick, time.data_type())),
-            RowRoles::Pairs { .. } => None,
+        let time = |tick: i64| {
+            let rows = self.layout.evidence.trajectories()?;
+            Some(show_time(tick, rows.time.data_type()))
         };
         let rows = self.lake.rows_of(self.table, &locations).await;
         let files = unread.into_iter().zip(rows);

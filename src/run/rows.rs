@@ -78,7 +78,9 @@ fn columns(layout: &Layout, rows: &[Field]) -> Vec<Field> {
 /// The columns of the state of a trajectory, or those of the source and the target.
 fn states(layout: &Layout) -> Vec<Field> {
     let of_states = match &layout.evidence {
-        RowRoles::Trajectories { state, .. } => vec![state],
+        RowRoles::Trajectories { state, .. } | RowRoles::Windows { symbol: state, .. } => {
+            vec![state]
+        }
         RowRoles::Pairs { source, target, .. } => vec![source, target],
     };
     let fields = of_states.into_iter().map(|state| state.input_fields());

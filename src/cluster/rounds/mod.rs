@@ -179,7 +179,7 @@ impl<'a> Rounds<'a> {
         let lots = lots(&self.plan.tables, &slices);
         let rows: Vec<RowSource> = match &layout.evidence {
             RowRoles::Pairs { .. } => slices.into_iter().map(RowSource::Files).collect(),
-            RowRoles::Trajectories { .. } => {
+            RowRoles::Trajectories { .. } | RowRoles::Windows { .. } => {
                 let deal = |files| Work::Deal { files, lots };
                 let dealt = self
                     .requests
@@ -413,7 +413,7 @@ pub fn check(plan: &Plan) -> Result<()> {
 /// Why one task reads all files.
 pub fn width(plan: &Plan, frame: &DataFrame) -> Result<Width, String> {
     let slices = slices_of(plan, frame)?;
-    let is_dealt = matches!(plan.layout.evidence, RowRoles::Trajectories { .. });
+    let is_dealt = plan.layout.evidence.trajectories().is_some();
     let is_added = plan.layout.partition.is_empty() && (is_dealt || slices.len() > 1);
     let rounds = [
         ("deal", is_dealt),

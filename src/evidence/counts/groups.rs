@@ -19,6 +19,8 @@ pub struct Groups {
     pub n_groups: usize,
     n_targets: usize,
     parts: Vec<GroupedRows>,
+    /// Hashes of the rows that were counted, ascending, and the group of each.
+    hashes: Vec<(u32, u16)>,
 }
 
 /// Some rows of the counts, with one entry per target and group.
@@ -69,7 +71,20 @@ impl Groups {
             n_groups: usize::from(n_groups),
             n_targets,
             parts,
+            hashes: Vec::new(),
         }
+    }
+
+    /// The same groups with the hashes of their rows, ascending, in the order of [`new`](Self::new).
+    pub fn with_hashes(mut self, hashes: Vec<(u32, u16)>) -> Groups {
+        self.hashes = hashes;
+        self
+    }
+
+    /// The group of the rows with a hash. None if no such row was counted.
+    pub fn of_hash(&self, hash: u32) -> Option<usize> {
+        let at = self.hashes.binary_search_by_key(&hash, |(own, _)| *own);
+        at.ok().map(|at| usize::from(self.hashes[at].1))
     }
 
     /// Distributes the single transitions of integer counts over `n_groups` groups at random, for

@@ -183,14 +183,19 @@ impl Tails {
     /// # Errors
     /// A layout of pairs.
     pub fn new(layout: &Layout) -> Result<Tails> {
-        let RowRoles::Trajectories { lags, .. } = &layout.evidence else {
-            return Err(Error::bug("a table of pairs has no trajectories"));
-        };
         let (mut ticks, mut steps) = (0, 1);
-        for lag in lags {
-            match *lag {
-                Step::Ticks(n) => ticks = ticks.max(n as u64),
-                Step::Rows(n) => steps = steps.max(n),
+        match &layout.evidence {
+            RowRoles::Trajectories { lags, .. } => {
+                for lag in lags {
+                    match *lag {
+                        Step::Ticks(n) => ticks = ticks.max(n as u64),
+                        Step::Rows(n) => steps = steps.max(n),
+                    }
+                }
+            }
+            RowRoles::Windows { block, .. } => steps = 2 * block,
+            RowRoles::Pairs { .. } => {
+                return Err(Error::bug("a table of pairs has no trajectories"));
             }
         }
         Ok(Tails {

@@ -254,11 +254,16 @@ impl<S: Sink> Follower<S> {
             let (times, points) = (&times[first..end], &points[first..end]);
             let partition = at.partition;
             self.walker
-                .push(times, points, true, |lag, source, target| {
-                    if source.goes_to(target) {
-                        sink.pair(trajectory as usize, partition, lag, source, target.state);
-                    }
-                })
+                .push(
+                    times,
+                    points,
+                    true,
+                    |lag: usize, source: Weighed, target: Weighed| {
+                        if source.goes_to(target) {
+                            sink.pair(trajectory as usize, partition, lag, source, target.state);
+                        }
+                    },
+                )
                 .map_err(|disorder| {
                     disordered(disorder, || describe(group_columns, first), time)
                 })?;

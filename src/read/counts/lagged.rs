@@ -1,14 +1,38 @@
-//! Points of one trajectory in time order → lagged pairs (coherence §3.1). Pure: slices in, pairs
-//! out.
+//! Points of one trajectory in time order → lagged pairs (coherence §3.1), or windows of rows that
+//! follow each other. Pure: slices in, pairs or windows out.
 
 use crate::evidence::lag::Step;
+use crate::read::rows::layout::RowRoles;
+
+/// Receives pairs or windows.
+pub trait Emit<P> {
+    /// Receives a pair of points at a lag. Points may have no state.
+    fn pair(&mut self, lag: usize, source: P, target: P);
+
+    /// Receives the points of a window. Points may have no state.
+    fn window(&mut self, rows: &[P]);
+}
+
+/// A closure receives pairs.
+impl<P, F: FnMut(usize, P, P)> Emit<P> for F {
+    #[inline(always)]
+    fn pair(&mut self, lag: usize, source: P, target: P) {
+        self(lag, source, target);
+    }
+
+    fn window(&mut self, _: &[P]) {}
+}
 
 /// Follows one trajectory through pieces of any size and emits each pair of points once.
 #[derive(Debug, Clone)]
 pub struct Walker<P> {
     lags: Vec<Step>,
-    /// Emit only the pairs that start at 0, τ, 2τ, … after the first row.
+    /// Emit only the pairs that start at 0, τ, 2τ, … after the first row, or only the window that
+    /// starts with it.
     strided: bool,
+    /// For windows: the step from a row to the next, and the number of steps. Then the only lag is
+    /// the number of steps in rows.
+    window: Option<(Step, usize)>,
     /// Rows of earlier pieces that can still start a pair; the first of them is row `base` of the
     /// trajectory.
     times: Vec<i64>,
@@ -33,10 +57,25 @@ impl<P: Copy> Walker<P> {
         Walker {
             lags: lags.to_vec(),
             strided,
+            window: None,
             times: vec![],
             points: vec![],
             base: 0,
             start: 0,
+        }
+    }
+
+    /// A walker for the rows of a layout. None for pairs that are given.
+    pub fn of(roles: &RowRoles) -> Option<Walker<P>> {
+        match roles {
+            RowRoles::Trajectories { lags, strided, .. } => Some(Walker::new(lags, *strided)),
+            RowRoles::Windows {
+                step, block, first, ..
+            } => Some(Walker {
+                window: Some((*step, 2 * block)),
+                ..Walker::new(&[Step::Rows(2 * block)], *first)
+            }),
+            RowRoles::Pairs { .. } => None,
         }
     }
 
@@ -66,8 +105,8 @@ impl<P: Copy> Walker<P> {
     }
 
     /// Whether rows at `times` span so much that no pair joins a row before them with a row after
-    /// them. Always false for strided pairs: only the first row of a trajectory decides which of
-    /// these exist.
+    /// them, and no window has both. Always false for strided pairs and first windows: the first
+    /// row of a trajectory decides which of these exist.
     pub fn is_spanned_by(&self, times: &[i64]) -> bool {
         let (Some(first), Some(last)) = (times.first(), times.last()) else {
             return false;
@@ -79,9 +118,9 @@ impl<P: Copy> Walker<P> {
             })
     }
 
-    /// Appends the next rows of the trajectory and emits (lag, source, target) for every pair that
-    /// they complete. Points may have no state: `emit` must skip such pairs. Without `goes_on` no
-    /// rows are kept.
+    /// Appends the next rows of the trajectory and emits every pair or window that they complete.
+    /// Points may have no state: `emit` must skip what has such points. Without `goes_on` no rows
+    /// are kept.
     ///
     /// # Errors
     /// The first two rows that are not in ascending time order.
@@ -90,13 +129,13 @@ impl<P: Copy> Walker<P> {
         times: &[i64],
         points: &[P],
         goes_on: bool,
-        mut emit: impl FnMut(usize, P, P),
+        mut emit: impl Emit<P>,
     ) -> Result<(), Disorder> {
         assert_eq!(times.len(), points.len(), "one point per time");
         if self.base == 0 && self.times.is_empty() {
             self.start = times.first().copied().unwrap_or(0);
         } else {
-            self.join(times, points, &mut emit)?;
+            self.join_with(times, points, &mut emit)?;
         }
         // Without an early exit the comparison of neighbours is vectorised.
         if !times.windows(2).fold(true, |all, w| all & (w[0] < w[1])) {
@@ -120,7 +159,7 @@ impl<P: Copy> Walker<P> {
         trajectories: &[i64],
         times: &[i64],
         points: &[P],
-        emit: impl FnMut(usize, P, P),
+        emit: impl Emit<P>,
     ) {
         self.restart();
         self.start = times.first().copied().unwrap_or(0);
@@ -135,8 +174,25 @@ impl<P: Copy> Walker<P> {
         trajectory: impl Fn(usize) -> T,
         times: &[i64],
         points: &[P],
-        mut emit: impl FnMut(usize, P, P),
+        mut emit: impl Emit<P>,
     ) {
+        if let Some((step, n)) = self.window {
+            // The first row of the trajectory, if it is among these rows.
+            let mut start = (self.base + self.times.len() == 0).then_some(0);
+            let mut in_a_row = 0;
+            for j in 0..points.len() {
+                let is_same = j > 0 && trajectory(j) == trajectory(j - 1);
+                if j > 0 && !is_same {
+                    start = Some(j);
+                }
+                let follows = is_same && step.leads(times[j - 1], times[j]);
+                in_a_row = if follows { in_a_row + 1 } else { 0 };
+                if in_a_row >= n && (!self.strided || start == Some(j - n)) {
+                    emit.window(&points[j - n..=j]);
+                }
+            }
+            return;
+        }
         // The first row of the trajectory of row j: its time, its index in the trajectory, and its
         // index in `times`.
         let begin = (self.start, self.base + self.times.len(), 0);
@@ -160,7 +216,7 @@ impl<P: Copy> Walker<P> {
                         if elapsed(i) == ticks as u64 {
                             let since = times[i].wrapping_sub(of.0) as u64;
                             if !self.strided || since.is_multiple_of(ticks as u64) {
-                                emit(lag, points[i], target);
+                                emit.pair(lag, points[i], target);
                             }
                             i += 1;
                         }
@@ -176,7 +232,7 @@ impl<P: Copy> Walker<P> {
                             continue;
                         }
                         if !self.strided || (of.1 + i - of.2).is_multiple_of(rows) {
-                            emit(lag, points[i], target);
+                            emit.pair(lag, points[i], target);
                         }
                     }
                 }
@@ -192,13 +248,39 @@ impl<P: Copy> Walker<P> {
         &self,
         times: &[i64],
         points: &[P],
-        mut emit: impl FnMut(usize, P, P),
+        mut emit: impl Emit<P>,
+    ) -> Result<(), Disorder> {
+        self.join_with(times, points, &mut emit)
+    }
+
+    fn join_with(
+        &self,
+        times: &[i64],
+        points: &[P],
+        emit: &mut impl Emit<P>,
     ) -> Result<(), Disorder> {
         let (Some(&before), Some(&after)) = (self.times.last(), times.first()) else {
             return Ok(());
         };
         if before >= after {
             return Err(Disorder { before, after });
+        }
+        if let Some((step, n)) = self.window {
+            let kept = self.times.len().saturating_sub(n)..self.times.len();
+            let more = times.len().min(n);
+            let (first, n_kept) = (self.base + kept.start, kept.len());
+            let times = [&self.times[kept.clone()], &times[..more]].concat();
+            let points = [&self.points[kept], &points[..more]].concat();
+            let mut in_a_row = 0;
+            for j in 1..times.len() {
+                let follows = step.leads(times[j - 1], times[j]);
+                in_a_row = if follows { in_a_row + 1 } else { 0 };
+                let is_across = j >= n_kept && in_a_row >= n && j - n < n_kept;
+                if is_across && (!self.strided || first + j - n == 0) {
+                    emit.window(&points[j - n..=j]);
+                }
+            }
+            return Ok(());
         }
         for (lag, step) in self.lags.iter().enumerate() {
             match *step {
@@ -216,7 +298,7 @@ impl<P: Copy> Walker<P> {
                         let since = self.times[i].wrapping_sub(self.start) as u64;
                         let strides = !self.strided || since.is_multiple_of(ticks as u64);
                         if elapsed(i) == ticks as u64 && strides {
-                            emit(lag, self.points[i], target);
+                            emit.pair(lag, self.points[i], target);
                         }
                     }
                 }
@@ -227,7 +309,7 @@ impl<P: Copy> Walker<P> {
                     for i in sources {
                         let strides = !self.strided || (self.base + i).is_multiple_of(rows);
                         if let Some(&target) = points.get(i + rows - kept).filter(|_| strides) {
-                            emit(lag, self.points[i], target);
+                            emit.pair(lag, self.points[i], target);
                         }
                     }
                 }
@@ -284,7 +366,9 @@ mod tests {
     ) -> Vec<(usize, u32, u32)> {
         let mut out = Vec::new();
         Walker::new(lags, strided)
-            .push(times, states, false, |l, s, t| out.push((l, s, t)))
+            .push(times, states, false, |l: usize, s: u32, t: u32| {
+                out.push((l, s, t))
+            })
             .unwrap();
         out
     }
@@ -332,7 +416,9 @@ mod tests {
         let mut got = Vec::new();
         for (piece, goes_on) in [(0..2, true), (2..4, false)] {
             let (times, points) = (&times[piece.clone()], &points[piece]);
-            let emit = |lag, source, target| got.push((lag, source, target));
+            let emit = |lag: usize, source: (i32, f64), target: (i32, f64)| {
+                got.push((lag, source, target))
+            };
             walker.push(times, points, goes_on, emit).unwrap();
         }
         got.sort_by(|a, b| a.partial_cmp(b).unwrap());
@@ -350,9 +436,10 @@ mod tests {
     #[test]
     fn disorder_names_both_times() {
         let mut w = Walker::new(&[Step::Ticks(1)], false);
-        w.push(&[1, 2], &[0, 0], true, |_, _, _| ()).unwrap();
+        w.push(&[1, 2], &[0, 0], true, |_: usize, _: i32, _: i32| ())
+            .unwrap();
         assert_eq!(
-            w.push(&[2], &[0], true, |_, _, _| ()),
+            w.push(&[2], &[0], true, |_: usize, _: i32, _: i32| ()),
             Err(Disorder {
                 before: 2,
                 after: 2
@@ -367,21 +454,29 @@ mod tests {
         let mut first = Walker::new(&lags, false);
         let mut got = Vec::new();
         first
-            .push(&times[..5], &states[..5], true, |l, s, t| {
-                got.push((l, s, t))
-            })
+            .push(
+                &times[..5],
+                &states[..5],
+                true,
+                |l: usize, s: u32, t: u32| got.push((l, s, t)),
+            )
             .unwrap();
         assert!(!first.is_spanned_by(&times[5..7]));
         assert!(first.is_spanned_by(&times[5..9]));
         // The first walker gets only the first rows of the second piece.
         first
-            .join(&times[5..9], &states[5..9], |l, s, t| got.push((l, s, t)))
+            .join(&times[5..9], &states[5..9], |l: usize, s: u32, t: u32| {
+                got.push((l, s, t))
+            })
             .unwrap();
         let mut second = Walker::new(&lags, false);
         second
-            .push(&times[5..], &states[5..], false, |l, s, t| {
-                got.push((l, s, t))
-            })
+            .push(
+                &times[5..],
+                &states[5..],
+                false,
+                |l: usize, s: u32, t: u32| got.push((l, s, t)),
+            )
             .unwrap();
         got.sort_unstable();
         let mut expected = pairs(&lags, false, &times, &states);
@@ -411,7 +506,7 @@ mod tests {
             let states: Vec<u32> = (0..times.len() as u32).collect();
             let mut got = Vec::new();
             let mut walker = Walker::new(&lags, strided);
-            walker.push_whole(&trajectories, &times, &states, |l, s, t| got.push((l, s, t)));
+            walker.push_whole(&trajectories, &times, &states, |l: usize, s: u32, t: u32| got.push((l, s, t)));
             let mut expected = Vec::new();
             let mut at = 0;
             for &length in &lengths {
@@ -449,7 +544,7 @@ mod tests {
             let mut at = 0;
             for cut in cuts.iter().cycle() {
                 let end = (at + cut).min(times.len());
-                walker.push(&times[at..end], &states[at..end], true, |l, s, t| got.push((l, s, t))).unwrap();
+                walker.push(&times[at..end], &states[at..end], true, |l: usize, s: u32, t: u32| got.push((l, s, t))).unwrap();
                 at = end;
                 if at == times.len() { break; }
             }

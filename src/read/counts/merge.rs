@@ -14,8 +14,9 @@ use crate::read::counts::tallies::Tallies;
 use crate::read::counts::tally::{Tally, pack, sum_weights, unpack};
 use crate::read::counts::unordered;
 use crate::read::counts::weighted::Point;
+use crate::read::counts::words::{WordMap, Words};
 use crate::read::rows::keys::{Keys, NONE};
-use crate::read::rows::layout::{Layout, RowRoles};
+use crate::read::rows::layout::{Layout, RowRoles, TrajectoryRows};
 use crate::read::rows::states::{StateTable, describe};
 use crate::read::rows::stop::{Dropped, Mode, Order, Stop};
 use crate::read::rows::tag::{Tag, too_many_states};
@@ -58,16 +59,50 @@ impl Renumbering {
     }
 }
 
+/// New ids of the sources and targets in the tallies of one worker.
+struct SlotRenumbering<'a> {
+    map: &'a Renumbering,
+    /// If sources and targets are words: the new ids of words.
+    words: Option<WordMap>,
+    block: usize,
+}
+
+impl SlotRenumbering<'_> {
+    fn keeps_ids(&self) -> bool {
+        let map = self.map;
+        let are_words_kept = self.words.as_ref().is_none_or(WordMap::is_packed);
+        map.sources.is_none() && map.targets.is_none() && are_words_kept
+    }
+
+    fn source(&self, id: u32) -> u32 {
+        match &self.words {
+            Some(words) => words.id(id, self.block + 1, |symbol| self.map.source(symbol)),
+            None => self.map.source(id),
+        }
+    }
+
+    fn target(&self, id: u32) -> u32 {
+        match &self.words {
+            Some(words) => self.map.tag.renumbered(id, |id| {
+                words.id(id, self.block, |symbol| self.map.source(symbol))
+            }),
+            None => self.map.target(id),
+        }
+    }
+}
+
 /// All keys in ascending order, and the numbers of each worker.
 struct Numbering {
     partitions: Vec<ArrayRef>,
     n_partitions: usize,
     sources: StateTable,
     targets: StateTable,
+    /// Number of sources. None if ids are values.
+    n_symbols: Option<u64>,
     maps: Vec<Renumbering>,
 }
 
-/// The counts of some streams under common numbers.
+/// The counts of some streams under common numbers. Words of symbols have the ids of `Words`.
 struct Slots {
     /// By `partition × n_lags + lag`.
     tallies: Vec<Vec<Tally>>,
@@ -169,9 +204,8 @@ impl Slot {
             counts.groups = Some(groups);
             return Ok(counts);
         }
-        let (rows, splits): (Vec<_>, Vec<_>) = split_by_group(pieces, tag, grouping.most)
-            .into_iter()
-            .unzip();
+        let (split, hashes) = split_by_group(pieces, tag, grouping.most);
+        let (rows, splits): (Vec<_>, Vec<_>) = split.into_iter().unzip();
         let mut counts = CountMatrix::new(partition, lag, rows);
         let n_targets = counts.target_states.len();
         let parts = splits
@@ -179,7 +213,7 @@ impl Slot {
             .zip(&counts.by_source)
             .map(|(split, rows)| split.part(rows))
             .collect();
-        let groups = Groups::new(n_targets, parts);
+        let groups = Groups::new(n_targets, parts).with_hashes(hashes);
         counts = whole.unwrap_or(counts);
         if !groups.add_up_to(&counts.by_source) {
             return Err(Error::bug("the counts of the groups do not add up to all"));
@@ -203,8 +237,9 @@ pub fn add_up<P: Point>(
     let numbering = number(layout, mode, workers.iter().chain(&minus))?;
     let given = labels(layout, &numbering, &workers)?;
     let (maps, maps_of_minus) = numbering.maps.split_at(workers.len());
-    let all = gather_slots(layout, workers, maps, &numbering)?;
-    let minus = gather_slots(layout, minus, maps_of_minus, &numbering)?;
+    let mut words = Words::new(layout, mode.packed);
+    let all = gather_slots(layout, mode, workers, maps, &numbering, &mut words)?;
+    let minus = gather_slots(layout, mode, minus, maps_of_minus, &numbering, &mut words)?;
     let mut dropped = all.dropped;
     for (reason, rows) in &minus.dropped.0 {
         dropped.subtract(reason, *rows);
@@ -222,8 +257,13 @@ pub fn add_up<P: Point>(
             }
             Ok(Slot { pieces, weighted })
         });
+    let mut slots: Vec<Slot> = slots.collect::<Result<_>>()?;
+    let (mut sources, mut targets) = (numbering.sources, numbering.targets);
+    if let Some(words) = &words {
+        (sources, targets) = number_words(layout, words, &sources, &mut slots)?;
+    }
     Ok(Sums {
-        slots: slots.collect::<Result<_>>()?,
+        slots,
         given,
         rows: all.rows - minus.rows,
         dropped,
@@ -231,9 +271,65 @@ pub fn add_up<P: Point>(
         direct: mode.direct,
         partitions: numbering.partitions,
         n_partitions: numbering.n_partitions,
-        sources: numbering.sources,
-        targets: numbering.targets,
+        sources,
+        targets,
     })
+}
+
+/// Numbers the words of symbols that occur, in the order of their symbols. Returns the sources and
+/// the targets.
+fn number_words(
+    layout: &Layout,
+    words: &Words,
+    symbols: &StateTable,
+    slots: &mut [Slot],
+) -> Result<(StateTable, StateTable)> {
+    let tag = layout.tag();
+    let (of_sources, of_targets) = layout.evidence.states();
+    let (mut sources, mut targets) = (Vec::new(), Vec::new());
+    for slot in slots.iter() {
+        let pairs = slot.weighted.iter().map(|(pair, _)| unpack(*pair));
+        sources.extend(pairs.clone().map(|(source, _)| source));
+        targets.extend(pairs.map(|(_, target)| tag.state(target)));
+        for rows in &slot.pieces {
+            sources.extend(&rows.sources);
+            targets.extend(rows.columns.iter().map(|&target| tag.state(target)));
+        }
+    }
+    let (list, source) = words.numbers(sources, words.block() + 1);
+    let sources = StateTable::words(symbols, &of_sources, list, words.block() + 1);
+    let (list, target) = words.numbers(targets, words.block());
+    let targets = StateTable::words(symbols, &of_targets, list, words.block());
+    if target.len() > tag.room() as usize {
+        return Err(too_many_states(tag));
+    }
+    let of_target = |id| tag.renumbered(id, |id| target.of(id));
+    for slot in slots {
+        let is_ordered = source.is_ascending() && target.is_ascending();
+        let mut pieces = std::mem::take(&mut slot.pieces);
+        if is_ordered {
+            pieces.par_iter_mut().for_each(|rows| {
+                rows.sources.iter_mut().for_each(|id| *id = source.of(*id));
+                rows.columns.iter_mut().for_each(|id| *id = of_target(*id));
+            });
+        } else {
+            let mut tally = Tally::default();
+            for (s, t, mut count) in pieces.iter().flat_map(MatrixRows::entries) {
+                while count > 0 {
+                    let part = count.min(u64::from(u32::MAX));
+                    tally.add_count(pack(source.of(s), of_target(t)), part as u32);
+                    count -= part;
+                }
+            }
+            pieces = Tally::finish(vec![tally]);
+        }
+        slot.pieces = pieces;
+        slot.weighted.par_iter_mut().for_each(|(pair, _)| {
+            let (s, t) = unpack(*pair);
+            *pair = pack(source.of(s), of_target(t));
+        });
+    }
+    Ok((sources, targets))
 }
 
 /// The counts of all streams.
@@ -249,9 +345,11 @@ pub fn finish<P: Point>(
 /// The counts of some streams by partition and lag.
 fn gather_slots<P: Point>(
     layout: &Layout,
+    mode: Mode,
     mut workers: Vec<Worker<P>>,
     maps: &[Renumbering],
     numbering: &Numbering,
+    words: &mut Option<Words>,
 ) -> Result<Slots, Stop> {
     let n_lags = layout.n_lags();
     let n = numbering.n_partitions * n_lags;
@@ -268,15 +366,32 @@ fn gather_slots<P: Point>(
             all.dropped.add(reason.clone(), *rows);
         }
         all.accepted += worker.tallies.accepted;
+        let of_words = match (words.as_mut(), &worker.tallies.words) {
+            (Some(all), Some(own)) => {
+                let of_words = all.absorb(own, |symbol| map.source(symbol))?;
+                if numbering.n_symbols.is_some_and(|n| !of_words.fits(n)) {
+                    return Err(Stop::WideWords);
+                }
+                Some(of_words)
+            }
+            _ => None,
+        };
+        let map = &SlotRenumbering {
+            map,
+            words: of_words,
+            block: words.as_ref().map_or(0, Words::block),
+        };
         let tallies: Vec<Tally> = std::mem::take(&mut worker.tallies.by_slot)
             .into_par_iter()
-            .map(|tally| match (&map.sources, &map.targets) {
-                (None, None) => tally,
-                _ => tally.renumbered(|s| map.source(s), |t| map.target(t)),
+            .map(|tally| {
+                if map.keeps_ids() {
+                    return tally;
+                }
+                tally.renumbered(|s| map.source(s), |t| map.target(t))
             })
             .collect();
         let slot_of =
-            |at: usize| map.partition((at / n_lags) as u32) as usize * n_lags + at % n_lags;
+            |at: usize| map.map.partition((at / n_lags) as u32) as usize * n_lags + at % n_lags;
         for (at, tally) in tallies.into_iter().enumerate() {
             all.tallies[slot_of(at)].push(tally);
         }
@@ -289,13 +404,34 @@ fn gather_slots<P: Point>(
             all.weighted[slot_of(at)].extend(entries);
         }
     }
-    for more in across_streams(layout, workers, maps, &numbering.partitions)? {
+    for more in across_streams(layout, mode, workers, maps, &numbering.partitions)? {
+        more.check_words()?;
         all.accepted += more.accepted;
+        // Symbols have their common numbers already.
+        let of_words = match (words.as_mut(), &more.words) {
+            (Some(all), Some(own)) => Some((all.absorb(own, |symbol| symbol)?, all.block())),
+            _ => None,
+        };
+        let of_words = of_words.filter(|(map, _)| !map.is_packed());
+        let (tag, same) = (layout.tag(), |symbol| symbol);
         for (slot, tally) in all.tallies.iter_mut().zip(more.by_slot) {
-            slot.push(tally);
+            slot.push(match &of_words {
+                Some((map, block)) => tally.renumbered(
+                    |s| map.id(s, block + 1, same),
+                    |t| tag.renumbered(t, |t| map.id(t, *block, same)),
+                ),
+                None => tally,
+            });
         }
         for (slot, entries) in all.weighted.iter_mut().zip(more.weights) {
-            slot.extend(entries);
+            slot.extend(entries.into_iter().map(|(pair, weight)| {
+                let Some((map, block)) = &of_words else {
+                    return (pair, weight);
+                };
+                let (s, t) = unpack(pair);
+                let target = tag.renumbered(t, |t| map.id(t, *block, same));
+                (pack(map.id(s, block + 1, same), target), weight)
+            }));
         }
     }
     Ok(all)
@@ -450,6 +586,7 @@ fn number<'a, P: Point>(
         partitions,
         sources,
         targets,
+        n_symbols: source_rank.map(|rank| rank.len() as u64),
         maps,
     })
 }
@@ -457,27 +594,28 @@ fn number<'a, P: Point>(
 /// The counts of pairs that no single stream can count.
 fn across_streams<P: Point>(
     layout: &Layout,
+    mode: Mode,
     workers: Vec<Worker<P>>,
     maps: &[Renumbering],
     partitions: &[ArrayRef],
 ) -> Result<Vec<Tallies>, Stop> {
-    let RowRoles::Trajectories {
-        trajectory,
-        time,
-        lags,
-        strided,
-        ..
-    } = &layout.evidence
+    let Some(TrajectoryRows {
+        trajectory, time, ..
+    }) = layout.evidence.trajectories()
     else {
+        return Ok(Vec::new());
+    };
+    let Some(walker) = Walker::of(&layout.evidence) else {
         return Ok(Vec::new());
     };
     if !matches!(
         workers.first().map(|w| &w.pair_source),
         Some(PairSource::Gathered(_))
     ) {
-        return join_ordered_streams(layout, &workers, maps, partitions)
+        return join_ordered_streams(layout, mode, &workers, maps, partitions)
             .map(|tallies| vec![tallies]);
     }
+    let tallies = || Tallies::new(layout.tag(), Words::new(layout, mode.packed));
     let mut groups = unordered::Gathered::<P>::new(layout, trajectory)?.groups;
     let mut partition: Vec<u32> = Vec::new();
     let mut streams = Vec::new();
@@ -497,29 +635,27 @@ fn across_streams<P: Point>(
         .into_par_iter()
         .map(|(gathered, ids, map)| gathered.sorted(partition.len(), &ids, |s| map.tagged(s)))
         .collect();
-    let walker = Walker::new(lags, *strided);
-    unordered::walk(&streams, &walker, &partition, layout.tag())
+    unordered::walk(&streams, &walker, &partition, tallies)
         .map_err(|(group, disorder)| disordered(disorder, || unordered::name(&groups, group), time))
 }
 
 /// Counts the pairs of trajectories that continue from one stream to the next.
 fn join_ordered_streams<P: Point>(
     layout: &Layout,
+    mode: Mode,
     workers: &[Worker<P>],
     maps: &[Renumbering],
     partitions: &[ArrayRef],
 ) -> Result<Tallies, Stop> {
-    let mut tallies = Tallies::new(layout.tag());
-    let RowRoles::Trajectories {
-        time,
-        lags,
-        strided,
-        ..
-    } = &layout.evidence
+    let mut tallies = Tallies::new(layout.tag(), Words::new(layout, mode.packed));
+    let Some((rows, fresh)) = layout
+        .evidence
+        .trajectories()
+        .zip(Walker::of(&layout.evidence))
     else {
         return Ok(tallies);
     };
-    let n_lags = lags.len();
+    let (time, n_lags) = (rows.time, layout.n_lags());
     // The partition and trajectory in which the streams so far ended.
     let mut open: Option<((u32, &TrajectoryKey), Walker<P>)> = None;
     let mut seen = HashSet::new();
@@ -547,7 +683,7 @@ fn join_ordered_streams<P: Point>(
                 Some(((of, group), _)) if !is_sorted && of == partition && group > first => {
                     return Err(Stop::Unsorted);
                 }
-                _ => Walker::new(lags, *strided),
+                _ => fresh.clone(),
             };
             let points: Vec<P> = head
                 .points

@@ -21,6 +21,7 @@ pub mod tallies;
 pub mod tally;
 pub mod unordered;
 pub mod weighted;
+pub(crate) mod words;
 
 use crate::error::{Error, Kind, Result};
 use crate::read::counts::carry::Tails;
@@ -30,7 +31,7 @@ use crate::read::counts::stream::Worker;
 use crate::read::counts::weighted::{Point, Weighed};
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
-use crate::read::rows::layout::{Layout, RowRoles};
+use crate::read::rows::layout::Layout;
 use crate::read::rows::stop::{Mode, Order, Stop};
 use arrow::array::RecordBatch;
 use datafusion::dataframe::DataFrame;
@@ -71,8 +72,8 @@ pub async fn sums(
     carried: Option<&RecordBatch>,
     advance: Advance,
 ) -> Result<(Sums, Option<Tails>)> {
-    let is_trajectories = matches!(layout.evidence, RowRoles::Trajectories { .. });
-    if layout.evidence.weight().is_some() && is_trajectories {
+    let has_rows = layout.evidence.trajectories().is_some();
+    if layout.evidence.weight().is_some() && has_rows {
         return sums_of::<Weighed>(lake, frame, layout, carried, advance).await;
     }
     sums_of::<u32>(lake, frame, layout, carried, advance).await
@@ -85,10 +86,7 @@ async fn sums_of<P: Point>(
     carried: Option<&RecordBatch>,
     advance: Advance,
 ) -> Result<(Sums, Option<Tails>)> {
-    let mut mode = Mode {
-        order: Order::Assumed,
-        direct: true,
-    };
+    let mut mode = Mode::FIRST;
     let in_any_order = Order::Any {
         bytes: lake.gathered_bytes,
     };
@@ -117,8 +115,7 @@ async fn sums_of<P: Point>(
                 tracing::info!("there are more rows than memory may hold: sorting them");
                 mode.order = Order::Sorted;
             }
-            Err(Stop::WideStates) if mode.direct => mode.direct = false,
-            Err(stop) => return Err(Error::bug(format!("counting stopped twice: {stop:?}"))),
+            Err(stop) => mode = mode.wider(stop)?,
         }
     }
 }

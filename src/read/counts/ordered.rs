@@ -1,7 +1,6 @@
 //! Follows the trajectories of one ordered stream and counts their pairs.
 
 use crate::error::{Error, Kind, Result};
-use crate::evidence::lag::Step;
 use crate::read::counts::lagged::{Disorder, Walker};
 use crate::read::counts::tallies::Tallies;
 use crate::read::counts::tally::Tally;
@@ -101,8 +100,7 @@ pub(crate) fn integer_runs(
 impl<P: Point> OrderedTrajectories<P> {
     pub(crate) fn new(
         trajectory: &[Field],
-        lags: &[Step],
-        strided: bool,
+        walker: Walker<P>,
         first: bool,
     ) -> Result<OrderedTrajectories<P>> {
         let fields = trajectory
@@ -113,7 +111,6 @@ impl<P: Point> OrderedTrajectories<P> {
             let what = "a trajectory column has a type that cannot be a key";
             Error::with_source(Kind::Input, what, e)
         })?;
-        let walker = Walker::new(lags, strided);
         Ok(OrderedTrajectories {
             converter,
             current: None,

@@ -23,14 +23,14 @@ use arrow::row::{RowConverter, SortField};
 use rayon::prelude::*;
 
 /// Tags the states of rows with their group.
-pub(crate) struct Tagger {
+pub struct Tagger {
     tag: Tag,
     converter: RowConverter,
 }
 
 impl Tagger {
     /// `None` if rows have no groups.
-    pub(crate) fn new(layout: &Layout) -> Result<Option<Tagger>> {
+    pub fn new(layout: &Layout) -> Result<Option<Tagger>> {
         let Some(grouping) = layout.grouping.as_ref().filter(|g| !g.by.is_empty()) else {
             return Ok(None);
         };
@@ -44,6 +44,28 @@ impl Tagger {
         })?;
         let tag = layout.tag();
         Ok(Some(Tagger { tag, converter }))
+    }
+
+    /// The hash that the rows with a key share, by which [`Groups`] know their group.
+    ///
+    /// [`Groups`]: crate::evidence::counts::groups::Groups
+    fn hash_of(&self, key: &[u8]) -> u32 {
+        self.tag.group((hash(key) >> 32) as u32)
+    }
+
+    /// The hash of each row. `by` are the columns that identify groups.
+    pub fn hashes(&self, by: &[ArrayRef], rows: usize) -> Result<Vec<u32>> {
+        let key_ranges = ranges(by, rows)?;
+        let keys = self
+            .converter
+            .convert_columns(&first_rows(by, &key_ranges)?);
+        let keys = keys.map_err(bug)?;
+        let of_ranges = key_ranges.into_iter().zip(keys.iter());
+        let hashes = of_ranges.flat_map(|(range, key)| {
+            let hash = self.hash_of(key.data());
+            std::iter::repeat_n(hash, range.len())
+        });
+        Ok(hashes.collect())
     }
 
     /// The states with the group of their rows. `by` are the columns that identify groups.
@@ -60,7 +82,7 @@ impl Tagger {
             .map_err(bug)?;
         let mut tagged = states.to_vec();
         for (key_range, key) in key_ranges.into_iter().zip(keys.iter()) {
-            let group = self.tag.group((hash(key.data()) >> 32) as u32);
+            let group = self.hash_of(key.data());
             for state in tagged[key_range].iter_mut().filter(|state| **state != NONE) {
                 if *state >= self.tag.room() {
                     // Large integer ids may still be few distinct states.
@@ -108,25 +130,28 @@ pub(crate) fn tag_weights(entries: &mut [(u64, f64)], tag: Tag) -> Result<()> {
 }
 
 /// Splits sorted counts with tagged targets into the counts without groups and, for each piece, its
-/// parts by group. There are at most `most` groups.
+/// parts by group. There are at most `most` groups. Also returns the group of each hash.
 pub(crate) fn split_by_group(
     pieces: Vec<MatrixRows>,
     tag: Tag,
     most: usize,
-) -> Vec<(MatrixRows, Split)> {
+) -> (Vec<(MatrixRows, Split)>, Vec<(u32, u16)>) {
     let mut number = vec![u16::MAX; 1 << tag.bits];
     for &tagged in pieces.iter().flat_map(|rows| &rows.columns) {
         number[tag.group(tagged) as usize] = 0;
     }
-    let occurring = number.iter_mut().filter(|number| **number == 0);
-    for (at, number) in occurring.enumerate() {
+    let mut hashes = Vec::new();
+    let occurring = (0..).zip(&mut number).filter(|(_, number)| **number == 0);
+    for (at, (hash, number)) in occurring.enumerate() {
         *number = (at % most) as u16;
+        hashes.push((hash, *number));
     }
-    pieces
+    let parts = pieces
         .into_par_iter()
         .filter(|rows| !rows.sources.is_empty())
         .map(|rows| untagged(rows, tag, &number))
-        .collect()
+        .collect();
+    (parts, hashes)
 }
 
 /// The entries of the pairs of some rows by group.
@@ -301,10 +326,12 @@ mod tests {
     const ASSUMED: Mode = Mode {
         order: Order::Assumed,
         direct: true,
+        packed: true,
     };
     const GATHERED: Mode = Mode {
         order: Order::Any { bytes: 1 << 25 },
         direct: true,
+        packed: true,
     };
 
     /// Transitions per trajectory and group. Trajectories share no states.

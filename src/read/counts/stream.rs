@@ -1,7 +1,7 @@
 //! Counts the rows of one stream of batches under local ids.
 
 use crate::error::{Error, Result};
-use crate::read::counts::lagged::Disorder;
+use crate::read::counts::lagged::{Disorder, Walker};
 use crate::read::counts::ordered::{
     OrderedTrajectories, Run, TrajectoryKey, disordered, integer_runs,
 };
@@ -10,10 +10,12 @@ use crate::read::counts::tallies::Tallies;
 use crate::read::counts::tally::pack;
 use crate::read::counts::unordered::Gathered;
 use crate::read::counts::weighted::Point;
+use crate::read::counts::words::Words;
 use crate::read::rows::amounts::{counts, weights};
 use crate::read::rows::keys::{Keys, NONE, integers};
-use crate::read::rows::layout::{Layout, Measure, RowRoles};
+use crate::read::rows::layout::{Layout, Measure, RowRoles, TrajectoryRows};
 use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges, spread};
+use crate::read::rows::split::is_train;
 use crate::read::rows::states::{States, describe};
 use crate::read::rows::stop::{Dropped, Mode, Order, Stop, bug};
 use arrow::array::{Array, ArrayRef, RecordBatch};
@@ -85,26 +87,27 @@ impl<P: Point> Worker<P> {
     /// A worker for a stream; `first` says that it is the first stream.
     pub fn new(layout: &Arc<Layout>, mode: Mode, first: bool) -> Result<Worker<P>> {
         let (states, targets, pair_source) = match &layout.evidence {
-            RowRoles::Trajectories {
-                trajectory,
-                state,
-                lags,
-                strided,
-                ..
-            } => {
-                let pair_source = match mode.order {
-                    Order::Any { .. } => PairSource::Gathered(Gathered::new(layout, trajectory)?),
-                    _ => PairSource::Ordered(OrderedTrajectories::new(
-                        trajectory, lags, *strided, first,
-                    )?),
-                };
-                (States::new(state, mode.direct)?, None, pair_source)
-            }
             RowRoles::Pairs { source, target, .. } => (
                 States::new(source, mode.direct)?,
                 Some(States::new(target, mode.direct)?),
                 PairSource::Pairs,
             ),
+            roles => {
+                let no_rows = || Error::bug("pairs have no trajectories");
+                let rows = roles.trajectories().ok_or_else(no_rows)?;
+                let walker = Walker::of(roles).ok_or_else(no_rows)?;
+                let pair_source = match mode.order {
+                    Order::Any { .. } => {
+                        PairSource::Gathered(Gathered::new(layout, rows.trajectory)?)
+                    }
+                    _ => PairSource::Ordered(OrderedTrajectories::new(
+                        rows.trajectory,
+                        walker,
+                        first,
+                    )?),
+                };
+                (States::new(rows.state, mode.direct)?, None, pair_source)
+            }
         };
         let labels = layout.given.iter().map(Labels::new);
         Ok(Worker {
@@ -119,7 +122,7 @@ impl<P: Point> Worker<P> {
             },
             labels: labels.collect::<Result<_>>()?,
             tagger: Tagger::new(layout)?,
-            tallies: Tallies::new(layout.tag()),
+            tallies: Tallies::new(layout.tag(), Words::new(layout, mode.packed)),
             rows: 0,
             dropped: Dropped::default(),
             pair_source,
@@ -139,33 +142,27 @@ impl<P: Point> Worker<P> {
                 cast(column, field.data_type()).map_err(bug)?
             });
         }
-        match &layout.evidence {
-            RowRoles::Trajectories {
-                trajectory,
-                time,
-                state,
-                weight,
-                ..
-            } => {
-                let weight = weight.as_ref();
-                self.push_trajectories(columns, trajectory.len(), time, state.len(), weight)
-            }
-            RowRoles::Pairs {
-                source,
-                target,
-                measure,
-            } => self.push_pairs(columns, source.len(), target.len(), measure),
+        match (&layout.evidence, layout.evidence.trajectories()) {
+            (
+                RowRoles::Pairs {
+                    source,
+                    target,
+                    measure,
+                },
+                _,
+            ) => self.push_pairs(columns, source.len(), target.len(), measure),
+            (_, Some(rows)) => self.push_trajectories(columns, &rows),
+            (_, None) => Err(Error::bug("rows have no trajectories").into()),
         }
     }
 
     fn push_trajectories(
         &mut self,
         mut columns: Vec<ArrayRef>,
-        n_trajectory: usize,
-        time: &Field,
-        n_state: usize,
-        weight: Option<&Field>,
+        roles: &TrajectoryRows<'_>,
     ) -> Result<(), Stop> {
+        let (time, weight, n_state) = (roles.time, roles.weight, roles.state.len());
+        let n_trajectory = roles.trajectory.len();
         let n_partition = self.layout.partition.len();
         let n_group = n_partition + n_trajectory;
         columns[n_group] =
@@ -191,6 +188,15 @@ impl<P: Point> Worker<P> {
             let place = |at: usize| format!("state {}", describe(state_columns, at));
             weights(column, field.name(), place, &mut self.dropped)
         });
+        let (splits, rest) = rest.split_at(usize::from(roles.split.is_some()));
+        if let Some((field, column)) = roles.split.zip(splits.first()) {
+            let is_trained = is_train(column, field.name())?;
+            for (state, is_trained) in states.iter_mut().zip(is_trained) {
+                if !is_trained {
+                    *state = NONE;
+                }
+            }
+        }
         let (given, by) = rest.split_at(self.layout.given.len());
         let group_columns = &columns[..n_group];
         // Labels belong to plain states; pairs consist of states that carry their group.
@@ -285,7 +291,7 @@ impl<P: Point> Worker<P> {
                 }
             }
         }
-        Ok(())
+        self.tallies.check_words()
     }
 
     fn push_pairs(

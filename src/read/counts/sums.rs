@@ -13,8 +13,7 @@ use crate::read::counts::tally::{pack, unpack};
 use crate::read::rows::keys::NONE;
 use crate::read::rows::layout::{Layout, RowRoles, schema};
 use crate::read::rows::ranges::{first_rows, ranges, spread};
-use crate::read::rows::states::StateColumns;
-use crate::read::rows::stop::{Dropped, Mode, Order, Stop, bug};
+use crate::read::rows::stop::{Dropped, Mode, Stop, bug};
 use crate::read::rows::tag::{Tag, too_many_states};
 use arrow::array::{
     Array, ArrayRef, AsArray, RecordBatch, UInt32Array, UInt64Array, new_null_array,
@@ -25,17 +24,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The columns of the source and of the target state.
-fn states(layout: &Layout) -> (&StateColumns, &StateColumns) {
-    match &layout.evidence {
-        RowRoles::Trajectories { state, .. } => (state, state),
-        RowRoles::Pairs { source, target, .. } => (source, target),
-    }
-}
-
 /// The columns of a table of sums.
 pub(crate) fn fields(layout: &Layout) -> Vec<Field> {
-    let (source, target) = states(layout);
+    let (source, target) = layout.evidence.states();
     let mut fields = layout.partition.clone();
     fields.push(Field::new("lag", DataType::UInt32, true));
     fields.extend(source.output_fields());
@@ -52,7 +43,7 @@ pub(crate) fn fields(layout: &Layout) -> Vec<Field> {
 /// partitions.
 pub(crate) fn keys(layout: &Layout) -> Range<usize> {
     match layout.partition.len() {
-        0 => 1..1 + states(layout).0.len(),
+        0 => 1..1 + layout.evidence.states().0.len(),
         n => 0..n,
     }
 }
@@ -125,7 +116,7 @@ impl Sums {
         let n_bare = self.n_partitions;
         let partitions = (0..n_bare as u32).chain(labels.keys().map(|&state| unpack(state).0));
         let partitions: Vec<u32> = partitions.collect();
-        let (n, (_, target)) = (partitions.len(), states(layout));
+        let (n, (_, target)) = (partitions.len(), layout.evidence.states());
         let sources: Vec<u32> = labels.keys().map(|&state| unpack(state).1).collect();
         let mut columns = take_rows(&self.partitions, &partitions)?;
         columns.push(Arc::new(UInt32Array::from(vec![0; n])));
@@ -176,11 +167,7 @@ pub fn restore(
     rows: u64,
     dropped: Dropped,
 ) -> Result<Sums> {
-    let once = |direct| {
-        let mode = Mode {
-            order: Order::Assumed,
-            direct,
-        };
+    let once = |mode| {
         let mut workers = Vec::with_capacity(tables.len());
         for table in tables {
             let mut worker = Worker::<u32>::new(layout, mode, true)?;
@@ -189,11 +176,16 @@ pub fn restore(
         }
         add_up(layout, mode, workers, Vec::new())
     };
-    let sums = match once(direct) {
-        Err(Stop::WideStates) if direct => once(false),
-        sums => sums,
+    let mut mode = Mode {
+        direct,
+        ..Mode::FIRST
     };
-    let mut sums = sums.map_err(|stop| stop.into_error("counting"))?;
+    let mut sums = loop {
+        match once(mode) {
+            Ok(sums) => break sums,
+            Err(stop) => mode = mode.wider(stop)?,
+        }
+    };
     (sums.rows, sums.dropped) = (rows, dropped);
     Ok(sums)
 }
@@ -209,7 +201,7 @@ impl Worker<u32> {
             return Err(Error::input(what).into());
         }
         let rows = batch.num_rows();
-        let (source, target) = states(&layout);
+        let (source, target) = layout.evidence.states();
         let (by_partition, rest) = batch.columns().split_at(layout.partition.len());
         let (lags, rest) = (rest[0].as_primitive::<UInt32Type>(), &rest[1..]);
         let (source_columns, rest) = rest.split_at(source.len());
@@ -228,9 +220,15 @@ impl Worker<u32> {
         // Rows without a state were not dropped from the input: they are not counted as dropped.
         let dropped = &mut Dropped::default();
         let (mut sources, mut targets) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
-        self.states.ids(source_columns, dropped, &mut sources)?;
-        let of_targets = self.targets.as_mut().unwrap_or(&mut self.states);
-        of_targets.ids(target_columns, dropped, &mut targets)?;
+        if let RowRoles::Windows { block, .. } = layout.evidence {
+            self.word_ids(source_columns, block + 1, &mut sources)?;
+            self.word_ids(target_columns, block, &mut targets)?;
+            self.tallies.check_words()?;
+        } else {
+            self.states.ids(source_columns, dropped, &mut sources)?;
+            let of_targets = self.targets.as_mut().unwrap_or(&mut self.states);
+            of_targets.ids(target_columns, dropped, &mut targets)?;
+        }
         if let [groups] = groups {
             let groups = groups.as_primitive::<UInt32Type>().values();
             for (target, &group) in targets.iter_mut().zip(groups).filter(|(t, _)| **t != NONE) {
@@ -264,6 +262,42 @@ impl Worker<u32> {
         }
         Ok(())
     }
+
+    /// The ids of words of `length` symbols, whose columns are in the order of
+    /// [`StateColumns::word`](crate::read::rows::states::StateColumns::word).
+    fn word_ids(
+        &mut self,
+        columns: &[ArrayRef],
+        length: usize,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), Stop> {
+        let symbol = self.states.columns();
+        let (n_keys, n_bins) = (symbol.keys.len(), symbol.bins.len());
+        let (keys, bins) = columns.split_at(n_keys * length);
+        let mut symbols: Vec<Vec<u32>> = Vec::with_capacity(length);
+        for at in 0..length {
+            let of_symbol = keys[at * n_keys..][..n_keys].iter();
+            let of_symbol = of_symbol.chain(&bins[at * n_bins..][..n_bins]);
+            let of_symbol: Vec<ArrayRef> = of_symbol.cloned().collect();
+            let mut of_rows = Vec::new();
+            let dropped = &mut Dropped::default();
+            self.states.ids(&of_symbol, dropped, &mut of_rows)?;
+            symbols.push(of_rows);
+        }
+        let no_words = || Error::bug("a layout of windows has no words");
+        let words = self.tallies.words.as_mut().ok_or_else(no_words)?;
+        let mut word = Vec::with_capacity(length);
+        ids.extend((0..columns[0].len()).map(|row| {
+            word.clear();
+            word.extend(symbols.iter().map(|symbols| symbols[row]));
+            if word.contains(&NONE) {
+                NONE
+            } else {
+                words.id(&word)
+            }
+        }));
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -272,6 +306,8 @@ mod tests {
     use crate::evidence::lag::Step;
     use crate::read::counts::counted::Counted;
     use crate::read::rows::layout::Grouping;
+    use crate::read::rows::states::StateColumns;
+    use crate::read::rows::stop::Order;
     use arrow::array::{Int64Array, StringArray};
 
     fn layout(named: bool) -> Arc<Layout> {
@@ -340,7 +376,7 @@ mod tests {
         let order = Order::Any { bytes: 1 << 25 };
         let mode = Mode {
             order,
-            direct: true,
+            ..Mode::FIRST
         };
         let worker = |batches: &[RecordBatch]| {
             let mut worker = Worker::<u32>::new(layout, mode, true).unwrap();

@@ -1,6 +1,8 @@
 //! The tallies of one task: one per partition and lag.
 
 use crate::read::counts::tally::Tally;
+use crate::read::counts::words::Words;
+use crate::read::rows::stop::Stop;
 use crate::read::rows::tag::Tag;
 
 /// Pairs by `partition × n_lags + lag`: the count of each pair, or every pair with its weight.
@@ -11,15 +13,26 @@ pub struct Tallies {
     pub(crate) accepted: u128,
     /// The tag that states carry; in a pair only the target keeps it.
     pub(crate) tag: Tag,
+    /// The words that sources and targets of windows are.
+    pub(crate) words: Option<Words>,
 }
 
 impl Tallies {
-    pub(crate) fn new(tag: Tag) -> Tallies {
+    pub(crate) fn new(tag: Tag, words: Option<Words>) -> Tallies {
         Tallies {
             by_slot: Vec::new(),
             weights: Vec::new(),
             accepted: 0,
             tag,
+            words,
+        }
+    }
+
+    /// A stop if words of symbols do not fit the bits of an id.
+    pub(crate) fn check_words(&self) -> Result<(), Stop> {
+        match &self.words {
+            Some(words) if words.is_full => Err(Stop::WideWords),
+            _ => Ok(()),
         }
     }
 

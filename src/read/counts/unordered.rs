@@ -8,7 +8,6 @@ use crate::read::counts::weighted::Point;
 use crate::read::rows::keys::Keys;
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::Stop;
-use crate::read::rows::tag::Tag;
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::Field;
@@ -128,12 +127,12 @@ pub(crate) struct Sorted<P> {
 }
 
 /// Walks every group through its rows of all streams. `partition` holds the partition of each
-/// group.
+/// group; `tallies` makes the tallies of a task.
 pub(crate) fn walk<P: Point>(
     streams: &[Sorted<P>],
     walker: &Walker<P>,
     partition: &[u32],
-    tag: Tag,
+    tallies: impl Fn() -> Tallies + Sync,
 ) -> Result<Vec<Tallies>, (usize, Disorder)> {
     let chunk = partition
         .len()
@@ -141,7 +140,7 @@ pub(crate) fn walk<P: Point>(
         .max(1);
     let n_lags = walker.n_lags();
     let of = |range: Range<usize>| {
-        let mut tallies = Tallies::new(tag);
+        let mut tallies = tallies();
         let mut walker = walker.clone();
         let mut rows: Vec<(i64, P)> = Vec::new();
         let (mut times, mut points) = (Vec::new(), Vec::new());

@@ -4,9 +4,12 @@
 //! for the other.
 
 use crate::error::{Error, Result};
-use crate::read::counts::tallies::Tallies;
-use crate::read::counts::tally::pack;
+use crate::read::counts::lagged::Emit;
+use crate::read::counts::tallies::{Tallies, slots};
+use crate::read::counts::tally::{Tally, pack};
+use crate::read::counts::words::Words;
 use crate::read::rows::keys::NONE;
+use crate::read::rows::tag::Tag;
 use std::borrow::Cow;
 
 /// A row of a trajectory without its time. A pair of plain states counts 1.
@@ -17,13 +20,9 @@ pub trait Point: Copy + Default + Send + Sync + 'static {
     /// The same point with another number for its state.
     fn renumbered(self, number: impl Fn(u32) -> u32) -> Self;
 
-    /// A closure that counts the pairs (lag, source, target) of a partition. It skips pairs with an
-    /// end that has no state.
-    fn counter(
-        tallies: &mut Tallies,
-        partition: u32,
-        n_lags: usize,
-    ) -> impl FnMut(usize, Self, Self);
+    /// Counts the pairs and the windows of a partition. It skips those with a row that has no
+    /// state.
+    fn counter(tallies: &mut Tallies, partition: u32, n_lags: usize) -> impl Emit<Self>;
 }
 
 impl Point for u32 {
@@ -39,19 +38,78 @@ impl Point for u32 {
     }
 
     #[inline(always)]
-    fn counter(
-        tallies: &mut Tallies,
-        partition: u32,
-        n_lags: usize,
-    ) -> impl FnMut(usize, u32, u32) {
-        let tag = tallies.tag;
-        let (slots, accepted) = tallies.of(partition, n_lags);
-        move |lag, source, target| {
-            if source != NONE && target != NONE {
-                slots[lag].add(pack(tag.state(source), target));
-                *accepted += 1;
-            }
+    fn counter(tallies: &mut Tallies, partition: u32, n_lags: usize) -> impl Emit<u32> {
+        Counter {
+            slots: slots(&mut tallies.by_slot, partition, n_lags),
+            accepted: &mut tallies.accepted,
+            words: WindowWords::new(&mut tallies.words, tallies.tag),
+            tag: tallies.tag,
         }
+    }
+}
+
+/// Counts pairs and windows of plain states.
+struct Counter<'a> {
+    slots: &'a mut [Tally],
+    accepted: &'a mut u128,
+    words: Option<WindowWords<'a>>,
+    tag: Tag,
+}
+
+impl Emit<u32> for Counter<'_> {
+    #[inline(always)]
+    fn pair(&mut self, lag: usize, source: u32, target: u32) {
+        if source != NONE && target != NONE {
+            self.slots[lag].add(pack(self.tag.state(source), target));
+            *self.accepted += 1;
+        }
+    }
+
+    #[inline]
+    fn window(&mut self, rows: &[u32]) {
+        let words = self.words.as_mut();
+        if let Some(pair) = words.and_then(|words| words.pair(rows.iter().copied())) {
+            self.slots[0].add(pair);
+            *self.accepted += 1;
+        }
+    }
+}
+
+/// The words of windows, and space for the symbols of one.
+struct WindowWords<'a> {
+    words: &'a mut Words,
+    symbols: Vec<u32>,
+    tag: Tag,
+}
+
+impl<'a> WindowWords<'a> {
+    #[inline(always)]
+    fn new(words: &'a mut Option<Words>, tag: Tag) -> Option<WindowWords<'a>> {
+        let words = words.as_mut()?;
+        let symbols = Vec::with_capacity(2 * words.block() + 1);
+        Some(WindowWords {
+            words,
+            symbols,
+            tag,
+        })
+    }
+
+    /// The pair of words of a window; the target has the group of the last row. None if a row has
+    /// no symbol.
+    #[inline]
+    fn pair(&mut self, rows: impl Iterator<Item = u32>) -> Option<u64> {
+        self.symbols.clear();
+        let mut group = 0;
+        for tagged in rows {
+            if tagged == NONE {
+                return None;
+            }
+            self.symbols.push(self.tag.state(tagged));
+            group = self.tag.group(tagged);
+        }
+        let (source, target) = self.symbols.split_at(self.words.block() + 1);
+        let (source, target) = (self.words.id(source), self.words.id(target));
+        Some(pack(source, self.tag.with(target, group)))
     }
 }
 
@@ -88,18 +146,36 @@ impl Point for Weighed {
         }
     }
 
-    fn counter(
-        tallies: &mut Tallies,
-        partition: u32,
-        n_lags: usize,
-    ) -> impl FnMut(usize, Weighed, Weighed) {
-        let tag = tallies.tag;
-        let slots = tallies.weights_of(partition, n_lags);
-        move |lag, source, target| {
-            if source.goes_to(target) {
-                let pair = pack(tag.state(source.state), target.state);
-                slots[lag].push((pair, source.weight));
-            }
+    fn counter(tallies: &mut Tallies, partition: u32, n_lags: usize) -> impl Emit<Weighed> {
+        WeightCounter {
+            slots: slots(&mut tallies.weights, partition, n_lags),
+            words: WindowWords::new(&mut tallies.words, tallies.tag),
+            tag: tallies.tag,
+        }
+    }
+}
+
+/// Keeps the weights of pairs and windows.
+struct WeightCounter<'a> {
+    slots: &'a mut [Vec<(u64, f64)>],
+    words: Option<WindowWords<'a>>,
+    tag: Tag,
+}
+
+impl Emit<Weighed> for WeightCounter<'_> {
+    fn pair(&mut self, lag: usize, source: Weighed, target: Weighed) {
+        if source.goes_to(target) {
+            let pair = pack(self.tag.state(source.state), target.state);
+            self.slots[lag].push((pair, source.weight));
+        }
+    }
+
+    fn window(&mut self, rows: &[Weighed]) {
+        let Some(words) = self.words.as_mut().filter(|_| rows[0].weight > 0.0) else {
+            return;
+        };
+        if let Some(pair) = words.pair(rows.iter().map(|row| row.state)) {
+            self.slots[0].push((pair, rows[0].weight));
         }
     }
 }
@@ -187,14 +263,17 @@ mod tests {
     const ASSUMED: Mode = Mode {
         order: Order::Assumed,
         direct: true,
+        packed: true,
     };
     const GATHERED: Mode = Mode {
         order: Order::Any { bytes: 1 << 20 },
         direct: true,
+        packed: true,
     };
     const SORTED: Mode = Mode {
         order: Order::Sorted,
         direct: true,
+        packed: true,
     };
 
     fn count<P: Point>(

@@ -25,6 +25,7 @@ impl Lake {
             known.map_err(|e| failed("the statistics of the query cannot be computed", e))?;
         let (first, sides) = match &layout.evidence {
             RowRoles::Trajectories { state, .. } => (layout.n_order(), vec![state]),
+            RowRoles::Windows { symbol, .. } => (layout.n_order(), vec![symbol]),
             RowRoles::Pairs { source, target, .. } => {
                 (layout.partition.len(), vec![source, target])
             }

@@ -154,11 +154,14 @@ impl<R: BlockReceiver> Receiver for Blocks<R> {
                 }
                 let places: Vec<u32> = (first..first + (end - start) as u32).collect();
                 let pairs = &mut self.block.pairs;
-                let walked =
-                    self.walker
-                        .push(&batch.times[start..end], &places, true, |lag, x, y| {
-                            pairs[lag].push((x, y));
-                        });
+                let walked = self.walker.push(
+                    &batch.times[start..end],
+                    &places,
+                    true,
+                    |lag: usize, x: u32, y: u32| {
+                        pairs[lag].push((x, y));
+                    },
+                );
                 // The reader has checked the order.
                 walked.map_err(|_| Stop::Unsorted)?;
                 start = end;

@@ -10,7 +10,7 @@ use crate::read::counts::resample_groups::hash;
 use crate::read::counts::sums;
 use crate::read::lake::Lake;
 use crate::read::points::layout::{PointLayout, PointRoles};
-use crate::read::rows::layout::{Layout, RowRoles, schema};
+use crate::read::rows::layout::{Layout, schema};
 use crate::read::rows::ranges::{first_rows, ranges};
 use crate::read::rows::stop::bug;
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
@@ -68,10 +68,10 @@ impl Dealer {
     /// # Errors
     /// A layout of pairs, or a key column of a type that cannot be compared.
     pub fn of_rows(layout: &Layout, shards: usize) -> Result<Dealer> {
-        let RowRoles::Trajectories { trajectory, .. } = &layout.evidence else {
+        let Some(rows) = layout.evidence.trajectories() else {
             return Err(Error::bug("a table of pairs has no trajectories"));
         };
-        let by = 0..layout.partition.len() + trajectory.len();
+        let by = 0..layout.partition.len() + rows.trajectory.len();
         Dealer::new(&layout.fields(), by, shards)
     }
 
@@ -186,6 +186,7 @@ pub async fn deal(
 mod tests {
     use super::*;
     use crate::evidence::lag::Step;
+    use crate::read::rows::layout::RowRoles;
     use crate::read::rows::states::StateColumns;
     use arrow::array::{AsArray, Int64Array, StringArray};
     use arrow::datatypes::{DataType, Int64Type};

@@ -5,6 +5,7 @@ use crate::read::rows::states::StateColumns;
 use crate::read::rows::tag::Tag;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The columns that counting reads, in the order of the columns of a batch: partition keys, the
@@ -62,6 +63,32 @@ pub enum RowRoles {
         /// Divisor of the counts of each lag, applied after counting; empty for plain counts.
         overlap: Vec<u64>,
     },
+    /// Columns: trajectory keys, time, symbol, weight (if there is one), split (if there is one).
+    ///
+    /// A window is `2 * block + 1` rows of a trajectory, each of which follows the one before it:
+    /// `block` symbols of the past, one symbol, and `block` symbols of the future.
+    Windows {
+        /// The trajectory keys; empty if each partition is one trajectory.
+        #[serde(with = "crate::read::rows::ipc::fields")]
+        trajectory: Vec<Field>,
+        /// The time of a row.
+        #[serde(with = "crate::read::rows::ipc::field")]
+        time: Field,
+        /// The symbol of a row.
+        symbol: StateColumns,
+        /// The weight of the windows that a row starts; without it each window counts 1.
+        #[serde(with = "crate::read::rows::ipc::maybe_field")]
+        weight: Option<Field>,
+        /// If there is such a column, only its rows `'train'` are counted.
+        #[serde(with = "crate::read::rows::ipc::maybe_field")]
+        split: Option<Field>,
+        /// The step from a row to the row that follows it.
+        step: Step,
+        /// Symbols of the past and of the future.
+        block: usize,
+        /// Count only the window that starts with the first row of a trajectory.
+        first: bool,
+    },
     /// Columns: source, target, measure (unless each row counts 1).
     Pairs {
         /// The state at the start of a pair.
@@ -84,11 +111,76 @@ pub enum Measure {
     Weight(#[serde(with = "crate::read::rows::ipc::field")] Field),
 }
 
+/// The columns of rows that belong to trajectories.
+#[derive(Debug, Clone, Copy)]
+pub struct TrajectoryRows<'a> {
+    /// The trajectory keys; empty if each partition is one trajectory.
+    pub trajectory: &'a [Field],
+    /// The time of a row.
+    pub time: &'a Field,
+    /// The state or the symbol of a row.
+    pub state: &'a StateColumns,
+    /// The weight of a row.
+    pub weight: Option<&'a Field>,
+    /// Whether a row is counted.
+    pub split: Option<&'a Field>,
+}
+
 impl RowRoles {
+    /// The columns of trajectories. None for pairs.
+    pub fn trajectories(&self) -> Option<TrajectoryRows<'_>> {
+        match self {
+            RowRoles::Trajectories {
+                trajectory,
+                time,
+                state,
+                weight,
+                ..
+            } => Some(TrajectoryRows {
+                trajectory,
+                time,
+                state,
+                weight: weight.as_ref(),
+                split: None,
+            }),
+            RowRoles::Windows {
+                trajectory,
+                time,
+                symbol,
+                weight,
+                split,
+                ..
+            } => Some(TrajectoryRows {
+                trajectory,
+                time,
+                state: symbol,
+                weight: weight.as_ref(),
+                split: split.as_ref(),
+            }),
+            RowRoles::Pairs { .. } => None,
+        }
+    }
+
+    /// The columns of the sources and of the targets of what is counted.
+    pub fn states(&self) -> (Cow<'_, StateColumns>, Cow<'_, StateColumns>) {
+        match self {
+            RowRoles::Trajectories { state, .. } => (Cow::Borrowed(state), Cow::Borrowed(state)),
+            RowRoles::Pairs { source, target, .. } => {
+                (Cow::Borrowed(source), Cow::Borrowed(target))
+            }
+            RowRoles::Windows { symbol, block, .. } => (
+                Cow::Owned(symbol.word(0..block + 1)),
+                Cow::Owned(symbol.word(block + 1..2 * block + 1)),
+            ),
+        }
+    }
+
     /// The column of weights, if pairs have weights.
     pub fn weight(&self) -> Option<&Field> {
         match self {
-            RowRoles::Trajectories { weight, .. } => weight.as_ref(),
+            RowRoles::Trajectories { weight, .. } | RowRoles::Windows { weight, .. } => {
+                weight.as_ref()
+            }
             RowRoles::Pairs { measure, .. } => match measure {
                 Measure::Weight(field) => Some(field),
                 Measure::One | Measure::Count(_) => None,
@@ -100,7 +192,7 @@ impl RowRoles {
     pub fn overlap(&self, lag: usize) -> u64 {
         match self {
             RowRoles::Trajectories { overlap, .. } => overlap.get(lag).copied().unwrap_or(1),
-            RowRoles::Pairs { .. } => 1,
+            RowRoles::Windows { .. } | RowRoles::Pairs { .. } => 1,
         }
     }
 }
@@ -121,6 +213,20 @@ impl Layout {
                 fields.push(time.clone());
                 fields.extend(s.input_fields());
                 fields.extend(weight.clone());
+            }
+            RowRoles::Windows {
+                trajectory,
+                time,
+                symbol,
+                weight,
+                split,
+                ..
+            } => {
+                fields.extend(trajectory.iter().cloned());
+                fields.push(time.clone());
+                fields.extend(symbol.input_fields());
+                fields.extend(weight.clone());
+                fields.extend(split.clone());
             }
             RowRoles::Pairs {
                 source,
@@ -148,19 +254,15 @@ impl Layout {
     /// Number of leading columns that order the rows: partition keys, trajectory keys and time. 0
     /// for pairs.
     pub fn n_order(&self) -> usize {
-        match &self.evidence {
-            RowRoles::Trajectories { trajectory, .. } => {
-                self.partition.len() + trajectory.len() + 1
-            }
-            RowRoles::Pairs { .. } => 0,
-        }
+        let rows = self.evidence.trajectories();
+        rows.map_or(0, |rows| self.partition.len() + rows.trajectory.len() + 1)
     }
 
     /// Number of matrices per partition.
     pub fn n_lags(&self) -> usize {
         match &self.evidence {
             RowRoles::Trajectories { lags, .. } => lags.len(),
-            RowRoles::Pairs { .. } => 1,
+            RowRoles::Windows { .. } | RowRoles::Pairs { .. } => 1,
         }
     }
 

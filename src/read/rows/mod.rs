@@ -8,6 +8,7 @@ pub mod ipc;
 pub mod keys;
 pub mod layout;
 pub mod ranges;
+pub(crate) mod split;
 pub mod states;
 pub mod stop;
 pub mod tag;

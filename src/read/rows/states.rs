@@ -12,6 +12,7 @@ use arrow::datatypes::{
     UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The columns of a state: keys of any type first, then binned coordinates.
@@ -54,6 +55,23 @@ impl StateColumns {
                     .map(|(name, _)| Field::new(name, DataType::Float64, false)),
             )
             .collect()
+    }
+
+    /// The columns of the symbols at some positions of a window: `page_1`, `page_2`, …
+    pub fn word(&self, positions: Range<usize>) -> StateColumns {
+        let named = |name: &str, at: usize| format!("{name}_{}", at + 1);
+        let keys = positions.clone().flat_map(|at| {
+            let keys = self.keys.iter();
+            keys.map(move |key| key.clone().with_name(named(key.name(), at)))
+        });
+        let bins = positions.flat_map(|at| {
+            let bins = self.bins.iter();
+            bins.map(move |(name, binning)| (named(name, at), binning.clone()))
+        });
+        StateColumns {
+            keys: keys.collect(),
+            bins: bins.collect(),
+        }
     }
 
     /// Number of boxes per coordinate, if all are bounded and the number of all boxes fits an id.
@@ -336,6 +354,23 @@ enum Coded {
     Direct,
     Boxes(Vec<u64>),
     Listed(#[serde(with = "crate::read::rows::ipc::arrays")] Vec<ArrayRef>),
+    /// Words of a number of symbols each, ascending by symbol.
+    Words {
+        symbols: Box<StateTable>,
+        words: Vec<u32>,
+        length: usize,
+    },
+}
+
+/// States that are words of symbols.
+#[derive(Debug, Clone, Copy)]
+pub struct WordList<'a> {
+    /// All symbols.
+    pub symbols: &'a StateTable,
+    /// The symbols of all words, one word after another, ascending.
+    pub words: &'a [u32],
+    /// Symbols per word.
+    pub length: usize,
 }
 
 /// All states of one side; ids ascend with the states.
@@ -355,13 +390,83 @@ impl StateTable {
         }
     }
 
+    /// A table of words with the columns of [`StateColumns::word`], ascending by symbol.
+    pub(crate) fn words(
+        symbols: &StateTable,
+        columns: &StateColumns,
+        words: Vec<u32>,
+        length: usize,
+    ) -> StateTable {
+        StateTable {
+            columns: columns.clone(),
+            coded: Coded::Words {
+                symbols: Box::new(symbols.clone()),
+                words,
+                length,
+            },
+        }
+    }
+
+    /// The words, if the states are words of symbols.
+    pub fn word_list(&self) -> Option<WordList<'_>> {
+        match &self.coded {
+            Coded::Words {
+                symbols,
+                words,
+                length,
+            } => Some(WordList {
+                symbols,
+                words,
+                length: *length,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Merges tables of words.
+    fn merge_words(lists: &[WordList<'_>]) -> Result<(StateTable, Vec<Option<Vec<u32>>>)> {
+        let tables: Vec<&StateTable> = lists.iter().map(|list| list.symbols).collect();
+        let (symbols, numbers) = StateTable::merge(&tables)?;
+        let length = lists[0].length;
+        // New symbol numbers ascend with the old ones, so that each list remains in order.
+        let lists = lists.iter().zip(&numbers).map(|(list, numbers)| {
+            let number = |&id: &u32| numbers.as_ref().map_or(id, |numbers| numbers[id as usize]);
+            list.words.iter().map(number).collect::<Vec<u32>>()
+        });
+        let lists: Vec<Vec<u32>> = lists.collect();
+        let mut all: Vec<&[u32]> = lists.iter().flat_map(|list| list.chunks(length)).collect();
+        all.sort_unstable();
+        all.dedup();
+        let place = |word: &[u32]| all.partition_point(|other| *other < word) as u32;
+        let maps = lists.iter().map(|list| {
+            let places = list.chunks(length).map(place);
+            Some(places.collect())
+        });
+        let maps = maps.collect();
+        let coded = Coded::Words {
+            words: all.concat(),
+            symbols: Box::new(symbols),
+            length,
+        };
+        let columns = StateColumns {
+            keys: Vec::new(),
+            bins: Vec::new(),
+        };
+        Ok((StateTable { columns, coded }, maps))
+    }
+
     /// Merges several tables; returns the new id of each id of each table, or `None` if ids do not
     /// change.
     pub(crate) fn merge(tables: &[&StateTable]) -> Result<(StateTable, Vec<Option<Vec<u32>>>)> {
         let listed = |table: &&StateTable| match &table.coded {
             Coded::Listed(arrays) => Some(arrays.clone()),
-            Coded::Direct | Coded::Boxes(_) => None,
+            Coded::Direct | Coded::Boxes(_) | Coded::Words { .. } => None,
         };
+        let words: Option<Vec<WordList<'_>>> = tables.iter().map(|t| t.word_list()).collect();
+        if let Some(words) = words.filter(|words| words.len() > 1) {
+            let (all, maps) = StateTable::merge_words(&words)?;
+            return Ok((all.named(&tables[0].columns), maps));
+        }
         let lists: Vec<Vec<ArrayRef>> = tables.iter().filter_map(listed).collect();
         if lists.is_empty() || tables.len() == 1 {
             return Ok((tables[0].clone(), vec![None; tables.len()]));
@@ -478,6 +583,22 @@ impl StateTable {
                 }
                 out.reverse();
                 Ok(out)
+            }
+            Coded::Words {
+                symbols,
+                words,
+                length,
+            } => {
+                let (mut keys, mut bins) = (Vec::new(), Vec::new());
+                for at in 0..*length {
+                    let symbol = |id: &u32| words[*id as usize * length + at];
+                    let of_position: Vec<u32> = ids.iter().map(symbol).collect();
+                    let mut columns = symbols.decoded(&of_position)?;
+                    bins.extend(columns.split_off(symbols.columns.keys.len()));
+                    keys.extend(columns);
+                }
+                keys.extend(bins);
+                Ok(keys)
             }
             Coded::Listed(arrays) => {
                 let ids = UInt32Array::from(ids.to_vec());

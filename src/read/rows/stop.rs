@@ -1,6 +1,6 @@
 //! Why counting stops, and which rows it dropped.
 
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Result};
 use arrow::error::ArrowError;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -35,6 +35,8 @@ pub enum Stop {
     TooManyRows,
     /// Integer states are not small ids: intern them and count again.
     WideStates,
+    /// Words of symbols do not fit the bits of an id: intern them and count again.
+    WideWords,
     /// An error that counting again would not avoid.
     Failed(Error),
 }
@@ -62,6 +64,36 @@ pub struct Mode {
     pub order: Order,
     /// Integer states are their own ids.
     pub direct: bool,
+    /// Words of symbols are packed into ids.
+    pub packed: bool,
+}
+
+impl Mode {
+    /// How streams are read first.
+    pub const FIRST: Mode = Mode {
+        order: Order::Assumed,
+        direct: true,
+        packed: true,
+    };
+
+    /// The mode that avoids a stop for wide states or words.
+    ///
+    /// # Errors
+    /// Any other stop.
+    pub(crate) fn wider(self, stop: Stop) -> Result<Mode> {
+        match stop {
+            Stop::WideStates if self.direct => Ok(Mode {
+                direct: false,
+                ..self
+            }),
+            Stop::WideWords if self.packed => Ok(Mode {
+                packed: false,
+                ..self
+            }),
+            Stop::Failed(e) => Err(e),
+            stop => Err(Error::bug(format!("counting stopped twice: {stop:?}"))),
+        }
+    }
 }
 
 /// What is known of the order of rows.

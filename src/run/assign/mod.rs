@@ -298,7 +298,7 @@ fn names(plan: &Assignment, written: &Written<'_>) -> AssignedSchema {
             keys: Vec::new(),
             states: StateTable::empty(sources),
         }),
-        RowRoles::Pairs { .. } => None,
+        RowRoles::Windows { .. } | RowRoles::Pairs { .. } => None,
     };
     AssignedSchema {
         names: RunSchema {

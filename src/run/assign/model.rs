@@ -103,7 +103,9 @@ fn states(numbers: Vec<Option<u32>>) -> Result<Vec<u32>> {
 /// The state columns of sources and targets.
 pub fn sides(evidence: &RowRoles) -> (&StateColumns, &StateColumns) {
     match evidence {
-        RowRoles::Trajectories { state, .. } => (state, state),
+        RowRoles::Trajectories { state, .. } | RowRoles::Windows { symbol: state, .. } => {
+            (state, state)
+        }
         RowRoles::Pairs { source, target, .. } => (source, target),
     }
 }
