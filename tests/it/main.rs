@@ -39,6 +39,7 @@
 //! - `readers`: DuckDB, Polars and pandas read the tables
 //! - `resume`: killed runs, and runs that reuse finished work
 //! - `rows`: the table with all input rows and the sets of their states
+//! - `sequences`: runs over sequences of symbols, compared with SQL, written operators and hmmlearn
 //! - `sets`: all methods on the worlds of the papers
 //! - `sql`: the SQL of a pipeline, its keys and its lags
 //! - `stops`: runs stopped by signals, by locks of other processes and by limits of the system
@@ -105,6 +106,7 @@ mod readers;
 mod resume;
 mod rows;
 mod sequences_file;
+mod sequences;
 mod sets;
 mod sql;
 mod stops;

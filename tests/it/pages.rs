@@ -45,6 +45,7 @@ pub const PAGES: &[Page] = pages![
     "src/guide/pipeline.md",
     "src/guide/points.md",
     "src/guide/ranks.md",
+    "src/guide/sequences.md",
     "src/guide/set_names.md",
     "src/guide/sql.md",
     "src/guide/stores.md",
