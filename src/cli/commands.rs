@@ -12,9 +12,11 @@ use crate::cli::watch::Watch;
 #[cfg(feature = "cluster")]
 use crate::cluster::ballista::client::Cluster;
 #[cfg(feature = "cluster")]
-use crate::cluster::preview::{preview, preview_points};
+use crate::cluster::preview::{preview, preview_points, preview_sequences};
 #[cfg(feature = "cluster")]
 use crate::cluster::rounds::points::RemotePoints;
+#[cfg(feature = "cluster")]
+use crate::cluster::rounds::sequences::RemoteSequences;
 use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
@@ -202,9 +204,18 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                     let PlannedSequences { plan, lake, frame } = &planned;
                     let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
                     let needs = plan.needs(bounds, lake.threads);
+                    #[cfg(feature = "cluster")]
+                    let preview = match &args.cluster {
+                        Some(address) => Some(preview_sequences(address, plan, frame).await?),
+                        None => None,
+                    };
                     if args.json {
                         let mut shown = plan.to_json();
                         shown["memory"] = json!(needs);
+                        #[cfg(feature = "cluster")]
+                        if let Some(preview) = &preview {
+                            shown["cluster"] = json!(preview);
+                        }
                         return print(&format!("{shown:#}"));
                     }
                     print(&plan.to_string())?;
@@ -213,7 +224,12 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                         None => {
                             "  memory grows with rows, and nothing says how many there are".into()
                         }
-                    })
+                    })?;
+                    #[cfg(feature = "cluster")]
+                    if let Some(preview) = preview {
+                        print(&preview.to_string())?;
+                    }
+                    Ok(Done::Well)
                 })
             }
             Rows::States(pipeline) => with_plan(
@@ -543,20 +559,11 @@ fn run_points(
     })
 }
 
-/// Why a run over sequences uses no cluster.
-#[cfg(feature = "cluster")]
-const NO_CLUSTER: &str = "windows of symbols are counted, fitted and filtered in one process, which \
-     needs no cluster; leave out --cluster";
-
 fn run_sequences(
     pipeline: Pipeline,
     args: &crate::cli::args::Run,
     watch: &Arc<Watch>,
 ) -> Result<Done> {
-    #[cfg(feature = "cluster")]
-    if args.cluster.is_some() {
-        return Err(Error::spec(NO_CLUSTER));
-    }
     let terminal = &watch.terminal;
     watch.set_pipeline(&pipeline.job.name);
     with_sequences(pipeline, &args.pipeline, terminal, async |planned| {
@@ -569,17 +576,34 @@ fn run_sequences(
         });
         let mut output = planned.output()?;
         output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
-        let options = SequencesOptions {
+        #[cfg_attr(not(feature = "cluster"), allow(unused_mut))]
+        let mut options = SequencesOptions {
             force: args.force,
             full_refresh: args.full_refresh,
             ..SequencesOptions::default()
         };
+        #[cfg(feature = "cluster")]
+        let of_run = RunOf {
+            output: &planned.plan.output,
+            hash: &planned.plan.hash,
+            stores: &planned.plan.stores,
+        };
+        #[cfg(feature = "cluster")]
+        let cluster = cluster(args, of_run, &output, terminal.as_ref()).await?;
+        #[cfg(feature = "cluster")]
+        if let Some(cluster) = &cluster {
+            options.site = Arc::new(RemoteSequences::new(cluster.clone()));
+        }
         let running = planned.run(&output, &options, watch.clone());
         let ended = until_stopped(running, terminal.as_ref(), &output).await;
         // A run that was stopped could not write its own record.
         if let (Err(e), Some(mut record)) = (&ended, watch.sequences_record()) {
             record.head.failed(e);
             output.keep_failed(&record.head.id, &record).await;
+        }
+        #[cfg(feature = "cluster")]
+        if let Some(cluster) = cluster {
+            cluster.leave().await;
         }
         match ended? {
             SequencesOutcome::NothingToDo => {
