@@ -112,6 +112,19 @@ const FOLDS: usize = 5;
 /// The maximum number of symbols for the column `<fit>_next_distribution`.
 pub const MAX_DISTRIBUTION: usize = 1000;
 
+/// An error if the distribution of the next symbol has too many numbers for a row.
+///
+/// # Errors
+/// If there are more than [`MAX_DISTRIBUTION`] symbols.
+pub fn check_distribution(symbols: usize) -> Result<()> {
+    if symbols <= MAX_DISTRIBUTION {
+        return Ok(());
+    }
+    Err(Error::spec(format!(
+        "`output.distribution` would write {symbols} probabilities per row and fit, and the limit is {MAX_DISTRIBUTION} symbols; leave it out"
+    )))
+}
+
 /// The columns of a row of trajectories and symbols.
 #[derive(Debug, Clone, Copy)]
 pub struct WindowRows<'a> {
