@@ -20,18 +20,21 @@ use crate::cluster::rounds::sequences::RemoteSequences;
 use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
+use crate::output::result::RowKind;
 use crate::output::retention::Cleaning;
 use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Resources;
-use crate::run::compare::compare;
+use crate::run::compare::{compare, row_kind};
 use crate::run::inputs::{Inputs, PlannedRun};
 use crate::run::local::Local;
 use crate::run::points::assign::{PointAssignOutcome, PointAssignSummary};
-use crate::run::points::compare::{are_of_points, compare as compare_points};
+use crate::run::points::compare::compare as compare_points;
 use crate::run::points::record::PointsSummary;
 use crate::run::points::{PlannedPoints, PointsOptions, PointsOutcome};
 use crate::run::progress::Progress;
 use crate::run::record::Failure;
+use crate::run::sequences::assign::{SequenceAssignOutcome, SequenceAssignSummary};
+use crate::run::sequences::compare::compare as compare_sequences;
 use crate::run::sequences::record::SequencesSummary;
 use crate::run::sequences::{PlannedSequences, SequencesOptions, SequencesOutcome};
 #[cfg(feature = "cluster")]
@@ -91,11 +94,14 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
             let (a, b, lag) = (&args.a, &args.b, args.lag.as_ref());
             let text = runtime.block_on(async {
-                if are_of_points(a, b).await? {
-                    let report = compare_points(a, b, &args.fit, lag).await?;
-                    return report_text(&report, args.json);
+                let (fits, json) = (&args.fit, args.json);
+                match row_kind(a, b).await? {
+                    RowKind::States => report_text(&compare(a, b, fits, lag).await?, json),
+                    RowKind::Points => report_text(&compare_points(a, b, fits, lag).await?, json),
+                    RowKind::Sequences => {
+                        report_text(&compare_sequences(a, b, fits, lag).await?, json)
+                    }
                 }
-                report_text(&compare(a, b, &args.fit, lag).await?, args.json)
             });
             print(&text?)
         }
@@ -303,6 +309,9 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             if pipeline.transitions.input.is_points() {
                 return assign_points(pipeline, &args, terminal);
             }
+            if pipeline.transitions.input.is_sequences() {
+                return assign_sequences(pipeline, &args, terminal);
+            }
             if let Some(output) = &args.output {
                 pipeline.job.output.clone_from(output);
             }
@@ -375,6 +384,44 @@ fn assign_points(
                 let output = output.shown();
                 let record = &*record;
                 terminal.say(&PointAssignSummary { record, output }.to_string());
+                Ok(done(&record.head.failures))
+            }
+        }
+    })
+}
+
+/// Filters sequences with a model.
+fn assign_sequences(
+    mut pipeline: Pipeline,
+    args: &crate::cli::args::Assign,
+    terminal: &Arc<dyn Terminal>,
+) -> Result<Done> {
+    if args.smoothing > 0.0 {
+        return Err(Error::spec(
+            "--smoothing adds transitions between states, and sequences have none; leave it out",
+        ));
+    }
+    if let Some(output) = &args.output {
+        pipeline.job.output.clone_from(output);
+    }
+    with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {
+        let planning = inputs.plan_sequence_assignment();
+        let planned = stoppable(planning, terminal.as_ref()).await?;
+        let stores = &planned.lake.stores;
+        let model = Output::open(&args.model, stores)?;
+        let mut output = Output::open(&planned.assignment.output, stores)?;
+        output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+        let progress = Arc::clone(terminal) as Arc<dyn Progress>;
+        let assigning = planned.assign(&model, &output, args.force, progress);
+        match until_stopped(assigning, terminal.as_ref(), &output).await? {
+            SequenceAssignOutcome::NothingToDo => {
+                terminal.say("Nothing to do.");
+                Ok(Done::Well)
+            }
+            SequenceAssignOutcome::Done(record) => {
+                let output = output.shown();
+                let record = &*record;
+                terminal.say(&SequenceAssignSummary { record, output }.to_string());
                 Ok(done(&record.head.failures))
             }
         }

@@ -132,6 +132,35 @@ pub struct WindowRows<'a> {
 }
 
 impl<'a> WindowRows<'a> {
+    /// The columns of a layout of windows.
+    ///
+    /// # Panics
+    /// If the rows of the layout are no windows.
+    pub fn of(layout: &'a Layout) -> WindowRows<'a> {
+        let RowRoles::Windows {
+            trajectory,
+            time,
+            symbol,
+            weight,
+            split,
+            block,
+            first,
+            ..
+        } = &layout.evidence
+        else {
+            unreachable!("the rows of sequences are windows");
+        };
+        WindowRows {
+            trajectory,
+            time,
+            symbol,
+            weight: weight.as_ref(),
+            split: split.as_ref(),
+            block: *block,
+            first: *first,
+        }
+    }
+
     /// The columns in the tables of rows.
     pub fn columns(&self) -> RowColumns<'a> {
         RowColumns {
@@ -146,28 +175,7 @@ impl<'a> WindowRows<'a> {
 impl SequencesPlan {
     /// The columns of the rows.
     pub fn rows(&self) -> WindowRows<'_> {
-        let RowRoles::Windows {
-            trajectory,
-            time,
-            symbol,
-            weight,
-            split,
-            block,
-            first,
-            ..
-        } = &self.layout.evidence
-        else {
-            unreachable!("the rows of sequences are windows");
-        };
-        WindowRows {
-            trajectory,
-            time,
-            symbol,
-            weight: weight.as_ref(),
-            split: split.as_ref(),
-            block: *block,
-            first: *first,
-        }
+        WindowRows::of(&self.layout)
     }
 
     /// The tables of a result.

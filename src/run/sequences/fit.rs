@@ -720,6 +720,8 @@ fn model_of(
             name: name.clone(),
             method: planned.method.name().to_string(),
             model,
+            unigram: method.unigram,
+            floor: method.floor,
             left: Vec::new(),
             singular_values: projection.spectrum.clone(),
             noise: found.noise,

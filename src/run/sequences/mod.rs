@@ -3,8 +3,11 @@
 //! Windows are counted as pairs are, with increments. The rows are read again to filter them, and
 //! for fits that choose a rank, hold rows out or run the Baum–Welch algorithm.
 
+pub mod assign;
+pub mod compare;
 pub(crate) mod fit;
 mod held_out;
+mod known;
 pub mod record;
 pub(crate) mod rows;
 pub(crate) mod scoring;
@@ -406,7 +409,7 @@ impl Job<'_> {
                     fit.train = Some(sum / n as f64);
                 }
                 if plan.held_out == HeldOut::Split {
-                    fit.held_out = of_rows.held_out();
+                    fit.held_out = of_rows.test.score(0);
                 }
                 let rows = of_rows.rows as f64;
                 let all = rows * fit.model.n_classes() as f64;
