@@ -699,8 +699,9 @@ fn model_of(
         for warning in &all {
             tracing::warn!(fit = name, place, "{warning}");
         }
-        let found = projection.diagnostics(rank);
-        let certificates = crate::assess::hmm::certificates(projection, rank);
+        let model_rank = projection.checked_rank(rank).map_err(within)?;
+        let found = projection.diagnostics(model_rank);
+        let certificates = crate::assess::hmm::certificates(projection, model_rank);
         crate::assess::certificates::check(name, &certificates)?;
         let bootstrap = (plan.validation.bootstrap > 0).then(|| {
             let draws = Draws {
@@ -722,7 +723,7 @@ fn model_of(
             model,
             unigram: method.unigram,
             floor: method.floor,
-            left: Vec::new(),
+            left: projection.left(model_rank),
             singular_values: projection.spectrum.clone(),
             noise: found.noise,
             diagnostics: Diagnostics {
