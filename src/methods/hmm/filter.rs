@@ -315,7 +315,8 @@ impl<'a> Filter<'a> {
             }
             self.prepare(state);
         }
-        (probability.ln(), is_lost)
+        // A fold may lack the symbol, and so give it no share at all.
+        (probability.max(self.floor).ln(), is_lost)
     }
 
     /// Computes S and the negative predictions of a state.
