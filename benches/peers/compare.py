@@ -23,6 +23,7 @@ SVD = {"clock": "decompose", "fits": {"svd": ("svd", 10, 1)}, "rank": 10, "tol":
 DBMR = {"clock": "partition", "tools": ["NumPy, 2 processes"]}
 # State embeddings. GEMM is the matrix products alone: no cosines, no decomposition.
 STATES = {"clock": "fit", "lag": 1, "rank": 5, "tools": ["deeptime VAMP", "scikit-learn RBF", "GEMM"]}
+HMM = {"method": "spectral_hmm", "lag": 1}
 TASKS = {
     "count-lag1": COUNT | {"file": "chain50m.parquet", "lag": 1},
     "count-lag10": COUNT | {"file": "chain50m.parquet", "lag": 10},
@@ -66,6 +67,28 @@ TASKS = {
         "epsilon": 0.004,
         "tools": ["sparse products"],
     },
+    "pairs": COUNT | {"file": "symbols50m.parquet", "lag": 1, "tools": ["DuckDB window"]},
+    "triples": HMM
+    | {"clock": "count", "file": "symbols50m.parquet", "rank": 1, "answer": "counts", "tools": ["DuckDB triples"]},
+    "hmm-operators": HMM
+    | {
+        "clock": "count and fit",
+        "file": "hidden100k.parquet",
+        "rank": 20,
+        "answer": "singular values",
+        "tools": ["NumPy and C"],
+    },
+    "hmm-em": HMM
+    | {
+        "clock": "fit",
+        "file": "hidden6.parquet",
+        "rank": 6,
+        "split": True,
+        "keys": 'refine = "em"\n',
+        "answer": "nats",
+        "tools": ["hmmlearn"],
+    },
+    "hmm-filter": HMM | {"clock": "write", "file": "hidden1k.parquet", "rank": 20, "answer": "nats", "tools": ["C"]},
     "states-512d": STATES | {"file": "ou512.parquet", "features": 1000, "bandwidth": 32},
 }
 
@@ -108,6 +131,24 @@ coordinates = "x"
 name = "states"
 method = "state_embedding"
 {keys}"""
+    if task["method"] == "spectral_hmm":
+        return f"""[job]
+name = "compare"
+output = "{task["out"]}"
+[tables.rows]
+path = "{task["path"]}"
+[sequences]
+sql = "SELECT traj_id, t, state{", split" if task["split"] else ""} FROM rows"
+trajectory = "traj_id"
+time = "t"
+interval = 1
+symbol = "state"
+{'split = "split"' if task["split"] else ""}
+[[fit]]
+name = "hmm"
+method = "spectral_hmm"
+rank = {task["rank"]}
+{task["keys"]}"""
     keys = 'source = "source"\ntarget = "target"\ncount = "n"'
     columns = "j AS source, i AS target, n"
     if task["steps"]:
@@ -151,7 +192,8 @@ def run_gyre(program, task):
     file = Path(task["out"]) / "compare.toml"
     file.write_text(pipeline(task))
     start = time.monotonic()
-    process = subprocess.Popen([program, "run", file], stdout=subprocess.DEVNULL)
+    threads = ["--threads", str(task["threads"])] if task["threads"] else []
+    process = subprocess.Popen([program, "run", file, *threads], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     whole = time.monotonic() - start
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -160,6 +202,7 @@ def run_gyre(program, task):
     record = json.loads(next((file.parent / "runs").glob("*.json")).read_text())
     # A stage of the run or a step of its fits: the part that is measured for the other tools.
     clocks = record["seconds"] | {"whole run": whole}
+    clocks["count and fit"] = clocks.get("count", 0) + clocks.get("fit", 0)
     for model in record["models"]:
         for fit in model["fits"]:
             steps = fit.get("steps", {}).items()
@@ -195,6 +238,10 @@ def verdict(tool, answers):
             # ‖B³²G‖² of two sets of random numbers.
             far = max(abs(a[0] / mine[0] - 1) for a in everyone)
             notes.append(f"energies within {100 * far:.0f} %" if far < 0.5 else f"energies **DIFFER** by {far:.1f}")
+        elif kind == "nats":
+            short = max(a[0] - mine[0] for a in everyone)
+            note = f"{mine[0]:.5f} nats per symbol"
+            notes.append(note if short < 1e-3 else f"{note}, **LOW** by {short:.0e}")
         elif kind == "iterations":
             notes.append(f"{mine[0]} iterations")
         else:
@@ -227,7 +274,8 @@ def compare(name, args, results):
     path = Path(args.data).resolve() / TASKS[name]["file"]
     if not path.exists():
         sys.exit(f"{path} is missing: generate it with make.py")
-    task = {"boxes": None, "ordered": True, "lag": 0, "features": 0, "epsilon": 0, "power": 0} | TASKS[name] | {"path": str(path)}
+    task = {"boxes": None, "ordered": True, "lag": 0, "features": 0, "epsilon": 0, "power": 0}
+    task |= {"method": None, "split": False, "keys": "", "answer": None} | TASKS[name] | {"path": str(path), "threads": args.threads}
     task["steps"] = 1 if task["boxes"] else task["lag"]  # rows between the ends of a pair
     tools = ["gyre", *task["tools"]] + ["PySpark"] * (args.spark and name == "count-lag1")
     for file in [path] if path.is_file() else path.rglob("*.parquet"):
@@ -261,6 +309,7 @@ def main():
     parser.add_argument("--gyre", default=ROOT / "target/release/gyre", help="the program (%(default)s)")
     folder = os.environ.get("GYRE_BENCH_DATA", ROOT / "target/bench-data")
     parser.add_argument("--data", default=folder, help="the folder of make.py ($GYRE_BENCH_DATA, or %(default)s)")
+    parser.add_argument("--threads", type=int, help="threads of gyre (all unless given)")
     parser.add_argument("--spark", action="store_true", help="also run PySpark in count-lag1")
     args = parser.parse_args()
     print("| task | tool | median s | whole run s | CPU s | peak MB | ratio to gyre | to whole run | answers |")

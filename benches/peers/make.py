@@ -49,9 +49,9 @@ def rows(path, by_time=False):
     return pa.table({name: (c.T if by_time else c).ravel() for name, c in columns.items()})
 
 
-def chain(path, scale, steps, by_time=False):
+def chain(path, scale, steps, by_time=False, states=100_000):
     trajectories = math.ceil(10_000 * scale)
-    states = walks(np.random.default_rng(1), 1, 100_000, 10, trajectories, steps, successors=64, leave=0.01)
+    states = walks(np.random.default_rng(1), 1, states, 10, trajectories, steps, successors=64, leave=0.01)
     write(path, [rows(states, by_time)])
 
 
@@ -174,6 +174,31 @@ def torus(path, scale, points):
     write(path, [pa.table({"id": np.arange(count), "x": lists})])
 
 
+def hidden(path, scale, states, symbols, trajectories, steps):
+    """Symbols of hidden Markov models of the form of gyre's table function `hmm_world`."""
+    rng = np.random.default_rng(8)
+    tail = np.cumsum((1.0 + np.arange(symbols)) ** -1.5)
+    own = np.cumsum((1.0 + np.arange(symbols // states)) ** -1.5)
+
+    def table(trajectory):
+        state = rng.integers(0, states, trajectory.size)
+        path = np.empty((steps, trajectory.size), np.int32)
+        for step in range(steps):
+            u, is_own = rng.random(state.size), rng.random(state.size) < 0.9
+            symbol = states * np.searchsorted(own, u * own[-1]) + state
+            path[step] = np.where(is_own, symbol, np.searchsorted(tail, u * tail[-1]))
+            u = rng.random(state.size)
+            drawn = rng.integers(0, states, state.size)
+            state = np.where(u < 0.75, state, np.where(u < 0.95, (state + 1) % states, drawn))
+        ids, t = np.repeat(trajectory, steps), np.tile(np.arange(steps), trajectory.size)
+        split = np.where(ids % 2 == 0, "train", "test")
+        return pa.table({"traj_id": ids, "t": t, "state": path.T.ravel(), "split": split})
+
+    count = math.ceil(trajectories * scale)
+    batches = np.array_split(np.arange(count), math.ceil(count * steps / (1 << 20)))
+    write(path, map(table, batches))
+
+
 DATA = {
     "chain50m.parquet": partial(chain, steps=5_000),
     "chain10m_time.parquet": partial(chain, steps=1_000, by_time=True),
@@ -184,6 +209,10 @@ DATA = {
     "partitions1000": partitions,
     "ou2.parquet": partial(ornstein_uhlenbeck, dimension=2, trajectories=1_000),
     "ou512.parquet": partial(ornstein_uhlenbeck, dimension=512, trajectories=100),
+    "symbols50m.parquet": partial(chain, steps=5_000, states=1_000),
+    "hidden100k.parquet": partial(hidden, states=20, symbols=100_000, trajectories=10_000, steps=1_000),
+    "hidden1k.parquet": partial(hidden, states=20, symbols=1_000, trajectories=10_000, steps=1_000),
+    "hidden6.parquet": partial(hidden, states=6, symbols=30, trajectories=200, steps=300),
     "torus100k.parquet": partial(torus, points=100_000),
 }
 

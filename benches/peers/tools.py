@@ -329,6 +329,138 @@ def gemm(task, clock):
     return {}
 
 
+# Sequences
+
+
+def duckdb_triples(task, clock):
+    import duckdb
+
+    with clock:
+        query = f"""SELECT source, middle, last, count(*) AS n FROM (
+            SELECT state AS source, lead(state, 1) OVER w AS middle, lead(state, 2) OVER w AS last
+            FROM '{task.path}' WINDOW w AS (PARTITION BY traj_id ORDER BY t) QUALIFY last IS NOT NULL) GROUP BY ALL"""
+        table = duckdb.sql(query).to_arrow_table()
+    return [table[name].to_numpy() for name in ("source", "middle", "last", "n")]
+
+
+# The loops over rows: sums of the outer products of both ends of a window, and a filter.
+LOOPS = r"""
+#include <math.h>
+void project(long n, long k, const int *x, const double *u, const double *w, double *b) {
+    for (long t = 0; t < n; t++) {
+        const double *left = u + x[t + 2] * k, *right = w + x[t] * k;
+        if (x[t] < 0 || x[t + 1] < 0 || x[t + 2] < 0) continue;
+        double *at = b + x[t + 1] * k * k;
+        for (long i = 0; i < k; i++)
+            for (long j = 0; j < k; j++) at[i * k + j] += left[i] * right[j];
+    }
+}
+double filter(long n, long k, const int *x, const double *b, const double *first, const double *share) {
+    double state[256], next[256], sum = 0;
+    for (long t = 0; t < n; t++) {
+        if (t == 0 || x[t] < 0)
+            for (long i = 0; i < k; i++) state[i] = first[i];
+        if (x[t] < 0) continue;
+        const double *at = b + x[t] * k * k;
+        for (long i = 0; i < k; i++) {
+            double dot = 0;
+            for (long j = 0; j < k; j++) dot += at[i * k + j] * state[j];
+            next[i] = dot;
+        }
+        double p = next[0];
+        sum += log(0.99 * (p > 1e-12 ? p : 1e-12) + 0.01 * share[x[t]]);
+        for (long i = 0; i < k; i++) state[i] = p > 1e-12 ? next[i] / p : first[i];
+    }
+    return sum;
+}
+"""
+
+
+def loops(folder):
+    """The compiled loops."""
+    import ctypes
+    import subprocess
+
+    source, library = Path(folder) / "loops.c", Path(folder) / "loops.so"
+    source.write_text(LOOPS)
+    options = ["-O3", "-ffast-math", "-march=native", "-shared", "-fPIC", "-lm"]
+    subprocess.run(["cc", source, *options, "-o", library], check=True)
+    compiled = ctypes.CDLL(str(library))
+    array = np.ctypeslib.ndpointer(flags="C")
+    compiled.project.argtypes = [ctypes.c_long, ctypes.c_long, array, array, array, array]
+    compiled.filter.argtypes = [ctypes.c_long, ctypes.c_long, array, array, array, array]
+    compiled.filter.restype = ctypes.c_double
+    return compiled
+
+
+def read_symbols(task):
+    """The symbols of all rows with −1 after each trajectory, which are in the order of their keys."""
+    trajectory, state = (pq.read_table(task.path, columns=[name])[name].to_numpy() for name in ("traj_id", "state"))
+    ends = np.flatnonzero(np.diff(trajectory)) + 1
+    return np.ascontiguousarray(np.insert(state.astype(np.int32), np.append(ends, state.size), -1))
+
+
+def operators(task, compiled, x):
+    """The scaled spectral model of all windows: operators, first state and singular values."""
+    from scipy.sparse.linalg import svds
+
+    n = int(x.max()) + 1
+    # Pairs that begin a window, so that the marginals are those of the windows.
+    is_window = (x[:-2] >= 0) & (x[1:-1] >= 0) & (x[2:] >= 0)
+    code, count = np.unique(x[:-2][is_window].astype(np.int64) * n + x[1:-1][is_window], return_counts=True)
+    counts = matrix(code // n, code % n, count, n) / count.sum()
+    q, p = counts.sum(1), counts.sum(0)
+    u, values, v = svds(normalised(counts * count.sum()), task.rank, rng=np.random.default_rng(0))
+    order = np.argsort(-values)
+    u, values, v = u[:, order], values[order], v[order].T
+    sign = np.sign(u[:, :1].sum())
+    left = np.ascontiguousarray(sign * u / np.sqrt(np.maximum(q, 1e-300))[:, None])
+    right = np.ascontiguousarray(sign * v / np.sqrt(np.maximum(p, 1e-300))[:, None] / values)
+    b = np.zeros((n, task.rank, task.rank))
+    compiled.project(x.size - 2, task.rank, x, left, right / count.sum(), b)
+    return b, left.T @ p, values
+
+
+def numpy_hmm(task, clock):
+    compiled = loops(task.out)
+    import scipy.sparse.linalg  # noqa: F401, not measured
+
+    with clock:
+        _, _, values = operators(task, compiled, read_symbols(task))
+    return {"singular values": [values.tolist()]}
+
+
+def c_filter(task, clock):
+    """The filter alone: symbols and operators are in memory."""
+    compiled, x = loops(task.out), read_symbols(task)
+    b, first, _ = operators(task, compiled, x)
+    rows = x[x >= 0]
+    share = np.bincount(rows) / rows.size
+    with clock:
+        sum = compiled.filter(x.size, task.rank, x, b, np.ascontiguousarray(first / first[0]), share)
+    return {"nats": [sum / rows.size]}
+
+
+def hmmlearn(task, clock):
+    """The best of five random starts by held-out rows, at most 100 iterations each."""
+    from hmmlearn.hmm import CategoricalHMM
+
+    table = pq.read_table(task.path)
+    is_test = table["split"].to_numpy() == "test"
+    trajectory, symbol = table["traj_id"].to_numpy(), table["state"].to_numpy().reshape(-1, 1)
+    parts = []
+    for rows in (~is_test, is_test):
+        parts.append((symbol[rows], np.unique(trajectory[rows], return_counts=True)[1]))
+    (x, lengths), (held_out, held_out_lengths) = parts
+    best = -np.inf
+    with clock:
+        for seed in range(5):
+            options = {"n_features": int(symbol.max()) + 1, "n_iter": 100, "random_state": seed}
+            model = CategoricalHMM(task.rank, **options).fit(x, lengths)
+            best = max(best, model.score(held_out, held_out_lengths) / len(held_out))
+    return {"nats": [best]}
+
+
 # Answers
 
 
@@ -368,15 +500,30 @@ def sparse_products(task, clock):
     return {"energy": [float((rows**2).sum())]}
 
 
-def checksum(source, target, n):
-    """Non-zeros, transitions and a checksum over all pairs and counts."""
-    source, target, n = (np.asarray(column).astype(np.int64) for column in (source, target, n))
-    return n.size, int(n.sum()), int((n * ((source * 1_000_003 + target) % 998_244_353)).sum())
+def checksum(*columns):
+    """Non-zeros, transitions and a checksum over all pairs or triples and their counts, which are the last column."""
+    *states, n = (np.asarray(column).astype(np.int64) for column in columns)
+    code = np.zeros_like(n)
+    for state in states:
+        code = (code * 1_000_003 + state) % 998_244_353
+    return n.size, int(n.sum()), int((n * code).sum())
 
 
 def gyre(task, _):
     """The answers in the tables of a run. The log-likelihood is recomputed from the affiliations."""
 
+    if task.method == "spectral_hmm":
+        if task.answer == "counts":
+            table = pq.read_table(f"{task.out}/triples")
+            columns = ("first_state", "middle_state", "last_state", "count")
+            return {"counts": [checksum(*(table[name].to_numpy() for name in columns))]}
+        if task.answer == "singular values":
+            values = pq.read_table(f"{task.out}/spectrum")["value"].to_numpy()
+            return {"singular values": [values[: task.rank].tolist()]}
+        table = pq.read_table(f"{task.out}/trajectories")
+        if "split" in table.column_names:
+            table = table.filter(pc.field("split") == "test")
+        return {"nats": [pc.sum(table["hmm_log_likelihood"]).as_py() / pc.sum(table["rows"]).as_py()]}
     if task.epsilon and task.power:
         rows = pq.read_table(f"{task.out}/points")["map_embedding"].combine_chunks().flatten().to_numpy()
         return {"energy": [float((rows**2).sum())]}
@@ -424,6 +571,7 @@ TOOLS = {
     "gyre": gyre, "DuckDB window": duckdb_count, "DuckDB join": duckdb_count, "Polars": polars_count,
     "NumPy": numpy_count, "SciPy": scipy_count, "PySpark": spark_count, "PROPACK": svd, "ARPACK": svd,
     "deeptime VAMP": deeptime_vamp, "scikit-learn RBF": sklearn_rbf, "GEMM": gemm,
+    "DuckDB triples": duckdb_triples, "NumPy and C": numpy_hmm, "C": c_filter, "hmmlearn": hmmlearn,
     "eigsh": eigsh, "sparse products": sparse_products,
     "NumPy, 2 processes": dbmr, "script, ARPACK": script, "script, randomized SVD": script, "loop": loop,
 }  # fmt: skip

@@ -30,6 +30,8 @@ use crate::run::points::record::PointsSummary;
 use crate::run::points::{PlannedPoints, PointsOptions, PointsOutcome};
 use crate::run::progress::Progress;
 use crate::run::record::Failure;
+use crate::run::sequences::record::SequencesSummary;
+use crate::run::sequences::{PlannedSequences, SequencesOptions, SequencesOutcome};
 #[cfg(feature = "cluster")]
 use crate::run::site::Site;
 use crate::run::summary::Summary;
@@ -135,6 +137,15 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 terminal.say(&valid(&args, lengths));
                 Ok(Done::Well)
             }),
+            Rows::Sequences(pipeline) => {
+                with_sequences(pipeline, &args, terminal, async |planned| {
+                    planned.check_places(&planned.output()?, false).await?;
+                    let plan = &planned.plan;
+                    let lengths = [plan.tables.len(), plan.fits.len(), plan.checks.len()];
+                    terminal.say(&valid(&args, lengths));
+                    Ok(Done::Well)
+                })
+            }
             Rows::States(pipeline) => with_plan(pipeline, &args, terminal, async |planned, _| {
                 let plan = &planned.plan;
                 crate::run::check_places(plan, &planned.output()?, false).await?;
@@ -177,6 +188,26 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                         print(&preview.to_string())?;
                     }
                     Ok(Done::Well)
+                })
+            }
+            Rows::Sequences(pipeline) => {
+                with_sequences(pipeline, &args.pipeline, terminal, async |planned| {
+                    planned.check_places(&planned.output()?, false).await?;
+                    let PlannedSequences { plan, lake, frame } = &planned;
+                    let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
+                    let needs = plan.needs(bounds, lake.threads);
+                    if args.json {
+                        let mut shown = plan.to_json();
+                        shown["memory"] = json!(needs);
+                        return print(&format!("{shown:#}"));
+                    }
+                    print(&plan.to_string())?;
+                    print(&match needs {
+                        Some(needs) => needs.to_string(),
+                        None => {
+                            "  memory grows with rows, and nothing says how many there are".into()
+                        }
+                    })
                 })
             }
             Rows::States(pipeline) => with_plan(
@@ -229,6 +260,16 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 }
                 print(&planned.lake.explain(planned.frame).await?)
             }),
+            Rows::Sequences(pipeline) => {
+                with_sequences(pipeline, &args, terminal, async |planned| {
+                    print(&format!("SQL\n{}\n", planned.plan.sql))?;
+                    for (name, value) in &planned.plan.parameters {
+                        print(&format!("${name} = {value}"))?;
+                    }
+                    print(&planned.lake.explain(planned.frame).await?)?;
+                    print(&format!("\nRows\n{}", planned.plan.rows_text()))
+                })
+            }
             Rows::States(pipeline) => with_plan(pipeline, &args, terminal, async |planned, _| {
                 print(&format!("SQL\n{}\n", planned.plan.sql))?;
                 for (name, value) in &planned.plan.parameters {
@@ -348,6 +389,7 @@ fn valid(args: &PipelineArgs, [tables, fits, checks]: [usize; 3]) -> String {
 enum Rows {
     States(Pipeline),
     Points(Pipeline),
+    Sequences(Pipeline),
 }
 
 /// Reads a pipeline file, once: it may be a pipe.
@@ -355,6 +397,9 @@ fn read(args: &PipelineArgs) -> Result<Rows> {
     let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
     if pipeline.transitions.input.is_points() {
         return Ok(Rows::Points(pipeline));
+    }
+    if pipeline.transitions.input.is_sequences() {
+        return Ok(Rows::Sequences(pipeline));
     }
     Ok(Rows::States(pipeline))
 }
@@ -368,6 +413,20 @@ fn with_points(
 ) -> Result<Done> {
     with_inputs(pipeline, args, terminal, async |inputs, _| {
         let planning = inputs.plan_points(args.seed);
+        let planned = stoppable(planning, terminal.as_ref()).await?;
+        work(planned).await
+    })
+}
+
+/// Plans a run over sequences and calls `work`.
+fn with_sequences(
+    pipeline: Pipeline,
+    args: &PipelineArgs,
+    terminal: &Arc<dyn Terminal>,
+    work: impl AsyncFnOnce(PlannedSequences) -> Result<Done>,
+) -> Result<Done> {
+    with_inputs(pipeline, args, terminal, async |inputs, _| {
+        let planning = inputs.plan_sequences(args.seed);
         let planned = stoppable(planning, terminal.as_ref()).await?;
         work(planned).await
     })
@@ -437,11 +496,69 @@ fn run_points(
     })
 }
 
+/// Why a run over sequences uses no cluster.
+#[cfg(feature = "cluster")]
+const NO_CLUSTER: &str = "windows of symbols are counted, fitted and filtered in one process, which \
+     needs no cluster; leave out --cluster";
+
+fn run_sequences(
+    pipeline: Pipeline,
+    args: &crate::cli::args::Run,
+    watch: &Arc<Watch>,
+) -> Result<Done> {
+    #[cfg(feature = "cluster")]
+    if args.cluster.is_some() {
+        return Err(Error::spec(NO_CLUSTER));
+    }
+    let terminal = &watch.terminal;
+    watch.set_pipeline(&pipeline.job.name);
+    with_sequences(pipeline, &args.pipeline, terminal, async |planned| {
+        let plan = &planned.plan;
+        watch.set_plan(Planned {
+            sql: plan.sql.clone(),
+            output: plan.output.clone(),
+            tables: plan.tables.clone(),
+            schemas: plan.schemas(),
+        });
+        let mut output = planned.output()?;
+        output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+        let options = SequencesOptions {
+            force: args.force,
+            full_refresh: args.full_refresh,
+            ..SequencesOptions::default()
+        };
+        let running = planned.run(&output, &options, watch.clone());
+        let ended = until_stopped(running, terminal.as_ref(), &output).await;
+        // A run that was stopped could not write its own record.
+        if let (Err(e), Some(mut record)) = (&ended, watch.sequences_record()) {
+            record.head.failed(e);
+            output.keep_failed(&record.head.id, &record).await;
+        }
+        match ended? {
+            SequencesOutcome::NothingToDo => {
+                let in_place = match args.metrics {
+                    Some(_) => output.last_record().await?,
+                    None => None,
+                };
+                watch.set_nothing_to_do(in_place);
+                terminal.say("Nothing to do.");
+                Ok(Done::Skipped(args.skip_code))
+            }
+            SequencesOutcome::Done(record) => {
+                let (record, output) = (&*record, &planned.plan.output);
+                terminal.say(&SequencesSummary { record, output }.to_string());
+                Ok(done(&record.head.failures))
+            }
+        }
+    })
+}
+
 fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done> {
     let terminal = &watch.terminal;
     let pipeline = match read(&args.pipeline)? {
         Rows::States(pipeline) => pipeline,
         Rows::Points(pipeline) => return run_points(pipeline, args, watch),
+        Rows::Sequences(pipeline) => return run_sequences(pipeline, args, watch),
     };
     watch.set_pipeline(&pipeline.job.name);
     with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {

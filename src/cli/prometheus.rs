@@ -109,6 +109,7 @@ impl Page<'_> {
             ("input_bytes", "Bytes of the input files.", "input_bytes"),
             ("transitions", "Transitions in all models.", "transitions"),
             ("points", "Points in all partitions.", "points"),
+            ("windows", "Windows of symbols in all models.", "windows"),
             (
                 "peak_memory_bytes",
                 "Largest resident set.",
@@ -164,6 +165,14 @@ impl Page<'_> {
             ),
             ("model_sources", "Source states of a model.", "sources"),
             ("model_points", "Points of a model.", "points"),
+            ("model_symbols", "Symbols of a model.", "symbols"),
+            ("model_windows", "Windows of symbols of a model.", "windows"),
+            ("model_rows", "Rows that a model filtered.", "rows"),
+            (
+                "model_unseen",
+                "Rows whose symbol a model does not have.",
+                "unseen",
+            ),
             ("model_targets", "Target states of a model.", "targets"),
             (
                 "model_nonzeros",
@@ -200,6 +209,26 @@ impl Page<'_> {
                 "fit_log_likelihood",
                 "Log-likelihood of a fit, in nats.",
                 "log_likelihood",
+            ),
+            (
+                "fit_mean_log_likelihood",
+                "Mean log-likelihood of a symbol of the fitted rows, in nats.",
+                "mean_log_likelihood",
+            ),
+            (
+                "fit_held_out",
+                "Mean log-likelihood of a held-out symbol, in nats.",
+                "held_out",
+            ),
+            (
+                "fit_resets",
+                "Rows at which the filter began anew.",
+                "resets",
+            ),
+            (
+                "fit_negative_share",
+                "Share of the raw predictions that are negative.",
+                "negative_share",
             ),
             (
                 "fit_reference_log_likelihood",

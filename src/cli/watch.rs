@@ -10,6 +10,7 @@ use crate::error::{Error, Kind, Result};
 use crate::run::points::record::PointsRecord;
 use crate::run::progress::Progress;
 use crate::run::record::RunRecord;
+use crate::run::sequences::record::SequencesRecord;
 use crate::store::secrets::hide;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -31,6 +32,7 @@ pub struct Watch {
 enum Record {
     States(Box<RunRecord>),
     Points(Box<PointsRecord>),
+    Sequences(Box<SequencesRecord>),
 }
 
 impl Record {
@@ -38,6 +40,7 @@ impl Record {
         let (head, table_bytes) = match self {
             Record::States(record) => (&record.head, &record.table_bytes),
             Record::Points(record) => (&record.head, &record.table_bytes),
+            Record::Sequences(record) => (&record.head, &record.table_bytes),
         };
         Recorded { head, table_bytes }
     }
@@ -46,6 +49,7 @@ impl Record {
         let json = match self {
             Record::States(record) => serde_json::to_value(record),
             Record::Points(record) => serde_json::to_value(record),
+            Record::Sequences(record) => serde_json::to_value(record),
         };
         json.ok()
     }
@@ -110,6 +114,14 @@ impl Watch {
     pub fn points_record(&self) -> Option<PointsRecord> {
         match &self.known().record {
             Some(Record::Points(record)) => Some((**record).clone()),
+            _ => None,
+        }
+    }
+
+    /// The record of a run over sequences as far as it has come, if it has begun.
+    pub fn sequences_record(&self) -> Option<SequencesRecord> {
+        match &self.known().record {
+            Some(Record::Sequences(record)) => Some((**record).clone()),
             _ => None,
         }
     }
@@ -247,6 +259,10 @@ impl Progress for Watch {
 
     fn recorded_points(&self, record: &PointsRecord) {
         self.set_record(Record::Points(Box::new(record.clone())));
+    }
+
+    fn recorded_sequences(&self, record: &SequencesRecord) {
+        self.set_record(Record::Sequences(Box::new(record.clone())));
     }
 
     fn promoting(&self) {

@@ -22,6 +22,7 @@ pages! {
     stores,
     methods,
     points,
+    sequences,
     tables,
     commands,
     ranks,

@@ -34,6 +34,8 @@ use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::points;
 use crate::output::tables::points::PointsModel;
 use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::sequences;
+use crate::output::tables::sequences::{SequenceTables, SequencesModel};
 use crate::output::tables::table::Table;
 use crate::output::tables::{len, rows, schema};
 #[cfg(feature = "cluster")]
@@ -140,6 +142,28 @@ pub async fn stage_points(
         let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
         let rows = |model: &PointsModel, piece| points::rows(table, run, model, piece);
         let len = |model: &PointsModel| points::len(table, model);
+        let n = write_rows(file, local(models), len, rows).await?;
+        written.insert(table, n);
+    }
+    Ok(written)
+}
+
+/// Writes the tables of a run over sequences, without the tables of rows, to the version of the run
+/// and returns their row counts.
+pub async fn stage_sequences(
+    output: &Output,
+    begun: &Begun,
+    tables: &SequenceTables<'_>,
+    models: &[SequencesModel],
+) -> Result<BTreeMap<&'static str, u64>> {
+    output.claim_version(begun).await?;
+    let mut written = BTreeMap::new();
+    for table in sequences::TABLES {
+        let (schema, sorted_by) = tables.schema(table);
+        let path = output.staged(&begun.run, table);
+        let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
+        let rows = |model: &SequencesModel, piece| tables.rows(table, model, piece);
+        let len = |model: &SequencesModel| tables.len(table, model);
         let n = write_rows(file, local(models), len, rows).await?;
         written.insert(table, n);
     }

@@ -108,8 +108,9 @@ impl Columns {
     pub(crate) fn time(&self, name: &str) -> Result<Field> {
         let time = self.get(name, "time")?;
         if !is_time(time.data_type()) {
+            let section = self.section;
             return Err(Error::spec(format!(
-                "`transitions.time` names the column `{}`, which is {}; time is an integer, a date or a timestamp: cast it in the SQL",
+                "`{section}.time` names the column `{}`, which is {}; time is an integer, a date or a timestamp: cast it in the SQL",
                 time.name(),
                 time.data_type()
             )));
@@ -147,6 +148,18 @@ impl Columns {
             self.number(name, role, false)
         });
         numbers.collect()
+    }
+
+    /// A column of text.
+    pub(crate) fn text(&self, name: &str, role: &str) -> Result<Field> {
+        let (field, section) = (self.get(name, role)?, self.section);
+        let data_type = field.data_type();
+        if !matches!(data_type, DataType::Utf8 | DataType::LargeUtf8) {
+            return Err(Error::spec(format!(
+                "column `{name}` is {data_type}, but `{section}.{role}` wants text; cast it in the SQL"
+            )));
+        }
+        Ok(field)
     }
 
     pub(crate) fn number(&self, name: &str, role: &str, integer: bool) -> Result<Field> {
@@ -231,6 +244,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
         Input::PointPairs { .. } | Input::Points { .. } => {
             Err(Error::bug("points have no states to count"))
         }
+        Input::Sequences { .. } => Err(Error::bug("sequences have windows to count")),
         Input::Pairs {
             source,
             target,
@@ -265,7 +279,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
 pub(crate) fn steps(lags: &[Lag], time: &Field) -> Result<(Vec<Lag>, Vec<Step>)> {
     let mut lags = lags.to_vec();
     lags.sort_by(Lag::by_length);
-    let steps = lags.iter().map(|lag| step(lag, time));
+    let steps = lags.iter().map(|lag| step("lag", lag, time));
     let steps = steps.collect::<Result<_>>()?;
     Ok((lags, steps))
 }
@@ -344,18 +358,38 @@ pub(crate) fn all_integers(lags: &[Lag]) -> Option<Vec<i64>> {
     lags.iter().map(integer).collect()
 }
 
-/// A lag in units of the time column.
-fn step(lag: &Lag, time: &Field) -> Result<Step> {
+/// The step from a row to the one that follows it. Without an interval it is one row.
+pub(crate) fn row_step(interval: Option<&Lag>, time: &Field) -> Result<Step> {
+    interval.map_or(Ok(Step::Rows(1)), |interval| {
+        step("interval", interval, time)
+    })
+}
+
+/// What can be done without an interval.
+const FOLLOW: &str = "leave the interval out to follow rows in time order";
+
+/// A lag or an interval in units of the time column. `what` is its key.
+fn step(what: &str, lag: &Lag, time: &Field) -> Result<Step> {
     let (name, t) = (time.name(), time.data_type());
+    let rows = match what {
+        "lag" => "count rows with `lag = \"1 step\"`",
+        _ => FOLLOW,
+    };
     match (lag, t) {
         (Lag::Steps(n), _) => Ok(Step::Rows(*n as usize)),
         (_, DataType::Float32 | DataType::Float64) => Err(Error::spec(format!(
-            "lag {lag} wants exact time differences, but `{name}` is {t}; cast it to an integer or a timestamp, or count rows with `lag = \"1 step\"`"
+            "{what} {lag} wants exact time differences, but `{name}` is {t}; cast it to an integer or a timestamp, or {rows}"
         ))),
         (Lag::Ticks(n), t) if t.is_integer() => Ok(Step::Ticks(*n)),
-        (Lag::Ticks(n), _) => Err(Error::spec(format!(
-            "lag {n} is a plain number, but `{name}` is {t}; write a duration such as \"{n}d\", or \"{n} steps\" for rows in time order"
-        ))),
+        (Lag::Ticks(n), _) => {
+            let rows = match what {
+                "lag" => format!("\"{n} steps\" for rows in time order"),
+                _ => FOLLOW.to_string(),
+            };
+            Err(Error::spec(format!(
+                "{what} {n} is a plain number, but `{name}` is {t}; write a duration such as \"{n}d\", or {rows}"
+            )))
+        }
         (Lag::Duration { nanoseconds }, _) => {
             let unit = match t {
                 DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
@@ -365,13 +399,13 @@ fn step(lag: &Lag, time: &Field) -> Result<Step> {
                 DataType::Date32 => 86_400_000_000_000,
                 _ => {
                     return Err(Error::spec(format!(
-                        "lag {lag} is a duration, but `{name}` is {t}; write the lag as an integer, or cast the column to a timestamp"
+                        "{what} {lag} is a duration, but `{name}` is {t}; write the {what} as an integer, or cast the column to a timestamp"
                     )));
                 }
             };
             if nanoseconds % unit != 0 {
                 return Err(Error::spec(format!(
-                    "lag {lag} is no whole number of units of `{name}`, which is {t}"
+                    "{what} {lag} is no whole number of units of `{name}`, which is {t}"
                 )));
             }
             Ok(Step::Ticks(nanoseconds / unit))

@@ -1,7 +1,7 @@
 //! `[[fit]]` entries → planned fits, one per rank.
 
 use crate::assess::ranks::Rule;
-use crate::methods::{ChainMethod, Method, PointMethod};
+use crate::methods::{ChainMethod, Method, PointMethod, SequenceMethod};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::fits::FitEntry;
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,21 @@ impl PlannedFit<PointMethod> {
     }
 }
 
+impl PlannedFit<SequenceMethod> {
+    /// The name of its `[[fit]]`.
+    pub fn entry(&self) -> &str {
+        match &self.ranks {
+            Ranks::OneOf(name) => name,
+            _ => &self.name,
+        }
+    }
+
+    /// The rank as text.
+    pub(crate) fn sequence_rank_text(&self) -> String {
+        rank_text(&self.ranks, self.method.rank())
+    }
+}
+
 impl PlannedFit {
     /// The name of its `[[fit]]`.
     pub fn family(&self) -> &str {
@@ -73,6 +88,11 @@ pub(crate) fn fits(pipeline: &Pipeline) -> Vec<PlannedFit> {
 /// The fits of a pipeline to points, one per rank.
 pub(crate) fn point_fits(pipeline: &Pipeline) -> Vec<PlannedFit<PointMethod>> {
     expand(&pipeline.point_fits, PointMethod::at)
+}
+
+/// The fits of a pipeline to sequences, one per rank.
+pub(crate) fn sequence_fits(pipeline: &Pipeline) -> Vec<PlannedFit<SequenceMethod>> {
+    expand(&pipeline.sequence_fits, SequenceMethod::at)
 }
 
 /// The embeddings of states of a pipeline.

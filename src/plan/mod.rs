@@ -14,6 +14,8 @@ pub mod points;
 pub mod points_memory;
 pub mod relative;
 pub mod rows;
+pub mod sequences;
+pub mod sequences_memory;
 pub mod show;
 pub(crate) mod travel;
 
@@ -264,7 +266,7 @@ async fn resolved(
     Ok((plan, frame))
 }
 
-fn increments(
+pub(crate) fn increments(
     frame: &DataFrame,
     layout: &Layout,
     lake: &Lake,
@@ -276,6 +278,10 @@ fn increments(
     }
     if let RowRoles::Trajectories { strided: true, .. } = &layout.evidence {
         let why = "strided pairs depend on the first row of a trajectory";
+        return Increments::No(why.into());
+    }
+    if let RowRoles::Windows { first: true, .. } = &layout.evidence {
+        let why = "the first window of a trajectory may begin in another file";
         return Increments::No(why.into());
     }
     let table = match crate::read::lake::subset::one_table(frame) {

@@ -328,7 +328,7 @@ pub(crate) fn layout(
             };
             Ok((layout, Vec::new()))
         }
-        Input::Trajectories { .. } | Input::Pairs { .. } => {
+        Input::Trajectories { .. } | Input::Pairs { .. } | Input::Sequences { .. } => {
             Err(Error::bug("states have no coordinates"))
         }
     }

@@ -2,12 +2,13 @@
 
 use crate::error::counted;
 use crate::evidence::lag::Lag;
-use crate::methods::PointMethod;
+use crate::methods::{PointMethod, SequenceMethod};
 use crate::output::tables::points::{POINTS, TABLES};
 use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::fits::{PlannedFit, Ranks};
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::plan::points::PointsPlan;
+use crate::plan::sequences::{HeldOut, SequencesPlan};
 use crate::plan::{Increments, Plan};
 use crate::read::lake::files::Table;
 use crate::read::rows::bins::Binning;
@@ -54,6 +55,169 @@ impl PointsPlan {
     }
 }
 
+impl SequencesPlan {
+    /// The plan as `gyre plan --json` prints it.
+    pub fn to_json(&self) -> Value {
+        let parameters = self.parameters.iter();
+        let parameters = parameters.map(|(name, value)| (name.clone(), json!(value.to_string())));
+        let fit = |fit: &PlannedFit<SequenceMethod>| {
+            let mut parameters = own(&fit.method);
+            if let Ranks::Auto { rule, candidates } = &fit.ranks {
+                parameters["rank"] = json!({"one_of": candidates, "rule": rule.name()});
+            }
+            json!({"name": fit.name, "method": fit.method.name(), "parameters": parameters})
+        };
+        let rows = self.rows();
+        let resampled = self.layout.grouping.as_ref();
+        json!({
+            "name": self.name,
+            "hash": self.hash,
+            "seed": self.seed,
+            "read": all(&self.tables, table),
+            "sql": self.sql,
+            "parameters": parameters.collect::<serde_json::Map<_, _>>(),
+            "count": {
+                "kind": "sequences",
+                "trajectory": columns(rows.trajectory),
+                "time": column(rows.time),
+                "interval": self.interval,
+                "symbol": state_columns(rows.symbol),
+                "weight": rows.weight.map(column),
+                "split": rows.split.map(column),
+                "block": rows.block,
+                "windows": if rows.first { "first" } else { "all" },
+            },
+            "partition_by": columns(&self.layout.partition),
+            "fit": all(&self.fits, fit),
+            "held_out": self.held_out,
+            "increments": increments(&self.increments),
+            "write": {
+                "output": self.output,
+                "keep": self.keep,
+                "tables": self.table_names(),
+            },
+            "predictions": self.predictions,
+            "distribution": self.distribution,
+            "checks": all(&self.checks, check),
+            "validation": resampled.map(|grouping| json!({
+                "bootstrap": self.validation.bootstrap,
+                "confidence": self.validation.confidence,
+                "groups": grouping.most,
+                "group": columns(&grouping.by),
+            })),
+        })
+    }
+
+    /// The lines of the text below its headline, each with its label.
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        let mut lines = Vec::new();
+        lines.extend(self.tables.iter().map(|table| ("read", table_text(table))));
+        lines.push(("count", self.windows_text()));
+        if !self.layout.partition.is_empty() {
+            let columns = names(&self.layout.partition);
+            lines.push(("models", format!("one for each value of {columns}")));
+        }
+        lines.extend(self.fits.iter().map(|fit| {
+            let what = fit.method.describe(&fit.sequence_rank_text());
+            ("fit", format!("{}: {what}", fit.name))
+        }));
+        match self.held_out {
+            HeldOut::None => {}
+            HeldOut::Split => {
+                let split = self.rows().split.map_or("split", |field| field.name());
+                lines.push(("score", format!("rows with {split} = 'test'")));
+            }
+            HeldOut::Folds(folds) => {
+                lines.push(("score", format!("{folds} folds of trajectories")));
+            }
+        }
+        let (bootstrap, groups) = (self.validation.bootstrap, self.validation.groups);
+        if bootstrap > 0 {
+            let percent = 100.0 * self.validation.confidence;
+            lines.push((
+                "trust",
+                format!(
+                    "{bootstrap} bootstrap resamples, intervals at {percent} %; trajectories in at most {groups} groups"
+                ),
+            ));
+        }
+        lines.extend(self.checks.iter().map(|check| ("check", check.to_string())));
+        lines.extend(increments_line(&self.increments));
+        lines.push(("rows", self.rows_text()));
+        let tables = self.table_names().join(", ");
+        lines.push(("write", format!("{}: {tables}", self.output)));
+        lines
+    }
+
+    fn windows_text(&self) -> String {
+        let rows = self.rows();
+        let of = if rows.trajectory.is_empty() {
+            "one trajectory".to_string()
+        } else {
+            format!("trajectories by {}", names(rows.trajectory))
+        };
+        let (time, symbol) = (rows.time.name(), state_text(rows.symbol));
+        let follow = match &self.interval {
+            None => "each row follows the one before".to_string(),
+            Some(interval) => format!("rows {interval} apart follow each other"),
+        };
+        let length = 2 * rows.block + 1;
+        let windows = if rows.first {
+            format!("the first window of {length} rows of a trajectory")
+        } else {
+            format!("windows of {length} rows")
+        };
+        let weights = rows
+            .weight
+            .map(|field| format!("; weights in {}", field.name()));
+        let split = rows
+            .split
+            .map(|field| format!("; only rows with {} = 'train'", field.name()));
+        format!(
+            "{of} in the order of {time}: symbols {symbol}; {follow}; {windows}{}{}",
+            weights.unwrap_or_default(),
+            split.unwrap_or_default()
+        )
+    }
+
+    /// What the second pass over the input writes.
+    pub fn rows_text(&self) -> String {
+        let tables = if self.predictions {
+            "the predictions of each row and the log-likelihood of each trajectory"
+        } else {
+            "the log-likelihood of each trajectory"
+        };
+        format!("a second pass over the input writes {tables}")
+    }
+}
+
+/// The plan as `gyre plan` prints it.
+impl fmt::Display for SequencesPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Plan of `{}` ({})", self.name, self.hash)?;
+        for (label, text) in self.lines() {
+            write!(f, "\n  {label:<6} {text}")?;
+        }
+        Ok(())
+    }
+}
+
+fn increments(increments: &Increments) -> Value {
+    match increments {
+        Increments::Off => Value::Null,
+        Increments::No(why) => json!({"no": why}),
+        Increments::Of { table, .. } => json!({"of": table}),
+    }
+}
+
+fn increments_line(increments: &Increments) -> Option<(&'static str, String)> {
+    match increments {
+        Increments::Off => None,
+        Increments::No(why) => Some(("increments:", format!("no, because {why}"))),
+        Increments::Of { table, .. } => Some(("increments:", format!("new files of {table}"))),
+    }
+}
+
 impl Plan {
     /// The plan as `gyre plan --json` prints it.
     pub fn to_json(&self) -> Value {
@@ -81,11 +245,7 @@ impl Plan {
             "partition_by": columns(&self.layout.partition),
             "fit": fits,
             "names": self.names,
-            "increments": match &self.increments {
-                Increments::Off => Value::Null,
-                Increments::No(why) => json!({"no": why}),
-                Increments::Of { table, .. } => json!({"of": table}),
-            },
+            "increments": increments(&self.increments),
             "write": {
                 "output": self.output,
                 "keep": self.keep,
@@ -195,13 +355,7 @@ impl Plan {
                 lines.push(("names", format!("of the sets of {location}")));
             }
         }
-        match &self.increments {
-            Increments::Off => (),
-            Increments::No(why) => lines.push(("increments:", format!("no, because {why}"))),
-            Increments::Of { table, .. } => {
-                lines.push(("increments:", format!("new files of {table}")));
-            }
-        }
+        lines.extend(increments_line(&self.increments));
         lines.extend(self.rows_text().map(|text| ("rows", text)));
         let tables = self.table_names().join(", ");
         lines.push(("write", format!("{}: {tables}", self.output)));

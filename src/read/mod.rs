@@ -10,6 +10,7 @@ pub mod lake;
 pub mod paths;
 pub mod points;
 pub mod rows;
+pub mod sequences;
 pub mod sql;
 pub mod triples;
 pub mod wells;

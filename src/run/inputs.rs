@@ -9,9 +9,11 @@ use crate::plan::Plan;
 use crate::plan::assignment::{Assignment, PointAssignment, point_assignment};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Fingerprint;
+use crate::plan::sequences::plan_sequences;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::{Lake, Resources, query_text};
 use crate::run::points::PlannedPoints;
+use crate::run::sequences::PlannedSequences;
 use crate::store::Stores;
 use datafusion::dataframe::DataFrame;
 use futures::future::LocalBoxFuture;
@@ -131,6 +133,26 @@ impl Inputs {
                 crate::plan::points::plan_points(pipeline, &self.sql, seed, &self.lake).await;
             let (plan, frame) = planned.map_err(|e| pipeline.at(e))?;
             Ok(PlannedPoints {
+                plan: Arc::new(plan),
+                lake: self.lake,
+                frame,
+            })
+        })
+    }
+
+    /// Plans a run over sequences; `seed` replaces that of the pipeline.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    pub fn plan_sequences(
+        self,
+        seed: Option<u64>,
+    ) -> LocalBoxFuture<'static, Result<PlannedSequences>> {
+        Box::pin(async move {
+            let pipeline = &self.pipeline;
+            let planned = plan_sequences(pipeline, &self.sql, seed, &self.lake).await;
+            let (plan, frame) = planned.map_err(|e| pipeline.at(e))?;
+            Ok(PlannedSequences {
                 plan: Arc::new(plan),
                 lake: self.lake,
                 frame,

@@ -17,6 +17,7 @@ pub mod progress;
 pub mod ranks;
 pub mod record;
 pub mod rows;
+pub mod sequences;
 pub mod sets;
 pub mod site;
 pub mod summary;

@@ -531,7 +531,7 @@ fn places(own: &[u32], others: &[u32]) -> impl Iterator<Item = Option<u32>> {
 
 /// The seed of a fit. It depends on the seed of the run, the place of the model and the name of the
 /// fit alone, so that other models and fits do not change it.
-fn seed(seed: u64, place: &str, fit: &str) -> u64 {
+pub(crate) fn seed(seed: u64, place: &str, fit: &str) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&seed.to_le_bytes());
     hasher.update(&(place.len() as u64).to_le_bytes());

@@ -2,6 +2,7 @@
 
 use crate::run::points::record::PointsRecord;
 use crate::run::record::RunRecord;
+use crate::run::sequences::record::SequencesRecord;
 
 /// Receives the progress of a run. Any thread may call any method.
 pub trait Progress: Send + Sync {
@@ -13,6 +14,8 @@ pub trait Progress: Send + Sync {
     fn recorded(&self, _record: &RunRecord) {}
     /// The same for a run over points.
     fn recorded_points(&self, _record: &PointsRecord) {}
+    /// The same for a run over sequences.
+    fn recorded_sequences(&self, _record: &SequencesRecord) {}
     /// The commit begins. The run can no longer be stopped.
     fn promoting(&self) {}
 }

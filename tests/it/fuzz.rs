@@ -12,7 +12,7 @@ use gyre::store::Stores;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-const PIPELINES: [&str; 7] = [
+const PIPELINES: [&str; 9] = [
     include_str!("../../pipelines/double_gyre.toml"),
     include_str!("../../pipelines/how_many_sets.toml"),
     include_str!("../../pipelines/nightly.toml"),
@@ -20,6 +20,8 @@ const PIPELINES: [&str; 7] = [
     include_str!("../../pipelines/sets.toml"),
     include_str!("../../pipelines/timescales.toml"),
     include_str!("../../pipelines/words.toml"),
+    include_str!("../../pipelines/low_rank.toml"),
+    include_str!("../../pipelines/sessions.toml"),
 ];
 
 /// Words that are inserted at random places.

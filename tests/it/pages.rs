@@ -45,6 +45,7 @@ pub const PAGES: &[Page] = pages![
     "src/guide/pipeline.md",
     "src/guide/points.md",
     "src/guide/ranks.md",
+    "src/guide/sequences.md",
     "src/guide/set_names.md",
     "src/guide/sql.md",
     "src/guide/stores.md",
@@ -399,6 +400,8 @@ fn keys(schema: &Value) -> String {
         resolve(bin, schema),
         schema,
     );
+    section(&mut page, "`[points]`", of("points"), schema);
+    section(&mut page, "`[sequences]`", of("sequences"), schema);
     fits(
         &mut page,
         resolve(&of("fit")["items"], schema)["oneOf"]

@@ -782,14 +782,15 @@ fn the_schema_describes_every_key() {
             "given",
             "state_embedding",
             "diffusion_map",
-            "heat_sketch"
+            "heat_sketch",
+            "spectral_hmm"
         ]
     );
     assert_eq!(
         methods[0]["required"],
         serde_json::json!(["name", "method", "rank"])
     );
-    for table in ["Job", "Table", "Transitions", "Points", "Bin"] {
+    for table in ["Job", "Table", "Transitions", "Points", "Sequences", "Bin"] {
         let table = &schema["$defs"][table];
         assert_eq!(table["additionalProperties"], false);
         for (key, value) in table["properties"].as_object().expect("keys") {

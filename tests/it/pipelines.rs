@@ -468,9 +468,12 @@ fn every_pipeline_is_tested() {
             "README.md",
             "deploy",
             "double_gyre.toml",
+            "hidden_world.toml",
             "how_many_sets.toml",
+            "low_rank.toml",
             "nightly.toml",
             "routes.toml",
+            "sessions.toml",
             "sets.toml",
             "timescales.toml",
             "torus.toml",
@@ -506,7 +509,8 @@ fn every_example_of_the_guides_is_valid() {
             ("[transitions]", transitions),
             ("[[fit]]", fit),
         ] {
-            let is_points = section == "[transitions]" && example.contains("[points]");
+            let is_points = section == "[transitions]"
+                && (example.contains("[points]") || example.contains("[sequences]"));
             if !example.contains(section) && !is_points {
                 text += &format!("\n{section}{rest}\n");
             }

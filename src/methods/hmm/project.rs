@@ -684,7 +684,7 @@ impl Projection {
     }
 
     /// The rank of the model for a rank that was asked for: 1 if there is only one symbol.
-    fn checked_rank(&self, rank: usize) -> Result<usize> {
+    pub fn checked_rank(&self, rank: usize) -> Result<usize> {
         if self.is_one_symbol() {
             return Ok(1);
         }

@@ -19,6 +19,7 @@ pub mod points;
 mod ranks;
 pub mod rows;
 pub mod run_schema;
+pub mod sequences;
 mod sets;
 mod states;
 pub mod table;

@@ -1,7 +1,7 @@
 //! What a pipeline file says, as types.
 
 use crate::evidence::lag::Lag;
-use crate::methods::{ChainMethod, PointMethod};
+use crate::methods::{ChainMethod, PointMethod, SequenceMethod};
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks::Checks;
 use crate::plan::pipeline::fits::FitEntry;
@@ -29,7 +29,7 @@ pub struct Pipeline {
     pub store: Store,
     /// `[tables]`: the input tables by their names in the SQL.
     pub tables: BTreeMap<String, InputTable>,
-    /// The section `[transitions]` or `[points]`.
+    /// The section `[transitions]`, `[points]` or `[sequences]`.
     pub transitions: Transitions,
     /// The section `[names]`.
     pub names: Naming,
@@ -41,6 +41,9 @@ pub struct Pipeline {
     /// The fits to points, in the order of the file. Empty if the rows have states.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub point_fits: Vec<FitEntry<PointMethod>>,
+    /// The fits to sequences, in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sequence_fits: Vec<FitEntry<SequenceMethod>>,
     /// The section `[validation]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<Validation>,
@@ -129,6 +132,26 @@ pub enum Input {
         #[serde(skip_serializing_if = "Option::is_none")]
         weight: Option<String>,
     },
+    /// A row of a trajectory that shows a symbol: the `symbol` columns, then the boxes of the `bins`
+    /// columns.
+    Sequences {
+        /// Empty: one trajectory per partition.
+        trajectory: Vec<String>,
+        /// The column that orders a trajectory.
+        time: String,
+        /// The time between rows that follow each other. None: a row follows the one before.
+        interval: Option<Lag>,
+        /// The symbol columns; may be empty if there are bins.
+        symbol: Vec<String>,
+        /// In the order of the file.
+        bins: Vec<(String, Binning)>,
+        /// The column of real weights of the windows that a row starts.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        weight: Option<String>,
+        /// The column that divides the rows into `train`, `test` and others.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        split: Option<String>,
+    },
     /// A pair of states.
     Pairs {
         /// The columns of the source state.
@@ -146,10 +169,16 @@ impl Input {
         matches!(self, Input::PointPairs { .. } | Input::Points { .. })
     }
 
+    /// Whether the rows show symbols of sequences.
+    pub fn is_sequences(&self) -> bool {
+        matches!(self, Input::Sequences { .. })
+    }
+
     /// The section of the file that describes the rows.
     pub fn section(&self) -> &'static str {
         match self {
             Input::Points { .. } => "points",
+            Input::Sequences { .. } => "sequences",
             _ => "transitions",
         }
     }

@@ -237,11 +237,13 @@ fn located(position: Position, origin: &str, sets: &[String], message: &str) -> 
 /// The key of an assignment. No message shows the value, which may be secret. Text without `=` is
 /// shown only if it begins like a key.
 fn shown(set: &str) -> &str {
-    const TABLES: [&str; 10] = [
+    const TABLES: [&str; 12] = [
         "job",
         "store",
         "tables",
         "transitions",
+        "points",
+        "sequences",
         "names",
         "fit",
         "validation",
@@ -414,8 +416,10 @@ fn interpolate(
     match &mut node.content {
         Content::String(text) => {
             let parameters = match &path[..] {
-                [first, last] if first == "transitions" && last == "sql" => {
-                    Some("[transitions.parameters]".to_string())
+                [first, last]
+                    if matches!(first.as_str(), "transitions" | "sequences") && last == "sql" =>
+                {
+                    Some(format!("[{first}.parameters]"))
                 }
                 [first, name, last] if first == "check" && last == "sql" => {
                     Some(format!("check.{name}.parameters"))

@@ -2,7 +2,7 @@
 
 use crate::assess::ranks::Rule;
 use crate::methods::spectral::svd::Clusters;
-use crate::methods::{AnyMethod, Method, PointMethod};
+use crate::methods::{AnyMethod, Method, PointMethod, SequenceMethod};
 use crate::plan::pipeline::deserializer::{KeyError, KeyErrorKind, read, required};
 use crate::plan::pipeline::document::{Content, Entry, Node};
 use crate::plan::pipeline::shape::{OneOrMany, one_or_many};
@@ -55,8 +55,31 @@ impl<M> FitEntry<M> {
     }
 }
 
-/// The default candidates of `rank = "auto"`.
+/// The default candidates of `rank = "auto"` for sets.
 const RANKS: [i64; 7] = [2, 3, 4, 5, 6, 7, 8];
+
+/// The default candidates of `rank = "auto"` for hidden Markov models. Rank 1 is the independent
+/// model.
+const SEQUENCE_RANKS: [i64; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
+
+/// The default candidates of a method.
+fn default_ranks(method: &str) -> &'static [i64] {
+    if SequenceMethod::NAMES.contains(&method) {
+        &SEQUENCE_RANKS
+    } else {
+        &RANKS
+    }
+}
+
+/// The only rule of a method that has no counts of transitions, and why.
+fn only_rule(method: &str) -> Option<(Rule, &'static str)> {
+    if PointMethod::NAMES.contains(&method) {
+        return Some((Rule::Vamp2, "points have no counts"));
+    }
+    let why = "the rank of a hidden Markov model is that of the best held-out log-likelihood";
+    let is_of_sequences = SequenceMethod::NAMES.contains(&method);
+    is_of_sequences.then_some((Rule::HeldOut, why))
+}
 
 /// One rank or a list of ranks.
 #[derive(serde::Deserialize)]
@@ -141,18 +164,17 @@ fn fit(item: &Node, default_rule: Rule) -> Result<FitEntry<AnyMethod>, KeyError>
         return Err(KeyError::wrong(message).at(node));
     }
     let is_auto = word.is_some();
-    let is_of_points = PointMethod::NAMES.contains(&kind);
-    let default_rule = if is_of_points {
-        Rule::Vamp2
-    } else {
-        default_rule
-    };
+    let only = only_rule(kind);
+    let default_rule = only.map_or(default_rule, |(rule, _)| rule);
     let rule = match item.get("rule").filter(|_| is_auto) {
         Some(node) => {
             let rule = read_rule(node)?;
-            if is_of_points && rule != Rule::Vamp2 {
+            if let Some((only, why)) = only
+                && rule != only
+            {
                 let message = format!(
-                    "must be \"vamp2\" for the method \"{kind}\", not \"{}\": points have no counts",
+                    "must be \"{}\" for the method \"{kind}\", not \"{}\": {why}",
+                    only.name(),
                     rule.name()
                 );
                 return Err(KeyError::wrong(message).at(node));
@@ -167,7 +189,7 @@ fn fit(item: &Node, default_rule: Rule) -> Result<FitEntry<AnyMethod>, KeyError>
         .cloned()
         .collect();
     if is_auto {
-        candidates(&mut own);
+        candidates(&mut own, default_ranks(kind));
     } else if has_rank && item.get("rank").is_none() {
         // The missing rank is the error to report, not the keys that depend on it.
         own.retain(|e| !KEYS_OF_AUTO.contains(&e.key.as_str()));
@@ -214,22 +236,46 @@ fn is_of_kmeans(key: &str) -> bool {
 const KEYS_OF_AUTO: [&str; 2] = ["ranks", "rule"];
 
 /// Replaces `rank = "auto"` by the list of candidates.
-fn candidates(own: &mut Vec<Entry>) {
+fn candidates(own: &mut Vec<Entry>, default: &[i64]) {
     let written = own.iter().find(|e| e.key == "ranks");
     let written = written.map(|e| e.node.clone());
     own.retain(|e| !KEYS_OF_AUTO.contains(&e.key.as_str()));
     for rank in own.iter_mut().filter(|e| e.key == "rank") {
         let position = rank.node.position;
         rank.node = written.clone().unwrap_or_else(|| {
-            let ranks = RANKS.map(|rank| Node::new(position, Content::Integer(rank)));
-            Node::new(position, Content::Array(ranks.to_vec()))
+            let ranks = default.iter();
+            let ranks = ranks.map(|&rank| Node::new(position, Content::Integer(rank)));
+            Node::new(position, Content::Array(ranks.collect()))
         });
     }
+}
+
+/// What a key of another program, such as hmmlearn, is called in a hidden Markov model.
+fn of_hmm_programs(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "n_components" | "n_states" | "states" | "k" | "dim" => "write `rank`",
+        "n_symbols" | "n_features" => "the symbols are those of the rows",
+        "algorithm" | "params" | "init_params" | "em" => "write `refine = \"em\"`",
+        "max_iterations" | "maxiter" | "max_iter" | "iterations" => "write `n_iter`",
+        "tolerance" | "thresh" => "write `tol`",
+        "pool" | "min_df" => "write `min_count`",
+        "smoothing" | "alpha" | "pseudocount" => {
+            "write `unigram`, the share of the symbols' own frequencies in every prediction"
+        }
+        "random_state" | "seed" => "write `seed` in the section `[job]`",
+        "lag" | "lagtime" | "tau" | "interval" => {
+            "write `interval` in the section `[sequences]`, the time between rows"
+        }
+        _ => return None,
+    })
 }
 
 /// What a key of another program, such as scikit-learn, deeptime or pydiffmap, is called in a
 /// method of points.
 fn of_other_programs(method: &str, key: &str) -> Option<&'static str> {
+    if SequenceMethod::NAMES.contains(&method) {
+        return of_hmm_programs(key);
+    }
     let is_state_embedding = method == "state_embedding";
     if !is_state_embedding && !matches!(method, "diffusion_map" | "heat_sketch") {
         return None;
@@ -311,12 +357,18 @@ impl JsonSchema for FitEntry<AnyMethod> {
             }
             if let Some(rank) = properties.get_mut("rank") {
                 automatic(rank, generator);
-                properties.extend(keys_of_auto(generator));
+                properties.extend(keys_of_auto(generator, default_ranks(method)));
                 if PointMethod::NAMES.contains(&method) {
                     // Points have no likelihood.
                     properties["rule"] = serde_json::json!({
                         "description": "The rule that picks the rank, with `rank = \"auto\"`: the smallest rank after which the next one raises the held-out VAMP-2 score by at most one standard error.",
                         "const": Rule::Vamp2.name(),
+                    });
+                }
+                if SequenceMethod::NAMES.contains(&method) {
+                    properties["rule"] = serde_json::json!({
+                        "description": "The rule that picks the rank, with `rank = \"auto\"`: the smallest rank within one standard error of the best held-out log-likelihood.",
+                        "const": Rule::HeldOut.name(),
                     });
                 }
             }
@@ -357,7 +409,10 @@ fn automatic(rank: &mut serde_json::Value, generator: &mut SchemaGenerator) {
 }
 
 /// The schemas of the keys that need `rank = "auto"`.
-fn keys_of_auto(generator: &mut SchemaGenerator) -> [(String, serde_json::Value); 2] {
+fn keys_of_auto(
+    generator: &mut SchemaGenerator,
+    default: &[i64],
+) -> [(String, serde_json::Value); 2] {
     let mut rule = generator.subschema_for::<Rule>().to_value();
     rule["description"] = "The rule that picks the rank, with `rank = \"auto\"`. By default `held-out` if `[validation]` has `folds`, else `gap`.".into();
     let ranks = serde_json::json!({
@@ -365,7 +420,7 @@ fn keys_of_auto(generator: &mut SchemaGenerator) -> [(String, serde_json::Value)
         "type": "array",
         "items": { "type": "integer", "minimum": 1 },
         "minItems": 1,
-        "default": RANKS,
+        "default": default,
     });
     [("ranks".into(), ranks), ("rule".into(), rule)]
 }

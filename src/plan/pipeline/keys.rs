@@ -4,7 +4,7 @@ use crate::evidence::lag::Lag;
 use crate::methods::AnyMethod;
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks::{CheckText, Limits, queries};
-use crate::plan::pipeline::deserializer::{KeyError, read, required, section};
+use crate::plan::pipeline::deserializer::{KeyError, KeyErrorKind, read, required, section};
 use crate::plan::pipeline::document::Node;
 use crate::plan::pipeline::fits::{FitEntry, fits};
 use crate::plan::pipeline::scale::ScaleText;
@@ -32,10 +32,13 @@ pub(crate) struct PipelineFile {
     /// The input tables by their names in the SQL.
     #[schemars(default)]
     pub tables: BTreeMap<String, InputTable>,
-    /// The rows that become transitions. A file has either this section or `[points]`.
+    /// The rows that become transitions. A file has one of the sections `[transitions]`, `[points]`
+    /// and `[sequences]`.
     pub transitions: Option<TransitionsText>,
     /// Points without time.
     pub points: Option<PointsText>,
+    /// Rows that show symbols, one after the other.
+    pub sequences: Option<SequencesText>,
     /// The result from which the sets take their names.
     #[schemars(default)]
     pub names: Naming,
@@ -57,12 +60,13 @@ pub(crate) struct PipelineFile {
     pub check: Vec<CheckText>,
 }
 
-const FILE_KEYS: [&str; 12] = [
+const FILE_KEYS: [&str; 13] = [
     "job",
     "store",
     "tables",
     "transitions",
     "points",
+    "sequences",
     "names",
     "fit",
     "validation",
@@ -337,6 +341,98 @@ pub struct PointsText {
     pub weight: Option<String>,
 }
 
+/// The SQL whose rows show symbols, and the meaning of its columns. Rows of a trajectory that follow
+/// each other form a sequence. A gap in time or a null symbol ends it.
+#[derive(Debug, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(
+    rename = "Sequences",
+    extend(
+        "oneOf" = [{ "required": ["sql"] }, { "required": ["file"] }],
+        "anyOf" = [{ "required": ["symbol"] }, { "required": ["bins"] }]
+    )
+)]
+pub struct SequencesText {
+    /// A SELECT statement over the tables. It refers to `parameters` as `$name`.
+    #[schemars(example = &"SELECT session, n, page FROM clicks")]
+    pub sql: Option<String>,
+    /// A file with one SELECT statement, instead of `sql`.
+    #[schemars(example = &"sql/clicks.sql")]
+    pub file: Option<String>,
+    /// Values to which the SQL refers as `$name`.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, Argument>,
+    /// The partition column or columns. Every combination of their values gets its own model.
+    #[serde(default, deserialize_with = "none_or_more")]
+    #[schemars(with = "OneOrMany<String>")]
+    pub partition_by: Vec<String>,
+    /// The column or columns that identify a trajectory. Without them, each partition is one
+    /// trajectory.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>")]
+    pub trajectory: Vec<String>,
+    /// The column that orders a trajectory: an integer, a date or a timestamp.
+    pub time: String,
+    /// The time between rows that follow each other: a whole number or a duration. Rows that are
+    /// further apart begin a new sequence. Without it, a row follows the one before in time order.
+    pub interval: Option<Lag>,
+    /// The column or columns that make up the symbol of a row, of any type.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>")]
+    pub symbol: Vec<String>,
+    /// Coordinates to cut into boxes. The box numbers are part of the symbol.
+    #[serde(default)]
+    pub bins: InOrder<BinText>,
+    /// A column of real weights. A window of rows has the weight of its first row.
+    pub weight: Option<String>,
+    /// A column of text that divides the rows: `train` to fit, `test` to score only. Rows with null
+    /// are neither fitted nor scored, but filtered. Without it, all rows are fitted.
+    pub split: Option<String>,
+    /// What happens to a partition without a window of rows, if other partitions have some.
+    #[serde(default)]
+    pub empty: Empty,
+}
+
+/// What a key of `[transitions]` or of another program is called in `[sequences]`.
+fn of_sequences(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "lag" | "lagtime" => {
+            "is out of place: sequences are of rows that follow each other; the time between them is `interval`"
+        }
+        "window" => "is out of place: `windows` of a fit says which rows are counted",
+        "connected" => {
+            "is out of place: a hidden Markov model keeps all symbols; `min_count` of a fit pools rare ones"
+        }
+        "state" | "observation" | "states" => {
+            "is out of place: what a row shows is a `symbol`; the states of a hidden Markov model are hidden"
+        }
+        "coordinates" | "scale" => {
+            "is out of place: sequences are of symbols; cut coordinates into boxes with `sequences.bins`"
+        }
+        "source" | "target" | "count" => {
+            "is out of place: sequences are of three rows and more, which pairs do not have"
+        }
+        "id" | "lengths" => "is out of place: the column of a trajectory is `trajectory`",
+        _ => return None,
+    })
+}
+
+/// Reads the section `[sequences]`.
+fn sequences(root: &Node) -> Result<Option<SequencesText>, KeyError> {
+    let Some(node) = root.get("sequences") else {
+        return Ok(None);
+    };
+    read(node).map(Some).map_err(|mut error: KeyError| {
+        if let KeyErrorKind::UnknownKey { key, .. } = &error.kind
+            && let Some(message) = of_sequences(key)
+        {
+            error.path.push(key.clone());
+            error.kind = KeyErrorKind::Wrong(message.into());
+        }
+        error
+    })
+}
+
 /// What happens to a model without transitions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -424,9 +520,14 @@ pub struct OutputTables {
     /// which has every input row with the sets of its states. The input is then read a second time.
     /// Without columns, there is no such table. For rows with coordinates, the rows of the table
     /// `points`: `"all"`, the number of points of a sample, or `"none"`; all of them by default.
+    /// For sequences, `"all"` asks for the table `predictions`, which has every row.
     #[serde(default)]
     #[schemars(example = &["id", "time"])]
     pub rows: OutputRows,
+    /// Write the distribution of the next symbol into the table `predictions`, as a list per row.
+    /// Only for sequences with at most 1,000 symbols.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub distribution: bool,
 }
 
 /// Pairs of points (x, y) for the table `densities`: how likely is it to be at y one lag after x?
@@ -449,7 +550,7 @@ pub struct Densities {
 
 impl OutputTables {
     pub(crate) fn is_empty(&self) -> bool {
-        self.rows == OutputRows::default()
+        *self == OutputTables::default()
     }
 }
 
@@ -487,6 +588,15 @@ impl OutputRows {
         match self {
             OutputRows::Names(names) => Some(names),
             OutputRows::Number(_) => None,
+        }
+    }
+
+    /// Whether there is a table `predictions`. None if the key is for other rows.
+    pub fn predictions(&self) -> Option<bool> {
+        match self.points()? {
+            PointRows::All => Some(*self != OutputRows::default()),
+            PointRows::None => Some(false),
+            PointRows::Sample(_) => None,
         }
     }
 
@@ -583,14 +693,15 @@ impl PipelineFile {
             store: section!("store", |root| optional(root, "store")
                 .map_err(KeyError::without_value)),
             tables: section!("tables", |root| optional(root, "tables")),
-            transitions: match (root.get("transitions"), root.get("points")) {
-                (None, Some(_)) => None,
+            transitions: match ["transitions", "points", "sequences"].map(|key| root.get(key)) {
+                [None, Some(_), _] | [None, _, Some(_)] => None,
                 _ => Some(section!("transitions", |root| required(
                     root,
                     "transitions"
                 ))),
             },
             points: section!("points", |root| optional(root, "points")),
+            sequences: section!("sequences", sequences),
             names: section!("names", |root| optional(root, "names")),
             fit: section!("fit", fits),
             validation: section!("validation", |root| optional(root, "validation")),

@@ -14,7 +14,7 @@ use crate::read::counts::tallies::Tallies;
 use crate::read::counts::tally::{Tally, pack, sum_weights, unpack};
 use crate::read::counts::unordered;
 use crate::read::counts::weighted::Point;
-use crate::read::counts::words::{WordMap, Words};
+use crate::read::counts::words::{WordMap, Words, distinct};
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::layout::{Layout, RowRoles, TrajectoryRows};
 use crate::read::rows::states::{StateTable, describe};
@@ -274,21 +274,6 @@ pub fn add_up<P: Point>(
         sources,
         targets,
     })
-}
-
-/// Each id once, ascending.
-fn distinct(ids: impl Iterator<Item = u32> + Clone) -> Vec<u32> {
-    let largest = ids.clone().max().unwrap_or(0);
-    if largest >= 1 << 22 {
-        let mut all: Vec<u32> = ids.collect();
-        all.sort_unstable();
-        all.dedup();
-        return all;
-    }
-    let mut occurs = vec![false; largest as usize + 1];
-    ids.for_each(|id| occurs[id as usize] = true);
-    let all = (0..).zip(occurs).filter(|(_, occurs)| *occurs);
-    all.map(|(id, _)| id).collect()
 }
 
 /// Numbers the words of symbols that occur, in the order of their symbols. Returns the sources and

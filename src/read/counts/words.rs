@@ -49,54 +49,86 @@ impl Level {
     }
 }
 
-/// The numbers of words among those that occur.
-pub(crate) struct WordNumbers {
-    /// Ids, ascending.
-    ids: Vec<u32>,
-    numbers: Vec<u32>,
-    /// The number of each id, if ids are dense.
-    dense: Vec<u32>,
-    is_ascending: bool,
+/// Each id once, ascending.
+pub(crate) fn distinct(ids: impl Iterator<Item = u32> + Clone) -> Vec<u32> {
+    let largest = ids.clone().max().unwrap_or(0) as usize;
+    if largest > DENSE {
+        let mut all: Vec<u32> = ids.collect();
+        all.par_sort_unstable();
+        all.dedup();
+        return all;
+    }
+    let mut occurs = vec![false; largest + 1];
+    ids.for_each(|id| occurs[id as usize] = true);
+    let all = (0..).zip(occurs).filter(|(_, occurs)| *occurs);
+    all.map(|(id, _)| id).collect()
 }
 
-impl WordNumbers {
-    fn new(ids: Vec<u32>, numbers: Vec<u32>, is_ascending: bool) -> WordNumbers {
-        let largest = ids.last().map_or(0, |&id| id as usize + 1);
-        let mut dense = Vec::new();
-        if largest <= 8 * ids.len() + (1 << 20) {
-            dense = vec![NONE; largest];
-            for (&id, &number) in ids.iter().zip(&numbers) {
-                dense[id as usize] = number;
+/// Ids up to this have a table of their places.
+const DENSE: usize = 1 << 22;
+
+/// The places of ids in an ascending list.
+pub(crate) struct Places {
+    ids: Vec<u32>,
+    /// By id, if ids are small.
+    table: Vec<u32>,
+}
+
+impl Places {
+    pub(crate) fn new(ids: Vec<u32>) -> Places {
+        let mut table = Vec::new();
+        let largest = ids.last().map_or(0, |&id| id as usize);
+        if largest <= DENSE.max(8 * ids.len()) {
+            table = vec![NONE; largest + 1];
+            for (place, &id) in (0..).zip(&ids) {
+                table[id as usize] = place;
             }
         }
-        WordNumbers {
-            ids,
-            numbers,
-            dense,
-            is_ascending,
+        Places { ids, table }
+    }
+
+    /// The place of an id of the list.
+    #[inline]
+    pub(crate) fn of(&self, id: u32) -> u32 {
+        match self.table.get(id as usize) {
+            Some(&place) => place,
+            None => self.ids.partition_point(|&own| own < id) as u32,
         }
     }
 
+    pub(crate) fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    pub(crate) fn into_ids(self) -> Vec<u32> {
+        self.ids
+    }
+}
+
+/// The numbers of words among those that occur.
+pub(crate) struct WordNumbers {
+    places: Places,
+    /// The number at each place. None if numbers ascend with ids.
+    numbers: Option<Vec<u32>>,
+}
+
+impl WordNumbers {
     /// The number of a word that occurs.
     #[inline]
     pub(crate) fn of(&self, id: u32) -> u32 {
-        match self.dense.get(id as usize) {
-            Some(&number) => number,
-            None => {
-                let at = self.ids.partition_point(|&own| own < id);
-                self.numbers[at]
-            }
-        }
+        let place = self.places.of(id);
+        let numbers = self.numbers.as_ref();
+        numbers.map_or(place, |numbers| numbers[place as usize])
     }
 
     /// Whether numbers ascend with ids.
     pub(crate) fn is_ascending(&self) -> bool {
-        self.is_ascending
+        self.numbers.is_none()
     }
 
     /// The number of words.
     pub(crate) fn len(&self) -> usize {
-        self.ids.len()
+        self.places.ids.len()
     }
 }
 
@@ -234,10 +266,10 @@ impl Words {
         }
         let word = |at: u32| &symbols[at as usize * length..][..length];
         let mut order: Vec<u32> = (0..ids.len() as u32).collect();
-        let is_ascending = order.is_sorted_by(|&a, &b| word(a) < word(b));
-        if is_ascending {
-            let numbers = WordNumbers::new(ids, order, true);
-            return (symbols, numbers);
+        if order.is_sorted_by(|&a, &b| word(a) < word(b)) {
+            let places = Places::new(ids);
+            let numbers = None;
+            return (symbols, WordNumbers { places, numbers });
         }
         order.par_sort_unstable_by(|&a, &b| word(a).cmp(word(b)));
         let sorted = order.iter().flat_map(|&at| word(at)).copied().collect();
@@ -245,7 +277,8 @@ impl Words {
         for (number, &at) in (0..).zip(&order) {
             rank[at as usize] = number;
         }
-        (sorted, WordNumbers::new(ids, rank, false))
+        let (places, numbers) = (Places::new(ids), Some(rank));
+        (sorted, WordNumbers { places, numbers })
     }
 
     /// Symbols of the past and of the future.

@@ -6,9 +6,10 @@ use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::resample::Resample;
 use crate::evidence::triples::Triples;
 use crate::read::counts::counted::Counted;
+use crate::read::counts::words::{Places, distinct};
 use crate::read::rows::states::{StateTable, WordList};
-use hashbrown::HashMap;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// The triples of one partition.
 #[derive(Debug, Clone)]
@@ -57,74 +58,52 @@ pub fn windows(counted: &Counted, matrix: &CountMatrix) -> Result<Windows> {
     let target = |id: u32| &targets.words[id as usize * block..][..block];
     let of_sources = matrix.source_states.iter().flat_map(|&id| source(id));
     let of_targets = matrix.target_states.iter().flat_map(|&id| target(id));
-    let mut symbols: Vec<u32> = of_sources.chain(of_targets).copied().collect();
-    symbols.par_sort_unstable();
-    symbols.dedup();
-    let symbol = |id: &u32| symbols.partition_point(|own| own < id) as u32;
-    // Past and future words, ascending by symbol.
-    let mut words: Vec<Vec<u32>> = Vec::new();
-    if block > 1 {
-        let past = matrix.source_states.iter().map(|&id| &source(id)[..block]);
-        let future = matrix.target_states.iter().map(|&id| target(id));
-        let all = past.chain(future);
-        words = all.map(|word| word.iter().map(symbol).collect()).collect();
-        words.par_sort_unstable();
-        words.dedup();
-    }
-    let numbers: HashMap<&[u32], u32> = (0..)
-        .zip(&words)
-        .map(|(number, word)| (&word[..], number))
-        .collect();
-    let word = |ids: &[u32]| match ids {
-        [one] => symbol(one),
-        ids => {
-            let ids: Vec<u32> = ids.iter().map(symbol).collect();
-            numbers[&ids[..]]
+    let symbols = distinct(of_sources.chain(of_targets).copied());
+    let numbers = Places::new(symbols);
+    let past = |id: u32| &source(id)[..block];
+    // Sources ascend by symbol, so equal past words are neighbours. Targets ascend, too.
+    let mut past_words: Vec<u32> = Vec::new();
+    let mut past_of_source: Vec<u32> = Vec::with_capacity(matrix.source_states.len());
+    for (at, &id) in matrix.source_states.iter().enumerate() {
+        if at == 0 || past(matrix.source_states[at - 1]) != past(id) {
+            past_words.extend(past(id).iter().map(|&symbol| numbers.of(symbol)));
         }
+        past_of_source.push((past_words.len() / block - 1) as u32);
+    }
+    let future_words = matrix.target_states.iter().flat_map(|&id| target(id));
+    let future_words: Vec<u32> = future_words.map(|&symbol| numbers.of(symbol)).collect();
+    let (words, word_of_past, word_of_target) = if block == 1 {
+        let all = (0..numbers.ids().len() as u32).collect();
+        (all, past_words, future_words)
+    } else {
+        union(&past_words, &future_words, block)
     };
-    let of_sources = matrix.source_states.par_iter().map(|&id| {
-        let (past, middle) = source(id).split_at(block);
-        (symbol(&middle[0]), word(past))
-    });
-    let of_sources: Vec<(u32, u32)> = of_sources.collect();
+    let edge = |(&id, &past): (&u32, &u32)| {
+        let middle = numbers.of(source(id)[block]);
+        (middle, word_of_past[past as usize])
+    };
+    let all = matrix.source_states.iter().zip(&past_of_source);
+    let of_sources: Vec<(u32, u32)> = all.map(edge).collect();
     let mut order: Vec<u32> = (0..of_sources.len() as u32).collect();
     order.par_sort_unstable_by_key(|&at| of_sources[at as usize]);
     let mut edge_of_source = vec![0; order.len()];
     for (edge, &at) in (0..).zip(&order) {
         edge_of_source[at as usize] = edge;
     }
-    let word_of_target = matrix.target_states.iter().map(|&id| word(target(id)));
-    let word_of_target: Vec<u32> = word_of_target.collect();
     let rows = Rows::new(&matrix.by_source);
-    let counted = |at: u32| rows.of(at as usize);
+    let of_rows = order.iter().map(|&at| rows.of(at as usize));
+    let (offsets, last, counts) = entries(of_rows, |target| word_of_target[target as usize]);
     let triples = Triples {
         block,
-        n_symbols: symbols.len(),
-        words: if block > 1 {
-            words.concat()
-        } else {
-            (0..symbols.len() as u32).collect()
-        },
+        n_symbols: numbers.ids().len(),
+        words,
         edges: order.iter().map(|&at| of_sources[at as usize]).collect(),
-        offsets: offsets(order.iter().map(|&at| counted(at).1.len())),
-        last: order
-            .iter()
-            .flat_map(|&at| {
-                let (shard, span) = counted(at);
-                let targets = shard.columns[span].iter();
-                targets.map(|&at| word_of_target[at as usize])
-            })
-            .collect(),
-        counts: order
-            .iter()
-            .flat_map(|&at| {
-                let (shard, span) = counted(at);
-                span.map(|e| shard.values.get(e))
-            })
-            .collect(),
+        offsets,
+        last,
+        counts,
     };
     Ok(Windows {
-        symbols,
+        symbols: numbers.into_ids(),
         triples,
         edge_of_source,
         word_of_target,
@@ -147,7 +126,9 @@ pub fn resampled(matrix: &CountMatrix, windows: &Windows, weights: &[u32]) -> Re
         .map(|(at, &source)| (windows.edge_of_source[source as usize], at))
         .collect();
     order.sort_unstable();
-    let of_rows = || order.iter().map(|&(_, at)| rows.of(at as usize));
+    let of_rows = order.iter().map(|&(_, at)| rows.of(at as usize));
+    let word = |target: u32| windows.word_of_target[sample.targets[target as usize] as usize];
+    let (offsets, last, counts) = entries(of_rows, word);
     Ok(Triples {
         block: all.block,
         n_symbols: all.n_symbols,
@@ -156,26 +137,49 @@ pub fn resampled(matrix: &CountMatrix, windows: &Windows, weights: &[u32]) -> Re
             .iter()
             .map(|&(edge, _)| all.edges[edge as usize])
             .collect(),
-        offsets: offsets(of_rows().map(|(_, span)| span.len())),
-        last: of_rows()
-            .flat_map(|(shard, span)| {
-                let targets = shard.columns[span].iter();
-                targets.map(|&at| windows.word_of_target[sample.targets[at as usize] as usize])
-            })
-            .collect(),
-        counts: of_rows()
-            .flat_map(|(shard, span)| span.map(|e| shard.values.get(e)))
-            .collect(),
+        offsets,
+        last,
+        counts,
     })
 }
 
-fn offsets(lengths: impl Iterator<Item = usize>) -> Vec<usize> {
-    let mut end = 0;
-    let ends = lengths.map(|length| {
-        end += length;
-        end
-    });
-    std::iter::once(0).chain(ends).collect()
+/// The offsets, the future words and the counts of the triples of some rows.
+fn entries<'a>(
+    rows: impl Iterator<Item = (&'a Csr, Range<usize>)> + Clone,
+    word: impl Fn(u32) -> u32,
+) -> (Vec<usize>, Vec<u32>, Vec<f64>) {
+    let n = rows.clone().map(|(_, span)| span.len()).sum();
+    let mut offsets = vec![0];
+    let (mut last, mut counts) = (Vec::with_capacity(n), Vec::with_capacity(n));
+    for (shard, span) in rows {
+        last.extend(
+            shard.columns[span.clone()]
+                .iter()
+                .map(|&target| word(target)),
+        );
+        counts.extend(span.map(|at| shard.values.get(at)));
+        offsets.push(last.len());
+    }
+    (offsets, last, counts)
+}
+
+/// The union of two ascending lists of words of `length` symbols, and the number in it of each word
+/// of the first and of the second list.
+fn union(a: &[u32], b: &[u32], length: usize) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
+    let mut all = Vec::new();
+    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+    let (mut a, mut b) = (a.chunks(length).peekable(), b.chunks(length).peekable());
+    loop {
+        let next = match (a.peek(), b.peek()) {
+            (Some(x), Some(y)) => *x.min(y),
+            (Some(word), None) | (None, Some(word)) => *word,
+            (None, None) => return (all, of_a, of_b),
+        };
+        let number = (all.len() / length) as u32;
+        all.extend_from_slice(next);
+        of_a.extend(a.next_if(|word| *word == next).map(|_| number));
+        of_b.extend(b.next_if(|word| *word == next).map(|_| number));
+    }
 }
 
 /// The rows of all shards of a matrix.
@@ -189,7 +193,7 @@ impl<'a> Rows<'a> {
     }
 
     /// The shard of a row, and its entries.
-    fn of(&self, row: usize) -> (&'a Csr, std::ops::Range<usize>) {
+    fn of(&self, row: usize) -> (&'a Csr, Range<usize>) {
         let after = self.shards.partition_point(|shard| shard.first_row <= row);
         let shard = &self.shards[after - 1];
         (shard, shard.span(row - shard.first_row))

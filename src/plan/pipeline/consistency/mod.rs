@@ -3,18 +3,23 @@
 mod errors;
 mod points;
 mod rows;
+mod sequences;
 mod tables;
 
 use crate::assess::ranks::Rule;
 use crate::error::{Error, Result};
 use crate::methods::heat_kernel::params::ChainKernel;
-use crate::methods::{AnyMethod, ChainMethod, Method, PointMethod};
+use crate::methods::{AnyMethod, ChainMethod, Method, PointMethod, SequenceMethod};
 use crate::plan::pipeline::checks;
 use crate::plan::pipeline::consistency::errors::{Errors, not_blank};
 use crate::plan::pipeline::consistency::points::{
     densities, no_keys_of_states, output_rows, point_validation,
 };
 use crate::plan::pipeline::consistency::rows::{OUTPUT_COLUMNS, key_columns, points, transitions};
+use crate::plan::pipeline::consistency::sequences::{
+    distribution, held_out, no_keys_of_sets, one_window, prediction_rows, sequence_validation,
+    sequences,
+};
 use crate::plan::pipeline::consistency::tables::{check_location, job, option, tables};
 use crate::plan::pipeline::content::{Input, Pipeline, Transitions};
 use crate::plan::pipeline::document::Document;
@@ -79,12 +84,27 @@ pub(super) fn check(
             errors.add(document.error_at(&["fit", &segment, "rule"], &message));
         }
     }
-    let transitions = match (file.transitions, file.points) {
-        (Some(text), None) if is_sound("transitions") => transitions(text, document, &mut errors),
-        (None, Some(text)) if is_sound("points") => points(text, document, &mut errors),
-        (Some(_), Some(_)) => {
+    let transitions = match (file.transitions, file.points, file.sequences) {
+        (Some(text), None, None) if is_sound("transitions") => {
+            transitions(text, document, &mut errors)
+        }
+        (None, Some(text), None) if is_sound("points") => points(text, document, &mut errors),
+        (None, None, Some(text)) if is_sound("sequences") => sequences(text, document, &mut errors),
+        (Some(_), Some(_), _) => {
             let message = "`[transitions]` and `[points]` exclude each other: rows have a time, or they have none";
             errors.add(document.error_at(&["points"], message));
+            None
+        }
+        (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => {
+            let other = if document.root.get("points").is_some() {
+                "points"
+            } else {
+                "transitions"
+            };
+            let message = format!(
+                "`[{other}]` and `[sequences]` exclude each other; write one pipeline file for each"
+            );
+            errors.add(document.error_at(&["sequences"], &message));
             None
         }
         _ => None,
@@ -102,7 +122,20 @@ pub(super) fn check(
     }
     let transitions = transitions?;
     let is_points = transitions.input.is_points();
-    errors.note(output_rows(&file.output.rows, is_points, document));
+    if transitions.input.is_sequences() {
+        let keys = file.validation.as_ref();
+        errors.note(no_keys_of_sets(document));
+        errors.note(prediction_rows(&file.output.rows, document));
+        errors.note(sequence_validation(keys, &transitions.input, document));
+        if are_fits_sound {
+            let has_folds = keys.is_some_and(|keys| keys.folds > 0);
+            errors.note(held_out(&file.fit, has_folds, &transitions.input, document));
+            errors.note(one_window(&file.fit, document));
+        }
+    } else {
+        errors.note(output_rows(&file.output.rows, is_points, document));
+    }
+    errors.note(distribution(&file.output, &transitions.input, document));
     if is_points {
         let keys = file.validation.as_ref();
         errors.note(no_keys_of_states(&file.job, document));
@@ -114,14 +147,16 @@ pub(super) fn check(
     let mut fits = Vec::new();
     let mut embeddings = Vec::new();
     let mut point_fits = Vec::new();
+    let mut sequence_fits = Vec::new();
     for (n, fit) in file.fit.into_iter().enumerate() {
         errors.note(fits_input(&fit, n, &transitions.input, document));
         match fit.method {
             AnyMethod::OfCounts(_) => fits.extend(fit.narrow(of_counts)),
-            AnyMethod::OfSequences(_) => {}
             AnyMethod::OfPoints(_) if transitions.input.is_points() => {
                 point_fits.extend(fit.narrow(of_points));
             }
+            AnyMethod::OfSequences(_) => sequence_fits.extend(fit.narrow(of_sequences)),
+            AnyMethod::OfPoints(_) if transitions.input.is_sequences() => {}
             AnyMethod::OfPoints(_) => {
                 let method = errors.note(of_chain(&fit, n, &transitions, document));
                 embeddings.extend(fit.narrow(|_| method?));
@@ -147,6 +182,7 @@ pub(super) fn check(
         fits,
         embeddings,
         point_fits,
+        sequence_fits,
         validation: file.validation,
         output: file.output,
         densities: file.densities,
@@ -157,6 +193,13 @@ fn of_counts(method: AnyMethod) -> Option<Method> {
     match method {
         AnyMethod::OfCounts(method) => Some(method),
         AnyMethod::OfPoints(_) | AnyMethod::OfSequences(_) => None,
+    }
+}
+
+fn of_sequences(method: AnyMethod) -> Option<SequenceMethod> {
+    match method {
+        AnyMethod::OfSequences(method) => Some(method),
+        AnyMethod::OfCounts(_) | AnyMethod::OfPoints(_) => None,
     }
 }
 
@@ -189,6 +232,7 @@ fn of_points(method: AnyMethod) -> Option<PointMethod> {
         AnyMethod::OfCounts(_) | AnyMethod::OfSequences(_) => None,
     }
 }
+
 /// Checks that a method is for the evidence that the rows give. `n` is the index of the fit.
 fn fits_input(
     fit: &FitEntry<AnyMethod>,
@@ -198,9 +242,26 @@ fn fits_input(
 ) -> Result<()> {
     let name = fit.method.name();
     let (needs, has) = match (&fit.method, input) {
+        (AnyMethod::OfSequences(_), Input::Sequences { .. }) => return Ok(()),
+        (AnyMethod::OfSequences(_), Input::Points { .. }) => (
+            "is fitted to sequences of symbols; describe the rows in a section `[sequences]` with `time` and `symbol`",
+            "points without time",
+        ),
+        (AnyMethod::OfSequences(_), Input::Pairs { .. }) => (
+            "is fitted to windows of three rows and more; describe the rows in a section `[sequences]` with `time` and `symbol`",
+            "pairs of states",
+        ),
         (AnyMethod::OfSequences(_), _) => (
-            "is fitted to sequences of symbols; describe the rows in a section `[sequences]`",
+            "is fitted to sequences of symbols; describe the rows in a section `[sequences]` in place of `[transitions]`",
             "transitions",
+        ),
+        (AnyMethod::OfCounts(_), Input::Sequences { .. }) => (
+            "counts transitions between states; describe the rows in a section `[transitions]` with `time`, `state` and `lag`",
+            "sequences of symbols",
+        ),
+        (AnyMethod::OfPoints(_), Input::Sequences { .. }) => (
+            "is fitted to coordinates or states; describe the rows in a section `[transitions]` or `[points]`",
+            "sequences of symbols",
         ),
         (AnyMethod::OfCounts(_), Input::PointPairs { .. } | Input::Points { .. }) => (
             "counts transitions between states; cut the coordinates into boxes with `transitions.bins`",

@@ -9,9 +9,10 @@ use crate::plan::pipeline::content::{Input, PairMeasure, Transitions};
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{Empty, PointsText, TransitionsText, Window};
+use crate::plan::pipeline::shape::InOrder;
 use crate::read::lake::files::Query;
 use crate::read::points::layout::Scale;
-use crate::read::rows::bins::Binning;
+use crate::read::rows::bins::{BinText, Binning};
 use std::collections::BTreeMap;
 
 /// Columns that gyre writes beside the state columns.
@@ -211,17 +212,7 @@ pub(super) fn trajectories(mut text: TransitionsText, document: &Document<'_>) -
         return Err(document.error_at(&["transitions", "scale"], message));
     }
     lags(&text.lag, document)?;
-    let mut bins = Vec::with_capacity(text.bins.0.len());
-    for (column, bin) in text.bins.0 {
-        let binning = Binning::new(&bin).map_err(|(key, message)| {
-            let mut path = vec!["transitions", "bins", &column];
-            if !key.is_empty() {
-                path.push(key);
-            }
-            document.error_at(&path, &format!("`{}` {message}", path.join(".")))
-        })?;
-        bins.push((column, binning));
-    }
+    let bins = bins("transitions", text.bins, document)?;
     let window = text.window.unwrap_or_default();
     interval(window, &text.lag, text.interval.as_ref(), document)?;
     Ok(Input::Trajectories {
@@ -234,6 +225,25 @@ pub(super) fn trajectories(mut text: TransitionsText, document: &Document<'_>) -
         window,
         interval: text.interval,
     })
+}
+
+/// The boxes of the coordinates under `bins` of a section.
+pub(super) fn bins(
+    section: &str,
+    texts: InOrder<BinText>,
+    document: &Document<'_>,
+) -> Result<Vec<(String, Binning)>> {
+    let bins = texts.0.into_iter().map(|(column, bin)| {
+        let binning = Binning::new(&bin).map_err(|(key, message)| {
+            let mut path = vec![section, "bins", &column];
+            if !key.is_empty() {
+                path.push(key);
+            }
+            document.error_at(&path, &format!("`{}` {message}", path.join(".")))
+        })?;
+        Ok((column, binning))
+    });
+    bins.collect()
 }
 
 /// Rows of trajectories with coordinates.
@@ -418,6 +428,22 @@ pub(super) fn roles<'a>(
             roles.extend(list("coordinates", coordinates));
             roles.extend(weight.iter().map(|c| ("weight", c.as_str())));
         }
+        Input::Sequences {
+            trajectory,
+            time,
+            symbol,
+            bins,
+            weight,
+            split,
+            ..
+        } => {
+            roles.extend(list("trajectory", trajectory));
+            roles.push(("time", time));
+            roles.extend(list("symbol", symbol));
+            roles.extend(bins.iter().map(|(c, _)| ("bins", c.as_str())));
+            roles.extend(weight.iter().map(|c| ("weight", c.as_str())));
+            roles.extend(split.iter().map(|c| ("split", c.as_str())));
+        }
         Input::Pairs {
             source,
             target,
@@ -467,6 +493,10 @@ pub(super) fn key_columns(
     fits: &[FitEntry<AnyMethod>],
     document: &Document<'_>,
 ) -> Result<()> {
+    if transitions.input.is_sequences() {
+        // The plan compares the columns of every table.
+        return Ok(());
+    }
     let section = transitions.input.section();
     let is_points = transitions.input.is_points();
     for (key, column) in roles(&transitions.partition_by, &transitions.input) {

@@ -1,0 +1,781 @@
+//! The tables of a run over sequences. `predictions` and `trajectories` are written row by row.
+
+use crate::assess::bootstrap::Number;
+use crate::assess::certificates::Certificate;
+use crate::assess::crossval::Score;
+use crate::error::{Error, Kind, Result};
+use crate::evidence::triples::Triples;
+use crate::methods::hmm::model::HmmModel;
+use crate::output::tables::bootstrap::SPREAD;
+use crate::output::tables::certificates::of_claims;
+use crate::output::tables::columns::{Columns, TableColumns};
+use crate::output::tables::run_schema::{LagColumn, RunSchema};
+use crate::read::rows::states::{StateColumns, StateTable};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::compute::nullif;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The names of the tables of a run over sequences, in the order in which they are written.
+/// `trajectories` and `predictions` follow them.
+pub const TABLES: [&str; 10] = [
+    "symbols",
+    "operators",
+    "vectors",
+    "hidden_transitions",
+    "triples",
+    "spectrum",
+    "ranks",
+    "bootstrap",
+    "fits",
+    "certificates",
+];
+
+/// The table with one row per row of the input.
+pub const PREDICTIONS: &str = "predictions";
+
+/// The table with one row per trajectory.
+pub const TRAJECTORIES: &str = "trajectories";
+
+/// The fits of one partition.
+#[derive(Serialize, Deserialize)]
+pub struct SequencesModel {
+    /// The index of the partition.
+    pub partition: usize,
+    /// The ids of its symbols in the table of all symbols. Symbol s of the models is `symbols[s]`.
+    pub symbols: Vec<u32>,
+    /// The windows that the fits were made from.
+    pub triples: Triples,
+    /// In the order of the plan.
+    pub fits: Vec<SequenceFit>,
+}
+
+/// A hidden Markov model with what is known of it.
+#[derive(Serialize, Deserialize)]
+pub struct SequenceFit {
+    /// The name of the fit.
+    pub name: String,
+    /// The name of its method.
+    pub method: String,
+    /// The model.
+    pub model: HmmModel,
+    /// U, words × rank, row-major. Empty for a model that is refined.
+    pub left: Vec<f64>,
+    /// The leading singular values of the matrix of pairs, beyond the rank too.
+    pub singular_values: Vec<f64>,
+    /// Singular values of this size are noise.
+    pub noise: f64,
+    /// The numbers that say how good a model of low rank is.
+    pub diagnostics: Diagnostics,
+    /// How the model was refined, if it was.
+    pub refined: Option<Refinement>,
+    /// The score of the rows that are held out, if there are some.
+    pub held_out: Option<HeldOutScore>,
+    /// The score of the rows that are fitted, if they were read as sequences.
+    pub train: Option<f64>,
+    /// The ranks that were compared, ascending; empty without `rank = "auto"`.
+    pub ranks: Vec<RankScore>,
+    /// The bootstrap, if the pipeline asks for resamples.
+    pub bootstrap: Option<SequenceBootstrap>,
+    /// Claims about the numbers of the fit.
+    pub certificates: Vec<Certificate>,
+    /// What makes the fit doubtful.
+    pub warnings: Vec<String>,
+}
+
+/// Numbers that say how good a model of low rank is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Diagnostics {
+    /// The L1 distance between the distributions of the first and of the last symbol of windows.
+    pub stationarity_gap: f64,
+    /// max |Σ_x b_∞ᵀB_x − b_∞ᵀ|.
+    pub normalisation_gap: f64,
+    /// The share of the symbols whose predicted probability is negative, over the windows.
+    pub negative_share: Option<f64>,
+    /// The mean sum of the negative probabilities of a prediction.
+    pub negative_mass: Option<f64>,
+    /// How often the filter was reset, over the rows that were filtered.
+    pub resets: Option<u64>,
+}
+
+/// How Baum–Welch ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Refinement {
+    /// The log-likelihood of the training sequences before each iteration, and at the end.
+    pub log_likelihood: Vec<f64>,
+    /// Whether the last iteration changed it by less than `tol`.
+    pub converged: bool,
+}
+
+/// The mean log-likelihood per symbol of rows that are held out.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HeldOutScore {
+    /// The mean over rows, and its standard error over trajectories.
+    pub score: Score,
+    /// The rows that were scored.
+    pub rows: u64,
+    /// The rows whose symbol the model does not have.
+    pub unseen: u64,
+    /// The mean log-likelihood per symbol of the shares of the symbols in the training rows.
+    pub unigram: f64,
+}
+
+/// The held-out score of a rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RankScore {
+    /// The rank.
+    pub rank: usize,
+    /// The held-out score. None if no model of this rank could be fitted.
+    pub held_out: Option<HeldOutScore>,
+    /// Why the rank was chosen. None for the other ranks.
+    pub reason: Option<String>,
+}
+
+/// The bootstrap of a hidden Markov model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SequenceBootstrap {
+    /// The resamples that could be fitted.
+    pub resamples: usize,
+    /// The number of groups of trajectories from which resamples are drawn.
+    pub groups: usize,
+    /// The numbers of the fit, ordered by metric and index.
+    pub numbers: Vec<Number>,
+}
+
+/// What the columns of a fit depend on.
+#[derive(Debug, Clone)]
+pub struct SequenceColumns {
+    /// The name of the fit.
+    pub name: String,
+    /// The largest rank that a model may have. States of a smaller rank end with zeros.
+    pub rank: usize,
+    /// Whether rows have the distribution of the next symbol.
+    pub has_distribution: bool,
+    /// Whether models have transition and emission probabilities of hidden states.
+    pub has_hidden: bool,
+}
+
+/// The columns of a row of the input in the tables of rows.
+#[derive(Debug, Clone, Copy)]
+pub struct RowColumns<'a> {
+    /// The columns that identify a trajectory.
+    pub trajectory: &'a [Field],
+    /// The time of a row.
+    pub time: &'a Field,
+    /// The symbol of a row.
+    pub symbol: &'a StateColumns,
+    /// The column with `train`, `test` or null.
+    pub split: Option<&'a Field>,
+}
+
+/// What the tables of sequences share.
+pub(crate) fn schema_of(
+    partition: &[Field],
+    partitions: Vec<ArrayRef>,
+    symbols: StateTable,
+    is_weighted: bool,
+) -> RunSchema {
+    RunSchema {
+        partition: partition.to_vec(),
+        partitions,
+        lag: LagColumn::None,
+        sources: symbols.clone(),
+        targets: symbols,
+        is_weighted,
+        fits: Vec::new(),
+        embeddings: Vec::new(),
+        rows: Vec::new(),
+        tables: Vec::new(),
+    }
+}
+
+fn required(field: &Field) -> Field {
+    Field::new(field.name(), field.data_type().clone(), false)
+}
+
+fn optional(name: impl Into<String>, data_type: DataType) -> Field {
+    Field::new(name, data_type, true)
+}
+
+fn numbers() -> Arc<Field> {
+    Arc::new(Field::new("item", DataType::Float64, false))
+}
+
+/// The schema of the table `predictions`: partition, trajectory, time, split, the columns of the
+/// symbol as the input has them, and for each fit:
+/// - `<fit>_log_likelihood`: the natural logarithm of the probability of the symbol, given the rows
+///   before it. Null for a row without a symbol.
+/// - `<fit>_next_<column>`: the columns of the most likely next symbol.
+/// - `<fit>_next_probability`: its probability.
+/// - `<fit>_embedding`: the state of the filter after the row, b / (b_∞ᵀb).
+/// - `<fit>_was_reset`: whether the filter began anew at the row.
+/// - `<fit>_next_distribution`: the probability of every symbol, in the order of the table
+///   `symbols`.
+pub(crate) fn predictions_schema(
+    run: &RunSchema,
+    rows: RowColumns<'_>,
+    fits: &[SequenceColumns],
+) -> SchemaRef {
+    let mut fields = run.leading();
+    fields.extend(rows.trajectory.iter().map(required));
+    fields.push(required(rows.time));
+    fields.extend(
+        rows.split
+            .map(|f| optional(f.name(), f.data_type().clone())),
+    );
+    let symbol = rows.symbol.input_fields().into_iter();
+    fields.extend(symbol.map(|f| f.with_nullable(true)));
+    fields.push(Field::new("is_unseen", DataType::Boolean, false));
+    for fit in fits {
+        let name = &fit.name;
+        fields.push(optional(
+            format!("{name}_log_likelihood"),
+            DataType::Float64,
+        ));
+        let next = rows.symbol.output_fields().into_iter();
+        fields.extend(
+            next.map(|f| optional(format!("{name}_next_{}", f.name()), f.data_type().clone())),
+        );
+        fields.push(optional(
+            format!("{name}_next_probability"),
+            DataType::Float64,
+        ));
+        let state = DataType::FixedSizeList(numbers(), fit.rank as i32);
+        fields.push(optional(format!("{name}_embedding"), state));
+        fields.push(optional(format!("{name}_was_reset"), DataType::Boolean));
+        if fit.has_distribution {
+            let all = DataType::List(numbers());
+            fields.push(optional(format!("{name}_next_distribution"), all));
+        }
+    }
+    Arc::new(Schema::new(fields))
+}
+
+/// The schema of the table `trajectories`: partition, trajectory, split, the numbers of rows with a
+/// symbol and of rows with an unseen one, and for each fit the sum and the mean of the
+/// log-likelihoods of its rows and the number of resets. A trajectory has one row per value of the
+/// split.
+pub(crate) fn trajectories_schema(
+    run: &RunSchema,
+    rows: RowColumns<'_>,
+    fits: &[SequenceColumns],
+) -> SchemaRef {
+    let mut fields = run.leading();
+    fields.extend(rows.trajectory.iter().map(required));
+    fields.extend(
+        rows.split
+            .map(|f| optional(f.name(), f.data_type().clone())),
+    );
+    fields.push(Field::new("rows", DataType::UInt64, false));
+    fields.push(Field::new("unseen", DataType::UInt64, false));
+    for fit in fits {
+        let name = &fit.name;
+        fields.push(optional(
+            format!("{name}_log_likelihood"),
+            DataType::Float64,
+        ));
+        fields.push(optional(
+            format!("{name}_mean_log_likelihood"),
+            DataType::Float64,
+        ));
+        fields.push(optional(format!("{name}_resets"), DataType::UInt64));
+    }
+    Arc::new(Schema::new(fields))
+}
+
+/// What the columns of the tables of a run over sequences depend on.
+pub struct SequenceTables<'a> {
+    /// Partitions and symbols.
+    pub run: &'a RunSchema,
+    /// Symbols per past and per future of a window.
+    pub block: usize,
+    /// In the order of the plan.
+    pub fits: &'a [SequenceColumns],
+}
+
+impl SequenceTables<'_> {
+    /// The columns of a table, and the names of those that order its rows.
+    pub(crate) fn schema(&self, table: &str) -> (SchemaRef, Vec<String>) {
+        self.columns(table).schema(self.run)
+    }
+
+    /// The number of rows that a model adds to a table.
+    pub(crate) fn len(&self, table: &str, model: &SequencesModel) -> usize {
+        self.columns(table).len(model)
+    }
+
+    /// Some of the rows that a model adds to a table.
+    pub(crate) fn rows(
+        &self,
+        table: &str,
+        model: &SequencesModel,
+        rows: Range<usize>,
+    ) -> Result<RecordBatch> {
+        let place = (model.partition, 0);
+        self.columns(table)
+            .batch(self.run, table, place, model, rows)
+    }
+
+    fn columns(&self, table: &str) -> TableColumns<'_, SequencesModel> {
+        match table {
+            "symbols" => symbols(self.run, self.fits),
+            "operators" => operators(self.run),
+            "vectors" => vectors(),
+            "hidden_transitions" => hidden_transitions(),
+            "triples" => triples(self.run, self.block),
+            "spectrum" => spectrum(),
+            "ranks" => ranks(),
+            "bootstrap" => bootstrap(),
+            "fits" => fits(),
+            _ => certificates(),
+        }
+    }
+}
+
+/// A counted window: its past word, middle symbol and future word, and its count.
+type WindowRow<'a> = (&'a SequencesModel, [u32; 3], f64);
+
+/// The fits of a model, by name.
+fn by_name(model: &SequencesModel) -> Vec<&SequenceFit> {
+    let mut fits: Vec<&SequenceFit> = model.fits.iter().collect();
+    fits.sort_by_key(|fit| fit.name.as_str());
+    fits
+}
+
+impl SequencesModel {
+    fn fit(&self, name: &str) -> Option<&SequenceFit> {
+        self.fits.iter().find(|fit| fit.name == name)
+    }
+
+    /// The count of the windows with a symbol in the middle.
+    fn middle_count(&self, symbol: usize) -> f64 {
+        let edges = &self.triples.edges;
+        let symbol = symbol as u32;
+        let start = edges.partition_point(|&(middle, _)| middle < symbol);
+        let own = edges[start..]
+            .iter()
+            .take_while(|(middle, _)| *middle == symbol);
+        let own = start..start + own.count();
+        own.map(|edge| self.triples.edge_count(edge)).sum()
+    }
+
+    /// The share of a symbol in all symbols of all windows, which every fit has.
+    fn probability(&self, symbol: usize) -> Option<f64> {
+        self.fits.first().map(|fit| fit.model.unigram[symbol])
+    }
+
+    /// Some of the counted windows: past word, middle symbol, future word, and the count.
+    fn windows(&self, rows: Range<usize>) -> Vec<WindowRow<'_>> {
+        let triples = &self.triples;
+        let mut windows = Vec::with_capacity(rows.len());
+        let mut edge = triples.offsets.partition_point(|&end| end <= rows.start);
+        for at in rows {
+            while triples.offsets[edge] <= at {
+                edge += 1;
+            }
+            let (middle, first) = triples.edges[edge - 1];
+            let words = [first, middle, triples.last[at]];
+            windows.push((self, words, triples.counts[at]));
+        }
+        windows
+    }
+}
+
+/// One row per symbol.
+fn symbols<'a>(
+    run: &'a RunSchema,
+    fits: &'a [SequenceColumns],
+) -> TableColumns<'a, SequencesModel> {
+    type Row<'a> = (&'a SequencesModel, usize);
+    let len = |model: &'a SequencesModel| model.symbols.len();
+    let rows = |model: &'a SequencesModel, rows: Range<usize>| -> Vec<Row<'a>> {
+        rows.map(|at| (model, at)).collect()
+    };
+    let mut columns = Columns::in_pieces(len, rows)
+        .state(&run.sources, &run.sources.fields(), |&(model, at)| {
+            model.symbols[at]
+        })
+        .into_keys()
+        // Windows with the symbol in the middle, or their weight.
+        .amount(run, "count", |&(model, at)| model.middle_count(at))
+        // Its share of all symbols of all windows.
+        .column("probability", |&(model, at)| model.probability(at))
+        // Whether it shares its operator with other symbols in a fit.
+        .column("is_pooled", |&(model, at)| {
+            model.fits.iter().any(|fit| fit.model.is_pooled(at as u32))
+        });
+    for fit in fits {
+        let name = fit.name.as_str();
+        // The row of U: left vectors of the symbol as a future of one symbol.
+        columns = columns
+            .column(format!("{name}_left"), move |&(model, at)| {
+                let own = model.fit(name)?;
+                let k = own.model.rank;
+                Some(own.left.get(at * k..(at + 1) * k)?.to_vec())
+            })
+            // b_∞ᵀB of the symbol: its probability given a state b is the product with b.
+            .column(format!("{name}_likelihood"), move |&(model, at)| {
+                Some(likelihood(&model.fit(name)?.model, at))
+            });
+        if fit.has_hidden {
+            // The probability of the symbol for each hidden state.
+            columns = columns.column(format!("{name}_emission"), move |&(model, at)| {
+                let hidden = model.fit(name)?.model.hidden.as_ref()?;
+                let m = hidden.states();
+                Some(hidden.emission[at * m..][..m].to_vec())
+            });
+        }
+    }
+    columns.finish()
+}
+
+/// b_∞ᵀB_x times the share of the symbol in its class.
+fn likelihood(model: &HmmModel, symbol: usize) -> Vec<f64> {
+    let k = model.rank;
+    let operator = model.operator(model.class_of[symbol]);
+    let entry = |j: usize| {
+        (0..k)
+            .map(|i| model.last[i] * operator[i * k + j])
+            .sum::<f64>()
+    };
+    (0..k).map(|j| model.share[symbol] * entry(j)).collect()
+}
+
+/// An entry of an operator. The operator of the pooled symbols has no symbol.
+struct Entry<'a> {
+    fit: &'a str,
+    symbol: Option<u32>,
+    i: usize,
+    j: usize,
+    value: f64,
+}
+
+/// One row per entry of an operator. Operators are ordered by symbol, that of the pooled symbols
+/// last.
+fn operators(run: &RunSchema) -> TableColumns<'_, SequencesModel> {
+    let len = |model: &SequencesModel| {
+        let fits = model.fits.iter();
+        fits.map(|fit| fit.model.operators.len()).sum()
+    };
+    fn entries(model: &SequencesModel, rows: Range<usize>) -> Vec<Entry<'_>> {
+        let mut entries = Vec::with_capacity(rows.len());
+        let mut first = 0;
+        for fit in by_name(model) {
+            let n = fit.model.operators.len();
+            let own = rows.start.clamp(first, first + n) - first
+                ..rows.end.clamp(first, first + n) - first;
+            first += n;
+            if own.is_empty() {
+                continue;
+            }
+            let (k, classes) = (fit.model.rank, classes(model, &fit.model));
+            entries.extend(own.map(|at| {
+                let (class, symbol) = classes[at / (k * k)];
+                let place = at % (k * k);
+                Entry {
+                    fit: &fit.name,
+                    symbol,
+                    i: place / k,
+                    j: place % k,
+                    value: fit.model.operator(class)[place],
+                }
+            }));
+        }
+        entries
+    }
+    let fields = run.sources.fields();
+    let nullable: Vec<Field> = fields
+        .iter()
+        .map(|f| f.clone().with_nullable(true))
+        .collect();
+    Columns::in_pieces(len, entries)
+        .key("fit", |entry: &Entry<'_>| entry.fit)
+        .given(&nullable, |rows| {
+            let ids: Vec<u32> = rows
+                .iter()
+                .map(|row| row.symbol.unwrap_or_default())
+                .collect();
+            let is_pool: BooleanArray = rows.iter().map(|row| Some(row.symbol.is_none())).collect();
+            without(run.sources.columns(&ids)?, &is_pool)
+        })
+        .key("i", |entry| entry.i as u32)
+        .key("j", |entry| entry.j as u32)
+        .column("value", |entry| entry.value)
+        .finish()
+}
+
+/// The columns with null where `is_null`.
+fn without(columns: Vec<ArrayRef>, is_null: &BooleanArray) -> Result<Vec<ArrayRef>> {
+    let columns = columns.iter().map(|column| nullif(column, is_null));
+    let columns = columns.collect::<std::result::Result<_, _>>();
+    columns.map_err(|e| Error::with_source(Kind::Bug, "symbols cannot be left out", e))
+}
+
+/// The classes of a model by symbol, each with the symbol in the table of all symbols. The class of
+/// the pooled symbols is last and has none.
+fn classes(model: &SequencesModel, of: &HmmModel) -> Vec<(u32, Option<u32>)> {
+    let own = model.symbols.iter().zip(&of.class_of);
+    let own = own.filter(|(_, class)| of.pool != Some(**class));
+    let own = own.map(|(&symbol, &class)| (class, Some(symbol)));
+    own.chain(of.pool.map(|pool| (pool, None))).collect()
+}
+
+/// One row per number of the two vectors of a fit: `initial` is b₁, `final` is b_∞.
+fn vectors<'a>() -> TableColumns<'a, SequencesModel> {
+    let rows = |model: &'a SequencesModel| {
+        let mut rows = Vec::new();
+        for fit in by_name(model) {
+            for (name, vector) in [("final", &fit.model.last), ("initial", &fit.model.initial)] {
+                let values = vector.iter().enumerate();
+                rows.extend(values.map(|(i, &value)| (fit.name.as_str(), name, i, value)));
+            }
+        }
+        rows
+    };
+    Columns::of(rows)
+        .key("fit", |row: &(&str, &str, usize, f64)| row.0)
+        .key("vector", |row| row.1)
+        .key("i", |row| row.2 as u32)
+        .column("value", |row| row.3)
+        .finish()
+}
+
+/// One row per pair of hidden states of a fit that has them: the probability that state i follows
+/// state j.
+fn hidden_transitions<'a>() -> TableColumns<'a, SequencesModel> {
+    let rows = |model: &'a SequencesModel| {
+        let mut rows = Vec::new();
+        for fit in by_name(model) {
+            let Some(hidden) = &fit.model.hidden else {
+                continue;
+            };
+            let m = hidden.states();
+            let entries = hidden.transition.iter().enumerate();
+            rows.extend(entries.map(|(at, &p)| (fit.name.as_str(), at / m, at % m, p)));
+        }
+        rows
+    };
+    Columns::of(rows)
+        .key("fit", |row: &(&str, usize, usize, f64)| row.0)
+        .key("i", |row| row.1 as u32)
+        .key("j", |row| row.2 as u32)
+        .column("probability", |row| row.3)
+        .finish()
+}
+
+/// The columns of the symbols of a window: `first_<column>`, `middle_<column>`, `last_<column>`.
+/// With longer words, `first_1_<column>` is the first symbol of the past.
+fn window_fields(symbols: &StateTable, block: usize) -> Vec<Vec<Field>> {
+    let named = |place: String| {
+        let fields = symbols.fields().into_iter();
+        fields
+            .map(|f| f.clone().with_name(format!("{place}_{}", f.name())))
+            .collect()
+    };
+    let word = |word: &str, at: usize| match block {
+        1 => named(word.to_string()),
+        _ => named(format!("{word}_{}", at + 1)),
+    };
+    let first = (0..block).map(|at| word("first", at));
+    let last = (0..block).map(|at| word("last", at));
+    first
+        .chain([named("middle".to_string())])
+        .chain(last)
+        .collect()
+}
+
+/// One row per counted window.
+fn triples(run: &RunSchema, block: usize) -> TableColumns<'_, SequencesModel> {
+    let len = |model: &SequencesModel| model.triples.len();
+    fn entries(model: &SequencesModel, rows: Range<usize>) -> Vec<WindowRow<'_>> {
+        crate::memory::wait_for_room();
+        model.windows(rows)
+    }
+    let mut columns = Columns::in_pieces(len, entries);
+    for (at, fields) in window_fields(&run.sources, block).into_iter().enumerate() {
+        columns = columns.state(
+            &run.sources,
+            &fields,
+            move |(model, words, _): &WindowRow<'_>| {
+                let word = |word: u32, at: usize| model.triples.word(word)[at];
+                let symbol = match at {
+                    at if at < block => word(words[0], at),
+                    at if at == block => words[1],
+                    at => word(words[2], at - block - 1),
+                };
+                model.symbols[symbol as usize]
+            },
+        );
+    }
+    columns
+        // Windows, or their weight.
+        .amount(run, "count", |&(.., count)| count)
+        .finish()
+}
+
+/// One row per singular value.
+fn spectrum<'a>() -> TableColumns<'a, SequencesModel> {
+    type Row<'a> = (&'a SequenceFit, usize, f64);
+    let rows = |model: &'a SequencesModel| -> Vec<Row<'a>> {
+        let fits = by_name(model).into_iter();
+        fits.flat_map(|fit| {
+            let values = fit.singular_values.iter().enumerate();
+            values.map(move |(at, &value)| (fit, at, value))
+        })
+        .collect()
+    };
+    Columns::of(rows)
+        .key("fit", |(fit, ..)| fit.name.as_str())
+        .key("index", |&(_, at, _)| at as u32)
+        .column("value", |&(.., value)| value)
+        // The difference to the next one.
+        .column("gap", |&(fit, at, value)| {
+            fit.singular_values.get(at + 1).map(|next| value - next)
+        })
+        // 1/√N: singular values of this size are noise.
+        .column("noise", |(fit, ..)| fit.noise)
+        // Whether the model has a dimension for it.
+        .column("is_kept", |&(fit, at, _)| at < fit.model.rank)
+        .finish()
+}
+
+/// One row per rank of a fit with `rank = "auto"`.
+fn ranks<'a>() -> TableColumns<'a, SequencesModel> {
+    type Row<'a> = (&'a SequenceFit, &'a RankScore);
+    let rows = |model: &'a SequencesModel| -> Vec<Row<'a>> {
+        let fits = by_name(model).into_iter();
+        fits.flat_map(|fit| fit.ranks.iter().map(move |rank| (fit, rank)))
+            .collect()
+    };
+    let held_out = |row: &Row<'a>| row.1.held_out;
+    Columns::of(rows)
+        .key("fit", |(fit, _)| fit.name.as_str())
+        .key("rank", |(_, of)| of.rank as u32)
+        // The mean log-likelihood of a held-out symbol, in nats, and its standard error.
+        .column("held_out", move |row| {
+            held_out(row).map(|own| own.score.mean)
+        })
+        .column("held_out_error", move |row| {
+            held_out(row).map(|own| own.score.error)
+        })
+        .column("held_out_rows", move |row| {
+            held_out(row).map(|own| own.rows)
+        })
+        .column("is_chosen", |(_, of)| of.reason.is_some())
+        // Why the rank was chosen.
+        .column("reason", |(_, of)| of.reason.as_deref())
+        .finish()
+}
+
+/// One row per number of a fit that is resampled.
+fn bootstrap<'a>() -> TableColumns<'a, SequencesModel> {
+    type Row<'a> = (&'a SequenceFit, &'a SequenceBootstrap, &'a Number);
+    let rows = |model: &'a SequencesModel| -> Vec<Row<'a>> {
+        let fits = by_name(model).into_iter();
+        let fits = fits.filter_map(|fit| Some((fit, fit.bootstrap.as_ref()?)));
+        fits.flat_map(|(fit, own)| own.numbers.iter().map(move |number| (fit, own, number)))
+            .collect()
+    };
+    Columns::of(rows)
+        .key("fit", |(fit, ..)| fit.name.as_str())
+        .key("metric", |(.., number)| number.metric.as_ref())
+        // The index of a singular value, from 0.
+        .column("index", |(.., number)| number.index.map(|at| at as u32))
+        // The number of the fit to all windows.
+        .column("value", |(.., number)| number.value)
+        .each(SPREAD, |part, (.., number)| {
+            number.spread.as_ref().map(part)
+        })
+        // Resamples that could be fitted.
+        .column("resamples", |(_, own, _)| own.resamples as u32)
+        .column("groups", |(_, own, _)| own.groups as u32)
+        .finish()
+}
+
+/// One row per fit.
+fn fits<'a>() -> TableColumns<'a, SequencesModel> {
+    type Row<'a> = (&'a SequencesModel, &'a SequenceFit);
+    let rows = |model: &'a SequencesModel| -> Vec<Row<'a>> {
+        by_name(model).into_iter().map(|fit| (model, fit)).collect()
+    };
+    let held_out = |row: &Row<'a>| row.1.held_out;
+    let refined = |row: &Row<'a>| row.1.refined.as_ref();
+    Columns::of(rows)
+        .key("fit", |(_, fit)| fit.name.as_str())
+        .column("method", |(_, fit)| fit.method.as_str())
+        // The dimension of the state.
+        .column("rank", |(_, fit)| fit.model.rank as u32)
+        .column("n_symbols", |(model, _)| model.symbols.len() as u64)
+        // Symbols that share one operator.
+        .column("pooled", |(model, fit)| {
+            let all = 0..model.symbols.len() as u32;
+            all.filter(|&symbol| fit.model.is_pooled(symbol)).count() as u64
+        })
+        // Symbols per past and per future of a window.
+        .column("block", |(model, _)| model.triples.block as u32)
+        // The number of windows, or their weight.
+        .column("triples", |(model, _)| model.triples.total())
+        // σ_k and σ_{k+1}.
+        .column("singular_value", |(_, fit)| {
+            value(fit, fit.model.rank.checked_sub(1)?)
+        })
+        .column("next_singular_value", |(_, fit)| value(fit, fit.model.rank))
+        // 1/√N: singular values of this size are noise.
+        .column("noise", |(_, fit)| fit.noise)
+        .column("stationarity_gap", |(_, fit)| {
+            fit.diagnostics.stationarity_gap
+        })
+        .column("normalisation_gap", |(_, fit)| {
+            fit.diagnostics.normalisation_gap
+        })
+        .column("negative_share", |(_, fit)| fit.diagnostics.negative_share)
+        .column("negative_mass", |(_, fit)| fit.diagnostics.negative_mass)
+        // How often the filter began anew because no state explains the rows.
+        .column("resets", |(_, fit)| fit.diagnostics.resets)
+        // The mean log-likelihood of a held-out symbol, in nats, and its standard error.
+        .column("held_out", move |row| {
+            held_out(row).map(|own| own.score.mean)
+        })
+        .column("held_out_error", move |row| {
+            held_out(row).map(|own| own.score.error)
+        })
+        .column("held_out_rows", move |row| {
+            held_out(row).map(|own| own.rows)
+        })
+        .column("held_out_unseen", move |row| {
+            held_out(row).map(|own| own.unseen)
+        })
+        // The same of the shares of the symbols in the rows of the fit.
+        .column("held_out_unigram", move |row| {
+            held_out(row).map(|own| own.unigram)
+        })
+        // The mean log-likelihood of a symbol of the rows of the fit.
+        .column("log_likelihood", |(_, fit)| fit.train)
+        .column("iterations", move |row| {
+            refined(row).map(|own| own.log_likelihood.len().saturating_sub(1) as u32)
+        })
+        .column("converged", move |row| {
+            refined(row).map(|own| own.converged)
+        })
+        .column("warnings", |(_, fit)| fit.warnings.clone())
+        .finish()
+}
+
+fn value(fit: &SequenceFit, at: usize) -> Option<f64> {
+    fit.singular_values.get(at).copied()
+}
+
+/// One row per certificate.
+fn certificates<'a>() -> TableColumns<'a, SequencesModel> {
+    let rows = |model: &'a SequencesModel| {
+        let fits = by_name(model).into_iter();
+        fits.flat_map(|fit| {
+            let own = fit.certificates.iter();
+            own.map(|c| (fit.name.as_str(), c.clone()))
+        })
+        .collect()
+    };
+    of_claims(rows)
+}

@@ -1,0 +1,431 @@
+//! Pipeline + tables → [`SequencesPlan`]: all that a run over sequences will do, resolved and
+//! checked.
+
+use crate::error::{Error, Result};
+use crate::evidence::lag::Lag;
+use crate::methods::SequenceMethod;
+use crate::methods::hmm::params::{Refine, WindowKind};
+use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::sequences;
+use crate::output::tables::sequences::{RowColumns, SequenceColumns, SequenceTables};
+use crate::plan::checks::{CheckRule, PlannedCheck, planned};
+use crate::plan::evidence::{Columns, row_step};
+use crate::plan::fits::{PlannedFit, Ranks, sequence_fits};
+use crate::plan::pipeline::keys::Empty;
+use crate::plan::pipeline::{Input, Pipeline};
+use crate::plan::rows::{PlannedQuery, hash, hashed_keys, query};
+use crate::plan::{Increments, increments};
+use crate::read::lake::Lake;
+use crate::read::lake::files::Table;
+use crate::read::rows::layout::{Grouping, Layout, RowRoles};
+use crate::read::rows::states::{StateColumns, StateTable};
+use crate::store::Stores;
+use arrow::array::ArrayRef;
+use arrow::datatypes::{Field, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::dataframe::DataFrame;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a run over sequences will do. The serialized part is what executors need.
+#[derive(Serialize, Deserialize)]
+pub struct SequencesPlan {
+    /// The name of the job.
+    pub name: String,
+    /// The folder or URL of the output.
+    #[serde(skip)]
+    pub output: String,
+    /// The number of earlier results that the output keeps.
+    #[serde(skip)]
+    pub keep: usize,
+    /// The stores of the output.
+    #[serde(skip)]
+    pub stores: Stores,
+    /// The seed of all random numbers.
+    pub seed: u64,
+    /// The input tables and their files.
+    pub tables: Vec<Table>,
+    /// The SQL of the rows.
+    pub sql: String,
+    /// The values of the `$name`s in the SQL.
+    #[serde(with = "crate::plan::travel::values")]
+    pub parameters: BTreeMap<String, ScalarValue>,
+    /// The roles of the columns of the query. The evidence is [`RowRoles::Windows`]. There is a
+    /// grouping if trajectories are resampled or held out in folds.
+    #[serde(with = "crate::plan::travel::shared")]
+    pub layout: Arc<Layout>,
+    /// The time between rows that follow each other. None: a row follows the one before.
+    pub interval: Option<Lag>,
+    /// What happens to a partition without windows.
+    #[serde(skip)]
+    pub empty: Empty,
+    /// The fits, one per rank unless a rule picks the rank. All have the same block and windows.
+    #[serde(with = "crate::plan::travel::json")]
+    pub fits: Vec<PlannedFit<SequenceMethod>>,
+    /// Resamples of the trajectories.
+    pub validation: SequenceValidation,
+    /// Which rows score the models.
+    pub held_out: HeldOut,
+    /// Whether to write the table `predictions`, with every row.
+    pub predictions: bool,
+    /// Whether the table `predictions` has the distribution of the next symbol.
+    pub distribution: bool,
+    /// Whether only new files are counted.
+    #[serde(skip)]
+    pub increments: Increments,
+    /// The conditions that must hold before the result is put in place.
+    #[serde(skip)]
+    pub checks: Vec<PlannedCheck>,
+    /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
+    pub hash: String,
+}
+
+/// Resamples of the groups of trajectories.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SequenceValidation {
+    /// The number of bootstrap resamples; 0 for none.
+    pub bootstrap: usize,
+    /// The confidence level of the intervals.
+    pub confidence: f64,
+    /// The maximum number of groups of trajectories.
+    pub groups: usize,
+}
+
+/// Which rows score the models. They are not part of the fit that they score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HeldOut {
+    /// No rows.
+    None,
+    /// Rows whose split is `test`.
+    Split,
+    /// The trajectories of each of this number of folds, scored by a model of the other folds. The
+    /// fold of a group of trajectories is its number modulo the number of folds.
+    Folds(usize),
+}
+
+/// Folds of the held-out scores if a rank is chosen and the pipeline does not say how many.
+const FOLDS: usize = 5;
+
+/// The maximum number of symbols for the column `<fit>_next_distribution`.
+pub const MAX_DISTRIBUTION: usize = 1000;
+
+/// The columns of a row of trajectories and symbols.
+#[derive(Debug, Clone, Copy)]
+pub struct WindowRows<'a> {
+    /// The columns that identify a trajectory; empty if each partition is one.
+    pub trajectory: &'a [Field],
+    /// The time of a row.
+    pub time: &'a Field,
+    /// The symbol of a row.
+    pub symbol: &'a StateColumns,
+    /// The weight of the windows that a row starts.
+    pub weight: Option<&'a Field>,
+    /// The column with `train`, `test` or null.
+    pub split: Option<&'a Field>,
+    /// Symbols of the past and of the future of a window.
+    pub block: usize,
+    /// Whether only the first window of a trajectory is counted.
+    pub first: bool,
+}
+
+impl<'a> WindowRows<'a> {
+    /// The columns in the tables of rows.
+    pub fn columns(&self) -> RowColumns<'a> {
+        RowColumns {
+            trajectory: self.trajectory,
+            time: self.time,
+            symbol: self.symbol,
+            split: self.split,
+        }
+    }
+}
+
+impl SequencesPlan {
+    /// The columns of the rows.
+    pub fn rows(&self) -> WindowRows<'_> {
+        let RowRoles::Windows {
+            trajectory,
+            time,
+            symbol,
+            weight,
+            split,
+            block,
+            first,
+            ..
+        } = &self.layout.evidence
+        else {
+            unreachable!("the rows of sequences are windows");
+        };
+        WindowRows {
+            trajectory,
+            time,
+            symbol,
+            weight: weight.as_ref(),
+            split: split.as_ref(),
+            block: *block,
+            first: *first,
+        }
+    }
+
+    /// The tables of a result.
+    pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
+        let run = self.run_schema(Vec::new(), StateTable::empty(self.rows().symbol));
+        let tables = self.table_names().into_iter();
+        tables
+            .map(|table| (table, self.schema(table, &run).0))
+            .collect()
+    }
+
+    /// The columns of a table, and the names of those that order its rows.
+    pub fn schema(&self, table: &str, run: &RunSchema) -> (SchemaRef, Vec<String>) {
+        let fits = self.fit_columns();
+        match table {
+            sequences::PREDICTIONS => {
+                let schema = sequences::predictions_schema(run, self.rows().columns(), &fits);
+                (schema, Vec::new())
+            }
+            sequences::TRAJECTORIES => {
+                let schema = sequences::trajectories_schema(run, self.rows().columns(), &fits);
+                (schema, Vec::new())
+            }
+            table => {
+                let block = self.rows().block;
+                let fits = &fits;
+                SequenceTables { run, block, fits }.schema(table)
+            }
+        }
+    }
+
+    /// The names of the tables in the order in which they are written.
+    pub fn table_names(&self) -> Vec<&'static str> {
+        let mut tables = sequences::TABLES.to_vec();
+        tables.push(sequences::TRAJECTORIES);
+        if self.predictions {
+            tables.push(sequences::PREDICTIONS);
+        }
+        tables
+    }
+
+    /// The columns that the fits add to tables of symbols and of rows.
+    pub fn fit_columns(&self) -> Vec<SequenceColumns> {
+        let fits = self.fits.iter();
+        fits.map(|fit| {
+            let own = fit.method.hmm();
+            SequenceColumns {
+                name: fit.name.clone(),
+                rank: own.rank,
+                has_distribution: self.distribution,
+                has_hidden: own.refine != Refine::None,
+            }
+        })
+        .collect()
+    }
+
+    /// What the tables of a run share. `partitions` has one array per partition column.
+    pub fn run_schema(&self, partitions: Vec<ArrayRef>, symbols: StateTable) -> RunSchema {
+        let is_weighted = self.layout.is_weighted();
+        sequences::schema_of(&self.layout.partition, partitions, symbols, is_weighted)
+    }
+
+    /// Whether a fit reads the training rows as sequences.
+    pub fn refines(&self) -> bool {
+        let mut fits = self.fits.iter();
+        fits.any(|fit| fit.method.hmm().refine == Refine::Em)
+    }
+
+    /// Whether a fit has rows in the table `ranks`.
+    pub fn is_compared(fit: &PlannedFit<SequenceMethod>) -> bool {
+        fit.ranks != Ranks::One
+    }
+}
+
+/// The columns of windows.
+fn windows(
+    pipeline: &Pipeline,
+    columns: &Columns,
+    fits: &[PlannedFit<SequenceMethod>],
+) -> Result<RowRoles> {
+    let Input::Sequences {
+        trajectory,
+        time,
+        interval,
+        symbol,
+        bins,
+        weight,
+        split,
+    } = &pipeline.transitions.input
+    else {
+        return Err(Error::bug("the rows have no symbols"));
+    };
+    let keys = |names: &[String], role: &str| {
+        let keys = names.iter().map(|name| columns.key(name, role));
+        keys.collect::<Result<Vec<_>>>()
+    };
+    for (name, _) in bins {
+        columns.number(name, "bins", false)?;
+    }
+    let weight = weight.as_ref();
+    let weight = weight.map(|name| columns.number(name, "weight", false));
+    let split = split.as_ref();
+    let split = split.map(|name| columns.text(name, "split"));
+    let time = columns.time(time)?;
+    let first = fits.first().map(|fit| fit.method.hmm());
+    let (block, kind) = first.map_or((1, WindowKind::All), |own| (own.block, own.windows));
+    Ok(RowRoles::Windows {
+        trajectory: keys(trajectory, "trajectory")?,
+        symbol: StateColumns {
+            keys: keys(symbol, "symbol")?,
+            bins: bins.clone(),
+        },
+        weight: weight.transpose()?,
+        split: split.transpose()?,
+        step: row_step(interval.as_ref(), &time)?,
+        time,
+        block,
+        first: kind == WindowKind::First,
+    })
+}
+
+/// The layout of a pipeline of sequences, without groups of trajectories.
+pub(crate) fn layout(
+    pipeline: &Pipeline,
+    columns: &Columns,
+    partition: Vec<Field>,
+) -> Result<Layout> {
+    Ok(Layout {
+        partition,
+        evidence: windows(pipeline, columns, &sequence_fits(pipeline))?,
+        given: Vec::new(),
+        grouping: None,
+        one_label_set: true,
+        connected: false,
+    })
+}
+
+fn held_out(pipeline: &Pipeline) -> HeldOut {
+    let has_split = matches!(
+        &pipeline.transitions.input,
+        Input::Sequences { split: Some(_), .. }
+    );
+    let folds = pipeline.validation.as_ref().map_or(0, |keys| keys.folds);
+    let is_chosen = pipeline.sequence_fits.iter().any(|fit| fit.rule.is_some());
+    match (has_split, folds) {
+        (true, _) => HeldOut::Split,
+        (false, 0) if is_chosen => HeldOut::Folds(FOLDS),
+        (false, 0) => HeldOut::None,
+        (false, folds) => HeldOut::Folds(folds),
+    }
+}
+
+/// Resolves a pipeline with the query text `sql` against the tables of a lake.
+///
+/// Also returns the query as a data frame with the columns of the layout.
+///
+/// # Errors
+/// If the SQL or the keys of the pipeline do not fit the tables.
+pub(crate) async fn plan_sequences(
+    pipeline: &Pipeline,
+    sql: &str,
+    seed: Option<u64>,
+    lake: &Lake,
+) -> Result<(SequencesPlan, DataFrame)> {
+    let PlannedQuery {
+        sql,
+        parameters,
+        frame,
+        columns,
+        partition,
+    } = query(pipeline, sql, lake).await?;
+    let mut layout = layout(pipeline, &columns, partition)?;
+    let keys = pipeline.validation.as_ref();
+    let validation = SequenceValidation {
+        bootstrap: keys.map_or(0, |keys| keys.bootstrap),
+        confidence: keys.map_or(0.0, |keys| keys.confidence),
+        groups: keys.map_or(GROUPS, |keys| keys.groups),
+    };
+    let held_out = held_out(pipeline);
+    if validation.bootstrap > 0 || matches!(held_out, HeldOut::Folds(_)) {
+        let RowRoles::Windows { trajectory, .. } = &layout.evidence else {
+            return Err(Error::bug("the rows of sequences are windows"));
+        };
+        layout.grouping = Some(Grouping {
+            most: validation.groups,
+            by: trajectory.clone(),
+        });
+    }
+    let increments = if pipeline.job.incremental {
+        increments(&frame, &layout, lake, &sql, &parameters)
+    } else {
+        Increments::Off
+    };
+    let frame = lake.select(frame, &layout)?;
+    let interval = match &pipeline.transitions.input {
+        Input::Sequences { interval, .. } => interval.clone(),
+        _ => None,
+    };
+    let mut plan = SequencesPlan {
+        name: pipeline.job.name.clone(),
+        output: pipeline.job.output.clone(),
+        keep: pipeline.job.keep as usize,
+        stores: lake.stores.clone(),
+        seed: seed.unwrap_or(pipeline.job.seed),
+        tables: lake.tables.clone(),
+        hash: String::new(),
+        sql,
+        parameters,
+        layout: Arc::new(layout),
+        interval,
+        empty: pipeline.transitions.empty,
+        fits: sequence_fits(pipeline),
+        validation,
+        held_out,
+        predictions: pipeline.output.rows.predictions().unwrap_or_default(),
+        distribution: pipeline.output.distribution,
+        increments,
+        checks: Vec::new(),
+    };
+    let tables = plan.schemas();
+    check_names(&tables)?;
+    plan.checks = planned(pipeline, &plan.layout.partition, lake, &tables).await?;
+    plan.hash = plan_hash(pipeline, &plan)?;
+    Ok((plan, frame))
+}
+
+/// The maximum number of groups of trajectories if the pipeline does not say.
+const GROUPS: usize = 100;
+
+/// The hash of a plan. The SQL of checks is hashed as text.
+fn plan_hash(pipeline: &Pipeline, plan: &SequencesPlan) -> Result<String> {
+    let mut hashed = hashed_keys(pipeline)?;
+    let checks = hashed.pointer_mut("/checks/check");
+    for check in checks.and_then(Value::as_array_mut).into_iter().flatten() {
+        check["query"] = Value::Null;
+    }
+    let mut sql = plan.sql.clone();
+    for check in &plan.checks {
+        if let CheckRule::Sql { sql: own, .. } = &check.rule {
+            sql += &format!("\0{own}");
+        }
+    }
+    hash(&(hashed, plan.seed), &sql, &plan.tables)
+}
+
+/// Checks that no table has two columns of one name: columns of the query stand beside those of
+/// gyre.
+fn check_names(tables: &[(&'static str, SchemaRef)]) -> Result<()> {
+    for (table, schema) in tables {
+        for (at, field) in schema.fields().iter().enumerate() {
+            let mut earlier = schema.fields()[..at].iter();
+            if earlier.any(|other| other.name() == field.name()) {
+                return Err(Error::spec(format!(
+                    "the column `{}` would stand twice in the table `{table}`; rename the column of the SQL with AS",
+                    field.name(),
+                )));
+            }
+        }
+    }
+    Ok(())
+}

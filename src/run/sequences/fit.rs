@@ -1,0 +1,758 @@
+//! Counts of windows → hidden Markov models of every partition.
+//!
+//! Fits that differ in their ranks alone share one projection, whose leading parts are the models
+//! of all ranks. Where a rank is chosen, or rows are held out in folds, one pass over the rows
+//! scores the models of all ranks and folds.
+
+use crate::assess::bootstrap::Number;
+use crate::assess::interval::Spread;
+use crate::assess::resampling::{Draws, each_resample};
+use crate::error::{Error, Kind, Result, counted as number_of};
+use crate::evidence::counts::matrix::CountMatrix;
+use crate::evidence::pass::Passes;
+use crate::evidence::pass::executor::Local;
+use crate::evidence::resample::Resample;
+use crate::evidence::sequences::Sequences;
+use crate::evidence::triples::Triples;
+use crate::methods::hmm::baum_welch::{recovered_hidden, refine};
+use crate::methods::hmm::filter::Filter;
+use crate::methods::hmm::model::{HmmModel, Warning};
+use crate::methods::hmm::params::{Refine, SpectralHmm};
+use crate::methods::hmm::project::{Projection, project};
+use crate::output::checkpoint::Checkpoint;
+use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::sequences::{
+    Diagnostics, HeldOutScore, RankScore, Refinement, SequenceBootstrap, SequenceFit,
+    SequencesModel,
+};
+use crate::plan::fits::Ranks;
+use crate::plan::pipeline::keys::Empty;
+use crate::plan::sequences::{HeldOut, SequencesPlan};
+use crate::read::counts::counted::Counted;
+use crate::read::rows::split::Split;
+use crate::read::sequences::{SequenceInput, Symbols};
+use crate::read::triples::{Windows, resampled, symbols, windows};
+use crate::run::model::{place_of, seed};
+use crate::run::sequences::held_out::{HeldOutSums, Unigrams, score};
+use crate::run::sequences::scoring::{PartitionScorers, Scorer, SymbolMap};
+use crate::run::sequences::training::{PartitionSymbols, Training, training};
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// The counts of a partition, and the decompositions of its fits.
+pub(crate) struct Partition {
+    /// The index of the partition.
+    pub(crate) index: usize,
+    /// The counts.
+    matrix: CountMatrix,
+    /// The windows.
+    windows: Windows,
+    /// By key of [`Keys`].
+    projections: Vec<Projection>,
+}
+
+/// The counts of all partitions.
+pub(crate) struct Evidence {
+    /// The partitions with windows.
+    pub(crate) partitions: Vec<Partition>,
+    /// The number of partitions.
+    pub(crate) n_partitions: usize,
+    /// The names of what the tables share.
+    pub(crate) run: RunSchema,
+    /// The symbols of all models, by number.
+    pub(crate) symbols: Symbols,
+    /// The ids of these symbols in the table of all symbols, ascending.
+    ids: Vec<u32>,
+    /// Partitions without windows.
+    pub(crate) empty: Vec<usize>,
+}
+
+impl Evidence {
+    /// The numbers of the symbols of a model.
+    pub(crate) fn numbers(&self, symbols: &[u32]) -> Vec<u32> {
+        let number = |id: &u32| self.ids.partition_point(|own| own < id) as u32;
+        symbols.iter().map(number).collect()
+    }
+
+    /// The place of a partition, for messages.
+    pub(crate) fn place(&self, partition: usize) -> String {
+        match place_of(&self.run, partition, 0).as_str() {
+            "" => "the model".into(),
+            place => place.to_string(),
+        }
+    }
+}
+
+/// The parameters on which a projection depends, and the largest rank that is asked for.
+struct Keys {
+    keys: Vec<(SpectralHmm, usize)>,
+    /// The key of each fit.
+    of_fit: Vec<usize>,
+}
+
+impl Keys {
+    fn of(plan: &SequencesPlan) -> Keys {
+        let mut keys: Vec<(SpectralHmm, usize)> = Vec::new();
+        let mut of_fit = Vec::new();
+        for fit in &plan.fits {
+            let own = fit.method.hmm();
+            let key = SpectralHmm {
+                scaling: own.scaling,
+                windows: own.windows,
+                block: own.block,
+                min_count: own.min_count,
+                ..SpectralHmm::new(1)
+            };
+            let at = keys.iter().position(|(other, _)| *other == key);
+            let at = at.unwrap_or_else(|| {
+                keys.push((key, 1));
+                keys.len() - 1
+            });
+            let largest = candidates(plan, of_fit.len()).into_iter().max();
+            keys[at].1 = keys[at].1.max(largest.unwrap_or(1));
+            of_fit.push(at);
+        }
+        Keys { keys, of_fit }
+    }
+}
+
+/// The ranks of a fit: the candidates, or its only rank.
+fn candidates(plan: &SequencesPlan, fit: usize) -> Vec<usize> {
+    match &plan.fits[fit].ranks {
+        Ranks::Auto { candidates, .. } => candidates.clone(),
+        _ => vec![plan.fits[fit].method.hmm().rank],
+    }
+}
+
+fn is_auto(plan: &SequencesPlan, fit: usize) -> bool {
+    matches!(plan.fits[fit].ranks, Ranks::Auto { .. })
+}
+
+/// The windows of all partitions.
+///
+/// # Errors
+/// If there is no window, or the memory does not suffice.
+pub(crate) fn evidence(plan: &SequencesPlan, counted: Counted) -> Result<Evidence> {
+    let block = plan.rows().block;
+    if counted.rows == 0 {
+        return Err(Error::input("the SQL of [sequences] gives no rows"));
+    }
+    let names = symbols(&counted)?.clone();
+    let run = plan.run_schema(counted.partitions.clone(), names.clone());
+    let matrices: Vec<usize> = (0..counted.counts.len()).collect();
+    let is_empty = |at: &usize| counted.counts[*at].nnz() == 0;
+    let empty: Vec<usize> = matrices.iter().copied().filter(is_empty).collect();
+    if empty.len() == counted.counts.len() {
+        let reasons: String = counted
+            .dropped
+            .0
+            .iter()
+            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
+            .collect();
+        return Err(Error::input(format!(
+            "there are no {} rows in a row with a symbol in {}{reasons}; check `sequences.interval` against the times of a trajectory",
+            2 * block + 1,
+            number_of(counted.rows, "row")
+        )));
+    }
+    if let Some(&first) = empty.first()
+        && plan.empty == Empty::Fail
+    {
+        let what = format!(
+            "there are no {} rows in a row with a symbol; `empty = \"skip\"` leaves such partitions out",
+            2 * block + 1
+        );
+        return Err(Error::input(what).at(place_of(&run, counted.counts[first].partition, 0)));
+    }
+    let full: Vec<usize> = matrices.into_iter().filter(|at| !is_empty(at)).collect();
+    let all: Vec<Windows> = full
+        .par_iter()
+        .map(|&at| windows(&counted, &counted.counts[at]))
+        .collect::<Result<_>>()?;
+    let mut ids: Vec<u32> = all.iter().flat_map(|own| own.symbols.clone()).collect();
+    ids.par_sort_unstable();
+    ids.dedup();
+    let known = Symbols {
+        columns: names.columns(&ids)?,
+        partitions: counted.partitions.clone(),
+    };
+    let empty = empty.into_iter();
+    let empty = empty.map(|at| counted.counts[at].partition).collect();
+    let n_partitions = counted.n_partitions;
+    let matrices = counted.counts.into_iter().filter(|counts| counts.nnz() > 0);
+    let partitions = matrices.zip(all).map(|(matrix, windows)| Partition {
+        index: matrix.partition,
+        matrix,
+        windows,
+        projections: Vec::new(),
+    });
+    Ok(Evidence {
+        partitions: partitions.collect(),
+        n_partitions,
+        run,
+        symbols: known,
+        ids,
+        empty,
+    })
+}
+
+/// The folder of the checkpoints of a partition.
+fn folder(partition: usize) -> String {
+    format!("sequences-{partition}")
+}
+
+/// Decomposes the pairs of all partitions.
+///
+/// # Errors
+/// If the memory does not suffice, or a rank is too large.
+pub(crate) fn project_all(
+    plan: &SequencesPlan,
+    evidence: &mut Evidence,
+    rows: u64,
+    work: &Checkpoint,
+) -> Result<()> {
+    let keys = Keys::of(plan);
+    let threads = rayon::current_num_threads();
+    let places: Vec<String> = evidence
+        .partitions
+        .iter()
+        .map(|own| evidence.place(own.index))
+        .collect();
+    let each = evidence.partitions.par_iter_mut().zip(places);
+    each.try_for_each(|(own, place)| {
+        let size = own.windows.triples.size(rows);
+        for fit in &plan.fits {
+            plan.check_memory(
+                &fit.name,
+                fit.method.hmm(),
+                size,
+                threads,
+                crate::memory::limit(),
+            )
+            .map_err(|e| e.at(&place))?;
+        }
+        let passes = Passes::at(&Local).resuming(work, folder(own.index));
+        for (at, (key, largest)) in keys.keys.iter().enumerate() {
+            let seed = seed(plan.seed, &place, &format!("projection-{at}"));
+            let projection = passes.try_piece(&format!("projection-{at}"), |passes| {
+                project(key, *largest, &own.windows.triples, passes, seed)
+            });
+            own.projections.push(projection.map_err(|e| e.at(&place))?);
+        }
+        for (at, fit) in plan.fits.iter().enumerate() {
+            // A rank that is not possible is an error before the rows are read again.
+            let projection = &own.projections[keys.of_fit[at]];
+            let ranks = candidates(plan, at);
+            let least = ranks.iter().min().copied().unwrap_or(1);
+            projection
+                .checked_rank(least)
+                .map_err(|e| e.at(format!("fit `{}`", fit.name)).at(&place))?;
+        }
+        Ok(())
+    })
+}
+
+/// A model of a rank.
+#[derive(Clone)]
+struct Fitted {
+    model: HmmModel,
+    refined: Option<Refinement>,
+    warnings: Vec<Warning>,
+}
+
+/// Fits a model of a rank to a projection, and refines it if the parameters say so.
+fn fit_at(
+    own: &SpectralHmm,
+    projection: &Projection,
+    rank: usize,
+    sequences: Option<&Sequences>,
+    seed: u64,
+) -> Result<Fitted> {
+    match (own.refine, sequences) {
+        (Refine::Em, Some(sequences)) => {
+            let refined = refine(own, projection, rank, sequences, seed)?;
+            Ok(Fitted {
+                model: refined.model,
+                refined: Some(Refinement {
+                    log_likelihood: refined.trace,
+                    converged: refined.converged,
+                }),
+                warnings: refined.warnings,
+            })
+        }
+        (Refine::Em, None) => Err(Error::bug("the training rows were not read")),
+        (Refine::Recover, _) => {
+            let mut model = projection.model(rank)?;
+            model.hidden = recovered_hidden(&model, seed);
+            let lost = model.hidden.is_none().then_some(Warning::NotRecovered);
+            Ok(Fitted {
+                model,
+                refined: None,
+                warnings: lost.into_iter().collect(),
+            })
+        }
+        (Refine::None, _) => Ok(Fitted {
+            model: projection.model(rank)?,
+            refined: None,
+            warnings: Vec::new(),
+        }),
+    }
+}
+
+/// Models of a fit at a rank: one for all training rows, or one for each fold.
+struct Candidate {
+    fit: usize,
+    rank: usize,
+    models: Vec<Fitted>,
+}
+
+/// The candidates of a partition.
+struct Candidates {
+    list: Vec<Candidate>,
+    /// The number of folds; 0 without folds.
+    folds: usize,
+    /// Models from which the shares of symbols are taken, by fold.
+    unigrams: Vec<HmmModel>,
+}
+
+/// The rank of a fit in a partition.
+#[derive(Clone, Default)]
+struct Choice {
+    rank: usize,
+    ranks: Vec<RankScore>,
+    held_out: Option<HeldOutScore>,
+    /// The model, if it was fitted already.
+    fitted: Option<Fitted>,
+}
+
+/// Reads the rows that are fitted if a fit needs them.
+///
+/// # Errors
+/// If the rows cannot be read.
+pub(crate) async fn read_training(
+    plan: &SequencesPlan,
+    evidence: &Evidence,
+    input: SequenceInput<'_>,
+) -> Result<Option<Vec<Training>>> {
+    if !plan.refines() {
+        return Ok(None);
+    }
+    let mut partitions: Vec<Option<PartitionSymbols>> = Vec::new();
+    partitions.resize_with(evidence.n_partitions, || None);
+    for own in &evidence.partitions {
+        let numbers = evidence.numbers(&own.windows.symbols);
+        partitions[own.index] = Some(PartitionSymbols {
+            symbols: SymbolMap::new(&numbers),
+            n: numbers.len() as u32,
+        });
+    }
+    training(input, &partitions).await.map(Some)
+}
+
+/// Fits the models of all candidates of a partition.
+fn candidates_of(
+    plan: &SequencesPlan,
+    keys: &Keys,
+    own: &Partition,
+    place: &str,
+    training: Option<&Training>,
+    work: &Checkpoint,
+) -> Result<Candidates> {
+    let passes = Passes::at(&Local).resuming(work, format!("{}-candidates", folder(own.index)));
+    let mut found = Candidates {
+        list: Vec::new(),
+        folds: 0,
+        unigrams: Vec::new(),
+    };
+    let HeldOut::Folds(folds) = plan.held_out else {
+        let sequences = training.map(|training| &training.sequences);
+        for fit in (0..plan.fits.len()).filter(|&fit| is_auto(plan, fit)) {
+            let projection = &own.projections[keys.of_fit[fit]];
+            for rank in candidates(plan, fit) {
+                if projection.checked_rank(rank).is_err() {
+                    continue;
+                }
+                let params = plan.fits[fit].method.hmm();
+                let seed = seed(plan.seed, place, &plan.fits[fit].name);
+                let fitted = fit_at(params, projection, rank, sequences, seed)
+                    .map_err(|e| e.at(format!("fit `{}`", plan.fits[fit].name)))?;
+                found.list.push(Candidate {
+                    fit,
+                    rank,
+                    models: vec![fitted],
+                });
+            }
+        }
+        let first = found.list.first();
+        found
+            .unigrams
+            .extend(first.map(|first| first.models[0].model.clone()));
+        return Ok(found);
+    };
+    let groups = own.matrix.groups.as_ref();
+    let n_groups = groups.map_or(0, |groups| groups.n_groups);
+    let folds = folds.min(n_groups);
+    if folds < 2 {
+        if let Some(fit) = (0..plan.fits.len()).find(|&fit| is_auto(plan, fit)) {
+            return Err(Error::input(format!(
+                "rank = \"auto\" holds trajectories out, and only {} has windows; name a column with 'train' and 'test' as `sequences.split`, or give a rank",
+                number_of(n_groups, "trajectory")
+            ))
+            .at(format!("fit `{}`", plan.fits[fit].name)));
+        }
+        return Ok(found);
+    }
+    found.folds = folds;
+    let fold_of = |hash: u32| groups.and_then(|all| Some(all.of_hash(hash)? % folds));
+    let mut projections: Vec<Vec<Projection>> = Vec::new();
+    let mut sequences = Vec::new();
+    for fold in 0..folds {
+        let weights: Vec<u32> = (0..n_groups)
+            .map(|g| u32::from(g % folds != fold))
+            .collect();
+        let triples = resampled(&own.matrix, &own.windows, &weights)?;
+        let mut of_keys = Vec::new();
+        for (at, (key, largest)) in keys.keys.iter().enumerate() {
+            let name = format!("fold-{fold}-{at}");
+            let seed = seed(plan.seed, place, &name);
+            of_keys.push(passes.try_piece(&name, |passes| {
+                project(key, *largest, &triples, passes, seed)
+            })?);
+        }
+        projections.push(of_keys);
+        if let Some(training) = training {
+            // A sequence without a window is in no fold, and in every fit.
+            sequences.push(training.of_groups(|hash| fold_of(hash) != Some(fold)));
+        }
+    }
+    for (fit, planned) in plan.fits.iter().enumerate() {
+        let params = planned.method.hmm();
+        for rank in candidates(plan, fit) {
+            let key = keys.of_fit[fit];
+            let has_model = |own: &Projection| own.checked_rank(rank).is_ok();
+            if !projections.iter().all(|own| has_model(&own[key])) {
+                continue;
+            }
+            let models = (0..folds).into_par_iter().map(|fold| {
+                let seed = seed(plan.seed, place, &format!("{}-{rank}-{fold}", planned.name));
+                fit_at(
+                    params,
+                    &projections[fold][key],
+                    rank,
+                    sequences.get(fold),
+                    seed,
+                )
+            });
+            let models = models.collect::<Result<Vec<_>>>();
+            found.list.push(Candidate {
+                fit,
+                rank,
+                models: models.map_err(|e| e.at(format!("fit `{}`", planned.name)))?,
+            });
+        }
+    }
+    for of_keys in projections {
+        let smallest = of_keys.into_iter().next().map(|own| own.into_model(1));
+        found.unigrams.extend(smallest.transpose()?);
+    }
+    Ok(found)
+}
+
+/// The ranks of all fits, by partition.
+pub(crate) struct Choices(Vec<Vec<Choice>>);
+
+/// Chooses ranks and scores rows that are held out.
+///
+/// # Errors
+/// If the rows cannot be read, or a model cannot be fitted.
+pub(crate) async fn choose(
+    plan: &Arc<SequencesPlan>,
+    evidence: Arc<Evidence>,
+    training: Option<Arc<Vec<Training>>>,
+    input: SequenceInput<'_>,
+    work: &Arc<Checkpoint>,
+) -> Result<Choices> {
+    let fixed = |evidence: &Evidence| {
+        let of_fit = |fit: usize| Choice {
+            rank: plan.fits[fit].method.hmm().rank,
+            ..Choice::default()
+        };
+        let all: Vec<Choice> = (0..plan.fits.len()).map(of_fit).collect();
+        vec![all; evidence.partitions.len()]
+    };
+    let mut choices = fixed(&evidence);
+    let only = match plan.held_out {
+        HeldOut::Folds(_) => Split::Train,
+        HeldOut::Split if (0..plan.fits.len()).any(|fit| is_auto(plan, fit)) => Split::Test,
+        HeldOut::None | HeldOut::Split => return Ok(Choices(choices)),
+    };
+    let (of, own, with) = (Arc::clone(plan), Arc::clone(&evidence), Arc::clone(work));
+    let fitted = tokio::task::spawn_blocking(move || {
+        let keys = Keys::of(&of);
+        let each = own.partitions.par_iter().map(|partition| {
+            let place = own.place(partition.index);
+            let training = training.as_ref().and_then(|all| all.get(partition.index));
+            candidates_of(&of, &keys, partition, &place, training, &with).map_err(|e| e.at(place))
+        });
+        each.collect::<Result<Vec<Candidates>>>()
+    });
+    let died = |e| Error::with_source(Kind::Bug, "fitting panicked", e);
+    let mut fitted = fitted.await.map_err(died)??;
+    let sums = scored(plan, &evidence, &fitted, input, only).await?;
+    for ((partition, candidates), choices) in evidence
+        .partitions
+        .iter()
+        .zip(&mut fitted)
+        .zip(&mut choices)
+    {
+        let sums = &sums[partition.index];
+        for (fit, choice) in choices.iter_mut().enumerate() {
+            let place = |rank: usize| {
+                let is_own = |of: &Candidate| of.fit == fit && of.rank == rank;
+                candidates.list.iter().position(is_own)
+            };
+            if is_auto(plan, fit) {
+                let ranks = self::candidates(plan, fit).into_iter();
+                let models: Vec<(usize, Option<usize>)> =
+                    ranks.map(|rank| (rank, place(rank))).collect();
+                let chosen = sums.choose(&models).ok_or_else(|| {
+                    let what = match plan.held_out {
+                        HeldOut::Split => {
+                            "rank = \"auto\" scores the rows whose split is 'test', and there are none with a symbol"
+                        }
+                        _ => "no rank has a model in every fold; decrease `ranks`",
+                    };
+                    let name = &plan.fits[fit].name;
+                    Error::input(what)
+                        .at(format!("fit `{name}`"))
+                        .at(evidence.place(partition.index))
+                })?;
+                (choice.rank, choice.ranks) = chosen;
+            }
+            let at = place(choice.rank);
+            if let (HeldOut::Folds(_), Some(at)) = (plan.held_out, at) {
+                choice.held_out = sums.score(at);
+            }
+            if let (Split::Test, Some(at)) = (only, at) {
+                let models = std::mem::take(&mut candidates.list[at].models);
+                choice.fitted = models.into_iter().next();
+            }
+        }
+    }
+    Ok(Choices(choices))
+}
+
+/// Scores the held-out rows with all candidates. Returns the sums by partition.
+async fn scored(
+    plan: &SequencesPlan,
+    evidence: &Evidence,
+    fitted: &[Candidates],
+    input: SequenceInput<'_>,
+    only: Split,
+) -> Result<Vec<HeldOutSums>> {
+    let mut unigrams: Vec<Option<Unigrams<'_>>> = Vec::new();
+    unigrams.resize_with(evidence.n_partitions, || None);
+    for (partition, candidates) in evidence.partitions.iter().zip(fitted) {
+        let floor = plan.fits[0].method.hmm().floor;
+        unigrams[partition.index] = Some(Unigrams {
+            models: candidates.unigrams.iter().collect(),
+            floor,
+        });
+    }
+    let partitions = || {
+        let mut all: Vec<Option<PartitionScorers<'_>>> = Vec::new();
+        all.resize_with(evidence.n_partitions, || None);
+        for (partition, candidates) in evidence.partitions.iter().zip(fitted) {
+            if candidates.list.is_empty() {
+                continue;
+            }
+            let groups = partition.matrix.groups.as_ref();
+            let groups = groups.map(|groups| (groups, candidates.folds));
+            let numbers = evidence.numbers(&partition.windows.symbols);
+            let scorers = candidates.list.par_iter().map(|candidate| {
+                let own = plan.fits[candidate.fit].method.hmm();
+                let models = candidate.models.iter();
+                let filters = models.map(|of| Filter::new(&of.model, own.unigram, own.floor));
+                Scorer {
+                    filters: filters.collect(),
+                }
+            });
+            all[partition.index] = Some(PartitionScorers {
+                symbols: SymbolMap::new(&numbers),
+                n_symbols: numbers.len() as u32,
+                scorers: scorers.collect(),
+                folds: groups.filter(|_| candidates.folds > 0),
+            });
+        }
+        all
+    };
+    score(input, only, &unigrams, partitions).await
+}
+
+/// Fits the models of the result.
+///
+/// # Errors
+/// If a rank is too large, or a certificate does not hold.
+pub(crate) fn finish(
+    plan: &SequencesPlan,
+    evidence: &mut Evidence,
+    training: Option<&[Training]>,
+    choices: Choices,
+    work: &Checkpoint,
+) -> Result<Vec<SequencesModel>> {
+    let keys = Keys::of(plan);
+    let partitions = std::mem::take(&mut evidence.partitions);
+    let evidence = &*evidence;
+    let each = partitions.into_par_iter().zip(choices.0);
+    let models = each.map(|(own, choices)| {
+        let place = evidence.place(own.index);
+        let training = training.and_then(|all| all.get(own.index));
+        model_of(plan, &keys, own, &place, training, choices, work).map_err(|e| e.at(place))
+    });
+    models.collect()
+}
+
+fn model_of(
+    plan: &SequencesPlan,
+    keys: &Keys,
+    own: Partition,
+    place: &str,
+    training: Option<&Training>,
+    choices: Vec<Choice>,
+    work: &Checkpoint,
+) -> Result<SequencesModel> {
+    let passes = Passes::at(&Local).resuming(work, format!("{}-models", folder(own.index)));
+    let mut fits = Vec::new();
+    for ((at, planned), choice) in plan.fits.iter().enumerate().zip(choices) {
+        let method = planned.method.hmm();
+        let projection = &own.projections[keys.of_fit[at]];
+        let (name, rank) = (&planned.name, choice.rank);
+        let within = |e: Error| e.at(format!("fit `{name}`"));
+        let sequences = training.map(|training| &training.sequences);
+        let seed = seed(plan.seed, place, name);
+        let fitted = match choice.fitted {
+            Some(fitted) => fitted,
+            None if method.refine == Refine::Em => {
+                let piece = passes.try_piece(&format!("em-{at}"), |_| {
+                    let fitted = fit_at(method, projection, rank, sequences, seed)?;
+                    Ok::<_, Error>((fitted.model, fitted.refined, fitted.warnings))
+                });
+                let (model, refined, warnings) = piece.map_err(within)?;
+                Fitted {
+                    model,
+                    refined,
+                    warnings,
+                }
+            }
+            None => fit_at(method, projection, rank, sequences, seed).map_err(within)?,
+        };
+        let Fitted {
+            model,
+            refined,
+            warnings,
+        } = fitted;
+        let mut all = projection.warnings(rank);
+        all.extend(warnings);
+        for warning in &all {
+            tracing::warn!(fit = name, place, "{warning}");
+        }
+        let found = projection.diagnostics(rank);
+        let certificates = crate::assess::hmm::certificates(projection, rank);
+        crate::assess::certificates::check(name, &certificates)?;
+        let bootstrap = (plan.validation.bootstrap > 0).then(|| {
+            let draws = Draws {
+                resamples: plan.validation.bootstrap,
+                entries: 0,
+                seed: self::seed(plan.seed, place, "bootstrap"),
+            };
+            let passes =
+                Passes::at(&Local).resuming(work, format!("{}-bootstrap-{at}", folder(own.index)));
+            bootstrap(plan, &own, method, rank, projection, &passes, draws)
+        });
+        let train = refined.as_ref().and_then(|own| {
+            let rows = sequences.map_or(0, |sequences| sequences.symbols.len());
+            Some(own.log_likelihood.last()? / rows as f64)
+        });
+        fits.push(SequenceFit {
+            name: name.clone(),
+            method: planned.method.name().to_string(),
+            model,
+            left: Vec::new(),
+            singular_values: projection.spectrum.clone(),
+            noise: found.noise,
+            diagnostics: Diagnostics {
+                stationarity_gap: projection.drift,
+                normalisation_gap: found.normalisation_gap,
+                negative_share: None,
+                negative_mass: None,
+                resets: None,
+            },
+            refined,
+            held_out: choice.held_out,
+            train,
+            ranks: choice.ranks,
+            bootstrap,
+            certificates,
+            warnings: all.iter().map(ToString::to_string).collect(),
+        });
+    }
+    Ok(SequencesModel {
+        partition: own.index,
+        symbols: own.windows.symbols,
+        triples: own.windows.triples,
+        fits,
+    })
+}
+
+/// The windows of groups of trajectories.
+struct WindowGroups<'a>(&'a Partition);
+
+impl Resample for WindowGroups<'_> {
+    type Sample = Option<Triples>;
+
+    fn n_groups(&self) -> usize {
+        self.0
+            .matrix
+            .groups
+            .as_ref()
+            .map_or(0, |groups| groups.n_groups)
+    }
+
+    fn resample(&self, weights: &[u32], _: usize) -> Option<Triples> {
+        resampled(&self.0.matrix, &self.0.windows, weights).ok()
+    }
+}
+
+/// Resamples the singular values of a fit.
+fn bootstrap(
+    plan: &SequencesPlan,
+    own: &Partition,
+    method: &SpectralHmm,
+    rank: usize,
+    projection: &Projection,
+    passes: &Passes<'_>,
+    draws: Draws,
+) -> SequenceBootstrap {
+    let groups = WindowGroups(own);
+    let refit = |passes: &Passes<'_>, triples: Option<Triples>, seed: u64| -> Option<Vec<f64>> {
+        let projection = project(method, rank, &triples?, passes, seed).ok()?;
+        (projection.spectrum.len() >= rank).then_some(projection.spectrum)
+    };
+    let mut resamples: Vec<Vec<f64>> = Vec::new();
+    let mut add = |values: Option<Vec<f64>>| resamples.extend(values);
+    each_resample(passes, &groups, draws, &refit, &|| (), &mut add);
+    let numbers = (0..projection.spectrum.len().min(rank + 1)).map(|k| Number {
+        metric: "singular_value".into(),
+        index: Some(k),
+        value: projection.spectrum.get(k).copied(),
+        spread: Spread::of(
+            resamples.iter().filter_map(|values| values.get(k).copied()),
+            plan.validation.confidence,
+        ),
+    });
+    SequenceBootstrap {
+        resamples: resamples.len(),
+        groups: groups.n_groups(),
+        numbers: numbers.collect(),
+    }
+}

@@ -1,0 +1,319 @@
+//! The record of a run over sequences, and the summary that `gyre run` prints.
+
+use crate::error::counted;
+use crate::output::number::grouped;
+use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::sequences::{SequenceFit, SequencesModel};
+use crate::read::rows::states::escaped;
+use crate::run::model::partition_key;
+use crate::run::record::{CheckRecord, Head, IncrementRecord};
+use crate::run::sequences::rows::{LeastLikely, RowsWritten};
+use crate::run::summary;
+use crate::run::summary::SHOWN;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::{Display, Formatter, Result};
+
+/// `runs/<id>.json` of a run over sequences.
+#[derive(Debug, Clone, Serialize)]
+pub struct SequencesRecord {
+    /// What all records have.
+    #[serde(flatten)]
+    pub head: Head,
+    /// What this run counted, if the pipeline counts new files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub increment: Option<IncrementRecord>,
+    /// The number of windows, or the sum of their weights.
+    pub windows: f64,
+    /// Bytes per output table.
+    pub table_bytes: BTreeMap<&'static str, u64>,
+    /// The checks that were made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckRecord>,
+    /// One entry per partition.
+    pub models: Vec<SequencesModelRecord>,
+    /// Partitions without a window, which have no model.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub empty: Vec<String>,
+    /// Pieces of finished work of a run that did not end: counts, and fits of partitions.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub resumed: usize,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+impl SequencesRecord {
+    /// Begins the record of a run.
+    pub(crate) fn new(head: Head) -> SequencesRecord {
+        SequencesRecord {
+            head,
+            increment: None,
+            windows: 0.0,
+            table_bytes: BTreeMap::new(),
+            checks: Vec::new(),
+            models: Vec::new(),
+            empty: Vec::new(),
+            resumed: 0,
+        }
+    }
+
+    /// Rows and bytes of all tables.
+    pub(crate) fn written(&self) -> (u64, u64) {
+        let (rows, bytes) = (self.head.tables.values(), self.table_bytes.values());
+        (rows.sum(), bytes.sum())
+    }
+}
+
+/// The fits of one partition.
+#[derive(Debug, Clone, Serialize)]
+pub struct SequencesModelRecord {
+    /// The value of each partition column, by its name.
+    pub partition: BTreeMap<String, String>,
+    /// The number of symbols.
+    pub symbols: usize,
+    /// The number of different windows.
+    pub triples: usize,
+    /// The number of windows, or the sum of their weights.
+    pub windows: f64,
+    /// Rows that were filtered.
+    pub rows: u64,
+    /// Rows whose symbol the models do not have.
+    pub unseen: u64,
+    /// Trajectories that were filtered.
+    pub trajectories: u64,
+    /// One entry per fit.
+    pub fits: Vec<SequenceFitRecord>,
+}
+
+/// One fit.
+#[derive(Debug, Clone, Serialize)]
+pub struct SequenceFitRecord {
+    /// The name of the fit.
+    pub name: String,
+    /// The name of its method.
+    pub method: String,
+    /// The dimension of the state.
+    pub rank: usize,
+    /// σ₁, …, σ_{k+1} of the matrix of pairs.
+    pub singular_values: Vec<f64>,
+    /// Singular values of this size are noise.
+    pub noise: f64,
+    /// The mean log-likelihood of a symbol of the rows of the fit, in nats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_log_likelihood: Option<f64>,
+    /// The mean log-likelihood of a held-out symbol, in nats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_out: Option<f64>,
+    /// Its standard error over trajectories.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_out_error: Option<f64>,
+    /// The mean log-likelihood of a held-out symbol by the shares of the symbols.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_out_unigram: Option<f64>,
+    /// Why the rank was chosen, with `rank = "auto"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank_reason: Option<String>,
+    /// The ranks that were compared, with their held-out scores.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<(usize, Option<f64>)>,
+    /// Rows at which the filter began anew.
+    pub resets: u64,
+    /// The share of raw predictions that are negative.
+    pub negative_share: Option<f64>,
+    /// Iterations of the Baum–Welch algorithm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iterations: Option<usize>,
+    /// The trajectories with the least mean log-likelihood, ascending.
+    pub least_likely: Vec<LeastLikely>,
+    /// What makes the fit doubtful.
+    pub warnings: Vec<String>,
+}
+
+impl SequencesModelRecord {
+    /// The record of the fits of a partition.
+    pub(crate) fn of(
+        run: &RunSchema,
+        model: &SequencesModel,
+        written: &RowsWritten,
+    ) -> SequencesModelRecord {
+        let partition = model.partition as u32;
+        let rows = written.rows.get(&partition).copied().unwrap_or_default();
+        let fits = model.fits.iter().enumerate().map(|(at, fit)| {
+            let of_rows = written.of_fits.get(&(partition, at));
+            let least = of_rows.map_or_else(Vec::new, |of| of.least.clone());
+            SequenceFitRecord::of(fit, least)
+        });
+        SequencesModelRecord {
+            partition: partition_key(run, model.partition),
+            symbols: model.symbols.len(),
+            triples: model.triples.len(),
+            windows: model.triples.total(),
+            rows: rows.rows,
+            unseen: rows.unseen,
+            trajectories: rows.trajectories,
+            fits: fits.collect(),
+        }
+    }
+}
+
+impl SequenceFitRecord {
+    fn of(fit: &SequenceFit, least_likely: Vec<LeastLikely>) -> SequenceFitRecord {
+        let rank = fit.model.rank;
+        let values = fit.singular_values.iter().take(rank + 1).copied();
+        let ranks = fit.ranks.iter();
+        let refined = fit.refined.as_ref();
+        SequenceFitRecord {
+            name: fit.name.clone(),
+            method: fit.method.clone(),
+            rank,
+            singular_values: values.collect(),
+            noise: fit.noise,
+            mean_log_likelihood: fit.train,
+            held_out: fit.held_out.map(|own| own.score.mean),
+            held_out_error: fit.held_out.map(|own| own.score.error),
+            held_out_unigram: fit.held_out.map(|own| own.unigram),
+            rank_reason: ranks.clone().find_map(|of| of.reason.clone()),
+            ranks: ranks
+                .map(|of| (of.rank, of.held_out.map(|own| own.score.mean)))
+                .collect(),
+            resets: fit.diagnostics.resets.unwrap_or(0),
+            negative_share: fit.diagnostics.negative_share,
+            iterations: refined.map(|own| own.log_likelihood.len().saturating_sub(1)),
+            least_likely,
+            warnings: fit.warnings.clone(),
+        }
+    }
+}
+
+/// The summary of a run over sequences.
+pub struct SequencesSummary<'a> {
+    /// The record of the run.
+    pub record: &'a SequencesRecord,
+    /// The location of its tables.
+    pub output: &'a str,
+}
+
+impl Display for SequencesSummary<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let SequencesSummary { record, output } = self;
+        let (head, models) = (&record.head, &record.models);
+        writeln!(
+            f,
+            "{}: {} in {}",
+            head.pipeline,
+            counted(grouped(record.windows), "window"),
+            counted(grouped(head.rows_read as f64), "row")
+        )?;
+        for (reason, rows) in &head.rows_dropped {
+            writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
+        }
+        if let Some(increment) = &record.increment {
+            writeln!(f, "  {}", increment.what)?;
+        }
+        for model in models.iter().take(SHOWN) {
+            writeln!(f)?;
+            self::model(f, model)?;
+        }
+        if models.len() > SHOWN {
+            let more = models.len() - SHOWN;
+            writeln!(f, "\n… and {more} more, see {output}/runs/{}.json", head.id)?;
+        }
+        if !record.empty.is_empty() {
+            let n = record.empty.len();
+            let shown: Vec<&str> = record
+                .empty
+                .iter()
+                .take(SHOWN)
+                .map(String::as_str)
+                .collect();
+            writeln!(
+                f,
+                "\nwithout a window: {} ({})",
+                counted(n, "partition"),
+                shown.join("; ")
+            )?;
+        }
+        if record.resumed > 0 {
+            let pieces = counted(record.resumed, "piece");
+            writeln!(f, "\ntaken from a run that did not end: {pieces} of work")?;
+        }
+        summary::checks(f, &record.checks)?;
+        let stages = ["count", "fit", "rows", "write", "check"];
+        summary::end(f, head, models.len(), &stages, output)
+    }
+}
+
+/// Writes the lines of one model.
+fn model(f: &mut Formatter<'_>, model: &SequencesModelRecord) -> Result {
+    let partition = model.partition.iter();
+    let parts: Vec<String> = partition
+        .map(|(name, value)| format!("{name} {}", escaped(value)))
+        .collect();
+    if !parts.is_empty() {
+        write!(f, "{}: ", parts.join(", "))?;
+    }
+    write!(
+        f,
+        "{}, {}; {} of {}",
+        counted(grouped(model.symbols as f64), "symbol"),
+        counted(grouped(model.triples as f64), "different window"),
+        counted(grouped(model.rows as f64), "row"),
+        counted(grouped(model.trajectories as f64), "trajectory")
+    )?;
+    if model.unseen > 0 {
+        let unseen = counted(grouped(model.unseen as f64), "row");
+        write!(f, "; {unseen} with an unseen symbol")?;
+    }
+    writeln!(f)?;
+    model.fits.iter().try_for_each(|own| fit(f, own))
+}
+
+/// Writes the lines of one fit.
+fn fit(f: &mut Formatter<'_>, fit: &SequenceFitRecord) -> Result {
+    write!(f, "  {}  rank {}", fit.name, fit.rank)?;
+    if let Some(mean) = fit.mean_log_likelihood {
+        write!(f, ", {mean:.4} nats a symbol")?;
+    }
+    if let Some(mean) = fit.held_out {
+        let error = fit.held_out_error.unwrap_or(0.0);
+        write!(f, ", held out {mean:.4} ± {error:.4}")?;
+        if let Some(unigram) = fit.held_out_unigram {
+            write!(f, " (shares of symbols {unigram:.4})")?;
+        }
+    }
+    writeln!(f)?;
+    let values = fit.singular_values.iter().take(SHOWN);
+    let values: Vec<String> = values.map(|value| format!("{value:.4}")).collect();
+    writeln!(
+        f,
+        "    singular values {}; noise {:.4}",
+        values.join(" "),
+        fit.noise
+    )?;
+    if let Some(reason) = &fit.rank_reason {
+        let ranks: Vec<String> = fit.ranks.iter().map(|(rank, _)| rank.to_string()).collect();
+        writeln!(f, "    rank {} of {}: {reason}", fit.rank, ranks.join(", "))?;
+    }
+    if let Some(n) = fit.iterations {
+        writeln!(f, "    {} of Baum–Welch", counted(n, "iteration"))?;
+    }
+    if fit.resets > 0 {
+        let resets = counted(grouped(fit.resets as f64), "row");
+        writeln!(f, "    the filter began anew at {resets}")?;
+    }
+    let least: Vec<String> = fit
+        .least_likely
+        .iter()
+        .filter(|of| !of.trajectory.is_empty())
+        .map(|of| format!("{} ({:.3})", of.trajectory, of.mean_log_likelihood))
+        .collect();
+    if least.len() > 1 {
+        writeln!(f, "    least likely trajectories {}", least.join(", "))?;
+    }
+    for warning in &fit.warnings {
+        writeln!(f, "    warning: {warning}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,765 @@
+//! Filters all rows and writes the tables `trajectories` and `predictions`.
+//!
+//! The models are known before the first row is filtered, so a run reads its input again. Memory
+//! holds the models, a few batches and one encoded row group per table.
+
+use crate::assess::crossval::Score;
+use crate::error::{Error, Kind, Result};
+use crate::methods::hmm::filter::{Filter, Scores};
+use crate::methods::hmm::model::{HmmModel, UNSEEN};
+use crate::output::place::Output;
+use crate::output::pointer::Begun;
+use crate::output::row_writer::RowWriter;
+use crate::output::tables::sequences::{HeldOutScore, PREDICTIONS, SequenceColumns, TRAJECTORIES};
+use crate::read::rows::split::Split;
+use crate::read::rows::states::describe;
+use crate::read::rows::stop::{Stop, bug};
+use crate::read::sequences::{Found, SequenceBatch, SequenceInput, Sequences, again};
+use crate::run::progress::Progress;
+use crate::run::sequences::scoring::{
+    PartitionScorers, Scored, Scorer, Scoring, SymbolMap, TaskScores,
+};
+use arrow::array::{
+    Array, ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, ListArray, RecordBatch,
+    StringArray, UInt32Array, UInt64Array,
+};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::compute::{cast, concat, take};
+use arrow::datatypes::{DataType, Field, SchemaRef};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Trajectories with the least mean log-likelihood that are kept for the summary of a fit.
+const LEAST: usize = 3;
+
+/// A fit that filters rows.
+pub(crate) struct RowFit<'a> {
+    /// The model.
+    pub(crate) model: &'a HmmModel,
+    /// The share of the distribution of all symbols in every prediction.
+    pub(crate) unigram: f64,
+    /// The smallest predicted probability.
+    pub(crate) floor: f64,
+}
+
+/// The fits of one partition.
+pub(crate) struct RowModel<'a> {
+    /// The number of each symbol among the known ones.
+    pub(crate) numbers: &'a [u32],
+    /// In the order of their columns.
+    pub(crate) fits: Vec<RowFit<'a>>,
+}
+
+/// The tables that are written row by row.
+pub(crate) struct RowTables<'a> {
+    /// The schema of the table `trajectories`.
+    pub(crate) trajectories: SchemaRef,
+    /// The schema of the table `predictions`, if it is written.
+    pub(crate) predictions: Option<SchemaRef>,
+    /// The columns of the fits.
+    pub(crate) fits: &'a [SequenceColumns],
+    /// By partition. None if a partition has no model.
+    pub(crate) models: Vec<Option<RowModel<'a>>>,
+    /// The output.
+    pub(crate) output: &'a Output,
+    /// The run.
+    pub(crate) begun: &'a Begun,
+}
+
+/// What filtering all rows found.
+pub(crate) struct RowsWritten {
+    /// Rows by table.
+    pub(crate) tables: BTreeMap<&'static str, u64>,
+    /// By partition and fit.
+    pub(crate) of_fits: BTreeMap<(u32, usize), FitRows>,
+    /// Rows with a symbol by partition.
+    pub(crate) rows: BTreeMap<u32, PartitionRows>,
+    /// What was found beside the sequences.
+    pub(crate) found: Found,
+}
+
+/// The filtered rows of a partition.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PartitionRows {
+    /// Rows with a symbol.
+    pub(crate) rows: u64,
+    /// Rows whose symbol the model does not have.
+    pub(crate) unseen: u64,
+    /// Trajectories with a symbol.
+    pub(crate) trajectories: u64,
+    /// Sequences.
+    pub(crate) sequences: u64,
+}
+
+/// The filtered rows of a fit.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FitRows {
+    /// Rows that were fitted: the sum of the log-likelihoods, and their number.
+    pub(crate) train: (f64, u64),
+    /// Rows that are held out.
+    pub(crate) test: Moments,
+    /// Held-out rows whose symbol the model does not have.
+    pub(crate) test_unseen: u64,
+    /// The sum of the log-likelihoods of held-out rows by the shares of the symbols.
+    pub(crate) test_unigram: f64,
+    /// Rows at which the filter began anew.
+    pub(crate) resets: u64,
+    /// Negative raw predictions.
+    pub(crate) negatives: u64,
+    /// The sum of their magnitudes.
+    pub(crate) negative_mass: f64,
+    /// Rows that were filtered.
+    pub(crate) rows: u64,
+    /// The trajectories with the least mean log-likelihood, ascending.
+    pub(crate) least: Vec<LeastLikely>,
+}
+
+/// A trajectory with a small mean log-likelihood.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LeastLikely {
+    /// The trajectory as text; empty if the partition is one trajectory.
+    pub trajectory: String,
+    /// The number of its rows.
+    pub rows: u64,
+    /// Nats per symbol.
+    pub mean_log_likelihood: f64,
+}
+
+impl FitRows {
+    /// The score of the held-out rows.
+    pub(crate) fn held_out(&self) -> Option<HeldOutScore> {
+        let score = self.test.score()?;
+        let rows = self.test.rows;
+        Some(HeldOutScore {
+            score,
+            rows: rows as u64,
+            unseen: self.test_unseen,
+            unigram: self.test_unigram / rows,
+        })
+    }
+
+    fn keep(&mut self, found: LeastLikely) {
+        let mean = |one: &LeastLikely| one.mean_log_likelihood;
+        let at = self
+            .least
+            .partition_point(|other| mean(other) <= mean(&found));
+        if at < LEAST {
+            self.least.insert(at, found);
+            self.least.truncate(LEAST);
+        }
+    }
+}
+
+/// Sums over trajectories of log-likelihoods and numbers of rows, from which a mean per row and its
+/// standard error follow.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Moments {
+    /// The number of trajectories.
+    pub(crate) n: f64,
+    /// Σ nᵢ, the rows.
+    pub(crate) rows: f64,
+    /// Σ ℓᵢ.
+    pub(crate) sum: f64,
+    /// Σ ℓᵢ².
+    pub(crate) squares: f64,
+    /// Σ ℓᵢ nᵢ.
+    pub(crate) products: f64,
+    /// Σ nᵢ².
+    pub(crate) squared_rows: f64,
+}
+
+impl Moments {
+    /// Adds a trajectory.
+    pub(crate) fn add(&mut self, sum: f64, rows: u64) {
+        let rows = rows as f64;
+        self.n += 1.0;
+        self.rows += rows;
+        self.sum += sum;
+        self.squares += sum * sum;
+        self.products += sum * rows;
+        self.squared_rows += rows * rows;
+    }
+
+    /// The mean per row, and its standard error over trajectories: that of a ratio of two sums
+    /// (Cochran, *Sampling Techniques*, 1977, ch. 6). None without rows.
+    pub(crate) fn score(&self) -> Option<Score> {
+        if self.rows == 0.0 {
+            return None;
+        }
+        let mean = self.sum / self.rows;
+        let squares = self.squares - 2.0 * mean * self.products + mean * mean * self.squared_rows;
+        let error = if self.n > 1.0 {
+            (squares.max(0.0) * self.n / (self.n - 1.0)).sqrt() / self.rows
+        } else {
+            0.0
+        };
+        Some(Score { mean, error })
+    }
+}
+
+/// Sums over the rows of a trajectory with one split.
+#[derive(Debug, Clone, Default)]
+struct SplitSums {
+    rows: u64,
+    unseen: u64,
+    /// By fit.
+    fits: Vec<FitSums>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct FitSums {
+    log_likelihood: f64,
+    unigram: f64,
+    resets: u64,
+}
+
+/// The trajectory that the next rows may continue.
+struct Open {
+    /// Its row in the keys.
+    key: u32,
+    partition: u32,
+    /// By split, in the order of [`SPLITS`].
+    splits: [SplitSums; 3],
+}
+
+/// The values of a split in the order of the rows of a trajectory.
+const SPLITS: [(Split, Option<&str>); 3] = [
+    (Split::Train, Some("train")),
+    (Split::Test, Some("test")),
+    (Split::Neither, None),
+];
+
+fn place(split: Split) -> usize {
+    match split {
+        Split::Train => 0,
+        Split::Test => 1,
+        Split::Neither => 2,
+    }
+}
+
+/// Adds up the scores of trajectories.
+struct Totals<'a, 't> {
+    tables: &'t RowTables<'a>,
+    has_split: bool,
+    n_partition: usize,
+    open: Option<Open>,
+    /// The keys of the open trajectory: one row per column.
+    pending: Vec<ArrayRef>,
+    of_fits: BTreeMap<(u32, usize), FitRows>,
+    rows: BTreeMap<u32, PartitionRows>,
+}
+
+/// A finished row of the table `trajectories`.
+struct TrajectoryRow {
+    key: u32,
+    split: Option<&'static str>,
+    has_model: bool,
+    sums: SplitSums,
+}
+
+impl Totals<'_, '_> {
+    fn model(&self, partition: u32) -> Option<&RowModel<'_>> {
+        self.tables.models.get(partition as usize)?.as_ref()
+    }
+
+    /// Adds a batch. Returns the rows of the trajectories that ended.
+    fn push(
+        &mut self,
+        batch: &SequenceBatch,
+        symbols: &[u32],
+        scored: &[Scored],
+    ) -> Result<Option<RecordBatch>> {
+        // Row 0 of the keys is that of the open trajectory.
+        let offset = u32::from(self.open.is_some());
+        let keys = match &self.open {
+            Some(_) => {
+                let columns = self.pending.iter().zip(&batch.trajectory_keys);
+                let columns = columns.map(|(a, b)| concat(&[a.as_ref(), b.as_ref()]));
+                columns.collect::<Result<Vec<_>, _>>().map_err(bug)?
+            }
+            None => batch.trajectory_keys.clone(),
+        };
+        let mut ended = Vec::new();
+        for task in scored {
+            let first = batch.trajectories[task.trajectories.start].rows.start;
+            for at in task.trajectories.clone() {
+                let part = &batch.trajectories[at];
+                if !part.continues || self.open.is_none() {
+                    self.close(&keys, &mut ended);
+                    self.open = Some(Open {
+                        key: offset + at as u32,
+                        partition: part.partition,
+                        splits: Default::default(),
+                    });
+                }
+                self.add(batch, symbols, task, at, first);
+            }
+            let start = &batch.trajectories[task.trajectories.start];
+            for (at, scores) in task.scores.iter().enumerate() {
+                let of_fit = self.of_fits.entry((start.partition, at)).or_default();
+                of_fit.negatives += scores.of_rows.negatives;
+                of_fit.negative_mass += scores.of_rows.negative_mass;
+                of_fit.rows += scores.of_rows.log_likelihood.len() as u64;
+            }
+        }
+        let rows = self.trajectories(&keys, ended)?;
+        if let Some(open) = &mut self.open {
+            let key = open.key as usize;
+            self.pending = keys.iter().map(|column| column.slice(key, 1)).collect();
+            open.key = 0;
+        }
+        Ok(rows)
+    }
+
+    /// Adds the rows of a trajectory to the open one. `first` is the first row of the task.
+    fn add(
+        &mut self,
+        batch: &SequenceBatch,
+        symbols: &[u32],
+        task: &Scored,
+        at: usize,
+        first: usize,
+    ) {
+        let part = &batch.trajectories[at];
+        let models = self.tables.models.get(part.partition as usize);
+        let model = models.and_then(|model| model.as_ref());
+        let Some(open) = &mut self.open else { return };
+        let of_partition = self.rows.entry(part.partition).or_default();
+        for piece in &batch.pieces[part.pieces.clone()] {
+            let sums = &mut open.splits[place(piece.split)];
+            sums.rows += piece.rows.len() as u64;
+            let own = &symbols[piece.rows.clone()];
+            let unseen = own.iter().filter(|symbol| **symbol == UNSEEN).count() as u64;
+            sums.unseen += unseen;
+            of_partition.rows += piece.rows.len() as u64;
+            of_partition.unseen += unseen;
+            of_partition.sequences += u64::from(piece.begins);
+            sums.fits.resize(task.scores.len(), FitSums::default());
+            let Some(model) = model else { continue };
+            for ((sums, scores), fit) in sums.fits.iter_mut().zip(&task.scores).zip(&model.fits) {
+                for row in piece.rows.clone() {
+                    // One by one, so that the sum does not depend on the borders of batches.
+                    sums.log_likelihood += scores.of_rows.log_likelihood[row - first];
+                    sums.resets += u64::from(scores.of_rows.was_reset[row - first]);
+                }
+                if piece.split == Split::Test {
+                    for &symbol in own {
+                        let share = fit.model.unigram.get(symbol as usize);
+                        sums.unigram += share.map_or(fit.floor, |p| p.max(fit.floor)).ln();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the open trajectory.
+    fn close(&mut self, keys: &[ArrayRef], ended: &mut Vec<TrajectoryRow>) {
+        let Some(open) = self.open.take() else { return };
+        let has_model = self.model(open.partition).is_some();
+        let mut is_any = false;
+        for ((split, text), sums) in SPLITS.into_iter().zip(open.splits) {
+            if sums.rows == 0 {
+                continue;
+            }
+            is_any = true;
+            for (at, fit) in sums.fits.iter().enumerate() {
+                let of_fit = self.of_fits.entry((open.partition, at)).or_default();
+                of_fit.resets += fit.resets;
+                match split {
+                    Split::Train => {
+                        of_fit.train.0 += fit.log_likelihood;
+                        of_fit.train.1 += sums.rows;
+                    }
+                    Split::Test => {
+                        of_fit.test.add(fit.log_likelihood, sums.rows);
+                        of_fit.test_unseen += sums.unseen;
+                        of_fit.test_unigram += fit.unigram;
+                    }
+                    Split::Neither => {}
+                }
+                let mean = fit.log_likelihood / sums.rows as f64;
+                let largest = of_fit.least.last().map(|found| found.mean_log_likelihood);
+                if of_fit.least.len() < LEAST || largest.is_some_and(|largest| mean < largest) {
+                    let columns: Vec<ArrayRef> = keys[self.n_partition.min(keys.len())..].to_vec();
+                    let trajectory = if columns.is_empty() {
+                        String::new()
+                    } else {
+                        describe(&columns, open.key as usize)
+                    };
+                    of_fit.keep(LeastLikely {
+                        trajectory,
+                        rows: sums.rows,
+                        mean_log_likelihood: mean,
+                    });
+                }
+            }
+            ended.push(TrajectoryRow {
+                key: open.key,
+                split: text,
+                has_model,
+                sums,
+            });
+        }
+        self.rows.entry(open.partition).or_default().trajectories += u64::from(is_any);
+    }
+
+    /// Rows of the table `trajectories`.
+    fn trajectories(
+        &self,
+        keys: &[ArrayRef],
+        ended: Vec<TrajectoryRow>,
+    ) -> Result<Option<RecordBatch>> {
+        if ended.is_empty() {
+            return Ok(None);
+        }
+        let at = UInt32Array::from_iter_values(ended.iter().map(|row| row.key));
+        let taken = keys.iter().map(|column| take(column, &at, None));
+        let mut columns: Vec<ArrayRef> = taken.collect::<Result<_, _>>().map_err(bug)?;
+        let schema = &self.tables.trajectories;
+        if self.has_split {
+            let texts: ArrayRef =
+                Arc::new(ended.iter().map(|row| row.split).collect::<StringArray>());
+            let wanted = schema.field(columns.len()).data_type();
+            columns.push(cast(&texts, wanted).map_err(bug)?);
+        }
+        let numbers = |value: fn(&SplitSums) -> u64| -> ArrayRef {
+            let values = ended.iter().map(|row| value(&row.sums));
+            Arc::new(UInt64Array::from_iter_values(values))
+        };
+        columns.push(numbers(|sums| sums.rows));
+        columns.push(numbers(|sums| sums.unseen));
+        for fit in 0..self.tables.fits.len() {
+            let of = |row: &TrajectoryRow| {
+                let own = row.has_model.then(|| row.sums.fits.get(fit)).flatten();
+                own.map(|own| (own.log_likelihood, row.sums.rows, own.resets))
+            };
+            let sums = ended.iter().map(|row| of(row).map(|(sum, ..)| sum));
+            columns.push(Arc::new(sums.collect::<Float64Array>()));
+            let means = ended
+                .iter()
+                .map(|row| of(row).map(|(sum, n, _)| sum / n as f64));
+            columns.push(Arc::new(means.collect::<Float64Array>()));
+            let resets = ended.iter().map(|row| of(row).map(|(.., resets)| resets));
+            columns.push(Arc::new(resets.collect::<UInt64Array>()));
+        }
+        RecordBatch::try_new(Arc::clone(schema), columns)
+            .map(Some)
+            .map_err(broken)
+    }
+
+    /// Ends the last trajectory.
+    fn finish(&mut self) -> Result<Option<RecordBatch>> {
+        let keys = std::mem::take(&mut self.pending);
+        let mut ended = Vec::new();
+        self.close(&keys, &mut ended);
+        self.trajectories(&keys, ended)
+    }
+}
+
+fn broken(e: arrow::error::ArrowError) -> Error {
+    Error::with_source(Kind::Bug, "rows do not fit the columns of their table", e)
+}
+
+/// The values of all rows of a batch, null where a partition has no model.
+fn of_rows<T: Clone>(
+    batch: &SequenceBatch,
+    scored: &[Scored],
+    fill: T,
+    values: impl Fn(&Scores) -> &[T],
+    fit: usize,
+) -> (Vec<T>, NullBuffer) {
+    let mut all = Vec::with_capacity(batch.len());
+    let mut valid = Vec::with_capacity(batch.len());
+    for task in scored {
+        let parts = &batch.trajectories[task.trajectories.clone()];
+        let n: usize = parts.iter().map(|part| part.rows.len()).sum();
+        match task.scores.get(fit) {
+            Some(scores) => all.extend_from_slice(values(&scores.of_rows)),
+            None => all.resize(all.len() + n, fill.clone()),
+        }
+        valid.resize(valid.len() + n, task.scores.get(fit).is_some());
+    }
+    (all, NullBuffer::from(valid))
+}
+
+/// Makes the rows of the table `predictions`.
+struct Predictions<'a, 't> {
+    tables: &'t RowTables<'a>,
+    schema: SchemaRef,
+    /// The columns of the known symbols.
+    symbols: &'t [ArrayRef],
+}
+
+impl Predictions<'_, '_> {
+    /// The rows of a batch.
+    fn rows(
+        &self,
+        batch: &SequenceBatch,
+        symbols: &[u32],
+        scored: &[Scored],
+    ) -> Result<RecordBatch> {
+        let n = batch.len();
+        let mut columns = batch.partition.clone();
+        columns.extend(batch.key.iter().cloned());
+        columns.extend(batch.split.clone());
+        columns.extend(batch.symbols.iter().cloned());
+        let unseen = symbols.iter().map(|symbol| Some(*symbol == UNSEEN));
+        columns.push(Arc::new(unseen.collect::<BooleanArray>()));
+        for (at, fit) in self.tables.fits.iter().enumerate() {
+            let (values, nulls) = of_rows(batch, scored, 0.0, |scores| &scores.log_likelihood, at);
+            columns.push(Arc::new(Float64Array::new(
+                values.into(),
+                Some(nulls.clone()),
+            )));
+            columns.extend(self.next(batch, scored, at)?);
+            let (values, _) = of_rows(batch, scored, 0.0, |scores| &scores.next_probability, at);
+            columns.push(Arc::new(Float64Array::new(
+                values.into(),
+                Some(nulls.clone()),
+            )));
+            columns.push(self.states(batch, scored, at, fit.rank, nulls.clone()));
+            let (values, _) = of_rows(batch, scored, false, |scores| &scores.was_reset, at);
+            columns.push(Arc::new(BooleanArray::new(
+                values.into(),
+                Some(nulls.clone()),
+            )));
+            if fit.has_distribution {
+                columns.push(self.distributions(batch, scored, at, nulls));
+            }
+        }
+        debug_assert!(columns.iter().all(|column| column.len() == n));
+        let fields = self.schema.fields().iter();
+        let typed = columns.into_iter().zip(fields).map(|(column, field)| {
+            if column.data_type() == field.data_type() {
+                return Ok(column);
+            }
+            cast(&column, field.data_type()).map_err(bug)
+        });
+        let columns = typed.collect::<Result<Vec<_>>>()?;
+        RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(broken)
+    }
+
+    /// The model of a task and its scores by a fit.
+    fn of_task<'s>(
+        &self,
+        batch: &SequenceBatch,
+        task: &'s Scored,
+        fit: usize,
+    ) -> Option<(&RowModel<'_>, &'s TaskScores)> {
+        let partition = batch.trajectories[task.trajectories.start].partition;
+        let model = self.tables.models.get(partition as usize)?.as_ref()?;
+        Some((model, task.scores.get(fit)?))
+    }
+
+    fn n_rows(batch: &SequenceBatch, task: &Scored) -> usize {
+        let parts = &batch.trajectories[task.trajectories.clone()];
+        parts.iter().map(|part| part.rows.len()).sum()
+    }
+
+    /// The columns of the most likely next symbols.
+    fn next(&self, batch: &SequenceBatch, scored: &[Scored], fit: usize) -> Result<Vec<ArrayRef>> {
+        let mut next: Vec<Option<u32>> = Vec::with_capacity(batch.len());
+        for task in scored {
+            match self.of_task(batch, task, fit) {
+                Some((model, scores)) => {
+                    let symbols = scores.of_rows.next.iter();
+                    next.extend(symbols.map(|&s| model.numbers.get(s as usize).copied()));
+                }
+                None => next.resize(next.len() + Self::n_rows(batch, task), None),
+            }
+        }
+        let next = UInt32Array::from(next);
+        let columns = self.symbols.iter().map(|column| take(column, &next, None));
+        columns.collect::<Result<_, _>>().map_err(bug)
+    }
+
+    /// The states after the rows. A model of a smaller rank has zeros at the end.
+    fn states(
+        &self,
+        batch: &SequenceBatch,
+        scored: &[Scored],
+        fit: usize,
+        width: usize,
+        nulls: NullBuffer,
+    ) -> ArrayRef {
+        let mut values = Vec::with_capacity(batch.len() * width);
+        for task in scored {
+            match self.of_task(batch, task, fit) {
+                Some((model, scores)) => {
+                    let rank = model.fits[fit].model.rank;
+                    for state in scores.of_rows.states.chunks_exact(rank) {
+                        values.extend_from_slice(state);
+                        values.extend(std::iter::repeat_n(0.0, width - rank));
+                    }
+                }
+                None => {
+                    let n = Self::n_rows(batch, task) * width;
+                    values.resize(values.len() + n, 0.0);
+                }
+            }
+        }
+        let item = Arc::new(Field::new("item", DataType::Float64, false));
+        let values = Arc::new(Float64Array::from(values));
+        Arc::new(FixedSizeListArray::new(
+            item,
+            width as i32,
+            values,
+            Some(nulls),
+        ))
+    }
+
+    /// The whole distributions of the next symbol.
+    fn distributions(
+        &self,
+        batch: &SequenceBatch,
+        scored: &[Scored],
+        fit: usize,
+        nulls: NullBuffer,
+    ) -> ArrayRef {
+        let (mut values, mut lengths) = (Vec::new(), Vec::with_capacity(batch.len()));
+        for task in scored {
+            let n = Self::n_rows(batch, task);
+            match self.of_task(batch, task, fit) {
+                Some((model, scores)) => {
+                    values.extend_from_slice(&scores.distributions);
+                    lengths.resize(lengths.len() + n, model.fits[fit].model.n_symbols);
+                }
+                None => lengths.resize(lengths.len() + n, 0),
+            }
+        }
+        let item = Arc::new(Field::new("item", DataType::Float64, false));
+        let offsets = OffsetBuffer::from_lengths(lengths);
+        let values = Arc::new(Float64Array::from(values));
+        Arc::new(ListArray::new(item, offsets, values, Some(nulls)))
+    }
+}
+
+/// Filters all rows and writes their tables.
+///
+/// # Errors
+/// If the rows cannot be read, or the store fails.
+pub(crate) async fn write(
+    input: SequenceInput<'_>,
+    tables: &RowTables<'_>,
+    progress: &dyn Progress,
+) -> Result<RowsWritten> {
+    loop {
+        let mut rows = Sequences::start(input).await?;
+        let mut writing = Writing::start(input, tables)?;
+        let written = async {
+            while let Some(batch) = rows.next().await? {
+                let n = batch.len();
+                writing.push(batch).await?;
+                progress.advance(n as u64);
+            }
+            Ok::<_, Stop>(())
+        };
+        match written.await {
+            Ok(()) => return writing.finish(rows.finish()?).await,
+            Err(stop) => {
+                writing.abort().await?;
+                again(stop, &rows, input)?;
+            }
+        }
+    }
+}
+
+/// One attempt to write the tables.
+struct Writing<'a, 't> {
+    scoring: Scoring<'t>,
+    totals: Totals<'a, 't>,
+    trajectories: RowWriter<'t>,
+    predictions: Option<(Predictions<'a, 't>, RowWriter<'t>)>,
+}
+
+impl<'a, 't> Writing<'a, 't> {
+    fn start(input: SequenceInput<'t>, tables: &'t RowTables<'a>) -> Result<Writing<'a, 't>> {
+        let writer = |table: &str, schema: &SchemaRef| {
+            let path = tables.output.staged(&tables.begun.run, table);
+            RowWriter::create(tables.output, path, Arc::clone(schema))
+        };
+        let has_predictions = tables.predictions.is_some();
+        let partitions = tables.models.iter().map(|model| {
+            let model = model.as_ref()?;
+            let scorer = |fit: &RowFit<'t>| {
+                let mut filter = Filter::new(fit.model, fit.unigram, fit.floor);
+                if has_predictions {
+                    filter = filter.with_next().with_states();
+                }
+                Scorer {
+                    filters: vec![filter],
+                }
+            };
+            Some(PartitionScorers {
+                symbols: SymbolMap::new(model.numbers),
+                n_symbols: model.numbers.len() as u32,
+                scorers: model.fits.iter().map(scorer).collect(),
+                folds: None,
+            })
+        });
+        let distributions = tables.fits.iter().any(|fit| fit.has_distribution);
+        let predictions = tables.predictions.as_ref().map(|schema| {
+            let predictions = Predictions {
+                tables,
+                schema: Arc::clone(schema),
+                symbols: &input.symbols.columns,
+            };
+            writer(PREDICTIONS, schema).map(|writer| (predictions, writer))
+        });
+        Ok(Writing {
+            scoring: Scoring::new(partitions.collect(), distributions && has_predictions, None),
+            totals: Totals {
+                tables,
+                has_split: crate::read::sequences::has_split(input.layout),
+                n_partition: input.layout.partition.len(),
+                open: None,
+                pending: Vec::new(),
+                of_fits: BTreeMap::new(),
+                rows: BTreeMap::new(),
+            },
+            trajectories: writer(TRAJECTORIES, &tables.trajectories)?,
+            predictions: predictions.transpose()?,
+        })
+    }
+
+    async fn push(&mut self, batch: SequenceBatch) -> Result<()> {
+        let symbols = self.scoring.symbols(&batch);
+        let scored = self.scoring.score(&batch, &symbols);
+        if let Some(rows) = self.totals.push(&batch, &symbols, &scored)? {
+            self.trajectories.write(rows).await?;
+        }
+        if let Some((predictions, writer)) = &mut self.predictions
+            && batch.len() > 0
+        {
+            writer
+                .write(predictions.rows(&batch, &symbols, &scored)?)
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn finish(mut self, found: Found) -> Result<RowsWritten> {
+        if let Some(rows) = self.totals.finish()? {
+            self.trajectories.write(rows).await?;
+        }
+        let mut tables = BTreeMap::from([(TRAJECTORIES, self.trajectories.finish().await?)]);
+        if let Some((_, writer)) = self.predictions {
+            tables.insert(PREDICTIONS, writer.finish().await?);
+        }
+        Ok(RowsWritten {
+            tables,
+            of_fits: self.totals.of_fits,
+            rows: self.totals.rows,
+            found,
+        })
+    }
+
+    async fn abort(self) -> Result<()> {
+        self.trajectories.abort().await?;
+        match self.predictions {
+            Some((_, writer)) => writer.abort().await,
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Filters batches of sequences with all models at once.
+//!
+//! In: batches in the order of their rows. Out: the scores of each model. The trajectories of a
+//! batch are filtered in parallel; the state of the last one is carried to the next batch. A row's
+//! scores depend on the earlier rows of its sequence alone.
+
+use crate::evidence::counts::groups::Groups;
+use crate::methods::hmm::filter::{Filter, FilterState, Scores};
+use crate::methods::hmm::model::UNSEEN;
+use crate::read::rows::keys::NONE;
+use crate::read::rows::split::Split;
+use crate::read::sequences::{Piece, SequenceBatch, TrajectoryPart};
+use hashbrown::HashMap;
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Rows that one task filters, unless a trajectory has more.
+const TASK_ROWS: usize = 4096;
+
+/// Maps the numbers of known symbols to the symbols of a model.
+pub(crate) enum SymbolMap {
+    /// The numbers are the symbols.
+    Same,
+    /// Symbol by number.
+    Of(HashMap<u32, u32>),
+}
+
+impl SymbolMap {
+    /// A map for a model whose symbol s has the number `numbers[s]`.
+    pub(crate) fn new(numbers: &[u32]) -> SymbolMap {
+        if numbers.iter().zip(0..).all(|(number, at)| *number == at) {
+            return SymbolMap::Same;
+        }
+        SymbolMap::Of(numbers.iter().copied().zip(0..).collect())
+    }
+
+    /// The symbol of a number below `n_symbols`, or [`UNSEEN`].
+    #[inline]
+    pub(crate) fn symbol(&self, number: u32, n_symbols: u32) -> u32 {
+        match self {
+            _ if number == NONE => UNSEEN,
+            SymbolMap::Same if number < n_symbols => number,
+            SymbolMap::Same => UNSEEN,
+            SymbolMap::Of(map) => map.get(&number).copied().unwrap_or(UNSEEN),
+        }
+    }
+}
+
+/// A model that scores rows: one filter, or one for each fold.
+pub(crate) struct Scorer<'a> {
+    /// One filter, or by fold.
+    pub(crate) filters: Vec<Filter<'a>>,
+}
+
+/// The models of one partition.
+pub(crate) struct PartitionScorers<'a> {
+    /// The symbols of all of its models.
+    pub(crate) symbols: SymbolMap,
+    /// The number of symbols.
+    pub(crate) n_symbols: u32,
+    /// The models.
+    pub(crate) scorers: Vec<Scorer<'a>>,
+    /// The groups of trajectories and the number of folds, if there are folds.
+    pub(crate) folds: Option<(&'a Groups, usize)>,
+}
+
+impl PartitionScorers<'_> {
+    /// The fold of the trajectories of a group, given its hash. A group without a window is in no
+    /// fit.
+    pub(crate) fn fold(&self, hash: Option<&u32>) -> usize {
+        let Some((groups, folds)) = self.folds else {
+            return 0;
+        };
+        let group = hash.and_then(|hash| groups.of_hash(*hash));
+        group.map_or(0, |group| group % folds)
+    }
+}
+
+/// Filters batches.
+pub(crate) struct Scoring<'a> {
+    /// By partition. None if a partition has no model.
+    partitions: Vec<Option<PartitionScorers<'a>>>,
+    /// Whether the distribution of the next symbol is computed for every row.
+    distributions: bool,
+    /// If only rows of one split are filtered.
+    only: Option<Split>,
+    /// The states at the end of the last trajectory, by model.
+    carried: Vec<FilterState>,
+}
+
+/// The scores of some trajectories of a batch.
+pub(crate) struct Scored {
+    /// The trajectories in the batch, all of one partition.
+    pub(crate) trajectories: Range<usize>,
+    /// By model. Each has one entry per filtered row, in the order of the rows.
+    pub(crate) scores: Vec<TaskScores>,
+}
+
+/// The scores of the rows of some trajectories by a model.
+#[derive(Default)]
+pub(crate) struct TaskScores {
+    /// What the filter says.
+    pub(crate) of_rows: Scores,
+    /// The distributions of the next symbol, rows × symbols, if they are wanted.
+    pub(crate) distributions: Vec<f64>,
+}
+
+/// The scores of some trajectories by a model, and the state after the last row.
+type Filtered = (TaskScores, Option<FilterState>);
+
+impl<'a> Scoring<'a> {
+    /// Filters with the models of each partition. With `only`, rows of other splits are left out.
+    pub(crate) fn new(
+        partitions: Vec<Option<PartitionScorers<'a>>>,
+        distributions: bool,
+        only: Option<Split>,
+    ) -> Scoring<'a> {
+        Scoring {
+            partitions,
+            distributions,
+            only,
+            carried: Vec::new(),
+        }
+    }
+
+    /// The models of a partition.
+    pub(crate) fn of(&self, partition: u32) -> Option<&PartitionScorers<'a>> {
+        self.partitions.get(partition as usize)?.as_ref()
+    }
+
+    /// The symbol of each row in the model of its partition.
+    pub(crate) fn symbols(&self, batch: &SequenceBatch) -> Vec<u32> {
+        let mut symbols = vec![UNSEEN; batch.len()];
+        for part in &batch.trajectories {
+            let Some(own) = self.of(part.partition) else {
+                continue;
+            };
+            for row in part.rows.clone() {
+                symbols[row] = own.symbols.symbol(batch.numbers[row], own.n_symbols);
+            }
+        }
+        symbols
+    }
+
+    /// Filters the next rows. `symbols` are those of [`symbols`](Self::symbols). Trajectories of
+    /// partitions without a model have no scores.
+    pub(crate) fn score(&mut self, batch: &SequenceBatch, symbols: &[u32]) -> Vec<Scored> {
+        let tasks = tasks(&batch.trajectories);
+        let of_tasks: Vec<(&Range<usize>, Option<&PartitionScorers<'a>>)> = tasks
+            .iter()
+            .map(|task| (task, self.of(batch.trajectories[task.start].partition)))
+            .collect();
+        let units: Vec<(usize, usize)> = of_tasks
+            .iter()
+            .enumerate()
+            .flat_map(|(at, (_, own))| {
+                let n = own.map_or(0, |own| own.scorers.len());
+                (0..n).map(move |scorer| (at, scorer))
+            })
+            .collect();
+        let filtered: Vec<Filtered> = units
+            .into_par_iter()
+            .map(|(at, scorer)| {
+                crate::memory::wait_for_room();
+                let (task, own) = &of_tasks[at];
+                let own = own.as_ref();
+                own.map_or_else(
+                    || (TaskScores::default(), None),
+                    |own| self.filtered(batch, symbols, task, own, scorer),
+                )
+            })
+            .collect();
+        let mut filtered = filtered.into_iter();
+        let (mut all, mut carried) = (Vec::with_capacity(tasks.len()), None);
+        for (task, own) in of_tasks {
+            let n = own.map_or(0, |own| own.scorers.len());
+            let (scores, states): (Vec<TaskScores>, Vec<Option<FilterState>>) =
+                filtered.by_ref().take(n).unzip();
+            carried = Some(states);
+            all.push(Scored {
+                trajectories: task.clone(),
+                scores,
+            });
+        }
+        // A trajectory whose rows are left out has no state, and keeps none for later rows.
+        if let Some(states) = carried {
+            let states: Option<Vec<FilterState>> = states.into_iter().collect();
+            self.carried = states.unwrap_or_default();
+        }
+        all
+    }
+
+    /// Filters some trajectories with one model.
+    fn filtered(
+        &self,
+        batch: &SequenceBatch,
+        symbols: &[u32],
+        task: &Range<usize>,
+        own: &PartitionScorers<'a>,
+        scorer: usize,
+    ) -> Filtered {
+        let mut scores = TaskScores::default();
+        let mut state = None;
+        for at in task.clone() {
+            let part = &batch.trajectories[at];
+            let filters = &own.scorers[scorer].filters;
+            let filter = match filters.len() {
+                1 => &filters[0],
+                _ => &filters[own.fold(batch.groups.get(at))],
+            };
+            state = None;
+            if part.continues {
+                state = self.carried.get(scorer).cloned();
+            }
+            for piece in self.pieces(batch, part) {
+                let mut current = match state.take() {
+                    Some(state) if !piece.begins => state,
+                    _ => filter.start(),
+                };
+                let own = &symbols[piece.rows.clone()];
+                if self.distributions {
+                    for symbol in own.chunks(1) {
+                        filter.push(&mut current, symbol, &mut scores.of_rows);
+                        scores.distributions.extend(filter.distribution(&current));
+                    }
+                } else {
+                    filter.push(&mut current, own, &mut scores.of_rows);
+                }
+                state = Some(current);
+            }
+        }
+        (scores, state)
+    }
+
+    /// The pieces of a trajectory that are filtered.
+    pub(crate) fn pieces<'b>(
+        &self,
+        batch: &'b SequenceBatch,
+        part: &TrajectoryPart,
+    ) -> impl Iterator<Item = &'b Piece> + use<'b> {
+        let only = self.only;
+        let pieces = batch.pieces[part.pieces.clone()].iter();
+        pieces.filter(move |piece| only.is_none_or(|only| piece.split == only))
+    }
+}
+
+/// Neighbouring trajectories of one partition together. A task has about [`TASK_ROWS`] rows.
+fn tasks(trajectories: &[TrajectoryPart]) -> Vec<Range<usize>> {
+    let mut tasks: Vec<Range<usize>> = Vec::new();
+    let mut rows = 0;
+    for (at, part) in trajectories.iter().enumerate() {
+        let n = part.rows.len();
+        match tasks.last_mut() {
+            Some(task)
+                if trajectories[task.start].partition == part.partition
+                    && rows + n <= TASK_ROWS =>
+            {
+                task.end = at + 1;
+                rows += n;
+            }
+            _ => {
+                tasks.push(at..at + 1);
+                rows = n;
+            }
+        }
+    }
+    tasks
+}

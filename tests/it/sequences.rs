@@ -1,0 +1,738 @@
+//! Runs over sequences of symbols, from the view of a user: triples against SQL, rows against the
+//! written operators, and known worlds. Python with hmmlearn is used if `GYRE_PYTHON` names it.
+
+use crate::cli::integers;
+use crate::lake::{Lake, ProgramRun, Rows};
+use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::compute::concat_batches;
+use arrow::datatypes::Float64Type;
+use datafusion::prelude::{ParquetReadOptions, SessionContext};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::sync::Arc;
+
+const PIPELINE: &str = r#"
+[job]
+name = "visits"
+output = "out"
+
+[tables.visits]
+path = "visits/"
+
+[sequences]
+sql = "SELECT * FROM visits"
+trajectory = "id"
+time = "t"
+interval = 1
+symbol = "symbol"
+
+[[fit]]
+name = "hmm"
+method = "spectral_hmm"
+rank = [2, 3]
+
+[output]
+rows = "all"
+"#;
+
+const TABLES: [&str; 9] = [
+    "symbols",
+    "operators",
+    "vectors",
+    "triples",
+    "spectrum",
+    "fits",
+    "certificates",
+    "predictions",
+    "trajectories",
+];
+
+/// A row: trajectory, time, symbol, split.
+type Visit = (i64, i64, Option<&'static str>, Option<&'static str>);
+
+const SYMBOLS: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// Rows of a hidden chain with three states: each prefers two symbols, and mostly leads to the
+/// next. Some rows are missing, and some have no symbol.
+fn visits(trajectories: i64, steps: i64, seed: u64) -> Vec<Visit> {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let mut visits = Vec::new();
+    for id in 0..trajectories {
+        let mut state: usize = random.random_range(0..3);
+        for t in 0..steps {
+            let other: f64 = random.random();
+            let symbol = match other {
+                x if x < 0.2 => random.random_range(0..5),
+                x if x < 0.6 => state,
+                _ => (state + 2) % 5,
+            };
+            let kind: f64 = random.random();
+            let split = if id % 3 == 0 { "test" } else { "train" };
+            if kind > 0.03 {
+                let symbol = (kind > 0.05).then_some(SYMBOLS[symbol]);
+                visits.push((id, t, symbol, Some(split)));
+            }
+            if random.random::<f64>() < 0.4 {
+                state = (state + 1) % 3;
+            }
+        }
+    }
+    visits
+}
+
+fn table(lake: &Lake, name: &str, visits: &[Visit]) {
+    let texts = |of: fn(&Visit) -> Option<&'static str>| -> ArrayRef {
+        Arc::new(StringArray::from_iter(visits.iter().map(of)))
+    };
+    let columns = vec![
+        ("id", integers(visits.iter().map(|v| v.0))),
+        ("t", integers(visits.iter().map(|v| v.1))),
+        ("symbol", texts(|v| v.2)),
+        ("split", texts(|v| v.3)),
+    ];
+    lake.table(name, columns);
+}
+
+fn lake(visits: &[Visit]) -> Lake {
+    let lake = Lake::new();
+    table(&lake, "visits/0.parquet", visits);
+    lake.file("p.toml", PIPELINE);
+    lake
+}
+
+fn run(lake: &Lake, sets: &[&str]) -> ProgramRun {
+    let sets = sets.iter().flat_map(|set| ["--set", *set]);
+    let arguments: Vec<&str> = ["run", "p.toml"].into_iter().chain(sets).collect();
+    lake.gyre(&arguments)
+}
+
+fn bytes(lake: &Lake, tables: &[&str]) -> Vec<Vec<u8>> {
+    let path = |table: &&str| lake.path(&format!("out/{table}/part-0.parquet"));
+    let read = |table: &&str| fs::read(path(table)).expect("a table");
+    tables.iter().map(read).collect()
+}
+
+/// The rows of a query over the files of `visits`, by DataFusion.
+fn query(lake: &Lake, sql: &str) -> Rows {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let context = SessionContext::new();
+        let path = lake.path("visits").display().to_string();
+        let options = ParquetReadOptions::default();
+        let registered = context.register_parquet("visits", path, options).await;
+        registered.expect("a table");
+        let frame = context.sql(sql).await.expect("a query");
+        let batches = frame.collect().await.expect("rows");
+        Rows(concat_batches(&batches[0].schema(), &batches).expect("one schema"))
+    })
+}
+
+/// Windows of `length` rows by a self-join: each row is at the next `n` of the one before.
+fn joined(rows: &str, length: usize) -> String {
+    let name = |at: usize| format!("r{at}");
+    let columns: Vec<String> = (0..length)
+        .map(|at| format!("{}.symbol", name(at)))
+        .collect();
+    let mut sql = format!("WITH numbered AS ({rows}) SELECT ");
+    for (at, column) in columns.iter().enumerate() {
+        sql += &format!("{column} AS s{at}, ");
+    }
+    sql += "count(*) AS count FROM numbered r0";
+    for at in 1..length {
+        let (own, before) = (name(at), name(at - 1));
+        sql += &format!(" JOIN numbered {own} ON {own}.id = r0.id AND {own}.n = {before}.n + 1");
+    }
+    let known: Vec<String> = (0..length)
+        .map(|at| format!("{0}.symbol IS NOT NULL AND {0}.kept", name(at)))
+        .collect();
+    sql += &format!(" WHERE {}", known.join(" AND "));
+    let keys = columns.join(", ");
+    sql += &format!(" GROUP BY {keys} ORDER BY {keys}");
+    sql
+}
+
+/// Compares the table `triples` with a query.
+fn assert_windows(lake: &Lake, columns: &[&str], sql: &str) {
+    let keyed = |rows: &Rows, columns: &[&str]| -> BTreeMap<Vec<String>, i64> {
+        let texts: Vec<Vec<String>> = columns.iter().map(|name| rows.texts(name)).collect();
+        let key = |at: usize| texts.iter().map(|column| column[at].clone()).collect();
+        let counts = rows.integers("count").into_iter().enumerate();
+        counts.map(|(at, count)| (key(at), count)).collect()
+    };
+    let names: Vec<String> = (0..columns.len()).map(|at| format!("s{at}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let expected = keyed(&query(lake, sql), &names);
+    let triples = lake.read("triples");
+    let found = keyed(&triples, columns);
+    assert!(found.len() > 40 && found.len() == triples.len());
+    assert_eq!(found, expected);
+}
+
+const WINDOW: [&str; 3] = ["first_symbol", "middle_symbol", "last_symbol"];
+
+#[test]
+fn triples_are_those_of_a_self_join() {
+    let lake = lake(&visits(20, 80, 1));
+    let timed = "SELECT id, t AS n, symbol, true AS kept FROM visits";
+    let ran = run(&lake, &[]).succeeds();
+    assert!(ran.out.contains("null symbol"), "{}", ran.out);
+    assert_windows(&lake, &WINDOW, &joined(timed, 3));
+
+    // Without `interval` a row follows the one before, whatever the time between them.
+    let numbered = "SELECT id, row_number() OVER (PARTITION BY id ORDER BY t) AS n, symbol, \
+                    true AS kept FROM visits";
+    let text = PIPELINE.replace("interval = 1\n", "");
+    lake.file("p.toml", &text);
+    run(&lake, &[]).succeeds();
+    assert_windows(&lake, &WINDOW, &joined(numbered, 3));
+    lake.file("p.toml", PIPELINE);
+
+    // Rows that are held out are in no window.
+    let split = "SELECT id, t AS n, symbol, id % 3 <> 0 AS kept FROM visits";
+    run(&lake, &["sequences.split=split"]).succeeds();
+    assert_windows(&lake, &WINDOW, &joined(split, 3));
+
+    // Words of two symbols.
+    let words = [
+        "first_1_symbol",
+        "first_2_symbol",
+        "middle_symbol",
+        "last_1_symbol",
+        "last_2_symbol",
+    ];
+    run(&lake, &["fit.hmm.block=2"]).succeeds();
+    assert_windows(&lake, &words, &joined(timed, 5));
+
+    // The first window of every trajectory alone.
+    run(&lake, &["fit.hmm.windows=first"]).succeeds();
+    let total: i64 = lake.read("triples").integers("count").iter().sum();
+    assert!(total <= 20, "{total}");
+}
+
+#[test]
+fn neither_threads_nor_files_nor_the_order_of_rows_change_a_byte() {
+    let visits = visits(12, 60, 2);
+    let whole = lake(&visits);
+    whole.gyre(&["run", "p.toml", "--threads", "1"]).succeeds();
+    let expected = bytes(&whole, &TABLES);
+
+    let mut shuffled = visits.clone();
+    let mut random = Pcg64::seed_from_u64(3);
+    for last in (1..shuffled.len()).rev() {
+        shuffled.swap(last, random.random_range(0..=last));
+    }
+    for (name, parts) in [
+        (
+            "ordered",
+            vec![&visits[..100], &visits[100..101], &visits[101..]],
+        ),
+        ("shuffled", vec![&shuffled[..300], &shuffled[300..]]),
+    ] {
+        let lake = Lake::new();
+        lake.file("p.toml", PIPELINE);
+        for (at, part) in parts.into_iter().enumerate() {
+            table(&lake, &format!("visits/{at}.parquet"), part);
+        }
+        lake.gyre(&["run", "p.toml", "--threads", "3"]).succeeds();
+        for (table, (own, expected)) in TABLES
+            .iter()
+            .zip(bytes(&lake, &TABLES).iter().zip(&expected))
+        {
+            assert!(own == expected, "{name}: {table}");
+        }
+        let again = lake.gyre(&["run", "p.toml"]).succeeds();
+        assert!(again.out.contains("Nothing to do") || again.err.contains("Nothing to do"));
+    }
+}
+
+#[test]
+fn increments_give_the_models_of_all_rows() {
+    let visits = visits(12, 60, 4);
+    let whole = lake(&visits);
+    run(&whole, &[]).succeeds();
+    // Each file has whole trajectories.
+    let parts: Vec<Vec<Visit>> = (0..3)
+        .map(|part| visits.iter().filter(|v| v.0 / 4 == part).copied().collect())
+        .collect();
+    let grown = Lake::new();
+    grown.file("p.toml", PIPELINE);
+    for (at, part) in parts.iter().enumerate() {
+        table(&grown, &format!("visits/{at}.parquet"), part);
+        run(&grown, &["job.incremental=true"]).succeeds();
+    }
+    let tables = [
+        "symbols",
+        "operators",
+        "triples",
+        "spectrum",
+        "trajectories",
+    ];
+    assert!(bytes(&grown, &tables) == bytes(&whole, &tables));
+}
+
+/// A written model: its symbols, and A_x by symbol.
+struct Written {
+    symbols: Vec<String>,
+    operators: Vec<Vec<Vec<f64>>>,
+    initial: Vec<f64>,
+    last: Vec<f64>,
+}
+
+impl Written {
+    /// Reads the model of a fit without pooled symbols. `is_own` selects the rows of a partition.
+    fn read(lake: &Lake, out: &str, fit: &str, is_own: &dyn Fn(&Rows, usize) -> bool) -> Written {
+        let open = |table: &str| Rows::open(&lake.path(&format!("{out}/{table}/part-0.parquet")));
+        let (symbols, operators, vectors) = (open("symbols"), open("operators"), open("vectors"));
+        let texts = symbols.texts("symbol");
+        let names = (0..symbols.len()).filter(|&at| is_own(&symbols, at));
+        let names: Vec<String> = names.map(|at| texts[at].clone()).collect();
+        let vector = |name: &str| -> Vec<f64> {
+            let (fits, kinds) = (vectors.texts("fit"), vectors.texts("vector"));
+            let values = vectors.floats("value");
+            let own = (0..vectors.len())
+                .filter(|&at| is_own(&vectors, at) && fits[at] == fit && kinds[at] == name);
+            own.map(|at| values[at]).collect()
+        };
+        let initial = vector("initial");
+        let k = initial.len();
+        let mut written = Written {
+            operators: vec![vec![vec![0.0; k]; k]; names.len()],
+            symbols: names,
+            last: vector("final"),
+            initial,
+        };
+        let (fits, symbol) = (operators.texts("fit"), operators.texts("symbol"));
+        let (i, j) = (operators.integers("i"), operators.integers("j"));
+        let values = operators.floats("value");
+        for at in (0..operators.len()).filter(|&at| is_own(&operators, at) && fits[at] == fit) {
+            let x = written.symbols.iter().position(|own| *own == symbol[at]);
+            let x = x.expect("a symbol");
+            written.operators[x][i[at] as usize][j[at] as usize] = values[at];
+        }
+        written
+    }
+
+    fn of(lake: &Lake, fit: &str) -> Written {
+        Written::read(lake, "out", fit, &|_, _| true)
+    }
+
+    fn apply(&self, x: usize, b: &[f64]) -> Vec<f64> {
+        let row = |row: &Vec<f64>| row.iter().zip(b).map(|(a, b)| a * b).sum();
+        self.operators[x].iter().map(row).collect()
+    }
+
+    fn total(&self, b: &[f64]) -> f64 {
+        self.last.iter().zip(b).map(|(a, b)| a * b).sum()
+    }
+
+    /// b_∞ᵀ B_{x_t} … B_{x_1} b_1 of all sequences of `t` symbols, the last symbol fastest.
+    fn joint(&self, t: usize) -> Vec<f64> {
+        let mut states = vec![self.initial.clone()];
+        for _ in 0..t {
+            states = states
+                .iter()
+                .flat_map(|b| (0..self.symbols.len()).map(|x| self.apply(x, b)))
+                .collect();
+        }
+        states.iter().map(|b| self.total(b)).collect()
+    }
+}
+
+/// The filter of the guide, from the written operators.
+#[test]
+fn predictions_follow_from_the_written_operators() {
+    let visits = visits(9, 60, 5);
+    let lake = lake(&visits);
+    run(&lake, &["sequences.split=split"]).succeeds();
+    let (unigram, floor) = (0.01, 1e-12);
+    let probability = lake.read("symbols").floats("probability");
+    let rows = lake.read("predictions");
+    assert_eq!(rows.len(), visits.len());
+    let (id, t, symbol) = (
+        rows.integers("id"),
+        rows.integers("t"),
+        rows.texts("symbol"),
+    );
+    let trajectories = lake.read("trajectories");
+    assert_eq!(trajectories.integers("id"), (0..9).collect::<Vec<_>>());
+    for fit in ["hmm_r2", "hmm_r3"] {
+        let model = Written::of(&lake, fit);
+        let start_sum = model.total(&model.initial);
+        let start: Vec<f64> = model.initial.iter().map(|b| b / start_sum).collect();
+        let log_likelihood = rows.column(&format!("{fit}_log_likelihood"));
+        let log_likelihood = log_likelihood.as_primitive::<Float64Type>();
+        let next = rows.texts(&format!("{fit}_next_symbol"));
+        let next_probability = rows.floats(&format!("{fit}_next_probability"));
+        let states = rows
+            .column(&format!("{fit}_embedding"))
+            .as_fixed_size_list();
+        let mut sums = [0.0; 9];
+        let mut b = start.clone();
+        for at in 0..rows.len() {
+            if at == 0 || id[at] != id[at - 1] || t[at] != t[at - 1] + 1 || symbol[at - 1] == "null"
+            {
+                b.clone_from(&start);
+            }
+            if symbol[at] == "null" {
+                assert!(log_likelihood.is_null(at));
+                continue;
+            }
+            let distribution = |b: &[f64]| -> Vec<f64> {
+                let raw = |x: usize| model.total(&model.apply(x, b)).max(floor);
+                let raw: Vec<f64> = (0..model.symbols.len()).map(raw).collect();
+                let sum: f64 = raw.iter().sum();
+                let mixed = raw.iter().zip(&probability);
+                mixed
+                    .map(|(r, p)| (1.0 - unigram) * r / sum + unigram * p)
+                    .collect()
+            };
+            let x = model.symbols.iter().position(|own| *own == symbol[at]);
+            let x = x.expect("a symbol of the model");
+            let own = distribution(&b)[x].ln();
+            assert!(
+                (log_likelihood.value(at) - own).abs() < 1e-9,
+                "{fit}, row {at}"
+            );
+            sums[id[at] as usize] += own;
+            let after = model.apply(x, &b);
+            let one = model.total(&after);
+            assert!(one > floor, "this world resets no filter");
+            b = after.iter().map(|b| b / one).collect();
+            let state = states.value(at);
+            let state = state.as_primitive::<Float64Type>().values();
+            assert!(b.iter().zip(state).all(|(a, b)| (a - b).abs() < 1e-9));
+            let following = distribution(&b);
+            let largest = following.iter().copied().fold(0.0, f64::max);
+            assert!((next_probability[at] - largest).abs() < 1e-9);
+            let chosen = model.symbols.iter().position(|own| *own == next[at]);
+            assert!(largest - following[chosen.expect("a symbol")] < 1e-9);
+        }
+        let written = trajectories.floats(&format!("{fit}_log_likelihood"));
+        let means = trajectories.floats(&format!("{fit}_mean_log_likelihood"));
+        let counts = trajectories.integers("rows");
+        for id in 0..9 {
+            assert!(
+                (written[id] - sums[id]).abs() < 1e-8,
+                "{fit}, trajectory {id}"
+            );
+            assert!((means[id] - sums[id] / counts[id] as f64).abs() < 1e-10);
+        }
+    }
+}
+
+/// Σ |predicted − exact| over all sequences of `t` symbols.
+fn l1(model: &Written, exact: &dyn Fn(&[usize]) -> f64, t: usize) -> f64 {
+    let n = model.symbols.len();
+    let numbers: Vec<usize> = model
+        .symbols
+        .iter()
+        .map(|s| s.parse::<usize>().expect("a number"))
+        .collect();
+    let predicted = model.joint(t);
+    let sequence = |mut code: usize| -> Vec<usize> {
+        let mut symbols = vec![0; t];
+        for at in (0..t).rev() {
+            symbols[at] = numbers[code % n];
+            code /= n;
+        }
+        symbols
+    };
+    let all = predicted.iter().enumerate();
+    all.map(|(code, p)| (p - exact(&sequence(code))).abs())
+        .sum()
+}
+
+/// Examples (7) to (10) of Kulesza, Rao and Singh 2014, by the pipeline of the repository.
+#[test]
+fn kulesza2014_examples_7_to_10() {
+    let lake = Lake::new();
+    let (epsilon, delta) = (1e-3, 1e-4);
+    let sets = [
+        format!("sequences.parameters.epsilon={epsilon}"),
+        format!("sequences.parameters.delta={delta}"),
+    ];
+    let run = |fits: &[&str]| {
+        let sets: Vec<&str> = sets
+            .iter()
+            .map(String::as_str)
+            .chain(fits.iter().copied())
+            .collect();
+        pipeline(&lake, "low_rank", &sets).succeeds()
+    };
+    run(&[]);
+    let model = |fit: &str, example: &'static str| {
+        let own = move |rows: &Rows, at: usize| rows.texts("example")[at] == example;
+        Written::read(&lake, "out-of-pipelines/low-rank", fit, &own)
+    };
+    // 1, 2, 1, … and 2, 1, 2, … with probabilities `one` and `two`; 3, 3, 3, … with the rest.
+    let alternating = |one: f64, two: f64| {
+        move |x: &[usize]| {
+            let repeats = |first: usize, second: usize| {
+                let mut rows = x.iter().enumerate();
+                rows.all(|(at, &x)| x == if at % 2 == 0 { first } else { second })
+            };
+            let of = |is: bool, p: f64| if is { p } else { 0.0 };
+            of(repeats(1, 2), one) + of(repeats(2, 1), two) + of(repeats(3, 3), 1.0 - one - two)
+        }
+    };
+    for t in [2, 3, 5] {
+        // (7): rank 2 is exact.
+        assert!(l1(&model("plain_r2", "7"), &alternating(0.5, 0.5), t) < 1e-12);
+        // (8): rank 1 predicts nothing, although σ₂ = ε; rank 2 is exact.
+        let exact = alternating(1.0 - epsilon, epsilon);
+        assert!((l1(&model("plain_r1", "8"), &exact, t) - 1.0).abs() < 1e-12);
+        assert!(l1(&model("plain_r2", "8"), &exact, t) < 1e-12);
+        assert!(l1(&model("scaled_r2", "8"), &exact, t) < 1e-12);
+        // (9): rank 2 loses the state with the smaller of ε and δ.
+        let (one, two) = (1.0 - epsilon - delta, epsilon);
+        let error = l1(&model("plain_r2", "9"), &alternating(one, two), t);
+        assert!((error - delta).abs() < 1e-12, "{error}");
+        let error = l1(&model("plain_r2", "9 masked"), &alternating(one, delta), t);
+        assert!((error - (1.0 - epsilon)).abs() < 1e-9, "{error}");
+    }
+    // (10): the states show 1, then 2, then 2 or (with probability ε) 3.
+    let cycle = |x: &[usize]| -> f64 {
+        let from = |start: usize| -> f64 {
+            let shows = |(at, &x): (usize, &usize)| match ((start + at) % 3, x) {
+                (0, 1) | (1, 2) => 1.0,
+                (2, 2) => 1.0 - epsilon,
+                (2, 3) => epsilon,
+                _ => 0.0,
+            };
+            x.iter().enumerate().map(shows).product()
+        };
+        (0..3).map(from).sum::<f64>() / 3.0
+    };
+    // Limits for ε → 0. The errors of rank 2 grow with t.
+    for (t, limit) in [(4, 4.0 / 3.0), (5, 8.0 / 3.0), (6, 4.0), (8, 16.0 / 3.0)] {
+        let error = l1(&model("plain_r2", "10"), &cycle, t);
+        assert!((error - limit).abs() < 0.05, "{t}: {error}");
+    }
+    // Rank 3 is exact in (9) and (10).
+    run(&[
+        "sequences.parameters.states=3",
+        "fit.plain.rank=3",
+        "fit.scaled.rank=3",
+    ]);
+    for (fit, t) in [("plain", 5), ("scaled", 4), ("scaled", 5)] {
+        assert!(l1(&model(fit, "10"), &cycle, t) < 1e-9, "{fit}");
+        let exact = alternating(1.0 - epsilon - delta, delta);
+        assert!(l1(&model(fit, "9 masked"), &exact, t) < 1e-9, "{fit}");
+    }
+}
+
+/// Runs a pipeline of the repository with its output in a lake.
+fn pipeline(lake: &Lake, name: &str, sets: &[&str]) -> ProgramRun {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
+    command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["run", &format!("pipelines/{name}.toml")])
+        .args(sets.iter().flat_map(|set| ["--set", *set]))
+        .env("OUT", lake.path("out-of-pipelines"));
+    ProgramRun::of(command.output().expect("the program starts"))
+}
+
+fn of_pipeline(lake: &Lake, name: &str, table: &str) -> Rows {
+    Rows::open(&lake.path(&format!("out-of-pipelines/{name}/{table}/part-0.parquet")))
+}
+
+/// The matrices of `hmm_world(6, 30, …)` come back, up to the order of the states.
+#[test]
+fn the_hidden_world_is_recovered() {
+    let lake = Lake::new();
+    let ran = pipeline(&lake, "hidden_world", &[]).succeeds();
+    crate::pages::assert_output_shown(&ran.out);
+    let fits = of_pipeline(&lake, "hidden-world", "fits");
+    let names = fits.texts("fit");
+    let of = |fit: &str, column: &str| {
+        let at = names.iter().position(|name| name == fit).expect("a fit");
+        fits.floats(column)[at]
+    };
+    assert_eq!(of("spectral", "rank"), 6.0);
+    // Held out: the shares of the symbols, then the spectral model, then Baum–Welch.
+    assert!(of("spectral", "held_out") > of("spectral", "held_out_unigram") + 0.6);
+    assert!(of("em", "held_out") > of("spectral", "held_out") + 0.01);
+
+    let emission = of_pipeline(&lake, "hidden-world", "symbols").lists("em_emission");
+    let symbols = of_pipeline(&lake, "hidden-world", "symbols").integers("symbol");
+    // The state that shows symbol j best is state j of the world.
+    let row = |x: i64| &emission[symbols.iter().position(|&s| s == x).expect("a symbol")];
+    let state: Vec<usize> = (0..6)
+        .map(|x| {
+            let shares = row(x).iter().enumerate();
+            shares.max_by(|a, b| a.1.total_cmp(b.1)).expect("states").0
+        })
+        .collect();
+    let mut sorted = state.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, [0, 1, 2, 3, 4, 5]);
+    let transitions = of_pipeline(&lake, "hidden-world", "hidden_transitions");
+    let found = transitions.floats("probability");
+    for j in 0..6 {
+        for i in 0..6 {
+            let exact = 0.75 * f64::from(i == j) + 0.2 * f64::from(i == (j + 1) % 6) + 0.05 / 6.0;
+            let own = found[state[i] * 6 + state[j]];
+            assert!((own - exact).abs() < 0.03, "{i} {j}: {own} {exact}");
+        }
+        let tail = |x: i64| (1.0 + x as f64).powf(-1.5);
+        let own: f64 = (0..5).map(tail).sum();
+        let all: f64 = (0..30).map(tail).sum();
+        for &x in &symbols {
+            let mut exact = 0.1 * tail(x) / all;
+            if x % 6 == j as i64 {
+                exact += 0.9 * tail(x / 6) / own;
+            }
+            let found = row(x)[state[j]];
+            assert!((found - exact).abs() < 0.03, "{x} {j}: {found} {exact}");
+        }
+    }
+}
+
+/// The sessions without order have the lowest mean log-likelihood, and rank 1 cannot find them.
+#[test]
+fn sessions_without_order_are_the_least_likely() {
+    let lake = Lake::new();
+    let ran = pipeline(&lake, "sessions", &[]).succeeds();
+    crate::pages::assert_output_shown(&ran.out);
+    let least = |sets: &[&str]| -> Vec<i64> {
+        pipeline(&lake, "sessions", sets).succeeds();
+        let sessions = of_pipeline(&lake, "sessions", "trajectories");
+        let (id, mean) = (
+            sessions.integers("session"),
+            sessions.floats("hmm_mean_log_likelihood"),
+        );
+        let mut order: Vec<usize> = (0..sessions.len()).collect();
+        order.sort_by(|&a, &b| mean[a].total_cmp(&mean[b]));
+        let mut least: Vec<i64> = order[..10].iter().map(|&at| id[at]).collect();
+        least.sort_unstable();
+        least
+    };
+    let planted: Vec<i64> = (990..1000).collect();
+    assert_eq!(least(&[]), planted);
+    let symbols = of_pipeline(&lake, "sessions", "symbols");
+    let pooled = symbols.texts("is_pooled");
+    let pooled = pooled
+        .iter()
+        .filter(|is_pooled| *is_pooled == "true")
+        .count();
+    assert!(pooled > 200 && pooled < symbols.len() - 200, "{pooled}");
+    let independent = least(&["fit.hmm.rank=1"]);
+    let found = independent.iter().filter(|id| planted.contains(id)).count();
+    assert!(found <= 1, "{independent:?}");
+}
+
+const HMMLEARN: &str = r#"
+import sys, warnings
+warnings.filterwarnings("ignore")
+try:
+    import numpy as np, pandas
+    from hmmlearn.hmm import CategoricalHMM
+except ImportError as missing:
+    print("skipped:", missing)
+    sys.exit()
+out = sys.argv[1]
+read = lambda table: pandas.read_parquet(f"{out}/{table}/part-0.parquet")
+symbols, vectors, rows = read("symbols"), read("vectors"), read("predictions")
+O = np.stack(symbols["hmm_emission"])
+n, m = O.shape
+model = CategoricalHMM(m)
+model.n_features = n
+model.emissionprob_ = O.T
+model.startprob_ = vectors[vectors["vector"] == "initial"]["value"].to_numpy()
+T = read("hidden_transitions").pivot(index="i", columns="j", values="probability").to_numpy()
+model.transmat_ = T.T
+code = {symbol: x for x, symbol in enumerate(symbols["symbol"])}
+sums = {}
+for (id, piece), part in rows.groupby(["id", "piece"]) if "piece" in rows else rows.groupby(["id", rows["id"] * 0]):
+    x = np.array([[code[symbol]] for symbol in part["symbol"]])
+    sums[id] = sums.get(id, 0) + model.score(x)
+own = read("trajectories").set_index("id")["hmm_log_likelihood"]
+print("score", max(abs(own[id] - total) for id, total in sums.items()))
+# hmmlearn's own search from the same model changes nothing that matters.
+x = np.array([[code[symbol]] for symbol in rows["symbol"]])
+lengths = rows.groupby("id").size().to_numpy()
+before = model.score(x, lengths)
+model.init_params, model.n_iter = "", 5
+model.fit(x, lengths)
+print("gain", (model.score(x, lengths) - before) / len(x))
+"#;
+
+/// The log-likelihoods of a refined model are those of hmmlearn's `score`.
+#[test]
+fn refined_models_agree_with_hmmlearn() {
+    let Some(python) = std::env::var_os("GYRE_PYTHON") else {
+        eprintln!("skipped: set GYRE_PYTHON to a Python that has hmmlearn");
+        return;
+    };
+    // Without gaps: hmmlearn has one sequence per trajectory.
+    let mut visits: Vec<Visit> = visits(20, 100, 6);
+    visits.retain(|v| v.2.is_some());
+    let lake = lake(&visits);
+    let text = PIPELINE.replace("interval = 1\n", "").replace(
+        "rank = [2, 3]",
+        "rank = 3\nrefine = \"em\"\nunigram = 0.0\nfloor = 1e-300",
+    );
+    lake.file("p.toml", &text);
+    run(&lake, &[]).succeeds();
+    let mut command = Command::new(python);
+    command
+        .args(["-c", HMMLEARN])
+        .arg(lake.path("out"))
+        .env("OPENBLAS_NUM_THREADS", "1");
+    let ran = ProgramRun::of(command.output().expect("Python starts")).succeeds();
+    if ran.out.starts_with("skipped") {
+        eprintln!("{}", ran.out);
+        return;
+    }
+    let number = |name: &str| -> f64 {
+        let line = ran.out.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.trim().parse().ok())
+            .expect("a number")
+    };
+    assert!(number("score") < 1e-9, "{}", ran.out);
+    assert!(number("gain") < 1e-4, "{}", ran.out);
+}
+
+#[test]
+fn what_cannot_be_fitted_is_refused_by_name() {
+    let visits = visits(6, 40, 7);
+    let lake = lake(&visits);
+    let short = "sequences.sql=\"SELECT * FROM visits WHERE t < 2\"";
+    run(&lake, &[short]).fails(1, "window");
+    let twice = "sequences.sql=\"SELECT id, t / 2 AS t, symbol FROM visits\"";
+    run(&lake, &[twice]).fails(1, "trajectory 0 has two rows at t = ");
+    let none = "sequences.sql=\"SELECT * FROM visits WHERE id > 99\"";
+    run(&lake, &[none]).fails(1, "the SQL of [sequences] gives no rows");
+    run(&lake, &["fit.hmm.rank=9"]).fails(1, "rank 9");
+    let split = "sequences.sql=\"SELECT id, t, symbol, 'fit' AS split FROM visits\"";
+    run(&lake, &[split, "sequences.split=split"]).fails(1, "fit");
+    assert!(!lake.path("out/operators").exists());
+    // One symbol is enough for rank 1 alone.
+    let equal = "sequences.sql=\"SELECT id, t, 'a' AS symbol FROM visits\"";
+    let ran = run(&lake, &[equal, "fit.hmm.rank=1"]).succeeds();
+    assert!(ran.err.contains("symbol"), "{}", ran.err);
+}
+
+/// Weights that are counts give the model of repeated trajectories.
+#[test]
+fn weights_count_as_repetitions() {
+    let once = visits(8, 40, 8);
+    let weighted = lake(&once);
+    let sql = "sequences.sql=\"SELECT *, CAST(1 + id % 2 AS DOUBLE) AS w FROM visits\"";
+    run(&weighted, &[sql, "sequences.weight=w"]).succeeds();
+    let mut twice = once.clone();
+    twice.extend(
+        once.iter()
+            .filter(|v| v.0 % 2 == 1)
+            .map(|v| (100 + v.0, v.1, v.2, v.3)),
+    );
+    let repeated = lake(&twice);
+    run(&repeated, &[]).succeeds();
+    let values = |lake: &Lake| lake.read("operators").floats("value");
+    let (a, b) = (values(&weighted), values(&repeated));
+    assert_eq!(a.len(), b.len());
+    assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-10));
+}
