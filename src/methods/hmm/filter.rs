@@ -454,6 +454,7 @@ impl Blocks {
             }
             let lanes_left = LANES - lanes.len();
             blocks.class.extend(std::iter::repeat_n(UNSEEN, lanes_left));
+            blocks.floor.extend(std::iter::repeat_n(0.0, lanes_left));
             blocks
                 .symbol
                 .extend(std::iter::repeat_n(UNSEEN, lanes_left));
