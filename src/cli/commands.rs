@@ -12,24 +12,29 @@ use crate::cli::watch::Watch;
 #[cfg(feature = "cluster")]
 use crate::cluster::ballista::client::Cluster;
 #[cfg(feature = "cluster")]
-use crate::cluster::preview::{preview, preview_points};
+use crate::cluster::preview::{preview, preview_points, preview_sequences};
 #[cfg(feature = "cluster")]
 use crate::cluster::rounds::points::RemotePoints;
+#[cfg(feature = "cluster")]
+use crate::cluster::rounds::sequences::RemoteSequences;
 use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
+use crate::output::result::RowKind;
 use crate::output::retention::Cleaning;
 use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Resources;
-use crate::run::compare::compare;
+use crate::run::compare::{compare, row_kind};
 use crate::run::inputs::{Inputs, PlannedRun};
 use crate::run::local::Local;
 use crate::run::points::assign::{PointAssignOutcome, PointAssignSummary};
-use crate::run::points::compare::{are_of_points, compare as compare_points};
+use crate::run::points::compare::compare as compare_points;
 use crate::run::points::record::PointsSummary;
 use crate::run::points::{PlannedPoints, PointsOptions, PointsOutcome};
 use crate::run::progress::Progress;
 use crate::run::record::Failure;
+use crate::run::sequences::assign::{SequenceAssignOutcome, SequenceAssignSummary};
+use crate::run::sequences::compare::compare as compare_sequences;
 use crate::run::sequences::record::SequencesSummary;
 use crate::run::sequences::{PlannedSequences, SequencesOptions, SequencesOutcome};
 #[cfg(feature = "cluster")]
@@ -89,11 +94,14 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                 .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
             let (a, b, lag) = (&args.a, &args.b, args.lag.as_ref());
             let text = runtime.block_on(async {
-                if are_of_points(a, b).await? {
-                    let report = compare_points(a, b, &args.fit, lag).await?;
-                    return report_text(&report, args.json);
+                let (fits, json) = (&args.fit, args.json);
+                match row_kind(a, b).await? {
+                    RowKind::States => report_text(&compare(a, b, fits, lag).await?, json),
+                    RowKind::Points => report_text(&compare_points(a, b, fits, lag).await?, json),
+                    RowKind::Sequences => {
+                        report_text(&compare_sequences(a, b, fits, lag).await?, json)
+                    }
                 }
-                report_text(&compare(a, b, &args.fit, lag).await?, args.json)
             });
             print(&text?)
         }
@@ -196,9 +204,18 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                     let PlannedSequences { plan, lake, frame } = &planned;
                     let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
                     let needs = plan.needs(bounds, lake.threads);
+                    #[cfg(feature = "cluster")]
+                    let preview = match &args.cluster {
+                        Some(address) => Some(preview_sequences(address, plan, frame).await?),
+                        None => None,
+                    };
                     if args.json {
                         let mut shown = plan.to_json();
                         shown["memory"] = json!(needs);
+                        #[cfg(feature = "cluster")]
+                        if let Some(preview) = &preview {
+                            shown["cluster"] = json!(preview);
+                        }
                         return print(&format!("{shown:#}"));
                     }
                     print(&plan.to_string())?;
@@ -207,7 +224,12 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                         None => {
                             "  memory grows with rows, and nothing says how many there are".into()
                         }
-                    })
+                    })?;
+                    #[cfg(feature = "cluster")]
+                    if let Some(preview) = preview {
+                        print(&preview.to_string())?;
+                    }
+                    Ok(Done::Well)
                 })
             }
             Rows::States(pipeline) => with_plan(
@@ -287,6 +309,9 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             if pipeline.transitions.input.is_points() {
                 return assign_points(pipeline, &args, terminal);
             }
+            if pipeline.transitions.input.is_sequences() {
+                return assign_sequences(pipeline, &args, terminal);
+            }
             if let Some(output) = &args.output {
                 pipeline.job.output.clone_from(output);
             }
@@ -359,6 +384,44 @@ fn assign_points(
                 let output = output.shown();
                 let record = &*record;
                 terminal.say(&PointAssignSummary { record, output }.to_string());
+                Ok(done(&record.head.failures))
+            }
+        }
+    })
+}
+
+/// Filters sequences with a model.
+fn assign_sequences(
+    mut pipeline: Pipeline,
+    args: &crate::cli::args::Assign,
+    terminal: &Arc<dyn Terminal>,
+) -> Result<Done> {
+    if args.smoothing > 0.0 {
+        return Err(Error::spec(
+            "--smoothing adds transitions between states, and sequences have none; leave it out",
+        ));
+    }
+    if let Some(output) = &args.output {
+        pipeline.job.output.clone_from(output);
+    }
+    with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {
+        let planning = inputs.plan_sequence_assignment();
+        let planned = stoppable(planning, terminal.as_ref()).await?;
+        let stores = &planned.lake.stores;
+        let model = Output::open(&args.model, stores)?;
+        let mut output = Output::open(&planned.assignment.output, stores)?;
+        output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+        let progress = Arc::clone(terminal) as Arc<dyn Progress>;
+        let assigning = planned.assign(&model, &output, args.force, progress);
+        match until_stopped(assigning, terminal.as_ref(), &output).await? {
+            SequenceAssignOutcome::NothingToDo => {
+                terminal.say("Nothing to do.");
+                Ok(Done::Well)
+            }
+            SequenceAssignOutcome::Done(record) => {
+                let output = output.shown();
+                let record = &*record;
+                terminal.say(&SequenceAssignSummary { record, output }.to_string());
                 Ok(done(&record.head.failures))
             }
         }
@@ -496,20 +559,11 @@ fn run_points(
     })
 }
 
-/// Why a run over sequences uses no cluster.
-#[cfg(feature = "cluster")]
-const NO_CLUSTER: &str = "windows of symbols are counted, fitted and filtered in one process, which \
-     needs no cluster; leave out --cluster";
-
 fn run_sequences(
     pipeline: Pipeline,
     args: &crate::cli::args::Run,
     watch: &Arc<Watch>,
 ) -> Result<Done> {
-    #[cfg(feature = "cluster")]
-    if args.cluster.is_some() {
-        return Err(Error::spec(NO_CLUSTER));
-    }
     let terminal = &watch.terminal;
     watch.set_pipeline(&pipeline.job.name);
     with_sequences(pipeline, &args.pipeline, terminal, async |planned| {
@@ -522,17 +576,34 @@ fn run_sequences(
         });
         let mut output = planned.output()?;
         output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
-        let options = SequencesOptions {
+        #[cfg_attr(not(feature = "cluster"), allow(unused_mut))]
+        let mut options = SequencesOptions {
             force: args.force,
             full_refresh: args.full_refresh,
             ..SequencesOptions::default()
         };
+        #[cfg(feature = "cluster")]
+        let of_run = RunOf {
+            output: &planned.plan.output,
+            hash: &planned.plan.hash,
+            stores: &planned.plan.stores,
+        };
+        #[cfg(feature = "cluster")]
+        let cluster = cluster(args, of_run, &output, terminal.as_ref()).await?;
+        #[cfg(feature = "cluster")]
+        if let Some(cluster) = &cluster {
+            options.site = Arc::new(RemoteSequences::new(cluster.clone()));
+        }
         let running = planned.run(&output, &options, watch.clone());
         let ended = until_stopped(running, terminal.as_ref(), &output).await;
         // A run that was stopped could not write its own record.
         if let (Err(e), Some(mut record)) = (&ended, watch.sequences_record()) {
             record.head.failed(e);
             output.keep_failed(&record.head.id, &record).await;
+        }
+        #[cfg(feature = "cluster")]
+        if let Some(cluster) = cluster {
+            cluster.leave().await;
         }
         match ended? {
             SequencesOutcome::NothingToDo => {

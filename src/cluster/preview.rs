@@ -12,6 +12,7 @@ use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::plan::Plan;
 use crate::plan::points::PointsPlan;
+use crate::plan::sequences::SequencesPlan;
 use crate::read::lake::files::Table;
 use crate::store::Stores;
 use datafusion::dataframe::DataFrame;
@@ -95,6 +96,25 @@ pub async fn preview_points(
         tables: &plan.tables,
     };
     run.ask(address, rounds::points::width(plan, frame), None)
+        .await
+}
+
+/// [`preview`] of a run over sequences.
+///
+/// # Errors
+/// As [`Cluster::connect`].
+pub async fn preview_sequences(
+    address: &Address,
+    plan: &SequencesPlan,
+    frame: &DataFrame,
+) -> Result<Preview> {
+    let run = PreviewedRun {
+        output: &plan.output,
+        hash: &plan.hash,
+        stores: &plan.stores,
+        tables: &plan.tables,
+    };
+    run.ask(address, rounds::sequences::width(plan, frame), None)
         .await
 }
 

@@ -149,14 +149,13 @@ pub async fn stage_points(
 }
 
 /// Writes the tables of a run over sequences, without the tables of rows, to the version of the run
-/// and returns their row counts.
+/// and returns their row counts. The run has claimed the version before it wrote the rows.
 pub async fn stage_sequences(
     output: &Output,
     begun: &Begun,
     tables: &SequenceTables<'_>,
     models: &[SequencesModel],
 ) -> Result<BTreeMap<&'static str, u64>> {
-    output.claim_version(begun).await?;
     let mut written = BTreeMap::new();
     for table in sequences::TABLES {
         let (schema, sorted_by) = tables.schema(table);

@@ -9,20 +9,25 @@ use crate::evidence::lag::Lag;
 use crate::output::layout::SCHEMA_VERSION;
 use crate::output::place::Output;
 use crate::output::tables::run_schema::LAG_SECONDS;
+use crate::output::tables::sequences::SYMBOLS;
 use crate::output::tables::table::Table;
 use crate::read::paths::current::Current;
 use crate::read::rows::states::{escaped, key_text};
 use crate::store::parquet::StoredFile;
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::compute::{cast, concat, partition};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
+use arrow::compute::kernels::cmp::eq;
+use arrow::compute::{and, cast, concat, partition};
 use arrow::datatypes::{DataType, Field, Float64Type, Int32Type, SchemaRef};
 use futures::TryStreamExt;
 use object_store::path::Path;
 use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowPredicateFn, RowFilter};
 use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
 use parquet::errors::ParquetError;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::fmt::{Display, Formatter};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -35,7 +40,7 @@ pub struct Written<'a> {
     pub partition: Vec<Field>,
     /// `lag`, if the pipeline has trajectories.
     pub lag: Option<Field>,
-    /// Key columns of the source states.
+    /// Key columns of the source states, or of the symbols.
     pub sources: Vec<Field>,
     /// Key columns of the target states.
     pub targets: Vec<Field>,
@@ -59,6 +64,27 @@ impl WrittenFit {
     pub fn family(&self) -> &str {
         let rank = format!("_r{}", self.rank);
         self.name.strip_suffix(&rank).unwrap_or(&self.name)
+    }
+}
+
+/// What the rows of a result are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowKind {
+    /// Rows with states.
+    States,
+    /// Rows with coordinates.
+    Points,
+    /// Rows with symbols.
+    Sequences,
+}
+
+impl Display for RowKind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RowKind::States => "states",
+            RowKind::Points => "points",
+            RowKind::Sequences => "sequences",
+        })
     }
 }
 
@@ -145,10 +171,14 @@ impl<'a> Written<'a> {
             fields[..end.unwrap_or(fields.len())].to_vec()
         };
         let mut leading = before(&fields(Table::Fits).await?, "fit");
-        let (sources, targets) = if written.is_of_points() {
-            (Vec::new(), Vec::new())
-        } else {
-            (fields(Table::Sources).await?, fields(Table::Targets).await?)
+        let (sources, targets) = match written.kind() {
+            RowKind::States => (fields(Table::Sources).await?, fields(Table::Targets).await?),
+            RowKind::Points => (Vec::new(), Vec::new()),
+            RowKind::Sequences => {
+                let symbols = written.table(SYMBOLS).await?.schema();
+                let symbols = symbols.fields().iter().map(|f| f.as_ref().clone());
+                (symbols.collect(), Vec::new())
+            }
         };
         let n = leading.len();
         if let [.., lag, seconds] = &leading[..]
@@ -170,9 +200,16 @@ impl<'a> Written<'a> {
         self.current.tables.contains_key(table.name())
     }
 
-    /// Whether the result is that of a run over points.
-    pub fn is_of_points(&self) -> bool {
-        self.current.tables.contains_key("features")
+    /// What the rows of the run were.
+    pub fn kind(&self) -> RowKind {
+        let has = |table: &str| self.current.tables.contains_key(table);
+        if has("features") {
+            RowKind::Points
+        } else if has(SYMBOLS) {
+            RowKind::Sequences
+        } else {
+            RowKind::States
+        }
     }
 
     /// Opens a table of the result, given by its name.
@@ -278,6 +315,27 @@ impl WrittenTable {
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.builder.metadata().file_metadata().num_rows() as usize
+    }
+
+    /// The rows of some columns in which all of the integers `zeros` are 0.
+    pub async fn columns_where_zero(
+        mut self,
+        names: &[&str],
+        zeros: &[&str],
+    ) -> Result<Vec<ArrayRef>> {
+        let schema = self.builder.parquet_schema();
+        let mask = ProjectionMask::columns(schema, zeros.iter().copied());
+        let is_kept = |batch: RecordBatch| {
+            let mut kept = BooleanArray::from(vec![true; batch.num_rows()]);
+            for column in batch.columns() {
+                let own = eq(&cast(column, &DataType::Int64)?, &Int64Array::new_scalar(0))?;
+                kept = and(&kept, &own)?;
+            }
+            Ok(kept)
+        };
+        let filter = RowFilter::new(vec![Box::new(ArrowPredicateFn::new(mask, is_kept))]);
+        self.builder = self.builder.with_row_filter(filter);
+        self.columns(names).await
     }
 
     /// All rows of some columns, in the order of `names`.

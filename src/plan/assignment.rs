@@ -11,6 +11,7 @@ use crate::output::tables::run_schema::LagColumn;
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::points::layout;
 use crate::plan::rows::{PlannedQuery, Rows, hash, lag_column, query, rows};
+use crate::plan::sequences;
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::read::points::layout::{PointLayout, Scale};
@@ -66,6 +67,65 @@ impl PointAssignment {
     pub fn lag_column(&self) -> LagColumn {
         lag_column(&self.lags)
     }
+}
+
+/// What an assignment of sequences will do, without the model.
+pub struct SequenceAssignment {
+    /// The name of the job.
+    pub name: String,
+    /// The folder or URL of the output.
+    pub output: String,
+    /// The number of earlier results that the output keeps.
+    pub keep: usize,
+    /// The input tables and their files.
+    pub tables: Vec<Table>,
+    /// The roles of the columns of the query, without weights.
+    pub layout: Arc<Layout>,
+    /// Whether the table `predictions` has the distribution of the next symbol.
+    pub distribution: bool,
+    /// Depends only on the rows, the meaning of their columns and the version of gyre.
+    pub hash: String,
+}
+
+/// Resolves the sequences of a pipeline with the query text `sql` against the tables of a lake.
+///
+/// Also returns the query as a data frame with the columns of the layout.
+pub async fn sequence_assignment(
+    pipeline: &Pipeline,
+    sql: &str,
+    lake: &Lake,
+) -> Result<(SequenceAssignment, DataFrame)> {
+    let PlannedQuery {
+        sql,
+        frame,
+        columns,
+        partition,
+        ..
+    } = query(pipeline, sql, lake).await?;
+    let mut pipeline = pipeline.clone();
+    if let Input::Sequences { weight, .. } = &mut pipeline.transitions.input {
+        *weight = None;
+    }
+    let layout = sequences::layout(&pipeline, &columns, partition)?;
+    let frame = lake.select(frame, &layout)?;
+    let keys = &pipeline.transitions;
+    let distribution = pipeline.output.distribution;
+    let used = (
+        &keys.parameters,
+        &keys.partition_by,
+        &keys.input,
+        distribution,
+    );
+    let assignment = SequenceAssignment {
+        name: pipeline.job.name.clone(),
+        output: pipeline.job.output.clone(),
+        keep: pipeline.job.keep as usize,
+        tables: lake.tables.clone(),
+        layout: Arc::new(layout),
+        distribution,
+        hash: hash(&used, &sql, &lake.tables)?,
+    };
+    Ok((assignment, frame))
 }
 
 /// Resolves the points of a pipeline with the query text `sql` against the tables of a lake.

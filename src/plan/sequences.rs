@@ -11,10 +11,10 @@ use crate::output::tables::sequences::{RowColumns, SequenceColumns, SequenceTabl
 use crate::plan::checks::{CheckRule, PlannedCheck, planned};
 use crate::plan::evidence::{Columns, row_step};
 use crate::plan::fits::{PlannedFit, Ranks, sequence_fits};
-use crate::plan::pipeline::keys::Empty;
+use crate::plan::pipeline::keys::{Empty, NamesFrom};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, hash, hashed_keys, query};
-use crate::plan::{Increments, increments};
+use crate::plan::{Increments, Plan, increments};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::read::rows::layout::{Grouping, Layout, RowRoles};
@@ -132,6 +132,35 @@ pub struct WindowRows<'a> {
 }
 
 impl<'a> WindowRows<'a> {
+    /// The columns of a layout of windows.
+    ///
+    /// # Panics
+    /// If the rows of the layout are no windows.
+    pub fn of(layout: &'a Layout) -> WindowRows<'a> {
+        let RowRoles::Windows {
+            trajectory,
+            time,
+            symbol,
+            weight,
+            split,
+            block,
+            first,
+            ..
+        } = &layout.evidence
+        else {
+            unreachable!("the rows of sequences are windows");
+        };
+        WindowRows {
+            trajectory,
+            time,
+            symbol,
+            weight: weight.as_ref(),
+            split: split.as_ref(),
+            block: *block,
+            first: *first,
+        }
+    }
+
     /// The columns in the tables of rows.
     pub fn columns(&self) -> RowColumns<'a> {
         RowColumns {
@@ -146,28 +175,7 @@ impl<'a> WindowRows<'a> {
 impl SequencesPlan {
     /// The columns of the rows.
     pub fn rows(&self) -> WindowRows<'_> {
-        let RowRoles::Windows {
-            trajectory,
-            time,
-            symbol,
-            weight,
-            split,
-            block,
-            first,
-            ..
-        } = &self.layout.evidence
-        else {
-            unreachable!("the rows of sequences are windows");
-        };
-        WindowRows {
-            trajectory,
-            time,
-            symbol,
-            weight: weight.as_ref(),
-            split: split.as_ref(),
-            block: *block,
-            first: *first,
-        }
+        WindowRows::of(&self.layout)
     }
 
     /// The tables of a result.
@@ -228,6 +236,33 @@ impl SequencesPlan {
     pub fn run_schema(&self, partitions: Vec<ArrayRef>, symbols: StateTable) -> RunSchema {
         let is_weighted = self.layout.is_weighted();
         sequences::schema_of(&self.layout.partition, partitions, symbols, is_weighted)
+    }
+
+    /// The plan that counts the windows, without fits.
+    pub fn counting(&self) -> Plan {
+        Plan {
+            name: self.name.clone(),
+            output: self.output.clone(),
+            keep: self.keep,
+            stores: self.stores.clone(),
+            seed: self.seed,
+            tables: self.tables.clone(),
+            sql: self.sql.clone(),
+            parameters: self.parameters.clone(),
+            layout: Arc::clone(&self.layout),
+            lags: Vec::new(),
+            fits: Vec::new(),
+            embeddings: Vec::new(),
+            validation: None,
+            names: NamesFrom::None,
+            empty: self.empty,
+            markov: false,
+            increments: self.increments.clone(),
+            rows: None,
+            checks: Vec::new(),
+            hashes: BTreeMap::new(),
+            hash: self.hash.clone(),
+        }
     }
 
     /// Whether a fit reads the training rows as sequences.

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::output::place::Output;
 use crate::output::result;
-use crate::output::result::{ModelKey, Written, WrittenFit};
+use crate::output::result::{ModelKey, RowKind, Written, WrittenFit};
 use crate::output::tables::table::Table;
 use crate::run::sets::{ids, read, same_keys, shared};
 use crate::run::summary::change_lines;
@@ -82,6 +82,28 @@ struct Side<'a> {
     models: BTreeMap<ModelKey, Range<usize>>,
     states: Vec<ArrayRef>,
     count: Vec<f64>,
+}
+
+/// What the rows of the results at two outputs are.
+///
+/// # Errors
+/// If they are of two kinds.
+pub async fn row_kind(a: &str, b: &str) -> Result<RowKind> {
+    let mut kinds = Vec::new();
+    for at in [a, b] {
+        let output = Output::open(at, &Stores::default())?;
+        // The comparison has the error of an output without a result.
+        if let Some(current) = output.current().await? {
+            kinds.push((at, Written::of(&output, current).await?.kind()));
+        }
+    }
+    match kinds[..] {
+        [(a, of_a), (b, of_b)] if of_a != of_b => Err(Error::input(format!(
+            "{a} has {of_a} and {b} has {of_b}, which cannot be compared"
+        ))),
+        [(_, kind), ..] => Ok(kind),
+        [] => Ok(RowKind::States),
+    }
 }
 
 /// Compares the results at two outputs. `fits` are the fits to compare; if it is empty, fits of the

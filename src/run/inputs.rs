@@ -6,7 +6,9 @@
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::plan::Plan;
-use crate::plan::assignment::{Assignment, PointAssignment, point_assignment};
+use crate::plan::assignment::{
+    Assignment, PointAssignment, SequenceAssignment, point_assignment, sequence_assignment,
+};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Fingerprint;
 use crate::plan::sequences::plan_sequences;
@@ -174,6 +176,20 @@ impl Inputs {
         })
     }
 
+    /// Plans the filtering of sequences with a model.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    pub async fn plan_sequence_assignment(self) -> Result<PlannedSequenceAssignment> {
+        let planned = sequence_assignment(&self.pipeline, &self.sql, &self.lake).await;
+        let (assignment, frame) = planned.map_err(|e| self.pipeline.at(e))?;
+        Ok(PlannedSequenceAssignment {
+            assignment: Arc::new(assignment),
+            lake: self.lake,
+            frame,
+        })
+    }
+
     /// Plans the assignment of the rows to the sets of a model.
     ///
     /// # Errors
@@ -193,6 +209,16 @@ impl Inputs {
 pub struct PlannedPointAssignment {
     /// What the assignment will do.
     pub assignment: Arc<PointAssignment>,
+    /// The tables that the query reads.
+    pub lake: Lake,
+    /// The query, with the columns of the layout.
+    pub frame: DataFrame,
+}
+
+/// An assignment of sequences, the tables that it reads and its query.
+pub struct PlannedSequenceAssignment {
+    /// What the assignment will do.
+    pub assignment: Arc<SequenceAssignment>,
     /// The tables that the query reads.
     pub lake: Lake,
     /// The query, with the columns of the layout.

@@ -38,9 +38,10 @@
 //! - `ranks`: the table that compares ranks, and the rules that select one
 //! - `readers`: DuckDB, Polars and pandas read the tables
 //! - `resume`: killed runs, and runs that reuse finished work
-//! - `sequences_file`: the keys of `[sequences]` and what is refused
 //! - `rows`: the table with all input rows and the sets of their states
 //! - `sequences`: runs over sequences of symbols, compared with SQL, written operators and hmmlearn
+//! - `sequences_file`: the keys of `[sequences]` and what is refused
+//! - `sequences_sites`: runs over sequences whose windows are counted as tasks
 //! - `sets`: all methods on the worlds of the papers
 //! - `sql`: the SQL of a pipeline, its keys and its lags
 //! - `stops`: runs stopped by signals, by locks of other processes and by limits of the system
@@ -108,6 +109,8 @@ mod resume;
 mod rows;
 mod sequences;
 mod sequences_file;
+#[cfg(feature = "cluster")]
+mod sequences_sites;
 mod sets;
 mod sql;
 mod stops;

@@ -14,7 +14,7 @@ use std::fs;
 use std::process::Command;
 use std::sync::Arc;
 
-const PIPELINE: &str = r#"
+pub const PIPELINE: &str = r#"
 [job]
 name = "visits"
 output = "out"
@@ -51,13 +51,13 @@ const TABLES: [&str; 9] = [
 ];
 
 /// A row: trajectory, time, symbol, split.
-type Visit = (i64, i64, Option<&'static str>, Option<&'static str>);
+pub type Visit = (i64, i64, Option<&'static str>, Option<&'static str>);
 
 const SYMBOLS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 /// Rows of a hidden chain with three states: each prefers two symbols, and mostly leads to the
 /// next. Some rows are missing, and some have no symbol.
-fn visits(trajectories: i64, steps: i64, seed: u64) -> Vec<Visit> {
+pub fn visits(trajectories: i64, steps: i64, seed: u64) -> Vec<Visit> {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut visits = Vec::new();
     for id in 0..trajectories {
@@ -83,7 +83,7 @@ fn visits(trajectories: i64, steps: i64, seed: u64) -> Vec<Visit> {
     visits
 }
 
-fn table(lake: &Lake, name: &str, visits: &[Visit]) {
+pub fn table(lake: &Lake, name: &str, visits: &[Visit]) {
     let texts = |of: fn(&Visit) -> Option<&'static str>| -> ArrayRef {
         Arc::new(StringArray::from_iter(visits.iter().map(of)))
     };
@@ -96,20 +96,20 @@ fn table(lake: &Lake, name: &str, visits: &[Visit]) {
     lake.table(name, columns);
 }
 
-fn lake(visits: &[Visit]) -> Lake {
+pub fn lake(visits: &[Visit]) -> Lake {
     let lake = Lake::new();
     table(&lake, "visits/0.parquet", visits);
     lake.file("p.toml", PIPELINE);
     lake
 }
 
-fn run(lake: &Lake, sets: &[&str]) -> ProgramRun {
+pub fn run(lake: &Lake, sets: &[&str]) -> ProgramRun {
     let sets = sets.iter().flat_map(|set| ["--set", *set]);
     let arguments: Vec<&str> = ["run", "p.toml"].into_iter().chain(sets).collect();
     lake.gyre(&arguments)
 }
 
-fn bytes(lake: &Lake, tables: &[&str]) -> Vec<Vec<u8>> {
+pub fn bytes(lake: &Lake, tables: &[&str]) -> Vec<Vec<u8>> {
     let path = |table: &&str| lake.path(&format!("out/{table}/part-0.parquet"));
     let read = |table: &&str| fs::read(path(table)).expect("a table");
     tables.iter().map(read).collect()

@@ -18,12 +18,13 @@ mod merge;
 pub mod passes;
 pub mod points;
 mod requests;
+pub mod sequences;
 pub mod slices;
 
 use crate::cluster::nodes::Nodes;
 use crate::cluster::rounds::requests::Requests;
 use crate::cluster::rounds::slices::{Width, by_lot, lots, packed, slices};
-use crate::cluster::task::counting::{Matrices, Matrix, RowSource, Summed};
+use crate::cluster::task::counting::{Matrices, Matrix, RowSource, Summed, read_counts};
 use crate::cluster::task::fitting::{CountsGroup, StoredModel};
 use crate::cluster::task::reading::Slice;
 use crate::cluster::task::work::{PlanSite, Work};
@@ -361,6 +362,27 @@ impl<'a> Rounds<'a> {
 
     fn place(&self, names: &RunSchema, unit: &StoredCounts) -> String {
         place_of(names, unit.partition, unit.matrix.lag as usize)
+    }
+
+    /// The counts with all matrices, read from the store of the output.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn whole(&self, remote: RemoteCounts) -> Result<Counted> {
+        let RemoteCounts {
+            mut counted,
+            units,
+            heads,
+            ..
+        } = remote;
+        for unit in units {
+            let pieces = [unit.matrix.counts, unit.matrix.groups];
+            let bytes = self.output.pieces(&self.plan.hash, &pieces).await?;
+            let mut counts = read_counts(&bytes[0], &bytes[1])?;
+            counts.renumber(&heads[unit.head].1);
+            counted.counts.push(counts);
+        }
+        Ok(counted)
     }
 
     /// The matrices of the models, to be read from the store of the output.

@@ -6,7 +6,7 @@
 //! that it names, never on the clock or on threads, so its answer is the same each time, except for
 //! the times in records.
 //!
-//! `counting`, `fitting`, `passing` and `points` do the work; `rounds` decides which tasks there
+//! `counting`, `fitting`, `passing`, `points` and `sequences` do the work; `rounds` decides which tasks there
 //! are.
 
 pub mod cache;
@@ -16,6 +16,7 @@ pub mod fitting;
 pub mod passing;
 pub mod points;
 pub mod reading;
+pub mod sequences;
 pub mod work;
 
 use crate::cluster::task::executor::TaskExecutor;
@@ -25,6 +26,7 @@ use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::place::Output;
 use crate::plan::Plan;
 use crate::plan::points::PointsPlan;
+use crate::plan::sequences::SequencesPlan;
 use crate::read::lake::Resources;
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -52,6 +54,17 @@ pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<
                 let answer = executor.points(work).await;
                 return done(&executor.hash, name, start, answer);
             }
+            Work::Sequences(work) => {
+                let executor = TaskExecutor::<SequencesPlan> {
+                    plan: Arc::new(unpack(&plan)?),
+                    hash: site.plan,
+                    output,
+                    stores,
+                    resources,
+                };
+                let answer = executor.sequences(work).await;
+                return done(&executor.hash, name, start, answer);
+            }
             work => work,
         };
         let executor = TaskExecutor::<Plan> {
@@ -70,7 +83,9 @@ pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<
             Work::Fit { groups, labels } => pack(&executor.fit(groups, labels).await?),
             Work::Cut { group, slots } => pack(&executor.cut(group, slots).await?),
             Work::Pass(pass) => executor.pass(pass).await,
-            Work::Points(_) => Err(Error::bug("a task has the plan of another kind of run")),
+            Work::Points(_) | Work::Sequences(_) => {
+                Err(Error::bug("a task has the plan of another kind of run"))
+            }
         };
         done(&executor.hash, name, start, answer)
     })

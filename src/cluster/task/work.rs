@@ -6,6 +6,7 @@ use crate::cluster::task::fitting::CountsGroup;
 use crate::cluster::task::passing::UnitPass;
 use crate::cluster::task::points::PointsWork;
 use crate::cluster::task::reading::Slice;
+use crate::cluster::task::sequences::SequencesWork;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::pass::packed::pack;
 use crate::output::parts::Piece;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 /// The first bytes of a task: the version of gyre, and of tasks within it.
 pub(crate) const FORMAT: &[u8] =
-    concat!("gyre task ", env!("CARGO_PKG_VERSION"), " 4\n").as_bytes();
+    concat!("gyre task ", env!("CARGO_PKG_VERSION"), " 5\n").as_bytes();
 
 /// Where a task finds its plan and its data.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -63,6 +64,8 @@ pub enum Work {
     Pass(UnitPass),
     /// Work of a run over points.
     Points(PointsWork),
+    /// Work of a run over sequences.
+    Sequences(SequencesWork),
 }
 
 impl Work {
@@ -76,6 +79,7 @@ impl Work {
             Work::Cut { .. } => "cut",
             Work::Pass(_) => "pass",
             Work::Points(work) => work.name(),
+            Work::Sequences(work) => work.name(),
         }
     }
 }

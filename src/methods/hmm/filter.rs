@@ -317,7 +317,7 @@ impl<'a> Filter<'a> {
             }
             self.prepare(state);
         }
-        (probability.ln(), is_lost)
+        (probability.max(self.floor).ln(), is_lost)
     }
 
     /// Computes S and the negative predictions of a state.

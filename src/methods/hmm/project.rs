@@ -72,6 +72,8 @@ pub struct Projection {
     pub drift: f64,
     /// What the certificates compare.
     pub checked: Checked,
+    /// U of the largest rank, classes × k, row-major. Empty for words of several symbols.
+    left: Vec<f64>,
     /// The model of the largest rank.
     model: HmmModel,
 }
@@ -136,6 +138,11 @@ pub fn project(
     passes.step("project");
     let (operators, checked_sum) = operators(triples, classes.n, &vectors, rank);
 
+    let mut left = Vec::new();
+    if triples.block == 1 {
+        let rows = vectors.future.chunks_exact(vectors_width(rank));
+        left.extend(rows.flat_map(|row| &row[..rank]));
+    }
     let past = past_shares(triples, total);
     let combine = |vectors: &[f64]| {
         let mut sum = vec![0.0; rank];
@@ -189,6 +196,7 @@ pub fn project(
             sum: checked_sum,
             first_step,
         },
+        left,
         model,
     })
 }
@@ -681,6 +689,17 @@ impl Projection {
             return Ok(self.model);
         }
         self.model(rank)
+    }
+
+    /// U at a rank: symbols × k, row-major. Pooled symbols have the same row. Empty for words of
+    /// several symbols.
+    pub fn left(&self, rank: usize) -> Vec<f64> {
+        if self.left.is_empty() {
+            return Vec::new();
+        }
+        let classes = self.model.class_of.iter();
+        let rows = classes.flat_map(|&class| &self.left[class as usize * self.rank..][..rank]);
+        rows.copied().collect()
     }
 
     /// The rank of the model for a rank that was asked for: 1 if there is only one symbol.

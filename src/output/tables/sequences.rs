@@ -21,8 +21,8 @@ use std::sync::Arc;
 /// The names of the tables of a run over sequences, in the order in which they are written.
 /// `trajectories` and `predictions` follow them.
 pub const TABLES: [&str; 10] = [
-    "symbols",
-    "operators",
+    SYMBOLS,
+    OPERATORS,
     "vectors",
     "hidden_transitions",
     "triples",
@@ -32,6 +32,12 @@ pub const TABLES: [&str; 10] = [
     "fits",
     "certificates",
 ];
+
+/// The table with one row per symbol.
+pub const SYMBOLS: &str = "symbols";
+
+/// The table with one row per entry of an operator.
+pub const OPERATORS: &str = "operators";
 
 /// The table with one row per row of the input.
 pub const PREDICTIONS: &str = "predictions";
@@ -61,6 +67,10 @@ pub struct SequenceFit {
     pub method: String,
     /// The model.
     pub model: HmmModel,
+    /// The share of the distribution of all symbols in every prediction.
+    pub unigram: f64,
+    /// The smallest predicted probability.
+    pub floor: f64,
     /// U, words × rank, row-major. Empty for a model that is refined.
     pub left: Vec<f64>,
     /// The leading singular values of the matrix of pairs, beyond the rank too.
@@ -320,8 +330,8 @@ impl SequenceTables<'_> {
 
     fn columns(&self, table: &str) -> TableColumns<'_, SequencesModel> {
         match table {
-            "symbols" => symbols(self.run, self.fits),
-            "operators" => operators(self.run),
+            SYMBOLS => symbols(self.run, self.fits),
+            OPERATORS => operators(self.run),
             "vectors" => vectors(),
             "hidden_transitions" => hidden_transitions(),
             "triples" => triples(self.run, self.block),
@@ -715,6 +725,9 @@ fn fits<'a>() -> TableColumns<'a, SequencesModel> {
         })
         // Symbols per past and per future of a window.
         .column("block", |(model, _)| model.triples.block as u32)
+        // The share of the distribution of all symbols in every prediction, and the smallest one.
+        .column("unigram", |(_, fit)| fit.unigram)
+        .column("floor", |(_, fit)| fit.floor)
         // The number of windows, or their weight.
         .column("triples", |(model, _)| model.triples.total())
         // σ_k and σ_{k+1}.

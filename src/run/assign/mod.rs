@@ -20,7 +20,7 @@ use crate::methods::low_rank::model::Side;
 use crate::output;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::result::{ModelKey, Written};
+use crate::output::result::{ModelKey, RowKind, Written};
 use crate::output::tables::assigned::{
     AssignedModel, AssignedSchema, TrajectoryRows, TrajectorySchema,
 };
@@ -93,11 +93,7 @@ async fn assign(
         let what = format!("there is no finished result at {at}; run its pipeline first");
         return Err(Error::input(what));
     };
-    if written.is_of_points() {
-        return Err(Error::spec(format!(
-            "the pipeline has states, but the model at {at} was made from points"
-        )));
-    }
+    check_kind(RowKind::States, &written, at)?;
     if !written.has(Table::Latent) {
         return Err(Error::input(format!("the result at {at} holds no models")));
     }
@@ -341,6 +337,17 @@ fn check_columns(plan: &Assignment, written: &Written<'_>, at: &str) -> Result<(
         check_alike(what, ours, theirs, at)?;
     }
     Ok(())
+}
+
+/// An error unless the model at `at` was made from rows of the kind of the pipeline.
+pub(crate) fn check_kind(ours: RowKind, written: &Written<'_>, at: &str) -> Result<()> {
+    let theirs = written.kind();
+    if ours == theirs {
+        return Ok(());
+    }
+    Err(Error::spec(format!(
+        "the pipeline has {ours}, but the model at {at} was made from {theirs}"
+    )))
 }
 
 /// An error unless columns of the pipeline are those of the model at `at`.

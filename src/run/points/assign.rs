@@ -9,14 +9,14 @@ use crate::error::{Error, Result, counted};
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::result::Written;
+use crate::output::result::{RowKind, Written};
 use crate::output::tables::points::{POINTS, schema_of};
 use crate::output::tables::table::Table;
 use crate::plan::assignment::PointAssignment;
 use crate::read::paths::current::Current;
 use crate::read::points::Found;
 use crate::read::rows::states::{describe, escaped};
-use crate::run::assign::{check_alike, check_lags};
+use crate::run::assign::{check_alike, check_kind, check_lags};
 use crate::run::inputs::PlannedPointAssignment;
 use crate::run::points::known;
 use crate::run::points::rows::{RowCounts, RowInput, RowTable, copy};
@@ -264,11 +264,7 @@ fn hash(plan: &PointAssignment, written: &Written<'_>) -> String {
 /// An error unless the model was made from points whose partition columns and coordinates have the
 /// same names.
 async fn check_columns(plan: &PointAssignment, written: &Written<'_>, at: &str) -> Result<()> {
-    if !written.is_of_points() {
-        return Err(Error::spec(format!(
-            "the pipeline has points, but the model at {at} was made from states"
-        )));
-    }
+    check_kind(RowKind::Points, written, at)?;
     if written.lag.is_some() == plan.lags.is_empty() {
         let (ours, theirs) = if plan.lags.is_empty() {
             ("points without time", "trajectories")

@@ -83,30 +83,6 @@ pub struct EmbeddingComparison {
     pub correlations: Vec<f64>,
 }
 
-/// Whether the results at two outputs are those of runs over points.
-///
-/// # Errors
-/// If only one of them is that of a run over points.
-pub async fn are_of_points(a: &str, b: &str) -> Result<bool> {
-    let mut of_points = Vec::new();
-    for at in [a, b] {
-        let output = Output::open(at, &Stores::default())?;
-        // The comparison has the error of an output without a result.
-        if let Some(current) = output.current().await? {
-            of_points.push((at, Written::of(&output, current).await?.is_of_points()));
-        }
-    }
-    if let [(a, of_a), (b, of_b)] = of_points[..]
-        && of_a != of_b
-    {
-        let (points, states) = if of_a { (a, b) } else { (b, a) };
-        return Err(Error::input(format!(
-            "{points} has points and {states} has states, which cannot be compared"
-        )));
-    }
-    Ok(of_points.iter().any(|(_, of_points)| *of_points))
-}
-
 /// Compares the results at two outputs. `fits` are the fits to compare; if it is empty, fits of the
 /// same name are compared. `lags` compares one lag with another; otherwise equal lags are compared.
 ///
@@ -124,7 +100,7 @@ pub async fn compare(a: &str, b: &str, fits: &[Pair], lags: Option<&Pair>) -> Re
     let (written_a, written_b) = (&of_a.written, &of_b.written);
     same_keys("partitions", a, &written_b.partition, &written_a.partition)?;
     same_keys("points", a, &of_b.key, &of_a.key)?;
-    let pairs = pairs(&of_a, &of_b, fits)?;
+    let pairs = pairs(&of_a.embeddings, &of_b.embeddings, fits)?;
     let shared = shared(&of_a.columns, &of_b.columns, a)?;
     if shared.is_empty() {
         return Err(Error::input(format!("{a} and {b} have no row in common")));
@@ -344,32 +320,31 @@ fn shared(a: &[ArrayRef], b: &[ArrayRef], at: &str) -> Result<Vec<(u32, u32)>> {
     Ok(rows.collect())
 }
 
-/// The embeddings to compare: `asked`, or else all of the same name.
-fn pairs(of_a: &Side<'_>, of_b: &Side<'_>, asked: &[Pair]) -> Result<Vec<(String, String)>> {
+/// The names to compare: `asked`, or else all of the same name.
+pub(crate) fn pairs(a: &[String], b: &[String], asked: &[Pair]) -> Result<Vec<(String, String)>> {
     let listed = |names: &[String]| format!("`{}`", names.join("`, `"));
     if asked.is_empty() {
-        let both = of_a.embeddings.iter();
-        let both = both.filter(|name| of_b.embeddings.contains(name));
+        let both = a.iter().filter(|name| b.contains(name));
         let pairs: Vec<_> = both.map(|name| (name.clone(), name.clone())).collect();
         if pairs.is_empty() {
             return Err(Error::spec(format!(
                 "the fits {} and {} have no name in common; name two fits to compare with --fit A=B",
-                listed(&of_a.embeddings),
-                listed(&of_b.embeddings)
+                listed(a),
+                listed(b)
             )));
         }
         return Ok(pairs);
     }
-    let known = |name: &String, side: &Side<'_>| {
-        if side.embeddings.contains(name) {
+    let known = |name: &String, names: &[String]| {
+        if names.contains(name) {
             return Ok(name.clone());
         }
         Err(Error::spec(format!(
             "--fit: there is no fit `{name}`; there are {}",
-            listed(&side.embeddings)
+            listed(names)
         )))
     };
-    let pair = |pair: &Pair| Ok((known(&pair.a, of_a)?, known(&pair.b, of_b)?));
+    let pair = |pair: &Pair| Ok((known(&pair.a, a)?, known(&pair.b, b)?));
     asked.iter().map(pair).collect()
 }
 

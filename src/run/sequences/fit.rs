@@ -37,6 +37,7 @@ use crate::run::sequences::held_out::{HeldOutSums, Unigrams, score};
 use crate::run::sequences::scoring::{PartitionScorers, Scorer, SymbolMap};
 use crate::run::sequences::training::{PartitionSymbols, Training, training};
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The counts of a partition, and the decompositions of its fits.
@@ -76,10 +77,7 @@ impl Evidence {
 
     /// The place of a partition, for messages.
     pub(crate) fn place(&self, partition: usize) -> String {
-        match place_of(&self.run, partition, 0).as_str() {
-            "" => "the model".into(),
-            place => place.to_string(),
-        }
+        place_of_model(&self.run, partition)
     }
 }
 
@@ -201,53 +199,89 @@ fn folder(partition: usize) -> String {
     format!("sequences-{partition}")
 }
 
-/// Decomposes the pairs of all partitions.
+/// The place of a partition of some counts, for messages and seeds.
+///
+/// # Errors
+/// [`Kind::Bug`] if the counts are not those of windows.
+pub(crate) fn place_in(
+    plan: &SequencesPlan,
+    counted: &Counted,
+    partition: usize,
+) -> Result<String> {
+    let names = symbols(counted)?.clone();
+    let run = plan.run_schema(counted.partitions.clone(), names);
+    Ok(place_of_model(&run, partition))
+}
+
+fn place_of_model(run: &RunSchema, partition: usize) -> String {
+    match place_of(run, partition, 0).as_str() {
+        "" => "the model".into(),
+        place => place.to_string(),
+    }
+}
+
+/// Decomposes the pairs of one partition: one projection for each set of parameters on which
+/// projections depend.
 ///
 /// # Errors
 /// If the memory does not suffice, or a rank is too large.
+pub(crate) fn project_partition(
+    plan: &SequencesPlan,
+    place: &str,
+    triples: &Triples,
+    rows: u64,
+    passes: &Passes<'_>,
+) -> Result<Vec<Projection>> {
+    let keys = Keys::of(plan);
+    let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
+    let size = triples.size(rows);
+    for fit in &plan.fits {
+        plan.check_memory(&fit.name, fit.method.hmm(), size, threads, limit)
+            .map_err(|e| e.at(place))?;
+    }
+    let mut projections = Vec::with_capacity(keys.keys.len());
+    for (at, (key, largest)) in keys.keys.iter().enumerate() {
+        let seed = seed(plan.seed, place, &format!("projection-{at}"));
+        let projection = passes.try_piece(&format!("projection-{at}"), |passes| {
+            project(key, *largest, triples, passes, seed)
+        });
+        projections.push(projection.map_err(|e| e.at(place))?);
+    }
+    for (at, fit) in plan.fits.iter().enumerate() {
+        // A rank that is not possible is an error before the rows are read again.
+        let ranks = candidates(plan, at);
+        let least = ranks.iter().min().copied().unwrap_or(1);
+        projections[keys.of_fit[at]]
+            .checked_rank(least)
+            .map_err(|e| e.at(format!("fit `{}`", fit.name)).at(place))?;
+    }
+    Ok(projections)
+}
+
+/// Decomposes the pairs of all partitions, except for those in `made`.
+///
+/// # Errors
+/// See [`project_partition`].
 pub(crate) fn project_all(
     plan: &SequencesPlan,
     evidence: &mut Evidence,
     rows: u64,
+    mut made: BTreeMap<usize, Vec<Projection>>,
     work: &Checkpoint,
 ) -> Result<()> {
-    let keys = Keys::of(plan);
-    let threads = rayon::current_num_threads();
-    let places: Vec<String> = evidence
-        .partitions
-        .iter()
-        .map(|own| evidence.place(own.index))
+    let of_partitions = evidence.partitions.iter();
+    let given: Vec<(String, Option<Vec<Projection>>)> = of_partitions
+        .map(|own| (evidence.place(own.index), made.remove(&own.index)))
         .collect();
-    let each = evidence.partitions.par_iter_mut().zip(places);
-    each.try_for_each(|(own, place)| {
-        let size = own.windows.triples.size(rows);
-        for fit in &plan.fits {
-            plan.check_memory(
-                &fit.name,
-                fit.method.hmm(),
-                size,
-                threads,
-                crate::memory::limit(),
-            )
-            .map_err(|e| e.at(&place))?;
-        }
-        let passes = Passes::at(&Local).resuming(work, folder(own.index));
-        for (at, (key, largest)) in keys.keys.iter().enumerate() {
-            let seed = seed(plan.seed, &place, &format!("projection-{at}"));
-            let projection = passes.try_piece(&format!("projection-{at}"), |passes| {
-                project(key, *largest, &own.windows.triples, passes, seed)
-            });
-            own.projections.push(projection.map_err(|e| e.at(&place))?);
-        }
-        for (at, fit) in plan.fits.iter().enumerate() {
-            // A rank that is not possible is an error before the rows are read again.
-            let projection = &own.projections[keys.of_fit[at]];
-            let ranks = candidates(plan, at);
-            let least = ranks.iter().min().copied().unwrap_or(1);
-            projection
-                .checked_rank(least)
-                .map_err(|e| e.at(format!("fit `{}`", fit.name)).at(&place))?;
-        }
+    let each = evidence.partitions.par_iter_mut().zip(given);
+    each.try_for_each(|(own, (place, given))| {
+        own.projections = match given {
+            Some(projections) => projections,
+            None => {
+                let passes = Passes::at(&Local).resuming(work, folder(own.index));
+                project_partition(plan, &place, &own.windows.triples, rows, &passes)?
+            }
+        };
         Ok(())
     })
 }
@@ -656,8 +690,9 @@ fn model_of(
         for warning in &all {
             tracing::warn!(fit = name, place, "{warning}");
         }
-        let found = projection.diagnostics(rank);
-        let certificates = crate::assess::hmm::certificates(projection, rank);
+        let model_rank = projection.checked_rank(rank).map_err(within)?;
+        let found = projection.diagnostics(model_rank);
+        let certificates = crate::assess::hmm::certificates(projection, model_rank);
         crate::assess::certificates::check(name, &certificates)?;
         let bootstrap = (plan.validation.bootstrap > 0).then(|| {
             let draws = Draws {
@@ -677,7 +712,9 @@ fn model_of(
             name: name.clone(),
             method: planned.method.name().to_string(),
             model,
-            left: Vec::new(),
+            unigram: method.unigram,
+            floor: method.floor,
+            left: projection.left(model_rank),
             singular_values: projection.spectrum.clone(),
             noise: found.noise,
             diagnostics: Diagnostics {

@@ -21,7 +21,7 @@ pub(crate) struct Unigrams<'a> {
 }
 
 /// The scores of all models of a partition.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct HeldOutSums {
     /// The number of models, S.
     n: usize,
@@ -31,22 +31,26 @@ pub(crate) struct HeldOutSums {
     /// Σ v.
     sums: Vec<f64>,
     trajectories: u64,
-    unseen: u64,
-    unigram: f64,
+    /// Rows with an unseen symbol.
+    pub(crate) unseen: u64,
+    /// The sum of the log-likelihoods by the shares of the symbols.
+    pub(crate) unigram: f64,
 }
 
 impl HeldOutSums {
-    fn new(n: usize) -> HeldOutSums {
+    pub(crate) fn new(n: usize) -> HeldOutSums {
         HeldOutSums {
             n,
             products: vec![0.0; (n + 1) * (n + 1)],
             sums: vec![0.0; n + 1],
-            ..HeldOutSums::default()
+            trajectories: 0,
+            unseen: 0,
+            unigram: 0.0,
         }
     }
 
     /// Adds a trajectory: the log-likelihoods of the models, and the number of rows.
-    fn add(&mut self, values: &[f64]) {
+    pub(crate) fn add(&mut self, values: &[f64]) {
         self.trajectories += 1;
         let size = self.n + 1;
         for (i, a) in values.iter().enumerate() {
@@ -58,13 +62,13 @@ impl HeldOutSums {
     }
 
     /// Rows that were scored.
-    fn rows(&self) -> f64 {
+    pub(crate) fn rows(&self) -> f64 {
         self.sums.last().copied().unwrap_or(0.0)
     }
 
     /// The mean per row of model `a`, or its difference to model `b`, and the standard error over
     /// trajectories: that of a ratio of two sums (Cochran, *Sampling Techniques*, 1977, ch. 6).
-    fn mean(&self, a: usize, b: Option<usize>) -> Option<Score> {
+    pub(crate) fn mean(&self, a: usize, b: Option<usize>) -> Option<Score> {
         let rows = self.rows();
         if rows == 0.0 {
             return None;

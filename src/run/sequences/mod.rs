@@ -3,15 +3,20 @@
 //! Windows are counted as pairs are, with increments. The rows are read again to filter them, and
 //! for fits that choose a rank, hold rows out or run the Baum–Welch algorithm.
 
-mod fit;
+pub mod assign;
+pub mod compare;
+pub(crate) mod fit;
 mod held_out;
+mod known;
 pub mod record;
 pub(crate) mod rows;
 pub(crate) mod scoring;
+pub mod site;
 mod training;
 
 use crate::error::{Error, Kind, Result};
 use crate::evidence::pass::checkpoints;
+use crate::methods::hmm::project::Projection;
 use crate::output;
 use crate::output::checkpoint::{Checkpoint, KEEP_EVERY};
 use crate::output::ledger::Ledger;
@@ -26,16 +31,17 @@ use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
 use crate::read::sequences::SequenceInput;
 use crate::run::checks::{Candidate, verdict};
-use crate::run::increment;
-use crate::run::increment::{CountRequest, Counting};
+use crate::run::increment::Counting;
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Head};
 use crate::run::sequences::fit::{Evidence, evidence};
 use crate::run::sequences::record::{SequencesModelRecord, SequencesRecord};
 use crate::run::sequences::rows::{RowFit, RowModel, RowTables, RowsWritten};
+use crate::run::sequences::site::{LocalSequences, SequenceJob, SequenceSite};
 use arrow::datatypes::SchemaRef;
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -67,7 +73,7 @@ pub enum SequencesOutcome {
 
 /// Options of a run over sequences. No option but `force` and `full_refresh` changes what a run
 /// does.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub struct SequencesOptions {
     /// Run even if the output is up to date, and do all work anew.
     pub force: bool,
@@ -75,6 +81,8 @@ pub struct SequencesOptions {
     pub full_refresh: bool,
     /// How often finished work is checkpointed.
     pub keep_every: Duration,
+    /// Where windows are counted.
+    pub site: Arc<dyn SequenceSite>,
 }
 
 impl SequencesOptions {
@@ -85,15 +93,19 @@ impl SequencesOptions {
 }
 
 impl Default for SequencesOptions {
-    /// Reuse finished work, checkpoint once per [`KEEP_EVERY`].
+    /// Reuse finished work, checkpoint once per [`KEEP_EVERY`], count in this process.
     fn default() -> SequencesOptions {
         SequencesOptions {
             force: false,
             full_refresh: false,
             keep_every: KEEP_EVERY,
+            site: Arc::new(LocalSequences),
         }
     }
 }
+
+/// Decompositions by partition.
+type Projections = BTreeMap<usize, Vec<Projection>>;
 
 /// The parts of a run that all stages use.
 struct Job<'a> {
@@ -179,7 +191,7 @@ impl Job<'_> {
     async fn drive(&self, record: &mut SequencesRecord) -> Result<()> {
         let PlannedSequences { plan, lake, frame } = self.planned;
         self.progress.stage("count", None);
-        let (counted, ledger) = self.count(record).await?;
+        let (counted, made, ledger) = self.count(record).await?;
         let rows = counted.rows;
         let bytes = record.head.input_bytes;
         self.done(record, "count", rows, bytes);
@@ -188,7 +200,7 @@ impl Job<'_> {
         let (of, work) = (Arc::clone(plan), Arc::clone(&self.work));
         let found = blocking(move || {
             let mut found = evidence(&of, counted)?;
-            fit::project_all(&of, &mut found, rows, &work)?;
+            fit::project_all(&of, &mut found, rows, made, &work)?;
             Ok(found)
         });
         let found = Arc::new(found.await??);
@@ -284,7 +296,10 @@ impl Job<'_> {
     }
 
     /// Counts the windows, or takes the counts of a run that did not end.
-    async fn count(&self, record: &mut SequencesRecord) -> Result<(Counted, Option<Ledger>)> {
+    async fn count(
+        &self,
+        record: &mut SequencesRecord,
+    ) -> Result<(Counted, Projections, Option<Ledger>)> {
         let PlannedSequences { plan, lake, frame } = self.planned;
         let start = Instant::now();
         let has_ledger = matches!(plan.increments, Increments::Of { .. });
@@ -297,6 +312,7 @@ impl Job<'_> {
         });
         let kept: Option<Counted> = kept.await?;
         let is_kept = kept.is_some();
+        let mut projections = BTreeMap::new();
         let Counting {
             counted,
             ledger,
@@ -308,16 +324,18 @@ impl Job<'_> {
                 record: None,
             },
             None => {
-                let progress = Arc::clone(self.progress);
-                let advance = Arc::new(move |rows| progress.advance(rows as u64));
-                let request = CountRequest {
-                    layout: &plan.layout,
-                    increments: &plan.increments,
-                    tables: &plan.tables,
+                let job = SequenceJob {
+                    plan,
+                    lake,
+                    frame,
+                    output: self.output,
+                    checkpoint: &self.work,
+                    progress: self.progress,
+                    earlier: self.begun.earlier().filter(|_| !self.options.full_refresh),
                 };
-                let earlier = self.begun.earlier().filter(|_| !self.options.full_refresh);
-                let frame = frame.clone();
-                increment::count(request, lake, frame, self.output, earlier, advance).await?
+                let counts = self.options.site.count(&job).await?;
+                projections = counts.projections;
+                counts.counting
             }
         };
         record.increment = increment;
@@ -327,14 +345,14 @@ impl Job<'_> {
         let is_worth_keeping =
             !is_kept && ledger.is_none() && took >= COUNTING * self.options.keep_every;
         if !is_worth_keeping {
-            return Ok((counted, ledger));
+            return Ok((counted, projections, ledger));
         }
         let work = Arc::clone(&self.work);
         let counted = blocking(move || {
             checkpoints::keep(work.as_ref(), COUNTED, took, &counted);
             counted
         });
-        Ok((counted.await?, ledger))
+        Ok((counted.await?, projections, ledger))
     }
 
     /// Filters all rows and writes their tables.
@@ -391,7 +409,7 @@ impl Job<'_> {
                     fit.train = Some(sum / n as f64);
                 }
                 if plan.held_out == HeldOut::Split {
-                    fit.held_out = of_rows.held_out();
+                    fit.held_out = of_rows.test.score(0);
                 }
                 let rows = of_rows.rows as f64;
                 let all = rows * fit.model.n_classes() as f64;

@@ -303,15 +303,7 @@ fn fit(f: &mut Formatter<'_>, fit: &SequenceFitRecord) -> Result {
         let resets = counted(grouped(fit.resets as f64), "row");
         writeln!(f, "    the filter began anew at {resets}")?;
     }
-    let least: Vec<String> = fit
-        .least_likely
-        .iter()
-        .filter(|of| !of.trajectory.is_empty())
-        .map(|of| format!("{} ({:.3})", of.trajectory, of.mean_log_likelihood))
-        .collect();
-    if least.len() > 1 {
-        writeln!(f, "    least likely trajectories {}", least.join(", "))?;
-    }
+    LeastLikely::write(f, &fit.least_likely)?;
     for warning in &fit.warnings {
         writeln!(f, "    warning: {warning}")?;
     }

@@ -3,19 +3,19 @@
 //! The models are known before the first row is filtered, so a run reads its input again. Memory
 //! holds the models, a few batches and one encoded row group per table.
 
-use crate::assess::crossval::Score;
 use crate::error::{Error, Kind, Result};
 use crate::methods::hmm::filter::{Filter, Scores};
 use crate::methods::hmm::model::{HmmModel, UNSEEN};
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
-use crate::output::tables::sequences::{HeldOutScore, PREDICTIONS, SequenceColumns, TRAJECTORIES};
+use crate::output::tables::sequences::{PREDICTIONS, SequenceColumns, TRAJECTORIES};
 use crate::read::rows::split::Split;
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
 use crate::read::sequences::{Found, SequenceBatch, SequenceInput, Sequences, again};
 use crate::run::progress::Progress;
+use crate::run::sequences::held_out::HeldOutSums;
 use crate::run::sequences::scoring::{
     PartitionScorers, Scored, Scorer, Scoring, SymbolMap, TaskScores,
 };
@@ -28,6 +28,8 @@ use arrow::compute::{cast, concat, take};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::fmt::Formatter;
 use std::sync::Arc;
 
 /// Trajectories with the least mean log-likelihood that are kept for the summary of a fit.
@@ -93,16 +95,14 @@ pub(crate) struct PartitionRows {
 }
 
 /// The filtered rows of a fit.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct FitRows {
+    /// The sum of the log-likelihoods of all rows.
+    pub(crate) log_likelihood: f64,
     /// Rows that were fitted: the sum of the log-likelihoods, and their number.
     pub(crate) train: (f64, u64),
     /// Rows that are held out.
-    pub(crate) test: Moments,
-    /// Held-out rows whose symbol the model does not have.
-    pub(crate) test_unseen: u64,
-    /// The sum of the log-likelihoods of held-out rows by the shares of the symbols.
-    pub(crate) test_unigram: f64,
+    pub(crate) test: HeldOutSums,
     /// Rows at which the filter began anew.
     pub(crate) resets: u64,
     /// Negative raw predictions.
@@ -126,19 +126,37 @@ pub struct LeastLikely {
     pub mean_log_likelihood: f64,
 }
 
-impl FitRows {
-    /// The score of the held-out rows.
-    pub(crate) fn held_out(&self) -> Option<HeldOutScore> {
-        let score = self.test.score()?;
-        let rows = self.test.rows;
-        Some(HeldOutScore {
-            score,
-            rows: rows as u64,
-            unseen: self.test_unseen,
-            unigram: self.test_unigram / rows,
-        })
+impl LeastLikely {
+    /// Writes the line of a summary, if there are several trajectories.
+    pub(crate) fn write(f: &mut Formatter<'_>, least: &[LeastLikely]) -> fmt::Result {
+        let least: Vec<String> = least
+            .iter()
+            .filter(|of| !of.trajectory.is_empty())
+            .map(|of| format!("{} ({:.3})", of.trajectory, of.mean_log_likelihood))
+            .collect();
+        if least.len() > 1 {
+            writeln!(f, "    least likely trajectories {}", least.join(", "))?;
+        }
+        Ok(())
     }
+}
 
+impl Default for FitRows {
+    fn default() -> FitRows {
+        FitRows {
+            log_likelihood: 0.0,
+            train: (0.0, 0),
+            test: HeldOutSums::new(1),
+            resets: 0,
+            negatives: 0,
+            negative_mass: 0.0,
+            rows: 0,
+            least: Vec::new(),
+        }
+    }
+}
+
+impl FitRows {
     fn keep(&mut self, found: LeastLikely) {
         let mean = |one: &LeastLikely| one.mean_log_likelihood;
         let at = self
@@ -148,53 +166,6 @@ impl FitRows {
             self.least.insert(at, found);
             self.least.truncate(LEAST);
         }
-    }
-}
-
-/// Sums over trajectories of log-likelihoods and numbers of rows, from which a mean per row and its
-/// standard error follow.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Moments {
-    /// The number of trajectories.
-    pub(crate) n: f64,
-    /// Σ nᵢ, the rows.
-    pub(crate) rows: f64,
-    /// Σ ℓᵢ.
-    pub(crate) sum: f64,
-    /// Σ ℓᵢ².
-    pub(crate) squares: f64,
-    /// Σ ℓᵢ nᵢ.
-    pub(crate) products: f64,
-    /// Σ nᵢ².
-    pub(crate) squared_rows: f64,
-}
-
-impl Moments {
-    /// Adds a trajectory.
-    pub(crate) fn add(&mut self, sum: f64, rows: u64) {
-        let rows = rows as f64;
-        self.n += 1.0;
-        self.rows += rows;
-        self.sum += sum;
-        self.squares += sum * sum;
-        self.products += sum * rows;
-        self.squared_rows += rows * rows;
-    }
-
-    /// The mean per row, and its standard error over trajectories: that of a ratio of two sums
-    /// (Cochran, *Sampling Techniques*, 1977, ch. 6). None without rows.
-    pub(crate) fn score(&self) -> Option<Score> {
-        if self.rows == 0.0 {
-            return None;
-        }
-        let mean = self.sum / self.rows;
-        let squares = self.squares - 2.0 * mean * self.products + mean * mean * self.squared_rows;
-        let error = if self.n > 1.0 {
-            (squares.max(0.0) * self.n / (self.n - 1.0)).sqrt() / self.rows
-        } else {
-            0.0
-        };
-        Some(Score { mean, error })
     }
 }
 
@@ -366,15 +337,16 @@ impl Totals<'_, '_> {
             for (at, fit) in sums.fits.iter().enumerate() {
                 let of_fit = self.of_fits.entry((open.partition, at)).or_default();
                 of_fit.resets += fit.resets;
+                of_fit.log_likelihood += fit.log_likelihood;
                 match split {
                     Split::Train => {
                         of_fit.train.0 += fit.log_likelihood;
                         of_fit.train.1 += sums.rows;
                     }
                     Split::Test => {
-                        of_fit.test.add(fit.log_likelihood, sums.rows);
-                        of_fit.test_unseen += sums.unseen;
-                        of_fit.test_unigram += fit.unigram;
+                        of_fit.test.add(&[fit.log_likelihood, sums.rows as f64]);
+                        of_fit.test.unseen += sums.unseen;
+                        of_fit.test.unigram += fit.unigram;
                     }
                     Split::Neither => {}
                 }

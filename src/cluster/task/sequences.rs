@@ -1,0 +1,69 @@
+//! Tasks of a run over sequences: the counts of partitions → their decompositions. Rows are counted
+//! by the tasks of `counting`.
+
+use crate::cluster::task::counting::read_counts;
+use crate::cluster::task::executor::{TaskExecutor, blocking};
+use crate::cluster::task::fitting::CountsGroup;
+use crate::error::{Error, Result};
+use crate::evidence::counts::matrix::CountMatrix;
+use crate::evidence::pass::Passes;
+use crate::evidence::pass::packed::{pack, unpack};
+use crate::output::parts::Piece;
+use crate::plan::sequences::SequencesPlan;
+use crate::read::counts::counted::Counted;
+use crate::read::triples::windows;
+use crate::run::sequences::fit::{place_in, project_partition};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// The work of a task of a run over sequences. Answers are pieces.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum SequencesWork {
+    /// The counts of some partitions → the decompositions of each, one piece per partition.
+    Project { groups: Vec<CountsGroup>, rows: u64 },
+}
+
+impl SequencesWork {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            SequencesWork::Project { .. } => "project",
+        }
+    }
+}
+
+impl TaskExecutor<SequencesPlan> {
+    /// Does the work. The answer is a packed list of pieces.
+    ///
+    /// # Errors
+    /// If counts cannot be read, a decomposition fails, or a result cannot be stored.
+    pub(crate) async fn sequences(&self, work: SequencesWork) -> Result<Vec<u8>> {
+        match work {
+            SequencesWork::Project { groups, rows } => pack(&self.project(groups, rows).await?),
+        }
+    }
+
+    async fn project(&self, groups: Vec<CountsGroup>, rows: u64) -> Result<Vec<Piece>> {
+        let mut units: Vec<(Arc<Counted>, CountMatrix)> = Vec::new();
+        for group in groups {
+            let head = self.output.piece(&self.hash, &group.head).await?;
+            let head: Arc<Counted> = Arc::new(unpack(&head)?);
+            for pieces in &group.counts {
+                let pieces = self.pieces(pieces).await?;
+                units.push((Arc::clone(&head), read_counts(&pieces[0], &pieces[1])?));
+            }
+        }
+        let plan = Arc::clone(&self.plan);
+        let projected = blocking(move || {
+            let project = |(head, matrix): (Arc<Counted>, CountMatrix)| {
+                let place = place_in(&plan, &head, matrix.partition)?;
+                let triples = windows(&head, &matrix)?.triples;
+                let projected = project_partition(&plan, &place, &triples, rows, &Passes::local())?;
+                pack(&projected)
+            };
+            let all = units.into_par_iter().map(project);
+            all.collect::<Result<Vec<Vec<u8>>, Error>>()
+        });
+        self.put(projected.await?).await
+    }
+}
