@@ -317,6 +317,7 @@ impl<'a> Filter<'a> {
             }
             self.prepare(state);
         }
+        // A fold may lack the symbol, and so give it no share at all.
         (probability.max(self.floor).ln(), is_lost)
     }
 

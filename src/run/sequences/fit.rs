@@ -37,6 +37,7 @@ use crate::run::sequences::held_out::{HeldOutSums, Unigrams, score};
 use crate::run::sequences::scoring::{PartitionScorers, Scorer, SymbolMap};
 use crate::run::sequences::training::{PartitionSymbols, Training, training};
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -126,6 +127,16 @@ fn is_auto(plan: &SequencesPlan, fit: usize) -> bool {
     matches!(plan.fits[fit].ranks, Ranks::Auto { .. })
 }
 
+/// Dropped rows by reason. What counting calls a state is a symbol of a sequence.
+pub(crate) fn dropped(counted: &Counted) -> BTreeMap<Cow<'static, str>, u64> {
+    let named = |reason: &Cow<'static, str>| match reason.strip_suffix(" state") {
+        Some(what) => format!("{what} symbol").into(),
+        None => reason.clone(),
+    };
+    let all = counted.dropped.0.iter();
+    all.map(|(reason, &rows)| (named(reason), rows)).collect()
+}
+
 /// The windows of all partitions.
 ///
 /// # Errors
@@ -141,9 +152,7 @@ pub(crate) fn evidence(plan: &SequencesPlan, counted: Counted) -> Result<Evidenc
     let is_empty = |at: &usize| counted.counts[*at].nnz() == 0;
     let empty: Vec<usize> = matrices.iter().copied().filter(is_empty).collect();
     if empty.len() == counted.counts.len() {
-        let reasons: String = counted
-            .dropped
-            .0
+        let reasons: String = dropped(&counted)
             .iter()
             .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
             .collect();
