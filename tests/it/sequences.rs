@@ -702,7 +702,7 @@ fn what_cannot_be_fitted_is_refused_by_name() {
     let short = "sequences.sql=\"SELECT * FROM visits WHERE t < 2\"";
     run(&lake, &[short]).fails(1, "no 3 rows in a row");
     let twice = "sequences.sql=\"SELECT id, t / 2 AS t, symbol FROM visits\"";
-    run(&lake, &[twice]).fails(1, "trajectory 0 has two rows at t = ");
+    run(&lake, &[twice]).fails(1, "has two rows at t = ");
     let none = "sequences.sql=\"SELECT * FROM visits WHERE id > 99\"";
     run(&lake, &[none]).fails(1, "the SQL of [sequences] gives no rows");
     run(&lake, &["fit.hmm.rank=9"]).fails(1, "rank 9");
