@@ -200,7 +200,7 @@ async fn drive(
         output,
         begun,
     };
-    let found = rows::write(input, &tables, progress.as_ref()).await?;
+    let found = rows::write(input, &tables, &|n| progress.advance(n)).await?;
     if found.found.rows == 0 {
         return Err(Error::input("the SQL of [sequences] gives no rows"));
     }

@@ -32,6 +32,7 @@ use crate::read::paths::current::Current;
 use crate::read::sequences::SequenceInput;
 use crate::run::checks::{Candidate, verdict};
 use crate::run::increment::Counting;
+use crate::run::model::partition_key;
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Head};
 use crate::run::sequences::fit::{Evidence, evidence};
@@ -262,8 +263,10 @@ impl Job<'_> {
         }
         record.head.tables = all;
         let of_models = models.iter();
-        let of_models =
-            of_models.map(|model| SequencesModelRecord::of(&found.run, model, &written));
+        let of_models = of_models.map(|model| {
+            let values = partition_key(&found.run, model.partition);
+            SequencesModelRecord::of(values, model, &written)
+        });
         record.models = of_models.collect();
         let (rows, bytes) = record.written();
         self.done(record, "write", rows, bytes);
@@ -393,7 +396,7 @@ impl Job<'_> {
             output: self.output,
             begun: self.begun,
         };
-        rows::write(input, &tables, self.progress.as_ref()).await
+        rows::write(input, &tables, &|n| self.progress.advance(n)).await
     }
 
     /// Adds to the fits what filtering all rows found.

@@ -2,10 +2,8 @@
 
 use crate::error::counted;
 use crate::output::number::grouped;
-use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences::{SequenceFit, SequencesModel};
 use crate::read::rows::states::escaped;
-use crate::run::model::partition_key;
 use crate::run::record::{CheckRecord, Head, IncrementRecord};
 use crate::run::sequences::rows::{LeastLikely, RowsWritten};
 use crate::run::summary;
@@ -132,9 +130,9 @@ pub struct SequenceFitRecord {
 }
 
 impl SequencesModelRecord {
-    /// The record of the fits of a partition.
+    /// The record of the fits of a partition with these values of the partition columns.
     pub(crate) fn of(
-        run: &RunSchema,
+        values: BTreeMap<String, String>,
         model: &SequencesModel,
         written: &RowsWritten,
     ) -> SequencesModelRecord {
@@ -146,7 +144,7 @@ impl SequencesModelRecord {
             SequenceFitRecord::of(fit, least)
         });
         SequencesModelRecord {
-            partition: partition_key(run, model.partition),
+            partition: values,
             symbols: model.symbols.len(),
             triples: model.triples.len(),
             windows: model.triples.total(),

@@ -14,7 +14,6 @@ use crate::read::rows::split::Split;
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
 use crate::read::sequences::{Found, SequenceBatch, SequenceInput, Sequences, again};
-use crate::run::progress::Progress;
 use crate::run::sequences::held_out::HeldOutSums;
 use crate::run::sequences::scoring::{
     PartitionScorers, Scored, Scorer, Scoring, SymbolMap, TaskScores,
@@ -614,7 +613,7 @@ impl Predictions<'_, '_> {
 pub(crate) async fn write(
     input: SequenceInput<'_>,
     tables: &RowTables<'_>,
-    progress: &dyn Progress,
+    advance: &(dyn Fn(u64) + Sync),
 ) -> Result<RowsWritten> {
     loop {
         let mut rows = Sequences::start(input).await?;
@@ -623,7 +622,7 @@ pub(crate) async fn write(
             while let Some(batch) = rows.next().await? {
                 let n = batch.len();
                 writing.push(batch).await?;
-                progress.advance(n as u64);
+                advance(n as u64);
             }
             Ok::<_, Stop>(())
         };
