@@ -112,6 +112,19 @@ const FOLDS: usize = 5;
 /// The maximum number of symbols for the column `<fit>_next_distribution`.
 pub const MAX_DISTRIBUTION: usize = 1000;
 
+/// Checks the column `<fit>_next_distribution`, given the numbers of symbols of the models.
+///
+/// # Errors
+/// If a model has more than [`MAX_DISTRIBUTION`] symbols.
+pub(crate) fn check_distribution(symbols: impl Iterator<Item = usize>) -> Result<()> {
+    match symbols.max() {
+        Some(n) if n > MAX_DISTRIBUTION => Err(Error::spec(format!(
+            "`output.distribution` would write {n} numbers per row and fit, and the limit is {MAX_DISTRIBUTION} symbols; leave it out"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// The columns of a row of trajectories and symbols.
 #[derive(Debug, Clone, Copy)]
 pub struct WindowRows<'a> {

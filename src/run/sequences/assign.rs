@@ -13,7 +13,7 @@ use crate::output::tables::sequences::{
 };
 use crate::output::tables::table::Table;
 use crate::plan::assignment::SequenceAssignment;
-use crate::plan::sequences::{MAX_DISTRIBUTION, WindowRows};
+use crate::plan::sequences::{WindowRows, check_distribution};
 use crate::read::paths::current::Current;
 use crate::read::rows::states::{StateTable, escaped};
 use crate::read::sequences::SequenceInput;
@@ -22,7 +22,6 @@ use crate::run::inputs::PlannedSequenceAssignment;
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Failure, Head};
 use crate::run::sequences::known;
-use crate::run::sequences::known::KnownModels;
 use crate::run::sequences::rows;
 use crate::run::sequences::rows::{
     FitRows, LeastLikely, PartitionRows, RowFit, RowModel, RowTables,
@@ -176,7 +175,7 @@ async fn drive(
     let known = known::read(written, columns.symbol, plan.distribution).await;
     let known = known.map_err(|e| e.at(format!("model {at}")))?;
     if plan.distribution {
-        check_distribution(&known)?;
+        check_distribution(known.models.iter().map(|own| own.numbers.len()))?;
     }
     record.head.done("read model", 0, 0);
 
@@ -251,17 +250,6 @@ async fn drive(
         begins: &|| progress.promoting(),
     };
     output.promote(begun, &promotion).await
-}
-
-/// An error if the distribution of the next symbol has too many numbers per row.
-fn check_distribution(known: &KnownModels) -> Result<()> {
-    let n = known.models.iter().map(|own| own.numbers.len()).max();
-    match n {
-        Some(n) if n > MAX_DISTRIBUTION => Err(Error::spec(format!(
-            "`output.distribution` would write {n} numbers per row and fit, and the limit is {MAX_DISTRIBUTION} symbols; leave it out"
-        ))),
-        _ => Ok(()),
-    }
 }
 
 impl known::KnownModel {

@@ -27,7 +27,7 @@ use crate::output::tables::sequences::{
 };
 use crate::plan::fits::Ranks;
 use crate::plan::pipeline::keys::Empty;
-use crate::plan::sequences::{HeldOut, SequencesPlan};
+use crate::plan::sequences::{HeldOut, SequencesPlan, check_distribution};
 use crate::read::counts::counted::Counted;
 use crate::read::rows::split::Split;
 use crate::read::sequences::{SequenceInput, Symbols};
@@ -176,6 +176,9 @@ pub(crate) fn evidence(plan: &SequencesPlan, counted: Counted) -> Result<Evidenc
         .par_iter()
         .map(|&at| windows(&counted, &counted.counts[at]))
         .collect::<Result<_>>()?;
+    if plan.predictions && plan.distribution {
+        check_distribution(all.iter().map(|own| own.symbols.len()))?;
+    }
     let mut ids: Vec<u32> = all.iter().flat_map(|own| own.symbols.clone()).collect();
     ids.par_sort_unstable();
     ids.dedup();
