@@ -43,6 +43,65 @@ pub fn certificates(projection: &Projection, rank: usize) -> Vec<Certificate> {
             amplified,
         ));
     }
+    let residuals = projection.residuals.iter().take(rank);
+    let largest = residuals.copied().fold(0.0, f64::max);
+    let residual = Certificate::at_most("residual", largest, projection.largest_residual(), 0.0);
+    list.push(Certificate {
+        holds: residual.holds.filter(|_| projection.converged),
+        ..residual
+    });
     list.sort_by(|a, b| a.name.cmp(&b.name));
     list
+}
+
+/// The certificate that no iteration of the Baum–Welch algorithm lowers the log-likelihood. None
+/// for fewer than two values.
+pub fn of_trace(trace: &[f64]) -> Option<Certificate> {
+    let falls = trace.windows(2).map(|pair| pair[0] - pair[1]);
+    let largest = falls.max_by(f64::total_cmp)?;
+    let magnitude = trace.iter().map(|l| l.abs()).fold(0.0, f64::max);
+    let tolerance = ROUNDING * magnitude;
+    Some(Certificate::at_most("climb", largest, 0.0, tolerance))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::assess::certificates::certified;
+    use crate::evidence::pass::Passes;
+    use crate::evidence::triples::Triples;
+    use crate::methods::hmm::params::SpectralHmm;
+    use crate::methods::hmm::project::project;
+
+    // Any counts have these identities.
+    #[test]
+    fn counts_are_certified_at_every_rank() {
+        let symbols: Vec<u32> = (0..200_u32).map(|t| (t * t / 3 + t / 7) % 5).collect();
+        let list = symbols.windows(3).map(|w| (w[0], w[1], w[2], 1.0));
+        let triples = Triples::new(1, 5, Triples::symbols_as_words(5), list.collect());
+        for scaling in [Scaling::Cca, Scaling::None] {
+            let params = SpectralHmm {
+                scaling,
+                ..SpectralHmm::new(3)
+            };
+            let found = project(&params, 3, &triples, &Passes::local(), 1).expect("operators");
+            for rank in 1..=3 {
+                let list = certificates(&found, rank);
+                assert!(certified(&list), "{list:?}");
+                let n = if scaling == Scaling::Cca { 6 } else { 4 };
+                assert_eq!(list.len(), n);
+            }
+            let mut wrong = found.clone();
+            wrong.checked.totals[1] += 1.0;
+            assert!(!certified(&certificates(&wrong, 2)));
+        }
+    }
+
+    #[test]
+    fn a_fall_of_the_likelihood_is_found() {
+        let holds = |trace: &[f64]| of_trace(trace).map(|c| c.holds);
+        assert_eq!(holds(&[-9.0, -5.0, -4.0]), Some(Some(true)));
+        assert_eq!(holds(&[-9.0, -5.0, -5.1]), Some(Some(false)));
+        assert_eq!(holds(&[-9.0]), None);
+    }
 }

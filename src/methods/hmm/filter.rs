@@ -50,6 +50,8 @@ struct Blocks {
     rows: Vec<f64>,
     /// The class of each lane; `UNSEEN` for lanes without a class.
     class: Vec<u32>,
+    /// The floor of each lane; 0 for lanes without a class, whose raw predictions are 0.
+    floor: Vec<f64>,
     /// The most frequent symbol of each lane's class.
     symbol: Vec<u32>,
     /// Its share in the class.
@@ -324,25 +326,13 @@ impl<'a> Filter<'a> {
         let distance = distance(&state.state, &self.start.state);
         let reach = distance * (1.0 + SLACK) + f64::MIN_POSITIVE;
         let k = self.model.rank;
-        let mut sum = dot(&self.row_sum, &state.state);
-        (state.negatives, state.negative_mass) = (0, 0.0);
-        let rows = self.blocks.rows.chunks_exact(k * LANES);
-        let classes = self.blocks.class.chunks_exact(LANES);
-        for ((rows, classes), margin) in rows.zip(classes).zip(&self.blocks.margin) {
-            if *margin > reach {
-                break;
-            }
-            let raw = evaluate(rows, &state.state);
-            for (raw, class) in raw.iter().zip(classes) {
-                if *raw < self.floor && *class != UNSEEN {
-                    sum += self.floor - raw;
-                    if *raw < 0.0 {
-                        state.negatives += 1;
-                        state.negative_mass -= raw;
-                    }
-                }
-            }
-        }
+        let blocks = &self.blocks;
+        let within = blocks.margin.partition_point(|margin| *margin <= reach);
+        let rows = &blocks.rows[..within * k * LANES];
+        let clipped = clip(rows, &blocks.floor[..within * LANES], &state.state);
+        state.negatives = clipped.negatives;
+        state.negative_mass = clipped.negative_mass;
+        let sum = dot(&self.row_sum, &state.state) + clipped.added;
         state.sum = sum.max(self.floor);
     }
 
@@ -455,6 +445,7 @@ impl Blocks {
                 let share = of(&model.share);
                 let unigram = of(&model.unigram);
                 blocks.class.push(class as u32);
+                blocks.floor.push(floor);
                 blocks.symbol.push(symbol);
                 blocks.share.push(share);
                 blocks.unigram.push(unigram);
@@ -464,6 +455,7 @@ impl Blocks {
             }
             let lanes_left = LANES - lanes.len();
             blocks.class.extend(std::iter::repeat_n(UNSEEN, lanes_left));
+            blocks.floor.extend(std::iter::repeat_n(0.0, lanes_left));
             blocks
                 .symbol
                 .extend(std::iter::repeat_n(UNSEEN, lanes_left));
@@ -530,6 +522,45 @@ fn multiply(operator: &[f64], state: &[f64], out: &mut [f64]) {
             sum = r.mul_add(*b, sum);
         }
         *out = sum;
+    }
+}
+
+/// What clipping changes.
+struct Clipped {
+    /// Σ max(0, floor − raw).
+    added: f64,
+    /// The number of negative raw predictions.
+    negatives: u64,
+    /// The sum of their magnitudes.
+    negative_mass: f64,
+}
+
+/// Clips the raw predictions of some blocks.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx2+fma", "x86_64+avx2+fma"))]
+fn clip(rows: &[f64], floors: &[f64], state: &[f64]) -> Clipped {
+    let mut added = [0.0; LANES];
+    let mut mass = [0.0; LANES];
+    let mut negatives = [0_u64; LANES];
+    let blocks = rows.chunks_exact(state.len() * LANES);
+    for (rows, floors) in blocks.zip(floors.as_chunks::<LANES>().0) {
+        let mut raw = [0.0; LANES];
+        for (row, x) in rows.as_chunks::<LANES>().0.iter().zip(state) {
+            for l in 0..LANES {
+                raw[l] = row[l].mul_add(*x, raw[l]);
+            }
+        }
+        for l in 0..LANES {
+            let below = floors[l] - raw[l];
+            added[l] += if below > 0.0 { below } else { 0.0 };
+            let is_negative = raw[l] < 0.0;
+            mass[l] -= if is_negative { raw[l] } else { 0.0 };
+            negatives[l] += u64::from(is_negative);
+        }
+    }
+    Clipped {
+        added: added.iter().sum(),
+        negatives: negatives.iter().sum(),
+        negative_mass: mass.iter().sum(),
     }
 }
 

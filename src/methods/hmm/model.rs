@@ -194,6 +194,6 @@ impl fmt::Display for Warning {
 }
 
 /// Σ aᵢ bᵢ from left to right.
-pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }

@@ -131,7 +131,6 @@ pub fn project(
     passes.step("decompose");
     let basis = Basis::new(params.scaling, largest_rank, &pairs, passes, seed);
     let pair_total = pairs.shards.total;
-    let future_total = pairs.shards.source_total.clone();
     let (rank, total) = (basis.rank, triples.total());
     let vectors = Vectors::new(&basis, &pairs, params.scaling, total);
     // The pairs are as large as the triples, and are not needed any more.
@@ -161,7 +160,7 @@ pub fn project(
         Scaling::Cca => (0..rank).map(|i| if i == 0 { 1.0 } else { 0.0 }).collect(),
     };
     let from_future = vectors.last_by_future;
-    let mut model = HmmModel {
+    let model = HmmModel {
         rank,
         n_symbols: classes.class_of.len(),
         operators,
@@ -177,8 +176,6 @@ pub fn project(
         Scaling::None => 0.0,
         Scaling::Cca => first_step_gap(&model, triples, total),
     };
-    model.operators.shrink_to_fit();
-    debug_assert!(future_total.iter().all(|total| *total > 0.0));
     Ok(Projection {
         asked: largest_rank,
         rank,
@@ -639,6 +636,11 @@ fn check_sum(triples: &Triples, vectors: &Vectors, operators: &[f64], rank: usiz
 }
 
 impl Projection {
+    /// An upper bound of the residuals of a decomposition that converged.
+    pub fn largest_residual(&self) -> f64 {
+        truncated_svd::largest_residual(TOLERANCE)
+    }
+
     /// The number of symbols.
     pub fn n_symbols(&self) -> usize {
         self.model.n_symbols
