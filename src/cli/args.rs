@@ -141,8 +141,9 @@ pub enum Command {
     /// state gets the set under which its transitions are most likely. A trajectory gets the set of
     /// its state and a log-likelihood. Transitions to targets that the model does not know are
     /// counted separately. A point gets the embedding and the cluster that it would have had in the
-    /// run; weights and the scale of the pipeline do not matter. Results become visible as those of
-    /// a run do, and a second assignment of the same rows does nothing.
+    /// run; weights and the scale of the pipeline do not matter. A row of a sequence gets its
+    /// log-likelihood, the most likely next symbol and the state. Results become visible as those
+    /// of a run do, and a second assignment of the same rows does nothing.
     #[command(after_help = ASSIGN_EXAMPLES, after_long_help = long(ASSIGN_EXAMPLES))]
     Assign(Assign),
 
@@ -163,8 +164,9 @@ pub enum Command {
     ///
     /// Compares every partition and lag that both outputs have, over the source states that both
     /// have. For points, it compares clusters and embeddings of the rows with the same key: the
-    /// correlations are cosines of the angles between the spans of the coordinates. Differences are
-    /// not a failure: the exit code is 0 whenever the outputs can be compared.
+    /// correlations are cosines of the angles between the spans of the coordinates. For sequences,
+    /// it compares symbols, singular values and the log-likelihoods of the same trajectories.
+    /// Differences are not a failure: the exit code is 0 whenever the outputs can be compared.
     #[command(after_help = COMPARE_EXAMPLES, after_long_help = long(COMPARE_EXAMPLES))]
     Compare(Compare),
 

@@ -112,17 +112,17 @@ const FOLDS: usize = 5;
 /// The maximum number of symbols for the column `<fit>_next_distribution`.
 pub const MAX_DISTRIBUTION: usize = 1000;
 
-/// Checks the column `<fit>_next_distribution`, given the numbers of symbols of the models.
+/// An error if the distribution of the next symbol has too many numbers for a row.
 ///
 /// # Errors
-/// If a model has more than [`MAX_DISTRIBUTION`] symbols.
-pub(crate) fn check_distribution(symbols: impl Iterator<Item = usize>) -> Result<()> {
-    match symbols.max() {
-        Some(n) if n > MAX_DISTRIBUTION => Err(Error::spec(format!(
-            "`output.distribution` would write {n} numbers per row and fit, and the limit is {MAX_DISTRIBUTION} symbols; leave it out"
-        ))),
-        _ => Ok(()),
+/// If there are more than [`MAX_DISTRIBUTION`] symbols.
+pub fn check_distribution(symbols: usize) -> Result<()> {
+    if symbols <= MAX_DISTRIBUTION {
+        return Ok(());
     }
+    Err(Error::spec(format!(
+        "`output.distribution` would write {symbols} probabilities per row and fit, and the limit is {MAX_DISTRIBUTION} symbols; leave it out"
+    )))
 }
 
 /// The columns of a row of trajectories and symbols.

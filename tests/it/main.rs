@@ -40,6 +40,7 @@
 //! - `resume`: killed runs, and runs that reuse finished work
 //! - `rows`: the table with all input rows and the sets of their states
 //! - `sequences`: runs over sequences of symbols, compared with SQL, written operators and hmmlearn
+//! - `sequences_around`: assignments, comparisons, continued runs, checks and metrics of sequences
 //! - `sequences_file`: the keys of `[sequences]` and what is refused
 //! - `sequences_sites`: runs over sequences whose windows are counted as tasks
 //! - `sets`: all methods on the worlds of the papers
@@ -108,6 +109,7 @@ mod readers;
 mod resume;
 mod rows;
 mod sequences;
+mod sequences_around;
 mod sequences_file;
 #[cfg(feature = "cluster")]
 mod sequences_sites;

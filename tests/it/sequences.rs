@@ -3,7 +3,7 @@
 
 use crate::cli::integers;
 use crate::lake::{Lake, ProgramRun, Rows};
-use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::array::{ArrayRef, AsArray, StringArray};
 use arrow::compute::concat_batches;
 use arrow::datatypes::Float64Type;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};

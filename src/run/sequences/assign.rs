@@ -21,6 +21,7 @@ use crate::run::assign::{check_alike, check_kind};
 use crate::run::inputs::PlannedSequenceAssignment;
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Failure, Head};
+use crate::run::sequences::fit::dropped;
 use crate::run::sequences::known;
 use crate::run::sequences::rows;
 use crate::run::sequences::rows::{
@@ -175,7 +176,8 @@ async fn drive(
     let known = known::read(written, columns.symbol, plan.distribution).await;
     let known = known.map_err(|e| e.at(format!("model {at}")))?;
     if plan.distribution {
-        check_distribution(known.models.iter().map(|own| own.numbers.len()))?;
+        let n = known.models.iter().map(|own| own.numbers.len());
+        check_distribution(n.max().unwrap_or(0))?;
     }
     record.head.done("read model", 0, 0);
 
@@ -203,7 +205,7 @@ async fn drive(
         return Err(Error::input("the SQL of [sequences] gives no rows"));
     }
     record.head.rows_read = found.found.rows;
-    record.head.rows_dropped = found.found.dropped.0.clone();
+    record.head.rows_dropped = dropped(&found.found.dropped);
     let n: u64 = found.tables.values().sum();
     record.head.tables = found.tables;
     record.head.done("write", n, record.head.input_bytes);

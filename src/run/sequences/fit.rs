@@ -30,6 +30,7 @@ use crate::plan::pipeline::keys::Empty;
 use crate::plan::sequences::{HeldOut, SequencesPlan, check_distribution};
 use crate::read::counts::counted::Counted;
 use crate::read::rows::split::Split;
+use crate::read::rows::stop::Dropped;
 use crate::read::sequences::{SequenceInput, Symbols};
 use crate::read::triples::{Windows, resampled, symbols, windows};
 use crate::run::model::{place_of, seed};
@@ -128,12 +129,12 @@ fn is_auto(plan: &SequencesPlan, fit: usize) -> bool {
 }
 
 /// Dropped rows by reason. What counting calls a state is a symbol of a sequence.
-pub(crate) fn dropped(counted: &Counted) -> BTreeMap<Cow<'static, str>, u64> {
+pub(crate) fn dropped(dropped: &Dropped) -> BTreeMap<Cow<'static, str>, u64> {
     let named = |reason: &Cow<'static, str>| match reason.strip_suffix(" state") {
         Some(what) => format!("{what} symbol").into(),
         None => reason.clone(),
     };
-    let all = counted.dropped.0.iter();
+    let all = dropped.0.iter();
     all.map(|(reason, &rows)| (named(reason), rows)).collect()
 }
 
@@ -152,7 +153,7 @@ pub(crate) fn evidence(plan: &SequencesPlan, counted: Counted) -> Result<Evidenc
     let is_empty = |at: &usize| counted.counts[*at].nnz() == 0;
     let empty: Vec<usize> = matrices.iter().copied().filter(is_empty).collect();
     if empty.len() == counted.counts.len() {
-        let reasons: String = dropped(&counted)
+        let reasons: String = dropped(&counted.dropped)
             .iter()
             .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
             .collect();
@@ -176,8 +177,9 @@ pub(crate) fn evidence(plan: &SequencesPlan, counted: Counted) -> Result<Evidenc
         .par_iter()
         .map(|&at| windows(&counted, &counted.counts[at]))
         .collect::<Result<_>>()?;
-    if plan.predictions && plan.distribution {
-        check_distribution(all.iter().map(|own| own.symbols.len()))?;
+    if plan.distribution {
+        let n = all.iter().map(|own| own.symbols.len()).max();
+        check_distribution(n.unwrap_or(0))?;
     }
     let mut ids: Vec<u32> = all.iter().flat_map(|own| own.symbols.clone()).collect();
     ids.par_sort_unstable();

@@ -340,7 +340,7 @@ impl Job<'_> {
         };
         record.increment = increment;
         record.head.rows_read = counted.rows;
-        record.head.rows_dropped = fit::dropped(&counted);
+        record.head.rows_dropped = fit::dropped(&counted.dropped);
         let took = start.elapsed();
         let is_worth_keeping =
             !is_kept && ledger.is_none() && took >= COUNTING * self.options.keep_every;

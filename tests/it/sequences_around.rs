@@ -1,0 +1,598 @@
+//! Around the fits of sequences: `gyre assign`, `gyre compare`, runs that do nothing or continue,
+//! increments with resamples, checks, metrics, events and partitions without windows.
+
+use crate::inside::RESOURCES;
+use crate::lake::{Lake, ProgramRun, Rows};
+use crate::sequences::{PIPELINE, Visit, lake, run, table, visits};
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::{DataType, Float64Type};
+use gyre::plan::pipeline::Pipeline;
+use gyre::run::progress::{Progress, Silent};
+use gyre::run::sequences::{SequencesOptions, SequencesOutcome};
+use gyre::store::Stores;
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+fn assign(lake: &Lake, sets: &[&str]) -> ProgramRun {
+    let fixed = ["assign", "p.toml", "--model", "out", "--output", "new"];
+    let sets = sets.iter().flat_map(|set| ["--set", *set]);
+    lake.gyre(&fixed.into_iter().chain(sets).collect::<Vec<_>>())
+}
+
+fn assigned(lake: &Lake, table: &str) -> Rows {
+    Rows::open(&lake.path(&format!("new/{table}/part-0.parquet")))
+}
+
+/// All tables of an output.
+fn tables(lake: &Lake, output: &str) -> BTreeMap<String, Vec<u8>> {
+    let folders = fs::read_dir(lake.path(output)).expect("an output");
+    let names = folders.map(|entry| entry.expect("an entry").file_name());
+    let names = names.filter_map(|name| name.into_string().ok());
+    let tables = names.filter_map(|name| {
+        let table = fs::read(lake.path(&format!("{output}/{name}/part-0.parquet"))).ok()?;
+        Some((name, table))
+    });
+    tables.collect()
+}
+
+#[track_caller]
+fn assert_near(name: &str, a: &[f64], b: &[f64]) {
+    assert_eq!(a.len(), b.len(), "{name}");
+    for (at, (a, b)) in a.iter().zip(b).enumerate() {
+        assert!(
+            (a - b).abs() <= 1e-12 * (1.0 + a.abs()),
+            "{name} {at}: {a} {b}"
+        );
+    }
+}
+
+/// Checks that two tables are equal, and that their numbers differ by rounding at most.
+#[track_caller]
+fn assert_equal(expected: &Rows, found: &Rows) {
+    assert_eq!(expected.0.schema(), found.0.schema());
+    assert_eq!(expected.len(), found.len());
+    for field in expected.0.schema().fields() {
+        let name = field.name();
+        let (a, b) = (expected.column(name), found.column(name));
+        assert_eq!(a.nulls(), b.nulls(), "{name}");
+        match field.data_type() {
+            DataType::Float64 => {
+                let [a, b] = [a, b].map(|column| column.as_primitive::<Float64Type>());
+                assert_near(name, a.values(), b.values());
+            }
+            DataType::FixedSizeList(..) => {
+                let [a, b] = [a, b].map(|column| column.as_fixed_size_list().values());
+                let [a, b] = [a, b].map(|column| column.as_primitive::<Float64Type>());
+                assert_near(name, a.values(), b.values());
+            }
+            DataType::List(_) => {
+                let [a, b] = [a, b].map(|column| column.as_list::<i32>());
+                assert_eq!(a.offsets(), b.offsets(), "{name}");
+                let [a, b] = [a, b].map(|lists| lists.values().as_primitive::<Float64Type>());
+                assert_near(name, a.values(), b.values());
+            }
+            _ => assert_eq!(a, b, "{name}"),
+        }
+    }
+}
+
+/// Two partitions, some rare symbols, and fits that pool them, refine and choose a rank.
+fn around() -> String {
+    let sql = "SELECT *, id % 2 AS part, CASE WHEN (7 * id + t) % 41 = 0 THEN 'z' || (t % 4) \
+               ELSE symbol END AS page FROM visits";
+    PIPELINE
+        .replace("SELECT * FROM visits", sql)
+        .replace(
+            "symbol = \"symbol\"",
+            "symbol = \"page\"\nsplit = \"split\"\npartition_by = \"part\"",
+        )
+        .replace(
+            "[output]\nrows = \"all\"",
+            "min_count = 12\n\n[[fit]]\nname = \"em\"\nmethod = \"spectral_hmm\"\nrank = 2\n\
+             refine = \"em\"\nn_iter = 5\nunigram = 0.0\n\n[[fit]]\nname = \"auto\"\n\
+             method = \"spectral_hmm\"\nrank = \"auto\"\nranks = [1, 2, 3]\nfloor = 1e-9\n\n\
+             [output]\nrows = \"all\"\ndistribution = true",
+        )
+}
+
+#[test]
+fn the_rows_of_a_run_come_back() {
+    let mut visits = visits(24, 80, 21);
+    let lake = lake(&visits);
+    lake.file("p.toml", &around());
+    run(&lake, &[]).succeeds();
+    let symbols = lake.read("symbols");
+    let pooled = symbols.column("is_pooled").as_boolean();
+    assert!(pooled.true_count() > 2 && pooled.true_count() < symbols.len());
+    // The rows may come in any order.
+    visits.reverse();
+    table(&lake, "new.parquet", &visits);
+    let new = ["tables.visits.path=new.parquet"];
+    let ran = assign(&lake, &new).succeeds();
+    assert!(
+        ran.out.contains("rows, filtered by the model "),
+        "{}",
+        ran.out
+    );
+    assert!(ran.out.contains("nats a symbol"), "{}", ran.out);
+    for table in ["predictions", "trajectories"] {
+        assert_equal(&lake.read(table), &assigned(&lake, table));
+    }
+    let again = assign(&lake, &new).succeeds();
+    assert!(again.out.contains("Nothing to do"), "{}", again.out);
+    let before = tables(&lake, "new");
+    assert_eq!(before.len(), 2);
+    let fixed = ["assign", "p.toml", "--model", "out", "--output", "new"];
+    let force = ["--force", "--threads", "1", "--set", new[0]];
+    lake.gyre(&[&fixed[..], &force].concat()).succeeds();
+    assert!(tables(&lake, "new") == before);
+
+    // The model needs no rows of its run, and the new rows no split.
+    run(&lake, &["output.rows=none", "output.distribution=false"]).succeeds();
+    assert!(!lake.path("out/predictions").exists());
+    lake.file("p.toml", &around().replace("split = \"split\"\n", ""));
+    assign(&lake, &[]).succeeds();
+    let all = assigned(&lake, "trajectories");
+    assert_eq!(
+        (all.len(), all.0.num_columns()),
+        (24, lake.read("trajectories").0.num_columns() - 1)
+    );
+}
+
+#[test]
+fn a_distribution_of_too_many_symbols_is_refused() {
+    let lake = lake(&visits(12, 600, 20));
+    let sql = "sequences.sql=\"SELECT id, t, 1000 * (id % 2) + t AS symbol FROM visits\"";
+    run(&lake, &[sql, "output.distribution=true"]).fails(2, "the limit is 1000 symbols");
+    let half = "sequences.sql=\"SELECT id, t, t % 100 AS symbol FROM visits\"";
+    run(&lake, &[half, "output.distribution=true"]).succeeds();
+    let lists = lake.read("predictions").lists("hmm_r2_next_distribution");
+    assert!(lists.iter().all(|list| list.len() == 100));
+    assert!(
+        lists
+            .iter()
+            .all(|list| (list.iter().sum::<f64>() - 1.0).abs() < 1e-9)
+    );
+}
+
+#[test]
+fn unseen_symbols_are_scored_by_the_floor() {
+    let old = visits(12, 60, 22);
+    let lake = lake(&old);
+    run(&lake, &[]).succeeds();
+    let new: Vec<Visit> = old
+        .iter()
+        .filter(|v| v.2.is_some())
+        .map(|&(id, t, symbol, split)| {
+            let symbol = if t % 20 == 7 { Some("new") } else { symbol };
+            (id, t, symbol, split)
+        })
+        .collect();
+    let unseen = new.iter().filter(|v| v.2 == Some("new")).count();
+    table(&lake, "new.parquet", &new);
+    let ran = assign(&lake, &["tables.visits.path=new.parquet"]).succeeds();
+    let line = format!("{unseen} rows with an unseen symbol");
+    assert!(ran.out.contains(&line), "{}", ran.out);
+    let rows = assigned(&lake, "predictions");
+    let (symbols, is_unseen) = (rows.texts("symbol"), rows.column("is_unseen").as_boolean());
+    let likelihoods = rows.floats("hmm_r2_log_likelihood");
+    let resets = rows.column("hmm_r2_was_reset").as_boolean();
+    for at in 0..rows.len() {
+        assert_eq!(is_unseen.value(at), symbols[at] == "new");
+        if is_unseen.value(at) {
+            assert!((likelihoods[at] - 1e-12f64.ln()).abs() < 1e-12 && resets.value(at));
+        }
+    }
+    let counted: i64 = assigned(&lake, "trajectories")
+        .integers("unseen")
+        .iter()
+        .sum();
+    assert_eq!(counted, unseen as i64);
+}
+
+#[test]
+fn rows_that_do_not_fit_the_model_are_refused_by_name() {
+    let lake = lake(&visits(12, 60, 23));
+    let sql = "sequences.sql=\"SELECT *, id % 3 AS part FROM visits WHERE PART\"";
+    let of = |parts: &str| sql.replace("PART", parts);
+    let by = "sequences.partition_by=part";
+    run(&lake, &[&of("id % 3 < 2"), by]).succeeds();
+    let ran = assign(&lake, &[&of("true"), by]);
+    assert!(
+        ran.out.contains("1 of 3 models failed: part=2"),
+        "{}",
+        ran.out
+    );
+    ran.fails(1, "");
+    let rows = assigned(&lake, "predictions");
+    let parts = rows.integers("part");
+    let likelihoods = rows.column("hmm_r3_log_likelihood");
+    assert!((0..rows.len()).all(|at| likelihoods.is_null(at) == (parts[at] == 2)));
+    assign(&lake, &[&of("id % 3 = 2"), by]).fails(1, "none of the partitions");
+    assign(&lake, &[&of("id > 99"), by]).fails(1, "gives no rows");
+    assign(&lake, &[]).fails(2, "the columns of partition_by are none in the pipeline");
+
+    run(&lake, &[]).succeeds();
+    let missing = "sequences.sql=\"SELECT id, t FROM visits\"";
+    assign(&lake, &[missing]).fails(2, "`symbol`");
+    let renamed = "sequences.sql=\"SELECT id, t, symbol AS page FROM visits\"";
+    let page = "sequences.symbol=page";
+    assign(&lake, &[renamed, page]).fails(2, "the columns of the symbol are `page` Utf8");
+    let integer = "sequences.sql=\"SELECT id, t, t % 5 AS symbol FROM visits\"";
+    assign(&lake, &[integer]).fails(2, "`symbol` Int64 in the pipeline");
+    let fixed = ["assign", "p.toml", "--model", "out", "--output"];
+    lake.gyre(&[&fixed[..], &["new", "--smoothing", "1"]].concat())
+        .fails(2, "sequences have none");
+    lake.gyre(&[&fixed[..], &["out", "--force"]].concat())
+        .fails(2, "holds the models of a run");
+    let nowhere = ["assign", "p.toml", "--model", "nowhere", "--output", "new"];
+    lake.gyre(&nowhere).fails(1, "there is no finished result");
+
+    // Results of another kind.
+    let states = PIPELINE
+        .replace("[sequences]", "[transitions]")
+        .replace("interval = 1\nsymbol", "lag = 1\nstate")
+        .replace("spectral_hmm", "svd")
+        .replace("[output]\nrows = \"all\"\n", "");
+    lake.file("states.toml", &states);
+    let other = ["assign", "states.toml", "--model", "out", "--output", "new"];
+    lake.gyre(&other)
+        .fails(2, "the pipeline has states, but the model at");
+    lake.gyre(&["run", "states.toml", "--set", "job.output=states"])
+        .succeeds();
+    let other = ["assign", "p.toml", "--model", "states", "--output", "new"];
+    lake.gyre(&other).fails(2, "was made from states");
+    lake.gyre(&["compare", "out", "states"])
+        .fails(1, "out has sequences and states has states");
+}
+
+#[test]
+fn two_results_are_compared_by_spectra_and_likelihoods() {
+    let old = visits(15, 80, 24);
+    let lake = lake(&old);
+    run(&lake, &[]).succeeds();
+    let report = |arguments: &[&str]| -> serde_json::Value {
+        let ran = lake.gyre(&[&["compare"][..], arguments, &["--json"]].concat());
+        serde_json::from_str(&ran.succeeds().out).expect("JSON")
+    };
+    let same = report(&["out", "out"]);
+    let model = &same["models"][0];
+    assert_eq!(
+        (&model["symbols"], &model["trajectories"]),
+        (&5.into(), &15.into())
+    );
+    assert_eq!(model["total_variation"], 0.0);
+    for fit in model["fits"].as_array().expect("fits") {
+        assert_eq!(fit["singular_values_a"], fit["singular_values_b"]);
+        let own = &fit["likelihoods"];
+        assert_eq!(
+            (&own["difference"], &own["error"]),
+            (&0.0.into(), &0.0.into())
+        );
+    }
+    // A model without the last trajectories and the symbol e.
+    let fewer = "sequences.sql=\"SELECT * FROM visits WHERE id < 12 AND symbol <> 'e' OR id = 14\"";
+    run(&lake, &[fewer, "job.output=b"]).succeeds();
+    let found = report(&["out", "b"]);
+    let model = &found["models"][0];
+    let count = |key: &str| model[key].as_u64().expect("a number");
+    assert_eq!((count("symbols"), count("symbols_only_a")), (5, 0));
+    assert_eq!((count("trajectories"), count("other_rows")), (1, 12));
+    assert!(model["total_variation"].as_f64().expect("a number") > 0.05);
+    let ranks = report(&["out", "out", "--fit", "hmm_r2=hmm_r3"]);
+    let fit = &ranks["models"][0]["fits"][0];
+    assert_eq!((&fit["rank_a"], &fit["rank_b"]), (&2.into(), &3.into()));
+    let own = &fit["likelihoods"];
+    let means = lake.read("trajectories");
+    let total = |fit: &str| {
+        means
+            .floats(&format!("{fit}_log_likelihood"))
+            .iter()
+            .sum::<f64>()
+    };
+    let rows: i64 = means.integers("rows").iter().sum();
+    let difference = (total("hmm_r3") - total("hmm_r2")) / rows as f64;
+    let own = |key: &str| own[key].as_f64().expect("a number");
+    assert!((own("difference") - difference).abs() < 1e-12 && own("error") > 0.0);
+    assert!((own("b") - own("a") - difference).abs() < 1e-12);
+    let text = lake.gyre(&["compare", "out", "out", "--fit", "hmm_r2=hmm_r3"]);
+    let text = text.succeeds().out;
+    assert!(text.contains("15 common trajectories"), "{text}");
+    assert!(text.contains("nats a symbol, difference "), "{text}");
+    assert!(text.contains("largest difference "), "{text}");
+    lake.gyre(&["compare", "out", "b", "--fit", "hmm_r2=svd"])
+        .fails(2, "there is no fit `svd`");
+    lake.gyre(&["compare", "out", "b", "--lag", "1=2"])
+        .fails(2, "sequences have no lag");
+    lake.gyre(&["compare", "out", "nowhere"])
+        .fails(1, "no output of gyre");
+}
+
+#[test]
+fn a_forced_run_gives_the_same_bytes() {
+    let lake = lake(&visits(12, 50, 25));
+    run(&lake, &[]).succeeds();
+    let before = tables(&lake, "out");
+    let record = |lake: &Lake| {
+        fs::read_dir(lake.path("out/runs"))
+            .expect("records")
+            .count()
+    };
+    let n = record(&lake);
+    let again = run(&lake, &[]).succeeds();
+    assert!(again.out.contains("Nothing to do"), "{}", again.out);
+    assert_eq!(record(&lake), n);
+    let forced = lake.gyre(&["run", "p.toml", "--force", "--threads", "1"]);
+    assert!(forced.succeeds().out.contains("symbols"));
+    assert_eq!(record(&lake), n + 1);
+    assert!(tables(&lake, "out") == before);
+    let other = lake.gyre(&["run", "p.toml", "--seed", "9"]).succeeds();
+    assert!(!other.out.contains("Nothing to do"));
+}
+
+/// Says when a stage begins.
+struct At(&'static str, Arc<Notify>);
+
+impl Progress for At {
+    fn stage(&self, name: &'static str, _: Option<u64>) {
+        if name == self.0 {
+            self.1.notify_one();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_continues_from_the_work_of_one_that_was_stopped() {
+    let lake = lake(&visits(16, 60, 26));
+    let text = around()
+        .replace(
+            "\"out\"",
+            &format!("{:?}", lake.path("out").display().to_string()),
+        )
+        .replace("visits/", &format!("{}/", lake.path("visits").display()))
+        + "\n[validation]\nbootstrap = 3\n";
+    let plan = async || {
+        let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
+        let inputs = pipeline.open_with(&RESOURCES, &Stores::default()).await;
+        let planned = inputs.expect("a lake").plan_sequences(None).await;
+        planned.expect("a plan")
+    };
+    let options = SequencesOptions {
+        keep_every: Duration::ZERO,
+        ..SequencesOptions::default()
+    };
+    let planned = plan().await;
+    let output = planned.output().expect("an output");
+    let stopped = Arc::new(Notify::new());
+    let progress = Arc::new(At("rows", Arc::clone(&stopped)));
+    tokio::select! {
+        biased;
+        () = stopped.notified() => output.abandon().await,
+        _ = planned.run(&output, &options, progress) => panic!("the run was not stopped"),
+    }
+    drop((planned, output));
+    assert!(!lake.path("out/fits").exists());
+    let planned = plan().await;
+    let output = planned.output().expect("an output");
+    let ended = planned.run(&output, &options, Arc::new(Silent)).await;
+    let SequencesOutcome::Done(record) = ended.expect("a result") else {
+        panic!("there was a result");
+    };
+    assert!(record.resumed > 3, "{}", record.resumed);
+    assert!(
+        !lake.path("out/work").exists()
+            || fs::read_dir(lake.path("out/work"))
+                .expect("a folder")
+                .count()
+                == 0
+    );
+    let resumed = tables(&lake, "out");
+    fs::remove_dir_all(lake.path("out")).expect("the output is removed");
+    let output = planned.output().expect("an output");
+    let ended = planned.run(&output, &options, Arc::new(Silent)).await;
+    let SequencesOutcome::Done(record) = ended.expect("a result") else {
+        panic!("there was a result");
+    };
+    assert_eq!(record.resumed, 0);
+    let whole = tables(&lake, "out");
+    assert!(resumed.keys().eq(whole.keys()));
+    for (name, bytes) in &whole {
+        assert!(*bytes == resumed[name], "{name}");
+    }
+}
+
+const VALIDATED: [&str; 5] = [
+    "validation.bootstrap=4",
+    "validation.folds=3",
+    "validation.groups=6",
+    "fit.hmm.rank=auto",
+    "fit.hmm.ranks=[1,2,3]",
+];
+
+#[test]
+fn resamples_and_folds_do_not_depend_on_threads_files_or_increments() {
+    let visits = visits(18, 60, 27);
+    let whole = lake(&visits);
+    let text = format!("{PIPELINE}\n[validation]\nbootstrap = 1\n");
+    whole.file("p.toml", &text);
+    run(&whole, &VALIDATED).succeeds();
+    let expected = tables(&whole, "out");
+    let bootstrap = whole.read("bootstrap");
+    assert!(
+        bootstrap
+            .texts("metric")
+            .iter()
+            .all(|name| name == "singular_value")
+    );
+    assert_eq!(bootstrap.integers("resamples"), vec![4; bootstrap.len()]);
+    assert_eq!(bootstrap.integers("groups"), vec![6; bootstrap.len()]);
+    let ranks = whole.read("ranks");
+    assert_eq!(ranks.integers("rank"), [1, 2, 3]);
+    let chosen = ranks.column("is_chosen").as_boolean();
+    assert_eq!(chosen.true_count(), 1);
+    let fits = whole.read("fits");
+    let at = (0..3).find(|&at| chosen.value(at)).expect("a rank");
+    assert_eq!(fits.floats("held_out")[0], ranks.floats("held_out")[at]);
+    assert!(fits.floats("held_out")[0] > fits.floats("held_out_unigram")[0]);
+    assert_eq!(fits.integers("rank")[0], at as i64 + 1);
+    let rows: i64 = whole.read("trajectories").integers("rows").iter().sum();
+    assert_eq!(fits.integers("held_out_rows"), [rows]);
+
+    let sets: Vec<&str> = VALIDATED.iter().flat_map(|set| ["--set", *set]).collect();
+    let forced = ["run", "p.toml", "--force", "--threads"];
+    for threads in ["1", "2"] {
+        let arguments = [&forced[..], &[threads], &sets].concat();
+        whole.gyre(&arguments).succeeds();
+        assert!(tables(&whole, "out") == expected, "{threads} threads");
+    }
+    // Each file has whole trajectories, and the later files have the earlier ones.
+    let grown = Lake::new();
+    grown.file("p.toml", &text);
+    for file in 0..3 {
+        let part: Vec<Visit> = visits
+            .iter()
+            .filter(|v| v.0 / 6 == 2 - file)
+            .copied()
+            .collect();
+        table(&grown, &format!("visits/{}.parquet", 2 - file), &part);
+        let sets = [&VALIDATED[..], &["job.incremental=true"]].concat();
+        let ran = run(&grown, &sets).succeeds();
+        assert!(file == 0 || ran.out.contains("1 new file"), "{}", ran.out);
+    }
+    for (name, bytes) in tables(&grown, "out") {
+        assert!(bytes == expected[&name], "{name}");
+    }
+}
+
+#[test]
+fn metrics_and_events_of_sequences_are_written() {
+    let lake = lake(&visits(12, 50, 28));
+    let run = [
+        "run",
+        "p.toml",
+        "--metrics",
+        "m.prom",
+        "--lineage",
+        "l.json",
+    ];
+    lake.gyre(&run).succeeds();
+    let read = |name: &str| fs::read_to_string(lake.path(name)).expect("a file");
+    let page = read("m.prom");
+    let windows: i64 = lake.read("triples").integers("count").iter().sum();
+    let rows: i64 = lake.read("trajectories").integers("rows").iter().sum();
+    for line in [
+        "gyre_run_success{pipeline=\"visits\"} 1".to_string(),
+        format!("gyre_windows{{pipeline=\"visits\"}} {windows}"),
+        "gyre_models{pipeline=\"visits\"} 1".into(),
+        "gyre_model_symbols{pipeline=\"visits\"} 5".into(),
+        format!("gyre_model_rows{{pipeline=\"visits\"}} {rows}"),
+        "gyre_fit_rank{pipeline=\"visits\",fit=\"hmm_r3\"} 3".into(),
+        "gyre_fit_mean_log_likelihood{pipeline=\"visits\",fit=\"hmm_r2\"} -1.".into(),
+        "gyre_table_rows{pipeline=\"visits\",table=\"trajectories\"} 12".into(),
+    ] {
+        assert!(page.contains(&line), "{line} in {page}");
+    }
+    let events = read("l.json");
+    let events: Vec<serde_json::Value> = events
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let types = events.iter().filter_map(|e| e["eventType"].as_str());
+    assert_eq!(types.collect::<Vec<_>>(), ["START", "COMPLETE"]);
+    let outputs = events[1]["outputs"].as_array().expect("outputs");
+    let own = outputs.iter().find(|o| {
+        let name = o["name"].as_str().unwrap_or_default();
+        name.ends_with("out/trajectories")
+    });
+    let statistics = &own.expect("a table")["outputFacets"]["outputStatistics"];
+    assert_eq!(statistics["rowCount"], 12);
+    // With nothing to do, the metrics are those of the result in place.
+    lake.gyre(&run).succeeds();
+    let page = read("m.prom");
+    assert!(page.contains("gyre_run_nothing_to_do{pipeline=\"visits\"} 1"));
+    assert!(page.contains(&format!("gyre_windows{{pipeline=\"visits\"}} {windows}")));
+    let fails = [&run[..], &["--set", "sequences.interval=1000"]].concat();
+    lake.gyre(&fails).fails(1, "rows in a row with a symbol");
+    assert!(read("m.prom").contains("gyre_run_success{pipeline=\"visits\"} 0"));
+    assert!(
+        read("l.json")
+            .lines()
+            .last()
+            .expect("an event")
+            .contains("\"FAIL\"")
+    );
+}
+
+#[test]
+fn checks_gate_the_result_of_sequences() {
+    let lake = lake(&visits(12, 60, 29));
+    let with = |checks: &str| {
+        lake.file("p.toml", &format!("{PIPELINE}\n{checks}"));
+    };
+    with(
+        r#"
+[checks]
+min_rows = 100
+max_dropped = 0.5
+[[check]]
+name = "likely"
+sql = "SELECT id FROM trajectories WHERE hmm_r3_mean_log_likelihood < -5"
+[[check]]
+name = "every_symbol"
+sql = "SELECT symbol FROM visits WHERE symbol IS NOT NULL AND symbol NOT IN (SELECT symbol FROM symbols)"
+[[check]]
+name = "rows"
+sql = "SELECT 1 FROM predictions WHERE hmm_r2_log_likelihood > 0"
+on = "warn"
+"#,
+    );
+    lake.gyre(&["check", "p.toml"]).succeeds();
+    let ran = run(&lake, &[]).succeeds();
+    assert!(ran.out.contains("checks: 5 passed"), "{}", ran.out);
+    let before = tables(&lake, "out");
+
+    with("[[check]]\nname = \"ranks\"\nsql = \"SELECT fit FROM fits WHERE rank > 2\"\n");
+    run(&lake, &["fit.hmm.unigram=0.02"]).fails(3, "ranks: 1 row where there should be none");
+    assert!(tables(&lake, "out") == before);
+    with("[checks]\nmax_dropped = 0.0\n");
+    run(&lake, &[]).fails(3, "max_dropped: ");
+    with("[checks]\nmin_rows = { value = 10000, on = \"warn\" }\n");
+    let ran = run(&lake, &[]).succeeds();
+    assert!(
+        ran.out.contains("0 passed, 1 warned: min_rows"),
+        "{}",
+        ran.out
+    );
+    with("[[check]]\nname = \"a\"\nsql = \"SELECT latent FROM vectors\"\n");
+    lake.gyre(&["check", "p.toml"]).fails(2, "latent");
+}
+
+#[test]
+fn partitions_without_windows_are_left_out_unless_the_pipeline_says_fail() {
+    let mut all = visits(12, 60, 30);
+    // Trajectories of partition 2 have two rows.
+    all.retain(|v| v.0 % 3 != 2 || v.1 < 2);
+    let lake = lake(&all);
+    let sql = "sequences.sql=\"SELECT *, id % 3 AS part FROM visits\"";
+    let sets = [sql, "sequences.partition_by=part"];
+    let fail = [&sets[..], &["sequences.empty=fail"]].concat();
+    run(&lake, &fail).fails(1, "`empty = \"skip\"` leaves such partitions out");
+    let ran = run(&lake, &sets).succeeds();
+    assert!(
+        ran.out.contains("without a window: 1 partition"),
+        "{}",
+        ran.out
+    );
+    let mut parts = lake.read("fits").integers("part");
+    parts.dedup();
+    assert_eq!(parts, [0, 1]);
+    // The table of trajectories has all rows, without scores where there is no model.
+    let rows = lake.read("trajectories");
+    let parts = rows.integers("part");
+    let means = rows.column("hmm_r2_mean_log_likelihood");
+    assert!(parts.contains(&2));
+    assert!((0..rows.len()).all(|at| means.is_null(at) == (parts[at] == 2)));
+}
