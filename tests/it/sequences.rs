@@ -367,6 +367,7 @@ fn predictions_follow_from_the_written_operators() {
         let log_likelihood = rows.column(&format!("{fit}_log_likelihood"));
         let log_likelihood = log_likelihood.as_primitive::<Float64Type>();
         let next = rows.texts(&format!("{fit}_next_symbol"));
+        let reset = rows.texts(&format!("{fit}_was_reset"));
         let next_probability = rows.floats(&format!("{fit}_next_probability"));
         let states = rows
             .column(&format!("{fit}_embedding"))
@@ -397,8 +398,12 @@ fn predictions_follow_from_the_written_operators() {
             sums[id[at] as usize] += own;
             let after = model.apply(x, &b);
             let one = model.total(&after);
-            assert!(one > floor, "this world resets no filter");
-            b = after.iter().map(|b| b / one).collect();
+            assert_eq!(reset[at], (one <= floor).to_string());
+            b = if one > floor {
+                after.iter().map(|b| b / one).collect()
+            } else {
+                start.clone()
+            };
             let state = states.value(at);
             let state = state.as_primitive::<Float64Type>().values();
             assert!(b.iter().zip(state).all(|(a, b)| (a - b).abs() < 1e-9));
@@ -705,14 +710,17 @@ fn what_cannot_be_fitted_is_refused_by_name() {
     run(&lake, &[twice]).fails(1, "has two rows at t = ");
     let none = "sequences.sql=\"SELECT * FROM visits WHERE id > 99\"";
     run(&lake, &[none]).fails(1, "the SQL of [sequences] gives no rows");
-    run(&lake, &["fit.hmm.rank=9"]).fails(1, "rank 9");
+    run(&lake, &["fit.hmm.rank=9"]).fails(1, "rank 9 is above the numerical rank 5");
     let split = "sequences.sql=\"SELECT id, t, symbol, 'fit' AS split FROM visits\"";
     run(&lake, &[split, "sequences.split=split"]).fails(1, "fit");
+    let nulls = "sequences.sql=\"SELECT id, t, nullif(symbol, symbol) AS symbol FROM visits\"";
+    run(&lake, &[nulls]).fails(1, "dropped for null symbol");
     assert!(!lake.path("out/operators").exists());
     // One symbol is enough for rank 1 alone.
     let equal = "sequences.sql=\"SELECT id, t, 'a' AS symbol FROM visits\"";
-    let ran = run(&lake, &[equal, "fit.hmm.rank=1"]).succeeds();
-    assert!(ran.err.contains("symbol"), "{}", ran.err);
+    let ran = run(&lake, &[equal, "fit.hmm.rank=2"]).succeeds();
+    assert!(ran.err.contains("all rows show one symbol"), "{}", ran.err);
+    assert_eq!(lake.read("fits").floats("rank"), [1.0]);
 }
 
 /// Weights that are counts give the model of repeated trajectories.

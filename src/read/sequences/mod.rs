@@ -612,3 +612,11 @@ pub(crate) fn has_split(layout: &Layout) -> bool {
     let rows = layout.evidence.trajectories();
     rows.is_some_and(|rows| rows.split.is_some())
 }
+
+/// The rows of a window.
+pub(crate) fn window_rows(layout: &Layout) -> u64 {
+    match layout.evidence {
+        RowRoles::Windows { block, .. } => 2 * block as u64 + 1,
+        _ => 0,
+    }
+}

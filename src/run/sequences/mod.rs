@@ -245,6 +245,12 @@ impl Job<'_> {
         self.output.claim_version(self.begun).await?;
         let written = self.rows(&found, &models, input).await?;
         self.score(&mut models, &written);
+        let short: u64 = written.rows.values().map(|rows| rows.short).sum();
+        if short > 0 {
+            let window = 2 * plan.rows().block + 1;
+            let reason = format!("sequence of fewer than {window} rows");
+            record.head.rows_dropped.insert(reason.into(), short);
+        }
         let n = written.tables.values().sum();
         self.done(record, "rows", n, 0);
 

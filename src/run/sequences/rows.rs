@@ -89,8 +89,8 @@ pub(crate) struct PartitionRows {
     pub(crate) unseen: u64,
     /// Trajectories with a symbol.
     pub(crate) trajectories: u64,
-    /// Sequences.
-    pub(crate) sequences: u64,
+    /// Training rows of sequences that are shorter than a window.
+    pub(crate) short: u64,
 }
 
 /// The filtered rows of a fit.
@@ -208,12 +208,30 @@ fn place(split: Split) -> usize {
     }
 }
 
+/// The training rows of the sequence that the next rows may continue.
+struct Short {
+    rows: u64,
+    /// Rows per window.
+    window: u64,
+}
+
+impl Short {
+    /// Ends the sequence, and adds its rows if it is shorter than a window.
+    fn end(&mut self, of_partition: &mut PartitionRows) {
+        let rows = std::mem::take(&mut self.rows);
+        if rows < self.window {
+            of_partition.short += rows;
+        }
+    }
+}
+
 /// Adds up the scores of trajectories.
 struct Totals<'a, 't> {
     tables: &'t RowTables<'a>,
     has_split: bool,
     n_partition: usize,
     open: Option<Open>,
+    short: Short,
     /// The keys of the open trajectory: one row per column.
     pending: Vec<ArrayRef>,
     of_fits: BTreeMap<(u32, usize), FitRows>,
@@ -304,7 +322,12 @@ impl Totals<'_, '_> {
             sums.unseen += unseen;
             of_partition.rows += piece.rows.len() as u64;
             of_partition.unseen += unseen;
-            of_partition.sequences += u64::from(piece.begins);
+            if piece.begins {
+                self.short.end(of_partition);
+            }
+            if piece.split == Split::Train {
+                self.short.rows += piece.rows.len() as u64;
+            }
             sums.fits.resize(task.scores.len(), FitSums::default());
             let Some(model) = model else { continue };
             for ((sums, scores), fit) in sums.fits.iter_mut().zip(&task.scores).zip(&model.fits) {
@@ -372,7 +395,9 @@ impl Totals<'_, '_> {
                 sums,
             });
         }
-        self.rows.entry(open.partition).or_default().trajectories += u64::from(is_any);
+        let of_partition = self.rows.entry(open.partition).or_default();
+        of_partition.trajectories += u64::from(is_any);
+        self.short.end(of_partition);
     }
 
     /// Rows of the table `trajectories`.
@@ -685,6 +710,10 @@ impl<'a, 't> Writing<'a, 't> {
                 has_split: crate::read::sequences::has_split(input.layout),
                 n_partition: input.layout.partition.len(),
                 open: None,
+                short: Short {
+                    rows: 0,
+                    window: crate::read::sequences::window_rows(input.layout),
+                },
                 pending: Vec::new(),
                 of_fits: BTreeMap::new(),
                 rows: BTreeMap::new(),
