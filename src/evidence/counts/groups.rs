@@ -75,7 +75,7 @@ impl Groups {
         }
     }
 
-    /// The same groups with the hashes of their rows, ascending, in the order of [`new`](Self::new).
+    /// The same groups with the hashes of their rows, ascending, and the group of each.
     pub fn with_hashes(mut self, hashes: Vec<(u32, u16)>) -> Groups {
         self.hashes = hashes;
         self

@@ -182,7 +182,7 @@ pub fn climb(start: Hidden, sequences: &Sequences, n_iter: usize, tol: f64) -> C
         hidden = maximisation(&hidden, &sums);
     }
     if !converged {
-        let last = log_likelihood(&hidden, sequences);
+        let last = hidden.log_likelihood(sequences);
         converged = trace.last().is_some_and(|before| last - before < tol);
         trace.push(last);
     }
@@ -287,9 +287,12 @@ fn expectation(hidden: &Hidden, sequences: &Sequences) -> Sums {
     with_width!(hidden.states(), expectation_of(hidden, sequences))
 }
 
-/// Σ ln Pr(x₁, …, x_T) over all sequences, in nats.
-pub(crate) fn log_likelihood(hidden: &Hidden, sequences: &Sequences) -> f64 {
-    with_width!(hidden.states(), log_likelihood_of(hidden, sequences))
+impl Hidden {
+    /// Σ ln Pr(x₁, …, x_T) over all sequences, in nats, by the forward algorithm. Unseen symbols
+    /// are missing observations.
+    pub fn log_likelihood(&self, sequences: &Sequences) -> f64 {
+        with_width!(self.states(), log_likelihood_of(self, sequences))
+    }
 }
 
 fn expectation_of<const W: usize>(hidden: &Hidden, sequences: &Sequences) -> Sums {

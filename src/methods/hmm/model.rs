@@ -1,6 +1,5 @@
 //! A fitted hidden Markov model: all that is needed to filter and score sequences.
 
-use crate::evidence::sequences::Sequences;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -119,12 +118,6 @@ impl Hidden {
             pool: None,
             hidden: Some(self.clone()),
         }
-    }
-
-    /// Σ ln Pr(x₁, …, x_T) over all sequences, in nats, by the forward algorithm. Unseen symbols
-    /// are missing observations.
-    pub fn log_likelihood(&self, sequences: &Sequences) -> f64 {
-        crate::methods::hmm::baum_welch::log_likelihood(self, sequences)
     }
 }
 

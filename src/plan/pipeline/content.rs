@@ -132,8 +132,8 @@ pub enum Input {
         #[serde(skip_serializing_if = "Option::is_none")]
         weight: Option<String>,
     },
-    /// A row of a trajectory that shows a symbol: the `symbol` columns, then the boxes of the `bins`
-    /// columns.
+    /// A row of a trajectory that shows a symbol: the `symbol` columns, then the boxes of the
+    /// `bins` columns.
     Sequences {
         /// Empty: one trajectory per partition.
         trajectory: Vec<String>,

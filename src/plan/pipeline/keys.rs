@@ -341,8 +341,8 @@ pub struct PointsText {
     pub weight: Option<String>,
 }
 
-/// The SQL whose rows show symbols, and the meaning of its columns. Rows of a trajectory that follow
-/// each other form a sequence. A gap in time or a null symbol ends it.
+/// The SQL whose rows show symbols, and the meaning of its columns. Rows of a trajectory that
+/// follow each other form a sequence. A gap in time or a null symbol ends it.
 #[derive(Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(
