@@ -19,7 +19,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// Classes per block.
-const LANES: usize = 16;
+const LANES: usize = 32;
 
 /// Relative slack of bounds for rounding.
 const SLACK: f64 = 1e-9;
@@ -325,22 +325,19 @@ impl<'a> Filter<'a> {
         let k = self.model.rank;
         let mut sum = dot(&self.row_sum, &state.state);
         (state.negatives, state.negative_mass) = (0, 0.0);
-        let rows = self.blocks.rows.chunks_exact(k * LANES);
-        let classes = self.blocks.class.chunks_exact(LANES);
-        for ((rows, classes), margin) in rows.zip(classes).zip(&self.blocks.margin) {
-            if *margin > reach {
-                break;
+        let margins = &self.blocks.margin;
+        let within = margins.partition_point(|margin| *margin <= reach);
+        if within > 0 {
+            let rows = &self.blocks.rows[..within * k * LANES];
+            let clipped = clip(rows, &state.state, self.floor);
+            sum += clipped.added;
+            if within == margins.len() {
+                // The raw predictions of lanes without a class are 0.
+                let lanes = within * LANES - self.model.n_classes();
+                sum -= self.floor * lanes as f64;
             }
-            let raw = evaluate(rows, &state.state);
-            for (raw, class) in raw.iter().zip(classes) {
-                if *raw < self.floor && *class != UNSEEN {
-                    sum += self.floor - raw;
-                    if *raw < 0.0 {
-                        state.negatives += 1;
-                        state.negative_mass -= raw;
-                    }
-                }
-            }
+            state.negatives = clipped.negatives;
+            state.negative_mass = clipped.negative_mass;
         }
         state.sum = sum.max(self.floor);
     }
@@ -532,9 +529,44 @@ fn multiply(operator: &[f64], state: &[f64], out: &mut [f64]) {
     }
 }
 
-/// The raw predictions of a block of classes.
+/// What clipping does to the raw predictions of some blocks.
+struct Clipped {
+    /// What it adds to their sum.
+    added: f64,
+    /// The number of negative raw predictions.
+    negatives: u64,
+    /// The sum of their magnitudes.
+    negative_mass: f64,
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx2+fma", "x86_64+avx2+fma"))]
+fn clip(blocks: &[f64], state: &[f64], floor: f64) -> Clipped {
+    let mut added = [0.0; LANES];
+    let mut mass = [0.0; LANES];
+    let mut negatives = [0.0; LANES];
+    for rows in blocks.chunks_exact(state.len() * LANES) {
+        let raw = raw_predictions(rows, state);
+        for l in 0..LANES {
+            added[l] += f64::max(floor - raw[l], 0.0);
+            mass[l] += f64::max(-raw[l], 0.0);
+            negatives[l] += if raw[l] < 0.0 { 1.0 } else { 0.0 };
+        }
+    }
+    Clipped {
+        added: added.iter().sum(),
+        negatives: negatives.iter().sum::<f64>() as u64,
+        negative_mass: mass.iter().sum(),
+    }
+}
+
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx2+fma", "x86_64+avx2+fma"))]
 fn evaluate(rows: &[f64], state: &[f64]) -> [f64; LANES] {
+    raw_predictions(rows, state)
+}
+
+/// The raw predictions of a block of classes.
+#[inline(always)]
+fn raw_predictions(rows: &[f64], state: &[f64]) -> [f64; LANES] {
     let mut even = [0.0; LANES];
     let mut odd = [0.0; LANES];
     let (pairs, last) = rows.as_chunks::<LANES>().0.as_chunks::<2>();
