@@ -14,6 +14,7 @@
 //! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
 //! - `formats`: the same rows in every format, and text files with errors
 //! - `fuzz`: any pipeline file or command line gives a value or an error
+//! - `hmm_rates`: how the error of a hidden Markov model falls with the number of windows
 //! - `hostile`: damaged files, and Hive folders with unusual names
 //! - `house`: the layout of the source code
 //! - `increments`: runs that count new files only, compared with runs that count all files
@@ -78,6 +79,8 @@ mod faults;
 mod faulty;
 mod formats;
 mod fuzz;
+#[cfg(feature = "cluster")]
+mod hmm_rates;
 mod hostile;
 mod house;
 mod increments;
