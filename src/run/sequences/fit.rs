@@ -706,7 +706,9 @@ fn model_of(
         }
         let model_rank = projection.checked_rank(rank).map_err(within)?;
         let found = projection.diagnostics(model_rank);
-        let certificates = crate::assess::hmm::certificates(projection, model_rank);
+        let mut certificates = crate::assess::hmm::certificates(projection, model_rank);
+        let trace = refined.as_ref().map(|own| &own.log_likelihood[..]);
+        certificates.splice(0..0, trace.and_then(crate::assess::hmm::of_trace));
         crate::assess::certificates::check(name, &certificates)?;
         let bootstrap = (plan.validation.bootstrap > 0).then(|| {
             let draws = Draws {
