@@ -628,6 +628,61 @@ fn sessions_without_order_are_the_least_likely() {
     assert!(found <= 1, "{independent:?}");
 }
 
+const RARE: &str = r#"
+[job]
+name = "rare"
+output = "out"
+
+[sequences]
+sql = """
+SELECT trajectory, time, symbol, CASE WHEN trajectory < 100 THEN 'train' ELSE 'test' END AS split
+FROM hmm_world(6, 2000, 200, 60)
+"""
+trajectory = "trajectory"
+time = "time"
+symbol = "symbol"
+split = "split"
+
+[[fit]]
+name = "scaled"
+method = "spectral_hmm"
+rank = [2, 4, 6]
+min_count = 5
+
+[[fit]]
+name = "plain"
+method = "spectral_hmm"
+rank = [2, 4, 6]
+min_count = 5
+scaling = "none"
+"#;
+
+// 6,000 training rows of 2,000 symbols, most of which occur less than five times.
+#[test]
+fn scaled_operators_predict_rare_symbols_better_than_plain_ones() {
+    let lake = Lake::new();
+    lake.file("p.toml", RARE);
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    let fits = Rows::open(&lake.path("out/fits/part-0.parquet"));
+    assert_eq!(
+        fits.texts("fit")[..3],
+        ["scaled_r2", "scaled_r4", "scaled_r6"]
+    );
+    let (held_out, shares) = (fits.floats("held_out"), fits.floats("held_out_unigram"));
+    for at in 0..3 {
+        assert!(held_out[at] > held_out[at + 3], "{held_out:?}");
+        assert!(held_out[at] > shares[at], "{held_out:?}");
+    }
+    // Symbols that occur once have singular values of 1 of their own.
+    lake.file("p.toml", &RARE.replace("min_count = 5", ""));
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    assert!(
+        ran.out.contains("and `min_count` pools rare symbols"),
+        "{}",
+        ran.out
+    );
+}
+
 const HMMLEARN: &str = r#"
 import sys, warnings
 warnings.filterwarnings("ignore")

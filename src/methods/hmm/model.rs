@@ -162,11 +162,19 @@ impl fmt::Display for Warning {
                 f,
                 "all rows show one symbol: the rank is 1 in place of {rank}"
             ),
-            Warning::EqualValues { rank, last, next } => write!(
-                f,
-                "rank {rank} cuts between the equal singular values {last:.6e} and {next:.6e}; \
-                 the last dimension is arbitrary"
-            ),
+            Warning::EqualValues { rank, last, next } => {
+                write!(
+                    f,
+                    "rank {rank} cuts between the equal singular values {last:.4} and {next:.4}; \
+                     the last dimension is arbitrary"
+                )?;
+                if *last > 1.0 - 1e-6 {
+                    let what = "; values of 1 come from symbols that occur only with each other, \
+                                and `min_count` pools rare symbols";
+                    f.write_str(what)?;
+                }
+                Ok(())
+            }
             Warning::NotConverged { residual } => write!(
                 f,
                 "the singular value decomposition has not converged: its largest residual is \
