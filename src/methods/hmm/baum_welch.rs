@@ -473,9 +473,7 @@ fn forward<const W: usize>(
         }
         let inverse = 1.0 / normaliser;
         *scale = inverse;
-        for l in 0..W {
-            joint[l] *= inverse;
-        }
+        joint.iter_mut().for_each(|joint| *joint *= inverse);
         *out = joint;
         let mut even = [0.0; W];
         let mut odd = [0.0; W];

@@ -89,10 +89,10 @@ impl Classes {
         let mass = if mass > 0.0 { mass } else { 1.0 };
         let mut next = 0;
         let mut rare = rare.into_iter().peekable();
-        for symbol in 0..n {
+        for (symbol, count) in all.iter().enumerate() {
             if rare.next_if_eq(&symbol).is_some() {
                 classes.class_of[symbol] = pool;
-                classes.share[symbol] = all[symbol] / mass;
+                classes.share[symbol] = count / mass;
             } else {
                 classes.class_of[symbol] = next;
                 next += 1;

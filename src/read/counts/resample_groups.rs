@@ -129,13 +129,16 @@ pub(crate) fn tag_weights(entries: &mut [(u64, f64)], tag: Tag) -> Result<()> {
     Ok(())
 }
 
+/// Counts without groups, and their parts by group.
+type SplitRows = (MatrixRows, Split);
+
 /// Splits sorted counts with tagged targets into the counts without groups and, for each piece, its
 /// parts by group. There are at most `most` groups. Also returns the group of each hash.
 pub(crate) fn split_by_group(
     pieces: Vec<MatrixRows>,
     tag: Tag,
     most: usize,
-) -> (Vec<(MatrixRows, Split)>, Vec<(u32, u16)>) {
+) -> (Vec<SplitRows>, Vec<(u32, u16)>) {
     let mut number = vec![u16::MAX; 1 << tag.bits];
     for &tagged in pieces.iter().flat_map(|rows| &rows.columns) {
         number[tag.group(tagged) as usize] = 0;

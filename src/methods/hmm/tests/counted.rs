@@ -40,10 +40,10 @@ fn scaled_operators_conserve_probability_at_every_rank() {
     for rank in 1..=projection.rank {
         let model = projection.model(rank).expect("a rank");
         let sum = model.sum_of_operators();
-        for j in 0..rank {
+        for (j, (last, sum)) in model.last.iter().zip(&sum).enumerate() {
             let unit = if j == 0 { 1.0 } else { 0.0 };
-            assert_close(model.last[j], unit, 0.0);
-            assert_close(sum[j], unit, 1e-12);
+            assert_close(*last, unit, 0.0);
+            assert_close(*sum, unit, 1e-12);
         }
         for length in 1..=3 {
             let all = words(8, length);
