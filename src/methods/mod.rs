@@ -21,6 +21,7 @@ pub mod cocluster;
 pub mod columns;
 pub mod dbmr;
 pub mod estimator;
+pub mod filter;
 pub mod fit;
 pub mod given;
 pub mod heat_kernel;
