@@ -12,5 +12,6 @@ pub mod points;
 pub mod rows;
 pub mod sequences;
 pub mod sql;
+pub mod state_space;
 pub mod triples;
 pub mod wells;
