@@ -7,4 +7,5 @@ pub mod pass;
 pub mod points;
 pub mod resample;
 pub mod sequences;
+pub mod state_space;
 pub mod triples;

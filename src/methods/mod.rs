@@ -10,6 +10,8 @@
 //! - `heat_kernel`: diffusion maps and random sketches of heat kernels, of points or of states.
 //! - `state_embedding`: pairs of points → an embedding of points by where they move, and its
 //!   clusters.
+//! - `filter`: states and observations → filters that estimate the states of other rows: kernel
+//!   Bayes' rule and Kalman filters.
 //! - `hmm`: counted triples of symbols → observable operators of a hidden Markov model.
 //! - `low_rank`: what they share: any partition of the sources → the low-rank model Λ = λΓ, its
 //!   metrics and bounds, and sets for new rows.
@@ -21,6 +23,7 @@ pub mod cocluster;
 pub mod columns;
 pub mod dbmr;
 pub mod estimator;
+pub mod filter;
 pub mod fit;
 pub mod given;
 pub mod heat_kernel;
@@ -203,6 +206,15 @@ registry! {
 }
 
 registry! {
+    /// A filter: a method that is fitted to states and observations, with its parameters.
+    FilterMethod
+    KernelBayes: filter::params::KernelBayes,
+    Kalman: filter::params::Kalman,
+    Ekf: filter::params::Ekf,
+    Ukf: filter::params::Ukf,
+}
+
+registry! {
     /// A method that embeds the states of a chain by their counts, with its parameters.
     ChainMethod
     DiffusionMap: heat_kernel::params::ChainMap,
@@ -297,17 +309,33 @@ pub enum AnyMethod {
     OfPoints(PointMethod),
     /// It is fitted to sequences of symbols.
     OfSequences(SequenceMethod),
+    /// It is fitted to states and observations.
+    OfFilters(FilterMethod),
 }
 
 impl AnyMethod {
     /// The names of all methods, as pipeline files have them.
     pub const NAMES: &'static [&'static str] = &AnyMethod::ALL;
 
-    const ALL: [&'static str;
-        Method::NAMES.len() + PointMethod::NAMES.len() + SequenceMethod::NAMES.len()] = {
-        let lists = [Method::NAMES, PointMethod::NAMES, SequenceMethod::NAMES];
-        let mut names =
-            [""; Method::NAMES.len() + PointMethod::NAMES.len() + SequenceMethod::NAMES.len()];
+    const LISTS: [&'static [&'static str]; 4] = [
+        Method::NAMES,
+        PointMethod::NAMES,
+        SequenceMethod::NAMES,
+        FilterMethod::NAMES,
+    ];
+
+    const COUNT: usize = {
+        let (mut list, mut count) = (0, 0);
+        while list < AnyMethod::LISTS.len() {
+            count += AnyMethod::LISTS[list].len();
+            list += 1;
+        }
+        count
+    };
+
+    const ALL: [&'static str; AnyMethod::COUNT] = {
+        let lists = AnyMethod::LISTS;
+        let mut names = [""; AnyMethod::COUNT];
         let (mut list, mut at, mut first) = (0, 0, 0);
         while at < names.len() {
             if at - first == lists[list].len() {
@@ -334,6 +362,9 @@ impl AnyMethod {
         if SequenceMethod::NAMES.contains(&name) {
             return Ok(SequenceMethod::read(name, keys)?.map(AnyMethod::OfSequences));
         }
+        if FilterMethod::NAMES.contains(&name) {
+            return Ok(FilterMethod::read(name, keys)?.map(AnyMethod::OfFilters));
+        }
         Ok(Method::read(name, keys)?.map(AnyMethod::OfCounts))
     }
 
@@ -341,7 +372,8 @@ impl AnyMethod {
     pub fn schema(name: &str, generator: &mut SchemaGenerator) -> Option<Schema> {
         let of_counts = Method::schema(name, generator);
         let of_points = of_counts.or_else(|| PointMethod::schema(name, generator));
-        of_points.or_else(|| SequenceMethod::schema(name, generator))
+        let of_sequences = of_points.or_else(|| SequenceMethod::schema(name, generator));
+        of_sequences.or_else(|| FilterMethod::schema(name, generator))
     }
 
     /// [`Parameters::check`].
@@ -353,6 +385,7 @@ impl AnyMethod {
             AnyMethod::OfCounts(method) => method.check(),
             AnyMethod::OfPoints(method) => method.check(),
             AnyMethod::OfSequences(method) => method.check(),
+            AnyMethod::OfFilters(method) => method.check(),
         }
     }
 
@@ -362,6 +395,7 @@ impl AnyMethod {
             AnyMethod::OfCounts(method) => method.name(),
             AnyMethod::OfPoints(method) => method.name(),
             AnyMethod::OfSequences(method) => method.name(),
+            AnyMethod::OfFilters(method) => method.name(),
         }
     }
 }

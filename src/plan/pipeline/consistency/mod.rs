@@ -156,6 +156,7 @@ pub(super) fn check(
                 point_fits.extend(fit.narrow(of_points));
             }
             AnyMethod::OfSequences(_) => sequence_fits.extend(fit.narrow(of_sequences)),
+            AnyMethod::OfFilters(_) => {}
             AnyMethod::OfPoints(_) if transitions.input.is_sequences() => {}
             AnyMethod::OfPoints(_) => {
                 let method = errors.note(of_chain(&fit, n, &transitions, document));
@@ -192,14 +193,14 @@ pub(super) fn check(
 fn of_counts(method: AnyMethod) -> Option<Method> {
     match method {
         AnyMethod::OfCounts(method) => Some(method),
-        AnyMethod::OfPoints(_) | AnyMethod::OfSequences(_) => None,
+        AnyMethod::OfPoints(_) | AnyMethod::OfSequences(_) | AnyMethod::OfFilters(_) => None,
     }
 }
 
 fn of_sequences(method: AnyMethod) -> Option<SequenceMethod> {
     match method {
         AnyMethod::OfSequences(method) => Some(method),
-        AnyMethod::OfCounts(_) | AnyMethod::OfPoints(_) => None,
+        AnyMethod::OfCounts(_) | AnyMethod::OfPoints(_) | AnyMethod::OfFilters(_) => None,
     }
 }
 
@@ -229,7 +230,7 @@ fn of_chain(
 fn of_points(method: AnyMethod) -> Option<PointMethod> {
     match method {
         AnyMethod::OfPoints(method) => Some(method),
-        AnyMethod::OfCounts(_) | AnyMethod::OfSequences(_) => None,
+        AnyMethod::OfCounts(_) | AnyMethod::OfSequences(_) | AnyMethod::OfFilters(_) => None,
     }
 }
 
@@ -254,6 +255,10 @@ fn fits_input(
         (AnyMethod::OfSequences(_), _) => (
             "is fitted to sequences of symbols; describe the rows in a section `[sequences]` in place of `[transitions]`",
             "transitions",
+        ),
+        (AnyMethod::OfFilters(_), _) => (
+            "is fitted to states and observations; describe the rows in a section `[sequences]` with `state` and `observation`",
+            "no such columns",
         ),
         (AnyMethod::OfCounts(_), Input::Sequences { .. }) => (
             "counts transitions between states; describe the rows in a section `[transitions]` with `time`, `state` and `lag`",

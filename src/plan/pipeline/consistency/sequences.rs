@@ -166,7 +166,7 @@ pub(super) fn held_out(
 pub(super) fn one_window(fits: &[FitEntry<AnyMethod>], document: &Document<'_>) -> Result<()> {
     let own = |fit: &FitEntry<AnyMethod>| match &fit.method {
         AnyMethod::OfSequences(SequenceMethod::SpectralHmm(own)) => Some((own.block, own.windows)),
-        AnyMethod::OfCounts(_) | AnyMethod::OfPoints(_) => None,
+        AnyMethod::OfCounts(_) | AnyMethod::OfPoints(_) | AnyMethod::OfFilters(_) => None,
     };
     let mut fits = fits.iter().enumerate();
     let first = fits.find_map(|(_, fit)| Some((fit, own(fit)?)));

@@ -1,0 +1,158 @@
+//! A fitted filter: its numbers, its factors, and how it filters the rows of a sequence.
+
+use crate::error::Result;
+use crate::methods::FilterMethod;
+use crate::methods::filter::kalman;
+use crate::methods::filter::kalman::KalmanModel;
+use crate::methods::filter::kernel_bayes;
+use crate::methods::filter::kernel_bayes::KernelModel;
+use serde::{Deserialize, Serialize};
+
+pub use crate::methods::filter::fit::{
+    Claim, Dynamics, Estimates, Factor, Fit, FitInput, Numbers, SupervisionOf, Tuned,
+};
+
+/// A filter, and what its fit found.
+pub type FilterFit = Fit<FilterModel>;
+
+/// A fitted filter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum FilterModel {
+    /// Weighted training rows.
+    KernelBayes(KernelModel),
+    /// A Gaussian distribution of the state.
+    Kalman(KalmanModel),
+}
+
+/// The state of a filter between two rows of a sequence.
+#[derive(Debug, Clone)]
+pub enum FilterState {
+    /// That of [`FilterModel::KernelBayes`].
+    KernelBayes(kernel_bayes::State),
+    /// That of [`FilterModel::Kalman`].
+    Kalman(kalman::State),
+}
+
+/// Memory that [`FilterModel::push`] uses again for every row.
+#[derive(Debug)]
+pub enum Scratch {
+    /// That of [`FilterModel::KernelBayes`].
+    KernelBayes(kernel_bayes::Scratch),
+    /// That of [`FilterModel::Kalman`].
+    Kalman(kalman::Scratch),
+}
+
+impl FilterMethod {
+    /// Fits the method. The fit depends on the input, the parameters and the seed alone.
+    ///
+    /// # Errors
+    /// If the training rows have no such fit.
+    pub fn fit(&self, input: &FitInput<'_>, seed: u64) -> Result<FilterFit> {
+        match self {
+            FilterMethod::KernelBayes(own) => {
+                Ok(kernel_bayes::fit(own, input, seed)?.map(FilterModel::KernelBayes))
+            }
+            FilterMethod::Kalman(_) | FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => {
+                kalman::fit(self, input)
+            }
+        }
+    }
+}
+
+impl FilterModel {
+    /// What the table `fits` says.
+    pub fn numbers(&self) -> Numbers {
+        match self {
+            FilterModel::KernelBayes(model) => model.numbers(),
+            FilterModel::Kalman(model) => model.numbers(),
+        }
+    }
+
+    /// The whole model as matrices.
+    pub fn factors(&self) -> Vec<Factor> {
+        match self {
+            FilterModel::KernelBayes(model) => model.factors(),
+            FilterModel::Kalman(model) => model.factors(),
+        }
+    }
+
+    /// The model with these [`factors`](FilterModel::factors), bit by bit.
+    ///
+    /// # Errors
+    /// If a matrix is missing or has another shape.
+    pub fn of_factors(
+        method: &FilterMethod,
+        factors: Vec<Factor>,
+        dynamics: Option<&Dynamics>,
+    ) -> Result<FilterModel> {
+        match method {
+            FilterMethod::KernelBayes(own) => {
+                kernel_bayes::of_factors(own, factors).map(FilterModel::KernelBayes)
+            }
+            FilterMethod::Kalman(_) | FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => {
+                kalman::of_factors(method, factors, dynamics).map(FilterModel::Kalman)
+            }
+        }
+    }
+
+    /// Numbers per state, and per observation.
+    pub fn widths(&self) -> (usize, usize) {
+        match self {
+            FilterModel::KernelBayes(model) => model.widths(),
+            FilterModel::Kalman(model) => model.widths(),
+        }
+    }
+
+    /// The state before the first row of a sequence.
+    pub fn start(&self) -> FilterState {
+        match self {
+            FilterModel::KernelBayes(model) => FilterState::KernelBayes(model.start()),
+            FilterModel::Kalman(model) => FilterState::Kalman(model.start()),
+        }
+    }
+
+    /// Memory for [`push`](FilterModel::push).
+    pub fn scratch(&self) -> Scratch {
+        match self {
+            FilterModel::KernelBayes(model) => Scratch::KernelBayes(model.scratch()),
+            FilterModel::Kalman(model) => Scratch::Kalman(model.scratch()),
+        }
+    }
+
+    /// Filters the next rows of a sequence, and adds their estimates to `out`.
+    ///
+    /// `observations` is n × d_x, row-major. A row with a NaN has no observation: its state is
+    /// predicted. `supervision` gives the points of single rows of `observations`.
+    ///
+    /// # Panics
+    /// If the state or the scratch memory is that of another model.
+    pub fn push(
+        &self,
+        state: &mut FilterState,
+        scratch: &mut Scratch,
+        observations: &[f64],
+        supervision: &SupervisionOf<'_>,
+        out: &mut Estimates,
+    ) {
+        match (self, state, scratch) {
+            (
+                FilterModel::KernelBayes(model),
+                FilterState::KernelBayes(state),
+                Scratch::KernelBayes(scratch),
+            ) => model.push(state, scratch, observations, supervision, out),
+            (FilterModel::Kalman(model), FilterState::Kalman(state), Scratch::Kalman(scratch)) => {
+                model.push(state, scratch, observations, out);
+            }
+            _ => unreachable!("the state and the scratch memory are those of the model"),
+        }
+    }
+
+    /// The weights of the training rows after the observation of one row of a static problem, and
+    /// nothing for other models. For rows without an observation, the weights of the prior.
+    pub fn posterior_weights(&self, observation: &[f64]) -> Vec<f64> {
+        match self {
+            FilterModel::KernelBayes(model) => model.posterior_weights(observation),
+            FilterModel::Kalman(_) => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Which columns of the rows hold the key, the state, the observation and the split of a row.
+
+use crate::error::Result;
+use crate::evidence::lag::Step;
+use crate::read::lake::errors::failed;
+use arrow::datatypes::{Field, SchemaRef};
+use datafusion::dataframe::DataFrame;
+use datafusion::logical_expr::ident;
+use serde::{Deserialize, Serialize};
+
+/// The columns that are read of states and observations, in the order of the columns of a batch:
+/// partition keys, the key of a row, state, observation, split.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StateSpaceLayout {
+    /// Partition keys.
+    #[serde(with = "crate::read::rows::ipc::fields")]
+    pub partition: Vec<Field>,
+    /// The columns that identify a row.
+    pub key: StateSpaceKey,
+    /// The state: columns of numbers, or a single column of lists. Empty if no state is known.
+    #[serde(with = "crate::read::rows::ipc::fields")]
+    pub state: Vec<Field>,
+    /// The observation: columns of numbers, or a single column of lists.
+    #[serde(with = "crate::read::rows::ipc::fields")]
+    pub observation: Vec<Field>,
+    /// The column with `train`, `test` or null.
+    #[serde(with = "crate::read::rows::ipc::maybe_field")]
+    pub split: Option<Field>,
+}
+
+/// The columns that identify a row within its partition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum StateSpaceKey {
+    /// Rows of trajectories, which are filtered in the order of time.
+    Trajectories {
+        /// The trajectory keys; empty if each partition is one trajectory.
+        #[serde(with = "crate::read::rows::ipc::fields")]
+        trajectory: Vec<Field>,
+        /// The time of a row.
+        #[serde(with = "crate::read::rows::ipc::field")]
+        time: Field,
+        /// The step from a row to the row that follows it.
+        step: Step,
+    },
+    /// Independent rows.
+    Rows {
+        /// The columns that identify a row.
+        #[serde(with = "crate::read::rows::ipc::fields")]
+        id: Vec<Field>,
+    },
+}
+
+impl StateSpaceLayout {
+    /// Every column, in order.
+    pub fn fields(&self) -> Vec<Field> {
+        let leading = self.partition.iter().chain(self.key_fields());
+        let fields = leading.chain(&self.state).chain(&self.observation);
+        fields.chain(&self.split).cloned().collect()
+    }
+
+    /// The columns of the key: trajectory keys and the time, or the `id` columns.
+    pub fn key_fields(&self) -> impl Iterator<Item = &Field> {
+        let (keys, time) = match &self.key {
+            StateSpaceKey::Trajectories {
+                trajectory, time, ..
+            } => (trajectory, Some(time)),
+            StateSpaceKey::Rows { id } => (id, None),
+        };
+        keys.iter().chain(time)
+    }
+
+    /// The columns of a query for this layout, named by position.
+    pub fn numbered(&self) -> SchemaRef {
+        crate::read::rows::layout::schema(&self.fields())
+    }
+
+    /// The number of leading columns that order the rows: partition keys and the key of a row.
+    pub fn n_order(&self) -> usize {
+        self.partition.len() + self.key_fields().count()
+    }
+
+    /// Whether rows are independent.
+    pub fn is_static(&self) -> bool {
+        matches!(self.key, StateSpaceKey::Rows { .. })
+    }
+}
+
+/// Whether the numbers are one column of lists.
+pub fn is_list(fields: &[Field]) -> bool {
+    matches!(fields, [field] if field.data_type().is_nested())
+}
+
+/// Selects the columns of a layout, in its order. Column `i` is named `i`.
+///
+/// # Errors
+/// If the query lacks a column.
+pub fn select(frame: DataFrame, layout: &StateSpaceLayout) -> Result<DataFrame> {
+    let columns = layout.fields().into_iter().enumerate();
+    let columns: Vec<_> = columns
+        .map(|(at, field)| ident(field.name()).alias(at.to_string()))
+        .collect();
+    frame
+        .select(columns)
+        .map_err(|e| failed("the columns of [sequences] cannot be selected", e))
+}
