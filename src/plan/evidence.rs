@@ -245,6 +245,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
             Err(Error::bug("points have no states to count"))
         }
         Input::Sequences { .. } => Err(Error::bug("sequences have windows to count")),
+        Input::StateSpace { .. } => Err(Error::bug("states and observations are not counted")),
         Input::Pairs {
             source,
             target,
