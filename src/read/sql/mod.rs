@@ -1,5 +1,6 @@
-//! The SQL of a pipeline: the statement, checked integers, and messages.
+//! The SQL of a pipeline: the statement, expressions, checked integers, and messages.
 
 pub mod checked_integers;
+pub mod expression;
 pub mod messages;
 pub mod statement;
