@@ -101,6 +101,9 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                     RowKind::Sequences => {
                         report_text(&compare_sequences(a, b, fits, lag).await?, json)
                     }
+                    RowKind::StateSpace => {
+                        Err(Error::spec("results of filters cannot be compared yet"))
+                    }
                 }
             });
             print(&text?)
