@@ -180,15 +180,15 @@ async fn drive(
     progress.stage("read model", None);
     let known = known::read(written, &plan.fits).await;
     let known = known.map_err(|e| e.at(format!("model {at}")))?;
-    let all = || known.models.iter().flatten();
-    let Some(widths) = all().next().map(|model| model.widths()) else {
+    let first = known.models.iter().flatten().next();
+    let Some((state, observation)) = first.map(|model| model.widths()) else {
         return Err(Error::input(format!("the model at {at} has no fits")));
     };
+    plan.check_widths(state, observation, &at)?;
     let widths = Widths {
-        state: Some(widths.0),
-        observation: Some(widths.1),
+        state: Some(state),
+        observation: Some(observation),
     };
-    plan.check_widths(widths.state, widths.observation, &at)?;
     let mut supervision = Vec::with_capacity(known.fits.len());
     for &fit in &known.fits {
         let fit = &plan.fits[fit];
@@ -202,20 +202,18 @@ async fn drive(
     let (columns, fits) = (row_columns(&plan.layout), &known.columns);
     let is_static = plan.layout.is_static();
     let models = known.models.iter().map(|own| {
-        let filters = own.iter().zip(&supervision).map(|(model, points)| RowFilter {
-            model,
-            steps: points.steps.as_ref(),
-        });
+        let filters = own
+            .iter()
+            .zip(&supervision)
+            .map(|(model, points)| RowFilter {
+                model,
+                steps: points.steps.as_ref(),
+            });
         Some(filters.collect())
     });
     let tables = RowTables {
         trajectories: (!is_static).then(|| trajectories_schema(&run, columns, fits)),
-        estimates: Some(estimates_schema(
-            &run,
-            columns,
-            widths.state.unwrap_or(0),
-            fits,
-        )),
+        estimates: Some(estimates_schema(&run, columns, state, fits)),
         posteriors: None,
         fits,
         models: models.collect(),
@@ -275,15 +273,19 @@ fn models_of(
             });
             continue;
         }
-        let fits = known.columns.iter().enumerate().filter_map(|(fit, columns)| {
-            let own = found.of_fits.get(&(partition, fit))?;
-            Some(EstimatedFitRecord {
-                name: columns.name.clone(),
-                mse: own.mse(),
-                mean_log_score: own.mean_log_score(),
-                not_updated: own.scores(false).not_updated,
-            })
-        });
+        let fits = known
+            .columns
+            .iter()
+            .enumerate()
+            .filter_map(|(fit, columns)| {
+                let own = found.of_fits.get(&(partition, fit))?;
+                Some(EstimatedFitRecord {
+                    name: columns.name.clone(),
+                    mse: own.mse(),
+                    mean_log_score: own.mean_log_score(),
+                    not_updated: own.scores(false).not_updated,
+                })
+            });
         record.models.push(EstimatedRecord {
             partition: written.partition_of(&key),
             rows: of_rows.rows,

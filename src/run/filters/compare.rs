@@ -182,11 +182,9 @@ impl Rows {
 
     /// Whether both have the same key columns.
     fn is_like(&self, other: &Rows) -> bool {
-        let alike = |(a, b): (&Field, &Field)| {
-            a.name() == b.name() && a.data_type() == b.data_type()
-        };
-        self.fields.len() == other.fields.len()
-            && self.fields.iter().zip(&other.fields).all(alike)
+        let alike =
+            |(a, b): (&Field, &Field)| a.name() == b.name() && a.data_type() == b.data_type();
+        self.fields.len() == other.fields.len() && self.fields.iter().zip(&other.fields).all(alike)
     }
 }
 
@@ -263,7 +261,12 @@ impl<'a> Side<'a> {
     /// The means of the states of all rows: numbers per state, and the numbers.
     async fn means(&self, fit: &str) -> Result<(usize, Vec<f64>)> {
         let name = format!("{fit}_mean");
-        let columns = self.written.table(ESTIMATES).await?.columns(&[&name]).await?;
+        let columns = self
+            .written
+            .table(ESTIMATES)
+            .await?
+            .columns(&[&name])
+            .await?;
         let Some(lists) = columns[0].as_fixed_size_list_opt() else {
             let what = format!("the column `{name}` holds no lists of one length");
             return Err(Error::input(what));
@@ -302,12 +305,7 @@ fn interned(a: &[ArrayRef], b: &[ArrayRef]) -> Result<(Vec<u32>, Vec<u32>)> {
 }
 
 /// The rows with the same key.
-fn common(
-    a: &[u32],
-    of_a: Range<usize>,
-    b: &[u32],
-    of_b: Range<usize>,
-) -> Vec<(usize, usize)> {
+fn common(a: &[u32], of_a: Range<usize>, b: &[u32], of_b: Range<usize>) -> Vec<(usize, usize)> {
     let places: BTreeMap<u32, usize> = of_b.map(|at| (b[at], at)).collect();
     let pairs = of_a.filter_map(|at| Some((at, *places.get(&a[at])?)));
     pairs.collect()

@@ -119,7 +119,9 @@ fn matrices(part: &Part) -> Result<Vec<Factor>> {
     let all = ranges.into_iter().map(|rows| {
         let (start, end) = (offsets[rows.start] as usize, offsets[rows.end] as usize);
         let width = (end - start) / rows.len().max(1);
-        let is_whole = rows.clone().all(|at| lists.value_length(at) as usize == width);
+        let is_whole = rows
+            .clone()
+            .all(|at| lists.value_length(at) as usize == width);
         if !is_whole || width == 0 {
             return Err(Error::input(format!(
                 "the rows of matrix `{}` in `factors` have different lengths",

@@ -173,7 +173,10 @@ impl Job<'_> {
                 rows.n_transitions()
             }
         };
-        let counts = training.partitions.iter().map(|own| count(&own.rows) as u64);
+        let counts = training
+            .partitions
+            .iter()
+            .map(|own| count(&own.rows) as u64);
         record.transitions = counts.sum();
         let mut points = Vec::with_capacity(plan.fits.len());
         for fit in &plan.fits {
@@ -187,7 +190,9 @@ impl Job<'_> {
             let (plan, training) = (Arc::clone(plan), Arc::clone(&training));
             let (points, run) = (Arc::clone(&points), Arc::clone(&run));
             let (work, progress) = (Arc::clone(&self.work), Arc::clone(self.progress));
-            blocking(move || fit::fit_all(&plan, &training, &points, &run, &work, progress.as_ref()))
+            blocking(move || {
+                fit::fit_all(&plan, &training, &points, &run, &work, progress.as_ref())
+            })
         };
         let (fitted, empty) = fitting.await??;
         record.empty = empty.iter().map(|&at| fit::place_in(&run, at)).collect();
@@ -211,7 +216,9 @@ impl Job<'_> {
             widths,
             ..input
         };
-        let written = self.rows(&run, &fitted, &points, &training, input, state).await?;
+        let written = self
+            .rows(&run, &fitted, &points, &training, input, state)
+            .await?;
         let n = written.tables.values().sum();
         self.done(record, "rows", n, 0);
 
@@ -334,12 +341,7 @@ impl Job<'_> {
     ///
     /// # Errors
     /// If a check with `on = "fail"` fails or a check cannot be made.
-    async fn check(
-        &self,
-        run: &RunSchema,
-        width: usize,
-        record: &mut FiltersRecord,
-    ) -> Result<()> {
+    async fn check(&self, run: &RunSchema, width: usize, record: &mut FiltersRecord) -> Result<()> {
         let PlannedFilters { plan, lake, .. } = self.planned;
         self.progress.stage("check", None);
         let tables = record.head.tables.keys();

@@ -151,7 +151,9 @@ impl Rows {
         widths: Widths,
     ) -> Result<Rows> {
         let fields = planned.fields();
-        let frame = lake.query_of(section, &planned.sql, &BTreeMap::new()).await?;
+        let frame = lake
+            .query_of(section, &planned.sql, &BTreeMap::new())
+            .await?;
         let columns = fields.iter().enumerate();
         let columns = columns.map(|(at, field)| ident(field.name()).alias(at.to_string()));
         let frame = frame
@@ -211,11 +213,18 @@ impl Rows {
             let read = coordinates(fields, own, &mut found, place);
             let Coordinates { values, faults } =
                 read.map_err(|stop| stop.into_error("reading points"))?;
-            let faulty = faults.iter().enumerate().find_map(|(row, f)| Some((row, (*f)?)));
+            let faulty = faults
+                .iter()
+                .enumerate()
+                .find_map(|(row, f)| Some((row, (*f)?)));
             if let Some((row, fault)) = faulty {
                 let name = fields[fault.column.min(fields.len() - 1)].name();
                 let shown = describe(&columns[..first], row);
-                let at = if first > 0 { format!(" at {shown}") } else { String::new() };
+                let at = if first > 0 {
+                    format!(" at {shown}")
+                } else {
+                    String::new()
+                };
                 return Err(Error::input(format!(
                     "column `{name}` has a value that is {}{at}; leave such rows out",
                     fault.kind.name()
@@ -229,7 +238,11 @@ impl Rows {
         };
         Ok(Rows {
             state: numbers(&planned.state, &columns[first..after], widths.state)?,
-            observation: numbers(&planned.observation, &columns[after..last], widths.observation)?,
+            observation: numbers(
+                &planned.observation,
+                &columns[after..last],
+                widths.observation,
+            )?,
             partition: columns[..n_partition].to_vec(),
             key: columns[..first].to_vec(),
             n,

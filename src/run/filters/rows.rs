@@ -264,14 +264,7 @@ impl Totals<'_, '_> {
     }
 
     /// Adds a row to the open trajectory. `at` is its place in the estimates.
-    fn add(
-        &mut self,
-        batch: &StateSpaceBatch,
-        task: &Scored,
-        split: Split,
-        row: usize,
-        at: usize,
-    ) {
+    fn add(&mut self, batch: &StateSpaceBatch, task: &Scored, split: Split, row: usize, at: usize) {
         let Some(open) = &mut self.open else { return };
         let is_missing = batch.observations.row(row).is_none();
         let sums = &mut open.splits[place(split)];
@@ -333,7 +326,12 @@ impl Totals<'_, '_> {
         keys: &[ArrayRef],
         ended: Vec<TrajectoryRow>,
     ) -> Result<Option<RecordBatch>> {
-        let Some(schema) = self.tables.trajectories.as_ref().filter(|_| !ended.is_empty()) else {
+        let Some(schema) = self
+            .tables
+            .trajectories
+            .as_ref()
+            .filter(|_| !ended.is_empty())
+        else {
             return Ok(None);
         };
         let at = UInt32Array::from_iter_values(ended.iter().map(|row| row.key));
@@ -352,7 +350,9 @@ impl Totals<'_, '_> {
         columns.push(counts(|sums| sums.missing));
         for fit in 0..self.tables.fits.len() {
             let numbers = |value: fn(&Sums) -> Option<f64>| -> ArrayRef {
-                let values = ended.iter().map(|row| row.sums.fits.get(fit).and_then(value));
+                let values = ended
+                    .iter()
+                    .map(|row| row.sums.fits.get(fit).and_then(value));
                 Arc::new(values.collect::<Float64Array>())
             };
             columns.push(numbers(|sums| (sums.scored > 0).then_some(sums.log_score)));
@@ -391,9 +391,8 @@ fn typed(schema: &SchemaRef, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
         cast(&column, field.data_type()).map_err(bug)
     });
     let columns = typed.collect::<Result<Vec<_>>>()?;
-    RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| {
-        Error::with_source(Kind::Bug, "rows do not fit the columns of their table", e)
-    })
+    RecordBatch::try_new(Arc::clone(schema), columns)
+        .map_err(|e| Error::with_source(Kind::Bug, "rows do not fit the columns of their table", e))
 }
 
 /// The filtered rows of a batch.
@@ -476,7 +475,10 @@ impl EstimateRows<'_, '_> {
 /// Numbers, null where they are NaN.
 fn numbers(values: Vec<f64>) -> ArrayRef {
     let known: Vec<bool> = values.iter().map(|value| !value.is_nan()).collect();
-    Arc::new(Float64Array::new(values.into(), Some(NullBuffer::from(known))))
+    Arc::new(Float64Array::new(
+        values.into(),
+        Some(NullBuffer::from(known)),
+    ))
 }
 
 /// The estimates of a batch by one fit.
@@ -529,7 +531,11 @@ impl PosteriorRows<'_, '_> {
             let own = own.flat_map(|piece| piece.rows.clone());
             rows.extend(own.map(|row| (row, part.partition)));
         }
-        let longest = self.ids.iter().filter_map(|own| own.first()).map(|c| c.len());
+        let longest = self
+            .ids
+            .iter()
+            .filter_map(|own| own.first())
+            .map(|c| c.len());
         let at_once = (WEIGHTS / longest.max().unwrap_or(1).max(1)).max(1);
         for rows in rows.chunks(at_once) {
             let weights: Vec<Vec<(usize, Vec<f64>)>> = rows
@@ -559,9 +565,10 @@ impl PosteriorRows<'_, '_> {
         };
         let d = batch.observations.width;
         let observation = &batch.observations.values[row * d..][..d];
-        let kernels = models.iter().enumerate().filter(|(_, own)| {
-            matches!(own.model, FilterModel::KernelBayes(_))
-        });
+        let kernels = models
+            .iter()
+            .enumerate()
+            .filter(|(_, own)| matches!(own.model, FilterModel::KernelBayes(_)));
         let weights = kernels.map(|(at, own)| (at, own.model.posterior_weights(observation)));
         weights.collect()
     }
@@ -575,7 +582,10 @@ impl PosteriorRows<'_, '_> {
         fit: usize,
         weights: &[f64],
     ) -> Result<RecordBatch> {
-        let known = weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0);
+        let known = weights
+            .iter()
+            .enumerate()
+            .filter(|(_, weight)| **weight != 0.0);
         let (at, values): (Vec<u32>, Vec<f64>) =
             known.map(|(at, weight)| (at as u32, *weight)).unzip();
         let own = UInt32Array::from(vec![row as u32; at.len()]);

@@ -58,7 +58,11 @@ impl<'a> Scoring<'a> {
         Scoring {
             partitions,
             held_out,
-            task_rows: if is_kernel { KERNEL_TASK_ROWS } else { TASK_ROWS },
+            task_rows: if is_kernel {
+                KERNEL_TASK_ROWS
+            } else {
+                TASK_ROWS
+            },
             carried: Vec::new(),
         }
     }
