@@ -518,11 +518,16 @@ struct PosteriorRows<'a, 't> {
     schema: SchemaRef,
     /// The columns of the ids of the training rows, by partition.
     ids: &'t [Vec<ArrayRef>],
-    writer: RowWriter<'t>,
 }
 
 impl PosteriorRows<'_, '_> {
-    async fn push(&mut self, batch: &StateSpaceBatch, scoring: &Scoring<'_>) -> Result<()> {
+    /// Writes the weights of the rows of a batch.
+    async fn write(
+        &self,
+        batch: &StateSpaceBatch,
+        scoring: &Scoring<'_>,
+        writer: &mut RowWriter<'_>,
+    ) -> Result<()> {
         let mut rows: Vec<(usize, u32)> = Vec::new();
         for part in &batch.trajectories {
             let pieces = scoring.pieces(batch, part);
@@ -545,7 +550,7 @@ impl PosteriorRows<'_, '_> {
             for (&(row, partition), own) in rows.iter().zip(weights) {
                 for (fit, weights) in own {
                     let rows = self.rows(batch, row, partition, fit, &weights)?;
-                    self.writer.write(rows).await?;
+                    writer.write(rows).await?;
                 }
             }
         }
@@ -641,7 +646,7 @@ struct Writing<'a, 't> {
     totals: Totals<'a, 't>,
     trajectories: Option<RowWriter<'t>>,
     estimates: Option<(EstimateRows<'a, 't>, RowWriter<'t>)>,
-    posteriors: Option<PosteriorRows<'a, 't>>,
+    posteriors: Option<(PosteriorRows<'a, 't>, RowWriter<'t>)>,
 }
 
 impl<'a, 't> Writing<'a, 't> {
@@ -661,12 +666,12 @@ impl<'a, 't> Writing<'a, 't> {
             writer(ESTIMATES, schema).map(|writer| (rows, writer))
         });
         let posteriors = tables.posteriors.as_ref().map(|(schema, ids)| {
-            Ok::<_, Error>(PosteriorRows {
+            let rows = PosteriorRows {
                 tables,
                 schema: Arc::clone(schema),
                 ids,
-                writer: writer(POSTERIORS, schema)?,
-            })
+            };
+            writer(POSTERIORS, schema).map(|writer| (rows, writer))
         });
         Ok(Writing {
             scoring: Scoring::new(&tables.models, tables.held_out),
@@ -698,8 +703,8 @@ impl<'a, 't> Writing<'a, 't> {
             let rows = rows.rows(&batch, &kept, &self.scoring, &scored)?;
             writer.write(rows).await?;
         }
-        if let Some(posteriors) = &mut self.posteriors {
-            posteriors.push(&batch, &self.scoring).await?;
+        if let Some((rows, writer)) = &mut self.posteriors {
+            rows.write(&batch, &self.scoring, writer).await?;
         }
         Ok(())
     }
@@ -716,8 +721,8 @@ impl<'a, 't> Writing<'a, 't> {
         if let Some((_, writer)) = self.estimates {
             tables.insert(ESTIMATES, writer.finish().await?);
         }
-        if let Some(posteriors) = self.posteriors {
-            tables.insert(POSTERIORS, posteriors.writer.finish().await?);
+        if let Some((_, writer)) = self.posteriors {
+            tables.insert(POSTERIORS, writer.finish().await?);
         }
         Ok(RowsWritten {
             tables,
@@ -735,7 +740,7 @@ impl<'a, 't> Writing<'a, 't> {
             writer.abort().await?;
         }
         match self.posteriors {
-            Some(posteriors) => posteriors.writer.abort().await,
+            Some((_, writer)) => writer.abort().await,
             None => Ok(()),
         }
     }
