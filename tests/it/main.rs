@@ -43,6 +43,7 @@
 //! - `sequences`: runs over sequences of symbols, compared with SQL, written operators and hmmlearn
 //! - `sequences_around`: assignments, comparisons, continued runs, checks and metrics of sequences
 //! - `sequences_file`: the keys of `[sequences]` and what is refused
+//! - `filters_file`: the same for states and observations, and the plans of filters
 //! - `sequences_sites`: runs over sequences whose windows are counted as tasks
 //! - `sets`: all methods on the worlds of the papers
 //! - `sql`: the SQL of a pipeline, its keys and its lags
