@@ -12,6 +12,7 @@
 //! - `cut_off`: an executor that loses its network (feature `cluster`)
 //! - `embeddings`: the ranks, resamples and known sets of state embeddings
 //! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
+//! - `filters_sites`: runs of filters whose fits and rows are tasks (feature `cluster`)
 //! - `filters_worlds`: filters of known worlds, compared with exact answers
 //! - `formats`: the same rows in every format, and text files with errors
 //! - `fuzz`: any pipeline file or command line gives a value or an error
@@ -80,6 +81,8 @@ mod embeddings;
 mod faults;
 mod faulty;
 mod filters_file;
+#[cfg(feature = "cluster")]
+mod filters_sites;
 mod filters_worlds;
 mod formats;
 mod fuzz;
