@@ -12,6 +12,7 @@ pub mod points;
 pub mod rows;
 pub mod sequences;
 pub mod sql;
+#[allow(dead_code)] // The runs of filters use it soon.
 pub mod state_space;
 pub mod triples;
 pub mod wells;

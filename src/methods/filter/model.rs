@@ -1,119 +1,19 @@
 //! A fitted filter: its numbers, its factors, and how it filters the rows of a sequence.
 
 use crate::error::Result;
-use crate::evidence::state_space::{Prior, StateSpace, Supervision};
 use crate::methods::FilterMethod;
-use crate::methods::filter::expression::Expression;
 use crate::methods::filter::kalman;
 use crate::methods::filter::kalman::KalmanModel;
 use crate::methods::filter::kernel_bayes;
 use crate::methods::filter::kernel_bayes::KernelModel;
 use serde::{Deserialize, Serialize};
 
-/// The functions of a nonlinear system, from the SQL of the pipeline. Empty for other methods.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Dynamics {
-    /// The next state, one expression of the coordinates per coordinate.
-    pub f: Vec<Expression>,
-    /// The observation, one expression of the coordinates per number.
-    pub h: Vec<Expression>,
-    /// The columns of the state, if the coordinates are others; else empty.
-    pub estimate: Vec<Expression>,
-}
-
-/// What a filter is fitted to.
-#[derive(Debug, Clone, Copy)]
-pub struct FitInput<'a> {
-    /// The training rows.
-    pub rows: &'a StateSpace,
-    /// Whether rows are independent: there is one row per sequence, and no transition.
-    pub is_static: bool,
-    /// The prior of every row of a static problem. None: the training rows with equal weights.
-    pub prior: Option<&'a Prior>,
-    /// Supervision that is used at every step.
-    pub supervision: Option<&'a Supervision>,
-    /// The functions of a nonlinear system.
-    pub dynamics: Option<&'a Dynamics>,
-}
+pub use crate::methods::filter::fit::{
+    Claim, Dynamics, Estimates, Factor, Fit, FitInput, Numbers, SupervisionOf, Tuned,
+};
 
 /// A filter, and what its fit found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FilterFit {
-    /// The filter.
-    pub model: FilterModel,
-    /// The bandwidths and constants that were compared.
-    pub tuning: Vec<Tuned>,
-    /// The claims that certificates check.
-    pub claims: Vec<Claim>,
-    /// What makes the fit doubtful.
-    pub warnings: Vec<String>,
-}
-
-/// A candidate of bandwidths and λ, with its scores on training rows that were held out.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Tuned {
-    /// The bandwidth of the states.
-    pub state_bandwidth: f64,
-    /// The bandwidth of the observations.
-    pub observation_bandwidth: f64,
-    /// The regularisation of the prior.
-    pub lambda: f64,
-    /// The mean squared error of the means of the states.
-    pub mse: f64,
-    /// The mean log score of an observation; NaN if there is none.
-    pub mean_log_score: f64,
-    /// Whether the fit has these values.
-    pub is_chosen: bool,
-}
-
-/// The claim that a number of a fit is at most a bound.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Claim {
-    /// The name of the certificate.
-    pub name: String,
-    /// The number.
-    pub value: f64,
-    /// The bound.
-    pub bound: f64,
-}
-
-/// What the table `fits` says of a filter. None if the method has no such number.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Numbers {
-    /// Training rows: for `kernel_bayes` those with a successor.
-    pub training_rows: usize,
-    /// The bandwidth of the states.
-    pub state_bandwidth: Option<f64>,
-    /// The bandwidth of the observations.
-    pub observation_bandwidth: Option<f64>,
-    /// The regularisation of the prior.
-    pub lambda: Option<f64>,
-    /// The regularisation of the posterior.
-    pub delta: Option<f64>,
-    /// The weight of supervision.
-    pub mu: Option<f64>,
-    /// The rank of the kernel matrix of the states, if it is approximated.
-    pub state_rank: Option<usize>,
-    /// The rank of the kernel matrix of the observations, if it is approximated.
-    pub observation_rank: Option<usize>,
-    /// The trace of the error of the kernel matrix of the states, as a share of its trace.
-    pub state_trace_residual: Option<f64>,
-    /// The trace of the error of the kernel matrix of the observations, as a share of its trace.
-    pub observation_trace_residual: Option<f64>,
-    /// The training rows whose weights are computed, if they are fewer than all.
-    pub landmarks: Option<usize>,
-}
-
-/// A part of a model: a matrix by rows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Factor {
-    /// The name of the matrix.
-    pub name: String,
-    /// Numbers per row, at least 1.
-    pub width: usize,
-    /// Row-major.
-    pub values: Vec<f64>,
-}
+pub type FilterFit = Fit<FilterModel>;
 
 /// A fitted filter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -142,50 +42,6 @@ pub enum Scratch {
     Kalman(kalman::Scratch),
 }
 
-/// Estimates of the states of rows, in the order of the rows.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Estimates {
-    /// Numbers per state, d_y.
-    pub width: usize,
-    /// n × d_y, row-major.
-    pub mean: Vec<f64>,
-    /// n × d_y, not negative.
-    pub variance: Vec<f64>,
-    /// n × d_y.
-    pub decoded: Vec<f64>,
-    /// ln p(x_t | x_1, …, x_{t−1}); NaN for a row without an observation.
-    pub log_score: Vec<f64>,
-    /// The sum of the weights; empty for Kalman filters.
-    pub weight_sum: Vec<f64>,
-    /// The share of the prior weights that are positive; empty for Kalman filters.
-    pub positive_share: Vec<f64>,
-    /// Whether the observation changed the estimate.
-    pub was_updated: Vec<bool>,
-}
-
-impl Estimates {
-    /// No row yet.
-    pub fn new(width: usize) -> Estimates {
-        Estimates {
-            width,
-            ..Estimates::default()
-        }
-    }
-
-    /// The number of rows.
-    pub fn len(&self) -> usize {
-        self.was_updated.len()
-    }
-
-    /// Whether there is no row.
-    pub fn is_empty(&self) -> bool {
-        self.was_updated.is_empty()
-    }
-}
-
-/// Supervision of single rows: from the index of a row to its points.
-pub type SupervisionOf<'a> = dyn Fn(usize) -> Option<&'a Supervision> + 'a;
-
 impl FilterMethod {
     /// Fits the method. The fit depends on the input, the parameters and the seed alone.
     ///
@@ -193,7 +49,9 @@ impl FilterMethod {
     /// If the training rows have no such fit.
     pub fn fit(&self, input: &FitInput<'_>, seed: u64) -> Result<FilterFit> {
         match self {
-            FilterMethod::KernelBayes(own) => kernel_bayes::fit(own, input, seed),
+            FilterMethod::KernelBayes(own) => {
+                Ok(kernel_bayes::fit(own, input, seed)?.map(FilterModel::KernelBayes))
+            }
             FilterMethod::Kalman(_) | FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => {
                 kalman::fit(self, input)
             }

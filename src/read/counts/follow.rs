@@ -127,7 +127,7 @@ pub async fn follow<S: Sink + 'static>(
     let followed = match follow(frame.clone()).await {
         Err(Stop::Unsorted) => {
             tracing::info!("rows are not ordered by trajectory and time: sorting them");
-            follow(lake.sorted(frame, layout)?).await
+            follow(lake.sorted(frame, layout.n_order())?).await
         }
         followed => followed,
     };

@@ -281,12 +281,12 @@ impl Lake {
             .data)
     }
 
-    /// The rows in the order of (partition, trajectory, time).
+    /// The rows in the order of their first `n_order` columns: partition, trajectory, time.
     ///
     /// # Errors
     /// If the sort cannot be planned.
-    pub(crate) fn sorted(&self, frame: DataFrame, layout: &Layout) -> Result<DataFrame> {
-        let order = (0..layout.n_order())
+    pub(crate) fn sorted(&self, frame: DataFrame, n_order: usize) -> Result<DataFrame> {
+        let order = (0..n_order)
             .map(|at| col(format!("\"{at}\"")).sort(true, true))
             .collect();
         frame

@@ -179,7 +179,7 @@ impl Reader {
         let weight_at = n_order + layout.coordinates.len();
         let place = |at: usize| describe(&columns[n_partition..n_order], at);
         let Coordinates { values, faults } = coordinates(
-            &layout,
+            &layout.coordinates,
             &columns[n_order..weight_at],
             &mut self.found.dimension,
             place,

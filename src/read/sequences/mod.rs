@@ -6,57 +6,29 @@
 //! All batches but the last have the same number of rows, so the borders of batches depend on the
 //! rows alone.
 
+pub(crate) mod ordered;
+
 use crate::error::{Error, Result};
-use crate::evidence::lag::Step;
 use crate::read::counts::resample_groups::Tagger;
 use crate::read::lake::Lake;
-use crate::read::lake::in_order::Batches;
-use crate::read::rows::keys::{Keys, NONE};
+use crate::read::rows::keys::NONE;
 use crate::read::rows::layout::{Layout, RowRoles};
-use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges};
-use crate::read::rows::split::{Split, splits};
-use crate::read::rows::states::{StateColumns, States, describe};
+use crate::read::rows::ranges::first_rows;
+use crate::read::rows::states::{StateColumns, States};
 use crate::read::rows::stop::{Dropped, Stop, bug};
-use crate::read::rows::time;
+use crate::read::sequences::ordered::{
+    Found, OrderRoles, Ordered, OrderedBatches, Piece, Placed, TrajectoryPart, again, split_text,
+};
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::{BatchCoalescer, cast, take};
-use arrow::datatypes::{DataType, Field};
-use arrow::row::{OwnedRow, RowConverter, SortField};
+use arrow::compute::take;
 use datafusion::dataframe::DataFrame;
 use hashbrown::HashMap;
-use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Rows per batch.
 const BATCH: usize = 1 << 16;
-
-/// Rows of one trajectory.
-#[derive(Debug, Clone)]
-pub(crate) struct TrajectoryPart {
-    /// The rows of the batch. A trajectory whose rows have no symbol has none.
-    pub(crate) rows: Range<usize>,
-    /// The parts of these rows, in order.
-    pub(crate) pieces: Range<usize>,
-    /// The number of the partition.
-    pub(crate) partition: u32,
-    /// Whether earlier batches have rows of the trajectory. Only the first part may continue one.
-    pub(crate) continues: bool,
-}
-
-/// Rows of one sequence.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Piece {
-    /// The rows of the batch.
-    pub(crate) rows: Range<usize>,
-    /// Whether the first row begins a sequence. Otherwise it follows the last row of the batch
-    /// before.
-    pub(crate) begins: bool,
-    /// What the rows are used for.
-    pub(crate) split: Split,
-}
 
 /// A batch of rows, without those that have no symbol.
 pub(crate) struct SequenceBatch {
@@ -85,17 +57,6 @@ impl SequenceBatch {
     pub(crate) fn len(&self) -> usize {
         self.numbers.len()
     }
-}
-
-/// What reading found beside the sequences.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Found {
-    /// The rows of the query.
-    pub(crate) rows: u64,
-    /// Rows without a place in a sequence, by reason.
-    pub(crate) dropped: Dropped,
-    /// The partitions: the known ones, then new ones. One array per partition column.
-    pub(crate) partitions: Vec<ArrayRef>,
 }
 
 /// The symbols and partitions that a reader knows.
@@ -131,9 +92,7 @@ pub(crate) struct SequenceInput<'a> {
 
 /// Reads sequences batch by batch.
 pub(crate) struct Sequences<'a> {
-    batches: Batches<'a>,
-    coalescer: Option<BatchCoalescer>,
-    is_at_end: bool,
+    batches: OrderedBatches<'a>,
     reader: Reader,
 }
 
@@ -143,16 +102,12 @@ impl<'a> Sequences<'a> {
     /// # Errors
     /// If the query cannot start, or a column has a type that cannot be a key.
     pub(crate) async fn start(input: SequenceInput<'a>) -> Result<Sequences<'a>> {
-        let sort = input.sort.load(atomic::Ordering::Relaxed);
-        let mut frame = input.frame.clone();
-        if sort {
-            frame = input.lake.sorted(frame, input.layout)?;
-        }
+        let SequenceInput { lake, frame, .. } = input;
+        let sort = input.sort.load(Ordering::Relaxed);
+        let n_order = input.layout.n_order();
         Ok(Sequences {
             reader: Reader::new(input.layout, sort, input.symbols)?,
-            batches: input.lake.batches(frame).await?,
-            coalescer: None,
-            is_at_end: false,
+            batches: OrderedBatches::start(lake, frame.clone(), n_order, sort, |_| BATCH).await?,
         })
     }
 
@@ -162,30 +117,8 @@ impl<'a> Sequences<'a> {
     /// [`Stop::Unsorted`] if a row comes before an earlier one. If
     /// [`must_read_again`](Self::must_read_again) after another error, the caller starts again.
     pub(crate) async fn next(&mut self) -> Result<Option<SequenceBatch>, Stop> {
-        loop {
-            if let Some(coalescer) = &mut self.coalescer
-                && let Some(rows) = coalescer.next_completed_batch()
-            {
-                return Ok(Some(self.reader.read(&rows)?));
-            }
-            if self.is_at_end {
-                return Ok(None);
-            }
-            match self.batches.next().await? {
-                Some(batch) => {
-                    let coalescer = self
-                        .coalescer
-                        .get_or_insert_with(|| BatchCoalescer::new(batch.schema(), BATCH));
-                    coalescer.push_batch(batch).map_err(bug)?;
-                }
-                None => {
-                    self.is_at_end = true;
-                    if let Some(coalescer) = &mut self.coalescer {
-                        coalescer.finish_buffered_batch().map_err(bug)?;
-                    }
-                }
-            }
-        }
+        let rows = self.batches.next().await?;
+        rows.map(|rows| self.reader.read(&rows)).transpose()
     }
 
     /// Whether reading failed because a row continues past the end of a part of its file.
@@ -220,39 +153,17 @@ pub(crate) async fn read<R>(
         };
         match all.await {
             Ok(()) => return Ok((receiver, rows.finish()?)),
-            Err(stop) => again(stop, &rows, input)?,
+            Err(stop) => again(stop, rows.must_read_again(), input.sort)?,
         }
-    }
-}
-
-/// Prepares another attempt after a stop.
-///
-/// # Errors
-/// If no other attempt helps.
-pub(crate) fn again(stop: Stop, rows: &Sequences<'_>, input: SequenceInput<'_>) -> Result<()> {
-    match stop {
-        Stop::Unsorted if !input.sort.swap(true, atomic::Ordering::Relaxed) => {
-            tracing::info!("rows are not ordered by trajectory and time: sorting them");
-            Ok(())
-        }
-        Stop::Failed(_) if rows.must_read_again() => Ok(()),
-        stop => Err(stop.into_error("reading sequences")),
     }
 }
 
 /// The columns of a layout of windows.
-#[derive(Clone)]
 struct Roles {
-    n_partition: usize,
-    /// The place of the time.
-    time: usize,
+    order: OrderRoles,
     symbol: StateColumns,
-    /// The place of the first symbol column.
-    first_symbol: usize,
-    split: Option<usize>,
     /// The places of the columns that identify groups.
     groups: Range<usize>,
-    step: Step,
 }
 
 impl Roles {
@@ -272,38 +183,25 @@ impl Roles {
         let n = layout.fields().len();
         let n_groups = layout.grouping.as_ref().map_or(0, |g| g.by.len());
         Ok(Roles {
-            n_partition: layout.partition.len(),
-            time: first_symbol - 1,
+            order: OrderRoles {
+                n_partition: layout.partition.len(),
+                n_trajectory: first_symbol - 1,
+                step: Some(*step),
+                split: split.as_ref().map(|_| after),
+            },
             symbol: symbol.clone(),
-            first_symbol,
-            split: split.as_ref().map(|_| after),
             groups: n - n_groups..n,
-            step: *step,
         })
     }
 }
 
-/// The last row of the batches so far.
-struct Last {
-    /// Partition and trajectory in row format.
-    trajectory: Option<OwnedRow>,
-    tick: i64,
-    split: Split,
-    has_symbol: bool,
-}
-
 /// Makes sequences of batches.
 struct Reader {
-    fields: Vec<Field>,
     roles: Roles,
-    /// Makes sortable bytes of partition and trajectory. None without such columns.
-    converter: Option<RowConverter>,
+    ordered: Ordered,
     tagger: Option<Tagger>,
-    partitions: Option<Keys>,
     states: States,
     known: Known,
-    last: Option<Last>,
-    is_sorted: bool,
     found: Found,
 }
 
@@ -342,45 +240,22 @@ impl Known {
     }
 }
 
-/// A converter for some fields. None without fields.
-fn converter(fields: &[Field]) -> Result<Option<RowConverter>> {
-    if fields.is_empty() {
-        return Ok(None);
-    }
-    let fields = fields.iter();
-    let fields = fields.map(|field| SortField::new(field.data_type().clone()));
-    Ok(Some(RowConverter::new(fields.collect()).map_err(bug)?))
-}
-
 impl Reader {
     fn new(layout: &Arc<Layout>, sorted: bool, symbols: &Symbols) -> Result<Reader> {
         let roles = Roles::of(layout)?;
-        let fields = layout.fields();
         let mut states = States::new(&roles.symbol, false)?;
         let mut ids = Vec::new();
         if symbols.len() > 0 {
             let numbered = states.ids(&symbols.columns, &mut Dropped::default(), &mut ids);
             numbered.map_err(|stop| stop.into_error("numbering symbols"))?;
         }
-        let mut partitions = None;
-        if roles.n_partition > 0 {
-            let types = layout.partition.iter().map(|f| f.data_type().clone());
-            let mut keys = Keys::new(&types.collect::<Vec<_>>())?;
-            if !symbols.partitions.is_empty() {
-                keys.intern(&symbols.partitions, &mut Vec::new())?;
-            }
-            partitions = Some(keys);
-        }
+        let order = roles.order.clone();
         Ok(Reader {
-            converter: converter(&fields[..roles.time])?,
+            ordered: Ordered::new(layout.fields(), order, sorted, &symbols.partitions)?,
             tagger: Tagger::new(layout)?,
-            fields,
             roles,
-            partitions,
             states,
             known: Known::new(&ids)?,
-            last: None,
-            is_sorted: sorted,
             found: Found::default(),
         })
     }
@@ -388,112 +263,32 @@ impl Reader {
     /// The sequences of the next rows.
     fn read(&mut self, batch: &RecordBatch) -> Result<SequenceBatch, Stop> {
         self.found.rows += batch.num_rows() as u64;
-        let mut columns = Vec::with_capacity(batch.num_columns());
-        for (column, field) in batch.columns().iter().zip(&self.fields) {
-            columns.push(if column.data_type() == field.data_type() {
-                Arc::clone(column)
-            } else {
-                cast(column, field.data_type()).map_err(bug)?
-            });
-        }
-        let Roles {
-            n_partition,
-            time,
-            first_symbol,
-            split,
-            groups,
-            ..
-        } = self.roles.clone();
-        let kind = |at: usize| match at {
-            at if at < n_partition => "partition",
-            at if at == time => "time",
-            _ => "trajectory",
-        };
-        drop_null_rows(&mut columns, time + 1, kind, &mut self.found.dropped)?;
-        let n = columns[time].len();
+        let dropped = &mut self.found.dropped;
+        let mut rows = self.ordered.read(batch, dropped)?;
+        let n = rows.len();
+        let first_symbol = self.roles.order.n_order();
+        let symbols = &rows.columns[first_symbol..first_symbol + self.roles.symbol.len()];
         let mut ids = Vec::with_capacity(n);
-        let symbols = &columns[first_symbol..first_symbol + self.roles.symbol.len()];
         if n > 0 {
-            let dropped = &mut self.found.dropped;
             self.states.ids(symbols, dropped, &mut ids)?;
         }
         let mut shown = symbols.to_vec();
-        let splits = match split {
-            Some(at) => splits(&columns[at], self.fields[at].name())?,
-            None => vec![Split::Train; n],
-        };
-        let ticks = time::ticks(&columns[time])?;
-        let (runs, mut continues) = self.runs(&columns, &ticks, n)?;
-        let starts = first_rows(&columns[..time], &runs)?;
-        let partitions = match &mut self.partitions {
-            Some(keys) if n > 0 => {
-                let mut ids = Vec::new();
-                keys.intern(&starts[..n_partition], &mut ids)?;
-                ids
-            }
-            _ => vec![0; runs.len()],
-        };
         let mut hashes = Vec::new();
         if let Some(tagger) = self.tagger.as_ref().filter(|_| n > 0) {
-            hashes = tagger.hashes(&first_rows(&columns[groups], &runs)?, runs.len())?;
+            let groups = &rows.columns[self.roles.groups.clone()];
+            hashes = tagger.hashes(&first_rows(groups, &rows.runs)?, rows.runs.len())?;
         }
         // Rows without a symbol end a sequence and have no place in it.
-        let mut kept: Vec<u32> = Vec::with_capacity(n);
-        let mut trajectories = Vec::with_capacity(runs.len());
-        let mut pieces: Vec<Piece> = Vec::new();
-        for (run, partition) in runs.iter().zip(partitions) {
-            let (first_row, first_piece) = (kept.len(), pieces.len());
-            for row in run.clone() {
-                let has_symbol = ids[row] != NONE;
-                let before = if row > run.start {
-                    Some((ticks[row - 1], splits[row - 1], ids[row - 1] != NONE))
-                } else {
-                    let last = self.last.as_ref().filter(|_| continues);
-                    last.map(|last| (last.tick, last.split, last.has_symbol))
-                };
-                if !has_symbol {
-                    continue;
-                }
-                let follows = before.is_some_and(|(tick, split, had_symbol)| {
-                    had_symbol && split == splits[row] && self.roles.step.leads(tick, ticks[row])
-                });
-                let at = kept.len();
-                kept.push(row as u32);
-                match pieces[first_piece..].last_mut() {
-                    Some(Piece { rows, .. }) if follows => rows.end = at + 1,
-                    // The first row of a batch may follow the last one of the batch before.
-                    _ => pieces.push(Piece {
-                        rows: at..at + 1,
-                        begins: !follows,
-                        split: splits[row],
-                    }),
-                }
-            }
-            trajectories.push(TrajectoryPart {
-                rows: first_row..kept.len(),
-                pieces: first_piece..pieces.len(),
-                partition,
-                continues,
-            });
-            continues = false;
-        }
-        if n > 0 {
-            let last = self.last.get_or_insert(Last {
-                trajectory: None,
-                tick: 0,
-                split: Split::Neither,
-                has_symbol: false,
-            });
-            (last.tick, last.split) = (ticks[n - 1], splits[n - 1]);
-            last.has_symbol = ids[n - 1] != NONE;
-        }
+        let Placed {
+            kept,
+            trajectories,
+            pieces,
+        } = self.ordered.placed(&rows, |row| ids[row] != NONE);
         let numbers = kept.iter().map(|&row| self.known.number(ids[row as usize]));
         let numbers = numbers.collect();
-        let mut split = split
-            .map(|at| cast(&columns[at], &DataType::Utf8))
-            .transpose()
-            .map_err(bug)?;
-        columns.truncate(time + 1);
+        let mut split = split_text(&rows.columns, self.roles.order.split)?;
+        let mut columns = std::mem::take(&mut rows.columns);
+        columns.truncate(first_symbol);
         if kept.len() < n {
             let kept = UInt32Array::from(kept);
             let all = columns.iter_mut().chain(&mut shown).chain(&mut split);
@@ -502,107 +297,21 @@ impl Reader {
             }
         }
         Ok(SequenceBatch {
-            key: columns.split_off(n_partition),
+            key: columns.split_off(self.roles.order.n_partition),
             partition: columns,
             symbols: shown,
             numbers,
             split,
             trajectories,
-            trajectory_keys: starts,
+            trajectory_keys: rows.trajectory_keys,
             groups: hashes,
             pieces,
         })
     }
 
-    /// Runs of rows of one trajectory, and whether the first one continues that of the last batch.
-    fn runs(
-        &mut self,
-        columns: &[ArrayRef],
-        ticks: &[i64],
-        n: usize,
-    ) -> Result<(Vec<Range<usize>>, bool), Stop> {
-        if n == 0 {
-            return Ok((Vec::new(), false));
-        }
-        let time = self.roles.time;
-        let runs = ranges(&columns[..time], n)?;
-        let mut continues = self.last.is_some();
-        if let Some(converter) = &mut self.converter {
-            let starts = first_rows(&columns[..time], &runs)?;
-            let rows = converter.convert_columns(&starts).map_err(bug)?;
-            let last = self.last.as_ref().and_then(|last| last.trajectory.as_ref());
-            continues = false;
-            if let Some(last) = last {
-                match last.row().cmp(&rows.row(0)) {
-                    Ordering::Less => {}
-                    Ordering::Equal => continues = true,
-                    Ordering::Greater => return Err(self.disordered()),
-                }
-            }
-            for at in 1..rows.num_rows() {
-                if rows.row(at - 1) >= rows.row(at) {
-                    return Err(self.disordered());
-                }
-            }
-            let last = rows.row(rows.num_rows() - 1).owned();
-            let tick = self.last.as_ref().map_or(0, |last| last.tick);
-            self.last = Some(Last {
-                trajectory: Some(last),
-                tick,
-                split: self.last.as_ref().map_or(Split::Neither, |last| last.split),
-                has_symbol: self.last.as_ref().is_some_and(|last| last.has_symbol),
-            });
-        }
-        let mut before = self
-            .last
-            .as_ref()
-            .filter(|_| continues)
-            .map(|last| last.tick);
-        for run in &runs {
-            for row in run.clone() {
-                match before {
-                    Some(tick) if tick == ticks[row] => {
-                        return Err(self.repeated(columns, row));
-                    }
-                    Some(tick) if tick > ticks[row] => return Err(self.disordered()),
-                    _ => before = Some(ticks[row]),
-                }
-            }
-            before = None;
-        }
-        Ok((runs, continues))
-    }
-
-    fn disordered(&self) -> Stop {
-        if self.is_sorted {
-            return Stop::Failed(Error::bug("sorted rows are not in order"));
-        }
-        Stop::Unsorted
-    }
-
-    /// The error of two rows of one trajectory and time.
-    fn repeated(&self, columns: &[ArrayRef], row: usize) -> Stop {
-        let Roles {
-            n_partition, time, ..
-        } = self.roles;
-        let name = self.fields[time].name();
-        let at = describe(std::slice::from_ref(&columns[time]), row);
-        let of = match describe(&columns[n_partition..time], row).as_str() {
-            // No columns identify trajectories.
-            "()" => "all rows are one trajectory, which has".to_string(),
-            of => format!("trajectory {of} has"),
-        };
-        Stop::Failed(Error::input(format!(
-            "{of} two rows at {name} = {at}; keep one row for each trajectory and time"
-        )))
-    }
-
     /// What was found beside the sequences, after the last row.
     fn finish(mut self) -> Result<Found> {
-        if let Some(keys) = self.partitions.take() {
-            let all: Vec<u32> = (0..keys.len() as u32).collect();
-            self.found.partitions = keys.columns(&all)?;
-        }
+        self.found.partitions = self.ordered.finish()?;
         Ok(self.found)
     }
 }

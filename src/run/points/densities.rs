@@ -14,7 +14,6 @@ use crate::output::tables::run_schema::RunSchema;
 use crate::plan::points::{PlannedDensities, PointsPlan};
 use crate::read::lake::errors::failed;
 use crate::read::points::coordinates::{Coordinates, coordinates};
-use crate::read::points::layout::{PointLayout, PointRoles, Scale};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
 use crate::run::points::site::PointJob;
@@ -114,17 +113,8 @@ impl Pairs {
         let n_from = planned.from.len();
         let mut is_sound = vec![true; rows.num_rows()];
         let mut end = |fields: &[Field], own: &[ArrayRef]| {
-            let layout = PointLayout {
-                partition: Vec::new(),
-                key: Vec::new(),
-                roles: PointRoles::Rows,
-                coordinates: fields.to_vec(),
-                scale: Scale::None,
-                weight: None,
-                given: Vec::new(),
-            };
             let place = |at: usize| format!("the pair {}", describe(own, at));
-            let Coordinates { values, faults } = coordinates(&layout, own, dimension, place)?;
+            let Coordinates { values, faults } = coordinates(fields, own, dimension, place)?;
             let faults = is_sound.iter_mut().zip(faults);
             faults.for_each(|(sound, fault)| *sound &= fault.is_none());
             Ok::<_, Stop>(values)

@@ -13,7 +13,8 @@ use crate::output::tables::sequences::{PREDICTIONS, SequenceColumns, TRAJECTORIE
 use crate::read::rows::split::Split;
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
-use crate::read::sequences::{Found, SequenceBatch, SequenceInput, Sequences, again};
+use crate::read::sequences::ordered::{Found, again};
+use crate::read::sequences::{SequenceBatch, SequenceInput, Sequences};
 use crate::run::sequences::held_out::HeldOutSums;
 use crate::run::sequences::scoring::{
     PartitionScorers, Scored, Scorer, Scoring, SymbolMap, TaskScores,
@@ -655,7 +656,7 @@ pub(crate) async fn write(
             Ok(()) => return writing.finish(rows.finish()?).await,
             Err(stop) => {
                 writing.abort().await?;
-                again(stop, &rows, input)?;
+                again(stop, rows.must_read_again(), input.sort)?;
             }
         }
     }

@@ -1,9 +1,7 @@
 //! Kernel Bayes' rule.
 
 use crate::error::Result;
-use crate::methods::filter::model::{
-    Estimates, Factor, FilterFit, FitInput, Numbers, SupervisionOf,
-};
+use crate::methods::filter::fit::{Estimates, Factor, Fit, FitInput, Numbers, SupervisionOf};
 use crate::methods::filter::params::KernelBayes;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +18,7 @@ pub struct State {}
 pub struct Scratch {}
 
 /// Fits the model.
-pub(crate) fn fit(_: &KernelBayes, _: &FitInput<'_>, _: u64) -> Result<FilterFit> {
+pub(crate) fn fit(_: &KernelBayes, _: &FitInput<'_>, _: u64) -> Result<Fit<KernelModel>> {
     todo!()
 }
 

@@ -1,0 +1,192 @@
+//! Training rows → the states and observations of each partition.
+//!
+//! A row without a whole state or a whole observation is left out and ends its sequence.
+
+use crate::error::Result;
+use crate::evidence::state_space::StateSpace;
+use crate::read::points::coordinates::Fault;
+use crate::read::rows::split::Split;
+use crate::read::rows::stop::{Dropped, bug};
+use crate::read::sequences::ordered::Found;
+use crate::read::state_space::layout::StateSpaceLayout;
+use crate::read::state_space::{StateSpaceBatch, StateSpaceInput, Widths, read};
+use arrow::array::{ArrayRef, UInt32Array};
+use arrow::compute::{concat, take};
+use arrow::datatypes::Field;
+
+/// The training rows of one partition.
+pub(crate) struct Training {
+    /// The rows.
+    pub(crate) rows: StateSpace,
+    /// The columns of the id, one row per training row. Empty for rows of trajectories.
+    pub(crate) ids: Vec<ArrayRef>,
+}
+
+/// The training rows of all partitions.
+pub(crate) struct TrainingRows {
+    /// By partition.
+    pub(crate) partitions: Vec<Training>,
+    /// What was found beside them. Training rows that were left out are counted among the dropped
+    /// rows.
+    pub(crate) found: Found,
+    /// Numbers per state and per observation.
+    pub(crate) widths: Widths,
+}
+
+/// The sequence that the next rows may continue.
+#[derive(Default)]
+struct Open {
+    partition: usize,
+    states: Vec<f64>,
+    observations: Vec<f64>,
+}
+
+/// The training rows of a partition so far.
+#[derive(Default)]
+struct Collected {
+    rows: StateSpace,
+    /// One entry per batch.
+    ids: Vec<Vec<ArrayRef>>,
+}
+
+struct Collector<'a> {
+    layout: &'a StateSpaceLayout,
+    open: Open,
+    /// Numbers per state and per observation.
+    widths: (usize, usize),
+    all: Vec<Collected>,
+    dropped: Dropped,
+}
+
+impl Collector<'_> {
+    fn push(&mut self, batch: &StateSpaceBatch) -> Result<()> {
+        let is_static = self.layout.is_static();
+        self.widths = (batch.states.width, batch.observations.width);
+        // The kept rows of each partition of the batch, for the columns of the id.
+        let mut kept: Vec<(usize, Vec<u32>)> = Vec::new();
+        for part in &batch.trajectories {
+            let partition = part.partition as usize;
+            if self.all.len() <= partition {
+                self.all.resize_with(partition + 1, Collected::default);
+            }
+            for piece in &batch.pieces[part.pieces.clone()] {
+                if piece.split != Split::Train {
+                    continue;
+                }
+                if piece.begins {
+                    self.close();
+                }
+                self.open.partition = partition;
+                for row in piece.rows.clone() {
+                    let state = batch.states.row(row);
+                    let (Some(state), Some(observation)) = (state, batch.observations.row(row))
+                    else {
+                        self.close();
+                        self.drop_row(batch, row);
+                        continue;
+                    };
+                    self.open.partition = partition;
+                    self.open.states.extend_from_slice(state);
+                    self.open.observations.extend_from_slice(observation);
+                    if is_static {
+                        match kept.last_mut() {
+                            Some((of, rows)) if *of == partition => rows.push(row as u32),
+                            _ => kept.push((partition, vec![row as u32])),
+                        }
+                    }
+                }
+            }
+        }
+        for (partition, rows) in kept {
+            let rows = UInt32Array::from(rows);
+            let ids = batch.key.iter().map(|column| take(column, &rows, None));
+            let ids = ids.collect::<Result<_, _>>().map_err(bug)?;
+            self.all[partition].ids.push(ids);
+        }
+        Ok(())
+    }
+
+    /// Ends the open sequence.
+    fn close(&mut self) {
+        let open = &mut self.open;
+        if open.states.is_empty() {
+            return;
+        }
+        let own = &mut self.all[open.partition].rows;
+        if own.is_empty() {
+            *own = StateSpace::new(self.widths.0, self.widths.1);
+        }
+        own.push(&open.states, &open.observations);
+        open.states.clear();
+        open.observations.clear();
+    }
+
+    /// Counts a training row that is left out.
+    fn drop_row(&mut self, batch: &StateSpaceBatch, row: usize) {
+        let of = |what: &str, fault: Option<Fault>, columns: &[Field]| {
+            let fault = fault?;
+            let column = columns.get(fault.column)?;
+            let kind = fault.kind.name();
+            Some(format!(
+                "training row with a {kind} {what} `{}`",
+                column.name()
+            ))
+        };
+        let state = of("state", batch.states.faults[row], &self.layout.state);
+        let reason = state.or_else(|| {
+            let fault = batch.observations.faults[row];
+            of("observation", fault, &self.layout.observation)
+        });
+        let reason = reason.unwrap_or_else(|| "training row with an empty list".into());
+        self.dropped.add(reason, 1);
+    }
+}
+
+/// Reads the training rows. Partitions have the numbers of the order in which rows have them.
+///
+/// # Errors
+/// If the rows cannot be read.
+pub(crate) async fn training(input: StateSpaceInput<'_>) -> Result<TrainingRows> {
+    let start = || {
+        Ok(Collector {
+            layout: input.layout,
+            open: Open::default(),
+            widths: (0, 0),
+            all: Vec::new(),
+            dropped: Dropped::default(),
+        })
+    };
+    let push = |collector: &mut Collector<'_>, batch: StateSpaceBatch| collector.push(&batch);
+    let (mut collector, mut found, widths) = read(input, start, push).await?;
+    collector.close();
+    for (reason, rows) in std::mem::take(&mut collector.dropped.0) {
+        found.dropped.add(reason, rows);
+    }
+    let partitions = collector.all.into_iter().map(|own| {
+        let mut rows = own.rows;
+        rows.state_width = widths.state.unwrap_or(0);
+        rows.observation_width = widths.observation.unwrap_or(0);
+        if rows.offsets.is_empty() {
+            rows.offsets.push(0);
+        }
+        Ok(Training {
+            rows,
+            ids: ids(&own.ids)?,
+        })
+    });
+    Ok(TrainingRows {
+        partitions: partitions.collect::<Result<_>>()?,
+        found,
+        widths,
+    })
+}
+
+/// The columns of the ids of all batches.
+fn ids(batches: &[Vec<ArrayRef>]) -> Result<Vec<ArrayRef>> {
+    let n = batches.first().map_or(0, Vec::len);
+    let columns = (0..n).map(|at| {
+        let parts: Vec<_> = batches.iter().map(|batch| batch[at].as_ref()).collect();
+        concat(&parts)
+    });
+    Ok(columns.collect::<Result<_, _>>().map_err(bug)?)
+}
