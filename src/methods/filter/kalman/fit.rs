@@ -4,15 +4,17 @@
 //! states of all rows. Covariances of residuals are divided by the number of rows minus the number
 //! of fitted coefficients per output.
 
-use super::least_squares::{Regression, moments, regress, residuals, variances};
-use super::small;
-use super::{Affine, KalmanModel, Noise, Spread, System};
 use crate::error::{Error, Result, counted};
 use crate::evidence::state_space::StateSpace;
 use crate::math::dense::symmetric_eigen;
 use crate::methods::FilterMethod;
 use crate::methods::filter::expression::Expression;
-use crate::methods::filter::model::{Claim, Dynamics, Estimates, FilterFit, FilterModel, FitInput};
+use crate::methods::filter::fit::{Claim, Dynamics, Estimates, Fit, FitInput};
+use crate::methods::filter::kalman::least_squares::{
+    Regression, moments, regress, residuals, variances,
+};
+use crate::methods::filter::kalman::model::{Affine, KalmanModel, Noise, Spread, System};
+use crate::methods::filter::kalman::small;
 use crate::methods::filter::params;
 use crate::methods::filter::params::{Kalman, Rows};
 
@@ -37,7 +39,7 @@ const CHECKED_OPERATIONS: usize = 100_000_000;
 /// # Errors
 /// If a given matrix has another shape or is no covariance, or if there are too few rows to fit a
 /// missing one.
-pub(crate) fn fit(method: &FilterMethod, input: &FitInput<'_>) -> Result<FilterFit> {
+pub(crate) fn fit(method: &FilterMethod, input: &FitInput<'_>) -> Result<Fit<KalmanModel>> {
     if input.is_static {
         let message = format!(
             "`{}` filters sequences; give `trajectory` and `time` in place of `id`",
@@ -86,7 +88,7 @@ struct Fitter<'a> {
 }
 
 impl Fitter<'_> {
-    fn linear(mut self, params: &Kalman) -> Result<FilterFit> {
+    fn linear(mut self, params: &Kalman) -> Result<Fit<KalmanModel>> {
         let rows = self.rows;
         let (n, d) = (rows.state_width, rows.observation_width);
         let is_diagonal = params.noise == params::Noise::Diagonal;
@@ -106,6 +108,7 @@ impl Fitter<'_> {
                 self.enough("F", rows.n_transitions(), FOLLOWED, used + 1)?;
                 let fitted = regress(steps, n, n, params.intercept);
                 self.tell("F", &fitted);
+                let used = fitted.used;
                 (Affine::from(fitted), used)
             }
         };
@@ -126,6 +129,7 @@ impl Fitter<'_> {
                 self.enough("H", rows.len(), "rows", used + 1)?;
                 let fitted = regress(pairs, n, d, params.intercept);
                 self.tell("H", &fitted);
+                let used = fitted.used;
                 (Affine::from(fitted), used)
             }
         };
@@ -138,7 +142,11 @@ impl Fitter<'_> {
                     h.residual(input, output, rest);
                 });
                 self.claim_fit("H", fitted, all.correlation);
-                self.noise(all.covariance, is_diagonal, "; write `noise = \"diagonal\"`")?
+                self.noise(
+                    all.covariance,
+                    is_diagonal,
+                    "; write `noise = \"diagonal\"`",
+                )?
             }
         };
         let (x0, p0) = self.first(params.x0.as_deref(), params.p0.as_ref(), n)?;
@@ -160,7 +168,7 @@ impl Fitter<'_> {
         params: params::System<'_>,
         functions: &Dynamics,
         system: System,
-    ) -> Result<FilterFit> {
+    ) -> Result<Fit<KalmanModel>> {
         let rows = self.rows;
         let (columns, d) = (rows.state_width, rows.observation_width);
         let n = params.state.map_or(columns, <[String]>::len);
@@ -268,7 +276,7 @@ impl Fitter<'_> {
             self.claims.push(Claim {
                 name: format!("least_squares_{}", key.to_lowercase()),
                 value: correlation,
-                bound: 1e-6,
+                bound: 1e-9,
             });
         }
     }
@@ -333,7 +341,11 @@ impl Fitter<'_> {
         match (x0, given_p0) {
             (Some(x0), Some(p0)) => Ok((x0.to_vec(), p0)),
             (x0, given) => {
-                let (key, needed) = if given.is_some() { ("x0", 1) } else { ("P0", 2) };
+                let (key, needed) = if given.is_some() {
+                    ("x0", 1)
+                } else {
+                    ("P0", 2)
+                };
                 self.enough(key, rows, "rows", needed)?;
                 let (mean, spread) = moments(&self.rows.states, n);
                 let x0 = x0.map_or(mean, <[f64]>::to_vec);
@@ -342,10 +354,10 @@ impl Fitter<'_> {
         }
     }
 
-    fn finish(mut self, model: KalmanModel) -> Result<FilterFit> {
+    fn finish(mut self, model: KalmanModel) -> Result<Fit<KalmanModel>> {
         self.claim_covariances(&model);
-        Ok(FilterFit {
-            model: FilterModel::Kalman(model),
+        Ok(Fit {
+            model,
             tuning: Vec::new(),
             claims: self.claims,
             warnings: self.warnings,
@@ -364,7 +376,12 @@ impl Fitter<'_> {
         for sequence in self.rows.offsets.windows(2) {
             let mut state = model.start();
             for row in sequence[0]..sequence[1].min(sequence[0] + most - checked) {
-                model.push(&mut state, &mut scratch, self.rows.observation(row), &mut out);
+                model.push(
+                    &mut state,
+                    &mut scratch,
+                    self.rows.observation(row),
+                    &mut out,
+                );
                 let p = state.covariance();
                 let largest = p.iter().fold(0f64, |largest, p| largest.max(p.abs()));
                 checked += 1;
@@ -416,7 +433,9 @@ fn defined<'a>(
     pairs: impl Iterator<Item = [&'a [f64]; 2]>,
 ) -> Result<()> {
     for [input, _] in pairs {
-        let wrong = functions.iter().position(|function| !function.eval(input).is_finite());
+        let wrong = functions
+            .iter()
+            .position(|function| !function.eval(input).is_finite());
         if let Some(index) = wrong {
             return Err(Error::input(format!(
                 "expression {} of `{key}` is not a finite number at the training state {input:?}",
@@ -495,7 +514,9 @@ fn matrix(key: &str, rows: &Rows, height: usize, width: usize) -> Result<Vec<f64
 /// A given covariance.
 fn covariance(key: &str, rows: &Rows, n: usize) -> Result<Vec<f64>> {
     let mut values = matrix(key, rows, n, n)?;
-    let largest = values.iter().fold(0f64, |largest, value| largest.max(value.abs()));
+    let largest = values
+        .iter()
+        .fold(0f64, |largest, value| largest.max(value.abs()));
     for i in 0..n {
         for j in 0..i {
             let (below, above) = (values[i * n + j], values[j * n + i]);
@@ -533,7 +554,10 @@ fn given_variances(rows: &Rows, d: usize) -> Result<Vec<f64>> {
             values.iter().step_by(d + 1).copied().collect()
         }
     };
-    match variances.iter().find(|value| !(**value > 0.0 && value.is_finite())) {
+    match variances
+        .iter()
+        .find(|value| !(**value > 0.0 && value.is_finite()))
+    {
         None => Ok(variances),
         Some(wrong) => Err(Error::spec(format!(
             "with `noise = \"diagonal\"` the diagonal of `R` must be above 0, but it has {wrong}"

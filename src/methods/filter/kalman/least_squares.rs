@@ -1,8 +1,7 @@
 //! Regressions with the covariance of their residuals, in passes over pairs of rows.
 
-use super::small;
-use super::unscented::mirror;
 use crate::math::dense::symmetric_eigen;
+use crate::methods::filter::kalman::small;
 
 /// A direction whose share of the variance is below this one is not determined by the rows.
 const UNDETERMINED: f64 = 1e-12;
@@ -14,6 +13,8 @@ pub(super) struct Regression {
     pub matrix: Vec<f64>,
     /// m values, 0 without an intercept.
     pub intercept: Vec<f64>,
+    /// Fitted numbers per output: independent inputs, and the intercept.
+    pub used: usize,
     /// Whether the rows do not determine the matrix. It is the one of the least norm.
     pub is_undetermined: bool,
 }
@@ -23,7 +24,7 @@ struct Normal {
     n: usize,
     /// The pseudo-inverse, n × n.
     inverse: Vec<f64>,
-    is_undetermined: bool,
+    rank: usize,
 }
 
 impl Normal {
@@ -32,7 +33,11 @@ impl Normal {
         let scale: Vec<f64> = (0..n)
             .map(|i| {
                 let square = gram[i * (n + 1)];
-                if square > 0.0 { 1.0 / square.sqrt() } else { 0.0 }
+                if square > 0.0 {
+                    1.0 / square.sqrt()
+                } else {
+                    0.0
+                }
             })
             .collect();
         let scaled: Vec<f64> = (0..n * n)
@@ -41,21 +46,25 @@ impl Normal {
         let (values, vectors) = symmetric_eigen(&scaled, n);
         let least = UNDETERMINED * values.last().copied().unwrap_or(0.0);
         let mut inverse = vec![0.0; n * n];
-        for (k, value) in values.iter().enumerate().filter(|(_, value)| **value > least) {
+        for (k, value) in values
+            .iter()
+            .enumerate()
+            .filter(|(_, value)| **value > least)
+        {
             for i in 0..n {
                 for j in i..n {
                     inverse[i * n + j] += vectors[i * n + k] * vectors[j * n + k] / value;
                 }
             }
         }
-        mirror(&mut inverse, n);
+        small::mirror(&mut inverse, n);
         for (at, inverse) in inverse.iter_mut().enumerate() {
             *inverse *= scale[at / n] * scale[at % n];
         }
         Normal {
             n,
             inverse,
-            is_undetermined: values.iter().any(|value| *value <= least),
+            rank: values.iter().filter(|value| **value > least).count(),
         }
     }
 
@@ -118,7 +127,8 @@ pub(super) fn regress<'a, I: Iterator<Item = [&'a [f64]; 2]>>(
     Regression {
         matrix,
         intercept,
-        is_undetermined: normal.is_undetermined,
+        used: normal.rank + usize::from(has_intercept),
+        is_undetermined: normal.rank < n,
     }
 }
 
@@ -127,7 +137,8 @@ pub(super) fn regress<'a, I: Iterator<Item = [&'a [f64]; 2]>>(
 pub(super) struct Residuals {
     /// Σ r rᵀ over the degrees of freedom: m × m, or m variances.
     pub covariance: Vec<f64>,
-    /// max |Σ r_i y_j| / √(Σ r_i² Σ y_j²) over inputs y: 0 for least squares but for rounding.
+    /// max |Σ r_i y_j| / √(Σ x_i² Σ y_j²) over inputs y and outputs x: 0 for least squares but for
+    /// rounding.
     pub correlation: f64,
 }
 
@@ -141,7 +152,8 @@ pub(super) fn residuals<'a, I: Iterator<Item = [&'a [f64]; 2]>>(
     mut residual: impl FnMut(&[f64], &[f64], &mut [f64]),
 ) -> Residuals {
     let mut covariance = vec![0.0; if is_diagonal { m } else { m * m }];
-    let (mut squares, mut products) = (vec![0.0; n], vec![0.0; m * n]);
+    let (mut inputs, mut outputs) = (vec![0.0; n], vec![0.0; m]);
+    let mut products = vec![0.0; m * n];
     let mut rest = vec![0.0; m];
     let mut count = 0usize;
     for [input, output] in pairs() {
@@ -159,15 +171,17 @@ pub(super) fn residuals<'a, I: Iterator<Item = [&'a [f64]; 2]>>(
             }
         }
         add_outer(&rest, input, &mut products);
-        for (sum, input) in squares.iter_mut().zip(input) {
+        for (sum, input) in inputs.iter_mut().zip(input) {
             *sum += input * input;
+        }
+        for (sum, output) in outputs.iter_mut().zip(output) {
+            *sum += output * output;
         }
         count += 1;
     }
     let mut correlation = 0f64;
-    for (i, row) in products.chunks_exact(n).enumerate() {
-        let own = covariance[if is_diagonal { i } else { i * (m + 1) }];
-        for (product, square) in row.iter().zip(&squares) {
+    for (row, own) in products.chunks_exact(n).zip(&outputs) {
+        for (product, square) in row.iter().zip(&inputs) {
             let size = (own * square).sqrt();
             if size > 0.0 {
                 correlation = correlation.max((product / size).abs());
@@ -175,7 +189,7 @@ pub(super) fn residuals<'a, I: Iterator<Item = [&'a [f64]; 2]>>(
         }
     }
     if !is_diagonal {
-        mirror(&mut covariance, m);
+        small::mirror(&mut covariance, m);
     }
     let freedom = count.saturating_sub(used).max(1) as f64;
     covariance.iter_mut().for_each(|sum| *sum /= freedom);
@@ -200,7 +214,7 @@ pub(super) fn moments(rows: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
         add_outer(&part, &part, &mut covariance);
     }
     covariance.iter_mut().for_each(|sum| *sum /= count - 1.0);
-    mirror(&mut covariance, n);
+    small::mirror(&mut covariance, n);
     (mean, covariance)
 }
 

@@ -57,6 +57,15 @@ pub fn add_symmetric_product(a: &[f64], b: &[f64], k: usize, n: usize, out: &mut
     }
 }
 
+/// Copies the upper triangle to the lower one.
+pub fn mirror(a: &mut [f64], n: usize) {
+    for i in 0..n {
+        for j in 0..i {
+            a[i * n + j] = a[j * n + i];
+        }
+    }
+}
+
 /// The lower triangle L with L Lᵀ = A, in place of A. False if A is not positive definite.
 pub fn cholesky(a: &mut [f64], n: usize) -> bool {
     for j in 0..n {

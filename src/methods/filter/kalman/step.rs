@@ -8,11 +8,11 @@
 //! The covariances of a linear system do not depend on the observations, and after some rows they
 //! repeat with equal bits. The filter keeps the last few and uses them again.
 
-use super::small;
-use super::unscented::{Sigma, mirror};
-use super::{KalmanModel, Noise, System};
 use crate::methods::filter::expression::Expression;
-use crate::methods::filter::model::{Dynamics, Estimates};
+use crate::methods::filter::fit::{Dynamics, Estimates};
+use crate::methods::filter::kalman::model::{KalmanModel, Noise, System};
+use crate::methods::filter::kalman::small;
+use crate::methods::filter::kalman::unscented::Sigma;
 
 /// Covariances that are kept. In the long run they repeat every one or two rows.
 const KEPT: usize = 4;
@@ -289,7 +289,7 @@ impl KalmanModel {
                 sigma.mean(values, n, x);
                 gain.prior.copy_from_slice(&self.q);
                 sigma.add_covariance(values, n, values, n, &mut gain.prior);
-                mirror(&mut gain.prior, n);
+                small::mirror(&mut gain.prior, n);
             }
         }
         at
@@ -307,7 +307,9 @@ impl KalmanModel {
     /// score. None if the covariance of the observation is not positive definite.
     fn update(&self, scratch: &mut Scratch, at: usize, observation: &[f64]) -> Option<f64> {
         let (n, d) = (self.n, self.d);
-        let Scratch { x, h, innovation, .. } = &mut *scratch;
+        let Scratch {
+            x, h, innovation, ..
+        } = &mut *scratch;
         match &self.system {
             System::Linear { h, .. } => {
                 small::affine(&h.matrix, x, &h.intercept, innovation);
@@ -326,7 +328,9 @@ impl KalmanModel {
         if !scratch.gains[at].has_update {
             self.gain(scratch, at);
         }
-        scratch.gains[at].is_defined.then(|| self.correct(scratch, at))
+        scratch.gains[at]
+            .is_defined
+            .then(|| self.correct(scratch, at))
     }
 
     /// Writes K, ln |HPHᵀ + R| and P after the update to a gain.
@@ -470,7 +474,9 @@ impl KalmanModel {
             unreachable!("a filter has its points")
         };
         let gain = &mut gains[at];
-        let Noise::Full(r) = &self.r else { unreachable!("R is d × d") };
+        let Noise::Full(r) = &self.r else {
+            unreachable!("R is d × d")
+        };
         let values = &mut values[..sigma.len() * d];
         gain.after.copy_from_slice(&gain.prior);
         sigma.place(x, &mut gain.after);
@@ -479,7 +485,7 @@ impl KalmanModel {
         sigma.differences(x, differences);
         gain.triangle.copy_from_slice(r);
         sigma.add_covariance(values, d, values, d, &mut gain.triangle);
-        mirror(&mut gain.triangle, d);
+        small::mirror(&mut gain.triangle, d);
         cross.fill(0.0);
         sigma.add_covariance(values, d, differences, n, cross);
         if !small::cholesky(&mut gain.triangle, d) {
@@ -501,7 +507,7 @@ impl KalmanModel {
                 }
             }
         }
-        mirror(&mut gain.after, n);
+        small::mirror(&mut gain.after, n);
         sigma.keep_semidefinite(&mut gain.after);
         let log_determinant = small::log_determinant(&gain.triangle, d);
         Some(self.log_density(log_determinant, small::dot(white, white)))
@@ -513,7 +519,11 @@ impl KalmanModel {
         let variance = |p: &[f64], at: usize| p[at * (n + 1)].max(0.0);
         match &self.system {
             System::Extended(functions) if !functions.estimate.is_empty() => {
-                let Scratch { slopes, square: [product, ..], .. } = scratch;
+                let Scratch {
+                    slopes,
+                    square: [product, ..],
+                    ..
+                } = scratch;
                 for function in &functions.estimate {
                     let mean = function.gradient(&state.x, slopes);
                     let product = &mut product[..n];
@@ -526,8 +536,15 @@ impl KalmanModel {
                 }
             }
             System::Unscented(functions, _) if !functions.estimate.is_empty() => {
-                let Scratch { sigma, values, estimate, .. } = scratch;
-                let Some(sigma) = sigma else { unreachable!("a filter has its points") };
+                let Scratch {
+                    sigma,
+                    values,
+                    estimate,
+                    ..
+                } = scratch;
+                let Some(sigma) = sigma else {
+                    unreachable!("a filter has its points")
+                };
                 let m = self.columns;
                 let values = &mut values[..sigma.len() * m];
                 sigma.place(&state.x, &mut state.p);
@@ -535,7 +552,8 @@ impl KalmanModel {
                 sigma.mean(values, m, estimate);
                 out.mean.extend_from_slice(estimate);
                 out.decoded.extend_from_slice(estimate);
-                out.variance.extend((0..m).map(|i| sigma.variance(values, m, i).max(0.0)));
+                out.variance
+                    .extend((0..m).map(|i| sigma.variance(values, m, i).max(0.0)));
             }
             _ => {
                 out.mean.extend_from_slice(&state.x);
@@ -561,7 +579,7 @@ impl Scratch {
                 }
             }
         }
-        mirror(&mut self.information, n);
+        small::mirror(&mut self.information, n);
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! The points and weights are those of filterpy's `MerweScaledSigmaPoints`, in its order.
 
-use super::Spread;
-use super::small;
 use crate::math::dense::symmetric_eigen;
 use crate::methods::filter::expression::Expression;
+use crate::methods::filter::kalman::model::Spread;
+use crate::methods::filter::kalman::small;
 
 /// Weights and points for n coordinates.
 #[derive(Debug)]
@@ -104,7 +104,11 @@ impl Sigma {
     pub fn add_covariance(&self, u: &[f64], m: usize, v: &[f64], l: usize, out: &mut [f64]) {
         let rows = u.chunks_exact(m).zip(v.chunks_exact(l));
         for (point, (u, v)) in rows.enumerate() {
-            let weight = if point == 0 { self.central[1] } else { self.other };
+            let weight = if point == 0 {
+                self.central[1]
+            } else {
+                self.other
+            };
             for (out, u) in out.chunks_exact_mut(l).zip(u) {
                 let factor = weight * u;
                 for (out, v) in out.iter_mut().zip(v) {
@@ -116,7 +120,9 @@ impl Sigma {
 
     /// The variance of one of `m` differences per point.
     pub fn variance(&self, values: &[f64], m: usize, index: usize) -> f64 {
-        let others = values[m..].chunks_exact(m).map(|value| value[index] * value[index]);
+        let others = values[m..]
+            .chunks_exact(m)
+            .map(|value| value[index] * value[index]);
         self.central[1] * values[index] * values[index] + self.other * others.sum::<f64>()
     }
 
@@ -127,15 +133,6 @@ impl Sigma {
             for ((out, point), x) in out.iter_mut().zip(point).zip(x) {
                 *out = point - x;
             }
-        }
-    }
-}
-
-/// Copies the upper triangle to the lower one.
-pub(super) fn mirror(a: &mut [f64], n: usize) {
-    for i in 0..n {
-        for j in 0..i {
-            a[i * n + j] = a[j * n + i];
         }
     }
 }
@@ -153,5 +150,5 @@ fn without_negative_part(p: &mut [f64], n: usize) {
             }
         }
     }
-    mirror(p, n);
+    small::mirror(p, n);
 }
