@@ -6,6 +6,7 @@ pub mod certificates;
 pub mod changes;
 pub mod crossval;
 pub mod embedding_bootstrap;
+pub mod filters;
 pub mod hmm;
 pub mod interval;
 pub mod kernels;

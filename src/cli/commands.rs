@@ -9,14 +9,6 @@ use crate::cli::args::{Command, PipelineArgs};
 use crate::cli::openlineage::Planned;
 use crate::cli::terminal::{Done, Terminal, start};
 use crate::cli::watch::Watch;
-#[cfg(feature = "cluster")]
-use crate::cluster::ballista::client::Cluster;
-#[cfg(feature = "cluster")]
-use crate::cluster::preview::{preview, preview_points, preview_sequences};
-#[cfg(feature = "cluster")]
-use crate::cluster::rounds::points::RemotePoints;
-#[cfg(feature = "cluster")]
-use crate::cluster::rounds::sequences::RemoteSequences;
 use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
@@ -24,33 +16,31 @@ use crate::output::result::RowKind;
 use crate::output::retention::Cleaning;
 use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Resources;
+use crate::run::assign::AssignOptions;
 use crate::run::compare::{compare, row_kind};
-use crate::run::inputs::{Inputs, PlannedRun};
-use crate::run::local::Local;
-use crate::run::points::assign::{PointAssignOutcome, PointAssignSummary};
+use crate::run::inputs::Inputs;
+use crate::run::options::Options;
+use crate::run::planned::{AnyRun, Finished, without_transitions};
 use crate::run::points::compare::compare as compare_points;
-use crate::run::points::record::PointsSummary;
-use crate::run::points::{PlannedPoints, PointsOptions, PointsOutcome};
 use crate::run::progress::Progress;
-use crate::run::record::Failure;
-use crate::run::sequences::assign::{SequenceAssignOutcome, SequenceAssignSummary};
 use crate::run::sequences::compare::compare as compare_sequences;
-use crate::run::sequences::record::SequencesSummary;
-use crate::run::sequences::{PlannedSequences, SequencesOptions, SequencesOutcome};
-#[cfg(feature = "cluster")]
-use crate::run::site::Site;
-use crate::run::summary::Summary;
-use crate::run::{Options, Outcome};
 use crate::store::Stores;
 use serde::Serialize;
-use serde_json::json;
 use std::fmt::Display;
 use std::sync::Arc;
 
 #[cfg(feature = "cluster")]
-use crate::cluster::site::{Remote, SPLIT};
+use crate::cluster::ballista::client::Cluster;
+#[cfg(feature = "cluster")]
+use crate::cluster::preview::preview;
+#[cfg(feature = "cluster")]
+use crate::cluster::site::{SPLIT, sites};
 #[cfg(feature = "cluster")]
 use crate::read::paths::current::Current;
+#[cfg(feature = "cluster")]
+use crate::run::planned::Facts;
+#[cfg(feature = "cluster")]
+use serde_json::json;
 
 /// Runs one command to its end.
 ///
@@ -101,6 +91,9 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                     RowKind::Sequences => {
                         report_text(&compare_sequences(a, b, fits, lag).await?, json)
                     }
+                    RowKind::StateSpace => {
+                        Err(Error::spec("results of filters cannot be compared yet"))
+                    }
                 }
             });
             print(&text?)
@@ -137,214 +130,54 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         Command::Cluster(crate::cli::args::Cluster::Up(args)) => {
             crate::cli::cluster::up(&args, terminal.as_ref())
         }
-        Command::Check(args) => match read(&args)? {
-            Rows::Points(pipeline) => with_points(pipeline, &args, terminal, async |planned| {
-                planned.check_places(&planned.output()?, false).await?;
-                let plan = &planned.plan;
-                let lengths = [plan.tables.len(), plan.fits.len(), plan.checks.len()];
-                terminal.say(&valid(&args, lengths));
-                Ok(Done::Well)
-            }),
-            Rows::Sequences(pipeline) => {
-                with_sequences(pipeline, &args, terminal, async |planned| {
-                    planned.check_places(&planned.output()?, false).await?;
-                    let plan = &planned.plan;
-                    let lengths = [plan.tables.len(), plan.fits.len(), plan.checks.len()];
-                    terminal.say(&valid(&args, lengths));
-                    Ok(Done::Well)
-                })
-            }
-            Rows::States(pipeline) => with_plan(pipeline, &args, terminal, async |planned, _| {
-                let plan = &planned.plan;
-                crate::run::check_places(plan, &planned.output()?, false).await?;
-                let fits = plan.fits.len() + plan.embeddings.len();
-                let lengths = [plan.tables.len(), fits, plan.checks.len()];
-                terminal.say(&valid(&args, lengths));
-                Ok(Done::Well)
-            }),
-        },
-        Command::Plan(args) => match read(&args.pipeline)? {
-            Rows::Points(pipeline) => {
-                with_points(pipeline, &args.pipeline, terminal, async |planned| {
-                    planned.check_places(&planned.output()?, false).await?;
-                    let PlannedPoints { plan, lake, frame } = &planned;
-                    let rows = lake.most_rows(frame.clone()).await?;
-                    let needs = plan.needs(rows, lake.threads);
-                    #[cfg(feature = "cluster")]
-                    let preview = match &args.cluster {
-                        Some(address) => Some(preview_points(address, plan, frame).await?),
-                        None => None,
-                    };
-                    if args.json {
-                        let mut shown = plan.to_json();
-                        shown["memory"] = json!(needs);
-                        #[cfg(feature = "cluster")]
-                        if let Some(preview) = &preview {
-                            shown["cluster"] = json!(preview);
-                        }
-                        return print(&format!("{shown:#}"));
-                    }
-                    print(&plan.to_string())?;
-                    print(&match needs {
-                        Some(needs) => needs.to_string(),
-                        None => "  memory grows with rows, and nothing says how many or how long \
-                                 they are"
-                            .into(),
-                    })?;
-                    #[cfg(feature = "cluster")]
-                    if let Some(preview) = preview {
-                        print(&preview.to_string())?;
-                    }
-                    Ok(Done::Well)
-                })
-            }
-            Rows::Sequences(pipeline) => {
-                with_sequences(pipeline, &args.pipeline, terminal, async |planned| {
-                    planned.check_places(&planned.output()?, false).await?;
-                    let PlannedSequences { plan, lake, frame } = &planned;
-                    let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
-                    let needs = plan.needs(bounds, lake.threads);
-                    #[cfg(feature = "cluster")]
-                    let preview = match &args.cluster {
-                        Some(address) => Some(preview_sequences(address, plan, frame).await?),
-                        None => None,
-                    };
-                    if args.json {
-                        let mut shown = plan.to_json();
-                        shown["memory"] = json!(needs);
-                        #[cfg(feature = "cluster")]
-                        if let Some(preview) = &preview {
-                            shown["cluster"] = json!(preview);
-                        }
-                        return print(&format!("{shown:#}"));
-                    }
-                    print(&plan.to_string())?;
-                    print(&match needs {
-                        Some(needs) => needs.to_string(),
-                        None => {
-                            "  memory grows with rows, and nothing says how many there are".into()
-                        }
-                    })?;
-                    #[cfg(feature = "cluster")]
-                    if let Some(preview) = preview {
-                        print(&preview.to_string())?;
-                    }
-                    Ok(Done::Well)
-                })
-            }
-            Rows::States(pipeline) => with_plan(
-                pipeline,
-                &args.pipeline,
-                terminal,
-                async |planned, threads| {
-                    let PlannedRun { plan, lake, frame } = &planned;
-                    crate::run::check_places(plan, &planned.output()?, false).await?;
-                    let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
-                    let needs = plan.needs(bounds, threads);
-                    #[cfg(feature = "cluster")]
-                    let preview = match &args.cluster {
-                        Some(address) => {
-                            let split = args.split.unwrap_or(SPLIT);
-                            let nonzeros = needs.map(|needs| needs.nonzeros);
-                            Some(preview(address, plan, frame, nonzeros, split).await?)
-                        }
-                        None => None,
-                    };
-                    if args.json {
-                        let mut shown = plan.to_json();
-                        shown["memory"] = json!(needs);
-                        #[cfg(feature = "cluster")]
-                        if let Some(preview) = &preview {
-                            shown["cluster"] = json!(preview);
-                        }
-                        return print(&format!("{shown:#}"));
-                    }
-                    print(&plan.to_string())?;
-                    print(&match needs {
-                        Some(needs) => needs.to_string(),
-                        None => {
-                            "  memory grows with rows, and nothing says how many there are".into()
-                        }
-                    })?;
-                    #[cfg(feature = "cluster")]
-                    if let Some(preview) = preview {
-                        print(&preview.to_string())?;
-                    }
-                    Ok(Done::Well)
-                },
-            ),
-        },
-        Command::Explain(args) => match read(&args)? {
-            Rows::Points(pipeline) => with_points(pipeline, &args, terminal, async |planned| {
-                print(&format!("SQL\n{}\n", planned.plan.sql))?;
-                for (name, value) in &planned.plan.parameters {
-                    print(&format!("${name} = {value}"))?;
+        Command::Check(args) => with_run(&args, terminal, async |run| {
+            run.check_places(&run.output()?, false).await?;
+            let facts = run.facts();
+            let lengths = [facts.tables.len(), run.n_fits(), facts.checks];
+            terminal.say(&valid(&args, lengths));
+            Ok(Done::Well)
+        }),
+        Command::Plan(args) => with_run(&args.pipeline, terminal, async |run| {
+            run.check_places(&run.output()?, false).await?;
+            let needs = run.needs().await?;
+            #[cfg(feature = "cluster")]
+            let preview = match &args.cluster {
+                Some(address) => {
+                    let split = args.split.unwrap_or(SPLIT);
+                    Some(preview(address, &run, split).await?)
                 }
-                print(&planned.lake.explain(planned.frame).await?)
-            }),
-            Rows::Sequences(pipeline) => {
-                with_sequences(pipeline, &args, terminal, async |planned| {
-                    print(&format!("SQL\n{}\n", planned.plan.sql))?;
-                    for (name, value) in &planned.plan.parameters {
-                        print(&format!("${name} = {value}"))?;
-                    }
-                    print(&planned.lake.explain(planned.frame).await?)?;
-                    print(&format!("\nRows\n{}", planned.plan.rows_text()))
-                })
-            }
-            Rows::States(pipeline) => with_plan(pipeline, &args, terminal, async |planned, _| {
-                print(&format!("SQL\n{}\n", planned.plan.sql))?;
-                for (name, value) in &planned.plan.parameters {
-                    print(&format!("${name} = {value}"))?;
+                None => None,
+            };
+            let mut plan = run.plan();
+            if args.json {
+                plan.json["memory"] = needs.json;
+                #[cfg(feature = "cluster")]
+                if let Some(preview) = &preview {
+                    plan.json["cluster"] = json!(preview);
                 }
-                print(&planned.lake.explain(planned.frame).await?)?;
-                match planned.plan.rows_text() {
-                    Some(text) => print(&format!("\nRows\n{text}")),
-                    None => Ok(Done::Well),
-                }
-            }),
-        },
-        Command::Assign(args) => {
-            let mut pipeline = Pipeline::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
-            if pipeline.transitions.input.is_points() {
-                return assign_points(pipeline, &args, terminal);
+                return print(&format!("{:#}", plan.json));
             }
-            if pipeline.transitions.input.is_sequences() {
-                return assign_sequences(pipeline, &args, terminal);
+            print(&plan.text)?;
+            print(&needs.text)?;
+            #[cfg(feature = "cluster")]
+            if let Some(preview) = preview {
+                print(&preview.to_string())?;
             }
-            if let Some(output) = &args.output {
-                pipeline.job.output.clone_from(output);
+            Ok(Done::Well)
+        }),
+        Command::Explain(args) => with_run(&args, terminal, async |run| {
+            let facts = run.facts();
+            print(&format!("SQL\n{}\n", facts.sql))?;
+            for (name, value) in facts.parameters {
+                print(&format!("${name} = {value}"))?;
             }
-            with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {
-                let planning = inputs.plan_assignment();
-                let planned = stoppable(planning, terminal.as_ref()).await?;
-                let stores = &planned.lake.stores;
-                let model = Output::open(&args.model, stores)?;
-                let mut output = Output::open(&planned.assignment.output, stores)?;
-                output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
-                let options = crate::run::assign::AssignOptions {
-                    force: args.force,
-                    smoothing: args.smoothing,
-                };
-                let progress = Arc::clone(terminal) as Arc<dyn Progress>;
-                let assigning = planned.assign(&model, &output, &options, progress);
-                match until_stopped(assigning, terminal.as_ref(), &output).await? {
-                    crate::run::assign::AssignOutcome::NothingToDo => {
-                        terminal.say("Nothing to do.");
-                        Ok(Done::Well)
-                    }
-                    crate::run::assign::AssignOutcome::Done(record) => {
-                        let output = output.shown();
-                        let summary = crate::run::assign::record::AssignSummary {
-                            record: &record,
-                            output,
-                        };
-                        terminal.say(&summary.to_string());
-                        Ok(done(&record.head.failures))
-                    }
-                }
-            })
-        }
+            print(&run.lake().explain(run.frame().clone()).await?)?;
+            match run.rows_text() {
+                Some(text) => print(&format!("\nRows\n{text}")),
+                None => Ok(Done::Well),
+            }
+        }),
+        Command::Assign(args) => assign(&args, terminal),
         Command::Run(args) => {
             let watch = Arc::new(Watch::new(&args, Arc::clone(terminal))?);
             watch.end(run_pipeline(&args, &watch))
@@ -352,80 +185,48 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
     }
 }
 
-/// Assigns points to the embeddings and clusters of a model.
-fn assign_points(
-    mut pipeline: Pipeline,
-    args: &crate::cli::args::Assign,
-    terminal: &Arc<dyn Terminal>,
-) -> Result<Done> {
-    if args.smoothing > 0.0 {
-        return Err(Error::spec(
-            "--smoothing adds transitions between states, and points have none; leave it out",
-        ));
+/// Assigns the rows of a pipeline to a written model.
+fn assign(args: &crate::cli::args::Assign, terminal: &Arc<dyn Terminal>) -> Result<Done> {
+    let mut pipeline = Pipeline::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
+    if let Some(rows) = without_transitions(&pipeline).filter(|_| args.smoothing > 0.0) {
+        return Err(Error::spec(format!(
+            "--smoothing adds transitions between states, and {rows} have none; leave it out"
+        )));
     }
     if let Some(output) = &args.output {
         pipeline.job.output.clone_from(output);
     }
-    with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {
-        let planning = inputs.plan_point_assignment();
+    with_inputs(pipeline, &args.pipeline, terminal, async |inputs| {
+        let planning = inputs.plan_any_assignment();
         let planned = stoppable(planning, terminal.as_ref()).await?;
-        let stores = &planned.lake.stores;
+        let (stores, place) = planned.place();
         let model = Output::open(&args.model, stores)?;
-        let mut output = Output::open(&planned.assignment.output, stores)?;
+        let mut output = Output::open(place, stores)?;
         output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+        let options = AssignOptions {
+            force: args.force,
+            smoothing: args.smoothing,
+        };
         let progress = Arc::clone(terminal) as Arc<dyn Progress>;
-        let assigning = planned.assign(&model, &output, args.force, progress);
+        let assigning = planned.assign(&model, &output, &options, progress);
         match until_stopped(assigning, terminal.as_ref(), &output).await? {
-            PointAssignOutcome::NothingToDo => {
+            None => {
                 terminal.say("Nothing to do.");
                 Ok(Done::Well)
             }
-            PointAssignOutcome::Done(record) => {
-                let output = output.shown();
-                let record = &*record;
-                terminal.say(&PointAssignSummary { record, output }.to_string());
-                Ok(done(&record.head.failures))
-            }
+            Some(finished) => Ok(say(&finished, terminal.as_ref())),
         }
     })
 }
 
-/// Filters sequences with a model.
-fn assign_sequences(
-    mut pipeline: Pipeline,
-    args: &crate::cli::args::Assign,
-    terminal: &Arc<dyn Terminal>,
-) -> Result<Done> {
-    if args.smoothing > 0.0 {
-        return Err(Error::spec(
-            "--smoothing adds transitions between states, and sequences have none; leave it out",
-        ));
+/// Prints the summary of a run.
+fn say(finished: &Finished, terminal: &dyn Terminal) -> Done {
+    terminal.say(&finished.summary);
+    if finished.has_failures {
+        Done::Partly
+    } else {
+        Done::Well
     }
-    if let Some(output) = &args.output {
-        pipeline.job.output.clone_from(output);
-    }
-    with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {
-        let planning = inputs.plan_sequence_assignment();
-        let planned = stoppable(planning, terminal.as_ref()).await?;
-        let stores = &planned.lake.stores;
-        let model = Output::open(&args.model, stores)?;
-        let mut output = Output::open(&planned.assignment.output, stores)?;
-        output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
-        let progress = Arc::clone(terminal) as Arc<dyn Progress>;
-        let assigning = planned.assign(&model, &output, args.force, progress);
-        match until_stopped(assigning, terminal.as_ref(), &output).await? {
-            SequenceAssignOutcome::NothingToDo => {
-                terminal.say("Nothing to do.");
-                Ok(Done::Well)
-            }
-            SequenceAssignOutcome::Done(record) => {
-                let output = output.shown();
-                let record = &*record;
-                terminal.say(&SequenceAssignSummary { record, output }.to_string());
-                Ok(done(&record.head.failures))
-            }
-        }
-    })
 }
 
 /// A report as text, or as JSON.
@@ -448,271 +249,66 @@ fn valid(args: &PipelineArgs, [tables, fits, checks]: [usize; 3]) -> String {
     format!("{path} is valid: {tables}, {fits} per model{checks}")
 }
 
-/// A pipeline by what its rows are.
-enum Rows {
-    States(Pipeline),
-    Points(Pipeline),
-    Sequences(Pipeline),
-}
-
-/// Reads a pipeline file, once: it may be a pipe.
-fn read(args: &PipelineArgs) -> Result<Rows> {
-    let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
-    if pipeline.transitions.input.is_points() {
-        return Ok(Rows::Points(pipeline));
-    }
-    if pipeline.transitions.input.is_sequences() {
-        return Ok(Rows::Sequences(pipeline));
-    }
-    Ok(Rows::States(pipeline))
-}
-
-/// Plans a run over points and calls `work`.
-fn with_points(
-    pipeline: Pipeline,
-    args: &PipelineArgs,
-    terminal: &Arc<dyn Terminal>,
-    work: impl AsyncFnOnce(PlannedPoints) -> Result<Done>,
-) -> Result<Done> {
-    with_inputs(pipeline, args, terminal, async |inputs, _| {
-        let planning = inputs.plan_points(args.seed);
-        let planned = stoppable(planning, terminal.as_ref()).await?;
-        work(planned).await
-    })
-}
-
-/// Plans a run over sequences and calls `work`.
-fn with_sequences(
-    pipeline: Pipeline,
-    args: &PipelineArgs,
-    terminal: &Arc<dyn Terminal>,
-    work: impl AsyncFnOnce(PlannedSequences) -> Result<Done>,
-) -> Result<Done> {
-    with_inputs(pipeline, args, terminal, async |inputs, _| {
-        let planning = inputs.plan_sequences(args.seed);
-        let planned = stoppable(planning, terminal.as_ref()).await?;
-        work(planned).await
-    })
-}
-
-fn run_points(
-    pipeline: Pipeline,
-    args: &crate::cli::args::Run,
-    watch: &Arc<Watch>,
-) -> Result<Done> {
-    let terminal = &watch.terminal;
-    watch.set_pipeline(&pipeline.job.name);
-    with_points(pipeline, &args.pipeline, terminal, async |planned| {
-        let plan = &planned.plan;
-        watch.set_plan(Planned {
-            sql: plan.sql.clone(),
-            output: plan.output.clone(),
-            tables: plan.tables.clone(),
-            schemas: plan.schemas(),
-        });
-        let mut output = planned.output()?;
-        output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
-        #[cfg_attr(not(feature = "cluster"), allow(unused_mut))]
-        let mut options = PointsOptions {
-            force: args.force || args.full_refresh,
-            ..PointsOptions::default()
-        };
-        #[cfg(feature = "cluster")]
-        let of_run = RunOf {
-            output: &planned.plan.output,
-            hash: &planned.plan.hash,
-            stores: &planned.plan.stores,
-        };
-        #[cfg(feature = "cluster")]
-        let cluster = cluster(args, of_run, &output, terminal.as_ref()).await?;
-        #[cfg(feature = "cluster")]
-        if let Some(cluster) = &cluster {
-            options.site = Arc::new(RemotePoints::new(cluster.clone()));
-        }
-        let running = planned.run(&output, &options, watch.clone());
-        let ended = until_stopped(running, terminal.as_ref(), &output).await;
-        // A run that was stopped could not write its own record.
-        if let (Err(e), Some(mut record)) = (&ended, watch.points_record()) {
-            record.head.failed(e);
-            output.keep_failed(&record.head.id, &record).await;
-        }
-        #[cfg(feature = "cluster")]
-        if let Some(cluster) = cluster {
-            cluster.leave().await;
-        }
-        match ended? {
-            PointsOutcome::NothingToDo => {
-                let in_place = match args.metrics {
-                    Some(_) => output.last_record().await?,
-                    None => None,
-                };
-                watch.set_nothing_to_do(in_place);
-                terminal.say("Nothing to do.");
-                Ok(Done::Skipped(args.skip_code))
-            }
-            PointsOutcome::Done(record) => {
-                let (record, output) = (&*record, &planned.plan.output);
-                terminal.say(&PointsSummary { record, output }.to_string());
-                Ok(done(&record.head.failures))
-            }
-        }
-    })
-}
-
-fn run_sequences(
-    pipeline: Pipeline,
-    args: &crate::cli::args::Run,
-    watch: &Arc<Watch>,
-) -> Result<Done> {
-    let terminal = &watch.terminal;
-    watch.set_pipeline(&pipeline.job.name);
-    with_sequences(pipeline, &args.pipeline, terminal, async |planned| {
-        let plan = &planned.plan;
-        watch.set_plan(Planned {
-            sql: plan.sql.clone(),
-            output: plan.output.clone(),
-            tables: plan.tables.clone(),
-            schemas: plan.schemas(),
-        });
-        let mut output = planned.output()?;
-        output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
-        #[cfg_attr(not(feature = "cluster"), allow(unused_mut))]
-        let mut options = SequencesOptions {
-            force: args.force,
-            full_refresh: args.full_refresh,
-            ..SequencesOptions::default()
-        };
-        #[cfg(feature = "cluster")]
-        let of_run = RunOf {
-            output: &planned.plan.output,
-            hash: &planned.plan.hash,
-            stores: &planned.plan.stores,
-        };
-        #[cfg(feature = "cluster")]
-        let cluster = cluster(args, of_run, &output, terminal.as_ref()).await?;
-        #[cfg(feature = "cluster")]
-        if let Some(cluster) = &cluster {
-            options.site = Arc::new(RemoteSequences::new(cluster.clone()));
-        }
-        let running = planned.run(&output, &options, watch.clone());
-        let ended = until_stopped(running, terminal.as_ref(), &output).await;
-        // A run that was stopped could not write its own record.
-        if let (Err(e), Some(mut record)) = (&ended, watch.sequences_record()) {
-            record.head.failed(e);
-            output.keep_failed(&record.head.id, &record).await;
-        }
-        #[cfg(feature = "cluster")]
-        if let Some(cluster) = cluster {
-            cluster.leave().await;
-        }
-        match ended? {
-            SequencesOutcome::NothingToDo => {
-                let in_place = match args.metrics {
-                    Some(_) => output.last_record().await?,
-                    None => None,
-                };
-                watch.set_nothing_to_do(in_place);
-                terminal.say("Nothing to do.");
-                Ok(Done::Skipped(args.skip_code))
-            }
-            SequencesOutcome::Done(record) => {
-                let (record, output) = (&*record, &planned.plan.output);
-                terminal.say(&SequencesSummary { record, output }.to_string());
-                Ok(done(&record.head.failures))
-            }
-        }
-    })
-}
-
 fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done> {
-    let terminal = &watch.terminal;
-    let pipeline = match read(&args.pipeline)? {
-        Rows::States(pipeline) => pipeline,
-        Rows::Points(pipeline) => return run_points(pipeline, args, watch),
-        Rows::Sequences(pipeline) => return run_sequences(pipeline, args, watch),
-    };
+    let terminal = watch.terminal.as_ref();
+    let pipeline = Pipeline::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
     watch.set_pipeline(&pipeline.job.name);
-    with_inputs(pipeline, &args.pipeline, terminal, async |inputs, _| {
-        let planning = inputs.plan_with(args.pipeline.seed);
-        let planned = stoppable(planning, terminal.as_ref()).await?;
-        let plan = &planned.plan;
+    with_inputs(pipeline, &args.pipeline, &watch.terminal, async |inputs| {
+        let run = stoppable(inputs.plan_any(args.pipeline.seed), terminal).await?;
+        let facts = run.facts();
         watch.set_plan(Planned {
-            sql: plan.sql.clone(),
-            output: plan.output.clone(),
-            tables: plan.tables.clone(),
-            schemas: plan.schemas(),
+            sql: facts.sql.to_string(),
+            output: facts.output.to_string(),
+            tables: facts.tables.to_vec(),
+            schemas: run.schemas(),
         });
-        let mut output = planned.output()?;
+        let mut output = run.output()?;
         output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
-        #[cfg(feature = "cluster")]
-        let of_run = RunOf {
-            output: &plan.output,
-            hash: &plan.hash,
-            stores: &plan.stores,
-        };
-        #[cfg(feature = "cluster")]
-        let cluster = cluster(args, of_run, &output, terminal.as_ref()).await?;
-        #[cfg(feature = "cluster")]
-        let site = match &cluster {
-            Some(cluster) => Arc::new(Remote {
-                nodes: cluster.clone(),
-                split: args.split.unwrap_or(SPLIT),
-            }) as Arc<dyn Site>,
-            None => Arc::new(Local),
-        };
-        #[cfg(not(feature = "cluster"))]
-        let site = Arc::new(Local);
-        let options = Options {
+        #[cfg_attr(not(feature = "cluster"), allow(unused_mut))]
+        let mut options = Options {
             force: args.force,
             full_refresh: args.full_refresh,
-            site,
             ..Options::default()
         };
-        let running = planned.run_with(&output, &options, watch.clone());
-        let ended = until_stopped(running, terminal.as_ref(), &output).await;
+        #[cfg(feature = "cluster")]
+        let cluster = cluster(args, facts, &output, terminal).await?;
+        #[cfg(feature = "cluster")]
+        if let Some(cluster) = &cluster {
+            options.sites = sites(cluster.clone(), args.split.unwrap_or(SPLIT));
+        }
+        let running = run.run(&output, &options, watch.clone());
+        let ended = until_stopped(running, terminal, &output).await;
         // A run that was stopped could not write its own record.
         if let (Err(e), Some(mut record)) = (&ended, watch.record()) {
-            record.head.failed(e);
-            output.keep_failed(&record.head.id, &record).await;
+            record.head_mut().failed(e);
+            output
+                .keep_failed(&record.head().id, &record.to_json())
+                .await;
         }
         #[cfg(feature = "cluster")]
         if let Some(cluster) = cluster {
             cluster.leave().await;
         }
         match ended? {
-            Outcome::NothingToDo => {
+            None => {
                 let in_place = match args.metrics {
                     Some(_) => output.last_record().await?,
                     None => None,
                 };
                 watch.set_nothing_to_do(in_place);
-                watch.terminal.say("Nothing to do.");
+                terminal.say("Nothing to do.");
                 Ok(Done::Skipped(args.skip_code))
             }
-            Outcome::Done(record) => {
-                let output = &plan.output;
-                let record = &record;
-                let summary = Summary { record, output };
-                watch.terminal.say(&summary.to_string());
-                Ok(done(&record.head.failures))
-            }
+            Some(finished) => Ok(say(&finished, terminal)),
         }
     })
-}
-
-/// The run for which a cluster is connected.
-#[cfg(feature = "cluster")]
-struct RunOf<'a> {
-    output: &'a str,
-    hash: &'a str,
-    stores: &'a Stores,
 }
 
 /// Connects to the cluster of a run, unless there is nothing to do.
 #[cfg(feature = "cluster")]
 async fn cluster(
     args: &crate::cli::args::Run,
-    run: RunOf<'_>,
+    run: Facts<'_>,
     output: &Output,
     terminal: &dyn Terminal,
 ) -> Result<Option<Arc<Cluster>>> {
@@ -772,33 +368,24 @@ async fn stoppable<T>(
     }
 }
 
-fn done(failures: &[Failure]) -> Done {
-    match failures {
-        [] => Done::Well,
-        _ => Done::Partly,
-    }
-}
-
-/// Plans a run and passes it to `then`, with the number of threads.
-fn with_plan(
-    pipeline: Pipeline,
+/// Reads a pipeline file, plans its run and passes it to `then`.
+fn with_run(
     args: &PipelineArgs,
     terminal: &Arc<dyn Terminal>,
-    then: impl AsyncFnOnce(PlannedRun, usize) -> Result<Done>,
+    then: impl AsyncFnOnce(AnyRun) -> Result<Done>,
 ) -> Result<Done> {
-    with_inputs(pipeline, args, terminal, async |inputs, threads| {
-        let planned = stoppable(inputs.plan_with(args.seed), terminal.as_ref()).await?;
-        then(planned, threads).await
+    let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
+    with_inputs(pipeline, args, terminal, async |inputs| {
+        then(stoppable(inputs.plan_any(args.seed), terminal.as_ref()).await?).await
     })
 }
 
-/// Starts the threads, opens the tables of a pipeline and passes them to `then`, with the number of
-/// threads.
+/// Starts the threads, opens the tables of a pipeline and passes them to `then`.
 fn with_inputs(
     pipeline: Pipeline,
     args: &PipelineArgs,
     terminal: &Arc<dyn Terminal>,
-    then: impl AsyncFnOnce(Inputs, usize) -> Result<Done>,
+    then: impl AsyncFnOnce(Inputs) -> Result<Done>,
 ) -> Result<Done> {
     let threads = match args.threads {
         Some(n) => n.get(),
@@ -815,7 +402,7 @@ fn with_inputs(
         let stores = Stores::from(&pipeline.store);
         let opening = pipeline.open_with(&resources, &stores);
         let inputs = stoppable(opening, terminal.as_ref()).await?;
-        then(inputs, threads).await
+        then(inputs).await
     });
     // The threads of a stopped run end with the process.
     runtime.shutdown_background();

@@ -7,10 +7,8 @@ use crate::cli::prometheus::Ended;
 use crate::cli::sink::Sink;
 use crate::cli::terminal::{Done, Terminal};
 use crate::error::{Error, Kind, Result};
-use crate::run::points::record::PointsRecord;
 use crate::run::progress::Progress;
-use crate::run::record::RunRecord;
-use crate::run::sequences::record::SequencesRecord;
+use crate::run::record::Record;
 use crate::store::secrets::hide;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -28,39 +26,12 @@ pub struct Watch {
     known: Mutex<Known>,
 }
 
-/// The record of a run.
-enum Record {
-    States(Box<RunRecord>),
-    Points(Box<PointsRecord>),
-    Sequences(Box<SequencesRecord>),
-}
-
-impl Record {
-    fn of_events(&self) -> Recorded<'_> {
-        let (head, table_bytes) = match self {
-            Record::States(record) => (&record.head, &record.table_bytes),
-            Record::Points(record) => (&record.head, &record.table_bytes),
-            Record::Sequences(record) => (&record.head, &record.table_bytes),
-        };
-        Recorded { head, table_bytes }
-    }
-
-    fn to_json(&self) -> Option<Value> {
-        let json = match self {
-            Record::States(record) => serde_json::to_value(record),
-            Record::Points(record) => serde_json::to_value(record),
-            Record::Sequences(record) => serde_json::to_value(record),
-        };
-        json.ok()
-    }
-}
-
 /// What is known of the run so far.
 #[derive(Default)]
 struct Known {
     pipeline: String,
     plan: Option<Planned>,
-    record: Option<Record>,
+    record: Option<Box<dyn Record>>,
     /// The record of the result in place, if there is nothing to do.
     in_place: Option<Value>,
     had_nothing_to_do: bool,
@@ -103,27 +74,8 @@ impl Watch {
     }
 
     /// The record of the run as far as it has come, if the run has begun.
-    pub fn record(&self) -> Option<RunRecord> {
-        match &self.known().record {
-            Some(Record::States(record)) => Some((**record).clone()),
-            _ => None,
-        }
-    }
-
-    /// The record of a run over points as far as it has come, if it has begun.
-    pub fn points_record(&self) -> Option<PointsRecord> {
-        match &self.known().record {
-            Some(Record::Points(record)) => Some((**record).clone()),
-            _ => None,
-        }
-    }
-
-    /// The record of a run over sequences as far as it has come, if it has begun.
-    pub fn sequences_record(&self) -> Option<SequencesRecord> {
-        match &self.known().record {
-            Some(Record::Sequences(record)) => Some((**record).clone()),
-            _ => None,
-        }
+    pub fn record(&self) -> Option<Box<dyn Record>> {
+        self.known().record.as_ref().map(|record| record.boxed())
     }
 
     /// Sets the plan of the run.
@@ -132,7 +84,7 @@ impl Watch {
     }
 
     /// Sets the record. The first one is the start of the run.
-    fn set_record(&self, record: Record) {
+    fn set_record(&self, record: Box<dyn Record>) {
         let mut known = self.known();
         let begins = known.record.is_none();
         known.record = Some(record);
@@ -175,7 +127,7 @@ impl Watch {
             let run = known
                 .record
                 .as_ref()
-                .map(|record| record.of_events().head.id.as_str());
+                .map(|record| record.head().id.as_str());
             tracing::info!(
                 run,
                 pipeline = known.pipeline,
@@ -210,7 +162,7 @@ impl Watch {
                 finished_seconds: now.as_millisecond() as f64 / 1e3,
                 duration_seconds: self.began.elapsed().as_secs_f64(),
             };
-            let record = known.record.as_ref().and_then(Record::to_json);
+            let record = known.record.as_ref().map(|record| record.to_json());
             let record = record.or(known.in_place.clone());
             let page = prometheus::text(&ended, record.as_ref());
             sink.replace(&page).map_err(|e| unwritten("metrics", e))?;
@@ -237,7 +189,10 @@ impl Known {
             time,
             pipeline: &self.pipeline,
             plan: self.plan.as_ref(),
-            record: self.record.as_ref().map(Record::of_events),
+            record: self.record.as_ref().map(|record| Recorded {
+                head: record.head(),
+                table_bytes: record.table_bytes(),
+            }),
             error,
         }
         .to_json()
@@ -253,16 +208,8 @@ impl Progress for Watch {
         self.terminal.advance(units);
     }
 
-    fn recorded(&self, record: &RunRecord) {
-        self.set_record(Record::States(Box::new(record.clone())));
-    }
-
-    fn recorded_points(&self, record: &PointsRecord) {
-        self.set_record(Record::Points(Box::new(record.clone())));
-    }
-
-    fn recorded_sequences(&self, record: &SequencesRecord) {
-        self.set_record(Record::Sequences(Box::new(record.clone())));
+    fn recorded(&self, record: &dyn Record) {
+        self.set_record(record.boxed());
     }
 
     fn promoting(&self) {

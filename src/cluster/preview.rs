@@ -10,12 +10,7 @@ use crate::error::counted;
 use crate::memory;
 use crate::output::number::grouped;
 use crate::output::place::Output;
-use crate::plan::Plan;
-use crate::plan::points::PointsPlan;
-use crate::plan::sequences::SequencesPlan;
-use crate::read::lake::files::Table;
-use crate::store::Stores;
-use datafusion::dataframe::DataFrame;
+use crate::run::planned::{AnyRun, Facts};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -49,122 +44,70 @@ struct Split {
     not_split: Option<String>,
 }
 
-/// Asks a cluster for its executors, and counts the tasks of a plan there. `nonzeros` is an upper
-/// bound of the plan.
+/// Asks a cluster for its executors, and counts the tasks of a run there. Models of more than
+/// `split` non-zeros are split into passes.
 ///
 /// # Errors
 /// As [`Cluster::connect`], and if a cluster does not take such a plan.
-pub async fn preview(
-    address: &Address,
-    plan: &Plan,
-    frame: &DataFrame,
-    nonzeros: Option<u64>,
-    split: u64,
-) -> Result<Preview> {
-    rounds::check(plan)?;
-    let none = || format!("none has more than {} non-zeros", grouped(split as f64));
-    let split = Split {
-        split,
-        not_split: match nonzeros {
-            Some(nonzeros) if nonzeros <= split => Some(none()),
-            _ => plan.by_passes().err(),
-        },
-    };
-    let run = PreviewedRun {
-        output: &plan.output,
-        hash: &plan.hash,
-        stores: &plan.stores,
-        tables: &plan.tables,
-    };
-    run.ask(address, rounds::width(plan, frame), Some(split))
-        .await
-}
-
-/// [`preview`] of a run over points.
-///
-/// # Errors
-/// As [`Cluster::connect`].
-pub async fn preview_points(
-    address: &Address,
-    plan: &PointsPlan,
-    frame: &DataFrame,
-) -> Result<Preview> {
-    let run = PreviewedRun {
-        output: &plan.output,
-        hash: &plan.hash,
-        stores: &plan.stores,
-        tables: &plan.tables,
-    };
-    run.ask(address, rounds::points::width(plan, frame), None)
-        .await
-}
-
-/// [`preview`] of a run over sequences.
-///
-/// # Errors
-/// As [`Cluster::connect`].
-pub async fn preview_sequences(
-    address: &Address,
-    plan: &SequencesPlan,
-    frame: &DataFrame,
-) -> Result<Preview> {
-    let run = PreviewedRun {
-        output: &plan.output,
-        hash: &plan.hash,
-        stores: &plan.stores,
-        tables: &plan.tables,
-    };
-    run.ask(address, rounds::sequences::width(plan, frame), None)
-        .await
-}
-
-/// What a preview needs of a plan.
-struct PreviewedRun<'a> {
-    output: &'a str,
-    hash: &'a str,
-    stores: &'a Stores,
-    tables: &'a [Table],
-}
-
-impl PreviewedRun<'_> {
-    async fn ask(
-        &self,
-        address: &Address,
-        width: Result<Width, String>,
-        split: Option<Split>,
-    ) -> Result<Preview> {
-        // Executors probe the output under a name of its own, so saved work of a run stays there.
-        let own = format!("preview-{}", self.hash);
-        let cluster = Cluster::connect(address, self.output, &own, self.stores).await?;
-        let threads = cluster.executors().iter().map(|one| one.threads);
-        let (executors, slots) = (threads.len(), threads.sum());
-        cluster.leave().await;
-        let output = Output::open(self.output, self.stores)?;
-        let answers = output.answers(&own);
-        // An executor may write its answer a moment after this. `gyre clean` removes answers that
-        // come later.
-        for _ in 0..10 {
-            sleep(SETTLED).await;
-            if answers.done().await?.is_empty() {
-                break;
-            }
-            output.remove_checkpoints(&own).await;
+pub async fn preview(address: &Address, run: &AnyRun, split: u64) -> Result<Preview> {
+    let frame = run.frame();
+    let (width, split) = match run {
+        AnyRun::States(own) => {
+            rounds::check(&own.plan)?;
+            let bounds = own.lake.bounds(frame.clone(), &own.plan.layout).await?;
+            let needs = own.plan.needs(bounds, own.lake.threads);
+            let none = || format!("none has more than {} non-zeros", grouped(split as f64));
+            let not_split = match needs {
+                Some(needs) if needs.nonzeros <= split => Some(none()),
+                _ => own.plan.by_passes().err(),
+            };
+            let split = Split { split, not_split };
+            (rounds::width(&own.plan, frame), Some(split))
         }
-        let files = self.tables.iter().flat_map(|table| &table.files);
-        let (width, alone) = match width {
-            Ok(width) => (Some(width), None),
-            Err(why) => (None, Some(why)),
-        };
-        Ok(Preview {
-            address: address.to_string(),
-            executors,
-            slots,
-            file_bytes: files.map(|file| file.size_bytes).sum(),
-            width,
-            alone,
-            split,
-        })
+        AnyRun::Points(own) => (rounds::points::width(&own.plan, frame), None),
+        AnyRun::Sequences(own) => (rounds::sequences::width(&own.plan, frame), None),
+    };
+    ask(address, run.facts(), width, split).await
+}
+
+/// Asks the executors of a cluster.
+async fn ask(
+    address: &Address,
+    facts: Facts<'_>,
+    width: Result<Width, String>,
+    split: Option<Split>,
+) -> Result<Preview> {
+    // Executors probe the output under a name of its own, so saved work of a run stays there.
+    let own = format!("preview-{}", facts.hash);
+    let cluster = Cluster::connect(address, facts.output, &own, facts.stores).await?;
+    let threads = cluster.executors().iter().map(|one| one.threads);
+    let (executors, slots) = (threads.len(), threads.sum());
+    cluster.leave().await;
+    let output = Output::open(facts.output, facts.stores)?;
+    let answers = output.answers(&own);
+    // An executor may write its answer a moment after this. `gyre clean` removes answers that
+    // come later.
+    for _ in 0..10 {
+        sleep(SETTLED).await;
+        if answers.done().await?.is_empty() {
+            break;
+        }
+        output.remove_checkpoints(&own).await;
     }
+    let files = facts.tables.iter().flat_map(|table| &table.files);
+    let (width, alone) = match width {
+        Ok(width) => (Some(width), None),
+        Err(why) => (None, Some(why)),
+    };
+    Ok(Preview {
+        address: address.to_string(),
+        executors,
+        slots,
+        file_bytes: files.map(|file| file.size_bytes).sum(),
+        width,
+        alone,
+        split,
+    })
 }
 
 impl fmt::Display for Preview {

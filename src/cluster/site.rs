@@ -1,6 +1,8 @@
 //! Counts and fits a run on other machines.
 
 use crate::cluster::nodes::Nodes;
+use crate::cluster::rounds::points::RemotePoints;
+use crate::cluster::rounds::sequences::RemoteSequences;
 use crate::cluster::rounds::{Rounds, check};
 use crate::error::Result;
 use crate::output::Fetch;
@@ -8,6 +10,7 @@ use crate::plan::pipeline::keys::Empty;
 use crate::run::fitted::Fitted;
 use crate::run::journal::Journal;
 use crate::run::model::{MatrixSize, check_not_empty, names};
+use crate::run::options::Sites;
 use crate::run::site::{Fits, Job, Site};
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -23,6 +26,15 @@ pub struct Remote {
     /// The passes of a model with more non-zeros are spread over all machines; [`SPLIT`] by
     /// default.
     pub split: u64,
+}
+
+/// Sites of one run on other machines. Models of more than `split` non-zeros are fitted in passes.
+pub fn sites(nodes: Arc<dyn Nodes>, split: u64) -> Sites {
+    Sites {
+        points: Arc::new(RemotePoints::new(Arc::clone(&nodes))),
+        sequences: Arc::new(RemoteSequences::new(Arc::clone(&nodes))),
+        states: Arc::new(Remote { nodes, split }),
+    }
 }
 
 impl Site for Remote {

@@ -30,6 +30,8 @@ use crate::output::parquet::ROW_GROUP;
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::tables::assigned::{AssignedModel, AssignedSchema};
+use crate::output::tables::filters;
+use crate::output::tables::filters::{FilterTables, FiltersModel};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::points;
 use crate::output::tables::points::PointsModel;
@@ -163,6 +165,27 @@ pub async fn stage_sequences(
         let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
         let rows = |model: &SequencesModel, piece| tables.rows(table, model, piece);
         let len = |model: &SequencesModel| tables.len(table, model);
+        let n = write_rows(file, local(models), len, rows).await?;
+        written.insert(table, n);
+    }
+    Ok(written)
+}
+
+/// Writes the tables of a run of filters, without the tables of rows, to the version of the run and
+/// returns their row counts. The run has claimed the version before it wrote the rows.
+pub async fn stage_filters(
+    output: &Output,
+    begun: &Begun,
+    tables: &FilterTables<'_>,
+    models: &[FiltersModel],
+) -> Result<BTreeMap<&'static str, u64>> {
+    let mut written = BTreeMap::new();
+    for table in filters::TABLES {
+        let (schema, sorted_by) = tables.schema(table);
+        let path = output.staged(&begun.run, table);
+        let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
+        let rows = |model: &FiltersModel, piece| tables.rows(table, model, piece);
+        let len = |model: &FiltersModel| tables.len(table, model);
         let n = write_rows(file, local(models), len, rows).await?;
         written.insert(table, n);
     }

@@ -8,6 +8,7 @@ use crate::error::{Error, Kind, Result};
 use crate::evidence::lag::Lag;
 use crate::output::layout::SCHEMA_VERSION;
 use crate::output::place::Output;
+use crate::output::tables::filters::FACTORS;
 use crate::output::tables::run_schema::LAG_SECONDS;
 use crate::output::tables::sequences::SYMBOLS;
 use crate::output::tables::table::Table;
@@ -76,6 +77,8 @@ pub enum RowKind {
     Points,
     /// Rows with symbols.
     Sequences,
+    /// Rows with states and observations.
+    StateSpace,
 }
 
 impl Display for RowKind {
@@ -84,6 +87,7 @@ impl Display for RowKind {
             RowKind::States => "states",
             RowKind::Points => "points",
             RowKind::Sequences => "sequences",
+            RowKind::StateSpace => "states and observations",
         })
     }
 }
@@ -173,7 +177,7 @@ impl<'a> Written<'a> {
         let mut leading = before(&fields(Table::Fits).await?, "fit");
         let (sources, targets) = match written.kind() {
             RowKind::States => (fields(Table::Sources).await?, fields(Table::Targets).await?),
-            RowKind::Points => (Vec::new(), Vec::new()),
+            RowKind::Points | RowKind::StateSpace => (Vec::new(), Vec::new()),
             RowKind::Sequences => {
                 let symbols = written.table(SYMBOLS).await?.schema();
                 let symbols = symbols.fields().iter().map(|f| f.as_ref().clone());
@@ -207,6 +211,8 @@ impl<'a> Written<'a> {
             RowKind::Points
         } else if has(SYMBOLS) {
             RowKind::Sequences
+        } else if has(FACTORS) {
+            RowKind::StateSpace
         } else {
             RowKind::States
         }

@@ -8,6 +8,8 @@
 use crate::error::Result;
 use crate::evidence::lag::Lag;
 use crate::output::tables::run_schema::LagColumn;
+use crate::plan::filters;
+use crate::plan::filters::PlannedFilter;
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::points::layout;
 use crate::plan::rows::{PlannedQuery, Rows, hash, lag_column, query, rows};
@@ -16,6 +18,8 @@ use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::read::points::layout::{PointLayout, Scale};
 use crate::read::rows::layout::{Layout, RowRoles};
+use crate::read::state_space;
+use crate::read::state_space::layout::StateSpaceLayout;
 use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
 
@@ -85,6 +89,70 @@ pub struct SequenceAssignment {
     pub distribution: bool,
     /// Depends only on the rows, the meaning of their columns and the version of gyre.
     pub hash: String,
+}
+
+/// What the filtering of new rows will do, without the model.
+pub struct FilterAssignment {
+    /// The name of the job.
+    pub name: String,
+    /// The folder or URL of the output.
+    pub output: String,
+    /// The number of earlier results that the output keeps.
+    pub keep: usize,
+    /// The input tables and their files.
+    pub tables: Vec<Table>,
+    /// The roles of the columns of the query. There may be no state.
+    pub layout: Arc<StateSpaceLayout>,
+    /// The fits with their methods and functions; those of the model have the same names.
+    pub fits: Vec<PlannedFilter>,
+    /// Whether the table `posteriors` is written.
+    pub posteriors: bool,
+    /// Depends only on the rows, the meaning of their columns and the version of gyre.
+    pub hash: String,
+}
+
+/// Resolves the rows of a pipeline of filters with the query text `sql` against the tables of a
+/// lake.
+///
+/// Also returns the query as a data frame with the columns of the layout.
+pub async fn filter_assignment(
+    pipeline: &Pipeline,
+    sql: &str,
+    lake: &Lake,
+) -> Result<(FilterAssignment, DataFrame)> {
+    let PlannedQuery {
+        sql,
+        frame,
+        columns,
+        partition,
+        ..
+    } = query(pipeline, sql, lake).await?;
+    let layout = filters::layout(pipeline, &columns, partition)?;
+    let frame = state_space::layout::select(frame, &layout)?;
+    let mut fits = Vec::with_capacity(pipeline.filter_fits.len());
+    for entry in &pipeline.filter_fits {
+        fits.push(filters::filter(entry, pipeline, &layout, lake).await?);
+    }
+    let keys = &pipeline.transitions;
+    let posteriors = pipeline.output.posteriors;
+    let used = (
+        &keys.parameters,
+        &keys.partition_by,
+        &keys.input,
+        &pipeline.filter_fits,
+        posteriors,
+    );
+    let assignment = FilterAssignment {
+        name: pipeline.job.name.clone(),
+        output: pipeline.job.output.clone(),
+        keep: pipeline.job.keep as usize,
+        tables: lake.tables.clone(),
+        layout: Arc::new(layout),
+        fits,
+        posteriors,
+        hash: hash(&used, &sql, &lake.tables)?,
+    };
+    Ok((assignment, frame))
 }
 
 /// Resolves the sequences of a pipeline with the query text `sql` against the tables of a lake.

@@ -38,6 +38,11 @@ impl Columns {
         Ok(Columns { fields, section })
     }
 
+    /// Whether there is such a column.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.fields.iter().any(|field| field.name() == name)
+    }
+
     /// The column `name` of the table `rows`, with its own type if Parquet has it.
     pub(crate) fn shown(&self, name: &str) -> Result<Field> {
         let counted = self.get(name, "rows")?;
@@ -245,6 +250,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
             Err(Error::bug("points have no states to count"))
         }
         Input::Sequences { .. } => Err(Error::bug("sequences have windows to count")),
+        Input::StateSpace { .. } => Err(Error::bug("states and observations are not counted")),
         Input::Pairs {
             source,
             target,

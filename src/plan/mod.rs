@@ -6,7 +6,10 @@
 pub mod assignment;
 pub mod checks;
 pub mod evidence;
+pub mod filters;
+pub mod filters_memory;
 pub mod fits;
+pub mod job;
 pub mod memory;
 pub mod parameters;
 pub mod pipeline;

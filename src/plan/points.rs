@@ -328,9 +328,10 @@ pub(crate) fn layout(
             };
             Ok((layout, Vec::new()))
         }
-        Input::Trajectories { .. } | Input::Pairs { .. } | Input::Sequences { .. } => {
-            Err(Error::bug("states have no coordinates"))
-        }
+        Input::Trajectories { .. }
+        | Input::Pairs { .. }
+        | Input::Sequences { .. }
+        | Input::StateSpace { .. } => Err(Error::bug("states have no coordinates")),
     }
 }
 

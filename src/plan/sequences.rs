@@ -8,12 +8,13 @@ use crate::methods::hmm::params::{Refine, WindowKind};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences;
 use crate::output::tables::sequences::{RowColumns, SequenceColumns, SequenceTables};
-use crate::plan::checks::{CheckRule, PlannedCheck, planned};
+use crate::plan::checks::{PlannedCheck, planned};
 use crate::plan::evidence::{Columns, row_step};
 use crate::plan::fits::{PlannedFit, Ranks, sequence_fits};
+use crate::plan::job::{check_names, plan_hash};
 use crate::plan::pipeline::keys::{Empty, NamesFrom};
 use crate::plan::pipeline::{Input, Pipeline};
-use crate::plan::rows::{PlannedQuery, hash, hashed_keys, query};
+use crate::plan::rows::{PlannedQuery, query};
 use crate::plan::{Increments, Plan, increments};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
@@ -25,7 +26,6 @@ use arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -438,42 +438,9 @@ pub(crate) async fn plan_sequences(
     let tables = plan.schemas();
     check_names(&tables)?;
     plan.checks = planned(pipeline, &plan.layout.partition, lake, &tables).await?;
-    plan.hash = plan_hash(pipeline, &plan)?;
+    plan.hash = plan_hash(pipeline, plan.seed, &plan.sql, &plan.checks, &plan.tables)?;
     Ok((plan, frame))
 }
 
 /// The maximum number of groups of trajectories if the pipeline does not say.
 const GROUPS: usize = 100;
-
-/// The hash of a plan. The SQL of checks is hashed as text.
-fn plan_hash(pipeline: &Pipeline, plan: &SequencesPlan) -> Result<String> {
-    let mut hashed = hashed_keys(pipeline)?;
-    let checks = hashed.pointer_mut("/checks/check");
-    for check in checks.and_then(Value::as_array_mut).into_iter().flatten() {
-        check["query"] = Value::Null;
-    }
-    let mut sql = plan.sql.clone();
-    for check in &plan.checks {
-        if let CheckRule::Sql { sql: own, .. } = &check.rule {
-            sql += &format!("\0{own}");
-        }
-    }
-    hash(&(hashed, plan.seed), &sql, &plan.tables)
-}
-
-/// Checks that no table has two columns of one name: columns of the query stand beside those of
-/// gyre.
-fn check_names(tables: &[(&'static str, SchemaRef)]) -> Result<()> {
-    for (table, schema) in tables {
-        for (at, field) in schema.fields().iter().enumerate() {
-            let mut earlier = schema.fields()[..at].iter();
-            if earlier.any(|other| other.name() == field.name()) {
-                return Err(Error::spec(format!(
-                    "the column `{}` would stand twice in the table `{table}`; rename the column of the SQL with AS",
-                    field.name(),
-                )));
-            }
-        }
-    }
-    Ok(())
-}

@@ -5,8 +5,9 @@ use crate::evidence::lag::Lag;
 use crate::methods::{PointMethod, SequenceMethod};
 use crate::output::tables::points::{POINTS, TABLES};
 use crate::plan::checks::{CheckRule, PlannedCheck};
+use crate::plan::filters::{FiltersPlan, PlannedFilter, PlannedRows};
 use crate::plan::fits::{PlannedFit, Ranks};
-use crate::plan::pipeline::keys::NamesFrom;
+use crate::plan::pipeline::keys::{FilteredRows, NamesFrom};
 use crate::plan::points::PointsPlan;
 use crate::plan::sequences::{HeldOut, SequencesPlan};
 use crate::plan::{Increments, Plan};
@@ -14,6 +15,7 @@ use crate::read::lake::files::Table;
 use crate::read::rows::bins::Binning;
 use crate::read::rows::layout::{Measure, RowRoles};
 use crate::read::rows::states::StateColumns;
+use crate::read::state_space::layout::{StateSpaceKey, is_list};
 use arrow::datatypes::Field;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -195,6 +197,169 @@ impl SequencesPlan {
 impl fmt::Display for SequencesPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Plan of `{}` ({})", self.name, self.hash)?;
+        for (label, text) in self.lines() {
+            write!(f, "\n  {label:<6} {text}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FiltersPlan {
+    /// The plan as `gyre plan --json` prints it.
+    pub fn to_json(&self) -> Value {
+        let job = &self.job;
+        let parameters = job.parameters.iter();
+        let parameters = parameters.map(|(name, value)| (name.clone(), json!(value.to_string())));
+        let rows_of = |rows: &Option<PlannedRows>| {
+            let rows = rows.as_ref();
+            rows.map(|rows| json!({"sql": rows.sql, "columns": columns(&rows.fields())}))
+        };
+        let fit = |fit: &PlannedFilter| {
+            let mut shown = json!({
+                "name": fit.name,
+                "method": fit.method.name(),
+                "parameters": own(&fit.method),
+            });
+            for (key, rows) in [("supervision", &fit.supervision), ("prior", &fit.prior)] {
+                if let Some(rows) = rows_of(rows) {
+                    shown[key] = rows;
+                }
+            }
+            shown
+        };
+        let key = match &self.layout.key {
+            StateSpaceKey::Trajectories {
+                trajectory, time, ..
+            } => json!({
+                "trajectory": columns(trajectory),
+                "time": column(time),
+                "interval": self.interval,
+            }),
+            StateSpaceKey::Rows { id } => json!({"id": columns(id)}),
+        };
+        json!({
+            "name": job.name,
+            "hash": job.hash,
+            "seed": job.seed,
+            "read": all(&job.tables, table),
+            "sql": job.sql,
+            "parameters": parameters.collect::<serde_json::Map<_, _>>(),
+            "rows": {
+                "kind": "states and observations",
+                "key": key,
+                "state": columns(&self.layout.state),
+                "observation": columns(&self.layout.observation),
+                "split": self.layout.split.as_ref().map(column),
+            },
+            "partition_by": columns(&self.layout.partition),
+            "fit": all(&self.fits, fit),
+            "estimates": self.rows,
+            "posteriors": self.posteriors,
+            "write": {
+                "output": job.output,
+                "keep": job.keep,
+                "tables": self.table_names(),
+            },
+            "checks": all(&job.checks, check),
+        })
+    }
+
+    /// The lines of the text below its headline, each with its label.
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        let mut lines = Vec::new();
+        let tables = self.job.tables.iter();
+        lines.extend(tables.map(|table| ("read", table_text(table))));
+        lines.push(("rows", self.evidence_text()));
+        if !self.layout.partition.is_empty() {
+            let columns = names(&self.layout.partition);
+            lines.push(("models", format!("one for each value of {columns}")));
+        }
+        for fit in &self.fits {
+            let what = fit.method.describe("");
+            lines.push(("fit", format!("{}: {what}", fit.name)));
+            for (label, rows) in [("supervision", &fit.supervision), ("prior", &fit.prior)] {
+                if let Some(rows) = rows {
+                    lines.push(("", format!("{label} by {}", names(&rows.fields()))));
+                }
+            }
+        }
+        if let Some(split) = &self.layout.split {
+            lines.push(("score", format!("rows with {} = 'test'", split.name())));
+        }
+        let checks = self.job.checks.iter();
+        lines.extend(checks.map(|check| ("check", check.to_string())));
+        lines.push(("filter", self.rows_text()));
+        let tables = self.table_names().join(", ");
+        lines.push(("write", format!("{}: {tables}", self.job.output)));
+        lines
+    }
+
+    fn evidence_text(&self) -> String {
+        let numbers = |fields: &[Field]| {
+            if is_list(fields) {
+                format!("in the lists {}", names(fields))
+            } else {
+                names(fields)
+            }
+        };
+        let (state, observation) = (
+            numbers(&self.layout.state),
+            numbers(&self.layout.observation),
+        );
+        let order = match &self.layout.key {
+            StateSpaceKey::Rows { id } => format!("independent rows by {}", names(id)),
+            StateSpaceKey::Trajectories {
+                trajectory, time, ..
+            } => {
+                let of = if trajectory.is_empty() {
+                    "one trajectory".to_string()
+                } else {
+                    format!("trajectories by {}", names(trajectory))
+                };
+                let follow = match &self.interval {
+                    None => "each row follows the one before".to_string(),
+                    Some(interval) => format!("rows {interval} apart follow each other"),
+                };
+                format!("{of} in the order of {}; {follow}", time.name())
+            }
+        };
+        let split = self.layout.split.as_ref();
+        let training =
+            split.map(|field| format!("; training rows have {} = 'train'", field.name()));
+        format!(
+            "{order}; states {state}, observations {observation}{}",
+            training.unwrap_or_default()
+        )
+    }
+
+    /// What the second pass over the input does.
+    pub fn rows_text(&self) -> String {
+        let rows = match self.filtered() {
+            FilteredRows::HeldOut => "the rows that are not training rows",
+            FilteredRows::All | FilteredRows::None => "all rows",
+        };
+        let mut tables = Vec::new();
+        if self.rows != FilteredRows::None {
+            tables.push("the estimates of each row");
+        }
+        if !self.layout.is_static() {
+            tables.push("the scores of each trajectory");
+        }
+        if self.posteriors {
+            tables.push("the posterior weights of each row");
+        }
+        let written = match &tables[..] {
+            [] => "scores the fits".to_string(),
+            tables => format!("writes {}", tables.join(" and ")),
+        };
+        format!("a second pass over the input filters {rows} and {written}")
+    }
+}
+
+/// The plan as `gyre plan` prints it.
+impl fmt::Display for FiltersPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Plan of `{}` ({})", self.job.name, self.job.hash)?;
         for (label, text) in self.lines() {
             write!(f, "\n  {label:<6} {text}")?;
         }

@@ -12,6 +12,8 @@ pub mod journal;
 pub mod local;
 pub mod markov;
 pub mod model;
+pub mod options;
+pub mod planned;
 pub mod points;
 pub mod progress;
 pub mod ranks;
@@ -24,7 +26,6 @@ pub mod summary;
 
 use crate::error::{Error, Kind, Result};
 use crate::output::Fetch;
-use crate::output::checkpoint::KEEP_EVERY;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::output::tables::fitted_model::FittedModel;
@@ -35,14 +36,13 @@ use crate::read::paths::current::Current;
 use crate::run::fitted::Fitted;
 use crate::run::inputs::PlannedRun;
 use crate::run::journal::Journal;
-use crate::run::local::Local;
 use crate::run::model::at_place;
+use crate::run::options::Options;
 use crate::run::progress::{Progress, Silent};
 use crate::run::record::{Deviation, Ended, ModelRecord, Resumed, RunRecord};
-use crate::run::site::{Fits, Job, Site};
+use crate::run::site::{Fits, Job};
 use futures::future::BoxFuture;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// How a run ended.
 pub enum Outcome {
@@ -50,38 +50,6 @@ pub enum Outcome {
     NothingToDo,
     /// The tables are in place; some partitions may have failed.
     Done(Box<RunRecord>),
-}
-
-/// Options of a run. No option but `force` and `full_refresh` changes what a run does.
-#[derive(Clone)]
-pub struct Options {
-    /// Run even if the output is up to date, and do all work anew.
-    pub force: bool,
-    /// Count all rows anew, without the ledger, and run even if the output is up to date.
-    pub full_refresh: bool,
-    /// How often finished work is checkpointed.
-    pub keep_every: Duration,
-    /// Where the run counts and fits.
-    pub site: Arc<dyn Site>,
-}
-
-impl Options {
-    /// Whether the run repeats work that is already finished.
-    fn repeats_work(&self) -> bool {
-        self.force || self.full_refresh
-    }
-}
-
-impl Default for Options {
-    /// Reuse finished work, checkpoint once per [`KEEP_EVERY`], count and fit in this process.
-    fn default() -> Options {
-        Options {
-            force: false,
-            full_refresh: false,
-            keep_every: KEEP_EVERY,
-            site: Arc::new(Local),
-        }
-    }
 }
 
 /// Checks that the output can take the result of a plan, and that `names.from` is an output of
@@ -179,7 +147,7 @@ async fn drive(
         mut fitted,
         ledger,
         matrices,
-    } = options.site.fit(job, journal).await?;
+    } = options.sites.states.fit(job, journal).await?;
     fitted.keep_names(plan, output, begun.earlier()).await?;
     fitted.warn_of_empty(output, begun.earlier()).await?;
     if plan.markov {
@@ -306,6 +274,7 @@ fn test_markov(plan: &Plan, models: &mut [FittedModel], records: &mut [ModelReco
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::checkpoint::KEEP_EVERY;
     use crate::plan::pipeline::Pipeline;
     use crate::read::counts;
     use crate::run::local::fit_all;

@@ -1,8 +1,6 @@
 //! Callbacks for the progress of a run.
 
-use crate::run::points::record::PointsRecord;
-use crate::run::record::RunRecord;
-use crate::run::sequences::record::SequencesRecord;
+use crate::run::record::Record;
 
 /// Receives the progress of a run. Any thread may call any method.
 pub trait Progress: Send + Sync {
@@ -11,11 +9,7 @@ pub trait Progress: Send + Sync {
     /// Units of work of the current stage are done.
     fn advance(&self, _units: u64) {}
     /// The record of the run so far. Called when the run begins and after every stage.
-    fn recorded(&self, _record: &RunRecord) {}
-    /// The same for a run over points.
-    fn recorded_points(&self, _record: &PointsRecord) {}
-    /// The same for a run over sequences.
-    fn recorded_sequences(&self, _record: &SequencesRecord) {}
+    fn recorded(&self, _record: &dyn Record) {}
     /// The commit begins. The run can no longer be stopped.
     fn promoting(&self) {}
 }

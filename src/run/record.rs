@@ -135,6 +135,49 @@ impl Head {
     }
 }
 
+/// The record of a run over any kind of rows.
+pub trait Record: Send {
+    /// What all records have.
+    fn head(&self) -> &Head;
+    /// What all records have.
+    fn head_mut(&mut self) -> &mut Head;
+    /// Bytes per output table.
+    fn table_bytes(&self) -> &BTreeMap<&'static str, u64>;
+    /// The content of `runs/<id>.json`. Null if the record cannot be written as JSON.
+    fn to_json(&self) -> serde_json::Value;
+    /// A copy.
+    fn boxed(&self) -> Box<dyn Record>;
+}
+
+/// Makes a [`Record`] of a struct with the fields `head` and `table_bytes`.
+macro_rules! record {
+    ($Record:ident) => {
+        impl $crate::run::record::Record for $Record {
+            fn head(&self) -> &$crate::run::record::Head {
+                &self.head
+            }
+
+            fn head_mut(&mut self) -> &mut $crate::run::record::Head {
+                &mut self.head
+            }
+
+            fn table_bytes(&self) -> &std::collections::BTreeMap<&'static str, u64> {
+                &self.table_bytes
+            }
+
+            fn to_json(&self) -> serde_json::Value {
+                serde_json::to_value(self).unwrap_or_default()
+            }
+
+            fn boxed(&self) -> Box<dyn $crate::run::record::Record> {
+                Box::new(self.clone())
+            }
+        }
+    };
+}
+
+pub(crate) use record;
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -192,6 +235,8 @@ pub struct RunRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resumed: Option<Resumed>,
 }
+
+record!(RunRecord);
 
 impl RunRecord {
     /// Begins the record of a run.

@@ -5,14 +5,14 @@ use crate::lake::Lake;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt, stream};
 use gyre::cluster::nodes::{Nodes, Task};
-use gyre::cluster::site::{Remote, SPLIT};
+use gyre::cluster::site::{SPLIT, sites as remote_sites};
 use gyre::cluster::task::perform;
 use gyre::error::{Error, Result};
 use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake::Resources;
-use gyre::run::local::Local;
+use gyre::run::Outcome;
+use gyre::run::options::{Options, Sites};
 use gyre::run::progress::Silent;
-use gyre::run::{Options, Outcome};
 use gyre::store::Stores;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
@@ -164,9 +164,9 @@ pub async fn run_split(
     let planned = inputs.plan().await?;
     let output = planned.output()?;
     let options = Options {
-        site: match nodes {
-            Some(nodes) => Arc::new(Remote { nodes, split }),
-            None => Arc::new(Local),
+        sites: match nodes {
+            Some(nodes) => remote_sites(nodes, split),
+            None => Sites::default(),
         },
         ..Options::default()
     };

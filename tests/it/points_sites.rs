@@ -13,12 +13,13 @@ use gyre::output::tables::points::PointsModel;
 use gyre::plan::pipeline::Pipeline;
 use gyre::read::points::Found;
 use gyre::read::points::survey::Surveyor;
+use gyre::run::options::{Options, Sites};
+use gyre::run::points::PointsOutcome;
 use gyre::run::points::grams::{PartitionSums, SumRequest};
 use gyre::run::points::local::LocalPoints;
 use gyre::run::points::record::PointsRecord;
 use gyre::run::points::site::{PointJob, PointSite, PointsTable};
 use gyre::run::points::surveyed::Surveyed;
-use gyre::run::points::{PointsOptions, PointsOutcome};
 use gyre::run::progress::Silent;
 use gyre::store::Stores;
 use rand::seq::SliceRandom;
@@ -143,10 +144,13 @@ async fn run_at(
     let inputs = pipeline.open_with(&RESOURCES, &Stores::default()).await?;
     let planned = inputs.plan_points(None).await?;
     let output = planned.output()?;
-    let options = PointsOptions {
+    let options = Options {
         keep_every: Duration::ZERO,
-        site,
-        ..PointsOptions::default()
+        sites: Sites {
+            points: site,
+            ..Sites::default()
+        },
+        ..Options::default()
     };
     let PointsOutcome::Done(record) = planned.run(&output, &options, Arc::new(Silent)).await?
     else {

@@ -7,8 +7,9 @@ use crate::sequences::{PIPELINE, Visit, lake, run, table, visits};
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Float64Type};
 use gyre::plan::pipeline::Pipeline;
+use gyre::run::options::Options;
 use gyre::run::progress::{Progress, Silent};
-use gyre::run::sequences::{SequencesOptions, SequencesOutcome};
+use gyre::run::sequences::SequencesOutcome;
 use gyre::store::Stores;
 use std::collections::BTreeMap;
 use std::fs;
@@ -360,9 +361,9 @@ async fn a_run_continues_from_the_work_of_one_that_was_stopped() {
         let planned = inputs.expect("a lake").plan_sequences(None).await;
         planned.expect("a plan")
     };
-    let options = SequencesOptions {
+    let options = Options {
         keep_every: Duration::ZERO,
-        ..SequencesOptions::default()
+        ..Options::default()
     };
     let planned = plan().await;
     let output = planned.output().expect("an output");

@@ -8,10 +8,11 @@ use crate::machines::Machines;
 use arrow::array::StringArray;
 use gyre::cluster::rounds::sequences::RemoteSequences;
 use gyre::plan::pipeline::Pipeline;
+use gyre::run::options::{Options, Sites};
 use gyre::run::progress::Silent;
+use gyre::run::sequences::SequencesOutcome;
 use gyre::run::sequences::record::SequencesRecord;
 use gyre::run::sequences::site::{LocalSequences, SequenceSite};
-use gyre::run::sequences::{SequencesOptions, SequencesOutcome};
 use gyre::store::Stores;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -102,9 +103,12 @@ async fn run_at(lake: &Lake, text: &str, site: Arc<dyn SequenceSite>) -> (Tables
     let planned = inputs.expect("a lake").plan_sequences(None).await;
     let planned = planned.expect("a plan");
     let output = planned.output().expect("an output");
-    let options = SequencesOptions {
-        site,
-        ..SequencesOptions::default()
+    let options = Options {
+        sites: Sites {
+            sequences: site,
+            ..Sites::default()
+        },
+        ..Options::default()
     };
     let ended = planned.run(&output, &options, Arc::new(Silent)).await;
     let SequencesOutcome::Done(record) = ended.expect("a result") else {

@@ -14,7 +14,7 @@ use gyre::output::retention::Cleaning;
 use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake::Resources;
 use gyre::read::paths::current::Current;
-use gyre::run::Options;
+use gyre::run::options::Options;
 use gyre::run::progress::Silent;
 use jiff::SignedDuration;
 use object_store::memory::InMemory;

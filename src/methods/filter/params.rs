@@ -41,7 +41,10 @@ pub enum Kernel {
 
 /// How the bandwidths are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "must be \"held-out\", \"median\" or a table such as { state = 0.5, observation = 1.0 }"
+)]
 pub enum Bandwidth {
     /// A rule.
     Rule(BandwidthRule),
@@ -71,7 +74,7 @@ pub struct Bandwidths {
 
 /// How a constant of regularisation is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be \"held-out\" or a number above 0")]
 pub enum Regularisation {
     /// A rule.
     Rule(RegularisationRule),

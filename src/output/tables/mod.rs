@@ -11,6 +11,7 @@ mod certificates;
 pub(crate) mod columns;
 mod counts;
 mod embeddings;
+pub mod filters;
 mod fits;
 pub mod fitted_model;
 mod latent;

@@ -1,7 +1,7 @@
 //! What a pipeline file says, as types.
 
 use crate::evidence::lag::Lag;
-use crate::methods::{ChainMethod, PointMethod, SequenceMethod};
+use crate::methods::{ChainMethod, FilterMethod, PointMethod, SequenceMethod};
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks::Checks;
 use crate::plan::pipeline::fits::FitEntry;
@@ -44,6 +44,9 @@ pub struct Pipeline {
     /// The fits to sequences, in the order of the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sequence_fits: Vec<FitEntry<SequenceMethod>>,
+    /// The filters, in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub filter_fits: Vec<FitEntry<FilterMethod>>,
     /// The section `[validation]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<Validation>,
@@ -152,6 +155,18 @@ pub enum Input {
         #[serde(skip_serializing_if = "Option::is_none")]
         split: Option<String>,
     },
+    /// A row with an observation, and perhaps with a known state.
+    StateSpace {
+        /// The columns that identify a row.
+        key: RowKey,
+        /// Columns of numbers, or a single column of lists. Empty for `gyre assign` alone.
+        state: Vec<String>,
+        /// Columns of numbers, or a single column of lists.
+        observation: Vec<String>,
+        /// The column that divides the rows into `train`, `test` and others.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        split: Option<String>,
+    },
     /// A pair of states.
     Pairs {
         /// The columns of the source state.
@@ -160,6 +175,26 @@ pub enum Input {
         target: Vec<String>,
         /// How much a row counts.
         measure: PairMeasure,
+    },
+}
+
+/// The columns that identify a row with an observation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RowKey {
+    /// Rows of trajectories.
+    Trajectories {
+        /// Empty: one trajectory per partition.
+        trajectory: Vec<String>,
+        /// The column that orders a trajectory.
+        time: String,
+        /// The time between rows that follow each other. None: a row follows the one before.
+        interval: Option<Lag>,
+    },
+    /// Rows without time.
+    Rows {
+        /// The columns that identify a row.
+        id: Vec<String>,
     },
 }
 
@@ -174,11 +209,16 @@ impl Input {
         matches!(self, Input::Sequences { .. })
     }
 
+    /// Whether the rows have states and observations.
+    pub fn is_state_space(&self) -> bool {
+        matches!(self, Input::StateSpace { .. })
+    }
+
     /// The section of the file that describes the rows.
     pub fn section(&self) -> &'static str {
         match self {
             Input::Points { .. } => "points",
-            Input::Sequences { .. } => "sequences",
+            Input::Sequences { .. } | Input::StateSpace { .. } => "sequences",
             _ => "transitions",
         }
     }

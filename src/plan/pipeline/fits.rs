@@ -2,7 +2,7 @@
 
 use crate::assess::ranks::Rule;
 use crate::methods::spectral::svd::Clusters;
-use crate::methods::{AnyMethod, Method, PointMethod, SequenceMethod};
+use crate::methods::{AnyMethod, FilterMethod, Method, PointMethod, SequenceMethod};
 use crate::plan::pipeline::deserializer::{KeyError, KeyErrorKind, read, required};
 use crate::plan::pipeline::document::{Content, Entry, Node};
 use crate::plan::pipeline::shape::{OneOrMany, one_or_many};
@@ -270,11 +270,53 @@ fn of_hmm_programs(key: &str) -> Option<&'static str> {
     })
 }
 
+/// What a key of another program, such as filterpy, pykalman or scikit-learn, is called in a filter.
+fn of_filter_programs(method: &str, key: &str) -> Option<&'static str> {
+    let of_kernels = match key {
+        "gamma" => "write `bandwidth` = { state = s, observation = s } with gamma = 1/(2 s²)",
+        "sigma" | "length_scale" | "epsilon" => {
+            "write `bandwidth`, the s of exp(−d²/(2 s²)), for states and observations"
+        }
+        "alpha" | "reg" | "regularization" => "write `lambda`, and `delta` for the posterior",
+        "n_landmarks" => "write `landmarks`",
+        "random_state" | "seed" => "write `seed` in the section `[job]`",
+        _ => "",
+    };
+    let of_kalman = match key {
+        "transition_matrices" | "A" => "write `F`",
+        "observation_matrices" | "C" => "write `H`",
+        "transition_covariance" => "write `Q`",
+        "observation_covariance" => "write `R`",
+        "initial_state_mean" | "x" => "write `x0`",
+        "initial_state_covariance" | "P" => "write `P0`",
+        "dim_x" | "dim_z" => "the columns of [sequences] say how many numbers there are",
+        "dt" => "write the time between rows as `interval` in the section `[sequences]`",
+        "f" | "h" if method == "kalman" => {
+            "write the matrices `F` and `H`; functions are for the methods \"ekf\" and \"ukf\""
+        }
+        "F" | "H" => {
+            "write the functions `f` and `h` as SQL; matrices are for the method \"kalman\""
+        }
+        "fx" => "write `f`",
+        "hx" => "write `h`",
+        "q" | "r" | "p0" => "write `Q`, `R` and `P0` in capitals",
+        _ => "",
+    };
+    let meaning = match method {
+        "kernel_bayes" => of_kernels,
+        _ => of_kalman,
+    };
+    (!meaning.is_empty()).then_some(meaning)
+}
+
 /// What a key of another program, such as scikit-learn, deeptime or pydiffmap, is called in a
 /// method of points.
 fn of_other_programs(method: &str, key: &str) -> Option<&'static str> {
     if SequenceMethod::NAMES.contains(&method) {
         return of_hmm_programs(key);
+    }
+    if FilterMethod::NAMES.contains(&method) {
+        return of_filter_programs(method, key);
     }
     let is_state_embedding = method == "state_embedding";
     if !is_state_embedding && !matches!(method, "diffusion_map" | "heat_sketch") {

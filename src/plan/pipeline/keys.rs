@@ -37,7 +37,7 @@ pub(crate) struct PipelineFile {
     pub transitions: Option<TransitionsText>,
     /// Points without time.
     pub points: Option<PointsText>,
-    /// Rows that show symbols, one after the other.
+    /// Rows that show symbols, or have a state and an observation, one after the other.
     pub sequences: Option<SequencesText>,
     /// The result from which the sets take their names.
     #[schemars(default)]
@@ -341,15 +341,22 @@ pub struct PointsText {
     pub weight: Option<String>,
 }
 
-/// The SQL whose rows show symbols, and the meaning of its columns. Rows of a trajectory that
-/// follow each other form a sequence. A gap in time or a null symbol ends it.
-#[derive(Debug, serde::Deserialize, JsonSchema)]
+/// The SQL whose rows show symbols, or have a state and an observation, and the meaning of its
+/// columns. Rows of a trajectory that follow each other form a sequence. A gap in time or a null
+/// symbol ends it. Rows have either a `symbol` (hidden Markov models) or a `state` and an
+/// `observation` (filters).
+#[derive(Debug, Default, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(
     rename = "Sequences",
     extend(
         "oneOf" = [{ "required": ["sql"] }, { "required": ["file"] }],
-        "anyOf" = [{ "required": ["symbol"] }, { "required": ["bins"] }]
+        "anyOf" = [
+            { "required": ["time", "symbol"] },
+            { "required": ["time", "bins"] },
+            { "required": ["time", "observation"] },
+            { "required": ["id", "observation"] }
+        ]
     )
 )]
 pub struct SequencesText {
@@ -372,10 +379,16 @@ pub struct SequencesText {
     #[schemars(with = "OneOrMany<String>")]
     pub trajectory: Vec<String>,
     /// The column that orders a trajectory: an integer, a date or a timestamp.
-    pub time: String,
+    pub time: Option<String>,
     /// The time between rows that follow each other: a whole number or a duration. Rows that are
     /// further apart begin a new sequence. Without it, a row follows the one before in time order.
     pub interval: Option<Lag>,
+    /// For rows without time, in place of `trajectory` and `time`: the column or columns that
+    /// identify a row. The state of each row is estimated from its own observation alone. Only for
+    /// filters.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>")]
+    pub id: Vec<String>,
     /// The column or columns that make up the symbol of a row, of any type.
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
@@ -383,12 +396,25 @@ pub struct SequencesText {
     /// Coordinates to cut into boxes. The box numbers are part of the symbol.
     #[serde(default)]
     pub bins: InOrder<BinText>,
-    /// A column of real weights. A window of rows has the weight of its first row.
+    /// For filters, the columns of the state that is known of training rows: several columns of
+    /// numbers, or one column of lists that have the same length in all rows. `gyre assign` needs
+    /// no state.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>", example = &["x", "y"])]
+    pub state: Vec<String>,
+    /// For filters, the columns of the observation: several columns of numbers, or one column of
+    /// lists. The state of a row without an observation is predicted from the rows before it.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>", example = &"image")]
+    pub observation: Vec<String>,
+    /// A column of real weights. A window of rows has the weight of its first row. Only for
+    /// symbols.
     pub weight: Option<String>,
     /// A column of text that divides the rows: `train` to fit, `test` to score only. Rows with null
     /// are neither fitted nor scored, but filtered. Without it, all rows are fitted.
     pub split: Option<String>,
-    /// What happens to a partition without a window of rows, if other partitions have some.
+    /// What happens to a partition without a window of rows, or for filters without training rows,
+    /// if other partitions have some.
     #[serde(default)]
     pub empty: Empty,
 }
@@ -403,16 +429,17 @@ fn of_sequences(key: &str) -> Option<&'static str> {
         "connected" => {
             "is out of place: a hidden Markov model keeps all symbols; `min_count` of a fit pools rare ones"
         }
-        "state" | "observation" | "states" => {
-            "is out of place: what a row shows is a `symbol`; the states of a hidden Markov model are hidden"
-        }
         "coordinates" | "scale" => {
-            "is out of place: sequences are of symbols; cut coordinates into boxes with `sequences.bins`"
+            "is out of place: sequences are of symbols, or of states and observations; cut coordinates into boxes with `sequences.bins`, or name them as `state` and `observation`"
         }
         "source" | "target" | "count" => {
             "is out of place: sequences are of three rows and more, which pairs do not have"
         }
-        "id" | "lengths" => "is out of place: the column of a trajectory is `trajectory`",
+        "lengths" => "is out of place: the column of a trajectory is `trajectory`",
+        "measurement" | "z" => "is out of place: what is measured in a row is its `observation`",
+        "states" => {
+            "is out of place: the column of a known state is `state`; the states of a hidden Markov model are hidden"
+        }
         _ => return None,
     })
 }
@@ -520,7 +547,9 @@ pub struct OutputTables {
     /// which has every input row with the sets of its states. The input is then read a second time.
     /// Without columns, there is no such table. For rows with coordinates, the rows of the table
     /// `points`: `"all"`, the number of points of a sample, or `"none"`; all of them by default.
-    /// For sequences, `"all"` asks for the table `predictions`, which has every row.
+    /// For sequences of symbols, `"all"` asks for the table `predictions`, which has every row. For
+    /// filters, the rows of the table `estimates`: `"held-out"` for those whose split is not
+    /// `train`, which is the default with `sequences.split`, `"all"`, or `"none"`.
     #[serde(default)]
     #[schemars(example = &["id", "time"])]
     pub rows: OutputRows,
@@ -528,6 +557,10 @@ pub struct OutputTables {
     /// Only for sequences with at most 1,000 symbols.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub distribution: bool,
+    /// Write the table `posteriors`, which has the weights of the training rows for every row that
+    /// is not one of them. Only for filters of rows without time (`sequences.id`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub posteriors: bool,
 }
 
 /// Pairs of points (x, y) for the table `densities`: how likely is it to be at y one lag after x?
@@ -582,7 +615,34 @@ pub enum PointRows {
     None,
 }
 
+/// Which rows a run filters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FilteredRows {
+    /// The rows whose split is not `train`.
+    HeldOut,
+    /// All rows.
+    All,
+    /// No rows: there is no table `estimates`. Rows are filtered for their scores alone.
+    None,
+}
+
 impl OutputRows {
+    /// The rows of the table `estimates`. None if the key is for other rows.
+    pub fn filtered(&self, has_split: bool) -> Option<FilteredRows> {
+        let OutputRows::Names(names) = self else {
+            return None;
+        };
+        let words: Vec<&str> = names.iter().map(String::as_str).collect();
+        match words[..] {
+            [] if has_split => Some(FilteredRows::HeldOut),
+            [] | ["all"] => Some(FilteredRows::All),
+            ["held-out"] => Some(FilteredRows::HeldOut),
+            ["none"] => Some(FilteredRows::None),
+            _ => None,
+        }
+    }
+
     /// The columns of the table `rows`. None for a number of points.
     pub fn columns(&self) -> Option<&[String]> {
         match self {

@@ -16,7 +16,6 @@ pub mod surveyed;
 
 use crate::error::Result;
 use crate::output;
-use crate::output::checkpoint::KEEP_EVERY;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::output::tables::points::{DENSITIES, POINTS, PointsModel, schema};
@@ -28,7 +27,7 @@ use crate::read::paths::current::Current;
 use crate::read::points::layout::PointRoles;
 use crate::read::rows::states::describe;
 use crate::run::checks::{Candidate, verdict};
-use crate::run::points::local::LocalPoints;
+use crate::run::options::Options;
 use crate::run::points::record::{PointFitRecord, PointsModelRecord, PointsRecord};
 use crate::run::points::rows::RowTable;
 use crate::run::points::site::{PointJob, PointSite, PointsTable};
@@ -41,7 +40,6 @@ use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A plan over points, the tables that it reads and its query.
 pub struct PlannedPoints {
@@ -59,28 +57,6 @@ pub enum PointsOutcome {
     NothingToDo,
     /// The tables are in place.
     Done(Box<PointsRecord>),
-}
-
-/// Options of a run over points. No option but `force` changes what a run does.
-#[derive(Clone)]
-pub struct PointsOptions {
-    /// Run even if the output is up to date, and do all work anew.
-    pub force: bool,
-    /// How often finished work is checkpointed.
-    pub keep_every: Duration,
-    /// Where the points are read.
-    pub site: Arc<dyn PointSite>,
-}
-
-impl Default for PointsOptions {
-    /// Reuse finished work, checkpoint once per [`KEEP_EVERY`], read in this process.
-    fn default() -> PointsOptions {
-        PointsOptions {
-            force: false,
-            keep_every: KEEP_EVERY,
-            site: Arc::new(LocalPoints),
-        }
-    }
 }
 
 impl PlannedPoints {
@@ -111,16 +87,15 @@ impl PlannedPoints {
     pub fn run<'a>(
         &'a self,
         output: &'a Output,
-        options: &'a PointsOptions,
+        options: &'a Options,
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'a, Result<PointsOutcome>> {
         Box::pin(async move {
-            let force = options.force;
-            self.check_places(output, force).await?;
+            self.check_places(output, options.force).await?;
             let plan = &self.plan;
             let begun = output.begin(&plan.hash).await?;
             let is_done = |c: &Current| c.plan == plan.hash && c.complete;
-            if !force && begun.earlier().is_some_and(is_done) {
+            if !options.repeats_work() && begun.earlier().is_some_and(is_done) {
                 // A run that died right after its commit left its checkpoints behind.
                 output.remove_checkpoints(&plan.hash).await;
                 return Ok(PointsOutcome::NothingToDo);
@@ -135,8 +110,10 @@ impl PlannedPoints {
                 models: Vec::new(),
                 resumed: 0,
             };
-            progress.recorded_points(&record);
-            let work = output.work(&plan.hash, force, options.keep_every).await;
+            progress.recorded(&record);
+            let work = output
+                .work(&plan.hash, options.repeats_work(), options.keep_every)
+                .await;
             let job = PointJob {
                 plan,
                 lake: &self.lake,
@@ -145,12 +122,12 @@ impl PlannedPoints {
                 checkpoint: &Arc::new(work),
                 progress: &progress,
             };
-            match drive(&job, options.site.as_ref(), &begun, &mut record).await {
+            match drive(&job, options.sites.points.as_ref(), &begun, &mut record).await {
                 Ok(()) => Ok(PointsOutcome::Done(Box::new(record))),
                 Err(e) => {
                     output.abandon().await;
                     record.head.failed(&e);
-                    progress.recorded_points(&record);
+                    progress.recorded(&record);
                     output.keep_failed(&begun.run, &record).await;
                     Err(e)
                 }
@@ -254,7 +231,7 @@ fn done(
     bytes: u64,
 ) {
     record.head.done(stage, rows, bytes);
-    progress.recorded_points(record);
+    progress.recorded(record);
 }
 
 /// Rows and bytes of all tables.

@@ -5,7 +5,7 @@ use crate::methods::state_embedding::clusters::Confusion;
 use crate::output::number::grouped;
 use crate::output::tables::points::{PointFit, PointModel};
 use crate::read::rows::states::escaped;
-use crate::run::record::{CheckRecord, Head};
+use crate::run::record::{CheckRecord, Head, record};
 use crate::run::summary;
 use crate::run::summary::SHOWN;
 use serde::Serialize;
@@ -31,6 +31,8 @@ pub struct PointsRecord {
     #[serde(skip_serializing_if = "is_zero")]
     pub resumed: usize,
 }
+
+record!(PointsRecord);
 
 fn is_zero(n: &usize) -> bool {
     *n == 0

@@ -18,7 +18,7 @@ use crate::error::{Error, Kind, Result};
 use crate::evidence::pass::checkpoints;
 use crate::methods::hmm::project::Projection;
 use crate::output;
-use crate::output::checkpoint::{Checkpoint, KEEP_EVERY};
+use crate::output::checkpoint::Checkpoint;
 use crate::output::ledger::Ledger;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
@@ -33,22 +33,23 @@ use crate::read::sequences::SequenceInput;
 use crate::run::checks::{Candidate, verdict};
 use crate::run::increment::Counting;
 use crate::run::model::partition_key;
+use crate::run::options::Options;
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Head};
 use crate::run::sequences::fit::{Evidence, evidence};
 use crate::run::sequences::record::{SequencesModelRecord, SequencesRecord};
 use crate::run::sequences::rows::{RowFit, RowModel, RowTables, RowsWritten};
-use crate::run::sequences::site::{LocalSequences, SequenceJob, SequenceSite};
+use crate::run::sequences::site::SequenceJob;
 use arrow::datatypes::SchemaRef;
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Counts are checkpointed if counting took at least this many times
-/// [`SequencesOptions::keep_every`].
+/// [`Options::keep_every`].
 const COUNTING: u32 = 5;
 
 /// The name of the counts among the checkpoints of a plan.
@@ -72,39 +73,6 @@ pub enum SequencesOutcome {
     Done(Box<SequencesRecord>),
 }
 
-/// Options of a run over sequences. No option but `force` and `full_refresh` changes what a run
-/// does.
-#[derive(Clone)]
-pub struct SequencesOptions {
-    /// Run even if the output is up to date, and do all work anew.
-    pub force: bool,
-    /// Count all rows anew, without the ledger, and run even if the output is up to date.
-    pub full_refresh: bool,
-    /// How often finished work is checkpointed.
-    pub keep_every: Duration,
-    /// Where windows are counted.
-    pub site: Arc<dyn SequenceSite>,
-}
-
-impl SequencesOptions {
-    /// Whether the run repeats work that is already finished.
-    fn repeats_work(&self) -> bool {
-        self.force || self.full_refresh
-    }
-}
-
-impl Default for SequencesOptions {
-    /// Reuse finished work, checkpoint once per [`KEEP_EVERY`], count in this process.
-    fn default() -> SequencesOptions {
-        SequencesOptions {
-            force: false,
-            full_refresh: false,
-            keep_every: KEEP_EVERY,
-            site: Arc::new(LocalSequences),
-        }
-    }
-}
-
 /// Decompositions by partition.
 type Projections = BTreeMap<usize, Vec<Projection>>;
 
@@ -113,7 +81,7 @@ struct Job<'a> {
     planned: &'a PlannedSequences,
     output: &'a Output,
     begun: &'a Begun,
-    options: &'a SequencesOptions,
+    options: &'a Options,
     work: Arc<Checkpoint>,
     progress: &'a Arc<dyn Progress>,
 }
@@ -146,7 +114,7 @@ impl PlannedSequences {
     pub fn run<'a>(
         &'a self,
         output: &'a Output,
-        options: &'a SequencesOptions,
+        options: &'a Options,
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'a, Result<SequencesOutcome>> {
         Box::pin(async move {
@@ -162,7 +130,7 @@ impl PlannedSequences {
             let threads = self.lake.threads;
             let head = Head::begin(&begun.run, &plan.name, &plan.hash, threads, &plan.tables);
             let mut record = SequencesRecord::new(head);
-            progress.recorded_sequences(&record);
+            progress.recorded(&record);
             let work = output
                 .work(&plan.hash, options.repeats_work(), options.keep_every)
                 .await;
@@ -179,7 +147,7 @@ impl PlannedSequences {
                 Err(e) => {
                     output.abandon().await;
                     record.head.failed(&e);
-                    progress.recorded_sequences(&record);
+                    progress.recorded(&record);
                     output.keep_failed(&begun.run, &record).await;
                     Err(e)
                 }
@@ -301,7 +269,7 @@ impl Job<'_> {
     /// Records that a stage is done.
     fn done(&self, record: &mut SequencesRecord, stage: &'static str, rows: u64, bytes: u64) {
         record.head.done(stage, rows, bytes);
-        self.progress.recorded_sequences(record);
+        self.progress.recorded(record);
     }
 
     /// Counts the windows, or takes the counts of a run that did not end.
@@ -342,7 +310,7 @@ impl Job<'_> {
                     progress: self.progress,
                     earlier: self.begun.earlier().filter(|_| !self.options.full_refresh),
                 };
-                let counts = self.options.site.count(&job).await?;
+                let counts = self.options.sites.sequences.count(&job).await?;
                 projections = counts.projections;
                 counts.counting
             }

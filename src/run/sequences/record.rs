@@ -4,7 +4,7 @@ use crate::error::counted;
 use crate::output::number::grouped;
 use crate::output::tables::sequences::{SequenceFit, SequencesModel};
 use crate::read::rows::states::escaped;
-use crate::run::record::{CheckRecord, Head, IncrementRecord};
+use crate::run::record::{CheckRecord, Head, IncrementRecord, record};
 use crate::run::sequences::rows::{LeastLikely, RowsWritten};
 use crate::run::summary;
 use crate::run::summary::SHOWN;
@@ -41,6 +41,8 @@ pub struct SequencesRecord {
 fn is_zero(n: &usize) -> bool {
     *n == 0
 }
+
+record!(SequencesRecord);
 
 impl SequencesRecord {
     /// Begins the record of a run.

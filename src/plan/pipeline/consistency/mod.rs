@@ -1,6 +1,7 @@
 //! Checks that the keys of a pipeline file agree: file → [`Pipeline`], or all errors.
 
 mod errors;
+mod filters;
 mod points;
 mod rows;
 mod sequences;
@@ -9,7 +10,7 @@ mod tables;
 use crate::assess::ranks::Rule;
 use crate::error::{Error, Result};
 use crate::methods::heat_kernel::params::ChainKernel;
-use crate::methods::{AnyMethod, ChainMethod, Method, PointMethod, SequenceMethod};
+use crate::methods::{AnyMethod, ChainMethod, FilterMethod, Method, PointMethod, SequenceMethod};
 use crate::plan::pipeline::checks;
 use crate::plan::pipeline::consistency::errors::{Errors, not_blank};
 use crate::plan::pipeline::consistency::points::{
@@ -132,8 +133,15 @@ pub(super) fn check(
             errors.note(held_out(&file.fit, has_folds, &transitions.input, document));
             errors.note(one_window(&file.fit, document));
         }
+    } else if transitions.input.is_state_space() {
+        let keys = file.validation.as_ref();
+        errors.note(filters::other_keys(&file.job, keys, document));
     } else {
         errors.note(output_rows(&file.output.rows, is_points, document));
+    }
+    if are_fits_sound {
+        let (output, input) = (&file.output, &transitions.input);
+        errors.note(filters::output(output, &file.fit, input, document));
     }
     errors.note(distribution(&file.output, &transitions.input, document));
     if is_points {
@@ -148,16 +156,19 @@ pub(super) fn check(
     let mut embeddings = Vec::new();
     let mut point_fits = Vec::new();
     let mut sequence_fits = Vec::new();
+    let mut filter_fits = Vec::new();
     for (n, fit) in file.fit.into_iter().enumerate() {
         errors.note(fits_input(&fit, n, &transitions.input, document));
+        errors.note(filters::filter(&fit, n, &transitions.input, document));
         match fit.method {
             AnyMethod::OfCounts(_) => fits.extend(fit.narrow(of_counts)),
             AnyMethod::OfPoints(_) if transitions.input.is_points() => {
                 point_fits.extend(fit.narrow(of_points));
             }
             AnyMethod::OfSequences(_) => sequence_fits.extend(fit.narrow(of_sequences)),
-            AnyMethod::OfFilters(_) => {}
-            AnyMethod::OfPoints(_) if transitions.input.is_sequences() => {}
+            AnyMethod::OfFilters(_) => filter_fits.extend(fit.narrow(of_filters)),
+            AnyMethod::OfPoints(_)
+                if transitions.input.is_sequences() || transitions.input.is_state_space() => {}
             AnyMethod::OfPoints(_) => {
                 let method = errors.note(of_chain(&fit, n, &transitions, document));
                 embeddings.extend(fit.narrow(|_| method?));
@@ -184,6 +195,7 @@ pub(super) fn check(
         embeddings,
         point_fits,
         sequence_fits,
+        filter_fits,
         validation: file.validation,
         output: file.output,
         densities: file.densities,
@@ -201,6 +213,13 @@ fn of_sequences(method: AnyMethod) -> Option<SequenceMethod> {
     match method {
         AnyMethod::OfSequences(method) => Some(method),
         AnyMethod::OfCounts(_) | AnyMethod::OfPoints(_) | AnyMethod::OfFilters(_) => None,
+    }
+}
+
+fn of_filters(method: AnyMethod) -> Option<FilterMethod> {
+    match method {
+        AnyMethod::OfFilters(method) => Some(method),
+        AnyMethod::OfCounts(_) | AnyMethod::OfPoints(_) | AnyMethod::OfSequences(_) => None,
     }
 }
 
@@ -243,7 +262,36 @@ fn fits_input(
 ) -> Result<()> {
     let name = fit.method.name();
     let (needs, has) = match (&fit.method, input) {
-        (AnyMethod::OfSequences(_), Input::Sequences { .. }) => return Ok(()),
+        (AnyMethod::OfSequences(_), Input::Sequences { .. })
+        | (AnyMethod::OfFilters(_), Input::StateSpace { .. }) => return Ok(()),
+        (AnyMethod::OfFilters(_), Input::Sequences { .. }) => (
+            "estimates states from observations; name their columns as `sequences.state` and `sequences.observation` in place of `symbol`",
+            "sequences of symbols",
+        ),
+        (AnyMethod::OfFilters(_), Input::Points { .. }) => (
+            "estimates states from observations; describe the rows in a section `[sequences]` with `id`, `state` and `observation` in place of `[points]`",
+            "points without time",
+        ),
+        (AnyMethod::OfFilters(_), Input::Pairs { .. }) => (
+            "estimates states from observations; describe the rows in a section `[sequences]` with `time`, `state` and `observation`",
+            "pairs of states",
+        ),
+        (AnyMethod::OfFilters(_), _) => (
+            "estimates states from observations; describe the rows in a section `[sequences]` with `state` and `observation` in place of `[transitions]`",
+            "transitions",
+        ),
+        (AnyMethod::OfSequences(_), Input::StateSpace { .. }) => (
+            "is fitted to sequences of symbols; name their columns as `sequences.symbol` in place of `state` and `observation`",
+            "states and observations",
+        ),
+        (AnyMethod::OfCounts(_), Input::StateSpace { .. }) => (
+            "counts transitions between states; describe the rows in a section `[transitions]` with `time`, `state` and `lag`",
+            "states and observations",
+        ),
+        (AnyMethod::OfPoints(_), Input::StateSpace { .. }) => (
+            "is fitted to coordinates or states; describe the rows in a section `[transitions]` or `[points]`",
+            "states and observations",
+        ),
         (AnyMethod::OfSequences(_), Input::Points { .. }) => (
             "is fitted to sequences of symbols; describe the rows in a section `[sequences]` with `time` and `symbol`",
             "points without time",
@@ -255,10 +303,6 @@ fn fits_input(
         (AnyMethod::OfSequences(_), _) => (
             "is fitted to sequences of symbols; describe the rows in a section `[sequences]` in place of `[transitions]`",
             "transitions",
-        ),
-        (AnyMethod::OfFilters(_), _) => (
-            "is fitted to states and observations; describe the rows in a section `[sequences]` with `state` and `observation`",
-            "no such columns",
         ),
         (AnyMethod::OfCounts(_), Input::Sequences { .. }) => (
             "counts transitions between states; describe the rows in a section `[transitions]` with `time`, `state` and `lag`",

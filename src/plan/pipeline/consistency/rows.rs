@@ -5,7 +5,7 @@ use crate::evidence::lag::Lag;
 use crate::methods::AnyMethod;
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::consistency::errors::{Errors, not_blank};
-use crate::plan::pipeline::content::{Input, PairMeasure, Transitions};
+use crate::plan::pipeline::content::{Input, PairMeasure, RowKey, Transitions};
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{Empty, PointsText, TransitionsText, Window};
@@ -444,6 +444,25 @@ pub(super) fn roles<'a>(
             roles.extend(weight.iter().map(|c| ("weight", c.as_str())));
             roles.extend(split.iter().map(|c| ("split", c.as_str())));
         }
+        Input::StateSpace {
+            key,
+            state,
+            observation,
+            split,
+        } => {
+            match key {
+                RowKey::Trajectories {
+                    trajectory, time, ..
+                } => {
+                    roles.extend(list("trajectory", trajectory));
+                    roles.push(("time", time));
+                }
+                RowKey::Rows { id } => roles.extend(list("id", id)),
+            }
+            roles.extend(list("state", state));
+            roles.extend(list("observation", observation));
+            roles.extend(split.iter().map(|c| ("split", c.as_str())));
+        }
         Input::Pairs {
             source,
             target,
@@ -493,7 +512,7 @@ pub(super) fn key_columns(
     fits: &[FitEntry<AnyMethod>],
     document: &Document<'_>,
 ) -> Result<()> {
-    if transitions.input.is_sequences() {
+    if transitions.input.is_sequences() || transitions.input.is_state_space() {
         // The plan compares the columns of every table.
         return Ok(());
     }

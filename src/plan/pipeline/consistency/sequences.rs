@@ -1,9 +1,10 @@
 //! Checks of `[sequences]`, and of the keys that go with it or cannot.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::methods::{AnyMethod, SequenceMethod};
 use crate::plan::pipeline::consistency::errors::Errors;
+use crate::plan::pipeline::consistency::filters::state_space;
 use crate::plan::pipeline::consistency::rows::{bins, distinct_columns, parameter_names, query};
 use crate::plan::pipeline::content::{Input, Transitions};
 use crate::plan::pipeline::document::Document;
@@ -36,24 +37,55 @@ pub(super) fn sequences(
     })
 }
 
+/// Decides between symbols and states with observations by the keys of the table.
 fn input(text: SequencesText, document: &Document<'_>) -> Result<Input> {
-    if text.symbol.is_empty() && text.bins.0.is_empty() {
-        let message = "the table `sequences` needs the key `symbol` or `bins`";
+    let fail = |key: &str, what: &str| {
+        let message = format!("`sequences.{key}` {what}");
+        Err(document.error_at(&["sequences", key], &message))
+    };
+    if let Some(Lag::Steps(_)) = text.interval {
+        return fail(
+            "interval",
+            "is the time between two rows: a whole number or a duration, not steps; leave it out to follow the rows in time order",
+        );
+    }
+    let has_symbol = !text.symbol.is_empty() || !text.bins.0.is_empty();
+    if !has_symbol && !(text.state.is_empty() && text.observation.is_empty()) {
+        return state_space(text, document);
+    }
+    for (key, names) in [("state", &text.state), ("observation", &text.observation)] {
+        if !names.is_empty() {
+            return fail(
+                key,
+                "is out of place: what a row shows is a `symbol`, whose states are hidden; for filters, give `state` and `observation` in place of `symbol` and `bins`",
+            );
+        }
+    }
+    if !has_symbol {
+        let message = "the table `sequences` needs the key `symbol` or `bins` (hidden Markov models), or the keys `state` and `observation` (filters)";
         return Err(document.error_at(&["sequences"], message));
     }
-    if let Some(Lag::Steps(_)) = text.interval {
-        let message = "`sequences.interval` is the time between two rows: a whole number or a duration, not steps; leave it out to follow the rows in time order";
-        return Err(document.error_at(&["sequences", "interval"], message));
+    if !text.id.is_empty() {
+        return fail(
+            "id",
+            "is out of place: rows with symbols follow each other in time; the column of a trajectory is `trajectory`",
+        );
     }
     Ok(Input::Sequences {
         trajectory: text.trajectory,
-        time: text.time,
+        time: text.time.ok_or_else(|| needs_time(document))?,
         interval: text.interval,
         symbol: text.symbol,
         bins: bins("sequences", text.bins, document)?,
         weight: text.weight,
         split: text.split,
     })
+}
+
+/// The error of rows that are not ordered.
+pub(super) fn needs_time(document: &Document<'_>) -> Error {
+    let message = "the table `sequences` needs the key `time`";
+    document.error_at(&["sequences"], message)
 }
 
 /// Checks that a pipeline of sequences has no keys that are about sets of states.

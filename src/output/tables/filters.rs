@@ -1,0 +1,399 @@
+//! The tables of a run of filters. `trajectories`, `estimates` and `posteriors` are written row by
+//! row.
+
+use crate::assess::certificates::Certificate;
+use crate::error::Result;
+use crate::methods::filter::model::{Factor, Numbers, Tuned};
+use crate::output::tables::certificates::of_claims;
+use crate::output::tables::columns::{Columns, TableColumns};
+use crate::output::tables::run_schema::RunSchema;
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The names of the tables of a run of filters, in the order in which they are written.
+/// `trajectories`, `estimates` and `posteriors` follow them.
+pub const TABLES: [&str; 4] = ["fits", "tuning", FACTORS, "certificates"];
+
+/// The table with one row per row of a matrix of a model.
+pub const FACTORS: &str = "factors";
+
+/// The table with one row per trajectory.
+pub const TRAJECTORIES: &str = "trajectories";
+
+/// The table with one row per row of the input that is filtered.
+pub const ESTIMATES: &str = "estimates";
+
+/// The table with one row per row of a static problem and training row with a weight.
+pub const POSTERIORS: &str = "posteriors";
+
+/// The filters of one partition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FiltersModel {
+    /// The index of the partition.
+    pub partition: usize,
+    /// In the order of the plan.
+    pub fits: Vec<FittedFilter>,
+}
+
+/// A filter with what is known of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FittedFilter {
+    /// The name of the fit.
+    pub name: String,
+    /// The name of its method.
+    pub method: String,
+    /// The form of kernel Bayes' rule.
+    pub rule: Option<String>,
+    /// The numbers of the model.
+    pub numbers: Numbers,
+    /// The matrices of the model.
+    pub factors: Vec<Factor>,
+    /// The bandwidths and constants that were compared.
+    pub tuning: Vec<Tuned>,
+    /// The scores of the rows that were filtered.
+    pub scores: FilterScores,
+    /// Claims about the numbers of the fit.
+    pub certificates: Vec<Certificate>,
+    /// What makes the fit doubtful.
+    pub warnings: Vec<String>,
+}
+
+/// The scores of the rows that a filter filtered. A squared error is that of a state: the mean over
+/// its numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct FilterScores {
+    /// The mean squared error of the means of training rows. None if no training row was filtered.
+    pub train_mse: Option<f64>,
+    /// The same of the decoded states.
+    pub train_mse_decoded: Option<f64>,
+    /// The mean squared error of the means of test rows with a known state.
+    pub test_mse: Option<f64>,
+    /// The same of the decoded states.
+    pub test_mse_decoded: Option<f64>,
+    /// The number of test rows.
+    pub test_rows: u64,
+    /// The mean log score of the rows with an observation: of the test rows, if there are some,
+    /// else of all filtered rows.
+    pub mean_log_score: Option<f64>,
+    /// The number of filtered rows with an observation that did not change the estimate.
+    pub not_updated: u64,
+}
+
+/// What the columns of a fit depend on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FilterColumns {
+    /// The name of the fit.
+    pub name: String,
+    /// Whether rows have weights of training rows.
+    pub has_weights: bool,
+}
+
+/// The columns of a row of the input in the tables of rows.
+#[derive(Debug, Clone, Copy)]
+pub struct FilterRowColumns<'a> {
+    /// The columns that identify a trajectory, or a row without time.
+    pub key: &'a [Field],
+    /// The time of a row.
+    pub time: Option<&'a Field>,
+    /// The column with `train`, `test` or null.
+    pub split: Option<&'a Field>,
+}
+
+impl FilterRowColumns<'_> {
+    /// The columns of a row: key, time, split.
+    fn of_row(&self) -> Vec<Field> {
+        let mut fields: Vec<Field> = self.key.iter().chain(self.time).map(required).collect();
+        fields.extend(self.split.map(split));
+        fields
+    }
+}
+
+fn required(field: &Field) -> Field {
+    Field::new(field.name(), field.data_type().clone(), false)
+}
+
+fn split(field: &Field) -> Field {
+    optional(field.name(), field.data_type().clone())
+}
+
+fn optional(name: impl Into<String>, data_type: DataType) -> Field {
+    Field::new(name, data_type, true)
+}
+
+/// The schema of the table `estimates`: partition, trajectory and time or `id`, split, and for each
+/// fit:
+/// - `<fit>_mean`: the mean of the state, in the order of its columns.
+/// - `<fit>_variance`: the variances of its numbers.
+/// - `<fit>_decoded`: the state by `decode`.
+/// - `<fit>_log_score`: the natural logarithm of the density of the observation, given the rows
+///   before it. Null for a row without an observation.
+/// - `<fit>_weight_sum`: the sum of the weights of the training rows. Only for `kernel_bayes`.
+/// - `<fit>_positive_share`: the share of the prior weights that are positive. Only for
+///   `kernel_bayes`.
+/// - `<fit>_was_updated`: whether the observation changed the estimate.
+pub(crate) fn estimates_schema(
+    run: &RunSchema,
+    rows: FilterRowColumns<'_>,
+    width: usize,
+    fits: &[FilterColumns],
+) -> SchemaRef {
+    let item = Arc::new(Field::new("item", DataType::Float64, false));
+    let state = DataType::FixedSizeList(item, width as i32);
+    let mut fields = run.leading();
+    fields.extend(rows.of_row());
+    for fit in fits {
+        let name = &fit.name;
+        for what in ["mean", "variance", "decoded"] {
+            fields.push(optional(format!("{name}_{what}"), state.clone()));
+        }
+        let mut numbers = vec!["log_score"];
+        if fit.has_weights {
+            numbers.extend(["weight_sum", "positive_share"]);
+        }
+        for what in numbers {
+            fields.push(optional(format!("{name}_{what}"), DataType::Float64));
+        }
+        fields.push(optional(format!("{name}_was_updated"), DataType::Boolean));
+    }
+    Arc::new(Schema::new(fields))
+}
+
+/// The schema of the table `trajectories`: partition, trajectory, split, the number of filtered
+/// rows and of those without an observation, and for each fit the sum and the mean of the log
+/// scores, the number of rows with an observation that did not change the estimate, and the mean
+/// squared errors of the means and of the decoded states, over the rows whose state is known. A
+/// trajectory has one row per value of the split.
+pub(crate) fn trajectories_schema(
+    run: &RunSchema,
+    rows: FilterRowColumns<'_>,
+    fits: &[FilterColumns],
+) -> SchemaRef {
+    let mut fields = run.leading();
+    fields.extend(rows.key.iter().map(required));
+    fields.extend(rows.split.map(split));
+    fields.push(Field::new("rows", DataType::UInt64, false));
+    fields.push(Field::new("missing", DataType::UInt64, false));
+    for fit in fits {
+        let name = &fit.name;
+        for (what, data_type) in [
+            ("log_score", DataType::Float64),
+            ("mean_log_score", DataType::Float64),
+            ("not_updated", DataType::UInt64),
+            ("mse", DataType::Float64),
+            ("mse_decoded", DataType::Float64),
+        ] {
+            fields.push(optional(format!("{name}_{what}"), data_type));
+        }
+    }
+    Arc::new(Schema::new(fields))
+}
+
+/// The schema of the table `posteriors`: partition, `id` columns of a row, fit, `id` columns of a
+/// training row with the prefix `training_`, and its weight. Weights that are 0 have no row.
+pub(crate) fn posteriors_schema(run: &RunSchema, rows: FilterRowColumns<'_>) -> SchemaRef {
+    let mut fields = run.leading();
+    fields.extend(rows.key.iter().map(required));
+    fields.push(Field::new("fit", DataType::Utf8, false));
+    let training = rows.key.iter();
+    fields.extend(
+        training.map(|field| required(field).with_name(format!("training_{}", field.name()))),
+    );
+    fields.push(Field::new("weight", DataType::Float64, false));
+    Arc::new(Schema::new(fields))
+}
+
+/// What the columns of the tables of a run of filters depend on.
+pub struct FilterTables<'a> {
+    /// The partitions.
+    pub run: &'a RunSchema,
+}
+
+impl FilterTables<'_> {
+    /// The columns of a table, and the names of those that order its rows.
+    pub(crate) fn schema(&self, table: &str) -> (SchemaRef, Vec<String>) {
+        columns(table).schema(self.run)
+    }
+
+    /// The number of rows that a model adds to a table.
+    pub(crate) fn len(&self, table: &str, model: &FiltersModel) -> usize {
+        columns(table).len(model)
+    }
+
+    /// Some of the rows that a model adds to a table.
+    pub(crate) fn rows(
+        &self,
+        table: &str,
+        model: &FiltersModel,
+        rows: Range<usize>,
+    ) -> Result<RecordBatch> {
+        let place = (model.partition, 0);
+        columns(table).batch(self.run, table, place, model, rows)
+    }
+}
+
+fn columns<'a>(table: &str) -> TableColumns<'a, FiltersModel> {
+    match table {
+        "fits" => fits(),
+        "tuning" => tuning(),
+        FACTORS => factors(),
+        _ => certificates(),
+    }
+}
+
+/// The fits of a model, by name.
+fn by_name(model: &FiltersModel) -> Vec<&FittedFilter> {
+    let mut fits: Vec<&FittedFilter> = model.fits.iter().collect();
+    fits.sort_by_key(|fit| fit.name.as_str());
+    fits
+}
+
+/// A number that is not NaN.
+fn known(number: f64) -> Option<f64> {
+    Some(number).filter(|number| !number.is_nan())
+}
+
+/// One row per fit.
+fn fits<'a>() -> TableColumns<'a, FiltersModel> {
+    let of = |number: Option<usize>| number.map(|number| number as u64);
+    Columns::of(by_name)
+        .key("fit", |fit: &&FittedFilter| fit.name.as_str())
+        .column("method", |fit| fit.method.as_str())
+        // The form of kernel Bayes' rule.
+        .column("rule", |fit| fit.rule.as_deref())
+        // Training rows that the next row of their sequence follows; all of them without time.
+        .column("transitions", |fit| fit.numbers.training_rows as u64)
+        // In the units of the columns.
+        .column("state_bandwidth", |fit| {
+            fit.numbers.state_bandwidth.and_then(known)
+        })
+        .column("observation_bandwidth", |fit| {
+            fit.numbers.observation_bandwidth.and_then(known)
+        })
+        // The regularisation of the prior and of the posterior, and the weight of supervision.
+        .column("lambda", |fit| fit.numbers.lambda)
+        .column("delta", |fit| fit.numbers.delta)
+        .column("mu", |fit| fit.numbers.mu)
+        // The ranks of kernel matrices that are approximated, and the traces of their errors as
+        // shares of their traces.
+        .column("state_rank", move |fit| of(fit.numbers.state_rank))
+        .column("observation_rank", move |fit| {
+            of(fit.numbers.observation_rank)
+        })
+        .column("state_trace_residual", |fit| {
+            fit.numbers.state_trace_residual
+        })
+        .column("observation_trace_residual", |fit| {
+            fit.numbers.observation_trace_residual
+        })
+        // Training rows whose weights are computed, if they are not all.
+        .column("landmarks", move |fit| of(fit.numbers.landmarks))
+        // Mean squared errors of the means and of the decoded states.
+        .column("train_mse", |fit| fit.scores.train_mse)
+        .column("train_mse_decoded", |fit| fit.scores.train_mse_decoded)
+        .column("test_mse", |fit| fit.scores.test_mse)
+        .column("test_mse_decoded", |fit| fit.scores.test_mse_decoded)
+        .column("test_rows", |fit| fit.scores.test_rows)
+        // In nats per row with an observation.
+        .column("mean_log_score", |fit| fit.scores.mean_log_score)
+        // Rows with an observation that did not change the estimate.
+        .column("not_updated", |fit| fit.scores.not_updated)
+        .column("warnings", |fit| fit.warnings.clone())
+        .finish()
+}
+
+/// One row per candidate of a fit whose bandwidth or λ is chosen by held-out training rows.
+fn tuning<'a>() -> TableColumns<'a, FiltersModel> {
+    type Row<'a> = (&'a FittedFilter, usize, &'a Tuned);
+    let rows = |model: &'a FiltersModel| -> Vec<Row<'a>> {
+        let fits = by_name(model).into_iter();
+        fits.flat_map(|fit| {
+            let tuned = fit.tuning.iter().enumerate();
+            tuned.map(move |(at, tuned)| (fit, at, tuned))
+        })
+        .collect()
+    };
+    Columns::of(rows)
+        .key("fit", |(fit, ..): &Row<'a>| fit.name.as_str())
+        .key("candidate", |&(_, at, _)| at as u32)
+        .column("state_bandwidth", |(.., of)| known(of.state_bandwidth))
+        .column("observation_bandwidth", |(.., of)| {
+            known(of.observation_bandwidth)
+        })
+        .column("lambda", |(.., of)| of.lambda)
+        // The mean squared error of the means of training rows that were held out.
+        .column("mse", |(.., of)| known(of.mse))
+        .column("mean_log_score", |(.., of)| known(of.mean_log_score))
+        .column("is_chosen", |(.., of)| of.is_chosen)
+        .finish()
+}
+
+/// A row of a matrix of a model.
+struct FactorRow<'a> {
+    fit: &'a str,
+    factor: &'a str,
+    i: usize,
+    values: &'a [f64],
+}
+
+/// The number of rows of a matrix.
+fn height(factor: &Factor) -> usize {
+    factor.values.len() / factor.width.max(1)
+}
+
+/// The matrices of a model, by fit and name.
+fn matrices(model: &FiltersModel) -> Vec<(&str, &Factor)> {
+    let mut all = Vec::new();
+    for fit in by_name(model) {
+        let mut own: Vec<&Factor> = fit.factors.iter().collect();
+        own.sort_by_key(|factor| factor.name.as_str());
+        all.extend(own.into_iter().map(|factor| (fit.name.as_str(), factor)));
+    }
+    all
+}
+
+/// One row per row of a matrix of a model.
+fn factors<'a>() -> TableColumns<'a, FiltersModel> {
+    let len = |model: &FiltersModel| {
+        let fits = model.fits.iter().flat_map(|fit| &fit.factors);
+        fits.map(height).sum()
+    };
+    fn entries(model: &FiltersModel, rows: Range<usize>) -> Vec<FactorRow<'_>> {
+        let mut entries = Vec::with_capacity(rows.len());
+        let mut first = 0;
+        for (fit, factor) in matrices(model) {
+            let n = height(factor);
+            let start = rows.start.clamp(first, first + n) - first;
+            let end = rows.end.clamp(first, first + n) - first;
+            first += n;
+            entries.extend((start..end).map(|i| FactorRow {
+                fit,
+                factor: &factor.name,
+                i,
+                values: &factor.values[i * factor.width..][..factor.width],
+            }));
+        }
+        entries
+    }
+    Columns::in_pieces(len, entries)
+        .key("fit", |row: &FactorRow<'_>| row.fit)
+        .key("factor", |row| row.factor)
+        .key("i", |row| row.i as u32)
+        .column("values", |row| row.values.to_vec())
+        .finish()
+}
+
+/// One row per certificate.
+fn certificates<'a>() -> TableColumns<'a, FiltersModel> {
+    let rows = |model: &'a FiltersModel| {
+        let fits = by_name(model).into_iter();
+        fits.flat_map(|fit| {
+            let own = fit.certificates.iter();
+            own.map(|c| (fit.name.as_str(), c.clone()))
+        })
+        .collect()
+    };
+    of_claims(rows)
+}

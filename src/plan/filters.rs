@@ -1,0 +1,485 @@
+//! Pipeline + tables → [`FiltersPlan`]: all that a run of filters will do, resolved and checked.
+
+use crate::error::{Error, Result};
+use crate::evidence::lag::Lag;
+use crate::methods::FilterMethod;
+use crate::methods::filter::model::Dynamics;
+use crate::methods::filter::params::{RowsOf, System};
+use crate::output::tables::filters;
+use crate::output::tables::filters::{FilterColumns, FilterRowColumns, FilterTables};
+use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::sequences::schema_of;
+use crate::plan::evidence::{Columns, row_step};
+use crate::plan::job::PlannedJob;
+use crate::plan::pipeline::content::RowKey;
+use crate::plan::pipeline::fits::FitEntry;
+use crate::plan::pipeline::keys::FilteredRows;
+use crate::plan::pipeline::{Input, Pipeline};
+use crate::plan::rows::{PlannedQuery, query};
+use crate::read::lake::Lake;
+use crate::read::rows::states::{StateColumns, StateTable};
+use crate::read::sql::expression::expression;
+use crate::read::state_space::layout::{StateSpaceKey, StateSpaceLayout, is_list, select};
+use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType, Field, SchemaRef};
+use datafusion::dataframe::DataFrame;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a run of filters will do. The serialized part is what executors need.
+#[derive(Serialize, Deserialize)]
+pub struct FiltersPlan {
+    /// What the run reads and where it writes.
+    pub job: PlannedJob,
+    /// The roles of the columns of the query.
+    #[serde(with = "crate::plan::travel::shared")]
+    pub layout: Arc<StateSpaceLayout>,
+    /// The time between rows that follow each other. None: a row follows the one before.
+    pub interval: Option<Lag>,
+    /// The fits, in the order of the file.
+    #[serde(with = "crate::plan::travel::json")]
+    pub fits: Vec<PlannedFilter>,
+    /// The rows of the table `estimates`.
+    pub rows: FilteredRows,
+    /// Whether to write the table `posteriors`.
+    pub posteriors: bool,
+}
+
+/// A filter of every partition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedFilter {
+    /// The prefix of its column names.
+    pub name: String,
+    /// The method.
+    pub method: FilterMethod,
+    /// The functions of a nonlinear system.
+    pub dynamics: Option<Dynamics>,
+    /// The rows of supervision.
+    pub supervision: Option<PlannedRows>,
+    /// The prior of a static problem.
+    pub prior: Option<PlannedRows>,
+}
+
+/// Rows of a query of their own: supervision, or a prior.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedRows {
+    /// The SQL of the rows, without parameters.
+    pub sql: String,
+    /// Partition keys. Empty: the rows are for all partitions.
+    #[serde(with = "crate::read::rows::ipc::fields")]
+    pub partition: Vec<Field>,
+    /// The trajectory keys and the time of the only step for which the row is. Empty: the row is
+    /// for every step.
+    #[serde(with = "crate::read::rows::ipc::fields")]
+    pub step: Vec<Field>,
+    /// The state, as in the layout of the plan.
+    #[serde(with = "crate::read::rows::ipc::fields")]
+    pub state: Vec<Field>,
+    /// The observation, as in the layout of the plan. Empty for a prior.
+    #[serde(with = "crate::read::rows::ipc::fields")]
+    pub observation: Vec<Field>,
+    /// The column of weights of a prior.
+    #[serde(with = "crate::read::rows::ipc::maybe_field")]
+    pub weight: Option<Field>,
+}
+
+impl PlannedRows {
+    /// Every column, in the order of the fields of this struct.
+    pub fn fields(&self) -> Vec<Field> {
+        let leading = self.partition.iter().chain(&self.step);
+        let points = self.state.iter().chain(&self.observation);
+        leading.chain(points).chain(&self.weight).cloned().collect()
+    }
+}
+
+/// The column of the weights of a prior.
+const WEIGHT: &str = "weight";
+
+/// What the rows of a query may have.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Supervision,
+    Prior,
+}
+
+impl FiltersPlan {
+    /// The columns of the rows in the tables of rows.
+    pub fn row_columns(&self) -> FilterRowColumns<'_> {
+        row_columns(&self.layout)
+    }
+
+    /// The columns that the fits add to tables of rows.
+    pub fn fit_columns(&self) -> Vec<FilterColumns> {
+        let fits = self.fits.iter();
+        fits.map(|fit| FilterColumns {
+            name: fit.name.clone(),
+            has_weights: matches!(fit.method, FilterMethod::KernelBayes(_)),
+        })
+        .collect()
+    }
+
+    /// The rows that are filtered, also if none of them are written.
+    pub fn filtered(&self) -> FilteredRows {
+        match self.rows {
+            FilteredRows::None if self.layout.split.is_some() => FilteredRows::HeldOut,
+            FilteredRows::None => FilteredRows::All,
+            rows => rows,
+        }
+    }
+
+    /// The tables of a result. The states have one number here if they are lists of unknown length.
+    pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
+        let run = self.run_schema(Vec::new());
+        let width = width(&self.layout.state).unwrap_or(1);
+        let tables = self.table_names().into_iter();
+        tables
+            .map(|table| (table, self.schema(table, &run, width).0))
+            .collect()
+    }
+
+    /// The columns of a table, and the names of those that order its rows. A state has `width`
+    /// numbers.
+    pub fn schema(&self, table: &str, run: &RunSchema, width: usize) -> (SchemaRef, Vec<String>) {
+        let rows = self.row_columns();
+        let fits = self.fit_columns();
+        let schema = match table {
+            filters::ESTIMATES => filters::estimates_schema(run, rows, width, &fits),
+            filters::TRAJECTORIES => filters::trajectories_schema(run, rows, &fits),
+            filters::POSTERIORS => filters::posteriors_schema(run, rows),
+            table => return FilterTables { run }.schema(table),
+        };
+        (schema, Vec::new())
+    }
+
+    /// The names of the tables in the order in which they are written.
+    pub fn table_names(&self) -> Vec<&'static str> {
+        let mut tables = filters::TABLES.to_vec();
+        if !self.layout.is_static() {
+            tables.push(filters::TRAJECTORIES);
+        }
+        if self.rows != FilteredRows::None {
+            tables.push(filters::ESTIMATES);
+        }
+        if self.posteriors {
+            tables.push(filters::POSTERIORS);
+        }
+        tables
+    }
+
+    /// What the tables of a run share. `partitions` has one array per partition column.
+    pub fn run_schema(&self, partitions: Vec<ArrayRef>) -> RunSchema {
+        run_schema(&self.layout, partitions)
+    }
+}
+
+/// What the tables of a run over rows of a layout share.
+pub(crate) fn run_schema(layout: &StateSpaceLayout, partitions: Vec<ArrayRef>) -> RunSchema {
+    let none = StateTable::empty(&StateColumns {
+        keys: Vec::new(),
+        bins: Vec::new(),
+    });
+    schema_of(&layout.partition, partitions, none, false)
+}
+
+/// The columns of the rows of a layout in the tables of rows.
+pub(crate) fn row_columns(layout: &StateSpaceLayout) -> FilterRowColumns<'_> {
+    let (key, time) = match &layout.key {
+        StateSpaceKey::Trajectories {
+            trajectory, time, ..
+        } => (trajectory, Some(time)),
+        StateSpaceKey::Rows { id } => (id, None),
+    };
+    FilterRowColumns {
+        key,
+        time,
+        split: layout.split.as_ref(),
+    }
+}
+
+/// Numbers per state or observation. None for a list of unknown length.
+pub(crate) fn width(fields: &[Field]) -> Option<usize> {
+    match fields {
+        [field] if is_list(fields) => match field.data_type() {
+            DataType::FixedSizeList(_, width) => Some(*width as usize),
+            _ => None,
+        },
+        fields => Some(fields.len()),
+    }
+}
+
+/// The layout of a pipeline with states and observations. There is no state if the pipeline names
+/// none.
+pub(crate) fn layout(
+    pipeline: &Pipeline,
+    columns: &Columns,
+    partition: Vec<Field>,
+) -> Result<StateSpaceLayout> {
+    let Input::StateSpace {
+        key,
+        state,
+        observation,
+        split,
+    } = &pipeline.transitions.input
+    else {
+        return Err(Error::bug("the rows have no observations"));
+    };
+    let keys = |names: &[String], role: &str| {
+        let keys = names.iter().map(|name| columns.key(name, role));
+        keys.collect::<Result<Vec<_>>>()
+    };
+    let key = match key {
+        RowKey::Trajectories {
+            trajectory,
+            time,
+            interval,
+        } => {
+            let trajectory = keys(trajectory, "trajectory")?;
+            let time = columns.time(time)?;
+            StateSpaceKey::Trajectories {
+                trajectory,
+                step: row_step(interval.as_ref(), &time)?,
+                time,
+            }
+        }
+        RowKey::Rows { id } => StateSpaceKey::Rows {
+            id: keys(id, "id")?,
+        },
+    };
+    let split = split.as_ref().map(|name| columns.text(name, "split"));
+    Ok(StateSpaceLayout {
+        partition,
+        key,
+        state: columns.points(state, "state")?,
+        observation: columns.points(observation, "observation")?,
+        split: split.transpose()?,
+    })
+}
+
+/// The rows of a query of a fit, with the columns of the layout.
+async fn rows_of(
+    rows: &RowsOf,
+    kind: Kind,
+    pipeline: &Pipeline,
+    layout: &StateSpaceLayout,
+    lake: &Lake,
+) -> Result<PlannedRows> {
+    let Input::StateSpace {
+        state, observation, ..
+    } = &pipeline.transitions.input
+    else {
+        return Err(Error::bug("the rows have no observations"));
+    };
+    let section = match kind {
+        Kind::Supervision => "supervision",
+        Kind::Prior => "prior",
+    };
+    if state.is_empty() {
+        return Err(Error::spec(
+            "these rows have states, whose columns the key `state` of [sequences] names; name them there",
+        ));
+    }
+    let sql = rows.sql.trim().trim_end_matches(';').to_string();
+    let frame = lake.query_of(section, &sql, &BTreeMap::new()).await?;
+    let columns = Columns::of(&frame, section)?;
+    // Columns that are not needed: all of a group, or none of it.
+    let group = |fields: Vec<&Field>, what: &str| {
+        let (there, missing): (Vec<&Field>, Vec<&Field>) =
+            fields.iter().partition(|field| columns.has(field.name()));
+        if let (Some(there), Some(missing)) = (there.first(), missing.first()) {
+            return Err(Error::spec(format!(
+                "the SQL of [{section}] gives the column `{}` but not `{}`; give all columns of {what}, or none of them",
+                there.name(),
+                missing.name()
+            )));
+        }
+        let own = there.iter().map(|field| {
+            let own = columns.key(field.name(), section)?;
+            if own.data_type() != field.data_type() {
+                return Err(Error::spec(format!(
+                    "column `{}` is {} in the SQL of [{section}], but {} in the SQL of [sequences]; cast it in the SQL",
+                    field.name(),
+                    own.data_type(),
+                    field.data_type()
+                )));
+            }
+            Ok(own)
+        });
+        own.collect::<Result<Vec<Field>>>()
+    };
+    let (step, observation) = match kind {
+        Kind::Supervision if layout.is_static() => {
+            (Vec::new(), columns.points(observation, "observation")?)
+        }
+        Kind::Supervision => (
+            group(layout.key_fields().collect(), "trajectory and time")?,
+            columns.points(observation, "observation")?,
+        ),
+        Kind::Prior => (Vec::new(), Vec::new()),
+    };
+    let weight = match kind {
+        Kind::Prior if columns.has(WEIGHT) => Some(columns.number(WEIGHT, WEIGHT, false)?),
+        _ => None,
+    };
+    let planned = PlannedRows {
+        partition: group(layout.partition.iter().collect(), "the partition")?,
+        step,
+        state: columns.points(state, "state")?,
+        observation,
+        weight,
+        sql,
+    };
+    for (own, of) in [
+        (&planned.state, &layout.state),
+        (&planned.observation, &layout.observation),
+    ] {
+        let widths = (width(own), width(of));
+        let is_other = matches!(widths, (Some(a), Some(b)) if a != b);
+        if !own.is_empty() && !of.is_empty() && (is_list(own) != is_list(of) || is_other) {
+            return Err(Error::spec(format!(
+                "column `{}` is {} in the SQL of [{section}], but {} in the SQL of [sequences]; a point has the same numbers in both",
+                own[0].name(),
+                own[0].data_type(),
+                of[0].data_type()
+            )));
+        }
+    }
+    Ok(planned)
+}
+
+/// The functions of a nonlinear system.
+fn dynamics(fit: &str, system: System<'_>, layout: &StateSpaceLayout) -> Result<Dynamics> {
+    let columns = layout.state.iter().map(|field| field.name().clone());
+    let names: Vec<String> = match system.state {
+        Some(names) => names.to_vec(),
+        None => columns.collect(),
+    };
+    let all = |key: &str, texts: &[String]| {
+        let all = texts.iter().enumerate().map(|(at, text)| {
+            let read = expression(text, &names);
+            read.map_err(|e| e.at(format!("`fit.{fit}.{key}.{at}`")))
+        });
+        all.collect::<Result<Vec<_>>>()
+    };
+    // Lists of unknown length are compared when rows are read.
+    let fits = |key: &str, texts: &[String], fields: &[Field], role: &str| match width(fields) {
+        Some(numbers) if numbers != texts.len() && !fields.is_empty() => Err(Error::spec(format!(
+            "`fit.{fit}.{key}` has {} for {} in `sequences.{role}`; write one expression per number, in their order",
+            crate::error::counted(texts.len(), "expression"),
+            crate::error::counted(numbers, "number"),
+        ))),
+        _ => Ok(()),
+    };
+    if system.state.is_none() {
+        fits("f", system.f, &layout.state, "state")?;
+        if is_list(&layout.state) && system.f.len() > 1 {
+            return Err(Error::spec(format!(
+                "`fit.{fit}.f` has {} expressions of the list `{}`, whose numbers have no names; select them as columns of their own in the SQL, and name these columns in `sequences.state`",
+                system.f.len(),
+                names[0]
+            )));
+        }
+    }
+    fits("h", system.h, &layout.observation, "observation")?;
+    if let Some(estimate) = system.estimate {
+        fits("estimate", estimate, &layout.state, "state")?;
+    }
+    Ok(Dynamics {
+        f: all("f", system.f)?,
+        h: all("h", system.h)?,
+        estimate: all("estimate", system.estimate.unwrap_or_default())?,
+    })
+}
+
+/// Resolves a fit, with the rows and the functions that it names.
+pub(crate) async fn filter(
+    entry: &FitEntry<FilterMethod>,
+    pipeline: &Pipeline,
+    layout: &StateSpaceLayout,
+    lake: &Lake,
+) -> Result<PlannedFilter> {
+    let mut planned = PlannedFilter {
+        name: entry.name.clone(),
+        method: entry.method.clone(),
+        dynamics: functions(entry, layout)?,
+        supervision: None,
+        prior: None,
+    };
+    if let FilterMethod::KernelBayes(own) = &entry.method {
+        if let Some(rows) = &own.supervision {
+            let rows = rows_of(rows, Kind::Supervision, pipeline, layout, lake).await;
+            let place = || format!("`fit.{}.supervision`", entry.name);
+            planned.supervision = Some(rows.map_err(|e| e.at(place()))?);
+        }
+        if let Some(rows) = &own.prior {
+            let rows = rows_of(rows, Kind::Prior, pipeline, layout, lake).await;
+            let place = || format!("`fit.{}.prior`", entry.name);
+            planned.prior = Some(rows.map_err(|e| e.at(place()))?);
+        }
+    }
+    Ok(planned)
+}
+
+/// The functions of a fit, if its system is nonlinear.
+fn functions(
+    entry: &FitEntry<FilterMethod>,
+    layout: &StateSpaceLayout,
+) -> Result<Option<Dynamics>> {
+    let system = match &entry.method {
+        FilterMethod::Ekf(own) => own.system(),
+        FilterMethod::Ukf(own) => own.system(),
+        FilterMethod::KernelBayes(_) | FilterMethod::Kalman(_) => return Ok(None),
+    };
+    dynamics(&entry.name, system, layout).map(Some)
+}
+
+/// Resolves a pipeline with the query text `sql` against the tables of a lake.
+///
+/// Also returns the query as a data frame with the columns of the layout.
+///
+/// # Errors
+/// If the SQL or the keys of the pipeline do not fit the tables.
+pub(crate) async fn plan_filters(
+    pipeline: &Pipeline,
+    sql: &str,
+    seed: Option<u64>,
+    lake: &Lake,
+) -> Result<(FiltersPlan, DataFrame)> {
+    let PlannedQuery {
+        sql,
+        parameters,
+        frame,
+        columns,
+        partition,
+    } = query(pipeline, sql, lake).await?;
+    let Input::StateSpace { key, .. } = &pipeline.transitions.input else {
+        return Err(Error::bug("the rows have no observations"));
+    };
+    let layout = layout(pipeline, &columns, partition)?;
+    if layout.state.is_empty() {
+        return Err(Error::spec(
+            "the table `sequences` needs the key `state`: filters are fitted to rows whose states are known; only `gyre assign` can do without",
+        ));
+    }
+    let frame = select(frame, &layout)?;
+    let mut fits = Vec::with_capacity(pipeline.filter_fits.len());
+    for entry in &pipeline.filter_fits {
+        fits.push(filter(entry, pipeline, &layout, lake).await?);
+    }
+    let rows = pipeline.output.rows.filtered(layout.split.is_some());
+    let mut plan = FiltersPlan {
+        job: PlannedJob::new(pipeline, sql, parameters, seed, lake),
+        layout: Arc::new(layout),
+        interval: match key {
+            RowKey::Trajectories { interval, .. } => interval.clone(),
+            RowKey::Rows { .. } => None,
+        },
+        fits,
+        rows: rows.unwrap_or(FilteredRows::All),
+        posteriors: pipeline.output.posteriors,
+    };
+    let tables = plan.schemas();
+    let partition = plan.layout.partition.clone();
+    plan.job.finish(pipeline, &partition, lake, &tables).await?;
+    Ok((plan, frame))
+}

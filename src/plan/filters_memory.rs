@@ -1,0 +1,175 @@
+//! Memory needs of a run of filters: an upper bound before a row is read, and the need of each
+//! partition once its training rows are read.
+
+use crate::error::{Error, Result, counted};
+use crate::methods::FilterMethod;
+use crate::methods::filter::params::{KernelBayes, Noise, Rule};
+use crate::plan::filters::{FiltersPlan, width};
+use serde::Serialize;
+
+/// Rows that are read, filtered and written at a time.
+const STREAMING: u64 = 128 << 20;
+
+/// Matrices of the size of the kernel matrix that an exact fit and its steps hold at a time.
+const DENSE_MATRICES: u64 = 6;
+
+/// The training rows of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct FilterSize {
+    /// The number of training rows.
+    pub rows: u64,
+    /// Numbers per state.
+    pub state: u64,
+    /// Numbers per observation.
+    pub observation: u64,
+}
+
+/// Upper bounds of a run of filters.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct FilterNeeds {
+    /// The number of rows, and of the numbers in each of them.
+    #[serde(flatten)]
+    pub size: FilterSize,
+    /// Bytes that the run holds at most.
+    pub bytes: u64,
+}
+
+impl FiltersPlan {
+    /// The upper bound of a run over `rows` rows. None if the number of rows, or of the numbers in
+    /// a row, is not known.
+    pub fn needs(&self, rows: Option<u64>, threads: usize) -> Option<FilterNeeds> {
+        let size = FilterSize {
+            rows: rows?,
+            state: width(&self.layout.state)? as u64,
+            observation: width(&self.layout.observation)? as u64,
+        };
+        let fits = self.fits.iter();
+        let largest = fits.map(|fit| bytes(&fit.method, size, threads as u64));
+        let own = crate::memory::least(threads) as u64 + STREAMING;
+        let held = size.rows.saturating_mul(numbers(size) * 8);
+        let wanted = own.saturating_add(held);
+        Some(FilterNeeds {
+            size,
+            bytes: wanted.saturating_add(largest.max().unwrap_or(0)),
+        })
+    }
+
+    /// Checks that a fit to the training rows of one partition stays within a memory limit.
+    ///
+    /// # Errors
+    /// If the limit is too small: the fit, its sizes and the smallest limit that works.
+    pub fn check_memory(
+        &self,
+        fit: &str,
+        method: &FilterMethod,
+        size: FilterSize,
+        threads: usize,
+        limit: Option<usize>,
+    ) -> Result<()> {
+        let Some(limit) = limit else { return Ok(()) };
+        let own = crate::memory::least(threads) as u64;
+        let held = size.rows.saturating_mul(numbers(size) * 8);
+        let wanted = own.saturating_add(held);
+        let wanted = wanted.saturating_add(bytes(method, size, threads as u64));
+        if wanted <= limit as u64 {
+            return Ok(());
+        }
+        let less = match method {
+            FilterMethod::KernelBayes(own) if size.rows <= own.exact as u64 => "lower `exact`",
+            FilterMethod::KernelBayes(_) => "lower `rank_state`, `rank_observation` or `landmarks`",
+            FilterMethod::Kalman(_) => "write `noise = \"diagonal\"`",
+            FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => "use fewer training rows",
+        };
+        let wanted = crate::memory::shown(wanted as usize);
+        Err(Error::spec(format!(
+            "fit `{fit}` needs {wanted} for {} of {} and {}; --memory is {}: give at least {wanted}, or {less}",
+            counted(size.rows, "training row"),
+            counted(numbers(size), "number"),
+            counted(threads, "thread"),
+            crate::memory::shown(limit),
+        )))
+    }
+}
+
+/// Numbers per row.
+fn numbers(size: FilterSize) -> u64 {
+    size.state + size.observation
+}
+
+/// An upper bound of the bytes that a fit to one partition holds beside its training rows.
+fn bytes(method: &FilterMethod, size: FilterSize, threads: u64) -> u64 {
+    let (dy, dx) = (size.state, size.observation);
+    let numbers = match method {
+        FilterMethod::KernelBayes(own) => kernel_bayes(own, size),
+        FilterMethod::Kalman(own) => {
+            let noise = match own.noise {
+                Noise::Full => dx.saturating_mul(dx).saturating_mul(3),
+                Noise::Diagonal => dx,
+            };
+            noise + 4 * dx * dy + 8 * dy * dy
+        }
+        FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => {
+            let noise = dx.saturating_mul(dx).saturating_mul(3);
+            noise.saturating_add(8 * (dy + 1) * (dx + dy))
+        }
+    };
+    // Each thread filters a trajectory in memory of its own.
+    let steps = threads.saturating_mul(step(method, size));
+    numbers.saturating_add(steps).saturating_mul(8)
+}
+
+/// Numbers that a fit of kernel Bayes' rule holds.
+fn kernel_bayes(own: &KernelBayes, size: FilterSize) -> u64 {
+    let n = size.rows;
+    // The training rows of the model.
+    let copies = n.saturating_mul(2 * numbers(size) + 1);
+    if n <= own.exact as u64 {
+        return copies.saturating_add(DENSE_MATRICES.saturating_mul(n).saturating_mul(n));
+    }
+    let (ry, rx) = ranks(own, n);
+    let features = n.saturating_mul(2 * (ry + rx));
+    let model = match own.rule {
+        // Moment tensors, and their parts by block of rows.
+        Rule::Kbr => 2 * ry * (rx * rx + ry * rx + 2 * size.state * rx + rx),
+        Rule::Pkbr | Rule::Kregbayes => {
+            let landmarks = (own.landmarks as u64).min(n);
+            landmarks * (rx + 2 * ry + numbers(size)) + 4 * ry * ry
+        }
+    };
+    copies.saturating_add(features).saturating_add(model)
+}
+
+/// Numbers that a step of a filter holds.
+fn step(method: &FilterMethod, size: FilterSize) -> u64 {
+    let (dy, dx) = (size.state, size.observation);
+    match method {
+        FilterMethod::KernelBayes(own) if size.rows <= own.exact as u64 => {
+            2 * size.rows * size.rows + 8 * size.rows
+        }
+        FilterMethod::KernelBayes(own) => {
+            let (ry, rx) = ranks(own, size.rows);
+            let landmarks = (own.landmarks as u64).min(size.rows);
+            4 * rx * rx + 2 * ry * ry + landmarks * (rx + 4)
+        }
+        FilterMethod::Kalman(own) if own.noise == Noise::Diagonal => 4 * (dx + dy) * dy,
+        _ => dx.saturating_mul(dx).saturating_mul(3) + 4 * (dx + dy) * dy,
+    }
+}
+
+/// The largest ranks of the kernel matrices of states and observations.
+fn ranks(own: &KernelBayes, rows: u64) -> (u64, u64) {
+    let (ry, rx) = (own.rank_state as u64, own.rank_observation as u64);
+    (ry.min(rows), rx.min(rows))
+}
+
+impl std::fmt::Display for FilterNeeds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "  memory at most {} for {} of {}",
+            crate::memory::shown(self.bytes as usize),
+            counted(self.size.rows, "row"),
+            counted(numbers(self.size), "number"),
+        )
+    }
+}

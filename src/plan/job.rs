@@ -1,0 +1,129 @@
+//! The parts that plans share: the job, its inputs, its SQL, its checks and its hash.
+
+use crate::error::{Error, Result};
+use crate::plan::checks::{CheckRule, PlannedCheck, planned};
+use crate::plan::pipeline::Pipeline;
+use crate::plan::pipeline::keys::Empty;
+use crate::plan::rows::{hash, hashed_keys};
+use crate::read::lake::Lake;
+use crate::read::lake::files::Table;
+use crate::store::Stores;
+use arrow::datatypes::{Field, SchemaRef};
+use datafusion::common::ScalarValue;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What a run reads and where it writes. The serialized part is what executors need.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct PlannedJob {
+    /// The name of the job.
+    pub name: String,
+    /// The folder or URL of the output.
+    #[serde(skip)]
+    pub output: String,
+    /// The number of earlier results that the output keeps.
+    #[serde(skip)]
+    pub keep: usize,
+    /// The stores of the output.
+    #[serde(skip)]
+    pub stores: Stores,
+    /// The seed of all random numbers.
+    pub seed: u64,
+    /// The input tables and their files.
+    pub tables: Vec<Table>,
+    /// The SQL of the rows.
+    pub sql: String,
+    /// The values of the `$name`s in the SQL.
+    #[serde(with = "crate::plan::travel::values")]
+    pub parameters: BTreeMap<String, ScalarValue>,
+    /// What happens to a partition without evidence.
+    #[serde(skip)]
+    pub empty: Empty,
+    /// The conditions that must hold before the result is put in place.
+    #[serde(skip)]
+    pub checks: Vec<PlannedCheck>,
+    /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
+    pub hash: String,
+}
+
+impl PlannedJob {
+    /// A job without checks and hash, which [`finish`](PlannedJob::finish) adds.
+    pub(crate) fn new(
+        pipeline: &Pipeline,
+        sql: String,
+        parameters: BTreeMap<String, ScalarValue>,
+        seed: Option<u64>,
+        lake: &Lake,
+    ) -> PlannedJob {
+        PlannedJob {
+            name: pipeline.job.name.clone(),
+            output: pipeline.job.output.clone(),
+            keep: pipeline.job.keep as usize,
+            stores: lake.stores.clone(),
+            seed: seed.unwrap_or(pipeline.job.seed),
+            tables: lake.tables.clone(),
+            sql,
+            parameters,
+            empty: pipeline.transitions.empty,
+            checks: Vec::new(),
+            hash: String::new(),
+        }
+    }
+
+    /// Plans the checks of a result with these tables, and hashes the job.
+    ///
+    /// # Errors
+    /// If a table would have two columns of one name, or the SQL of a check cannot be planned.
+    pub(crate) async fn finish(
+        &mut self,
+        pipeline: &Pipeline,
+        partition: &[Field],
+        lake: &Lake,
+        tables: &[(&'static str, SchemaRef)],
+    ) -> Result<()> {
+        check_names(tables)?;
+        self.checks = planned(pipeline, partition, lake, tables).await?;
+        self.hash = plan_hash(pipeline, self.seed, &self.sql, &self.checks, &self.tables)?;
+        Ok(())
+    }
+}
+
+/// The hash of a plan. The SQL of checks is hashed as text.
+pub(crate) fn plan_hash(
+    pipeline: &Pipeline,
+    seed: u64,
+    sql: &str,
+    checks: &[PlannedCheck],
+    tables: &[Table],
+) -> Result<String> {
+    let mut hashed = hashed_keys(pipeline)?;
+    let queries = hashed.pointer_mut("/checks/check");
+    for check in queries.and_then(Value::as_array_mut).into_iter().flatten() {
+        check["query"] = Value::Null;
+    }
+    let mut sql = sql.to_string();
+    for check in checks {
+        if let CheckRule::Sql { sql: own, .. } = &check.rule {
+            sql += &format!("\0{own}");
+        }
+    }
+    hash(&(hashed, seed), &sql, tables)
+}
+
+/// Checks that no table has two columns of one name: columns of the query stand beside those of
+/// gyre.
+pub(crate) fn check_names(tables: &[(&'static str, SchemaRef)]) -> Result<()> {
+    for (table, schema) in tables {
+        for (at, field) in schema.fields().iter().enumerate() {
+            let mut earlier = schema.fields()[..at].iter();
+            if earlier.any(|other| other.name() == field.name()) {
+                return Err(Error::spec(format!(
+                    "the column `{}` would stand twice in the table `{table}`; rename the column of the SQL with AS",
+                    field.name(),
+                )));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,376 @@
+//! A planned run, or a planned assignment, of any kind of rows.
+
+use crate::error::Result;
+use crate::output::place::Output;
+use crate::plan::pipeline::Pipeline;
+use crate::read::lake::Lake;
+use crate::read::lake::files::Table;
+use crate::run::assign::record::AssignSummary;
+use crate::run::assign::{AssignOptions, AssignOutcome};
+use crate::run::inputs::{
+    Inputs, PlannedAssignment, PlannedPointAssignment, PlannedRun, PlannedSequenceAssignment,
+};
+use crate::run::options::Options;
+use crate::run::points::assign::{PointAssignOutcome, PointAssignSummary};
+use crate::run::points::record::PointsSummary;
+use crate::run::points::{PlannedPoints, PointsOutcome};
+use crate::run::progress::Progress;
+use crate::run::record::{Failure, Head};
+use crate::run::sequences::assign::{SequenceAssignOutcome, SequenceAssignSummary};
+use crate::run::sequences::record::SequencesSummary;
+use crate::run::sequences::{PlannedSequences, SequencesOutcome};
+use crate::run::summary::Summary;
+use crate::run::{Outcome, check_places};
+use crate::store::Stores;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::ScalarValue;
+use datafusion::dataframe::DataFrame;
+use futures::future::LocalBoxFuture;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::Arc;
+
+/// A planned run.
+pub enum AnyRun {
+    /// Over states, or pairs of states.
+    States(PlannedRun),
+    /// Over points, or pairs of points.
+    Points(PlannedPoints),
+    /// Over sequences of symbols.
+    Sequences(PlannedSequences),
+}
+
+/// The same expression for a run over any kind of rows.
+macro_rules! each {
+    ($run:expr, $planned:ident => $what:expr) => {
+        match $run {
+            AnyRun::States($planned) => $what,
+            AnyRun::Points($planned) => $what,
+            AnyRun::Sequences($planned) => $what,
+        }
+    };
+}
+
+/// What all plans have.
+#[derive(Clone, Copy)]
+pub struct Facts<'a> {
+    /// The SQL of the rows.
+    pub sql: &'a str,
+    /// The values of the `$name`s in the SQL.
+    pub parameters: &'a BTreeMap<String, ScalarValue>,
+    /// The folder or URL of the output.
+    pub output: &'a str,
+    /// The stores of the output.
+    pub stores: &'a Stores,
+    /// The input tables and their files.
+    pub tables: &'a [Table],
+    /// The hash of the plan.
+    pub hash: &'a str,
+    /// The number of checks.
+    pub checks: usize,
+}
+
+/// A part of a plan as text and as JSON.
+pub struct Shown {
+    /// As text.
+    pub text: String,
+    /// As JSON.
+    pub json: Value,
+}
+
+impl Shown {
+    fn of(part: &(impl Display + Serialize)) -> Shown {
+        Shown {
+            text: part.to_string(),
+            json: json!(part),
+        }
+    }
+}
+
+/// A run or an assignment whose tables are in place.
+pub struct Finished {
+    /// What the program prints.
+    pub summary: String,
+    /// Whether a partition failed.
+    pub has_failures: bool,
+}
+
+impl Finished {
+    fn new(summary: &impl Display, head: &Head) -> Finished {
+        let failures: &[Failure] = &head.failures;
+        Finished {
+            summary: summary.to_string(),
+            has_failures: !failures.is_empty(),
+        }
+    }
+}
+
+impl Inputs {
+    /// Plans a run over the rows of the pipeline; `seed` replaces that of the pipeline.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    pub fn plan_any(self, seed: Option<u64>) -> LocalBoxFuture<'static, Result<AnyRun>> {
+        Box::pin(async move {
+            let input = &self.pipeline.transitions.input;
+            if input.is_points() {
+                return self.plan_points(seed).await.map(AnyRun::Points);
+            }
+            if input.is_sequences() {
+                return self.plan_sequences(seed).await.map(AnyRun::Sequences);
+            }
+            self.plan_with(seed).await.map(AnyRun::States)
+        })
+    }
+
+    /// Plans an assignment of the rows of the pipeline.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    pub fn plan_any_assignment(self) -> LocalBoxFuture<'static, Result<AnyAssignment>> {
+        Box::pin(async move {
+            let input = &self.pipeline.transitions.input;
+            if input.is_points() {
+                let planned = self.plan_point_assignment().await;
+                return planned.map(AnyAssignment::Points);
+            }
+            if input.is_sequences() {
+                let planned = self.plan_sequence_assignment().await;
+                return planned.map(AnyAssignment::Sequences);
+            }
+            self.plan_assignment().await.map(AnyAssignment::States)
+        })
+    }
+}
+
+impl AnyRun {
+    /// What all plans have.
+    pub fn facts(&self) -> Facts<'_> {
+        each!(self, run => Facts {
+            sql: &run.plan.sql,
+            parameters: &run.plan.parameters,
+            output: &run.plan.output,
+            stores: &run.plan.stores,
+            tables: &run.plan.tables,
+            hash: &run.plan.hash,
+            checks: run.plan.checks.len(),
+        })
+    }
+
+    /// The number of fits per model.
+    pub fn n_fits(&self) -> usize {
+        let embeddings = match self {
+            AnyRun::States(run) => run.plan.embeddings.len(),
+            _ => 0,
+        };
+        each!(self, run => run.plan.fits.len()) + embeddings
+    }
+
+    /// The tables of the result, with their columns.
+    pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
+        each!(self, run => run.plan.schemas())
+    }
+
+    /// The tables that the query reads.
+    pub fn lake(&self) -> &Lake {
+        each!(self, run => &run.lake)
+    }
+
+    /// The query.
+    pub fn frame(&self) -> &DataFrame {
+        each!(self, run => &run.frame)
+    }
+
+    /// Opens the output of the plan.
+    ///
+    /// # Errors
+    /// If the location is not a path or a URL, or its store cannot be opened.
+    pub fn output(&self) -> Result<Output> {
+        each!(self, run => run.output())
+    }
+
+    /// Checks that the output can take the result. Writes nothing.
+    ///
+    /// # Errors
+    /// If the output cannot be written, or holds the result of another job (unless `force`).
+    pub async fn check_places(&self, output: &Output, force: bool) -> Result<()> {
+        match self {
+            AnyRun::States(run) => check_places(&run.plan, output, force).await,
+            AnyRun::Points(run) => run.check_places(output, force).await,
+            AnyRun::Sequences(run) => run.check_places(output, force).await,
+        }
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> Shown {
+        each!(self, run => Shown { text: run.plan.to_string(), json: run.plan.to_json() })
+    }
+
+    /// What the tables of rows will have. None if there is no such table.
+    pub fn rows_text(&self) -> Option<String> {
+        match self {
+            AnyRun::States(run) => run.plan.rows_text(),
+            AnyRun::Points(_) => None,
+            AnyRun::Sequences(run) => Some(run.plan.rows_text()),
+        }
+    }
+
+    /// The memory that the run needs. The JSON is null if nothing says how many rows there are.
+    ///
+    /// # Errors
+    /// If the statistics of the files cannot be read.
+    pub async fn needs(&self) -> Result<Shown> {
+        let (lake, frame) = (self.lake(), self.frame().clone());
+        let shown = match self {
+            AnyRun::States(run) => {
+                let bounds = lake.bounds(frame, &run.plan.layout).await?;
+                let needs = run.plan.needs(bounds, lake.threads);
+                needs.as_ref().map(Shown::of)
+            }
+            AnyRun::Points(run) => {
+                let rows = lake.most_rows(frame).await?;
+                let needs = run.plan.needs(rows, lake.threads);
+                needs.as_ref().map(Shown::of)
+            }
+            AnyRun::Sequences(run) => {
+                let bounds = lake.bounds(frame, &run.plan.layout).await?;
+                let needs = run.plan.needs(bounds, lake.threads);
+                needs.as_ref().map(Shown::of)
+            }
+        };
+        let unknown = match self {
+            AnyRun::Points(_) => "how many or how long they are",
+            AnyRun::States(_) | AnyRun::Sequences(_) => "how many there are",
+        };
+        Ok(shown.unwrap_or_else(|| Shown {
+            text: format!("  memory grows with rows, and nothing says {unknown}"),
+            json: Value::Null,
+        }))
+    }
+
+    /// Runs the plan. None if the output already holds what the run would write. A run that fails
+    /// leaves the output as it was.
+    ///
+    /// # Errors
+    /// If a stage fails: reading, counting, fitting, checking or writing.
+    pub async fn run(
+        &self,
+        output: &Output,
+        options: &Options,
+        progress: Arc<dyn Progress>,
+    ) -> Result<Option<Finished>> {
+        let place = self.facts().output;
+        Ok(match self {
+            AnyRun::States(run) => match run.run_with(output, options, progress).await? {
+                Outcome::NothingToDo => None,
+                Outcome::Done(record) => {
+                    let (record, output) = (&*record, place);
+                    Some(Finished::new(&Summary { record, output }, &record.head))
+                }
+            },
+            AnyRun::Points(run) => match run.run(output, options, progress).await? {
+                PointsOutcome::NothingToDo => None,
+                PointsOutcome::Done(record) => {
+                    let (record, output) = (&*record, place);
+                    Some(Finished::new(
+                        &PointsSummary { record, output },
+                        &record.head,
+                    ))
+                }
+            },
+            AnyRun::Sequences(run) => match run.run(output, options, progress).await? {
+                SequencesOutcome::NothingToDo => None,
+                SequencesOutcome::Done(record) => {
+                    let (record, output) = (&*record, place);
+                    Some(Finished::new(
+                        &SequencesSummary { record, output },
+                        &record.head,
+                    ))
+                }
+            },
+        })
+    }
+}
+
+/// A planned assignment of new rows to a written model.
+pub enum AnyAssignment {
+    /// Of states.
+    States(PlannedAssignment),
+    /// Of points.
+    Points(PlannedPointAssignment),
+    /// Of sequences of symbols.
+    Sequences(PlannedSequenceAssignment),
+}
+
+impl AnyAssignment {
+    /// The stores of the lake, and the folder or URL of the output.
+    pub fn place(&self) -> (&Stores, &str) {
+        match self {
+            AnyAssignment::States(own) => (&own.lake.stores, &own.assignment.output),
+            AnyAssignment::Points(own) => (&own.lake.stores, &own.assignment.output),
+            AnyAssignment::Sequences(own) => (&own.lake.stores, &own.assignment.output),
+        }
+    }
+
+    /// Assigns the rows. None if the output already holds what the assignment would write. An
+    /// assignment that fails leaves `output` as it was.
+    ///
+    /// # Errors
+    /// If there is no such model, its columns are others, or a stage fails.
+    pub async fn assign(
+        &self,
+        model: &Output,
+        output: &Output,
+        options: &AssignOptions,
+        progress: Arc<dyn Progress>,
+    ) -> Result<Option<Finished>> {
+        let (force, place) = (options.force, output.shown());
+        Ok(match self {
+            AnyAssignment::States(own) => {
+                match own.assign(model, output, options, progress).await? {
+                    AssignOutcome::NothingToDo => None,
+                    AssignOutcome::Done(record) => {
+                        let (record, output) = (&record, place);
+                        Some(Finished::new(
+                            &AssignSummary { record, output },
+                            &record.head,
+                        ))
+                    }
+                }
+            }
+            AnyAssignment::Points(own) => match own.assign(model, output, force, progress).await? {
+                PointAssignOutcome::NothingToDo => None,
+                PointAssignOutcome::Done(record) => {
+                    let (record, output) = (&*record, place);
+                    Some(Finished::new(
+                        &PointAssignSummary { record, output },
+                        &record.head,
+                    ))
+                }
+            },
+            AnyAssignment::Sequences(own) => {
+                match own.assign(model, output, force, progress).await? {
+                    SequenceAssignOutcome::NothingToDo => None,
+                    SequenceAssignOutcome::Done(record) => {
+                        let (record, output) = (&*record, place);
+                        Some(Finished::new(
+                            &SequenceAssignSummary { record, output },
+                            &record.head,
+                        ))
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// What the rows of a pipeline have instead of transitions between states, if anything.
+pub fn without_transitions(pipeline: &Pipeline) -> Option<&'static str> {
+    let input = &pipeline.transitions.input;
+    if input.is_points() {
+        return Some("points");
+    }
+    input.is_sequences().then_some("sequences")
+}

@@ -1,0 +1,622 @@
+//! The section `[sequences]` with states and observations: its keys, their errors, and plans.
+
+use crate::cli::integers;
+use crate::lake::Lake;
+use arrow::array::{ArrayRef, Float64Array, StringArray};
+use gyre::error::{Kind, Result};
+use gyre::evidence::lag::Lag;
+use gyre::methods::FilterMethod;
+use gyre::methods::filter::params::{KernelBayes, Regularisation, Rule};
+use gyre::plan::pipeline::content::RowKey;
+use gyre::plan::pipeline::keys::FilteredRows;
+use gyre::plan::pipeline::{Input, Pipeline, json_schema};
+use serde_json::Value;
+use std::sync::Arc;
+
+const WORLD: &str = r#"[job]
+name = "world"
+output = "out"
+
+[tables.world]
+path = "world.parquet"
+
+[sequences]
+sql = "SELECT * FROM world"
+trajectory = "id"
+time = "t"
+state = ["y1", "y2"]
+observation = ["x1", "x2"]
+
+[[fit]]
+name = "kb"
+method = "kernel_bayes"
+"#;
+
+const CURVE: &str = r#"
+[[fit]]
+name = "ukf"
+method = "ukf"
+f = ["theta + 0.4"]
+h = ["cos(theta)", "sin(theta)"]
+state = ["theta"]
+estimate = ["cos(theta)", "sin(theta)"]
+Q = [[0.04]]
+R = [[0.04, 0], [0, 0.04]]
+x0 = [0.0]
+P0 = [[1.0]]
+"#;
+
+/// Rows without time.
+fn still() -> String {
+    WORLD.replace("trajectory = \"id\"\ntime = \"t\"\n", "id = \"id\"\n")
+}
+
+fn parse(text: &str, sets: &[&str]) -> Result<Pipeline> {
+    let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+    Pipeline::parse(text, "x.toml", &sets, &|_| None)
+}
+
+#[track_caller]
+fn refused(text: &str, sets: &[&str], expected: &str) {
+    let error = parse(text, sets).expect_err("an error");
+    assert_eq!(error.kind(), Kind::Spec);
+    let shown = error.to_string();
+    assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
+}
+
+#[test]
+fn a_file_with_states_and_observations_is_read() {
+    let text = format!("{WORLD}rule = \"kbr\"\nlambda = 1e-2\n{CURVE}\n[output]\nrows = \"all\"\n");
+    let sets = ["sequences.interval=1h", "sequences.split=split"];
+    let pipeline = parse(&text, &sets).expect("a pipeline");
+    let Input::StateSpace {
+        key,
+        state,
+        observation,
+        split,
+    } = &pipeline.transitions.input
+    else {
+        panic!("no states");
+    };
+    let hour = Lag::Duration {
+        nanoseconds: 3_600_000_000_000,
+    };
+    let expected = RowKey::Trajectories {
+        trajectory: vec!["id".into()],
+        time: "t".into(),
+        interval: Some(hour),
+    };
+    assert_eq!((key, split.as_deref()), (&expected, Some("split")));
+    assert_eq!(
+        (&state[..], observation.len()),
+        (&["y1".to_string(), "y2".into()][..], 2)
+    );
+    let [kb, ukf] = &pipeline.filter_fits[..] else {
+        panic!("two fits");
+    };
+    let own = KernelBayes {
+        lambda: Regularisation::Value(1e-2),
+        ..KernelBayes::new(Rule::Kbr)
+    };
+    assert_eq!(kb.method, FilterMethod::KernelBayes(own));
+    assert!(matches!(ukf.method, FilterMethod::Ukf(_)));
+    assert_eq!(pipeline.output.rows.filtered(true), Some(FilteredRows::All));
+    assert!(pipeline.fits.is_empty() && pipeline.sequence_fits.is_empty());
+
+    let pipeline = parse(&still(), &[]).expect("a pipeline");
+    let Input::StateSpace { key, .. } = &pipeline.transitions.input else {
+        panic!("no states");
+    };
+    assert_eq!(
+        key,
+        &RowKey::Rows {
+            id: vec!["id".into()]
+        }
+    );
+}
+
+#[test]
+fn symbols_and_states_exclude_each_other() {
+    for key in ["state", "observation"] {
+        let expected = format!(
+            "`sequences.{key}` is out of place: what a row shows is a `symbol`, whose states are hidden; for filters, give `state` and `observation` in place of `symbol` and `bins`"
+        );
+        let other = [
+            "state = [\"y1\", \"y2\"]\n",
+            "observation = [\"x1\", \"x2\"]\n",
+        ];
+        let gone = other.iter().find(|line| !line.starts_with(key));
+        let text = WORLD.replace(gone.expect("the other key"), "");
+        refused(&text, &["sequences.symbol=page"], &expected);
+    }
+    let neither = WORLD.replace(
+        "state = [\"y1\", \"y2\"]\nobservation = [\"x1\", \"x2\"]\n",
+        "",
+    );
+    refused(
+        &neither,
+        &[],
+        "the table `sequences` needs the key `symbol` or `bins` (hidden Markov models), or the keys `state` and `observation` (filters)",
+    );
+    let symbols = neither.replace("time = \"t\"", "time = \"t\"\nsymbol = \"page\"");
+    refused(
+        &symbols,
+        &[],
+        "the method \"kernel_bayes\" of fit `kb` estimates states from observations; name their columns as `sequences.state` and `sequences.observation` in place of `symbol` (this pipeline has sequences of symbols)",
+    );
+    refused(
+        &symbols,
+        &["sequences.id=spare"],
+        "`sequences.id` is out of place: rows with symbols follow each other in time",
+    );
+    refused(
+        WORLD,
+        &["fit.kb.method=spectral_hmm", "fit.kb.rank=2"],
+        "the method \"spectral_hmm\" of fit `kb` is fitted to sequences of symbols; name their columns as `sequences.symbol` in place of `state` and `observation` (this pipeline has states and observations)",
+    );
+    refused(
+        WORLD,
+        &["fit.kb.method=dbmr", "fit.kb.rank=2"],
+        "the method \"dbmr\" of fit `kb` counts transitions between states; describe the rows in a section `[transitions]`",
+    );
+    refused(
+        WORLD,
+        &[
+            "fit.kb.method=diffusion_map",
+            "fit.kb.dimension=2",
+            "fit.kb.epsilon=1.0",
+        ],
+        "the method \"diffusion_map\" of fit `kb` is fitted to coordinates or states",
+    );
+    let other = WORLD.replace("[sequences]", "[transitions]");
+    let other = other.replace("observation = [\"x1\", \"x2\"]", "lag = 1");
+    refused(
+        &other,
+        &[],
+        "estimates states from observations; describe the rows in a section `[sequences]` with `state` and `observation` in place of `[transitions]` (this pipeline has transitions)",
+    );
+    let points = "[job]\nname = \"a\"\noutput = \"out\"\n[tables.a]\npath = \"a\"\n[points]\nsql = \"SELECT 1\"\nid = \"a\"\ncoordinates = \"b\"\n[[fit]]\nname = \"kf\"\nmethod = \"kalman\"\n";
+    refused(
+        points,
+        &[],
+        "with `id`, `state` and `observation` in place of `[points]` (this pipeline has points without time)",
+    );
+}
+
+#[test]
+fn keys_of_rows_that_do_not_apply_have_a_sentence_each() {
+    let without = WORLD.replace("observation = [\"x1\", \"x2\"]\n", "");
+    refused(
+        &without,
+        &[],
+        "the table `sequences` needs the key `observation` beside `state`",
+    );
+    let without = WORLD.replace("time = \"t\"\n", "");
+    refused(&without, &[], "the table `sequences` needs the key `time`");
+    refused(
+        WORLD,
+        &["sequences.weight=w"],
+        "`sequences.weight` is for symbols, which are counted",
+    );
+    refused(
+        &still(),
+        &["sequences.time=t"],
+        "`sequences.time` and `sequences.id` exclude each other",
+    );
+    refused(
+        &still(),
+        &["sequences.interval=1"],
+        "`sequences.interval` and `sequences.id` exclude each other",
+    );
+    refused(
+        WORLD,
+        &["sequences.interval=\"1 step\""],
+        "a whole number or a duration, not steps; leave it out",
+    );
+    refused(
+        WORLD,
+        &["sequences.split=y1"],
+        "the column `y1` cannot be both `sequences.state` and `sequences.split`",
+    );
+    refused(
+        WORLD,
+        &["sequences.observation=[\"x1\", \"x1\"]"],
+        "`sequences.observation` names the column `x1` twice",
+    );
+    refused(
+        WORLD,
+        &["sequences.z=x1"],
+        "`sequences.z` is out of place: what is measured in a row is its `observation`",
+    );
+    refused(
+        WORLD,
+        &["sequences.coordinates=x1"],
+        "or name them as `state` and `observation`",
+    );
+    refused(
+        WORLD,
+        &["sequences.observatoin=x1"],
+        "unknown key `sequences.observatoin`; did you mean `observation`?",
+    );
+}
+
+#[test]
+fn other_sections_are_about_counts() {
+    refused(
+        WORLD,
+        &["names.from=none"],
+        "`[names]` is about sets of states, which filters do not have; leave it out",
+    );
+    refused(
+        WORLD,
+        &["validation.folds=5"],
+        "`[validation]` is not available for filters: rows with `sequences.split` = 'test' score them",
+    );
+    refused(
+        WORLD,
+        &["job.incremental=true"],
+        "`job.incremental` adds up counts, and filters are fitted to rows, not to counts",
+    );
+    refused(
+        WORLD,
+        &["checks.max_drift=0.1"],
+        "`checks.max_drift` is about the number of transitions between sets of states",
+    );
+    refused(
+        WORLD,
+        &["densities={ sql = \"SELECT 1\", from = \"a\", to = \"b\" }"],
+        "`[densities]` needs pairs of points",
+    );
+    refused(
+        WORLD,
+        &["output.distribution=true"],
+        "`output.distribution` is about the next symbol of a sequence",
+    );
+    refused(
+        WORLD,
+        &["output.rows=[\"y1\"]"],
+        "`output.rows` is \"held-out\", \"all\" or \"none\" for filters",
+    );
+    refused(
+        WORLD,
+        &["output.rows=held-out"],
+        "`output.rows` = \"held-out\" leaves training rows out, but without `sequences.split` every row is one",
+    );
+    refused(
+        WORLD,
+        &["output.posteriors=true"],
+        "`output.posteriors` is for rows without time, which have `sequences.id`",
+    );
+    refused(
+        &still(),
+        &["output.posteriors=true"],
+        "`output.posteriors` is about rows that are not training rows, but without `sequences.split` every row is one",
+    );
+    let sets = ["output.posteriors=true", "sequences.split=split"];
+    let pipeline = parse(&still(), &sets).expect("a pipeline");
+    assert!(pipeline.output.posteriors);
+    let clicks = "[job]\nname = \"a\"\noutput = \"out\"\n[tables.a]\npath = \"a\"\n[sequences]\nsql = \"SELECT 1\"\ntime = \"t\"\nsymbol = \"b\"\n[[fit]]\nname = \"hmm\"\nmethod = \"spectral_hmm\"\nrank = 2\n[output]\nposteriors = true\n";
+    refused(
+        clicks,
+        &[],
+        "`output.posteriors` is about the training rows of filters, which these rows do not have",
+    );
+}
+
+#[test]
+fn keys_of_kernel_bayes_must_agree() {
+    refused(
+        WORLD,
+        &["fit.kb.rule=kregbayes"],
+        "`fit.kb.supervision` is missing: the rule \"kregbayes\" needs rows whose states are known",
+    );
+    let rows = "fit.kb.supervision={ sql = \"SELECT * FROM world\" }";
+    refused(
+        WORLD,
+        &[rows],
+        "`fit.kb.supervision` goes with `rule = \"kregbayes\"` alone",
+    );
+    parse(WORLD, &[rows, "fit.kb.rule=kregbayes"]).expect("a pipeline");
+    refused(
+        WORLD,
+        &[
+            "fit.kb.supervision={ sql = \" \" }",
+            "fit.kb.rule=kregbayes",
+        ],
+        "`fit.kb.supervision.sql` must not be empty",
+    );
+    let prior = "fit.kb.prior={ sql = \"SELECT y1, y2 FROM world\" }";
+    refused(
+        WORLD,
+        &[prior],
+        "`fit.kb.prior` is for rows without time, which have `sequences.id`",
+    );
+    parse(&still(), &[prior]).expect("a pipeline");
+    for (set, expected) in [
+        (
+            "fit.kb.delta=0.0",
+            "`fit.kb.delta` must be finite and above 0, not 0",
+        ),
+        (
+            "fit.kb.lambda=-1.0",
+            "`fit.kb.lambda` must be finite and above 0, not -1",
+        ),
+        (
+            "fit.kb.mu=0.0",
+            "`fit.kb.mu` must be finite and above 0, not 0",
+        ),
+        ("fit.kb.exact=0", "`fit.kb.exact` must be at least 1, not 0"),
+        (
+            "fit.kb.bandwidth={ state = 0.0, observation = 1.0 }",
+            "`fit.kb.bandwidth` must be finite and above 0, not 0",
+        ),
+        (
+            "fit.kb.rank=3",
+            "`fit.kb.rank` is out of place: method \"kernel_bayes\" takes no `rank`",
+        ),
+    ] {
+        refused(WORLD, &[set], expected);
+    }
+}
+
+#[test]
+fn keys_of_kalman_filters_must_agree() {
+    let curve = format!("{WORLD}{CURVE}");
+    parse(&curve, &[]).expect("a pipeline");
+    let still = format!("{}{CURVE}", still());
+    refused(
+        &still,
+        &[],
+        "`fit.ukf.method` \"ukf\" follows a state in time, and rows with `sequences.id` have no time; use \"kernel_bayes\"",
+    );
+    let fails = |set: &str, expected: &str| refused(&curve, &[set], expected);
+    fails(
+        "fit.ukf.f=[\"theta\", \"1\"]",
+        "`fit.ukf.f` must have one expression per coordinate: 1, not 2",
+    );
+    fails(
+        "fit.ukf.h=[\"theta\"]",
+        "`fit.ukf.h` has 1 expression for 2 columns of `sequences.observation` (x1, x2); write one per column, in their order",
+    );
+    fails(
+        "fit.ukf.estimate=[\"theta\"]",
+        "`fit.ukf.estimate` has 1 expression for 2 columns of `sequences.state` (y1, y2)",
+    );
+    fails(
+        "fit.ukf.alpha=0.0",
+        "`fit.ukf.alpha` must be finite and above 0, not 0",
+    );
+    let bare = format!(
+        "{WORLD}{}",
+        CURVE.replace("estimate = [\"cos(theta)\", \"sin(theta)\"]\n", "")
+    );
+    refused(&bare, &[], "`fit.ukf.estimate` is missing");
+    let bare = format!("{WORLD}{}", CURVE.replace("Q = [[0.04]]\n", ""));
+    refused(&bare, &[], "`fit.ukf.Q` is missing");
+    let own = format!(
+        "{WORLD}\n[[fit]]\nname = \"ekf\"\nmethod = \"ekf\"\nf = [\"y1\"]\nh = [\"y1\", \"y2\"]\n"
+    );
+    refused(
+        &own,
+        &[],
+        "`fit.ekf.f` has 1 expression for 2 coordinates (y1, y2); write one per coordinate, in their order",
+    );
+}
+
+#[test]
+fn the_schema_describes_filters() {
+    let schema = json_schema();
+    let table = &schema["$defs"]["Sequences"];
+    for (key, value) in table["properties"].as_object().expect("keys") {
+        assert!(value["description"].is_string(), "{key} has no description");
+    }
+    let methods = schema["$defs"]["Fit"]["oneOf"].as_array().expect("methods");
+    for name in ["kernel_bayes", "kalman", "ekf", "ukf"] {
+        let method = methods.iter().find(|method| method["title"] == name);
+        let method = method.expect("the method");
+        for (key, value) in method["properties"].as_object().expect("keys") {
+            let is_described = value["description"].is_string() || key == "method";
+            assert!(is_described, "{name}.{key} has no description");
+        }
+        assert_eq!(method["additionalProperties"], false);
+    }
+}
+
+/// Six trajectories of five rows.
+fn lake() -> Lake {
+    let lake = Lake::new();
+    let numbers = |by: usize| -> ArrayRef {
+        let numbers = (0..30).map(|k| (k * by % 11) as f64 / 7.0);
+        Arc::new(Float64Array::from_iter_values(numbers))
+    };
+    let split = (0..30).map(|k| if k < 20 { "train" } else { "test" });
+    let split: ArrayRef = Arc::new(StringArray::from_iter_values(split));
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("id", integers((0..30).map(|k| k / 5))),
+        ("t", integers((0..30).map(|k| k % 5))),
+        ("y1", numbers(3)),
+        ("y2", numbers(5)),
+        ("x1", numbers(7)),
+        ("x2", numbers(8)),
+        ("split", split),
+    ];
+    lake.table("world.parquet", columns);
+    lake.file("p.toml", WORLD);
+    lake.file("curve.toml", &format!("{WORLD}{CURVE}"));
+    lake.file("still.toml", &still());
+    lake
+}
+
+#[test]
+fn plans_say_what_is_fitted_and_filtered() {
+    let lake = lake();
+    let ran = lake.gyre(&["check", "p.toml"]).succeeds();
+    assert_eq!(ran.out.trim(), "p.toml is valid: 1 table, 1 fit per model");
+    let text = lake.gyre(&["plan", "p.toml"]).succeeds().out;
+    for line in [
+        "rows   trajectories by id in the order of t; each row follows the one before; states y1, y2, observations x1, x2",
+        "fit    kb: ",
+        "filter a second pass over the input filters all rows and writes the estimates of each row and the scores of each trajectory",
+        "write  out: fits, tuning, factors, certificates, trajectories, estimates",
+        "memory at most",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in:\n{text}");
+    }
+    let more = [
+        "plan",
+        "curve.toml",
+        "--set",
+        "sequences.interval=1",
+        "--set",
+        "sequences.split=split",
+        "--set",
+        "output.rows=none",
+        "--set",
+        "fit.kb.rule=kregbayes",
+        "--set",
+        "fit.kb.supervision={ sql = \"SELECT * FROM world\" }",
+    ];
+    let text = lake.gyre(&more).succeeds().out;
+    for line in [
+        "rows 1 apart follow each other; states y1, y2, observations x1, x2; training rows have split = 'train'",
+        "score  rows with split = 'test'",
+        "supervision by id, t, y1, y2, x1, x2",
+        "fit    ukf: unscented Kalman filter, all matrices given",
+        "filters the rows that are not training rows and writes the scores of each trajectory",
+        "write  out: fits, tuning, factors, certificates, trajectories\n",
+    ] {
+        assert!(
+            format!("{text}\n").contains(line),
+            "{line:?} is not in:\n{text}"
+        );
+    }
+    let posteriors = [
+        "plan",
+        "still.toml",
+        "--json",
+        "--set",
+        "sequences.split=split",
+        "--set",
+        "output.posteriors=true",
+    ];
+    let shown = lake.gyre(&posteriors).succeeds().out;
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!(shown["rows"]["key"]["id"][0]["name"], "id");
+    assert_eq!(shown["estimates"], "held-out");
+    let tables: Vec<&str> = shown["write"]["tables"]
+        .as_array()
+        .expect("tables")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    assert_eq!(
+        tables,
+        [
+            "fits",
+            "tuning",
+            "factors",
+            "certificates",
+            "estimates",
+            "posteriors"
+        ]
+    );
+    assert!(shown["memory"]["bytes"].as_u64() > Some(0), "{shown}");
+    let explained = lake.gyre(&["explain", "p.toml"]).succeeds().out;
+    assert!(
+        explained.starts_with("SQL\nSELECT * FROM world\n"),
+        "{explained}"
+    );
+}
+
+#[test]
+fn columns_must_fit_their_keys() {
+    let lake = lake();
+    let fails = |file: &str, sets: &[&str], expected: &str| {
+        let sets = sets.iter().flat_map(|set| ["--set", *set]);
+        let args: Vec<&str> = ["check", file].into_iter().chain(sets).collect();
+        lake.gyre(&args).fails(2, expected);
+    };
+    fails(
+        "p.toml",
+        &["sequences.state=y3"],
+        "`sequences.state` names the column `y3`, which the SQL does not give; did you mean `y1`?",
+    );
+    fails(
+        "p.toml",
+        &["sequences.observation=[\"x1\", \"split\"]"],
+        "column `split` is Utf8, but `sequences.observation` wants numbers; cast it in the SQL",
+    );
+    fails(
+        "p.toml",
+        &[
+            "sequences.split=t",
+            "sequences.time=id",
+            "sequences.trajectory=[\"x1\"]",
+        ],
+        "column `t` is Int64, but `sequences.split` wants text; cast it in the SQL",
+    );
+    let lists = "sequences.sql=SELECT *, [y1, y2] AS y, [x1, x2] AS x FROM world";
+    fails(
+        "p.toml",
+        &[lists, "sequences.state=[\"y\", \"y1\"]"],
+        "column `y` is a list of coordinates and must be the only one in `sequences.state`",
+    );
+    let sets = [
+        "check",
+        "p.toml",
+        "--set",
+        lists,
+        "--set",
+        "sequences.state=y",
+    ];
+    lake.gyre(&sets).succeeds();
+    fails(
+        "curve.toml",
+        &["fit.ukf.f=[\"alpha + 0.4\"]"],
+        "`fit.ukf.f.0`: the expression `alpha + 0.4` cannot be used",
+    );
+    let stateless = WORLD.replace("state = [\"y1\", \"y2\"]\n", "");
+    lake.file("stateless.toml", &stateless);
+    fails(
+        "stateless.toml",
+        &[],
+        "the table `sequences` needs the key `state`: filters are fitted to rows whose states are known",
+    );
+    let supervision = |sql: &str| format!("fit.kb.supervision={{ sql = \"{sql}\" }}");
+    let wrong = |sql: &str, expected: &str| {
+        fails(
+            "p.toml",
+            &["fit.kb.rule=kregbayes", &supervision(sql)],
+            expected,
+        );
+    };
+    wrong(
+        "SELECT x1, x2, y1 FROM world",
+        "`fit.kb.supervision`: `supervision.state` names the column `y2`, which the SQL does not give",
+    );
+    wrong(
+        "SELECT x1, x2, y1, y2, t FROM world",
+        "the SQL of [supervision] gives the column `t` but not `id`; give all columns of trajectory and time, or none of them",
+    );
+    wrong(
+        "SELECT x1, x2, y1, y2, id, CAST(t AS INT) AS t FROM world",
+        "column `t` is Int32 in the SQL of [supervision], but Int64 in the SQL of [sequences]; cast it in the SQL",
+    );
+    wrong(
+        "SELECT x1 FROM nowhere",
+        "the SQL of [supervision] cannot be planned",
+    );
+    fails(
+        "still.toml",
+        &["fit.kb.prior={ sql = \"SELECT y1, y2, 'a' AS weight FROM world\" }"],
+        "column `weight` is Utf8, but `prior.weight` wants numbers",
+    );
+    fails(
+        "p.toml",
+        &[
+            "sequences.sql=SELECT *, id AS rows FROM world",
+            "sequences.trajectory=rows",
+        ],
+        "the column `rows` would stand twice in the table `trajectories`; rename the column of the SQL with AS",
+    );
+}
