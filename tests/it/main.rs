@@ -12,6 +12,7 @@
 //! - `cut_off`: an executor that loses its network (feature `cluster`)
 //! - `embeddings`: the ranks, resamples and known sets of state embeddings
 //! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
+//! - `filters_peers`: Kalman filters compared with filterpy and numpy
 //! - `formats`: the same rows in every format, and text files with errors
 //! - `fuzz`: any pipeline file or command line gives a value or an error
 //! - `hmm_rates`: how the error of a hidden Markov model falls with the number of windows
@@ -78,6 +79,7 @@ mod embeddings;
 mod faults;
 mod faulty;
 mod filters_file;
+mod filters_peers;
 mod formats;
 mod fuzz;
 #[cfg(feature = "cluster")]
