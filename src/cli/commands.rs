@@ -18,6 +18,7 @@ use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Resources;
 use crate::run::assign::AssignOptions;
 use crate::run::compare::{compare, row_kind};
+use crate::run::filters::compare::compare as compare_filters;
 use crate::run::inputs::Inputs;
 use crate::run::options::Options;
 use crate::run::planned::{AnyRun, Finished, without_transitions};
@@ -92,7 +93,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
                         report_text(&compare_sequences(a, b, fits, lag).await?, json)
                     }
                     RowKind::StateSpace => {
-                        Err(Error::spec("results of filters cannot be compared yet"))
+                        report_text(&compare_filters(a, b, fits, lag).await?, json)
                     }
                 }
             });

@@ -8,6 +8,7 @@ pub mod dense;
 pub mod exact;
 pub mod lanczos;
 pub mod matching;
+pub(crate) mod portable;
 pub mod scale;
 pub mod schur;
 pub mod seed;

@@ -5,11 +5,12 @@
 //! ignored, because new rows need not form a connected chain. Each pair that `window` admits counts
 //! 1, because a common divisor of the counts changes neither sets nor coordinates nor means.
 
-use crate::error::Result;
+use crate::error::{Error, Result, counted};
 use crate::evidence::lag::Lag;
 use crate::output::tables::run_schema::LagColumn;
 use crate::plan::filters;
 use crate::plan::filters::PlannedFilter;
+use crate::plan::pipeline::keys::FilteredRows;
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::points::layout;
 use crate::plan::rows::{PlannedQuery, Rows, hash, lag_column, query, rows};
@@ -105,10 +106,34 @@ pub struct FilterAssignment {
     pub layout: Arc<StateSpaceLayout>,
     /// The fits with their methods and functions; those of the model have the same names.
     pub fits: Vec<PlannedFilter>,
-    /// Whether the table `posteriors` is written.
-    pub posteriors: bool,
+    /// Whether training rows are left out.
+    pub held_out: bool,
     /// Depends only on the rows, the meaning of their columns and the version of gyre.
     pub hash: String,
+}
+
+impl FilterAssignment {
+    /// Checks the columns of the rows against the lengths of the states and observations of the
+    /// model at `at`. The lengths of lists are checked when they are read.
+    ///
+    /// # Errors
+    /// If the lengths differ.
+    pub fn check_widths(&self, state: usize, observation: usize, at: &str) -> Result<()> {
+        let of = [
+            ("state", &self.layout.state, state),
+            ("observation", &self.layout.observation, observation),
+        ];
+        for (role, fields, wanted) in of {
+            let own = filters::width(fields).filter(|_| !fields.is_empty());
+            if let Some(own) = own.filter(|own| *own != wanted) {
+                return Err(Error::spec(format!(
+                    "`sequences.{role}` has {}, but the model at {at} was fitted to {wanted}",
+                    counted(own, "number")
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Resolves the rows of a pipeline of filters with the query text `sql` against the tables of a
@@ -134,13 +159,17 @@ pub async fn filter_assignment(
         fits.push(filters::filter(entry, pipeline, &layout, lake).await?);
     }
     let keys = &pipeline.transitions;
-    let posteriors = pipeline.output.posteriors;
+    let rows = pipeline.output.rows.filtered(layout.split.is_some());
+    let held_out = match rows {
+        Some(FilteredRows::None) => layout.split.is_some(),
+        rows => rows == Some(FilteredRows::HeldOut),
+    };
     let used = (
         &keys.parameters,
         &keys.partition_by,
         &keys.input,
         &pipeline.filter_fits,
-        posteriors,
+        held_out,
     );
     let assignment = FilterAssignment {
         name: pipeline.job.name.clone(),
@@ -149,7 +178,7 @@ pub async fn filter_assignment(
         tables: lake.tables.clone(),
         layout: Arc::new(layout),
         fits,
-        posteriors,
+        held_out,
         hash: hash(&used, &sql, &lake.tables)?,
     };
     Ok((assignment, frame))

@@ -1,18 +1,20 @@
 //! Reads the lake: paths and formats → tables → SQL → rows → counts or points.
 
 pub(crate) mod arguments;
+pub mod camera;
 pub mod counts;
 pub mod double_gyre;
 pub mod formats;
 pub(crate) mod generated;
 pub mod hmm_world;
+pub mod kernel_toy;
 pub mod lake;
+pub mod linear_gaussian;
 pub mod paths;
 pub mod points;
 pub mod rows;
 pub mod sequences;
 pub mod sql;
-#[allow(dead_code)] // The runs of filters use it soon.
 pub mod state_space;
 pub mod triples;
 pub mod wells;

@@ -7,13 +7,16 @@ use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::plan::Plan;
 use crate::plan::assignment::{
-    Assignment, PointAssignment, SequenceAssignment, point_assignment, sequence_assignment,
+    Assignment, FilterAssignment, PointAssignment, SequenceAssignment, filter_assignment,
+    point_assignment, sequence_assignment,
 };
+use crate::plan::filters::plan_filters;
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Fingerprint;
 use crate::plan::sequences::plan_sequences;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::{Lake, Resources, query_text};
+use crate::run::filters::PlannedFilters;
 use crate::run::points::PlannedPoints;
 use crate::run::sequences::PlannedSequences;
 use crate::store::Stores;
@@ -162,6 +165,40 @@ impl Inputs {
         })
     }
 
+    /// Plans a run of filters; `seed` replaces that of the pipeline.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    pub fn plan_filters(
+        self,
+        seed: Option<u64>,
+    ) -> LocalBoxFuture<'static, Result<PlannedFilters>> {
+        Box::pin(async move {
+            let pipeline = &self.pipeline;
+            let planned = plan_filters(pipeline, &self.sql, seed, &self.lake).await;
+            let (plan, frame) = planned.map_err(|e| pipeline.at(e))?;
+            Ok(PlannedFilters {
+                plan: Arc::new(plan),
+                lake: self.lake,
+                frame,
+            })
+        })
+    }
+
+    /// Plans the filtering of new rows with a model.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    pub async fn plan_filter_assignment(self) -> Result<PlannedFilterAssignment> {
+        let planned = filter_assignment(&self.pipeline, &self.sql, &self.lake).await;
+        let (assignment, frame) = planned.map_err(|e| self.pipeline.at(e))?;
+        Ok(PlannedFilterAssignment {
+            assignment: Arc::new(assignment),
+            lake: self.lake,
+            frame,
+        })
+    }
+
     /// Plans the assignment of points to the embeddings and clusters of a model.
     ///
     /// # Errors
@@ -209,6 +246,16 @@ impl Inputs {
 pub struct PlannedPointAssignment {
     /// What the assignment will do.
     pub assignment: Arc<PointAssignment>,
+    /// The tables that the query reads.
+    pub lake: Lake,
+    /// The query, with the columns of the layout.
+    pub frame: DataFrame,
+}
+
+/// The filtering of new rows, the tables that it reads and its query.
+pub struct PlannedFilterAssignment {
+    /// What the assignment will do.
+    pub assignment: Arc<FilterAssignment>,
     /// The tables that the query reads.
     pub lake: Lake,
     /// The query, with the columns of the layout.

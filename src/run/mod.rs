@@ -5,6 +5,7 @@
 pub mod assign;
 pub mod checks;
 pub mod compare;
+pub mod filters;
 pub mod fitted;
 pub mod increment;
 pub mod inputs;

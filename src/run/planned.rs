@@ -7,8 +7,12 @@ use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::run::assign::record::AssignSummary;
 use crate::run::assign::{AssignOptions, AssignOutcome};
+use crate::run::filters::assign::{FilterAssignOutcome, FilterAssignSummary};
+use crate::run::filters::record::FiltersSummary;
+use crate::run::filters::{FiltersOutcome, PlannedFilters};
 use crate::run::inputs::{
-    Inputs, PlannedAssignment, PlannedPointAssignment, PlannedRun, PlannedSequenceAssignment,
+    Inputs, PlannedAssignment, PlannedFilterAssignment, PlannedPointAssignment, PlannedRun,
+    PlannedSequenceAssignment,
 };
 use crate::run::options::Options;
 use crate::run::points::assign::{PointAssignOutcome, PointAssignSummary};
@@ -40,6 +44,8 @@ pub enum AnyRun {
     Points(PlannedPoints),
     /// Over sequences of symbols.
     Sequences(PlannedSequences),
+    /// Over states and observations.
+    Filters(PlannedFilters),
 }
 
 /// The same expression for a run over any kind of rows.
@@ -49,6 +55,7 @@ macro_rules! each {
             AnyRun::States($planned) => $what,
             AnyRun::Points($planned) => $what,
             AnyRun::Sequences($planned) => $what,
+            AnyRun::Filters($planned) => $what,
         }
     };
 }
@@ -121,6 +128,9 @@ impl Inputs {
             if input.is_sequences() {
                 return self.plan_sequences(seed).await.map(AnyRun::Sequences);
             }
+            if input.is_state_space() {
+                return self.plan_filters(seed).await.map(AnyRun::Filters);
+            }
             self.plan_with(seed).await.map(AnyRun::States)
         })
     }
@@ -140,6 +150,10 @@ impl Inputs {
                 let planned = self.plan_sequence_assignment().await;
                 return planned.map(AnyAssignment::Sequences);
             }
+            if input.is_state_space() {
+                let planned = self.plan_filter_assignment().await;
+                return planned.map(AnyAssignment::Filters);
+            }
             self.plan_assignment().await.map(AnyAssignment::States)
         })
     }
@@ -148,15 +162,25 @@ impl Inputs {
 impl AnyRun {
     /// What all plans have.
     pub fn facts(&self) -> Facts<'_> {
-        each!(self, run => Facts {
-            sql: &run.plan.sql,
-            parameters: &run.plan.parameters,
-            output: &run.plan.output,
-            stores: &run.plan.stores,
-            tables: &run.plan.tables,
-            hash: &run.plan.hash,
-            checks: run.plan.checks.len(),
-        })
+        macro_rules! facts {
+            ($plan:expr) => {
+                Facts {
+                    sql: &$plan.sql,
+                    parameters: &$plan.parameters,
+                    output: &$plan.output,
+                    stores: &$plan.stores,
+                    tables: &$plan.tables,
+                    hash: &$plan.hash,
+                    checks: $plan.checks.len(),
+                }
+            };
+        }
+        match self {
+            AnyRun::States(run) => facts!(run.plan),
+            AnyRun::Points(run) => facts!(run.plan),
+            AnyRun::Sequences(run) => facts!(run.plan),
+            AnyRun::Filters(run) => facts!(run.plan.job),
+        }
     }
 
     /// The number of fits per model.
@@ -200,6 +224,7 @@ impl AnyRun {
             AnyRun::States(run) => check_places(&run.plan, output, force).await,
             AnyRun::Points(run) => run.check_places(output, force).await,
             AnyRun::Sequences(run) => run.check_places(output, force).await,
+            AnyRun::Filters(run) => run.check_places(output, force).await,
         }
     }
 
@@ -214,6 +239,7 @@ impl AnyRun {
             AnyRun::States(run) => run.plan.rows_text(),
             AnyRun::Points(_) => None,
             AnyRun::Sequences(run) => Some(run.plan.rows_text()),
+            AnyRun::Filters(run) => Some(run.plan.rows_text()),
         }
     }
 
@@ -234,6 +260,11 @@ impl AnyRun {
                 let needs = run.plan.needs(rows, lake.threads);
                 needs.as_ref().map(Shown::of)
             }
+            AnyRun::Filters(run) => {
+                let rows = lake.most_rows(frame).await?;
+                let needs = run.plan.needs(rows, lake.threads);
+                needs.as_ref().map(Shown::of)
+            }
             AnyRun::Sequences(run) => {
                 let bounds = lake.bounds(frame, &run.plan.layout).await?;
                 let needs = run.plan.needs(bounds, lake.threads);
@@ -241,7 +272,7 @@ impl AnyRun {
             }
         };
         let unknown = match self {
-            AnyRun::Points(_) => "how many or how long they are",
+            AnyRun::Points(_) | AnyRun::Filters(_) => "how many or how long they are",
             AnyRun::States(_) | AnyRun::Sequences(_) => "how many there are",
         };
         Ok(shown.unwrap_or_else(|| Shown {
@@ -280,6 +311,16 @@ impl AnyRun {
                     ))
                 }
             },
+            AnyRun::Filters(run) => match run.run(output, options, progress).await? {
+                FiltersOutcome::NothingToDo => None,
+                FiltersOutcome::Done(record) => {
+                    let (record, output) = (&*record, place);
+                    Some(Finished::new(
+                        &FiltersSummary { record, output },
+                        &record.head,
+                    ))
+                }
+            },
             AnyRun::Sequences(run) => match run.run(output, options, progress).await? {
                 SequencesOutcome::NothingToDo => None,
                 SequencesOutcome::Done(record) => {
@@ -302,6 +343,8 @@ pub enum AnyAssignment {
     Points(PlannedPointAssignment),
     /// Of sequences of symbols.
     Sequences(PlannedSequenceAssignment),
+    /// Of states and observations.
+    Filters(PlannedFilterAssignment),
 }
 
 impl AnyAssignment {
@@ -311,6 +354,7 @@ impl AnyAssignment {
             AnyAssignment::States(own) => (&own.lake.stores, &own.assignment.output),
             AnyAssignment::Points(own) => (&own.lake.stores, &own.assignment.output),
             AnyAssignment::Sequences(own) => (&own.lake.stores, &own.assignment.output),
+            AnyAssignment::Filters(own) => (&own.lake.stores, &own.assignment.output),
         }
     }
 
@@ -350,6 +394,18 @@ impl AnyAssignment {
                     ))
                 }
             },
+            AnyAssignment::Filters(own) => {
+                match own.assign(model, output, force, progress).await? {
+                    FilterAssignOutcome::NothingToDo => None,
+                    FilterAssignOutcome::Done(record) => {
+                        let (record, output) = (&*record, place);
+                        Some(Finished::new(
+                            &FilterAssignSummary { record, output },
+                            &record.head,
+                        ))
+                    }
+                }
+            }
             AnyAssignment::Sequences(own) => {
                 match own.assign(model, output, force, progress).await? {
                     SequenceAssignOutcome::NothingToDo => None,
@@ -371,6 +427,9 @@ pub fn without_transitions(pipeline: &Pipeline) -> Option<&'static str> {
     let input = &pipeline.transitions.input;
     if input.is_points() {
         return Some("points");
+    }
+    if input.is_state_space() {
+        return Some("states and observations");
     }
     input.is_sequences().then_some("sequences")
 }

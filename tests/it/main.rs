@@ -13,6 +13,7 @@
 //! - `embeddings`: the ranks, resamples and known sets of state embeddings
 //! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
 //! - `filters_peers`: Kalman filters compared with filterpy and numpy
+//! - `filters_worlds`: filters of known worlds, compared with exact answers
 //! - `formats`: the same rows in every format, and text files with errors
 //! - `fuzz`: any pipeline file or command line gives a value or an error
 //! - `hmm_rates`: how the error of a hidden Markov model falls with the number of windows
@@ -80,6 +81,7 @@ mod faults;
 mod faulty;
 mod filters_file;
 mod filters_peers;
+mod filters_worlds;
 mod formats;
 mod fuzz;
 #[cfg(feature = "cluster")]

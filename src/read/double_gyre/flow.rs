@@ -7,6 +7,7 @@
 //! bitwise identical on every instruction set: only additions, multiplications and bit operations
 //! occur, in a fixed order and without fused multiply-add.
 
+use crate::math::portable::{flip, nearest_integer, sin_pi};
 use multiversion::multiversion;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -129,43 +130,6 @@ fn rate(a: f64, x: f64, y: f64) -> (f64, f64) {
     )
 }
 
-/// (v − n, bits whose lowest is the parity of n) for the integer n nearest to v, |v| < 2⁵¹. Adding
-/// 1.5·2⁵² rounds to an integer and leaves it in the low bits of the sum. Unlike
-/// `f64::round_ties_even` this needs only additions.
-#[inline(always)]
-fn nearest_integer(v: f64) -> (f64, u64) {
-    const SHIFT: f64 = 1.5 * (1u64 << 52) as f64;
-    let shifted = v + SHIFT;
-    (v - (shifted - SHIFT), shifted.to_bits())
-}
-
-/// `v`, negated if the lowest bit of `odd` is set.
-#[inline(always)]
-fn flip(v: f64, odd: u64) -> f64 {
-    f64::from_bits(v.to_bits() ^ (odd << 63))
-}
-
-/// sin(πs) for |s| ≤ 1, as s (1 − s²) q(s²) with the minimax polynomial q of degree 9 (relative
-/// error 8·10⁻¹⁸ before rounding). The factors keep the zeros at 0 and ±1 exact and the function
-/// exactly odd.
-#[inline(always)]
-fn sin_pi(s: f64) -> f64 {
-    let w = s * s;
-    let v = w * w;
-    // Separate even and odd powers: two short chains of dependent operations overlap.
-    let mut even = 2.2312641987892747e-8;
-    even = even * v + 2.114247524882107e-5;
-    even = even * v + 6.925270696029536e-3;
-    even = even * v + 0.5240439134170197;
-    even = even * v + PI;
-    let mut odd = -4.787606438479325e-10;
-    odd = odd * v - 7.726585070917055e-7;
-    odd = odd * v - 4.4516019660172134e-4;
-    odd = odd * v - 7.522061590179514e-2;
-    odd = odd * v - 2.0261201264601723;
-    s * (1.0 - w) * (even + w * odd)
-}
-
 /// The point of [0, hi) that `z` reaches if it is reflected at 0 and `hi`; exactly `hi` becomes the
 /// next smaller number. `z` is in [−hi, 2·hi].
 pub fn reflect(z: f64, hi: f64) -> f64 {
@@ -273,38 +237,6 @@ mod tests {
         a.iter()
             .zip(b)
             .fold(0.0, |d, (a, b)| f64::max(d, (a - b).abs()))
-    }
-
-    #[test]
-    fn sines_are_correct_to_an_ulp_of_one() {
-        for k in -4000..=4000 {
-            let s = f64::from(k) / 4000.0;
-            // π·s in working precision is off by up to an ulp, so the check avoids values near ±1.
-            let exact = if s.abs() > 0.5 {
-                (PI * (1.0 - s.abs())).sin().copysign(s)
-            } else {
-                (PI * s).sin()
-            };
-            let error = (sin_pi(s) - exact).abs();
-            assert!(error <= 5e-16, "sin {s}π is off by {error:e}");
-        }
-        assert_eq!((sin_pi(1.0), sin_pi(-1.0), sin_pi(0.0)), (0.0, 0.0, 0.0));
-    }
-
-    #[test]
-    fn nearest_integers_are_exact() {
-        for (v, n) in [
-            (0.0, 0),
-            (0.49, 0),
-            (0.51, 1),
-            (1.75, 2),
-            (-0.6, -1),
-            (-2.0, -2),
-            (7.3, 7),
-        ] {
-            let (rest, odd) = nearest_integer(v);
-            assert_eq!((rest, odd & 1), (v - f64::from(n), (n & 1) as u64), "{v}");
-        }
     }
 
     #[test]

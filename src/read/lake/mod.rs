@@ -166,8 +166,11 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
     context.add_analyzer_rule(Arc::new(
         crate::read::sql::checked_integers::CheckedIntegers,
     ));
+    crate::read::camera::register(&context);
     crate::read::double_gyre::register(&context);
     crate::read::hmm_world::register(&context);
+    crate::read::kernel_toy::register(&context);
+    crate::read::linear_gaussian::register(&context);
     crate::read::wells::register(&context);
     let room = |bytes: usize| bytes / 2 / resources.threads.max(1);
     Ok(Lake {

@@ -33,7 +33,6 @@ pub(crate) enum FaultKind {
 }
 
 impl FaultKind {
-    #[allow(dead_code)] // See `read::state_space`.
     /// The adjective for a number with this fault.
     pub(crate) fn name(self) -> &'static str {
         match self {

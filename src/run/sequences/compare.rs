@@ -346,7 +346,7 @@ impl<'a> Side<'a> {
 }
 
 /// A key column with text in place of nulls: a split may be null.
-fn without_nulls(column: &ArrayRef) -> Result<ArrayRef> {
+pub(crate) fn without_nulls(column: &ArrayRef) -> Result<ArrayRef> {
     if column.null_count() == 0 {
         return Ok(Arc::clone(column));
     }

@@ -128,7 +128,7 @@ pub(crate) async fn read(
 }
 
 /// The partition columns of all models, with one row per model.
-async fn partitions(written: &Written<'_>) -> Result<Vec<ArrayRef>> {
+pub(crate) async fn partitions(written: &Written<'_>) -> Result<Vec<ArrayRef>> {
     let names: Vec<&str> = written
         .partition
         .iter()

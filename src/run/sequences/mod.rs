@@ -7,7 +7,7 @@ pub mod assign;
 pub mod compare;
 pub(crate) mod fit;
 mod held_out;
-mod known;
+pub(crate) mod known;
 pub mod record;
 pub(crate) mod rows;
 pub(crate) mod scoring;

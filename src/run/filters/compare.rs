@@ -1,0 +1,388 @@
+//! Compares two results of runs of filters, A and B, for `gyre compare`.
+//!
+//! In: two results with the same partition columns. Out: for every common partition and every pair
+//! of fits, the errors and scores of both, and the differences of their estimates of the same rows,
+//! if both results have the table `estimates` with the same key. Memory holds the keys and the means
+//! of all rows.
+
+use crate::error::{Error, Kind, Result, counted};
+use crate::output::number::grouped;
+use crate::output::place::Output;
+use crate::output::result::{ModelKey, Written, floats};
+use crate::output::tables::filters::ESTIMATES;
+use crate::output::tables::table::Table;
+use crate::read::rows::keys::Keys;
+use crate::run::assign::model::{Columns, Part};
+use crate::run::compare::Pair;
+use crate::run::points::compare::pairs;
+use crate::run::sequences::compare::without_nulls;
+use crate::run::sets::same_keys;
+use crate::store::Stores;
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Float64Type};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fmt::{Display, Formatter};
+use std::ops::Range;
+
+/// The comparison of two results.
+#[derive(Debug, Serialize)]
+pub struct FiltersReport {
+    /// The location of A.
+    pub a: String,
+    /// The location of B.
+    pub b: String,
+    /// The models that both results have.
+    pub models: Vec<FiltersComparison>,
+    /// The places of models that only A has.
+    pub only_a: Vec<String>,
+    /// The places of models that only B has.
+    pub only_b: Vec<String>,
+}
+
+/// The comparison of one partition.
+#[derive(Debug, Serialize)]
+pub struct FiltersComparison {
+    /// The value of each partition column, by its name.
+    pub partition: BTreeMap<String, String>,
+    #[serde(skip)]
+    place: String,
+    /// Rows of `estimates` with the same key.
+    pub rows: usize,
+    /// One entry per pair of fits.
+    pub fits: Vec<FilterComparison>,
+}
+
+/// The comparison of two fits.
+#[derive(Debug, Serialize)]
+pub struct FilterComparison {
+    /// The name of the fit of A.
+    pub fit_a: String,
+    /// The name of the fit of B.
+    pub fit_b: String,
+    /// What A says of its fit.
+    pub scores_a: Scores,
+    /// What B says of its fit.
+    pub scores_b: Scores,
+    /// How the means of the states differ. None without common rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub means: Option<Differences>,
+}
+
+/// The scores of a fit.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Scores {
+    /// The mean squared error of the means of test rows.
+    pub test_mse: Option<f64>,
+    /// The same of the decoded states.
+    pub test_mse_decoded: Option<f64>,
+    /// The mean log score of a row with an observation, in nats.
+    pub mean_log_score: Option<f64>,
+    /// Rows with an observation that did not change the estimate.
+    pub not_updated: f64,
+}
+
+/// Differences of two estimates of the same rows, over all numbers of the states.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Differences {
+    /// The root of the mean squared difference.
+    pub rms: f64,
+    /// The largest magnitude.
+    pub largest: f64,
+}
+
+/// Compares the results at two outputs. `fits` are the fits to compare; if it is empty, fits of the
+/// same name are compared.
+///
+/// # Errors
+/// If an output has no result, a fit does not exist, the columns differ, or nothing is common.
+pub async fn compare(
+    a: &str,
+    b: &str,
+    fits: &[Pair],
+    lags: Option<&Pair>,
+) -> Result<FiltersReport> {
+    if lags.is_some() {
+        return Err(Error::spec("--lag: filters have no lag; leave it out"));
+    }
+    let stores = Stores::default();
+    let (output_a, output_b) = (Output::open(a, &stores)?, Output::open(b, &stores)?);
+    let (of_a, of_b) = (Side::open(&output_a).await?, Side::open(&output_b).await?);
+    let (written_a, written_b) = (&of_a.written, &of_b.written);
+    same_keys("partitions", a, &written_b.partition, &written_a.partition)?;
+    let pairs = pairs(&of_a.names, &of_b.names, fits)?;
+    let numbers = match (&of_a.rows, &of_b.rows) {
+        (Some(a), Some(b)) if a.is_like(b) => Some(interned(&a.columns, &b.columns)?),
+        _ => None,
+    };
+    let mut models = Vec::new();
+    for key in of_a.models.keys() {
+        if !of_b.models.contains_key(key) {
+            continue;
+        }
+        let same = match (&numbers, &of_a.rows, &of_b.rows) {
+            (Some((own, others)), Some(a), Some(b)) => common(own, a.of(key), others, b.of(key)),
+            _ => Vec::new(),
+        };
+        let mut model = FiltersComparison {
+            partition: written_a.partition_of(key),
+            place: written_a.place(key),
+            rows: same.len(),
+            fits: Vec::new(),
+        };
+        for (fit_a, fit_b) in &pairs {
+            let means = if same.is_empty() {
+                None
+            } else {
+                let (a, b) = (of_a.means(fit_a).await?, of_b.means(fit_b).await?);
+                differences(&a, &b, &same)
+            };
+            model.fits.push(FilterComparison {
+                fit_a: fit_a.clone(),
+                fit_b: fit_b.clone(),
+                scores_a: of_a.scores(key, fit_a)?,
+                scores_b: of_b.scores(key, fit_b)?,
+                means,
+            });
+        }
+        models.push(model);
+    }
+    if models.is_empty() {
+        return Err(Error::input(format!(
+            "{a} and {b} have no partition in common"
+        )));
+    }
+    let only = |own: &Side<'_>, other: &Side<'_>| {
+        let keys = own.models.keys();
+        let keys = keys.filter(|key| !other.models.contains_key(key));
+        keys.map(|key| own.written.place(key)).collect()
+    };
+    Ok(FiltersReport {
+        only_a: only(&of_a, &of_b),
+        only_b: only(&of_b, &of_a),
+        a: a.to_string(),
+        b: b.to_string(),
+        models,
+    })
+}
+
+/// The keys of the rows of `estimates`.
+struct Rows {
+    fields: Vec<Field>,
+    columns: Vec<ArrayRef>,
+    of_model: BTreeMap<ModelKey, Range<usize>>,
+}
+
+impl Rows {
+    fn of(&self, key: &ModelKey) -> Range<usize> {
+        self.of_model.get(key).cloned().unwrap_or_default()
+    }
+
+    /// Whether both have the same key columns.
+    fn is_like(&self, other: &Rows) -> bool {
+        let alike =
+            |(a, b): (&Field, &Field)| a.name() == b.name() && a.data_type() == b.data_type();
+        self.fields.len() == other.fields.len() && self.fields.iter().zip(&other.fields).all(alike)
+    }
+}
+
+/// One result.
+struct Side<'a> {
+    written: Written<'a>,
+    models: BTreeMap<ModelKey, BTreeMap<String, Scores>>,
+    /// The names of the fits.
+    names: Vec<String>,
+    /// None without the table `estimates`.
+    rows: Option<Rows>,
+}
+
+impl<'a> Side<'a> {
+    async fn open(output: &'a Output) -> Result<Side<'a>> {
+        let Some(written) = Written::open(output).await? else {
+            return Err(Error::input(format!(
+                "there is no output of gyre at {}: give the output of a run",
+                output.shown()
+            )));
+        };
+        let columns = [
+            "fit",
+            "test_mse",
+            "test_mse_decoded",
+            "mean_log_score",
+            "not_updated",
+        ];
+        let fits = Columns::read(&written, Table::Fits, &[], &columns).await?;
+        let mut models = BTreeMap::new();
+        for key in fits.of_model.keys() {
+            let mut own = BTreeMap::new();
+            for (name, row) in fits.of(key).by_fit()? {
+                own.insert(name, Scores::of(&row)?);
+            }
+            models.insert(key.clone(), own);
+        }
+        let names: Vec<String> = match models.values().next() {
+            Some(own) => own.keys().cloned().collect(),
+            None => Vec::new(),
+        };
+        let mut rows = None;
+        if written.current.tables.contains_key(ESTIMATES) {
+            let schema = written.table(ESTIMATES).await?.schema();
+            let fields = schema.fields().iter().map(|f| f.as_ref().clone());
+            let is_key = |f: &Field| names.iter().all(|n| *f.name() != format!("{n}_mean"));
+            let fields: Vec<Field> = fields.take_while(is_key).collect();
+            let keys: Vec<&str> = fields.iter().map(|f| f.name().as_str()).collect();
+            let mut columns = written.table(ESTIMATES).await?.columns(&keys).await?;
+            for column in &mut columns {
+                *column = without_nulls(column)?;
+            }
+            let models = written.models(ESTIMATES).await?.into_iter();
+            rows = Some(Rows {
+                fields,
+                columns,
+                of_model: models.map(|model| (model.key, model.rows)).collect(),
+            });
+        }
+        Ok(Side {
+            written,
+            models,
+            names,
+            rows,
+        })
+    }
+
+    fn scores(&self, key: &ModelKey, name: &str) -> Result<Scores> {
+        let own = self.models.get(key).and_then(|fits| fits.get(name));
+        own.copied()
+            .ok_or_else(|| Error::input(format!("`fits` lacks fit `{name}`")))
+    }
+
+    /// The means of the states of all rows: numbers per state, and the numbers.
+    async fn means(&self, fit: &str) -> Result<(usize, Vec<f64>)> {
+        let name = format!("{fit}_mean");
+        let columns = self
+            .written
+            .table(ESTIMATES)
+            .await?
+            .columns(&[&name])
+            .await?;
+        let Some(lists) = columns[0].as_fixed_size_list_opt() else {
+            let what = format!("the column `{name}` holds no lists of one length");
+            return Err(Error::input(what));
+        };
+        Ok((lists.value_length() as usize, floats(lists.values())?))
+    }
+}
+
+impl Scores {
+    fn of(row: &Part) -> Result<Scores> {
+        let number = |name: &str| -> Result<Option<f64>> {
+            let column = cast(row.column(name)?, &DataType::Float64);
+            let column = column.map_err(|e| {
+                Error::with_source(Kind::Input, "a score of `fits` is no number", e)
+            })?;
+            let column = column.as_primitive::<Float64Type>();
+            Ok((column.len() > 0 && column.is_valid(0)).then(|| column.value(0)))
+        };
+        Ok(Scores {
+            test_mse: number("test_mse")?,
+            test_mse_decoded: number("test_mse_decoded")?,
+            mean_log_score: number("mean_log_score")?,
+            not_updated: number("not_updated")?.unwrap_or(0.0),
+        })
+    }
+}
+
+/// Numbers the keys of two results.
+fn interned(a: &[ArrayRef], b: &[ArrayRef]) -> Result<(Vec<u32>, Vec<u32>)> {
+    let types: Vec<DataType> = a.iter().map(|column| column.data_type().clone()).collect();
+    let mut keys = Keys::new(&types)?;
+    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+    keys.intern(a, &mut of_a)?;
+    keys.intern(b, &mut of_b)?;
+    Ok((of_a, of_b))
+}
+
+/// The rows with the same key.
+fn common(a: &[u32], of_a: Range<usize>, b: &[u32], of_b: Range<usize>) -> Vec<(usize, usize)> {
+    let places: BTreeMap<u32, usize> = of_b.map(|at| (b[at], at)).collect();
+    let pairs = of_a.filter_map(|at| Some((at, *places.get(&a[at])?)));
+    pairs.collect()
+}
+
+/// How the means of some rows differ. None if the states have different lengths.
+fn differences(
+    a: &(usize, Vec<f64>),
+    b: &(usize, Vec<f64>),
+    same: &[(usize, usize)],
+) -> Option<Differences> {
+    let width = a.0;
+    if width != b.0 || width == 0 {
+        return None;
+    }
+    let (mut squares, mut largest) = (0.0, 0.0f64);
+    for &(i, j) in same {
+        let own = a.1[i * width..][..width].iter();
+        for (x, y) in own.zip(&b.1[j * width..][..width]) {
+            squares += (x - y) * (x - y);
+            largest = largest.max((x - y).abs());
+        }
+    }
+    let n = (same.len() * width) as f64;
+    Some(Differences {
+        rms: (squares / n).sqrt(),
+        largest,
+    })
+}
+
+impl Display for FiltersReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} → {}", self.a, self.b)?;
+        for model in &self.models {
+            write!(f, "\n\n")?;
+            if !model.place.is_empty() {
+                write!(f, "{}: ", model.place)?;
+            }
+            let rows = counted(grouped(model.rows as f64), "common row");
+            write!(f, "{rows} with estimates")?;
+            for fit in &model.fits {
+                fit.write(f)?;
+            }
+        }
+        for (place, models) in [(&self.a, &self.only_a), (&self.b, &self.only_b)] {
+            if !models.is_empty() {
+                write!(f, "\n\nonly in {place}: {}", models.join("; "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FilterComparison {
+    fn write(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.fit_a == self.fit_b {
+            write!(f, "\n  {}", self.fit_a)?;
+        } else {
+            write!(f, "\n  {} → {}", self.fit_a, self.fit_b)?;
+        }
+        let (a, b) = (&self.scores_a, &self.scores_b);
+        for (what, a, b) in [
+            ("test MSE", a.test_mse, b.test_mse),
+            ("decoded", a.test_mse_decoded, b.test_mse_decoded),
+            ("log score", a.mean_log_score, b.mean_log_score),
+        ] {
+            if let (Some(a), Some(b)) = (a, b) {
+                write!(f, "\n    {what} {a:.5} → {b:.5}, difference {:.5}", b - a)?;
+            }
+        }
+        if let Some(means) = &self.means {
+            write!(
+                f,
+                "\n    means differ by {:.3e} (root mean square), at most {:.3e}",
+                means.rms, means.largest
+            )?;
+        }
+        Ok(())
+    }
+}

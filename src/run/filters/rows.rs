@@ -1,0 +1,922 @@
+//! Filters all rows and writes the tables `trajectories`, `estimates` and `posteriors`.
+//!
+//! Memory holds the models, a few batches and one encoded row group per table.
+
+use crate::error::{Error, Kind, Result};
+use crate::evidence::pass::packed::{pack, unpack};
+use crate::methods::filter::model::{Estimates, FilterModel};
+use crate::output::place::Output;
+use crate::output::pointer::Begun;
+use crate::output::row_writer::RowWriter;
+use crate::output::tables::filters::{
+    ESTIMATES, FilterColumns, FilterScores, POSTERIORS, TRAJECTORIES,
+};
+use crate::read::rows::layout::schema as rows_schema;
+use crate::read::rows::split::Split;
+use crate::read::rows::stop::{Stop, bug};
+use crate::read::sequences::ordered::{Found, again};
+use crate::read::state_space::layout::{StateSpaceKey, StateSpaceLayout};
+use crate::read::state_space::{StateSpaceBatch, StateSpaceInput, StateSpaceRows};
+use crate::run::filters::scoring::{RowFilter, Scored, Scoring};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, FixedSizeListArray, Float64Array,
+    RecordBatch, StringArray, UInt32Array, UInt64Array,
+};
+use arrow::buffer::NullBuffer;
+use arrow::compute::{cast, concat, take};
+use arrow::datatypes::{DataType, Field, SchemaRef};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Weights of posteriors that are computed before they are written.
+const WEIGHTS: usize = 1 << 20;
+
+/// The tables that are written row by row.
+pub(crate) struct RowTables<'a> {
+    /// The schema of the table `trajectories`, if it is written.
+    pub(crate) trajectories: Option<SchemaRef>,
+    /// The schema of the table `estimates`, if it is written.
+    pub(crate) estimates: Option<SchemaRef>,
+    /// The schema of the table `posteriors`, and the columns of the ids of the training rows by
+    /// partition, if it is written.
+    pub(crate) posteriors: Option<(SchemaRef, Vec<Vec<ArrayRef>>)>,
+    /// The columns of the fits.
+    pub(crate) fits: Vec<FilterColumns>,
+    /// By partition. None if a partition has no model.
+    pub(crate) models: Vec<Option<Vec<RowFilter<'a>>>>,
+    /// Whether training rows are left out.
+    pub(crate) held_out: bool,
+}
+
+/// What filtering all rows found.
+pub struct RowsWritten {
+    /// Rows by table.
+    pub(crate) tables: BTreeMap<&'static str, u64>,
+    /// By partition and fit.
+    pub(crate) of_fits: BTreeMap<(u32, usize), FitSums>,
+    /// Filtered rows by partition.
+    pub(crate) rows: BTreeMap<u32, PartitionRows>,
+    /// What was found beside the rows.
+    pub(crate) found: Found,
+}
+
+/// The filtered rows of a partition.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PartitionRows {
+    /// Filtered rows.
+    pub(crate) rows: u64,
+    /// Rows without an observation.
+    pub(crate) missing: u64,
+    /// Trajectories with a filtered row.
+    pub(crate) trajectories: u64,
+}
+
+/// Adds up what the filters found, trajectory by trajectory.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// By partition and fit.
+    of_fits: BTreeMap<(u32, usize), FitSums>,
+    /// By partition.
+    rows: BTreeMap<u32, PartitionRows>,
+}
+
+impl Tally {
+    /// Adds trajectories that ended, in their order.
+    pub(crate) fn add(&mut self, ended: &[EndedRow]) {
+        for row in ended {
+            let of_partition = self.rows.entry(row.partition).or_default();
+            of_partition.trajectories += u64::from(row.begins);
+            of_partition.rows += row.sums.rows;
+            of_partition.missing += row.sums.missing;
+            for (fit, own) in row.sums.fits.iter().enumerate() {
+                let of_fit = self.of_fits.entry((row.partition, fit)).or_default();
+                of_fit.splits[row.split].add(own);
+            }
+        }
+    }
+
+    /// What filtering all rows found.
+    pub(crate) fn written(self, tables: BTreeMap<&'static str, u64>, found: Found) -> RowsWritten {
+        RowsWritten {
+            tables,
+            of_fits: self.of_fits,
+            rows: self.rows,
+            found,
+        }
+    }
+}
+
+/// The filtered rows of a fit, by split in the order of [`SPLITS`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FitSums {
+    splits: [Sums; 3],
+}
+
+/// Sums over rows that a filter filtered.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct Sums {
+    rows: u64,
+    /// Rows with an observation.
+    observed: u64,
+    /// Rows with an observation that did not change the estimate.
+    not_updated: u64,
+    log_score: f64,
+    /// Rows with a log score.
+    scored: u64,
+    /// Squared errors of the means, and of the decoded states, with known states.
+    squares: f64,
+    squares_decoded: f64,
+    known: u64,
+}
+
+impl Sums {
+    fn add(&mut self, other: &Sums) {
+        self.rows += other.rows;
+        self.observed += other.observed;
+        self.not_updated += other.not_updated;
+        self.log_score += other.log_score;
+        self.scored += other.scored;
+        self.squares += other.squares;
+        self.squares_decoded += other.squares_decoded;
+        self.known += other.known;
+    }
+
+    fn mse(&self) -> Option<f64> {
+        (self.known > 0).then(|| self.squares / self.known as f64)
+    }
+
+    fn mse_decoded(&self) -> Option<f64> {
+        (self.known > 0).then(|| self.squares_decoded / self.known as f64)
+    }
+
+    fn mean_log_score(&self) -> Option<f64> {
+        (self.scored > 0).then(|| self.log_score / self.scored as f64)
+    }
+}
+
+impl FitSums {
+    fn all(&self) -> Sums {
+        let mut all = Sums::default();
+        self.splits.iter().for_each(|own| all.add(own));
+        all
+    }
+
+    /// The scores of the fit.
+    pub(crate) fn scores(&self, has_split: bool) -> FilterScores {
+        let [train, test, _] = &self.splits;
+        let scored = if has_split && test.scored > 0 {
+            *test
+        } else {
+            self.all()
+        };
+        FilterScores {
+            train_mse: train.mse(),
+            train_mse_decoded: train.mse_decoded(),
+            test_mse: test.mse(),
+            test_mse_decoded: test.mse_decoded(),
+            test_rows: test.rows,
+            mean_log_score: scored.mean_log_score(),
+            not_updated: self.all().not_updated,
+        }
+    }
+
+    /// The mean squared error of the means of all rows with a known state.
+    pub(crate) fn mse(&self) -> Option<f64> {
+        self.all().mse()
+    }
+
+    /// The mean log score of all rows with an observation.
+    pub(crate) fn mean_log_score(&self) -> Option<f64> {
+        self.all().mean_log_score()
+    }
+
+    /// The number of rows with an observation, if no observation changed an estimate.
+    pub(crate) fn never_updated(&self) -> Option<u64> {
+        let all = self.all();
+        (all.observed > 0 && all.not_updated == all.observed).then_some(all.observed)
+    }
+}
+
+/// Sums over the rows of a trajectory with one split.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct SplitSums {
+    rows: u64,
+    missing: u64,
+    /// By fit.
+    fits: Vec<Sums>,
+}
+
+/// The trajectory that the next rows may continue.
+struct Open {
+    /// Its row in the keys.
+    key: u32,
+    partition: u32,
+    /// By split, in the order of [`SPLITS`].
+    splits: [SplitSums; 3],
+}
+
+/// The values of a split in the order of the rows of a trajectory.
+const SPLITS: [(Split, Option<&str>); 3] = [
+    (Split::Train, Some("train")),
+    (Split::Test, Some("test")),
+    (Split::Neither, None),
+];
+
+fn place(split: Split) -> usize {
+    match split {
+        Split::Train => 0,
+        Split::Test => 1,
+        Split::Neither => 2,
+    }
+}
+
+/// Adds up the scores of trajectories.
+#[derive(Default)]
+struct Totals {
+    open: Option<Open>,
+    /// The keys of the open trajectory: one row per column.
+    pending: Vec<ArrayRef>,
+}
+
+/// The rows of a trajectory that ended and have one split.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct EndedRow {
+    /// The row of its keys.
+    key: u32,
+    partition: u32,
+    /// Whether it is the first one of its trajectory.
+    begins: bool,
+    /// In the order of [`SPLITS`].
+    split: usize,
+    sums: SplitSums,
+}
+
+/// Trajectories that ended.
+pub(crate) struct Ended {
+    /// Partition and trajectory columns, with one row per element of `rows`.
+    pub(crate) keys: Vec<ArrayRef>,
+    /// Up to three rows per trajectory.
+    pub(crate) rows: Vec<EndedRow>,
+}
+
+impl Ended {
+    fn new(keys: &[ArrayRef], rows: Vec<EndedRow>) -> Result<Ended> {
+        let at = UInt32Array::from_iter_values(rows.iter().map(|row| row.key));
+        let keys = keys.iter().map(|column| take(column, &at, None));
+        let keys = keys.collect::<Result<_, _>>().map_err(bug)?;
+        Ok(Ended { keys, rows })
+    }
+
+    /// The columns of [`to_rows`](Ended::to_rows): partition and trajectory columns, and the rest.
+    pub(crate) fn schema(layout: &StateSpaceLayout) -> SchemaRef {
+        let n_keys = match layout.key {
+            StateSpaceKey::Trajectories { .. } => layout.n_order() - 1,
+            StateSpaceKey::Rows { .. } => layout.n_order(),
+        };
+        let mut fields = layout.fields();
+        fields.truncate(n_keys);
+        fields.push(Field::new("", DataType::Binary, false));
+        rows_schema(&fields)
+    }
+
+    /// Everything as rows, for other machines.
+    ///
+    /// # Errors
+    /// If a row cannot be packed, which is a bug.
+    pub(crate) fn to_rows(&self, schema: &SchemaRef) -> Result<RecordBatch> {
+        let packed: Vec<Vec<u8>> = self.rows.iter().map(pack).collect::<Result<_>>()?;
+        let mut columns = self.keys.clone();
+        columns.push(Arc::new(BinaryArray::from_iter_values(packed)));
+        typed(schema, columns)
+    }
+
+    /// The content of [`to_rows`](Ended::to_rows).
+    ///
+    /// # Errors
+    /// If a row cannot be unpacked.
+    pub(crate) fn of_rows(rows: &RecordBatch) -> Result<Ended> {
+        let (packed, keys) = rows
+            .columns()
+            .split_last()
+            .ok_or_else(|| Error::bug("rows have no columns"))?;
+        let packed = packed.as_binary_opt::<i32>();
+        let packed = packed.ok_or_else(|| Error::bug("rows are not packed"))?;
+        let ended = packed.iter().flatten().map(unpack);
+        Ok(Ended {
+            keys: keys.to_vec(),
+            rows: ended.collect::<Result<_>>()?,
+        })
+    }
+
+    /// Rows of the table `trajectories`. `fits` is the number of fits.
+    pub(crate) fn table(
+        &self,
+        schema: &SchemaRef,
+        has_split: bool,
+        fits: usize,
+    ) -> Result<RecordBatch> {
+        let mut columns = self.keys.clone();
+        if has_split {
+            let splits = self.rows.iter().map(|row| SPLITS[row.split].1);
+            columns.push(Arc::new(splits.collect::<StringArray>()));
+        }
+        let counts = |value: fn(&SplitSums) -> u64| -> ArrayRef {
+            let values = self.rows.iter().map(|row| value(&row.sums));
+            Arc::new(UInt64Array::from_iter_values(values))
+        };
+        columns.push(counts(|sums| sums.rows));
+        columns.push(counts(|sums| sums.missing));
+        for fit in 0..fits {
+            let own = || self.rows.iter().map(|row| row.sums.fits.get(fit));
+            let numbers = |value: fn(&Sums) -> Option<f64>| -> ArrayRef {
+                let values = own().map(|sums| sums.and_then(value));
+                Arc::new(values.collect::<Float64Array>())
+            };
+            columns.push(numbers(|sums| (sums.scored > 0).then_some(sums.log_score)));
+            columns.push(numbers(Sums::mean_log_score));
+            let not_updated = own().map(|sums| sums.map(|sums| sums.not_updated));
+            columns.push(Arc::new(not_updated.collect::<UInt64Array>()));
+            columns.push(numbers(Sums::mse));
+            columns.push(numbers(Sums::mse_decoded));
+        }
+        typed(schema, columns)
+    }
+}
+
+impl Totals {
+    /// Adds a batch. Returns the trajectories that ended.
+    fn push(
+        &mut self,
+        batch: &StateSpaceBatch,
+        scoring: &Scoring<'_>,
+        scored: &[Scored],
+    ) -> Result<Ended> {
+        // Row 0 of the keys is that of the open trajectory.
+        let offset = u32::from(self.open.is_some());
+        let keys = match &self.open {
+            Some(_) => {
+                let columns = self.pending.iter().zip(&batch.trajectory_keys);
+                let columns = columns.map(|(a, b)| concat(&[a.as_ref(), b.as_ref()]));
+                columns.collect::<Result<Vec<_>, _>>().map_err(bug)?
+            }
+            None => batch.trajectory_keys.clone(),
+        };
+        let mut ended = Vec::new();
+        for task in scored {
+            let mut at = 0;
+            for place in task.trajectories.clone() {
+                let part = &batch.trajectories[place];
+                if !part.continues || self.open.is_none() {
+                    self.close(&mut ended);
+                    self.open = Some(Open {
+                        key: offset + place as u32,
+                        partition: part.partition,
+                        splits: Default::default(),
+                    });
+                }
+                for piece in scoring.pieces(batch, part) {
+                    for row in piece.rows.clone() {
+                        self.add(batch, task, piece.split, row, at);
+                        at += 1;
+                    }
+                }
+            }
+        }
+        let ended = Ended::new(&keys, ended)?;
+        if let Some(open) = &mut self.open {
+            let key = open.key as usize;
+            self.pending = keys.iter().map(|column| column.slice(key, 1)).collect();
+            open.key = 0;
+        }
+        Ok(ended)
+    }
+
+    /// Adds a row to the open trajectory. `at` is its place in the estimates.
+    fn add(&mut self, batch: &StateSpaceBatch, task: &Scored, split: Split, row: usize, at: usize) {
+        let Some(open) = &mut self.open else { return };
+        let is_missing = batch.observations.row(row).is_none();
+        let sums = &mut open.splits[place(split)];
+        sums.rows += 1;
+        sums.missing += u64::from(is_missing);
+        sums.fits.resize(task.estimates.len(), Sums::default());
+        let state = batch.states.row(row);
+        // One by one, so that the sums do not depend on the borders of batches.
+        for (sums, found) in sums.fits.iter_mut().zip(&task.estimates) {
+            sums.rows += 1;
+            if !is_missing {
+                sums.observed += 1;
+                sums.not_updated += u64::from(!found.was_updated[at]);
+            }
+            let score = found.log_score[at];
+            if !score.is_nan() {
+                sums.log_score += score;
+                sums.scored += 1;
+            }
+            if let Some(state) = state {
+                let own = at * found.width..(at + 1) * found.width;
+                sums.squares += mean_square(state, &found.mean[own.clone()]);
+                sums.squares_decoded += mean_square(state, &found.decoded[own]);
+                sums.known += 1;
+            }
+        }
+    }
+
+    /// Ends the open trajectory.
+    fn close(&mut self, ended: &mut Vec<EndedRow>) {
+        let Some(open) = self.open.take() else { return };
+        let mut begins = true;
+        for (split, sums) in open.splits.into_iter().enumerate() {
+            if sums.rows > 0 {
+                ended.push(EndedRow {
+                    key: open.key,
+                    partition: open.partition,
+                    begins: std::mem::take(&mut begins),
+                    split,
+                    sums,
+                });
+            }
+        }
+    }
+
+    /// Ends the last trajectory.
+    fn finish(&mut self) -> Result<Ended> {
+        let keys = std::mem::take(&mut self.pending);
+        let mut ended = Vec::new();
+        self.close(&mut ended);
+        Ended::new(&keys, ended)
+    }
+}
+
+/// The mean of the squared differences of the numbers of two states.
+fn mean_square(a: &[f64], b: &[f64]) -> f64 {
+    let squares = a.iter().zip(b).map(|(a, b)| (a - b) * (a - b));
+    squares.sum::<f64>() / a.len().max(1) as f64
+}
+
+/// A batch with the types of a schema.
+fn typed(schema: &SchemaRef, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
+    let fields = schema.fields().iter();
+    let typed = columns.into_iter().zip(fields).map(|(column, field)| {
+        if column.data_type() == field.data_type() {
+            return Ok(column);
+        }
+        cast(&column, field.data_type()).map_err(bug)
+    });
+    let columns = typed.collect::<Result<Vec<_>>>()?;
+    RecordBatch::try_new(Arc::clone(schema), columns)
+        .map_err(|e| Error::with_source(Kind::Bug, "rows do not fit the columns of their table", e))
+}
+
+/// The filtered rows of a batch.
+fn kept(batch: &StateSpaceBatch, scoring: &Scoring<'_>) -> UInt32Array {
+    let parts = batch.trajectories.iter();
+    let pieces = parts.flat_map(|part| scoring.pieces(batch, part));
+    let rows = pieces.flat_map(|piece| piece.rows.clone());
+    UInt32Array::from_iter_values(rows.map(|row| row as u32))
+}
+
+/// Where the rows of a table go.
+#[expect(clippy::large_enum_variant, reason = "there are at most three")]
+enum Sink<'a> {
+    /// To a staged table.
+    Table(RowWriter<'a>),
+    /// To memory.
+    Memory(Vec<RecordBatch>),
+}
+
+impl Sink<'_> {
+    async fn write(&mut self, rows: RecordBatch) -> Result<()> {
+        match self {
+            Sink::Table(writer) => writer.write(rows).await,
+            Sink::Memory(all) => {
+                all.push(rows);
+                Ok(())
+            }
+        }
+    }
+
+    async fn abort(self) -> Result<()> {
+        match self {
+            Sink::Table(writer) => writer.abort().await,
+            Sink::Memory(_) => Ok(()),
+        }
+    }
+}
+
+/// Makes the rows of the table `estimates`.
+struct EstimateRows<'t> {
+    fits: &'t [FilterColumns],
+    schema: &'t SchemaRef,
+    /// Numbers per state.
+    width: usize,
+}
+
+impl EstimateRows<'_> {
+    /// The rows of a batch. `kept` are those that were filtered.
+    fn rows(
+        &self,
+        batch: &StateSpaceBatch,
+        kept: &UInt32Array,
+        scoring: &Scoring<'_>,
+        scored: &[Scored],
+    ) -> Result<RecordBatch> {
+        let leading = batch.partition.iter().chain(&batch.key).chain(&batch.split);
+        let mut columns = Vec::new();
+        for column in leading {
+            columns.push(if kept.len() == batch.len() {
+                Arc::clone(column)
+            } else {
+                take(column, kept, None).map_err(bug)?
+            });
+        }
+        // Filtered rows of each task.
+        let lengths: Vec<usize> = scored
+            .iter()
+            .map(|task| {
+                let parts = batch.trajectories[task.trajectories.clone()].iter();
+                let pieces = parts.flat_map(|part| scoring.pieces(batch, part));
+                pieces.map(|piece| piece.rows.len()).sum()
+            })
+            .collect();
+        for (at, fit) in self.fits.iter().enumerate() {
+            let of = Of {
+                scored,
+                lengths: &lengths,
+                fit: at,
+            };
+            let nulls = of.nulls();
+            for values in [
+                (|own| &own.mean) as fn(&Estimates) -> &Vec<f64>,
+                |own| &own.variance,
+                |own| &own.decoded,
+            ] {
+                let values = of.all(self.width, 0.0, values);
+                let item = Arc::new(Field::new("item", DataType::Float64, false));
+                let values = Arc::new(Float64Array::from(values));
+                columns.push(Arc::new(FixedSizeListArray::new(
+                    item,
+                    self.width as i32,
+                    values,
+                    Some(nulls.clone()),
+                )));
+            }
+            columns.push(numbers(of.all(1, f64::NAN, |own| &own.log_score)));
+            if fit.has_weights {
+                columns.push(numbers(of.all(1, f64::NAN, |own| &own.weight_sum)));
+                columns.push(numbers(of.all(1, f64::NAN, |own| &own.positive_share)));
+            }
+            let updated = of.all(1, false, |own| &own.was_updated);
+            columns.push(Arc::new(BooleanArray::new(updated.into(), Some(nulls))));
+        }
+        typed(self.schema, columns)
+    }
+}
+
+/// Numbers, null where they are NaN.
+fn numbers(values: Vec<f64>) -> ArrayRef {
+    let known: Vec<bool> = values.iter().map(|value| !value.is_nan()).collect();
+    Arc::new(Float64Array::new(
+        values.into(),
+        Some(NullBuffer::from(known)),
+    ))
+}
+
+/// The estimates of a batch by one fit.
+struct Of<'a> {
+    scored: &'a [Scored],
+    lengths: &'a [usize],
+    fit: usize,
+}
+
+impl Of<'_> {
+    /// The values of all rows, `fill` where a partition has no model.
+    fn all<T: Clone>(&self, width: usize, fill: T, values: fn(&Estimates) -> &Vec<T>) -> Vec<T> {
+        let n: usize = self.lengths.iter().sum();
+        let mut all = Vec::with_capacity(n * width);
+        for (task, n) in self.scored.iter().zip(self.lengths) {
+            match task.estimates.get(self.fit) {
+                Some(own) => all.extend_from_slice(values(own)),
+                None => all.resize(all.len() + n * width, fill.clone()),
+            }
+        }
+        all
+    }
+
+    fn nulls(&self) -> NullBuffer {
+        let tasks = self.scored.iter().zip(self.lengths);
+        let valid = tasks.flat_map(|(task, &n)| {
+            let has_model = task.estimates.get(self.fit).is_some();
+            std::iter::repeat_n(has_model, n)
+        });
+        NullBuffer::from(valid.collect::<Vec<bool>>())
+    }
+}
+
+/// Makes the rows of the table `posteriors`.
+struct PosteriorRows<'t> {
+    tables: &'t RowTables<'t>,
+    schema: &'t SchemaRef,
+    /// The columns of the ids of the training rows, by partition.
+    ids: &'t [Vec<ArrayRef>],
+}
+
+impl PosteriorRows<'_> {
+    async fn push(
+        &self,
+        batch: &StateSpaceBatch,
+        scoring: &Scoring<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<()> {
+        let mut rows: Vec<(usize, u32)> = Vec::new();
+        for part in &batch.trajectories {
+            let pieces = scoring.pieces(batch, part);
+            // Without a split, all rows are training rows and rows to filter.
+            let own = pieces.filter(|piece| batch.split.is_none() || piece.split != Split::Train);
+            let own = own.flat_map(|piece| piece.rows.clone());
+            rows.extend(own.map(|row| (row, part.partition)));
+        }
+        let longest = self
+            .ids
+            .iter()
+            .filter_map(|own| own.first())
+            .map(|c| c.len());
+        let at_once = (WEIGHTS / longest.max().unwrap_or(1).max(1)).max(1);
+        for rows in rows.chunks(at_once) {
+            let weights: Vec<Vec<(usize, Vec<f64>)>> = rows
+                .par_iter()
+                .map(|&(row, partition)| self.weights(batch, row, partition))
+                .collect();
+            for (&(row, partition), own) in rows.iter().zip(weights) {
+                for (fit, weights) in own {
+                    let rows = self.rows(batch, row, partition, fit, &weights)?;
+                    sink.write(rows).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The weights of a row by each fit that has weights.
+    fn weights(
+        &self,
+        batch: &StateSpaceBatch,
+        row: usize,
+        partition: u32,
+    ) -> Vec<(usize, Vec<f64>)> {
+        let models = self.tables.models.get(partition as usize);
+        let Some(models) = models.and_then(Option::as_ref) else {
+            return Vec::new();
+        };
+        let d = batch.observations.width;
+        let observation = &batch.observations.values[row * d..][..d];
+        let kernels = models
+            .iter()
+            .enumerate()
+            .filter(|(_, own)| matches!(own.model, FilterModel::KernelBayes(_)));
+        let weights = kernels.map(|(at, own)| (at, own.model.posterior_weights(observation)));
+        weights.collect()
+    }
+
+    /// The rows of one row of the input and one fit.
+    fn rows(
+        &self,
+        batch: &StateSpaceBatch,
+        row: usize,
+        partition: u32,
+        fit: usize,
+        weights: &[f64],
+    ) -> Result<RecordBatch> {
+        let known = weights
+            .iter()
+            .enumerate()
+            .filter(|(_, weight)| **weight != 0.0);
+        let (at, values): (Vec<u32>, Vec<f64>) =
+            known.map(|(at, weight)| (at as u32, *weight)).unzip();
+        let own = UInt32Array::from(vec![row as u32; at.len()]);
+        let of_row = batch.partition.iter().chain(&batch.key);
+        let mut columns = of_row
+            .map(|column| take(column, &own, None))
+            .collect::<Result<Vec<ArrayRef>, _>>()
+            .map_err(bug)?;
+        let name = self.tables.fits[fit].name.as_str();
+        columns.push(Arc::new(StringArray::from(vec![name; at.len()])));
+        let at = UInt32Array::from(at);
+        for column in &self.ids[partition as usize] {
+            columns.push(take(column, &at, None).map_err(bug)?);
+        }
+        columns.push(Arc::new(Float64Array::from(values)));
+        typed(self.schema, columns)
+    }
+}
+
+/// The run whose tables are written.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    /// The output.
+    pub(crate) output: &'a Output,
+    /// The run.
+    pub(crate) begun: &'a Begun,
+}
+
+impl<'a> Target<'a> {
+    /// Starts to write a table.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(crate) fn table(&self, name: &str, schema: &SchemaRef) -> Result<RowWriter<'a>> {
+        let path = self.output.staged(&self.begun.run, name);
+        RowWriter::create(self.output, path, Arc::clone(schema))
+    }
+}
+
+/// Filters all rows and writes their tables.
+///
+/// # Errors
+/// If the rows cannot be read, or the store fails.
+pub(crate) async fn write(
+    input: StateSpaceInput<'_>,
+    tables: &RowTables<'_>,
+    target: Target<'_>,
+    advance: &(dyn Fn(u64) + Sync),
+) -> Result<RowsWritten> {
+    let (writing, found) = filter(input, tables, Some(target), advance).await?;
+    let tally = writing.tally;
+    let mut written = BTreeMap::new();
+    for (name, sink) in writing.sinks.into_iter() {
+        if let Sink::Table(writer) = sink {
+            written.insert(name, writer.finish().await?);
+        }
+    }
+    Ok(tally.written(written, found))
+}
+
+/// The filtered rows of some trajectories.
+pub(crate) struct Collected {
+    /// Rows of the tables `estimates` and `posteriors`, in the order of their keys.
+    pub(crate) tables: BTreeMap<&'static str, Vec<RecordBatch>>,
+    /// The trajectories, in order.
+    pub(crate) ended: Vec<Ended>,
+    /// What was found beside the rows.
+    pub(crate) found: Found,
+}
+
+/// Filters all rows and keeps their tables in memory.
+///
+/// # Errors
+/// If the rows cannot be read.
+pub(crate) async fn collect(
+    input: StateSpaceInput<'_>,
+    tables: &RowTables<'_>,
+) -> Result<Collected> {
+    let (writing, found) = filter(input, tables, None, &|_| ()).await?;
+    let sinks = writing.sinks.into_iter();
+    let rows = sinks.filter_map(|(name, sink)| match sink {
+        Sink::Memory(rows) => Some((name, rows)),
+        Sink::Table(_) => None,
+    });
+    Ok(Collected {
+        tables: rows.collect(),
+        ended: writing.ended,
+        found,
+    })
+}
+
+/// Filters all rows into tables of a run, or into memory.
+async fn filter<'t>(
+    input: StateSpaceInput<'t>,
+    tables: &'t RowTables<'t>,
+    target: Option<Target<'t>>,
+    advance: &(dyn Fn(u64) + Sync),
+) -> Result<(Writing<'t>, Found)> {
+    loop {
+        let mut rows = StateSpaceRows::start(input).await?;
+        let mut writing = Writing::start(input, tables, target)?;
+        let written = async {
+            while let Some(batch) = rows.next().await? {
+                let n = batch.len();
+                writing.push(batch).await?;
+                advance(n as u64);
+            }
+            let ended = writing.totals.finish()?;
+            writing.end(ended).await?;
+            Ok::<_, Stop>(())
+        };
+        match written.await {
+            Ok(()) => return Ok((writing, rows.finish()?.0)),
+            Err(stop) => {
+                for sink in writing.sinks.into_values() {
+                    sink.abort().await?;
+                }
+                again(stop, rows.must_read_again(), input.sort)?;
+            }
+        }
+    }
+}
+
+/// One attempt to filter all rows.
+struct Writing<'t> {
+    tables: &'t RowTables<'t>,
+    scoring: Scoring<'t>,
+    totals: Totals,
+    tally: Tally,
+    has_split: bool,
+    /// Numbers per state.
+    width: usize,
+    /// By table.
+    sinks: BTreeMap<&'static str, Sink<'t>>,
+    /// The trajectories of rows that stay in memory.
+    ended: Vec<Ended>,
+    in_memory: bool,
+}
+
+impl<'t> Writing<'t> {
+    fn start(
+        input: StateSpaceInput<'t>,
+        tables: &'t RowTables<'t>,
+        target: Option<Target<'t>>,
+    ) -> Result<Writing<'t>> {
+        let posteriors = tables.posteriors.as_ref().map(|(schema, _)| schema);
+        let mut sinks = BTreeMap::new();
+        for (name, schema) in [
+            (TRAJECTORIES, tables.trajectories.as_ref()),
+            (ESTIMATES, tables.estimates.as_ref()),
+            (POSTERIORS, posteriors),
+        ] {
+            let Some(schema) = schema else { continue };
+            match target {
+                Some(target) => {
+                    sinks.insert(name, Sink::Table(target.table(name, schema)?));
+                }
+                // Trajectories that ended hold more than their table.
+                None if name == TRAJECTORIES => {}
+                None => {
+                    sinks.insert(name, Sink::Memory(Vec::new()));
+                }
+            }
+        }
+        Ok(Writing {
+            tables,
+            scoring: Scoring::new(&tables.models, tables.held_out),
+            totals: Totals::default(),
+            tally: Tally::default(),
+            has_split: input.layout.split.is_some(),
+            width: input.widths.state.unwrap_or(0),
+            sinks,
+            ended: Vec::new(),
+            in_memory: target.is_none(),
+        })
+    }
+
+    async fn push(&mut self, batch: StateSpaceBatch) -> Result<()> {
+        let scored = self.scoring.score(&batch)?;
+        let ended = self.totals.push(&batch, &self.scoring, &scored)?;
+        self.end(ended).await?;
+        let kept = kept(&batch, &self.scoring);
+        if kept.is_empty() {
+            return Ok(());
+        }
+        if let (Some(schema), Some(sink)) = (&self.tables.estimates, self.sinks.get_mut(ESTIMATES))
+        {
+            let rows = EstimateRows {
+                fits: &self.tables.fits,
+                schema,
+                width: self.width,
+            };
+            let rows = rows.rows(&batch, &kept, &self.scoring, &scored)?;
+            sink.write(rows).await?;
+        }
+        if let (Some((schema, ids)), Some(sink)) =
+            (&self.tables.posteriors, self.sinks.get_mut(POSTERIORS))
+        {
+            let tables = self.tables;
+            let rows = PosteriorRows {
+                tables,
+                schema,
+                ids,
+            };
+            rows.push(&batch, &self.scoring, sink).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes trajectories that ended.
+    async fn end(&mut self, ended: Ended) -> Result<()> {
+        if ended.rows.is_empty() {
+            return Ok(());
+        }
+        if self.in_memory {
+            self.ended.push(ended);
+            return Ok(());
+        }
+        self.tally.add(&ended.rows);
+        if let (Some(schema), Some(sink)) =
+            (&self.tables.trajectories, self.sinks.get_mut(TRAJECTORIES))
+        {
+            let rows = ended.table(schema, self.has_split, self.tables.fits.len())?;
+            sink.write(rows).await?;
+        }
+        Ok(())
+    }
+}
