@@ -12,6 +12,7 @@
 //! - `cut_off`: an executor that loses its network (feature `cluster`)
 //! - `embeddings`: the ranks, resamples and known sets of state embeddings
 //! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
+//! - `filters_peers`: Kalman filters compared with filterpy and numpy
 //! - `filters_sites`: runs of filters whose fits and rows are tasks (feature `cluster`)
 //! - `filters_worlds`: filters of known worlds, compared with exact answers
 //! - `formats`: the same rows in every format, and text files with errors
@@ -81,6 +82,7 @@ mod embeddings;
 mod faults;
 mod faulty;
 mod filters_file;
+mod filters_peers;
 #[cfg(feature = "cluster")]
 mod filters_sites;
 mod filters_worlds;
