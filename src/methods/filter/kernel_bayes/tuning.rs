@@ -230,7 +230,7 @@ fn score(
         state_bandwidth: values.state,
         observation_bandwidth: values.observation,
         lambda: values.lambda,
-        mse: sum / held_out.states.len().max(1) as f64,
+        mse: sum / held_out.len().max(1) as f64,
         mean_log_score: if n > 0 {
             total / f64::from(n)
         } else {
