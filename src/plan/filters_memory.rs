@@ -43,8 +43,21 @@ impl FiltersPlan {
             state: width(&self.layout.state)? as u64,
             observation: width(&self.layout.observation)? as u64,
         };
+        let workers = threads as u64;
         let fits = self.fits.iter();
-        let largest = fits.map(|fit| bytes(&fit.method, size, threads as u64));
+        let largest = fits.map(|fit| {
+            // Fewer training rows may need more: their kernel matrices are held whole.
+            let exact = match &fit.method {
+                FilterMethod::KernelBayes(own) => size.rows.min(own.exact as u64),
+                _ => size.rows,
+            };
+            let exact = FilterSize {
+                rows: exact,
+                ..size
+            };
+            let all = bytes(&fit.method, size, workers);
+            all.max(bytes(&fit.method, exact, workers))
+        });
         let own = crate::memory::least(threads) as u64 + STREAMING;
         let held = size.rows.saturating_mul(numbers(size) * 8);
         let wanted = own.saturating_add(held);
@@ -171,5 +184,50 @@ impl std::fmt::Display for FilterNeeds {
             counted(self.size.rows, "row"),
             counted(numbers(self.size), "number"),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::methods::filter::params::Kalman;
+
+    fn needed(method: &FilterMethod, rows: u64, observation: u64) -> u64 {
+        let state = 2;
+        let size = FilterSize {
+            rows,
+            state,
+            observation,
+        };
+        bytes(method, size, 1)
+    }
+
+    #[test]
+    fn kernel_matrices_are_held_whole_up_to_exact_rows() {
+        let method = |rule| FilterMethod::KernelBayes(KernelBayes::new(rule));
+        let (kbr, pkbr) = (method(Rule::Kbr), method(Rule::Pkbr));
+        // Six matrices of a fit and two of a step, each of 2,000² numbers.
+        let dense = 8 * 8 * 2000 * 2000;
+        assert!((dense..dense + 1_000_000).contains(&needed(&pkbr, 2000, 2)));
+        assert!(needed(&pkbr, 2001, 2) < dense);
+        // Beyond, a row adds two copies of its four numbers, a weight, and its features.
+        let row = 8 * (2 * 4 + 1 + 2 * (50 + 200));
+        for method in [kbr, pkbr] {
+            let more = needed(&method, 1_000_001, 2) - needed(&method, 1_000_000, 2);
+            assert_eq!(more, row);
+        }
+    }
+
+    #[test]
+    fn noise_of_images_is_diagonal_or_large() {
+        let kalman = |noise| {
+            FilterMethod::Kalman(Kalman {
+                noise,
+                ..Kalman::default()
+            })
+        };
+        let full = needed(&kalman(Noise::Full), 100, 10_000);
+        let diagonal = needed(&kalman(Noise::Diagonal), 100, 10_000);
+        assert!(full > 4_000_000_000 && diagonal < 10_000_000);
     }
 }

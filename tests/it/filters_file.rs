@@ -549,11 +549,10 @@ fn columns_must_fit_their_keys() {
     fails(
         "p.toml",
         &[
-            "sequences.split=t",
-            "sequences.time=id",
-            "sequences.trajectory=[\"x1\"]",
+            "sequences.sql=SELECT *, id AS n FROM world",
+            "sequences.split=n",
         ],
-        "column `t` is Int64, but `sequences.split` wants text; cast it in the SQL",
+        "column `n` is Int64, but `sequences.split` wants text; cast it in the SQL",
     );
     let lists = "sequences.sql=SELECT *, [y1, y2] AS y, [x1, x2] AS x FROM world";
     fails(

@@ -6,8 +6,8 @@
 //! that it names, never on the clock or on threads, so its answer is the same each time, except for
 //! the times in records.
 //!
-//! `counting`, `filters`, `fitting`, `passing`, `points` and `sequences` do the work; `rounds` decides which
-//! tasks there are.
+//! `counting`, `filters`, `fitting`, `passing`, `points` and `sequences` do the work; `rounds`
+//! decides which tasks there are.
 
 pub mod cache;
 pub mod counting;

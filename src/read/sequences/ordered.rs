@@ -2,8 +2,8 @@
 //!
 //! In: the rows of a query whose leading columns are partition, trajectory and time, or partition
 //! and key for independent rows. Out: batches of rows, and for each batch its trajectories and
-//! sequences. Rows in another order are sorted first, so neither the order of rows nor that of files
-//! changes a result.
+//! sequences. Rows in another order are sorted first, so neither the order of rows nor that of
+//! files changes a result.
 
 use crate::error::{Error, Result};
 use crate::evidence::lag::Step;

@@ -1,8 +1,8 @@
 //! Filters new rows with a written model. Drives the stages: read model → write → promote.
 //!
-//! The pipeline names the new rows, the roles of their columns, and the functions and options of the
-//! filters; all fitted numbers are those of the model. Rows are read once. Memory holds the models,
-//! a few batches and one encoded row group per table.
+//! The pipeline names the new rows, the roles of their columns, and the functions and options of
+//! the filters; all fitted numbers are those of the model. Rows are read once. Memory holds the
+//! models, a few batches and one encoded row group per table.
 
 use crate::error::{Error, Result, counted};
 use crate::output::number::grouped;

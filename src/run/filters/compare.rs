@@ -2,8 +2,8 @@
 //!
 //! In: two results with the same partition columns. Out: for every common partition and every pair
 //! of fits, the errors and scores of both, and the differences of their estimates of the same rows,
-//! if both results have the table `estimates` with the same key. Memory holds the keys and the means
-//! of all rows.
+//! if both results have the table `estimates` with the same key. Memory holds the keys and the
+//! means of all rows.
 
 use crate::error::{Error, Kind, Result, counted};
 use crate::output::number::grouped;

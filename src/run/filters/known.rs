@@ -26,8 +26,8 @@ pub(crate) struct KnownFilters {
     pub(crate) columns: Vec<FilterColumns>,
 }
 
-/// Reads all models. `planned` are the fits of the pipeline, which have the methods and functions of
-/// the models.
+/// Reads all models. `planned` are the fits of the pipeline, which have the methods and functions
+/// of the models.
 ///
 /// # Errors
 /// If a table cannot be read, or a model does not fit the pipeline.

@@ -59,8 +59,8 @@ pub(super) fn push(mean: &mut [f64], square: &mut [f64], sum: f64, out: &mut Est
     out.variance.extend_from_slice(square);
 }
 
-/// The fixed point y = Σ w_i k(y, y_i) y_i / Σ w_i k(y, y_i) that is reached from `start`. The state
-/// with the largest weight if there is none.
+/// The fixed point y = Σ w_i k(y, y_i) y_i / Σ w_i k(y, y_i) that is reached from `start`. The
+/// state with the largest weight if there is none.
 pub(super) fn preimage(parts: &[Weighted<'_>], kernel: &Kernel, start: Vec<f64>) -> Vec<f64> {
     let d = kernel.width.max(1);
     if kernel.form == params::Kernel::Delta {

@@ -1,9 +1,9 @@
 //! Filters by the rule `kbr` whose size and cost do not depend on the number of training rows.
 //!
 //! With features q of states and r of observations, the prior weights are β_i = q_iᵀc. So
-//! S = Σ β_i r_i r_iᵀ and all sums over the weights w_i = β_i r_iᵀz, z = S(S² + δI)⁻¹ r(x), are linear
-//! in c, with coefficients that are moments of the rows: Σ q_a r rᵀ, Σ q_a r, Σ q_a y r, Σ q_a y² r
-//! and Σ q_a q_b r. They are added over the rows once.
+//! S = Σ β_i r_i r_iᵀ and all sums over the weights w_i = β_i r_iᵀz, z = S(S² + δI)⁻¹ r(x), are
+//! linear in c. Their coefficients are moments of the rows: Σ q_a r rᵀ, Σ q_a r, Σ q_a y r,
+//! Σ q_a y² r and Σ q_a q_b r. They are added over the rows once.
 
 use crate::error::{Error, Result};
 use crate::methods::filter::fit::{Estimates, Factor};
