@@ -227,7 +227,7 @@ mod tests {
                 squares(row, &x, &mut one);
                 assert_eq!(one[0], *square);
                 let exact: f64 = row.iter().zip(&x).map(|(a, b)| (a - b) * (a - b)).sum();
-                assert!((exact - square).abs() < 1e-13);
+                assert!((exact - square).abs() < 1e-14 * exact);
             }
         }
     }

@@ -21,6 +21,8 @@ mod preimage;
 mod rows;
 pub mod solve;
 mod tensor;
+#[cfg(test)]
+mod tests;
 mod tuning;
 
 use crate::error::{Error, Result};

@@ -1,0 +1,626 @@
+//! Closed forms of kernel Bayes' rule. Equations are those of Song, Zhu, Ren, *Kernel Bayesian
+//! inference with posterior regularization*.
+
+use super::*;
+use crate::evidence::state_space::{Prior, Supervision};
+use crate::methods::filter::params::{
+    Bandwidth, Bandwidths, Decode, Kernel as Form, Regularisation,
+};
+use faer::linalg::solvers::Solve;
+
+/// Parameters with numbers for all constants.
+fn params(rule: Rule, [state, observation]: [f64; 2], lambda: f64, delta: f64) -> KernelBayes {
+    KernelBayes {
+        bandwidth: Bandwidth::Values(Bandwidths { state, observation }),
+        lambda: Regularisation::Value(lambda),
+        delta: Some(delta),
+        decode: Decode::Mean,
+        ..KernelBayes::new(rule)
+    }
+}
+
+fn input<'a>(rows: &'a StateSpace, prior: Option<&'a Prior>) -> FitInput<'a> {
+    FitInput {
+        rows,
+        is_static: prior.is_some(),
+        prior,
+        supervision: None,
+        dynamics: None,
+    }
+}
+
+/// Independent rows of one number each.
+fn independent(rows: &[(f64, f64)]) -> StateSpace {
+    let mut all = StateSpace::new(1, 1);
+    rows.iter().for_each(|(y, x)| all.push(&[*y], &[*x]));
+    all
+}
+
+fn fitted(params: &KernelBayes, input: &FitInput<'_>) -> KernelModel {
+    fit(params, input, 7).expect("a model").model
+}
+
+fn filtered(model: &KernelModel, observations: &[f64]) -> Estimates {
+    let mut out = Estimates::new(model.widths().0);
+    let (mut state, mut scratch) = (model.start(), model.scratch());
+    model.push(&mut state, &mut scratch, observations, &|_| None, &mut out);
+    out
+}
+
+fn close(a: &[f64], b: &[f64], tolerance: f64) {
+    assert_eq!(a.len(), b.len());
+    for (a, b) in a.iter().zip(b) {
+        assert!((a - b).abs() <= tolerance, "{a} and {b}");
+    }
+}
+
+/// Numbers between 0 and 1.
+fn random(seed: u64) -> impl FnMut() -> f64 {
+    let mut at = 0;
+    move || {
+        at += 1;
+        (crate::math::seed::mixed(seed ^ crate::math::seed::mixed(at)) >> 11) as f64
+            / (1u64 << 53) as f64
+    }
+}
+
+/// Numbers of a normal distribution.
+fn normal(seed: u64) -> impl FnMut() -> f64 {
+    let mut uniform = random(seed);
+    move || {
+        let radius = (-2.0 * (1.0 - uniform()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * uniform()).cos()
+    }
+}
+
+/// y' = a y + noise of variance q, x = y + noise of variance r.
+fn linear(n: usize, [a, q, r]: [f64; 3], seed: u64) -> (Vec<f64>, Vec<f64>) {
+    let mut noise = normal(seed);
+    let mut y = noise() * (q / (1.0 - a * a)).sqrt();
+    let (mut states, mut observations) = (Vec::new(), Vec::new());
+    for _ in 0..n {
+        states.push(y);
+        observations.push(y + r.sqrt() * noise());
+        y = a * y + q.sqrt() * noise();
+    }
+    (states, observations)
+}
+
+fn trained(n: usize, seed: u64) -> StateSpace {
+    let (states, observations) = linear(n, [0.9, 0.25, 0.5], seed);
+    let mut rows = StateSpace::new(1, 1);
+    rows.push(&states, &observations);
+    rows
+}
+
+// Rows (y, x): N_xy = [[2, 1], [1, 3]] for x = 0, 1 and y = 0, 1. Prior (.3, .7), n λ = .7.
+#[test]
+fn delta_kernels_give_bayes_rule() {
+    let counts = [(0.0, 0.0, 2), (1.0, 0.0, 1), (0.0, 1.0, 1), (1.0, 1.0, 3)];
+    let rows = counts.iter().flat_map(|&(y, x, n)| vec![(y, x); n]);
+    let rows = independent(&rows.collect::<Vec<_>>());
+    let prior = Prior {
+        states: vec![0.0, 1.0],
+        weights: vec![0.3, 0.7],
+    };
+    let delta = 0.05;
+    for rule in [Rule::Kbr, Rule::Pkbr] {
+        let params = KernelBayes {
+            kernel: Form::Delta,
+            ..params(rule, [1.0, 1.0], 0.1, delta)
+        };
+        let model = fitted(&params, &input(&rows, Some(&prior)));
+        for x in [0.0, 1.0] {
+            let of = |y: f64| {
+                let own = counts.iter().filter(|c| c.0 == y);
+                let total: usize = own.clone().map(|c| c.2).sum();
+                let here: usize = own.filter(|c| c.1 == x).map(|c| c.2).sum();
+                let share = if y == 0.0 { 0.3 } else { 0.7 };
+                share * here as f64 / (total as f64 + 0.7)
+            };
+            let q = of(0.0) + of(1.0);
+            let f = match rule {
+                Rule::Kbr => q / (q * q + delta),
+                _ => 1.0 / (q + delta),
+            };
+            let weights = model.posterior_weights(&[x]);
+            let mass = |y: f64| -> f64 {
+                let own = rows.states.iter().zip(&weights).filter(|(s, _)| **s == y);
+                own.map(|(_, w)| w).sum()
+            };
+            close(&[mass(0.0), mass(1.0)], &[of(0.0) * f, of(1.0) * f], 1e-14);
+            let found = filtered(&model, &[x]);
+            close(&found.mean, &[of(1.0) / q], 1e-14);
+            close(
+                &found.log_score,
+                &[(q / (0.3 * 3.0 / 3.7 + 0.7 * 4.0 / 4.7)).ln()],
+                1e-13,
+            );
+        }
+    }
+}
+
+// The chain of the counted transitions and the symbols of the rows with a successor.
+#[test]
+fn delta_kernels_without_regularisation_are_the_forward_algorithm() {
+    let mut uniform = random(3);
+    let transition = [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]];
+    let emission = [[0.8, 0.2], [0.3, 0.7], [0.5, 0.5]];
+    let mut draw = |p: &[f64]| {
+        let mut left = uniform();
+        p.iter().position(|p| {
+            left -= p;
+            left < 0.0
+        })
+    };
+    let (mut y, mut states, mut observations) = (0, Vec::new(), Vec::new());
+    for _ in 0..400 {
+        states.push(y as f64);
+        observations.push(draw(&emission[y]).unwrap_or(1) as f64);
+        y = draw(&transition[y]).unwrap_or(2);
+    }
+    let mut rows = StateSpace::new(1, 1);
+    rows.push(&states, &observations);
+    let (mut t, mut o, mut start) = ([[0.0; 3]; 3], [[0.0; 2]; 3], [0.0; 3]);
+    for at in 0..399 {
+        let (y, next, x) = (
+            states[at] as usize,
+            states[at + 1] as usize,
+            observations[at] as usize,
+        );
+        t[y][next] += 1.0;
+        o[y][x] += 1.0;
+        start[y] += 1.0;
+    }
+    for rule in [Rule::Kbr, Rule::Pkbr] {
+        let small = 1e-6;
+        let params = KernelBayes {
+            kernel: Form::Delta,
+            ..params(
+                rule,
+                [1.0, 1.0],
+                small,
+                if rule == Rule::Kbr {
+                    small * small
+                } else {
+                    small
+                },
+            )
+        };
+        let model = fitted(&params, &input(&rows, None));
+        let seen: Vec<f64> = (0..40)
+            .map(|at| f64::from(u8::from(at % 3 == 0 || at % 7 == 2)))
+            .collect();
+        let found = filtered(&model, &seen);
+        let mut p = start.map(|n| n / 399.0);
+        for (at, x) in seen.iter().enumerate() {
+            if at > 0 {
+                let row = |y: usize| -> f64 { (0..3).map(|z| p[z] * t[z][y] / start[z]).sum() };
+                p = [row(0), row(1), row(2)];
+            }
+            let joint: [f64; 3] = std::array::from_fn(|y| p[y] * o[y][*x as usize] / start[y]);
+            let total: f64 = joint.iter().sum();
+            p = joint.map(|j| j / total);
+            let exact = p[1] + 2.0 * p[2];
+            assert!(
+                (found.mean[at] - exact).abs() < 2e-5,
+                "{at}: {} {exact}",
+                found.mean[at]
+            );
+            assert!((found.log_score[at] - total.ln()).abs() < 2e-5);
+        }
+    }
+}
+
+/// Six rows, and the kernel of their observations with bandwidth 0.8.
+fn six() -> (StateSpace, Mat<f64>, impl Fn(f64) -> Mat<f64>) {
+    let rows = [
+        (0.1, 0.3),
+        (0.9, 1.2),
+        (1.4, 0.8),
+        (-0.5, -0.2),
+        (0.4, 0.9),
+        (1.1, 1.9),
+    ];
+    let xs = rows.map(|row| row.1);
+    let k = |a: f64, b: f64| (-(a - b) * (a - b) / (2.0 * 0.8 * 0.8)).exp();
+    let gram = Mat::from_fn(6, 6, |i, j| k(xs[i], xs[j]));
+    let column = move |x: f64| Mat::from_fn(6, 1, |i, _| k(xs[i], x));
+    (independent(&rows), gram, column)
+}
+
+/// β = (G + nλ)⁻¹ G̃α̃, Proposition 1.
+fn printed_prior(rows: &StateSpace, prior: &Prior, h: f64, lambda: f64) -> Mat<f64> {
+    let n = rows.len();
+    let k = |a: f64, b: f64| (-(a - b) * (a - b) / (2.0 * h * h)).exp();
+    let g = Mat::from_fn(n, n, |i, j| {
+        let own = if i == j { n as f64 * lambda } else { 0.0 };
+        k(rows.states[i], rows.states[j]) + own
+    });
+    let right = Mat::from_fn(n, 1, |i, _| {
+        let terms = prior.states.iter().zip(&prior.weights);
+        terms.map(|(y, w)| w * k(rows.states[i], *y)).sum()
+    });
+    g.partial_piv_lu().solve(&right)
+}
+
+fn prior() -> Prior {
+    Prior {
+        states: vec![0.0, 0.8, 1.5],
+        weights: vec![0.5, 0.3, 0.2],
+    }
+}
+
+#[test]
+fn weights_are_those_of_the_printed_formulas() {
+    let (rows, k, column) = six();
+    let (lambda, delta) = (0.005, 0.03);
+    let prior = prior();
+    let beta = printed_prior(&rows, &prior, 0.4, lambda);
+    assert!((0..6).any(|i| beta[(i, 0)] < 0.0));
+    for x in [0.2, 1.0, 2.5] {
+        let kx = column(x);
+        // DK((DK)² + δI)⁻¹Dk.
+        let dk = Mat::from_fn(6, 6, |i, j| beta[(i, 0)] * k[(i, j)]);
+        let mut squared = &dk * &dk;
+        (0..6).for_each(|i| squared[(i, i)] += delta);
+        let right = Mat::from_fn(6, 1, |i, _| beta[(i, 0)] * kx[(i, 0)]);
+        let kbr = &dk * squared.partial_piv_lu().solve(&right);
+        // (8): (K + δΛ⁺)⁻¹k on β > 0, which is kernel ridge regression with sample weights.
+        let own: Vec<usize> = (0..6).filter(|i| beta[(*i, 0)] > 0.0).collect();
+        let system = Mat::from_fn(own.len(), own.len(), |i, j| {
+            let noise = if i == j {
+                delta / beta[(own[i], 0)]
+            } else {
+                0.0
+            };
+            k[(own[i], own[j])] + noise
+        });
+        let right = Mat::from_fn(own.len(), 1, |i, _| kx[(own[i], 0)]);
+        let solved = system.partial_piv_lu().solve(&right);
+        let mut pkbr = vec![0.0; 6];
+        own.iter()
+            .enumerate()
+            .for_each(|(at, i)| pkbr[*i] = solved[(at, 0)]);
+        let kbr: Vec<f64> = (0..6).map(|i| kbr[(i, 0)]).collect();
+        for (rule, expected) in [(Rule::Kbr, kbr), (Rule::Pkbr, pkbr)] {
+            let params = params(rule, [0.4, 0.8], lambda, delta);
+            let model = fitted(&params, &input(&rows, Some(&prior)));
+            close(&model.posterior_weights(&[x]), &expected, 1e-11);
+            let found = filtered(&model, &[x]);
+            let sum: f64 = expected.iter().sum();
+            let mean: f64 = expected.iter().zip(&rows.states).map(|(w, y)| w * y).sum();
+            close(&found.weight_sum, &[sum], 1e-11);
+            close(&found.mean, &[mean / sum], 1e-11);
+        }
+    }
+}
+
+// (11): rows of supervision have the noise δ/μ.
+#[test]
+fn supervision_is_rows_with_a_weight_of_their_own() {
+    let (rows, k, column) = six();
+    let (lambda, delta, mu) = (0.02, 0.03, 0.4);
+    let prior = prior();
+    let beta = printed_prior(&rows, &prior, 0.6, lambda);
+    let params = KernelBayes {
+        mu,
+        ..params(Rule::Kregbayes, [0.6, 0.8], lambda, delta)
+    };
+    let supervision = Supervision {
+        states: vec![3.0],
+        observations: vec![1.0],
+    };
+    let mut own: Vec<usize> = (0..6).filter(|i| beta[(*i, 0)] > 0.0).collect();
+    own.push(6);
+    let of_supervision = column(1.0);
+    let entry = |i: usize, j: usize| match (i, j) {
+        (6, 6) => 1.0,
+        (6, j) => of_supervision[(j, 0)],
+        (i, 6) => of_supervision[(i, 0)],
+        (i, j) => k[(i, j)],
+    };
+    let system = Mat::from_fn(own.len(), own.len(), |i, j| {
+        let weight = if own[i] == 6 { mu } else { beta[(own[i], 0)] };
+        entry(own[i], own[j]) + if i == j { delta / weight } else { 0.0 }
+    });
+    let kx = column(1.3);
+    let at_supervision = (-0.3f64 * 0.3 / (2.0 * 0.8 * 0.8)).exp();
+    let right = Mat::from_fn(own.len(), 1, |i, _| match own[i] {
+        6 => at_supervision,
+        i => kx[(i, 0)],
+    });
+    let weights = system.partial_piv_lu().solve(&right);
+    let sum: f64 = (0..own.len()).map(|i| weights[(i, 0)]).sum();
+    let state = |i: usize| if i == 6 { 3.0 } else { rows.states[i] };
+    let mean: f64 = own
+        .iter()
+        .enumerate()
+        .map(|(at, i)| weights[(at, 0)] * state(*i))
+        .sum();
+    // At every step, or at this step.
+    let every = fitted(
+        &params,
+        &FitInput {
+            supervision: Some(&supervision),
+            ..input(&rows, Some(&prior))
+        },
+    );
+    let single = fitted(&params, &input(&rows, Some(&prior)));
+    let mut out = Estimates::new(1);
+    let (mut start, mut scratch) = (single.start(), single.scratch());
+    single.push(
+        &mut start,
+        &mut scratch,
+        &[1.3],
+        &|_| Some(&supervision),
+        &mut out,
+    );
+    for found in [filtered(&every, &[1.3]), out] {
+        close(&found.weight_sum, &[sum], 1e-11);
+        close(&found.mean, &[mean / sum], 1e-11);
+    }
+}
+
+#[test]
+fn equal_weights_are_the_conditional_embedding() {
+    let (rows, k, column) = six();
+    // Far states have the prior weights (1/6)/(1 + 6λ).
+    let apart = StateSpace {
+        states: (0..6).map(|i| 100.0 * f64::from(i)).collect(),
+        ..rows
+    };
+    let prior = Prior {
+        states: apart.states.clone(),
+        weights: vec![1.0 / 6.0; 6],
+    };
+    let (lambda, delta) = (0.05, 0.02);
+    let c = (1.0 / 6.0) / (1.0 + 6.0 * lambda);
+    let params = params(Rule::Pkbr, [1.0, 0.8], lambda, delta);
+    for prior in [Some(&prior), None] {
+        let mut of = input(&apart, prior);
+        of.is_static = true;
+        let model = fitted(&params, &of);
+        let mut system = k.clone();
+        (0..6).for_each(|i| system[(i, i)] += delta / c);
+        let expected = system.partial_piv_lu().solve(&column(0.7));
+        let expected: Vec<f64> = (0..6).map(|i| expected[(i, 0)]).collect();
+        close(&model.posterior_weights(&[0.7]), &expected, 1e-12);
+    }
+}
+
+#[test]
+fn doubled_rows_with_half_the_weight_change_nothing() {
+    let (rows, ..) = six();
+    let mut doubled = rows.clone();
+    for row in 0..6 {
+        doubled.push(rows.state(row), rows.observation(row));
+    }
+    for rule in [Rule::Kbr, Rule::Pkbr] {
+        let params = params(rule, [0.6, 0.8], 0.02, 0.03);
+        let (one, two) = (
+            fitted(&params, &input(&rows, Some(&prior()))),
+            fitted(&params, &input(&doubled, Some(&prior()))),
+        );
+        let (w, both) = (one.posterior_weights(&[1.0]), two.posterior_weights(&[1.0]));
+        let sums: Vec<f64> = (0..6).map(|i| both[i] + both[i + 6]).collect();
+        close(&sums, &w, 1e-10);
+        close(&both[..6], &both[6..], 1e-10);
+    }
+}
+
+#[test]
+fn equal_observations_leave_the_prior() {
+    let rows = independent(&[(0.0, 5.0), (10.0, 5.0), (20.0, 5.0)]);
+    let prior = Prior {
+        states: vec![0.0, 10.0, 20.0],
+        weights: vec![0.2, 0.5, 0.3],
+    };
+    let (lambda, delta) = (1e-9, 0.25);
+    let params = params(Rule::Pkbr, [0.1, 1.0], lambda, delta);
+    let model = fitted(&params, &input(&rows, Some(&prior)));
+    let expected = [0.2, 0.5, 0.3].map(|b| b / (1.0 + delta));
+    close(&model.posterior_weights(&[5.0]), &expected, 1e-8);
+    let found = filtered(&model, &[5.0]);
+    close(&found.mean, &[11.0], 1e-6);
+    close(&found.variance, &[49.0], 1e-5);
+    // No bandwidth can be chosen by distances.
+    let chosen = KernelBayes {
+        bandwidth: KernelBayes::new(Rule::Pkbr).bandwidth,
+        ..params
+    };
+    let error = fit(&chosen, &input(&rows, Some(&prior)), 1).expect_err("no distances");
+    let what = "all observations of the training rows are equal";
+    assert!(error.to_string().starts_with(what), "{error}");
+}
+
+/// Rows with a gap of observations.
+fn observations(n: usize) -> Vec<f64> {
+    let (_, mut x) = linear(n, [0.9, 0.25, 0.5], 77);
+    x[3] = f64::NAN;
+    x[9] = f64::NAN;
+    x[10] = f64::NAN;
+    x
+}
+
+#[test]
+fn estimates_do_not_depend_on_pieces_threads_or_a_written_model() {
+    let rows = trained(90, 1);
+    let x = observations(30);
+    let small = |rule| KernelBayes {
+        exact: 40,
+        rank_state: 12,
+        rank_observation: 12,
+        landmarks: 30,
+        decode: Decode::Preimage,
+        ..params(rule, [0.5, 0.7], 0.01, 0.02)
+    };
+    let exact = |rule| KernelBayes {
+        exact: 2000,
+        ..small(rule)
+    };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build();
+    let pool = pool.expect("threads");
+    for params in [
+        small(Rule::Kbr),
+        small(Rule::Pkbr),
+        exact(Rule::Kbr),
+        exact(Rule::Pkbr),
+    ] {
+        let model = fitted(&params, &input(&rows, None));
+        let whole = filtered(&model, &x);
+        assert!(!whole.was_updated[3] && whole.was_updated[4]);
+        assert!(whole.log_score[3].is_nan() && whole.mean.iter().all(|m| m.is_finite()));
+        let again = pool.install(|| fitted(&params, &input(&rows, None)));
+        assert_eq!(again, model);
+        let read = of_factors(&params, model.factors()).expect("a model");
+        assert_eq!(read, model);
+        let mut pieces = Estimates::new(1);
+        let (mut state, mut scratch) = (read.start(), read.scratch());
+        for piece in x.chunks(7) {
+            read.push(&mut state, &mut scratch, piece, &|_| None, &mut pieces);
+        }
+        let bits = |own: &[f64]| own.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        for (a, b) in [
+            (&whole.mean, &pieces.mean),
+            (&whole.variance, &pieces.variance),
+            (&whole.decoded, &pieces.decoded),
+            (&whole.log_score, &pieces.log_score),
+            (&whole.weight_sum, &pieces.weight_sum),
+        ] {
+            assert_eq!(bits(a), bits(b));
+        }
+    }
+}
+
+#[test]
+fn moments_give_the_estimates_of_all_rows() {
+    let rows = trained(300, 2);
+    let x = observations(40);
+    let dense = params(Rule::Kbr, [0.6, 0.8], 0.01, 4e-4);
+    let tensor = KernelBayes {
+        exact: 10,
+        rank_state: 60,
+        rank_observation: 60,
+        tolerance: 1e-13,
+        ..dense.clone()
+    };
+    let fit = fit(&tensor, &input(&rows, None), 1).expect("a model");
+    assert!(fit.warnings.is_empty(), "{:?}", fit.warnings);
+    let numbers = fit.model.numbers();
+    assert!(numbers.state_rank.is_some_and(|r| r < 60) && numbers.observation_rank.is_some());
+    assert!(
+        numbers
+            .state_trace_residual
+            .is_some_and(|share| share <= 1e-13)
+    );
+    let (a, b) = (
+        filtered(&fitted(&dense, &input(&rows, None)), &x),
+        filtered(&fit.model, &x),
+    );
+    for at in 0..40 {
+        // After a gap, the predictions are represented in another way.
+        let tolerance = if a.was_updated[at] { 1e-6 } else { 1e-2 };
+        assert!(
+            (a.mean[at] - b.mean[at]).abs() < tolerance,
+            "{at}: {} {}",
+            a.mean[at],
+            b.mean[at]
+        );
+        assert_eq!(a.was_updated[at], b.was_updated[at]);
+    }
+    // Coarse ranks are warned of.
+    let coarse = KernelBayes {
+        rank_state: 3,
+        tolerance: 1e-6,
+        ..tensor
+    };
+    let fit = super::fit(&coarse, &input(&rows, None), 1).expect("a model");
+    assert!(
+        fit.warnings
+            .iter()
+            .any(|w| w.contains("raise `rank_state`")),
+        "{:?}",
+        fit.warnings
+    );
+}
+
+#[test]
+fn all_rows_as_landmarks_are_the_whole_model() {
+    let rows = trained(200, 3);
+    let x = observations(40);
+    let dense = params(Rule::Pkbr, [0.6, 0.8], 0.01, 0.02);
+    let landmarks = KernelBayes {
+        exact: 10,
+        rank_state: 80,
+        tolerance: 1e-13,
+        landmarks: 200,
+        ..dense.clone()
+    };
+    let (a, b) = (
+        filtered(&fitted(&dense, &input(&rows, None)), &x),
+        filtered(&fitted(&landmarks, &input(&rows, None)), &x),
+    );
+    close(&a.mean, &b.mean, 1e-6);
+    let fewer = KernelBayes {
+        landmarks: 120,
+        ..landmarks
+    };
+    let fewer = fitted(&fewer, &input(&rows, None));
+    assert_eq!(fewer.numbers().landmarks, Some(120));
+    let c = filtered(&fewer, &x);
+    let far = a.mean.iter().zip(&c.mean).map(|(a, c)| (a - c).abs());
+    assert!(far.fold(0.0, f64::max) < 0.6);
+}
+
+// The stationary variance of a Kalman filter with a = .9, q = .25, r = .5 is .233886241186, by its
+// Riccati equation.
+#[test]
+fn the_error_on_a_linear_system_is_near_that_of_the_kalman_filter() {
+    let rows = trained(1500, 4);
+    let (states, x) = linear(4000, [0.9, 0.25, 0.5], 5);
+    let params = params(Rule::Pkbr, [0.35, 0.5], 1e-3, 2e-3);
+    let found = filtered(&fitted(&params, &input(&rows, None)), &x[..1500]);
+    let squares = found
+        .mean
+        .iter()
+        .zip(&states)
+        .map(|(a, b)| (a - b) * (a - b));
+    let mse = squares.sum::<f64>() / 1500.0;
+    assert!(mse < 1.2 * 0.233886241186, "{mse}");
+    assert!(mse > 0.9 * 0.233886241186, "{mse}");
+}
+
+#[test]
+fn an_observation_far_from_all_rows_is_predicted_through() {
+    let rows = trained(100, 6);
+    let params = params(Rule::Pkbr, [0.5, 0.7], 0.01, 0.02);
+    let model = fitted(&params, &input(&rows, None));
+    let found = filtered(&model, &[0.1, 1e6, 0.2]);
+    assert_eq!(found.was_updated, [true, false, true]);
+    assert!(found.log_score[1] < -1e9 && found.log_score[1].is_finite());
+    assert!(
+        found
+            .mean
+            .iter()
+            .all(|mean| mean.is_finite() && mean.abs() < 3.0)
+    );
+}
+
+#[test]
+fn constants_are_chosen_by_training_rows() {
+    let rows = trained(150, 8);
+    let fit = fit(&KernelBayes::new(Rule::Pkbr), &input(&rows, None), 1).expect("a model");
+    assert_eq!(fit.tuning.len(), 9);
+    let chosen: Vec<_> = fit.tuning.iter().filter(|one| one.is_chosen).collect();
+    let least = fit
+        .tuning
+        .iter()
+        .map(|one| one.mse)
+        .fold(f64::INFINITY, f64::min);
+    assert!(chosen.len() == 1 && chosen[0].mse == least);
+    let numbers = fit.model.numbers();
+    assert_eq!(numbers.lambda, Some(chosen[0].lambda));
+    assert_eq!(numbers.state_bandwidth, Some(chosen[0].state_bandwidth));
+    assert_eq!(numbers.delta, Some(2.0 * chosen[0].lambda));
+}
