@@ -339,16 +339,14 @@ fn an_old_model_filters_new_rows() {
     track(&lake, 20, 10, 2, &["track/0.parquet"]);
     lake.file("p.toml", TRACK);
     lake.gyre(&["run", "p.toml"]).succeeds();
-    let assign = |sql: &str| {
+    let assign = |file: &str, sql: &str| {
         let set = format!("sequences.sql=\"{sql}\"");
-        let fixed = [
-            "assign", "p.toml", "--model", "out", "--output", "new", "--set",
-        ];
+        let fixed = ["assign", file, "--model", "out", "--output", "new", "--set"];
         let arguments: Vec<&str> = fixed.into_iter().chain([set.as_str()]).collect();
         lake.gyre(&arguments)
     };
     // The test rows again, by the written model: the same estimates, bit by bit.
-    let ran = assign("SELECT * FROM track WHERE split = 'test'").succeeds();
+    let ran = assign("p.toml", "SELECT * FROM track WHERE split = 'test'").succeeds();
     eprintln!("{}", ran.out);
     let (old, new) = (lake.read("estimates"), lake.read_at("new/estimates"));
     assert_eq!(old.len(), new.len());
@@ -359,7 +357,9 @@ fn an_old_model_filters_new_rows() {
         }
     }
     // Rows whose state is unknown, of a trajectory that is new.
-    assign("SELECT id + 100 AS id, t, o, o2, split FROM track WHERE id = 12").succeeds();
+    lake.file("new.toml", &TRACK.replace("state = [\"s\"]\n", ""));
+    let unknown = "SELECT id + 100 AS id, t, o, o2, split FROM track WHERE id = 12";
+    assign("new.toml", unknown).succeeds();
     let new = lake.read_at("new/estimates");
     let rows = old.integers("id").into_iter().enumerate();
     let of = rows.filter(|(_, id)| *id == 12).map(|(at, _)| at);
