@@ -138,8 +138,7 @@ fn song2016_figure1_toy() {
 fn a_linear_system_has_its_exact_filter() {
     let lake = Lake::new();
     let ran = pipeline(&lake, "tracking", &[]);
-    crate::pages::assert_shown(&[String::from("gyre run pipelines/tracking.toml")]);
-    assert!(!ran.out.is_empty());
+    crate::pages::assert_output_shown(&ran.out);
     let rows = read(&lake, "tracking", "estimates");
     let exact = query(
         "SELECT state, observation, exact_mean, exact_variance \
@@ -486,6 +485,11 @@ fn camera(lake: &Lake, scene: usize, train: usize, test: usize, size: usize) -> 
     let text = include_str!("../../pipelines/camera.toml");
     let call = format!("camera({scene}, {train}, {test}, {size})");
     let text = text.replace("camera(0, 300, 200, 100)", &call);
+    // The images of the circle do not depend on the other rows.
+    let text = text.replace(
+        "camera(0, 1, 1, 100)",
+        &format!("camera({scene}, 1, 1, {size})"),
+    );
     lake.file("camera.toml", &text.replace("${OUT:-out}/camera", "out"));
     let ran = lake.gyre(&["run", "camera.toml"]).succeeds();
     eprintln!("{}", ran.out);
