@@ -22,7 +22,7 @@ use rayon::prelude::*;
 use std::f64::consts::TAU;
 
 /// Rows whose moments are added at once.
-const BLOCK: usize = 512;
+const BLOCK: usize = 64;
 
 /// Parts of the rows that are added in order. The number is fixed because it determines the
 /// rounding.
@@ -100,10 +100,18 @@ impl Tensor {
             .into_par_iter()
             .map(|part| {
                 let mut sum = vec![0.0; (1 + r_y) * length];
+                let mut memory = [Vec::new(), Vec::new()];
                 let end = n.min((part + 1) * part_rows);
                 for start in (part * part_rows..end).step_by(BLOCK) {
                     let rows = start..end.min(start + BLOCK);
-                    add_block((q, r), states, (n, width, r_y, r_x), rows, &mut sum);
+                    add_block(
+                        (q, r),
+                        states,
+                        (n, width, r_y, r_x),
+                        rows,
+                        &mut memory,
+                        &mut sum,
+                    );
                 }
                 sum
             })
@@ -394,19 +402,22 @@ fn add_block(
     states: &[f64],
     (n, width, r_y, r_x): (usize, usize, usize, usize),
     rows: std::ops::Range<usize>,
+    [weights, values]: &mut [Vec<f64>; 2],
     sum: &mut [f64],
 ) {
     let count = rows.len();
     let length = triangle(r_x) + r_x * (1 + 2 * width + r_y);
     // The weights of the sums, and the values that are added, by rows.
-    let mut weights = vec![1.0; count * (1 + r_y)];
+    weights.clear();
+    weights.resize(count * (1 + r_y), 1.0);
     for a in 0..r_y {
         let column = &q[a * n..][rows.clone()];
         for (row, q) in column.iter().enumerate() {
             weights[row * (1 + r_y) + 1 + a] = *q;
         }
     }
-    let mut values = vec![0.0; count * length];
+    // Every number is written below.
+    values.resize(count * length, 0.0);
     let mut of_row = vec![0.0; r_x];
     for (at, row) in rows.clone().enumerate() {
         for (k, x) in of_row.iter_mut().enumerate() {
@@ -440,8 +451,8 @@ fn add_block(
     matmul(
         MatMut::from_column_major_slice_mut(sum, length, 1 + r_y),
         Accum::Add,
-        MatRef::from_column_major_slice(&values, length, count),
-        MatRef::from_column_major_slice(&weights, 1 + r_y, count).transpose(),
+        MatRef::from_column_major_slice(values, length, count),
+        MatRef::from_column_major_slice(weights, 1 + r_y, count).transpose(),
         1.0,
         Par::Seq,
     );
