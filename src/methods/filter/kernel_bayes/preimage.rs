@@ -1,7 +1,7 @@
 //! Weighted states → the mean, the variance and the state with the nearest features.
 
 use crate::methods::filter::fit::Estimates;
-use crate::methods::filter::kernel_bayes::NO_WEIGHT;
+use crate::methods::filter::kernel_bayes::base::NO_WEIGHT;
 use crate::methods::filter::kernel_bayes::kernel::Kernel;
 use crate::methods::filter::params::{self, Decode};
 use std::cmp::Ordering;

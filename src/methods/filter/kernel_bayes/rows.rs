@@ -2,11 +2,12 @@
 
 use crate::evidence::state_space::Supervision;
 use crate::methods::filter::fit::Estimates;
+use crate::methods::filter::kernel_bayes::base::{Base, Constants, NO_WEIGHT, State};
 use crate::methods::filter::kernel_bayes::cholesky::Features;
 use crate::methods::filter::kernel_bayes::kernel::{Kernel, squares};
 use crate::methods::filter::kernel_bayes::linear::{Lower, add_columns, products};
 use crate::methods::filter::kernel_bayes::preimage::{Weighted, emit};
-use crate::methods::filter::kernel_bayes::{Constants, KernelModel, NO_WEIGHT, Scratch, State};
+use crate::methods::filter::kernel_bayes::solve::Solver;
 use crate::methods::filter::params;
 use crate::methods::filter::params::Rule;
 use std::f64::consts::TAU;
@@ -16,6 +17,15 @@ const LARGEST_ERROR: f64 = 1e-6;
 
 /// A sum of kernel values below this has lost digits.
 const UNDERFLOW: f64 = 1e-290;
+
+/// Memory that is used again for every row.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    solver: Solver,
+    vectors: [Vec<f64>; 3],
+    /// The kernel matrix with the supervision of a single row.
+    gram: Vec<f64>,
+}
 
 /// Training rows, and rows of supervision after them.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,40 +76,40 @@ impl Rows {
     /// Filters the next row of a sequence. `x` is its observation, if it has one.
     pub(super) fn filter(
         &self,
-        model: &KernelModel,
+        base: &Base,
         state: &mut State,
-        scratch: &mut Scratch,
+        memory: &mut Memory,
         x: Option<&[f64]>,
         supervision: Option<&Supervision>,
         out: &mut Estimates,
     ) {
         let is_static = !self.prior.is_empty();
         let begins = state.mean.is_empty() && !is_static;
-        let mut beta = std::mem::take(&mut scratch.vectors[0]);
+        let mut beta = std::mem::take(&mut memory.vectors[0]);
         beta.clear();
         if is_static {
             beta.extend_from_slice(&self.prior);
         } else if begins {
             beta.resize(self.n, 1.0 / self.n as f64);
         } else {
-            let mut c = std::mem::take(&mut scratch.vectors[1]);
-            model.prior_features(&state.mean, &mut c);
+            let mut c = std::mem::take(&mut memory.vectors[1]);
+            base.prior_features(&state.mean, &mut c);
             beta.resize(self.n, 0.0);
             for (column, c) in self.features.chunks_exact(self.all).zip(&c) {
                 add_columns(&column[..self.n], &[*c], &mut beta);
             }
-            scratch.vectors[1] = c;
+            memory.vectors[1] = c;
         }
         let mut updated = None;
         let mut log_score = f64::NAN;
         if let Some(x) = x {
-            let mut kernel = std::mem::take(&mut scratch.vectors[2]);
-            log_score = self.values(model, &beta, x, &mut kernel);
-            scratch.vectors[2] = kernel;
+            let mut kernel = std::mem::take(&mut memory.vectors[2]);
+            log_score = self.values(base, &beta, x, &mut kernel);
+            memory.vectors[2] = kernel;
             updated = if begins {
-                self.first(model, scratch)
+                self.first(base, memory)
             } else {
-                self.weights(model, scratch, &beta, x, supervision)
+                self.weights(base, memory, &beta, x, supervision)
             };
         }
         let positive = beta.iter().filter(|b| **b > 0.0).count() as f64 / self.n as f64;
@@ -108,8 +118,8 @@ impl Rows {
         out.log_score.push(log_score);
         out.was_updated.push(updated.is_some());
         let points = |weights: &[f64]| weights.iter().sum::<f64>();
-        let kernel = &model.constants.state;
-        let decode = model.params.decode;
+        let kernel = &base.constants.state;
+        let decode = base.params.decode;
         match &updated {
             Some(weights) => {
                 let (own, extra) = weights.split_at(weights.len().min(self.all));
@@ -118,20 +128,20 @@ impl Rows {
                 let of_extra = supervision.map_or(&[][..], |s| &s.states[..extra.len() * width]);
                 let parts = [Weighted::new(own, states), Weighted::new(extra, of_extra)];
                 emit(&parts, kernel, decode, out);
-                self.carry(model, &parts, state);
+                self.carry(base, &parts, state);
             }
             None if points(&beta).abs() > NO_WEIGHT => {
                 let states = &self.states[..self.n * kernel.width];
                 let parts = [Weighted::new(&beta, states)];
                 emit(&parts, kernel, decode, out);
-                self.carry(model, &parts, state);
+                self.carry(base, &parts, state);
             }
             // There is no prediction, so the state stays.
             None => {
                 let mut weights = state.mean.clone();
-                model.features.solve_transposed(&mut weights);
+                base.features.solve_transposed(&mut weights);
                 emit(
-                    &[Weighted::new(&weights, &model.features.points)],
+                    &[Weighted::new(&weights, &base.features.points)],
                     kernel,
                     decode,
                     out,
@@ -141,28 +151,27 @@ impl Rows {
         if is_static {
             state.mean.clear();
         }
-        scratch.vectors[0] = beta;
+        memory.vectors[0] = beta;
     }
 
     /// The weights of all rows after an observation. None if it changes nothing.
     pub(super) fn update(
         &self,
-        model: &KernelModel,
-        scratch: &mut Scratch,
+        base: &Base,
+        memory: &mut Memory,
         beta: &[f64],
         x: &[f64],
-        supervision: Option<&Supervision>,
     ) -> Option<Vec<f64>> {
-        let mut kernel = std::mem::take(&mut scratch.vectors[2]);
-        self.values(model, beta, x, &mut kernel);
-        scratch.vectors[2] = kernel;
-        self.weights(model, scratch, beta, x, supervision)
+        let mut kernel = std::mem::take(&mut memory.vectors[2]);
+        self.values(base, beta, x, &mut kernel);
+        memory.vectors[2] = kernel;
+        self.weights(base, memory, beta, x, None)
     }
 
     /// The kernel of an observation with all rows, and the log score of the observation by the
     /// positive weights.
-    fn values(&self, model: &KernelModel, beta: &[f64], x: &[f64], out: &mut Vec<f64>) -> f64 {
-        let kernel = &model.constants.observation;
+    fn values(&self, base: &Base, beta: &[f64], x: &[f64], out: &mut Vec<f64>) -> f64 {
+        let kernel = &base.constants.observation;
         out.resize(self.all, 0.0);
         squares(&self.observations, x, out);
         let exponent = kernel.exponent();
@@ -204,37 +213,37 @@ impl Rows {
     }
 
     /// α(1) = (K + nλ)⁻¹ k_x, the posterior without a prior. The values of the kernel are in
-    /// `scratch`.
-    fn first(&self, model: &KernelModel, scratch: &mut Scratch) -> Option<Vec<f64>> {
+    /// `memory`.
+    fn first(&self, base: &Base, memory: &mut Memory) -> Option<Vec<f64>> {
         let lower = Lower {
             rows: &self.gram,
             stride: self.all,
             n: self.n,
         };
         let e = vec![1.0; self.n];
-        let delta = self.n as f64 * model.constants.lambda;
+        let delta = self.n as f64 * base.constants.lambda;
         let mut weights = Vec::new();
-        let values = &scratch.vectors[2][..self.n];
-        scratch
+        let values = &memory.vectors[2][..self.n];
+        memory
             .solver
             .positive(lower, &e, delta, values, &mut weights);
-        sound(weights, scratch.solver.error)
+        sound(weights, memory.solver.error)
     }
 
-    /// The weights of all rows, by the rule. The values of the kernel are in `scratch`.
+    /// The weights of all rows, by the rule. The values of the kernel are in `memory`.
     fn weights(
         &self,
-        model: &KernelModel,
-        scratch: &mut Scratch,
+        base: &Base,
+        memory: &mut Memory,
         beta: &[f64],
         x: &[f64],
         supervision: Option<&Supervision>,
     ) -> Option<Vec<f64>> {
-        let supervision = supervision.filter(|_| model.params.rule == Rule::Kregbayes);
-        let extra = supervision.map_or(0, |s| s.states.len() / model.constants.state.width);
+        let supervision = supervision.filter(|_| base.params.rule == Rule::Kregbayes);
+        let extra = supervision.map_or(0, |s| s.states.len() / base.constants.state.width);
         let all = self.all + extra;
         let mut e: Vec<f64> = Vec::with_capacity(all);
-        let is_kbr = model.params.rule == Rule::Kbr;
+        let is_kbr = base.params.rule == Rule::Kbr;
         let root = |b: &f64| {
             if is_kbr {
                 b.abs().sqrt()
@@ -246,13 +255,12 @@ impl Rows {
         if e.iter().all(|e| *e == 0.0) {
             return None;
         }
-        e.resize(all, model.params.mu.sqrt());
-        let Scratch {
+        e.resize(all, base.params.mu.sqrt());
+        let Memory {
             solver,
             vectors,
             gram,
-            ..
-        } = scratch;
+        } = memory;
         let values = &mut vectors[2];
         values.truncate(self.all);
         let lower = match supervision {
@@ -262,10 +270,9 @@ impl Rows {
                 n: all,
             },
             Some(points) => {
-                self.bordered(model, points, extra, gram);
+                self.bordered(base, points, extra, gram);
                 let mut of_extra = vec![0.0; extra];
-                model
-                    .constants
+                base.constants
                     .observation
                     .column(&points.observations, x, &mut of_extra);
                 values.extend_from_slice(&of_extra);
@@ -277,7 +284,7 @@ impl Rows {
             }
         };
         let right: Vec<f64> = values.iter().zip(&e).map(|(k, e)| k * e).collect();
-        let delta = model.constants.delta;
+        let delta = base.constants.delta;
         let mut weights = Vec::new();
         if is_kbr {
             let signs: Vec<f64> = beta
@@ -295,13 +302,7 @@ impl Rows {
     }
 
     /// The kernel matrix with the supervision of a single row in its last rows.
-    fn bordered(
-        &self,
-        model: &KernelModel,
-        points: &Supervision,
-        extra: usize,
-        gram: &mut Vec<f64>,
-    ) {
+    fn bordered(&self, base: &Base, points: &Supervision, extra: usize, gram: &mut Vec<f64>) {
         let all = self.all + extra;
         if gram.len() != all * all {
             gram.clear();
@@ -310,7 +311,7 @@ impl Rows {
                 gram[row * all..][..self.all].copy_from_slice(own);
             }
         }
-        let kernel = &model.constants.observation;
+        let kernel = &base.constants.observation;
         for (at, x) in points
             .observations
             .chunks_exact(kernel.width.max(1))
@@ -323,8 +324,8 @@ impl Rows {
     }
 
     /// m of weighted states.
-    fn carry(&self, model: &KernelModel, parts: &[Weighted<'_>], state: &mut State) {
-        let rank = model.features.rank;
+    fn carry(&self, base: &Base, parts: &[Weighted<'_>], state: &mut State) {
+        let rank = base.features.rank;
         state.mean.clear();
         state.mean.resize(rank, 0.0);
         let own = parts[0].weights;
@@ -333,17 +334,17 @@ impl Rows {
             products(&column[..own.len()], own, &mut one);
             *mean = one[0];
         }
-        let width = model.constants.state.width;
+        let width = base.constants.state.width;
         let mut features = vec![0.0; rank];
         for part in &parts[1..] {
             for (y, w) in part.states.chunks_exact(width).zip(part.weights) {
-                model.features.of(&model.constants.state, y, &mut features);
+                base.features.of(&base.constants.state, y, &mut features);
                 for (mean, q) in state.mean.iter_mut().zip(&features) {
                     *mean += w * q;
                 }
             }
         }
-        if model.params.normalise {
+        if base.params.normalise {
             let parts = parts.iter().flat_map(|part| part.weights);
             let sum: f64 = parts.sum();
             if sum.abs() > NO_WEIGHT {

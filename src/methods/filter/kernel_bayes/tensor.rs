@@ -7,13 +7,13 @@
 
 use crate::error::{Error, Result};
 use crate::methods::filter::fit::{Estimates, Factor};
+use crate::methods::filter::kernel_bayes::base::{
+    Base, NO_WEIGHT, State, factor_of, positive_solve, required,
+};
 use crate::methods::filter::kernel_bayes::cholesky::Features;
 use crate::methods::filter::kernel_bayes::linear::{add_columns, dot, products};
 use crate::methods::filter::kernel_bayes::preimage::{Weighted, emit, preimage, push};
 use crate::methods::filter::kernel_bayes::solve::{Small, gram, square};
-use crate::methods::filter::kernel_bayes::{
-    KernelModel, NO_WEIGHT, Scratch, State, factor_of, positive_solve, required,
-};
 use crate::methods::filter::params;
 use crate::methods::filter::params::Decode;
 use faer::linalg::matmul::matmul;
@@ -22,7 +22,7 @@ use rayon::prelude::*;
 use std::f64::consts::TAU;
 
 /// Rows whose moments are added at once.
-const BLOCK: usize = 512;
+const BLOCK: usize = 64;
 
 /// Parts of the rows that are added in order. The number is fixed because it determines the
 /// rounding.
@@ -55,6 +55,7 @@ pub(super) struct Tensor {
 /// Memory of a step.
 #[derive(Debug)]
 pub(super) struct Memory {
+    c: Vec<f64>,
     combined: Vec<f64>,
     small: Small,
     whole: Mat<f64>,
@@ -66,6 +67,7 @@ pub(super) struct Memory {
 impl Default for Memory {
     fn default() -> Memory {
         Memory {
+            c: Vec::new(),
             combined: Vec::new(),
             small: Small::default(),
             whole: Mat::new(),
@@ -98,10 +100,18 @@ impl Tensor {
             .into_par_iter()
             .map(|part| {
                 let mut sum = vec![0.0; (1 + r_y) * length];
+                let mut memory = [Vec::new(), Vec::new()];
                 let end = n.min((part + 1) * part_rows);
                 for start in (part * part_rows..end).step_by(BLOCK) {
                     let rows = start..end.min(start + BLOCK);
-                    add_block((q, r), states, (n, width, r_y, r_x), rows, &mut sum);
+                    add_block(
+                        (q, r),
+                        states,
+                        (n, width, r_y, r_x),
+                        rows,
+                        &mut memory,
+                        &mut sum,
+                    );
                 }
                 sum
             })
@@ -221,41 +231,40 @@ impl Tensor {
     /// Filters the next row of a sequence. `x` is its observation, if it has one.
     pub(super) fn filter(
         &self,
-        model: &KernelModel,
+        base: &Base,
         state: &mut State,
-        scratch: &mut Scratch,
+        memory: &mut Memory,
         x: Option<&[f64]>,
         out: &mut Estimates,
     ) {
         let r = self.features.rank;
         let begins = state.mean.is_empty();
-        let memory = &mut scratch.tensor;
-        let mut c = std::mem::take(&mut scratch.vectors[0]);
+        let mut c = std::mem::take(&mut memory.c);
         let vectors = if begins {
             &self.sums
         } else {
-            model.prior_features(&state.mean, &mut c);
+            base.prior_features(&state.mean, &mut c);
             memory.combined.clear();
             memory.combined.resize(self.length(), 0.0);
             add_columns(&self.moments, &c, &mut memory.combined);
             &memory.combined[triangle(r)..]
         };
-        scratch.vectors[0] = c;
+        memory.c = c;
         // The sum of the prior weights: Σ q_iᵀc.
-        let n = model.constants.rows as f64;
+        let n = base.constants.rows as f64;
         let total = if begins {
             n
         } else {
-            n * dot(&self.mean, &scratch.vectors[0])
+            n * dot(&self.mean, &memory.c)
         };
         let mut log_score = f64::NAN;
         let mut is_updated = false;
         if let Some(x) = x {
             memory.features.resize(r, 0.0);
             self.features
-                .of(&model.constants.observation, x, &mut memory.features);
+                .of(&base.constants.observation, x, &mut memory.features);
             let share = dot(&vectors[..r], &memory.features) / total;
-            log_score = self.log_score(model, share, x.len());
+            log_score = self.log_score(base, share, x.len());
             memory.z.resize(r, 0.0);
             if begins {
                 products(&self.first, &memory.features, &mut memory.z);
@@ -263,7 +272,7 @@ impl Tensor {
             } else {
                 is_updated = solve(
                     &memory.combined[..triangle(r)],
-                    model.constants.delta,
+                    base.constants.delta,
                     &memory.features,
                     (&mut memory.small, &mut memory.whole),
                     &mut memory.z,
@@ -284,8 +293,8 @@ impl Tensor {
             let (mean, rest) = memory.sums[1..].split_at_mut(d);
             let (square, features) = rest.split_at_mut(d);
             push(mean, square, sum, out);
-            self.decode(model, features, sum, mean, out);
-            carry(model, features, sum, state);
+            self.decode(base, features, sum, mean, out);
+            carry(base, features, sum, state);
             return;
         }
         // The prediction stays: the weights of the prior.
@@ -294,17 +303,17 @@ impl Tensor {
             self.mean.clone()
         } else if has_weight {
             let mut predicted = vec![0.0; self.mean.len()];
-            add_columns(&self.covariance, &scratch.vectors[0], &mut predicted);
+            add_columns(&self.covariance, &memory.c, &mut predicted);
             predicted.iter_mut().for_each(|m| *m /= total);
             predicted
         } else {
             state.mean.clone()
         };
         let mut weights = features.clone();
-        model.features.solve_transposed(&mut weights);
-        let parts = [Weighted::new(&weights, &model.features.points)];
-        emit(&parts, &model.constants.state, model.params.decode, out);
-        let scale = if begins || model.params.normalise || !has_weight {
+        base.features.solve_transposed(&mut weights);
+        let parts = [Weighted::new(&weights, &base.features.points)];
+        emit(&parts, &base.constants.state, base.params.decode, out);
+        let scale = if begins || base.params.normalise || !has_weight {
             1.0
         } else {
             total
@@ -313,42 +322,35 @@ impl Tensor {
         state.mean.extend(features.iter().map(|m| m * scale));
     }
 
-    fn log_score(&self, model: &KernelModel, share: f64, width: usize) -> f64 {
+    fn log_score(&self, base: &Base, share: f64, width: usize) -> f64 {
         let score = share.max(SMALLEST_SHARE).ln();
-        match model.constants.observation.form {
+        match base.constants.observation.form {
             params::Kernel::Delta => score,
             params::Kernel::Rbf => {
-                let h = model.constants.observation.bandwidth;
+                let h = base.constants.observation.bandwidth;
                 score - 0.5 * width as f64 * (TAU * h * h).ln()
             }
         }
     }
 
-    fn decode(
-        &self,
-        model: &KernelModel,
-        features: &[f64],
-        sum: f64,
-        mean: &[f64],
-        out: &mut Estimates,
-    ) {
-        if model.params.decode == Decode::Mean {
+    fn decode(&self, base: &Base, features: &[f64], sum: f64, mean: &[f64], out: &mut Estimates) {
+        if base.params.decode == Decode::Mean {
             out.decoded.extend_from_slice(mean);
             return;
         }
         // Weights of the pivots with the same features.
         let mut weights: Vec<f64> = features.iter().map(|m| m / sum).collect();
-        model.features.solve_transposed(&mut weights);
-        let parts = [Weighted::new(&weights, &model.features.points)];
-        let found = preimage(&parts, &model.constants.state, mean.to_vec());
+        base.features.solve_transposed(&mut weights);
+        let parts = [Weighted::new(&weights, &base.features.points)];
+        let found = preimage(&parts, &base.constants.state, mean.to_vec());
         out.decoded.extend(found);
     }
 }
 
 /// The next m.
-fn carry(model: &KernelModel, features: &[f64], sum: f64, state: &mut State) {
+fn carry(base: &Base, features: &[f64], sum: f64, state: &mut State) {
     state.mean.clear();
-    let divisor = if model.params.normalise && sum.abs() > NO_WEIGHT {
+    let divisor = if base.params.normalise && sum.abs() > NO_WEIGHT {
         sum
     } else {
         1.0
@@ -400,19 +402,22 @@ fn add_block(
     states: &[f64],
     (n, width, r_y, r_x): (usize, usize, usize, usize),
     rows: std::ops::Range<usize>,
+    [weights, values]: &mut [Vec<f64>; 2],
     sum: &mut [f64],
 ) {
     let count = rows.len();
     let length = triangle(r_x) + r_x * (1 + 2 * width + r_y);
     // The weights of the sums, and the values that are added, by rows.
-    let mut weights = vec![1.0; count * (1 + r_y)];
+    weights.clear();
+    weights.resize(count * (1 + r_y), 1.0);
     for a in 0..r_y {
         let column = &q[a * n..][rows.clone()];
         for (row, q) in column.iter().enumerate() {
             weights[row * (1 + r_y) + 1 + a] = *q;
         }
     }
-    let mut values = vec![0.0; count * length];
+    // Every number is written below.
+    values.resize(count * length, 0.0);
     let mut of_row = vec![0.0; r_x];
     for (at, row) in rows.clone().enumerate() {
         for (k, x) in of_row.iter_mut().enumerate() {
@@ -446,8 +451,8 @@ fn add_block(
     matmul(
         MatMut::from_column_major_slice_mut(sum, length, 1 + r_y),
         Accum::Add,
-        MatRef::from_column_major_slice(&values, length, count),
-        MatRef::from_column_major_slice(&weights, 1 + r_y, count).transpose(),
+        MatRef::from_column_major_slice(values, length, count),
+        MatRef::from_column_major_slice(weights, 1 + r_y, count).transpose(),
         1.0,
         Par::Seq,
     );

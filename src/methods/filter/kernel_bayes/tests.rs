@@ -1,11 +1,13 @@
 //! Closed forms of kernel Bayes' rule. Equations are those of Song, Zhu, Ren, *Kernel Bayesian
 //! inference with posterior regularization*.
 
-use super::*;
-use crate::evidence::state_space::{Prior, Supervision};
+use crate::evidence::state_space::{Prior, StateSpace, Supervision};
+use crate::methods::filter::fit::{Estimates, FitInput};
+use crate::methods::filter::kernel_bayes::{KernelModel, fit, of_factors};
 use crate::methods::filter::params::{
-    Bandwidth, Bandwidths, Decode, Kernel as Form, Regularisation,
+    Bandwidth, Bandwidths, Decode, Kernel as Form, KernelBayes, Regularisation, Rule,
 };
+use faer::Mat;
 use faer::linalg::solvers::Solve;
 
 /// Parameters with numbers for all constants.
@@ -535,7 +537,8 @@ fn moments_give_the_estimates_of_all_rows() {
         tolerance: 1e-6,
         ..tensor
     };
-    let fit = super::fit(&coarse, &input(&rows, None), 1).expect("a model");
+    let fit = crate::methods::filter::kernel_bayes::fit(&coarse, &input(&rows, None), 1)
+        .expect("a model");
     assert!(
         fit.warnings
             .iter()

@@ -7,8 +7,8 @@
 use crate::error::{Error, Result};
 use crate::evidence::state_space::StateSpace;
 use crate::methods::filter::fit::{Estimates, FitInput, Tuned};
+use crate::methods::filter::kernel_bayes::build::{Training, Values, model_of};
 use crate::methods::filter::kernel_bayes::kernel::median_distance;
-use crate::methods::filter::kernel_bayes::{Training, Values, model_of};
 use crate::methods::filter::params::{
     BANDWIDTH_FACTORS, Bandwidth, BandwidthRule, Kernel, KernelBayes, LAMBDAS, Regularisation, Rule,
 };

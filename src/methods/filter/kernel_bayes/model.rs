@@ -1,0 +1,312 @@
+//! A fitted filter: its factors, and how it filters rows.
+
+use crate::error::{Error, Result};
+use crate::methods::filter::fit::{Estimates, Factor, Numbers, SupervisionOf};
+use crate::methods::filter::kernel_bayes::base::{Base, Constants, State, factor_of, required};
+use crate::methods::filter::kernel_bayes::cholesky::Features;
+use crate::methods::filter::kernel_bayes::kernel::Kernel;
+use crate::methods::filter::kernel_bayes::rows;
+use crate::methods::filter::kernel_bayes::rows::Rows;
+use crate::methods::filter::kernel_bayes::tensor;
+use crate::methods::filter::kernel_bayes::tensor::Tensor;
+use crate::methods::filter::params::{KernelBayes, Rule};
+use serde::{Deserialize, Serialize};
+
+/// A filter by kernel Bayes' rule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Packed", into = "Packed")]
+pub struct KernelModel {
+    pub(super) base: Base,
+    pub(super) body: Body,
+}
+
+/// What holds the likelihood.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Body {
+    /// Rows with weights.
+    Rows(Rows),
+    /// Moments of the rows.
+    Tensor(Tensor),
+}
+
+/// Memory that is used again for every row.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    rows: rows::Memory,
+    tensor: tensor::Memory,
+}
+
+/// A model as its parameters and factors.
+#[derive(Serialize, Deserialize)]
+struct Packed {
+    params: KernelBayes,
+    factors: Vec<Factor>,
+}
+
+impl From<KernelModel> for Packed {
+    fn from(model: KernelModel) -> Packed {
+        Packed {
+            factors: model.factors(),
+            params: model.base.params,
+        }
+    }
+}
+
+impl TryFrom<Packed> for KernelModel {
+    type Error = Error;
+
+    fn try_from(packed: Packed) -> Result<KernelModel> {
+        of_factors(&packed.params, packed.factors)
+    }
+}
+
+/// The model with these factors.
+///
+/// # Errors
+/// If a factor is missing or has another shape.
+pub(crate) fn of_factors(params: &KernelBayes, mut factors: Vec<Factor>) -> Result<KernelModel> {
+    let broken = || Error::input("the factors of the model do not fit each other");
+    let constants = required(&mut factors, "constants")?.values;
+    let [
+        state,
+        observation,
+        lambda,
+        delta,
+        rows,
+        state_residual,
+        observation_residual,
+        is_approximate,
+        n,
+    ] = constants[..]
+    else {
+        return Err(broken());
+    };
+    let pivots = required(&mut factors, "state_pivots")?;
+    let factor = required(&mut factors, "state_factor")?;
+    let rank = factor.width;
+    let features = Features {
+        points: pivots.values,
+        factor: factor.values,
+        rank,
+    };
+    let step = factor_of(&mut factors, "step").map_or_else(Vec::new, |step| step.values);
+    let kernel = |bandwidth: f64, width: usize| Kernel {
+        form: params.kernel,
+        bandwidth,
+        width,
+    };
+    let fits = features.factor.len() == rank * rank
+        && features.points.len() == rank * pivots.width
+        && (step.is_empty() || step.len() == rank * rank);
+    if !fits {
+        return Err(broken());
+    }
+    let mut constants = Constants {
+        state: kernel(state, pivots.width),
+        observation: kernel(observation, 0),
+        lambda,
+        delta,
+        rows: rows as usize,
+        state_residual,
+        observation_residual,
+        is_approximate: is_approximate != 0.0,
+    };
+    let body = if let Some(tensor) = Tensor::of_factors(&mut factors, rank, pivots.width)? {
+        constants.observation.width = tensor.observation_width();
+        Body::Tensor(tensor)
+    } else {
+        let states = required(&mut factors, "states")?;
+        let observations = required(&mut factors, "observations")?;
+        constants.observation.width = observations.width;
+        let all = states.values.len() / pivots.width.max(1);
+        let n = n as usize;
+        let prior = factor_of(&mut factors, "prior").map_or_else(Vec::new, |prior| prior.values);
+        let kept = factor_of(&mut factors, "landmarks").map_or_else(Vec::new, |kept| kept.values);
+        let kept: Vec<usize> = kept.iter().map(|at| *at as usize).collect();
+        let fits = states.width == pivots.width
+            && (kept.is_empty() || kept.len() == n)
+            && kept.iter().all(|at| *at < constants.rows)
+            && n <= all
+            && observations.values.len() == all * observations.width
+            && (prior.is_empty() || prior.len() == n);
+        if !fits {
+            return Err(broken());
+        }
+        Body::Rows(Rows::new(
+            &constants,
+            &features,
+            n,
+            states.values,
+            observations.values,
+            prior,
+            kept,
+        ))
+    };
+    let base = Base {
+        params: params.clone(),
+        constants,
+        features,
+        step,
+    };
+    Ok(KernelModel { base, body })
+}
+
+impl KernelModel {
+    pub(crate) fn numbers(&self) -> Numbers {
+        let Constants {
+            state,
+            observation,
+            lambda,
+            delta,
+            rows,
+            ..
+        } = self.base.constants;
+        let approximate = self.base.constants.is_approximate;
+        let tensor = match &self.body {
+            Body::Tensor(tensor) => Some(tensor.observation_rank()),
+            Body::Rows(_) => None,
+        };
+        let landmarks = match &self.body {
+            Body::Rows(own) => (own.n < rows).then_some(own.n),
+            Body::Tensor(_) => None,
+        };
+        Numbers {
+            training_rows: rows,
+            state_bandwidth: Some(state.bandwidth),
+            observation_bandwidth: Some(observation.bandwidth),
+            lambda: Some(lambda),
+            delta: Some(delta),
+            mu: (self.base.params.rule == Rule::Kregbayes).then_some(self.base.params.mu),
+            state_rank: approximate.then_some(self.base.features.rank),
+            observation_rank: tensor,
+            state_trace_residual: approximate.then_some(self.base.constants.state_residual),
+            observation_trace_residual: tensor.map(|_| self.base.constants.observation_residual),
+            landmarks,
+        }
+    }
+
+    pub(crate) fn factors(&self) -> Vec<Factor> {
+        let Constants {
+            state,
+            observation,
+            lambda,
+            delta,
+            rows,
+            state_residual,
+            observation_residual,
+            is_approximate,
+        } = self.base.constants;
+        let factor = |name: &str, width: usize, values: &[f64]| Factor {
+            name: name.into(),
+            width,
+            values: values.to_vec(),
+        };
+        let n = match &self.body {
+            Body::Rows(own) => own.n,
+            Body::Tensor(_) => 0,
+        };
+        let constants = [
+            state.bandwidth,
+            observation.bandwidth,
+            lambda,
+            delta,
+            rows as f64,
+            state_residual,
+            observation_residual,
+            f64::from(u8::from(is_approximate)),
+            n as f64,
+        ];
+        let rank = self.base.features.rank;
+        let mut all = vec![
+            factor("constants", constants.len(), &constants),
+            factor("state_pivots", state.width, &self.base.features.points),
+            factor("state_factor", rank, &self.base.features.factor),
+        ];
+        if !self.base.step.is_empty() {
+            all.push(factor("step", rank, &self.base.step));
+        }
+        match &self.body {
+            Body::Rows(own) => {
+                all.push(factor("states", state.width, &own.states));
+                all.push(factor("observations", observation.width, &own.observations));
+                if !own.prior.is_empty() {
+                    all.push(factor("prior", 1, &own.prior));
+                }
+                if !own.kept.is_empty() {
+                    let kept: Vec<f64> = own.kept.iter().map(|at| *at as f64).collect();
+                    all.push(factor("landmarks", 1, &kept));
+                }
+            }
+            Body::Tensor(tensor) => all.extend(tensor.factors(observation.width)),
+        }
+        all
+    }
+
+    pub(crate) fn widths(&self) -> (usize, usize) {
+        (
+            self.base.constants.state.width,
+            self.base.constants.observation.width,
+        )
+    }
+
+    pub(crate) fn start(&self) -> State {
+        State { mean: Vec::new() }
+    }
+
+    pub(crate) fn scratch(&self) -> Scratch {
+        Scratch::default()
+    }
+
+    /// Filters rows of a sequence.
+    pub(crate) fn push(
+        &self,
+        state: &mut State,
+        scratch: &mut Scratch,
+        observations: &[f64],
+        supervision: &SupervisionOf<'_>,
+        out: &mut Estimates,
+    ) {
+        let rows = observations.chunks_exact(self.base.constants.observation.width.max(1));
+        for (row, x) in rows.enumerate() {
+            let x = x.iter().all(|x| x.is_finite()).then_some(x);
+            match &self.body {
+                Body::Rows(own) => {
+                    own.filter(
+                        &self.base,
+                        state,
+                        &mut scratch.rows,
+                        x,
+                        supervision(row),
+                        out,
+                    );
+                }
+                Body::Tensor(own) => own.filter(&self.base, state, &mut scratch.tensor, x, out),
+            }
+        }
+    }
+
+    /// The weights of the training rows of one row of a static problem.
+    pub(crate) fn posterior_weights(&self, observation: &[f64]) -> Vec<f64> {
+        let Body::Rows(own) = &self.body else {
+            return Vec::new();
+        };
+        let mut memory = rows::Memory::default();
+        let mut weights = own.prior.clone();
+        if observation.iter().all(|x| x.is_finite()) {
+            let updated = own.update(&self.base, &mut memory, &own.prior, observation);
+            if let Some(updated) = updated {
+                weights = updated;
+            }
+        }
+        // Rows of supervision have no id.
+        weights.truncate(own.n);
+        if own.kept.is_empty() {
+            return weights;
+        }
+        let mut all = vec![0.0; self.base.constants.rows];
+        for (at, weight) in own.kept.iter().zip(weights) {
+            all[*at] = weight;
+        }
+        all
+    }
+}
