@@ -72,7 +72,7 @@ impl TableFunctionImpl for Function {
             seed: arguments.whole(5, 0, 0)? as u64,
         };
         let System { a, q, r, .. } = system;
-        if !(a.abs() < 1.0) {
+        if a.is_nan() || a.abs() >= 1.0 {
             return plan_err!("linear_gaussian: a must be between -1 and 1, not {a}");
         }
         for (name, variance) in [("q", q), ("r", r)] {

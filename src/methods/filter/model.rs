@@ -19,9 +19,9 @@ pub type FilterFit = Fit<FilterModel>;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FilterModel {
     /// Weighted training rows.
-    KernelBayes(KernelModel),
+    KernelBayes(Box<KernelModel>),
     /// A Gaussian distribution of the state.
-    Kalman(KalmanModel),
+    Kalman(Box<KalmanModel>),
 }
 
 /// The state of a filter between two rows of a sequence.
@@ -37,9 +37,9 @@ pub enum FilterState {
 #[derive(Debug)]
 pub enum Scratch {
     /// That of [`FilterModel::KernelBayes`].
-    KernelBayes(kernel_bayes::Scratch),
+    KernelBayes(Box<kernel_bayes::Scratch>),
     /// That of [`FilterModel::Kalman`].
-    Kalman(kalman::Scratch),
+    Kalman(Box<kalman::Scratch>),
 }
 
 impl FilterMethod {
@@ -49,11 +49,10 @@ impl FilterMethod {
     /// If the training rows have no such fit.
     pub fn fit(&self, input: &FitInput<'_>, seed: u64) -> Result<FilterFit> {
         match self {
-            FilterMethod::KernelBayes(own) => {
-                Ok(kernel_bayes::fit(own, input, seed)?.map(FilterModel::KernelBayes))
-            }
+            FilterMethod::KernelBayes(own) => Ok(kernel_bayes::fit(own, input, seed)?
+                .map(|model| FilterModel::KernelBayes(Box::new(model)))),
             FilterMethod::Kalman(_) | FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => {
-                Ok(kalman::fit(self, input)?.map(FilterModel::Kalman))
+                Ok(kalman::fit(self, input)?.map(|model| FilterModel::Kalman(Box::new(model))))
             }
         }
     }
@@ -86,11 +85,11 @@ impl FilterModel {
         dynamics: Option<&Dynamics>,
     ) -> Result<FilterModel> {
         match method {
-            FilterMethod::KernelBayes(own) => {
-                kernel_bayes::of_factors(own, factors).map(FilterModel::KernelBayes)
-            }
+            FilterMethod::KernelBayes(own) => kernel_bayes::of_factors(own, factors)
+                .map(|model| FilterModel::KernelBayes(Box::new(model))),
             FilterMethod::Kalman(_) | FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => {
-                kalman::of_factors(method, factors, dynamics).map(FilterModel::Kalman)
+                kalman::of_factors(method, factors, dynamics)
+                    .map(|model| FilterModel::Kalman(Box::new(model)))
             }
         }
     }
@@ -114,8 +113,8 @@ impl FilterModel {
     /// Memory for [`push`](FilterModel::push).
     pub fn scratch(&self) -> Scratch {
         match self {
-            FilterModel::KernelBayes(model) => Scratch::KernelBayes(model.scratch()),
-            FilterModel::Kalman(model) => Scratch::Kalman(model.scratch()),
+            FilterModel::KernelBayes(model) => Scratch::KernelBayes(Box::new(model.scratch())),
+            FilterModel::Kalman(model) => Scratch::Kalman(Box::new(model.scratch())),
         }
     }
 

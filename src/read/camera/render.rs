@@ -184,10 +184,10 @@ impl Camera {
     /// Where a ray enters a box.
     fn hit(&self, solid: &Solid, ray: [f64; 3]) -> Option<Hit> {
         let (mut enters, mut leaves, mut side) = (0.0, f64::INFINITY, 3);
-        for k in 0..3 {
-            let to = |bound: f64| (bound - self.at[k]) / ray[k];
+        for (k, along) in ray.into_iter().enumerate() {
+            let to = |bound: f64| (bound - self.at[k]) / along;
             let (low, high) = (to(solid.low[k]), to(solid.high[k]));
-            let (near, far) = if ray[k] < 0.0 {
+            let (near, far) = if along < 0.0 {
                 (high, low)
             } else {
                 (low, high)

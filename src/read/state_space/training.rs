@@ -188,5 +188,5 @@ fn ids(batches: &[Vec<ArrayRef>]) -> Result<Vec<ArrayRef>> {
         let parts: Vec<_> = batches.iter().map(|batch| batch[at].as_ref()).collect();
         concat(&parts)
     });
-    Ok(columns.collect::<Result<_, _>>().map_err(bug)?)
+    columns.collect::<Result<_, _>>().map_err(bug)
 }

@@ -283,7 +283,7 @@ impl Scores {
                 Error::with_source(Kind::Input, "a score of `fits` is no number", e)
             })?;
             let column = column.as_primitive::<Float64Type>();
-            Ok((column.len() > 0 && column.is_valid(0)).then(|| column.value(0)))
+            Ok((!column.is_empty() && column.is_valid(0)).then(|| column.value(0)))
         };
         Ok(Scores {
             test_mse: number("test_mse")?,

@@ -1,6 +1,6 @@
 //! A fitted filter: its factors, and how it filters rows.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::methods::filter::fit::{Estimates, Factor, Numbers, SupervisionOf};
 use crate::methods::filter::kernel_bayes::base::{Base, Constants, State, factor_of, required};
 use crate::methods::filter::kernel_bayes::cholesky::Features;
@@ -39,7 +39,8 @@ pub struct Scratch {
 /// A model as its parameters and factors.
 #[derive(Serialize, Deserialize)]
 struct Packed {
-    params: KernelBayes,
+    /// As JSON, because packed bytes do not say which form a value has.
+    params: String,
     factors: Vec<Factor>,
 }
 
@@ -47,7 +48,7 @@ impl From<KernelModel> for Packed {
     fn from(model: KernelModel) -> Packed {
         Packed {
             factors: model.factors(),
-            params: model.base.params,
+            params: serde_json::to_string(&model.base.params).unwrap_or_default(),
         }
     }
 }
@@ -56,7 +57,10 @@ impl TryFrom<Packed> for KernelModel {
     type Error = Error;
 
     fn try_from(packed: Packed) -> Result<KernelModel> {
-        of_factors(&packed.params, packed.factors)
+        let params = serde_json::from_str(&packed.params).map_err(|e| {
+            Error::with_source(Kind::Bug, "the parameters of a model cannot be read", e)
+        })?;
+        of_factors(&params, packed.factors)
     }
 }
 
@@ -77,6 +81,7 @@ pub(crate) fn of_factors(params: &KernelBayes, mut factors: Vec<Factor>) -> Resu
         observation_residual,
         is_approximate,
         n,
+        mu,
     ] = constants[..]
     else {
         return Err(broken());
@@ -142,8 +147,13 @@ pub(crate) fn of_factors(params: &KernelBayes, mut factors: Vec<Factor>) -> Resu
             kept,
         ))
     };
+    // Text of numbers may lose the last bit.
+    let params = KernelBayes {
+        mu,
+        ..params.clone()
+    };
     let base = Base {
-        params: params.clone(),
+        params,
         constants,
         features,
         step,
@@ -215,6 +225,7 @@ impl KernelModel {
             observation_residual,
             f64::from(u8::from(is_approximate)),
             n as f64,
+            self.base.params.mu,
         ];
         let rank = self.base.features.rank;
         let mut all = vec![

@@ -50,7 +50,8 @@ fn input(text: SequencesText, document: &Document<'_>) -> Result<Input> {
         );
     }
     let has_symbol = !text.symbol.is_empty() || !text.bins.0.is_empty();
-    if !has_symbol && !(text.state.is_empty() && text.observation.is_empty()) {
+    let has_state = !text.state.is_empty() || !text.observation.is_empty();
+    if has_state && !has_symbol {
         return state_space(text, document);
     }
     for (key, names) in [("state", &text.state), ("observation", &text.observation)] {
