@@ -1,6 +1,7 @@
 //! Products and decompositions of small row-major matrices, in memory of the caller.
 //!
-//! Sums are added in a fixed order. A symmetric result has equal bits on both sides of its diagonal.
+//! Sums are added in a fixed order. A symmetric result has equal bits on both sides of its
+//! diagonal.
 
 /// Sums that [`dot`] adds side by side.
 const LANES: usize = 4;
