@@ -53,7 +53,7 @@ impl FilterMethod {
                 Ok(kernel_bayes::fit(own, input, seed)?.map(FilterModel::KernelBayes))
             }
             FilterMethod::Kalman(_) | FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => {
-                kalman::fit(self, input)
+                Ok(kalman::fit(self, input)?.map(FilterModel::Kalman))
             }
         }
     }

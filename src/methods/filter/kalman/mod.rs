@@ -1,64 +1,27 @@
-//! Kalman filters.
+//! The Kalman filter, the extended and the unscented one.
+//!
+//! Kalman, *A new approach to linear filtering and prediction problems*, 1960; Wan, van der Merwe,
+//! *The unscented Kalman filter for nonlinear estimation*, 2000. States follow y⁺ = f(y) + v,
+//! observations x = h(y) + w, with v ~ N(0, Q) and w ~ N(0, R). The state of the first row of a
+//! sequence is N(x0, P0) before its observation: no step comes before it.
+//!
+//! - `model`: the matrices and functions of a system.
+//! - `fit`: given matrices and least squares → a model.
+//! - `least_squares`: regressions with the covariance of their residuals.
+//! - `step`: prediction and update, row by row.
+//! - `unscented`: distributions through functions, by sigma points.
+//! - `small`: products and decompositions of small matrices.
 
-use crate::error::Result;
-use crate::methods::FilterMethod;
-use crate::methods::filter::model::{Dynamics, Estimates, Factor, FilterFit, FitInput, Numbers};
-use serde::{Deserialize, Serialize};
+mod fit;
+mod least_squares;
+mod model;
+mod small;
+mod step;
+#[cfg(test)]
+mod tests;
+mod unscented;
 
-/// A Gaussian distribution of the state.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct KalmanModel {}
-
-/// The state of a filter between two rows.
-#[derive(Debug, Clone)]
-pub struct State {}
-
-/// Memory that is used again for every row.
-#[derive(Debug)]
-pub struct Scratch {}
-
-/// Fits the model.
-pub(crate) fn fit(_: &FilterMethod, _: &FitInput<'_>) -> Result<FilterFit> {
-    todo!()
-}
-
-/// The model with these factors.
-pub(crate) fn of_factors(
-    _: &FilterMethod,
-    _: Vec<Factor>,
-    _: Option<&Dynamics>,
-) -> Result<KalmanModel> {
-    todo!()
-}
-
-impl KalmanModel {
-    pub(crate) fn numbers(&self) -> Numbers {
-        todo!()
-    }
-
-    pub(crate) fn factors(&self) -> Vec<Factor> {
-        todo!()
-    }
-
-    pub(crate) fn widths(&self) -> (usize, usize) {
-        todo!()
-    }
-
-    pub(crate) fn start(&self) -> State {
-        todo!()
-    }
-
-    pub(crate) fn scratch(&self) -> Scratch {
-        todo!()
-    }
-
-    pub(crate) fn push(
-        &self,
-        _state: &mut State,
-        _scratch: &mut Scratch,
-        _observations: &[f64],
-        _out: &mut Estimates,
-    ) {
-        todo!()
-    }
-}
+pub(crate) use fit::fit;
+pub use model::KalmanModel;
+pub(crate) use model::of_factors;
+pub use step::{Scratch, State};

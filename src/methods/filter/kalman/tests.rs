@@ -1,0 +1,854 @@
+//! Filters against numbers that are worked by hand or with numpy, and against each other.
+
+use crate::evidence::state_space::StateSpace;
+use crate::methods::FilterMethod;
+use crate::methods::filter::expression::{Binary, Expression, Unary};
+use crate::methods::filter::fit::{Dynamics, Estimates, FitInput};
+use crate::methods::filter::model::{FilterFit, FilterModel};
+use crate::methods::filter::params::{Ekf, Kalman, Noise, Rows, Ukf};
+
+fn rows(n: usize, values: &[f64]) -> Option<Rows> {
+    Some(values.chunks(n).map(<[f64]>::to_vec).collect())
+}
+
+/// Rows that nothing is fitted to.
+fn no_rows(n: usize, d: usize) -> StateSpace {
+    StateSpace::new(n, d)
+}
+
+fn fit_to(
+    method: &FilterMethod,
+    rows: &StateSpace,
+    dynamics: Option<&Dynamics>,
+) -> crate::error::Result<FilterFit> {
+    let input = FitInput {
+        rows,
+        is_static: false,
+        prior: None,
+        supervision: None,
+        dynamics,
+    };
+    method.fit(&input, 0)
+}
+
+fn fit(method: &FilterMethod, rows: &StateSpace, dynamics: Option<&Dynamics>) -> FilterModel {
+    fit_to(method, rows, dynamics).unwrap().model
+}
+
+fn run(model: &FilterModel, observations: &[f64]) -> Estimates {
+    let mut out = Estimates::new(model.widths().0);
+    let (mut state, mut scratch) = (model.start(), model.scratch());
+    model.push(&mut state, &mut scratch, observations, &|_| None, &mut out);
+    out
+}
+
+fn assert_close(a: &[f64], b: &[f64], tolerance: f64) {
+    assert_eq!(a.len(), b.len());
+    for (i, (a, b)) in a.iter().zip(b).enumerate() {
+        let is_equal = (a - b).abs() <= tolerance * (1.0 + b.abs()) || a.is_nan() && b.is_nan();
+        assert!(is_equal, "{i}: {a} {b}");
+    }
+}
+
+fn assert_same(a: &Estimates, b: &Estimates, tolerance: f64) {
+    assert_close(&a.mean, &b.mean, tolerance);
+    assert_close(&a.variance, &b.variance, tolerance);
+    assert_close(&a.decoded, &b.decoded, tolerance);
+    assert_close(&a.log_score, &b.log_score, tolerance);
+    assert_eq!(a.was_updated, b.was_updated);
+}
+
+/// Numbers between −1 and 1.
+fn noise(seed: u64) -> impl FnMut() -> f64 {
+    let mut state = seed;
+    move || {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+}
+
+fn scalar(a: f64, q: f64, r: f64, p0: f64) -> FilterMethod {
+    FilterMethod::Kalman(Kalman {
+        f: rows(1, &[a]),
+        h: rows(1, &[1.0]),
+        q: rows(1, &[q]),
+        r: rows(1, &[r]),
+        x0: Some(vec![0.0]),
+        p0: rows(1, &[p0]),
+        ..Kalman::default()
+    })
+}
+
+/// Position and velocity; the position is observed.
+fn moving() -> Kalman {
+    Kalman {
+        f: rows(2, &[1.0, 1.0, 0.0, 1.0]),
+        h: rows(2, &[1.0, 0.0]),
+        q: rows(2, &[0.01 / 3.0, 0.005, 0.005, 0.01]),
+        r: rows(1, &[0.25]),
+        x0: Some(vec![0.0, 1.0]),
+        p0: rows(2, &[1.0, 0.2, 0.2, 2.0]),
+        ..Kalman::default()
+    }
+}
+
+const POSITIONS: [f64; 6] = [0.3, 1.1, 2.5, f64::NAN, 4.2, 4.9];
+
+/// Σ a_i x_i.
+fn linear(row: &[f64]) -> Expression {
+    let terms = row.iter().enumerate().map(|(i, a)| {
+        let (a, x) = (Expression::number(*a), Expression::coordinate(i));
+        Expression::binary(Binary::Multiply, a, x)
+    });
+    terms
+        .reduce(|a, b| Expression::binary(Binary::Add, a, b))
+        .unwrap()
+}
+
+fn linear_functions(params: &Kalman) -> Dynamics {
+    let of = |rows: &Option<Rows>| rows.iter().flatten().map(|row| linear(row)).collect();
+    Dynamics {
+        f: of(&params.f),
+        h: of(&params.h),
+        estimate: Vec::new(),
+    }
+}
+
+fn texts(count: usize) -> Vec<String> {
+    vec![String::new(); count]
+}
+
+fn ekf_of(params: &Kalman) -> FilterMethod {
+    FilterMethod::Ekf(Ekf {
+        f: texts(params.f.as_ref().unwrap().len()),
+        h: texts(params.h.as_ref().unwrap().len()),
+        state: None,
+        estimate: None,
+        q: params.q.clone(),
+        r: params.r.clone(),
+        x0: params.x0.clone(),
+        p0: params.p0.clone(),
+    })
+}
+
+fn ukf_of(params: &Kalman, [alpha, beta, kappa]: [f64; 3]) -> FilterMethod {
+    FilterMethod::Ukf(Ukf {
+        f: texts(params.f.as_ref().unwrap().len()),
+        h: texts(params.h.as_ref().unwrap().len()),
+        state: None,
+        estimate: None,
+        q: params.q.clone(),
+        r: params.r.clone(),
+        x0: params.x0.clone(),
+        p0: params.p0.clone(),
+        alpha,
+        beta,
+        kappa,
+    })
+}
+
+#[test]
+fn the_variance_of_a_scalar_system_tends_to_the_fixed_point_of_riccati() {
+    let model = fit(&scalar(0.9, 0.25, 0.5, 3.0), &no_rows(1, 1), None);
+    let out = run(&model, &[0.1; 200]);
+    assert!((out.variance[199] - 0.233886241186).abs() < 1e-12);
+}
+
+#[test]
+fn two_steps_of_a_scalar_system_are_those_by_hand() {
+    let model = fit(&scalar(0.5, 1.0, 2.0, 2.0), &no_rows(1, 1), None);
+    // First row: S = 2 + 2, K = 1/2. Second row: x⁻ = 0.5, P⁻ = 1/4 + 1, S = 13/4, K = 5/13.
+    let out = run(&model, &[2.0, 3.0]);
+    assert_close(&out.mean, &[1.0, 0.5 + 5.0 / 13.0 * 2.5], 1e-15);
+    assert_close(&out.variance, &[1.0, 1.25 * 8.0 / 13.0], 1e-15);
+    let log = |s: f64, v: f64| -0.5 * ((std::f64::consts::TAU * s).ln() + v * v / s);
+    assert_close(&out.log_score, &[log(4.0, 2.0), log(3.25, 2.5)], 1e-15);
+    assert_eq!(out.decoded, out.mean);
+    assert!(out.weight_sum.is_empty() && out.positive_share.is_empty());
+}
+
+#[test]
+fn a_moving_point_is_filtered_as_by_numpy() {
+    let model = fit(&FilterMethod::Kalman(moving()), &no_rows(2, 1), None);
+    let out = run(&model, &POSITIONS);
+    let expected = [
+        [0.24, 1.048, 0.2, 1.968, -1.0665103088617776],
+        [
+            1.1187899786780384,
+            0.8967030916844351,
+            0.22501332622601256,
+            0.3579964019189765,
+            -1.384415526705522,
+        ],
+        [
+            2.4022168806818986,
+            1.1173757716839354,
+            0.199545035717417,
+            0.11103182015656099,
+            -1.1207344383933124,
+        ],
+        [
+            3.519592652365834,
+            1.1173757716839354,
+            0.5416393159760365,
+            0.12103182015656098,
+            f64::NAN,
+        ],
+        [
+            4.279402765982114,
+            1.0043290362254333,
+            0.20457179420070049,
+            0.038950746854507806,
+            -1.1478482219839534,
+        ],
+        [
+            5.053196301509411,
+            0.9377637323340096,
+            0.1501931162415409,
+            0.030107324919499977,
+            -0.8024758190781358,
+        ],
+    ];
+    for (row, expected) in expected.iter().enumerate() {
+        assert_close(&out.mean[2 * row..][..2], &expected[..2], 1e-12);
+        assert_close(&out.variance[2 * row..][..2], &expected[2..4], 1e-12);
+        assert_close(&out.log_score[row..=row], &expected[4..], 1e-12);
+    }
+    assert_eq!(out.was_updated, [true, true, true, false, true, true]);
+}
+
+#[test]
+fn filters_of_linear_functions_are_kalman_filters() {
+    let params = moving();
+    let functions = linear_functions(&params);
+    let expected = run(
+        &fit(&FilterMethod::Kalman(params.clone()), &no_rows(2, 1), None),
+        &POSITIONS,
+    );
+    let extended = fit(&ekf_of(&params), &no_rows(2, 1), Some(&functions));
+    assert_same(&run(&extended, &POSITIONS), &expected, 1e-12);
+    for (spread, tolerance) in [
+        ([1.0, 2.0, 0.0], 1e-12),
+        ([0.5, 2.0, 1.0], 1e-12),
+        ([1e-3, 2.0, 0.0], 1e-9),
+    ] {
+        let unscented = fit(&ukf_of(&params, spread), &no_rows(2, 1), Some(&functions));
+        assert_same(&run(&unscented, &POSITIONS), &expected, tolerance);
+    }
+}
+
+#[test]
+fn a_diagonal_noise_gives_the_same_filter_in_both_forms() {
+    // Joseph's form for d ≤ n, the information form for a full R of d > n and for a diagonal R.
+    let mut random = noise(5);
+    for d in [1, 2, 5] {
+        let h: Vec<f64> = (0..2 * d).map(|_| random()).collect();
+        let variances: Vec<f64> = (0..d).map(|_| 1.5 + random()).collect();
+        let r: Vec<f64> = (0..d * d)
+            .map(|at| {
+                if at % (d + 1) == 0 {
+                    variances[at / d]
+                } else {
+                    0.0
+                }
+            })
+            .collect();
+        let full = Kalman {
+            h: rows(2, &h),
+            r: rows(d, &r),
+            ..moving()
+        };
+        let diagonal = Kalman {
+            noise: Noise::Diagonal,
+            ..full.clone()
+        };
+        let observations: Vec<f64> = (0..40 * d).map(|_| 3.0 * random()).collect();
+        let run = |params: Kalman| {
+            run(
+                &fit(&FilterMethod::Kalman(params), &no_rows(2, d), None),
+                &observations,
+            )
+        };
+        assert_same(&run(diagonal), &run(full), 1e-10);
+    }
+}
+
+#[test]
+fn the_information_form_is_that_of_josephs_for_correlated_noise() {
+    // The third observation is the sum of the others and noise, so d > n; the same system with one
+    // more coordinate that is never observed and never moves has d = n and Joseph's form.
+    let h = [1.0, 0.0, 0.0, 1.0, 1.0, 1.0];
+    let r = [1.0, 0.3, 0.2, 0.3, 0.5, 0.1, 0.2, 0.1, 0.8];
+    let params = Kalman {
+        h: rows(2, &h),
+        r: rows(3, &r),
+        ..moving()
+    };
+    let mut random = noise(9);
+    let observations: Vec<f64> = (0..60).map(|_| random()).collect();
+    let narrow = run(
+        &fit(&FilterMethod::Kalman(params), &no_rows(2, 3), None),
+        &observations,
+    );
+    let padded = Kalman {
+        f: rows(3, &[1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]),
+        h: rows(3, &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0]),
+        q: rows(
+            3,
+            &[0.01 / 3.0, 0.005, 0.0, 0.005, 0.01, 0.0, 0.0, 0.0, 0.0],
+        ),
+        r: rows(3, &r),
+        x0: Some(vec![0.0, 1.0, 0.0]),
+        p0: rows(3, &[1.0, 0.2, 0.0, 0.2, 2.0, 0.0, 0.0, 0.0, 0.0]),
+        ..Kalman::default()
+    };
+    let wide = run(
+        &fit(&FilterMethod::Kalman(padded), &no_rows(3, 3), None),
+        &observations,
+    );
+    for (narrow, wide) in [
+        (&narrow.mean, &wide.mean),
+        (&narrow.variance, &wide.variance),
+    ] {
+        let own: Vec<f64> = wide.chunks(3).flat_map(|row| row[..2].to_vec()).collect();
+        assert_close(narrow, &own, 1e-12);
+    }
+    assert_close(&narrow.log_score, &wide.log_score, 1e-12);
+}
+
+#[test]
+fn pieces_of_a_sequence_give_the_same_bits() {
+    let params = moving();
+    let functions = linear_functions(&params);
+    let mut random = noise(3);
+    let mut observations: Vec<f64> = (0..300).map(|_| random()).collect();
+    (0..300)
+        .step_by(37)
+        .for_each(|row| observations[row] = f64::NAN);
+    for method in [
+        FilterMethod::Kalman(params.clone()),
+        ekf_of(&params),
+        ukf_of(&params, [1.0, 2.0, 0.0]),
+    ] {
+        let model = fit(&method, &no_rows(2, 1), Some(&functions));
+        let whole = run(&model, &observations);
+        let mut pieces = Estimates::new(2);
+        let mut state = model.start();
+        // Scratch memory that another sequence has used.
+        let mut scratch = model.scratch();
+        model.push(
+            &mut model.start(),
+            &mut scratch,
+            &[4.0, 5.0],
+            &|_| None,
+            &mut Estimates::new(2),
+        );
+        for piece in observations.chunks(7) {
+            model.push(&mut state, &mut scratch, piece, &|_| None, &mut pieces);
+        }
+        let bits = |out: &Estimates| -> Vec<u64> {
+            let all = [&out.mean, &out.variance, &out.decoded, &out.log_score];
+            all.into_iter()
+                .flatten()
+                .map(|value| value.to_bits())
+                .collect()
+        };
+        assert_eq!(bits(&whole), bits(&pieces), "{}", method.name());
+    }
+}
+
+#[test]
+fn a_model_is_that_of_its_factors() {
+    let params = moving();
+    let functions = linear_functions(&params);
+    let diagonal = Kalman {
+        noise: Noise::Diagonal,
+        ..params.clone()
+    };
+    for method in [
+        FilterMethod::Kalman(params.clone()),
+        FilterMethod::Kalman(diagonal),
+        ekf_of(&params),
+        ukf_of(&params, [0.5, 2.0, 1.0]),
+    ] {
+        let model = fit(&method, &no_rows(2, 1), Some(&functions));
+        let factors = model.factors();
+        for factor in &factors {
+            assert_eq!(factor.values.len() % factor.width, 0, "{}", factor.name);
+        }
+        let back = FilterModel::of_factors(&method, factors.clone(), Some(&functions)).unwrap();
+        assert_eq!(back, model);
+        let without: Vec<_> = factors
+            .into_iter()
+            .filter(|factor| factor.name != "Q")
+            .collect();
+        let error = FilterModel::of_factors(&method, without, Some(&functions)).unwrap_err();
+        assert!(error.to_string().contains("`Q`"), "{error}");
+    }
+    let method = ekf_of(&params);
+    let factors = fit(&method, &no_rows(2, 1), Some(&functions)).factors();
+    let error = FilterModel::of_factors(&method, factors, None).unwrap_err();
+    assert!(
+        error.to_string().contains("other than `f` and `h`"),
+        "{error}"
+    );
+}
+
+/// Sequences of a stable linear system with noise.
+fn world(sequences: usize, length: usize, has_noise: bool) -> StateSpace {
+    let mut all = StateSpace::new(2, 3);
+    let mut random = noise(1);
+    for _ in 0..sequences {
+        let (mut states, mut observations) = (Vec::new(), Vec::new());
+        let (mut a, mut b) = (2.0 * random(), 2.0 * random());
+        for _ in 0..length {
+            let mut random = || if has_noise { random() } else { 0.0 };
+            states.extend([a, b]);
+            observations.extend([
+                a + 2.0 * b + 5.0 + 0.1 * random(),
+                b - 1.0 + 0.2 * random(),
+                a + 0.3 * random(),
+            ]);
+            (a, b) = (
+                0.9 * a + 0.2 * b + 0.5 + 0.3 * random(),
+                -0.1 * a + 0.8 * b + 0.1 * random(),
+            );
+        }
+        all.push(&states, &observations);
+    }
+    all
+}
+
+fn factor(model: &FilterModel, name: &str) -> Vec<f64> {
+    let all = model.factors();
+    all.into_iter()
+        .find(|factor| factor.name == name)
+        .unwrap()
+        .values
+}
+
+#[test]
+fn matrices_without_noise_are_found() {
+    let world = world(6, 20, false);
+    let fitted = fit_to(&FilterMethod::Kalman(Kalman::default()), &world, None).unwrap();
+    let close = |name: &str, expected: &[f64]| {
+        assert_close(&factor(&fitted.model, name), expected, 1e-12);
+    };
+    close("F", &[0.9, 0.2, -0.1, 0.8]);
+    close("F_intercept", &[0.5, 0.0]);
+    close("H", &[1.0, 2.0, 0.0, 1.0, 1.0, 0.0]);
+    close("H_intercept", &[5.0, -1.0, 0.0]);
+    close("Q", &[0.0; 4]);
+    // R is 0 but for its floor.
+    let r = factor(&fitted.model, "R");
+    assert!(r[0] > 0.0 && r[0] < 1e-7);
+    assert!(fitted.warnings[0].contains("`R` of 120 training rows is singular"));
+    assert!(
+        fitted.claims.iter().all(|claim| claim.value <= claim.bound),
+        "{:?}",
+        fitted.claims
+    );
+}
+
+#[test]
+fn fitted_matrices_are_those_of_least_squares() {
+    let world = world(40, 100, true);
+    let fitted = fit_to(&FilterMethod::Kalman(Kalman::default()), &world, None).unwrap();
+    assert!(fitted.warnings.is_empty());
+    assert_eq!(fitted.model.numbers().training_rows, 4000);
+    assert_close(&factor(&fitted.model, "F"), &[0.9, 0.2, -0.1, 0.8], 0.02);
+    // The variance of a uniform number between −c and c is c²/3.
+    assert_close(
+        &factor(&fitted.model, "Q"),
+        &[0.03, 0.0, 0.0, 0.01 / 3.0],
+        2e-3,
+    );
+    let r = factor(&fitted.model, "R");
+    assert_close(&[r[0], r[4], r[8]], &[0.01 / 3.0, 0.04 / 3.0, 0.03], 2e-3);
+    let names: Vec<&str> = fitted
+        .claims
+        .iter()
+        .map(|claim| claim.name.as_str())
+        .collect();
+    let expected = [
+        "least_squares_f",
+        "least_squares_h",
+        "covariance_asymmetry",
+        "covariance_negative_part",
+    ];
+    assert_eq!(names, expected);
+    assert!(
+        fitted.claims.iter().all(|claim| claim.value <= claim.bound),
+        "{:?}",
+        fitted.claims
+    );
+    // x0 and P0 are the moments of all training states.
+    let mean = world.states.chunks(2).map(|row| row[0]).sum::<f64>() / 4000.0;
+    let square: f64 = world
+        .states
+        .chunks(2)
+        .map(|row| (row[0] - mean).powi(2))
+        .sum();
+    assert_close(&factor(&fitted.model, "x0")[..1], &[mean], 1e-12);
+    assert_close(&factor(&fitted.model, "P0")[..1], &[square / 3999.0], 1e-12);
+    let diagonal = Kalman {
+        noise: Noise::Diagonal,
+        ..Kalman::default()
+    };
+    let diagonal = fit(&FilterMethod::Kalman(diagonal), &world, None);
+    assert_close(&factor(&diagonal, "R_diagonal"), &[r[0], r[4], r[8]], 1e-12);
+    // Without an intercept, and with a given F.
+    let params = Kalman {
+        f: rows(2, &[0.9, 0.2, -0.1, 0.8]),
+        intercept: false,
+        ..Kalman::default()
+    };
+    let given = fit(&FilterMethod::Kalman(params), &world, None);
+    assert_eq!(factor(&given, "F_intercept"), [0.0; 2]);
+    assert_eq!(factor(&given, "H_intercept"), [0.0; 3]);
+    // The mean of the residuals of F is the intercept of the world, .5.
+    assert_close(&factor(&given, "Q")[..1], &[0.25 + 0.03], 0.01);
+}
+
+#[test]
+fn transitions_do_not_cross_sequences() {
+    let long = world(1, 60, false);
+    let mut cut = StateSpace::new(2, 3);
+    // Two runs of the same system in reverse order: a pair across them would break the fit.
+    cut.push(&long.states[60..], &long.observations[90..]);
+    cut.push(&long.states[..60], &long.observations[..90]);
+    let model = fit(&FilterMethod::Kalman(Kalman::default()), &cut, None);
+    assert_close(&factor(&model, "F"), &[0.9, 0.2, -0.1, 0.8], 1e-8);
+}
+
+#[test]
+fn wide_observations_have_diagonal_noise() {
+    let mut random = noise(2);
+    let d = 2000;
+    let loading: Vec<f64> = (0..d).map(|_| random()).collect();
+    let mut world = StateSpace::new(1, d);
+    let (mut states, mut observations, mut y) = (Vec::new(), Vec::new(), 0.0);
+    for _ in 0..60 {
+        states.push(y);
+        // Every tenth number is constant.
+        observations.extend((0..d).map(|j| {
+            if j % 10 == 0 {
+                1.0
+            } else {
+                loading[j] * y + 3.0 * random()
+            }
+        }));
+        y = 0.9 * y + random();
+    }
+    world.push(&states, &observations);
+    let method = FilterMethod::Kalman(Kalman {
+        noise: Noise::Diagonal,
+        ..Kalman::default()
+    });
+    let model = fit(&method, &world, None);
+    let out = run(&model, &world.observations);
+    let error: f64 = out
+        .mean
+        .iter()
+        .zip(&states)
+        .map(|(a, b)| (a - b).powi(2))
+        .sum();
+    assert!(error / 60.0 < 0.05, "{error}");
+    assert!(out.log_score.iter().all(|score| score.is_finite()));
+    let full = FilterMethod::Kalman(Kalman::default());
+    let error = fit_to(&full, &world, None).unwrap_err().to_string();
+    assert!(
+        error.contains("2000 numbers") && error.contains("`noise = \"diagonal\"`"),
+        "{error}"
+    );
+    // One number stands for all variances.
+    let params = Kalman {
+        noise: Noise::Diagonal,
+        r: rows(1, &[3.0]),
+        ..Kalman::default()
+    };
+    let model = fit(&FilterMethod::Kalman(params), &world, None);
+    assert_eq!(factor(&model, "R_diagonal"), vec![3.0; d]);
+}
+
+/// A point on a circle with a wave: θ⁺ = θ + 0.4, seen through (1 + sin 8θ)(cos θ, sin θ).
+fn circle() -> Dynamics {
+    let theta = || Expression::coordinate(0);
+    let number = Expression::number;
+    let wave = || {
+        let angle = Expression::binary(Binary::Multiply, number(8.0), theta());
+        let sine = Expression::unary(Unary::Sin, angle);
+        Expression::binary(Binary::Add, number(1.0), sine)
+    };
+    let times = |a, b| Expression::binary(Binary::Multiply, a, b);
+    let (cosine, sine) = (
+        || Expression::unary(Unary::Cos, theta()),
+        || Expression::unary(Unary::Sin, theta()),
+    );
+    Dynamics {
+        f: vec![Expression::binary(Binary::Add, theta(), number(0.4))],
+        h: vec![times(wave(), cosine()), times(wave(), sine())],
+        estimate: vec![cosine(), sine()],
+    }
+}
+
+fn circle_of(is_unscented: bool) -> FilterMethod {
+    let (f, h, state, estimate) = (texts(1), texts(2), Some(texts(1)), Some(texts(2)));
+    let (q, r) = (rows(1, &[0.04]), rows(2, &[0.04, 0.0, 0.0, 0.04]));
+    let (x0, p0) = (Some(vec![0.1]), rows(1, &[0.5]));
+    if is_unscented {
+        let (alpha, beta, kappa) = (1.0, 2.0, 0.0);
+        FilterMethod::Ukf(Ukf {
+            f,
+            h,
+            state,
+            estimate,
+            q,
+            r,
+            x0,
+            p0,
+            alpha,
+            beta,
+            kappa,
+        })
+    } else {
+        FilterMethod::Ekf(Ekf {
+            f,
+            h,
+            state,
+            estimate,
+            q,
+            r,
+            x0,
+            p0,
+        })
+    }
+}
+
+#[test]
+fn own_coordinates_are_mapped_to_the_columns_of_the_state() {
+    for is_unscented in [false, true] {
+        let model = fit(&circle_of(is_unscented), &no_rows(2, 2), Some(&circle()));
+        assert_eq!(model.widths(), (2, 2));
+        let out = run(&model, &[f64::NAN, f64::NAN, 0.9, 0.3]);
+        let (c, s) = (0.1f64.cos(), 0.1f64.sin());
+        if is_unscented {
+            // Points at θ and θ ± √.5 with weights 0, ½, ½; β = 2 adds the central point.
+            let (near, far) = ((0.1 + 0.5f64.sqrt()).cos(), (0.1 - 0.5f64.sqrt()).cos());
+            let mean = 0.5 * (near + far);
+            let spread = 0.5 * ((near - mean).powi(2) + (far - mean).powi(2));
+            assert_close(&out.mean[..1], &[mean], 1e-14);
+            assert_close(
+                &out.variance[..1],
+                &[spread + 2.0 * (c - mean).powi(2)],
+                1e-14,
+            );
+        } else {
+            assert_close(&out.mean[..2], &[c, s], 1e-15);
+            assert_close(&out.variance[..2], &[0.5 * s * s, 0.5 * c * c], 1e-14);
+        }
+        assert_eq!(out.was_updated, [false, true]);
+        assert!(out.log_score[0].is_nan() && out.log_score[1].is_finite());
+    }
+}
+
+#[test]
+fn the_noise_of_a_nonlinear_system_is_that_of_its_residuals() {
+    let mut world = StateSpace::new(1, 1);
+    world.push(&[1.0, 2.0, 2.5], &[1.5, 4.0, 6.0]);
+    let x = Expression::coordinate(0);
+    let functions = Dynamics {
+        f: vec![Expression::binary(
+            Binary::Add,
+            x.clone(),
+            Expression::number(0.5),
+        )],
+        h: vec![Expression::binary(Binary::Multiply, x.clone(), x)],
+        estimate: Vec::new(),
+    };
+    let (f, h, state, estimate) = (texts(1), texts(1), None, None);
+    let (q, r, x0, p0) = (None, None, None, None);
+    let method = FilterMethod::Ekf(Ekf {
+        f,
+        h,
+        state,
+        estimate,
+        q,
+        r,
+        x0,
+        p0,
+    });
+    let model = fit(&method, &world, Some(&functions));
+    // Residuals of f: .5, 0. Of h: .5, 0, −.25.
+    assert_close(&factor(&model, "Q"), &[0.125], 1e-15);
+    assert_close(&factor(&model, "R"), &[0.3125 / 3.0], 1e-15);
+    assert_close(&factor(&model, "x0"), &[5.5 / 3.0], 1e-15);
+}
+
+#[test]
+fn a_prediction_that_is_not_a_number_starts_the_filter_anew() {
+    let x = Expression::coordinate(0);
+    let one = Expression::number(1.0);
+    let functions = Dynamics {
+        // √(x − 1).
+        f: vec![Expression::unary(
+            Unary::Sqrt,
+            Expression::binary(Binary::Subtract, x.clone(), one),
+        )],
+        h: vec![x],
+        estimate: Vec::new(),
+    };
+    let (f, h, state, estimate) = (texts(1), texts(1), None, None);
+    let (q, r) = (rows(1, &[0.01]), rows(1, &[0.01]));
+    let (x0, p0) = (Some(vec![1.5]), rows(1, &[0.01]));
+    let method = FilterMethod::Ekf(Ekf {
+        f,
+        h,
+        state,
+        estimate,
+        q,
+        r,
+        x0,
+        p0,
+    });
+    let model = fit(&method, &no_rows(1, 1), Some(&functions));
+    let out = run(&model, &[1.5, 0.7, 0.7, 1.0]);
+    assert_eq!(out.was_updated, [true, true, false, true]);
+    assert_eq!(out.mean[2], 1.5);
+    assert!(out.mean.iter().all(|mean| mean.is_finite()));
+}
+
+#[test]
+fn an_observation_without_a_distribution_is_predicted_through() {
+    // P0 = Q = R = 0: the innovation has no covariance.
+    let model = fit(&scalar(0.5, 0.0, 0.0, 0.0), &no_rows(1, 1), None);
+    let out = run(&model, &[2.0, 3.0]);
+    assert_eq!(out.was_updated, [false, false]);
+    assert_eq!(out.mean, [0.0, 0.0]);
+    let infinite = run(
+        &fit(&scalar(0.5, 1.0, 1.0, 1.0), &no_rows(1, 1), None),
+        &[f64::INFINITY],
+    );
+    assert_eq!(infinite.was_updated, [false]);
+}
+
+#[test]
+fn what_is_wrong_with_a_system_is_named() {
+    let why = |change: fn(&mut Kalman), world: &StateSpace| {
+        let mut params = Kalman::default();
+        change(&mut params);
+        fit_to(&FilterMethod::Kalman(params), world, None)
+            .unwrap_err()
+            .to_string()
+    };
+    let world = world(2, 30, true);
+    let f = why(|p| p.f = rows(3, &[0.0; 6]), &world);
+    assert_eq!(
+        f,
+        "`F` must have 2 rows of 2 numbers, but row 1 has 3 numbers"
+    );
+    let h = why(|p| p.h = rows(2, &[0.0; 4]), &world);
+    assert_eq!(h, "`H` must have 3 rows of 2 numbers, but it has 2 rows");
+    let q = why(|p| p.q = rows(2, &[1.0, 0.5, 0.4, 1.0]), &world);
+    assert!(
+        q.contains("`Q` is a covariance and must be symmetric") && q.contains("0.5"),
+        "{q}"
+    );
+    let p0 = why(|p| p.p0 = rows(2, &[1.0, 2.0, 2.0, 1.0]), &world);
+    assert!(
+        p0.contains("`P0` is a covariance and must have no negative eigenvalue"),
+        "{p0}"
+    );
+    let r = why(|p| p.r = rows(3, &[f64::NAN; 9]), &world);
+    assert!(r.contains("`R`") && r.contains("not finite"), "{r}");
+    let x0 = why(|p| p.x0 = Some(vec![0.0]), &world);
+    assert!(x0.contains("`x0` must have 2 finite numbers"), "{x0}");
+    let zero = why(
+        |p| (p.noise, p.r) = (Noise::Diagonal, rows(1, &[0.0])),
+        &world,
+    );
+    assert!(zero.contains("must be above 0"), "{zero}");
+    let mut few = StateSpace::new(2, 3);
+    few.push(&world.states[..6], &world.observations[..9]);
+    let few = why(|_| (), &few);
+    assert!(
+        few.contains("`F`: 2 rows that another row follows, at least 4 are needed"),
+        "{few}"
+    );
+    let mut equal = StateSpace::new(2, 3);
+    equal.push(&world.states, &vec![1.0; 180]);
+    let equal = why(|_| (), &equal);
+    assert!(equal.contains("all observations are equal"), "{equal}");
+    let mut functions = circle();
+    functions.h.pop();
+    let h = fit_to(&circle_of(false), &no_rows(2, 2), Some(&functions)).unwrap_err();
+    assert!(
+        h.to_string()
+            .contains("`h` must have one expression per number"),
+        "{h}"
+    );
+    let undefined = Dynamics {
+        f: vec![Expression::unary(Unary::Ln, Expression::coordinate(0)); 2],
+        h: vec![Expression::coordinate(0); 3],
+        estimate: Vec::new(),
+    };
+    let (f, h, state, estimate) = (texts(2), texts(3), None, None);
+    let (q, r, x0, p0) = (None, None, None, None);
+    let method = FilterMethod::Ekf(Ekf {
+        f,
+        h,
+        state,
+        estimate,
+        q,
+        r,
+        x0,
+        p0,
+    });
+    let undefined = fit_to(&method, &world, Some(&undefined))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        undefined.contains("expression 1 of `f` is not a finite number"),
+        "{undefined}"
+    );
+}
+
+#[test]
+fn dependent_columns_of_the_state_are_a_warning() {
+    let world = world(4, 50, true);
+    let mut doubled = StateSpace::new(3, 3);
+    for sequence in world.offsets.windows(2) {
+        let states: Vec<f64> = (sequence[0]..sequence[1])
+            .flat_map(|row| {
+                [
+                    world.state(row)[0],
+                    world.state(row)[1],
+                    2.0 * world.state(row)[0],
+                ]
+            })
+            .collect();
+        doubled.push(
+            &states,
+            &world.observations[3 * sequence[0]..3 * sequence[1]],
+        );
+    }
+    let fitted = fit_to(&FilterMethod::Kalman(Kalman::default()), &doubled, None).unwrap();
+    assert!(
+        fitted.warnings[0].contains("depend on each other"),
+        "{:?}",
+        fitted.warnings
+    );
+    let single = fit(&FilterMethod::Kalman(Kalman::default()), &world, None);
+    let (doubled, single) = (
+        run(&fitted.model, &world.observations),
+        run(&single, &world.observations),
+    );
+    let own: Vec<f64> = doubled
+        .mean
+        .chunks(3)
+        .flat_map(|row| row[..2].to_vec())
+        .collect();
+    assert_close(&own, &single.mean, 1e-6);
+}
