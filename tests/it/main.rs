@@ -77,6 +77,7 @@ mod cut_off;
 mod embeddings;
 mod faults;
 mod faulty;
+mod filters;
 mod filters_file;
 mod formats;
 mod fuzz;
