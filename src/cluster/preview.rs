@@ -66,7 +66,7 @@ pub async fn preview(address: &Address, run: &AnyRun, split: u64) -> Result<Prev
         }
         AnyRun::Points(own) => (rounds::points::width(&own.plan, frame), None),
         AnyRun::Sequences(own) => (rounds::sequences::width(&own.plan, frame), None),
-        AnyRun::Filters(_) => (Err("filters are fitted by the scheduler".into()), None),
+        AnyRun::Filters(own) => (rounds::filters::width(&own.plan, frame), None),
     };
     ask(address, run.facts(), width, split).await
 }

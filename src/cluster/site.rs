@@ -1,6 +1,7 @@
 //! Counts and fits a run on other machines.
 
 use crate::cluster::nodes::Nodes;
+use crate::cluster::rounds::filters::RemoteFilters;
 use crate::cluster::rounds::points::RemotePoints;
 use crate::cluster::rounds::sequences::RemoteSequences;
 use crate::cluster::rounds::{Rounds, check};
@@ -31,6 +32,7 @@ pub struct Remote {
 /// Sites of one run on other machines. Models of more than `split` non-zeros are fitted in passes.
 pub fn sites(nodes: Arc<dyn Nodes>, split: u64) -> Sites {
     Sites {
+        filters: Arc::new(RemoteFilters::new(Arc::clone(&nodes))),
         points: Arc::new(RemotePoints::new(Arc::clone(&nodes))),
         sequences: Arc::new(RemoteSequences::new(Arc::clone(&nodes))),
         states: Arc::new(Remote { nodes, split }),

@@ -23,6 +23,7 @@ pages! {
     methods,
     points,
     sequences,
+    filters,
     tables,
     commands,
     ranks,

@@ -1,6 +1,7 @@
 //! Options of a run over any kind of rows.
 
 use crate::output::checkpoint::KEEP_EVERY;
+use crate::run::filters::site::{FilterSite, LocalFilters};
 use crate::run::local::Local;
 use crate::run::points::local::LocalPoints;
 use crate::run::points::site::PointSite;
@@ -31,6 +32,8 @@ pub struct Sites {
     pub points: Arc<dyn PointSite>,
     /// Where windows of symbols are counted.
     pub sequences: Arc<dyn SequenceSite>,
+    /// Where filters are fitted and rows are filtered.
+    pub filters: Arc<dyn FilterSite>,
 }
 
 impl Options {
@@ -59,6 +62,7 @@ impl Default for Sites {
             states: Arc::new(Local),
             points: Arc::new(LocalPoints),
             sequences: Arc::new(LocalSequences),
+            filters: Arc::new(LocalFilters),
         }
     }
 }

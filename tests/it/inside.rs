@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 pub const RESOURCES: Resources = Resources {
     threads: 2,
@@ -245,4 +246,63 @@ pub fn assert_equal_results(one: &RunResult, other: &RunResult, what: &dyn std::
     for (name, bytes) in &one.tables {
         assert!(*bytes == other.tables[name], "{name} differs: {what:?}");
     }
+}
+
+/// The bytes of each table.
+pub type Tables = BTreeMap<String, Vec<u8>>;
+
+/// The tables of the output `out`, which is removed.
+pub fn take_tables(lake: &Lake) -> Tables {
+    let folders = fs::read_dir(lake.path("out")).expect("an output");
+    let names = folders.map(|entry| entry.expect("an entry").file_name());
+    let names = names.filter_map(|name| name.into_string().ok());
+    let tables = names.filter_map(|name| {
+        let table = fs::read(lake.path(&format!("out/{name}/part-0.parquet"))).ok()?;
+        Some((name, table))
+    });
+    let tables = tables.collect();
+    fs::remove_dir_all(lake.path("out")).expect("the output is removed");
+    tables
+}
+
+/// Runs a pipeline over any kind of rows at some sites. Returns its tables and its record.
+pub async fn run_at(lake: &Lake, text: &str, sites: Sites) -> Result<(Tables, Value)> {
+    let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
+    let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None)?;
+    let inputs = pipeline.open_with(&RESOURCES, &Stores::default()).await?;
+    let run = inputs.plan_any(None).await?;
+    let output = run.output()?;
+    let options = Options {
+        keep_every: Duration::ZERO,
+        sites,
+        ..Options::default()
+    };
+    let ended = run.run(&output, &options, Arc::new(Silent)).await?;
+    assert!(ended.is_some(), "there was a result");
+    let record = output.last_record().await?.expect("a record");
+    let work = fs::read_dir(lake.path("out/work")).map_or(0, |plans| plans.count());
+    assert_eq!(work, 0, "the run left working files");
+    let tables = take_tables(lake);
+    let recorded = record["tables"].as_object().expect("tables");
+    let mut recorded: Vec<&String> = recorded.keys().collect();
+    recorded.sort_unstable();
+    assert!(tables.keys().eq(recorded));
+    Ok((tables, record))
+}
+
+/// Asserts that a run whose work is tasks has these rounds, and the bytes of a run in one process.
+/// Returns the tables.
+pub async fn assert_tasks_agree(lake: &Lake, text: &str, rounds: &[&str]) -> Tables {
+    let (expected, local) = run_at(lake, text, Sites::default()).await.expect("tables");
+    for schedule in [Schedule::InOrder, Schedule::Shuffled(3), Schedule::Lost] {
+        let nodes = InProcess::new(schedule);
+        let sites = remote_sites(nodes.clone(), SPLIT);
+        let (tables, record) = run_at(lake, text, sites).await.expect("tables");
+        assert_eq!(nodes.rounds(), rounds);
+        assert_eq!(record["rows_read"], local["rows_read"]);
+        for (name, bytes) in &expected {
+            assert!(*bytes == tables[name], "{name} differs: {schedule:?}");
+        }
+    }
+    expected
 }

@@ -106,7 +106,12 @@ impl Lake {
 
     /// Reads one table of the output `out`.
     pub fn read(&self, table: &str) -> Rows {
-        Rows::open(&self.path(&format!("out/{table}/part-0.parquet")))
+        self.read_at(&format!("out/{table}"))
+    }
+
+    /// Reads the table in a folder.
+    pub fn read_at(&self, folder: &str) -> Rows {
+        Rows::open(&self.path(&format!("{folder}/part-0.parquet")))
     }
 
     /// Reads every table of the output as bytes.

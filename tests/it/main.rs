@@ -12,6 +12,8 @@
 //! - `cut_off`: an executor that loses its network (feature `cluster`)
 //! - `embeddings`: the ranks, resamples and known sets of state embeddings
 //! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
+//! - `filters_sites`: runs of filters whose fits and rows are tasks (feature `cluster`)
+//! - `filters_worlds`: filters of known worlds, compared with exact answers
 //! - `formats`: the same rows in every format, and text files with errors
 //! - `fuzz`: any pipeline file or command line gives a value or an error
 //! - `hmm_rates`: how the error of a hidden Markov model falls with the number of windows
@@ -79,6 +81,9 @@ mod faults;
 mod faulty;
 mod filters;
 mod filters_file;
+#[cfg(feature = "cluster")]
+mod filters_sites;
+mod filters_worlds;
 mod formats;
 mod fuzz;
 #[cfg(feature = "cluster")]

@@ -35,6 +35,7 @@ pub const PAGES: &[Page] = pages![
     "src/guide/checks.md",
     "src/guide/cluster.md",
     "src/guide/commands.md",
+    "src/guide/filters.md",
     "src/guide/increments.md",
     "src/guide/keys.md",
     "src/guide/limits.md",

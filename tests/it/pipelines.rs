@@ -466,10 +466,12 @@ fn every_pipeline_is_tested() {
         names,
         [
             "README.md",
+            "camera.toml",
             "deploy",
             "double_gyre.toml",
             "hidden_world.toml",
             "how_many_sets.toml",
+            "kernel_toy.toml",
             "low_rank.toml",
             "nightly.toml",
             "routes.toml",
@@ -477,6 +479,7 @@ fn every_pipeline_is_tested() {
             "sets.toml",
             "timescales.toml",
             "torus.toml",
+            "tracking.toml",
             "wells.toml",
             "words.toml"
         ],

@@ -2,33 +2,25 @@
 
 use crate::cli::integers;
 use crate::cluster_runs::WatchedRun;
-use crate::inside::{InProcess, RESOURCES, Schedule};
+use crate::inside::{assert_tasks_agree, run_at, take_tables};
 use crate::lake::Lake;
 use crate::machines::Machines;
 use arrow::array::{ArrayRef, Float64Array};
 use futures::future::BoxFuture;
-use gyre::cluster::rounds::points::RemotePoints;
 use gyre::error::{Error, Kind, Result};
 use gyre::output::tables::points::PointsModel;
-use gyre::plan::pipeline::Pipeline;
 use gyre::read::points::Found;
 use gyre::read::points::survey::Surveyor;
-use gyre::run::options::{Options, Sites};
-use gyre::run::points::PointsOutcome;
+use gyre::run::options::Sites;
 use gyre::run::points::grams::{PartitionSums, SumRequest};
 use gyre::run::points::local::LocalPoints;
-use gyre::run::points::record::PointsRecord;
 use gyre::run::points::site::{PointJob, PointSite, PointsTable};
 use gyre::run::points::surveyed::Surveyed;
-use gyre::run::progress::Silent;
-use gyre::store::Stores;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use std::collections::BTreeMap;
-use std::fs;
+use serde_json::Value;
 use std::sync::Arc;
-use std::time::Duration;
 
 const PAIRS: &str = r#"
 [job]
@@ -119,51 +111,6 @@ fn walks(lake: &Lake, steps: i64) {
     }
 }
 
-type Tables = BTreeMap<String, Vec<u8>>;
-
-/// The tables of the output.
-fn tables_of(lake: &Lake) -> Tables {
-    let folders = fs::read_dir(lake.path("out")).expect("an output");
-    let names = folders.map(|entry| entry.expect("an entry").file_name());
-    let names = names.filter_map(|name| name.into_string().ok());
-    let tables = names.filter_map(|name| {
-        let table = fs::read(lake.path(&format!("out/{name}/part-0.parquet"))).ok()?;
-        Some((name, table))
-    });
-    tables.collect()
-}
-
-/// Runs a pipeline at a site. Returns its tables and its record.
-async fn run_at(
-    lake: &Lake,
-    text: &str,
-    site: Arc<dyn PointSite>,
-) -> Result<(Tables, PointsRecord)> {
-    let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
-    let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None)?;
-    let inputs = pipeline.open_with(&RESOURCES, &Stores::default()).await?;
-    let planned = inputs.plan_points(None).await?;
-    let output = planned.output()?;
-    let options = Options {
-        keep_every: Duration::ZERO,
-        sites: Sites {
-            points: site,
-            ..Sites::default()
-        },
-        ..Options::default()
-    };
-    let PointsOutcome::Done(record) = planned.run(&output, &options, Arc::new(Silent)).await?
-    else {
-        return Err(Error::bug("there was a result"));
-    };
-    let tables = tables_of(lake);
-    assert!(tables.keys().eq(record.head.tables.keys()));
-    let work = fs::read_dir(lake.path("out/work")).map_or(0, |plans| plans.count());
-    assert_eq!(work, 0, "the run left working files");
-    fs::remove_dir_all(lake.path("out")).expect("the output is removed");
-    Ok((tables, *record))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn points_as_tasks_give_the_same_bytes() {
     let lake = Lake::new();
@@ -175,21 +122,8 @@ async fn points_as_tasks_give_the_same_bytes() {
         (MAPS, &["deal", "survey", "fit"]),
         (&landmarks, &["deal", "survey", "fit", "rows"]),
     ] {
-        let (expected, local) = run_at(&lake, text, Arc::new(LocalPoints))
-            .await
-            .expect("tables");
-        assert!(!expected["points"].is_empty());
-        let schedules = [Schedule::InOrder, Schedule::Shuffled(3), Schedule::Lost];
-        for schedule in schedules {
-            let nodes = InProcess::new(schedule);
-            let site = Arc::new(RemotePoints::new(nodes.clone()));
-            let (tables, record) = run_at(&lake, text, site).await.expect("tables");
-            assert_eq!(nodes.rounds(), rounds);
-            assert_eq!(record.head.rows_read, local.head.rows_read);
-            for (name, bytes) in &expected {
-                assert!(*bytes == tables[name], "{name} differs: {schedule:?}");
-            }
-        }
+        let tables = assert_tasks_agree(&lake, text, rounds).await;
+        assert!(!tables["points"].is_empty());
     }
 }
 
@@ -234,19 +168,20 @@ async fn a_run_continues_from_the_sums_and_fits_of_one_that_did_not_end() {
     walks(&lake, 300);
     // Sums for the bandwidths and for the fits; the maps of three partitions.
     for (text, pieces) in [(PAIRS, 2), (MAPS, 3)] {
-        let (expected, record) = run_at(&lake, text, Arc::new(LocalPoints))
-            .await
-            .expect("tables");
-        assert_eq!(record.resumed, 0);
-        let failed = run_at(&lake, text, Arc::new(NoRows(LocalPoints))).await;
+        let local = Sites::default();
+        let (expected, record) = run_at(&lake, text, local.clone()).await.expect("tables");
+        assert_eq!(record["resumed"], Value::Null);
+        let failing = Sites {
+            points: Arc::new(NoRows(LocalPoints)),
+            ..Sites::default()
+        };
+        let failed = run_at(&lake, text, failing).await;
         assert_eq!(
             failed.expect_err("a full disk").to_string(),
             "the disk is full"
         );
-        let (tables, record) = run_at(&lake, text, Arc::new(LocalPoints))
-            .await
-            .expect("tables");
-        assert_eq!(record.resumed, pieces);
+        let (tables, record) = run_at(&lake, text, local).await.expect("tables");
+        assert_eq!(record["resumed"], pieces);
         assert!(tables == expected);
     }
 }
@@ -284,8 +219,7 @@ fn points_on_executors_survive_the_death_of_one() {
     for text in [PAIRS, MAPS] {
         machines.lake.file("p.toml", &text.replace("FOLDER/", ""));
         machines.lake.gyre(&["run", "p.toml"]).succeeds();
-        let expected = tables_of(&machines.lake);
-        fs::remove_dir_all(machines.lake.path("out")).expect("the output is removed");
+        let expected = take_tables(&machines.lake);
         let mut run = WatchedRun::start(&machines);
         let mut stages = Vec::new();
         while let Some(stage) = run.next() {
@@ -296,8 +230,7 @@ fn points_on_executors_survive_the_death_of_one() {
             stages.push(stage);
         }
         run.end().succeeds();
-        assert!(tables_of(&machines.lake) == expected, "{stages:?}");
+        assert!(take_tables(&machines.lake) == expected, "{stages:?}");
         assert!(stages.contains(&"deal".to_string()), "{stages:?}");
-        fs::remove_dir_all(machines.lake.path("out")).expect("the output is removed");
     }
 }

@@ -14,6 +14,7 @@
 //! are cut: all tables have the bytes of a run on one machine. The tasks depend on the input alone,
 //! so a run that is started again requests the same tasks.
 
+pub mod filters;
 mod merge;
 pub mod passes;
 pub mod points;

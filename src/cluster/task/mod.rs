@@ -6,12 +6,13 @@
 //! that it names, never on the clock or on threads, so its answer is the same each time, except for
 //! the times in records.
 //!
-//! `counting`, `fitting`, `passing`, `points` and `sequences` do the work; `rounds` decides which
+//! `counting`, `filters`, `fitting`, `passing`, `points` and `sequences` do the work; `rounds` decides which
 //! tasks there are.
 
 pub mod cache;
 pub mod counting;
 pub mod executor;
+pub mod filters;
 pub mod fitting;
 pub mod passing;
 pub mod points;
@@ -25,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::place::Output;
 use crate::plan::Plan;
+use crate::plan::filters::FiltersPlan;
 use crate::plan::points::PointsPlan;
 use crate::plan::sequences::SequencesPlan;
 use crate::read::lake::Resources;
@@ -65,6 +67,17 @@ pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<
                 let answer = executor.sequences(work).await;
                 return done(&executor.hash, name, start, answer);
             }
+            Work::Filters(work) => {
+                let executor = TaskExecutor::<FiltersPlan> {
+                    plan: Arc::new(unpack(&plan)?),
+                    hash: site.plan,
+                    output,
+                    stores,
+                    resources,
+                };
+                let answer = executor.filters(work).await;
+                return done(&executor.hash, name, start, answer);
+            }
             work => work,
         };
         let executor = TaskExecutor::<Plan> {
@@ -83,7 +96,7 @@ pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<
             Work::Fit { groups, labels } => pack(&executor.fit(groups, labels).await?),
             Work::Cut { group, slots } => pack(&executor.cut(group, slots).await?),
             Work::Pass(pass) => executor.pass(pass).await,
-            Work::Points(_) | Work::Sequences(_) => {
+            Work::Points(_) | Work::Sequences(_) | Work::Filters(_) => {
                 Err(Error::bug("a task has the plan of another kind of run"))
             }
         };

@@ -2,6 +2,7 @@
 
 use crate::cluster::nodes::Task;
 use crate::cluster::task::counting::RowSource;
+use crate::cluster::task::filters::FiltersWork;
 use crate::cluster::task::fitting::CountsGroup;
 use crate::cluster::task::passing::UnitPass;
 use crate::cluster::task::points::PointsWork;
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 /// The first bytes of a task: the version of gyre, and of tasks within it.
 pub(crate) const FORMAT: &[u8] =
-    concat!("gyre task ", env!("CARGO_PKG_VERSION"), " 5\n").as_bytes();
+    concat!("gyre task ", env!("CARGO_PKG_VERSION"), " 6\n").as_bytes();
 
 /// Where a task finds its plan and its data.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -66,6 +67,8 @@ pub enum Work {
     Points(PointsWork),
     /// Work of a run over sequences.
     Sequences(SequencesWork),
+    /// Work of a run of filters.
+    Filters(FiltersWork),
 }
 
 impl Work {
@@ -80,6 +83,7 @@ impl Work {
             Work::Pass(_) => "pass",
             Work::Points(work) => work.name(),
             Work::Sequences(work) => work.name(),
+            Work::Filters(work) => work.name(),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::rows::layout::{Layout, schema};
 use crate::read::rows::ranges::{first_rows, ranges};
 use crate::read::rows::stop::bug;
+use crate::read::state_space::layout::{StateSpaceKey, StateSpaceLayout};
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::{cast, concat_batches, take};
 use arrow::datatypes::{Field, SchemaRef};
@@ -83,6 +84,18 @@ impl Dealer {
         let by = match layout.roles {
             PointRoles::Pairs { .. } => 0..layout.n_order() - 1,
             PointRoles::Rows => 0..layout.n_order(),
+        };
+        Dealer::new(&layout.fields(), by, shards)
+    }
+
+    /// A dealer of states and observations: by trajectory, or by id for rows without time.
+    ///
+    /// # Errors
+    /// A key column of a type that cannot be compared.
+    pub fn of_state_space(layout: &StateSpaceLayout, shards: usize) -> Result<Dealer> {
+        let by = match layout.key {
+            StateSpaceKey::Trajectories { .. } => 0..layout.n_order() - 1,
+            StateSpaceKey::Rows { .. } => 0..layout.n_order(),
         };
         Dealer::new(&layout.fields(), by, shards)
     }

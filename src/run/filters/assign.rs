@@ -18,7 +18,7 @@ use crate::plan::filters::{row_columns, run_schema};
 use crate::read::paths::current::Current;
 use crate::read::state_space::{StateSpaceInput, Widths};
 use crate::run::assign::{check_alike, check_kind};
-use crate::run::filters::rows::{RowTables, RowsWritten};
+use crate::run::filters::rows::{RowTables, RowsWritten, Target};
 use crate::run::filters::scoring::RowFilter;
 use crate::run::filters::{known, points, record, rows};
 use crate::run::inputs::PlannedFilterAssignment;
@@ -215,11 +215,9 @@ async fn drive(
         trajectories: (!is_static).then(|| trajectories_schema(&run, columns, fits)),
         estimates: Some(estimates_schema(&run, columns, state, fits)),
         posteriors: None,
-        fits,
+        fits: fits.clone(),
         models: models.collect(),
         held_out: plan.held_out,
-        output,
-        begun,
     };
     let input = StateSpaceInput {
         lake,
@@ -229,7 +227,8 @@ async fn drive(
         widths,
         sort: &AtomicBool::new(false),
     };
-    let found = rows::write(input, &tables, &|n| progress.advance(n)).await?;
+    let target = Target { output, begun };
+    let found = rows::write(input, &tables, target, &|n| progress.advance(n)).await?;
     if found.found.rows == 0 {
         return Err(Error::input("the SQL of [sequences] gives no rows"));
     }

@@ -4,7 +4,7 @@ use crate::assess::certificates;
 use crate::assess::certificates::Certificate;
 use crate::error::{Error, Result};
 use crate::evidence::pass::checkpoints;
-use crate::evidence::state_space::StateSpace;
+use crate::evidence::state_space::{Prior, StateSpace, Supervision};
 use crate::methods::FilterMethod;
 use crate::methods::filter::model::{Claim, FilterFit, FilterModel, FitInput};
 use crate::methods::filter::params::{Kalman, System};
@@ -19,10 +19,12 @@ use crate::run::filters::points::FitPoints;
 use crate::run::model::{place_of, seed};
 use crate::run::progress::Progress;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The filters of one partition.
-pub(crate) struct FittedPartition {
+pub struct FittedPartition {
     /// The number of the partition.
     pub(crate) partition: usize,
     /// In the order of the plan.
@@ -55,129 +57,219 @@ fn needs_rows(method: &FilterMethod) -> bool {
     }
 }
 
-/// Fits all filters of all partitions. Also returns the partitions without training rows.
-///
-/// # Errors
-/// If a partition has no training rows and may not be left out, the memory does not suffice, or a
-/// filter cannot be fitted.
-pub(crate) fn fit_all(
-    plan: &FiltersPlan,
-    training: &TrainingRows,
-    points: &[FitPoints],
-    run: &RunSchema,
-    work: &Checkpoint,
-    progress: &dyn Progress,
-) -> Result<(Vec<FittedPartition>, Vec<usize>)> {
-    let needed = plan.fits.iter().any(|fit| needs_rows(&fit.method));
-    let is_empty = |rows: &StateSpace| {
-        if plan.layout.is_static() {
-            rows.is_empty()
-        } else {
-            rows.n_transitions() == 0
-        }
-    };
-    let (mut full, mut empty) = (Vec::new(), Vec::new());
-    for (partition, own) in training.partitions.iter().enumerate() {
-        if needed && is_empty(&own.rows) {
-            empty.push(partition);
-        } else {
-            full.push(partition);
-        }
-    }
-    let what = if plan.layout.is_static() {
-        "there is no training row with a state and an observation"
-    } else {
-        "there are no two training rows in a row with a state and an observation"
-    };
-    if full.is_empty() {
-        let reasons = training.found.dropped.0.iter();
-        let reasons: String = reasons
-            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
-            .collect();
-        let hint = if plan.layout.is_static() {
-            "check the split"
-        } else {
-            "check the split, and `sequences.interval` against the times of a trajectory"
-        };
-        return Err(Error::input(format!(
-            "{what} in {}{reasons}; {hint}",
-            crate::error::counted(training.found.rows, "row")
-        )));
-    }
-    if let Some(&first) = empty.first()
-        && plan.job.empty == Empty::Fail
-    {
-        let what = format!("{what}; `empty = \"skip\"` leaves such partitions out");
-        return Err(Error::input(what).at(place_in(run, first)));
-    }
-    let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
-    for &partition in &full {
-        let rows = &training.partitions[partition].rows;
-        let size = FilterSize {
-            rows: rows.len() as u64,
-            state: rows.state_width as u64,
-            observation: rows.observation_width as u64,
-        };
-        for fit in &plan.fits {
-            plan.check_memory(&fit.name, &fit.method, size, threads, limit)
-                .map_err(|e| e.at(place_in(run, partition)))?;
-        }
-    }
-    let units: Vec<(usize, usize)> = full
-        .iter()
-        .flat_map(|&partition| (0..plan.fits.len()).map(move |fit| (partition, fit)))
-        .collect();
-    progress.stage("fit", Some(units.len() as u64));
-    let fitted = units.into_par_iter().map(|(partition, at)| {
-        crate::memory::wait_for_room();
-        let name = format!("filters-{partition}-{at}");
-        let kept = checkpoints::find::<FilterFit>(work, &name);
-        let fit = match kept {
-            Some(fit) => fit,
-            None => {
-                let start = Instant::now();
-                let place = place_in(run, partition);
-                let (fit, rows) = (&plan.fits[at], &training.partitions[partition].rows);
-                let found = fit_one(plan, fit, rows, partition, &points[at], &place)
-                    .map_err(|e| e.at(format!("fit `{}`", fit.name)).at(place))?;
-                checkpoints::keep(work, &name, start.elapsed(), &found);
-                found
-            }
-        };
-        progress.advance(1);
-        Ok(fit)
-    });
-    let mut fitted = fitted.collect::<Result<Vec<FilterFit>>>()?.into_iter();
-    let all = full.into_iter().map(|partition| FittedPartition {
-        partition,
-        fits: fitted.by_ref().take(plan.fits.len()).collect(),
-    });
-    Ok((all.collect(), empty))
+/// The evidence of all filters.
+pub struct Fitting {
+    /// The plan.
+    pub(crate) plan: Arc<FiltersPlan>,
+    /// The training rows.
+    pub(crate) training: TrainingRows,
+    /// Supervision and priors, by fit.
+    pub(crate) points: Vec<FitPoints>,
+    /// The partitions.
+    pub(crate) run: RunSchema,
 }
 
-fn fit_one(
-    plan: &FiltersPlan,
-    fit: &PlannedFilter,
-    rows: &StateSpace,
-    partition: usize,
-    points: &FitPoints,
-    place: &str,
-) -> Result<FilterFit> {
-    let input = FitInput {
-        rows,
-        is_static: plan.layout.is_static(),
-        prior: points.prior(partition),
-        supervision: points.every(partition),
-        dynamics: fit.dynamics.as_ref(),
-    };
-    if fit.prior.is_some() && input.prior.is_none() {
-        return Err(Error::input("`prior` has no rows of this partition"));
+/// A filter to fit.
+#[derive(Debug, Clone, Copy)]
+pub struct Unit {
+    /// The number of the partition.
+    pub(crate) partition: usize,
+    /// The place of the fit in the plan.
+    pub(crate) fit: usize,
+}
+
+impl Fitting {
+    /// The filters of all partitions with training rows, and the partitions without.
+    ///
+    /// # Errors
+    /// If a partition has no training rows and may not be left out, or the memory does not suffice.
+    pub(crate) fn units(&self) -> Result<(Vec<Unit>, Vec<usize>)> {
+        let (plan, training, run) = (&self.plan, &self.training, &self.run);
+        let needed = plan.fits.iter().any(|fit| needs_rows(&fit.method));
+        let is_empty = |rows: &StateSpace| {
+            if plan.layout.is_static() {
+                rows.is_empty()
+            } else {
+                rows.n_transitions() == 0
+            }
+        };
+        let (mut full, mut empty) = (Vec::new(), Vec::new());
+        for (partition, own) in training.partitions.iter().enumerate() {
+            if needed && is_empty(&own.rows) {
+                empty.push(partition);
+            } else {
+                full.push(partition);
+            }
+        }
+        let what = if plan.layout.is_static() {
+            "there is no training row with a state and an observation"
+        } else {
+            "there are no two training rows in a row with a state and an observation"
+        };
+        if full.is_empty() {
+            let reasons = training.found.dropped.0.iter();
+            let reasons: String = reasons
+                .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
+                .collect();
+            let hint = if plan.layout.is_static() {
+                "check the split"
+            } else {
+                "check the split, and `sequences.interval` against the times of a trajectory"
+            };
+            return Err(Error::input(format!(
+                "{what} in {}{reasons}; {hint}",
+                crate::error::counted(training.found.rows, "row")
+            )));
+        }
+        if let Some(&first) = empty.first()
+            && plan.job.empty == Empty::Fail
+        {
+            let what = format!("{what}; `empty = \"skip\"` leaves such partitions out");
+            return Err(Error::input(what).at(place_in(run, first)));
+        }
+        let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
+        for &partition in &full {
+            let rows = &training.partitions[partition].rows;
+            let size = FilterSize {
+                rows: rows.len() as u64,
+                state: rows.state_width as u64,
+                observation: rows.observation_width as u64,
+            };
+            for fit in &plan.fits {
+                plan.check_memory(&fit.name, &fit.method, size, threads, limit)
+                    .map_err(|e| e.at(place_in(run, partition)))?;
+            }
+        }
+        let of = |&partition: &usize| {
+            let fits = 0..plan.fits.len();
+            fits.map(move |fit| Unit { partition, fit })
+        };
+        Ok((full.iter().flat_map(of).collect(), empty))
     }
-    let found = fit
-        .method
-        .fit(&input, seed(plan.job.seed, place, &fit.name))?;
-    certificates::check(&fit.name, &of_claims(&found.claims))?;
-    Ok(found)
+
+    /// What a unit is fitted to.
+    pub(crate) fn input(&self, unit: Unit) -> UnitInput<'_> {
+        let points = &self.points[unit.fit];
+        UnitInput {
+            fit: unit.fit,
+            place: place_in(&self.run, unit.partition),
+            rows: &self.training.partitions[unit.partition].rows,
+            prior: points.prior(unit.partition),
+            supervision: points.every(unit.partition),
+        }
+    }
+
+    /// Fits filters in this process, or takes those of a run that did not end.
+    ///
+    /// # Errors
+    /// If a filter cannot be fitted.
+    pub(crate) fn fit(
+        &self,
+        units: &[Unit],
+        work: &Checkpoint,
+        progress: &dyn Progress,
+    ) -> Result<Vec<FilterFit>> {
+        progress.stage("fit", Some(units.len() as u64));
+        let fitted = units.par_iter().map(|&unit| {
+            crate::memory::wait_for_room();
+            let name = format!("filters-{}-{}", unit.partition, unit.fit);
+            let fit = match checkpoints::find::<FilterFit>(work, &name) {
+                Some(fit) => fit,
+                None => {
+                    let start = Instant::now();
+                    let found = self.input(unit).fit(&self.plan)?;
+                    checkpoints::keep(work, &name, start.elapsed(), &found);
+                    found
+                }
+            };
+            progress.advance(1);
+            Ok(fit)
+        });
+        fitted.collect()
+    }
+}
+
+/// The fits of each partition. `fits` has one fit per unit.
+pub(crate) fn by_partition(units: &[Unit], fits: Vec<FilterFit>) -> Vec<FittedPartition> {
+    let mut all: Vec<FittedPartition> = Vec::new();
+    for (unit, fit) in units.iter().zip(fits) {
+        match all.last_mut() {
+            Some(last) if last.partition == unit.partition => last.fits.push(fit),
+            _ => all.push(FittedPartition {
+                partition: unit.partition,
+                fits: vec![fit],
+            }),
+        }
+    }
+    all
+}
+
+/// What one filter of one partition is fitted to.
+#[derive(Debug, Serialize)]
+pub(crate) struct UnitInput<'a> {
+    /// The place of the fit in the plan.
+    fit: usize,
+    /// The partition, for messages and seeds.
+    place: String,
+    rows: &'a StateSpace,
+    prior: Option<&'a Prior>,
+    supervision: Option<&'a Supervision>,
+}
+
+/// A [`UnitInput`] on another machine.
+#[derive(Debug, Deserialize)]
+pub(crate) struct SentInput {
+    fit: usize,
+    place: String,
+    rows: StateSpace,
+    prior: Option<Prior>,
+    supervision: Option<Supervision>,
+}
+
+impl SentInput {
+    /// Fits the filter.
+    ///
+    /// # Errors
+    /// If it cannot be fitted.
+    pub(crate) fn fit(&self, plan: &FiltersPlan) -> Result<FilterFit> {
+        let input = UnitInput {
+            fit: self.fit,
+            place: self.place.clone(),
+            rows: &self.rows,
+            prior: self.prior.as_ref(),
+            supervision: self.supervision.as_ref(),
+        };
+        input.fit(plan)
+    }
+}
+
+impl UnitInput<'_> {
+    /// Fits the filter.
+    ///
+    /// # Errors
+    /// If it cannot be fitted.
+    fn fit(&self, plan: &FiltersPlan) -> Result<FilterFit> {
+        let fit = &plan.fits[self.fit];
+        let fitted = self.fitted(plan, fit);
+        fitted.map_err(|e| e.at(format!("fit `{}`", fit.name)).at(&self.place))
+    }
+
+    fn fitted(&self, plan: &FiltersPlan, fit: &PlannedFilter) -> Result<FilterFit> {
+        let input = FitInput {
+            rows: self.rows,
+            is_static: plan.layout.is_static(),
+            prior: self.prior,
+            supervision: self.supervision,
+            dynamics: fit.dynamics.as_ref(),
+        };
+        if fit.prior.is_some() && input.prior.is_none() {
+            return Err(Error::input("`prior` has no rows of this partition"));
+        }
+        let seed = seed(plan.job.seed, &self.place, &fit.name);
+        let found = fit.method.fit(&input, seed)?;
+        certificates::check(&fit.name, &of_claims(&found.claims))?;
+        Ok(found)
+    }
 }
 
 /// Claims as certificates, ordered by name.

@@ -8,40 +8,36 @@
 
 pub mod assign;
 pub mod compare;
-pub(crate) mod fit;
+pub mod fit;
 pub(crate) mod known;
 pub(crate) mod points;
 pub mod record;
-pub(crate) mod rows;
+pub mod rows;
 pub(crate) mod scoring;
+pub mod site;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::evidence::state_space::StateSpace;
 use crate::output;
 use crate::output::checkpoint::Checkpoint;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::tables::filters::{
-    ESTIMATES, FilterScores, FilterTables, FiltersModel, POSTERIORS, TRAJECTORIES,
-};
+use crate::output::tables::filters::{FilterScores, FilterTables, FiltersModel};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::filters::FiltersPlan;
-use crate::plan::pipeline::keys::FilteredRows;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
-use crate::read::state_space::training::{TrainingRows, training};
+use crate::read::state_space::training::training;
 use crate::read::state_space::{StateSpaceInput, Widths};
 use crate::run::checks::{Candidate, verdict};
-use crate::run::filters::fit::FittedPartition;
-use crate::run::filters::points::FitPoints;
+use crate::run::filters::fit::{FittedPartition, Fitting};
 use crate::run::filters::record::{FiltersModelRecord, FiltersRecord};
-use crate::run::filters::rows::{RowTables, RowsWritten};
-use crate::run::filters::scoring::RowFilter;
+use crate::run::filters::rows::RowsWritten;
+use crate::run::filters::site::{FilterJob, FilterSite, Filters};
 use crate::run::model::partition_key;
 use crate::run::options::Options;
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Head};
-use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
@@ -73,6 +69,7 @@ struct Job<'a> {
     begun: &'a Begun,
     work: Arc<Checkpoint>,
     progress: &'a Arc<dyn Progress>,
+    site: &'a dyn FilterSite,
 }
 
 impl PlannedFilters {
@@ -129,6 +126,7 @@ impl PlannedFilters {
                 begun: &begun,
                 work: Arc::new(work),
                 progress: &progress,
+                site: options.sites.filters.as_ref(),
             };
             match job.drive(&mut record).await {
                 Ok(()) => Ok(FiltersOutcome::Done(Box::new(record))),
@@ -157,13 +155,13 @@ impl Job<'_> {
             sort: &sort,
         };
         self.progress.stage("read", None);
-        let training = Arc::new(training(input).await?);
+        let training = training(input).await?;
         let found = &training.found;
         if found.rows == 0 {
             return Err(Error::input("the SQL of [sequences] gives no rows"));
         }
         let partitions = found.partitions.clone();
-        let run = Arc::new(plan.run_schema(partitions.clone()));
+        let run = plan.run_schema(partitions.clone());
         record.head.rows_read = found.rows;
         record.head.rows_dropped = found.dropped.0.clone();
         let count = |rows: &StateSpace| {
@@ -182,20 +180,30 @@ impl Job<'_> {
         for fit in &plan.fits {
             points.push(points::read(lake, fit, &partitions, training.widths).await?);
         }
-        let points = Arc::new(points);
         let (rows, bytes) = (found.rows, record.head.input_bytes);
         self.done(record, "read", rows, bytes);
 
-        let fitting = {
-            let (plan, training) = (Arc::clone(plan), Arc::clone(&training));
-            let (points, run) = (Arc::clone(&points), Arc::clone(&run));
-            let (work, progress) = (Arc::clone(&self.work), Arc::clone(self.progress));
-            blocking(move || {
-                fit::fit_all(&plan, &training, &points, &run, &work, progress.as_ref())
-            })
+        let job = FilterJob {
+            plan,
+            lake,
+            frame,
+            output: self.output,
+            begun: self.begun,
+            checkpoint: &self.work,
+            progress: self.progress,
+            sort: &sort,
         };
-        let (fitted, empty) = fitting.await??;
-        record.empty = empty.iter().map(|&at| fit::place_in(&run, at)).collect();
+        let fitting = Arc::new(Fitting {
+            plan: Arc::clone(plan),
+            training,
+            points,
+            run,
+        });
+        let (run, training) = (&fitting.run, &fitting.training);
+        let (units, empty) = fitting.units()?;
+        let fits = self.site.fit(&job, &fitting, &units).await?;
+        let fitted = fit::by_partition(&units, fits);
+        record.empty = empty.iter().map(|&at| fit::place_in(run, at)).collect();
         for place in &record.empty {
             tracing::warn!(place, "there are no training rows, so there is no model");
         }
@@ -205,20 +213,9 @@ impl Job<'_> {
 
         self.progress.stage("rows", None);
         self.output.claim_version(self.begun).await?;
-        let width = fit::widths(&fitted);
-        let (state, observation) = width.ok_or_else(|| Error::bug("there is no model"))?;
-        let widths = Widths {
-            state: Some(state),
-            observation: Some(observation),
-        };
-        let input = StateSpaceInput {
-            partitions: &partitions,
-            widths,
-            ..input
-        };
-        let written = self
-            .rows(&run, &fitted, &points, &training, input, state)
-            .await?;
+        let filters = Filters::new(&fitting, &fitted)?;
+        let state = filters.widths.0;
+        let written = self.site.rows(&job, run, &filters).await?;
         let n = written.tables.values().sum();
         self.done(record, "rows", n, 0);
 
@@ -229,7 +226,7 @@ impl Job<'_> {
             .collect();
         let models = fitted.into_iter().map(|own| self.model(own, &written));
         let models: Vec<FiltersModel> = models.collect();
-        let tables = FilterTables { run: &run };
+        let tables = FilterTables { run };
         let mut all = output::stage_filters(self.output, self.begun, &tables, &models).await?;
         all.extend(written.tables.clone());
         for &table in all.keys() {
@@ -238,7 +235,7 @@ impl Job<'_> {
         }
         record.head.tables = all;
         let of_models = models.iter().zip(training_rows).map(|(model, n)| {
-            let values = partition_key(&run, model.partition);
+            let values = partition_key(run, model.partition);
             let rows = written.rows.get(&(model.partition as u32));
             FiltersModelRecord::of(values, model, n, rows.copied().unwrap_or_default())
         });
@@ -246,7 +243,7 @@ impl Job<'_> {
         let (rows, bytes) = record.written();
         self.done(record, "write", rows, bytes);
         if !plan.job.checks.is_empty() {
-            self.check(&run, state, record).await?;
+            self.check(run, state, record).await?;
         }
         record.head.outcome = Ended::Done;
         let promotion = Promotion {
@@ -268,49 +265,6 @@ impl Job<'_> {
     fn done(&self, record: &mut FiltersRecord, stage: &'static str, rows: u64, bytes: u64) {
         record.head.done(stage, rows, bytes);
         self.progress.recorded(record);
-    }
-
-    /// Filters the rows and writes their tables. A state has `width` numbers.
-    async fn rows(
-        &self,
-        run: &RunSchema,
-        fitted: &[FittedPartition],
-        points: &[FitPoints],
-        training: &TrainingRows,
-        input: StateSpaceInput<'_>,
-        width: usize,
-    ) -> Result<RowsWritten> {
-        let plan = &self.planned.plan;
-        let mut models: Vec<Option<Vec<RowFilter<'_>>>> = Vec::new();
-        models.resize_with(training.partitions.len(), || None);
-        for own in fitted {
-            let filters = own.fits.iter().zip(points).map(|(fit, points)| RowFilter {
-                model: &fit.model,
-                steps: points.steps.as_ref(),
-            });
-            models[own.partition] = Some(filters.collect());
-        }
-        let fits = plan.fit_columns();
-        let names = plan.table_names();
-        let schema = |table: &'static str| {
-            let is_written = names.contains(&table);
-            is_written.then(|| plan.schema(table, run, width).0)
-        };
-        let ids = || -> Vec<Vec<ArrayRef>> {
-            let all = training.partitions.iter();
-            all.map(|own| own.ids.clone()).collect()
-        };
-        let tables = RowTables {
-            trajectories: schema(TRAJECTORIES),
-            estimates: schema(ESTIMATES),
-            posteriors: schema(POSTERIORS).map(|schema| (schema, ids())),
-            fits: &fits,
-            models,
-            held_out: plan.filtered() == FilteredRows::HeldOut,
-            output: self.output,
-            begun: self.begun,
-        };
-        rows::write(input, &tables, &|n| self.progress.advance(n)).await
     }
 
     /// The filters of a partition with the scores of the rows that they filtered.
@@ -366,10 +320,4 @@ impl Job<'_> {
         self.done(record, "check", plan.job.checks.len() as u64, 0);
         verdict(&record.checks)
     }
-}
-
-/// Runs a long computation on a thread for blocking work.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|e| Error::with_source(Kind::Bug, "a computation panicked", e))
 }

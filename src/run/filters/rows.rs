@@ -3,6 +3,7 @@
 //! Memory holds the models, a few batches and one encoded row group per table.
 
 use crate::error::{Error, Kind, Result};
+use crate::evidence::pass::packed::{pack, unpack};
 use crate::methods::filter::model::{Estimates, FilterModel};
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
@@ -10,19 +11,22 @@ use crate::output::row_writer::RowWriter;
 use crate::output::tables::filters::{
     ESTIMATES, FilterColumns, FilterScores, POSTERIORS, TRAJECTORIES,
 };
+use crate::read::rows::layout::schema as rows_schema;
 use crate::read::rows::split::Split;
 use crate::read::rows::stop::{Stop, bug};
 use crate::read::sequences::ordered::{Found, again};
+use crate::read::state_space::layout::{StateSpaceKey, StateSpaceLayout};
 use crate::read::state_space::{StateSpaceBatch, StateSpaceInput, StateSpaceRows};
 use crate::run::filters::scoring::{RowFilter, Scored, Scoring};
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, RecordBatch, StringArray,
-    UInt32Array, UInt64Array,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, FixedSizeListArray, Float64Array,
+    RecordBatch, StringArray, UInt32Array, UInt64Array,
 };
 use arrow::buffer::NullBuffer;
 use arrow::compute::{cast, concat, take};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -39,19 +43,15 @@ pub(crate) struct RowTables<'a> {
     /// partition, if it is written.
     pub(crate) posteriors: Option<(SchemaRef, Vec<Vec<ArrayRef>>)>,
     /// The columns of the fits.
-    pub(crate) fits: &'a [FilterColumns],
+    pub(crate) fits: Vec<FilterColumns>,
     /// By partition. None if a partition has no model.
     pub(crate) models: Vec<Option<Vec<RowFilter<'a>>>>,
     /// Whether training rows are left out.
     pub(crate) held_out: bool,
-    /// The output.
-    pub(crate) output: &'a Output,
-    /// The run.
-    pub(crate) begun: &'a Begun,
 }
 
 /// What filtering all rows found.
-pub(crate) struct RowsWritten {
+pub struct RowsWritten {
     /// Rows by table.
     pub(crate) tables: BTreeMap<&'static str, u64>,
     /// By partition and fit.
@@ -73,6 +73,41 @@ pub(crate) struct PartitionRows {
     pub(crate) trajectories: u64,
 }
 
+/// Adds up what the filters found, trajectory by trajectory.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// By partition and fit.
+    of_fits: BTreeMap<(u32, usize), FitSums>,
+    /// By partition.
+    rows: BTreeMap<u32, PartitionRows>,
+}
+
+impl Tally {
+    /// Adds trajectories that ended, in their order.
+    pub(crate) fn add(&mut self, ended: &[EndedRow]) {
+        for row in ended {
+            let of_partition = self.rows.entry(row.partition).or_default();
+            of_partition.trajectories += u64::from(row.begins);
+            of_partition.rows += row.sums.rows;
+            of_partition.missing += row.sums.missing;
+            for (fit, own) in row.sums.fits.iter().enumerate() {
+                let of_fit = self.of_fits.entry((row.partition, fit)).or_default();
+                of_fit.splits[row.split].add(own);
+            }
+        }
+    }
+
+    /// What filtering all rows found.
+    pub(crate) fn written(self, tables: BTreeMap<&'static str, u64>, found: Found) -> RowsWritten {
+        RowsWritten {
+            tables,
+            of_fits: self.of_fits,
+            rows: self.rows,
+            found,
+        }
+    }
+}
+
 /// The filtered rows of a fit, by split in the order of [`SPLITS`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FitSums {
@@ -80,7 +115,7 @@ pub(crate) struct FitSums {
 }
 
 /// Sums over rows that a filter filtered.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Sums {
     rows: u64,
     /// Rows with an observation.
@@ -165,7 +200,7 @@ impl FitSums {
 }
 
 /// Sums over the rows of a trajectory with one split.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct SplitSums {
     rows: u64,
     missing: u64,
@@ -198,31 +233,126 @@ fn place(split: Split) -> usize {
 }
 
 /// Adds up the scores of trajectories.
-struct Totals<'a, 't> {
-    tables: &'t RowTables<'a>,
-    has_split: bool,
+#[derive(Default)]
+struct Totals {
     open: Option<Open>,
     /// The keys of the open trajectory: one row per column.
     pending: Vec<ArrayRef>,
-    of_fits: BTreeMap<(u32, usize), FitSums>,
-    rows: BTreeMap<u32, PartitionRows>,
 }
 
-/// A finished row of the table `trajectories`.
-struct TrajectoryRow {
+/// The rows of a trajectory that ended and have one split.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct EndedRow {
+    /// The row of its keys.
     key: u32,
-    split: Option<&'static str>,
+    partition: u32,
+    /// Whether it is the first one of its trajectory.
+    begins: bool,
+    /// In the order of [`SPLITS`].
+    split: usize,
     sums: SplitSums,
 }
 
-impl Totals<'_, '_> {
-    /// Adds a batch. Returns the rows of the trajectories that ended.
+/// Trajectories that ended.
+pub(crate) struct Ended {
+    /// Partition and trajectory columns, with one row per element of `rows`.
+    pub(crate) keys: Vec<ArrayRef>,
+    /// Up to three rows per trajectory.
+    pub(crate) rows: Vec<EndedRow>,
+}
+
+impl Ended {
+    fn new(keys: &[ArrayRef], rows: Vec<EndedRow>) -> Result<Ended> {
+        let at = UInt32Array::from_iter_values(rows.iter().map(|row| row.key));
+        let keys = keys.iter().map(|column| take(column, &at, None));
+        let keys = keys.collect::<Result<_, _>>().map_err(bug)?;
+        Ok(Ended { keys, rows })
+    }
+
+    /// The columns of [`to_rows`](Ended::to_rows): partition and trajectory columns, and the rest.
+    pub(crate) fn schema(layout: &StateSpaceLayout) -> SchemaRef {
+        let n_keys = match layout.key {
+            StateSpaceKey::Trajectories { .. } => layout.n_order() - 1,
+            StateSpaceKey::Rows { .. } => layout.n_order(),
+        };
+        let mut fields = layout.fields();
+        fields.truncate(n_keys);
+        fields.push(Field::new("", DataType::Binary, false));
+        rows_schema(&fields)
+    }
+
+    /// Everything as rows, for other machines.
+    ///
+    /// # Errors
+    /// If a row cannot be packed, which is a bug.
+    pub(crate) fn to_rows(&self, schema: &SchemaRef) -> Result<RecordBatch> {
+        let packed: Vec<Vec<u8>> = self.rows.iter().map(pack).collect::<Result<_>>()?;
+        let mut columns = self.keys.clone();
+        columns.push(Arc::new(BinaryArray::from_iter_values(packed)));
+        typed(schema, columns)
+    }
+
+    /// The content of [`to_rows`](Ended::to_rows).
+    ///
+    /// # Errors
+    /// If a row cannot be unpacked.
+    pub(crate) fn of_rows(rows: &RecordBatch) -> Result<Ended> {
+        let (packed, keys) = rows
+            .columns()
+            .split_last()
+            .ok_or_else(|| Error::bug("rows have no columns"))?;
+        let packed = packed.as_binary_opt::<i32>();
+        let packed = packed.ok_or_else(|| Error::bug("rows are not packed"))?;
+        let ended = packed.iter().flatten().map(unpack);
+        Ok(Ended {
+            keys: keys.to_vec(),
+            rows: ended.collect::<Result<_>>()?,
+        })
+    }
+
+    /// Rows of the table `trajectories`. `fits` is the number of fits.
+    pub(crate) fn table(
+        &self,
+        schema: &SchemaRef,
+        has_split: bool,
+        fits: usize,
+    ) -> Result<RecordBatch> {
+        let mut columns = self.keys.clone();
+        if has_split {
+            let splits = self.rows.iter().map(|row| SPLITS[row.split].1);
+            columns.push(Arc::new(splits.collect::<StringArray>()));
+        }
+        let counts = |value: fn(&SplitSums) -> u64| -> ArrayRef {
+            let values = self.rows.iter().map(|row| value(&row.sums));
+            Arc::new(UInt64Array::from_iter_values(values))
+        };
+        columns.push(counts(|sums| sums.rows));
+        columns.push(counts(|sums| sums.missing));
+        for fit in 0..fits {
+            let own = || self.rows.iter().map(|row| row.sums.fits.get(fit));
+            let numbers = |value: fn(&Sums) -> Option<f64>| -> ArrayRef {
+                let values = own().map(|sums| sums.and_then(value));
+                Arc::new(values.collect::<Float64Array>())
+            };
+            columns.push(numbers(|sums| (sums.scored > 0).then_some(sums.log_score)));
+            columns.push(numbers(Sums::mean_log_score));
+            let not_updated = own().map(|sums| sums.map(|sums| sums.not_updated));
+            columns.push(Arc::new(not_updated.collect::<UInt64Array>()));
+            columns.push(numbers(Sums::mse));
+            columns.push(numbers(Sums::mse_decoded));
+        }
+        typed(schema, columns)
+    }
+}
+
+impl Totals {
+    /// Adds a batch. Returns the trajectories that ended.
     fn push(
         &mut self,
         batch: &StateSpaceBatch,
         scoring: &Scoring<'_>,
         scored: &[Scored],
-    ) -> Result<Option<RecordBatch>> {
+    ) -> Result<Ended> {
         // Row 0 of the keys is that of the open trajectory.
         let offset = u32::from(self.open.is_some());
         let keys = match &self.open {
@@ -254,13 +384,13 @@ impl Totals<'_, '_> {
                 }
             }
         }
-        let rows = self.trajectories(&keys, ended)?;
+        let ended = Ended::new(&keys, ended)?;
         if let Some(open) = &mut self.open {
             let key = open.key as usize;
             self.pending = keys.iter().map(|column| column.slice(key, 1)).collect();
             open.key = 0;
         }
-        Ok(rows)
+        Ok(ended)
     }
 
     /// Adds a row to the open trajectory. `at` is its place in the estimates.
@@ -294,84 +424,28 @@ impl Totals<'_, '_> {
     }
 
     /// Ends the open trajectory.
-    fn close(&mut self, ended: &mut Vec<TrajectoryRow>) {
+    fn close(&mut self, ended: &mut Vec<EndedRow>) {
         let Some(open) = self.open.take() else { return };
-        let of_partition = self.rows.entry(open.partition).or_default();
-        let mut is_any = false;
-        for (at, ((_, text), sums)) in SPLITS.into_iter().zip(open.splits).enumerate() {
-            if sums.rows == 0 {
-                continue;
-            }
-            is_any = true;
-            of_partition.rows += sums.rows;
-            of_partition.missing += sums.missing;
-            for (fit, own) in sums.fits.iter().enumerate() {
-                let of_fit = self.of_fits.entry((open.partition, fit)).or_default();
-                of_fit.splits[at].add(own);
-            }
-            if self.tables.trajectories.is_some() {
-                ended.push(TrajectoryRow {
+        let mut begins = true;
+        for (split, sums) in open.splits.into_iter().enumerate() {
+            if sums.rows > 0 {
+                ended.push(EndedRow {
                     key: open.key,
-                    split: text,
+                    partition: open.partition,
+                    begins: std::mem::take(&mut begins),
+                    split,
                     sums,
                 });
             }
         }
-        of_partition.trajectories += u64::from(is_any);
-    }
-
-    /// Rows of the table `trajectories`.
-    fn trajectories(
-        &self,
-        keys: &[ArrayRef],
-        ended: Vec<TrajectoryRow>,
-    ) -> Result<Option<RecordBatch>> {
-        let Some(schema) = self
-            .tables
-            .trajectories
-            .as_ref()
-            .filter(|_| !ended.is_empty())
-        else {
-            return Ok(None);
-        };
-        let at = UInt32Array::from_iter_values(ended.iter().map(|row| row.key));
-        let taken = keys.iter().map(|column| take(column, &at, None));
-        let mut columns: Vec<ArrayRef> = taken.collect::<Result<_, _>>().map_err(bug)?;
-        if self.has_split {
-            columns.push(Arc::new(
-                ended.iter().map(|row| row.split).collect::<StringArray>(),
-            ));
-        }
-        let counts = |value: fn(&SplitSums) -> u64| -> ArrayRef {
-            let values = ended.iter().map(|row| value(&row.sums));
-            Arc::new(UInt64Array::from_iter_values(values))
-        };
-        columns.push(counts(|sums| sums.rows));
-        columns.push(counts(|sums| sums.missing));
-        for fit in 0..self.tables.fits.len() {
-            let numbers = |value: fn(&Sums) -> Option<f64>| -> ArrayRef {
-                let values = ended
-                    .iter()
-                    .map(|row| row.sums.fits.get(fit).and_then(value));
-                Arc::new(values.collect::<Float64Array>())
-            };
-            columns.push(numbers(|sums| (sums.scored > 0).then_some(sums.log_score)));
-            columns.push(numbers(Sums::mean_log_score));
-            let not_updated = ended.iter().map(|row| row.sums.fits.get(fit));
-            let not_updated = not_updated.map(|sums| sums.map(|sums| sums.not_updated));
-            columns.push(Arc::new(not_updated.collect::<UInt64Array>()));
-            columns.push(numbers(Sums::mse));
-            columns.push(numbers(Sums::mse_decoded));
-        }
-        typed(schema, columns).map(Some)
     }
 
     /// Ends the last trajectory.
-    fn finish(&mut self) -> Result<Option<RecordBatch>> {
+    fn finish(&mut self) -> Result<Ended> {
         let keys = std::mem::take(&mut self.pending);
         let mut ended = Vec::new();
         self.close(&mut ended);
-        self.trajectories(&keys, ended)
+        Ended::new(&keys, ended)
     }
 }
 
@@ -403,15 +477,43 @@ fn kept(batch: &StateSpaceBatch, scoring: &Scoring<'_>) -> UInt32Array {
     UInt32Array::from_iter_values(rows.map(|row| row as u32))
 }
 
+/// Where the rows of a table go.
+#[expect(clippy::large_enum_variant, reason = "there are at most three")]
+enum Sink<'a> {
+    /// To a staged table.
+    Table(RowWriter<'a>),
+    /// To memory.
+    Memory(Vec<RecordBatch>),
+}
+
+impl Sink<'_> {
+    async fn write(&mut self, rows: RecordBatch) -> Result<()> {
+        match self {
+            Sink::Table(writer) => writer.write(rows).await,
+            Sink::Memory(all) => {
+                all.push(rows);
+                Ok(())
+            }
+        }
+    }
+
+    async fn abort(self) -> Result<()> {
+        match self {
+            Sink::Table(writer) => writer.abort().await,
+            Sink::Memory(_) => Ok(()),
+        }
+    }
+}
+
 /// Makes the rows of the table `estimates`.
-struct EstimateRows<'a, 't> {
-    tables: &'t RowTables<'a>,
-    schema: SchemaRef,
+struct EstimateRows<'t> {
+    fits: &'t [FilterColumns],
+    schema: &'t SchemaRef,
     /// Numbers per state.
     width: usize,
 }
 
-impl EstimateRows<'_, '_> {
+impl EstimateRows<'_> {
     /// The rows of a batch. `kept` are those that were filtered.
     fn rows(
         &self,
@@ -438,7 +540,7 @@ impl EstimateRows<'_, '_> {
                 pieces.map(|piece| piece.rows.len()).sum()
             })
             .collect();
-        for (at, fit) in self.tables.fits.iter().enumerate() {
+        for (at, fit) in self.fits.iter().enumerate() {
             let of = Of {
                 scored,
                 lengths: &lengths,
@@ -468,7 +570,7 @@ impl EstimateRows<'_, '_> {
             let updated = of.all(1, false, |own| &own.was_updated);
             columns.push(Arc::new(BooleanArray::new(updated.into(), Some(nulls))));
         }
-        typed(&self.schema, columns)
+        typed(self.schema, columns)
     }
 }
 
@@ -512,21 +614,20 @@ impl Of<'_> {
     }
 }
 
-/// Writes the rows of the table `posteriors`.
-struct PosteriorRows<'a, 't> {
-    tables: &'t RowTables<'a>,
-    schema: SchemaRef,
+/// Makes the rows of the table `posteriors`.
+struct PosteriorRows<'t> {
+    tables: &'t RowTables<'t>,
+    schema: &'t SchemaRef,
     /// The columns of the ids of the training rows, by partition.
     ids: &'t [Vec<ArrayRef>],
 }
 
-impl PosteriorRows<'_, '_> {
-    /// Writes the weights of the rows of a batch.
-    async fn write(
+impl PosteriorRows<'_> {
+    async fn push(
         &self,
         batch: &StateSpaceBatch,
         scoring: &Scoring<'_>,
-        writer: &mut RowWriter<'_>,
+        sink: &mut Sink<'_>,
     ) -> Result<()> {
         let mut rows: Vec<(usize, u32)> = Vec::new();
         for part in &batch.trajectories {
@@ -550,7 +651,7 @@ impl PosteriorRows<'_, '_> {
             for (&(row, partition), own) in rows.iter().zip(weights) {
                 for (fit, weights) in own {
                     let rows = self.rows(batch, row, partition, fit, &weights)?;
-                    writer.write(rows).await?;
+                    sink.write(rows).await?;
                 }
             }
         }
@@ -606,7 +707,27 @@ impl PosteriorRows<'_, '_> {
             columns.push(take(column, &at, None).map_err(bug)?);
         }
         columns.push(Arc::new(Float64Array::from(values)));
-        typed(&self.schema, columns)
+        typed(self.schema, columns)
+    }
+}
+
+/// The run whose tables are written.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    /// The output.
+    pub(crate) output: &'a Output,
+    /// The run.
+    pub(crate) begun: &'a Begun,
+}
+
+impl<'a> Target<'a> {
+    /// Starts to write a table.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(crate) fn table(&self, name: &str, schema: &SchemaRef) -> Result<RowWriter<'a>> {
+        let path = self.output.staged(&self.begun.run, name);
+        RowWriter::create(self.output, path, Arc::clone(schema))
     }
 }
 
@@ -617,131 +738,185 @@ impl PosteriorRows<'_, '_> {
 pub(crate) async fn write(
     input: StateSpaceInput<'_>,
     tables: &RowTables<'_>,
+    target: Target<'_>,
     advance: &(dyn Fn(u64) + Sync),
 ) -> Result<RowsWritten> {
+    let (writing, found) = filter(input, tables, Some(target), advance).await?;
+    let tally = writing.tally;
+    let mut written = BTreeMap::new();
+    for (name, sink) in writing.sinks.into_iter() {
+        if let Sink::Table(writer) = sink {
+            written.insert(name, writer.finish().await?);
+        }
+    }
+    Ok(tally.written(written, found))
+}
+
+/// The filtered rows of some trajectories.
+pub(crate) struct Collected {
+    /// Rows of the tables `estimates` and `posteriors`, in the order of their keys.
+    pub(crate) tables: BTreeMap<&'static str, Vec<RecordBatch>>,
+    /// The trajectories, in order.
+    pub(crate) ended: Vec<Ended>,
+    /// What was found beside the rows.
+    pub(crate) found: Found,
+}
+
+/// Filters all rows and keeps their tables in memory.
+///
+/// # Errors
+/// If the rows cannot be read.
+pub(crate) async fn collect(
+    input: StateSpaceInput<'_>,
+    tables: &RowTables<'_>,
+) -> Result<Collected> {
+    let (writing, found) = filter(input, tables, None, &|_| ()).await?;
+    let sinks = writing.sinks.into_iter();
+    let rows = sinks.filter_map(|(name, sink)| match sink {
+        Sink::Memory(rows) => Some((name, rows)),
+        Sink::Table(_) => None,
+    });
+    Ok(Collected {
+        tables: rows.collect(),
+        ended: writing.ended,
+        found,
+    })
+}
+
+/// Filters all rows into tables of a run, or into memory.
+async fn filter<'t>(
+    input: StateSpaceInput<'t>,
+    tables: &'t RowTables<'t>,
+    target: Option<Target<'t>>,
+    advance: &(dyn Fn(u64) + Sync),
+) -> Result<(Writing<'t>, Found)> {
     loop {
         let mut rows = StateSpaceRows::start(input).await?;
-        let mut writing = Writing::start(input, tables)?;
+        let mut writing = Writing::start(input, tables, target)?;
         let written = async {
             while let Some(batch) = rows.next().await? {
                 let n = batch.len();
                 writing.push(batch).await?;
                 advance(n as u64);
             }
+            let ended = writing.totals.finish()?;
+            writing.end(ended).await?;
             Ok::<_, Stop>(())
         };
         match written.await {
-            Ok(()) => return writing.finish(rows.finish()?.0).await,
+            Ok(()) => return Ok((writing, rows.finish()?.0)),
             Err(stop) => {
-                writing.abort().await?;
+                for sink in writing.sinks.into_values() {
+                    sink.abort().await?;
+                }
                 again(stop, rows.must_read_again(), input.sort)?;
             }
         }
     }
 }
 
-/// One attempt to write the tables.
-struct Writing<'a, 't> {
+/// One attempt to filter all rows.
+struct Writing<'t> {
+    tables: &'t RowTables<'t>,
     scoring: Scoring<'t>,
-    totals: Totals<'a, 't>,
-    trajectories: Option<RowWriter<'t>>,
-    estimates: Option<(EstimateRows<'a, 't>, RowWriter<'t>)>,
-    posteriors: Option<(PosteriorRows<'a, 't>, RowWriter<'t>)>,
+    totals: Totals,
+    tally: Tally,
+    has_split: bool,
+    /// Numbers per state.
+    width: usize,
+    /// By table.
+    sinks: BTreeMap<&'static str, Sink<'t>>,
+    /// The trajectories of rows that stay in memory.
+    ended: Vec<Ended>,
+    in_memory: bool,
 }
 
-impl<'a, 't> Writing<'a, 't> {
-    fn start(input: StateSpaceInput<'t>, tables: &'t RowTables<'a>) -> Result<Writing<'a, 't>> {
-        let writer = |table: &str, schema: &SchemaRef| {
-            let path = tables.output.staged(&tables.begun.run, table);
-            RowWriter::create(tables.output, path, Arc::clone(schema))
-        };
-        let trajectories = tables.trajectories.as_ref();
-        let trajectories = trajectories.map(|schema| writer(TRAJECTORIES, schema));
-        let estimates = tables.estimates.as_ref().map(|schema| {
-            let rows = EstimateRows {
-                tables,
-                schema: Arc::clone(schema),
-                width: input.widths.state.unwrap_or(0),
-            };
-            writer(ESTIMATES, schema).map(|writer| (rows, writer))
-        });
-        let posteriors = tables.posteriors.as_ref().map(|(schema, ids)| {
-            let rows = PosteriorRows {
-                tables,
-                schema: Arc::clone(schema),
-                ids,
-            };
-            writer(POSTERIORS, schema).map(|writer| (rows, writer))
-        });
+impl<'t> Writing<'t> {
+    fn start(
+        input: StateSpaceInput<'t>,
+        tables: &'t RowTables<'t>,
+        target: Option<Target<'t>>,
+    ) -> Result<Writing<'t>> {
+        let posteriors = tables.posteriors.as_ref().map(|(schema, _)| schema);
+        let mut sinks = BTreeMap::new();
+        for (name, schema) in [
+            (TRAJECTORIES, tables.trajectories.as_ref()),
+            (ESTIMATES, tables.estimates.as_ref()),
+            (POSTERIORS, posteriors),
+        ] {
+            let Some(schema) = schema else { continue };
+            match target {
+                Some(target) => {
+                    sinks.insert(name, Sink::Table(target.table(name, schema)?));
+                }
+                // Trajectories that ended hold more than their table.
+                None if name == TRAJECTORIES => {}
+                None => {
+                    sinks.insert(name, Sink::Memory(Vec::new()));
+                }
+            }
+        }
         Ok(Writing {
+            tables,
             scoring: Scoring::new(&tables.models, tables.held_out),
-            totals: Totals {
-                tables,
-                has_split: input.layout.split.is_some(),
-                open: None,
-                pending: Vec::new(),
-                of_fits: BTreeMap::new(),
-                rows: BTreeMap::new(),
-            },
-            trajectories: trajectories.transpose()?,
-            estimates: estimates.transpose()?,
-            posteriors: posteriors.transpose()?,
+            totals: Totals::default(),
+            tally: Tally::default(),
+            has_split: input.layout.split.is_some(),
+            width: input.widths.state.unwrap_or(0),
+            sinks,
+            ended: Vec::new(),
+            in_memory: target.is_none(),
         })
     }
 
     async fn push(&mut self, batch: StateSpaceBatch) -> Result<()> {
         let scored = self.scoring.score(&batch)?;
         let ended = self.totals.push(&batch, &self.scoring, &scored)?;
-        if let (Some(rows), Some(writer)) = (ended, &mut self.trajectories) {
-            writer.write(rows).await?;
-        }
+        self.end(ended).await?;
         let kept = kept(&batch, &self.scoring);
         if kept.is_empty() {
             return Ok(());
         }
-        if let Some((rows, writer)) = &mut self.estimates {
+        if let (Some(schema), Some(sink)) = (&self.tables.estimates, self.sinks.get_mut(ESTIMATES))
+        {
+            let rows = EstimateRows {
+                fits: &self.tables.fits,
+                schema,
+                width: self.width,
+            };
             let rows = rows.rows(&batch, &kept, &self.scoring, &scored)?;
-            writer.write(rows).await?;
+            sink.write(rows).await?;
         }
-        if let Some((rows, writer)) = &mut self.posteriors {
-            rows.write(&batch, &self.scoring, writer).await?;
+        if let (Some((schema, ids)), Some(sink)) =
+            (&self.tables.posteriors, self.sinks.get_mut(POSTERIORS))
+        {
+            let tables = self.tables;
+            let rows = PosteriorRows {
+                tables,
+                schema,
+                ids,
+            };
+            rows.push(&batch, &self.scoring, sink).await?;
         }
         Ok(())
     }
 
-    async fn finish(mut self, found: Found) -> Result<RowsWritten> {
-        let mut tables = BTreeMap::new();
-        let ended = self.totals.finish()?;
-        if let Some(mut writer) = self.trajectories {
-            if let Some(rows) = ended {
-                writer.write(rows).await?;
-            }
-            tables.insert(TRAJECTORIES, writer.finish().await?);
+    /// Takes trajectories that ended.
+    async fn end(&mut self, ended: Ended) -> Result<()> {
+        if ended.rows.is_empty() {
+            return Ok(());
         }
-        if let Some((_, writer)) = self.estimates {
-            tables.insert(ESTIMATES, writer.finish().await?);
+        if self.in_memory {
+            self.ended.push(ended);
+            return Ok(());
         }
-        if let Some((_, writer)) = self.posteriors {
-            tables.insert(POSTERIORS, writer.finish().await?);
+        self.tally.add(&ended.rows);
+        if let (Some(schema), Some(sink)) =
+            (&self.tables.trajectories, self.sinks.get_mut(TRAJECTORIES))
+        {
+            let rows = ended.table(schema, self.has_split, self.tables.fits.len())?;
+            sink.write(rows).await?;
         }
-        Ok(RowsWritten {
-            tables,
-            of_fits: self.totals.of_fits,
-            rows: self.totals.rows,
-            found,
-        })
-    }
-
-    async fn abort(self) -> Result<()> {
-        if let Some(writer) = self.trajectories {
-            writer.abort().await?;
-        }
-        if let Some((_, writer)) = self.estimates {
-            writer.abort().await?;
-        }
-        match self.posteriors {
-            Some((_, writer)) => writer.abort().await,
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
