@@ -24,6 +24,16 @@ DBMR = {"clock": "partition", "tools": ["NumPy, 2 processes"]}
 # State embeddings. GEMM is the matrix products alone: no cosines, no decomposition.
 STATES = {"clock": "fit", "lag": 1, "rank": 5, "tools": ["deeptime VAMP", "scikit-learn RBF", "GEMM"]}
 HMM = {"method": "spectral_hmm", "lag": 1}
+# Filters: fitting is part of the measured work, unless all matrices are given.
+KERNEL = {
+    "clock": "fit and write",
+    "method": "kernel_bayes",
+    "threads": 1,
+    "bandwidth": (0.35, 0.25),
+    "regularisation": 1e-3,
+    "keys": "",
+    "tools": ["NumPy, dense"],
+}
 TASKS = {
     "count-lag1": COUNT | {"file": "chain50m.parquet", "lag": 1},
     "count-lag10": COUNT | {"file": "chain50m.parquet", "lag": 10},
@@ -89,6 +99,32 @@ TASKS = {
         "tools": ["hmmlearn"],
     },
     "hmm-filter": HMM | {"clock": "write", "file": "hidden1k.parquet", "rank": 20, "answer": "nats", "tools": ["C"]},
+    "kernel-filter-kbr": KERNEL | {"file": "toy1k.parquet", "rule": "kbr", "delta": 4e-6},
+    "kernel-filter-pkbr": KERNEL | {"file": "toy1k.parquet", "rule": "pkbr", "delta": 2e-3},
+    "kernel-tensor": KERNEL
+    | {
+        "file": "toy100k.parquet",
+        "rule": "kbr",
+        "delta": 4e-6,
+        "keys": "rank_state = 30\nrank_observation = 100\n",
+        "tools": [],
+    },
+    "filter-parallel": KERNEL
+    | {
+        "clock": "write",
+        "file": "toy1000.parquet",
+        "rule": "pkbr",
+        "delta": 2e-3,
+        "threads": 2,
+        "tools": ["gyre, one thread"],
+    },
+    "kalman": {
+        "clock": "write",
+        "method": "kalman",
+        "file": "moving10m.parquet",
+        "threads": 1,
+        "tools": ["filterpy"],
+    },
     "states-512d": STATES | {"file": "ou512.parquet", "features": 1000, "bandwidth": 32},
 }
 
@@ -149,6 +185,33 @@ name = "hmm"
 method = "spectral_hmm"
 rank = {task["rank"]}
 {task["keys"]}"""
+    if task["method"] in ("kernel_bayes", "kalman"):
+        if task["method"] == "kalman":
+            keys = "".join(f"{name} = {value}\n" for name, value in moving().items())
+        else:
+            state, observation = task["bandwidth"]
+            keys = f"""rule = "{task["rule"]}"
+bandwidth = {{ state = {state}, observation = {observation} }}
+lambda = {task["regularisation"]}
+delta = {task["delta"]}
+{task["keys"]}"""
+        return f"""[job]
+name = "compare"
+output = "{task["out"]}"
+[tables.rows]
+path = "{task["path"]}"
+[sequences]
+sql = "SELECT traj_id, t, y, x, split FROM rows"
+trajectory = "traj_id"
+time = "t"
+interval = 1
+state = "y"
+observation = "x"
+split = "split"
+[[fit]]
+name = "filter"
+method = "{task["method"]}"
+{keys}"""
     keys = 'source = "source"\ntarget = "target"\ncount = "n"'
     columns = "j AS source, i AS target, n"
     if task["steps"]:
@@ -176,6 +239,21 @@ sql = "SELECT {columns} FROM rows"
 {"".join(fits)}"""
 
 
+def moving():
+    """Two points that move on lines, of which the positions are observed."""
+    diagonal = [[float(i == j) for j in range(4)] for i in range(4)]
+    noise = [[0.01 * x for x in row] for row in diagonal]
+    steps = [[1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1], [0, 0, 0, 1]]
+    return {
+        "F": [[float(x) for x in row] for row in steps],
+        "H": [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]],
+        "Q": noise,
+        "R": [[0.25, 0.0], [0.0, 0.25]],
+        "x0": [0.0, 0.0, 0.0, 0.0],
+        "P0": diagonal,
+    }
+
+
 def touch(gigabytes=4):
     """Allocates and frees memory: virtual machines are slow to return memory that their host has reclaimed."""
     code = f"b'1' * ({gigabytes} << 30)"
@@ -185,7 +263,10 @@ def touch(gigabytes=4):
 def python(task):
     """Runs tools.py in a separate process and reads its line."""
     command = [sys.executable, HERE / "tools.py", json.dumps(task)]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
+    threads = str(task["threads"] or os.cpu_count())
+    env = os.environ | {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=env)
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def run_gyre(program, task):
@@ -202,7 +283,8 @@ def run_gyre(program, task):
     record = json.loads(next((file.parent / "runs").glob("*.json")).read_text())
     # A stage of the run or a step of its fits: the part that is measured for the other tools.
     clocks = record["seconds"] | {"whole run": whole}
-    clocks["count and fit"] = clocks.get("count", 0) + clocks.get("fit", 0)
+    for other in ("count", "write"):
+        clocks[" and ".join(sorted([other, "fit"]))] = clocks.get(other, 0) + clocks.get("fit", 0)
     for model in record["models"]:
         for fit in model["fits"]:
             steps = fit.get("steps", {}).items()
@@ -238,6 +320,9 @@ def verdict(tool, answers):
             # ‖B³²G‖² of two sets of random numbers.
             far = max(abs(a[0] / mine[0] - 1) for a in everyone)
             notes.append(f"energies within {100 * far:.0f} %" if far < 0.5 else f"energies **DIFFER** by {far:.1f}")
+        elif kind == "estimates":
+            far = max(abs(theirs - own) for a in everyone for theirs, own in zip(a[0], mine[0], strict=True))
+            notes.append(f"estimates within {far:.0e}" if far < 1e-6 else f"estimates **DIFFER** by {far:.0e}")
         elif kind == "nats":
             short = max(a[0] - mine[0] for a in everyone)
             note = f"{mine[0]:.5f} nats per symbol"
@@ -262,7 +347,7 @@ def table(name, runs):
     for tool in runs:
         seconds, scale = median(tool, "seconds"), runs[tool][-1]["scale"]
         label = f"gyre ({clock})" if tool == "gyre" else tool
-        label += f" (first {1000 / scale:.0f} × {scale:.0f})" if scale > 1 else ""
+        label += f" (1/{scale:.0f} of the work × {scale:.0f})" if scale > 1 else ""
         cells = [name, label, f"{seconds:.2f}", f"{whole:.2f}" if tool == "gyre" else ""]
         cells += [f"{median(tool, 'cpu'):.2f}", f"{median(tool, 'peak'):.0f}", f"{seconds / own:.2f}"]
         cells += [f"{seconds / whole:.2f}" if tool != "gyre" else "", verdict(tool, answers)]
@@ -275,7 +360,8 @@ def compare(name, args, results):
     if not path.exists():
         sys.exit(f"{path} is missing: generate it with make.py")
     task = {"boxes": None, "ordered": True, "lag": 0, "features": 0, "epsilon": 0, "power": 0}
-    task |= {"method": None, "split": False, "keys": "", "answer": None} | TASKS[name] | {"path": str(path), "threads": args.threads}
+    task |= {"method": None, "split": False, "keys": "", "answer": None, "threads": None} | TASKS[name] | {"path": str(path)}
+    task["threads"] = args.threads or task["threads"]
     task["steps"] = 1 if task["boxes"] else task["lag"]  # rows between the ends of a pair
     tools = ["gyre", *task["tools"]] + ["PySpark"] * (args.spark and name == "count-lag1")
     for file in [path] if path.is_file() else path.rglob("*.parquet"):
@@ -288,8 +374,10 @@ def compare(name, args, results):
             touch()
             with tempfile.TemporaryDirectory(dir=args.data) as out:
                 one = task | {"tool": tool, "out": str(Path(out).resolve())}
+                one |= {"moving": moving()} if name == "kalman" else {}
+                one |= {"threads": 1} if tool == "gyre, one thread" else {}
                 try:
-                    line = run_gyre(args.gyre, one) if tool == "gyre" else python(one)
+                    line = run_gyre(args.gyre, one) if tool.startswith("gyre") else python(one)
                 except subprocess.CalledProcessError:
                     if tool == "gyre":
                         raise

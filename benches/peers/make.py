@@ -199,6 +199,45 @@ def hidden(path, scale, states, symbols, trajectories, steps):
     write(path, map(table, batches))
 
 
+def filtered(path, scale, train, test, trajectories=1):
+    """Rows of the toy of *Kernel Bayesian inference with posterior regularization*: one trajectory with a known
+    state, and others whose observations are to be filtered."""
+    rng = np.random.default_rng(9)
+
+    def table(ids, steps, split):
+        angle = rng.uniform(0, 2 * np.pi, len(ids)) + np.cumsum(0.4 + 0.2 * rng.standard_normal((steps, len(ids))), 0)
+        states = np.stack([np.cos(angle.T), np.sin(angle.T)], 2)
+        rows = (1 + np.sin(8 * angle.T))[..., None] * states + 0.2 * rng.standard_normal(states.shape)
+        return timed(np.repeat(ids, steps), np.tile(np.arange(steps), len(ids)), states, rows, split)
+
+    own = np.arange(math.ceil(trajectories * scale))
+    write(path, [table(own, test, "test"), table(own[-1:] + 1, math.ceil(train * scale), "train")])
+
+
+def moving(path, scale, trajectories, steps):
+    """Two points that move on lines, of which the positions are observed."""
+    rng = np.random.default_rng(10)
+
+    def table(ids):
+        speed = np.cumsum(0.1 * rng.standard_normal((len(ids), steps, 2)), 1)
+        place = np.cumsum(speed + 0.1 * rng.standard_normal(speed.shape), 1)
+        states = np.stack([place, speed], 3)
+        rows = place + 0.5 * rng.standard_normal(place.shape)
+        return timed(np.repeat(ids, steps), np.tile(np.arange(steps), len(ids)), states, rows, None)
+
+    count = math.ceil(trajectories * scale)
+    write(path, map(table, np.array_split(np.arange(count), math.ceil(count * steps / (1 << 20)))))
+
+
+def timed(ids, times, states, rows, split):
+    """Rows with a list of states and of observations."""
+    lists = {}
+    for name, values in (("y", states), ("x", rows)):
+        values = values.reshape(len(ids), -1)
+        lists[name] = pa.FixedSizeListArray.from_arrays(values.ravel(), values.shape[1])
+    return pa.table({"traj_id": ids, "t": times, **lists, "split": pa.array([split] * len(ids), pa.string())})
+
+
 DATA = {
     "chain50m.parquet": partial(chain, steps=5_000),
     "chain10m_time.parquet": partial(chain, steps=1_000, by_time=True),
@@ -214,6 +253,10 @@ DATA = {
     "hidden1k.parquet": partial(hidden, states=20, symbols=1_000, trajectories=10_000, steps=1_000),
     "hidden6.parquet": partial(hidden, states=6, symbols=30, trajectories=200, steps=300),
     "torus100k.parquet": partial(torus, points=100_000),
+    "toy1k.parquet": partial(filtered, train=1_001, test=200),
+    "toy100k.parquet": partial(filtered, train=100_001, test=1_000),
+    "toy1000.parquet": partial(filtered, train=301, test=20, trajectories=1_000),
+    "moving10m.parquet": partial(moving, trajectories=10_000, steps=1_000),
 }
 
 

@@ -461,7 +461,74 @@ def hmmlearn(task, clock):
     return {"nats": [best]}
 
 
-# Answers
+# Filters
+
+
+def numpy_kernel_filter(task, clock):
+    """Kernel Bayes' rule as printed, with dense matrices, for the test rows of one trajectory."""
+    from scipy import linalg
+
+    table = pq.read_table(task.path)
+    is_test = table["split"].to_numpy() == "test"
+    y, x = (np.stack(table[name].to_numpy()) for name in ("y", "x"))
+    (state, observation), scale = task.bandwidth, task.regularisation
+
+    def kernel(a, b, bandwidth):
+        square = (a * a).sum(1)[:, None] + (b * b).sum(1) - 2 * a @ b.T
+        return np.exp(-np.maximum(square, 0) / (2 * bandwidth**2))
+
+    estimates = []
+    with clock:
+        (states, after), rows = (y[~is_test][:-1], y[~is_test][1:]), x[~is_test][:-1]
+        ridge = len(rows) * scale * np.eye(len(rows))
+        gram, moved, seen = kernel(states, states, state), kernel(states, after, state), kernel(rows, rows, observation)
+        factor = linalg.cho_factor(gram + ridge)
+        step = linalg.cho_solve(factor, moved @ linalg.cho_solve(factor, gram))
+        weights = None
+        for now in kernel(rows, x[is_test], observation).T:
+            if weights is None:
+                weights = linalg.solve(seen + ridge, now, assume_a="pos")
+            else:
+                prior = step @ (weights / weights.sum())
+                if task.rule == "kbr":
+                    product = prior[:, None] * seen
+                    inner = product @ product + task.delta * np.eye(len(rows))
+                    weights = product @ np.linalg.solve(inner, prior * now)
+                else:
+                    kept = np.flatnonzero(prior > 0)
+                    root = np.sqrt(prior[kept])
+                    inner = root[:, None] * seen[np.ix_(kept, kept)] * root + task.delta * np.eye(len(kept))
+                    weights = np.zeros(len(rows))
+                    weights[kept] = root * linalg.solve(inner, root * now[kept], assume_a="pos")
+            estimates.append(weights @ states / weights.sum())
+    return {"estimates": [np.ravel(estimates).tolist()]}
+
+
+def filterpy(task, clock):
+    """The first trajectories alone. The seconds are scaled to all of them."""
+    from filterpy.kalman import KalmanFilter
+
+    table = pq.read_table(task.path, columns=["traj_id", "x"], filters=pc.field("traj_id") < FILTERED)
+    trajectory, x = table["traj_id"].to_numpy(), np.stack(table["x"].to_numpy())
+    clock.scale = pq.ParquetFile(task.path).metadata.num_rows / len(x)
+    names = {name: np.array(value) for name, value in task.moving.items()}
+    means, before = [], None
+    with clock:
+        for own, z in zip(trajectory, x):
+            if own != before:
+                model, before = KalmanFilter(4, 2), own
+                model.F, model.H, model.Q, model.R = (names[name] for name in "FHQR")
+                model.x, model.P = names["x0"], names["P0"]
+            else:
+                model.predict()
+            model.update(z)
+            model.log_likelihood
+            means.append(model.x)
+    return {"estimates": [np.ravel(means[: np.searchsorted(trajectory, 1)]).tolist()]}
+
+
+# Trajectories that filterpy filters.
+FILTERED = 10
 
 
 # Heat kernels
@@ -512,6 +579,10 @@ def checksum(*columns):
 def gyre(task, _):
     """The answers in the tables of a run. The log-likelihood is recomputed from the affiliations."""
 
+    if task.method in ("kernel_bayes", "kalman"):
+        rows = pq.read_table(f"{task.out}/estimates")
+        rows = rows.filter(pc.equal(rows["traj_id"], pc.min(rows["traj_id"])))
+        return {"estimates": [rows["filter_mean"].combine_chunks().flatten().to_pylist()]}
     if task.method == "spectral_hmm":
         if task.answer == "counts":
             table = pq.read_table(f"{task.out}/triples")
@@ -573,6 +644,7 @@ TOOLS = {
     "deeptime VAMP": deeptime_vamp, "scikit-learn RBF": sklearn_rbf, "GEMM": gemm,
     "DuckDB triples": duckdb_triples, "NumPy and C": numpy_hmm, "C": c_filter, "hmmlearn": hmmlearn,
     "eigsh": eigsh, "sparse products": sparse_products,
+    "NumPy, dense": numpy_kernel_filter, "filterpy": filterpy,
     "NumPy, 2 processes": dbmr, "script, ARPACK": script, "script, randomized SVD": script, "loop": loop,
 }  # fmt: skip
 

@@ -783,7 +783,11 @@ fn the_schema_describes_every_key() {
             "state_embedding",
             "diffusion_map",
             "heat_sketch",
-            "spectral_hmm"
+            "spectral_hmm",
+            "kernel_bayes",
+            "kalman",
+            "ekf",
+            "ukf"
         ]
     );
     assert_eq!(

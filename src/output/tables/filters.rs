@@ -61,8 +61,8 @@ pub struct FittedFilter {
     pub warnings: Vec<String>,
 }
 
-/// The scores of the rows that a filter filtered. A squared error is that of a state: the mean over
-/// its numbers.
+/// The scores of the rows that a filter filtered. A squared error is the squared distance between
+/// an estimate and the known state: the sum over their numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct FilterScores {
     /// The mean squared error of the means of training rows. None if no training row was filtered.
@@ -396,4 +396,155 @@ fn certificates<'a>() -> TableColumns<'a, FiltersModel> {
         .collect()
     };
     of_claims(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::tables::run_schema::LagColumn;
+    use crate::read::rows::states::{StateColumns, StateTable};
+    use arrow::array::{ArrayRef, Int32Array};
+    use arrow::util::pretty::pretty_format_batches;
+
+    fn run() -> RunSchema {
+        let none = StateTable::empty(&StateColumns {
+            keys: Vec::new(),
+            bins: Vec::new(),
+        });
+        let years: ArrayRef = Arc::new(Int32Array::from(vec![2001, 2002]));
+        RunSchema {
+            partition: vec![Field::new("year", DataType::Int32, true)],
+            partitions: vec![years],
+            lag: LagColumn::None,
+            sources: none.clone(),
+            targets: none,
+            is_weighted: false,
+            fits: Vec::new(),
+            embeddings: Vec::new(),
+            tables: Vec::new(),
+            rows: Vec::new(),
+        }
+    }
+
+    fn fitted(name: &str, factors: &[(&str, usize, Vec<f64>)]) -> FittedFilter {
+        let factor = |(name, width, values): &(&str, usize, Vec<f64>)| Factor {
+            name: name.to_string(),
+            width: *width,
+            values: values.clone(),
+        };
+        FittedFilter {
+            name: name.into(),
+            method: "kernel_bayes".into(),
+            rule: Some("pkbr".into()),
+            numbers: Numbers {
+                training_rows: 3,
+                state_bandwidth: Some(f64::NAN),
+                lambda: Some(0.5),
+                ..Numbers::default()
+            },
+            factors: factors.iter().map(factor).collect(),
+            tuning: vec![Tuned {
+                state_bandwidth: 1.0,
+                observation_bandwidth: 2.0,
+                lambda: 0.5,
+                mse: 0.25,
+                mean_log_score: f64::NAN,
+                is_chosen: true,
+            }],
+            scores: FilterScores::default(),
+            certificates: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn model() -> FiltersModel {
+        let first = [
+            ("states", 2, vec![1.0, 2.0, 3.0, 4.0]),
+            ("mean", 1, vec![5.0]),
+        ];
+        FiltersModel {
+            partition: 1,
+            fits: vec![fitted("b", &first), fitted("a", &[("F", 1, vec![6.0])])],
+        }
+    }
+
+    #[test]
+    fn factors_are_ordered_by_fit_and_name_in_pieces_of_any_size() {
+        let (run, model) = (run(), model());
+        let tables = FilterTables { run: &run };
+        assert_eq!(tables.len(FACTORS, &model), 4);
+        let whole = tables.rows(FACTORS, &model, 0..4).expect("rows");
+        let expected = "\
++------+-----+--------+---+------------+
+| year | fit | factor | i | values     |
++------+-----+--------+---+------------+
+| 2002 | a   | F      | 0 | [6.0]      |
+| 2002 | b   | mean   | 0 | [5.0]      |
+| 2002 | b   | states | 0 | [1.0, 2.0] |
+| 2002 | b   | states | 1 | [3.0, 4.0] |
++------+-----+--------+---+------------+";
+        let shown = pretty_format_batches(&[whole]).expect("text").to_string();
+        assert_eq!(shown, expected);
+        let pieces = [0..1, 1..3, 3..4].map(|piece| tables.rows(FACTORS, &model, piece));
+        let pieces: Vec<RecordBatch> = pieces.into_iter().collect::<Result<_>>().expect("rows");
+        let shown = pretty_format_batches(&pieces).expect("text").to_string();
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn numbers_that_are_not_known_are_null() {
+        let (run, model) = (run(), model());
+        let tables = FilterTables { run: &run };
+        let fits = tables.rows("fits", &model, 0..2).expect("rows");
+        for (column, nulls) in [
+            ("state_bandwidth", 2),
+            ("lambda", 0),
+            ("test_mse", 2),
+            ("transitions", 0),
+            ("not_updated", 0),
+        ] {
+            let column = fits.column_by_name(column).expect("a column");
+            assert_eq!(column.null_count(), nulls);
+        }
+        let tuning = tables.rows("tuning", &model, 0..2).expect("rows");
+        let score = tuning.column_by_name("mean_log_score").expect("a column");
+        assert_eq!(score.null_count(), 2);
+    }
+
+    #[test]
+    fn rows_have_the_columns_of_their_fits() {
+        let run = run();
+        let key = [Field::new("ship", DataType::Utf8, true)];
+        let (time, split) = (
+            Field::new("t", DataType::Int64, true),
+            Field::new("part", DataType::Utf8, true),
+        );
+        let rows = FilterRowColumns {
+            key: &key,
+            time: Some(&time),
+            split: Some(&split),
+        };
+        let columns = |name: &str, has_weights| FilterColumns {
+            name: name.into(),
+            has_weights,
+        };
+        let fits = [columns("kb", true), columns("kf", false)];
+        let names = |schema: SchemaRef| {
+            let names = schema.fields().iter().map(|field| field.name().clone());
+            names.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            names(estimates_schema(&run, rows, 2, &fits)),
+            "year ship t part kb_mean kb_variance kb_decoded kb_log_score kb_weight_sum kb_positive_share kb_was_updated kf_mean kf_variance kf_decoded kf_log_score kf_was_updated"
+        );
+        assert_eq!(
+            names(trajectories_schema(&run, rows, &fits[1..])),
+            "year ship part rows missing kf_log_score kf_mean_log_score kf_not_updated kf_mse kf_mse_decoded"
+        );
+        let rows = FilterRowColumns { time: None, ..rows };
+        assert_eq!(
+            names(posteriors_schema(&run, rows)),
+            "year ship fit training_ship weight"
+        );
+    }
 }

@@ -270,7 +270,8 @@ fn of_hmm_programs(key: &str) -> Option<&'static str> {
     })
 }
 
-/// What a key of another program, such as filterpy, pykalman or scikit-learn, is called in a filter.
+/// What a key of another program, such as filterpy, pykalman or scikit-learn, is called in a
+/// filter.
 fn of_filter_programs(method: &str, key: &str) -> Option<&'static str> {
     let of_kernels = match key {
         "gamma" => "write `bandwidth` = { state = s, observation = s } with gamma = 1/(2 s²)",

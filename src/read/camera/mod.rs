@@ -18,18 +18,18 @@
 //! | `test` | 200 | rows of the test trajectory |
 //! | `size` | 100 | pixels along a side of an image |
 //! | `circle` | 32 | images from equally spaced places at a distance of 6 m from the centre |
-//! | `seed` | 0 | seed of the random numbers; equal arguments give equal rows on every machine |
+//! | `seed` | 0 | seed of the random numbers; equal arguments give equal rows everywhere |
 //!
 //! The camera is 5 m above the floor and looks at a point 0.8 m above the centre. It moves as in
-//! the camera experiment of Song, Zhu and Ren (NIPS 2016): θ_{t+1} = θ_t + 0.2 + N(0, 4e-4), and its
+//! the camera experiment of Song, Zhu and Ren (NIPS 2016): θ_{t+1} = θ_t + 0.2 + N(0, 4e-4). Its
 //! distance r from the centre is a random walk with steps N(0, 1), cut to \[0, 10\] m in training
 //! rows and to \[5, 7\] m in test rows. Both trajectories begin at r = 6 and a random angle.
 //!
 //! Trajectory 0 is for training, 1 for tests, and 2 has the rows of `circle`. The result is ordered
 //! by (trajectory, time): `scene`, `trajectory` and `time` are BIGINT from 0; the place of the
 //! camera `x` = r cos θ and `y` = r sin θ, and `r`, are DOUBLE in metres; `theta` DOUBLE grows
-//! without bound; `split` is 'train', 'test' or 'circle'; `image` is a list of `size`² DOUBLE from 0
-//! (black) to 1 (white), row by row from the top.
+//! without bound; `split` is 'train', 'test' or 'circle'; `image` is a list of `size`² DOUBLE from
+//! 0 (black) to 1 (white), row by row from the top.
 
 mod render;
 

@@ -416,8 +416,8 @@ impl Totals {
             }
             if let Some(state) = state {
                 let own = at * found.width..(at + 1) * found.width;
-                sums.squares += mean_square(state, &found.mean[own.clone()]);
-                sums.squares_decoded += mean_square(state, &found.decoded[own]);
+                sums.squares += squared_distance(state, &found.mean[own.clone()]);
+                sums.squares_decoded += squared_distance(state, &found.decoded[own]);
                 sums.known += 1;
             }
         }
@@ -449,10 +449,9 @@ impl Totals {
     }
 }
 
-/// The mean of the squared differences of the numbers of two states.
-fn mean_square(a: &[f64], b: &[f64]) -> f64 {
-    let squares = a.iter().zip(b).map(|(a, b)| (a - b) * (a - b));
-    squares.sum::<f64>() / a.len().max(1) as f64
+/// The squared distance of two states.
+fn squared_distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 
 /// A batch with the types of a schema.

@@ -10,13 +10,13 @@ const UNDETERMINED: f64 = 1e-12;
 #[derive(Debug)]
 pub(super) struct Regression {
     /// m × n.
-    pub matrix: Vec<f64>,
+    pub(super) matrix: Vec<f64>,
     /// m values, 0 without an intercept.
-    pub intercept: Vec<f64>,
+    pub(super) intercept: Vec<f64>,
     /// Fitted numbers per output: independent inputs, and the intercept.
-    pub used: usize,
+    pub(super) used: usize,
     /// Whether the rows do not determine the matrix. It is the one of the least norm.
-    pub is_undetermined: bool,
+    pub(super) is_undetermined: bool,
 }
 
 /// Σ (input − its mean)(input − its mean)ᵀ, and what solves with it.
@@ -136,10 +136,10 @@ pub(super) fn regress<'a, I: Iterator<Item = [&'a [f64]; 2]>>(
 #[derive(Debug)]
 pub(super) struct Residuals {
     /// Σ r rᵀ over the degrees of freedom: m × m, or m variances.
-    pub covariance: Vec<f64>,
+    pub(super) covariance: Vec<f64>,
     /// max |Σ r_i y_j| / √(Σ x_i² Σ y_j²) over inputs y and outputs x: 0 for least squares but for
     /// rounding.
-    pub correlation: f64,
+    pub(super) correlation: f64,
 }
 
 /// The residuals of outputs of `m` numbers. `residual` writes that of a pair. `used` is the number

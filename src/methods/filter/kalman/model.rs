@@ -39,9 +39,9 @@ pub(super) enum System {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Affine {
     /// Rows × n.
-    pub matrix: Vec<f64>,
+    pub(super) matrix: Vec<f64>,
     /// One value per row.
-    pub intercept: Vec<f64>,
+    pub(super) intercept: Vec<f64>,
 }
 
 /// The covariance of the noise of an observation, R.
@@ -56,13 +56,13 @@ pub(super) enum Noise {
 /// Where sigma points are: the parameters of Merwe's scaled sigma points.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Spread {
-    pub alpha: f64,
-    pub beta: f64,
-    pub kappa: f64,
+    pub(super) alpha: f64,
+    pub(super) beta: f64,
+    pub(super) kappa: f64,
 }
 
 impl Spread {
-    pub fn of(params: &Ukf) -> Spread {
+    pub(super) fn of(params: &Ukf) -> Spread {
         Spread {
             alpha: params.alpha,
             beta: params.beta,

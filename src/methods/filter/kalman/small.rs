@@ -7,7 +7,7 @@ const LANES: usize = 4;
 
 /// Σ a_i b_i.
 #[inline]
-pub fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     if a.len() <= 2 * LANES {
         return a.iter().zip(b).map(|(a, b)| a * b).sum();
     }
@@ -25,7 +25,7 @@ pub fn dot(a: &[f64], b: &[f64]) -> f64 {
 
 /// out = A x + c for A with rows of the length of x.
 #[inline]
-pub fn affine(a: &[f64], x: &[f64], c: &[f64], out: &mut [f64]) {
+pub(super) fn affine(a: &[f64], x: &[f64], c: &[f64], out: &mut [f64]) {
     let rows = a.chunks_exact(x.len());
     for ((out, row), c) in out.iter_mut().zip(rows).zip(c) {
         *out = dot(row, x) + c;
@@ -34,7 +34,7 @@ pub fn affine(a: &[f64], x: &[f64], c: &[f64], out: &mut [f64]) {
 
 /// out = A B for A of `k` columns and B of `m` columns.
 #[inline]
-pub fn product(a: &[f64], k: usize, b: &[f64], m: usize, out: &mut [f64]) {
+pub(super) fn product(a: &[f64], k: usize, b: &[f64], m: usize, out: &mut [f64]) {
     for (out, row) in out.chunks_exact_mut(m).zip(a.chunks_exact(k)) {
         out.fill(0.0);
         for (a, b) in row.iter().zip(b.chunks_exact(m)) {
@@ -47,7 +47,7 @@ pub fn product(a: &[f64], k: usize, b: &[f64], m: usize, out: &mut [f64]) {
 
 /// out += A Bᵀ, if the result is symmetric, for A and B of `n` rows of `k` numbers.
 #[inline]
-pub fn add_symmetric_product(a: &[f64], b: &[f64], k: usize, n: usize, out: &mut [f64]) {
+pub(super) fn add_symmetric_product(a: &[f64], b: &[f64], k: usize, n: usize, out: &mut [f64]) {
     for i in 0..n {
         for j in i..n {
             let sum = out[i * n + j] + dot(&a[i * k..][..k], &b[j * k..][..k]);
@@ -58,7 +58,7 @@ pub fn add_symmetric_product(a: &[f64], b: &[f64], k: usize, n: usize, out: &mut
 }
 
 /// Copies the upper triangle to the lower one.
-pub fn mirror(a: &mut [f64], n: usize) {
+pub(super) fn mirror(a: &mut [f64], n: usize) {
     for i in 0..n {
         for j in 0..i {
             a[i * n + j] = a[j * n + i];
@@ -67,7 +67,7 @@ pub fn mirror(a: &mut [f64], n: usize) {
 }
 
 /// The lower triangle L with L Lᵀ = A, in place of A. False if A is not positive definite.
-pub fn cholesky(a: &mut [f64], n: usize) -> bool {
+pub(super) fn cholesky(a: &mut [f64], n: usize) -> bool {
     for j in 0..n {
         let (above, below) = a.split_at_mut(j * n);
         let row = &mut below[..n];
@@ -93,7 +93,7 @@ const INDEFINITE: f64 = 1e-10;
 
 /// The lower triangle L with L Lᵀ = A for A ≥ 0, in place of A. A column whose pivot is 0 but for
 /// rounding errors is 0. False if a pivot is negative.
-pub fn semidefinite_cholesky(a: &mut [f64], n: usize) -> bool {
+pub(super) fn semidefinite_cholesky(a: &mut [f64], n: usize) -> bool {
     for j in 0..n {
         let diagonal = a[j * n + j];
         let pivot = diagonal - dot(&a[j * n..][..j], &a[j * n..][..j]);
@@ -114,7 +114,7 @@ pub fn semidefinite_cholesky(a: &mut [f64], n: usize) -> bool {
 
 /// x ← L⁻¹ x for a lower triangle of n × n.
 #[inline]
-pub fn forward(l: &[f64], n: usize, x: &mut [f64]) {
+pub(super) fn forward(l: &[f64], n: usize, x: &mut [f64]) {
     for i in 0..n {
         let row = &l[i * n..][..=i];
         x[i] = (x[i] - dot(&row[..i], &x[..i])) / row[i];
@@ -122,7 +122,7 @@ pub fn forward(l: &[f64], n: usize, x: &mut [f64]) {
 }
 
 /// B ← L⁻¹ B for a lower triangle of n × n and n rows of `m` numbers.
-pub fn forward_rows(l: &[f64], n: usize, b: &mut [f64], m: usize) {
+pub(super) fn forward_rows(l: &[f64], n: usize, b: &mut [f64], m: usize) {
     for i in 0..n {
         let (above, row) = b.split_at_mut(i * m);
         let row = &mut row[..m];
@@ -138,7 +138,7 @@ pub fn forward_rows(l: &[f64], n: usize, b: &mut [f64], m: usize) {
 }
 
 /// B ← L⁻ᵀ B for a lower triangle of n × n and n rows of `m` numbers.
-pub fn backward_rows(l: &[f64], n: usize, b: &mut [f64], m: usize) {
+pub(super) fn backward_rows(l: &[f64], n: usize, b: &mut [f64], m: usize) {
     for i in (0..n).rev() {
         let (row, below) = b[i * m..].split_at_mut(m);
         for (k, other) in below.chunks_exact(m).take(n - 1 - i).enumerate() {
@@ -153,18 +153,18 @@ pub fn backward_rows(l: &[f64], n: usize, b: &mut [f64], m: usize) {
 }
 
 /// ln |L Lᵀ| of a lower triangle.
-pub fn log_determinant(l: &[f64], n: usize) -> f64 {
+pub(super) fn log_determinant(l: &[f64], n: usize) -> f64 {
     2.0 * (0..n).map(|i| l[i * n + i].ln()).sum::<f64>()
 }
 
 /// Whether all numbers are finite.
-pub fn are_finite(x: &[f64]) -> bool {
+pub(super) fn are_finite(x: &[f64]) -> bool {
     x.iter().all(|x| x.is_finite())
 }
 
 /// Whether all numbers have the same bits.
 #[inline]
-pub fn are_same(a: &[f64], b: &[f64]) -> bool {
+pub(super) fn are_same(a: &[f64], b: &[f64]) -> bool {
     a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 

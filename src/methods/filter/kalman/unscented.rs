@@ -24,7 +24,7 @@ pub(super) struct Sigma {
 }
 
 impl Sigma {
-    pub fn new(n: usize, spread: Spread) -> Sigma {
+    pub(super) fn new(n: usize, spread: Spread) -> Sigma {
         let Spread { alpha, beta, kappa } = spread;
         let scale = alpha * alpha * (n as f64 + kappa);
         let central = (scale - n as f64) / scale;
@@ -39,13 +39,13 @@ impl Sigma {
     }
 
     /// The number of points.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         2 * self.n + 1
     }
 
     /// Places the points of N(x, P). A covariance that rounding errors made indefinite loses its
     /// negative part.
-    pub fn place(&mut self, x: &[f64], p: &mut [f64]) {
+    pub(super) fn place(&mut self, x: &[f64], p: &mut [f64]) {
         let n = self.n;
         self.keep_semidefinite(p);
         let distance = self.scale.sqrt();
@@ -61,7 +61,7 @@ impl Sigma {
     }
 
     /// Sets negative eigenvalues of a covariance to 0 if there are any.
-    pub fn keep_semidefinite(&mut self, p: &mut [f64]) {
+    pub(super) fn keep_semidefinite(&mut self, p: &mut [f64]) {
         self.root.copy_from_slice(p);
         if !small::semidefinite_cholesky(&mut self.root, self.n) && small::are_finite(p) {
             without_negative_part(p, self.n);
@@ -71,7 +71,7 @@ impl Sigma {
     }
 
     /// The values of functions at all points: points × functions.
-    pub fn values(&self, functions: &[Expression], out: &mut [f64]) {
+    pub(super) fn values(&self, functions: &[Expression], out: &mut [f64]) {
         let points = self.points.chunks_exact(self.n);
         for (out, point) in out.chunks_exact_mut(functions.len()).zip(points) {
             for (out, function) in out.iter_mut().zip(functions) {
@@ -81,7 +81,7 @@ impl Sigma {
     }
 
     /// The mean of `m` values per point. `values` become their differences from the mean.
-    pub fn mean(&self, values: &mut [f64], m: usize, mean: &mut [f64]) {
+    pub(super) fn mean(&self, values: &mut [f64], m: usize, mean: &mut [f64]) {
         // Differences from the central point: its weight may be −10⁶, and weights add up to 1.
         let (first, rest) = values.split_at_mut(m);
         mean.fill(0.0);
@@ -101,7 +101,7 @@ impl Sigma {
     }
 
     /// out += Σ_i w_i u_i v_iᵀ of `m` and `l` differences per point.
-    pub fn add_covariance(&self, u: &[f64], m: usize, v: &[f64], l: usize, out: &mut [f64]) {
+    pub(super) fn add_covariance(&self, u: &[f64], m: usize, v: &[f64], l: usize, out: &mut [f64]) {
         let rows = u.chunks_exact(m).zip(v.chunks_exact(l));
         for (point, (u, v)) in rows.enumerate() {
             let weight = if point == 0 {
@@ -119,7 +119,7 @@ impl Sigma {
     }
 
     /// The variance of one of `m` differences per point.
-    pub fn variance(&self, values: &[f64], m: usize, index: usize) -> f64 {
+    pub(super) fn variance(&self, values: &[f64], m: usize, index: usize) -> f64 {
         let others = values[m..]
             .chunks_exact(m)
             .map(|value| value[index] * value[index]);
@@ -127,7 +127,7 @@ impl Sigma {
     }
 
     /// The differences of the points from the mean `x` that they were placed at.
-    pub fn differences(&self, x: &[f64], out: &mut [f64]) {
+    pub(super) fn differences(&self, x: &[f64], out: &mut [f64]) {
         let points = self.points.chunks_exact(self.n);
         for (out, point) in out.chunks_exact_mut(self.n).zip(points) {
             for ((out, point), x) in out.iter_mut().zip(point).zip(x) {

@@ -24,3 +24,9 @@ pub(super) fn not_blank(text: &str, path: &[&str], document: &Document<'_>) -> R
     }
     Ok(())
 }
+
+/// The error of `[sequences]` whose rows are not ordered.
+pub(super) fn needs_time(document: &Document<'_>) -> Error {
+    let message = "the table `sequences` needs the key `time`";
+    document.error_at(&["sequences"], message)
+}

@@ -4,7 +4,7 @@
 use crate::error::Result;
 use crate::methods::filter::params::{KernelBayes, System};
 use crate::methods::{AnyMethod, FilterMethod};
-use crate::plan::pipeline::consistency::sequences::needs_time;
+use crate::plan::pipeline::consistency::errors::needs_time;
 use crate::plan::pipeline::content::{Input, RowKey};
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;

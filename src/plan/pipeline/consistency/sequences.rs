@@ -1,9 +1,9 @@
 //! Checks of `[sequences]`, and of the keys that go with it or cannot.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::evidence::lag::Lag;
 use crate::methods::{AnyMethod, SequenceMethod};
-use crate::plan::pipeline::consistency::errors::Errors;
+use crate::plan::pipeline::consistency::errors::{Errors, needs_time};
 use crate::plan::pipeline::consistency::filters::state_space;
 use crate::plan::pipeline::consistency::rows::{bins, distinct_columns, parameter_names, query};
 use crate::plan::pipeline::content::{Input, Transitions};
@@ -80,12 +80,6 @@ fn input(text: SequencesText, document: &Document<'_>) -> Result<Input> {
         weight: text.weight,
         split: text.split,
     })
-}
-
-/// The error of rows that are not ordered.
-pub(super) fn needs_time(document: &Document<'_>) -> Error {
-    let message = "the table `sequences` needs the key `time`";
-    document.error_at(&["sequences"], message)
 }
 
 /// Checks that a pipeline of sequences has no keys that are about sets of states.

@@ -1,0 +1,360 @@
+//! Filters that hold the weights of single rows.
+
+use crate::evidence::state_space::Supervision;
+use crate::methods::filter::fit::Estimates;
+use crate::methods::filter::kernel_bayes::cholesky::Features;
+use crate::methods::filter::kernel_bayes::kernel::{Kernel, squares};
+use crate::methods::filter::kernel_bayes::linear::{Lower, add_columns, products};
+use crate::methods::filter::kernel_bayes::preimage::{Weighted, emit};
+use crate::methods::filter::kernel_bayes::{Constants, KernelModel, NO_WEIGHT, Scratch, State};
+use crate::methods::filter::params;
+use crate::methods::filter::params::Rule;
+use std::f64::consts::TAU;
+
+/// Weights of a system whose last correction is a larger share are not used.
+const LARGEST_ERROR: f64 = 1e-6;
+
+/// A sum of kernel values below this has lost digits.
+const UNDERFLOW: f64 = 1e-290;
+
+/// Training rows, and rows of supervision after them.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Rows {
+    /// The number of training rows.
+    pub(super) n: usize,
+    /// all × d_y.
+    pub(super) states: Vec<f64>,
+    /// all × d_x.
+    pub(super) observations: Vec<f64>,
+    /// The prior weights of a static problem; else empty.
+    pub(super) prior: Vec<f64>,
+    /// The places of the training rows among those of the fit, if they are some of them.
+    pub(super) kept: Vec<usize>,
+    /// Features of the states by columns: all × r.
+    features: Vec<f64>,
+    /// The kernel matrix of the observations: all × all.
+    gram: Vec<f64>,
+    all: usize,
+}
+
+impl Rows {
+    pub(super) fn new(
+        constants: &Constants,
+        features: &Features,
+        n: usize,
+        states: Vec<f64>,
+        observations: Vec<f64>,
+        prior: Vec<f64>,
+        kept: Vec<usize>,
+    ) -> Rows {
+        let kernel = Kernel {
+            width: observations.len() * constants.state.width / states.len().max(1),
+            ..constants.observation
+        };
+        Rows {
+            features: features.columns(&constants.state, &states),
+            gram: kernel.gram(&observations),
+            all: states.len() / constants.state.width.max(1),
+            n,
+            states,
+            observations,
+            prior,
+            kept,
+        }
+    }
+
+    /// Filters the next row of a sequence. `x` is its observation, if it has one.
+    pub(super) fn filter(
+        &self,
+        model: &KernelModel,
+        state: &mut State,
+        scratch: &mut Scratch,
+        x: Option<&[f64]>,
+        supervision: Option<&Supervision>,
+        out: &mut Estimates,
+    ) {
+        let is_static = !self.prior.is_empty();
+        let begins = state.mean.is_empty() && !is_static;
+        let mut beta = std::mem::take(&mut scratch.vectors[0]);
+        beta.clear();
+        if is_static {
+            beta.extend_from_slice(&self.prior);
+        } else if begins {
+            beta.resize(self.n, 1.0 / self.n as f64);
+        } else {
+            let mut c = std::mem::take(&mut scratch.vectors[1]);
+            model.prior_features(&state.mean, &mut c);
+            beta.resize(self.n, 0.0);
+            for (column, c) in self.features.chunks_exact(self.all).zip(&c) {
+                add_columns(&column[..self.n], &[*c], &mut beta);
+            }
+            scratch.vectors[1] = c;
+        }
+        let mut updated = None;
+        let mut log_score = f64::NAN;
+        if let Some(x) = x {
+            let mut kernel = std::mem::take(&mut scratch.vectors[2]);
+            log_score = self.values(model, &beta, x, &mut kernel);
+            scratch.vectors[2] = kernel;
+            updated = if begins {
+                self.first(model, scratch)
+            } else {
+                self.weights(model, scratch, &beta, x, supervision)
+            };
+        }
+        let positive = beta.iter().filter(|b| **b > 0.0).count() as f64 / self.n as f64;
+        out.positive_share
+            .push(if begins { f64::NAN } else { positive });
+        out.log_score.push(log_score);
+        out.was_updated.push(updated.is_some());
+        let points = |weights: &[f64]| weights.iter().sum::<f64>();
+        let kernel = &model.constants.state;
+        let decode = model.params.decode;
+        match &updated {
+            Some(weights) => {
+                let (own, extra) = weights.split_at(weights.len().min(self.all));
+                let width = kernel.width;
+                let states = &self.states[..own.len() * width];
+                let of_extra = supervision.map_or(&[][..], |s| &s.states[..extra.len() * width]);
+                let parts = [Weighted::new(own, states), Weighted::new(extra, of_extra)];
+                emit(&parts, kernel, decode, out);
+                self.carry(model, &parts, state);
+            }
+            None if points(&beta).abs() > NO_WEIGHT => {
+                let states = &self.states[..self.n * kernel.width];
+                let parts = [Weighted::new(&beta, states)];
+                emit(&parts, kernel, decode, out);
+                self.carry(model, &parts, state);
+            }
+            // There is no prediction, so the state stays.
+            None => {
+                let mut weights = state.mean.clone();
+                model.features.solve_transposed(&mut weights);
+                emit(
+                    &[Weighted::new(&weights, &model.features.points)],
+                    kernel,
+                    decode,
+                    out,
+                );
+            }
+        }
+        if is_static {
+            state.mean.clear();
+        }
+        scratch.vectors[0] = beta;
+    }
+
+    /// The weights of all rows after an observation. None if it changes nothing.
+    pub(super) fn update(
+        &self,
+        model: &KernelModel,
+        scratch: &mut Scratch,
+        beta: &[f64],
+        x: &[f64],
+        supervision: Option<&Supervision>,
+    ) -> Option<Vec<f64>> {
+        let mut kernel = std::mem::take(&mut scratch.vectors[2]);
+        self.values(model, beta, x, &mut kernel);
+        scratch.vectors[2] = kernel;
+        self.weights(model, scratch, beta, x, supervision)
+    }
+
+    /// The kernel of an observation with all rows, and the log score of the observation by the
+    /// positive weights.
+    fn values(&self, model: &KernelModel, beta: &[f64], x: &[f64], out: &mut Vec<f64>) -> f64 {
+        let kernel = &model.constants.observation;
+        out.resize(self.all, 0.0);
+        squares(&self.observations, x, out);
+        let exponent = kernel.exponent();
+        let mut nearest = f64::INFINITY;
+        for (square, b) in out.iter().zip(beta) {
+            if *b > 0.0 {
+                nearest = nearest.min(*square);
+            }
+        }
+        let is_far = kernel.form == params::Kernel::Rbf && exponent * nearest < UNDERFLOW.ln();
+        let shift = if is_far { nearest } else { 0.0 };
+        let mut shifted = f64::NAN;
+        if is_far {
+            let own = out.iter().zip(beta).filter(|(_, b)| **b > 0.0);
+            shifted = own.map(|(s, b)| b * (exponent * (s - shift)).exp()).sum();
+        }
+        kernel.of_squares(out);
+        let positive = beta.iter().filter(|b| **b > 0.0);
+        let total: f64 = positive.sum();
+        if total <= 0.0 {
+            return f64::NAN;
+        }
+        let sum = if is_far {
+            shifted
+        } else {
+            let own = out.iter().zip(beta).filter(|(_, b)| **b > 0.0);
+            own.map(|(k, b)| k * b).sum()
+        };
+        let score = (sum / total).ln();
+        match kernel.form {
+            params::Kernel::Delta => score,
+            params::Kernel::Rbf => {
+                let h = kernel.bandwidth;
+                let volume = 0.5 * x.len() as f64 * (TAU * h * h).ln();
+                let shift = if is_far { exponent * shift } else { 0.0 };
+                score + shift - volume
+            }
+        }
+    }
+
+    /// α(1) = (K + nλ)⁻¹ k_x, the posterior without a prior. The values of the kernel are in
+    /// `scratch`.
+    fn first(&self, model: &KernelModel, scratch: &mut Scratch) -> Option<Vec<f64>> {
+        let lower = Lower {
+            rows: &self.gram,
+            stride: self.all,
+            n: self.n,
+        };
+        let e = vec![1.0; self.n];
+        let delta = self.n as f64 * model.constants.lambda;
+        let mut weights = Vec::new();
+        let values = &scratch.vectors[2][..self.n];
+        scratch
+            .solver
+            .positive(lower, &e, delta, values, &mut weights);
+        sound(weights, scratch.solver.error)
+    }
+
+    /// The weights of all rows, by the rule. The values of the kernel are in `scratch`.
+    fn weights(
+        &self,
+        model: &KernelModel,
+        scratch: &mut Scratch,
+        beta: &[f64],
+        x: &[f64],
+        supervision: Option<&Supervision>,
+    ) -> Option<Vec<f64>> {
+        let supervision = supervision.filter(|_| model.params.rule == Rule::Kregbayes);
+        let extra = supervision.map_or(0, |s| s.states.len() / model.constants.state.width);
+        let all = self.all + extra;
+        let mut e: Vec<f64> = Vec::with_capacity(all);
+        let is_kbr = model.params.rule == Rule::Kbr;
+        let root = |b: &f64| {
+            if is_kbr {
+                b.abs().sqrt()
+            } else {
+                b.max(0.0).sqrt()
+            }
+        };
+        e.extend(beta.iter().map(root));
+        if e.iter().all(|e| *e == 0.0) {
+            return None;
+        }
+        e.resize(all, model.params.mu.sqrt());
+        let Scratch {
+            solver,
+            vectors,
+            gram,
+            ..
+        } = scratch;
+        let values = &mut vectors[2];
+        values.truncate(self.all);
+        let lower = match supervision {
+            None => Lower {
+                rows: &self.gram,
+                stride: self.all,
+                n: all,
+            },
+            Some(points) => {
+                self.bordered(model, points, extra, gram);
+                let mut of_extra = vec![0.0; extra];
+                model
+                    .constants
+                    .observation
+                    .column(&points.observations, x, &mut of_extra);
+                values.extend_from_slice(&of_extra);
+                Lower {
+                    rows: gram,
+                    stride: all,
+                    n: all,
+                }
+            }
+        };
+        let right: Vec<f64> = values.iter().zip(&e).map(|(k, e)| k * e).collect();
+        let delta = model.constants.delta;
+        let mut weights = Vec::new();
+        if is_kbr {
+            let signs: Vec<f64> = beta
+                .iter()
+                .map(|b| if *b < 0.0 { -1.0 } else { 1.0 })
+                .collect();
+            solver.indefinite(lower, &e, &signs, delta, &right, &mut weights);
+        } else {
+            solver.positive(lower, &e, delta, &right, &mut weights);
+        }
+        for (w, e) in weights.iter_mut().zip(&e) {
+            *w *= e;
+        }
+        sound(weights, solver.error)
+    }
+
+    /// The kernel matrix with the supervision of a single row in its last rows.
+    fn bordered(
+        &self,
+        model: &KernelModel,
+        points: &Supervision,
+        extra: usize,
+        gram: &mut Vec<f64>,
+    ) {
+        let all = self.all + extra;
+        if gram.len() != all * all {
+            gram.clear();
+            gram.resize(all * all, 0.0);
+            for (row, own) in self.gram.chunks_exact(self.all.max(1)).enumerate() {
+                gram[row * all..][..self.all].copy_from_slice(own);
+            }
+        }
+        let kernel = &model.constants.observation;
+        for (at, x) in points
+            .observations
+            .chunks_exact(kernel.width.max(1))
+            .enumerate()
+        {
+            let row = &mut gram[(self.all + at) * all..][..all];
+            kernel.column(&self.observations, x, &mut row[..self.all]);
+            kernel.column(&points.observations, x, &mut row[self.all..]);
+        }
+    }
+
+    /// m of weighted states.
+    fn carry(&self, model: &KernelModel, parts: &[Weighted<'_>], state: &mut State) {
+        let rank = model.features.rank;
+        state.mean.clear();
+        state.mean.resize(rank, 0.0);
+        let own = parts[0].weights;
+        for (column, mean) in self.features.chunks_exact(self.all).zip(&mut state.mean) {
+            let mut one = [0.0];
+            products(&column[..own.len()], own, &mut one);
+            *mean = one[0];
+        }
+        let width = model.constants.state.width;
+        let mut features = vec![0.0; rank];
+        for part in &parts[1..] {
+            for (y, w) in part.states.chunks_exact(width).zip(part.weights) {
+                model.features.of(&model.constants.state, y, &mut features);
+                for (mean, q) in state.mean.iter_mut().zip(&features) {
+                    *mean += w * q;
+                }
+            }
+        }
+        if model.params.normalise {
+            let parts = parts.iter().flat_map(|part| part.weights);
+            let sum: f64 = parts.sum();
+            if sum.abs() > NO_WEIGHT {
+                state.mean.iter_mut().for_each(|mean| *mean /= sum);
+            }
+        }
+    }
+}
+
+/// Weights that may be used.
+fn sound(weights: Vec<f64>, error: f64) -> Option<Vec<f64>> {
+    let sum: f64 = weights.iter().sum();
+    (sum.is_finite() && sum.abs() > NO_WEIGHT && error <= LARGEST_ERROR).then_some(weights)
+}

@@ -1,0 +1,475 @@
+//! The update of weights by an observation.
+//!
+//! With prior weights β, the kernel matrix K of the observations and M = E K E:
+//! - `pkbr` and `kregbayes` ((8), (11)): w = E (M + δI)⁻¹ E k_x with E = diag(√β⁺), which is
+//!   (K + δΛ⁺)⁻¹ k_x on β > 0.
+//! - `kbr`: w = DK((DK)² + δI)⁻¹ D k_x with D = diag β, which is E Re[(M + i√δ J)⁻¹ E k_x] with
+//!   E = diag(√|β|) and J = diag(sign β), as (JM)((JM)² + δ)⁻¹J = Re[(M + i√δ J)⁻¹].
+//!
+//! Both systems are M plus a diagonal. Their condition is that of M + δI and M + √δI; the squares
+//! of the printed formula do not occur. M is decomposed by pivoted incomplete Cholesky until the
+//! trace of the error is a small share of the diagonal, and the decomposition is the preconditioner
+//! of an iteration with M itself: conjugate gradients for the first system, and for the second one
+//! iterative refinement, which contracts by that share. So the solutions have the accuracy of the
+//! iteration, not of the decomposition. If the decomposition needs a large rank, the system is
+//! solved by a dense factorisation.
+
+use crate::methods::filter::kernel_bayes::cholesky::Incomplete;
+use crate::methods::filter::kernel_bayes::linear::{Lower, add_columns, dot, products};
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::cholesky::llt;
+use faer::linalg::matmul::triangular::{self, BlockStructure};
+use faer::linalg::solvers::Solve;
+use faer::{Accum, Mat, MatRef, Par, c64};
+use std::fmt;
+
+/// The trace of the error of the preconditioner, as a share of δ or √δ.
+const DEPTH: f64 = 0.05;
+
+/// The largest rank of the preconditioner, as a share of the order.
+const RANKS: f64 = 0.35;
+
+/// Orders up to this are always factorised.
+const SMALL: usize = 48;
+
+/// An iteration ends if a correction is at most this share of the solution.
+const TOLERANCE: f64 = 1e-12;
+
+/// An iteration whose last correction is above this share has failed.
+const FAILED: f64 = 1e-8;
+
+/// The largest number of steps of an iteration.
+const STEPS: usize = 40;
+
+/// Memory of the solvers.
+#[derive(Debug, Default)]
+pub struct Solver {
+    decomposition: Incomplete,
+    small: Small,
+    vectors: [Vec<f64>; 10],
+    /// The share of the last correction of the last system.
+    pub error: f64,
+}
+
+/// A positive definite matrix of order k and its Cholesky factor.
+pub struct Small {
+    k: usize,
+    factor: Mat<f64>,
+    stack: Option<MemBuffer>,
+}
+
+impl Default for Small {
+    fn default() -> Small {
+        Small {
+            k: 0,
+            factor: Mat::new(),
+            stack: None,
+        }
+    }
+}
+
+impl fmt::Debug for Small {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Small")
+            .field("k", &self.k)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Small {
+    /// Factorises the matrix with this lower triangle. False if it is not positive definite.
+    pub fn factorise(&mut self, k: usize, entry: impl Fn(usize, usize) -> f64) -> bool {
+        self.reserve(k);
+        for j in 0..k {
+            for i in j..k {
+                self.factor[(i, j)] = entry(i, j);
+            }
+        }
+        self.in_place()
+    }
+
+    /// Factorises the matrix whose lower triangle `fill` writes. False if it is not positive
+    /// definite.
+    pub fn factorise_with(&mut self, k: usize, fill: impl FnOnce(&mut Mat<f64>)) -> bool {
+        self.reserve(k);
+        fill(&mut self.factor);
+        self.in_place()
+    }
+
+    /// The decomposition of a new matrix begins with its memory.
+    fn reserve(&mut self, k: usize) {
+        if self.factor.nrows() != k {
+            self.factor = Mat::zeros(k, k);
+            let factor =
+                llt::factor::cholesky_in_place_scratch::<f64>(k, Par::Seq, Default::default());
+            let solve = llt::solve::solve_in_place_scratch::<f64>(k, 1, Par::Seq);
+            self.stack = Some(MemBuffer::new(factor.or(solve)));
+        }
+        self.k = k;
+    }
+
+    fn in_place(&mut self) -> bool {
+        let Some(stack) = &mut self.stack else {
+            return true;
+        };
+        llt::factor::cholesky_in_place(
+            self.factor.as_mut(),
+            Default::default(),
+            Par::Seq,
+            MemStack::new(stack),
+            Default::default(),
+        )
+        .is_ok()
+    }
+
+    /// x ← the solution for x.
+    pub fn solve(&mut self, x: &mut [f64]) {
+        let Some(stack) = &mut self.stack else {
+            return;
+        };
+        let x = faer::ColMut::from_slice_mut(&mut x[..self.k]);
+        llt::solve::solve_in_place(
+            self.factor.as_ref(),
+            x.as_mat_mut(),
+            Par::Seq,
+            MemStack::new(stack),
+        );
+    }
+}
+
+impl Solver {
+    /// Solves (EKE + δI) x = v, and returns whether it succeeded.
+    ///
+    /// `e` is the diagonal of E. The matrix is that of K.
+    pub fn positive(&mut self, k: Lower<'_>, e: &[f64], delta: f64, v: &[f64], x: &mut Vec<f64>) {
+        let n = k.n;
+        x.clear();
+        x.resize(n, 0.0);
+        self.error = 0.0;
+        if v.iter().all(|v| *v == 0.0) {
+            return;
+        }
+        if n > SMALL && self.decompose(k, e, DEPTH * delta) && self.gradients(k, e, delta, v, x) {
+            return;
+        }
+        // The iteration is tried again with its own dense factor as the preconditioner, which
+        // measures the error.
+        self.small.factorise(n, |i, j| {
+            let diagonal = if i == j { delta } else { 0.0 };
+            e[i] * k.rows[i * k.stride + j] * e[j] + diagonal
+        });
+        x.copy_from_slice(v);
+        self.small.solve(x);
+        let [t, r, ..] = &mut self.vectors;
+        residual(k, e, delta, v, x, t, r);
+        self.small.solve(r);
+        for (x, r) in x.iter_mut().zip(r.iter()) {
+            *x += r;
+        }
+        self.error = length(r) / length(x).max(f64::MIN_POSITIVE);
+    }
+
+    /// Decomposes EKE. False if the rank is too large.
+    fn decompose(&mut self, k: Lower<'_>, e: &[f64], enough: f64) -> bool {
+        let cap = (k.n as f64 * RANKS) as usize;
+        let column = |j: usize, out: &mut [f64]| {
+            k.column(j, out);
+            let own = e[j];
+            for (out, e) in out.iter_mut().zip(e) {
+                *out *= own * e;
+            }
+        };
+        let diagonal = (0..k.n).map(|i| e[i] * e[i] * k.rows[i * k.stride + i]);
+        self.decomposition.decompose(diagonal, column, enough, cap);
+        self.decomposition.residual <= enough
+    }
+
+    /// Preconditioned conjugate gradients.
+    fn gradients(&mut self, k: Lower<'_>, e: &[f64], delta: f64, v: &[f64], x: &mut [f64]) -> bool {
+        let (l, rank) = (&self.decomposition.columns, self.decomposition.rank);
+        self.small.reserve(rank);
+        gram(l, k.n, None, &mut self.small.factor);
+        for at in 0..rank {
+            self.small.factor[(at, at)] += delta;
+        }
+        if !self.small.in_place() {
+            return false;
+        }
+        let small = &mut self.small;
+        let [t, r, z, p, q, along, ..] = &mut self.vectors;
+        along.resize(rank, 0.0);
+        // P⁻¹r = (r − L(δ + LᵀL)⁻¹Lᵀr)/δ.
+        let mut precondition = |r: &[f64], z: &mut Vec<f64>| {
+            products(l, r, along);
+            small.solve(along);
+            along.iter_mut().for_each(|a| *a = -*a);
+            z.clear();
+            z.extend_from_slice(r);
+            add_columns(l, along, z);
+            z.iter_mut().for_each(|z| *z /= delta);
+        };
+        precondition(v, z);
+        x.copy_from_slice(z);
+        residual(k, e, delta, v, x, t, r);
+        precondition(r, z);
+        p.clone_from(z);
+        let mut rz = dot(r, z);
+        let mut best = f64::INFINITY;
+        for _ in 0..STEPS {
+            self.error = length(z) / length(x);
+            // An iteration that no longer improves has reached the accuracy of the products.
+            if self.error <= TOLERANCE || (self.error <= FAILED && self.error > 0.5 * best) {
+                return true;
+            }
+            best = best.min(self.error);
+            multiply(k, e, p, t, q);
+            for (q, p) in q.iter_mut().zip(p.iter()) {
+                *q = delta.mul_add(*p, *q);
+            }
+            let step = rz / dot(p, q);
+            if !step.is_finite() {
+                return false;
+            }
+            for (x, p) in x.iter_mut().zip(p.iter()) {
+                *x = step.mul_add(*p, *x);
+            }
+            for (r, q) in r.iter_mut().zip(q.iter()) {
+                *r = (-step).mul_add(*q, *r);
+            }
+            precondition(r, z);
+            let next = dot(r, z);
+            let along = next / rz;
+            rz = next;
+            for (p, z) in p.iter_mut().zip(z.iter()) {
+                *p = along.mul_add(*p, *z);
+            }
+        }
+        self.error <= FAILED
+    }
+
+    /// Solves (EKE + i√δ J) x = v and stores the real part of x. `signs` is the diagonal of J.
+    pub fn indefinite(
+        &mut self,
+        k: Lower<'_>,
+        e: &[f64],
+        signs: &[f64],
+        delta: f64,
+        v: &[f64],
+        x: &mut Vec<f64>,
+    ) {
+        let s = delta.sqrt();
+        x.clear();
+        x.resize(k.n, 0.0);
+        self.error = 0.0;
+        if v.iter().all(|v| *v == 0.0) {
+            return;
+        }
+        if k.n > SMALL && self.decompose(k, e, DEPTH * s) && self.refine(k, e, signs, s, v, x) {
+            return;
+        }
+        self.factorised(k, e, signs, s, v, x);
+    }
+
+    /// Refinement by P = LLᵀ + isJ.
+    fn refine(
+        &mut self,
+        k: Lower<'_>,
+        e: &[f64],
+        signs: &[f64],
+        s: f64,
+        v: &[f64],
+        x: &mut [f64],
+    ) -> bool {
+        let n = k.n;
+        let (l, rank) = (&self.decomposition.columns, self.decomposition.rank);
+        // S = LᵀJL, and S² + s²I.
+        let mut inner = Mat::zeros(rank, rank);
+        gram(l, n, Some(signs), &mut inner);
+        for j in 0..rank {
+            for i in 0..j {
+                inner[(i, j)] = inner[(j, i)];
+            }
+        }
+        self.small.reserve(rank);
+        square(&inner, &mut self.small.factor);
+        for at in 0..rank {
+            self.small.factor[(at, at)] += s * s;
+        }
+        if !self.small.in_place() {
+            return false;
+        }
+        let inner: Vec<f64> = (0..rank * rank)
+            .map(|at| inner[(at % rank, at / rank)])
+            .collect();
+        let small = &mut self.small;
+        let [tr, ti, rr, ri, zr, zi, ar, ai, xi, b] = &mut self.vectors;
+        for a in [&mut *ar, &mut *ai, &mut *b] {
+            a.clear();
+            a.resize(rank, 0.0);
+        }
+        xi.clear();
+        xi.resize(n, 0.0);
+        // P⁻¹r = −(i/s) J [r + iL(s − iS)⁻¹LᵀJr], and (s − iS)⁻¹ = (s + iS)(s² + S²)⁻¹.
+        let mut precondition = |rr: &[f64], ri: &[f64], zr: &mut Vec<f64>, zi: &mut Vec<f64>| {
+            for (r, z, a) in [(rr, &mut *zr, &mut *ar), (ri, &mut *zi, &mut *ai)] {
+                z.clear();
+                z.extend(r.iter().zip(signs).map(|(r, j)| r * j));
+                products(l, z, a);
+                small.solve(a);
+            }
+            // i(s + iS)(a_r + i a_i) = (−S a_r − s a_i) + i(s a_r − S a_i).
+            b.fill(0.0);
+            add_columns(&inner, ar, b);
+            for (b, a) in b.iter_mut().zip(ai.iter()) {
+                *b = -*b - s * a;
+            }
+            zr.copy_from_slice(rr);
+            add_columns(l, b, zr);
+            b.fill(0.0);
+            add_columns(&inner, ai, b);
+            for (b, a) in b.iter_mut().zip(ar.iter()) {
+                *b = s * a - *b;
+            }
+            zi.copy_from_slice(ri);
+            add_columns(l, b, zi);
+            // −(i/s)(z_r + i z_i) = (z_i − i z_r)/s.
+            for ((r, i), j) in zr.iter_mut().zip(zi.iter_mut()).zip(signs) {
+                (*r, *i) = (j * *i / s, -j * *r / s);
+            }
+        };
+        ri.clear();
+        ri.resize(n, 0.0);
+        precondition(v, ri, zr, zi);
+        x.copy_from_slice(zr);
+        xi.copy_from_slice(zi);
+        let mut best = f64::INFINITY;
+        for _ in 0..STEPS {
+            // r = v − Mx − isJx.
+            for (t, x) in [(&mut *tr, &*x), (&mut *ti, &xi[..])] {
+                t.clear();
+                t.extend(x.iter().zip(e).map(|(x, e)| x * e));
+            }
+            for r in [&mut *rr, &mut *ri] {
+                r.resize(n, 0.0);
+            }
+            k.multiply([tr, ti], [rr, ri]);
+            for at in 0..n {
+                let turned = s * signs[at];
+                rr[at] = v[at] - e[at] * rr[at] + turned * xi[at];
+                ri[at] = -e[at] * ri[at] - turned * x[at];
+            }
+            precondition(rr, ri, zr, zi);
+            for at in 0..n {
+                x[at] += zr[at];
+                xi[at] += zi[at];
+            }
+            self.error = length(zr).hypot(length(zi)) / length(x).hypot(length(xi));
+            if self.error <= TOLERANCE || (self.error <= FAILED && self.error > 0.5 * best) {
+                return true;
+            }
+            if !self.error.is_finite() {
+                return false;
+            }
+            best = best.min(self.error);
+        }
+        self.error <= FAILED
+    }
+
+    /// By a dense factorisation, and one step of refinement that measures the error.
+    fn factorised(
+        &mut self,
+        k: Lower<'_>,
+        e: &[f64],
+        signs: &[f64],
+        s: f64,
+        v: &[f64],
+        x: &mut [f64],
+    ) {
+        let n = k.n;
+        let matrix = Mat::from_fn(n, n, |i, j| {
+            let own = if i == j { s * signs[i] } else { 0.0 };
+            c64::new(e[i] * k.at(i, j) * e[j], own)
+        });
+        let factors = matrix.partial_piv_lu();
+        let right = Mat::from_fn(n, 1, |i, _| c64::new(v[i], 0.0));
+        let first = factors.solve(&right);
+        let rest = &right - &matrix * &first;
+        let second = factors.solve(&rest);
+        for (at, x) in x.iter_mut().enumerate() {
+            *x = first[(at, 0)].re + second[(at, 0)].re;
+        }
+        self.error = second.norm_l2() / first.norm_l2().max(f64::MIN_POSITIVE);
+    }
+}
+
+fn length(x: &[f64]) -> f64 {
+    dot(x, x).sqrt()
+}
+
+/// out ← EKEx.
+fn multiply(k: Lower<'_>, e: &[f64], x: &[f64], t: &mut Vec<f64>, out: &mut Vec<f64>) {
+    t.clear();
+    t.extend(x.iter().zip(e).map(|(x, e)| x * e));
+    out.resize(k.n, 0.0);
+    k.multiply([t], [out]);
+    for (out, e) in out.iter_mut().zip(e) {
+        *out *= e;
+    }
+}
+
+/// r ← v − (EKE + δ)x.
+fn residual(
+    k: Lower<'_>,
+    e: &[f64],
+    delta: f64,
+    v: &[f64],
+    x: &[f64],
+    t: &mut Vec<f64>,
+    r: &mut Vec<f64>,
+) {
+    multiply(k, e, x, t, r);
+    for ((r, v), x) in r.iter_mut().zip(v).zip(x) {
+        *r = v - *r - delta * x;
+    }
+}
+
+/// The lower triangle of LᵀJL, for L of n rows by columns, and J = I by default.
+pub fn gram(l: &[f64], n: usize, signs: Option<&[f64]>, out: &mut Mat<f64>) {
+    let rank = out.nrows();
+    let left = MatRef::from_column_major_slice(&l[..n * rank], n, rank);
+    let signed: Vec<f64>;
+    let right = match signs {
+        None => left,
+        Some(signs) => {
+            let all = l.iter().zip(signs.iter().cycle());
+            signed = all.map(|(l, j)| l * j).collect();
+            MatRef::from_column_major_slice(&signed, n, rank)
+        }
+    };
+    triangular::matmul(
+        out.as_mut(),
+        BlockStructure::TriangularLower,
+        Accum::Replace,
+        left.transpose(),
+        BlockStructure::Rectangular,
+        right,
+        BlockStructure::Rectangular,
+        1.0,
+        Par::Seq,
+    );
+}
+
+/// The lower triangle of S² of a symmetric matrix S.
+pub fn square(s: &Mat<f64>, out: &mut Mat<f64>) {
+    triangular::matmul(
+        out.as_mut(),
+        BlockStructure::TriangularLower,
+        Accum::Replace,
+        s.as_ref(),
+        BlockStructure::Rectangular,
+        s.as_ref(),
+        BlockStructure::Rectangular,
+        1.0,
+        Par::Seq,
+    );
+}

@@ -1,0 +1,454 @@
+//! Filters by the rule `kbr` whose size and cost do not depend on the number of training rows.
+//!
+//! With features q of states and r of observations, the prior weights are β_i = q_iᵀc. So
+//! S = Σ β_i r_i r_iᵀ and all sums over the weights w_i = β_i r_iᵀz, z = S(S² + δI)⁻¹ r(x), are linear
+//! in c, with coefficients that are moments of the rows: Σ q_a r rᵀ, Σ q_a r, Σ q_a y r, Σ q_a y² r
+//! and Σ q_a q_b r. They are added over the rows once.
+
+use crate::error::{Error, Result};
+use crate::methods::filter::fit::{Estimates, Factor};
+use crate::methods::filter::kernel_bayes::cholesky::Features;
+use crate::methods::filter::kernel_bayes::linear::{add_columns, dot, products};
+use crate::methods::filter::kernel_bayes::preimage::{Weighted, emit, preimage, push};
+use crate::methods::filter::kernel_bayes::solve::{Small, gram, square};
+use crate::methods::filter::kernel_bayes::{
+    KernelModel, NO_WEIGHT, Scratch, State, factor_of, positive_solve, required,
+};
+use crate::methods::filter::params;
+use crate::methods::filter::params::Decode;
+use faer::linalg::matmul::matmul;
+use faer::{Accum, Mat, MatMut, MatRef, Par};
+use rayon::prelude::*;
+use std::f64::consts::TAU;
+
+/// Rows whose moments are added at once.
+const BLOCK: usize = 512;
+
+/// Parts of the rows that are added in order. The number is fixed because it determines the
+/// rounding.
+const PARTS: usize = 8;
+
+/// The smallest share of the prior weights that an observation has, in a log score. Features have
+/// an error of about the tolerance of their decomposition.
+const SMALLEST_SHARE: f64 = 1e-12;
+
+/// Moments of the training rows.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Tensor {
+    /// Features of observations.
+    features: Features,
+    /// r_y rows of the moments: the lower triangle of Σ q_a r rᵀ by rows, then vectors of r_x
+    /// numbers: Σ q_a r, Σ q_a y r and Σ q_a y² r per number of the state, Σ q_a q_b r for every b.
+    moments: Vec<f64>,
+    /// (RᵀR + nλI)⁻¹: r_x × r_x, for the posterior of a first row.
+    first: Vec<f64>,
+    /// The same vectors of r_x numbers, without q_a: of a first row.
+    sums: Vec<f64>,
+    /// The mean of the features of the states.
+    mean: Vec<f64>,
+    /// QᵀQ: r_y × r_y.
+    covariance: Vec<f64>,
+    /// Numbers per state.
+    width: usize,
+}
+
+/// Memory of a step.
+#[derive(Debug)]
+pub(super) struct Memory {
+    combined: Vec<f64>,
+    small: Small,
+    whole: Mat<f64>,
+    features: Vec<f64>,
+    sums: Vec<f64>,
+    z: Vec<f64>,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory {
+            combined: Vec::new(),
+            small: Small::default(),
+            whole: Mat::new(),
+            features: Vec::new(),
+            sums: Vec::new(),
+            z: Vec::new(),
+        }
+    }
+}
+
+/// Numbers of a triangle of order r.
+fn triangle(r: usize) -> usize {
+    r * (r + 1) / 2
+}
+
+impl Tensor {
+    /// The moments of n rows. `columns` are the features of the states and of the observations.
+    pub(super) fn new(
+        (q, r): (&[f64], &[f64]),
+        states: &[f64],
+        (n, width): (usize, usize),
+        features: Features,
+        first: f64,
+    ) -> Result<Tensor> {
+        let (r_y, r_x) = (q.len() / n, features.rank);
+        let length = triangle(r_x) + r_x * (1 + 2 * width + r_y);
+        // Row 0 has the weights 1, and gives the sums of a first row.
+        let part_rows = n.div_ceil(PARTS).next_multiple_of(BLOCK);
+        let parts: Vec<Vec<f64>> = (0..n.div_ceil(part_rows))
+            .into_par_iter()
+            .map(|part| {
+                let mut sum = vec![0.0; (1 + r_y) * length];
+                let end = n.min((part + 1) * part_rows);
+                for start in (part * part_rows..end).step_by(BLOCK) {
+                    let rows = start..end.min(start + BLOCK);
+                    add_block((q, r), states, (n, width, r_y, r_x), rows, &mut sum);
+                }
+                sum
+            })
+            .collect();
+        let mut all = vec![0.0; (1 + r_y) * length];
+        for part in &parts {
+            for (all, x) in all.iter_mut().zip(part) {
+                *all += x;
+            }
+        }
+        let mut a = Mat::zeros(r_x, r_x);
+        gram(r, n, None, &mut a);
+        for at in 0..r_x {
+            a[(at, at)] += first;
+        }
+        let inverse = positive_solve(&a, &Mat::identity(r_x, r_x))?;
+        let mut covariance = Mat::zeros(r_y, r_y);
+        gram(q, n, None, &mut covariance);
+        let entry = |at: usize| (at / r_y, at % r_y);
+        let covariance: Vec<f64> = (0..r_y * r_y)
+            .map(entry)
+            .map(|(i, j)| covariance[(i.max(j), i.min(j))])
+            .collect();
+        let mean = q
+            .chunks_exact(n)
+            .map(|column| column.iter().sum::<f64>() / n as f64);
+        Ok(Tensor {
+            features,
+            sums: all[triangle(r_x)..length].to_vec(),
+            moments: all[length..].to_vec(),
+            first: (0..r_x * r_x)
+                .map(|at| inverse[(at % r_x, at / r_x)])
+                .collect(),
+            mean: mean.collect(),
+            covariance,
+            width,
+        })
+    }
+
+    pub(super) fn observation_rank(&self) -> usize {
+        self.features.rank
+    }
+
+    pub(super) fn observation_width(&self) -> usize {
+        self.features.points.len() / self.features.rank.max(1)
+    }
+
+    pub(super) fn factors(&self, observation_width: usize) -> Vec<Factor> {
+        let r = self.features.rank;
+        let factor = |name: &str, width: usize, values: &[f64]| Factor {
+            name: name.into(),
+            width,
+            values: values.to_vec(),
+        };
+        vec![
+            factor(
+                "observation_pivots",
+                observation_width,
+                &self.features.points,
+            ),
+            factor("observation_factor", r, &self.features.factor),
+            factor("moments", self.length(), &self.moments),
+            factor("first", r, &self.first),
+            factor("first_sums", r, &self.sums),
+            factor("mean", 1, &self.mean),
+            factor("covariance", self.mean.len(), &self.covariance),
+        ]
+    }
+
+    /// The tensor of these factors. None if the model has none.
+    pub(super) fn of_factors(
+        factors: &mut Vec<Factor>,
+        r_y: usize,
+        width: usize,
+    ) -> Result<Option<Tensor>> {
+        let Some(moments) = factor_of(factors, "moments") else {
+            return Ok(None);
+        };
+        let pivots = required(factors, "observation_pivots")?;
+        let factor = required(factors, "observation_factor")?;
+        let tensor = Tensor {
+            features: Features {
+                rank: factor.width,
+                points: pivots.values,
+                factor: factor.values,
+            },
+            moments: moments.values,
+            first: required(factors, "first")?.values,
+            sums: required(factors, "first_sums")?.values,
+            mean: required(factors, "mean")?.values,
+            covariance: required(factors, "covariance")?.values,
+            width,
+        };
+        let r = tensor.features.rank;
+        let is_sound = tensor.features.factor.len() == r * r
+            && tensor.features.points.len() == r * pivots.width
+            && tensor.mean.len() == r_y
+            && tensor.covariance.len() == r_y * r_y
+            && moments.width == tensor.length()
+            && tensor.moments.len() == r_y * tensor.length()
+            && tensor.first.len() == r * r
+            && tensor.sums.len() == tensor.length() - triangle(r);
+        if is_sound {
+            return Ok(Some(tensor));
+        }
+        Err(Error::input(
+            "the moments of the model do not fit its features",
+        ))
+    }
+
+    /// Numbers per row of the moments.
+    fn length(&self) -> usize {
+        let r_x = self.features.rank;
+        triangle(r_x) + r_x * (1 + 2 * self.width + self.mean.len())
+    }
+
+    /// Filters the next row of a sequence. `x` is its observation, if it has one.
+    pub(super) fn filter(
+        &self,
+        model: &KernelModel,
+        state: &mut State,
+        scratch: &mut Scratch,
+        x: Option<&[f64]>,
+        out: &mut Estimates,
+    ) {
+        let r = self.features.rank;
+        let begins = state.mean.is_empty();
+        let memory = &mut scratch.tensor;
+        let mut c = std::mem::take(&mut scratch.vectors[0]);
+        let vectors = if begins {
+            &self.sums
+        } else {
+            model.prior_features(&state.mean, &mut c);
+            memory.combined.clear();
+            memory.combined.resize(self.length(), 0.0);
+            add_columns(&self.moments, &c, &mut memory.combined);
+            &memory.combined[triangle(r)..]
+        };
+        scratch.vectors[0] = c;
+        // The sum of the prior weights: Σ q_iᵀc.
+        let n = model.constants.rows as f64;
+        let total = if begins {
+            n
+        } else {
+            n * dot(&self.mean, &scratch.vectors[0])
+        };
+        let mut log_score = f64::NAN;
+        let mut is_updated = false;
+        if let Some(x) = x {
+            memory.features.resize(r, 0.0);
+            self.features
+                .of(&model.constants.observation, x, &mut memory.features);
+            let share = dot(&vectors[..r], &memory.features) / total;
+            log_score = self.log_score(model, share, x.len());
+            memory.z.resize(r, 0.0);
+            if begins {
+                products(&self.first, &memory.features, &mut memory.z);
+                is_updated = true;
+            } else {
+                is_updated = solve(
+                    &memory.combined[..triangle(r)],
+                    model.constants.delta,
+                    &memory.features,
+                    (&mut memory.small, &mut memory.whole),
+                    &mut memory.z,
+                );
+            }
+            memory.sums.resize(vectors.len() / r.max(1), 0.0);
+            products(vectors, &memory.z, &mut memory.sums);
+            let sum = memory.sums[0];
+            is_updated &= sum.is_finite() && sum.abs() > NO_WEIGHT;
+        }
+        out.positive_share.push(f64::NAN);
+        out.log_score.push(log_score);
+        out.was_updated.push(is_updated);
+        let d = self.width;
+        if is_updated {
+            let sum = memory.sums[0];
+            out.weight_sum.push(sum);
+            let (mean, rest) = memory.sums[1..].split_at_mut(d);
+            let (square, features) = rest.split_at_mut(d);
+            push(mean, square, sum, out);
+            self.decode(model, features, sum, mean, out);
+            carry(model, features, sum, state);
+            return;
+        }
+        // The prediction stays: the weights of the prior.
+        let has_weight = total.abs() > NO_WEIGHT;
+        let features = if begins {
+            self.mean.clone()
+        } else if has_weight {
+            let mut predicted = vec![0.0; self.mean.len()];
+            add_columns(&self.covariance, &scratch.vectors[0], &mut predicted);
+            predicted.iter_mut().for_each(|m| *m /= total);
+            predicted
+        } else {
+            state.mean.clone()
+        };
+        let mut weights = features.clone();
+        model.features.solve_transposed(&mut weights);
+        let parts = [Weighted::new(&weights, &model.features.points)];
+        emit(&parts, &model.constants.state, model.params.decode, out);
+        let scale = if begins || model.params.normalise || !has_weight {
+            1.0
+        } else {
+            total
+        };
+        state.mean.clear();
+        state.mean.extend(features.iter().map(|m| m * scale));
+    }
+
+    fn log_score(&self, model: &KernelModel, share: f64, width: usize) -> f64 {
+        let score = share.max(SMALLEST_SHARE).ln();
+        match model.constants.observation.form {
+            params::Kernel::Delta => score,
+            params::Kernel::Rbf => {
+                let h = model.constants.observation.bandwidth;
+                score - 0.5 * width as f64 * (TAU * h * h).ln()
+            }
+        }
+    }
+
+    fn decode(
+        &self,
+        model: &KernelModel,
+        features: &[f64],
+        sum: f64,
+        mean: &[f64],
+        out: &mut Estimates,
+    ) {
+        if model.params.decode == Decode::Mean {
+            out.decoded.extend_from_slice(mean);
+            return;
+        }
+        // Weights of the pivots with the same features.
+        let mut weights: Vec<f64> = features.iter().map(|m| m / sum).collect();
+        model.features.solve_transposed(&mut weights);
+        let parts = [Weighted::new(&weights, &model.features.points)];
+        let found = preimage(&parts, &model.constants.state, mean.to_vec());
+        out.decoded.extend(found);
+    }
+}
+
+/// The next m.
+fn carry(model: &KernelModel, features: &[f64], sum: f64, state: &mut State) {
+    state.mean.clear();
+    let divisor = if model.params.normalise && sum.abs() > NO_WEIGHT {
+        sum
+    } else {
+        1.0
+    };
+    state.mean.extend(features.iter().map(|m| m / divisor));
+}
+
+/// z ← S(S² + δI)⁻¹x for S with this lower triangle. False if that fails.
+fn solve(
+    lower: &[f64],
+    delta: f64,
+    x: &[f64],
+    (small, whole): (&mut Small, &mut Mat<f64>),
+    z: &mut [f64],
+) -> bool {
+    let r = x.len();
+    if whole.nrows() != r {
+        *whole = Mat::zeros(r, r);
+    }
+    let mut at = 0;
+    for i in 0..r {
+        for j in 0..=i {
+            whole[(i, j)] = lower[at];
+            whole[(j, i)] = lower[at];
+            at += 1;
+        }
+    }
+    let is_positive = small.factorise_with(r, |factor| {
+        square(whole, factor);
+        for at in 0..r {
+            factor[(at, at)] += delta;
+        }
+    });
+    if !is_positive {
+        return false;
+    }
+    let mut y = x.to_vec();
+    small.solve(&mut y);
+    let rows = whole.col_iter();
+    for (z, column) in z.iter_mut().zip(rows) {
+        *z = column.iter().zip(&y).map(|(s, y)| s * y).sum();
+    }
+    true
+}
+
+/// Adds the moments of some rows to (1 + r_y) × length sums.
+fn add_block(
+    (q, r): (&[f64], &[f64]),
+    states: &[f64],
+    (n, width, r_y, r_x): (usize, usize, usize, usize),
+    rows: std::ops::Range<usize>,
+    sum: &mut [f64],
+) {
+    let count = rows.len();
+    let length = triangle(r_x) + r_x * (1 + 2 * width + r_y);
+    // The weights of the sums, and the values that are added, by rows.
+    let mut weights = vec![1.0; count * (1 + r_y)];
+    for a in 0..r_y {
+        let column = &q[a * n..][rows.clone()];
+        for (row, q) in column.iter().enumerate() {
+            weights[row * (1 + r_y) + 1 + a] = *q;
+        }
+    }
+    let mut values = vec![0.0; count * length];
+    let mut of_row = vec![0.0; r_x];
+    for (at, row) in rows.clone().enumerate() {
+        for (k, x) in of_row.iter_mut().enumerate() {
+            *x = r[k * n + row];
+        }
+        let values = &mut values[at * length..][..length];
+        let (products, vectors) = values.split_at_mut(triangle(r_x));
+        let mut start = 0;
+        for i in 0..r_x {
+            let own = of_row[i];
+            for (out, x) in products[start..=start + i].iter_mut().zip(&of_row) {
+                *out = own * x;
+            }
+            start += i + 1;
+        }
+        let mut vectors = vectors.chunks_exact_mut(r_x.max(1));
+        let mut fill = |factor: f64| {
+            if let Some(out) = vectors.next() {
+                for (out, x) in out.iter_mut().zip(&of_row) {
+                    *out = factor * x;
+                }
+            }
+        };
+        fill(1.0);
+        let y = &states[row * width..][..width];
+        y.iter().for_each(|y| fill(*y));
+        y.iter().for_each(|y| fill(y * y));
+        (0..r_y).for_each(|b| fill(q[b * n + row]));
+    }
+    // sum (length × (1 + r_y) by columns) += valuesᵀ weights.
+    matmul(
+        MatMut::from_column_major_slice_mut(sum, length, 1 + r_y),
+        Accum::Add,
+        MatRef::from_column_major_slice(&values, length, count),
+        MatRef::from_column_major_slice(&weights, 1 + r_y, count).transpose(),
+        1.0,
+        Par::Seq,
+    );
+}
