@@ -169,6 +169,16 @@ impl Page<'_> {
             ("model_windows", "Windows of symbols of a model.", "windows"),
             ("model_rows", "Rows that a model filtered.", "rows"),
             (
+                "model_training_rows",
+                "Rows that a model was fitted to.",
+                "training_rows",
+            ),
+            (
+                "model_missing",
+                "Filtered rows without an observation.",
+                "missing",
+            ),
+            (
                 "model_unseen",
                 "Rows whose symbol a model does not have.",
                 "unseen",
@@ -219,6 +229,21 @@ impl Page<'_> {
                 "fit_held_out",
                 "Mean log-likelihood of a held-out symbol, in nats.",
                 "held_out",
+            ),
+            (
+                "fit_test_mse",
+                "Mean squared error of the states of test rows.",
+                "test_mse",
+            ),
+            (
+                "fit_mean_log_score",
+                "Mean log score of an observation, in nats.",
+                "mean_log_score",
+            ),
+            (
+                "fit_not_updated",
+                "Rows whose observation did not change the estimate.",
+                "not_updated",
             ),
             (
                 "fit_resets",

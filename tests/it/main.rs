@@ -81,6 +81,7 @@ mod cut_off;
 mod embeddings;
 mod faults;
 mod faulty;
+mod filters;
 mod filters_file;
 mod filters_peers;
 #[cfg(feature = "cluster")]

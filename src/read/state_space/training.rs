@@ -4,7 +4,7 @@
 
 use crate::error::Result;
 use crate::evidence::state_space::StateSpace;
-use crate::read::points::coordinates::Fault;
+use crate::read::points::coordinates::{Fault, FaultKind};
 use crate::read::rows::split::Split;
 use crate::read::rows::stop::{Dropped, bug};
 use crate::read::sequences::ordered::Found;
@@ -126,9 +126,13 @@ impl Collector<'_> {
         let of = |what: &str, fault: Option<Fault>, columns: &[Field]| {
             let fault = fault?;
             let column = columns.get(fault.column)?;
-            let kind = fault.kind.name();
+            let kind = match fault.kind {
+                FaultKind::Infinite => "an infinite",
+                FaultKind::Null => "a null",
+                FaultKind::Nan => "a NaN",
+            };
             Some(format!(
-                "training row with a {kind} {what} `{}`",
+                "training row with {kind} {what} `{}`",
                 column.name()
             ))
         };

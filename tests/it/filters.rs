@@ -1,0 +1,722 @@
+//! Runs of filters: rows, training, tables, assignments and comparisons.
+
+use crate::cli::integers;
+use crate::inside::RESOURCES;
+use crate::lake::{Lake, ProgramRun, Rows};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, LargeListArray, StringArray};
+use arrow::datatypes::Float64Type;
+use gyre::plan::pipeline::Pipeline;
+use gyre::run::filters::FiltersOutcome;
+use gyre::run::options::Options;
+use gyre::run::progress::{Progress, Silent};
+use gyre::store::Stores;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+const PIPELINE: &str = r#"
+[job]
+name = "world"
+output = "out"
+
+[tables.world]
+path = "world/"
+
+[sequences]
+sql = "SELECT * FROM world"
+trajectory = "id"
+time = "t"
+interval = 1
+state = ["y1", "y2"]
+observation = ["x1", "x2", "x3"]
+split = "split"
+
+[[fit]]
+name = "kf"
+method = "kalman"
+
+[[fit]]
+name = "ekf"
+method = "ekf"
+f = ["0.9 * y1 + 0.2 * y2", "0.8 * y2 - 0.1 * sin(y1)"]
+h = ["y1", "y1 + y2", "y2"]
+
+[[fit]]
+name = "diagonal"
+method = "kalman"
+noise = "diagonal"
+
+[output]
+rows = "all"
+"#;
+
+const TABLES: [&str; 6] = [
+    "fits",
+    "tuning",
+    "factors",
+    "certificates",
+    "trajectories",
+    "estimates",
+];
+
+/// A row: trajectory, time, state, observation, split.
+#[derive(Debug, Clone, PartialEq)]
+struct Row {
+    id: i64,
+    t: i64,
+    y: [Option<f64>; 2],
+    x: [Option<f64>; 3],
+    split: Option<&'static str>,
+}
+
+/// Rows of a noisy system with two coordinates. Some rows are missing, some have no observation,
+/// and a third of the trajectories are test rows.
+fn world(trajectories: i64, steps: i64, seed: u64) -> Vec<Row> {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let mut rows = Vec::new();
+    for id in 0..trajectories {
+        let (mut a, mut b) = (0.0f64, 0.0f64);
+        for t in 0..steps {
+            let mut noise = || random.random::<f64>() + random.random::<f64>() - 1.0;
+            (a, b) = (
+                0.9 * a + 0.2 * b + noise(),
+                0.8 * b - 0.1 * a.sin() + noise(),
+            );
+            let x = [a + 0.3 * noise(), a + b + 0.3 * noise(), b + 0.3 * noise()];
+            let kind = random.random::<f64>();
+            if kind < 0.03 {
+                continue;
+            }
+            let mut x = x.map(Some);
+            if kind < 0.06 {
+                x[1] = None;
+            } else if kind < 0.08 {
+                x[2] = Some(f64::NAN);
+            }
+            rows.push(Row {
+                id,
+                t,
+                y: [Some(a), Some(b)],
+                x,
+                split: Some(if id % 3 == 0 { "test" } else { "train" }),
+            });
+        }
+    }
+    rows
+}
+
+fn floats(values: impl Iterator<Item = Option<f64>>) -> ArrayRef {
+    Arc::new(values.collect::<Float64Array>())
+}
+
+fn table(lake: &Lake, name: &str, rows: &[Row]) {
+    let column = |of: fn(&Row) -> Option<f64>| floats(rows.iter().map(of));
+    let split = rows.iter().map(|row| row.split);
+    lake.table(
+        name,
+        vec![
+            ("id", integers(rows.iter().map(|row| row.id))),
+            ("t", integers(rows.iter().map(|row| row.t))),
+            ("y1", column(|row| row.y[0])),
+            ("y2", column(|row| row.y[1])),
+            ("x1", column(|row| row.x[0])),
+            ("x2", column(|row| row.x[1])),
+            ("x3", column(|row| row.x[2])),
+            ("split", Arc::new(split.collect::<StringArray>())),
+        ],
+    );
+}
+
+fn lake(rows: &[Row]) -> Lake {
+    let lake = Lake::new();
+    table(&lake, "world/0.parquet", rows);
+    lake.file("p.toml", PIPELINE);
+    lake
+}
+
+fn run(lake: &Lake, sets: &[&str]) -> ProgramRun {
+    let sets = sets.iter().flat_map(|set| ["--set", *set]);
+    lake.gyre(
+        &["run", "p.toml"]
+            .into_iter()
+            .chain(sets)
+            .collect::<Vec<_>>(),
+    )
+}
+
+fn assign(lake: &Lake, sets: &[&str]) -> ProgramRun {
+    let fixed = ["assign", "p.toml", "--model", "out", "--output", "new"];
+    let sets = sets.iter().flat_map(|set| ["--set", *set]);
+    lake.gyre(&fixed.into_iter().chain(sets).collect::<Vec<_>>())
+}
+
+/// All tables of an output.
+fn tables(lake: &Lake, output: &str) -> BTreeMap<String, Vec<u8>> {
+    let folders = fs::read_dir(lake.path(output)).expect("an output");
+    let names = folders.map(|entry| entry.expect("an entry").file_name());
+    let names = names.filter_map(|name| name.into_string().ok());
+    let tables = names.filter_map(|name| {
+        let table = fs::read(lake.path(&format!("{output}/{name}/part-0.parquet"))).ok()?;
+        Some((name, table))
+    });
+    tables.collect()
+}
+
+fn shuffled(rows: &[Row], seed: u64) -> Vec<Row> {
+    let mut rows = rows.to_vec();
+    let mut random = Pcg64::seed_from_u64(seed);
+    for last in (1..rows.len()).rev() {
+        rows.swap(last, random.random_range(0..=last));
+    }
+    rows
+}
+
+/// Lists of a fixed length. None for a null list.
+fn states(rows: &Rows, name: &str) -> Vec<Vec<f64>> {
+    let lists = rows.column(name).as_fixed_size_list();
+    let lists = lists.iter().map(|list| {
+        let list = list.expect("a state");
+        list.as_primitive::<Float64Type>().values().to_vec()
+    });
+    lists.collect()
+}
+
+fn maybe(rows: &Rows, name: &str) -> Vec<Option<f64>> {
+    let column = rows.column(name).as_primitive::<Float64Type>();
+    column.iter().collect()
+}
+
+#[test]
+fn neither_threads_nor_files_nor_the_order_of_rows_change_a_byte() {
+    let rows = world(9, 40, 1);
+    let whole = lake(&rows);
+    whole.gyre(&["run", "p.toml", "--threads", "1"]).succeeds();
+    let expected = tables(&whole, "out");
+    assert!(TABLES.iter().all(|table| expected.contains_key(*table)));
+    assert_eq!(whole.read("estimates").len(), rows.len());
+    let shuffled = shuffled(&rows, 2);
+    for (name, parts) in [
+        ("ordered", vec![&rows[..70], &rows[70..71], &rows[71..]]),
+        ("shuffled", vec![&shuffled[..200], &shuffled[200..]]),
+    ] {
+        let lake = Lake::new();
+        lake.file("p.toml", PIPELINE);
+        for (at, part) in parts.into_iter().enumerate() {
+            table(&lake, &format!("world/{at}.parquet"), part);
+        }
+        lake.gyre(&["run", "p.toml", "--threads", "3"]).succeeds();
+        let found = tables(&lake, "out");
+        assert!(found.keys().eq(expected.keys()));
+        for (table, bytes) in &expected {
+            assert!(*bytes == found[table], "{name}: {table}");
+        }
+        let again = lake.gyre(&["run", "p.toml"]).succeeds();
+        assert!(again.out.contains("Nothing to do"), "{}", again.out);
+    }
+}
+
+const LINE: &str = r#"
+[job]
+name = "line"
+output = "out"
+
+[tables.world]
+path = "world/"
+
+[sequences]
+sql = "SELECT id, t, y1, x1, split FROM world"
+trajectory = "id"
+time = "t"
+interval = 1
+state = "y1"
+observation = "x1"
+split = "split"
+
+[[fit]]
+name = "kf"
+method = "kalman"
+F = [[0.9]]
+H = [[1.0]]
+Q = [[0.25]]
+R = [[0.5]]
+x0 = [0.0]
+P0 = [[1.0]]
+
+[output]
+rows = "all"
+"#;
+
+/// Mean, variance and log score of each row by the Kalman filter of `LINE`.
+fn by_hand(rows: &[Row]) -> Vec<(f64, f64, Option<f64>)> {
+    let mut found = Vec::new();
+    let (mut mean, mut variance) = (0.0, 1.0);
+    for (at, row) in rows.iter().enumerate() {
+        let follows = at > 0 && {
+            let before = &rows[at - 1];
+            before.id == row.id && before.t + 1 == row.t && before.split == row.split
+        };
+        (mean, variance) = if follows {
+            (0.9 * mean, 0.81 * variance + 0.25)
+        } else {
+            (0.0, 1.0)
+        };
+        let mut score = None;
+        if let Some(x) = row.x[0].filter(|x| x.is_finite()) {
+            let (s, gap) = (variance + 0.5, x - mean);
+            score = Some(-0.5 * ((2.0 * std::f64::consts::PI * s).ln() + gap * gap / s));
+            mean += variance / s * gap;
+            variance *= 0.5 / s;
+        }
+        found.push((mean, variance, score));
+    }
+    found
+}
+
+#[test]
+fn gaps_splits_and_missing_observations_are_those_of_a_filter_by_hand() {
+    let mut rows = world(4, 30, 3);
+    for (at, row) in rows.iter_mut().enumerate() {
+        row.split = match at % 17 {
+            0..9 => Some("test"),
+            9..14 => Some("train"),
+            _ => None,
+        };
+        if at % 11 == 5 {
+            row.x[0] = None;
+        }
+        if at % 13 == 7 {
+            row.x[0] = Some(f64::INFINITY);
+        }
+        if at % 5 == 3 {
+            row.y[0] = None;
+        }
+    }
+    let lake = lake(&rows);
+    lake.file("p.toml", LINE);
+    let ran = run(&lake, &[]).succeeds();
+    assert!(
+        ran.out.contains("training row with a null state `y1`"),
+        "{}",
+        ran.out
+    );
+    let infinite = "training row with an infinite observation `x1`";
+    assert!(ran.out.contains(infinite), "{}", ran.out);
+    let (expected, found) = (by_hand(&rows), lake.read("estimates"));
+    assert_eq!(found.len(), rows.len());
+    let (means, variances) = (states(&found, "kf_mean"), states(&found, "kf_variance"));
+    let scores = maybe(&found, "kf_log_score");
+    let updated = found.column("kf_was_updated").as_boolean();
+    for (at, (mean, variance, score)) in expected.iter().enumerate() {
+        assert!((means[at][0] - mean).abs() < 1e-12, "row {at}");
+        assert!((variances[at][0] - variance).abs() < 1e-12, "row {at}");
+        assert_eq!(scores[at].is_some(), score.is_some(), "row {at}");
+        let gap = scores[at].unwrap_or(0.0) - score.unwrap_or(0.0);
+        assert!(gap.abs() < 1e-12, "row {at}");
+        assert_eq!(updated.value(at), score.is_some());
+    }
+
+    // Rows of `trajectories` are sums over these rows.
+    let sums = lake.read("trajectories");
+    let (ids, splits) = (sums.integers("id"), sums.column("split").as_string::<i32>());
+    let mut of_all = (0.0, 0);
+    for at in 0..sums.len() {
+        let split = splits.is_valid(at).then(|| splits.value(at));
+        let own = |row: &&Row| row.id == ids[at] && row.split == split;
+        let places: Vec<usize> = rows
+            .iter()
+            .enumerate()
+            .filter(|(_, row)| own(row))
+            .map(|(place, _)| place)
+            .collect();
+        assert_eq!(sums.integers("rows")[at], places.len() as i64);
+        let missing = places.iter().filter(|&&at| scores[at].is_none()).count();
+        assert_eq!(sums.integers("missing")[at], missing as i64);
+        let score: f64 = places.iter().filter_map(|&at| scores[at]).sum();
+        assert!((sums.floats("kf_log_score")[at] - score).abs() < 1e-10);
+        let known = places.iter().filter_map(|&at| Some((at, rows[at].y[0]?)));
+        let squares: Vec<f64> = known.map(|(at, y)| (means[at][0] - y).powi(2)).collect();
+        let mse = squares.iter().sum::<f64>() / squares.len() as f64;
+        assert!((sums.floats("kf_mse")[at] - mse).abs() < 1e-12);
+        if split == Some("test") {
+            of_all = (
+                of_all.0 + squares.iter().sum::<f64>(),
+                of_all.1 + squares.len(),
+            );
+        }
+    }
+    let fits = lake.read("fits");
+    assert!((fits.floats("test_mse")[0] - of_all.0 / of_all.1 as f64).abs() < 1e-12);
+    let test = rows.iter().filter(|row| row.split == Some("test")).count();
+    assert_eq!(fits.integers("test_rows")[0], test as i64);
+
+    // Without training rows, the rows of other splits have the same estimates.
+    run(&lake, &["output.rows=held-out"]).succeeds();
+    let held_out = lake.read("estimates");
+    let own: Vec<usize> = (0..rows.len())
+        .filter(|&at| rows[at].split != Some("train"))
+        .collect();
+    let all = states(&held_out, "kf_mean");
+    assert_eq!(all.len(), own.len());
+    assert!(own.iter().zip(&all).all(|(&at, mean)| means[at] == *mean));
+    assert!(lake.read("fits").column("train_mse").is_null(0));
+    run(&lake, &["output.rows=none"]).succeeds();
+    assert!(!lake.path("out/estimates").exists());
+    assert_eq!(
+        lake.read("fits").floats("test_mse"),
+        fits.floats("test_mse")
+    );
+}
+
+#[test]
+fn lists_of_numbers_are_as_good_as_columns() {
+    let rows = world(6, 30, 4);
+    let lake = lake(&rows);
+    run(&lake, &[]).succeeds();
+    let expected = tables(&lake, "out");
+    let list = |row: &Row| row.x.map(|x| x.filter(|x| !x.is_nan())).to_vec();
+    let lists = rows.iter().map(|row| Some(list(row)));
+    let lists = LargeListArray::from_iter_primitive::<Float64Type, _, _>(lists);
+    let states = rows.iter().map(|row| Some(row.y.to_vec()));
+    let states = LargeListArray::from_iter_primitive::<Float64Type, _, _>(states);
+    let split = rows.iter().map(|row| row.split);
+    let write = |x: ArrayRef| {
+        lake.table(
+            "world/0.parquet",
+            vec![
+                ("id", integers(rows.iter().map(|row| row.id))),
+                ("t", integers(rows.iter().map(|row| row.t))),
+                ("y", Arc::new(states.clone()) as ArrayRef),
+                ("x", x),
+                ("split", Arc::new(split.clone().collect::<StringArray>())),
+            ],
+        );
+    };
+    write(Arc::new(lists));
+    // Functions need names of coordinates.
+    let text = PIPELINE
+        .replace("[\"y1\", \"y2\"]", "\"y\"")
+        .replace("[\"x1\", \"x2\", \"x3\"]", "\"x\"");
+    let start = text.find("[[fit]]\nname = \"ekf\"").expect("a fit");
+    let end = text.find("[[fit]]\nname = \"diagonal\"").expect("a fit");
+    lake.file("p.toml", &format!("{}{}", &text[..start], &text[end..]));
+    run(&lake, &[]).succeeds();
+    let (found, all) = (lake.read("estimates"), &expected["estimates"]);
+    fs::write(lake.path("expected.parquet"), all).expect("a file");
+    let expected = Rows::open(&lake.path("expected.parquet"));
+    for name in ["kf_mean", "kf_log_score", "diagonal_decoded"] {
+        assert_eq!(found.column(name), expected.column(name), "{name}");
+    }
+    let short = rows.iter().map(|row| {
+        let n = if (row.id, row.t) == (2, 9) { 2 } else { 3 };
+        Some(list(row)[..n].to_vec())
+    });
+    let short = LargeListArray::from_iter_primitive::<Float64Type, _, _>(short);
+    write(Arc::new(short));
+    run(&lake, &[]).fails(1, "column `x` has lists of different lengths");
+}
+
+#[test]
+fn the_rows_of_a_run_come_back() {
+    let rows = world(9, 40, 5);
+    let lake = lake(&rows);
+    let by = "SELECT *, id % 2 AS part FROM world";
+    let text = PIPELINE
+        .replace("SELECT * FROM world", by)
+        .replace("time = \"t\"", "time = \"t\"\npartition_by = [\"part\"]");
+    lake.file("p.toml", &text);
+    run(&lake, &[]).succeeds();
+    table(&lake, "new.parquet", &shuffled(&rows, 6));
+    let new = ["tables.world.path=new.parquet"];
+    let ran = assign(&lake, &new).succeeds();
+    assert!(
+        ran.out.contains("rows, filtered by the model "),
+        "{}",
+        ran.out
+    );
+    let (old, found) = (tables(&lake, "out"), tables(&lake, "new"));
+    assert_eq!(found.len(), 2);
+    for table in ["estimates", "trajectories"] {
+        assert!(old[table] == found[table], "{table}");
+    }
+    let again = assign(&lake, &new).succeeds();
+    assert!(again.out.contains("Nothing to do"), "{}", again.out);
+
+    // Neither known states nor a split are needed.
+    let bare = text
+        .replace("SELECT *, id", "SELECT id, t, x1, x2, x3, id")
+        .replace("split = \"split\"\n", "")
+        .replace("state = [\"y1\", \"y2\"]\n", "");
+    let start = bare.find("[[fit]]\nname = \"ekf\"").expect("a fit");
+    let end = bare.find("[[fit]]\nname = \"diagonal\"").expect("a fit");
+    let without_ekf =
+        |text: &str, start: usize, end: usize| format!("{}{}", &text[..start], &text[end..]);
+    let first = text.find("[[fit]]\nname = \"ekf\"").expect("a fit");
+    let last = text.find("[[fit]]\nname = \"diagonal\"").expect("a fit");
+    lake.file("p.toml", &without_ekf(&text, first, last));
+    run(&lake, &[]).succeeds();
+    lake.file("p.toml", &without_ekf(&bare, start, end));
+    assign(&lake, &[]).succeeds();
+    let found = Rows::open(&lake.path("new/estimates/part-0.parquet"));
+    let expected = lake.read("estimates");
+    for name in [
+        "kf_mean",
+        "kf_variance",
+        "diagonal_mean",
+        "diagonal_log_score",
+    ] {
+        assert_eq!(found.column(name), expected.column(name), "{name}");
+    }
+    let sums = Rows::open(&lake.path("new/trajectories/part-0.parquet"));
+    assert_eq!(sums.column("kf_mse").null_count(), sums.len());
+}
+
+#[test]
+fn rows_that_do_not_fit_the_model_are_refused_by_name() {
+    let rows = world(6, 30, 7);
+    let lake = lake(&rows);
+    run(&lake, &[]).succeeds();
+    let fixed = ["assign", "p.toml", "--model", "out", "--output"];
+    lake.gyre(&[&fixed[..], &["out", "--force"]].concat())
+        .fails(2, "holds the models of a run");
+    let nowhere = ["assign", "p.toml", "--model", "nowhere", "--output", "new"];
+    lake.gyre(&nowhere).fails(1, "there is no finished result");
+    lake.gyre(&[&fixed[..], &["new", "--smoothing", "1"]].concat())
+        .fails(2, "states and observations have none");
+    let by = "sequences.sql=\"SELECT *, 1 AS part FROM world\"";
+    assign(&lake, &[by, "sequences.partition_by=part"])
+        .fails(2, "the columns of partition_by are `part`");
+    let kernel = PIPELINE
+        .find("[[fit]]\nname = \"diagonal\"")
+        .expect("a fit");
+    let output = PIPELINE.find("[output]").expect("a section");
+    let fewer = format!("{}{}", &PIPELINE[..kernel], &PIPELINE[output..]);
+    lake.file("fewer.toml", &fewer);
+    lake.gyre(&["assign", "fewer.toml", "--model", "out", "--output", "new"])
+        .fails(
+            2,
+            "the model has the fit `diagonal`, which the pipeline does not have",
+        );
+    let gone = "sequences.sql=\"SELECT * FROM world WHERE id > 99\"";
+    assign(&lake, &[gone]).fails(1, "gives no rows");
+    let text = PIPELINE.replace("[\"x1\", \"x2\", \"x3\"]", "[\"x1\", \"x2\"]");
+    let start = text.find("[[fit]]\nname = \"ekf\"").expect("a fit");
+    let end = text.find("[[fit]]\nname = \"diagonal\"").expect("a fit");
+    lake.file(
+        "p.toml",
+        &PIPELINE.replace(
+            &PIPELINE[PIPELINE.find("[[fit]]\nname = \"ekf\"").expect("a fit")..kernel],
+            "",
+        ),
+    );
+    run(&lake, &[]).succeeds();
+    lake.file("p.toml", &format!("{}{}", &text[..start], &text[end..]));
+    assign(&lake, &[]).fails(2, "`sequences.observation` has 2 numbers, but the model");
+}
+
+#[test]
+fn two_results_are_compared_row_by_row() {
+    let rows = world(6, 30, 8);
+    let lake = lake(&rows);
+    run(&lake, &[]).succeeds();
+    let report = |arguments: &[&str]| -> serde_json::Value {
+        let ran = lake.gyre(&[&["compare"][..], arguments, &["--json"]].concat());
+        serde_json::from_str(&ran.succeeds().out).expect("JSON")
+    };
+    let same = report(&["out", "out"]);
+    let model = &same["models"][0];
+    assert_eq!(model["rows"], rows.len());
+    for fit in model["fits"].as_array().expect("fits") {
+        assert_eq!(
+            (&fit["means"]["rms"], &fit["means"]["largest"]),
+            (&0.0.into(), &0.0.into())
+        );
+        assert_eq!(fit["scores_a"], fit["scores_b"]);
+    }
+    let other = report(&["out", "out", "--fit", "kf=ekf"]);
+    let means = &other["models"][0]["fits"][0]["means"];
+    let estimates = lake.read("estimates");
+    let (a, b) = (
+        states(&estimates, "kf_mean"),
+        states(&estimates, "ekf_mean"),
+    );
+    let gaps = a
+        .iter()
+        .flatten()
+        .zip(b.iter().flatten())
+        .map(|(a, b)| (a - b).abs());
+    let gaps: Vec<f64> = gaps.collect();
+    let largest = gaps.iter().copied().fold(0.0, f64::max);
+    let rms = (gaps.iter().map(|gap| gap * gap).sum::<f64>() / gaps.len() as f64).sqrt();
+    assert!((means["largest"].as_f64().expect("a number") - largest).abs() < 1e-15);
+    assert!((means["rms"].as_f64().expect("a number") - rms).abs() < 1e-12);
+    let text = lake
+        .gyre(&["compare", "out", "out", "--fit", "kf=ekf"])
+        .succeeds();
+    assert!(text.out.contains("means differ by "), "{}", text.out);
+    assert!(text.out.contains("test MSE "), "{}", text.out);
+    lake.gyre(&["compare", "out", "out", "--lag", "1=2"])
+        .fails(2, "filters have no lag");
+    lake.gyre(&["compare", "out", "nowhere"])
+        .fails(1, "no output of gyre");
+}
+
+/// Says when a stage begins.
+struct At(&'static str, Arc<Notify>);
+
+impl Progress for At {
+    fn stage(&self, name: &'static str, _: Option<u64>) {
+        if name == self.0 {
+            self.1.notify_one();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_continues_from_the_work_of_one_that_was_stopped() {
+    let lake = lake(&world(6, 40, 9));
+    let text = PIPELINE
+        .replace(
+            "\"out\"",
+            &format!("{:?}", lake.path("out").display().to_string()),
+        )
+        .replace("world/", &format!("{}/", lake.path("world").display()));
+    let plan = async || {
+        let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
+        let inputs = pipeline.open_with(&RESOURCES, &Stores::default()).await;
+        let planned = inputs.expect("a lake").plan_filters(None).await;
+        planned.expect("a plan")
+    };
+    let options = Options {
+        keep_every: Duration::ZERO,
+        ..Options::default()
+    };
+    let planned = plan().await;
+    let output = planned.output().expect("an output");
+    let stopped = Arc::new(Notify::new());
+    let progress = Arc::new(At("rows", Arc::clone(&stopped)));
+    tokio::select! {
+        biased;
+        () = stopped.notified() => output.abandon().await,
+        _ = planned.run(&output, &options, progress) => panic!("the run was not stopped"),
+    }
+    drop((planned, output));
+    assert!(!lake.path("out/fits").exists());
+    let planned = plan().await;
+    let output = planned.output().expect("an output");
+    let ended = planned.run(&output, &options, Arc::new(Silent)).await;
+    let FiltersOutcome::Done(record) = ended.expect("a result") else {
+        panic!("there was a result");
+    };
+    assert_eq!(record.resumed, 3);
+    let resumed = tables(&lake, "out");
+    fs::remove_dir_all(lake.path("out")).expect("the output is removed");
+    let output = planned.output().expect("an output");
+    let ended = planned.run(&output, &options, Arc::new(Silent)).await;
+    let FiltersOutcome::Done(record) = ended.expect("a result") else {
+        panic!("there was a result");
+    };
+    assert_eq!(record.resumed, 0);
+    let whole = tables(&lake, "out");
+    assert!(resumed.keys().eq(whole.keys()));
+    for (name, bytes) in &whole {
+        assert!(*bytes == resumed[name], "{name}");
+    }
+}
+
+#[test]
+fn rows_that_cannot_be_filtered_are_refused_by_name() {
+    let rows = world(6, 30, 10);
+    let lake = lake(&rows);
+    let sql = |text: &str| format!("sequences.sql=\"{text}\"");
+    run(&lake, &[&sql("SELECT * FROM world WHERE id > 99")]).fails(1, "gives no rows");
+    run(
+        &lake,
+        &[&sql(
+            "SELECT * FROM world UNION ALL SELECT * FROM world WHERE id = 4 AND t = 8",
+        )],
+    )
+    .fails(1, "has two rows at t = 8");
+    run(
+        &lake,
+        &[&sql("SELECT * EXCLUDE (split), 'tst' AS split FROM world")],
+    )
+    .fails(1, "`split` = 'tst' is no split");
+    run(
+        &lake,
+        &[&sql("SELECT * EXCLUDE (split), 'test' AS split FROM world")],
+    )
+    .fails(1, "there are no two training rows in a row");
+    run(
+        &lake,
+        &[&sql(
+            "SELECT * EXCLUDE (y1), CAST(NULL AS DOUBLE) AS y1 FROM world",
+        )],
+    )
+    .fails(1, "training row with a null state `y1`");
+    run(&lake, &["sequences.interval=7"]).fails(1, "check the split, and `sequences.interval`");
+
+    // A partition without training rows.
+    let by = sql("SELECT *, id % 2 AS part FROM world WHERE id % 2 = 0 OR split = 'test'");
+    let part = "sequences.partition_by=part";
+    let ran = run(&lake, &[&by, part]);
+    if ran.code == Some(0) {
+        assert!(
+            ran.out
+                .contains("without training rows: 1 partition (part=1)"),
+            "{}",
+            ran.out
+        );
+        let (parts, means) = {
+            let found = lake.read("estimates");
+            (found.integers("part"), found.column("kf_mean").clone())
+        };
+        assert!((0..parts.len()).all(|at| means.is_null(at) == (parts[at] == 1)));
+    }
+    run(&lake, &[&by, part, "sequences.empty=fail"]).fails(1, "`empty = \"skip\"` leaves");
+}
+
+#[test]
+fn checks_metrics_and_events_are_written() {
+    let rows = world(6, 30, 11);
+    let lake = lake(&rows);
+    let arguments = [
+        "run",
+        "p.toml",
+        "--metrics",
+        "m.prom",
+        "--lineage",
+        "l.json",
+    ];
+    lake.gyre(&arguments).succeeds();
+    let read = |name: &str| fs::read_to_string(lake.path(name)).expect("a file");
+    let page = read("m.prom");
+    for line in [
+        "gyre_run_success{pipeline=\"world\"} 1".to_string(),
+        format!("gyre_model_rows{{pipeline=\"world\"}} {}", rows.len()),
+        "gyre_fit_test_mse{pipeline=\"world\",fit=\"kf\"} 0.".into(),
+        "gyre_fit_mean_log_score{pipeline=\"world\",fit=\"ekf\"} -".into(),
+        "gyre_fit_not_updated{pipeline=\"world\",fit=\"kf\"} 0".into(),
+        format!(
+            "gyre_table_rows{{pipeline=\"world\",table=\"estimates\"}} {}",
+            rows.len()
+        ),
+    ] {
+        assert!(page.contains(&line), "{line} in {page}");
+    }
+    let events = read("l.json");
+    let types: Vec<bool> = events
+        .lines()
+        .map(|line| line.contains("\"START\"") || line.contains("\"COMPLETE\""))
+        .collect();
+    assert_eq!(types, [true, true]);
+    let mut text = PIPELINE.to_string();
+    text += "\n[[check]]\nname = \"far\"\nsql = \"SELECT fit FROM fits WHERE test_mse > 1e-9\"\n";
+    lake.file("p.toml", &text);
+    let ran = run(&lake, &[]);
+    assert_eq!(ran.code, Some(3), "{}\n{}", ran.out, ran.err);
+    assert!(ran.err.contains("far"), "{}", ran.err);
+}
