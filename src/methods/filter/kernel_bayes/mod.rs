@@ -100,6 +100,8 @@ pub struct Scratch {
     vectors: [Vec<f64>; 8],
     /// The kernel matrix with the supervision of a single row.
     gram: Vec<f64>,
+    /// The kernel matrix of the rows with positive weights.
+    active: Vec<f64>,
 }
 
 /// A model as its parameters and factors.

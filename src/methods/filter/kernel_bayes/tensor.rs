@@ -404,51 +404,55 @@ fn add_block(
 ) {
     let count = rows.len();
     let length = triangle(r_x) + r_x * (1 + 2 * width + r_y);
-    // The weights of the sums, and the values that are added, by rows.
+    // The weights of the sums, by columns.
     let mut weights = vec![1.0; count * (1 + r_y)];
-    for a in 0..r_y {
-        let column = &q[a * n..][rows.clone()];
-        for (row, q) in column.iter().enumerate() {
-            weights[row * (1 + r_y) + 1 + a] = *q;
-        }
+    for (a, out) in weights[count..].chunks_exact_mut(count).enumerate() {
+        out.copy_from_slice(&q[a * n..][rows.clone()]);
     }
-    let mut values = vec![0.0; count * length];
-    let mut of_row = vec![0.0; r_x];
-    for (at, row) in rows.clone().enumerate() {
-        for (k, x) in of_row.iter_mut().enumerate() {
-            *x = r[k * n + row];
-        }
-        let values = &mut values[at * length..][..length];
-        let (products, vectors) = values.split_at_mut(triangle(r_x));
-        let mut start = 0;
-        for i in 0..r_x {
-            let own = of_row[i];
-            for (out, x) in products[start..=start + i].iter_mut().zip(&of_row) {
-                *out = own * x;
+    let of_rows: Vec<f64> = (0..r_x)
+        .flat_map(|k| r[k * n..][rows.clone()].iter().copied())
+        .collect();
+    // sum (length × (1 + r_y) by columns) += valuesᵀ weights, some rows at a time, so that the
+    // values stay in the cache.
+    let mut values = vec![0.0; count * r_x];
+    let mut start = 0;
+    let mut add = |factor: &[f64], columns: usize| {
+        let own = of_rows.chunks_exact(count).take(columns);
+        for (out, column) in values.chunks_exact_mut(count).zip(own) {
+            for ((out, x), f) in out.iter_mut().zip(column).zip(factor) {
+                *out = x * f;
             }
-            start += i + 1;
         }
-        let mut vectors = vectors.chunks_exact_mut(r_x.max(1));
-        let mut fill = |factor: f64| {
-            if let Some(out) = vectors.next() {
-                for (out, x) in out.iter_mut().zip(&of_row) {
-                    *out = factor * x;
-                }
-            }
-        };
-        fill(1.0);
-        let y = &states[row * width..][..width];
-        y.iter().for_each(|y| fill(*y));
-        y.iter().for_each(|y| fill(y * y));
-        (0..r_y).for_each(|b| fill(q[b * n + row]));
+        matmul(
+            MatMut::from_column_major_slice_with_stride_mut(
+                &mut sum[start..],
+                columns,
+                1 + r_y,
+                length,
+            ),
+            Accum::Add,
+            MatRef::from_column_major_slice(&values[..count * columns], count, columns).transpose(),
+            MatRef::from_column_major_slice(&weights, count, 1 + r_y),
+            1.0,
+            Par::Seq,
+        );
+        start += columns;
+    };
+    for (i, factor) in of_rows.chunks_exact(count).enumerate() {
+        add(factor, i + 1);
     }
-    // sum (length × (1 + r_y) by columns) += valuesᵀ weights.
-    matmul(
-        MatMut::from_column_major_slice_mut(sum, length, 1 + r_y),
-        Accum::Add,
-        MatRef::from_column_major_slice(&values, length, count),
-        MatRef::from_column_major_slice(&weights, 1 + r_y, count).transpose(),
-        1.0,
-        Par::Seq,
-    );
+    let own = &states[rows.start * width..rows.end * width];
+    let coordinate = |at: usize| -> Vec<f64> {
+        let rows = own.chunks_exact(width);
+        rows.map(|y| y[at]).collect()
+    };
+    add(&vec![1.0; count], r_x);
+    (0..width).for_each(|at| add(&coordinate(at), r_x));
+    for at in 0..width {
+        let squares: Vec<f64> = coordinate(at).iter().map(|y| y * y).collect();
+        add(&squares, r_x);
+    }
+    for b in 0..r_y {
+        add(&q[b * n..][rows.clone()], r_x);
+    }
 }
