@@ -25,6 +25,8 @@ pub(super) struct Memory {
     vectors: [Vec<f64>; 3],
     /// The kernel matrix with the supervision of a single row.
     gram: Vec<f64>,
+    /// The kernel matrix of the rows with positive weights.
+    active: Vec<f64>,
 }
 
 /// Training rows, and rows of supervision after them.
@@ -260,6 +262,7 @@ impl Rows {
             solver,
             vectors,
             gram,
+            active,
         } = memory;
         let values = &mut vectors[2];
         values.truncate(self.all);
@@ -293,7 +296,27 @@ impl Rows {
                 .collect();
             solver.indefinite(lower, &e, &signs, delta, &right, &mut weights);
         } else {
-            solver.positive(lower, &e, delta, &right, &mut weights);
+            // Rows without a prior weight have no part in the system.
+            let chosen: Vec<usize> = (0..all).filter(|&at| e[at] > 0.0).collect();
+            let n = chosen.len();
+            active.resize(n * n, 0.0);
+            for (at, &i) in chosen.iter().enumerate() {
+                let row = &lower.rows[i * lower.stride..][..=i];
+                let own = active[at * n..][..=at].iter_mut();
+                own.zip(&chosen).for_each(|(out, &j)| *out = row[j]);
+            }
+            let own = Lower {
+                rows: active,
+                stride: n,
+                n,
+            };
+            let pick = |x: &[f64]| -> Vec<f64> { chosen.iter().map(|&at| x[at]).collect() };
+            let mut solution = Vec::new();
+            solver.positive(own, &pick(&e), delta, &pick(&right), &mut solution);
+            weights.resize(all, 0.0);
+            for (&at, x) in chosen.iter().zip(&solution) {
+                weights[at] = *x;
+            }
         }
         for (w, e) in weights.iter_mut().zip(&e) {
             *w *= e;

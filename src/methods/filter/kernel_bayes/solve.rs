@@ -138,7 +138,7 @@ impl Small {
 }
 
 impl Solver {
-    /// Solves (EKE + δI) x = v, and returns whether it succeeded.
+    /// Solves (EKE + δI) x = v. x is 0 if δ is below the rounding errors of the matrix.
     ///
     /// `e` is the diagonal of E. The matrix is that of K.
     pub fn positive(&mut self, k: Lower<'_>, e: &[f64], delta: f64, v: &[f64], x: &mut Vec<f64>) {
@@ -154,10 +154,14 @@ impl Solver {
         }
         // The iteration is tried again with its own dense factor as the preconditioner, which
         // measures the error.
-        self.small.factorise(n, |i, j| {
+        let is_definite = self.small.factorise(n, |i, j| {
             let diagonal = if i == j { delta } else { 0.0 };
             e[i] * k.rows[i * k.stride + j] * e[j] + diagonal
         });
+        if !is_definite {
+            self.error = f64::INFINITY;
+            return;
+        }
         x.copy_from_slice(v);
         self.small.solve(x);
         let [t, r, ..] = &mut self.vectors;
