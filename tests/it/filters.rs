@@ -323,9 +323,9 @@ fn gaps_splits_and_missing_observations_are_those_of_a_filter_by_hand() {
     let sums = lake.read("trajectories");
     let (ids, splits) = (sums.integers("id"), sums.column("split").as_string::<i32>());
     let mut of_all = (0.0, 0);
-    for at in 0..sums.len() {
+    for (at, id) in ids.iter().enumerate() {
         let split = splits.is_valid(at).then(|| splits.value(at));
-        let own = |row: &&Row| row.id == ids[at] && row.split == split;
+        let own = |row: &&Row| row.id == *id && row.split == split;
         let places: Vec<usize> = rows
             .iter()
             .enumerate()
@@ -719,4 +719,191 @@ fn checks_metrics_and_events_are_written() {
     let ran = run(&lake, &[]);
     assert_eq!(ran.code, Some(3), "{}\n{}", ran.out, ran.err);
     assert!(ran.err.contains("far"), "{}", ran.err);
+}
+
+/// Filters by kernel Bayes' rule: all forms, whole and approximated.
+const KERNELS: &str = r#"
+[[fit]]
+name = "pkbr"
+method = "kernel_bayes"
+
+[[fit]]
+name = "kbr"
+method = "kernel_bayes"
+rule = "kbr"
+bandwidth = "median"
+lambda = 0.001
+
+[[fit]]
+name = "supervised"
+method = "kernel_bayes"
+rule = "kregbayes"
+bandwidth = { state = 1.0, observation = 1.5 }
+lambda = 0.001
+mu = 0.001
+supervision = { sql = "SELECT y1, y2, x1, x2, x3, id, t FROM known" }
+
+[[fit]]
+name = "tensor"
+method = "kernel_bayes"
+rule = "kbr"
+bandwidth = "median"
+lambda = 0.001
+exact = 60
+rank_state = 20
+rank_observation = 30
+
+[[fit]]
+name = "landmarks"
+method = "kernel_bayes"
+bandwidth = "median"
+lambda = 0.001
+exact = 60
+rank_state = 20
+rank_observation = 30
+landmarks = 50
+
+[output]
+rows = "all"
+"#;
+
+/// A pipeline of kernel Bayes filters, with supervision of one step.
+fn kernels(rows: &[Row], step: (i64, i64)) -> (Lake, String) {
+    let lake = lake(rows);
+    let mut known = rows[3].clone();
+    (known.id, known.t) = step;
+    known.y = [Some(4.0), Some(4.0)];
+    known.x = [Some(0.1), Some(0.2), Some(0.1)];
+    table(&lake, "known.parquet", &[known]);
+    let fit = PIPELINE.find("[[fit]]").expect("a fit");
+    let text = format!(
+        "{}\n[tables.known]\npath = \"known.parquet\"\n{KERNELS}",
+        &PIPELINE[..fit]
+    );
+    lake.file("p.toml", &text);
+    (lake, text)
+}
+
+#[test]
+fn kernel_filters_come_back_and_do_not_depend_on_threads_or_order() {
+    let rows = world(6, 30, 12);
+    let (lake, text) = kernels(&rows, (0, 12));
+    lake.gyre(&["run", "p.toml", "--threads", "1"]).succeeds();
+    let expected = tables(&lake, "out");
+    let fits = lake.read("fits");
+    let residuals = maybe(&fits, "state_trace_residual");
+    assert!(residuals.iter().any(Option::is_some), "{residuals:?}");
+    assert_eq!(lake.read("tuning").len(), 9);
+    table(&lake, "new.parquet", &shuffled(&rows, 13));
+    let new = "tables.world.path=new.parquet";
+    assign(&lake, &[new]).succeeds();
+    let found = tables(&lake, "new");
+    for table in ["estimates", "trajectories"] {
+        assert!(expected[table] == found[table], "{table}");
+    }
+    assign(&lake, &[new, "fit.pkbr.rule=kbr"]).fails(
+        2,
+        "fit `pkbr` is kernel_bayes with the rule pkbr in the model, but",
+    );
+    let other = Lake::new();
+    other.file("p.toml", &text);
+    table(&other, "world/0.parquet", &shuffled(&rows, 14));
+    fs::copy(lake.path("known.parquet"), other.path("known.parquet")).expect("a copy");
+    other.gyre(&["run", "p.toml", "--threads", "3"]).succeeds();
+    let found = tables(&other, "out");
+    for (table, bytes) in &expected {
+        assert!(*bytes == found[table], "{table}");
+    }
+}
+
+#[test]
+fn supervision_of_a_step_changes_the_sequence_from_there_on() {
+    let rows = world(6, 30, 15);
+    let sequence = |row: &Row| (row.id == 0 && row.t >= 12).then_some(row.t);
+    let steps: Vec<i64> = rows.iter().filter_map(sequence).collect();
+    let end = steps.windows(2).find(|pair| pair[1] > pair[0] + 1);
+    let (first, last) = (steps[0], end.map_or(99, |pair| pair[0]));
+    let of = |step: (i64, i64)| {
+        let (lake, _) = kernels(&rows, step);
+        run(&lake, &[]).succeeds();
+        states(&lake.read("estimates"), "supervised_mean")
+    };
+    let (plain, supervised) = (of((99, 0)), of((0, first)));
+    for (at, row) in rows.iter().enumerate() {
+        let may_differ = row.id == 0 && (first..=last).contains(&row.t);
+        assert!(may_differ || plain[at] == supervised[at], "{row:?}");
+        if (row.id, row.t) == (0, first) {
+            assert_ne!(plain[at], supervised[at], "{row:?}");
+        }
+    }
+}
+
+#[test]
+fn posteriors_of_independent_rows_give_their_means() {
+    let rows = world(6, 20, 16);
+    let lake = lake(&rows);
+    let fit = PIPELINE.find("[[fit]]").expect("a fit");
+    let text = PIPELINE[..fit].replace(
+        "trajectory = \"id\"\ntime = \"t\"\ninterval = 1",
+        "id = [\"id\", \"t\"]",
+    );
+    let kernels = "[[fit]]\nname = \"kb\"\nmethod = \"kernel_bayes\"\nbandwidth = \"median\"\n\
+                   lambda = 0.001\n[output]\nposteriors = true\n";
+    lake.file("p.toml", &format!("{text}{kernels}"));
+    let ran = run(&lake, &[]).succeeds();
+    assert!(ran.out.contains("test MSE"), "{}", ran.out);
+    let (estimates, posteriors) = (lake.read("estimates"), lake.read("posteriors"));
+    let state: BTreeMap<(i64, i64), [f64; 2]> = rows
+        .iter()
+        .map(|row| ((row.id, row.t), row.y.map(|y| y.expect("a state"))))
+        .collect();
+    let keys = |rows: &Rows, id: &str, t: &str| -> Vec<(i64, i64)> {
+        rows.integers(id)
+            .into_iter()
+            .zip(rows.integers(t))
+            .collect()
+    };
+    let mut sums: BTreeMap<(i64, i64), [f64; 3]> = BTreeMap::new();
+    let training = keys(&posteriors, "training_id", "training_t");
+    let weights = posteriors.floats("weight");
+    for (at, key) in keys(&posteriors, "id", "t").into_iter().enumerate() {
+        let (sum, y) = (sums.entry(key).or_default(), state[&training[at]]);
+        assert!(training[at].0 % 3 != 0 && weights[at] != 0.0);
+        *sum = [
+            sum[0] + weights[at] * y[0],
+            sum[1] + weights[at] * y[1],
+            sum[2] + weights[at],
+        ];
+    }
+    let (means, total) = (
+        states(&estimates, "kb_mean"),
+        maybe(&estimates, "kb_weight_sum"),
+    );
+    let of_rows = keys(&estimates, "id", "t");
+    assert_eq!(
+        of_rows.len(),
+        rows.iter().filter(|row| row.id % 3 == 0).count()
+    );
+    for (at, key) in of_rows.iter().enumerate() {
+        let [a, b, sum] = sums[key];
+        assert!((sum - total[at].expect("a sum")).abs() < 1e-9);
+        for (mean, weighted) in means[at].iter().zip([a, b]) {
+            assert!(
+                (mean - weighted / sum).abs() < 1e-8,
+                "{key:?}: {mean} {}",
+                weighted / sum
+            );
+        }
+    }
+    assert!(!lake.path("out/trajectories").exists());
+    assign(&lake, &[]).succeeds();
+    assert!(tables(&lake, "new")["estimates"] == tables(&lake, "out")["estimates"]);
+    let twice = "sequences.sql=\"SELECT * FROM world UNION ALL SELECT * FROM world WHERE t = 8 AND id = 1\"";
+    run(&lake, &[twice]).fails(1, "two rows have the id (id, t) = ");
+    let equal =
+        "sequences.sql=\"SELECT * EXCLUDE (x1, x2, x3), 1 AS x1, 2 AS x2, 3 AS x3 FROM world\"";
+    run(&lake, &[equal]).fails(
+        1,
+        "all training rows have the same observation (`x1`, `x2`, `x3`)",
+    );
 }

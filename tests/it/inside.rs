@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::{Arc, Mutex};
+#[cfg(feature = "cluster")]
 use std::time::Duration;
 
 pub const RESOURCES: Resources = Resources {
@@ -249,9 +250,11 @@ pub fn assert_equal_results(one: &RunResult, other: &RunResult, what: &dyn std::
 }
 
 /// The bytes of each table.
+#[cfg(feature = "cluster")]
 pub type Tables = BTreeMap<String, Vec<u8>>;
 
 /// The tables of the output `out`, which is removed.
+#[cfg(feature = "cluster")]
 pub fn take_tables(lake: &Lake) -> Tables {
     let folders = fs::read_dir(lake.path("out")).expect("an output");
     let names = folders.map(|entry| entry.expect("an entry").file_name());
@@ -266,6 +269,7 @@ pub fn take_tables(lake: &Lake) -> Tables {
 }
 
 /// Runs a pipeline over any kind of rows at some sites. Returns its tables and its record.
+#[cfg(feature = "cluster")]
 pub async fn run_at(lake: &Lake, text: &str, sites: Sites) -> Result<(Tables, Value)> {
     let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
     let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None)?;
@@ -292,6 +296,7 @@ pub async fn run_at(lake: &Lake, text: &str, sites: Sites) -> Result<(Tables, Va
 
 /// Asserts that a run whose work is tasks has these rounds, and the bytes of a run in one process.
 /// Returns the tables.
+#[cfg(feature = "cluster")]
 pub async fn assert_tasks_agree(lake: &Lake, text: &str, rounds: &[&str]) -> Tables {
     let (expected, local) = run_at(lake, text, Sites::default()).await.expect("tables");
     for schedule in [Schedule::InOrder, Schedule::Shuffled(3), Schedule::Lost] {
