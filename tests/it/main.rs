@@ -12,6 +12,8 @@
 //! - `cut_off`: an executor that loses its network (feature `cluster`)
 //! - `embeddings`: the ranks, resamples and known sets of state embeddings
 //! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
+//! - `filters`: runs of filters: order, gaps, lists, assignments, comparisons and resumed runs
+//! - `filters_file`: the keys of states and observations, and the plans of filters
 //! - `filters_peers`: Kalman filters compared with filterpy and numpy
 //! - `filters_sites`: runs of filters whose fits and rows are tasks (feature `cluster`)
 //! - `filters_worlds`: filters of known worlds, compared with exact answers
@@ -46,7 +48,6 @@
 //! - `sequences`: runs over sequences of symbols, compared with SQL, written operators and hmmlearn
 //! - `sequences_around`: assignments, comparisons, continued runs, checks and metrics of sequences
 //! - `sequences_file`: the keys of `[sequences]` and what is refused
-//! - `filters_file`: the same for states and observations, and the plans of filters
 //! - `sequences_sites`: runs over sequences whose windows are counted as tasks
 //! - `sets`: all methods on the worlds of the papers
 //! - `sql`: the SQL of a pipeline, its keys and its lags

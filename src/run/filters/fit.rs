@@ -7,7 +7,7 @@ use crate::evidence::pass::checkpoints;
 use crate::evidence::state_space::{Prior, StateSpace, Supervision};
 use crate::methods::FilterMethod;
 use crate::methods::filter::model::{Claim, FilterFit, FilterModel, FitInput};
-use crate::methods::filter::params::{Kalman, System};
+use crate::methods::filter::params::{Bandwidth, Kalman, Kernel, KernelBayes, System};
 use crate::output::checkpoint::Checkpoint;
 use crate::output::tables::filters::{FilterScores, FiltersModel, FittedFilter};
 use crate::output::tables::run_schema::RunSchema;
@@ -243,7 +243,48 @@ impl SentInput {
     }
 }
 
+/// Whether all points are equal. A point has `width` numbers.
+fn all_equal(points: &[f64], width: usize) -> bool {
+    let mut points = points.chunks_exact(width.max(1));
+    let first = points.next();
+    points.all(|point| Some(point) == first)
+}
+
 impl UnitInput<'_> {
+    /// Checks that bandwidths can be chosen by distances of training rows.
+    ///
+    /// # Errors
+    /// If all states or all observations are equal.
+    fn check_distances(&self, plan: &FiltersPlan, fit: &PlannedFilter) -> Result<()> {
+        let FilterMethod::KernelBayes(KernelBayes {
+            kernel: Kernel::Rbf,
+            bandwidth: Bandwidth::Rule(_),
+            ..
+        }) = &fit.method
+        else {
+            return Ok(());
+        };
+        let (rows, layout) = (self.rows, &plan.layout);
+        for (what, points, width, fields) in [
+            ("state", &rows.states, rows.state_width, &layout.state),
+            (
+                "observation",
+                &rows.observations,
+                rows.observation_width,
+                &layout.observation,
+            ),
+        ] {
+            if rows.len() > 1 && all_equal(points, width) {
+                let names: Vec<&str> = fields.iter().map(|f| f.name().as_str()).collect();
+                return Err(Error::input(format!(
+                    "all training rows have the same {what} (`{}`), so distances give no bandwidth; give `bandwidth` numbers, or leave the {what} out",
+                    names.join("`, `")
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Fits the filter.
     ///
     /// # Errors
@@ -255,6 +296,7 @@ impl UnitInput<'_> {
     }
 
     fn fitted(&self, plan: &FiltersPlan, fit: &PlannedFilter) -> Result<FilterFit> {
+        self.check_distances(plan, fit)?;
         let input = FitInput {
             rows: self.rows,
             is_static: plan.layout.is_static(),
