@@ -23,8 +23,12 @@ use faer::linalg::solvers::Solve;
 use faer::{Accum, Mat, MatRef, Par, c64};
 use std::fmt;
 
-/// The trace of the error of the preconditioner, as a share of δ or √δ.
+/// The trace of the error of the preconditioner of refinement, as a share of √δ: each step
+/// contracts by that share.
 const DEPTH: f64 = 0.05;
+
+/// The same for conjugate gradients, as a share of δ. Their steps cost less than a larger rank.
+const GRADIENT_DEPTH: f64 = 0.5;
 
 /// The largest rank of the preconditioner, as a share of the order.
 const RANKS: f64 = 0.35;
@@ -149,7 +153,10 @@ impl Solver {
         if v.iter().all(|v| *v == 0.0) {
             return;
         }
-        if n > SMALL && self.decompose(k, e, DEPTH * delta) && self.gradients(k, e, delta, v, x) {
+        if n > SMALL
+            && self.decompose(k, e, GRADIENT_DEPTH * delta)
+            && self.gradients(k, e, delta, v, x)
+        {
             return;
         }
         // The iteration is tried again with its own dense factor as the preconditioner, which
