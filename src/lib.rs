@@ -68,6 +68,7 @@
 //! | `cli` | runs the commands; shows progress; writes metrics and lineage events |
 //! | `cluster` | counts and fits on other machines: tasks, rounds of tasks, Ballista |
 //! | [`run`] | runs a plan: count, fit, check, write, promote; assigns new rows; compares outputs |
+//! | `report` | beside `plan`: shows results in the terminal and as pictures (feature `report`) |
 //! | [`plan`] | pipeline file and tables → a checked plan |
 //! | [`output`] | fits → tables → versions in a store; reads results back |
 //! | [`read`] | lake → SQL → rows → counts |
@@ -118,6 +119,8 @@ pub mod methods;
 pub mod output;
 pub mod plan;
 pub mod read;
+#[cfg(feature = "report")]
+pub mod report;
 pub mod run;
 #[doc(hidden)]
 pub mod store;

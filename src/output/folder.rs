@@ -86,6 +86,11 @@ impl Folder {
         }
     }
 
+    /// The path of the folder.
+    pub fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
     fn version(&self, run: &str) -> PathBuf {
         self.path.join(VERSIONS).join(run)
     }

@@ -8,6 +8,7 @@
 pub mod checkpoint;
 pub mod clean;
 pub mod commit;
+pub mod earlier;
 pub mod folder;
 pub mod in_flight;
 pub mod layout;

@@ -152,15 +152,15 @@ impl Output {
 
     /// A path as the user would write it.
     pub fn show(&self, path: &Path) -> String {
-        let inside = path
-            .as_ref()
+        format!("{}/{}", self.shown.trim_end_matches('/'), self.inside(path))
+    }
+
+    /// A path relative to the output.
+    pub(crate) fn inside<'p>(&self, path: &'p Path) -> &'p str {
+        path.as_ref()
             .strip_prefix(self.root.as_ref())
-            .unwrap_or(path.as_ref());
-        format!(
-            "{}/{}",
-            self.shown.trim_end_matches('/'),
-            inside.trim_start_matches('/')
-        )
+            .unwrap_or(path.as_ref())
+            .trim_start_matches('/')
     }
 
     pub(crate) fn failed(&self, path: &Path, what: &str, e: object_store::Error) -> Error {
