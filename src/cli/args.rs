@@ -54,10 +54,28 @@ Examples:
   gyre assign ocean.toml --model out/ocean --output out/ocean-2025 --set tables.tracks.path=lake/2025/
   gyre assign ocean-2025.toml --model out/ocean --smoothing 1";
 
+const RESTORE_EXAMPLE: &str = "\
+Example:
+  gyre restore out/ocean 20260301T020000Z-5f0c1d9a-8e21b7f4";
+
 const CLEAN_EXAMPLES: &str = "\
 Examples:
   gyre clean ocean.toml --dry-run
   gyre clean ocean.toml --set job.keep=0 --older-than 12h";
+
+#[cfg(feature = "report")]
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  gyre inspect out/ocean
+  gyre inspect out/ocean sources --where 'count > 100' --sort=-count --columns x,y,dbmr_affiliation
+  gyre inspect out/ocean fits --format json
+  gyre inspect out/ocean --sql 'SELECT fit, max(singular_value) FROM spectrum GROUP BY fit'";
+
+#[cfg(feature = "report")]
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  gyre report out/ocean
+  gyre report out/ocean --format svg -o pictures";
 
 const MAN_EXAMPLES: &str = "\
 Examples:
@@ -169,6 +187,31 @@ pub enum Command {
     /// Differences are not a failure: the exit code is 0 whenever the outputs can be compared.
     #[command(after_help = COMPARE_EXAMPLES, after_long_help = long(COMPARE_EXAMPLES))]
     Compare(Compare),
+
+    /// Show the tables of a result in the terminal.
+    ///
+    /// Without TABLE, shows an overview: fits, tables with the meaning of their columns, and earlier
+    /// versions.
+    #[cfg(feature = "report")]
+    #[command(after_help = INSPECT_EXAMPLES, after_long_help = long(INSPECT_EXAMPLES))]
+    Inspect(Inspect),
+
+    /// Draw the tables of a result: one HTML page, or pictures alone.
+    ///
+    /// The page has maps of the sets, embeddings, spectra, transition matrices, sizes, ranks, tests,
+    /// intervals, changes since the earlier result, certificates, and what the run read. It needs no
+    /// network and runs no scripts.
+    #[cfg(feature = "report")]
+    #[command(after_help = REPORT_EXAMPLES, after_long_help = long(REPORT_EXAMPLES))]
+    Report(Report),
+
+    /// Make an earlier result the current one again.
+    ///
+    /// A run keeps job.keep earlier results. The result that is replaced becomes the newest of them,
+    /// so this can be undone. Readers see the one result or the other. The next run of the pipeline
+    /// makes a new result, because its inputs are not those of the restored one.
+    #[command(after_help = RESTORE_EXAMPLE, after_long_help = long(RESTORE_EXAMPLE))]
+    Restore(Restore),
 
     /// Remove earlier results beyond job.keep, and what dead runs have left.
     ///
@@ -291,6 +334,11 @@ pub struct Run {
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub lock_timeout: Age,
 
+    /// Draw the result, as gyre report does, in a file report.html beside the tables.
+    #[cfg(feature = "report")]
+    #[arg(long)]
+    pub report: bool,
+
     /// The exit code if there is nothing to do, for schedulers that distinguish this from a run.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip_code: u8,
@@ -401,6 +449,132 @@ pub struct Compare {
     /// Print the report as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// What the rows of a table are printed as.
+#[cfg(feature = "report")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TableFormat {
+    /// Columns for people; long texts are shortened.
+    Table,
+    /// Comma-separated values, in which lists are JSON.
+    Csv,
+    /// One JSON object per line.
+    Json,
+    /// A Parquet file; needs -o.
+    Parquet,
+}
+
+#[cfg(feature = "report")]
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// The folder or URL of the output.
+    #[arg(value_name = "OUTPUT", value_hint = ValueHint::DirPath)]
+    pub output: String,
+
+    /// The table, such as sources.
+    #[arg(value_name = "TABLE")]
+    pub table: Option<String>,
+
+    /// Show only rows that fulfil this SQL condition (of Polars), such as 'count > 100'.
+    #[arg(long = "where", value_name = "SQL", requires = "table")]
+    pub condition: Option<String>,
+
+    /// Sort by these columns; --sort=-count puts the largest first.
+    #[arg(
+        long,
+        value_name = "COLUMNS",
+        value_delimiter = ',',
+        requires = "table"
+    )]
+    pub sort: Vec<String>,
+
+    /// Show only these columns, in this order.
+    #[arg(
+        long,
+        value_name = "COLUMNS",
+        value_delimiter = ',',
+        requires = "table"
+    )]
+    pub columns: Vec<String>,
+
+    /// Show at most N rows; 0 for all. The default is 20 for tables, and all for other formats.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u32>,
+
+    /// Run a query over all tables instead, in the SQL of Polars.
+    #[arg(long, value_name = "SQL", conflicts_with = "table")]
+    pub sql: Option<String>,
+
+    /// How the rows are written.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = TableFormat::Table)]
+    pub format: TableFormat,
+
+    /// Write the rows to a file.
+    #[arg(short = 'o', long = "to", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub to: Option<PathBuf>,
+
+    /// The id of an earlier run, whose version is shown instead of the current result.
+    #[arg(long, value_name = "RUN")]
+    pub version: Option<String>,
+}
+
+/// What a report is written as.
+#[cfg(feature = "report")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// One page.
+    Html,
+    /// A folder of pictures.
+    Svg,
+}
+
+#[cfg(feature = "report")]
+#[derive(Debug, Args)]
+pub struct Report {
+    /// The folder or URL of the output.
+    #[arg(value_name = "OUTPUT", value_hint = ValueHint::DirPath)]
+    pub output: String,
+
+    /// Write to this file, or to this folder with --format svg; report.html or report by default.
+    #[arg(short = 'o', long = "to", value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub to: Option<PathBuf>,
+
+    /// One HTML page, or a folder of SVG pictures.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = ReportFormat::Html)]
+    pub format: ReportFormat,
+
+    /// The id of an earlier run, whose version is drawn instead of the current result.
+    #[arg(long, value_name = "RUN")]
+    pub version: Option<String>,
+
+    /// Draw only models with this value of a column of the partition, or of the lag; may be
+    /// repeated.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    pub partition: Vec<(String, String)>,
+}
+
+#[cfg(feature = "report")]
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+    Ok((key.to_string(), value.to_string()))
+}
+
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// The folder or URL of the output.
+    #[arg(value_name = "OUTPUT", value_hint = ValueHint::DirPath)]
+    pub output: String,
+
+    /// The id of the run that made the result. Without it, the ids of the earlier results are
+    /// printed.
+    #[arg(value_name = "RUN")]
+    pub run: Option<String>,
+
+    /// How long to wait for another process that holds the lock of the output folder, such as 10s;
+    /// then the exit code is 75.
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub lock_timeout: Age,
 }
 
 #[derive(Debug, Args)]

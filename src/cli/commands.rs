@@ -99,6 +99,11 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             });
             print(&text?)
         }
+        Command::Restore(args) => restore(&args, terminal.as_ref()),
+        #[cfg(feature = "report")]
+        Command::Inspect(args) => crate::cli::inspect::inspect(&args, terminal.as_ref()),
+        #[cfg(feature = "report")]
+        Command::Report(args) => crate::cli::report::report(&args, terminal.as_ref()),
         Command::Clean(args) => {
             let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
             let stores = Stores::from(&pipeline.store);
@@ -186,6 +191,30 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
     }
 }
 
+/// Puts an earlier result back in place, or prints which there are.
+fn restore(args: &crate::cli::args::Restore, terminal: &dyn Terminal) -> Result<Done> {
+    let mut output = Output::open(&args.output, &Stores::default())?;
+    output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
+    runtime.block_on(async {
+        let Some(run) = &args.run else {
+            let current = output.current().await?;
+            let earlier = current.map(|current| current.earlier).unwrap_or_default();
+            return terminal.print(&earlier.join("\n")).map(|()| Done::Well);
+        };
+        let text = if output.restore(run).await? {
+            format!("{run} is the result of {} again", output.shown())
+        } else {
+            "Nothing to do.".to_string()
+        };
+        terminal.say(&text);
+        Ok(Done::Well)
+    })
+}
+
 /// Assigns the rows of a pipeline to a written model.
 fn assign(args: &crate::cli::args::Assign, terminal: &Arc<dyn Terminal>) -> Result<Done> {
     let mut pipeline = Pipeline::from_file_with(&args.pipeline.path, &args.pipeline.set)?;
@@ -265,6 +294,10 @@ fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done
         });
         let mut output = run.output()?;
         output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());
+        #[cfg(feature = "report")]
+        if args.report {
+            output.set_companion(Arc::new(crate::cli::report::Beside));
+        }
         #[cfg_attr(not(feature = "cluster"), allow(unused_mut))]
         let mut options = Options {
             force: args.force,

@@ -92,7 +92,7 @@ impl Output {
     }
 
     /// Whether every table of a result exists.
-    async fn is_whole(&self, current: &Current) -> Result<bool> {
+    pub(crate) async fn is_whole(&self, current: &Current) -> Result<bool> {
         let folder: Vec<&str> = current.folder.split('/').collect();
         let tables = current.tables.keys().map(String::as_str);
         let folders = if current.folder.is_empty() {
@@ -247,6 +247,9 @@ impl Output {
         }
         self.put_record(&self.version_file(&begun.run, RECORD), promotion.record)
             .await?;
+        if let Some(companion) = &self.companion {
+            companion.write(self, &current, begun.seen()).await?;
+        }
         // `clean` may have taken the version for dead.
         if !self.is_whole(&current).await? {
             let version = self.show(&self.version(&begun.run));

@@ -1,6 +1,6 @@
 //! Earlier results that an output keeps.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::output::layout::{RECORD, VERSIONS};
 use crate::output::place::Output;
 use crate::read::paths::current::Current;
@@ -51,6 +51,51 @@ impl Output {
             tables: record.tables,
             ..current.clone()
         })
+    }
+
+    /// Makes an earlier version that is kept the result again, by the rules of a commit. The version
+    /// that it replaces becomes the newest of the earlier ones, so a restoration can be undone.
+    /// Returns whether anything changed.
+    ///
+    /// # Errors
+    /// If there is no result, if the run is not among the versions that are kept, if its version
+    /// has lost tables, or if another process replaced the result meanwhile.
+    pub async fn restore(&self, run: &str) -> Result<bool> {
+        let Some(seen) = self.repair().await? else {
+            let what = format!("{} holds no result of gyre", self.shown());
+            return Err(Error::input(what));
+        };
+        let restored = self.kept(&seen.current, run).await?;
+        if restored.run == seen.current.run {
+            return Ok(false);
+        }
+        if !self.is_whole(&restored).await? {
+            let version = self.show(&self.version(run));
+            return Err(Error::input(format!(
+                "{version} has lost tables, so it cannot be restored"
+            )));
+        }
+        let expected = seen.current.run.clone();
+        let next = |found: Option<&Current>| {
+            let found = found.filter(|found| found.run == expected && found.names(run));
+            let Some(found) = found else {
+                let message = format!(
+                    "another run replaced the result of {} meanwhile; nothing was changed, \
+                     restore again",
+                    self.shown()
+                );
+                return Err(Error::new(Kind::Conflict, message));
+            };
+            let others = found.earlier.iter().filter(|earlier| *earlier != run);
+            let earlier = [&found.run].into_iter().chain(others).cloned().collect();
+            let next = Current {
+                earlier,
+                ..restored.clone()
+            };
+            Ok((next, ()))
+        };
+        self.swap(Some(seen), &|| (), next).await?;
+        Ok(true)
     }
 
     /// The file of an object, if the output is a folder.

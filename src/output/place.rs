@@ -21,6 +21,7 @@ use crate::read::paths::current::Current;
 use crate::store::Stores;
 use crate::store::seal::json;
 use crate::store::secrets::hide;
+use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use object_store::path::Path;
@@ -61,9 +62,26 @@ pub struct Output {
     /// Whether the latest run may be the result, or its failure has a record.
     pub(crate) is_recorded: AtomicBool,
     pub(crate) writes: Writes,
+    /// Writes files beside the tables of a version before it becomes the result.
+    pub(crate) companion: Option<Arc<dyn Companion>>,
+}
+
+/// Writes a file beside the tables of a version, under the same commit.
+#[async_trait]
+pub trait Companion: Send + Sync {
+    /// Writes the file of the version `staged`, which will replace the result of the run `before`.
+    ///
+    /// # Errors
+    /// If the file cannot be written: the version does not become the result.
+    async fn write(&self, output: &Output, staged: &Current, before: Option<&str>) -> Result<()>;
 }
 
 impl Output {
+    /// Sets what is written beside the tables of every version.
+    pub fn set_companion(&mut self, companion: Arc<dyn Companion>) {
+        self.companion = Some(companion);
+    }
+
     /// Opens a folder or URL. Nothing is created before something is written.
     ///
     /// # Errors
@@ -78,6 +96,7 @@ impl Output {
             claim: Mutex::default(),
             is_recorded: AtomicBool::default(),
             writes,
+            companion: None,
         })
     }
 
@@ -101,6 +120,7 @@ impl Output {
             claim: Mutex::default(),
             is_recorded: AtomicBool::default(),
             writes: Writes::default(),
+            companion: None,
         }
     }
 

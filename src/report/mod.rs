@@ -2,4 +2,131 @@
 //!
 //! Polars queries the tables, and Kuva draws. This room reads results through `output` alone.
 
+pub mod chart;
+pub mod facts;
+pub mod figure;
+pub mod inspect;
+pub mod meanings;
+pub mod model;
+pub mod overview;
+pub mod page;
+pub mod pictures;
+pub mod style;
 pub mod tables;
+
+use crate::error::{Error, Result};
+use crate::output::place::Output;
+use crate::read::paths::current::Current;
+use crate::report::facts::{certificates, fits, of_run};
+use crate::report::model::{Model, models};
+use crate::report::page::{Page, Section};
+use crate::report::tables::Tables;
+use serde_json::Value;
+
+/// A page has at most this number of partitions and lags.
+pub const MOST_MODELS: usize = 24;
+
+/// The pictures and tables of the result in place, or of the version of an earlier run.
+/// `partition` chooses models by the values of their keys.
+///
+/// # Errors
+/// If there is no such result, or a table cannot be read.
+pub async fn page(
+    output: &Output,
+    run: Option<&str>,
+    partition: &[(String, String)],
+) -> Result<Page> {
+    let tables = Tables::open(output, run).await?;
+    let earlier = tables.current.earlier.iter();
+    let at = earlier.clone().position(|run| *run == tables.current.run);
+    let before = match at {
+        Some(at) => tables.current.earlier.get(at + 1),
+        None => tables.current.earlier.first(),
+    };
+    let before = match before {
+        Some(run) => Some(Tables::open(output, Some(run)).await?),
+        None => None,
+    };
+    let record = output.version_file(&tables.current.run, "run.json");
+    let record: Option<Value> = output.get_json(&record).await?;
+    draw(
+        &tables,
+        before.as_ref(),
+        &record.unwrap_or_default(),
+        partition,
+    )
+}
+
+/// The page of tables, which are compared with earlier ones. `partition` chooses models by the
+/// values of their keys.
+///
+/// # Errors
+/// If a table cannot be read, or no model has these keys.
+pub fn draw(
+    tables: &Tables,
+    before: Option<&Tables>,
+    record: &Value,
+    partition: &[(String, String)],
+) -> Result<Page> {
+    let mut all = models(tables)?;
+    for (key, value) in partition {
+        all.retain(|model| {
+            let mut keys = model.keys.iter();
+            keys.any(|(k, v)| k == key && v.as_ref() == Some(value))
+        });
+        if all.is_empty() {
+            return Err(Error::spec(format!(
+                "{} has no partition or lag with {key}={value}",
+                tables.shown
+            )));
+        }
+    }
+    let earlier = match before {
+        Some(before) => models(before)?,
+        None => Vec::new(),
+    };
+    let mut sections = Vec::new();
+    for model in all.iter().take(MOST_MODELS) {
+        let before = earlier.iter().find(|m| m.keys == model.keys);
+        sections.push(section(model, before)?);
+    }
+    let text = |key: &str| record[key].as_str().unwrap_or_default().to_string();
+    Ok(Page {
+        title: text("pipeline"),
+        subtitle: format!("Run {} of {}", tables.current.run, text("started")),
+        sections,
+        left_out: all.len().saturating_sub(MOST_MODELS),
+        listings: of_run(record),
+    })
+}
+
+fn section(model: &Model<'_>, before: Option<&Model<'_>>) -> Result<Section> {
+    Ok(Section {
+        name: model.name(),
+        figures: pictures::of_model(model, before)?,
+        listings: vec![fits(model)?, certificates(model)?],
+    })
+}
+
+/// The name of the page inside a version.
+pub const REPORT: &str = "report.html";
+
+/// Writes the page of a version that is about to become the result beside its tables.
+///
+/// # Errors
+/// If a table cannot be read, or the page cannot be written.
+pub async fn write_beside(output: &Output, staged: &Current, before: Option<&str>) -> Result<()> {
+    let tables = Tables::of(output, staged.clone()).await?;
+    let before = match before {
+        Some(run) => match output.current().await? {
+            Some(current) if current.run == run => Some(Tables::of(output, current).await?),
+            _ => None,
+        },
+        None => None,
+    };
+    let record = output.version_file(&staged.run, "run.json");
+    let record: Option<Value> = output.get_json(&record).await?;
+    let page = draw(&tables, before.as_ref(), &record.unwrap_or_default(), &[])?;
+    let path = output.version_file(&staged.run, REPORT);
+    output.put(&path, page.html().into_bytes()).await
+}

@@ -40,6 +40,14 @@ impl Tables {
             None => current,
             Some(run) => output.kept(&current, run).await?,
         };
+        Tables::of(output, current).await
+    }
+
+    /// Opens the tables of a version.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn of(output: &Output, current: Current) -> Result<Tables> {
         let names = current.tables.keys().cloned().collect::<Vec<_>>();
         let mut files = BTreeMap::new();
         let mut copies = None;

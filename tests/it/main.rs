@@ -2,6 +2,7 @@
 //!
 //! Tests:
 //! - `assign`: new rows and the model of an earlier run
+//! - `browser`: reports in Chromium: marks, texts, tooltips, no requests (feature `report`)
 //! - `buckets`: outputs in S3 and in Google's store, on servers of the tests
 //! - `checks`: limits and SQL queries that a result must pass
 //! - `cli`: the program's help, messages and exit codes
@@ -68,6 +69,8 @@
 //! - `worlds`: small Markov worlds with known answers
 
 mod assign;
+#[cfg(feature = "report")]
+mod browser;
 mod buckets;
 mod checks;
 mod cli;

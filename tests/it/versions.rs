@@ -458,3 +458,55 @@ fn foreign_files_in_the_output_are_kept() {
         assert_eq!(names(&lake, "out/versions"), [first.clone()].into());
     }
 }
+
+/// A restored result is the result for every reader, and restoring can be undone.
+#[test]
+fn an_earlier_result_is_restored() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let first = run(&lake, "1");
+    let tables = lake.tables();
+    let second = run(&lake, "2");
+    let newer = lake.tables();
+    assert!(tables != newer, "the seeds give different tables");
+
+    let listed = lake.gyre(&["restore", "out"]).succeeds();
+    assert_eq!(listed.out, format!("{first}\n"));
+    let ran = lake.gyre(&["restore", "out", &first]).succeeds();
+    assert_eq!(ran.out, format!("{first} is the result of out again\n"));
+    assert_eq!(
+        (current(&lake), earlier(&lake)),
+        (first.clone(), vec![second.clone()])
+    );
+    assert!(lake.tables() == tables, "the tables of the first run");
+    check_tidy(&lake);
+    let again = lake.gyre(&["restore", "out", &first]).succeeds();
+    assert_eq!(again.out, "Nothing to do.\n");
+    // The pipeline that made it has nothing to do, and another makes a new result.
+    let same = lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
+    assert_eq!(same.out, "Nothing to do.\n");
+
+    lake.gyre(&["restore", "out", &second]).succeeds();
+    assert!(lake.tables() == newer, "the tables of the second run");
+    check_tidy(&lake);
+}
+
+#[test]
+fn only_whole_versions_that_are_kept_are_restored() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let none = lake.gyre(&["restore", "out", "x"]);
+    none.fails(1, "out holds no result of gyre");
+    let first = run(&lake, "1");
+    run(&lake, "2");
+    let unknown = lake.gyre(&["restore", "out", "20260301T020000Z-5f0c1d9a-8e21b7f4"]);
+    let message = format!("the earlier versions that it keeps: {first}");
+    unknown.fails(2, &message);
+    fs::remove_file(lake.path(&format!("out/versions/{first}/fits/part-0.parquet")))
+        .expect("a table");
+    let before = pointer(&lake);
+    lake.gyre(&["restore", "out", &first])
+        .fails(1, "has lost tables");
+    assert_eq!(pointer(&lake), before);
+    check_links(&lake);
+}

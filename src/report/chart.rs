@@ -1,0 +1,208 @@
+//! The four kinds of charts: lines with errors, bars, matrices and clouds of points.
+
+use crate::report::figure::{WIDTH, around, draw, with_sets};
+use crate::report::style;
+use kuva::plot::band::BandPlot;
+use kuva::plot::bar::BarPlot;
+use kuva::plot::heatmap::{ColorMap, Heatmap};
+use kuva::plot::legend::{LegendEntry, LegendPosition, LegendShape};
+use kuva::plot::line::LinePlot;
+use kuva::plot::scatter::ScatterPlot;
+use kuva::render::layout::Layout;
+use kuva::render::plots::Plot;
+
+/// At most this number of series share a chart.
+pub const MOST_SERIES: usize = 8;
+
+/// A point of a line chart.
+pub struct Mark {
+    /// Where it is.
+    pub at: [f64; 2],
+    /// Ends of its interval, if both are numbers.
+    pub interval: [f64; 2],
+    /// Its tooltip.
+    pub tip: String,
+}
+
+/// A line of a chart.
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its points, by the first coordinate.
+    pub marks: Vec<Mark>,
+    /// Whether intervals are a band; else they are error bars.
+    pub is_band: bool,
+    /// Whether the points are drawn, and not only the line.
+    pub has_points: bool,
+}
+
+/// Draws lines; nothing if no series has a point.
+pub fn lines(series: &[Series], labels: [&str; 2], log: bool) -> Option<String> {
+    let is_shown = |m: &&Mark| m.at.iter().all(|x| x.is_finite()) && (!log || m.at[1] > 0.0);
+    let mut plots = Vec::new();
+    let mut entries = Vec::new();
+    for (at, one) in series.iter().take(MOST_SERIES).enumerate() {
+        let marks = one.marks.iter().filter(is_shown).collect::<Vec<_>>();
+        if marks.is_empty() {
+            continue;
+        }
+        let colour = style::set_colour(at as i64);
+        let has = |m: &&&Mark| m.interval.iter().all(|x| x.is_finite());
+        if one.is_band {
+            let known = marks.iter().filter(has).collect::<Vec<_>>();
+            let band = BandPlot::new(
+                known.iter().map(|m| m.at[0]),
+                known.iter().map(|m| m.interval[0]),
+                known.iter().map(|m| m.interval[1]),
+            );
+            plots.push(Plot::Band(
+                band.with_color(colour.as_str()).with_opacity(0.25),
+            ));
+        }
+        let line = LinePlot::new().with_data(marks.iter().map(|m| (m.at[0], m.at[1])));
+        plots.push(Plot::Line(
+            line.with_color(colour.as_str()).with_stroke_width(1.5),
+        ));
+        if one.has_points {
+            let errors = marks.iter().map(|m| {
+                let [low, high] = m.interval;
+                if low.is_finite() && high.is_finite() && !one.is_band {
+                    ((m.at[1] - low).max(0.0), (high - m.at[1]).max(0.0))
+                } else {
+                    (0.0, 0.0)
+                }
+            });
+            let points = ScatterPlot::new()
+                .with_data(marks.iter().map(|m| (m.at[0], m.at[1])))
+                .with_y_err_asymmetric(errors)
+                .with_color(colour.as_str())
+                .with_size(3.0)
+                .with_tooltip_labels(marks.iter().map(|m| tip(&m.tip)));
+            plots.push(Plot::Scatter(points));
+        }
+        entries.push(LegendEntry {
+            label: style::label(&one.name),
+            color: colour,
+            shape: LegendShape::Line,
+            dasharray: None,
+        });
+    }
+    if plots.is_empty() {
+        return None;
+    }
+    let mut layout = around(&plots, labels);
+    if log {
+        layout = layout.with_log_y();
+    }
+    if entries.len() > 1 {
+        layout = with_entries(layout, entries);
+    }
+    Some(draw(plots, layout))
+}
+
+fn with_entries(layout: Layout, entries: Vec<LegendEntry>) -> Layout {
+    layout
+        .with_legend_entries(entries)
+        .with_legend_position(LegendPosition::OutsideBottomColumns)
+        .with_legend_box(false)
+}
+
+/// A tooltip: one short line.
+pub fn tip(text: &str) -> String {
+    style::short(text, 200)
+}
+
+/// A bar.
+pub struct Bar {
+    /// Its name below it.
+    pub name: String,
+    /// Its height.
+    pub value: f64,
+    /// Its colour.
+    pub colour: String,
+    /// Its tooltip.
+    pub tip: String,
+}
+
+/// Draws bars; nothing if there is none.
+pub fn bars(bars: &[Bar], labels: [&str; 2]) -> Option<String> {
+    if bars.is_empty() || bars.iter().any(|bar| !bar.value.is_finite()) {
+        return None;
+    }
+    let data = bars
+        .iter()
+        .map(|bar| (style::short(&bar.name, 12), bar.value, bar.colour.as_str()));
+    let plot = BarPlot::new()
+        .with_colored_bars(data)
+        .with_tooltip_labels(bars.iter().map(|bar| tip(&bar.tip)));
+    let plots = vec![Plot::Bar(plot)];
+    let layout = around(&plots, labels);
+    Some(draw(plots, layout))
+}
+
+/// Draws a matrix of shares between 0 and 1, the first row on top.
+pub fn matrix(rows: &[Vec<f64>], names: [&[String]; 2], labels: [&str; 2]) -> Option<String> {
+    if rows.is_empty() || rows[0].is_empty() {
+        return None;
+    }
+    let tips = rows.iter().enumerate().flat_map(|(i, row)| {
+        row.iter().enumerate().map(move |(j, x)| {
+            tip(&format!(
+                "{} → {}: {}",
+                names[0][i],
+                names[1][j],
+                style::number(*x)
+            ))
+        })
+    });
+    let tips = tips.collect::<Vec<_>>();
+    let short = |names: &[String]| names.iter().map(|n| style::short(n, 8)).collect::<Vec<_>>();
+    let plot = Heatmap::new()
+        .with_data(rows.iter().map(|row| row.iter().copied()))
+        .with_labels(short(names[0]), short(names[1]))
+        .with_color_map(ColorMap::Viridis)
+        .with_tooltip_labels(tips);
+    let plot = if rows.len() <= 6 {
+        plot.with_values()
+    } else {
+        plot
+    };
+    let (n, m) = (short(names[0]), short(names[1]));
+    let plots = vec![Plot::Heatmap(plot)];
+    let mut layout = around(&plots, labels).with_height(WIDTH * 0.85);
+    if n.len() <= 12 {
+        layout = layout.with_y_categories(n).with_x_categories(m);
+    }
+    Some(draw(plots, layout))
+}
+
+/// Draws points in the colours of their sets.
+pub fn cloud(points: &[([f64; 2], i64)], labels: [&str; 2]) -> Option<String> {
+    let mut sets = points.iter().map(|(_, set)| *set).collect::<Vec<_>>();
+    sets.sort_unstable();
+    sets.dedup();
+    let plots = sets.iter().filter_map(|set| {
+        let own = points
+            .iter()
+            .filter(|(at, s)| s == set && at.iter().all(|x| x.is_finite()));
+        let own = own.map(|(at, _)| (at[0], at[1])).collect::<Vec<_>>();
+        if own.is_empty() {
+            return None;
+        }
+        let plot = ScatterPlot::new()
+            .with_data(own)
+            .with_color(style::set_colour(*set))
+            .with_size(1.6)
+            .with_marker_opacity(0.7);
+        Some(Plot::Scatter(plot))
+    });
+    let plots = plots.collect::<Vec<_>>();
+    if plots.is_empty() {
+        return None;
+    }
+    let mut layout = around(&plots, labels).with_height(WIDTH * 0.8);
+    if sets.len() > 1 {
+        layout = with_sets(layout, &sets);
+    }
+    Some(draw(plots, layout))
+}

@@ -1,0 +1,198 @@
+//! What a run read, dropped and did, from its record; its certificates, from their table.
+
+use crate::error::Result;
+use crate::report::model::Model;
+use crate::report::style::number;
+use serde_json::Value;
+
+/// A table of text.
+pub struct Listing {
+    /// What the rows are.
+    pub title: &'static str,
+    /// Names of the columns.
+    pub columns: Vec<String>,
+    /// Cells by row.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// At most this number of certificates and checks of a model are listed.
+const MOST: usize = 200;
+
+/// What the record says about the input, the time and the memory of a run.
+pub fn of_run(record: &Value) -> Vec<Listing> {
+    let mut lists = vec![run(record), input(record)];
+    lists.push(Listing {
+        title: "Seconds by stage",
+        columns: ["stage", "seconds"].map(str::to_string).to_vec(),
+        rows: pairs(&record["seconds"]),
+    });
+    let checks = record["checks"].as_array().into_iter().flatten();
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    lists.push(Listing {
+        title: "Checks",
+        columns: ["check", "kind", "value", "limit", "passed"]
+            .map(str::to_string)
+            .to_vec(),
+        rows: checks
+            .take(MOST)
+            .map(|c| {
+                ["name", "severity", "outcome"]
+                    .map(|key| text(&c[key]))
+                    .to_vec()
+            })
+            .collect(),
+    });
+    lists.retain(|list| !list.rows.is_empty());
+    lists
+}
+
+fn run(record: &Value) -> Listing {
+    let text = |name: &str, key: &str| {
+        let value = record[key].as_str()?;
+        Some(vec![name.to_string(), value.to_string()])
+    };
+    let mut rows = vec![
+        text("pipeline", "pipeline"),
+        text("run", "id"),
+        text("started", "started"),
+        text("finished", "finished"),
+        text("gyre", "gyre"),
+    ];
+    rows.push(
+        record["threads"]
+            .as_f64()
+            .map(|n| vec!["threads".to_string(), number(n)]),
+    );
+    rows.push(record["peak_memory_bytes"].as_f64().map(|bytes| {
+        let megabytes = format!("{:.0} MB", bytes / 1e6);
+        vec!["peak memory".to_string(), megabytes]
+    }));
+    let versions = record["versions"].as_object().into_iter().flatten();
+    let versions = versions.map(|(name, value)| {
+        let version = value.as_str().unwrap_or_default();
+        Some(vec![name.clone(), version.to_string()])
+    });
+    rows.extend(versions);
+    Listing {
+        title: "Run",
+        columns: ["", "value"].map(str::to_string).to_vec(),
+        rows: rows.into_iter().flatten().collect(),
+    }
+}
+
+fn input(record: &Value) -> Listing {
+    let mut rows = Vec::new();
+    for (table, files) in record["inputs"].as_object().into_iter().flatten() {
+        let n = files.as_array().map_or(0, Vec::len);
+        rows.push(vec![format!("files of {table}"), number(n as f64)]);
+    }
+    for (name, key) in [("bytes", "input_bytes"), ("rows read", "rows_read")] {
+        if let Some(n) = record[key].as_f64() {
+            rows.push(vec![name.to_string(), number(n)]);
+        }
+    }
+    for row in pairs(&record["rows_dropped"]) {
+        rows.push(vec![format!("rows dropped: {}", row[0]), row[1].clone()]);
+    }
+    Listing {
+        title: "Input",
+        columns: ["", "number"].map(str::to_string).to_vec(),
+        rows,
+    }
+}
+
+fn pairs(object: &Value) -> Vec<Vec<String>> {
+    let pairs = object.as_object().into_iter().flatten();
+    let pairs = pairs.filter_map(|(name, value)| Some((name, value.as_f64()?)));
+    pairs
+        .map(|(name, x)| vec![name.replace('_', " "), number(x)])
+        .collect()
+}
+
+/// The certificates of a model.
+///
+/// # Errors
+/// If `certificates` cannot be read.
+pub fn certificates(model: &Model<'_>) -> Result<Listing> {
+    let columns = [
+        "fit",
+        "certificate",
+        "relation",
+        "left_side",
+        "right_side",
+        "holds",
+    ];
+    let rows = model.rows("certificates", &columns)?;
+    let texts = |name: &str| rows.texts(name).into_iter().map(Option::unwrap_or_default);
+    let numbers = |name: &str| rows.floats(name).into_iter().map(number);
+    let (fits, names) = (texts("fit"), texts("certificate"));
+    let (lefts, relations) = (numbers("left_side"), texts("relation"));
+    let (rights, holds) = (numbers("right_side"), texts("holds"));
+    let claims = lefts
+        .zip(relations)
+        .zip(rights)
+        .map(|((l, is), r)| format!("{l} {is} {r}"));
+    let all = fits.zip(names).zip(claims).zip(holds);
+    let row = |(((fit, name), claim), holds): (((String, String), String), String)| {
+        let holds = if holds == "true" {
+            "holds"
+        } else {
+            "does not hold"
+        };
+        vec![fit, name, claim, holds.to_string()]
+    };
+    Ok(Listing {
+        title: "Certificates",
+        columns: ["fit", "certificate", "claim", ""]
+            .map(str::to_string)
+            .to_vec(),
+        rows: all.take(MOST).map(row).collect(),
+    })
+}
+
+/// The fits of a model with their scalar numbers.
+///
+/// # Errors
+/// If `fits` cannot be read.
+pub fn fits(model: &Model<'_>) -> Result<Listing> {
+    let wanted = [
+        "method",
+        "rank",
+        "log_likelihood",
+        "coherence",
+        "objective",
+        "held_out",
+        "test_mse",
+        "mean_log_score",
+        "misclassification_bound",
+        "converged",
+        "certified",
+    ];
+    let known = model.columns("fits")?;
+    let columns = wanted
+        .iter()
+        .copied()
+        .filter(|name| known.iter().any(|k| k == name));
+    let columns = [&["fit"][..], &columns.collect::<Vec<_>>()].concat();
+    let rows = model.rows("fits", &columns)?;
+    let cells = columns.iter().map(|name| {
+        let (texts, floats) = (rows.texts(name), rows.floats(name));
+        let is_text = matches!(*name, "fit" | "method" | "converged" | "certified");
+        let cell = |(text, x): (Option<String>, f64)| match text {
+            Some(text) if is_text => text,
+            _ => number(x),
+        };
+        texts.into_iter().zip(floats).map(cell).collect::<Vec<_>>()
+    });
+    let cells = cells.collect::<Vec<_>>();
+    let row = |at: usize| cells.iter().map(|column| column[at].clone()).collect();
+    Ok(Listing {
+        title: "Fits",
+        columns: columns.iter().map(|name| name.replace('_', " ")).collect(),
+        rows: (0..rows.len()).map(row).collect(),
+    })
+}

@@ -1,0 +1,253 @@
+//! The rows of one partition and lag in the tables of a result.
+
+use crate::error::Result;
+use crate::report::tables::{Tables, failed};
+use polars::prelude::{
+    Column, DataFrame, DataType, Engine, Expr, IntoLazy, LazyFrame, PlSmallStr, col, lit,
+};
+
+/// One partition and lag of a result.
+pub struct Model<'a> {
+    tables: &'a Tables,
+    /// Key columns with their values as text.
+    pub keys: Vec<(String, Option<String>)>,
+}
+
+/// The partitions and lags of a result, in the order of the table `fits`.
+///
+/// # Errors
+/// If `fits` cannot be read.
+pub fn models(tables: &Tables) -> Result<Vec<Model<'_>>> {
+    let names = key_columns(tables)?;
+    if names.is_empty() {
+        let keys = Vec::new();
+        return Ok(vec![Model { tables, keys }]);
+    }
+    let keys = names.iter().map(|name| text_of(name)).collect::<Vec<_>>();
+    let distinct = tables
+        .scan("fits")?
+        .select(keys)
+        .unique_stable_generic(None, polars::prelude::UniqueKeepStrategy::First);
+    let rows = Rows::collect(tables, "fits", distinct)?;
+    let columns = names.iter().map(|name| rows.texts(name));
+    let columns = columns.collect::<Vec<_>>();
+    let key = |at: usize| {
+        let values = columns.iter().map(|column| column[at].clone());
+        names.iter().cloned().zip(values).collect()
+    };
+    let all = (0..rows.len()).map(|at| Model {
+        tables,
+        keys: key(at),
+    });
+    Ok(all.collect())
+}
+
+/// The columns of the partition and the lag, which begin every table.
+fn key_columns(tables: &Tables) -> Result<Vec<String>> {
+    let names = columns_of(tables, "fits")?;
+    let keys = names.into_iter().take_while(|name| name != "fit");
+    Ok(keys.filter(|name| name != "lag_seconds").collect())
+}
+
+/// The names of the columns of a table.
+///
+/// # Errors
+/// If there is no such table, or it cannot be read.
+pub fn columns_of(tables: &Tables, table: &str) -> Result<Vec<String>> {
+    let schema = tables.scan(table)?.collect_schema();
+    let schema = schema.map_err(|e| failed(&tables.shown, table, e))?;
+    Ok(schema.iter_names().map(PlSmallStr::to_string).collect())
+}
+
+fn text_of(name: &str) -> Expr {
+    column(name).cast(DataType::String)
+}
+
+impl<'a> Model<'a> {
+    /// The model in words, such as `airline = FR, lag = 5d`; empty if there is only one.
+    pub fn name(&self) -> String {
+        let key = |(name, value): &(String, Option<String>)| {
+            format!("{name} = {}", value.as_deref().unwrap_or("null"))
+        };
+        self.keys.iter().map(key).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The partition of the model with all of its lags, if this is the first of several.
+    ///
+    /// # Errors
+    /// If `fits` cannot be read.
+    pub fn with_all_lags(&self) -> Result<Option<Model<'a>>> {
+        let is_lag = |(name, _): &&(String, Option<String>)| name == "lag";
+        let Some((_, own)) = self.keys.iter().find(is_lag) else {
+            return Ok(None);
+        };
+        let keys = self.keys.iter().filter(|key| !is_lag(key)).cloned();
+        let all = Model {
+            tables: self.tables,
+            keys: keys.collect(),
+        };
+        let lags = all.rows("fits", &["lag"])?.texts("lag");
+        let is_first = lags.first() == Some(own) && lags.iter().any(|lag| lag != own);
+        Ok(is_first.then_some(all))
+    }
+
+    /// Whether the result has a table.
+    pub fn has(&self, table: &str) -> bool {
+        self.tables.has(table)
+    }
+
+    /// The names of the columns of a table; none if the result lacks it.
+    pub fn columns(&self, table: &str) -> Result<Vec<String>> {
+        if self.has(table) {
+            columns_of(self.tables, table)
+        } else {
+            Ok(Vec::new())
+        }
+    }
+
+    /// The rows of the model in a table.
+    pub fn scan(&self, table: &str) -> Result<LazyFrame> {
+        let mut rows = self.tables.scan(table)?;
+        for (name, value) in &self.keys {
+            let is_own = match value {
+                Some(value) => text_of(name).eq(lit(value.as_str())),
+                None => text_of(name).is_null(),
+            };
+            rows = rows.filter(is_own);
+        }
+        Ok(rows)
+    }
+
+    /// The rows of a query over a table.
+    pub fn collect(&self, table: &str, query: LazyFrame) -> Result<Rows> {
+        Rows::collect(self.tables, table, query)
+    }
+
+    /// Some columns of the rows of the model in a table; those that the table lacks are left out.
+    /// No rows if the result lacks the table.
+    pub fn rows(&self, table: &str, columns: &[&str]) -> Result<Rows> {
+        if !self.has(table) {
+            return Ok(Rows(DataFrame::empty()));
+        }
+        let known = self.columns(table)?;
+        let kept = columns
+            .iter()
+            .filter(|name| known.iter().any(|k| k == *name));
+        let kept = kept.map(|name| column(name)).collect::<Vec<_>>();
+        self.collect(table, self.scan(table)?.select(kept))
+    }
+
+    /// At most `most` rows of a query, at equal distances.
+    pub fn sample(&self, table: &str, query: LazyFrame, most: usize) -> Result<Rows> {
+        let rows = self.collect(
+            table,
+            query.clone().select([polars::prelude::len().alias("n")]),
+        )?;
+        let n = rows.floats("n").first().copied().unwrap_or_default() as usize;
+        let step = n.div_ceil(most).max(1) as i64;
+        let index = "__index";
+        let query = query.with_row_index(index, None);
+        let query = query.filter((col(index) % lit(step)).eq(lit(0)));
+        self.collect(table, query)
+    }
+}
+
+/// A column by its name, in which `*` and `^` have no meaning.
+pub fn column(name: &str) -> Expr {
+    Expr::Column(PlSmallStr::from_str(name))
+}
+
+/// Rows in memory.
+#[derive(Clone)]
+pub struct Rows(DataFrame);
+
+impl Rows {
+    fn collect(tables: &Tables, table: &str, query: LazyFrame) -> Result<Rows> {
+        let rows = query.collect_with_engine(Engine::Streaming);
+        let rows = rows.map_err(|e| failed(&tables.shown, table, e))?;
+        Ok(Rows(rows.unwrap_single()))
+    }
+
+    /// The number of rows.
+    pub fn len(&self) -> usize {
+        self.0.height()
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the rows have a column.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.column(name).is_ok()
+    }
+
+    fn column(&self, name: &str) -> Option<&Column> {
+        self.0.column(name).ok()
+    }
+
+    /// A column of numbers; NaN for null, for text and for a column that is not there.
+    pub fn floats(&self, name: &str) -> Vec<f64> {
+        let numbers = self
+            .column(name)
+            .and_then(|c| c.cast(&DataType::Float64).ok());
+        match numbers.as_ref().and_then(|c| c.f64().ok()) {
+            Some(numbers) => numbers.iter().map(|x| x.unwrap_or(f64::NAN)).collect(),
+            None => vec![f64::NAN; self.len()],
+        }
+    }
+
+    /// A column as text; nothing for null and for a column that is not there.
+    pub fn texts(&self, name: &str) -> Vec<Option<String>> {
+        let texts = self
+            .column(name)
+            .and_then(|c| c.cast(&DataType::String).ok());
+        match texts.as_ref().and_then(|c| c.str().ok()) {
+            Some(texts) => texts.iter().map(|text| text.map(str::to_string)).collect(),
+            None => vec![None; self.len()],
+        }
+    }
+
+    /// A column of set numbers; −1 for null.
+    pub fn sets(&self, name: &str) -> Vec<i64> {
+        let set = |x: f64| if x.is_nan() { -1 } else { x as i64 };
+        self.floats(name).into_iter().map(set).collect()
+    }
+
+    /// A column of lists of numbers.
+    pub fn lists(&self, name: &str) -> Vec<Vec<f64>> {
+        let list = |value: &polars::prelude::Series| {
+            let numbers = value.cast(&DataType::Float64).ok();
+            let numbers = numbers.as_ref().and_then(|n| n.f64().ok().cloned());
+            numbers.map_or_else(Vec::new, |n| {
+                n.iter().map(|x| x.unwrap_or(f64::NAN)).collect()
+            })
+        };
+        let column = self.column(name).and_then(|c| {
+            let inner = DataType::List(Box::new(DataType::Float64));
+            c.cast(&inner).ok()
+        });
+        match column.as_ref().and_then(|c| c.list().ok()) {
+            Some(lists) => {
+                let all = lists.series_iter();
+                all.map(|value| value.as_ref().map_or_else(Vec::new, list))
+                    .collect()
+            }
+            None => vec![Vec::new(); self.len()],
+        }
+    }
+
+    /// The rows as a query.
+    pub fn lazy(&self) -> LazyFrame {
+        self.0.clone().lazy()
+    }
+
+    /// The rows in which a column of text has a value.
+    pub fn having(&self, name: &str, value: &str) -> Rows {
+        let texts = self.texts(name);
+        let kept = texts.iter().map(|text| text.as_deref() == Some(value));
+        let mask = kept.collect::<polars::prelude::BooleanChunked>();
+        Rows(self.0.filter(&mask).unwrap_or_default())
+    }
+}

@@ -1,0 +1,127 @@
+//! A result at a glance: its tables, columns, fits and earlier versions.
+
+use crate::error::Result;
+use crate::output::number::grouped;
+use crate::output::place::Output;
+use crate::report::facts::fits as fits_of;
+use crate::report::meanings::Meanings;
+use crate::report::model::{Model, models};
+use crate::report::pictures::fits;
+use crate::report::style::{clean, short};
+use crate::report::tables::{Tables, failed};
+use serde_json::Value;
+use std::fmt::Write;
+
+/// At most this number of models are listed with their fits.
+const MOST_MODELS: usize = 12;
+
+/// The overview as text.
+///
+/// # Errors
+/// If a table cannot be read.
+pub async fn overview(output: &Output, tables: &Tables) -> Result<String> {
+    let record = record(output, &tables.current.run).await?;
+    let text = |key: &str| clean(record[key].as_str().unwrap_or("?"));
+    let mut out = format!(
+        "{}: run {} of {}, gyre {}\n",
+        text("pipeline"),
+        tables.current.run,
+        text("started"),
+        text("gyre")
+    );
+    let all = models(tables)?;
+    list_fits(&mut out, &all)?;
+    list_tables(&mut out, tables, &all)?;
+    list_earlier(&mut out, output, tables).await?;
+    Ok(out)
+}
+
+async fn record(output: &Output, run: &str) -> Result<Value> {
+    let path = output.version_file(run, "run.json");
+    Ok(output.get_json(&path).await?.unwrap_or_default())
+}
+
+fn list_fits(out: &mut String, all: &[Model<'_>]) -> Result<()> {
+    out.push_str("\nfits\n");
+    for model in all.iter().take(MOST_MODELS) {
+        let listing = fits_of(model)?;
+        let name = short(&model.name(), 100);
+        if !name.is_empty() {
+            let _ = writeln!(out, "  {name}");
+        }
+        for row in &listing.rows {
+            let cells = listing.columns.iter().zip(row).skip(1);
+            let cells = cells.filter(|(_, cell)| *cell != "–");
+            let cells = cells.map(|(name, cell)| format!("{name} {}", short(cell, 40)));
+            let cells = cells.collect::<Vec<_>>().join(", ");
+            let fit = short(row.first().map(String::as_str).unwrap_or_default(), 40);
+            let _ = writeln!(out, "  {fit}: {cells}");
+        }
+    }
+    if all.len() > MOST_MODELS {
+        let more = all.len() - MOST_MODELS;
+        let _ = writeln!(out, "  and {more} more partitions and lags");
+    }
+    Ok(())
+}
+
+fn list_tables(out: &mut String, tables: &Tables, all: &[Model<'_>]) -> Result<()> {
+    let meanings = Meanings::new();
+    let mut names = Vec::new();
+    if let Some(first) = all.first() {
+        names = fits(first)?.into_iter().map(|fit| fit.name).collect();
+    }
+    for table in tables.names() {
+        let per = meanings
+            .table(table)
+            .map_or(String::new(), |per| format!(", one per {per}"));
+        let rows = grouped(tables.rows(table) as f64);
+        let _ = writeln!(out, "\n{table}: {rows} rows{per}");
+        let schema = tables.scan(table)?.collect_schema();
+        let schema = schema.map_err(|e| failed(&tables.shown, table, e))?;
+        let width = schema.iter_names().map(|name| name.chars().count()).max();
+        let width = width.unwrap_or_default().min(40);
+        for (name, kind) in schema.iter() {
+            let meaning = meanings.column(table, name, &names).unwrap_or_default();
+            let name = short(name, 40);
+            let kind = kind.to_string();
+            let line = format!("  {name:width$}  {kind:12}  {meaning}");
+            let _ = writeln!(out, "{}", line.trim_end());
+        }
+    }
+    Ok(())
+}
+
+async fn list_earlier(out: &mut String, output: &Output, tables: &Tables) -> Result<()> {
+    if tables.current.earlier.is_empty() {
+        return Ok(());
+    }
+    out.push_str("\nearlier versions (gyre restore puts one back)\n");
+    for run in &tables.current.earlier {
+        let own = record(output, run).await?;
+        let started = clean(own["started"].as_str().unwrap_or("?"));
+        let _ = writeln!(out, "  {run}, started {started}");
+    }
+    if tables.has("changes") {
+        let Some(first) = models(tables)?.into_iter().next() else {
+            return Ok(());
+        };
+        let columns = ["fit", "compared_with", "adjusted_rand", "changed_share"];
+        let rows = first
+            .rows("changes", &columns)?
+            .having("compared_with", "earlier");
+        let (fits, rand) = (rows.texts("fit"), rows.floats("adjusted_rand"));
+        let changed = rows.floats("changed_share");
+        for at in 0..rows.len() {
+            let fit = short(fits[at].as_deref().unwrap_or("?"), 40);
+            let share = 100.0 * changed[at];
+            let _ = writeln!(
+                out,
+                "  {fit} since then: adjusted Rand index {:.4}, {share:.2} % of the counts in \
+                 states that changed set",
+                rand[at]
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! Pictures and tables → one HTML page without scripts, which loads nothing.
+
+use crate::report::facts::Listing;
+use crate::report::figure::Figure;
+use crate::report::style::{clean, escape, short};
+use std::fmt::Write;
+
+/// The page stays below 5 MB: a browser opens it at once, and mail takes it.
+const MOST_BYTES: usize = 4_600_000;
+
+/// Names longer than this are shortened.
+const NAME: usize = 120;
+
+/// A part of the page.
+pub struct Section {
+    /// Its heading; empty for a result with one model.
+    pub name: String,
+    /// Its pictures.
+    pub figures: Vec<Figure>,
+    /// Its tables.
+    pub listings: Vec<Listing>,
+}
+
+/// The whole page.
+pub struct Page {
+    /// Name of the pipeline.
+    pub title: String,
+    /// When and by which run the result was made.
+    pub subtitle: String,
+    /// A section per partition and lag.
+    pub sections: Vec<Section>,
+    /// Partitions and lags for which there is no space.
+    pub left_out: usize,
+    /// What holds for the whole run.
+    pub listings: Vec<Listing>,
+}
+
+impl Page {
+    /// The page as HTML.
+    pub fn html(&self) -> String {
+        let title = escape(&short(&self.title, NAME));
+        let mut out = format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+             style-src 'unsafe-inline'\">\n<link rel=\"icon\" href=\"data:,\">\n\
+             <title>{title}</title>\n<style>\n{}</style>\n\
+             </head>\n<body>\n<h1><bdi>{title}</bdi></h1>\n<p>{}</p>\n",
+            include_str!("page.css"),
+            escape(&clean(&self.subtitle)),
+        );
+        if self.sections.len() > 1 {
+            out.push_str(&self.index());
+        }
+        let mut missing = 0;
+        for (at, section) in self.sections.iter().enumerate() {
+            missing += section_html(&mut out, at, section);
+        }
+        if missing > 0 {
+            let _ = write!(
+                out,
+                "<p>{missing} pictures are left out, because the page would be larger than 5 MB. \
+                 <code>gyre report --format svg</code> writes all of them.</p>\n"
+            );
+        }
+        if !self.listings.is_empty() {
+            out.push_str("<section id=\"run\">\n<h2>The run</h2>\n");
+            for listing in &self.listings {
+                listing_html(&mut out, listing);
+            }
+            out.push_str("</section>\n");
+        }
+        out.push_str("</body>\n</html>\n");
+        out
+    }
+
+    /// Links to the sections, each with its first picture.
+    fn index(&self) -> String {
+        let mut out = "<nav>\n<ul class=\"index\">\n".to_string();
+        for (at, section) in self.sections.iter().enumerate() {
+            let name = escape(&short(&section.name, NAME));
+            let _ = write!(out, "<li><a href=\"#model-{at}\"><bdi>{name}</bdi>");
+            // Small pictures repeat large ones: only where there is space for both.
+            if let Some(figure) = section.figures.first().filter(|f| f.svg.len() < 60_000) {
+                let of = format!("index{at}");
+                let _ = write!(out, "<figure>{}</figure>", inline(figure, &of));
+            }
+            out.push_str("</a></li>\n");
+        }
+        out.push_str("</ul>\n</nav>\n");
+        if self.left_out > 0 {
+            let _ = write!(
+                out,
+                "<p>{} more partitions and lags are not on this page; choose them with \
+                 <code>gyre report --partition KEY=VALUE</code>.</p>\n",
+                self.left_out
+            );
+        }
+        out
+    }
+}
+
+/// Writes a section; returns the number of pictures that are left out.
+fn section_html(out: &mut String, at: usize, section: &Section) -> usize {
+    let mut missing = 0;
+    let _ = write!(out, "<section id=\"model-{at}\">\n");
+    if !section.name.is_empty() {
+        let name = escape(&short(&section.name, NAME));
+        let _ = write!(out, "<h2><bdi>{name}</bdi></h2>\n");
+    }
+    let (fits, others) = section.listings.split_at(section.listings.len().min(1));
+    for listing in fits {
+        listing_html(out, listing);
+    }
+    out.push_str("<div class=\"figures\">\n");
+    for (k, figure) in section.figures.iter().enumerate() {
+        if out.len() + figure.svg.len() > MOST_BYTES {
+            missing += 1;
+            continue;
+        }
+        let title = escape(&short(&figure.title, NAME));
+        let drawn = inline(figure, &format!("m{at}f{k}"));
+        let _ = write!(
+            out,
+            "<figure>\n<h3><bdi>{title}</bdi></h3>\n{drawn}\n<figcaption>{}</figcaption>\n</figure>\n",
+            escape(figure.caption)
+        );
+    }
+    out.push_str("</div>\n");
+    for listing in others {
+        listing_html(out, listing);
+    }
+    out.push_str("</section>\n");
+    missing
+}
+
+/// A drawing for the page: with a description, and with ids that no other drawing has.
+fn inline(figure: &Figure, unique: &str) -> String {
+    let alt = escape(&short(&figure.alt, 600));
+    let drawn = figure
+        .svg
+        .replace(" id=\"", &format!(" id=\"{unique}-"))
+        .replace("url(#", &format!("url(#{unique}-"));
+    drawn.replacen(
+        "<svg ",
+        &format!("<svg role=\"img\" aria-label=\"{alt}\" "),
+        1,
+    )
+}
+
+fn listing_html(out: &mut String, listing: &Listing) {
+    if listing.rows.is_empty() {
+        return;
+    }
+    let _ = write!(
+        out,
+        "<h3>{}</h3>\n<div class=\"scroll\"><table>\n<tr>",
+        listing.title
+    );
+    for name in &listing.columns {
+        let _ = write!(out, "<th>{}</th>", escape(name));
+    }
+    out.push_str("</tr>\n");
+    for row in &listing.rows {
+        out.push_str("<tr>");
+        for cell in row {
+            let _ = write!(out, "<td><bdi>{}</bdi></td>", escape(&short(cell, NAME)));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</table></div>\n");
+}

@@ -1,0 +1,60 @@
+//! The pictures of a model: one file per kind of table.
+
+pub mod changes;
+pub mod clouds;
+pub mod intervals;
+pub mod maps;
+pub mod matrices;
+pub mod ranks;
+pub mod rows;
+pub mod sizes;
+pub mod spectrum;
+pub mod timescales;
+
+use crate::error::Result;
+use crate::report::figure::Figure;
+use crate::report::model::Model;
+
+/// A fit of a model.
+#[derive(Debug, Clone)]
+pub struct FitRow {
+    /// Its name.
+    pub name: String,
+    /// Its method, if the table has one.
+    pub method: Option<String>,
+}
+
+/// The fits of a model, in the order of their table.
+///
+/// # Errors
+/// If `fits` cannot be read.
+pub fn fits(model: &Model<'_>) -> Result<Vec<FitRow>> {
+    let rows = model.rows("fits", &["fit", "method"])?;
+    let names = rows.texts("fit").into_iter().flatten();
+    let methods = rows.texts("method");
+    Ok(names
+        .zip(methods)
+        .map(|(name, method)| FitRow { name, method })
+        .collect())
+}
+
+/// All pictures of one model, in the order in which they are read.
+///
+/// # Errors
+/// If a table cannot be read.
+pub fn of_model(model: &Model<'_>, earlier: Option<&Model<'_>>) -> Result<Vec<Figure>> {
+    let fits = fits(model)?;
+    let mut figures = maps::figures(model, &fits)?;
+    figures.extend(clouds::figures(model, &fits)?);
+    figures.extend(spectrum::figures(model, &fits)?);
+    figures.extend(matrices::figures(model, &fits)?);
+    figures.extend(sizes::figures(model, &fits)?);
+    figures.extend(ranks::figures(model)?);
+    figures.extend(timescales::figures(model, &fits)?);
+    figures.extend(intervals::figures(model, &fits)?);
+    if let Some(earlier) = earlier {
+        figures.extend(changes::figures(model, earlier, &fits)?);
+    }
+    figures.extend(rows::figures(model, &fits)?);
+    Ok(figures)
+}

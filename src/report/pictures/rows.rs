@@ -1,0 +1,180 @@
+//! Rows of sequences and filters: the worst trajectories, and estimates with bands.
+
+use crate::error::Result;
+use crate::report::chart::{Bar, Mark, Series, bars, lines};
+use crate::report::figure::Figure;
+use crate::report::model::{Model, Rows, column};
+use crate::report::pictures::FitRow;
+use crate::report::style::{number, set_colour, short};
+use polars::prelude::SortMultipleOptions;
+
+/// At most this number of trajectories in a chart.
+const TRAJECTORIES: u32 = 15;
+
+/// At most this number of rows in a chart of estimates.
+const ROWS: u32 = 300;
+
+const WORST: &str = "The trajectories that the model explains least, by the mean log-likelihood \
+    of a row. They are unusual, or the model lacks what they need. The picture misleads about \
+    short trajectories, whose means vary most.";
+
+const ERRORS: &str = "The trajectories with the largest mean squared error of the estimates. The \
+    picture misleads when trajectories have few rows with a known state.";
+
+const ESTIMATES: &str = "The estimated mean of the first coordinate of the state, and a band of \
+    two standard deviations, over the first rows of the table. The band says how certain the \
+    filter is, and not how right: compare the test error of the fit.";
+
+const DISTORTION: &str = "Log distortion says how unequally the embedding stretches distances; 0 \
+    is best. The picture misleads about local structure: one pair of points sets the value.";
+
+/// The pictures of all fits.
+///
+/// # Errors
+/// If `trajectories`, `estimates` or `distortion` cannot be read.
+pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    let trajectories = model.columns("trajectories")?;
+    let estimates = model.columns("estimates")?;
+    for fit in fits {
+        for (suffix, caption, is_worst_low) in
+            [("mean_log_likelihood", WORST, true), ("mse", ERRORS, false)]
+        {
+            let value = format!("{}_{suffix}", fit.name);
+            if trajectories.contains(&value) {
+                let what = [fit.name.as_str(), suffix];
+                figures.extend(worst(model, &trajectories, what, is_worst_low, caption)?);
+            }
+        }
+        if estimates.contains(&format!("{}_mean", fit.name)) {
+            figures.extend(estimate(model, &fit.name)?);
+        }
+    }
+    figures.extend(distortion(model, fits)?);
+    Ok(figures)
+}
+
+fn worst(
+    model: &Model<'_>,
+    columns: &[String],
+    [fit, suffix]: [&str; 2],
+    is_worst_low: bool,
+    caption: &'static str,
+) -> Result<Option<Figure>> {
+    let value = format!("{fit}_{suffix}");
+    let keys = columns.iter().skip(model.keys.len());
+    let keys = keys.take_while(|name| *name != "rows" && *name != "split");
+    let keys = keys.cloned().collect::<Vec<_>>();
+    let order = SortMultipleOptions::default().with_order_descending(!is_worst_low);
+    let wanted = keys.iter().chain([&value]).map(|name| column(name));
+    let query = model
+        .scan("trajectories")?
+        .select(wanted.collect::<Vec<_>>());
+    let query = query
+        .filter(column(&value).is_not_null())
+        .sort([value.as_str()], order);
+    let rows = model.collect("trajectories", query.limit(TRAJECTORIES))?;
+    let names = names(&rows, &keys);
+    let shown = suffix.replace('_', " ");
+    let bar = |(name, value): (&String, f64)| Bar {
+        name: short(name, 10),
+        value,
+        colour: set_colour(0),
+        tip: format!("{name}: {shown} {}", number(value)),
+    };
+    let all = names.iter().zip(rows.floats(&value)).map(bar);
+    let all = all.collect::<Vec<_>>();
+    let Some(svg) = bars(&all, ["trajectory", &shown]) else {
+        return Ok(None);
+    };
+    let tips = all.iter().take(3).map(|bar| short(&bar.tip, 80));
+    let alt = format!(
+        "The worst trajectories of {fit}: {}.",
+        tips.collect::<Vec<_>>().join(", ")
+    );
+    let title = format!("{fit}: worst trajectories");
+    Ok(Some(Figure::new(
+        ["trajectories", &format!("{fit}-{suffix}")],
+        &title,
+        &alt,
+        caption,
+        svg,
+    )))
+}
+
+/// The keys of rows as one text each.
+fn names(rows: &Rows, keys: &[String]) -> Vec<String> {
+    let columns = keys.iter().map(|key| rows.texts(key)).collect::<Vec<_>>();
+    let name = |at: usize| {
+        let parts = columns.iter().map(|c| c[at].as_deref().unwrap_or("null"));
+        parts.collect::<Vec<_>>().join(", ")
+    };
+    (0..rows.len()).map(name).collect()
+}
+
+fn estimate(model: &Model<'_>, fit: &str) -> Result<Option<Figure>> {
+    let (mean, variance) = (format!("{fit}_mean"), format!("{fit}_variance"));
+    let query = model
+        .scan("estimates")?
+        .select([column(&mean), column(&variance)]);
+    let rows = model.collect("estimates", query.limit(ROWS))?;
+    let (means, variances) = (rows.lists(&mean), rows.lists(&variance));
+    let marks = means
+        .iter()
+        .zip(&variances)
+        .enumerate()
+        .filter_map(|(at, (m, v))| {
+            let (m, v) = (*m.first()?, *v.first()?);
+            let deviation = v.max(0.0).sqrt();
+            Some(Mark {
+                at: [at as f64, m],
+                interval: [m - 2.0 * deviation, m + 2.0 * deviation],
+                tip: format!("row {at}: {} ± {}", number(m), number(2.0 * deviation)),
+            })
+        });
+    let series = Series {
+        name: fit.to_string(),
+        marks: marks.collect(),
+        is_band: true,
+        has_points: false,
+    };
+    let Some(svg) = lines(&[series], ["row", "first coordinate"], false) else {
+        return Ok(None);
+    };
+    let alt = format!(
+        "Estimates of {fit} with a band of two standard deviations over {} rows.",
+        rows.len()
+    );
+    let title = format!("{fit}: estimates");
+    Ok(Some(Figure::new(
+        ["estimates", fit],
+        &title,
+        &alt,
+        ESTIMATES,
+        svg,
+    )))
+}
+
+fn distortion(model: &Model<'_>, fits: &[FitRow]) -> Result<Option<Figure>> {
+    let rows = model.rows("distortion", &["fit", "time", "log_distortion"])?;
+    let series = fits.iter().map(|fit| {
+        let own = rows.having("fit", &fit.name);
+        let (times, values) = (own.floats("time"), own.floats("log_distortion"));
+        let marks = times.iter().zip(&values).map(|(t, x)| Mark {
+            at: [*t, *x],
+            interval: [f64::NAN; 2],
+            tip: format!("{} at {}: {}", fit.name, number(*t), number(*x)),
+        });
+        Series {
+            name: fit.name.clone(),
+            marks: marks.collect(),
+            is_band: false,
+            has_points: true,
+        }
+    });
+    let series = series.collect::<Vec<_>>();
+    let n = series.iter().filter(|s| !s.marks.is_empty()).count();
+    let svg = lines(&series, ["time or power", "log distortion"], false);
+    let alt = format!("Log distortion of {n} embeddings by time or power.");
+    Ok(svg.map(|svg| Figure::new(["distortion", "all"], "Distortion", &alt, DISTORTION, svg)))
+}

@@ -1,0 +1,158 @@
+//! Colours and texts of pictures.
+//!
+//! Texts of a result may hold anything. Here they become short, visible text.
+
+use crate::output::number::grouped;
+use kuva::render::theme::Theme;
+
+/// Colour of text and axes: a variable of the page, which is light or dark.
+pub const INK: &str = "var(--ink)";
+
+/// Colour of grids.
+pub const GRID: &str = "var(--grid)";
+
+/// Colour behind a picture.
+pub const PAPER: &str = "var(--paper)";
+
+/// The values of these variables on a white page.
+const FIXED: [(&str, &str); 3] = [(INK, "#222222"), (GRID, "#dddddd"), (PAPER, "#ffffff")];
+
+/// Colours of sets, which people with any colour vision can tell apart on light and dark pages.
+const SETS: [&str; 10] = [
+    "#3b7dd8", "#e08a1e", "#2fa36b", "#d0509b", "#8a6fd1", "#c0392b", "#1fa7b8", "#a08a1f",
+    "#7a7f87", "#9bbf3a",
+];
+
+/// The theme of all pictures.
+pub fn theme() -> Theme {
+    Theme {
+        background: "none".into(),
+        axis_color: INK.into(),
+        grid_color: GRID.into(),
+        tick_color: INK.into(),
+        text_color: INK.into(),
+        legend_bg: "none".into(),
+        legend_border: "none".into(),
+        pie_leader: INK.into(),
+        box_median: PAPER.into(),
+        violin_border: INK.into(),
+        colorbar_border: INK.into(),
+        font_family: Some("system-ui, sans-serif".into()),
+        show_grid: true,
+    }
+}
+
+/// The colour of a set; grey for states in no set.
+pub fn set_colour(set: i64) -> String {
+    match usize::try_from(set) {
+        Ok(set) if set < SETS.len() => SETS[set].to_string(),
+        // The golden angle separates neighbouring numbers.
+        Ok(set) => {
+            let hue = (set as f64 * 137.508) % 360.0;
+            let light = 42 + 12 * (set / SETS.len() % 3);
+            hsl(hue, 0.55, light as f64 / 100.0)
+        }
+        Err(_) => "#b8b8b8".to_string(),
+    }
+}
+
+fn hsl(hue: f64, saturation: f64, light: f64) -> String {
+    let a = saturation * light.min(1.0 - light);
+    let channel = |n: f64| {
+        let k = (n + hue / 30.0) % 12.0;
+        let value = light - a * (k - 3.0).min(9.0 - k).clamp(-1.0, 1.0);
+        (value * 255.0).round() as u8
+    };
+    let [r, g, b] = [channel(0.0), channel(8.0), channel(4.0)];
+    format!("#{r:02x}{g:02x}{b:02x}")
+}
+
+/// The name of a set in a legend.
+pub fn set_name(set: i64) -> String {
+    if set < 0 {
+        "no set".to_string()
+    } else {
+        format!("set {set}")
+    }
+}
+
+/// Replaces the variables by the colours of a white page.
+pub fn fixed(svg: &str) -> String {
+    let mut svg = svg.to_string();
+    for (variable, colour) in FIXED {
+        svg = svg.replace(variable, colour);
+    }
+    svg
+}
+
+/// A text on one line: control characters and marks that reverse text become visible.
+pub fn clean(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        let reverses = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
+        if c.is_control() || reverses || c == '\u{feff}' {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// At most `most` characters of a clean text.
+pub fn short(text: &str, most: usize) -> String {
+    let text = clean(text);
+    if text.chars().count() <= most {
+        return text;
+    }
+    let kept = text.chars().take(most.saturating_sub(1));
+    kept.chain(['…']).collect()
+}
+
+/// A short text for a picture, in which `$` does not begin a formula.
+pub fn label(text: &str) -> String {
+    short(text, 28).replace('$', "\\$")
+}
+
+/// The name of a file.
+pub fn file_name(text: &str) -> String {
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '_' {
+            c
+        } else {
+            '-'
+        }
+    };
+    text.chars().take(80).map(plain).collect()
+}
+
+/// Text in HTML and SVG.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A number with at most five significant digits; dates and counts as they are.
+pub fn number(x: f64) -> String {
+    if x.is_nan() {
+        "–".to_string()
+    } else if x.fract() == 0.0 && x.abs() < 1e15 {
+        let sign = if x < 0.0 { "−" } else { "" };
+        format!("{sign}{}", grouped(x.abs()))
+    } else if (1e-3..1e6).contains(&x.abs()) {
+        let digits = 4 - (x.abs().log10().floor() as i32).clamp(-3, 4);
+        format!("{x:.*}", digits.max(0) as usize)
+    } else {
+        format!("{x:.4e}")
+    }
+}

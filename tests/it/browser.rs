@@ -1,0 +1,202 @@
+//! Reports in Chromium: pictures with marks, no text over text, no requests, no scripts.
+
+use crate::lake::{Lake, ProgramRun};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// The names under which Chromium is installed.
+const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
+const FLAGS: [&str; 9] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--enable-logging=stderr",
+];
+
+/// A browser with a profile of its own, or nothing where none is installed.
+pub fn browse(lake: &Lake, page: &Path, more: &[&str]) -> Option<Output> {
+    let profile = lake.path("profile");
+    let found = NAMES.iter().find_map(|name| {
+        Command::new(name)
+            .args(FLAGS)
+            .arg(format!("--user-data-dir={}", profile.display()))
+            .args(more)
+            .arg(format!("file://{}", page.display()))
+            .output()
+            .ok()
+    });
+    if found.is_none() {
+        eprintln!("skipped: install chromium to look at reports");
+    }
+    found
+}
+
+/// What a browser measures in a page that is `width` pixels wide.
+pub fn measure(lake: &Lake, page: &Path, width: u32) -> Option<Value> {
+    let html = std::fs::read_to_string(page).expect("a page");
+    let policy = "default-src 'none'; style-src 'unsafe-inline'";
+    assert!(html.contains(policy), "the page has a policy");
+    // The policy would stop the measurement, too.
+    let style = format!("<style>html {{ width: {width}px }}</style></head>");
+    let html = html
+        .replacen(policy, "default-src 'unsafe-inline' data:", 1)
+        .replacen("</head>", &style, 1)
+        .replacen(
+            "</body>",
+            &format!(
+                "<script>{}</script></body>",
+                include_str!("browser_measure.js")
+            ),
+            1,
+        );
+    let copy = lake.path("measured.html");
+    std::fs::write(&copy, html).expect("a copy");
+    let out = browse(lake, &copy, &["--dump-dom", "--virtual-time-budget=5000"])?;
+    let dom = String::from_utf8_lossy(&out.stdout).into_owned();
+    let text = dom.split_once("id=\"measured\">").map(|(_, rest)| rest);
+    let text = text.and_then(|rest| rest.split_once('<'));
+    let (text, _) = text.unwrap_or_else(|| {
+        panic!(
+            "no measurement: {dom:.500} {}",
+            String::from_utf8_lossy(&out.stderr)
+        )
+    });
+    let bytes = base64(text);
+    Some(serde_json::from_slice(&bytes).expect("JSON"))
+}
+
+fn base64(text: &str) -> Vec<u8> {
+    let value = |b: u8| match b {
+        b'A'..=b'Z' => Some(b - b'A'),
+        b'a'..=b'z' => Some(b - b'a' + 26),
+        b'0'..=b'9' => Some(b - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let (mut bits, mut n, mut out) = (0u32, 0, Vec::new());
+    for v in text.bytes().filter_map(value) {
+        bits = bits << 6 | u32::from(v);
+        n += 6;
+        if n >= 8 {
+            n -= 8;
+            out.push((bits >> n) as u8);
+        }
+    }
+    out
+}
+
+fn run(lake: &Lake, name: &str, folder: &str) -> std::path::PathBuf {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
+    command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["run", "--report", &format!("pipelines/{name}.toml")])
+        .env("OUT", lake.path("out"));
+    ProgramRun::of(command.output().expect("the program starts")).succeeds();
+    lake.path(&format!("out/{folder}/current/report.html"))
+}
+
+/// Asserts what holds for every report.
+fn check(lake: &Lake, page: &Path) -> Option<Value> {
+    let size = std::fs::metadata(page).expect("a page").len();
+    assert!(size < 5_000_000, "{size} bytes");
+    let log = lake.path("net.json");
+    let flag = format!("--log-net-log={}", log.display());
+    let out = browse(lake, page, &["--dump-dom", &flag])?;
+    let errors = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!errors.contains("CONSOLE"), "{errors}");
+    let requests = std::fs::read_to_string(&log).expect("a log");
+    assert!(
+        !requests.contains("\"url\":\"http"),
+        "the page asks for something"
+    );
+    let mut last = None;
+    for width in [360, 800, 1400] {
+        let measured = measure(lake, page, width)?;
+        assert_eq!(measured["scripts"], 1, "only the measurement");
+        assert_eq!(measured["active"], 0);
+        assert_eq!(measured["run"], false);
+        let figures = measured["figures"].as_array().expect("figures");
+        assert!(!figures.is_empty(), "no picture in {}", page.display());
+        for figure in figures {
+            let label = figure["label"].as_str().unwrap_or_default();
+            assert!(label.len() > 10, "no description: {figure}");
+            assert!(figure["area"].as_f64() > Some(5000.0), "{width}: {figure}");
+            assert!(figure["marks"].as_u64() > Some(3), "{width}: {figure}");
+            assert_eq!(
+                figure["overlaps"].as_array().map(Vec::len),
+                Some(0),
+                "{width}: {figure}"
+            );
+            assert_eq!(
+                figure["outside"].as_array().map(Vec::len),
+                Some(0),
+                "{width}: {figure}"
+            );
+        }
+        last = Some(measured);
+    }
+    last
+}
+
+/// Pipelines that make their own data, and the folders of their outputs.
+const PIPELINES: [[&str; 2]; 10] = [
+    ["camera", "camera"],
+    ["double_gyre", "double-gyre"],
+    ["hidden_world", "hidden-world"],
+    ["how_many_sets", "how-many-sets"],
+    ["kernel_toy", "kernel-toy"],
+    ["sets", "sets"],
+    ["timescales", "timescales"],
+    ["torus", "torus"],
+    ["tracking", "tracking"],
+    ["wells", "wells"],
+];
+
+#[test]
+fn the_reports_of_all_pipelines_can_be_read() {
+    for [name, folder] in PIPELINES {
+        let lake = Lake::new();
+        let page = run(&lake, name, folder);
+        check(&lake, &page);
+    }
+}
+
+/// Tooltips say what the tables say.
+#[test]
+fn tooltips_equal_the_tables() {
+    let lake = Lake::new();
+    let page = run(&lake, "double_gyre", "double-gyre");
+    let Some(measured) = check(&lake, &page) else {
+        return;
+    };
+    let tips = measured["tips"].as_array().expect("tips");
+    let has = |tip: &str| tips.iter().any(|t| t.as_str() == Some(tip));
+    let fits = lake.read_at("out/double-gyre/fits");
+    let sizes = fits.lists("source_sizes");
+    for (set, size) in sizes[0].iter().enumerate() {
+        let size = if *size < 1000.0 {
+            format!("{size}")
+        } else {
+            format!("{},{:03}", *size as u64 / 1000, *size as u64 % 1000)
+        };
+        assert!(
+            has(&format!("set {set}: states {size}")),
+            "{set} {size} {tips:?}"
+        );
+        assert!(has(&format!("set {set}: {size} states")), "{set} {size}");
+    }
+    let coarse = lake.read_at("out/double-gyre/coarse");
+    let share = coarse.floats("probability")[0];
+    assert!(
+        has(&format!("set 0 → set 0: {share:.5}")),
+        "{share} {tips:?}"
+    );
+}
