@@ -17,7 +17,9 @@ const ROWS: u32 = 20;
 /// # Errors
 /// If there is no such result, table or column, or the query is not valid.
 pub(crate) fn inspect(args: &Inspect, terminal: &dyn Terminal) -> Result<Done> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    // Polars blocks, which it may only in a runtime with threads.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
         .enable_all()
         .build()
         .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;

@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// If there is no result, or nothing can be written.
 pub(crate) fn report(args: &Report, terminal: &dyn Terminal) -> Result<Done> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    // Polars blocks, which it may only in a runtime with threads.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
         .enable_all()
         .build()
         .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;

@@ -10,6 +10,8 @@ use kuva::plot::line::LinePlot;
 use kuva::plot::scatter::ScatterPlot;
 use kuva::render::layout::Layout;
 use kuva::render::plots::Plot;
+use std::collections::HashSet;
+use std::sync::Arc;
 
 /// At most this number of series share a chart.
 pub const MOST_SERIES: usize = 8;
@@ -145,35 +147,39 @@ pub fn matrix(rows: &[Vec<f64>], names: [&[String]; 2], labels: [&str; 2]) -> Op
     if rows.is_empty() || rows[0].is_empty() {
         return None;
     }
-    let tips = rows.iter().enumerate().flat_map(|(i, row)| {
-        row.iter().enumerate().map(move |(j, x)| {
-            tip(&format!(
-                "{} → {}: {}",
-                names[0][i],
-                names[1][j],
-                style::number(*x)
-            ))
+    // Heights grow upwards.
+    let order = (0..rows.len()).rev().collect::<Vec<_>>();
+    let tips = order.iter().flat_map(|i| {
+        rows[*i].iter().enumerate().map(move |(j, x)| {
+            let [from, to] = [&names[0][*i], &names[1][j]];
+            tip(&format!("{from} → {to}: {}", style::number(*x)))
         })
     });
     let tips = tips.collect::<Vec<_>>();
-    let short = |names: &[String]| names.iter().map(|n| style::short(n, 8)).collect::<Vec<_>>();
+    let n = order.iter().map(|i| style::short(&names[0][*i], 8));
+    let m = names[1].iter().map(|name| style::short(name, 8));
+    let (n, m) = (n.collect::<Vec<_>>(), m.collect::<Vec<_>>());
     let plot = Heatmap::new()
-        .with_data(rows.iter().map(|row| row.iter().copied()))
-        .with_labels(short(names[0]), short(names[1]))
-        .with_color_map(ColorMap::Viridis)
+        .with_data(order.iter().map(|i| rows[*i].iter().copied()))
+        .with_labels(n.clone(), m.clone())
+        .with_color_map(ColorMap::Custom(Arc::new(shade)))
         .with_tooltip_labels(tips);
-    let plot = if rows.len() <= 6 {
-        plot.with_values()
-    } else {
-        plot
-    };
-    let (n, m) = (short(names[0]), short(names[1]));
+    let is_small = n.len() <= 6 && m.len() <= 6;
+    let plot = if is_small { plot.with_values() } else { plot };
     let plots = vec![Plot::Heatmap(plot)];
     let mut layout = around(&plots, labels).with_height(WIDTH * 0.85);
-    if n.len() <= 12 {
+    if n.len() <= 12 && m.len() <= 12 {
         layout = layout.with_y_categories(n).with_x_categories(m);
     }
     Some(draw(plots, layout))
+}
+
+/// A colour that leaves text readable on light and dark pages.
+fn shade(share: f64) -> String {
+    format!(
+        "rgba(59,125,216,{:.2})",
+        0.04 + 0.76 * share.clamp(0.0, 1.0)
+    )
 }
 
 /// Draws points in the colours of their sets.
@@ -181,10 +187,12 @@ pub fn cloud(points: &[([f64; 2], i64)], labels: [&str; 2]) -> Option<String> {
     let mut sets = points.iter().map(|(_, set)| *set).collect::<Vec<_>>();
     sets.sort_unstable();
     sets.dedup();
+    let pixel = pixels(points);
     let plots = sets.iter().filter_map(|set| {
-        let own = points
-            .iter()
-            .filter(|(at, s)| s == set && at.iter().all(|x| x.is_finite()));
+        let mut seen = HashSet::new();
+        let own = points.iter().filter(|(at, s)| {
+            s == set && at.iter().all(|x| x.is_finite()) && seen.insert(pixel(*at))
+        });
         let own = own.map(|(at, _)| (at[0], at[1])).collect::<Vec<_>>();
         if own.is_empty() {
             return None;
@@ -205,4 +213,24 @@ pub fn cloud(points: &[([f64; 2], i64)], labels: [&str; 2]) -> Option<String> {
         layout = with_sets(layout, &sets);
     }
     Some(draw(plots, layout))
+}
+
+/// The pixel of a point. Two points of a set in one pixel look like one.
+fn pixels(points: &[([f64; 2], i64)]) -> impl Fn([f64; 2]) -> [i64; 2] {
+    let range = |axis: usize| {
+        let values = points
+            .iter()
+            .map(|(at, _)| at[axis])
+            .filter(|x| x.is_finite());
+        values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], x| {
+            [low.min(x), high.max(x)]
+        })
+    };
+    let ranges = [range(0), range(1)];
+    move |at| {
+        [0, 1].map(|axis| {
+            let [low, high] = ranges[axis];
+            ((at[axis] - low) / (high - low).max(f64::MIN_POSITIVE) * WIDTH) as i64
+        })
+    }
 }

@@ -3,6 +3,7 @@
 use crate::report::style::{self, INK, PAPER};
 use kuva::backend::svg::SvgBackend;
 use kuva::plot::legend::{LegendEntry, LegendPosition, LegendShape};
+use kuva::plot::scatter::ScatterPlot;
 use kuva::render::layout::{ComputedLayout, Layout};
 use kuva::render::plots::Plot;
 use kuva::render::render::{PathData, Primitive, Scene, render_multiple};
@@ -115,7 +116,11 @@ pub struct Cell {
 /// Draws rectangles of few colours as one path per set, each with a tooltip.
 pub fn mosaic(cells: &[Cell], layout: Layout, tip: impl Fn(i64) -> String) -> String {
     let computed = ComputedLayout::from_layout(&layout);
-    let mut scene = render_multiple(Vec::new(), layout);
+    // Axes are drawn around plots only.
+    let corners = [layout.x_range, layout.y_range];
+    let corners = [(corners[0].0, corners[1].0), (corners[0].1, corners[1].1)];
+    let none = ScatterPlot::new().with_data(corners).with_size(0.0);
+    let mut scene = render_multiple(vec![Plot::Scatter(none)], layout);
     let mut sets = cells.iter().map(|cell| cell.set).collect::<Vec<_>>();
     sets.sort_unstable();
     sets.dedup();

@@ -6,7 +6,7 @@ use crate::report::style::{clean, number, short};
 use crate::report::tables::{Tables, failed};
 use polars::prelude::{
     AnyValue, CsvWriter, DataFrame, DataType, Engine, JsonFormat, JsonWriter, LazyFrame,
-    ParquetWriter, SerWriter, SortMultipleOptions,
+    ParquetWriter, PolarsError, SerWriter, SortMultipleOptions,
 };
 use polars::sql::SQLContext;
 use std::fmt::Write;
@@ -44,7 +44,7 @@ pub fn rows(tables: &Tables, table: &str, query: &Query) -> Result<DataFrame> {
             .execute(&format!("SELECT * FROM rows WHERE {condition}"))
             .map_err(|e| {
                 let what = format!("--where {condition:?} is not a condition on `{table}`");
-                Error::with_source(Kind::Spec, what, e)
+                refused(&what, &e)
             })?;
     }
     if !query.sort.is_empty() {
@@ -80,8 +80,10 @@ pub fn sql(tables: &Tables, query: &str, limit: Option<u32>) -> Result<DataFrame
     }
     let mut frame = context.execute(query).map_err(|e| {
         let names = tables.names().collect::<Vec<_>>().join(", ");
-        let what = format!("the SQL cannot be run over the tables {names}");
-        Error::with_source(Kind::Spec, what, e)
+        refused(
+            &format!("the SQL cannot be run over the tables {names}"),
+            &e,
+        )
     })?;
     if let Some(limit) = limit {
         frame = frame.limit(limit);
@@ -92,15 +94,20 @@ pub fn sql(tables: &Tables, query: &str, limit: Option<u32>) -> Result<DataFrame
 fn collect(tables: &Tables, table: &str, frame: LazyFrame) -> Result<DataFrame> {
     let rows = frame.collect_with_engine(Engine::Streaming);
     let rows = rows.map_err(|e| match e {
-        polars::prelude::PolarsError::ColumnNotFound(_)
-        | polars::prelude::PolarsError::InvalidOperation(_)
-        | polars::prelude::PolarsError::SchemaMismatch(_) => {
-            let what = format!("the query over `{table}` cannot be run");
-            Error::with_source(Kind::Spec, what, e)
-        }
-        e => failed(&tables.shown, table, e),
+        e @ PolarsError::IO { .. } => failed(&tables.shown, table, e),
+        e => refused(&format!("the query over `{table}` cannot be run"), &e),
     })?;
     Ok(rows.unwrap_single())
+}
+
+/// The error for a query that Polars does not run, with the first line of its reason.
+fn refused(what: &str, e: &PolarsError) -> Error {
+    let reason = e.to_string();
+    let reason = reason.lines().next().unwrap_or_default();
+    let reason = reason
+        .split_once("; valid columns")
+        .map_or(reason, |(r, _)| r);
+    Error::spec(format!("{what}: {}", clean(reason)))
 }
 
 fn check_column(tables: &Tables, table: &str, name: &str, known: &[String]) -> Result<()> {

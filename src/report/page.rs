@@ -112,19 +112,30 @@ fn section_html(out: &mut String, at: usize, section: &Section) -> usize {
     for listing in fits {
         listing_html(out, listing);
     }
-    out.push_str("<div class=\"figures\">\n");
-    for (k, figure) in section.figures.iter().enumerate() {
-        if out.len() + figure.svg.len() > MOST_BYTES {
-            missing += 1;
-            continue;
-        }
-        let title = escape(&short(&figure.title, NAME));
-        let drawn = inline(figure, &format!("m{at}f{k}"));
-        let _ = write!(
+    out.push_str("<div class=\"kinds\">\n");
+    let mut k = 0;
+    // Pictures of one kind share what is to be said about them.
+    for group in section.figures.chunk_by(|a, b| a.caption == b.caption) {
+        let caption = escape(group[0].caption);
+        let n = group.len().min(4);
+        let _ = writeln!(
             out,
-            "<figure>\n<h3><bdi>{title}</bdi></h3>\n{drawn}\n<figcaption>{}</figcaption>\n</figure>\n",
-            escape(figure.caption)
+            "<div class=\"kind\" style=\"--n:{n}\">\n<p>{caption}</p>"
         );
+        for figure in group {
+            k += 1;
+            if out.len() + figure.svg.len() > MOST_BYTES {
+                missing += 1;
+                continue;
+            }
+            let title = escape(&short(&figure.title, NAME));
+            let drawn = inline(figure, &format!("m{at}f{k}"));
+            let _ = write!(
+                out,
+                "<figure>\n{drawn}\n<figcaption><bdi>{title}</bdi></figcaption>\n</figure>\n"
+            );
+        }
+        out.push_str("</div>\n");
     }
     out.push_str("</div>\n");
     for listing in others {

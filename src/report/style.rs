@@ -142,16 +142,24 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// A number with at most five significant digits; dates and counts as they are.
+/// A number with at most five significant digits; whole numbers with all of theirs.
 pub fn number(x: f64) -> String {
     if x.is_nan() {
         "–".to_string()
     } else if x.fract() == 0.0 && x.abs() < 1e15 {
         let sign = if x < 0.0 { "−" } else { "" };
         format!("{sign}{}", grouped(x.abs()))
+    } else if (1e6..1e12).contains(&x.abs()) {
+        let sign = if x < 0.0 { "−" } else { "" };
+        format!("{sign}{}", grouped(x.abs().round()))
     } else if (1e-3..1e6).contains(&x.abs()) {
         let digits = 4 - (x.abs().log10().floor() as i32).clamp(-3, 4);
-        format!("{x:.*}", digits.max(0) as usize)
+        let text = format!("{x:.*}", digits.max(0) as usize);
+        if text.contains('.') {
+            text.trim_end_matches('0').trim_end_matches('.').to_string()
+        } else {
+            text
+        }
     } else {
         format!("{x:.4e}")
     }
