@@ -190,26 +190,26 @@ pub enum Command {
 
     /// Show the tables of a result in the terminal.
     ///
-    /// Without TABLE, shows an overview: fits, tables with the meaning of their columns, and earlier
-    /// versions.
+    /// Without TABLE, shows an overview: fits, tables with the meaning of their columns, and
+    /// earlier versions.
     #[cfg(feature = "report")]
     #[command(after_help = INSPECT_EXAMPLES, after_long_help = long(INSPECT_EXAMPLES))]
     Inspect(Inspect),
 
     /// Draw the tables of a result: one HTML page, or pictures alone.
     ///
-    /// The page has maps of the sets, embeddings, spectra, transition matrices, sizes, ranks, tests,
-    /// intervals, changes since the earlier result, certificates, and what the run read. It needs no
-    /// network and runs no scripts.
+    /// The page has maps of the sets, embeddings, spectra, transition matrices, sizes, ranks,
+    /// tests, intervals, changes since the earlier result, certificates, and what the run read. It
+    /// needs no network and runs no scripts.
     #[cfg(feature = "report")]
     #[command(after_help = REPORT_EXAMPLES, after_long_help = long(REPORT_EXAMPLES))]
     Report(Report),
 
     /// Make an earlier result the current one again.
     ///
-    /// A run keeps job.keep earlier results. The result that is replaced becomes the newest of them,
-    /// so this can be undone. Readers see the one result or the other. The next run of the pipeline
-    /// makes a new result, because its inputs are not those of the restored one.
+    /// A run keeps job.keep earlier results. The result that is replaced becomes the newest of
+    /// them, so this can be undone. Readers see the one result or the other. The next run of a
+    /// pipeline whose inputs are not those of the restored result makes a new one.
     #[command(after_help = RESTORE_EXAMPLE, after_long_help = long(RESTORE_EXAMPLE))]
     Restore(Restore),
 

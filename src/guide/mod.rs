@@ -27,6 +27,7 @@ pages! {
     tables,
     commands,
     ranks,
+    report,
     trust,
     checks,
     markov,

@@ -53,9 +53,9 @@ impl Output {
         })
     }
 
-    /// Makes an earlier version that is kept the result again, by the rules of a commit. The version
-    /// that it replaces becomes the newest of the earlier ones, so a restoration can be undone.
-    /// Returns whether anything changed.
+    /// Makes an earlier version that is kept the result again, by the rules of a commit. The
+    /// version that it replaces becomes the newest of the earlier ones, so a restoration can be
+    /// undone. Returns whether anything changed.
     ///
     /// # Errors
     /// If there is no result, if the run is not among the versions that are kept, if its version

@@ -1,6 +1,6 @@
 //! One picture: an SVG with a title, a description and what it must not be taken for.
 
-use crate::report::style::{self, INK, PAPER};
+use crate::report::style;
 use kuva::backend::svg::SvgBackend;
 use kuva::plot::legend::{LegendEntry, LegendPosition, LegendShape};
 use kuva::plot::scatter::ScatterPlot;
@@ -49,7 +49,8 @@ impl Figure {
 
     /// The drawing as a file of its own, in fixed colours on white.
     pub fn standalone(&self) -> String {
-        let svg = style::fixed(&self.svg);
+        let paper = "height=\"100%\" fill=\"#ffffff\"";
+        let svg = style::fixed(&self.svg).replacen("height=\"100%\" fill=\"none\"", paper, 1);
         let (head, rest) = svg.split_once('>').unwrap_or((&svg, ""));
         let title = style::escape(&self.title);
         let alt = style::escape(&self.alt);
@@ -162,9 +163,4 @@ fn svg(scene: &Scene) -> String {
     } else {
         drawn.replacen("<svg ", &format!("<svg {size}"), 1)
     }
-}
-
-/// The colours that follow the light or dark page.
-pub fn page_colours() -> [&'static str; 2] {
-    [INK, PAPER]
 }

@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(of("sets", "fit"), Some("the fit".to_string()));
         let restarts = of("restarts", "sources").expect("a meaning");
         assert_eq!(restarts, "all, or the sample that the restart used");
-        assert_eq!(of("fits", "objective").is_some(), true);
+        assert!(of("fits", "objective").is_some());
         assert_eq!(of("sources", "unknown"), None);
     }
 }

@@ -43,7 +43,7 @@ impl Page {
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-             style-src 'unsafe-inline'\">\n<link rel=\"icon\" href=\"data:,\">\n\
+             style-src 'unsafe-inline'; img-src data:\">\n<link rel=\"icon\" href=\"data:,\">\n\
              <title>{title}</title>\n<style>\n{}</style>\n\
              </head>\n<body>\n<h1><bdi>{title}</bdi></h1>\n<p>{}</p>\n",
             include_str!("page.css"),
@@ -57,10 +57,10 @@ impl Page {
             missing += section_html(&mut out, at, section);
         }
         if missing > 0 {
-            let _ = write!(
+            let _ = writeln!(
                 out,
                 "<p>{missing} pictures are left out, because the page would be larger than 5 MB. \
-                 <code>gyre report --format svg</code> writes all of them.</p>\n"
+                 <code>gyre report --format svg</code> writes all of them.</p>"
             );
         }
         if !self.listings.is_empty() {
@@ -89,10 +89,10 @@ impl Page {
         }
         out.push_str("</ul>\n</nav>\n");
         if self.left_out > 0 {
-            let _ = write!(
+            let _ = writeln!(
                 out,
                 "<p>{} more partitions and lags are not on this page; choose them with \
-                 <code>gyre report --partition KEY=VALUE</code>.</p>\n",
+                 <code>gyre report --partition KEY=VALUE</code>.</p>",
                 self.left_out
             );
         }
@@ -103,10 +103,10 @@ impl Page {
 /// Writes a section; returns the number of pictures that are left out.
 fn section_html(out: &mut String, at: usize, section: &Section) -> usize {
     let mut missing = 0;
-    let _ = write!(out, "<section id=\"model-{at}\">\n");
+    let _ = writeln!(out, "<section id=\"model-{at}\">");
     if !section.name.is_empty() {
         let name = escape(&short(&section.name, NAME));
-        let _ = write!(out, "<h2><bdi>{name}</bdi></h2>\n");
+        let _ = writeln!(out, "<h2><bdi>{name}</bdi></h2>");
     }
     let (fits, others) = section.listings.split_at(section.listings.len().min(1));
     for listing in fits {
@@ -130,9 +130,9 @@ fn section_html(out: &mut String, at: usize, section: &Section) -> usize {
             }
             let title = escape(&short(&figure.title, NAME));
             let drawn = inline(figure, &format!("m{at}f{k}"));
-            let _ = write!(
+            let _ = writeln!(
                 out,
-                "<figure>\n{drawn}\n<figcaption><bdi>{title}</bdi></figcaption>\n</figure>\n"
+                "<figure>\n{drawn}\n<figcaption><bdi>{title}</bdi></figcaption>\n</figure>"
             );
         }
         out.push_str("</div>\n");

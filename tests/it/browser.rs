@@ -41,7 +41,7 @@ pub fn browse(lake: &Lake, page: &Path, more: &[&str]) -> Option<Output> {
 /// What a browser measures in a page that is `width` pixels wide.
 pub fn measure(lake: &Lake, page: &Path, width: u32) -> Option<Value> {
     let html = std::fs::read_to_string(page).expect("a page");
-    let policy = "default-src 'none'; style-src 'unsafe-inline'";
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
     assert!(html.contains(policy), "the page has a policy");
     // The policy would stop the measurement, too.
     let style = format!("<style>html {{ width: {width}px }}</style></head>");
@@ -198,5 +198,99 @@ fn tooltips_equal_the_tables() {
     assert!(
         has(&format!("set 0 → set 0: {share:.5}")),
         "{share} {tips:?}"
+    );
+}
+
+/// The picture of the README is what the program draws.
+#[test]
+fn the_picture_of_the_readme_is_drawn() {
+    let lake = Lake::new();
+    run(&lake, "double_gyre", "double-gyre");
+    let drawn = lake.gyre(&[
+        "report",
+        "out/double-gyre",
+        "--format",
+        "svg",
+        "-o",
+        "pictures",
+    ]);
+    drawn.succeeds();
+    let file = lake.path("pictures/map-dbmr_r3-sources-x-y.svg");
+    let found = std::fs::read_to_string(file).expect("a picture");
+    let shown = include_str!("../../src/guide/double_gyre.svg");
+    if std::env::var_os("GYRE_UPDATE_PAGES").is_some() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/src/guide/double_gyre.svg");
+        std::fs::write(page, &found).expect("the picture can be written");
+    } else {
+        assert_eq!(found, shown, "GYRE_UPDATE_PAGES=1 draws it again");
+    }
+}
+
+/// Names are shown as text and never run.
+#[test]
+fn hostile_names_are_shown_as_text() {
+    let lake = Lake::new();
+    let long = "x".repeat(5000);
+    let names = [
+        "<script>window.pwned = 1</script>",
+        "\"><img src=x onerror=window.pwned=1>",
+        "' or 1=1 --",
+        "two\nlines",
+        "\u{202e}reversed",
+        "$x^2$ $y$",
+        long.as_str(),
+    ];
+    let mut rows = "part,source,target\n".to_string();
+    for part in names {
+        let part = part.replace('"', "\"\"");
+        for at in 0..40 {
+            let [from, to] =
+                [at * at % 7, (at * 3 + at / 7) % 7].map(|k| names[k].replace('"', "\"\""));
+            rows += &format!("\"{part}\",\"{from}\",\"{to}\"\n");
+        }
+    }
+    lake.file("rows.csv", &rows);
+    lake.file(
+        "p.toml",
+        r#"
+[job]
+name = "<b>hostile</b>"
+output = "out"
+seed = 1
+
+[tables.rows]
+path = "rows.csv"
+
+[transitions]
+sql = "SELECT * FROM rows"
+source = "source"
+target = "target"
+partition_by = ["part"]
+
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = 2
+"#,
+    );
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    let overview = lake.gyre(&["inspect", "out"]).succeeds().out;
+    assert!(!overview.contains('\u{202e}'), "{overview}");
+    let shown = lake.gyre(&["inspect", "out", "sources"]).succeeds().out;
+    assert!(shown.contains("two\\nlines"), "{shown}");
+    assert!(
+        shown.lines().all(|line| line.chars().count() < 400),
+        "{shown}"
+    );
+    lake.gyre(&["report", "out", "-o", "report.html"])
+        .succeeds();
+    let Some(measured) = check(&lake, &lake.path("report.html")) else {
+        return;
+    };
+    let text = measured["text"].as_str().expect("text");
+    assert!(text.contains("<b>hostile</b>"), "{text:.300}");
+    assert!(
+        text.contains("<script>window.pwned = 1</script>"),
+        "{text:.900}"
     );
 }

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms from the lowest to the highest. A file imports from its own room and from lower ones.
-const ROOMS: [&str; 13] = [
-    "error", "memory", "store", "math", "evidence", "methods", "assess", "read", "output", "plan",
-    "run", "cluster", "cli",
+const ROOMS: [&str; 14] = [
+    "error", "memory", "store", "math", "evidence", "methods", "assess", "read", "output",
+    "report", "plan", "run", "cluster", "cli",
 ];
 
 /// Rooms without I/O, async code and tables.

@@ -46,6 +46,7 @@ pub const PAGES: &[Page] = pages![
     "src/guide/pipeline.md",
     "src/guide/points.md",
     "src/guide/ranks.md",
+    "src/guide/report.md",
     "src/guide/sequences.md",
     "src/guide/set_names.md",
     "src/guide/sql.md",
