@@ -156,15 +156,20 @@ pub fn matrix(rows: &[Vec<f64>], names: [&[String]; 2], labels: [&str; 2]) -> Op
         })
     });
     let tips = tips.collect::<Vec<_>>();
-    let n = order.iter().map(|i| style::short(&names[0][*i], 8));
-    let m = names[1].iter().map(|name| style::short(name, 8));
+    let is_small = rows.len() <= 6 && rows[0].len() <= 6;
+    // Numbers alone have space for more rows.
+    let axis = |name: &String| {
+        let number = name.strip_prefix("set ").filter(|_| !is_small);
+        style::short(number.unwrap_or(name), 8)
+    };
+    let n = order.iter().map(|i| axis(&names[0][*i]));
+    let m = names[1].iter().map(axis);
     let (n, m) = (n.collect::<Vec<_>>(), m.collect::<Vec<_>>());
     let plot = Heatmap::new()
         .with_data(order.iter().map(|i| rows[*i].iter().copied()))
         .with_labels(n.clone(), m.clone())
         .with_color_map(ColorMap::Custom(Arc::new(shade)))
         .with_tooltip_labels(tips);
-    let is_small = n.len() <= 6 && m.len() <= 6;
     let plot = if is_small { plot.with_values() } else { plot };
     let plots = vec![Plot::Heatmap(plot)];
     let mut layout = around(&plots, labels).with_height(WIDTH * 0.85);
