@@ -214,24 +214,38 @@ pub fn cloud(points: &[([f64; 2], i64)], labels: [&str; 2]) -> Option<String> {
         return None;
     }
     let mut layout = around(&plots, labels).with_height(WIDTH * 0.8);
+    // An axis of one value would repeat its label.
+    let [x, y] = [0, 1].map(|axis| constant(points, axis));
+    if let Some(x) = x {
+        layout = layout.with_x_axis_min(x - 1.0).with_x_axis_max(x + 1.0);
+    }
+    if let Some(y) = y {
+        layout = layout.with_y_axis_min(y - 1.0).with_y_axis_max(y + 1.0);
+    }
     if sets.len() > 1 {
         layout = with_sets(layout, &sets);
     }
     Some(draw(plots, layout))
 }
 
+/// The smallest and the largest value on an axis.
+fn range(points: &[([f64; 2], i64)], axis: usize) -> [f64; 2] {
+    let values = points.iter().map(|(at, _)| at[axis]);
+    let values = values.filter(|x| x.is_finite());
+    values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], x| {
+        [low.min(x), high.max(x)]
+    })
+}
+
+/// The only value on an axis, up to rounding.
+fn constant(points: &[([f64; 2], i64)], axis: usize) -> Option<f64> {
+    let [low, high] = range(points, axis);
+    (high - low <= 1e-9 * low.abs().max(high.abs())).then_some(low)
+}
+
 /// The pixel of a point. Two points of a set in one pixel look like one.
 fn pixels(points: &[([f64; 2], i64)]) -> impl Fn([f64; 2]) -> [i64; 2] {
-    let range = |axis: usize| {
-        let values = points
-            .iter()
-            .map(|(at, _)| at[axis])
-            .filter(|x| x.is_finite());
-        values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], x| {
-            [low.min(x), high.max(x)]
-        })
-    };
-    let ranges = [range(0), range(1)];
+    let ranges = [range(points, 0), range(points, 1)];
     move |at| {
         [0, 1].map(|axis| {
             let [low, high] = ranges[axis];

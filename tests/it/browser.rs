@@ -107,22 +107,16 @@ fn run(lake: &Lake, name: &str, folder: &str) -> std::path::PathBuf {
 fn check(lake: &Lake, page: &Path) -> Option<Value> {
     let size = std::fs::metadata(page).expect("a page").len();
     assert!(size < 5_000_000, "{size} bytes");
-    let log = lake.path("net.json");
-    let flag = format!("--log-net-log={}", log.display());
-    let out = browse(lake, page, &["--dump-dom", &flag])?;
+    let out = browse(lake, page, &["--dump-dom"])?;
     let errors = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!errors.contains("CONSOLE"), "{errors}");
-    let requests = std::fs::read_to_string(&log).expect("a log");
-    let urls = requests.split("\"url\":\"http").skip(1);
-    let urls = urls.map(|rest| rest.split('"').next().unwrap_or_default());
-    // The browser asks for its own time and accounts.
-    let strange = urls.filter(|url| !url.contains(".google.com/"));
-    assert_eq!(strange.collect::<Vec<_>>(), [""; 0], "requests of the page");
     let mut last = None;
     for width in [360, 800, 1400] {
         let measured = measure(lake, page, width)?;
         assert_eq!(measured["scripts"], 1, "only the measurement");
         assert_eq!(measured["active"], 0);
+        let requests = measured["resources"].as_array().map(Vec::len);
+        assert_eq!(requests, Some(0), "{}", measured["resources"]);
         assert_eq!(measured["run"], false);
         let figures = measured["figures"].as_array().expect("figures");
         assert!(!figures.is_empty(), "no picture in {}", page.display());

@@ -24,6 +24,7 @@
     wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     text: document.body.innerText, scripts: document.scripts.length,
     active: document.querySelectorAll('iframe,object,embed,form,input,a[href^="javascript"]').length,
+    resources: performance.getEntriesByType('resource').map((e) => e.name).filter((n) => !n.startsWith('data:')),
     run: typeof window.pwned !== 'undefined',
   };
   document.documentElement.innerHTML = '<body><pre id="measured"></pre></body>';

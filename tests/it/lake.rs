@@ -185,6 +185,7 @@ impl Rows {
         let column = self.column(name);
         let row = |list: Option<ArrayRef>| {
             let list = list.unwrap_or_else(|| panic!("{name} has nulls"));
+            let list = cast(&list, &DataType::Float64).expect("numbers");
             list.as_primitive::<Float64Type>().values().to_vec()
         };
         match column.data_type() {
