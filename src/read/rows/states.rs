@@ -617,12 +617,24 @@ impl StateTable {
     }
 }
 
-/// A number per box index.
+/// A number per box index. The number of a box is computed once, because it is exact and therefore
+/// slow, and rows have few boxes.
 fn numbers(indices: &ArrayRef, number: impl Fn(i64) -> f64) -> ArrayRef {
     let indices = indices.as_primitive::<Int64Type>().values();
-    Arc::new(Float64Array::from_iter_values(
-        indices.iter().map(|&index| number(index)),
-    ))
+    let low = indices.iter().copied().min().unwrap_or(0);
+    let high = indices.iter().copied().max().unwrap_or(0);
+    let mut known: Vec<Option<f64>> = match usize::try_from(high.abs_diff(low)) {
+        Ok(width) if width < indices.len() => vec![None; width + 1],
+        _ => Vec::new(),
+    };
+    let numbers = indices.iter().map(|&index| {
+        let of_box = known.get_mut(index.abs_diff(low) as usize);
+        of_box.map_or_else(
+            || number(index),
+            |known| *known.get_or_insert_with(|| number(index)),
+        )
+    });
+    Arc::new(Float64Array::from_iter_values(numbers))
 }
 
 /// Row `at` of some columns as messages show it: `AER`, or `(AER, 3)`. Control characters are
@@ -678,5 +690,29 @@ mod tests {
         assert_eq!(&clean[0], &sea);
         let lon = clean[1].as_primitive::<Float64Type>().values();
         assert_eq!(lon[..], [1.55, -179.95, 1.58]);
+    }
+
+    #[test]
+    fn the_number_of_a_box_is_computed_once() {
+        let calls = std::cell::Cell::new(0);
+        let number = |index: i64| {
+            calls.set(calls.get() + 1);
+            index as f64 / 2.0
+        };
+        let of = |indices: Vec<i64>| {
+            let indices: ArrayRef = Arc::new(Int64Array::from(indices));
+            numbers(&indices, number)
+                .as_primitive::<Float64Type>()
+                .values()
+                .to_vec()
+        };
+        assert_eq!(of(vec![-3, -1, -3, -3, -1]), [-1.5, -0.5, -1.5, -1.5, -0.5]);
+        assert_eq!(calls.take(), 2);
+        // Boxes that are far apart have no table.
+        assert_eq!(
+            of(vec![i64::MIN, 0, i64::MAX]),
+            [i64::MIN as f64 / 2.0, 0.0, i64::MAX as f64 / 2.0]
+        );
+        assert_eq!(of(vec![]), [0.0; 0]);
     }
 }
