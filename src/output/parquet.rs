@@ -8,21 +8,23 @@ use arrow::datatypes::{FieldRef, SchemaRef};
 use object_store::ObjectStoreExt;
 use object_store::buffered::BufWriter;
 use object_store::path::Path;
-use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{
     ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves,
 };
-use parquet::basic::{Compression, ZstdLevel};
+use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
+use parquet::basic::{Compression, Encoding, Type, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, SortingColumn};
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::SchemaDescriptor;
 use rayon::prelude::*;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::AsyncWriteExt;
 
-/// Rows per row group.
-pub const ROW_GROUP: usize = 1 << 20;
+/// Rows per row group. The columns of a group are encoded in parallel, and an embedding is as large
+/// as all others together, so a table of a million states needs several groups.
+pub const ROW_GROUP: usize = 1 << 17;
 
 /// Bytes at the end of a file that are read back: more than any footer but those of the widest
 /// tables.
@@ -30,6 +32,9 @@ const TAIL: usize = 1 << 16;
 
 /// Rows of a column that are encoded at a time.
 pub const PIECE: usize = 1 << 14;
+
+/// Bytes of the dictionary of floats of a row group. Values after it is full are stored plain.
+const DICTIONARY: usize = 1 << 16;
 
 /// A Parquet file that is being written.
 pub struct File<'a> {
@@ -84,6 +89,8 @@ impl<'a> File<'a> {
                 nulls_first: true,
             })
         });
+        let leaves = ArrowSchemaConverter::new().convert(&schema);
+        let leaves = leaves.map_err(|e| unwritable(output, &path, e))?;
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_created_by(concat!("gyre ", env!("CARGO_PKG_VERSION")).to_string())
@@ -91,8 +98,8 @@ impl<'a> File<'a> {
                 "gyre.schema".to_string(),
                 SCHEMA_VERSION.to_string(),
             )]))
-            .set_sorting_columns(Some(sorting.collect()))
-            .build();
+            .set_sorting_columns(Some(sorting.collect()));
+        let properties = encodings(properties, &leaves).build();
         let buffer = Buffer::default();
         let writer = ArrowWriter::try_new(buffer.clone(), Arc::clone(&schema), Some(properties));
         let (writer, columns) = writer
@@ -298,6 +305,28 @@ fn write_column(
         }
     }
     Ok(())
+}
+
+/// Chooses the encodings of numbers. Integers are ordered or small, so their differences are short.
+/// Other numbers are repeated, such as the centres of boxes, or all different, so that a large
+/// dictionary would cost more time and more bytes than it saves.
+fn encodings(
+    properties: WriterPropertiesBuilder,
+    leaves: &SchemaDescriptor,
+) -> WriterPropertiesBuilder {
+    let leaves = leaves.columns().iter();
+    leaves.fold(properties, |properties, leaf| {
+        let path = leaf.path().clone();
+        match leaf.physical_type() {
+            Type::INT32 | Type::INT64 => properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED),
+            Type::FLOAT | Type::DOUBLE => {
+                properties.set_column_dictionary_page_size_limit(path, DICTIONARY)
+            }
+            _ => properties,
+        }
+    })
 }
 
 /// The index of a top-level column among the leaves of a Parquet schema, or `None` if it or a
