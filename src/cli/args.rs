@@ -40,6 +40,11 @@ Examples:
   gyre plan ocean.toml --json > plan.json
   gyre plan ocean.toml --cluster df://host:50050";
 
+const INIT_EXAMPLES: &str = "\
+Examples:
+  gyre init tracks.parquet -o ocean.toml
+  gyre init s3://lake/clicks/ --kind sequences > clicks.toml";
+
 const COMPARE_EXAMPLES: &str = "\
 Examples:
   gyre compare out/ocean-2024 out/ocean-2025
@@ -164,6 +169,13 @@ pub enum Command {
     /// of a run do, and a second assignment of the same rows does nothing.
     #[command(after_help = ASSIGN_EXAMPLES, after_long_help = long(ASSIGN_EXAMPLES))]
     Assign(Assign),
+
+    /// Look at a table, and write a first pipeline file for it.
+    ///
+    /// Columns get roles by their names, then by their types, then by their values in the first
+    /// 100,000 rows. The file says why in comments, passes gyre check, and runs as it is.
+    #[command(after_help = INIT_EXAMPLES, after_long_help = long(INIT_EXAMPLES))]
+    Init(Init),
 
     /// Check a pipeline file, its tables and the columns it names, without running it.
     #[command(after_help = CHECK_EXAMPLE, after_long_help = long(CHECK_EXAMPLE))]
@@ -304,9 +316,61 @@ pub struct PipelineArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct Init {
+    /// A file, a folder or a URL with Parquet, CSV, JSON or Arrow files of one table.
+    #[arg(value_name = "DATA")]
+    pub data: String,
+
+    /// Write the pipeline to this file, which must not exist, instead of printing it.
+    #[arg(short = 'o', long = "to", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub to: Option<PathBuf>,
+
+    /// What a row is; by default the columns determine it.
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub kind: Option<InitKind>,
+}
+
+/// What a row of a table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum InitKind {
+    /// A row of a trajectory: at a time, with a state or coordinates
+    Transitions,
+    /// A source and a target
+    Pairs,
+    /// A point with coordinates
+    Points,
+    /// A row of a trajectory that shows a symbol
+    Sequences,
+}
+
+/// The tables that a run writes, instead of those of the pipeline file.
+#[derive(Debug, Args)]
+pub struct TableChoice {
+    /// Write these tables alone, beside those that later commands read: see output.tables.
+    #[arg(long, value_name = "TABLES", value_delimiter = ',')]
+    pub only: Vec<String>,
+
+    /// Do not write these tables, such as counts,restarts: see output.without.
+    #[arg(long, value_name = "TABLES", value_delimiter = ',')]
+    pub without: Vec<String>,
+}
+
+impl TableChoice {
+    /// The choice as values of keys of the pipeline file.
+    pub fn set(&self) -> impl Iterator<Item = String> {
+        let keys = [("tables", &self.only), ("without", &self.without)];
+        let given = keys.into_iter().filter(|(_, names)| !names.is_empty());
+        given.map(|(key, names)| format!("output.{key}={}", serde_json::json!(names)))
+    }
+}
+
+#[derive(Debug, Args)]
 pub struct Run {
     #[command(flatten)]
     pub pipeline: PipelineArgs,
+
+    #[command(flatten)]
+    pub tables: TableChoice,
 
     /// Run even if nothing has changed since the last run, and reuse no earlier work.
     #[arg(long)]
@@ -410,6 +474,9 @@ fn amount(text: &str) -> Result<f64, String> {
 pub struct Plan {
     #[command(flatten)]
     pub pipeline: PipelineArgs,
+
+    #[command(flatten)]
+    pub tables: TableChoice,
 
     /// Print the plan as JSON.
     #[arg(long)]

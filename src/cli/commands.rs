@@ -99,6 +99,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             });
             print(&text?)
         }
+        Command::Init(args) => crate::cli::init::init(&args, terminal.as_ref()),
         Command::Restore(args) => restore(&args, terminal.as_ref()),
         #[cfg(feature = "report")]
         Command::Inspect(args) => crate::cli::inspect::inspect(&args, terminal.as_ref()),
@@ -143,34 +144,10 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             terminal.say(&valid(&args, lengths));
             Ok(Done::Well)
         }),
-        Command::Plan(args) => with_run(&args.pipeline, terminal, async |run| {
-            run.check_places(&run.output()?, false).await?;
-            let needs = run.needs().await?;
-            #[cfg(feature = "cluster")]
-            let preview = match &args.cluster {
-                Some(address) => {
-                    let split = args.split.unwrap_or(SPLIT);
-                    Some(preview(address, &run, split).await?)
-                }
-                None => None,
-            };
-            let mut plan = run.plan();
-            if args.json {
-                plan.json["memory"] = needs.json;
-                #[cfg(feature = "cluster")]
-                if let Some(preview) = &preview {
-                    plan.json["cluster"] = json!(preview);
-                }
-                return print(&format!("{:#}", plan.json));
-            }
-            print(&plan.text)?;
-            print(&needs.text)?;
-            #[cfg(feature = "cluster")]
-            if let Some(preview) = preview {
-                print(&preview.to_string())?;
-            }
-            Ok(Done::Well)
-        }),
+        Command::Plan(mut args) => {
+            args.pipeline.set.extend(args.tables.set());
+            plan(&args, terminal)
+        }
         Command::Explain(args) => with_run(&args, terminal, async |run| {
             let facts = run.facts();
             print(&format!("SQL\n{}\n", facts.sql))?;
@@ -184,11 +161,45 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             }
         }),
         Command::Assign(args) => assign(&args, terminal),
-        Command::Run(args) => {
+        Command::Run(mut args) => {
+            args.pipeline.set.extend(args.tables.set());
             let watch = Arc::new(Watch::new(&args, Arc::clone(terminal))?);
             watch.end(run_pipeline(&args, &watch))
         }
     }
+}
+
+/// Prints what a run would read, compute and write.
+fn plan(args: &crate::cli::args::Plan, terminal: &Arc<dyn Terminal>) -> Result<Done> {
+    let print = |text: &str| terminal.print(text).map(|()| Done::Well);
+    with_run(&args.pipeline, terminal, async |run| {
+        run.check_places(&run.output()?, false).await?;
+        let needs = run.needs().await?;
+        #[cfg(feature = "cluster")]
+        let preview = match &args.cluster {
+            Some(address) => {
+                let split = args.split.unwrap_or(SPLIT);
+                Some(preview(address, &run, split).await?)
+            }
+            None => None,
+        };
+        let mut plan = run.plan();
+        if args.json {
+            plan.json["memory"] = needs.json;
+            #[cfg(feature = "cluster")]
+            if let Some(preview) = &preview {
+                plan.json["cluster"] = json!(preview);
+            }
+            return print(&format!("{:#}", plan.json));
+        }
+        print(&plan.text)?;
+        print(&needs.text)?;
+        #[cfg(feature = "cluster")]
+        if let Some(preview) = preview {
+            print(&preview.to_string())?;
+        }
+        Ok(Done::Well)
+    })
 }
 
 /// Puts an earlier result back in place, or prints which there are.

@@ -4,6 +4,7 @@ pub mod args;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod commands;
+mod init;
 #[cfg(feature = "report")]
 mod inspect;
 pub mod openlineage;

@@ -25,6 +25,7 @@ pages! {
     sequences,
     filters,
     tables,
+    columns,
     commands,
     ranks,
     report,

@@ -31,13 +31,11 @@ use crate::output::parquet::ROW_GROUP;
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::tables::assigned::{AssignedModel, AssignedSchema};
-use crate::output::tables::filters;
 use crate::output::tables::filters::{FilterTables, FiltersModel};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::points;
 use crate::output::tables::points::PointsModel;
 use crate::output::tables::run_schema::RunSchema;
-use crate::output::tables::sequences;
 use crate::output::tables::sequences::{SequenceTables, SequencesModel};
 use crate::output::tables::table::Table;
 use crate::output::tables::{len, rows, schema};
@@ -129,17 +127,18 @@ pub async fn stage_assigned(
     Ok(written)
 }
 
-/// Writes the tables of a run over points, without the table of rows, to the version of the run and
-/// returns their row counts.
+/// Writes some of the tables of a run over points, without the table of rows, to the version of the
+/// run and returns their row counts.
 pub async fn stage_points(
     output: &Output,
     begun: &Begun,
     run: &RunSchema,
+    wanted: &[&'static str],
     models: &[PointsModel],
 ) -> Result<BTreeMap<&'static str, u64>> {
     output.claim_version(begun).await?;
     let mut written = BTreeMap::new();
-    for table in points::TABLES {
+    for &table in wanted {
         let (schema, sorted_by) = points::schema(table, run);
         let path = output.staged(&begun.run, table);
         let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
@@ -151,16 +150,17 @@ pub async fn stage_points(
     Ok(written)
 }
 
-/// Writes the tables of a run over sequences, without the tables of rows, to the version of the run
-/// and returns their row counts. The run has claimed the version before it wrote the rows.
+/// Writes some of the tables of a run over sequences, without the tables of rows, to the version of
+/// the run and returns their row counts. The run has claimed the version before it wrote the rows.
 pub async fn stage_sequences(
     output: &Output,
     begun: &Begun,
     tables: &SequenceTables<'_>,
+    wanted: &[&'static str],
     models: &[SequencesModel],
 ) -> Result<BTreeMap<&'static str, u64>> {
     let mut written = BTreeMap::new();
-    for table in sequences::TABLES {
+    for &table in wanted {
         let (schema, sorted_by) = tables.schema(table);
         let path = output.staged(&begun.run, table);
         let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
@@ -172,16 +172,17 @@ pub async fn stage_sequences(
     Ok(written)
 }
 
-/// Writes the tables of a run of filters, without the tables of rows, to the version of the run and
-/// returns their row counts. The run has claimed the version before it wrote the rows.
+/// Writes some of the tables of a run of filters, without the tables of rows, to the version of the
+/// run and returns their row counts. The run has claimed the version before it wrote the rows.
 pub async fn stage_filters(
     output: &Output,
     begun: &Begun,
     tables: &FilterTables<'_>,
+    wanted: &[&'static str],
     models: &[FiltersModel],
 ) -> Result<BTreeMap<&'static str, u64>> {
     let mut written = BTreeMap::new();
-    for table in filters::TABLES {
+    for &table in wanted {
         let (schema, sorted_by) = tables.schema(table);
         let path = output.staged(&begun.run, table);
         let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;

@@ -7,6 +7,7 @@ use crate::output::number::grouped;
 use crate::plan::parameters::{scalar, values};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::checks::{Limit, On, PartitionKey};
+use crate::plan::written::TableNames;
 use crate::read::lake::files::Query;
 use crate::read::lake::{Lake, query_text};
 use crate::read::rows::states::key_text;
@@ -143,7 +144,17 @@ pub(crate) async fn planned(
             &check.parameters,
             &format!("check.{}.parameters", check.name),
         )?;
-        self::query(&session, &check.name, &sql, &parameters).await?;
+        let query = self::query(&session, &check.name, &sql, &parameters).await;
+        let is_written = |name: &str| tables.iter().any(|(table, _)| *table == name);
+        let optional = TableNames::of(&pipeline.transitions.input).optional.iter();
+        let mut absent = optional.filter(|name| !is_written(name) && sql.contains(**name));
+        query.map_err(|e| match absent.next() {
+            Some(name) => Error::new(
+                e.kind(),
+                format!("{e}; the run does not write the table `{name}`: see `output.tables` and `output.without`"),
+            ),
+            None => e,
+        })?;
         planned.push(PlannedCheck {
             name: check.name.clone(),
             on: check.on,

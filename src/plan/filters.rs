@@ -16,6 +16,7 @@ use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::FilteredRows;
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, query};
+use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::rows::states::{StateColumns, StateTable};
 use crate::read::sql::expression::expression;
@@ -44,6 +45,9 @@ pub struct FiltersPlan {
     pub rows: FilteredRows,
     /// Whether to write the table `posteriors`.
     pub posteriors: bool,
+    /// The tables that the run does not write, although it could.
+    #[serde(skip)]
+    pub left_out: Vec<&'static str>,
 }
 
 /// A filter of every partition.
@@ -152,9 +156,15 @@ impl FiltersPlan {
         (schema, Vec::new())
     }
 
+    /// The names of the tables that are made of models.
+    pub fn model_tables(&self) -> Vec<&'static str> {
+        let is_wanted = |table: &&str| !self.left_out.contains(table);
+        filters::TABLES.into_iter().filter(is_wanted).collect()
+    }
+
     /// The names of the tables in the order in which they are written.
     pub fn table_names(&self) -> Vec<&'static str> {
-        let mut tables = filters::TABLES.to_vec();
+        let mut tables = self.model_tables();
         if !self.layout.is_static() {
             tables.push(filters::TRAJECTORIES);
         }
@@ -194,6 +204,7 @@ pub(crate) fn row_columns(layout: &StateSpaceLayout) -> FilterRowColumns<'_> {
         key,
         time,
         split: layout.split.as_ref(),
+        has_state: !layout.state.is_empty(),
     }
 }
 
@@ -477,6 +488,7 @@ pub(crate) async fn plan_filters(
         fits,
         rows: rows.unwrap_or(FilteredRows::All),
         posteriors: pipeline.output.posteriors,
+        left_out: left_out(&pipeline.output, &filters::OPTIONAL, None),
     };
     let tables = plan.schemas();
     let partition = plan.layout.partition.clone();

@@ -21,6 +21,7 @@ pub mod sequences;
 pub mod sequences_memory;
 pub mod show;
 pub(crate) mod travel;
+pub(crate) mod written;
 
 use crate::error::counted;
 use crate::error::{Error, Result};
@@ -37,6 +38,7 @@ use crate::plan::fits::{PlannedFit, Ranks, embeddings, fits};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::{Empty, NamesFrom};
 use crate::plan::rows::{Rows, hash, hashed_keys, inputs, lag_column, rows, unhashed};
+use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::read::paths::places::canonical_location;
@@ -101,6 +103,9 @@ pub struct Plan {
     /// run writes no such table.
     #[serde(skip)]
     pub rows: Option<Vec<Field>>,
+    /// The tables that the run does not write, although it could.
+    #[serde(skip)]
+    pub left_out: Vec<&'static str>,
     /// Conditions that must hold before the tables are put in place.
     #[serde(skip)]
     pub checks: Vec<PlannedCheck>,
@@ -230,7 +235,9 @@ async fn resolved(
         Increments::Off
     };
     let frame = lake.select(frame, &layout)?;
+    let optional = &table::Table::OPTIONAL;
     let mut plan = Plan {
+        left_out: left_out(&pipeline.output, optional, Some(&layout.evidence)),
         name: pipeline.job.name.clone(),
         output: pipeline.job.output.clone(),
         keep: pipeline.job.keep as usize,
@@ -376,6 +383,7 @@ impl Plan {
             is_weighted: self.layout.is_weighted(),
             fits: self.fit_columns(&vec![1; self.layout.given.len()]),
             embeddings: self.embedding_columns(),
+            has_stability: self.resamples() > 0,
             tables: self.tables(),
             rows: self.rows.clone().unwrap_or_default(),
         };
@@ -461,8 +469,9 @@ impl Plan {
             table::Table::Timescales | table::Table::ChapmanKolmogorov => self.markov,
             _ => true,
         };
+        let is_wanted = |table: &table::Table| !self.left_out.contains(&table.name());
         let all = table::Table::ALL.into_iter();
-        all.filter(is_written).collect()
+        all.filter(is_written).filter(is_wanted).collect()
     }
 
     /// The number of bootstrap resamples; 0 for none.

@@ -12,6 +12,7 @@ use crate::plan::fits::{PlannedFit, point_fits};
 use crate::plan::pipeline::keys::{Empty, PointRows, Validation, Window};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, hash, hashed_keys, lag_column, query};
+use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::read::points::layout::{PointLayout, PointRoles};
@@ -66,6 +67,9 @@ pub struct PointsPlan {
     pub densities: Option<PlannedDensities>,
     /// Which points are rows of the table `points`.
     pub rows: PointRows,
+    /// The tables that the run does not write, although it could.
+    #[serde(skip)]
+    pub left_out: Vec<&'static str>,
     /// The conditions that must hold before the result is put in place.
     #[serde(skip)]
     pub checks: Vec<PlannedCheck>,
@@ -156,10 +160,28 @@ impl PointsPlan {
         lag_column(&self.lags)
     }
 
+    /// The names of the tables that are made of models.
+    pub fn model_tables(&self) -> Vec<&'static str> {
+        let is_wanted = |table: &&str| !self.left_out.contains(table);
+        points::TABLES.into_iter().filter(is_wanted).collect()
+    }
+
+    /// The names of the tables in the order in which they are written.
+    pub fn table_names(&self) -> Vec<&'static str> {
+        let mut tables = self.model_tables();
+        if self.densities.is_some() {
+            tables.push(points::DENSITIES);
+        }
+        if self.rows != PointRows::None {
+            tables.push(points::POINTS);
+        }
+        tables
+    }
+
     /// The tables of a result. An embedding may have fewer coordinates in a result.
     pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
         let run = self.run_schema(Vec::new());
-        let tables = points::TABLES.into_iter();
+        let tables = self.model_tables().into_iter();
         let mut schemas: Vec<_> = tables
             .map(|table| (table, points::schema(table, &run).0))
             .collect();
@@ -260,6 +282,7 @@ pub(crate) async fn plan_points(
         empty: pipeline.transitions.empty,
         fits: point_fits(pipeline),
         rows: pipeline.output.rows.points().unwrap_or_default(),
+        left_out: left_out(&pipeline.output, &points::OPTIONAL, None),
         checks: Vec::new(),
         validation: PointValidation::of(pipeline.validation.as_ref()),
         densities: densities(pipeline, lake).await?,
@@ -385,6 +408,7 @@ impl Display for PointsPlan {
         for check in &self.checks {
             writeln!(f, "  check {check}")?;
         }
-        write!(f, "  output {}", self.output)
+        let tables = self.table_names().join(", ");
+        write!(f, "  write {}: {tables}", self.output)
     }
 }

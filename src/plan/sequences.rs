@@ -15,6 +15,7 @@ use crate::plan::job::{check_names, plan_hash};
 use crate::plan::pipeline::keys::{Empty, NamesFrom};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, query};
+use crate::plan::written::left_out;
 use crate::plan::{Increments, Plan, increments};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
@@ -75,6 +76,9 @@ pub struct SequencesPlan {
     /// Whether only new files are counted.
     #[serde(skip)]
     pub increments: Increments,
+    /// The tables that the run does not write, although it could.
+    #[serde(skip)]
+    pub left_out: Vec<&'static str>,
     /// The conditions that must hold before the result is put in place.
     #[serde(skip)]
     pub checks: Vec<PlannedCheck>,
@@ -220,9 +224,15 @@ impl SequencesPlan {
         }
     }
 
+    /// The names of the tables that are made of models.
+    pub fn model_tables(&self) -> Vec<&'static str> {
+        let is_wanted = |table: &&str| !self.left_out.contains(table);
+        sequences::TABLES.into_iter().filter(is_wanted).collect()
+    }
+
     /// The names of the tables in the order in which they are written.
     pub fn table_names(&self) -> Vec<&'static str> {
-        let mut tables = sequences::TABLES.to_vec();
+        let mut tables = self.model_tables();
         tables.push(sequences::TRAJECTORIES);
         if self.predictions {
             tables.push(sequences::PREDICTIONS);
@@ -255,6 +265,7 @@ impl SequencesPlan {
     pub fn counting(&self) -> Plan {
         Plan {
             name: self.name.clone(),
+            left_out: self.left_out.clone(),
             output: self.output.clone(),
             keep: self.keep,
             stores: self.stores.clone(),
@@ -433,6 +444,7 @@ pub(crate) async fn plan_sequences(
         predictions: pipeline.output.rows.predictions().unwrap_or_default(),
         distribution: pipeline.output.distribution,
         increments,
+        left_out: left_out(&pipeline.output, &sequences::OPTIONAL, None),
         checks: Vec::new(),
     };
     let tables = plan.schemas();

@@ -3,7 +3,6 @@
 use crate::error::counted;
 use crate::evidence::lag::Lag;
 use crate::methods::{PointMethod, SequenceMethod};
-use crate::output::tables::points::{POINTS, TABLES};
 use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::filters::{FiltersPlan, PlannedFilter, PlannedRows};
 use crate::plan::fits::{PlannedFit, Ranks};
@@ -50,7 +49,7 @@ impl PointsPlan {
             "write": {
                 "output": self.output,
                 "keep": self.keep,
-                "tables": TABLES.iter().chain([&POINTS]).collect::<Vec<_>>(),
+                "tables": self.table_names(),
             },
             "validation": json!(self.validation),
         })

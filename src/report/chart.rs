@@ -7,7 +7,7 @@ use kuva::plot::bar::BarPlot;
 use kuva::plot::heatmap::{ColorMap, Heatmap};
 use kuva::plot::legend::{LegendEntry, LegendPosition, LegendShape};
 use kuva::plot::line::LinePlot;
-use kuva::plot::scatter::ScatterPlot;
+use kuva::plot::scatter::{MarkerShape, ScatterPlot};
 use kuva::render::layout::Layout;
 use kuva::render::plots::Plot;
 use std::collections::HashSet;
@@ -36,6 +36,29 @@ pub struct Series {
     pub is_band: bool,
     /// Whether the points are drawn, and not only the line.
     pub has_points: bool,
+    /// Whether a line joins the points. No line joins points of categories.
+    pub has_line: bool,
+}
+
+impl Series {
+    /// Points that a line joins.
+    pub fn new(name: &str, marks: Vec<Mark>) -> Series {
+        Series {
+            name: name.to_string(),
+            marks,
+            is_band: false,
+            has_points: true,
+            has_line: true,
+        }
+    }
+
+    /// Points alone.
+    pub fn points(name: &str, marks: Vec<Mark>) -> Series {
+        Series {
+            has_line: false,
+            ..Series::new(name, marks)
+        }
+    }
 }
 
 /// Draws lines; nothing if no series has a point.
@@ -61,10 +84,12 @@ pub fn lines(series: &[Series], labels: [&str; 2], log: bool) -> Option<String> 
                 band.with_color(colour.as_str()).with_opacity(0.25),
             ));
         }
-        let line = LinePlot::new().with_data(marks.iter().map(|m| (m.at[0], m.at[1])));
-        plots.push(Plot::Line(
-            line.with_color(colour.as_str()).with_stroke_width(1.5),
-        ));
+        if one.has_line {
+            let line = LinePlot::new().with_data(marks.iter().map(|m| (m.at[0], m.at[1])));
+            plots.push(Plot::Line(
+                line.with_color(colour.as_str()).with_stroke_width(1.5),
+            ));
+        }
         if one.has_points {
             let errors = marks.iter().map(|m| {
                 let [low, high] = m.interval;
@@ -74,18 +99,25 @@ pub fn lines(series: &[Series], labels: [&str; 2], log: bool) -> Option<String> 
                     (0.0, 0.0)
                 }
             });
-            let points = ScatterPlot::new()
+            let mut points = ScatterPlot::new()
                 .with_data(marks.iter().map(|m| (m.at[0], m.at[1])))
-                .with_y_err_asymmetric(errors)
                 .with_color(colour.as_str())
-                .with_size(3.0)
+                .with_size(if one.has_line { 3.0 } else { 2.5 })
                 .with_tooltip_labels(marks.iter().map(|m| tip(&m.tip)));
+            // Errors of 0 would be drawn as short bars.
+            if marks.iter().any(|m| has(&m)) {
+                points = points.with_y_err_asymmetric(errors);
+            }
             plots.push(Plot::Scatter(points));
         }
         entries.push(LegendEntry {
             label: style::label(&one.name),
             color: colour,
-            shape: LegendShape::Line,
+            shape: if one.has_line {
+                LegendShape::Line
+            } else {
+                LegendShape::Circle
+            },
             dasharray: None,
         });
     }
@@ -93,6 +125,15 @@ pub fn lines(series: &[Series], labels: [&str; 2], log: bool) -> Option<String> 
         return None;
     }
     let mut layout = around(&plots, labels);
+    let values = series.iter().flat_map(|one| &one.marks).filter(is_shown);
+    let ends = values.flat_map(|m| [m.at[1], m.interval[0], m.interval[1]]);
+    if let Some(y) = constant(ends).filter(|_| !log) {
+        let space = y.abs().max(1.0) / 2.0;
+        layout = layout.with_y_axis_min(y - space).with_y_axis_max(y + space);
+    }
+    if let Some(step) = whole(series) {
+        layout = layout.with_x_tick_step(step);
+    }
     if log {
         layout = layout.with_log_y();
     }
@@ -100,6 +141,17 @@ pub fn lines(series: &[Series], labels: [&str; 2], log: bool) -> Option<String> 
         layout = with_entries(layout, entries);
     }
     Some(draw(plots, layout))
+}
+
+/// The distance of ticks if the first coordinates are a few whole numbers, such as ranks.
+fn whole(series: &[Series]) -> Option<f64> {
+    let marks = series.iter().flat_map(|one| &one.marks);
+    let values = marks.map(|m| m.at[0]).filter(|x| x.is_finite());
+    let values = values.collect::<Vec<_>>();
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let is_whole = values.iter().all(|x| x.fract() == 0.0) && high - low <= 40.0;
+    (is_whole && high > low).then(|| ((high - low) / 10.0).ceil())
 }
 
 fn with_entries(layout: Layout, entries: Vec<LegendEntry>) -> Layout {
@@ -158,12 +210,12 @@ pub fn matrix(rows: &[Vec<f64>], names: [&[String]; 2], labels: [&str; 2]) -> Op
     let tips = tips.collect::<Vec<_>>();
     let is_small = rows.len() <= 6 && rows[0].len() <= 6;
     // Numbers alone have space for more rows.
-    let axis = |name: &String| {
+    let axis = |name: &String, most: usize| {
         let number = name.strip_prefix("set ").filter(|_| !is_small);
-        style::short(number.unwrap_or(name), 8)
+        style::short(number.unwrap_or(name), most)
     };
-    let n = order.iter().map(|i| axis(&names[0][*i]));
-    let m = names[1].iter().map(axis);
+    let n = order.iter().map(|i| axis(&names[0][*i], 12));
+    let m = names[1].iter().map(|name| axis(name, 8));
     let (n, m) = (n.collect::<Vec<_>>(), m.collect::<Vec<_>>());
     let plot = Heatmap::new()
         .with_data(order.iter().map(|i| rows[*i].iter().copied()))
@@ -187,12 +239,23 @@ fn shade(share: f64) -> String {
     )
 }
 
-/// Draws points in the colours of their sets.
-pub fn cloud(points: &[([f64; 2], i64)], labels: [&str; 2]) -> Option<String> {
+/// Draws points in the colours of their sets, and centres of sets as crosses with tooltips.
+pub fn cloud(
+    points: &[([f64; 2], i64)],
+    centres: &[([f64; 2], String)],
+    labels: [&str; 2],
+) -> Option<String> {
     let mut sets = points.iter().map(|(_, set)| *set).collect::<Vec<_>>();
     sets.sort_unstable();
     sets.dedup();
     let pixel = pixels(points);
+    let places = points.iter().map(|(at, _)| pixel(*at));
+    // Few points stay visible, and many stay apart.
+    let size = match places.collect::<HashSet<_>>().len() {
+        0..=50 => 5.0,
+        51..=500 => 3.0,
+        _ => 1.6,
+    };
     let plots = sets.iter().filter_map(|set| {
         let mut seen = HashSet::new();
         let own = points.iter().filter(|(at, s)| {
@@ -205,47 +268,63 @@ pub fn cloud(points: &[([f64; 2], i64)], labels: [&str; 2]) -> Option<String> {
         let plot = ScatterPlot::new()
             .with_data(own)
             .with_color(style::set_colour(*set))
-            .with_size(1.6)
+            .with_size(size)
             .with_marker_opacity(0.7);
         Some(Plot::Scatter(plot))
     });
-    let plots = plots.collect::<Vec<_>>();
+    let mut plots = plots.collect::<Vec<_>>();
     if plots.is_empty() {
         return None;
     }
+    let centres = centres
+        .iter()
+        .filter(|(at, _)| at.iter().all(|x| x.is_finite()));
+    let centres = centres.collect::<Vec<_>>();
+    if !centres.is_empty() {
+        let plot = ScatterPlot::new()
+            .with_data(centres.iter().map(|(at, _)| (at[0], at[1])))
+            .with_color(style::INK)
+            .with_marker(MarkerShape::Plus)
+            .with_size(7.0)
+            .with_marker_stroke_width(2.0)
+            .with_tooltip_labels(centres.iter().map(|(_, text)| tip(text)));
+        plots.push(Plot::Scatter(plot));
+    }
     let mut layout = around(&plots, labels).with_height(WIDTH * 0.8);
-    // An axis of one value would repeat its label.
-    let [x, y] = [0, 1].map(|axis| constant(points, axis));
-    if let Some(x) = x {
-        layout = layout.with_x_axis_min(x - 1.0).with_x_axis_max(x + 1.0);
-    }
-    if let Some(y) = y {
-        layout = layout.with_y_axis_min(y - 1.0).with_y_axis_max(y + 1.0);
-    }
+    // Large points on an axis would be cut; an axis of one value would repeat its label.
+    let space = |axis: usize| {
+        let [low, high] = range(points.iter().map(|(at, _)| at[axis]));
+        match constant(points.iter().map(|(at, _)| at[axis])) {
+            Some(x) => [x - 1.0, x + 1.0],
+            None => [low - 0.04 * (high - low), high + 0.04 * (high - low)],
+        }
+    };
+    let [x, y] = [space(0), space(1)];
+    layout = layout.with_x_axis_min(x[0]).with_x_axis_max(x[1]);
+    layout = layout.with_y_axis_min(y[0]).with_y_axis_max(y[1]);
     if sets.len() > 1 {
         layout = with_sets(layout, &sets);
     }
     Some(draw(plots, layout))
 }
 
-/// The smallest and the largest value on an axis.
-fn range(points: &[([f64; 2], i64)], axis: usize) -> [f64; 2] {
-    let values = points.iter().map(|(at, _)| at[axis]);
+/// The smallest and the largest of some numbers.
+fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
     let values = values.filter(|x| x.is_finite());
     values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], x| {
         [low.min(x), high.max(x)]
     })
 }
 
-/// The only value on an axis, up to rounding.
-fn constant(points: &[([f64; 2], i64)], axis: usize) -> Option<f64> {
-    let [low, high] = range(points, axis);
+/// The only one of some numbers, up to rounding.
+fn constant(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let [low, high] = range(values);
     (high - low <= 1e-9 * low.abs().max(high.abs())).then_some(low)
 }
 
 /// The pixel of a point. Two points of a set in one pixel look like one.
 fn pixels(points: &[([f64; 2], i64)]) -> impl Fn([f64; 2]) -> [i64; 2] {
-    let ranges = [range(points, 0), range(points, 1)];
+    let ranges = [0, 1].map(|axis| range(points.iter().map(|(at, _)| at[axis])));
     move |at| {
         [0, 1].map(|axis| {
             let [low, high] = ranges[axis];

@@ -27,33 +27,47 @@ pub fn of_run(record: &Value) -> Vec<Listing> {
         rows: pairs(&record["seconds"]),
     });
     let checks = record["checks"].as_array().into_iter().flatten();
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    };
     lists.push(Listing {
         title: "Checks",
-        columns: ["check", "kind", "value", "limit", "passed"]
+        columns: ["check", "kind", "value", "limit", "if it fails", ""]
             .map(str::to_string)
             .to_vec(),
-        rows: checks
-            .take(MOST)
-            .map(|c| {
-                ["name", "severity", "outcome"]
-                    .map(|key| text(&c[key]))
-                    .to_vec()
-            })
-            .collect(),
+        rows: checks.take(MOST).map(check).collect(),
     });
     lists.retain(|list| !list.rows.is_empty());
     lists
 }
 
+fn check(check: &Value) -> Vec<String> {
+    let text = |key: &str| check[key].as_str().unwrap_or_default().to_string();
+    let x = |key: &str| number(check[key].as_f64().unwrap_or(f64::NAN));
+    let verdict = match check["passed"].as_bool() {
+        Some(true) => "passed",
+        _ => "failed",
+    };
+    let verdict = verdict.to_string();
+    vec![
+        text("name"),
+        text("kind"),
+        x("value"),
+        x("limit"),
+        text("on"),
+        verdict,
+    ]
+}
+
+/// A time to the second.
+pub fn seconds(time: &str) -> String {
+    match time.split_once('.') {
+        Some((whole, rest)) if rest.ends_with('Z') => format!("{whole}Z"),
+        _ => time.to_string(),
+    }
+}
+
 fn run(record: &Value) -> Listing {
     let text = |name: &str, key: &str| {
-        let value = record[key].as_str()?;
-        Some(vec![name.to_string(), value.to_string()])
+        let value = seconds(record[key].as_str()?);
+        Some(vec![name.to_string(), value])
     };
     let mut rows = vec![
         text("pipeline", "pipeline"),
@@ -135,7 +149,7 @@ pub fn certificates(model: &Model<'_>) -> Result<Listing> {
     let claims = lefts
         .zip(relations)
         .zip(rights)
-        .map(|((l, is), r)| format!("{l} {is} {r}"));
+        .map(|((l, is), r)| format!("{l} {} {r}", is.replace("<=", "≤")));
     let all = fits.zip(names).zip(claims).zip(holds);
     let row = |(((fit, name), claim), holds): (((String, String), String), String)| {
         let holds = if holds == "true" {
@@ -189,10 +203,17 @@ pub fn fits(model: &Model<'_>) -> Result<Listing> {
         texts.into_iter().zip(floats).map(cell).collect::<Vec<_>>()
     });
     let cells = cells.collect::<Vec<_>>();
-    let row = |at: usize| cells.iter().map(|column| column[at].clone()).collect();
+    let kept = columns.iter().zip(&cells);
+    // Columns of other methods are empty.
+    let kept = kept.filter(|(_, column)| column.iter().any(|cell| cell != "–"));
+    let kept = kept.collect::<Vec<_>>();
+    let row = |at: usize| kept.iter().map(|(_, column)| column[at].clone()).collect();
     Ok(Listing {
         title: "Fits",
-        columns: columns.iter().map(|name| name.replace('_', " ")).collect(),
+        columns: kept
+            .iter()
+            .map(|(name, _)| name.replace('_', " "))
+            .collect(),
         rows: (0..rows.len()).map(row).collect(),
     })
 }

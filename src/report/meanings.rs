@@ -1,67 +1,121 @@
-//! What tables and columns mean, read from the guide page on tables.
+//! What tables and columns mean, read from the guide page on columns.
 //!
-//! The page says what each table has one row per, in a table `| table | one row per |`. It explains
-//! columns in paragraphs that begin with the name of a table in bold: a name in backticks is
-//! followed by its meaning in parentheses, after a colon in a list, or in the next cell of a table.
+//! The page has a section per kind of rows, and in it a part per table with a table `| column |
+//! unit | meaning |`. In the name of a column, `<fit>` stands for the name of a fit, and other
+//! words in angle brackets for any text.
 
+use crate::error::Result;
+use crate::report::model::columns_of;
+use crate::report::tables::Tables;
 use std::collections::BTreeMap;
 
-const PAGE: &str = include_str!("../guide/tables.md");
+const PAGE: &str = include_str!("../guide/columns.md");
 
-/// The meanings of tables and columns.
+/// The section on the columns that begin every table.
+const EVERY: &str = "Columns that begin every table";
+
+/// What kind of rows a result is made from: the title of a section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Pairs of states.
+    Transitions,
+    /// Rows with coordinates.
+    Points,
+    /// Rows with symbols.
+    Sequences,
+    /// Rows with observations.
+    Filters,
+    /// New pairs of states, assigned to a model.
+    NewRows,
+}
+
+impl Kind {
+    /// The kind of a result.
+    ///
+    /// # Errors
+    /// If a table cannot be read.
+    pub fn of(tables: &Tables) -> Result<Kind> {
+        // Each kind has a column that no other has; assignments have no fits.
+        for (table, column, kind) in [
+            ("fits", "n_symbols", Kind::Sequences),
+            ("fits", "rule", Kind::Filters),
+            ("fits", "kernel_points", Kind::Points),
+            ("fits", "n_sources", Kind::Transitions),
+            ("trajectories", "unseen", Kind::Sequences),
+            ("trajectories", "missing", Kind::Filters),
+            ("points", "", Kind::Points),
+            ("predictions", "", Kind::Sequences),
+            ("estimates", "", Kind::Filters),
+        ] {
+            if !tables.has(table) {
+                continue;
+            }
+            let columns = columns_of(tables, table)?;
+            if column.is_empty() || columns.iter().any(|name| name == column) {
+                return Ok(kind);
+            }
+        }
+        Ok(Kind::NewRows)
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Kind::Transitions => "Transitions",
+            Kind::Points => "Points",
+            Kind::Sequences => "Sequences",
+            Kind::Filters => "Filters",
+            Kind::NewRows => "New rows of transitions",
+        }
+    }
+}
+
+/// What a column holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meaning {
+    /// The column as the page writes it, such as `<fit>_embedding`.
+    pub pattern: String,
+    /// Its unit; empty if it has none.
+    pub unit: String,
+    /// What it means.
+    pub text: String,
+}
+
+/// The meanings of the tables and columns of one kind of result.
 pub struct Meanings {
     tables: BTreeMap<String, String>,
-    columns: BTreeMap<(String, String), String>,
+    columns: BTreeMap<String, Vec<Meaning>>,
+    every: Vec<Meaning>,
 }
 
 impl Meanings {
     /// Reads the page.
-    pub fn new() -> Meanings {
-        let mut tables = BTreeMap::new();
-        let mut columns = BTreeMap::new();
-        let mut table = String::new();
-        let mut lists_tables = false;
+    pub fn new(kind: Kind) -> Meanings {
+        let mut all = Meanings {
+            tables: BTreeMap::new(),
+            columns: BTreeMap::new(),
+            every: Vec::new(),
+        };
+        let (mut section, mut tables) = ("", Vec::new());
         for line in PAGE.lines() {
-            if line.starts_with("## ") {
-                table = match line {
-                    "## Metrics of `fits`" => "fits".to_string(),
-                    _ => String::new(),
-                };
-            }
-            let row = cells(line);
-            if let Some([first, second]) = row {
-                if first == "table" {
-                    lists_tables = true;
-                } else if lists_tables {
-                    for name in names(first) {
-                        tables.entry(name).or_insert_with(|| plain(second));
-                    }
-                } else if !second.starts_with('-') {
-                    for name in names(first) {
-                        columns
-                            .entry((table.clone(), name))
-                            .or_insert_with(|| plain(second));
-                    }
+            if let Some(title) = line.strip_prefix("## ") {
+                (section, tables) = (title, Vec::new());
+            } else if let Some(title) = line.strip_prefix("### ") {
+                tables = names(title);
+            } else if section == EVERY {
+                all.every.extend(meanings(line));
+            } else if section == kind.title() {
+                if let Some(per) = line.strip_prefix("One row per ") {
+                    let per = plain(per.trim_end_matches('.'));
+                    let own = tables.iter().map(|table| (table.clone(), per.clone()));
+                    all.tables.extend(own);
                 }
-                continue;
-            }
-            lists_tables = false;
-            if let Some(rest) = line.strip_prefix("**`")
-                && let Some((name, _)) = rest.split_once('`')
-            {
-                table = name.to_string();
-            }
-            if let Some((name, meaning)) = bullet(line) {
-                let key = (table.clone(), name);
-                columns.entry(key).or_insert_with(|| plain(meaning));
-                continue;
-            }
-            for (name, meaning) in in_parentheses(line) {
-                let key = (table.clone(), name);
-                columns.entry(key).or_insert_with(|| plain(&meaning));
+                for table in &tables {
+                    let own = all.columns.entry(table.clone()).or_default();
+                    own.extend(meanings(line));
+                }
             }
         }
-        Meanings { tables, columns }
+        all
     }
 
     /// What a table has one row per.
@@ -69,34 +123,73 @@ impl Meanings {
         self.tables.get(name).map(String::as_str)
     }
 
-    /// What a column means; `fits` are the names that columns of fits begin with.
-    pub fn column(&self, table: &str, name: &str, fits: &[String]) -> Option<&str> {
-        let find = |name: &str| self.columns.get(&(table.to_string(), name.to_string()));
-        let of_fit = || {
-            // The longest name of a fit is the right one: `svd_soft_embedding` is not of `svd`.
-            let fit = fits
-                .iter()
-                .filter(|fit| name.starts_with(&format!("{fit}_")))
-                .max_by_key(|fit| fit.len())?;
-            let pattern = format!("<fit>{}", &name[fit.len()..]);
-            let of = |table: &str| self.columns.get(&(table.to_string(), pattern.clone()));
-            // Targets have the columns of sources.
-            of(table).or_else(|| of("sources"))
+    /// What a column means. `fits` are the names that columns of fits begin with, and `partition`
+    /// those of the partition columns.
+    pub fn column(
+        &self,
+        table: &str,
+        name: &str,
+        fits: &[String],
+        partition: &[String],
+    ) -> Option<&Meaning> {
+        let every = |pattern: &str| self.every.iter().find(|m| m.pattern == pattern);
+        let is_key = partition.iter().any(|key| key == name);
+        let key = || every("<partition>").filter(|_| is_key);
+        if let Some(found) = every(name).or_else(key) {
+            return Some(found);
+        }
+        let known = self.columns.get(table)?.iter();
+        let matched = known.filter_map(|m| Some((matching(&m.pattern, name, fits)?, m)));
+        // The pattern with most letters in common is the right one.
+        let best = matched.max_by_key(|(letters, _)| *letters);
+        best.map(|(_, meaning)| meaning)
+    }
+}
+
+/// The number of letters that a pattern and a name have in common; nothing if they do not match.
+fn matching(pattern: &str, name: &str, fits: &[String]) -> Option<usize> {
+    if let Some(rest) = pattern.strip_prefix("<fit>")
+        && !fits.is_empty()
+    {
+        let of = |fit: &String| {
+            let name = name.strip_prefix(fit.as_str())?;
+            Some(fit.len() + matching(rest, name, fits)?)
         };
-        find(name).or_else(of_fit).map(String::as_str)
+        return fits.iter().filter_map(of).max();
     }
+    if pattern.starts_with('<') {
+        let (_, rest) = pattern.split_once('>')?;
+        if rest.is_empty() {
+            return (!name.is_empty()).then_some(0);
+        }
+        let ends = name.char_indices().skip(1).map(|(at, _)| at);
+        return ends
+            .filter_map(|at| matching(rest, &name[at..], fits))
+            .max();
+    }
+    let end = pattern.find('<').unwrap_or(pattern.len());
+    let (letters, rest) = pattern.split_at(end);
+    let name = name.strip_prefix(letters)?;
+    if rest.is_empty() {
+        return name.is_empty().then_some(letters.len());
+    }
+    Some(letters.len() + matching(rest, name, fits)?)
 }
 
-impl Default for Meanings {
-    fn default() -> Meanings {
-        Meanings::new()
-    }
-}
-
-/// The first two cells of a row of a table.
-fn cells(line: &str) -> Option<[&str; 2]> {
-    let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
-    Some([cells.next()?, cells.next()?])
+/// The columns that a row of a table explains.
+fn meanings(line: &str) -> Vec<Meaning> {
+    let cells = line.strip_prefix('|').unwrap_or_default().split('|');
+    let cells = cells.map(str::trim).collect::<Vec<_>>();
+    let &[columns, unit, text, ..] = cells.as_slice() else {
+        return Vec::new();
+    };
+    let unit = if unit == "none" { "" } else { unit };
+    let of = |pattern: String| Meaning {
+        pattern,
+        unit: plain(unit),
+        text: plain(text),
+    };
+    names(columns).into_iter().map(of).collect()
 }
 
 /// All names in backticks.
@@ -105,94 +198,72 @@ fn names(text: &str) -> Vec<String> {
     parts.map(str::to_string).collect()
 }
 
-/// A name and its meaning in a list.
-fn bullet(line: &str) -> Option<(String, &str)> {
-    let (name, rest) = line.strip_prefix("- `")?.split_once('`')?;
-    Some((name.to_string(), rest.strip_prefix(": ")?))
-}
-
-/// Names that are followed by their meaning in parentheses.
-fn in_parentheses(line: &str) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    let mut rest = line;
-    while let Some((_, after)) = rest.split_once('`') {
-        let Some((name, after)) = after.split_once('`') else {
-            break;
-        };
-        rest = after;
-        if let Some(inner) = after.strip_prefix(" (")
-            && let Some(end) = closing(inner)
-        {
-            found.push((name.to_string(), inner[..end].to_string()));
-        }
-    }
-    found
-}
-
-/// Where the parenthesis ends that is open.
-fn closing(text: &str) -> Option<usize> {
-    let mut depth = 1;
-    for (at, c) in text.char_indices() {
-        depth += match c {
-            '(' => 1,
-            ')' => -1,
-            _ => 0,
-        };
-        if depth == 0 {
-            return Some(at);
-        }
-    }
-    None
-}
-
-/// The text of Markdown: its first sentence, without links and backticks.
+/// The text of Markdown, without links and backticks.
 fn plain(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('[') {
         out.push_str(before);
-        let Some((label, after)) = after.split_once(']') else {
-            out.push('[');
-            rest = after;
-            continue;
-        };
-        out.push_str(label);
-        rest = match after
-            .strip_prefix('[')
-            .and_then(|target| target.split_once(']'))
-        {
-            Some((_, after)) => after,
-            None => after,
-        };
+        let label = after
+            .split_once("][")
+            .and_then(|(label, rest)| Some((label, rest.split_once(']')?.1)));
+        match label {
+            Some((label, after)) if !label.contains([']', '`']) => {
+                out.push_str(label);
+                rest = after;
+            }
+            _ => {
+                out.push('[');
+                rest = after;
+            }
+        }
     }
     out.push_str(rest);
-    let out = out.replace('`', "");
-    let first = out.split(". ").next().unwrap_or_default();
-    first.trim_end_matches('.').to_string()
+    out.replace('`', "")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn meanings_stand_in_lists_parentheses_and_tables() {
-        let all = Meanings::new();
-        assert_eq!(all.table("sources"), Some("source state"));
+    fn text(kind: Kind, table: &str, name: &str) -> Option<[String; 2]> {
         let fits = ["svd".to_string(), "svd_soft".to_string()];
-        let of = |table: &str, name: &str| all.column(table, name, &fits).map(str::to_string);
-        assert_eq!(
-            of("sources", "svd_soft_embedding"),
-            Some("r doubles".to_string())
-        );
-        assert_eq!(
-            of("targets", "svd_embedding"),
-            Some("r doubles".to_string())
-        );
-        assert_eq!(of("sets", "fit"), Some("the fit".to_string()));
-        let restarts = of("restarts", "sources").expect("a meaning");
-        assert_eq!(restarts, "all, or the sample that the restart used");
-        assert!(of("fits", "objective").is_some());
-        assert_eq!(of("sources", "unknown"), None);
+        let all = Meanings::new(kind);
+        let found = all.column(table, name, &fits, &["year".to_string()])?;
+        Some([found.pattern.clone(), found.unit.clone()])
+    }
+
+    #[test]
+    fn columns_are_found_by_their_patterns() {
+        let of = |table: &str, name: &str| {
+            let [pattern, unit] = text(Kind::Transitions, table, name).expect("a meaning");
+            format!("{pattern} ({unit})")
+        };
+        assert_eq!(of("sources", "svd_soft_embedding"), "<fit>_embedding ()");
+        let time = "<fit>_t<time>_embedding ()";
+        assert_eq!(of("targets", "svd_t16_embedding"), time);
+        assert_eq!(of("sources", "lon_low"), "<column>_low (of the SQL)");
+        assert_eq!(of("sources", "lon"), "<column> (of the SQL)");
+        assert_eq!(of("sources", "year"), "<partition> (of the SQL)");
+        assert_eq!(of("coarse", "lag_seconds"), "lag_seconds (s)");
+        let pair = "source_<column> (of the SQL)";
+        assert_eq!(of("counts", "source_state"), pair);
+        assert_eq!(of("restarts", "sources"), "sources (states)");
+        assert_eq!(text(Kind::Transitions, "fits", "unknown"), None);
+        assert_eq!(text(Kind::Points, "sources", "count"), None);
+    }
+
+    #[test]
+    fn one_table_means_different_things_for_different_rows() {
+        let noise = |kind| {
+            Meanings::new(kind)
+                .table("trajectories")
+                .map(str::to_string)
+        };
+        assert_eq!(noise(Kind::Transitions), None);
+        assert_ne!(noise(Kind::Filters), noise(Kind::NewRows));
+        let all = Meanings::new(Kind::Transitions);
+        let per = "fit and rank; where ranks are compared, see Number of sets";
+        assert_eq!(all.table("ranks"), Some(per));
     }
 }

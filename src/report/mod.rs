@@ -17,7 +17,7 @@ pub mod tables;
 use crate::error::{Error, Result};
 use crate::output::place::Output;
 use crate::read::paths::current::Current;
-use crate::report::facts::{certificates, fits, of_run};
+use crate::report::facts::{certificates, fits, of_run, seconds};
 use crate::report::model::{Model, models};
 use crate::report::page::{Page, Section};
 use crate::report::tables::Tables;
@@ -93,7 +93,11 @@ pub fn draw(
     let text = |key: &str| record[key].as_str().unwrap_or_default().to_string();
     Ok(Page {
         title: text("pipeline"),
-        subtitle: format!("Run {} of {}", tables.current.run, text("started")),
+        subtitle: format!(
+            "Run {} of {}",
+            tables.current.run,
+            seconds(&text("started"))
+        ),
         sections,
         left_out: all.len().saturating_sub(MOST_MODELS),
         listings: of_run(record),

@@ -42,8 +42,15 @@ pub fn models(tables: &Tables) -> Result<Vec<Model<'_>>> {
     Ok(all.collect())
 }
 
-/// The columns of the partition and the lag, which begin every table.
-fn key_columns(tables: &Tables) -> Result<Vec<String>> {
+/// The columns of the partition and the lag, which begin every table; none without `fits`.
+///
+/// # Errors
+/// If `fits` cannot be read.
+pub fn key_columns(tables: &Tables) -> Result<Vec<String>> {
+    if !tables.has("fits") {
+        // Assigned rows have no fits of their own.
+        return Ok(Vec::new());
+    }
     let names = columns_of(tables, "fits")?;
     let keys = names.into_iter().take_while(|name| name != "fit");
     Ok(keys.filter(|name| name != "lag_seconds").collect())
@@ -181,6 +188,12 @@ impl Rows {
     /// Whether the rows have a column.
     pub fn has(&self, name: &str) -> bool {
         self.0.column(name).is_ok()
+    }
+
+    /// Whether a column holds numbers.
+    pub fn is_number(&self, name: &str) -> bool {
+        let column = self.column(name);
+        column.is_some_and(|c| c.dtype().is_primitive_numeric())
     }
 
     fn column(&self, name: &str) -> Option<&Column> {

@@ -4,8 +4,8 @@ use crate::error::Result;
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::report::facts::fits as fits_of;
-use crate::report::meanings::Meanings;
-use crate::report::model::{Model, models};
+use crate::report::meanings::{Kind, Meanings};
+use crate::report::model::{Model, key_columns, models};
 use crate::report::pictures::fits;
 use crate::report::style::{clean, short};
 use crate::report::tables::{Tables, failed};
@@ -66,7 +66,8 @@ fn list_fits(out: &mut String, all: &[Model<'_>]) -> Result<()> {
 }
 
 fn list_tables(out: &mut String, tables: &Tables, all: &[Model<'_>]) -> Result<()> {
-    let meanings = Meanings::new();
+    let meanings = Meanings::new(Kind::of(tables)?);
+    let partition = key_columns(tables)?;
     let mut names = Vec::new();
     if let Some(first) = all.first() {
         names = fits(first)?.into_iter().map(|fit| fit.name).collect();
@@ -82,7 +83,12 @@ fn list_tables(out: &mut String, tables: &Tables, all: &[Model<'_>]) -> Result<(
         let width = schema.iter_names().map(|name| name.chars().count()).max();
         let width = width.unwrap_or_default().min(40);
         for (name, kind) in schema.iter() {
-            let meaning = meanings.column(table, name, &names).unwrap_or_default();
+            let meaning = meanings.column(table, name, &names, &partition);
+            let meaning = match meaning {
+                Some(found) if found.unit.is_empty() => found.text.clone(),
+                Some(found) => format!("{} ({})", found.text, found.unit),
+                None => String::new(),
+            };
             let name = short(name, 40);
             let kind = kind.to_string();
             let line = format!("  {name:width$}  {kind:12}  {meaning}");
@@ -97,27 +103,46 @@ async fn list_earlier(out: &mut String, output: &Output, tables: &Tables) -> Res
         return Ok(());
     }
     out.push_str("\nearlier versions (gyre restore puts one back)\n");
+    drift(out, tables, "since then")?;
     for run in &tables.current.earlier {
         let own = record(output, run).await?;
         let started = clean(own["started"].as_str().unwrap_or("?"));
         let _ = writeln!(out, "  {run}, started {started}");
-    }
-    if tables.has("changes") {
-        let Some(first) = models(tables)?.into_iter().next() else {
-            return Ok(());
+        // A version that was removed meanwhile has no drift to show.
+        let Ok(mut kept) = output.kept(&tables.current, run).await else {
+            continue;
         };
+        // Tables of a store are copied: only the two that are needed.
+        kept.tables
+            .retain(|table, _| ["fits", "changes"].contains(&table.as_str()));
+        let kept = Tables::of(output, kept).await?;
+        drift(out, &kept, "since the version before it")?;
+    }
+    Ok(())
+}
+
+/// How far the sets of a version are from those of the version before it.
+fn drift(out: &mut String, tables: &Tables, since: &str) -> Result<()> {
+    if !tables.has("changes") {
+        return Ok(());
+    }
+    for model in models(tables)?.iter().take(MOST_MODELS) {
         let columns = ["fit", "compared_with", "adjusted_rand", "changed_share"];
-        let rows = first
+        let rows = model
             .rows("changes", &columns)?
             .having("compared_with", "earlier");
         let (fits, rand) = (rows.texts("fit"), rows.floats("adjusted_rand"));
         let changed = rows.floats("changed_share");
         for at in 0..rows.len() {
             let fit = short(fits[at].as_deref().unwrap_or("?"), 40);
+            let name = match model.name() {
+                name if name.is_empty() => fit,
+                name => format!("{fit} of {}", short(&name, 60)),
+            };
             let share = 100.0 * changed[at];
             let _ = writeln!(
                 out,
-                "  {fit} since then: adjusted Rand index {:.4}, {share:.2} % of the counts in \
+                "    {name} {since}: adjusted Rand index {:.4}, {share:.2} % of the counts in \
                  states that changed set",
                 rand[at]
             );

@@ -3,6 +3,7 @@
 use crate::report::facts::Listing;
 use crate::report::figure::Figure;
 use crate::report::style::{clean, escape, short};
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// The page stays below 5 MB: a browser opens it at once, and mail takes it.
@@ -115,17 +116,39 @@ fn section_html(out: &mut String, at: usize, section: &Section) -> usize {
     out.push_str("<div class=\"kinds\">\n");
     let mut k = 0;
     // Pictures of one kind share what is to be said about them.
-    for group in section.figures.chunk_by(|a, b| a.caption == b.caption) {
-        let caption = escape(group[0].caption);
+    let mut captions = section
+        .figures
+        .iter()
+        .map(|f| f.caption)
+        .collect::<Vec<_>>();
+    let mut seen = HashSet::new();
+    captions.retain(|caption| seen.insert(*caption));
+    for caption in captions {
+        let group = section.figures.iter().filter(|f| f.caption == caption);
+        let group = group.collect::<Vec<_>>();
+        let caption = escape(caption);
         let n = group.len().min(4);
         let _ = writeln!(
             out,
-            "<div class=\"kind\" style=\"--n:{n}\">\n<p>{caption}</p>"
+            "<div class=\"kind\" style=\"--n:{n}\">\n<p>{caption}</p>\n<div class=\"pictures\">"
         );
-        for figure in group {
+        for (at, figure) in group.iter().enumerate() {
+            // Sources stand beside their targets.
+            let is_pair = |at: usize| {
+                let [a, b] = [at, at + 1].map(|at| group.get(at).map(|f| f.name.as_str()));
+                a.zip(b)
+                    .is_some_and(|(a, b)| a != b && a.replace("-sources-", "-targets-") == b)
+            };
+            if is_pair(at) {
+                out.push_str("<div class=\"pair\">\n");
+            }
+            let ends = at > 0 && is_pair(at - 1);
             k += 1;
             if out.len() + figure.svg.len() > MOST_BYTES {
                 missing += 1;
+                if ends {
+                    out.push_str("</div>\n");
+                }
                 continue;
             }
             let title = escape(&short(&figure.title, NAME));
@@ -134,8 +157,11 @@ fn section_html(out: &mut String, at: usize, section: &Section) -> usize {
                 out,
                 "<figure>\n{drawn}\n<figcaption><bdi>{title}</bdi></figcaption>\n</figure>"
             );
+            if ends {
+                out.push_str("</div>\n");
+            }
         }
-        out.push_str("</div>\n");
+        out.push_str("</div>\n</div>\n");
     }
     out.push_str("</div>\n");
     for listing in others {

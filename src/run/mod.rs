@@ -8,6 +8,7 @@ pub mod compare;
 pub mod filters;
 pub mod fitted;
 pub mod increment;
+pub mod init;
 pub mod inputs;
 pub mod journal;
 pub mod local;

@@ -431,6 +431,7 @@ pub(crate) fn names(plan: &Plan, counted: &Counted, labels: &[usize]) -> RunSche
         is_weighted: plan.layout.is_weighted(),
         fits: plan.fit_columns(labels),
         embeddings: plan.embedding_columns(),
+        has_stability: plan.resamples() > 0,
         tables: plan.tables(),
         rows: plan.rows.clone().unwrap_or_default(),
     }

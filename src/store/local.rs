@@ -82,7 +82,12 @@ impl Drop for Lent {
 
 fn read(path: &std::path::Path, ranges: &[Range<u64>], free: &Arc<Free>) -> io::Result<Vec<Bytes>> {
     let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
     let read = |range: &Range<u64>| {
+        // A damaged footer may claim terabytes. No buffer is larger than the file.
+        if range.end > size || range.start > range.end {
+            return Err(short(range, size));
+        }
         let len = range.end - range.start;
         let mut lent = Lent {
             buffer: free.take(len as usize),
@@ -90,11 +95,18 @@ fn read(path: &std::path::Path, ranges: &[Range<u64>], free: &Arc<Free>) -> io::
         };
         file.seek(SeekFrom::Start(range.start))?;
         if (&file).take(len).read_to_end(&mut lent.buffer)? < len as usize {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Err(short(range, size));
         }
         Ok(Bytes::from_owner(lent))
     };
     ranges.iter().map(read).collect()
+}
+
+/// The error of a range that ends behind the file.
+fn short(range: &Range<u64>, size: u64) -> io::Error {
+    let (start, end) = (range.start, range.end);
+    let what = format!("bytes {start} to {end} of a file of {size} bytes do not exist");
+    io::Error::new(io::ErrorKind::UnexpectedEof, what)
 }
 
 #[async_trait]
@@ -105,6 +117,13 @@ impl ObjectStore for LocalFiles {
         let bytes = tokio::task::spawn_blocking(move || read(&path, &wanted, &free)).await;
         match bytes {
             Ok(Ok(bytes)) => Ok(bytes),
+            // The file system would first allocate the range.
+            Ok(Err(e)) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(object_store::Error::Generic {
+                    store: "LocalFileSystem",
+                    source: format!("/{location}: {e}").into(),
+                })
+            }
             // Its errors name the file and the range.
             _ => self.files.get_ranges(location, ranges).await,
         }
@@ -135,9 +154,12 @@ mod tests {
             (second[0].as_ref(), slice.as_ref()),
             (&b"78"[..], &b"45"[..])
         );
-        // A read beyond the end is an error, and its buffers are free again.
+        // A read beyond the end is an error that takes no buffer, and that of the other read is
+        // free again.
         assert!(read(&path, &[0..1, 8..12], &free).is_err());
-        assert_eq!(free.0.lock().unwrap().len(), 2);
+        assert_eq!(free.0.lock().unwrap().len(), 1);
+        // So is a range that no memory could hold.
+        assert!(read(&path, &[0..1, 4..1 << 45], &free).is_err());
     }
 
     #[tokio::test]
@@ -154,5 +176,7 @@ mod tests {
                 .await
                 .is_err()
         );
+        let huge = files.get_ranges(&at("short"), &[0..1, 4..1 << 45]).await;
+        assert!(huge.is_err());
     }
 }

@@ -21,7 +21,7 @@
   const tips = [...document.querySelectorAll('svg title')].map((t) => t.textContent);
   const measured = {
     figures, tips,
-    wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    wide: document.body.scrollWidth - document.body.clientWidth,
     text: document.body.innerText, scripts: document.scripts.length,
     active: document.querySelectorAll('iframe,object,embed,form,input,a[href^="javascript"]').length,
     resources: performance.getEntriesByType('resource').map((e) => e.name).filter((n) => !n.startsWith('data:')),

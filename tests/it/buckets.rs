@@ -13,6 +13,8 @@ use object_store::buffered::BufWriter;
 use object_store::memory::InMemory;
 use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};
 use serde_json::Value;
+#[cfg(feature = "report")]
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -187,4 +189,79 @@ async fn large_files_are_uploaded_in_parts_that_do_not_remain() {
         output.abandon().await;
         assert_eq!(server.uploads(), 0, "{protocol:?}");
     }
+}
+
+/// Tables, SQL, pictures and earlier versions of a result in a bucket are those of a folder.
+#[cfg(feature = "report")]
+#[test]
+fn a_result_in_a_bucket_is_shown_and_drawn() {
+    for protocol in [Protocol::S3, Protocol::Google] {
+        let lake = Lake::new();
+        let (server, options, stores) = bucket(protocol);
+        let root = format!("{}://lake", server.scheme());
+        upload(&stores, &root, &lake, &tracks(&lake));
+        let output = format!("{root}/out put/ü");
+        let call = |arguments: &[&str]| gyre(&lake, &options, arguments).succeeds().out;
+        pipeline(&lake, &format!("{root}/tracks"), &output, &[]);
+        let run = |seed: &str| {
+            call(&["run", "p.toml", "--seed", seed]);
+            let on_disk = ["--seed", seed, "--set", "job.output=out"];
+            call(&[&["run", "p.toml"], &on_disk[..]].concat());
+        };
+        let shown = |of: &str| -> Vec<String> {
+            let csv = ["--format", "csv"];
+            let query =
+                "SELECT fit, max(singular_value) AS s FROM spectrum GROUP BY fit ORDER BY fit";
+            vec![
+                call(&[&["inspect", of, "sources"], &csv[..]].concat()),
+                call(&[&["inspect", of, "--sql", query], &csv[..]].concat()),
+            ]
+        };
+        run("1");
+        let first = shown("out");
+        assert!(
+            first.iter().all(|text| text.lines().count() > 1),
+            "{first:?}"
+        );
+        assert_eq!(shown(&output), first, "{protocol:?}");
+        let overview = call(&["inspect", &output]);
+        assert!(overview.contains("\nsources: "), "{overview}");
+
+        run("2");
+        let second = shown("out");
+        assert_eq!(shown(&output), second, "{protocol:?}");
+        let listed = call(&["restore", &output]);
+        let earlier = listed.trim();
+        let version = ["--format", "csv", "--version", earlier];
+        let found = call(&[&["inspect", &output, "sources"], &version[..]].concat());
+        assert_eq!(found, first[0], "{protocol:?}");
+
+        let mut drawn = Vec::new();
+        for (of, to) in [("out", "of folder"), (output.as_str(), "of bucket")] {
+            call(&["report", of, "--format", "svg", "--to", to]);
+            drawn.push(pictures(&lake, to));
+        }
+        assert!(!drawn[0].is_empty());
+        assert!(drawn[0] == drawn[1], "{protocol:?}");
+        call(&["report", &output, "--to", "page.html"]);
+        let page = std::fs::read_to_string(lake.path("page.html")).expect("a page");
+        assert!(page.contains("<svg"), "{protocol:?}");
+
+        call(&["restore", &output, earlier]);
+        assert_eq!(shown(&output), first, "{protocol:?}");
+        let missing = gyre(&lake, &options, &["inspect", &format!("{root}/nothing")]);
+        missing.fails(1, "holds no result of gyre");
+    }
+}
+
+/// The pictures in a folder of the lake, by name.
+#[cfg(feature = "report")]
+fn pictures(lake: &Lake, folder: &str) -> BTreeMap<String, Vec<u8>> {
+    let files = std::fs::read_dir(lake.path(folder)).expect("a folder");
+    let file = |file: std::io::Result<std::fs::DirEntry>| {
+        let file = file.expect("a file");
+        let name = file.file_name().to_string_lossy().into_owned();
+        (name, std::fs::read(file.path()).expect("a picture"))
+    };
+    files.map(file).collect()
 }

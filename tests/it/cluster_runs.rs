@@ -59,6 +59,9 @@ source = "a"
 target = "b"
 count = "n"
 
+[output]
+tables = ["certificates", "coarse", "counts", "restarts"]
+
 [[fit]]
 name = "svd"
 method = "svd"

@@ -226,6 +226,8 @@ sql = "SELECT * FROM pairs"
 source = ["a", "b"]
 target = "c"
 MEASURE
+[output]
+tables = ["counts"]
 [[fit]]
 name = "one"
 method = "dbmr"

@@ -419,6 +419,33 @@ fn lists_of_numbers_are_as_good_as_columns() {
     run(&lake, &[]).fails(1, "column `x` has lists of different lengths");
 }
 
+/// The table `estimates` has the known state of each row, and null for a state that is not whole.
+#[test]
+fn known_states_stand_beside_estimates() {
+    let mut rows = world(6, 30, 7);
+    rows[4].y[1] = None;
+    rows[9].y[0] = Some(f64::NAN);
+    let lake = lake(&rows);
+    run(&lake, &["output.rows=all"]).succeeds();
+    let found = lake.read("estimates");
+    let column = found.column("known_state").as_fixed_size_list();
+    assert_eq!(column.len(), rows.len());
+    let (ids, times) = (found.integers("id"), found.integers("t"));
+    for at in 0..column.len() {
+        let is_own = |row: &&Row| (row.id, row.t) == (ids[at], times[at]);
+        let row = rows.iter().find(is_own).expect("a row of the input");
+        let state = row.y.map(|y| y.filter(|y| y.is_finite()));
+        match state {
+            [Some(a), Some(b)] => {
+                let list = column.value(at);
+                assert_eq!(list.as_primitive::<Float64Type>().values(), &[a, b], "{at}");
+            }
+            _ => assert!(column.is_null(at), "{at}"),
+        }
+    }
+    assert_eq!(column.null_count(), 2);
+}
+
 #[test]
 fn the_rows_of_a_run_come_back() {
     let rows = world(9, 40, 5);
@@ -461,6 +488,7 @@ fn the_rows_of_a_run_come_back() {
     lake.file("p.toml", &without_ekf(&bare, start, end));
     assign(&lake, &[]).succeeds();
     let found = Rows::open(&lake.path("new/estimates/part-0.parquet"));
+    assert!(found.0.schema().field_with_name("known_state").is_err());
     let expected = lake.read("estimates");
     for name in [
         "kf_mean",

@@ -768,6 +768,20 @@ fn files_with_checksums_are_read() {
     }
 }
 
+/// Only readers of views notice that a dictionary is shorter than its header says.
+#[test]
+fn a_dictionary_with_too_few_values_is_named() {
+    let (_, bytes) = WITH_CHECKSUMS[1];
+    let mut damaged = bytes.to_vec();
+    // The number of values of the last dictionary: 22 in place of 4.
+    damaged[1105] = 22 << 1;
+    let error = count_file(&damaged).expect_err("a damaged dictionary");
+    assert!(
+        error.contains("column `s` of ") && error.contains("rows.parquet"),
+        "{error}"
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: proptest_cases(96), ..ProptestConfig::default() })]
 

@@ -98,6 +98,8 @@ sql = "SELECT * FROM rows"
 source = ["name", "half"]
 target = "to"
 count = "n"
+[output]
+tables = ["counts"]
 [[fit]]
 name = "one"
 method = "dbmr"

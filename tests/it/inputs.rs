@@ -20,6 +20,9 @@ source = "a"
 target = "b"
 count = "n"
 
+[output]
+tables = ["counts"]
+
 [[fit]]
 name = "one"
 method = "dbmr"

@@ -24,6 +24,7 @@
 //! - `hostile`: damaged files, and Hive folders with unusual names
 //! - `house`: the layout of the source code
 //! - `increments`: runs that count new files only, compared with runs that count all files
+//! - `init`: pipelines that `gyre init` proposes
 //! - `inputs`: files of every kind, layout and name
 //! - `leaving`: output of the process: no secrets, and the exit code if the output is unwritable
 //! - `markov`: connected states, timescales, Chapman-Kolmogorov tests and effective counts
@@ -37,6 +38,7 @@
 //! - `passes`: models whose passes are tasks, compared with models that one process fits
 //! - `paths`: the files that a path selects, and the separation of input and output
 //! - `peers`: soft sets compared with those of other programs, if these are installed
+//! - `pictures`: pictures of the guide, and meanings of all columns (feature `report`)
 //! - `pipeline_file`: the parsing of pipeline files, and the messages for errors in them
 //! - `pipelines`: the pipelines and commands of the README and the guides
 //! - `points`: rows with coordinates, embedded without boxes
@@ -59,6 +61,7 @@
 //! - `validation`: resamples of trajectories, pairs and counts
 //! - `versions`: simultaneous runs, earlier results, files of dead runs, and `gyre clean`
 //! - `weights`: trajectories with weighted rows
+//! - `written`: the tables that a run writes
 //!
 //! Helpers:
 //! - `faulty`: an object store with failing calls
@@ -98,6 +101,7 @@ mod hmm_rates;
 mod hostile;
 mod house;
 mod increments;
+mod init;
 mod inputs;
 mod inside;
 mod lake;
@@ -115,6 +119,8 @@ mod papers;
 mod passes;
 mod paths;
 mod peers;
+#[cfg(feature = "report")]
+mod pictures;
 mod pipeline_file;
 mod pipelines;
 mod points;
@@ -141,3 +147,4 @@ mod versions;
 mod weights;
 mod wire;
 mod worlds;
+mod written;

@@ -15,7 +15,7 @@ fn deploy(name: &str) -> String {
 
 /// Writes routes of two airlines: every pair of airports in each of four clusters of 25, `times`
 /// times. A third airline has three routes.
-fn routes(lake: &Lake, times: usize) {
+pub fn routes(lake: &Lake, times: usize) {
     let (mut airline, mut source, mut target) = (Vec::new(), Vec::new(), Vec::new());
     for carrier in ["AA", "UA"] {
         let pairs = (0..100).flat_map(|s| (0..100).map(move |t| (s, t)));

@@ -34,6 +34,7 @@ pub const PAGES: &[Page] = pages![
     "src/guide/changes.md",
     "src/guide/checks.md",
     "src/guide/cluster.md",
+    "src/guide/columns.md",
     "src/guide/commands.md",
     "src/guide/filters.md",
     "src/guide/increments.md",

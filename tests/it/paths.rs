@@ -22,6 +22,9 @@ source = "a"
 target = "b"
 count = "n"
 
+[output]
+tables = ["counts"]
+
 [[fit]]
 name = "one"
 method = "dbmr"
@@ -373,6 +376,9 @@ source = "a"
 target = "b"
 count = "n"
 partition_by = "month"
+
+[output]
+tables = ["counts"]
 
 [[fit]]
 name = "one"

@@ -19,6 +19,9 @@ source = "a"
 target = "b"
 count = "n"
 
+[output]
+tables = ["counts"]
+
 [[fit]]
 name = "gpcca"
 method = "gpcca"

@@ -229,6 +229,27 @@ fn polzin2024_example23_with_every_method() {
     assert_eq!(spectrum.len() - eigenvalues.null_count(), 8);
 }
 
+/// Writes a table of words: one sentence, 40 times.
+pub fn words(lake: &Lake) {
+    let words = "to be or not to be that is the question"
+        .split(' ')
+        .collect::<Vec<_>>();
+    let n = 40 * words.len();
+    let speech: ArrayRef = Arc::new(Int64Array::from_iter_values(
+        (0..n).map(|k| (k / words.len()) as i64),
+    ));
+    let position: ArrayRef = Arc::new(Int64Array::from_iter_values(
+        (0..n).map(|k| (k % words.len()) as i64),
+    ));
+    let word: ArrayRef = Arc::new(StringArray::from_iter_values(
+        (0..n).map(|k| words[k % words.len()]),
+    ));
+    lake.table(
+        "words.parquet",
+        vec![("speech", speech), ("position", position), ("word", word)],
+    );
+}
+
 #[test]
 fn routes_and_words_pipelines_run() {
     let lake = Lake::new();
@@ -279,23 +300,7 @@ fn routes_and_words_pipelines_run() {
     );
     assert_eq!(sources.len(), 20);
 
-    let words = "to be or not to be that is the question"
-        .split(' ')
-        .collect::<Vec<_>>();
-    let n = 40 * words.len();
-    let speech: ArrayRef = Arc::new(Int64Array::from_iter_values(
-        (0..n).map(|k| (k / words.len()) as i64),
-    ));
-    let position: ArrayRef = Arc::new(Int64Array::from_iter_values(
-        (0..n).map(|k| (k % words.len()) as i64),
-    ));
-    let word: ArrayRef = Arc::new(StringArray::from_iter_values(
-        (0..n).map(|k| words[k % words.len()]),
-    ));
-    lake.table(
-        "words.parquet",
-        vec![("speech", speech), ("position", position), ("word", word)],
-    );
+    words(&lake);
     let path = format!("tables.words.path={}", lake.path("words.parquet").display());
     pipeline(
         &lake,

@@ -163,6 +163,74 @@ async fn a_fault_at_any_call_leaves_one_whole_result() {
     }
 }
 
+/// A restoration replaces the pointer as a run does. Both results stay, so it can be repeated and
+/// undone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fault_at_any_call_of_a_restoration_leaves_one_whole_result() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    let both = InMemory::new();
+    let (mut runs, mut results) = (Vec::new(), Vec::new());
+    for seed in [1, 2] {
+        let ran = run_into(&lake, Arc::new(both.clone()), seed).await;
+        ran.expect("a store that works");
+        runs.push(pointer(&both).await.expect("a result").run);
+        results.push(tables(&both).await);
+    }
+    let ([first, second], [earlier, latest]) = (&runs[..], &results[..]) else {
+        panic!("there are two results");
+    };
+    assert_ne!(earlier, latest);
+
+    for (what, many, fault) in FAULTS {
+        let mut faults = 0;
+        for at in 0.. {
+            let faulty = FaultyStore {
+                fails: at..at.saturating_add(many),
+                fault,
+                ..FaultyStore::around(both.fork())
+            };
+            let output = Output::in_store(Arc::new(faulty.clone()), Path::from("out"));
+            let ended = output.restore(first).await;
+            if faulty.calls.load(Ordering::SeqCst) <= at {
+                assert!(ended.expect("no call failed"));
+                break;
+            }
+            faults += 1;
+            let place = format!("{what} at {at}");
+            let store = faulty.inner;
+            match &ended {
+                Ok(is_changed) => {
+                    assert!(*is_changed, "{place}");
+                    assert_eq!(tables(&store).await, *earlier, "{place}");
+                }
+                Err(e) => {
+                    let kind = e.kind();
+                    let is_expected = matches!(kind, Kind::Store | Kind::Conflict);
+                    assert!(is_expected, "{place}: {}", e.full());
+                    assert_eq!(tables(&store).await, *latest, "{place}");
+                }
+            }
+            clean(&store).await;
+
+            let output = Output::in_store(Arc::new(store.clone()), Path::from("out"));
+            let again = output.restore(first).await.expect("a second restoration");
+            assert_eq!(again, ended.is_err(), "{place}");
+            assert_eq!(tables(&store).await, *earlier, "{place}");
+            let now = pointer(&store).await.expect("a result");
+            assert_eq!((&now.run, &now.earlier[..]), (first, &runs[1..]), "{place}");
+
+            let undone = output.restore(second).await.expect("the way back");
+            assert!(undone, "{place}");
+            assert_eq!(tables(&store).await, *latest, "{place}");
+            clean(&store).await;
+            assert_eq!(versions(&store).await.len(), 2, "{place}");
+        }
+        // The pointer, the record, the record of the version, its files, and the pointer again.
+        assert!(faults >= 5, "only {faults} calls were made");
+    }
+}
+
 /// The smallest run on an output. Its only table contains its id.
 async fn small_run(store: FaultyStore, plan: &str) -> Result<()> {
     let output = Output::in_store(Arc::new(store), Path::from("out"));

@@ -389,6 +389,7 @@ mod tests {
             is_weighted,
             fits: Vec::new(),
             embeddings: Vec::new(),
+            has_stability: false,
             tables: Vec::new(),
             rows: Vec::new(),
         }

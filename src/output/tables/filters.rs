@@ -17,6 +17,9 @@ use std::sync::Arc;
 /// `trajectories`, `estimates` and `posteriors` follow them.
 pub const TABLES: [&str; 4] = ["fits", "tuning", FACTORS, "certificates"];
 
+/// The tables that no later command reads, so that a run may leave them out.
+pub const OPTIONAL: [&str; 2] = ["tuning", "certificates"];
+
 /// The table with one row per row of a matrix of a model.
 pub const FACTORS: &str = "factors";
 
@@ -100,7 +103,12 @@ pub struct FilterRowColumns<'a> {
     pub time: Option<&'a Field>,
     /// The column with `train`, `test` or null.
     pub split: Option<&'a Field>,
+    /// Whether states of rows can be known.
+    pub has_state: bool,
 }
+
+/// The column of the table `estimates` with the known states.
+pub(crate) const KNOWN_STATE: &str = "known_state";
 
 impl FilterRowColumns<'_> {
     /// The columns of a row: key, time, split.
@@ -123,8 +131,8 @@ fn optional(name: impl Into<String>, data_type: DataType) -> Field {
     Field::new(name, data_type, true)
 }
 
-/// The schema of the table `estimates`: partition, trajectory and time or `id`, split, and for each
-/// fit:
+/// The schema of the table `estimates`: partition, trajectory and time or `id`, split,
+/// `known_state` (null for rows without one) if the input has a state, and for each fit:
 /// - `<fit>_mean`: the mean of the state, in the order of its columns.
 /// - `<fit>_variance`: the variances of its numbers.
 /// - `<fit>_decoded`: the state by `decode`.
@@ -144,6 +152,9 @@ pub(crate) fn estimates_schema(
     let state = DataType::FixedSizeList(item, width as i32);
     let mut fields = run.leading();
     fields.extend(rows.of_row());
+    if rows.has_state {
+        fields.push(optional(KNOWN_STATE, state.clone()));
+    }
     for fit in fits {
         let name = &fit.name;
         for what in ["mean", "variance", "decoded"] {
@@ -421,6 +432,7 @@ mod tests {
             is_weighted: false,
             fits: Vec::new(),
             embeddings: Vec::new(),
+            has_stability: false,
             tables: Vec::new(),
             rows: Vec::new(),
         }
@@ -523,6 +535,7 @@ mod tests {
             key: &key,
             time: Some(&time),
             split: Some(&split),
+            has_state: true,
         };
         let columns = |name: &str, has_weights| FilterColumns {
             name: name.into(),
@@ -535,13 +548,21 @@ mod tests {
         };
         assert_eq!(
             names(estimates_schema(&run, rows, 2, &fits)),
-            "year ship t part kb_mean kb_variance kb_decoded kb_log_score kb_weight_sum kb_positive_share kb_was_updated kf_mean kf_variance kf_decoded kf_log_score kf_was_updated"
+            "year ship t part known_state kb_mean kb_variance kb_decoded kb_log_score kb_weight_sum kb_positive_share kb_was_updated kf_mean kf_variance kf_decoded kf_log_score kf_was_updated"
         );
         assert_eq!(
             names(trajectories_schema(&run, rows, &fits[1..])),
             "year ship part rows missing kf_log_score kf_mean_log_score kf_not_updated kf_mse kf_mse_decoded"
         );
-        let rows = FilterRowColumns { time: None, ..rows };
+        let rows = FilterRowColumns {
+            time: None,
+            has_state: false,
+            ..rows
+        };
+        assert_eq!(
+            names(estimates_schema(&run, rows, 2, &fits[1..])),
+            "year ship part kf_mean kf_variance kf_decoded kf_log_score kf_was_updated"
+        );
         assert_eq!(
             names(posteriors_schema(&run, rows)),
             "year ship fit training_ship weight"

@@ -293,6 +293,16 @@ pub const TABLES: [&str; 10] = [
     "certificates",
 ];
 
+/// The tables that no later command reads, so that a run may leave them out.
+pub const OPTIONAL: [&str; 6] = [
+    "spectrum",
+    "ranks",
+    "bootstrap",
+    "confusion",
+    "distortion",
+    "certificates",
+];
+
 /// The table of transition densities.
 pub const DENSITIES: &str = "densities";
 
@@ -319,6 +329,7 @@ pub(crate) fn schema_of(
         fits: Vec::new(),
         embeddings: Vec::new(),
         rows: Vec::new(),
+        has_stability: false,
         tables: Vec::new(),
     }
 }

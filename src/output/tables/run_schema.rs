@@ -149,6 +149,8 @@ pub struct RunSchema {
     pub fits: Vec<FitColumns>,
     /// The embeddings of states, in the order of the pipeline file.
     pub embeddings: Vec<EmbeddingColumns>,
+    /// Whether the states have the column `<fit>_stability`.
+    pub has_stability: bool,
     /// The tables that are written.
     pub tables: Vec<Table>,
     /// The columns of the input in the table `rows`, except those of the partition.

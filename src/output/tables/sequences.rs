@@ -33,6 +33,15 @@ pub const TABLES: [&str; 10] = [
     "certificates",
 ];
 
+/// The tables that no later command reads, so that a run may leave them out.
+pub const OPTIONAL: [&str; 5] = [
+    "hidden_transitions",
+    "triples",
+    "ranks",
+    "bootstrap",
+    "certificates",
+];
+
 /// The table with one row per symbol.
 pub const SYMBOLS: &str = "symbols";
 
@@ -197,6 +206,7 @@ pub(crate) fn schema_of(
         fits: Vec::new(),
         embeddings: Vec::new(),
         rows: Vec::new(),
+        has_stability: false,
         tables: Vec::new(),
     }
 }

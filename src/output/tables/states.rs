@@ -5,7 +5,6 @@ use crate::methods::columns::{Axis, Values};
 use crate::output::tables::columns::{Columns, TableColumns, set};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
-use crate::output::tables::table::Table;
 use crate::read::rows::states::StateTable;
 
 /// Access to the states of one side of a model.
@@ -74,7 +73,7 @@ fn states<'a>(
                 }),
             };
         }
-        if run.tables.contains(&Table::Bootstrap) {
+        if run.has_stability {
             // The share of the resamples in which the state keeps its set, from 0 to 1.
             columns = columns.column(named("stability"), move |&(model, j)| {
                 stability(&model.bootstraps[at])[j]

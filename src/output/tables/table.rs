@@ -22,6 +22,21 @@ macro_rules! tables {
     };
 }
 
+impl Table {
+    /// The tables that no later command reads, so that a run may leave them out.
+    pub const OPTIONAL: [&'static str; 9] = [
+        "coarse",
+        "certificates",
+        "restarts",
+        "embeddings",
+        "bootstrap",
+        "ranks",
+        "timescales",
+        "chapman_kolmogorov",
+        "counts",
+    ];
+}
+
 impl From<Table> for &'static str {
     fn from(table: Table) -> &'static str {
         table.name()

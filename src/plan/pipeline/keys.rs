@@ -47,7 +47,7 @@ pub(crate) struct PipelineFile {
     pub fit: Vec<FitEntry<AnyMethod>>,
     /// Resampling and tests that show how far to trust the models.
     pub validation: Option<Validation>,
-    /// Optional tables of the output.
+    /// The tables of the output.
     #[schemars(default)]
     pub output: OutputTables,
     /// Pairs of points whose transition densities are computed.
@@ -538,7 +538,7 @@ impl Validation {
     }
 }
 
-/// Optional tables of the output.
+/// The tables of the output.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Output")]
@@ -561,6 +561,16 @@ pub struct OutputTables {
     /// is not one of them. Only for filters of rows without time (`sequences.id`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub posteriors: bool,
+    /// The tables to write, beside those that later commands read and those of `output.rows`. By
+    /// default a run writes all tables, but `counts` only if the input has no column of counts or
+    /// weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &["coarse", "certificates"])]
+    pub tables: Option<Vec<String>>,
+    /// Tables to leave out. Later commands must not need them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(example = &["counts", "restarts"])]
+    pub without: Vec<String>,
 }
 
 /// Pairs of points (x, y) for the table `densities`: how likely is it to be at y one lag after x?

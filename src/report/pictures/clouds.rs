@@ -1,21 +1,25 @@
-//! Embeddings as clouds of points in the colours of their sets.
+//! Embeddings as clouds of points in the colours of their sets, with the centres of clusters.
 
 use crate::error::Result;
 use crate::report::chart::cloud;
 use crate::report::figure::Figure;
-use crate::report::model::{Model, column};
+use crate::report::model::{Model, Rows, column};
 use crate::report::pictures::FitRow;
+use crate::report::style::number;
 
 /// At most this number of states are drawn.
 const MOST: usize = 3000;
 
-/// At most this number of pairs of dimensions per fit.
+/// At most this number of pairs of dimensions per embedding.
 const MOST_PAIRS: usize = 2;
 
-const CAPTION: &str = "Each point is a state at two coordinates of its embedding. At most 3,000 \
-    states are drawn, at equal distances in the table. The picture misleads about weights: a \
-    frequent state is one point, as a rare state is. Sets that overlap here can be apart in \
-    another dimension.";
+/// At most this number of embeddings per fit.
+const MOST_TIMES: usize = 3;
+
+const CAPTION: &str = "Each point is a state or a row at two coordinates of its embedding, and a \
+    cross is the centre of a cluster. At most 3,000 points are drawn, at equal distances in the \
+    table. The picture misleads about weights: a frequent state is one point, as a rare state \
+    is. Sets that overlap here can be apart in another dimension.";
 
 /// The clouds of all fits with an embedding.
 ///
@@ -23,80 +27,178 @@ const CAPTION: &str = "Each point is a state at two coordinates of its embedding
 /// If the table of the embeddings cannot be read.
 pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
+    let centroids = model.rows(
+        "centroids",
+        &["fit", "cluster", "center", "weight", "exit_probability"],
+    )?;
     for table in ["sources", "points"] {
         let columns = model.columns(table)?;
         for fit in fits {
-            let embedding = format!("{}_embedding", fit.name);
-            if columns.contains(&embedding) {
-                let affiliation = format!("{}_affiliation", fit.name);
-                let affiliation = columns.contains(&affiliation).then_some(affiliation);
-                let found = of_fit(model, table, &fit.name, &embedding, affiliation.as_deref())?;
-                figures.extend(found);
+            let affiliation = format!("{}_affiliation", fit.name);
+            let affiliation = columns.contains(&affiliation).then_some(affiliation);
+            let centres = centroids.having("fit", &fit.name);
+            for embedding in embeddings(&columns, fit, fits) {
+                let cloud = Cloud {
+                    fit: &fit.name,
+                    table,
+                    embedding,
+                    affiliation: affiliation.as_deref(),
+                    centres: &centres,
+                };
+                figures.extend(cloud.figures(model)?);
             }
         }
     }
     Ok(figures)
 }
 
-fn of_fit(
-    model: &Model<'_>,
-    table: &str,
-    fit: &str,
-    embedding: &str,
-    affiliation: Option<&str>,
-) -> Result<Vec<Figure>> {
-    let wanted = [Some(embedding), affiliation];
-    let query = model
-        .scan(table)?
-        .select(wanted.into_iter().flatten().map(column).collect::<Vec<_>>());
-    let rows = model.sample(table, query, MOST)?;
-    let vectors = rows.lists(embedding);
-    let sets = match affiliation {
-        Some(affiliation) => rows.sets(affiliation),
-        None => vec![0; rows.len()],
+/// The embeddings of a fit: one, or those of a few times and powers.
+fn embeddings<'a>(columns: &'a [String], fit: &FitRow, fits: &[FitRow]) -> Vec<&'a str> {
+    let of = |name: &str, fit: &str| {
+        let rest = name.strip_prefix(fit)?.strip_prefix('_')?;
+        let time = rest.strip_suffix("embedding")?;
+        Some(time.is_empty() || time.starts_with(['t', 'p']))
     };
-    let width = vectors.iter().map(Vec::len).max().unwrap_or_default();
-    let mut figures = Vec::new();
-    for pair in pairs(width) {
-        let at = |v: &Vec<f64>| pair.map(|k| v.get(k).copied().unwrap_or(f64::NAN));
-        let points = vectors.iter().map(at).zip(sets.iter().copied());
-        let points = points.collect::<Vec<_>>();
-        let names = pair.map(|k| format!("coordinate {k}"));
-        let Some(svg) = cloud(&points, [&names[0], &names[1]]) else {
-            continue;
-        };
-        let title = format!("{fit}: embedding, {} and {}", names[0], names[1]);
-        let alt = format!(
-            "{} {} of {fit} at {} and {} of the embedding, coloured by set.",
-            points.len(),
-            if table == "points" {
-                "points"
-            } else {
-                "states"
-            },
-            names[0],
-            names[1]
-        );
-        let name = format!("{fit}-{}-{}", pair[0], pair[1]);
-        figures.push(Figure::new(
-            ["embedding", &name],
-            &title,
-            &alt,
-            CAPTION,
-            svg,
-        ));
+    let is_own = |name: &&String| {
+        // The longest name of a fit is the right one: `svd_soft_embedding` is not of `svd`.
+        let longer = fits.iter().filter(|f| f.name.len() > fit.name.len());
+        of(name, &fit.name) == Some(true) && longer.clone().all(|f| of(name, &f.name).is_none())
+    };
+    let all = columns.iter().filter(is_own).map(String::as_str);
+    let all = all.collect::<Vec<_>>();
+    match all.len() {
+        0..=MOST_TIMES => all,
+        n => vec![all[0], all[n / 2], all[n - 1]],
     }
-    Ok(figures)
 }
 
-/// Coordinate 0 is often constant, so pairs begin with the next ones.
-fn pairs(width: usize) -> Vec<[usize; 2]> {
-    match width {
-        0 | 1 => Vec::new(),
-        2 => vec![[0, 1]],
-        _ => (1..width - 1)
-            .map(|k| [k, k + 1])
+/// An embedding of a fit in a table.
+struct Cloud<'a> {
+    fit: &'a str,
+    table: &'a str,
+    embedding: &'a str,
+    affiliation: Option<&'a str>,
+    centres: &'a Rows,
+}
+
+impl Cloud<'_> {
+    fn figures(&self, model: &Model<'_>) -> Result<Vec<Figure>> {
+        let wanted = [Some(self.embedding), self.affiliation];
+        let wanted = wanted.into_iter().flatten().map(column);
+        let query = model.scan(self.table)?.select(wanted.collect::<Vec<_>>());
+        let rows = model.sample(self.table, query, MOST)?;
+        let vectors = rows.lists(self.embedding);
+        let sets = match self.affiliation {
+            Some(affiliation) => rows.sets(affiliation),
+            None => vec![0; rows.len()],
+        };
+        let width = vectors.iter().map(Vec::len).max().unwrap_or_default();
+        // A vector that is shorter than others ends in zeros.
+        let at = |v: &[f64], pair: [usize; 2]| pair.map(|k| v.get(k).copied().unwrap_or(f64::NAN));
+        let varies = |k: usize| {
+            let values = vectors.iter().filter_map(|v| v.get(k)).copied();
+            let values = values.filter(|x| x.is_finite());
+            let low = values.clone().fold(f64::INFINITY, f64::min);
+            let high = values.fold(f64::NEG_INFINITY, f64::max);
+            high - low > 1e-9 * low.abs().max(high.abs())
+        };
+        let mut figures = Vec::new();
+        for pair in pairs(width, varies) {
+            let points = vectors
+                .iter()
+                .map(|v| at(v, pair))
+                .zip(sets.iter().copied());
+            let points = points.collect::<Vec<_>>();
+            let names = pair.map(|k| format!("coordinate {k}"));
+            let labels = [names[0].as_str(), names[1].as_str()];
+            if let Some(svg) = cloud(&points, &self.centres(pair), labels) {
+                figures.push(self.figure(points.len(), pair, svg));
+            }
+        }
+        Ok(figures)
+    }
+
+    fn figure(&self, n: usize, [x, y]: [usize; 2], svg: String) -> Figure {
+        let rows = if self.table == "points" {
+            "points"
+        } else {
+            "states"
+        };
+        let shown = self.embedding.replace('_', " ");
+        let title = format!("{shown}, coordinates {x} and {y}");
+        let set = match self.affiliation {
+            Some(_) => ", coloured by set",
+            None => "",
+        };
+        let alt = format!(
+            "{n} {rows} of {} at the coordinates {x} and {y} of the {shown}{set}.",
+            self.fit
+        );
+        let name = self.embedding.trim_end_matches("_embedding");
+        let name = format!("{name}-{x}-{y}");
+        Figure::new(["embedding", &name], &title, &alt, CAPTION, svg)
+    }
+
+    /// The centres of the clusters.
+    fn centres(&self, pair: [usize; 2]) -> Vec<([f64; 2], String)> {
+        let (clusters, centers) = (self.centres.sets("cluster"), self.centres.lists("center"));
+        let weights = self.centres.floats("weight");
+        let exits = self.centres.floats("exit_probability");
+        let all = centers.iter().enumerate().map(|(row, center)| {
+            let at = pair.map(|k| center.get(k).copied().unwrap_or(f64::NAN));
+            let [weight, exit] = [weights[row], exits[row]].map(number);
+            let tip = format!(
+                "centre of set {}: weight {weight}, exit probability {exit}",
+                clusters[row]
+            );
+            (at, tip)
+        });
+        all.collect()
+    }
+}
+
+/// Neighbouring coordinates that vary. The first one of an embedding is often constant.
+fn pairs(width: usize, varies: impl Fn(usize) -> bool) -> Vec<[usize; 2]> {
+    let own = (0..width).filter(|k| varies(*k)).collect::<Vec<_>>();
+    match (own.as_slice(), width) {
+        (_, 0 | 1) | ([], _) => Vec::new(),
+        // One coordinate is drawn against a constant one.
+        (&[0], _) => vec![[0, 1]],
+        (&[one], _) => vec![[one, 0]],
+        (own, _) => own
+            .windows(2)
+            .map(|pair| [pair[0], pair[1]])
             .take(MOST_PAIRS)
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_leave_out_constant_coordinates() {
+        assert_eq!(pairs(4, |k| k > 0), [[1, 2], [2, 3]]);
+        assert_eq!(pairs(3, |k| k != 1), [[0, 2]]);
+        assert_eq!(pairs(2, |k| k == 1), [[1, 0]]);
+        assert_eq!(pairs(1, |_| true), [[0; 2]; 0]);
+    }
+
+    #[test]
+    fn embeddings_of_a_fit_are_not_those_of_a_longer_name() {
+        let fit = |name: &str| FitRow {
+            name: name.to_string(),
+            method: None,
+        };
+        let fits = [fit("map"), fit("map_t")];
+        let names = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<Vec<_>>();
+        let columns = names(&["map_embedding", "map_t_embedding", "map_t2_embedding"]);
+        let own = |at: usize| embeddings(&columns, &fits[at], &fits).len();
+        assert_eq!((own(0), own(1)), (2, 1));
+        let times = (1..9).map(|t| format!("map_t{t}_embedding"));
+        let times = times.collect::<Vec<_>>();
+        let expected = ["map_t1_embedding", "map_t5_embedding", "map_t8_embedding"];
+        assert_eq!(embeddings(&times, &fits[0], &fits), expected);
     }
 }

@@ -45,11 +45,10 @@ fn figure(rows: &Rows, fit: &str, [metric, index]: [&str; 2]) -> Option<Figure> 
     let marks = marks.collect::<Vec<_>>();
     let tips = marks.iter().take(8).map(|m| m.tip.clone());
     let tips = tips.collect::<Vec<_>>().join("; ");
-    let series = Series {
-        name: fit.to_string(),
-        marks,
-        is_band: false,
-        has_points: true,
+    let series = if metric == "weight" {
+        Series::points(fit, marks)
+    } else {
+        Series::new(fit, marks)
     };
     let svg = lines(&[series], [index, &shown], false)?;
     let alt = format!("Bootstrap intervals of {fit}. {tips}.");

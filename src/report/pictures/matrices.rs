@@ -14,10 +14,14 @@ const CAPTION: &str = "Each row is a set of sources. Its squares are the probabi
     the sets of targets, and add up to 1. A bright diagonal means that sets hold. The picture \
     misleads about sizes: a row of a small set is as high as that of a large one.";
 
+const CONFUSION: &str = "Each row is a class that the input names. Its squares are the shares of \
+    its weight in the clusters, and add up to 1. The picture misleads about sizes: a rare class is \
+    as high as a frequent one.";
+
 /// The transition matrix of each fit with sets.
 ///
 /// # Errors
-/// If `coarse` or `hidden_transitions` cannot be read.
+/// If `coarse`, `hidden_transitions` or `confusion` cannot be read.
 pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (table, [from, to]) in [
@@ -30,7 +34,56 @@ pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
             figures.extend(figure(&own, &fit.name, [from, to]));
         }
     }
+    let rows = model.rows("confusion", &["fit", "given", "cluster", "weight"])?;
+    for fit in fits {
+        figures.extend(confusion(&rows.having("fit", &fit.name), &fit.name));
+    }
     Ok(figures)
+}
+
+/// Which clusters the rows of each given class are in.
+fn confusion(rows: &Rows, fit: &str) -> Option<Figure> {
+    let given = rows
+        .texts("given")
+        .into_iter()
+        .map(Option::unwrap_or_default);
+    let given = given.collect::<Vec<_>>();
+    let mut classes = given.clone();
+    classes.dedup();
+    let (clusters, weights) = (rows.sets("cluster"), rows.floats("weight"));
+    let n = usize::try_from(*clusters.iter().max()? + 1).ok()?;
+    if n > MOST || classes.len() > MOST {
+        return None;
+    }
+    let share = |class: &String| {
+        let own = (0..rows.len()).filter(|at| given[*at] == *class);
+        let mut shares = vec![0.0; n];
+        for at in own {
+            if let Some(share) = usize::try_from(clusters[at])
+                .ok()
+                .and_then(|k| shares.get_mut(k))
+            {
+                *share += weights[at];
+            }
+        }
+        let all = shares.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        shares.iter().map(|x| x / all).collect::<Vec<_>>()
+    };
+    let shares = classes.iter().map(share).collect::<Vec<_>>();
+    let sets = (0..n as i64).map(set_name).collect::<Vec<_>>();
+    let svg = matrix(&shares, [&classes, &sets], ["cluster", "given class"])?;
+    let alt = format!(
+        "Shares of the clusters of {fit} in {} given classes.",
+        classes.len()
+    );
+    let title = format!("{fit}: given classes and clusters");
+    Some(Figure::new(
+        ["confusion", fit],
+        &title,
+        &alt,
+        CONFUSION,
+        svg,
+    ))
 }
 
 fn figure(rows: &Rows, fit: &str, [from, to]: [&str; 2]) -> Option<Figure> {

@@ -2,6 +2,7 @@
 
 pub mod changes;
 pub mod clouds;
+pub mod estimates;
 pub mod intervals;
 pub mod maps;
 pub mod matrices;
@@ -55,6 +56,7 @@ pub fn of_model(model: &Model<'_>, earlier: Option<&Model<'_>>) -> Result<Vec<Fi
     if let Some(earlier) = earlier {
         figures.extend(changes::figures(model, earlier, &fits)?);
     }
+    figures.extend(estimates::figures(model, &fits)?);
     figures.extend(rows::figures(model, &fits)?);
     Ok(figures)
 }

@@ -6,15 +6,16 @@ use crate::report::figure::Figure;
 use crate::report::model::{Model, Rows};
 use crate::report::style::{label, number};
 
-const CAPTION: &str = "The held-out log-likelihood of each rank with its standard error. The \
-    chosen rank is named in the description. The picture misleads when errors are large: ranks \
+const CAPTION: &str = "A criterion of each rank, with its standard error where it has one, and \
+    the rank that was chosen. The picture misleads when errors are large: ranks \
     within one error of each other predict equally well.";
 
 /// The columns of a criterion, its error and its name.
-const CRITERIA: [[&str; 3]; 3] = [
+const CRITERIA: [[&str; 3]; 4] = [
     ["held_out", "held_out_error", "held-out log-likelihood"],
     ["vamp_2", "vamp_2_error", "held-out VAMP-2 score"],
     ["bic", "", "BIC"],
+    ["gap", "", "gap of singular values"],
 ];
 
 /// One picture per fit and criterion.
@@ -56,16 +57,20 @@ fn figure(rows: &Rows, fit: &str, [value, error, name]: &[&str; 3]) -> Option<Fi
             number(errors[at])
         ),
     });
-    let series = Series {
-        name: fit.to_string(),
-        marks: marks.collect(),
-        is_band: false,
-        has_points: true,
-    };
-    let svg = lines(&[series], ["rank", name], false)?;
+    let mut series = vec![Series::new(name, marks.collect())];
     let chosen = rows.texts("is_chosen");
     let reasons = rows.texts("reason");
     let chosen = chosen.iter().position(|c| c.as_deref() == Some("true"));
+    if let Some(at) = chosen {
+        let rank = number(ranks[at]);
+        let mark = Mark {
+            at: [ranks[at], values[at]],
+            interval: [f64::NAN; 2],
+            tip: format!("rank {rank} was chosen"),
+        };
+        series.push(Series::points(&format!("rank {rank}, chosen"), vec![mark]));
+    }
+    let svg = lines(&series, ["rank", name], false)?;
     let choice = match chosen {
         Some(at) => {
             let reason = reasons[at].as_deref().map(label).unwrap_or_default();

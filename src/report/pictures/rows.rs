@@ -1,4 +1,4 @@
-//! Rows of sequences and filters: the worst trajectories, and estimates with bands.
+//! The worst trajectories of sequences and filters, and the distortion of embeddings.
 
 use crate::error::Result;
 use crate::report::chart::{Bar, Mark, Series, bars, lines};
@@ -11,19 +11,12 @@ use polars::prelude::SortMultipleOptions;
 /// At most this number of trajectories in a chart.
 const TRAJECTORIES: u32 = 15;
 
-/// At most this number of rows in a chart of estimates.
-const ROWS: u32 = 300;
-
-const WORST: &str = "The trajectories that the model explains least, by the mean log-likelihood \
-    of a row. They are unusual, or the model lacks what they need. The picture misleads about \
+const WORST: &str = "The trajectories that the model explains least. A bar is the mean of −ln of \
+    the probability of a row, in nats: high bars surprise the model most. They are unusual, or the model lacks what they need. The picture misleads about \
     short trajectories, whose means vary most.";
 
 const ERRORS: &str = "The trajectories with the largest mean squared error of the estimates. The \
     picture misleads when trajectories have few rows with a known state.";
-
-const ESTIMATES: &str = "The estimated mean of the first coordinate of the state, and a band of \
-    two standard deviations, over the first rows of the table. The band says how certain the \
-    filter is, and not how right: compare the test error of the fit.";
 
 const DISTORTION: &str = "Log distortion says how unequally the embedding stretches distances; 0 \
     is best. The picture misleads about local structure: one pair of points sets the value.";
@@ -31,11 +24,10 @@ const DISTORTION: &str = "Log distortion says how unequally the embedding stretc
 /// The pictures of all fits.
 ///
 /// # Errors
-/// If `trajectories`, `estimates` or `distortion` cannot be read.
+/// If `trajectories` or `distortion` cannot be read.
 pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let trajectories = model.columns("trajectories")?;
-    let estimates = model.columns("estimates")?;
     for fit in fits {
         for (suffix, caption, is_worst_low) in
             [("mean_log_likelihood", WORST, true), ("mse", ERRORS, false)]
@@ -45,9 +37,6 @@ pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
                 let what = [fit.name.as_str(), suffix];
                 figures.extend(worst(model, &trajectories, what, is_worst_low, caption)?);
             }
-        }
-        if estimates.contains(&format!("{}_mean", fit.name)) {
-            figures.extend(estimate(model, &fit.name)?);
         }
     }
     figures.extend(distortion(model, fits)?);
@@ -78,13 +67,22 @@ fn worst(
     let shown = suffix.replace('_', " ");
     let bar = |(name, value): (&String, f64)| Bar {
         name: short(name, 10),
-        value,
+        // Bars begin at 0, and log-likelihoods are negative.
+        value: if is_worst_low { -value } else { value },
         colour: set_colour(0),
         tip: format!("{name}: {shown} {}", number(value)),
     };
     let all = names.iter().zip(rows.floats(&value)).map(bar);
     let all = all.collect::<Vec<_>>();
-    let Some(svg) = bars(&all, ["trajectory", &shown]) else {
+    let label = if is_worst_low {
+        format!("−{shown}")
+    } else {
+        shown.clone()
+    };
+    if all.len() < 2 {
+        return Ok(None);
+    }
+    let Some(svg) = bars(&all, ["trajectory", &label]) else {
         return Ok(None);
     };
     let tips = all.iter().take(3).map(|bar| short(&bar.tip, 80));
@@ -112,69 +110,23 @@ fn names(rows: &Rows, keys: &[String]) -> Vec<String> {
     (0..rows.len()).map(name).collect()
 }
 
-fn estimate(model: &Model<'_>, fit: &str) -> Result<Option<Figure>> {
-    let (mean, variance) = (format!("{fit}_mean"), format!("{fit}_variance"));
-    let query = model
-        .scan("estimates")?
-        .select([column(&mean), column(&variance)]);
-    let rows = model.collect("estimates", query.limit(ROWS))?;
-    let (means, variances) = (rows.lists(&mean), rows.lists(&variance));
-    let marks = means
-        .iter()
-        .zip(&variances)
-        .enumerate()
-        .filter_map(|(at, (m, v))| {
-            let (m, v) = (*m.first()?, *v.first()?);
-            let deviation = v.max(0.0).sqrt();
-            Some(Mark {
-                at: [at as f64, m],
-                interval: [m - 2.0 * deviation, m + 2.0 * deviation],
-                tip: format!("row {at}: {} ± {}", number(m), number(2.0 * deviation)),
-            })
-        });
-    let series = Series {
-        name: fit.to_string(),
-        marks: marks.collect(),
-        is_band: true,
-        has_points: false,
-    };
-    let Some(svg) = lines(&[series], ["row", "first coordinate"], false) else {
-        return Ok(None);
-    };
-    let alt = format!(
-        "Estimates of {fit} with a band of two standard deviations over {} rows.",
-        rows.len()
-    );
-    let title = format!("{fit}: estimates");
-    Ok(Some(Figure::new(
-        ["estimates", fit],
-        &title,
-        &alt,
-        ESTIMATES,
-        svg,
-    )))
-}
-
 fn distortion(model: &Model<'_>, fits: &[FitRow]) -> Result<Option<Figure>> {
     let rows = model.rows("distortion", &["fit", "time", "log_distortion"])?;
     let series = fits.iter().map(|fit| {
         let own = rows.having("fit", &fit.name);
         let (times, values) = (own.floats("time"), own.floats("log_distortion"));
         let marks = times.iter().zip(&values).map(|(t, x)| Mark {
-            at: [*t, *x],
+            // Times and powers double from one to the next.
+            at: [t.log2(), *x],
             interval: [f64::NAN; 2],
             tip: format!("{} at {}: {}", fit.name, number(*t), number(*x)),
         });
-        Series {
-            name: fit.name.clone(),
-            marks: marks.collect(),
-            is_band: false,
-            has_points: true,
-        }
+        Series::new(&fit.name, marks.collect())
     });
     let series = series.collect::<Vec<_>>();
     let n = series.iter().filter(|s| !s.marks.is_empty()).count();
-    let svg = lines(&series, ["time or power", "log distortion"], false);
+    let labels = ["log₂ of time or power", "log distortion"];
+    let svg = lines(&series, labels, false);
     let alt = format!("Log distortion of {n} embeddings by time or power.");
     Ok(svg.map(|svg| Figure::new(["distortion", "all"], "Distortion", &alt, DISTORTION, svg)))
 }

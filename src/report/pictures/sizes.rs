@@ -71,6 +71,9 @@ fn figure(
         "Bars of the sets of {fit}. {}.",
         tips.collect::<Vec<_>>().join(", ")
     );
-    let title = format!("{fit}: {kind} of sets");
+    let title = match kind {
+        "clusters" => format!("{fit}: weights of clusters"),
+        kind => format!("{fit}: {kind} of sets"),
+    };
     Some(Figure::new([kind, fit], &title, &alt, caption, svg))
 }

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::report::chart::{Mark, Series, lines};
 use crate::report::figure::Figure;
-use crate::report::model::Model;
+use crate::report::model::{Model, Rows};
 use crate::report::pictures::FitRow;
 use crate::report::style::number;
 
@@ -11,49 +11,91 @@ const CAPTION: &str = "Values near 1 belong to sets that hold well. A large gap 
     suggests a number of sets. The picture misleads when values have noise: gaps smaller than \
     their errors mean nothing.";
 
-/// The spectrum of all fits in one picture.
+const GAPS: &str = "The distance of each value to the next one, at the number of values up to it: \
+    a peak at 3 suggests three sets. The picture misleads about small values, whose gaps are noise, \
+    and about the last value of a fit, whose gap is not known.";
+
+/// The spectrum of all fits in one picture, and its gaps in another.
 ///
 /// # Errors
 /// If `spectrum` cannot be read.
 pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
-    let columns = ["fit", "index", "singular_value", "value", "residual"];
+    let columns = ["fit", "index", "singular_value", "value", "noise"];
     let rows = model.rows("spectrum", &columns)?;
     let value = if rows.has("singular_value") {
         "singular_value"
     } else {
         "value"
     };
-    let series = fits.iter().map(|fit| {
+    let (mut values, mut gaps) = (Vec::new(), Vec::new());
+    for fit in fits {
         let own = rows.having("fit", &fit.name);
-        let (index, values) = (own.floats("index"), own.floats(value));
-        let marks = index
+        let [of_value, of_gap] = of_fit(&own, &fit.name, value);
+        values.push(Series::new(&fit.name, of_value));
+        gaps.push(Series::new(&fit.name, of_gap));
+    }
+    values.retain(|one| !one.marks.is_empty());
+    gaps.retain(|one| !one.marks.is_empty());
+    let n = values.len();
+    let largest = gaps.iter().filter_map(|one| {
+        let best = one
+            .marks
             .iter()
-            .zip(&values)
-            .enumerate()
-            .map(|(at, (x, y))| Mark {
-                at: [*x, *y],
-                interval: [f64::NAN; 2],
-                tip: match values.get(at + 1) {
-                    Some(next) => {
-                        let [y, gap] = [*y, y - next].map(number);
-                        format!("{} σ{at} = {y}, gap to the next {gap}", fit.name)
-                    }
-                    None => format!("{} σ{at} = {}", fit.name, number(*y)),
-                },
-            });
-        Series {
-            name: fit.name.clone(),
-            marks: marks.collect(),
-            is_band: false,
-            has_points: true,
-        }
+            .max_by(|a, b| a.at[1].total_cmp(&b.at[1]))?;
+        Some(format!("{} after {}", one.name, number(best.at[0])))
     });
-    let series = series.collect::<Vec<_>>();
-    let Some(svg) = lines(&series, ["index", "value"], false) else {
-        return Ok(Vec::new());
+    let largest = largest.take(12).collect::<Vec<_>>().join(", ");
+    values.extend(noise(&rows));
+    let mut figures = Vec::new();
+    if let Some(svg) = lines(&values, ["index", "value"], false) {
+        let alt = format!("Singular values of {n} fits by index, in falling order.");
+        let name = ["spectrum", "all"];
+        figures.push(Figure::new(name, "Spectrum", &alt, CAPTION, svg));
+    }
+    if let Some(svg) = lines(&gaps, ["number of values", "gap"], false) {
+        let alt = format!("Gaps of the spectrum. The largest gaps: {largest}.");
+        let name = ["gaps", "all"];
+        figures.push(Figure::new(name, "Gaps of the spectrum", &alt, GAPS, svg));
+    }
+    Ok(figures)
+}
+
+/// The values of a fit, and their gaps.
+fn of_fit(rows: &Rows, fit: &str, value: &str) -> [Vec<Mark>; 2] {
+    let (index, values) = (rows.floats("index"), rows.floats(value));
+    let (mut marks, mut gaps) = (Vec::new(), Vec::new());
+    let mark = |at: [f64; 2], tip: String| Mark {
+        at,
+        interval: [f64::NAN; 2],
+        tip,
     };
-    let n = series.iter().filter(|s| !s.marks.is_empty()).count();
-    let alt = format!("Singular values of {n} fits by index, in falling order.");
-    let figure = Figure::new(["spectrum", "all"], "Spectrum", &alt, CAPTION, svg);
-    Ok(vec![figure])
+    for (at, y) in values.iter().enumerate() {
+        let gap = values.get(at + 1).map(|next| y - next);
+        let shown = gap.map(|gap| format!(", gap to the next {}", number(gap)));
+        let tip = format!("{fit} σ{at} = {}{}", number(*y), shown.unwrap_or_default());
+        if let Some(gap) = gap.filter(|gap| gap.is_finite()) {
+            // Equal values differ by rounding.
+            let gap = if gap.abs() < 1e-12 { 0.0 } else { gap };
+            gaps.push(mark([index[at] + 1.0, gap], tip.clone()));
+        }
+        marks.push(mark([index[at], *y], tip));
+    }
+    [marks, gaps]
+}
+
+/// The level below which values are noise, if the table has it.
+fn noise(rows: &Rows) -> Option<Series> {
+    let (index, levels) = (rows.floats("index"), rows.floats("noise"));
+    let level = levels.iter().copied().find(|x| x.is_finite())?;
+    let last = index.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let tip = format!("noise {}", number(level));
+    let mark = |x: f64| Mark {
+        at: [x, level],
+        interval: [f64::NAN; 2],
+        tip: tip.clone(),
+    };
+    Some(Series {
+        has_points: false,
+        ..Series::new("noise", vec![mark(0.0), mark(last)])
+    })
 }

@@ -63,12 +63,8 @@ fn timescales(rows: &Rows, fit: &str) -> Option<Figure> {
     for at in 0..rows.len() {
         let k = index[at] as usize;
         while series.len() <= k.min(MOST_SERIES) {
-            series.push(Series {
-                name: format!("timescale {}", series.len()),
-                marks: Vec::new(),
-                is_band: false,
-                has_points: true,
-            });
+            let name = format!("timescale {}", series.len());
+            series.push(Series::new(&name, Vec::new()));
         }
         let Some(own) = series.get_mut(k) else {
             continue;
@@ -114,12 +110,7 @@ fn test(rows: &Rows, fit: &str) -> Option<Figure> {
                 tip: format!("set {set}, {k} steps: predicted {p}, estimated {e}"),
             }
         });
-        Series {
-            name: format!("set {set}"),
-            marks: marks.collect(),
-            is_band: false,
-            has_points: true,
-        }
+        Series::new(&format!("set {set}"), marks.collect())
     });
     let series = series.collect::<Vec<_>>();
     let svg = lines(&series, ["steps", "probability to stay"], false)?;

@@ -306,6 +306,7 @@ fn names(plan: &Assignment, written: &Written<'_>) -> AssignedSchema {
             is_weighted: plan.layout.is_weighted(),
             fits: Vec::new(),
             embeddings: Vec::new(),
+            has_stability: false,
             tables: Vec::new(),
             rows: Vec::new(),
         },

@@ -9,7 +9,7 @@ use crate::error::{Error, Kind, Result, counted};
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::output::result::{ModelKey, Written, floats};
-use crate::output::tables::filters::ESTIMATES;
+use crate::output::tables::filters::{ESTIMATES, KNOWN_STATE};
 use crate::output::tables::table::Table;
 use crate::read::rows::keys::Keys;
 use crate::run::assign::model::{Columns, Part};
@@ -230,7 +230,9 @@ impl<'a> Side<'a> {
         if written.current.tables.contains_key(ESTIMATES) {
             let schema = written.table(ESTIMATES).await?.schema();
             let fields = schema.fields().iter().map(|f| f.as_ref().clone());
-            let is_key = |f: &Field| names.iter().all(|n| *f.name() != format!("{n}_mean"));
+            let is_key = |f: &Field| {
+                f.name() != KNOWN_STATE && names.iter().all(|n| *f.name() != format!("{n}_mean"))
+            };
             let fields: Vec<Field> = fields.take_while(is_key).collect();
             let keys: Vec<&str> = fields.iter().map(|f| f.name().as_str()).collect();
             let mut columns = written.table(ESTIMATES).await?.columns(&keys).await?;

@@ -227,7 +227,9 @@ impl Job<'_> {
         let models = fitted.into_iter().map(|own| self.model(own, &written));
         let models: Vec<FiltersModel> = models.collect();
         let tables = FilterTables { run };
-        let mut all = output::stage_filters(self.output, self.begun, &tables, &models).await?;
+        let wanted = self.planned.plan.model_tables();
+        let (output, begun) = (self.output, self.begun);
+        let mut all = output::stage_filters(output, begun, &tables, &wanted, &models).await?;
         all.extend(written.tables.clone());
         for &table in all.keys() {
             let bytes = self.output.staged_bytes(&self.begun.run, table).await?;

@@ -510,6 +510,8 @@ struct EstimateRows<'t> {
     schema: &'t SchemaRef,
     /// Numbers per state.
     width: usize,
+    /// Whether states of rows can be known.
+    has_state: bool,
 }
 
 impl EstimateRows<'_> {
@@ -529,6 +531,9 @@ impl EstimateRows<'_> {
             } else {
                 take(column, kept, None).map_err(bug)?
             });
+        }
+        if self.has_state {
+            columns.push(self.known_states(batch, kept));
         }
         // Filtered rows of each task.
         let lengths: Vec<usize> = scored
@@ -552,14 +557,7 @@ impl EstimateRows<'_> {
                 |own| &own.decoded,
             ] {
                 let values = of.all(self.width, 0.0, values);
-                let item = Arc::new(Field::new("item", DataType::Float64, false));
-                let values = Arc::new(Float64Array::from(values));
-                columns.push(Arc::new(FixedSizeListArray::new(
-                    item,
-                    self.width as i32,
-                    values,
-                    Some(nulls.clone()),
-                )));
+                columns.push(self.lists(values, nulls.clone()));
             }
             columns.push(numbers(of.all(1, f64::NAN, |own| &own.log_score)));
             if fit.has_weights {
@@ -570,6 +568,32 @@ impl EstimateRows<'_> {
             columns.push(Arc::new(BooleanArray::new(updated.into(), Some(nulls))));
         }
         typed(self.schema, columns)
+    }
+
+    /// The known states of the rows in `kept`, null where a state is not whole.
+    fn known_states(&self, batch: &StateSpaceBatch, kept: &UInt32Array) -> ArrayRef {
+        let states = || {
+            kept.values()
+                .iter()
+                .map(|&row| batch.states.row(row as usize))
+        };
+        let mut values = Vec::with_capacity(kept.len() * self.width);
+        for state in states() {
+            match state {
+                Some(state) => values.extend_from_slice(state),
+                None => values.resize(values.len() + self.width, 0.0),
+            }
+        }
+        let is_known = states().map(|state| state.is_some()).collect::<Vec<bool>>();
+        self.lists(values, NullBuffer::from(is_known))
+    }
+
+    /// Lists of one number per coordinate of the state.
+    fn lists(&self, values: Vec<f64>, nulls: NullBuffer) -> ArrayRef {
+        let item = Arc::new(Field::new("item", DataType::Float64, false));
+        let values = Arc::new(Float64Array::from(values));
+        let width = self.width as i32;
+        Arc::new(FixedSizeListArray::new(item, width, values, Some(nulls)))
     }
 }
 
@@ -823,6 +847,8 @@ struct Writing<'t> {
     has_split: bool,
     /// Numbers per state.
     width: usize,
+    /// Whether states of rows can be known.
+    has_state: bool,
     /// By table.
     sinks: BTreeMap<&'static str, Sink<'t>>,
     /// The trajectories of rows that stay in memory.
@@ -862,6 +888,7 @@ impl<'t> Writing<'t> {
             tally: Tally::default(),
             has_split: input.layout.split.is_some(),
             width: input.widths.state.unwrap_or(0),
+            has_state: !input.layout.state.is_empty(),
             sinks,
             ended: Vec::new(),
             in_memory: target.is_none(),
@@ -882,6 +909,7 @@ impl<'t> Writing<'t> {
                 fits: &self.tables.fits,
                 schema,
                 width: self.width,
+                has_state: self.has_state,
             };
             let rows = rows.rows(&batch, &kept, &self.scoring, &scored)?;
             sink.write(rows).await?;

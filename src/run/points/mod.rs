@@ -174,7 +174,8 @@ async fn drive(
 
     progress.stage("write", None);
     let run = plan.run_schema(surveyed.found.partitions.clone());
-    let mut tables = output::stage_points(output, begun, &run, &models).await?;
+    let mut tables =
+        output::stage_points(output, begun, &run, &plan.model_tables(), &models).await?;
     let largest_hash = match plan.rows {
         PointRows::Sample(most) => rows::largest_hash(job, &surveyed, most).await?,
         PointRows::All | PointRows::None => None,

@@ -229,7 +229,9 @@ impl Job<'_> {
             block: plan.rows().block,
             fits: &fits,
         };
-        let mut all = output::stage_sequences(self.output, self.begun, &tables, &models).await?;
+        let wanted = plan.model_tables();
+        let (output, begun) = (self.output, self.begun);
+        let mut all = output::stage_sequences(output, begun, &tables, &wanted, &models).await?;
         all.extend(written.tables.clone());
         for &table in all.keys() {
             let bytes = self.output.staged_bytes(&self.begun.run, table).await?;

@@ -21,7 +21,9 @@ use crate::plan::pipeline::consistency::sequences::{
     distribution, held_out, no_keys_of_sets, one_window, prediction_rows, sequence_validation,
     sequences,
 };
-use crate::plan::pipeline::consistency::tables::{check_location, job, option, tables};
+use crate::plan::pipeline::consistency::tables::{
+    check_location, job, option, output_tables, tables,
+};
 use crate::plan::pipeline::content::{Input, Pipeline, Transitions};
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;
@@ -144,6 +146,7 @@ pub(super) fn check(
         errors.note(filters::output(output, &file.fit, input, document));
     }
     errors.note(distribution(&file.output, &transitions.input, document));
+    output_tables(&file.output, &transitions.input, document, &mut errors);
     if is_points {
         let keys = file.validation.as_ref();
         errors.note(no_keys_of_states(&file.job, document));

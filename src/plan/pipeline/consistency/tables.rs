@@ -1,9 +1,11 @@
-//! Checks of `[job]` and `[tables]`.
+//! Checks of `[job]`, `[tables]` and the names of tables in `[output]`.
 
 use crate::error::{Result, nearest};
 use crate::plan::pipeline::consistency::errors::{Errors, not_blank};
+use crate::plan::pipeline::content::Input;
 use crate::plan::pipeline::document::Document;
-use crate::plan::pipeline::keys::{InputTable, Job};
+use crate::plan::pipeline::keys::{InputTable, Job, OutputTables};
+use crate::plan::written::TableNames;
 use crate::read::formats::format::{Compression, Format};
 use crate::store;
 use std::collections::BTreeMap;
@@ -61,6 +63,28 @@ pub(super) fn check_location(location: &str, path: &[&str], document: &Document<
         let message = format!("`{}`: {message}", path.join("."));
         document.error_at(path, &message)
     })
+}
+
+/// Checks the names in `output.tables` and `output.without`.
+pub(super) fn output_tables(
+    output: &OutputTables,
+    input: &Input,
+    document: &Document<'_>,
+    errors: &mut Errors<'_>,
+) {
+    let names = TableNames::of(input);
+    let mut note = |key: &str, checked: Result<(), String>| {
+        if let Err(why) = checked {
+            let message = format!("`output.{key}`: {why}");
+            errors.add(document.error_at(&["output", key], &message));
+        }
+    };
+    for name in output.tables.iter().flatten() {
+        note("tables", names.check(name));
+    }
+    for name in &output.without {
+        note("without", names.check_without(name));
+    }
 }
 
 pub(super) fn tables(

@@ -1,0 +1,143 @@
+//! `gyre init`: a first pipeline file for a table.
+
+use crate::cli::args::{Init, InitKind};
+use crate::cli::terminal::{Done, Terminal};
+use crate::error::{Error, Kind, Result};
+use crate::run::init::pipeline;
+use crate::run::init::proposal::RowKind;
+use crate::run::init::text::Places;
+use std::io::Write;
+use std::path::{Component, Path, PathBuf};
+
+/// Looks at a table, and prints or writes a pipeline file.
+///
+/// # Errors
+/// If the table cannot be read, its columns have no roles, or the file exists already.
+pub(crate) fn init(args: &Init, terminal: &dyn Terminal) -> Result<Done> {
+    let exists = |to: &Path| {
+        let what = format!(
+            "{} exists already; choose another name with -o",
+            to.display()
+        );
+        Err(Error::spec(what))
+    };
+    if let Some(to) = args.to.as_deref().filter(|to| to.exists()) {
+        return exists(to);
+    }
+    let kind = args.kind.map(|kind| match kind {
+        InitKind::Transitions => RowKind::Transitions,
+        InitKind::Pairs => RowKind::Pairs,
+        InitKind::Points => RowKind::Points,
+        InitKind::Sequences => RowKind::Sequences,
+    });
+    let runtime = crate::cli::terminal::start(
+        std::thread::available_parallelism().map_or(1, |n| n.get()),
+        None,
+        &std::env::temp_dir(),
+    )?;
+    let places = places(&args.data, args.to.as_deref())?;
+    let text = runtime.block_on(pipeline(&args.data, &places, kind))?;
+    let Some(to) = &args.to else {
+        return terminal.print(text.trim_end()).map(|()| Done::Well);
+    };
+    let created = std::fs::File::create_new(to).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    match created {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => return exists(to),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            let to = to.display();
+            let what = format!("{to} cannot be written: its folder does not exist");
+            return Err(Error::spec(what));
+        }
+        Err(e) => {
+            let what = format!("{} cannot be written", to.display());
+            return Err(Error::with_source(Kind::Resources, what, e));
+        }
+    }
+    let to = to.display();
+    terminal.say(&format!(
+        "written: {to}; next: gyre check {to}, gyre run {to}"
+    ));
+    Ok(Done::Well)
+}
+
+/// How a pipeline file at `to` names the table at `data`: relative to the folder of the file.
+/// Results are relative to the current folder. Those of a folder go beside it, because its files
+/// are its rows.
+fn places(data: &str, to: Option<&Path>) -> Result<Places> {
+    let mut places = Places {
+        shown: data.into(),
+        table: data.into(),
+        results: "out".into(),
+    };
+    if data.contains("://") {
+        return Ok(places);
+    }
+    let whole = |path: &Path| {
+        let whole = std::path::absolute(path).map(|path| normal(&path));
+        whole.map_err(|e| {
+            let what = format!("the place of {} cannot be found", path.display());
+            Error::with_source(Kind::Resources, what, e)
+        })
+    };
+    let file = whole(to.unwrap_or(Path::new("pipeline.toml")))?;
+    let (current, table) = (whole(Path::new("."))?, whole(Path::new(data))?);
+    if !Path::new(data).is_absolute() {
+        places.table = relative(file.parent().unwrap_or(&current), &table);
+    }
+    if let Some(beside) = table.parent()
+        && Path::new(data).is_dir()
+        && current.join(&places.results).starts_with(&table)
+    {
+        places.results = relative(&current, &beside.join(&places.results));
+    }
+    Ok(places)
+}
+
+/// A path without `.` and `..`.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                normal.pop();
+            }
+            part => normal.push(part),
+        }
+    }
+    normal
+}
+
+/// The path from a folder to a place.
+fn relative(folder: &Path, to: &Path) -> String {
+    let shared = folder.components().zip(to.components());
+    let shared = shared.take_while(|(a, b)| a == b).count();
+    let up = folder
+        .components()
+        .skip(shared)
+        .map(|_| Component::ParentDir);
+    let path: PathBuf = up.chain(to.components().skip(shared)).collect();
+    if path.as_os_str().is_empty() {
+        return ".".into();
+    }
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_begin_in_the_folder_of_the_file() {
+        let of = |folder: &str, to: &str| relative(Path::new(folder), Path::new(to));
+        assert_eq!(of("/a/jobs", "/a/lake/x.csv"), "../lake/x.csv");
+        assert_eq!(of("/a", "/a/lake"), "lake");
+        assert_eq!(of("/a/lake", "/a/lake"), ".");
+        assert_eq!(of("/a/lake/jobs", "/a/out"), "../../out");
+        assert_eq!(normal(Path::new("/a/./b/../c")), Path::new("/a/c"));
+    }
+}

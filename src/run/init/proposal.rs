@@ -1,0 +1,248 @@
+//! Columns → what the rows of a pipeline are.
+
+use crate::error::Result;
+use crate::run::init::boxes::{Boxes, boxes};
+use crate::run::init::names::{Role, fit};
+use crate::run::init::roles::{
+    KEYS, NUMBERS, Order, by_name, coordinates, degrees, ends, missing, order, state, time,
+};
+use crate::run::init::survey::{Column, Survey, ValueKind};
+use std::collections::HashSet;
+
+/// What a row of a table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowKind {
+    /// A row of a trajectory, at a time, with a state or with coordinates.
+    Transitions,
+    /// A pair of a source and a target.
+    Pairs,
+    /// A point with coordinates.
+    Points,
+    /// A row of a trajectory that shows a symbol.
+    Sequences,
+}
+
+/// How many transitions a pair stands for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Amount {
+    /// One.
+    One,
+    /// The count in a column.
+    Count(String),
+    /// The weight in a column.
+    Weight(String),
+}
+
+/// The state of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum State {
+    /// A column.
+    Column(String),
+    /// Boxes of coordinates.
+    Boxes(Vec<Boxes>),
+}
+
+/// The coordinates of a point.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Coordinates {
+    /// Columns.
+    Columns(Vec<String>),
+    /// A longitude and a latitude in degrees, which become three coordinates of a unit sphere.
+    Sphere {
+        /// The column of longitudes.
+        longitude: String,
+        /// The column of latitudes.
+        latitude: String,
+    },
+}
+
+/// What the rows of a table are.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Proposal {
+    /// Pairs.
+    Pairs {
+        /// The column of the source.
+        source: String,
+        /// The column of the target.
+        target: String,
+        /// How much a row counts.
+        amount: Amount,
+        /// Whether sources and targets are the same states.
+        is_closed: bool,
+        /// The number of different states.
+        states: usize,
+    },
+    /// Rows of trajectories.
+    Transitions {
+        /// Their order.
+        order: Order,
+        /// Their states.
+        state: State,
+    },
+    /// Rows of trajectories that show symbols.
+    Sequences {
+        /// Their order.
+        order: Order,
+        /// The column of the symbol.
+        symbol: String,
+    },
+    /// Points.
+    Points {
+        /// The column that identifies a row.
+        id: Option<String>,
+        /// The coordinates.
+        coordinates: Coordinates,
+    },
+}
+
+/// Gives the columns of a table their roles.
+///
+/// # Errors
+/// If a column that the rows need is missing.
+pub fn propose(survey: &Survey, kind: Option<RowKind>) -> Result<Proposal> {
+    let kind = kind.unwrap_or_else(|| natural(survey));
+    match kind {
+        RowKind::Pairs => pairs(survey),
+        RowKind::Points => points(survey),
+        RowKind::Sequences => {
+            let order = order(survey)?;
+            let symbol = state(survey, &order).ok_or_else(|| {
+                missing(
+                    survey,
+                    "a column of symbols: texts or whole numbers that repeat",
+                )
+            })?;
+            let symbol = symbol.name.clone();
+            Ok(Proposal::Sequences { order, symbol })
+        }
+        RowKind::Transitions => {
+            let order = order(survey)?;
+            let boxes = || Some(State::Boxes(boxes(survey, &order)));
+            let has_boxes =
+                |state: &State| !matches!(state, State::Boxes(boxes) if boxes.is_empty());
+            let column = state(survey, &order);
+            // A column that is called a state comes before coordinates, and these before others.
+            let named = column.filter(|column| fit(&column.name, Role::State) > 0);
+            let of = |column: &Column| State::Column(column.name.clone());
+            let state = named
+                .map(of)
+                .or_else(|| boxes().filter(has_boxes))
+                .or_else(|| column.map(of));
+            let state = state.ok_or_else(|| {
+                missing(
+                    survey,
+                    "a state: a column of texts or whole numbers that repeat, or coordinates",
+                )
+            })?;
+            Ok(Proposal::Transitions { order, state })
+        }
+    }
+}
+
+/// What the rows are by their columns.
+fn natural(survey: &Survey) -> RowKind {
+    if ends(survey).is_some() {
+        return RowKind::Pairs;
+    }
+    if time(survey).is_some() {
+        return RowKind::Transitions;
+    }
+    if coordinates(survey, &[]).len() >= 2 {
+        return RowKind::Points;
+    }
+    RowKind::Transitions
+}
+
+fn pairs(survey: &Survey) -> Result<Proposal> {
+    let (source, target) = ends(survey).ok_or_else(|| {
+        missing(
+            survey,
+            "a source and a target of one type, such as `source` and `target`",
+        )
+    })?;
+    let is_other = |column: &&Column| column.name != source.name && column.name != target.name;
+    let is_amount = |column: &&Column| is_other(column) && column.numbers.iter().all(|x| *x >= 0.0);
+    let count = by_name(survey, Role::Count, &[ValueKind::Integer]).filter(is_amount);
+    let weight = by_name(survey, Role::Weight, &NUMBERS).filter(is_amount);
+    let amount = match (count, weight) {
+        (Some(count), _) => Amount::Count(count.name.clone()),
+        (None, Some(weight)) => Amount::Weight(weight.name.clone()),
+        (None, None) => Amount::One,
+    };
+    let sources: HashSet<&String> = source.values.iter().collect();
+    let shared = target.values.iter().filter(|v| sources.contains(v)).count();
+    Ok(Proposal::Pairs {
+        source: source.name.clone(),
+        target: target.name.clone(),
+        amount,
+        is_closed: 2 * shared > source.distinct(),
+        states: source.distinct().min(target.distinct()),
+    })
+}
+
+fn points(survey: &Survey) -> Result<Proposal> {
+    let is_key = |column: &&Column| {
+        KEYS.contains(&column.kind) && column.nulls() == 0 && column.distinct() == survey.rows
+    };
+    let mut keys: Vec<&Column> = survey.columns.iter().filter(is_key).collect();
+    keys.sort_by_key(|column| std::cmp::Reverse(fit(&column.name, Role::Trajectory)));
+    // The first rows do not show whether a value comes again behind them.
+    let is_whole = survey.is_whole();
+    let id = keys
+        .first()
+        .filter(|_| is_whole)
+        .map(|column| column.name.clone());
+    if let Some([longitude, latitude]) = degrees(survey) {
+        let coordinates = Coordinates::Sphere {
+            longitude: longitude.name.clone(),
+            latitude: latitude.name.clone(),
+        };
+        return Ok(Proposal::Points { id, coordinates });
+    }
+    let columns = coordinates(survey, &[]);
+    if columns.len() < 2 {
+        return Err(missing(
+            survey,
+            "coordinates: at least two columns of numbers",
+        ));
+    }
+    let columns = columns.iter().take(100).map(|column| column.name.clone());
+    Ok(Proposal::Points {
+        id,
+        coordinates: Coordinates::Columns(columns.collect()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::init::survey::tests::{survey, walks};
+
+    #[test]
+    fn boxes_have_round_widths() {
+        let found = propose(&survey(walks()), None).expect("a proposal");
+        let Proposal::Transitions {
+            state: State::Boxes(boxes),
+            ..
+        } = found
+        else {
+            panic!("{found:?}");
+        };
+        assert_eq!((boxes[0].bounds, boxes[0].boxes), ([0.0, 1.0], 5));
+    }
+
+    #[test]
+    fn a_kind_needs_its_columns() {
+        let error = propose(&survey(walks()), Some(RowKind::Pairs)).expect_err("no source");
+        let message = error.to_string();
+        assert!(
+            message.starts_with("no column looks like a source and a target"),
+            "{message}"
+        );
+        assert!(
+            message.contains("`who` (Integer), `t` (Integer), `v` (Float)"),
+            "{message}"
+        );
+        assert!(propose(&survey(walks()), Some(RowKind::Points)).is_err());
+    }
+}

@@ -1,0 +1,238 @@
+//! Columns → the roles that they can have: by name, then by type, then by value.
+
+use crate::error::{Error, Result};
+use crate::read::rows::keys::NONE;
+use crate::run::init::names::{Role, fit};
+use crate::run::init::survey::{Column, Survey, ValueKind};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// The time from a row to the next one of its trajectory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Steps {
+    /// The most frequent time, in units of the column or in microseconds.
+    pub most_frequent: f64,
+    /// The share of rows with that time.
+    pub share: f64,
+    /// Rows per trajectory, on average.
+    pub rows: f64,
+}
+
+/// The order of rows in trajectories.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    /// The columns of the trajectory; maybe none.
+    pub trajectory: Option<String>,
+    /// The column of the time.
+    pub time: String,
+    /// Whether the time is a date or a timestamp.
+    pub is_clock: bool,
+    /// How the times of a trajectory differ; none if every trajectory has one row.
+    pub steps: Option<Steps>,
+}
+
+/// The error if no column looks like `what`.
+pub fn missing(survey: &Survey, what: &str) -> Error {
+    let columns = survey.columns.iter();
+    let columns = columns.map(|column| format!("`{}` ({})", column.name, column.data_type));
+    let columns: Vec<String> = columns.collect();
+    Error::input(format!(
+        "no column looks like {what}; the columns are {}. Choose another --kind, or write the pipeline by hand",
+        columns.join(", ")
+    ))
+}
+
+/// The column whose name fits a role best, among those of some kinds of values.
+pub fn by_name<'a>(survey: &'a Survey, role: Role, kinds: &[ValueKind]) -> Option<&'a Column> {
+    let columns = survey.columns.iter().enumerate();
+    let columns = columns.filter(|(_, column)| kinds.contains(&column.kind));
+    let scored = columns.map(|(at, column)| (fit(&column.name, role), at, column));
+    let scored = scored.filter(|(score, ..)| *score > 0);
+    let best = scored.max_by_key(|(score, at, _)| (*score, std::cmp::Reverse(*at)));
+    best.map(|(.., column)| column)
+}
+
+/// Kinds of values that are names of things.
+pub const KEYS: [ValueKind; 2] = [ValueKind::Text, ValueKind::Integer];
+/// Kinds of values that are numbers.
+pub const NUMBERS: [ValueKind; 2] = [ValueKind::Float, ValueKind::Integer];
+
+/// The columns of the source and the target, of one type.
+pub fn ends(survey: &Survey) -> Option<(&Column, &Column)> {
+    let source = by_name(survey, Role::Source, &KEYS)?;
+    let target = by_name(survey, Role::Target, &KEYS)?;
+    (source.name != target.name && source.kind == target.kind).then_some((source, target))
+}
+
+/// The column of the time: by name among dates, timestamps and whole numbers, else the first column
+/// of dates or timestamps.
+pub fn time(survey: &Survey) -> Option<&Column> {
+    let kinds = [ValueKind::Time, ValueKind::Integer];
+    let clocks = || survey.columns.iter().filter(|c| c.kind == ValueKind::Time);
+    let named = by_name(survey, Role::Time, &[ValueKind::Time]);
+    named
+        .or_else(|| clocks().next())
+        .or_else(|| by_name(survey, Role::Time, &kinds))
+}
+
+/// A column of other numbers that is called a time, if no column can be one.
+pub fn float_time(survey: &Survey) -> Option<&Column> {
+    match time(survey) {
+        Some(_) => None,
+        None => by_name(survey, Role::Time, &[ValueKind::Float]),
+    }
+}
+
+/// The order of the rows: a time, and the column that makes it differ from row to row.
+pub fn order(survey: &Survey) -> Result<Order> {
+    let time = time(survey).ok_or_else(|| match float_time(survey) {
+        Some(column) => Error::input(format!(
+            "times are dates, timestamps or whole numbers, and `{}` is {}; make whole numbers of it in SQL, such as CAST(round(1000 * t) AS BIGINT), and write the pipeline by hand",
+            column.name, column.data_type
+        )),
+        None => missing(
+            survey,
+            "a time: a date, a timestamp, or whole numbers with a name such as `time`",
+        ),
+    })?;
+    let is_candidate = |column: &&Column| {
+        KEYS.contains(&column.kind)
+            && column.name != time.name
+            && column.nulls() == 0
+            && !survey.partitions.contains(&column.name)
+    };
+    let mut candidates: Vec<(usize, usize, &Column)> = (survey.columns.iter().enumerate())
+        .filter(|(_, column)| is_candidate(column))
+        .filter(|(_, column)| repeats(time, Some(column)) == 0)
+        .map(|(at, column)| (fit(&column.name, Role::Trajectory), at, column))
+        .collect();
+    // A name that says so comes first, then few long trajectories before many short ones.
+    candidates
+        .sort_by_key(|(score, at, column)| (std::cmp::Reverse(*score), column.distinct(), *at));
+    let is_alone = repeats(time, None) == 0;
+    let named = candidates.first().filter(|(score, ..)| *score > 0);
+    let named = named.filter(|(.., column)| 2 * column.distinct() <= survey.rows);
+    let trajectory = match named {
+        Some((.., column)) => Some(*column),
+        None if is_alone => None,
+        None => Some(candidates.first().map(|(.., column)| *column).ok_or_else(|| {
+            let message = format!(
+                "several rows have the same `{}`, and no other column tells their trajectories apart; make such a column in SQL and write the pipeline by hand",
+                time.name
+            );
+            Error::input(message)
+        })?),
+    };
+    Ok(Order {
+        trajectory: trajectory.map(|column| column.name.clone()),
+        time: time.name.clone(),
+        is_clock: time.kind == ValueKind::Time,
+        steps: steps(time, trajectory),
+    })
+}
+
+/// The number of rows whose time is that of another row of the trajectory.
+fn repeats(time: &Column, trajectory: Option<&Column>) -> usize {
+    let mut seen = HashSet::new();
+    let rows = time.ids.iter().enumerate();
+    let rows = rows.filter(|(_, id)| **id != NONE);
+    rows.filter(|(at, id)| !seen.insert((trajectory.map(|t| t.ids[*at]), **id)))
+        .count()
+}
+
+fn steps(time: &Column, trajectory: Option<&Column>) -> Option<Steps> {
+    let mut times: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for (at, t) in time
+        .numbers
+        .iter()
+        .enumerate()
+        .filter(|(_, t)| t.is_finite())
+    {
+        let of = trajectory.map_or(0, |t| t.ids[at]);
+        times.entry(of).or_default().push(*t);
+    }
+    let mut frequency: HashMap<u64, usize> = HashMap::new();
+    let (mut all, mut rows) = (0, 0);
+    for times in times.values_mut() {
+        rows += times.len();
+        times.sort_unstable_by(f64::total_cmp);
+        for pair in times.windows(2) {
+            *frequency.entry((pair[1] - pair[0]).to_bits()).or_default() += 1;
+            all += 1;
+        }
+    }
+    let most = frequency
+        .into_iter()
+        .max_by_key(|(step, n)| (*n, std::cmp::Reverse(*step)))?;
+    Some(Steps {
+        most_frequent: f64::from_bits(most.0),
+        share: most.1 as f64 / all as f64,
+        rows: rows as f64 / times.len() as f64,
+    })
+}
+
+/// The column of the states: by name, else the column of texts or whole numbers with the fewest
+/// values, of those whose values repeat.
+pub fn state<'a>(survey: &'a Survey, order: &Order) -> Option<&'a Column> {
+    let is_taken = |name: &String| *name == order.time || Some(name) == order.trajectory.as_ref();
+    let mut columns: Vec<(usize, usize, &Column)> = (survey.columns.iter().enumerate())
+        .filter(|(_, column)| KEYS.contains(&column.kind) && !is_taken(&column.name))
+        .filter(|(_, column)| column.distinct() >= 2 && 2 * column.distinct() <= survey.rows)
+        .filter(|(_, column)| !survey.partitions.contains(&column.name))
+        .map(|(at, column)| (fit(&column.name, Role::State), at, column))
+        .collect();
+    columns.sort_by_key(|(score, at, column)| (std::cmp::Reverse(*score), column.distinct(), *at));
+    columns.first().map(|(.., column)| *column)
+}
+
+/// Columns of coordinates, the best first: longitude and latitude, then x, y and z, then other
+/// numbers with few nulls.
+pub fn coordinates<'a>(survey: &'a Survey, taken: &[&str]) -> Vec<&'a Column> {
+    if let Some(pair) = degrees(survey) {
+        return pair.to_vec();
+    }
+    let is_coordinate = |column: &&Column| {
+        let is_named = fit(&column.name, Role::Coordinate) >= 100;
+        let is_number =
+            column.kind == ValueKind::Float || (is_named && column.kind == ValueKind::Integer);
+        is_number
+            && column.distinct() >= 3
+            && 5 * column.nulls() <= survey.rows
+            && !taken.contains(&column.name.as_str())
+    };
+    let all: Vec<&Column> = survey.columns.iter().filter(is_coordinate).collect();
+    let named = all.iter().filter(|c| fit(&c.name, Role::Coordinate) > 0);
+    let named: Vec<&Column> = named.copied().collect();
+    if named.len() >= 2 { named } else { all }
+}
+
+/// The columns of longitude and latitude, if their values are degrees.
+pub fn degrees(survey: &Survey) -> Option<[&Column; 2]> {
+    let longitude = by_name(survey, Role::Longitude, &NUMBERS)?;
+    let latitude = by_name(survey, Role::Latitude, &NUMBERS)?;
+    let is_within = |column: &Column, low: f64, high: f64| {
+        let mut values = column.numbers.iter().filter(|x| x.is_finite());
+        values.all(|x| (low..=high).contains(x))
+    };
+    let fits = is_within(longitude, -180.0, 360.0) && is_within(latitude, -90.0, 90.0);
+    fits.then_some([longitude, latitude])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::init::survey::tests::{survey, walks};
+
+    #[test]
+    fn the_trajectory_makes_times_unique() {
+        let order = order(&survey(walks())).expect("an order");
+        assert_eq!(order.trajectory.as_deref(), Some("who"));
+        assert_eq!(order.time, "t");
+        let steps = order.steps.expect("steps");
+        assert_eq!((steps.most_frequent, steps.rows), (2.0, 4.0));
+        assert!((steps.share - 5.0 / 6.0).abs() < 1e-12);
+        let mut alone = walks();
+        alone.remove(0);
+        let error = super::order(&survey(alone)).expect_err("times repeat");
+        assert!(error.to_string().contains("several rows have the same `t`"));
+    }
+}

@@ -1,0 +1,322 @@
+//! A table → the names, types and first values of its columns.
+
+use crate::error::{Error, Kind, Result};
+use crate::read::formats::format::Format;
+use crate::read::lake::errors::failed;
+use crate::read::lake::files::TableSource;
+use crate::read::lake::{Lake, Resources};
+use crate::read::rows::keys::NONE;
+use crate::store::Stores;
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::{cast, concat};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// Rows that are looked at.
+const ROWS: usize = 100_000;
+
+/// Columns that are looked at.
+const COLUMNS: usize = 500;
+
+/// What the values of a column are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueKind {
+    /// Whole numbers.
+    Integer,
+    /// Other numbers.
+    Float,
+    /// Dates or timestamps.
+    Time,
+    /// Texts.
+    Text,
+    /// Anything else.
+    Other,
+}
+
+/// A column and its first values.
+#[derive(Debug, Clone)]
+pub struct Column {
+    /// The name in the table.
+    pub name: String,
+    /// The type as SQL shows it.
+    pub data_type: String,
+    /// What its values are.
+    pub kind: ValueKind,
+    /// For every row the number of its value, or `NONE` for null. Empty for `Other`.
+    pub ids: Vec<u32>,
+    /// The values as texts, by their numbers.
+    pub values: Vec<String>,
+    /// For every row the value as a number, microseconds for times. Empty without numbers.
+    pub numbers: Vec<f64>,
+}
+
+impl Column {
+    /// The number of rows with null.
+    pub fn nulls(&self) -> usize {
+        self.ids.iter().filter(|id| **id == NONE).count()
+    }
+
+    /// The number of different values.
+    pub fn distinct(&self) -> usize {
+        self.values.len()
+    }
+
+    /// The finite values in ascending order.
+    pub fn sorted(&self) -> Vec<f64> {
+        let finite = self.numbers.iter().copied().filter(|x| x.is_finite());
+        let mut sorted: Vec<f64> = finite.collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        sorted
+    }
+}
+
+/// The columns of a table.
+#[derive(Debug, Clone)]
+pub struct Survey {
+    /// A name for the table and the job.
+    pub name: String,
+    /// The format, if the path does not say it.
+    pub format: Option<&'static str>,
+    /// The columns.
+    pub columns: Vec<Column>,
+    /// The rows that were looked at.
+    pub rows: usize,
+    /// All rows, if the files say how many there are.
+    pub all_rows: Option<u64>,
+    /// The columns that are names of folders.
+    pub partitions: Vec<String>,
+    /// Columns that a pipeline file cannot name.
+    pub unnamed: Vec<String>,
+}
+
+impl Survey {
+    /// Whether all rows were looked at.
+    pub fn is_whole(&self) -> bool {
+        self.rows < ROWS
+    }
+}
+
+/// Reads the columns and the first rows of the table at `data`.
+///
+/// # Errors
+/// If the table cannot be read or has no rows.
+pub async fn survey(data: &str) -> Result<Survey> {
+    let (format, needs_format) = format(data);
+    let paths = [data.to_string()];
+    let source = TableSource {
+        format,
+        ..TableSource::of_parquet("data", &paths)
+    };
+    let sources = [source];
+    let stores = Stores::default();
+    let lake = crate::read::lake::open(&sources, &Resources::default(), &stores).await?;
+    let columns = read(&lake).await?;
+    let rows = columns.first().map_or(0, |(_, values)| values.len());
+    if rows == 0 {
+        return Err(Error::input(format!(
+            "the table at {data} has no rows; a pipeline is proposed from rows"
+        )));
+    }
+    let none = BTreeMap::new();
+    let all = lake.query_of("init", "SELECT * FROM data", &none).await?;
+    let all_rows = lake.most_rows(all).await?;
+    let is_unnamed = |name: &str| name.contains("${");
+    let (unnamed, named): (Vec<_>, Vec<_>) =
+        columns.into_iter().partition(|(name, _)| is_unnamed(name));
+    let columns = named
+        .into_iter()
+        .map(|(name, values)| column(name, &values));
+    Ok(Survey {
+        name: table_name(data),
+        format: needs_format.then_some(format.name()),
+        columns: columns.collect::<Result<_>>()?,
+        rows,
+        all_rows,
+        partitions: lake.tables[0].partition_columns.clone(),
+        unnamed: unnamed.into_iter().map(|(name, _)| name).collect(),
+    })
+}
+
+async fn read(lake: &Lake) -> Result<Vec<(String, ArrayRef)>> {
+    let sql = format!("SELECT * FROM data LIMIT {ROWS}");
+    let frame = lake.query_of("init", &sql, &BTreeMap::new()).await?;
+    let fields = frame.schema().fields().clone();
+    let batches = frame.collect().await;
+    let batches = batches.map_err(|e| failed("the rows cannot be read", e))?;
+    let columns = fields.iter().take(COLUMNS).enumerate().map(|(at, field)| {
+        let parts: Vec<&dyn Array> = batches.iter().map(|b| b.column(at).as_ref()).collect();
+        let values = if parts.is_empty() {
+            Ok(arrow::array::new_empty_array(field.data_type()))
+        } else {
+            concat(&parts)
+        };
+        let values = values.map_err(|e| {
+            Error::with_source(Kind::Bug, "the rows of a table do not fit together", e)
+        })?;
+        Ok((field.name().clone(), values))
+    });
+    columns.collect()
+}
+
+/// The format of the files, and whether a pipeline file must say it.
+fn format(data: &str) -> (Format, bool) {
+    if let Some(format) = Format::of_name(data) {
+        return (format, false);
+    }
+    match first_format(Path::new(data), 6) {
+        Some(format) => (format, format != Format::Parquet),
+        None => (Format::Parquet, false),
+    }
+}
+
+/// The format of the first file in a folder whose name tells one.
+fn first_format(folder: &Path, depth: usize) -> Option<Format> {
+    let mut entries: Vec<_> = std::fs::read_dir(folder).ok()?.flatten().collect();
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    entries.iter().find_map(|entry| {
+        let path = entry.path();
+        if path.is_dir() {
+            return (depth > 0)
+                .then(|| first_format(&path, depth - 1))
+                .flatten();
+        }
+        Format::of_name(&entry.file_name().to_string_lossy())
+    })
+}
+
+/// A name for the table: the last part of its place, without endings, in letters that SQL and jobs
+/// take.
+fn table_name(data: &str) -> String {
+    let place = data.split(['?', '*']).next().unwrap_or(data);
+    let last = place.trim_end_matches('/').rsplit('/').next().unwrap_or("");
+    let stem = last.split('.').find(|part| !part.is_empty()).unwrap_or("");
+    let letters = stem.chars().map(|c| match c.to_ascii_lowercase() {
+        c if c.is_ascii_alphanumeric() => c,
+        _ => '_',
+    });
+    let name: String = letters.collect();
+    match name.trim_matches('_') {
+        "" => "rows".into(),
+        name if name.starts_with(|c: char| c.is_ascii_digit()) => format!("t{name}"),
+        name => name.into(),
+    }
+}
+
+fn column(name: String, values: &ArrayRef) -> Result<Column> {
+    let bug = |e| Error::with_source(Kind::Bug, format!("column `{name}` cannot be read"), e);
+    let value_type = match values.data_type() {
+        DataType::Dictionary(_, value) => value.as_ref().clone(),
+        other => other.clone(),
+    };
+    let kind = match &value_type {
+        t if t.is_integer() => ValueKind::Integer,
+        t if t.is_floating() => ValueKind::Float,
+        DataType::Decimal128(..) | DataType::Decimal256(..) => ValueKind::Float,
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => ValueKind::Time,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => ValueKind::Text,
+        _ => ValueKind::Other,
+    };
+    let mut column = Column {
+        data_type: value_type.to_string(),
+        name: name.clone(),
+        kind,
+        ids: Vec::new(),
+        values: Vec::new(),
+        numbers: Vec::new(),
+    };
+    if kind == ValueKind::Other {
+        return Ok(column);
+    }
+    let texts = cast(values, &DataType::Utf8).map_err(bug)?;
+    let mut seen: HashMap<&str, u32> = HashMap::new();
+    for text in texts.as_string::<i32>() {
+        let id = text.map_or(NONE, |text| {
+            let next = seen.len() as u32;
+            *seen.entry(text).or_insert(next)
+        });
+        column.ids.push(id);
+    }
+    column.values = vec![String::new(); seen.len()];
+    for (text, id) in seen {
+        column.values[id as usize] = text.to_string();
+    }
+    column.numbers = match kind {
+        ValueKind::Time => {
+            let zone = match &value_type {
+                DataType::Timestamp(_, zone) => zone.clone(),
+                _ => None,
+            };
+            let times = cast(values, &DataType::Timestamp(TimeUnit::Microsecond, zone));
+            let times = cast(&times.map_err(bug)?, &DataType::Int64).map_err(bug)?;
+            let times = times.as_primitive::<Int64Type>().iter();
+            times.map(|t| t.map_or(f64::NAN, |t| t as f64)).collect()
+        }
+        ValueKind::Integer | ValueKind::Float => {
+            let numbers = cast(values, &DataType::Float64).map_err(bug)?;
+            let numbers = numbers.as_primitive::<Float64Type>().iter();
+            numbers.map(|x| x.unwrap_or(f64::NAN)).collect()
+        }
+        ValueKind::Text | ValueKind::Other => Vec::new(),
+    };
+    Ok(column)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::run::init::survey::{Column, Survey, ValueKind, table_name};
+
+    pub(crate) fn column(name: &str, kind: ValueKind, rows: &[f64]) -> Column {
+        let mut values: Vec<String> = Vec::new();
+        let ids = rows.iter().map(|x| {
+            let text = x.to_string();
+            let at = values.iter().position(|v| *v == text).unwrap_or_else(|| {
+                values.push(text.clone());
+                values.len() - 1
+            });
+            at as u32
+        });
+        Column {
+            name: name.into(),
+            data_type: format!("{kind:?}"),
+            kind,
+            ids: ids.collect(),
+            values,
+            numbers: rows.to_vec(),
+        }
+    }
+
+    pub(crate) fn survey(columns: Vec<Column>) -> Survey {
+        Survey {
+            name: "rows".into(),
+            format: None,
+            rows: columns[0].ids.len(),
+            all_rows: Some(columns[0].ids.len() as u64),
+            columns,
+            partitions: Vec::new(),
+            unnamed: Vec::new(),
+        }
+    }
+
+    /// Two trajectories of four rows, with steps of 2, 2, 2 and 2, 2, 5.
+    pub(crate) fn walks() -> Vec<Column> {
+        vec![
+            column("who", ValueKind::Integer, &[7., 7., 7., 7., 8., 8., 8., 8.]),
+            column("t", ValueKind::Integer, &[0., 2., 4., 6., 0., 2., 4., 9.]),
+            column(
+                "v",
+                ValueKind::Float,
+                &[0.1, 0.2, 0.9, 0.4, 0.5, 0.6, 0.7, 0.8],
+            ),
+        ]
+    }
+
+    #[test]
+    fn tables_are_named_after_their_files() {
+        assert_eq!(table_name("lake/My Tracks.parquet"), "my_tracks");
+        assert_eq!(table_name("s3://bucket/lake/tracks/"), "tracks");
+        assert_eq!(table_name("a/2024*.csv"), "t2024");
+        assert_eq!(table_name("/"), "rows");
+        assert_eq!(table_name("поезда.csv"), "rows");
+    }
+}

@@ -1,0 +1,340 @@
+//! `gyre init`: each proposed pipeline passes `gyre check` and runs as it is.
+
+use crate::cli::integers;
+use crate::lake::{Lake, ProgramRun};
+use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray};
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::sync::Arc;
+
+fn floats(values: impl IntoIterator<Item = f64>) -> ArrayRef {
+    Arc::new(Float64Array::from_iter_values(values))
+}
+
+fn texts<T: ToString>(values: impl IntoIterator<Item = T>) -> ArrayRef {
+    let values = values.into_iter().map(|text| text.to_string());
+    Arc::new(StringArray::from_iter_values(values))
+}
+
+/// Proposes a pipeline, checks it and runs it. Returns its text.
+#[track_caller]
+fn proposed(lake: &Lake, data: &str, more: &[&str]) -> String {
+    let _ = std::fs::remove_file(lake.path("p.toml"));
+    let arguments = [&["init", data, "-o", "p.toml"], more].concat();
+    lake.gyre(&arguments).succeeds();
+    let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    let printed = lake.gyre(&[&["init", data], more].concat()).succeeds();
+    assert_eq!(printed.out.trim_end(), text.trim_end());
+    lake.gyre(&["check", "p.toml"]).succeeds();
+    let ran = lake.gyre(&["run", "p.toml", "--set", "job.output=out", "--force"]);
+    assert_eq!(ran.code, Some(0), "{text}\n{}\n{}", ran.out, ran.err);
+    text
+}
+
+/// The value of a key, without its comment.
+#[track_caller]
+fn value<'a>(text: &'a str, key: &str) -> &'a str {
+    let begin = format!("{key} = ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&begin));
+    let line = line.unwrap_or_else(|| panic!("no {key} in\n{text}"));
+    line.split(" # ").next().unwrap_or(line).trim()
+}
+
+/// Thirty walks of 60 rows around a circle, a row every two hours.
+fn walks(lake: &Lake) {
+    let rows = || (0..30 * 60i64).map(|row| (row / 60, row % 60));
+    let angle = |(id, t): (i64, i64)| 0.1 * t as f64 + id as f64 + 0.3 * ((id * t) as f64).sin();
+    let hours = rows().map(|(_, t)| (100_000 + 2 * t) * 3_600_000_000);
+    let time: ArrayRef = Arc::new(TimestampMicrosecondArray::from_iter_values(hours));
+    lake.table(
+        "Drifters 2024.parquet",
+        vec![
+            ("buoy", texts(rows().map(|row| format!("b{}", row.0)))),
+            ("time", time),
+            ("x", floats(rows().map(|row| angle(row).cos()))),
+            ("y", floats(rows().map(|row| angle(row).sin()))),
+            ("sst", floats(rows().map(|row| 20.0 + angle(row).sin()))),
+        ],
+    );
+}
+
+#[test]
+fn trajectories_with_coordinates_get_boxes_and_a_lag() {
+    let lake = Lake::new();
+    walks(&lake);
+    let text = proposed(&lake, "Drifters 2024.parquet", &[]);
+    assert_eq!(value(&text, "name"), "\"drifters_2024\"");
+    assert_eq!(value(&text, "trajectory"), "\"buoy\"");
+    assert_eq!(value(&text, "time"), "\"time\"");
+    assert_eq!(value(&text, "lag"), "\"20h\"");
+    assert!(
+        text.contains("10 steps: 100 % of the rows are 2h after the row before"),
+        "{text}"
+    );
+    assert!(
+        value(&text, "\"x\"").starts_with("{ bounds = [-1, 1]"),
+        "{text}"
+    );
+    assert!(!text.contains("sst"), "{text}");
+    // A file that is there stays as it is.
+    let again = lake.gyre(&["init", "Drifters 2024.parquet", "-o", "p.toml"]);
+    again.fails(2, "p.toml exists already");
+    assert_eq!(
+        std::fs::read_to_string(lake.path("p.toml")).expect("a file"),
+        text
+    );
+    // A file in another folder finds the data, too.
+    std::fs::create_dir(lake.path("jobs")).expect("a folder");
+    let to = ["init", "Drifters 2024.parquet", "-o", "jobs/p.toml"];
+    lake.gyre(&to).succeeds();
+    lake.gyre(&["check", "jobs/p.toml"]).succeeds();
+}
+
+#[test]
+fn rows_are_counted_if_steps_differ() {
+    let lake = Lake::new();
+    let rows = || (0..20 * 50i64).map(|row| (row / 50, row % 50));
+    let state =
+        |(id, t): (i64, i64)| ["home", "list", "item", "cart"][((id + t * t / 3) % 4) as usize];
+    lake.table(
+        "clicks.parquet",
+        vec![
+            ("session", integers(rows().map(|row| row.0))),
+            ("t", integers(rows().map(|(id, t)| t * (t + id + 1)))),
+            ("page", texts(rows().map(state))),
+            ("ms", floats(rows().map(|row| row.1 as f64 / 7.0))),
+        ],
+    );
+    let text = proposed(&lake, "clicks.parquet", &[]);
+    assert_eq!(value(&text, "state"), "\"page\"");
+    assert_eq!(value(&text, "lag"), "\"1 step\"");
+    let text = proposed(&lake, "clicks.parquet", &["--kind", "sequences"]);
+    assert!(
+        text.contains("[sequences]") && value(&text, "symbol") == "\"page\"",
+        "{text}"
+    );
+}
+
+#[test]
+fn pairs_are_counted_or_weighted() {
+    let lake = Lake::new();
+    let rows = || 0..600i64;
+    lake.file("flights.csv", &{
+        let rows = rows().map(|k| format!("A{},A{},{}\n", k % 23, k * k % 23, k % 5 + 1));
+        format!(
+            "from_airport,to_airport,count\n{}",
+            rows.collect::<String>()
+        )
+    });
+    let text = proposed(&lake, "flights.csv", &[]);
+    assert_eq!(value(&text, "source"), "\"from_airport\"");
+    assert_eq!(value(&text, "target"), "\"to_airport\"");
+    assert_eq!(value(&text, "count"), "\"count\"");
+    assert_eq!(value(&text, "connected"), "true");
+    lake.table(
+        "kinds.parquet",
+        vec![
+            ("source", texts(rows().map(|k| format!("user {}", k % 31)))),
+            (
+                "target",
+                texts(rows().map(|k| format!("item {}", k * 7 % 29))),
+            ),
+            ("weight", floats(rows().map(|k| 0.5 + (k % 3) as f64))),
+        ],
+    );
+    let text = proposed(&lake, "kinds.parquet", &[]);
+    assert_eq!(value(&text, "weight"), "\"weight\"");
+    assert!(!text.contains("connected"), "users are no items: {text}");
+}
+
+#[test]
+fn points_on_a_globe_get_three_coordinates() {
+    let lake = Lake::new();
+    let rows = || (0..400i64).map(|k| k as f64);
+    lake.table(
+        "places.parquet",
+        vec![
+            (
+                "name",
+                texts(rows().map(|k| format!("place {}", k as i64 / 2))),
+            ),
+            ("latitude", floats(rows().map(|k| 80.0 * (k * 0.7).sin()))),
+            ("longitude", floats(rows().map(|k| 170.0 * (k * 1.3).sin()))),
+        ],
+    );
+    let text = proposed(&lake, "places.parquet", &[]);
+    assert!(
+        value(&text, "sql").contains("sin(radians(\\\"latitude\\\")) AS z"),
+        "{text}"
+    );
+    assert_eq!(value(&text, "coordinates"), "[\"x\", \"y\", \"z\"]");
+    assert!(text.contains("rows are numbered"), "{text}");
+    lake.table(
+        "shapes.parquet",
+        vec![
+            ("id", integers(0..300)),
+            ("a", floats((0..300).map(|k| f64::from(k).sin()))),
+            ("b", floats((0..300).map(|k| f64::from(k).cos()))),
+        ],
+    );
+    let text = proposed(&lake, "shapes.parquet", &[]);
+    assert_eq!(value(&text, "id"), "\"id\"");
+    assert_eq!(value(&text, "coordinates"), "[\"a\", \"b\"]");
+}
+
+/// Names with quotes, keywords, other alphabets and line breaks are quoted.
+#[test]
+fn hostile_names_are_quoted() {
+    let lake = Lake::new();
+    let rows = || (0..20 * 40i64).map(|row| (row / 40, row % 40));
+    lake.table(
+        "a \"b\" 'c'.parquet",
+        vec![
+            ("Track \"id\"\n", integers(rows().map(|row| row.0))),
+            ("order", integers(rows().map(|row| row.1))),
+            (
+                "состояние",
+                texts(rows().map(|(id, t)| (id + t * t / 5) % 3)),
+            ),
+            ("${HOME}", texts(rows().map(|_| "x"))),
+        ],
+    );
+    let text = proposed(&lake, "a \"b\" 'c'.parquet", &[]);
+    assert_eq!(value(&text, "trajectory"), "\"Track \\\"id\\\"\\n\"");
+    assert_eq!(value(&text, "state"), "\"состояние\"");
+    assert!(text.contains("# The column ${HOME} is left out"), "{text}");
+}
+
+#[test]
+fn folders_of_all_formats_are_read() {
+    let lake = Lake::new();
+    for year in [2023, 2024] {
+        let name = format!("lake/year={year}/a.parquet");
+        let rows = || (0..10 * 40i64).map(|row| (row / 40, row % 40));
+        lake.table(
+            &name,
+            vec![
+                ("id", integers(rows().map(|row| row.0))),
+                ("t", integers(rows().map(|row| row.1 + 1000 * year))),
+                (
+                    "state",
+                    integers(rows().map(|(id, t)| (id + t * t / 5) % 4)),
+                ),
+            ],
+        );
+    }
+    let text = proposed(&lake, "lake/", &[]);
+    assert!(text.contains("# partition_by = [\"year\"]"), "{text}");
+    let text = text.replace("# partition_by", "partition_by");
+    lake.file("p.toml", &text)
+        .gyre(&["run", "p.toml", "--set", "job.output=years"])
+        .succeeds();
+    // The results of a folder go beside it, also if it is the current one.
+    let inside = |arguments: &[&str]| {
+        let mut command = lake.command(arguments);
+        let ran = command.current_dir(lake.path("lake")).output();
+        ProgramRun::of(ran.expect("the program starts")).succeeds();
+    };
+    inside(&["init", ".", "-o", "p.toml"]);
+    inside(&["run", "p.toml"]);
+    assert!(lake.path("out/rows/current").exists());
+    std::fs::create_dir(lake.path("rows")).expect("a folder");
+    let line = |k: i64| {
+        format!(
+            "{{\"id\": {}, \"step\": {}, \"state\": \"s{}\"}}\n",
+            k / 40,
+            k % 40,
+            k * k % 5
+        )
+    };
+    lake.file("rows/a.json", &(0..400).map(line).collect::<String>());
+    let text = proposed(&lake, "rows", &[]);
+    assert_eq!(value(&text, "format"), "\"json\"");
+}
+
+#[test]
+fn tables_without_roles_are_errors() {
+    let lake = Lake::new();
+    lake.gyre(&["init", "none.parquet"])
+        .fails(1, "none.parquet");
+    lake.table("one.parquet", vec![("a", floats([0.5, 1.5]))]);
+    let error = lake.gyre(&["init", "one.parquet"]);
+    error.fails(1, "no column looks like a time");
+    error.fails(1, "the columns are `a` (Float64)");
+    lake.gyre(&["init", "one.parquet", "--kind", "pairs"])
+        .fails(1, "no column looks like a source and a target");
+    let nothing: ArrayRef = Arc::new(Int64Array::from_iter_values([0i64; 0]));
+    lake.table("empty.parquet", vec![("t", nothing)]);
+    lake.gyre(&["init", "empty.parquet"])
+        .fails(1, "has no rows");
+    lake.table(
+        "twice.parquet",
+        vec![("t", integers([1, 1, 2])), ("x", floats([0.0, 1.0, 2.0]))],
+    );
+    lake.gyre(&["init", "twice.parquet"])
+        .fails(1, "several rows have the same `t`");
+    lake.table(
+        "floats.parquet",
+        vec![
+            ("time", floats([0.0, 0.5, 1.0])),
+            ("state", integers([1, 2, 1])),
+        ],
+    );
+    lake.gyre(&["init", "floats.parquet"])
+        .fails(1, "and `time` is Float64; make whole numbers of it in SQL");
+    lake.gyre(&["init", "one.parquet", "--kind", "no"])
+        .fails(2, "possible values");
+}
+
+/// Names of columns: some say a role, some are words of SQL, some say nothing.
+const NAMES: [&str; 14] = [
+    "id", "t", "time", "source", "target", "count", "weight", "lon", "lat", "x", "state", "select",
+    "Größe", "a b",
+];
+
+/// The values of a column: what they are, how many differ, and where nulls are.
+fn values() -> impl Strategy<Value = (u8, i64, i64)> {
+    (0..4u8, select(vec![1i64, 2, 5, 1000]), 0..9i64)
+}
+
+fn array((kind, distinct, null): (u8, i64, i64), rows: i64) -> ArrayRef {
+    let value = |row: i64| (row * row * 7 + row) % distinct;
+    let is_null = |row: i64| null > 6 && row % null == 0;
+    let of = (0..rows).map(|row| (!is_null(row)).then(|| value(row)));
+    match kind {
+        0 => Arc::new(Int64Array::from_iter(of)),
+        1 => Arc::new(Float64Array::from_iter(
+            of.map(|v| v.map(|v| v as f64 / 3.0)),
+        )),
+        2 => Arc::new(StringArray::from_iter(
+            of.map(|v| v.map(|v| format!("v{v}"))),
+        )),
+        _ => Arc::new(TimestampMicrosecondArray::from_iter(
+            of.map(|v| v.map(|v| v * 3_600_000_000)),
+        )),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Any table gets a pipeline that passes its check, or an error that says what is missing.
+    #[test]
+    fn any_table_gets_a_pipeline_or_a_reason(
+        columns in proptest::collection::btree_map(select(NAMES.to_vec()), values(), 1..6),
+        rows in 1..80i64,
+    ) {
+        let lake = Lake::new();
+        let of = columns.iter().map(|(name, values)| (*name, array(*values, rows)));
+        lake.table("rows.parquet", of.collect());
+        let made = lake.gyre(&["init", "rows.parquet", "-o", "p.toml"]);
+        if made.code == Some(0) {
+            let checked = lake.gyre(&["check", "p.toml"]);
+            prop_assert_eq!(checked.code, Some(0), "{}", checked.err);
+        } else {
+            prop_assert_eq!(made.code, Some(1), "{}", made.err);
+            prop_assert!(!made.err.contains("the proposed pipeline is wrong"), "{}", made.err);
+            prop_assert!(!lake.path("p.toml").exists());
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The pictures of the guide, which the program draws, and the meanings of all columns.
+
+use crate::browser::{pipelines, run};
+use crate::lake::Lake;
+use crate::nightly::routes;
+use crate::pipelines::words;
+use gyre::Pipeline;
+use gyre::report::meanings::{Kind, Meanings};
+use std::collections::BTreeSet;
+
+/// A picture of the guide is at most this large.
+const MOST_BYTES: usize = 60_000;
+
+/// Draws the pictures of an output, and compares some of them with the guide.
+fn compare(lake: &Lake, output: &str, pictures: &[[&str; 2]]) {
+    let drawn = ["report", output, "--format", "svg", "-o", "pictures"];
+    lake.gyre(&drawn).succeeds();
+    for [name, shown] in pictures {
+        let file = lake.path(&format!("pictures/{name}.svg"));
+        let found =
+            std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        assert!(found.len() <= MOST_BYTES, "{shown}: {} bytes", found.len());
+        let page = format!("{}/src/guide/{shown}.svg", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("GYRE_UPDATE_PAGES").is_some() {
+            std::fs::write(page, &found).expect("the picture can be written");
+        } else {
+            let shown = std::fs::read_to_string(page).expect("a picture");
+            assert_eq!(found, shown, "{name}: GYRE_UPDATE_PAGES=1 draws it again");
+        }
+    }
+}
+
+/// A double gyre with an eighth of the boxes, and its particles by a seed.
+fn small(seed: u32) -> [String; 3] {
+    [
+        format!(
+            "transitions.sql=SELECT trajectory, time, x, y FROM double_gyre(32, 16, 20, {seed})"
+        ),
+        "transitions.bins.x.boxes=32".to_string(),
+        "transitions.bins.y.boxes=16".to_string(),
+    ]
+}
+
+#[test]
+fn the_pictures_of_sets_in_the_guide_are_drawn() {
+    let lake = Lake::new();
+    for seed in [1, 2] {
+        let sets = small(seed);
+        let sets = sets.iter().flat_map(|set| ["--set", set.as_str()]);
+        run(&lake, "double_gyre", &sets.collect::<Vec<_>>());
+    }
+    let pictures = [
+        ["embedding-svd_r5-2-3", "embedding"],
+        ["spectrum-all", "spectrum"],
+        ["gaps-all", "gaps"],
+        ["transitions-dbmr_r5", "transitions"],
+        ["weights-dbmr_r5", "weights"],
+        ["changes-dbmr_r5", "alluvial"],
+    ];
+    compare(&lake, "out/double-gyre", &pictures);
+}
+
+#[test]
+fn the_pictures_of_lags_in_the_guide_are_drawn() {
+    let lake = Lake::new();
+    run(&lake, "timescales", &[]);
+    let pictures = [
+        ["0-timescales-dbmr", "timescales"],
+        ["0-chapman-kolmogorov-dbmr", "chapman_kolmogorov"],
+        ["0-bootstrap-dbmr-weight", "bootstrap"],
+    ];
+    compare(&lake, "out/timescales", &pictures);
+}
+
+#[test]
+fn the_pictures_of_rows_in_the_guide_are_drawn() {
+    let lake = Lake::new();
+    run(&lake, "hidden_world", &[]);
+    let pictures = [
+        ["ranks-spectral-held_out", "held_out"],
+        ["trajectories-em-mean_log_likelihood", "trajectories"],
+    ];
+    compare(&lake, "out/hidden-world", &pictures);
+    run(&lake, "tracking", &[]);
+    compare(
+        &lake,
+        "out/tracking",
+        &[["estimates-kernel-0", "estimates"]],
+    );
+    run(&lake, "torus", &[]);
+    compare(&lake, "out/torus", &[["distortion-all", "distortion"]]);
+}
+
+/// Columns whose names come from the SQL of the pipelines.
+const OWN: [&str; 17] = [
+    "airline",
+    "example",
+    "id",
+    "page",
+    "run",
+    "scene",
+    "session",
+    "source",
+    "speech",
+    "split",
+    "symbol",
+    "target",
+    "time",
+    "trajectory",
+    "word",
+    "x",
+    "y",
+];
+
+/// The kinds of rows, each with a pipeline that writes all of its tables.
+const WHOLE: [(&str, &[&str]); 4] = [
+    ("timescales", &["output.rows=[\"x\"]"]),
+    ("wells", &[]),
+    (
+        "hidden_world",
+        &["output.rows=all", "output.distribution=true"],
+    ),
+    ("tracking", &["output.rows=all"]),
+];
+
+/// The names of all fits. A fit with several ranks has one name per rank.
+fn fits(pipeline: &Pipeline) -> Vec<String> {
+    let mut names = Vec::new();
+    names.extend(pipeline.fits.iter().map(|fit| &fit.name));
+    names.extend(pipeline.embeddings.iter().map(|fit| &fit.name));
+    names.extend(pipeline.point_fits.iter().map(|fit| &fit.name));
+    names.extend(pipeline.sequence_fits.iter().map(|fit| &fit.name));
+    names.extend(pipeline.filter_fits.iter().map(|fit| &fit.name));
+    let of_ranks = |name: &&String| {
+        let ranks = (1..=40).map(|rank| format!("{name}_r{rank}"));
+        ranks.chain([name.to_string()]).collect::<Vec<_>>()
+    };
+    names.iter().flat_map(of_ranks).collect()
+}
+
+#[tokio::test]
+async fn every_column_has_a_meaning() {
+    let lake = Lake::new();
+    routes(&lake, 1);
+    words(&lake);
+    let plain = pipelines().into_iter().map(|name| (name, Vec::new()));
+    let whole = WHOLE.iter().map(|(name, sets)| {
+        let sets = sets.iter().map(|set| set.to_string());
+        (name.to_string(), sets.collect::<Vec<_>>())
+    });
+    let mut tables = BTreeSet::new();
+    for (name, sets) in plain.chain(whole) {
+        let file = format!("{}/pipelines/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&file).expect("a pipeline");
+        let variable = |name: &str| {
+            let path = match name {
+                "ROUTES" => "lake/routes.parquet",
+                "WORDS" => "words.parquet",
+                "OUT" => "out",
+                _ => return None,
+            };
+            Some(lake.path(path).display().to_string())
+        };
+        let pipeline = Pipeline::parse(&text, &file, &sets, &variable).expect("a pipeline");
+        let partition = pipeline.transitions.partition_by.clone();
+        let fits = fits(&pipeline);
+        let inputs = pipeline.open().await.expect("tables");
+        let schemas = inputs.plan_any(None).await.expect("a plan").schemas();
+        let has = |table: &str, column: &str| {
+            let fits = schemas.iter().find(|(name, _)| *name == table);
+            fits.is_some_and(|(_, schema)| schema.field_with_name(column).is_ok())
+        };
+        let kind = match () {
+            () if has("fits", "n_symbols") => Kind::Sequences,
+            () if has("fits", "rule") => Kind::Filters,
+            () if has("fits", "kernel_points") => Kind::Points,
+            () => Kind::Transitions,
+        };
+        let meanings = Meanings::new(kind);
+        for (table, schema) in &schemas {
+            tables.insert(table.to_string());
+            assert!(
+                meanings.table(table).is_some(),
+                "{name}: `{table}` has no meaning"
+            );
+            for field in schema.fields() {
+                let column = field.name();
+                let found = meanings.column(table, column, &fits, &partition);
+                let found = found.unwrap_or_else(|| panic!("{name}: {table}.{column}"));
+                assert!(!found.text.is_empty(), "{name}: {table}.{column}");
+                // Such a pattern is for names of the SQL alone.
+                let is_own = found.pattern == "<column>";
+                assert!(
+                    !is_own || OWN.contains(&column.as_str()),
+                    "{name}: {table}.{column} has only the meaning of {}",
+                    found.pattern
+                );
+            }
+        }
+    }
+    for table in [
+        "chapman_kolmogorov",
+        "predictions",
+        "estimates",
+        "points",
+        "rows",
+    ] {
+        assert!(tables.contains(table), "{table}: {tables:?}");
+    }
+}

@@ -1,0 +1,240 @@
+//! The tables that a run writes: `output.tables`, `output.without`, `--only` and `--without`.
+
+use crate::cli::integers;
+use crate::lake::Lake;
+use std::collections::BTreeSet;
+
+const PIPELINE: &str = r#"
+[job]
+name = "walks"
+output = "out"
+
+[tables.rows]
+path = "rows.parquet"
+
+[ROWS]
+
+[output]
+OUTPUT
+
+[[fit]]
+name = "one"
+FIT
+"#;
+
+/// The kinds of rows: sections, fits, the optional tables, and some that are always written.
+const KINDS: [(&str, &str, &[&str], &[&str]); 4] = [
+    (
+        "transitions]\nsql = \"SELECT id, t, s FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nlag = 1",
+        "method = \"dbmr\"\nrank = 2",
+        &["coarse", "certificates", "restarts", "counts"],
+        &[
+            "sources", "targets", "latent", "fits", "spectrum", "sets", "changes",
+        ],
+    ),
+    (
+        "points]\nsql = \"SELECT id * 100 + t AS key, t, s, id FROM rows\"\nid = \"key\"\ncoordinates = [\"t\", \"s\", \"id\"]",
+        "method = \"diffusion_map\"\ndimension = 2",
+        &["spectrum", "certificates", "distortion"],
+        &["points", "features", "landmarks", "fits"],
+    ),
+    (
+        "sequences]\nsql = \"SELECT id, t, s FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nsymbol = \"s\"",
+        "method = \"spectral_hmm\"\nrank = 2",
+        &["hidden_transitions", "triples", "certificates"],
+        &["symbols", "operators", "vectors", "trajectories", "fits"],
+    ),
+    (
+        "sequences]\nsql = \"SELECT id, t, s, s + t % 3 AS x FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nobservation = \"x\"",
+        "method = \"kalman\"",
+        &["tuning", "certificates"],
+        &["factors", "trajectories", "fits"],
+    ),
+];
+
+/// Twelve walks of 40 steps among five states.
+fn lake() -> Lake {
+    let lake = Lake::new();
+    let rows = || (0..12 * 40i64).map(|row| (row / 40, row % 40));
+    let step = |(id, t): (i64, i64)| (id * 7 + t * t + t / 5) % 5;
+    lake.table(
+        "rows.parquet",
+        vec![
+            ("id", integers(rows().map(|row| row.0))),
+            ("t", integers(rows().map(|row| row.1))),
+            ("s", integers(rows().map(step))),
+        ],
+    );
+    lake
+}
+
+fn pipeline(lake: &Lake, kind: usize, output: &str) {
+    let (rows, fit, ..) = KINDS[kind];
+    // `names` belongs to rows with states alone.
+    let rows = rows.strip_suffix("").unwrap_or(rows).to_string();
+    let text = PIPELINE
+        .replace("[ROWS]", &format!("[{rows}"))
+        .replace("OUTPUT", output)
+        .replace("FIT", fit);
+    lake.file("p.toml", &text);
+}
+
+/// The tables of the result.
+fn written(lake: &Lake) -> BTreeSet<String> {
+    let folders = std::fs::read_dir(lake.path("out/current")).expect("a result");
+    let folders = folders.filter_map(|entry| {
+        let entry = entry.expect("an entry");
+        entry
+            .path()
+            .is_dir()
+            .then(|| entry.file_name().to_string_lossy().into_owned())
+    });
+    folders.collect()
+}
+
+fn names(tables: &[&str]) -> BTreeSet<String> {
+    tables.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn tables_are_left_out_of_results_of_every_kind() {
+    for (kind, (_, _, optional, needed)) in KINDS.iter().enumerate() {
+        let lake = lake();
+        pipeline(&lake, kind, "");
+        lake.gyre(&["run", "p.toml"]).succeeds();
+        let all = written(&lake);
+        assert!(all.is_superset(&names(optional)), "{kind}: {all:?}");
+        assert!(all.is_superset(&names(needed)), "{kind}: {all:?}");
+
+        let first = optional[0];
+        pipeline(&lake, kind, &format!("without = [\"{first}\"]"));
+        let plan = lake.gyre(&["plan", "p.toml"]).succeeds();
+        let line = plan
+            .out
+            .lines()
+            .find(|line| line.trim().starts_with("write"));
+        let line = line.unwrap_or_else(|| panic!("{}", plan.out));
+        assert!(!line.contains(first) && line.contains("fits"), "{line}");
+        lake.gyre(&["run", "p.toml"]).succeeds();
+        let mut others = all.clone();
+        others.remove(first);
+        assert_eq!(written(&lake), others, "{kind}");
+        let again = lake.gyre(&["run", "p.toml"]).succeeds();
+        let said = again.out + &again.err;
+        assert!(said.contains("Nothing to do."), "{said}");
+
+        // The command line comes before the file.
+        pipeline(&lake, kind, "");
+        let only = format!("--only={first}");
+        lake.gyre(&["run", "p.toml", &only]).succeeds();
+        let found = written(&lake);
+        assert!(
+            found.contains(first) && found.is_superset(&names(needed)),
+            "{found:?}"
+        );
+        let rest: Vec<&&str> = optional[1..]
+            .iter()
+            .filter(|t| found.contains(**t))
+            .collect();
+        assert!(rest.is_empty(), "{kind}: {rest:?}");
+        let without = format!("--without={}", optional.join(","));
+        lake.gyre(&["run", "p.toml", &without]).succeeds();
+        assert!(written(&lake).is_disjoint(&names(optional)), "{kind}");
+    }
+}
+
+/// A result without its optional tables serves all later commands.
+#[test]
+fn later_commands_need_no_optional_table() {
+    for kind in 0..KINDS.len() {
+        let lake = lake();
+        pipeline(&lake, kind, "tables = []");
+        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.gyre(&["run", "p.toml", "--seed", "2"]).succeeds();
+        let assigned = ["assign", "p.toml", "--model", "out", "--output", "new"];
+        lake.gyre(&assigned).succeeds();
+        lake.gyre(&["compare", "out", "out"]).succeeds();
+        #[cfg(feature = "report")]
+        {
+            lake.gyre(&["inspect", "out"]).succeeds();
+            lake.gyre(&["report", "out"]).succeeds();
+        }
+    }
+}
+
+#[test]
+fn counts_of_counts_are_written_if_they_are_asked_for() {
+    let lake = lake();
+    let rows = "transitions]\nsql = \"SELECT s AS a, id % 3 AS b, t + 1 AS n FROM rows\"\nsource = \"a\"\ntarget = \"b\"\nMEASURE";
+    let run = |measure: &str, output: &str| {
+        let text = PIPELINE
+            .replace("[ROWS]", &format!("[{}", rows.replace("MEASURE", measure)))
+            .replace("OUTPUT", output)
+            .replace("FIT", "method = \"dbmr\"\nrank = 1");
+        lake.file("p.toml", &text);
+        lake.gyre(&["run", "p.toml"]).succeeds();
+        written(&lake)
+    };
+    assert!(run("", "").contains("counts"));
+    for measure in ["count = \"n\"", "weight = \"n\""] {
+        let found = run(measure, "");
+        assert!(
+            !found.contains("counts") && found.contains("coarse"),
+            "{found:?}"
+        );
+        let found = run(measure, "tables = [\"counts\"]");
+        assert!(
+            found.contains("counts") && !found.contains("coarse"),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
+fn wrong_names_of_tables_are_errors() {
+    let lake = lake();
+    let cases = [
+        (
+            0,
+            "without = [\"sources\"]",
+            "later commands read the table `sources`",
+        ),
+        (
+            0,
+            "without = [\"rows\"]",
+            "is not written unless other keys ask for it",
+        ),
+        (0, "tables = [\"restart\"]", "there is no table `restart`"),
+        (
+            2,
+            "tables = [\"coarse\"]",
+            "the tables of this run are symbols, operators",
+        ),
+        (
+            3,
+            "without = [\"factors\"]",
+            "these can be left out: tuning, certificates",
+        ),
+    ];
+    for (kind, output, message) in cases {
+        pipeline(&lake, kind, output);
+        lake.gyre(&["check", "p.toml"]).fails(2, message);
+    }
+    pipeline(&lake, 0, "");
+    lake.gyre(&["run", "p.toml", "--without", "sets_"])
+        .fails(2, "`output.without`: there is no table `sets_`");
+}
+
+/// A check that reads a table that is not written fails before the run.
+#[test]
+fn checks_need_written_tables() {
+    let lake = lake();
+    let check = "[[check]]\nname = \"pairs\"\nsql = \"SELECT * FROM counts WHERE count > 1e9\"\n";
+    pipeline(&lake, 0, "");
+    let text = std::fs::read_to_string(lake.path("p.toml")).expect("a file");
+    lake.file("p.toml", &format!("{text}{check}"));
+    lake.gyre(&["check", "p.toml"]).succeeds();
+    let left_out = lake.gyre(&["plan", "p.toml", "--without", "counts"]);
+    left_out.fails(2, "check `pairs`");
+    left_out.fails(2, "the run does not write the table `counts`");
+}
