@@ -53,22 +53,26 @@ pub(crate) fn direction(x: f64) -> [f64; 2] {
     [cos_pi(s), flip(sin_pi(rest), odd)]
 }
 
-/// ln x for a positive normal number, correct to 2 ulp of the larger of 1 and the result.
+/// ln x for a positive normal number, correct to 2 ulp of the larger of 1 and the result, and to a
+/// few ulp of the result next to 1. It has no branches, so that loops over it are vectorised.
+#[inline(always)]
 pub(crate) fn ln(x: f64) -> f64 {
-    const FRACTION: u64 = (1 << 52) - 1;
-    let mut exponent = (x.to_bits() >> 52) as i64 - 1023;
-    let mut mantissa = f64::from_bits(x.to_bits() & FRACTION | 1.0f64.to_bits());
-    if mantissa > SQRT_2 {
-        mantissa *= 0.5;
-        exponent += 1;
-    }
+    const ONE: u64 = 1.0f64.to_bits();
+    /// The smallest mantissa that is halved: the one after √2.
+    const HALVED: u64 = SQRT_2.to_bits() + 1 - ONE;
+    const WHOLE: f64 = (1u64 << 52) as f64;
+    // x = 2^k m with √½ < m ≤ √2. The sum carries into the exponent if the mantissa is halved.
+    let biased = (x.to_bits() + ((1 << 52) - HALVED)) >> 52;
+    let mantissa = f64::from_bits(x.to_bits() + ONE - (biased << 52));
+    let exponent = f64::from_bits(WHOLE.to_bits() | biased) - (WHOLE + 1023.0);
     // ln m = 2 artanh s = 2 (s + s³/3 + s⁵/5 + …) with |s| < .172.
     let s = (mantissa - 1.0) / (mantissa + 1.0);
     let w = s * s;
-    let series = (0..12)
-        .rev()
-        .fold(0.0, |sum, k| sum * w + 1.0 / f64::from(2 * k + 1));
-    exponent as f64 * LN_2 + 2.0 * s * series
+    let mut series = 0.0;
+    for k in (0..12).rev() {
+        series = series * w + 1.0 / f64::from(2 * k + 1);
+    }
+    exponent * LN_2 + 2.0 * s * series
 }
 
 /// Two independent standard normal numbers from two uniform numbers of [0, 1) (Box–Muller).

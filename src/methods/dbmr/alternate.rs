@@ -192,13 +192,16 @@ impl Problem<'_> {
 
     /// One update of γ (16) and of λ (15). Returns whether the restart has converged.
     fn iterate(&self, slot: &mut Slot) -> bool {
-        let kernel = Assign {
-            source_total: Cow::from(&self.shards.source_total),
-            lambda: Cow::Borrowed(&slot.lambda),
-            drift: Cow::from(&slot.drift),
-        };
-        self.passes
-            .rows(self.shards.sources(), &kernel, &mut slot.columns);
+        // With one state there is nothing to choose.
+        if self.params.rank > 1 {
+            let kernel = Assign {
+                source_total: Cow::from(&self.shards.source_total),
+                lambda: Cow::Borrowed(&slot.lambda),
+                drift: Cow::from(&slot.drift),
+            };
+            self.passes
+                .rows(self.shards.sources(), &kernel, &mut slot.columns);
+        }
         slot.moved.clear();
         for (j, (k, column)) in slot.affiliation.iter_mut().zip(&slot.columns).enumerate() {
             slot.evaluations += u64::from(column.is_scored);

@@ -11,10 +11,12 @@ use crate::evidence::counts::shards::Shards;
 use crate::evidence::counts::totals::Totals;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::kernel::{Conserved, Kernel, each};
+use crate::math::portable;
 use crate::methods::cocluster::joint::x_log_x;
 use crate::methods::low_rank::factors::Factors;
 use crate::methods::low_rank::metrics::Metrics;
 use crate::with_values;
+use multiversion::multiversion;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -172,10 +174,6 @@ impl Kernel for Missed<'_> {
     }
 }
 
-/// Non-zeros whose C_ik and N_i· are fetched before they are used. Their addresses are random, so
-/// cache misses overlap with the logarithms of other non-zeros.
-const NEAR: usize = 64;
-
 /// The terms of one column j in the metrics.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Column {
@@ -198,25 +196,39 @@ pub struct Column {
 /// The data with which the columns are scored.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Scoring<'a> {
-    factors: Cow<'a, Factors>,
+    affiliation: Cow<'a, [u32]>,
+    /// C_ik by latent state, r × m: a column needs those of one latent state.
+    counts: Vec<f64>,
+    /// C_·k, r values.
+    totals: Cow<'a, [f64]>,
     source_total: Cow<'a, [f64]>,
-    target_total: Cow<'a, [f64]>,
+    /// 1 / N_i·, m values.
+    per_target: Vec<f64>,
+    /// S.
     total: f64,
     ranked: Vec<Vec<u32>>,
     allowance: f64,
-    /// 1 / N_i·, m values.
-    per_target: Vec<f64>,
 }
 
 fn columns(passes: &Passes<'_>, shards: &Shards, factors: &Factors) -> Vec<Column> {
+    let mut counts = vec![0.0; factors.counts.len()];
+    let of_state = counts.par_chunks_mut(shards.n_targets).enumerate();
+    of_state.for_each(|(k, counts)| {
+        let column = factors.counts.iter().skip(k).step_by(factors.rank);
+        counts
+            .iter_mut()
+            .zip(column)
+            .for_each(|(c, &count)| *c = count);
+    });
     let scoring = Scoring {
-        factors: Cow::Borrowed(factors),
+        affiliation: Cow::from(&factors.affiliation),
+        ranked: ranked(shards, &counts, &factors.totals),
+        counts,
+        totals: Cow::from(&factors.totals),
         source_total: Cow::from(&shards.source_total),
-        target_total: Cow::from(&shards.target_total),
-        total: shards.total,
-        ranked: ranked(shards, factors),
-        allowance: allowance(shards),
         per_target: shards.target_total.iter().map(|t| 1.0 / t).collect(),
+        total: shards.total,
+        allowance: allowance(shards),
     };
     let mut columns = vec![Column::default(); shards.n_sources];
     passes.rows(shards.sources(), &scoring, &mut columns);
@@ -248,16 +260,18 @@ impl Kernel for Scoring<'_> {
 
 /// For every latent state its targets by descending λ_ik/q_i. The first one that column j does not
 /// have gives the largest λ_ik/q_i outside its support. A column visits at most one more target
-/// than it has non-zeros, so the lists are cut there.
-fn ranked(shards: &Shards, factors: &Factors) -> Vec<Vec<u32>> {
+/// than it has non-zeros, so the lists are cut there. `counts` are C_ik by latent state.
+fn ranked(shards: &Shards, counts: &[f64], totals: &[f64]) -> Vec<Vec<u32>> {
     let spans = shards.by_source.iter().flat_map(|s| s.offsets.windows(2));
     let longest = spans.map(|ends| ends[1] - ends[0]).max().unwrap_or(0);
-    (0..factors.rank)
-        .into_par_iter()
-        .map(|k| {
-            let mut targets: Vec<(f64, u32)> = (0..shards.n_targets)
-                .map(|i| (factors.probability(i, k) / shards.target_total[i], i as u32))
-                .filter(|(ratio, _)| *ratio > 0.0)
+    counts
+        .par_chunks(shards.n_targets)
+        .zip(totals)
+        .map(|(counts, total)| {
+            let probabilities = counts.iter().zip(&shards.target_total).zip(0..);
+            let mut targets: Vec<(f64, u32)> = probabilities
+                .filter(|((count, _), _)| **count > 0.0)
+                .map(|((count, target_total), i)| (count / total / target_total, i))
                 .collect();
             let order = |a: &(f64, u32), b: &(f64, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
             if targets.len() > longest + 1 {
@@ -271,59 +285,148 @@ fn ranked(shards: &Shards, factors: &Factors) -> Vec<Vec<u32>> {
 }
 
 /// The larger of two numbers that are not NaN, in one instruction.
+#[inline(always)]
 fn larger(a: f64, b: f64) -> f64 {
     if b > a { b } else { a }
 }
 
+/// Non-zeros that are compared at a time. Their C_ik and N_i· have random addresses, so they are
+/// fetched before, and the cache misses overlap.
+const NEAR: usize = 64;
+
+/// Partial sums of [`compare`]. It is independent of the machine, because it decides the
+/// rounding.
+const LANES: usize = 8;
+
+/// Non-zeros of a column.
+struct Near {
+    /// N_ij.
+    n: [f64; NEAR],
+    /// C_ik of the latent state k of the column.
+    count: [f64; NEAR],
+    /// 1 / N_i·.
+    per_target: [f64; NEAR],
+}
+
+/// Sums and maxima over the support of a column.
+#[derive(Debug, Default)]
+struct Support {
+    /// Σ N_ij log P_ij.
+    reference: f64,
+    /// Σ N_ij log (P_ij / Λ_ij).
+    divergence: f64,
+    /// Σ P_ij N_ij / N_i·.
+    square: f64,
+    /// Σ (P_ij − Λ_ij)² / N_i·.
+    error: f64,
+    /// Σ C_ik.
+    covered: f64,
+    /// Σ |P_ij − Λ_ij|.
+    distance: f64,
+    /// max |P_ij − Λ_ij| / N_i·.
+    steepest: f64,
+    /// max P_ij / N_i·.
+    densest: f64,
+    /// max |P_ij − Λ_ij| / P_ij.
+    relative: f64,
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
+fn compare(near: &Near, len: usize, totals: (f64, f64), allowance: f64, sums: &mut Support) {
+    let (total, latent_total) = totals;
+    // Unused places are 0 and add nothing.
+    let len = len.next_multiple_of(LANES).min(NEAR);
+    let (n, count, per_target) = (&near.n[..len], &near.count[..len], &near.per_target[..len]);
+    let mut terms = [[0.0; NEAR]; 8];
+    let [
+        reference,
+        divergence,
+        square,
+        error,
+        distance,
+        steepest,
+        densest,
+        relative,
+    ] = terms.each_mut().map(|terms| &mut terms[..len]);
+    for e in 0..len {
+        let (n, per_target) = (n[e], per_target[e]);
+        // Equal fractions of integers have equal quotients.
+        let (p, lambda) = (n / total, count[e] / latent_total);
+        let gap = (p - lambda).abs();
+        let differ = gap > allowance * larger(p, lambda);
+        let gap = if differ { gap } else { 0.0 };
+        let log_p = portable::ln(p);
+        // The logarithm of the quotient loses no digits if the two are close.
+        let log_quotient = portable::ln(p / lambda);
+        let off = gap / p;
+        reference[e] = if n > 0.0 { n * log_p } else { 0.0 };
+        divergence[e] = if differ { n * log_quotient } else { 0.0 };
+        square[e] = p * n * per_target;
+        error[e] = gap * gap * per_target;
+        distance[e] = gap;
+        steepest[e] = gap * per_target;
+        densest[e] = p * per_target;
+        relative[e] = if differ { off } else { 0.0 };
+    }
+    sums.reference += sum(reference);
+    sums.divergence += sum(divergence);
+    sums.square += sum(square);
+    sums.error += sum(error);
+    sums.covered += sum(count);
+    sums.distance += sum(distance);
+    sums.steepest = larger(sums.steepest, max(steepest));
+    sums.densest = larger(sums.densest, max(densest));
+    sums.relative = larger(sums.relative, max(relative));
+}
+
+#[inline(always)]
+fn lanes(terms: &[f64], join: impl Fn(f64, f64) -> f64) -> [f64; LANES] {
+    let mut lanes = [0.0; LANES];
+    for terms in terms.as_chunks::<LANES>().0 {
+        for (lane, &term) in lanes.iter_mut().zip(terms) {
+            *lane = join(*lane, term);
+        }
+    }
+    lanes
+}
+
+#[inline(always)]
+fn sum(terms: &[f64]) -> f64 {
+    let [a, b, c, d, e, f, g, h] = lanes(terms, |sum, term| sum + term);
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
+}
+
+#[inline(always)]
+fn max(terms: &[f64]) -> f64 {
+    lanes(terms, larger).into_iter().fold(0.0, larger)
+}
+
 impl Scoring<'_> {
     fn column<V: Value>(&self, shard: &Csr, values: &[V], l: usize) -> Column {
-        let factors = self.factors.as_ref();
         let j = shard.first_row + l;
-        let k = factors.affiliation[j] as usize;
-        let (total, latent_total) = (self.source_total[j], factors.totals[k]);
-        let mut c = Column::default();
-        // ‖P_j − Λ_j‖₁, max_i |P_ij − Λ_ij|/N_i·, max_i P_ij/N_i·, max_i |P_ij − Λ_ij|/P_ij, and Σ
-        // C_ik over the support of P_j.
-        let (mut distance, mut steepest, mut densest, mut relative) = (0.0, 0.0f64, 0.0f64, 0.0f64);
-        let mut covered = 0.0;
-        // P_ij and its logarithm for the previous count: most counts of a column are equal.
-        let (mut last, mut p, mut log_p) = (0.0, 0.0, 0.0);
+        let k = self.affiliation[j] as usize;
+        let (total, latent_total) = (self.source_total[j], self.totals[k]);
+        let n_targets = self.per_target.len();
+        let latent = &self.counts[k * n_targets..][..n_targets];
         let support = &shard.columns[shard.span(l)];
-        let mut near = [(0.0, 0.0); NEAR];
+        let mut sums = Support::default();
+        let mut near = Near {
+            n: [0.0; NEAR],
+            count: [0.0; NEAR],
+            per_target: [0.0; NEAR],
+        };
         for (targets, counts) in support.chunks(NEAR).zip(values[shard.span(l)].chunks(NEAR)) {
-            for (near, &i) in near.iter_mut().zip(targets) {
-                let i = i as usize;
-                *near = (factors.counts[i * factors.rank + k], self.per_target[i]);
+            for (e, (&i, &n)) in targets.iter().zip(counts).enumerate() {
+                near.n[e] = n.f64();
+                near.count[e] = latent[i as usize];
+                near.per_target[e] = self.per_target[i as usize];
             }
-            for (n, &(count, per_target)) in counts.iter().zip(&near) {
-                let n = n.f64();
-                if n != last {
-                    (last, p) = (n, n / total);
-                    log_p = p.ln();
-                }
-                // Equal to `Factors::probability` for a latent state that is not empty.
-                let lambda = count / latent_total;
-                c.reference += n * log_p;
-                c.log_likelihood += n * log_p;
-                c.frobenius_p += p * n * per_target;
-                densest = larger(densest, p * per_target);
-                covered += count;
-                let difference = (p - lambda).abs();
-                if difference > self.allowance * p.max(lambda) {
-                    // The logarithm of the quotient loses no digits if the two are close.
-                    let log_quotient = (p / lambda).ln();
-                    c.log_likelihood -= n * log_quotient;
-                    c.kullback_leibler += n * log_quotient;
-                    // p_j / q_i = N_·j / N_i·.
-                    c.error += difference * difference * total * per_target;
-                    distance += difference;
-                    steepest = larger(steepest, difference * per_target);
-                    relative = larger(relative, difference / p);
-                }
+            for place in [&mut near.n, &mut near.count, &mut near.per_target] {
+                place[targets.len()..].fill(0.0);
             }
+            let totals = (total, latent_total);
+            compare(&near, targets.len(), totals, self.allowance, &mut sums);
         }
-        // Rounding must not make a divergence negative.
-        c.kullback_leibler = c.kullback_leibler.max(0.0);
 
         // At most the support of P_j is visited, because the search ends at the first target
         // outside.
@@ -331,22 +434,30 @@ impl Scoring<'_> {
             .iter()
             .find(|i| support.binary_search(i).is_err());
         if let Some(&i) = missed {
-            let i = i as usize;
-            let count = factors.counts[i * factors.rank + k];
-            distance += (latent_total - covered).max(count) / latent_total;
-            steepest = steepest.max(count / latent_total / self.target_total[i]);
+            let count = latent[i as usize];
+            sums.distance += (latent_total - sums.covered).max(count) / latent_total;
+            let steepest = count / latent_total * self.per_target[i as usize];
+            sums.steepest = larger(sums.steepest, steepest);
             // |P_ij − Λ_ij| / P_ij with P_ij = 0 < Λ_ij.
-            relative = f64::INFINITY;
+            sums.relative = f64::INFINITY;
         }
-        // B_q(x) = ‖x‖₁ / max_i(|x_i|/q_i) with 1/q_i = S/N_i·, and B_q(0) = 1 (Definition 15);
-        // ‖P_j‖₁ = 1.
-        c.balance_of_difference = if steepest > 0.0 {
-            distance / (steepest * self.total)
-        } else {
-            1.0
-        };
-        c.balance = (1.0 - 2.0 / 3.0 * relative) / (densest * self.total);
-        c
+        Column {
+            log_likelihood: sums.reference - sums.divergence,
+            reference: sums.reference,
+            // Rounding must not make a divergence negative.
+            kullback_leibler: sums.divergence.max(0.0),
+            frobenius_p: sums.square,
+            // p_j / q_i = N_·j / N_i·.
+            error: sums.error * total,
+            // B_q(x) = ‖x‖₁ / max_i(|x_i|/q_i) with 1/q_i = S/N_i·, and B_q(0) = 1 (Definition 15);
+            // ‖P_j‖₁ = 1.
+            balance_of_difference: if sums.steepest > 0.0 {
+                sums.distance / (sums.steepest * self.total)
+            } else {
+                1.0
+            },
+            balance: (1.0 - 2.0 / 3.0 * sums.relative) / (sums.densest * self.total),
+        }
     }
 }
 
