@@ -6,7 +6,7 @@ use crate::lake::{Lake, ProgramRun};
 use std::fs;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -22,13 +22,22 @@ fn signal(process: &Child, signal: &str) {
 /// Starts the program with a separate folder for temporary files.
 fn start(lake: &Lake, arguments: &[&str]) -> (Child, BufReader<std::process::ChildStderr>) {
     fs::create_dir_all(lake.path("tmp")).expect("a folder");
-    let mut process = lake
-        .command(arguments)
+    let mut command = lake.command(arguments);
+    command
         .env("TMPDIR", lake.path("tmp"))
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
+        .stderr(Stdio::piped());
+    let heed = || {
+        for name in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            // SAFETY: `signal` is safe between fork and exec.
+            unsafe { libc::signal(name, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // Tests that run in the background may ignore signals, and so would the program.
+    // SAFETY: the closure neither allocates nor locks.
+    unsafe { command.pre_exec(heed) };
+    let mut process = command.spawn().expect("the program starts");
     let log = BufReader::new(process.stderr.take().expect("a log"));
     (process, log)
 }
