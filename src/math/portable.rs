@@ -119,6 +119,19 @@ mod tests {
     }
 
     #[test]
+    fn logarithms_next_to_one_keep_their_digits() {
+        assert_eq!(ln(1.0), 0.0);
+        for k in 1..2000 {
+            let u = f64::from(k) * 2f64.powi(-k / 40);
+            for x in [1.0 + u * 1e-4, 1.0 - u * 1e-5] {
+                let exact = x.ln();
+                let error = (ln(x) - exact).abs();
+                assert!(error <= 1e-15 * exact.abs(), "ln {x} is off by {error:e}");
+            }
+        }
+    }
+
+    #[test]
     fn directions_and_logarithms_agree_with_the_standard_library() {
         for k in -4000..4000 {
             let x = f64::from(k) * 0.01;

@@ -208,7 +208,7 @@ fn check_run(pipeline: &str, more: &[&str], cut: Cut, stages: &[&str], at_most: 
         }
         watched.end().succeeds();
         let took = start.elapsed();
-        println!("{cut:?} in {stage}, with {held} tasks at hand: {took:.1?} to the end");
+        println!("{cut:?} in {stage}, with {held} tasks held: {took:.1?} to the end");
         assert!(took < at_most, "{took:?}");
         check_tables("after the run");
         if !matches!(cut, Cut::Both(_)) {
