@@ -17,6 +17,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// An allocation of at least this many bytes is large.
 const LARGE: usize = 64 << 10;
 
+/// From this many bytes on, an allocation asks for huge pages.
+#[cfg(target_os = "linux")]
+const HUGE: usize = 1 << 20;
+
 /// Bytes of large allocations in plain memory.
 static PLAIN: AtomicUsize = AtomicUsize::new(0);
 
@@ -125,8 +129,25 @@ fn scratch_of(at: *const u8) -> Option<&'static Scratch> {
 fn checked(at: *mut u8, bytes: usize) -> *mut u8 {
     if at.is_null() {
         crate::memory::refused(bytes);
+    } else {
+        #[cfg(target_os = "linux")]
+        ask_for_huge_pages(at, bytes);
     }
     at
+}
+
+/// The first touch of a huge page takes an eighth of the time of that of its 512 pages, and random
+/// reads miss the address cache less often. Not under a bound, where each page counts.
+#[cfg(target_os = "linux")]
+fn ask_for_huge_pages(at: *mut u8, bytes: usize) {
+    if bytes < HUGE || MAX_PLAIN.load(Ordering::Relaxed) < usize::MAX {
+        return;
+    }
+    // All pages of the allocation: a mapping whose parts differ cannot grow in place.
+    let start = at.map_addr(|at| at & !(ranges::PAGE - 1));
+    let len = (at.addr() + bytes).next_multiple_of(ranges::PAGE) - start.addr();
+    // SAFETY: the pages belong to the process, and the advice does not change what they hold.
+    unsafe { libc::madvise(start.cast(), len, libc::MADV_HUGEPAGE) };
 }
 
 // SAFETY: memory comes from the system allocator or from a part of the scratch file that is not

@@ -31,14 +31,16 @@ use crate::output::parquet::ROW_GROUP;
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::tables::assigned::{AssignedModel, AssignedSchema};
-use crate::output::tables::filters::{FilterTables, FiltersModel};
+use crate::output::tables::columns;
+use crate::output::tables::columns::{Placed, TableColumns};
+use crate::output::tables::filters;
+use crate::output::tables::filters::FiltersModel;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::points;
 use crate::output::tables::points::PointsModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences::{SequenceTables, SequencesModel};
 use crate::output::tables::table::Table;
-use crate::output::tables::{len, rows, schema};
 #[cfg(feature = "cluster")]
 pub use crate::output::task_answers::Answers;
 #[cfg(feature = "cluster")]
@@ -46,9 +48,8 @@ pub use crate::output::task_answers::Attempt;
 use arrow::array::RecordBatch;
 use futures::future::BoxFuture;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use rayon::prelude::*;
 use std::collections::BTreeMap;
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -80,7 +81,6 @@ pub async fn stage(
         if table == Table::Rows {
             continue;
         }
-        let (schema, sorted_by) = schema(table, names);
         let path = output.staged(&begun.run, table.name());
         if let (Some(earlier), Table::Sets | Table::Changes) = (earlier, table) {
             crate::output::parquet::copy(output, &output.table(earlier, table.name()), &path)
@@ -89,15 +89,26 @@ pub async fn stage(
             written.insert(table.name(), rows.unwrap_or(0));
             continue;
         }
-        let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
-        let len = |model: &FittedModel| len(table, names, model);
-        let rows = |model: &FittedModel, piece| rows(table, names, model, piece);
+        let staged = Staged {
+            output,
+            run: &begun.run,
+            schema: names,
+            table: table.name(),
+        };
         let n = match remote.filter(|_| table == Table::Counts) {
-            None => write_rows(file, local(models), len, rows).await?,
+            None => staged.write(&columns(table, names), models).await?,
             Some(remote) => {
                 let counts: Vec<_> = (0..models.len()).map(|at| remote.counts(at)).collect();
                 let counts = stream::iter(counts).buffered(remote.concurrency());
                 let bare = counts.map_ok(|counts| Arc::new(FittedModel::bare(counts)));
+                let file = staged.file(&columns(table, names))?;
+                let len = |model: &Arc<FittedModel>| columns(table, names).len(model);
+                let rows = |pieces: &[(Arc<FittedModel>, Range<usize>)]| {
+                    let pieces = pieces.iter();
+                    let pieces = pieces.map(|(model, piece)| (&**model, piece.clone()));
+                    let pieces: Vec<_> = pieces.collect();
+                    columns(table, names).batch(names, table.name(), &pieces)
+                };
                 write_rows(file, bare, len, rows).await?
             }
         };
@@ -114,17 +125,9 @@ pub async fn stage_assigned(
     models: &[AssignedModel],
 ) -> Result<BTreeMap<&'static str, u64>> {
     output.claim_version(begun).await?;
-    let mut written = BTreeMap::new();
-    for table in names.tables() {
-        let (schema, sorted_by) = table.schema(names);
-        let path = output.staged(&begun.run, table.name);
-        let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
-        let rows = |model: &AssignedModel, piece| table.rows(names, model, piece);
-        let len = |model: &AssignedModel| table.len(names, model);
-        let n = write_rows(file, local(models), len, rows).await?;
-        written.insert(table.name, n);
-    }
-    Ok(written)
+    let tables = names.tables().into_iter();
+    let tables = tables.map(|table| (table.name, (table.columns)(names)));
+    stage_tables(output, begun, &names.names, tables.collect(), models).await
 }
 
 /// Writes some of the tables of a run over points, without the table of rows, to the version of the
@@ -137,17 +140,8 @@ pub async fn stage_points(
     models: &[PointsModel],
 ) -> Result<BTreeMap<&'static str, u64>> {
     output.claim_version(begun).await?;
-    let mut written = BTreeMap::new();
-    for &table in wanted {
-        let (schema, sorted_by) = points::schema(table, run);
-        let path = output.staged(&begun.run, table);
-        let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
-        let rows = |model: &PointsModel, piece| points::rows(table, run, model, piece);
-        let len = |model: &PointsModel| points::len(table, model);
-        let n = write_rows(file, local(models), len, rows).await?;
-        written.insert(table, n);
-    }
-    Ok(written)
+    let tables = wanted.iter().map(|&table| (table, points::columns(table)));
+    stage_tables(output, begun, run, tables.collect(), models).await
 }
 
 /// Writes some of the tables of a run over sequences, without the tables of rows, to the version of
@@ -159,17 +153,9 @@ pub async fn stage_sequences(
     wanted: &[&'static str],
     models: &[SequencesModel],
 ) -> Result<BTreeMap<&'static str, u64>> {
-    let mut written = BTreeMap::new();
-    for &table in wanted {
-        let (schema, sorted_by) = tables.schema(table);
-        let path = output.staged(&begun.run, table);
-        let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
-        let rows = |model: &SequencesModel, piece| tables.rows(table, model, piece);
-        let len = |model: &SequencesModel| tables.len(table, model);
-        let n = write_rows(file, local(models), len, rows).await?;
-        written.insert(table, n);
-    }
-    Ok(written)
+    let run = tables.run;
+    let tables = wanted.iter().map(|&table| (table, tables.columns(table)));
+    stage_tables(output, begun, run, tables.collect(), models).await
 }
 
 /// Writes some of the tables of a run of filters, without the tables of rows, to the version of the
@@ -177,42 +163,73 @@ pub async fn stage_sequences(
 pub async fn stage_filters(
     output: &Output,
     begun: &Begun,
-    tables: &FilterTables<'_>,
+    run: &RunSchema,
     wanted: &[&'static str],
     models: &[FiltersModel],
 ) -> Result<BTreeMap<&'static str, u64>> {
+    let tables = wanted.iter().map(|&table| (table, filters::columns(table)));
+    stage_tables(output, begun, run, tables.collect(), models).await
+}
+
+async fn stage_tables<'a, M: Placed>(
+    output: &Output,
+    begun: &Begun,
+    schema: &RunSchema,
+    tables: Vec<(&'static str, TableColumns<'a, M>)>,
+    models: &'a [M],
+) -> Result<BTreeMap<&'static str, u64>> {
+    let run = &begun.run;
     let mut written = BTreeMap::new();
-    for &table in wanted {
-        let (schema, sorted_by) = tables.schema(table);
-        let path = output.staged(&begun.run, table);
-        let file = crate::output::parquet::File::create(output, path, schema, &sorted_by)?;
-        let rows = |model: &FiltersModel, piece| tables.rows(table, model, piece);
-        let len = |model: &FiltersModel| tables.len(table, model);
-        let n = write_rows(file, local(models), len, rows).await?;
-        written.insert(table, n);
+    for (table, columns) in tables {
+        let staged = Staged {
+            output,
+            run,
+            schema,
+            table,
+        };
+        written.insert(table, staged.write(&columns, models).await?);
     }
     Ok(written)
 }
 
-/// Local models as a stream.
-fn local<M>(models: &[M]) -> impl Stream<Item = Result<&M>> {
-    let models: Vec<Result<&M>> = models.iter().map(Ok).collect();
-    stream::iter(models)
+/// A table of a run that is not promoted yet.
+struct Staged<'a> {
+    output: &'a Output,
+    /// The id of the run.
+    run: &'a str,
+    schema: &'a RunSchema,
+    table: &'static str,
+}
+
+impl<'o> Staged<'o> {
+    fn file<M>(&self, columns: &TableColumns<'_, M>) -> Result<crate::output::parquet::File<'o>> {
+        let (schema, sorted_by) = columns.schema(self.schema);
+        let path = self.output.staged(self.run, self.table);
+        crate::output::parquet::File::create(self.output, path, schema, &sorted_by)
+    }
+
+    /// Writes the rows of all models and returns their number.
+    async fn write<'a, M: Placed>(
+        &self,
+        columns: &TableColumns<'a, M>,
+        models: &'a [M],
+    ) -> Result<u64> {
+        let local: Vec<Result<&'a M>> = models.iter().map(Ok).collect();
+        let len = |model: &&'a M| columns.len(*model);
+        let rows =
+            |pieces: &[(&'a M, Range<usize>)]| columns.batch(self.schema, self.table, pieces);
+        write_rows(self.file(columns)?, stream::iter(local), len, rows).await
+    }
 }
 
 /// Writes `len(model)` rows for every model, built by `rows`, and closes the file.
-async fn write_rows<M: Sync, D: Deref<Target = M> + Clone + Send + Sync>(
+async fn write_rows<D: Clone + Send + Sync>(
     mut file: crate::output::parquet::File<'_>,
     models: impl Stream<Item = Result<D>>,
-    len: impl Fn(&M) -> usize,
-    rows: impl Fn(&M, Range<usize>) -> Result<RecordBatch> + Sync,
+    len: impl Fn(&D) -> usize,
+    rows: impl Fn(&[(D, Range<usize>)]) -> Result<RecordBatch> + Sync,
 ) -> Result<u64> {
-    let batches = |group: Vec<(D, Range<usize>)>| {
-        let batches = group
-            .into_par_iter()
-            .map(|(model, piece)| rows(&model, piece));
-        batches.collect::<Result<Vec<_>>>()
-    };
+    let batch = |group: Vec<(D, Range<usize>)>| rows(&group);
     // Row groups are cut by rows alone. One row group per thread is built at a time.
     let (mut groups, mut group, mut room) = (Vec::new(), Vec::new(), ROW_GROUP);
     let mut models = pin!(models);
@@ -228,13 +245,13 @@ async fn write_rows<M: Sync, D: Deref<Target = M> + Clone + Send + Sync>(
                 room = ROW_GROUP;
             }
             if groups.len() == rayon::current_num_threads() {
-                file.write(std::mem::take(&mut groups), batches).await?;
+                file.write(std::mem::take(&mut groups), batch).await?;
             }
         }
     }
     if !group.is_empty() {
         groups.push(group);
     }
-    file.write(groups, batches).await?;
+    file.write(groups, batch).await?;
     file.finish().await
 }

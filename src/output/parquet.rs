@@ -120,12 +120,12 @@ impl<'a> File<'a> {
         })
     }
 
-    /// Appends row groups. The columns of each group are encoded in parallel; `batches` builds the
+    /// Appends row groups. The columns of each group are encoded in parallel; `batch` builds the
     /// rows of a group.
     pub async fn write<G: Send + Sync>(
         &mut self,
         groups: Vec<G>,
-        batches: impl Fn(G) -> Result<Vec<RecordBatch>> + Sync,
+        batch: impl Fn(G) -> Result<RecordBatch> + Sync,
     ) -> Result<()> {
         let first = self.writer.flushed_row_groups().len();
         let (columns, schema) = (&self.columns, &self.schema);
@@ -136,16 +136,13 @@ impl<'a> File<'a> {
             .enumerate()
             .map(|(at, group)| {
                 let writers = columns.create_column_writers(first + at).map_err(broken)?;
-                let batches = batches(group)?;
-                let rows = batches.iter().map(RecordBatch::num_rows).sum();
+                let rows = batch(group)?;
                 let chunks = writers.into_par_iter().enumerate().map(|(at, mut writer)| {
-                    for batch in &batches {
-                        write_column(&mut writer, &schema.fields()[at], batch.column(at))?;
-                    }
+                    write_column(&mut writer, &schema.fields()[at], rows.column(at))?;
                     writer.close()
                 });
                 let chunks = chunks.collect::<Result<_, _>>().map_err(broken)?;
-                Ok((rows, chunks))
+                Ok((rows.num_rows(), chunks))
             })
             .collect::<Result<_>>()?;
         for (rows, chunks) in encoded {

@@ -6,7 +6,7 @@ use crate::methods::FilterMethod;
 use crate::methods::filter::model::Dynamics;
 use crate::methods::filter::params::{RowsOf, System};
 use crate::output::tables::filters;
-use crate::output::tables::filters::{FilterColumns, FilterRowColumns, FilterTables};
+use crate::output::tables::filters::{FilterColumns, FilterRowColumns};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences::schema_of;
 use crate::plan::evidence::{Columns, row_step};
@@ -151,7 +151,7 @@ impl FiltersPlan {
             filters::ESTIMATES => filters::estimates_schema(run, rows, width, &fits),
             filters::TRAJECTORIES => filters::trajectories_schema(run, rows, &fits),
             filters::POSTERIORS => filters::posteriors_schema(run, rows),
-            table => return FilterTables { run }.schema(table),
+            table => return filters::columns(table).schema(run),
         };
         (schema, Vec::new())
     }

@@ -183,7 +183,7 @@ impl PointsPlan {
         let run = self.run_schema(Vec::new());
         let tables = self.model_tables().into_iter();
         let mut schemas: Vec<_> = tables
-            .map(|table| (table, points::schema(table, &run).0))
+            .map(|table| (table, points::columns(table).schema(&run).0))
             .collect();
         if let Some(densities) = &self.densities {
             let norms = self.fits.iter().filter_map(|fit| match &fit.method {

@@ -219,7 +219,8 @@ impl SequencesPlan {
             table => {
                 let block = self.rows().block;
                 let fits = &fits;
-                SequenceTables { run, block, fits }.schema(table)
+                let tables = SequenceTables { run, block, fits };
+                tables.columns(table).schema(run)
             }
         }
     }

@@ -374,7 +374,7 @@ fn add<const W: usize, V: Value>(sums: &mut [f64; W], value: V, x: &[f64; W]) {
 
 /// Prefetches the cache line of an address that will be read soon.
 #[inline(always)]
-fn prefetch<T>(at: *const T) {
+pub(crate) fn prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch has no visible effect and never faults, for any address.
     unsafe {

@@ -13,7 +13,7 @@
 //! are 1, so f(c + 1) − f(c) is stored beside every sum c, and a score adds one row of numbers per
 //! non-zero.
 
-use crate::evidence::counts::csr::Value;
+use crate::evidence::counts::csr::{Value, prefetch};
 use crate::math::sum;
 use crate::methods::columns::Rows;
 use crate::methods::dbmr::entropy::Entropy;
@@ -25,8 +25,29 @@ use serde::{Deserialize, Serialize};
 /// The state of a column without a state.
 pub const NONE: u32 = u32::MAX;
 
-/// Scores per vector instruction. Rows are padded to a multiple of it.
-const LANES: usize = 4;
+/// States per [`Line`]. Rows are padded to a multiple of it.
+const LANES: usize = 8;
+
+/// Number of non-zeros between a prefetch and its use.
+const AHEAD: usize = 16;
+
+/// A target and [`LANES`] states: one cache line.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[repr(align(64))]
+struct Line {
+    /// f(C_ik + 1) − f(C_ik).
+    ones: [f32; LANES],
+    /// C_ik.
+    sums: [f32; LANES],
+}
+
+impl Line {
+    #[inline(always)]
+    fn set(&mut self, entropy: &Entropy, k: usize, sum: f64) {
+        self.ones[k] = entropy.step(sum) as f32;
+        self.sums[k] = sum as f32;
+    }
+}
 
 /// Below this ratio of two totals, a series for log(1 + u) is exact enough, and faster.
 const SMALL: f64 = 0.05;
@@ -48,10 +69,8 @@ pub struct Clusters {
     rank: usize,
     /// r padded.
     stride: usize,
-    /// One row per target: f(C_ik + 1) − f(C_ik) of every state in f32, followed by C_ik, so that a
-    /// target is mostly one cache line. Empty if the sums are not integers that f32 represents
-    /// exactly.
-    narrow: Vec<f32>,
+    /// One row per target. Empty if the sums are not integers that f32 represents exactly.
+    narrow: Vec<Line>,
     /// C_ik, m × r padded, if `narrow` is empty.
     wide: Vec<f64>,
     /// C_·k and its logarithm, r values each.
@@ -81,7 +100,7 @@ impl Clusters {
             value: 0.0,
         };
         if entropy.fits_f32 {
-            clusters.narrow = vec![0.0; 2 * n_targets * stride];
+            clusters.narrow = vec![Line::default(); n_targets * stride / LANES];
         } else {
             clusters.wide = vec![0.0; n_targets * stride];
         }
@@ -94,8 +113,14 @@ impl Clusters {
         if self.narrow.is_empty() {
             self.wide[i * self.stride + k]
         } else {
-            f64::from(self.narrow[(2 * i + 1) * self.stride + k])
+            f64::from(self.narrow[self.line(i, k)].sums[k % LANES])
         }
+    }
+
+    /// The index of the line of target i and state k.
+    #[inline(always)]
+    fn line(&self, i: usize, k: usize) -> usize {
+        i * (self.stride / LANES) + k / LANES
     }
 
     #[inline(always)]
@@ -103,8 +128,8 @@ impl Clusters {
         if self.narrow.is_empty() {
             self.wide[i * self.stride + k] = sum;
         } else {
-            self.narrow[2 * i * self.stride + k] = entropy.step(sum) as f32;
-            self.narrow[(2 * i + 1) * self.stride + k] = sum as f32;
+            let line = self.line(i, k);
+            self.narrow[line].set(entropy, k % LANES, sum);
         }
     }
 
@@ -126,7 +151,8 @@ impl Clusters {
                 if self.narrow.is_empty() {
                     self.wide[i * self.stride..][..self.stride].fill(0.0);
                 } else {
-                    self.narrow[2 * i * self.stride..][..2 * self.stride].fill(0.0);
+                    let first = self.line(i, 0);
+                    self.narrow[first..][..self.stride / LANES].fill(Line::default());
                 }
             }
         }
@@ -170,11 +196,10 @@ impl Clusters {
         let sums = sums.values.par_chunks_exact(sums.width);
         let sums = sums.map(|row| &row[..rank]);
         if entropy.fits_f32 {
-            let rows = clusters.narrow.par_chunks_exact_mut(2 * stride);
+            let rows = clusters.narrow.par_chunks_exact_mut(stride / LANES);
             rows.zip(sums).for_each(|(row, sums)| {
                 for (k, &sum) in sums.iter().enumerate() {
-                    row[k] = entropy.step(sum) as f32;
-                    row[stride + k] = sum as f32;
+                    row[k / LANES].set(entropy, k % LANES, sum);
                 }
             });
         } else {
@@ -237,7 +262,7 @@ impl Clusters {
 
     /// Σ_ik f(C_ik).
     fn entropies(&self, entropy: &Entropy) -> f64 {
-        let n_targets = (self.narrow.len() / 2 + self.wide.len()) / self.stride;
+        let n_targets = (self.narrow.len() * LANES + self.wide.len()) / self.stride;
         sum::terms(n_targets, |i| {
             (0..self.rank).map(|k| entropy.of(self.sum(i, k))).sum()
         })
@@ -402,7 +427,7 @@ fn add_up<V: Amount>(
 ) -> f64 {
     if clusters.narrow.is_empty() {
         for (&i, &v) in targets.iter().zip(values) {
-            for (k, score) in scores.iter_mut().enumerate() {
+            for (k, score) in scores[..clusters.rank].iter_mut().enumerate() {
                 *score += entropy.rise(clusters.sum(i as usize, k), v.f64());
             }
         }
@@ -414,40 +439,39 @@ fn add_up<V: Amount>(
         }
         return score;
     }
-    let (mut k, mut score) = (0, 0.0);
+    let mut score = 0.0;
     let at = own.map_or(usize::MAX, |k| k as usize);
-    while k < scores.len() {
-        let own = at.wrapping_sub(k);
-        if scores.len() - k >= 2 * LANES {
-            score += strip::<V, { 2 * LANES }>(clusters, entropy, targets, values, k, own, scores);
-            k += 2 * LANES;
+    for (strip, scores) in scores.chunks_exact_mut(LANES).enumerate() {
+        let (first, own) = (strip * LANES, at.wrapping_sub(strip * LANES));
+        score += if clusters.rank - first > LANES / 2 {
+            add_strip::<V, LANES>(clusters, entropy, targets, values, strip, own, scores)
         } else {
-            score += strip::<V, LANES>(clusters, entropy, targets, values, k, own, scores);
-            k += LANES;
-        }
+            add_strip::<V, { LANES / 2 }>(clusters, entropy, targets, values, strip, own, scores)
+        };
     }
     score
 }
 
-/// `W` scores from `first` on. If one of them is the score of state `first + own`, returns its
-/// score with the column in it.
+/// The first `W` scores of a strip of [`LANES`] states. If `own` is one of them, returns its score
+/// with the column in it.
 #[inline(always)]
-fn strip<V: Amount, const W: usize>(
+fn add_strip<V: Amount, const W: usize>(
     clusters: &Clusters,
     entropy: &Entropy,
     targets: &[u32],
     values: &[V],
-    first: usize,
+    strip: usize,
     own: usize,
     scores: &mut [f64],
 ) -> f64 {
     let (mut rises, mut score) = ([0.0; W], 0.0);
-    let stride = clusters.stride;
-    for (&i, &v) in targets.iter().zip(values) {
-        let row = &clusters.narrow[2 * i as usize * stride..][..2 * stride];
-        let sums = &row[stride + first..][..W];
+    let line = |i: u32| i as usize * (clusters.stride / LANES) + strip;
+    for (e, (&i, &v)) in targets.iter().zip(values).enumerate() {
+        if let Some(&next) = targets.get(e + AHEAD) {
+            prefetch(clusters.narrow.as_ptr().wrapping_add(line(next)));
+        }
+        let Line { ones, sums } = &clusters.narrow[line(i)];
         if v.is_one() {
-            let ones = &row[first..][..W];
             for k in 0..W {
                 rises[k] += f64::from(ones[k]);
             }
@@ -464,7 +488,7 @@ fn strip<V: Amount, const W: usize>(
             }
         }
     }
-    scores[first..][..W].copy_from_slice(&rises);
+    scores[..W].copy_from_slice(&rises);
     score
 }
 

@@ -5,14 +5,13 @@ use crate::evidence::counts::matrix::CountMatrix;
 use crate::methods::low_rank::assign::Assigned;
 use crate::methods::low_rank::model::Side;
 use crate::output::result::WrittenFit;
-use crate::output::tables::columns::{Columns, TableColumns, set};
+use crate::output::tables::columns::{Columns, Placed, TableColumns, set};
 use crate::output::tables::run_schema::RunSchema;
 use crate::read::counts::follow::{FollowedRow, times};
 use crate::read::rows::states::StateTable;
-use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::take;
-use arrow::datatypes::{Field, SchemaRef};
-use std::ops::Range;
+use arrow::datatypes::Field;
 
 /// Everything that the schemas of an assignment depend on.
 pub struct AssignedSchema {
@@ -88,7 +87,13 @@ pub struct TrajectoryFit {
 pub struct AssignedTable {
     /// The name of the table.
     pub name: &'static str,
-    columns: for<'a> fn(&'a AssignedSchema) -> TableColumns<'a, AssignedModel>,
+    pub(crate) columns: for<'a> fn(&'a AssignedSchema) -> TableColumns<'a, AssignedModel>,
+}
+
+impl Placed for AssignedModel {
+    fn place(&self) -> (usize, usize) {
+        (self.counts.partition, self.counts.lag)
+    }
 }
 
 const SOURCES: AssignedTable = AssignedTable {
@@ -106,29 +111,6 @@ const TRAJECTORIES: AssignedTable = AssignedTable {
     columns: trajectories,
 };
 
-impl AssignedTable {
-    /// The columns of the table, and the names of those that order its rows.
-    pub fn schema(&self, schema: &AssignedSchema) -> (SchemaRef, Vec<String>) {
-        (self.columns)(schema).schema(&schema.names)
-    }
-
-    /// The number of rows that a model adds.
-    pub fn len(&self, schema: &AssignedSchema, model: &AssignedModel) -> usize {
-        (self.columns)(schema).len(model)
-    }
-
-    /// Some of the rows that a model adds, in its order.
-    pub fn rows(
-        &self,
-        schema: &AssignedSchema,
-        model: &AssignedModel,
-        rows: Range<usize>,
-    ) -> Result<RecordBatch> {
-        let place = (model.counts.partition, model.counts.lag);
-        (self.columns)(schema).batch(&schema.names, self.name, place, model, rows)
-    }
-}
-
 impl AssignedSchema {
     /// Pairs have no trajectories.
     pub fn tables(&self) -> Vec<AssignedTable> {
@@ -139,7 +121,7 @@ impl AssignedSchema {
     /// A column name that a table would have twice, and the table.
     pub fn repeated(&self) -> Option<(String, &'static str)> {
         self.tables().iter().find_map(|table| {
-            let (schema, _) = table.schema(self);
+            let (schema, _) = (table.columns)(self).schema(&self.names);
             let names: Vec<&String> = schema.fields().iter().map(|f| f.name()).collect();
             let at = (0..names.len()).find(|&at| names[..at].contains(&names[at]))?;
             Some((names[at].clone(), table.name))
@@ -201,9 +183,7 @@ fn point<'a>(values: &'a [f64], fit: &Assigned, j: usize) -> Option<&'a [f64]> {
 type StateRow<'a> = (&'a AssignedModel, usize);
 
 /// Rows that are indices of states in a model.
-fn states<'a>(
-    states: impl Fn(&AssignedModel) -> &[u32] + 'a,
-) -> Columns<'a, AssignedModel, StateRow<'a>> {
+fn states<'a>(states: fn(&AssignedModel) -> &[u32]) -> Columns<'a, AssignedModel, StateRow<'a>> {
     Columns::in_pieces(
         move |model| states(model).len(),
         |model, rows| rows.map(|j| (model, j)).collect(),

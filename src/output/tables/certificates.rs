@@ -27,7 +27,7 @@ pub(crate) fn certificates<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedMod
 
 /// One row per claim: the name of its fit, and the claim.
 pub(crate) fn of_claims<'a, M>(
-    rows: impl Fn(&'a M) -> Vec<(&'a str, Certificate)> + Copy + 'a,
+    rows: impl Fn(&'a M) -> Vec<(&'a str, Certificate)> + Copy + Send + Sync + 'a,
 ) -> TableColumns<'a, M> {
     Columns::of(rows)
         .key("fit", |(fit, _): &(&str, Certificate)| *fit)

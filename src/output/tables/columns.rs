@@ -15,13 +15,15 @@ use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
+use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A value that has an Arrow type.
 pub(crate) trait Value: Sized {
     fn data_type() -> DataType;
-    fn array(values: impl Iterator<Item = Option<Self>>) -> ArrayRef;
+    fn array(values: impl Iterator<Item = Self>) -> ArrayRef;
+    fn nullable(values: impl Iterator<Item = Option<Self>>) -> ArrayRef;
 }
 
 macro_rules! values {
@@ -31,7 +33,11 @@ macro_rules! values {
                 DataType::$data_type
             }
 
-            fn array(values: impl Iterator<Item = Option<Self>>) -> ArrayRef {
+            fn array(values: impl Iterator<Item = Self>) -> ArrayRef {
+                Arc::new(<$array>::from(values.collect::<Vec<_>>()))
+            }
+
+            fn nullable(values: impl Iterator<Item = Option<Self>>) -> ArrayRef {
                 Arc::new(values.collect::<$array>())
             }
         }
@@ -57,12 +63,16 @@ impl<V: Value> Value for Vec<V> {
         DataType::List(item(V::data_type()))
     }
 
-    fn array(values: impl Iterator<Item = Option<Self>>) -> ArrayRef {
+    fn array(values: impl Iterator<Item = Self>) -> ArrayRef {
+        Self::nullable(values.map(Some))
+    }
+
+    fn nullable(values: impl Iterator<Item = Option<Self>>) -> ArrayRef {
         let lists: Vec<Option<Vec<V>>> = values.collect();
         let lengths = lists.iter().map(|list| list.as_ref().map_or(0, Vec::len));
         let lengths = OffsetBuffer::from_lengths(lengths);
         let nulls = NullBuffer::from_iter(lists.iter().map(Option::is_some));
-        let values = V::array(lists.into_iter().flatten().flatten().map(Some));
+        let values = V::array(lists.into_iter().flatten().flatten());
         Arc::new(ListArray::new(
             item(V::data_type()),
             lengths,
@@ -73,18 +83,22 @@ impl<V: Value> Value for Vec<V> {
 }
 
 /// The content of a row in a column: a value, or an `Option` of one.
-pub(crate) trait Cell {
+pub(crate) trait Cell: Sized {
     type Value: Value;
     const IS_NULLABLE: bool;
-    fn value(self) -> Option<Self::Value>;
+    /// The column of these rows, with values of another type.
+    fn array<V: Value>(
+        cells: impl Iterator<Item = Self>,
+        value: impl Fn(Self::Value) -> V,
+    ) -> ArrayRef;
 }
 
 impl<V: Value> Cell for V {
     type Value = V;
     const IS_NULLABLE: bool = false;
 
-    fn value(self) -> Option<V> {
-        Some(self)
+    fn array<U: Value>(cells: impl Iterator<Item = V>, value: impl Fn(V) -> U) -> ArrayRef {
+        U::array(cells.map(value))
     }
 }
 
@@ -92,17 +106,28 @@ impl<V: Value> Cell for Option<V> {
     type Value = V;
     const IS_NULLABLE: bool = true;
 
-    fn value(self) -> Option<V> {
-        self
+    fn array<U: Value>(cells: impl Iterator<Item = Option<V>>, value: impl Fn(V) -> U) -> ArrayRef {
+        U::nullable(cells.map(|cell| cell.map(&value)))
     }
 }
 
-type Rows<'a, M, T> = Box<dyn Fn(&'a M, Range<usize>) -> Vec<T> + 'a>;
-type Arrays<'a, T> = Box<dyn Fn(&[T]) -> Result<Vec<ArrayRef>> + 'a>;
+/// A model of one partition and lag.
+pub(crate) trait Placed: Sync {
+    /// The indices of its partition and of its lag.
+    fn place(&self) -> (usize, usize);
+}
+
+/// Some of the rows that models add to a table, in its order.
+type Pieces<'a, M> = [(&'a M, Range<usize>)];
+
+type Len<'a, M> = Box<dyn Fn(&'a M) -> usize + Send + Sync + 'a>;
+type Rows<'a, M, T> = Box<dyn Fn(&'a M, Range<usize>) -> Vec<T> + Send + Sync + 'a>;
+type Arrays<'a, T> = Box<dyn Fn(&[T]) -> Result<Vec<ArrayRef>> + Send + Sync + 'a>;
+type ArraysOf<'a, M> = Box<dyn Fn(&Pieces<'a, M>) -> Result<Vec<ArrayRef>> + Send + Sync + 'a>;
 
 /// The list of columns of a table. A model `M` adds rows `T` to it.
 pub(crate) struct Columns<'a, M, T> {
-    len: Box<dyn Fn(&'a M) -> usize + 'a>,
+    len: Len<'a, M>,
     rows: Rows<'a, M, T>,
     fields: Vec<Field>,
     /// How many fields are keys. Keys come first.
@@ -110,9 +135,9 @@ pub(crate) struct Columns<'a, M, T> {
     arrays: Vec<Arrays<'a, T>>,
 }
 
-impl<'a, M, T: 'a> Columns<'a, M, T> {
+impl<'a, M, T: Sync + 'a> Columns<'a, M, T> {
     /// A table that is small enough to make all rows of a model at once.
-    pub(crate) fn of(rows: impl Fn(&'a M) -> Vec<T> + Copy + 'a) -> Self {
+    pub(crate) fn of(rows: impl Fn(&'a M) -> Vec<T> + Copy + Send + Sync + 'a) -> Self {
         let piece = move |model: &'a M, piece: Range<usize>| {
             let rows = rows(model).into_iter();
             rows.skip(piece.start).take(piece.len()).collect()
@@ -122,8 +147,8 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
 
     /// A table whose rows are made in pieces. `len` is the number of rows of a model.
     pub(crate) fn in_pieces(
-        len: impl Fn(&'a M) -> usize + 'a,
-        rows: impl Fn(&'a M, Range<usize>) -> Vec<T> + 'a,
+        len: impl Fn(&'a M) -> usize + Send + Sync + 'a,
+        rows: impl Fn(&'a M, Range<usize>) -> Vec<T> + Send + Sync + 'a,
     ) -> Self {
         Columns {
             len: Box::new(len),
@@ -137,7 +162,7 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
     fn with(
         mut self,
         fields: impl IntoIterator<Item = Field>,
-        arrays: impl Fn(&[T]) -> Result<Vec<ArrayRef>> + 'a,
+        arrays: impl Fn(&[T]) -> Result<Vec<ArrayRef>> + Send + Sync + 'a,
     ) -> Self {
         self.fields.extend(fields);
         self.arrays.push(Box::new(arrays));
@@ -153,26 +178,28 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
     pub(crate) fn column<C: Cell>(
         self,
         name: impl Into<String>,
-        cell: impl Fn(&T) -> C + 'a,
+        cell: impl Fn(&T) -> C + Send + Sync + 'a,
     ) -> Self {
         let field = Field::new(name, C::Value::data_type(), C::IS_NULLABLE);
         self.with([field], move |rows| {
-            Ok(vec![C::Value::array(
-                rows.iter().map(|row| cell(row).value()),
-            )])
+            Ok(vec![C::array(rows.iter().map(&cell), |value| value)])
         })
     }
 
     /// A column that orders the rows.
-    pub(crate) fn key<C: Cell>(self, name: &str, cell: impl Fn(&T) -> C + 'a) -> Self {
+    pub(crate) fn key<C: Cell>(
+        self,
+        name: &str,
+        cell: impl Fn(&T) -> C + Send + Sync + 'a,
+    ) -> Self {
         self.column(name, cell).into_keys()
     }
 
     /// One column per entry of a list of names and functions.
-    pub(crate) fn each<F: Copy + 'a, C: Cell>(
+    pub(crate) fn each<F: Copy + Send + Sync + 'a, C: Cell>(
         self,
         list: impl IntoIterator<Item = (&'static str, F)>,
-        cell: impl Fn(F, &T) -> C + Copy + 'a,
+        cell: impl Fn(F, &T) -> C + Copy + Send + Sync + 'a,
     ) -> Self {
         list.into_iter().fold(self, |columns, (name, f)| {
             columns.column(name, move |row| cell(f, row))
@@ -184,7 +211,7 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
         self,
         run: &RunSchema,
         name: impl Into<String>,
-        cell: impl Fn(&T) -> C + 'a,
+        cell: impl Fn(&T) -> C + Send + Sync + 'a,
     ) -> Self {
         if run.is_weighted {
             return self.column(name, cell);
@@ -192,8 +219,7 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
         // Sums of counts are exact in f64 below 2⁵³. A model with more is refused before its fit.
         let field = Field::new(name, run.count_type(), C::IS_NULLABLE);
         self.with([field], move |rows| {
-            let counts = rows.iter().map(|row| cell(row).value().map(|n| n as u64));
-            Ok(vec![u64::array(counts)])
+            Ok(vec![C::array(rows.iter().map(&cell), |n| n as u64)])
         })
     }
 
@@ -202,7 +228,7 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
         self,
         name: String,
         width: usize,
-        cell: impl Fn(&T) -> Option<&'v [f64]> + 'a,
+        cell: impl Fn(&T) -> Option<&'v [f64]> + Send + Sync + 'a,
     ) -> Self {
         let data_type = DataType::FixedSizeList(item(DataType::Float64), width as i32);
         self.with([Field::new(name, data_type, true)], move |rows| {
@@ -229,7 +255,7 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
     pub(crate) fn group(
         self,
         fields: &[Field],
-        arrays: impl Fn(&[T]) -> Result<Vec<ArrayRef>> + 'a,
+        arrays: impl Fn(&[T]) -> Result<Vec<ArrayRef>> + Send + Sync + 'a,
     ) -> Self {
         let fields = fields.iter();
         let fields = fields.map(|f| Field::new(f.name(), f.data_type().clone(), false));
@@ -241,7 +267,7 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
     pub(crate) fn given(
         self,
         fields: &[Field],
-        arrays: impl Fn(&[T]) -> Result<Vec<ArrayRef>> + 'a,
+        arrays: impl Fn(&[T]) -> Result<Vec<ArrayRef>> + Send + Sync + 'a,
     ) -> Self {
         self.with(fields.iter().cloned(), arrays)
     }
@@ -251,7 +277,7 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
         self,
         states: &'a StateTable,
         fields: &[Field],
-        state: impl Fn(&T) -> u32 + 'a,
+        state: impl Fn(&T) -> u32 + Send + Sync + 'a,
     ) -> Self {
         self.group(fields, move |rows| {
             states.columns(&rows.iter().map(&state).collect::<Vec<_>>())
@@ -260,7 +286,11 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
 
     /// The number and the borders of the box of each binned coordinate of a state. `state` is its
     /// id in `states`.
-    pub(crate) fn boxes(self, states: &'a StateTable, state: impl Fn(&T) -> u32 + 'a) -> Self {
+    pub(crate) fn boxes(
+        self,
+        states: &'a StateTable,
+        state: impl Fn(&T) -> u32 + Send + Sync + 'a,
+    ) -> Self {
         self.group(&states.box_fields(), move |rows| {
             states.box_columns(&rows.iter().map(&state).collect::<Vec<_>>())
         })
@@ -272,9 +302,18 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
             fields: self.fields,
             n_keys: self.n_keys,
             len: self.len,
-            arrays: Box::new(move |model, piece| {
-                let rows = rows(model, piece);
-                let arrays = arrays.iter().map(|arrays| arrays(&rows));
+            arrays: Box::new(move |pieces| {
+                let mut all = Vec::new();
+                for (model, piece) in pieces {
+                    let rows = rows(model, piece.clone());
+                    // The rows of one model need no copy.
+                    if all.is_empty() {
+                        all = rows;
+                    } else {
+                        all.extend(rows);
+                    }
+                }
+                let arrays = arrays.par_iter().map(|arrays| arrays(&all));
                 Ok(arrays.collect::<Result<Vec<_>>>()?.concat())
             }),
         }
@@ -285,28 +324,28 @@ impl<'a, M, T: 'a> Columns<'a, M, T> {
 pub(crate) struct TableColumns<'a, M> {
     fields: Vec<Field>,
     n_keys: usize,
-    len: Box<dyn Fn(&'a M) -> usize + 'a>,
-    arrays: Box<dyn Fn(&'a M, Range<usize>) -> Result<Vec<ArrayRef>> + 'a>,
+    len: Len<'a, M>,
+    arrays: ArraysOf<'a, M>,
 }
 
 impl<'a, M> TableColumns<'a, M> {
     /// All columns of the table, and the names of those that order its rows.
-    pub(crate) fn schema(self, run: &RunSchema) -> (SchemaRef, Vec<String>) {
+    pub(crate) fn schema(&self, run: &RunSchema) -> (SchemaRef, Vec<String>) {
         let mut fields = run.leading();
         let n_keys = fields.len() + self.n_keys;
-        fields.extend(self.fields);
+        fields.extend(self.fields.iter().cloned());
         let keys = fields[..n_keys].iter().map(|f| f.name().clone()).collect();
         (Arc::new(Schema::new(fields)), keys)
     }
 
     /// The columns of a table that does not begin with those of a partition and a lag.
-    pub(crate) fn own_schema(self) -> SchemaRef {
-        Arc::new(Schema::new(self.fields))
+    pub(crate) fn own_schema(&self) -> SchemaRef {
+        Arc::new(Schema::new(self.fields.clone()))
     }
 
     /// All rows of `model` in a table with the columns of [`own_schema`](Self::own_schema).
-    pub(crate) fn own_batch(self, table: &str, model: &'a M) -> Result<RecordBatch> {
-        let columns = (self.arrays)(model, 0..self.len(model))?;
+    pub(crate) fn own_batch(&self, table: &str, model: &'a M) -> Result<RecordBatch> {
+        let columns = (self.arrays)(&[(model, 0..self.len(model))])?;
         RecordBatch::try_new(self.own_schema(), columns).map_err(|e| broken(table, e))
     }
 
@@ -315,24 +354,26 @@ impl<'a, M> TableColumns<'a, M> {
         (self.len)(model)
     }
 
-    /// Some of the rows that a model adds. `place` is its partition and lag.
+    /// Some of the rows of the table.
     pub(crate) fn batch(
-        self,
+        &self,
         run: &RunSchema,
         table: &str,
-        place: (usize, usize),
-        model: &'a M,
-        piece: Range<usize>,
-    ) -> Result<RecordBatch> {
-        let broken = |e| broken(table, e);
-        let (partition, lag) = place;
-        let n = piece.len();
-        let at = UInt32Array::from(vec![partition as u32; n]);
-        let leading = run.partitions.iter().map(|keys| take(keys, &at, None));
-        let mut columns: Vec<ArrayRef> = leading.collect::<Result<_, _>>().map_err(broken)?;
-        columns.extend(run.lag.columns(lag, n));
-        columns.extend((self.arrays)(model, piece)?);
-        RecordBatch::try_new(self.schema(run).0, columns).map_err(broken)
+        pieces: &Pieces<'a, M>,
+    ) -> Result<RecordBatch>
+    where
+        M: Placed,
+    {
+        let spread = |of: fn((usize, usize)) -> usize| {
+            let pieces = pieces.iter();
+            pieces.flat_map(move |(model, piece)| {
+                std::iter::repeat_n(of(model.place()) as u32, piece.len())
+            })
+        };
+        let mut columns = taken(&run.partitions, spread(|(partition, _)| partition))?;
+        columns.extend(taken(&run.lag.table(), spread(|(_, lag)| lag))?);
+        columns.extend((self.arrays)(pieces)?);
+        RecordBatch::try_new(self.schema(run).0, columns).map_err(|e| broken(table, e))
     }
 }
 
@@ -395,6 +436,12 @@ mod tests {
         }
     }
 
+    impl Placed for Vec<f64> {
+        fn place(&self) -> (usize, usize) {
+            (1, 0)
+        }
+    }
+
     fn table<'a>(run: &RunSchema) -> TableColumns<'a, Vec<f64>> {
         const POWERS: [(&str, fn(f64) -> f64); 2] = [("square", |x| x * x), ("half", |x| x / 2.0)];
         Columns::of(|model: &'a Vec<f64>| model.iter().enumerate().collect())
@@ -414,7 +461,8 @@ mod tests {
     fn rows_follow_partition_and_lag_and_short_vectors_end_with_zeros() {
         let (run, model) = (run(false), vec![2.0, 3.0, 4.0]);
         assert_eq!(table(&run).len(&model), 3);
-        let batch = table(&run).batch(&run, "t", (1, 0), &model, 0..2);
+        let table = table(&run);
+        let batch = table.batch(&run, "t", &[(&model, 0..1), (&model, 1..2)]);
         let shown = pretty_format_batches(&[batch.expect("rows")]).expect("text");
         let expected = "\
 +------+-----+-------+-------+-------+--------+------+------+--------+-----------------+

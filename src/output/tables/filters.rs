@@ -2,12 +2,10 @@
 //! row.
 
 use crate::assess::certificates::Certificate;
-use crate::error::Result;
 use crate::methods::filter::model::{Factor, Numbers, Tuned};
 use crate::output::tables::certificates::of_claims;
-use crate::output::tables::columns::{Columns, TableColumns};
+use crate::output::tables::columns::{Columns, Placed, TableColumns};
 use crate::output::tables::run_schema::RunSchema;
-use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -216,36 +214,14 @@ pub(crate) fn posteriors_schema(run: &RunSchema, rows: FilterRowColumns<'_>) -> 
     Arc::new(Schema::new(fields))
 }
 
-/// What the columns of the tables of a run of filters depend on.
-pub struct FilterTables<'a> {
-    /// The partitions.
-    pub run: &'a RunSchema,
-}
-
-impl FilterTables<'_> {
-    /// The columns of a table, and the names of those that order its rows.
-    pub(crate) fn schema(&self, table: &str) -> (SchemaRef, Vec<String>) {
-        columns(table).schema(self.run)
-    }
-
-    /// The number of rows that a model adds to a table.
-    pub(crate) fn len(&self, table: &str, model: &FiltersModel) -> usize {
-        columns(table).len(model)
-    }
-
-    /// Some of the rows that a model adds to a table.
-    pub(crate) fn rows(
-        &self,
-        table: &str,
-        model: &FiltersModel,
-        rows: Range<usize>,
-    ) -> Result<RecordBatch> {
-        let place = (model.partition, 0);
-        columns(table).batch(self.run, table, place, model, rows)
+impl Placed for FiltersModel {
+    fn place(&self) -> (usize, usize) {
+        (self.partition, 0)
     }
 }
 
-fn columns<'a>(table: &str) -> TableColumns<'a, FiltersModel> {
+/// The columns of a table.
+pub(crate) fn columns<'a>(table: &str) -> TableColumns<'a, FiltersModel> {
     match table {
         "fits" => fits(),
         "tuning" => tuning(),
@@ -412,9 +388,10 @@ fn certificates<'a>() -> TableColumns<'a, FiltersModel> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Result;
     use crate::output::tables::run_schema::LagColumn;
     use crate::read::rows::states::{StateColumns, StateTable};
-    use arrow::array::{ArrayRef, Int32Array};
+    use arrow::array::{ArrayRef, Int32Array, RecordBatch};
     use arrow::util::pretty::pretty_format_batches;
 
     fn run() -> RunSchema {
@@ -483,9 +460,10 @@ mod tests {
     #[test]
     fn factors_are_ordered_by_fit_and_name_in_pieces_of_any_size() {
         let (run, model) = (run(), model());
-        let tables = FilterTables { run: &run };
-        assert_eq!(tables.len(FACTORS, &model), 4);
-        let whole = tables.rows(FACTORS, &model, 0..4).expect("rows");
+        let table = columns(FACTORS);
+        assert_eq!(table.len(&model), 4);
+        let rows = |piece| table.batch(&run, FACTORS, &[(&model, piece)]);
+        let whole = rows(0..4).expect("rows");
         let expected = "\
 +------+-----+--------+---+------------+
 | year | fit | factor | i | values     |
@@ -497,7 +475,7 @@ mod tests {
 +------+-----+--------+---+------------+";
         let shown = pretty_format_batches(&[whole]).expect("text").to_string();
         assert_eq!(shown, expected);
-        let pieces = [0..1, 1..3, 3..4].map(|piece| tables.rows(FACTORS, &model, piece));
+        let pieces = [0..1, 1..3, 3..4].map(rows);
         let pieces: Vec<RecordBatch> = pieces.into_iter().collect::<Result<_>>().expect("rows");
         let shown = pretty_format_batches(&pieces).expect("text").to_string();
         assert_eq!(shown, expected);
@@ -506,8 +484,8 @@ mod tests {
     #[test]
     fn numbers_that_are_not_known_are_null() {
         let (run, model) = (run(), model());
-        let tables = FilterTables { run: &run };
-        let fits = tables.rows("fits", &model, 0..2).expect("rows");
+        let rows = |table| columns(table).batch(&run, table, &[(&model, 0..2)]);
+        let fits = rows("fits").expect("rows");
         for (column, nulls) in [
             ("state_bandwidth", 2),
             ("lambda", 0),
@@ -518,7 +496,7 @@ mod tests {
             let column = fits.column_by_name(column).expect("a column");
             assert_eq!(column.null_count(), nulls);
         }
-        let tuning = tables.rows("tuning", &model, 0..2).expect("rows");
+        let tuning = rows("tuning").expect("rows");
         let score = tuning.column_by_name("mean_log_score").expect("a column");
         assert_eq!(score.null_count(), 2);
     }

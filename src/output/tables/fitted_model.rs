@@ -8,6 +8,7 @@ use crate::assess::set_tracking::TrackedSets;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::methods::fit::Fit;
 use crate::methods::heat_kernel::chain::ChainEmbedding;
+use crate::output::tables::columns::Placed;
 use serde::{Deserialize, Serialize};
 
 /// The fits of one partition and lag. Serialized, they have neither tracked sets nor Markov
@@ -40,6 +41,12 @@ pub struct FittedModel {
     pub target_total: Vec<f64>,
     /// S.
     pub total: f64,
+}
+
+impl Placed for FittedModel {
+    fn place(&self) -> (usize, usize) {
+        (self.counts.partition, self.counts.lag)
+    }
 }
 
 impl FittedModel {

@@ -25,16 +25,14 @@ mod sets;
 mod states;
 pub mod table;
 
-use crate::error::Result;
 use crate::output::tables::columns::{Columns, TableColumns};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use std::ops::Range;
 
-fn columns(table: Table, run: &RunSchema) -> TableColumns<'_, FittedModel> {
+/// The columns of a table.
+pub(crate) fn columns(table: Table, run: &RunSchema) -> TableColumns<'_, FittedModel> {
     match table {
         Table::Sources => states::sources(run),
         Table::Targets => states::targets(run),
@@ -63,20 +61,4 @@ pub fn schema(table: Table, run: &RunSchema) -> (SchemaRef, Vec<String>) {
         return (rows::schema(run), Vec::new());
     }
     columns(table, run).schema(run)
-}
-
-/// The number of rows that a model adds to a table.
-pub fn len(table: Table, run: &RunSchema, model: &FittedModel) -> usize {
-    columns(table, run).len(model)
-}
-
-/// Some of the rows that a model adds to a table, in its order.
-pub fn rows(
-    table: Table,
-    run: &RunSchema,
-    model: &FittedModel,
-    rows: Range<usize>,
-) -> Result<RecordBatch> {
-    let place = (model.counts.partition, model.counts.lag);
-    columns(table, run).batch(run, table.name(), place, model, rows)
 }

@@ -5,7 +5,6 @@ use crate::assess::certificates::Certificate;
 use crate::assess::crossval::Score;
 use crate::assess::embedding_bootstrap::EmbeddingBootstrap;
 use crate::assess::kernels;
-use crate::error::Result;
 use crate::methods::columns::parts;
 use crate::methods::heat_kernel::diffusion_map::Level;
 use crate::methods::heat_kernel::distortion::Distortion;
@@ -18,13 +17,12 @@ use crate::methods::state_embedding::params::Norm;
 use crate::methods::state_embedding::reshape::JointDensity;
 use crate::output::tables::bootstrap::SPREAD;
 use crate::output::tables::certificates::of_claims;
-use crate::output::tables::columns::{Columns, TableColumns};
+use crate::output::tables::columns::{Columns, Placed, TableColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::read::rows::states::{StateColumns, StateTable};
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
 use std::sync::Arc;
 
 /// The fits of one partition and lag.
@@ -334,27 +332,14 @@ pub(crate) fn schema_of(
     }
 }
 
-/// The columns of a table, and the names of those that order its rows.
-pub(crate) fn schema(table: &str, run: &RunSchema) -> (SchemaRef, Vec<String>) {
-    columns(table).schema(run)
+impl Placed for PointsModel {
+    fn place(&self) -> (usize, usize) {
+        (self.partition, self.lag)
+    }
 }
 
-/// The number of rows that a model adds to a table.
-pub(crate) fn len(table: &str, model: &PointsModel) -> usize {
-    columns(table).len(model)
-}
-
-/// Some of the rows that a model adds to a table.
-pub(crate) fn rows(
-    table: &str,
-    run: &RunSchema,
-    model: &PointsModel,
-    rows: Range<usize>,
-) -> Result<RecordBatch> {
-    columns(table).batch(run, table, (model.partition, model.lag), model, rows)
-}
-
-fn columns<'a>(table: &str) -> TableColumns<'a, PointsModel> {
+/// The columns of a table.
+pub(crate) fn columns<'a>(table: &str) -> TableColumns<'a, PointsModel> {
     match table {
         "features" => features(),
         "landmarks" => landmarks(),

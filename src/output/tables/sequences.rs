@@ -8,10 +8,10 @@ use crate::evidence::triples::Triples;
 use crate::methods::hmm::model::HmmModel;
 use crate::output::tables::bootstrap::SPREAD;
 use crate::output::tables::certificates::of_claims;
-use crate::output::tables::columns::{Columns, TableColumns};
+use crate::output::tables::columns::{Columns, Placed, TableColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::read::rows::states::{StateColumns, StateTable};
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::array::{ArrayRef, BooleanArray};
 use arrow::compute::nullif;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
@@ -305,6 +305,12 @@ pub(crate) fn trajectories_schema(
     Arc::new(Schema::new(fields))
 }
 
+impl Placed for SequencesModel {
+    fn place(&self) -> (usize, usize) {
+        (self.partition, 0)
+    }
+}
+
 /// What the columns of the tables of a run over sequences depend on.
 pub struct SequenceTables<'a> {
     /// Partitions and symbols.
@@ -316,29 +322,8 @@ pub struct SequenceTables<'a> {
 }
 
 impl SequenceTables<'_> {
-    /// The columns of a table, and the names of those that order its rows.
-    pub(crate) fn schema(&self, table: &str) -> (SchemaRef, Vec<String>) {
-        self.columns(table).schema(self.run)
-    }
-
-    /// The number of rows that a model adds to a table.
-    pub(crate) fn len(&self, table: &str, model: &SequencesModel) -> usize {
-        self.columns(table).len(model)
-    }
-
-    /// Some of the rows that a model adds to a table.
-    pub(crate) fn rows(
-        &self,
-        table: &str,
-        model: &SequencesModel,
-        rows: Range<usize>,
-    ) -> Result<RecordBatch> {
-        let place = (model.partition, 0);
-        self.columns(table)
-            .batch(self.run, table, place, model, rows)
-    }
-
-    fn columns(&self, table: &str) -> TableColumns<'_, SequencesModel> {
+    /// The columns of a table.
+    pub(crate) fn columns(&self, table: &str) -> TableColumns<'_, SequencesModel> {
         match table {
             SYMBOLS => symbols(self.run, self.fits),
             OPERATORS => operators(self.run),

@@ -8,6 +8,7 @@
 use crate::evidence::counts::matrix::MatrixRows;
 use crate::memory;
 use rayon::prelude::*;
+use std::ops::RangeInclusive;
 
 /// Number of parts of a tally, as a power of two: enough that a part of some ten million pairs fits
 /// the cache, and few enough that the ends of all parts fit too.
@@ -444,15 +445,16 @@ fn aggregate<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
     entries.truncate(kept);
 }
 
-/// Bits per digit of the radix sort.
-const DIGIT: u32 = 9;
+/// Bits of the smallest and of the largest digit of the radix sort. A digit of 13 bits saves a pass
+/// over the keys of most parts, if there are about as many entries as digits.
+const DIGIT: RangeInclusive<u32> = 9..=13;
 
 /// Radix sort by key from the lowest digit, skipping the bits in which no keys differ.
 fn sort<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
     let Some(&first) = entries.first() else {
         return;
     };
-    if entries.len() < 1 << DIGIT {
+    if entries.len() < 1 << DIGIT.start() || u32::try_from(entries.len()).is_err() {
         entries.sort_unstable_by_key(|entry| entry.key());
         return;
     }
@@ -461,11 +463,18 @@ fn sort<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
         .fold(0, |bits, entry| bits | (entry.key() ^ first.key()));
     spare.clear();
     spare.resize(entries.len(), first);
-    let mut low = 0;
+    if varying == 0 {
+        return;
+    }
+    let bits = u64::BITS - varying.leading_zeros() - varying.trailing_zeros();
+    let most = (entries.len().ilog2() - 1).clamp(*DIGIT.start(), *DIGIT.end());
+    let width = bits.div_ceil(bits.div_ceil(most));
+    let (mut low, mut next) = (0, Vec::<u32>::new());
     while low < 64 && varying >> low != 0 {
         low += (varying >> low).trailing_zeros();
-        let digit = |entry: &E| (entry.key() >> low) as usize & ((1 << DIGIT) - 1);
-        let mut next = [0; 1 << DIGIT];
+        let digit = |entry: &E| (entry.key() >> low) as usize & ((1 << width) - 1);
+        next.clear();
+        next.resize(1 << width, 0);
         for entry in entries.iter() {
             next[digit(entry)] += 1;
         }
@@ -475,11 +484,11 @@ fn sort<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
         }
         for entry in entries.iter() {
             let next = &mut next[digit(entry)];
-            spare[*next] = *entry;
+            spare[*next as usize] = *entry;
             *next += 1;
         }
         std::mem::swap(entries, spare);
-        low += DIGIT;
+        low += width;
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::read::counts::counted::LARGEST_TOTAL;
 use crate::read::rows::stop::{Dropped, Stop, bug};
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::compute::cast;
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::compute::{cast, min};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
 
 /// Counts of rows; 0 for rows that do not count. `place` describes a row for messages.
@@ -18,10 +18,10 @@ pub(crate) fn counts(
     dropped: &mut Dropped,
 ) -> Result<Vec<u64>, Stop> {
     if let Ok(signed) = cast(column, &DataType::Int64)
-        && let Some(at) = (0..column.len())
-            .find(|&at| signed.is_valid(at) && signed.as_primitive::<Int64Type>().value(at) < 0)
+        && let signed = signed.as_primitive::<Int64Type>()
+        && min(signed).is_some_and(|least| least < 0)
+        && let Some((at, n)) = negative(signed)
     {
-        let n = signed.as_primitive::<Int64Type>().value(at);
         return Err(Stop::Failed(Error::input(format!(
             "`{name}` = {n} for {} is negative; counts are 0 or more",
             place(at)
@@ -31,15 +31,24 @@ pub(crate) fn counts(
     let counts = counts.as_primitive::<UInt64Type>();
     dropped.add("null count", counts.null_count() as u64);
     // Partitions with totals beyond 2^53 are refused later; how far beyond does not matter.
-    let counts: Vec<u64> = counts
-        .iter()
-        .map(|n| n.unwrap_or(0).min(LARGEST_TOTAL + 1))
-        .collect();
+    let bounded = |n: u64| n.min(LARGEST_TOTAL + 1);
+    let counts: Vec<u64> = if counts.null_count() == 0 {
+        counts.values().iter().map(|&n| bounded(n)).collect()
+    } else {
+        counts.iter().map(|n| bounded(n.unwrap_or(0))).collect()
+    };
     dropped.add(
         "count of zero",
         counts.iter().filter(|&&n| n == 0).count() as u64 - column.null_count() as u64,
     );
     Ok(counts)
+}
+
+/// The first negative value and its row.
+fn negative(column: &Int64Array) -> Option<(usize, i64)> {
+    let values = column.iter().enumerate();
+    let mut values = values.filter_map(|(at, n)| Some((at, n?)));
+    values.find(|&(_, n)| n < 0)
 }
 
 /// Weights of rows; 0 for rows that do not count. `place` describes a row for messages.

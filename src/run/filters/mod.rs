@@ -22,7 +22,7 @@ use crate::output;
 use crate::output::checkpoint::Checkpoint;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::tables::filters::{FilterScores, FilterTables, FiltersModel};
+use crate::output::tables::filters::{FilterScores, FiltersModel};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::filters::FiltersPlan;
 use crate::read::lake::Lake;
@@ -226,10 +226,9 @@ impl Job<'_> {
             .collect();
         let models = fitted.into_iter().map(|own| self.model(own, &written));
         let models: Vec<FiltersModel> = models.collect();
-        let tables = FilterTables { run };
         let wanted = self.planned.plan.model_tables();
         let (output, begun) = (self.output, self.begun);
-        let mut all = output::stage_filters(output, begun, &tables, &wanted, &models).await?;
+        let mut all = output::stage_filters(output, begun, run, &wanted, &models).await?;
         all.extend(written.tables.clone());
         for &table in all.keys() {
             let bytes = self.output.staged_bytes(&self.begun.run, table).await?;

@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::output;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::tables::points::{DENSITIES, POINTS, PointsModel, schema};
+use crate::output::tables::points::{DENSITIES, POINTS, PointsModel, columns};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::pipeline::keys::PointRows;
 use crate::plan::points::PointsPlan;
@@ -258,7 +258,7 @@ async fn check(
         let schema = match table {
             POINTS => RowTable::new(run, &plan.layout, models, None).schema,
             DENSITIES => densities::schema(plan, run, models),
-            table => schema(table, run).0,
+            table => columns(table).schema(run).0,
         };
         tables.push((table, schema));
     }
