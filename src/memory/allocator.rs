@@ -136,7 +136,7 @@ fn checked(at: *mut u8, bytes: usize) -> *mut u8 {
     at
 }
 
-/// The first touch of a huge page takes an eighth of the time of that of its 512 pages, and random
+/// The first touch of a huge page takes much less time than that of as many small pages, and random
 /// reads miss the address cache less often. Not under a bound, where each page counts.
 #[cfg(target_os = "linux")]
 fn ask_for_huge_pages(at: *mut u8, bytes: usize) {

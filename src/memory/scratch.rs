@@ -155,7 +155,10 @@ impl Scratch {
     }
 
     /// Bytes on disk.
-    #[allow(clippy::len_without_is_empty)]
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "a length on disk, not of a collection"
+    )]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }

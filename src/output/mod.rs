@@ -81,8 +81,8 @@ pub async fn stage(
         if table == Table::Rows {
             continue;
         }
-        let path = output.staged(&begun.run, table.name());
         if let (Some(earlier), Table::Sets | Table::Changes) = (earlier, table) {
+            let path = output.staged(&begun.run, table.name());
             crate::output::parquet::copy(output, &output.table(earlier, table.name()), &path)
                 .await?;
             let rows = earlier.tables.get(table.name()).copied();

@@ -184,7 +184,7 @@ fn timescales_have_confidence_intervals() {
 
 // Three sets of two states each. Probabilities: 0.8 to stay in a set, 0.1 to each other set.
 // Paths i → j → k are as frequent as T_ij T_jk. T(2) = T² has 0.8² + 2 · 0.1² = 0.66 on its
-// diagonal and 2 · 0.08 + 0.01 = 0.17 elsewhere. σ₃ = 0.7 and σ₄ = 0, so the rule selects rank
+// diagonal and 2 · 0.08 + 0.01 = 0.17 off it. σ₃ = 0.7 and σ₄ = 0, so the rule selects rank
 // three.
 #[test]
 fn the_selected_rank_is_tested() {

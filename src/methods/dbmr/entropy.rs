@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 
 /// Sums of integer counts below this have tabulated entropies.
-const KEPT: usize = 1 << 16;
+const KEPT: usize = 4096;
 
 /// f(c) and f(c + 1) − f(c) of c = 0, 1, …
 static ENTROPIES: LazyLock<[Vec<f64>; 2]> = LazyLock::new(|| {

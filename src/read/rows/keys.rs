@@ -85,7 +85,7 @@ impl Keys {
     }
 
     /// Number of distinct keys.
-    #[allow(clippy::len_without_is_empty)]
+    #[allow(clippy::len_without_is_empty, reason = "callers need the number alone")]
     pub fn len(&self) -> usize {
         self.table.len()
     }
