@@ -109,7 +109,8 @@ pub async fn stage(
                     let pieces: Vec<_> = pieces.collect();
                     columns(table, names).batch(names, table.name(), &pieces)
                 };
-                write_rows(file, bare, len, rows).await?
+                let at_once = columns(table, names).at_once();
+                write_rows(file, bare, at_once, len, rows).await?
             }
         };
         written.insert(table.name(), n);
@@ -218,36 +219,46 @@ impl<'o> Staged<'o> {
         let len = |model: &&'a M| columns.len(*model);
         let rows =
             |pieces: &[(&'a M, Range<usize>)]| columns.batch(self.schema, self.table, pieces);
-        write_rows(self.file(columns)?, stream::iter(local), len, rows).await
+        let models = stream::iter(local);
+        write_rows(self.file(columns)?, models, columns.at_once(), len, rows).await
     }
 }
 
-/// Writes `len(model)` rows for every model, built by `rows`, and closes the file.
+/// Writes `len(model)` rows for every model and closes the file. `rows` builds `at_once` rows at a
+/// time, which divides [`ROW_GROUP`].
 async fn write_rows<D: Clone + Send + Sync>(
     mut file: crate::output::parquet::File<'_>,
     models: impl Stream<Item = Result<D>>,
+    at_once: usize,
     len: impl Fn(&D) -> usize,
     rows: impl Fn(&[(D, Range<usize>)]) -> Result<RecordBatch> + Sync,
 ) -> Result<u64> {
-    let batch = |group: Vec<(D, Range<usize>)>| rows(&group);
+    let batch = |piece: Vec<(D, Range<usize>)>| rows(&piece);
     // Row groups are cut by rows alone. One row group per thread is built at a time.
-    let (mut groups, mut group, mut room) = (Vec::new(), Vec::new(), ROW_GROUP);
+    let (mut groups, mut group, mut piece) = (Vec::new(), Vec::new(), Vec::new());
+    let mut room = at_once;
     let mut models = pin!(models);
     while let Some(model) = models.next().await {
         let model = model?;
         let (mut first, end) = (0, len(&model));
         while first < end {
             let n = (end - first).min(room);
-            group.push((model.clone(), first..first + n));
+            piece.push((model.clone(), first..first + n));
             (first, room) = (first + n, room - n);
             if room == 0 {
+                group.push(std::mem::take(&mut piece));
+                room = at_once;
+            }
+            if group.len() * at_once == ROW_GROUP {
                 groups.push(std::mem::take(&mut group));
-                room = ROW_GROUP;
             }
             if groups.len() == rayon::current_num_threads() {
                 file.write(std::mem::take(&mut groups), batch).await?;
             }
         }
+    }
+    if !piece.is_empty() {
+        group.push(piece);
     }
     if !group.is_empty() {
         groups.push(group);

@@ -3,8 +3,8 @@
 use crate::error::{Error, Kind, Result};
 use crate::output::layout::SCHEMA_VERSION;
 use crate::output::place::Output;
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{FieldRef, SchemaRef};
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
 use object_store::ObjectStoreExt;
 use object_store::buffered::BufWriter;
 use object_store::path::Path;
@@ -120,29 +120,26 @@ impl<'a> File<'a> {
         })
     }
 
-    /// Appends row groups. The columns of each group are encoded in parallel; `batch` builds the
-    /// rows of a group.
-    pub async fn write<G: Send + Sync>(
+    /// Appends row groups, each in pieces of rows that `batch` builds. The groups and the columns of
+    /// a piece are encoded in parallel.
+    pub async fn write<P: Send>(
         &mut self,
-        groups: Vec<G>,
-        batch: impl Fn(G) -> Result<RecordBatch> + Sync,
+        groups: Vec<Vec<P>>,
+        batch: impl Fn(P) -> Result<RecordBatch> + Sync,
     ) -> Result<()> {
         let first = self.writer.flushed_row_groups().len();
-        let (columns, schema) = (&self.columns, &self.schema);
-        let (output, path) = (self.output, self.path.clone());
-        let broken = |e: ParquetError| unwritable(output, &path, e);
-        let encoded: Vec<(usize, Vec<ArrowColumnChunk>)> = groups
+        let begun = groups.into_iter().enumerate();
+        let begun = begun.map(|(at, pieces)| Ok((self.begin(first + at)?, pieces)));
+        let begun: Vec<(RowGroup, Vec<P>)> = begun.collect::<Result<_>>()?;
+        let (schema, output, path) = (&self.schema, self.output, &self.path);
+        let broken = |e: ParquetError| unwritable(output, path, e);
+        let encoded: Vec<(usize, Vec<ArrowColumnChunk>)> = begun
             .into_par_iter()
-            .enumerate()
-            .map(|(at, group)| {
-                let writers = columns.create_column_writers(first + at).map_err(broken)?;
-                let rows = batch(group)?;
-                let chunks = writers.into_par_iter().enumerate().map(|(at, mut writer)| {
-                    write_column(&mut writer, &schema.fields()[at], rows.column(at))?;
-                    writer.close()
-                });
-                let chunks = chunks.collect::<Result<_, _>>().map_err(broken)?;
-                Ok((rows.num_rows(), chunks))
+            .map(|(mut group, pieces)| {
+                for piece in pieces {
+                    group.encode(schema, &batch(piece)?).map_err(broken)?;
+                }
+                group.close().map_err(broken)
             })
             .collect::<Result<_>>()?;
         for (rows, chunks) in encoded {
@@ -166,7 +163,10 @@ impl<'a> File<'a> {
 
     /// Starts the row group after those that are written, to be encoded piece by piece.
     pub fn row_group(&self) -> Result<RowGroup> {
-        let number = self.writer.flushed_row_groups().len();
+        self.begin(self.writer.flushed_row_groups().len())
+    }
+
+    fn begin(&self, number: usize) -> Result<RowGroup> {
         let writers = self.columns.create_column_writers(number);
         let writers = writers.map_err(|e| unwritable(self.output, &self.path, e))?;
         let mut columns: Vec<Vec<ArrowColumnWriter>> = Vec::new();
@@ -180,29 +180,16 @@ impl<'a> File<'a> {
     }
 
     /// Encodes rows of a row group. The columns are encoded in parallel.
-    pub fn encode(&self, group: &mut RowGroup, piece: &RecordBatch) -> Result<()> {
-        let fields = self.schema.fields();
-        let columns = group.columns.par_iter_mut().enumerate();
-        let encoded = columns.map(|(at, writers)| {
-            let leaves = compute_leaves(&fields[at], piece.column(at))?;
-            for (writer, leaf) in writers.iter_mut().zip(&leaves) {
-                writer.write(leaf)?;
-            }
-            Ok(())
-        });
-        let encoded: Result<(), ParquetError> = encoded.collect();
-        encoded.map_err(|e| unwritable(self.output, &self.path, e))?;
-        group.rows += piece.num_rows();
-        Ok(())
+    pub fn encode(&self, group: &mut RowGroup, rows: &RecordBatch) -> Result<()> {
+        let encoded = group.encode(&self.schema, rows);
+        encoded.map_err(|e| unwritable(self.output, &self.path, e))
     }
 
     /// Appends an encoded row group.
     pub async fn append(&mut self, group: RowGroup) -> Result<()> {
-        let writers: Vec<ArrowColumnWriter> = group.columns.into_iter().flatten().collect();
-        let chunks = writers.into_par_iter().map(ArrowColumnWriter::close);
-        let chunks = chunks.collect::<Result<_, _>>();
-        let chunks = chunks.map_err(|e| unwritable(self.output, &self.path, e))?;
-        self.append_chunks(group.rows, chunks).await
+        let closed = group.close();
+        let (rows, chunks) = closed.map_err(|e| unwritable(self.output, &self.path, e))?;
+        self.append_chunks(rows, chunks).await
     }
 
     /// Sends the encoded bytes to the store.
@@ -253,6 +240,32 @@ impl RowGroup {
     pub fn rows(&self) -> usize {
         self.rows
     }
+
+    /// Encodes rows, [`PIECE`] at a time, because a writer first lists all rows that are not null.
+    fn encode(&mut self, schema: &Schema, rows: &RecordBatch) -> Result<(), ParquetError> {
+        let columns = self.columns.par_iter_mut().enumerate();
+        let encoded = columns.map(|(at, writers)| {
+            let column = rows.column(at);
+            for first in (0..column.len()).step_by(PIECE) {
+                let piece = column.slice(first, PIECE.min(column.len() - first));
+                let leaves = compute_leaves(&schema.fields()[at], &piece)?;
+                for (writer, leaf) in writers.iter_mut().zip(&leaves) {
+                    writer.write(leaf)?;
+                }
+            }
+            Ok(())
+        });
+        encoded.collect::<Result<(), ParquetError>>()?;
+        self.rows += rows.num_rows();
+        Ok(())
+    }
+
+    /// The number of rows, and the encoded leaves of the columns.
+    fn close(self) -> Result<(usize, Vec<ArrowColumnChunk>), ParquetError> {
+        let writers: Vec<ArrowColumnWriter> = self.columns.into_iter().flatten().collect();
+        let chunks = writers.into_par_iter().map(ArrowColumnWriter::close);
+        Ok((self.rows, chunks.collect::<Result<_, _>>()?))
+    }
 }
 
 /// Copies a file inside the store and checks the copy.
@@ -286,22 +299,6 @@ async fn end(output: &Output, path: &Path) -> Result<(u64, Vec<u8>)> {
     };
     let end: object_store::Result<_> = end.await;
     end.map_err(|e| output.failed(path, "read back", e))
-}
-
-/// Encodes a column, which is one leaf because no table has structs. It is encoded in pieces,
-/// because the writer first lists all rows that are not null.
-fn write_column(
-    writer: &mut ArrowColumnWriter,
-    field: &FieldRef,
-    column: &ArrayRef,
-) -> Result<(), ParquetError> {
-    for first in (0..column.len()).step_by(PIECE) {
-        let piece = column.slice(first, PIECE.min(column.len() - first));
-        for leaf in compute_leaves(field, &piece)? {
-            writer.write(&leaf)?;
-        }
-    }
-    Ok(())
 }
 
 /// Chooses the encodings of numbers. Integers are ordered or small, so their differences are short.

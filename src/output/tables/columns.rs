@@ -5,6 +5,7 @@
 //! type of the column, and an `Option` makes the column nullable.
 
 use crate::error::{Error, Kind, Result};
+use crate::output::parquet::{PIECE, ROW_GROUP};
 use crate::output::tables::run_schema::{FitColumns, RunSchema};
 use crate::read::rows::states::StateTable;
 use arrow::array::{
@@ -127,6 +128,7 @@ type ArraysOf<'a, M> = Box<dyn Fn(&Pieces<'a, M>) -> Result<Vec<ArrayRef>> + Sen
 
 /// The list of columns of a table. A model `M` adds rows `T` to it.
 pub(crate) struct Columns<'a, M, T> {
+    at_once: usize,
     len: Len<'a, M>,
     rows: Rows<'a, M, T>,
     fields: Vec<Field>,
@@ -142,15 +144,20 @@ impl<'a, M, T: Sync + 'a> Columns<'a, M, T> {
             let rows = rows(model).into_iter();
             rows.skip(piece.start).take(piece.len()).collect()
         };
-        Columns::in_pieces(move |model| rows(model).len(), piece)
+        Columns {
+            at_once: ROW_GROUP,
+            ..Columns::in_pieces(move |model| rows(model).len(), piece)
+        }
     }
 
-    /// A table whose rows are made in pieces. `len` is the number of rows of a model.
+    /// A table whose rows are made in pieces, which fit the cache. `len` is the number of rows of a
+    /// model.
     pub(crate) fn in_pieces(
         len: impl Fn(&'a M) -> usize + Send + Sync + 'a,
         rows: impl Fn(&'a M, Range<usize>) -> Vec<T> + Send + Sync + 'a,
     ) -> Self {
         Columns {
+            at_once: PIECE,
             len: Box::new(len),
             rows: Box::new(rows),
             fields: Vec::new(),
@@ -301,6 +308,7 @@ impl<'a, M, T: Sync + 'a> Columns<'a, M, T> {
         TableColumns {
             fields: self.fields,
             n_keys: self.n_keys,
+            at_once: self.at_once,
             len: self.len,
             arrays: Box::new(move |pieces| {
                 let mut all = Vec::new();
@@ -324,6 +332,7 @@ impl<'a, M, T: Sync + 'a> Columns<'a, M, T> {
 pub(crate) struct TableColumns<'a, M> {
     fields: Vec<Field>,
     n_keys: usize,
+    at_once: usize,
     len: Len<'a, M>,
     arrays: ArraysOf<'a, M>,
 }
@@ -347,6 +356,11 @@ impl<'a, M> TableColumns<'a, M> {
     pub(crate) fn own_batch(&self, table: &str, model: &'a M) -> Result<RecordBatch> {
         let columns = (self.arrays)(&[(model, 0..self.len(model))])?;
         RecordBatch::try_new(self.own_schema(), columns).map_err(|e| broken(table, e))
+    }
+
+    /// The number of rows to make at once.
+    pub(crate) fn at_once(&self) -> usize {
+        self.at_once
     }
 
     /// The number of rows that a model adds.
