@@ -30,7 +30,7 @@ pub const ROW_GROUP: usize = 1 << 17;
 /// tables.
 const TAIL: usize = 1 << 16;
 
-/// Rows of a column that are encoded at a time.
+/// Rows of a table that are built and encoded at a time. Their arrays fit the cache.
 pub const PIECE: usize = 1 << 14;
 
 /// Bytes of the dictionary of floats of a row group. Values after it is full are stored plain.
@@ -120,8 +120,8 @@ impl<'a> File<'a> {
         })
     }
 
-    /// Appends row groups, each in pieces of rows that `batch` builds. The groups and the columns of
-    /// a piece are encoded in parallel.
+    /// Appends row groups, each in pieces of rows that `batch` builds. Groups are encoded in
+    /// parallel, and so are the columns of a piece.
     pub async fn write<P: Send>(
         &mut self,
         groups: Vec<Vec<P>>,
@@ -166,6 +166,7 @@ impl<'a> File<'a> {
         self.begin(self.writer.flushed_row_groups().len())
     }
 
+    /// Starts row group `number`.
     fn begin(&self, number: usize) -> Result<RowGroup> {
         let writers = self.columns.create_column_writers(number);
         let writers = writers.map_err(|e| unwritable(self.output, &self.path, e))?;
@@ -241,7 +242,7 @@ impl RowGroup {
         self.rows
     }
 
-    /// Encodes rows, [`PIECE`] at a time, because a writer first lists all rows that are not null.
+    /// Encodes rows, [`PIECE`] at a time: a writer first lists all rows that are not null.
     fn encode(&mut self, schema: &Schema, rows: &RecordBatch) -> Result<(), ParquetError> {
         let columns = self.columns.par_iter_mut().enumerate();
         let encoded = columns.map(|(at, writers)| {
