@@ -105,7 +105,9 @@ fn report(e: &Error) {
         tracing::error!(?kind, exit_code = kind.exit_code(), "{}", e.full());
         return;
     }
-    writeln!(Log, "error: {}", e.full()).ok();
+    // One write: if the system refuses memory for it, only the line about that is printed.
+    let line = format!("error: {}\n", e.full());
+    Log.write_all(line.as_bytes()).ok();
 }
 
 /// Prints help, or the error of a command line.

@@ -2,7 +2,7 @@
 //! stopped.
 
 use crate::cli::args::{Executor, Scheduler, Up};
-use crate::cli::terminal::{Done, Terminal, start};
+use crate::cli::terminal::{Done, Terminal, leave, start};
 use crate::cluster::ballista::executor;
 use crate::cluster::ballista::scheduler;
 use crate::cluster::ballista::up;
@@ -48,8 +48,7 @@ pub fn executor(args: &Executor, terminal: &dyn Terminal) -> Result<Done> {
         ready,
         stopped,
     ));
-    // An unfinished task ends with the process.
-    runtime.shutdown_background();
+    leave(runtime);
     ended.map(|()| Done::Well)
 }
 
@@ -86,7 +85,7 @@ fn on_runtime(running: impl Future<Output = Result<()>>) -> Result<Done> {
     let runtime =
         runtime.map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
     let ended = runtime.block_on(running);
-    runtime.shutdown_background();
+    leave(runtime);
     ended.map(|()| Done::Well)
 }
 

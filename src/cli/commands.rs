@@ -7,7 +7,7 @@
 
 use crate::cli::args::{Command, PipelineArgs};
 use crate::cli::openlineage::Planned;
-use crate::cli::terminal::{Done, Terminal, start};
+use crate::cli::terminal::{Done, Terminal, leave, start};
 use crate::cli::watch::Watch;
 use crate::error::counted;
 use crate::error::{Error, Kind, Result};
@@ -449,8 +449,7 @@ fn with_inputs(
         let inputs = stoppable(opening, terminal.as_ref()).await?;
         then(inputs).await
     });
-    // The threads of a stopped run end with the process.
-    runtime.shutdown_background();
+    leave(runtime);
     done
 }
 

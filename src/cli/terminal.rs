@@ -44,6 +44,14 @@ impl Done {
     }
 }
 
+/// Ends a command without waiting for its threads, which end with the process.
+///
+/// The runtime is not shut down: its threads would end while glibc detaches them, and
+/// `pthread_detach` reads a thread that has ended after it may have been unmapped.
+pub(crate) fn leave(runtime: Runtime) {
+    std::mem::forget(runtime);
+}
+
 /// Starts the threads of a computing process and sets its memory bound.
 pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Result<Runtime> {
     if let Some(bytes) = bound {
