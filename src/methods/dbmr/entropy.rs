@@ -90,6 +90,13 @@ impl Entropy {
         }
     }
 
+    /// f(c) and f(c + v) of c = 0, 1, … as far as the table has both.
+    #[inline(always)]
+    pub fn shifted(&self, v: u32) -> (&'static [f64], &'static [f64]) {
+        let n = self.table.len().saturating_sub(v as usize);
+        (&self.table[..n], &self.table[self.table.len() - n..])
+    }
+
     /// f(x + v) − f(x).
     #[inline(always)]
     pub fn rise(&self, x: f64, v: f64) -> f64 {

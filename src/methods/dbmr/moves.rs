@@ -38,14 +38,14 @@ struct Line {
     /// f(C_ik + 1) − f(C_ik).
     ones: [f32; LANES],
     /// C_ik.
-    sums: [f32; LANES],
+    sums: [u32; LANES],
 }
 
 impl Line {
     #[inline(always)]
     fn set(&mut self, entropy: &Entropy, k: usize, sum: f64) {
         self.ones[k] = entropy.step(sum) as f32;
-        self.sums[k] = sum as f32;
+        self.sums[k] = sum as u32;
     }
 }
 
@@ -378,12 +378,18 @@ fn log_1p(u: f64) -> f64 {
 /// A count whose rise may be stored.
 trait Amount: Value {
     fn is_one(self) -> bool;
+    /// The count as an integer, if it is one.
+    fn integer(self) -> u32;
 }
 
 impl Amount for u8 {
     #[inline(always)]
     fn is_one(self) -> bool {
         self == 1
+    }
+    #[inline(always)]
+    fn integer(self) -> u32 {
+        u32::from(self)
     }
 }
 
@@ -392,12 +398,20 @@ impl Amount for u32 {
     fn is_one(self) -> bool {
         self == 1
     }
+    #[inline(always)]
+    fn integer(self) -> u32 {
+        self
+    }
 }
 
 impl Amount for f64 {
     #[inline(always)]
     fn is_one(self) -> bool {
         false
+    }
+    #[inline(always)]
+    fn integer(self) -> u32 {
+        self as u32
     }
 }
 
@@ -478,13 +492,27 @@ fn add_strip<V: Amount, const W: usize>(
             if own < W {
                 score += entropy.step(f64::from(sums[own]) - 1.0);
             }
-        } else {
-            let v = v.f64();
+            continue;
+        }
+        let v = v.integer();
+        let (before, after) = entropy.shifted(v);
+        let largest = sums[..W].iter().copied().fold(0, u32::max);
+        if (largest as usize) < before.len() {
             for k in 0..W {
-                rises[k] += entropy.rise(f64::from(sums[k]), v);
+                let c = sums[k] as usize;
+                rises[k] += after[c] - before[c];
             }
             if own < W {
-                score += entropy.rise(f64::from(sums[own]) - v, v);
+                let c = (sums[own] - v) as usize;
+                score += after[c] - before[c];
+            }
+        } else {
+            let rise = |c: u32| entropy.rise(f64::from(c), f64::from(v));
+            for k in 0..W {
+                rises[k] += rise(sums[k]);
+            }
+            if own < W {
+                score += rise(sums[own] - v);
             }
         }
     }

@@ -2,8 +2,9 @@
 //!
 //! Pairs are distributed over parts by ranges of their source. A part is sorted and aggregated when
 //! it is full, or at the end: it then fits the processor's cache, where a radix sort costs a few
-//! nanoseconds per pair. Integer sums do not depend on order, so the result depends neither on the
-//! order of rows nor on the number of tallies.
+//! nanoseconds per pair. If there are few states and many rows, the pairs are counted in a table
+//! with one number per pair of states instead. Integer sums do not depend on order, so the result
+//! depends neither on the order of rows nor on the number of tallies.
 
 use crate::evidence::counts::matrix::MatrixRows;
 use crate::memory;
@@ -19,6 +20,13 @@ const MAX_PART_BITS: u32 = 12;
 
 /// Pairs of a part before it is aggregated for the first time.
 const PART_PAIRS: usize = 16 << 10;
+
+/// Upper bound of the pairs of states in a table, as a power of two. More than `PART_PAIRS` / 2
+/// different pairs that are distributed over parts take more memory.
+const TABLE_BITS: u32 = 20;
+
+/// The same for fewer different pairs, so that a table takes no more memory than one full part.
+const SMALL_TABLE_BITS: u32 = 16;
 
 /// Least number of non-zeros of a finished piece of the matrix: see `pieces`.
 const MIN_PIECE_NONZEROS: usize = 16 << 10;
@@ -109,9 +117,16 @@ impl Shape {
     };
 
     /// A shape for sources and targets whose set bits are among these.
-    fn for_states(sources: u64, targets: u64) -> Shape {
+    fn for_states((sources, targets): (u64, u64)) -> Shape {
         let (source_bits, target_bits) =
             (64 - sources.leading_zeros(), 64 - targets.leading_zeros());
+        if source_bits + target_bits <= TABLE_BITS {
+            return Shape {
+                source_bits,
+                target_bits,
+                most_parts: 1,
+            };
+        }
         let within = source_bits
             .saturating_sub(PART_BITS)
             .min(32 - target_bits)
@@ -129,8 +144,83 @@ impl Shape {
         }
     }
 
+    /// Bits of the source in a part and of the target.
+    fn bits(&self) -> u32 {
+        self.source_bits + self.target_bits
+    }
+
+    fn is_table(&self) -> bool {
+        self.most_parts == 1 && self.bits() <= TABLE_BITS
+    }
+
     fn is_narrow(&self) -> bool {
-        self.source_bits + self.target_bits <= 32
+        self.bits() <= 32
+    }
+}
+
+/// One count per source and target.
+#[derive(Debug, Clone)]
+struct Table {
+    shape: Shape,
+    counts: Vec<u32>,
+    /// Counts that their places in `counts` could not hold.
+    more: Vec<(u64, u32)>,
+}
+
+impl Table {
+    fn new(shape: Shape) -> Table {
+        Table {
+            shape,
+            counts: vec![0; 1 << shape.bits()],
+            more: Vec::new(),
+        }
+    }
+
+    /// Adds a pair unless the table has no place for it; returns whether it did.
+    #[inline(always)]
+    fn add(&mut self, pair: u64, count: u32) -> bool {
+        let (source, target) = (pair >> 32, pair & LOW);
+        let shape = self.shape;
+        if (source >> shape.source_bits) | (target >> shape.target_bits) != 0 {
+            return false;
+        }
+        let sum = &mut self.counts[(source << shape.target_bits | target) as usize];
+        match sum.checked_add(count) {
+            Some(more) => *sum = more,
+            None => self.more.push((pair, std::mem::replace(sum, count))),
+        }
+        true
+    }
+
+    /// Calls `each` with every pair and its count.
+    fn each(&self, mut each: impl FnMut(u64, u32)) {
+        let width = 1 << self.shape.target_bits;
+        for (source, counts) in self.counts.chunks_exact(width).enumerate() {
+            for (target, &count) in counts.iter().enumerate().filter(|(_, n)| **n > 0) {
+                each((source as u64) << 32 | target as u64, count);
+            }
+        }
+        for &(pair, count) in &self.more {
+            each(pair, count);
+        }
+    }
+
+    /// The bitwise OR of all sources and of all targets.
+    fn used_bits(&self) -> (u64, u64) {
+        let mut used_bits = (0, 0);
+        self.each(|pair, _| used_bits = (used_bits.0 | pair >> 32, used_bits.1 | pair & LOW));
+        used_bits
+    }
+
+    /// The same counts as entries.
+    fn to_parts(&self) -> Parts<u64> {
+        let n = self.counts.iter().filter(|n| **n > 0).count() + self.more.len();
+        let mut entries = Vec::with_capacity(n);
+        let bits = self.shape.target_bits;
+        self.each(|pair, count| entries.push(Entry::new(pair >> 32, pair & LOW, count, bits)));
+        let mut parts = Parts::new(self.shape);
+        parts.parts.push(entries);
+        parts
     }
 }
 
@@ -182,10 +272,15 @@ impl<E: Entry> Parts<E> {
         let entries = &mut self.parts[part];
         if entries.len() >= PART_PAIRS {
             aggregate(entries, &mut self.spare);
-            if self.shape == Shape::WHOLE && entries.len() > PART_PAIRS / 2 {
-                return false;
+            if self.shape == Shape::WHOLE {
+                let has_many = entries.len() > PART_PAIRS / 2;
+                let shape = Shape::for_states(self.used_bits());
+                if has_many || shape.is_table() && shape.bits() <= SMALL_TABLE_BITS {
+                    return false;
+                }
             }
         }
+        let entries = &mut self.parts[part];
         // If pairs seldom repeat, aggregating again and again would only cost time.
         let room = entries.capacity();
         if entries.len() > room / 2 || room == 0 {
@@ -240,6 +335,7 @@ pub struct Tally(Form);
 
 #[derive(Debug, Clone)]
 enum Form {
+    Table(Table),
     Narrow(Parts<u64>),
     Wide(Parts<(u64, u32)>),
 }
@@ -252,7 +348,9 @@ impl Default for Tally {
 
 impl Tally {
     fn with_shape(shape: Shape) -> Tally {
-        Tally(if shape.is_narrow() {
+        Tally(if shape.is_table() {
+            Form::Table(Table::new(shape))
+        } else if shape.is_narrow() {
             Form::Narrow(Parts::new(shape))
         } else {
             Form::Wide(Parts::new(shape))
@@ -261,6 +359,7 @@ impl Tally {
 
     fn shape(&self) -> Shape {
         match &self.0 {
+            Form::Table(table) => table.shape,
             Form::Narrow(parts) => parts.shape,
             Form::Wide(parts) => parts.shape,
         }
@@ -276,6 +375,7 @@ impl Tally {
     #[inline(always)]
     pub fn add_count(&mut self, pair: u64, count: u32) {
         let added = match &mut self.0 {
+            Form::Table(table) => table.add(pair, count),
             Form::Narrow(parts) => parts.add(pair, count),
             Form::Wide(parts) => parts.add(pair, count),
         };
@@ -288,15 +388,14 @@ impl Tally {
     #[inline(never)]
     fn add_slowly(&mut self, pair: u64, count: u32) {
         let has_room = match &mut self.0 {
+            Form::Table(_) => false,
             Form::Narrow(parts) => parts.make_room(pair),
             Form::Wide(parts) => parts.make_room(pair),
         };
         if !has_room {
-            let used_bits = self.used_bits();
-            self.reshape(Shape::for_states(
-                used_bits.0 | pair >> 32,
-                used_bits.1 | pair & LOW,
-            ));
+            let (sources, targets) = self.used_bits();
+            let used_bits = (sources | pair >> 32, targets | pair & LOW);
+            self.reshape(Shape::for_states(used_bits));
         }
         self.add_count(pair, count);
     }
@@ -304,6 +403,7 @@ impl Tally {
     /// The bitwise OR of all sources and of all targets.
     fn used_bits(&self) -> (u64, u64) {
         match &self.0 {
+            Form::Table(table) => table.used_bits(),
             Form::Narrow(parts) => parts.used_bits(),
             Form::Wide(parts) => parts.used_bits(),
         }
@@ -311,6 +411,7 @@ impl Tally {
 
     fn drain(self, each: impl FnMut(u64, u32)) {
         match self.0 {
+            Form::Table(table) => table.each(each),
             Form::Narrow(parts) => parts.drain(each),
             Form::Wide(parts) => parts.drain(each),
         }
@@ -337,6 +438,10 @@ impl Tally {
     /// Aggregates the pairs so far. Frees memory if no more pairs are expected soon.
     pub fn aggregate(&mut self) {
         match &mut self.0 {
+            Form::Table(table) => {
+                memory::wait_for_room();
+                self.0 = Form::Narrow(table.to_parts());
+            }
             Form::Narrow(parts) => parts.aggregate(),
             Form::Wide(parts) => parts.aggregate(),
         }
@@ -352,7 +457,7 @@ impl Tally {
                 .iter()
                 .map(Tally::used_bits)
                 .fold((0, 0), |a, b| (a.0 | b.0, a.1 | b.1));
-            shape = Shape::for_states(used_bits.0, used_bits.1);
+            shape = Shape::for_states(used_bits);
             tallies
                 .par_iter_mut()
                 .for_each(|tally| tally.reshape(shape));
@@ -360,6 +465,7 @@ impl Tally {
         let (mut narrow, mut wide) = (Vec::new(), Vec::new());
         for tally in tallies {
             match tally.0 {
+                Form::Table(table) => narrow.push(table.to_parts()),
                 Form::Narrow(parts) => narrow.push(parts),
                 Form::Wide(parts) => wide.push(parts),
             }
