@@ -1,6 +1,7 @@
-//! From Parquet rows to transition counts: `count/trajectories/<rows>-rows-lag-<lag>`.
+//! From Parquet rows to transition counts:
+//! `count/trajectories/<rows>-rows-<states>-states-lag-<lag>`.
 //!
-//! The rows are a metastable chain of 100 000 states in trajectories of 5 000 rows.
+//! The rows are a metastable chain in trajectories of 5 000 rows.
 
 use arrow::array::{Int32Array, Int64Array, RecordBatch};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -16,19 +17,19 @@ use std::sync::Arc;
 
 const ROWS: usize = 4_000_000;
 
-fn chain(path: &std::path::Path) {
+fn chain(path: &std::path::Path, states: i64) {
     let mut random = Pcg64::seed_from_u64(1);
-    let mut state = 0i64;
+    let (mut state, width) = (0i64, states / 10);
     let states: Vec<i32> = (0..ROWS)
         .map(|_| {
             // Skewed successors inside one of ten blocks, and rarely in another block.
             let block = if random.random_range(0..100) == 0 {
                 random.random_range(0..10)
             } else {
-                state / 10_000
+                state / width
             };
             let step = (64.0 * random.random::<f64>().powi(2)) as i64;
-            state = block * 10_000 + (state * 31 + step * step * 17) % 10_000;
+            state = block * width + (state * 31 + step * step * 17) % width;
             state as i32
         })
         .collect();
@@ -88,17 +89,20 @@ const CHAIN: &str = "[job]\nname = \"bench\"\noutput = \"out\"\n[transitions]\ns
 
 fn trajectories(c: &mut Criterion) {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("rows.parquet");
-    chain(&path);
-    let path = path.display().to_string();
     let mut group = c.benchmark_group("count/trajectories");
     group
         .sample_size(10)
         .throughput(Throughput::Elements(ROWS as u64));
-    for lag in [1, 10] {
-        let pipeline = CHAIN.replace("LAG", &lag.to_string());
-        let id = BenchmarkId::from_parameter(format!("{ROWS}-rows-lag-{lag}"));
-        group.bench_function(id, |b| b.iter(|| count(&pipeline, &path)));
+    for states in [200, 100_000] {
+        let path = folder.path().join(format!("{states}.parquet"));
+        chain(&path, states);
+        let path = path.display().to_string();
+        for lag in [1, 10] {
+            let pipeline = CHAIN.replace("LAG", &lag.to_string());
+            let id = format!("{ROWS}-rows-{states}-states-lag-{lag}");
+            let id = BenchmarkId::from_parameter(id);
+            group.bench_function(id, |b| b.iter(|| count(&pipeline, &path)));
+        }
     }
     group.finish();
 }

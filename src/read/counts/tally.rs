@@ -682,6 +682,31 @@ mod tests {
     }
 
     #[test]
+    fn few_states_have_a_table() {
+        let mut tally = Tally::default();
+        for at in 0..40_000 {
+            tally.add(pack(at % 3, at % 2));
+        }
+        assert!(matches!(&tally.0, Form::Table(table) if table.counts.len() == 8));
+        tally.add_count(pack(2, 1), u32::MAX);
+        tally.add(pack(200, 0));
+        assert!(matches!(&tally.0, Form::Table(table) if table.counts.len() == 512));
+        tally.aggregate();
+        assert!(matches!(&tally.0, Form::Narrow(_)));
+        tally.add(pack(0, 0));
+        let expected = [
+            (pack(0, 0), 6_668),
+            (pack(0, 1), 6_667),
+            (pack(1, 0), 6_666),
+            (pack(1, 1), 6_667),
+            (pack(2, 0), 6_667),
+            (pack(2, 1), 6_666 + u64::from(u32::MAX)),
+            (pack(200, 0), 1),
+        ];
+        assert_eq!(listed(&Tally::finish(vec![tally])), expected);
+    }
+
+    #[test]
     fn renumbering_keeps_the_counts() {
         let mut tally = Tally::default();
         [(0, 1), (1, 0), (0, 1), (2, 2)]
