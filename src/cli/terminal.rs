@@ -52,6 +52,9 @@ pub(crate) fn leave(runtime: Runtime) {
     std::mem::forget(runtime);
 }
 
+/// Bytes of stack for every thread that computes.
+const STACK_BYTES: usize = 2 << 20;
+
 /// Starts the threads of a computing process and sets its memory bound.
 pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Result<Runtime> {
     if let Some(bytes) = bound {
@@ -66,8 +69,16 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
             ),
         )
     };
+    // A thread that starts and finds no room for the stack of its signals aborts the process.
+    let stacks = threads.saturating_mul(STACK_BYTES + crate::read::lake::STACK_BYTES);
+    if !crate::memory::machine::has_address_space(stacks) {
+        return Err(no_threads(
+            &"the address space has no room for their stacks",
+        ));
+    }
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
+        .stack_size(STACK_BYTES)
         .build_global()
         .map_err(|e| no_threads(&e))?;
     let build = || {

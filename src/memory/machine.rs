@@ -1,5 +1,5 @@
 //! The memory that is available to the process: that of the machine, or less if its control groups
-//! limit it.
+//! limit it, and the addresses that it may map.
 
 use std::fs;
 use std::path::Path;
@@ -42,9 +42,33 @@ fn below(root: &Path) -> Option<u64> {
     Some(limits.fold(kilobytes << 10, u64::min))
 }
 
+/// Whether the process may map `bytes` more bytes of addresses. A limit of the system, such as
+/// `ulimit -v`, can forbid it when there is enough memory.
+pub fn has_address_space(bytes: usize) -> bool {
+    #[cfg(unix)]
+    {
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address that the system chooses. Nothing touches it.
+        unsafe {
+            let first = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, kind, -1, 0);
+            first != libc::MAP_FAILED && libc::munmap(first, bytes) == 0
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        bytes <= isize::MAX as usize
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn address_space_is_bounded() {
+        assert!(has_address_space(1 << 20));
+        assert!(!has_address_space(usize::MAX / 2));
+    }
 
     #[track_caller]
     fn check(groups: &str, limits: &[(&str, &str)], bytes: u64) {

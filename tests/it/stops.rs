@@ -290,30 +290,23 @@ fn a_refusal_by_the_system_is_one_error() {
     lake.gyre(&["run", "p.toml"]).succeeds();
     let before = lake.tables();
     let run = "exec \"$GYRE\" run p.toml --force";
-    for (limit, more, texts) in [
+    for (limit, more, text) in [
         (
             "ulimit -n 6",
             "",
-            vec!["the limit of open files is 6, and gyre needs 64"],
+            "the limit of open files is 6, and gyre needs 64",
         ),
-        ("ulimit -f 2", "", vec!["cannot be written"]),
-        // The system refuses the stack of a thread, or then the memory to report it.
-        (
-            "ulimit -v 700000",
-            "--threads 300",
-            vec!["300 threads", " more memory"],
-        ),
+        ("ulimit -f 2", "", "cannot be written"),
+        ("ulimit -v 700000", "--threads 300", "300 threads"),
         (
             "ulimit -v 900000",
             "--threads 1 --set 'transitions.sql=SELECT id, t, length(repeat(CAST(state AS VARCHAR), 1900000000)) AS state FROM rows WHERE id = 0'",
-            vec![" more memory"],
+            " more memory",
         ),
     ] {
         let ran = run_limited(&lake, &format!("{limit}; {run} {more}"));
-        let text = texts.iter().find(|text| ran.err.contains(**text));
-        ran.fails(75, text.unwrap_or(&texts[0]));
+        ran.fails(75, text);
         assert!(!ran.err.contains("aborted"), "{}", ran.err);
-        assert!(!ran.err.contains("error: error:"), "{}", ran.err);
         let errors = ran.err.lines().filter(|line| line.starts_with("error:"));
         assert_eq!(errors.count(), 1, "{}", ran.err);
         assert!(lake.tables() == before, "{limit}");
