@@ -53,7 +53,7 @@ pub(crate) fn leave(runtime: Runtime) {
 }
 
 /// Bytes of stack for every thread that computes.
-const STACK_BYTES: usize = 2 << 20;
+const COMPUTING_STACK_BYTES: usize = 2 << 20;
 
 /// Starts the threads of a computing process and sets its memory bound.
 pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Result<Runtime> {
@@ -70,7 +70,7 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
         )
     };
     // A thread that starts and finds no room for the stack of its signals aborts the process.
-    let stacks = threads.saturating_mul(STACK_BYTES + crate::read::lake::STACK_BYTES);
+    let stacks = threads.saturating_mul(COMPUTING_STACK_BYTES + crate::read::lake::STACK_BYTES);
     if !crate::memory::machine::has_address_space(stacks) {
         return Err(no_threads(
             &"the address space has no room for their stacks",
@@ -78,7 +78,7 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
     }
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
-        .stack_size(STACK_BYTES)
+        .stack_size(COMPUTING_STACK_BYTES)
         .build_global()
         .map_err(|e| no_threads(&e))?;
     let build = || {
