@@ -79,6 +79,8 @@ pub fn leading(
     let mut columns: Vec<Vec<f64>> = Vec::new();
     let mut spare: Vec<Vec<f64>> = Vec::new();
     let (mut products, mut rounds, mut restarts, mut next_check) = (0, 1, 0, 0);
+    // The logarithm of the largest residual by its bound at the last check, and its k.
+    let mut last_check = (0.0, 0);
     loop {
         let mut next = spare.pop().unwrap_or_else(|| vec![0.0; n * width]);
         apply(&basis[multiplied], &mut next);
@@ -103,12 +105,9 @@ pub fn leading(
         let k = multiplied * width;
         let is_full = k >= largest;
         let is_last = products >= options.max_products;
-        // The small eigenproblem costs about 10 k³ operations and a step about 4 n k per vector, so
-        // a basis that is large, or not small against n, is checked less often.
-        if k < wanted || !(is_full || is_last || k >= next_check) {
+        if k < wanted + 4 * width || !(is_full || is_last || k >= next_check) {
             continue;
         }
-        next_check = k + (k / 32).max(2 * k * k / n);
 
         let checked = kept.min(k);
         let (values, vectors) = ritz(&columns, k, checked);
@@ -117,7 +116,6 @@ pub fn leading(
             let squares = coupling.iter().skip(i).step_by(checked).map(|c| c * c);
             squares.sum::<f64>().sqrt()
         };
-        let is_below = |i: usize, bound: f64| residual(i) <= (bound * values[i]).max(NEGLIGIBLE);
         // In later rounds the vectors after the wanted ones show whether the new Krylov space has
         // revealed its best directions.
         let guarded = if rounds > 1 {
@@ -125,10 +123,21 @@ pub fn leading(
         } else {
             wanted
         };
-        let converged = guarded <= checked
-            && (0..wanted).all(|i| is_below(i, options.residual))
-            && (wanted..guarded).all(|i| is_below(i, 1e-4));
+        // Residuals by their bounds.
+        let excess = |i: usize| {
+            let bound = if i < wanted { options.residual } else { 1e-4 };
+            residual(i) / (bound * values[i]).max(NEGLIGIBLE)
+        };
+        let converged = guarded <= checked && (0..guarded).all(|i| excess(i) <= 1.0);
         if !(converged || is_last || is_full) {
+            // A check costs about 10 k³ operations and a step about 4 n k per vector. The next
+            // check follows after as many steps, or where the residuals will have converged if they
+            // go on as since the last check.
+            let worst = (0..guarded.min(checked)).map(excess).fold(1.0, f64::max);
+            let (before, at) = std::mem::replace(&mut last_check, (worst.ln(), k));
+            let rest = (k - at) as f64 * worst.ln() / (before - worst.ln()).max(0.0);
+            let paid = 2.5 * (k * k) as f64 / n as f64;
+            next_check = k + (k / 32).max(paid.min(rest) as usize);
             continue;
         }
 
@@ -145,7 +154,7 @@ pub fn leading(
             };
         }
         restarts += 1;
-        next_check = 0;
+        (next_check, last_check) = (0, (0.0, 0));
         if converged {
             // The remaining components along F are below the tolerance and may be dropped.
             rounds += 1;

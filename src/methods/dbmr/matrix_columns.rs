@@ -4,6 +4,7 @@ use crate::evidence::counts::csr::{Csr, Values};
 use crate::evidence::counts::shards::Shards;
 use crate::memory;
 use crate::methods::dbmr::entropy::Entropy;
+use std::ops::Range;
 
 /// Columns between two checks of the memory limit.
 const UNSEEN: usize = 256;
@@ -37,14 +38,20 @@ impl<'a> Column<'a> {
         }
     }
 
+    /// The non-zeros in the arrays of the shard.
+    #[inline(always)]
+    pub fn span(&self) -> Range<usize> {
+        self.start..self.end
+    }
+
     /// The targets of all non-zeros, ascending.
     pub fn targets(&self) -> &'a [u32] {
-        &self.csr.columns[self.start..self.end]
+        &self.csr.columns[self.span()]
     }
 
     /// Target and count of every non-zero, ascending.
     pub fn entries(&self) -> impl Iterator<Item = (usize, f64)> + use<'a> {
-        let (csr, span) = (self.csr, self.start..self.end);
+        let (csr, span) = (self.csr, self.span());
         span.map(|e| (csr.columns[e] as usize, csr.values.get(e)))
     }
 }

@@ -12,6 +12,7 @@
 use crate::evidence::counts::csr::{Csr, Values};
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
+use crate::methods::dbmr::entropy::Sum;
 use crate::methods::dbmr::matrix_columns::{Column, Columns};
 use crate::methods::dbmr::scan::{Pick, Subset};
 use rand::RngExt;
@@ -42,11 +43,24 @@ pub fn uniform(n: usize, count: usize, rng: &mut Pcg64) -> Vec<usize> {
 /// Draws up to `rank` of the `members` (sources) by the cost of merging them with the nearest seed.
 /// There are fewer if all other members are proportional to a seed. Returns positions in `members`.
 pub fn kl(columns: &Columns, members: &[u32], rank: usize, rng: &mut Pcg64) -> Vec<usize> {
+    if columns.entropy.fits_f32 {
+        far_apart::<u32>(columns, members, rank, rng)
+    } else {
+        far_apart::<f64>(columns, members, rank, rng)
+    }
+}
+
+fn far_apart<S: Sum>(
+    columns: &Columns,
+    members: &[u32],
+    rank: usize,
+    rng: &mut Pcg64,
+) -> Vec<usize> {
     let entropy = &columns.entropy;
     let total = |p: usize| columns.get(members[p] as usize).total;
     let mut cost: Vec<f64> = (0..members.len()).map(total).collect();
     let mut nearest = vec![f64::INFINITY; members.len()];
-    let mut seed_counts = vec![0.0; columns.shards.n_targets];
+    let mut seed_counts = vec![S::default(); columns.shards.n_targets];
     let mut seeds = Vec::with_capacity(rank);
     while seeds.len() < rank {
         let all: f64 = cost.iter().sum();
@@ -56,18 +70,19 @@ pub fn kl(columns: &Columns, members: &[u32], rank: usize, rng: &mut Pcg64) -> V
         let seed = draw(&cost, rng.random::<f64>() * all);
         seeds.push(seed);
         let center = columns.get(members[seed] as usize);
-        for (i, v) in center.entries() {
-            seed_counts[i] = v;
-        }
+        crate::with_values!(center.csr, values => {
+            for (&i, &v) in center.targets().iter().zip(&values[center.span()]) {
+                seed_counts[i as usize] = S::of(v);
+            }
+        });
         for (p, &j) in members.iter().enumerate() {
             let column = columns.get(j as usize);
             let mut loss = entropy.rise(center.total, column.total) - entropy.of(column.total);
-            for (i, v) in column.entries() {
-                let c = seed_counts[i];
-                if c > 0.0 {
-                    loss -= entropy.rise(c, v) - entropy.of(v);
+            crate::with_values!(column.csr, values => {
+                for (&i, &v) in column.targets().iter().zip(&values[column.span()]) {
+                    loss -= seed_counts[i as usize].joined(S::of(v), entropy);
                 }
-            }
+            });
             // Columns that differ by rounding only are equal.
             let is_equal = p == seed || loss <= 1e-9 * column.total;
             nearest[p] = loss.min(nearest[p]);
@@ -77,7 +92,7 @@ pub fn kl(columns: &Columns, members: &[u32], rank: usize, rng: &mut Pcg64) -> V
             cost[p] = nearest[p];
         }
         for (i, _) in center.entries() {
-            seed_counts[i] = 0.0;
+            seed_counts[i] = S::default();
         }
     }
     seeds

@@ -9,6 +9,7 @@
 
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::pass::executor::each_shard;
+use crate::methods::dbmr::entropy::Sum;
 use crate::methods::dbmr::local_search::{Search, Sweeps};
 use crate::methods::dbmr::matrix_columns::Columns;
 use crate::methods::dbmr::moves::Clusters;
@@ -41,7 +42,11 @@ pub fn split_and_merge(
     while failures < patience {
         failures += 1;
         let pieces = split(search, &mut small, rng);
-        let names = merge(search.columns, &pieces, PIECES * rank, rank);
+        let names = if search.columns.entropy.fits_f32 {
+            merge::<u32>(search.columns, &pieces, PIECES * rank, rank)
+        } else {
+            merge::<f64>(search.columns, &pieces, PIECES * rank, rank)
+        };
         search.scores += (n * rank) as u64;
         let states = pieces.iter().map(|&piece| names[piece as usize]);
         let states: Vec<u32> = states.collect();
@@ -90,32 +95,31 @@ fn split(search: &mut Search, small: &mut Clusters, rng: &mut Pcg64) -> Vec<u32>
 }
 
 /// The non-zeros of the sums C of pieces, one row per target.
-struct Rows {
+struct Rows<S> {
     offsets: Vec<usize>,
     /// Pieces and sums of a row. The sum of a piece that was merged into another is 0.
-    entries: Vec<(u32, f64)>,
+    entries: Vec<(u32, S)>,
     /// The rows in which each piece has entries, ascending.
     of_piece: Vec<Vec<u32>>,
 }
 
 /// Merges `n` pieces until `rank` are left, in each step the two whose merge decreases ℓ̂ the
 /// least. Returns the final number of each piece.
-fn merge(columns: &Columns, pieces: &[u32], n: usize, rank: usize) -> Vec<u32> {
+fn merge<S: Sum>(columns: &Columns, pieces: &[u32], n: usize, rank: usize) -> Vec<u32> {
     let entropy = &columns.entropy;
     let mut totals = vec![0.0; n];
     for (&piece, total) in pieces.iter().zip(&columns.shards.source_total) {
         totals[piece as usize] += total;
     }
-    let mut rows = rows(&columns.shards.by_target, pieces, n);
+    let mut rows: Rows<S> = rows(&columns.shards.by_target, pieces, n);
     // The gain of the merged rows, n × n and symmetric. The loss of the totals is added when costs
     // are compared.
     let mut gains = vec![0.0; n * n];
-    let gain = |p: f64, q: f64| entropy.rise(p, q) - entropy.of(q);
     for span in rows.offsets.windows(2) {
         let row = &rows.entries[span[0]..span[1]];
         for (x, &(a, p)) in row.iter().enumerate() {
             for &(b, q) in &row[..x] {
-                let gain = gain(p, q);
+                let gain = p.joined(q, entropy);
                 gains[a as usize * n + b as usize] += gain;
                 gains[b as usize * n + a as usize] += gain;
             }
@@ -144,7 +148,7 @@ fn merge(columns: &Columns, pieces: &[u32], n: usize, rank: usize) -> Vec<u32> {
                 (gains[a * n + k], gains[k * n + a]) = (0.0, 0.0);
             }
             rows.join(a as u32, b as u32, |p, k, q| {
-                let gain = gain(p, q);
+                let gain = p.joined(q, entropy);
                 gains[a * n + k as usize] += gain;
                 gains[k as usize * n + a] += gain;
             });
@@ -160,24 +164,29 @@ fn merged_loss(entropy: &crate::methods::dbmr::entropy::Entropy, a: f64, b: f64)
     entropy.rise(a, b) - entropy.of(b)
 }
 
-fn rows(by_target: &[Csr], pieces: &[u32], n: usize) -> Rows {
+fn rows<S: Sum>(by_target: &[Csr], pieces: &[u32], n: usize) -> Rows<S> {
     let mut rows = Rows {
         offsets: vec![0],
         entries: Vec::new(),
         of_piece: vec![Vec::new(); n],
     };
-    let mut sums = vec![0.0; n];
-    let mut seen = Vec::new();
+    let mut sums = vec![S::default(); n];
+    let mut seen = vec![0; n + 1];
     for csr in each_shard(by_target) {
         for l in 0..csr.n_rows() {
-            for e in csr.span(l) {
-                let piece = pieces[csr.columns[e] as usize];
-                if sums[piece as usize] == 0.0 {
-                    seen.push(piece);
+            let mut found = 0;
+            let span = csr.span(l);
+            crate::with_values!(csr, values => {
+                for (&j, &v) in csr.columns[span.clone()].iter().zip(&values[span]) {
+                    let piece = pieces[j as usize];
+                    let sum = &mut sums[piece as usize];
+                    // A branch would be predicted badly.
+                    seen[found] = piece;
+                    found += usize::from(*sum == S::default());
+                    *sum += S::of(v);
                 }
-                sums[piece as usize] += csr.values.get(e);
-            }
-            for piece in seen.drain(..) {
+            });
+            for &piece in &seen[..found] {
                 let sum = std::mem::take(&mut sums[piece as usize]);
                 rows.entries.push((piece, sum));
                 rows.of_piece[piece as usize].push(rows.offsets.len() as u32 - 1);
@@ -188,18 +197,19 @@ fn rows(by_target: &[Csr], pieces: &[u32], n: usize) -> Rows {
     rows
 }
 
-impl Rows {
+impl<S: Sum> Rows<S> {
     /// Merges piece `b` into piece `a`, and calls `each_neighbour(sum of a, k, sum of k)` for each
     /// piece k in a row with `a`.
-    fn join(&mut self, a: u32, b: u32, mut each_neighbour: impl FnMut(f64, u32, f64)) {
+    fn join(&mut self, a: u32, b: u32, mut each_neighbour: impl FnMut(S, u32, S)) {
         let gone = std::mem::take(&mut self.of_piece[b as usize]);
         let both = &mut self.of_piece[a as usize];
         both.extend(gone);
-        both.sort_unstable();
+        // Both parts are ascending, and a stable sort merges such parts.
+        both.sort();
         both.dedup();
         for &i in both.iter() {
             let row = &mut self.entries[self.offsets[i as usize]..self.offsets[i as usize + 1]];
-            let mut sum = 0.0;
+            let mut sum = S::default();
             for (piece, q) in row.iter_mut().filter(|(k, _)| *k == a || *k == b) {
                 sum += std::mem::take(q);
                 *piece = a;
@@ -211,7 +221,7 @@ impl Rows {
                         *q = sum;
                     }
                     is_first = false;
-                } else if *q > 0.0 {
+                } else if *q != S::default() {
                     each_neighbour(sum, *piece, *q);
                 }
             }
@@ -298,7 +308,8 @@ mod tests {
         let shards = four_sets();
         let columns = Columns::new(&shards);
         let pieces: Vec<u32> = (0..40).map(|j| j / 10 + 4 * (j % 2)).collect();
-        let names = merge(&columns, &pieces, 9, 4);
+        let names = merge::<u32>(&columns, &pieces, 9, 4);
+        assert_eq!(names, merge::<f64>(&columns, &pieces, 9, 4));
         let states: Vec<u32> = pieces.iter().map(|&p| names[p as usize]).collect();
         assert!(is_same(
             &states,

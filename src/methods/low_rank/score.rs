@@ -247,8 +247,9 @@ impl Kernel for Scoring<'_> {
 
     fn apply(&self, shard: &Csr, rows: &mut [Column]) {
         with_values!(shard, values => {
+            let mut near = Near::default();
             for (l, row) in rows.iter_mut().enumerate() {
-                *row = self.column(shard, values, l);
+                *row = self.column(shard, values, l, &mut near);
             }
         });
     }
@@ -298,7 +299,7 @@ const NEAR: usize = 64;
 /// rounding.
 const LANES: usize = 8;
 
-/// Non-zeros of a column.
+/// Non-zeros of a column, and what is computed from each.
 struct Near {
     /// N_ij.
     n: [f64; NEAR],
@@ -306,6 +307,19 @@ struct Near {
     count: [f64; NEAR],
     /// 1 / N_i·.
     per_target: [f64; NEAR],
+    /// The terms of [`compare`].
+    terms: [[f64; NEAR]; 8],
+}
+
+impl Default for Near {
+    fn default() -> Near {
+        Near {
+            n: [0.0; NEAR],
+            count: [0.0; NEAR],
+            per_target: [0.0; NEAR],
+            terms: [[0.0; NEAR]; 8],
+        }
+    }
 }
 
 /// Sums and maxima over the support of a column.
@@ -332,12 +346,11 @@ struct Support {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
-fn compare(near: &Near, len: usize, totals: (f64, f64), allowance: f64, sums: &mut Support) {
+fn compare(near: &mut Near, len: usize, totals: (f64, f64), allowance: f64, sums: &mut Support) {
     let (total, latent_total) = totals;
-    // Unused places are 0 and add nothing.
-    let len = len.next_multiple_of(LANES).min(NEAR);
+    // The places up to the next multiple are 0 and add nothing.
+    let len = len.next_multiple_of(LANES);
     let (n, count, per_target) = (&near.n[..len], &near.count[..len], &near.per_target[..len]);
-    let mut terms = [[0.0; NEAR]; 8];
     let [
         reference,
         divergence,
@@ -347,7 +360,7 @@ fn compare(near: &Near, len: usize, totals: (f64, f64), allowance: f64, sums: &m
         steepest,
         densest,
         relative,
-    ] = terms.each_mut().map(|terms| &mut terms[..len]);
+    ] = near.terms.each_mut().map(|terms| &mut terms[..len]);
     for e in 0..len {
         let (n, per_target) = (n[e], per_target[e]);
         // Equal fractions of integers have equal quotients.
@@ -402,7 +415,7 @@ fn max(terms: &[f64]) -> f64 {
 }
 
 impl Scoring<'_> {
-    fn column<V: Value>(&self, shard: &Csr, values: &[V], l: usize) -> Column {
+    fn column<V: Value>(&self, shard: &Csr, values: &[V], l: usize, near: &mut Near) -> Column {
         let j = shard.first_row + l;
         let k = self.affiliation[j] as usize;
         let (total, latent_total) = (self.source_total[j], self.totals[k]);
@@ -410,22 +423,18 @@ impl Scoring<'_> {
         let latent = &self.counts[k * n_targets..][..n_targets];
         let support = &shard.columns[shard.span(l)];
         let mut sums = Support::default();
-        let mut near = Near {
-            n: [0.0; NEAR],
-            count: [0.0; NEAR],
-            per_target: [0.0; NEAR],
-        };
         for (targets, counts) in support.chunks(NEAR).zip(values[shard.span(l)].chunks(NEAR)) {
             for (e, (&i, &n)) in targets.iter().zip(counts).enumerate() {
                 near.n[e] = n.f64();
                 near.count[e] = latent[i as usize];
                 near.per_target[e] = self.per_target[i as usize];
             }
+            let unused = targets.len()..targets.len().next_multiple_of(LANES);
             for place in [&mut near.n, &mut near.count, &mut near.per_target] {
-                place[targets.len()..].fill(0.0);
+                place[unused.clone()].fill(0.0);
             }
             let totals = (total, latent_total);
-            compare(&near, targets.len(), totals, self.allowance, &mut sums);
+            compare(near, targets.len(), totals, self.allowance, &mut sums);
         }
 
         // At most the support of P_j is visited, because the search ends at the first target

@@ -269,18 +269,21 @@ impl<E: Entry> Parts<E> {
         if part >= self.parts.len() {
             self.parts.resize_with(part + 1, Vec::new);
         }
-        let entries = &mut self.parts[part];
-        if entries.len() >= PART_PAIRS {
-            aggregate(entries, &mut self.spare);
-            if self.shape == Shape::WHOLE {
-                let has_many = entries.len() > PART_PAIRS / 2;
-                let shape = Shape::for_states(self.used_bits());
-                if has_many || shape.is_table() && shape.bits() <= SMALL_TABLE_BITS {
-                    return false;
-                }
+        let is_whole = self.shape == Shape::WHOLE;
+        if is_whole && self.parts[part].len() >= PART_PAIRS / 2 {
+            let (sources, targets) = self.used_bits();
+            let shape = Shape::for_states((sources | source, targets | target));
+            if shape.is_table() && shape.bits() <= SMALL_TABLE_BITS {
+                return false;
             }
         }
         let entries = &mut self.parts[part];
+        if entries.len() >= PART_PAIRS {
+            aggregate(entries, &mut self.spare);
+            if is_whole && entries.len() > PART_PAIRS / 2 {
+                return false;
+            }
+        }
         // If pairs seldom repeat, aggregating again and again would only cost time.
         let room = entries.capacity();
         if entries.len() > room / 2 || room == 0 {
@@ -533,7 +536,10 @@ fn pieces<E: Entry>(shape: Shape, tallies: Vec<Parts<E>>) -> Vec<MatrixRows> {
 /// Sorts entries and adds up the counts of equal pairs. A sum that does not fit u32 stays in
 /// several entries.
 fn aggregate<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
-    sort(entries, spare);
+    // Entries of a table, and of a part that nothing was added to since, are sorted.
+    if !entries.is_sorted_by_key(|entry| entry.key()) {
+        sort(entries, spare);
+    }
     let mut kept = 1.min(entries.len());
     for at in 1..entries.len() {
         let (last, entry) = (entries[kept - 1], entries[at]);
