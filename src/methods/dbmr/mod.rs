@@ -39,17 +39,15 @@ use std::borrow::Cow;
 
 /// Rounds of split and merge that fail in a row before a restart ends: on all sources, and on a
 /// sample, where the best partition is only the start of the search on all sources.
-const PATIENCE: usize = 3;
+const PATIENCE: usize = 4;
 const SAMPLE_PATIENCE: usize = 1;
 
-/// Restarts between two comparisons of their results, for any number of threads. If `AGREE`
-/// restarts have reached the best result, the remaining restarts are skipped.
-const AT_ONCE: usize = 4;
-const AGREE: usize = 4;
+/// If `AGREE` restarts have reached the best result, the remaining restarts are skipped.
+const AGREE: usize = 3;
 
-/// Restarts with the same local optimum that continue with split and merge. They draw different
-/// pieces, and more of them rarely find better partitions.
-const MAX_REPEATS: usize = 2;
+/// Restarts between two comparisons of their results after the first `AGREE`, for any number of
+/// threads.
+const AT_ONCE: usize = 4;
 
 /// The tolerance on a sample.
 const SAMPLE_TOLERANCE: f64 = 1e-3;
@@ -235,9 +233,9 @@ pub fn fit_near(
     }
 }
 
-/// Restarts on all sources, in parallel. A restart whose local optimum `MAX_REPEATS` earlier
-/// restarts have reached skips split and merge. Restarts from one `start` differ in split and merge
-/// only, so none of them skips it.
+/// Restarts on all sources, in parallel. A restart whose local optimum an earlier restart has
+/// reached skips split and merge, which rarely finds more the second time. Restarts from one `start`
+/// differ in split and merge only, so none of them skips it.
 fn search_restarts(
     passes: &Passes<'_>,
     columns: &Columns,
@@ -289,8 +287,10 @@ fn search_restarts(
     let (mut ended, mut best) = (Vec::with_capacity(params.restarts), 0);
     // The local optima so far.
     let mut seen: Vec<Vec<u32>> = Vec::new();
-    for first in (0..params.restarts).step_by(AT_ONCE) {
-        let at_once = first..params.restarts.min(first + AT_ONCE);
+    while ended.len() < params.restarts {
+        let first = ended.len();
+        let next = first + if first == 0 { AGREE } else { AT_ONCE };
+        let at_once = first..params.restarts.min(next);
         let (new, more): (Vec<Vec<u32>>, Vec<_>) =
             passes.piece(&format!("restarts-{first}"), |_| {
                 let optima: Vec<_> = at_once.into_par_iter().map(optimum).collect();
@@ -299,11 +299,10 @@ fn search_restarts(
                     .iter()
                     .map(|own| {
                         let states = &own.search.states;
-                        let is_same = |other: &&Vec<u32>| {
+                        let is_same = |other: &Vec<u32>| {
                             crate::methods::dbmr::split_merge::is_same(states, other, params.rank)
                         };
-                        let alike = seen.iter().chain(&new).filter(is_same).count();
-                        let is_repeat = start.is_none() && alike >= MAX_REPEATS;
+                        let is_repeat = start.is_none() && seen.iter().chain(&new).any(is_same);
                         if !is_repeat {
                             new.push(states.clone());
                         }
