@@ -234,8 +234,8 @@ pub fn fit_near(
 }
 
 /// Restarts on all sources, in parallel. A restart whose local optimum an earlier restart has
-/// reached skips split and merge, which rarely finds more the second time. Restarts from one `start`
-/// differ in split and merge only, so none of them skips it.
+/// reached skips split and merge, which rarely finds more the second time. Restarts from one
+/// `start` differ in split and merge only, so none of them skips it.
 fn search_restarts(
     passes: &Passes<'_>,
     columns: &Columns,
