@@ -160,15 +160,6 @@ impl Entropy {
         }
     }
 
-    /// f(x + 1) − f(x).
-    #[inline(always)]
-    pub fn step(&self, x: f64) -> f64 {
-        match self.steps.get(x as usize) {
-            Some(&step) if self.is_integral() => step,
-            _ => self.rise(x, 1.0),
-        }
-    }
-
     /// f(high) − f(low).
     #[inline(always)]
     pub fn between(&self, low: u32, high: u32) -> f64 {
@@ -180,7 +171,7 @@ impl Entropy {
 
     /// f(c + 1) − f(c).
     #[inline(always)]
-    pub fn step_from(&self, c: u32) -> f64 {
+    pub fn step(&self, c: u32) -> f64 {
         match self.steps.get(c as usize) {
             Some(step) => *step,
             None => self.rise(f64::from(c), 1.0),
@@ -227,7 +218,7 @@ mod tests {
                 let expected = f(x + y) - f(x);
                 assert!((entropy.between(low, low + rise) - expected).abs() <= unit);
                 let expected = f(x + 1.0) - f(x);
-                assert!((entropy.step_from(low) - expected).abs() <= unit);
+                assert!((entropy.step(low) - expected).abs() <= unit);
                 let expected = f(x + y) - f(x) - f(y);
                 assert!((low.joined(rise, &entropy) - expected).abs() <= unit);
                 assert!((x.joined(y, &entropy) - expected).abs() <= unit);

@@ -43,9 +43,9 @@ struct Line {
 
 impl Line {
     #[inline(always)]
-    fn set(&mut self, entropy: &Entropy, k: usize, sum: f64) {
+    fn set(&mut self, entropy: &Entropy, k: usize, sum: u32) {
         self.ones[k] = entropy.step(sum) as f32;
-        self.sums[k] = sum as u32;
+        self.sums[k] = sum;
     }
 }
 
@@ -129,7 +129,7 @@ impl Clusters {
             self.wide[i * self.stride + k] = sum;
         } else {
             let line = self.line(i, k);
-            self.narrow[line].set(entropy, k % LANES, sum);
+            self.narrow[line].set(entropy, k % LANES, sum as u32);
         }
     }
 
@@ -145,7 +145,7 @@ impl Clusters {
 
     /// Removes all columns, which are `touched`.
     pub fn clear<'a>(&mut self, touched: impl Iterator<Item = Column<'a>> + Clone) {
-        let entries: usize = touched.clone().map(|c| c.end - c.start).sum();
+        let entries: usize = touched.clone().map(|c| c.span().len()).sum();
         if entries * self.stride >= self.narrow.len() * LANES + self.wide.len() {
             self.narrow.fill(Line::default());
             self.wide.fill(0.0);
@@ -199,7 +199,7 @@ impl Clusters {
             let rows = clusters.narrow.par_chunks_exact_mut(stride / LANES);
             rows.zip(sums).for_each(|(row, sums)| {
                 for (k, &sum) in sums.iter().enumerate() {
-                    row[k / LANES].set(entropy, k % LANES, sum);
+                    row[k / LANES].set(entropy, k % LANES, sum as u32);
                 }
             });
         } else {
@@ -262,8 +262,7 @@ impl Clusters {
                 let (old, v) = (line.sums[k % LANES], v.integer());
                 let new = if sign > 0.0 { old + v } else { old - v };
                 change += entropy.between(old.min(new), old.max(new));
-                line.ones[k % LANES] = entropy.step_from(new) as f32;
-                line.sums[k % LANES] = new;
+                line.set(entropy, k % LANES, new);
             }
         });
         sign * change
@@ -469,7 +468,7 @@ fn add_strip<V: Amount, const W: usize>(
                 rises[k] += f64::from(ones[k]);
             }
             if own < W {
-                score += entropy.step_from(sums[own] - 1);
+                score += entropy.step(sums[own] - 1);
             }
             continue;
         }

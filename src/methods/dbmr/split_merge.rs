@@ -107,7 +107,7 @@ struct Rows<S> {
 /// least. Returns the final number of each piece.
 fn merge<S: Sum>(columns: &Columns, pieces: &[u32], n: usize, rank: usize) -> Vec<u32> {
     let entropy = &columns.entropy;
-    let mut totals = vec![0.0; n];
+    let mut totals = vec![0.0_f64; n];
     for (&piece, total) in pieces.iter().zip(&columns.shards.source_total) {
         totals[piece as usize] += total;
     }
@@ -131,7 +131,8 @@ fn merge<S: Sum>(columns: &Columns, pieces: &[u32], n: usize, rank: usize) -> Ve
         let (mut best, mut pair) = (f64::NEG_INFINITY, (0, 0));
         for (x, &b) in alive.iter().enumerate() {
             for &a in &alive[..x] {
-                let change = gains[a * n + b] - merged_loss(entropy, totals[a], totals[b]);
+                let loss = totals[a].joined(totals[b], entropy);
+                let change = gains[a * n + b] - loss;
                 if change > best {
                     (best, pair) = (change, (a, b));
                 }
@@ -157,11 +158,6 @@ fn merge<S: Sum>(columns: &Columns, pieces: &[u32], n: usize, rank: usize) -> Ve
     let place = |k: &u32| alive.iter().position(|&a| a == *k as usize);
     let found = owner.iter().map(|k| place(k).map(|k| k as u32));
     found.map(|k| k.expect("an owner is alive")).collect()
-}
-
-/// f(a + b) − f(a) − f(b).
-fn merged_loss(entropy: &crate::methods::dbmr::entropy::Entropy, a: f64, b: f64) -> f64 {
-    entropy.rise(a, b) - entropy.of(b)
 }
 
 fn rows<S: Sum>(by_target: &[Csr], pieces: &[u32], n: usize) -> Rows<S> {
