@@ -35,6 +35,7 @@ use crate::output::tables::{self, table};
 use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::evidence::{check_square, grouping};
 use crate::plan::fits::{PlannedFit, Ranks, embeddings, fits};
+use crate::plan::job::check_names;
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::{Empty, NamesFrom};
 use crate::plan::rows::{Rows, hash, hashed_keys, inputs, lag_column, rows, unhashed};
@@ -260,7 +261,7 @@ async fn resolved(
         hashes: BTreeMap::new(),
         hash: String::new(),
     };
-    check_names(&plan)?;
+    check_names(&plan.schemas())?;
     let tables = plan.schemas();
     plan.checks = checks::planned(pipeline, &plan.layout.partition, lake, &tables).await?;
     plan.hashes = hashes(pipeline, &plan)?;
@@ -317,26 +318,6 @@ pub(crate) fn increments(
             layout: hash(format!("{layout:?}")),
         },
     }
-}
-
-/// Checks that no table has two columns of one name: columns of the query stand beside those of
-/// gyre.
-fn check_names(plan: &Plan) -> Result<()> {
-    for (table, schema) in plan.schemas() {
-        for (at, field) in schema.fields().iter().enumerate() {
-            if schema.fields()[..at]
-                .iter()
-                .any(|f| f.name() == field.name())
-            {
-                return Err(Error::spec(format!(
-                    "the column `{}` would stand twice in the table `{}`; rename the column of the SQL with AS",
-                    field.name(),
-                    table
-                )));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The text of all statements: that of `[transitions]`, then those of the checks.

@@ -116,6 +116,57 @@ fn rows_are_counted_if_steps_differ() {
 }
 
 #[test]
+fn columns_with_names_of_results_are_renamed() {
+    let lake = Lake::new();
+    let rows = || 0..400i64;
+    let state = || texts(rows().map(|row| ["a", "b", "c"][(row * row % 7 % 3) as usize]));
+    lake.table(
+        "rows.parquet",
+        vec![
+            ("count", state()),
+            ("input_count", integers(rows().map(|row| row / 100))),
+            ("lag", integers(rows().map(|row| row % 100))),
+        ],
+    );
+    let text = proposed(&lake, "rows.parquet", &[]);
+    assert_eq!(value(&text, "state"), "\"input_input_count\"", "{text}");
+    assert!(
+        value(&text, "sql").contains(r#"\"count\" AS input_input_count"#),
+        "{text}"
+    );
+    let text = proposed(&lake, "rows.parquet", &["--kind", "sequences"]);
+    assert_eq!(value(&text, "symbol"), "\"input_input_count\"", "{text}");
+    assert_eq!(value(&text, "time"), "\"input_lag\"", "{text}");
+    let coordinate = |factor: f64| floats(rows().map(|row| (row as f64 * factor) % 1.0));
+    lake.table(
+        "points.parquet",
+        vec![
+            ("probability", integers(rows())),
+            ("map_embedding", coordinate(0.37)),
+            ("y", coordinate(0.71)),
+        ],
+    );
+    let text = proposed(&lake, "points.parquet", &["--kind", "points"]);
+    assert_eq!(value(&text, "id"), "\"input_probability\"", "{text}");
+    assert_eq!(
+        value(&text, "coordinates"),
+        "[\"input_map_embedding\", \"y\"]",
+        "{text}"
+    );
+    // The name of the count is not that of a column of states.
+    lake.table(
+        "pairs.parquet",
+        vec![
+            ("source", state()),
+            ("target", state()),
+            ("count", integers(rows())),
+        ],
+    );
+    let text = proposed(&lake, "pairs.parquet", &[]);
+    assert_eq!(value(&text, "count"), "\"count\"", "{text}");
+}
+
+#[test]
 fn pairs_are_counted_or_weighted() {
     let lake = Lake::new();
     let rows = || 0..600i64;

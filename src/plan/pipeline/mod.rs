@@ -21,6 +21,7 @@ pub mod keys;
 mod scale;
 pub mod shape;
 
+pub use crate::plan::pipeline::consistency::is_output_column;
 pub use crate::plan::pipeline::content::{Input, PairMeasure, Pipeline, Transitions};
 
 use crate::error::{Error, Result};

@@ -1,5 +1,6 @@
 //! A proposal → the text of a pipeline file, whose comments say why.
 
+use crate::plan::pipeline::is_output_column;
 use crate::run::init::boxes::Boxes;
 use crate::run::init::proposal::{Amount, Coordinates, Proposal, State};
 use crate::run::init::roles::{Order, Steps, float_time};
@@ -73,17 +74,17 @@ pub fn text(survey: &Survey, proposal: &Proposal, places: &Places) -> String {
             states,
         } => {
             file.line("[transitions]");
-            let mut columns = vec![source.as_str(), target];
+            let mut columns = vec![selected(survey, source), selected(survey, target)];
             match amount {
-                Amount::Count(column) | Amount::Weight(column) => columns.push(column),
+                Amount::Count(column) | Amount::Weight(column) => columns.push(sql(column)),
                 Amount::One => {}
             }
-            file.sql(survey, &columns);
+            file.select(survey, columns);
             file.key(
-                &format!("source = {}", toml(source)),
+                &format!("source = {}", name_of(survey, source)),
                 "a row is a transition from here",
             );
-            file.key(&format!("target = {}", toml(target)), "to here");
+            file.key(&format!("target = {}", name_of(survey, target)), "to here");
             match amount {
                 Amount::Count(column) => {
                     file.key(
@@ -110,18 +111,17 @@ pub fn text(survey: &Survey, proposal: &Proposal, places: &Places) -> String {
         }
         Proposal::Transitions { order, state } => {
             file.line("[transitions]");
-            let mut columns: Vec<&str> = order.trajectory.iter().map(String::as_str).collect();
-            columns.push(&order.time);
-            match state {
-                State::Column(column) => columns.push(column),
-                State::Boxes(boxes) => columns.extend(boxes.iter().map(|b| b.column.as_str())),
-            }
-            file.sql(survey, &columns);
-            file.order(order);
+            let states: Vec<&String> = match state {
+                State::Column(column) => vec![column],
+                State::Boxes(boxes) => boxes.iter().map(|b| &b.column).collect(),
+            };
+            file.select_rows(survey, order, &states);
+            file.order(order, survey);
             let long = matches!(state, State::Boxes(_));
             file.lag(order, long);
             if let State::Column(column) = state {
-                file.key(&format!("state = {}", toml(column)), "a state per value");
+                let state = name_of(survey, column);
+                file.key(&format!("state = {state}"), "a state per value");
             }
             file.partitions(survey);
             let states = match state {
@@ -140,11 +140,10 @@ pub fn text(survey: &Survey, proposal: &Proposal, places: &Places) -> String {
         }
         Proposal::Sequences { order, symbol } => {
             file.line("[sequences]");
-            let mut columns: Vec<&str> = order.trajectory.iter().map(String::as_str).collect();
-            columns.extend([order.time.as_str(), symbol]);
-            file.sql(survey, &columns);
-            file.order(order);
-            file.key(&format!("symbol = {}", toml(symbol)), "what a row shows");
+            file.select_rows(survey, order, &[symbol]);
+            file.order(order, survey);
+            let symbol = name_of(survey, symbol);
+            file.key(&format!("symbol = {symbol}"), "what a row shows");
             file.partitions(survey);
             file.fit(
                 "hmm",
@@ -173,30 +172,42 @@ impl File {
     }
 
     /// The SQL that selects columns, and those of the partition.
-    fn sql(&mut self, survey: &Survey, columns: &[&str]) {
-        let own = columns.iter().copied();
-        let more = survey.partitions.iter().map(String::as_str);
-        let more = more.filter(|name| !columns.contains(name));
-        let names: Vec<String> = own.chain(more).map(sql).collect();
-        self.select(survey, &names);
-    }
-
-    fn select(&mut self, survey: &Survey, columns: &[String]) {
+    fn select(&mut self, survey: &Survey, mut columns: Vec<String>) {
+        for name in &survey.partitions {
+            let partition = selected(survey, name);
+            let renamed = format!(" AS {}", sql(name));
+            if !columns
+                .iter()
+                .any(|c| *c == partition || c.ends_with(&renamed))
+            {
+                columns.push(partition);
+            }
+        }
         let text = format!("SELECT {} FROM {}", columns.join(", "), sql(&survey.name));
         self.line(&format!("sql = {}", toml(&text)));
     }
 
-    fn order(&mut self, order: &Order) {
+    /// The SQL that selects the rows of trajectories and `more` columns.
+    fn select_rows(&mut self, survey: &Survey, order: &Order, more: &[&String]) {
+        let columns = order.trajectory.iter().chain([&order.time]);
+        let columns = columns.chain(more.iter().copied());
+        self.select(survey, columns.map(|name| selected(survey, name)).collect());
+    }
+
+    fn order(&mut self, order: &Order, survey: &Survey) {
         match &order.trajectory {
             Some(column) => {
                 let rows = order.steps.as_ref().map_or(1.0, |steps| steps.rows);
                 let comment = format!("one trajectory per value, of {rows:.0} rows on average");
-                self.key(&format!("trajectory = {}", toml(column)), &comment);
+                self.key(
+                    &format!("trajectory = {}", name_of(survey, column)),
+                    &comment,
+                );
             }
             None => self.line("# No trajectory: all rows belong to one."),
         }
         self.key(
-            &format!("time = {}", toml(&order.time)),
+            &format!("time = {}", name_of(survey, &order.time)),
             "orders the rows of a trajectory",
         );
     }
@@ -255,7 +266,7 @@ impl File {
         };
         let key = format!(
             "{} = {{ {kind} = [{low}, {high}], boxes = {} }}",
-            toml(&boxes.column),
+            name_of(survey, &boxes.column),
             boxes.boxes
         );
         self.key(&key, &comment);
@@ -263,7 +274,7 @@ impl File {
 
     fn partitions(&mut self, survey: &Survey) {
         let names = survey.partitions.iter().filter(|name| !name.contains("${"));
-        let names: Vec<String> = names.map(|name| toml(name)).collect();
+        let names: Vec<String> = names.map(|name| name_of(survey, name)).collect();
         if !names.is_empty() {
             let key = format!("# partition_by = [{}]", names.join(", "));
             self.key(&key, "one model per folder");
@@ -286,11 +297,13 @@ impl File {
     }
 
     fn points(&mut self, survey: &Survey, id: Option<&str>, coordinates: &Coordinates) {
-        let (columns, names) = match coordinates {
+        let (order, columns, names) = match coordinates {
             Coordinates::Columns(columns) => {
                 self.line("[points]");
-                let selected: Vec<String> = columns.iter().map(|c| sql(c)).collect();
-                (selected, columns.clone())
+                let order: Vec<String> = columns.iter().map(|c| sql(c)).collect();
+                let selected: Vec<String> = columns.iter().map(|c| selected(survey, c)).collect();
+                let names: Vec<String> = columns.iter().map(|c| name_of(survey, c)).collect();
+                (order, selected, names.join(", "))
             }
             Coordinates::Sphere {
                 longitude,
@@ -298,46 +311,30 @@ impl File {
             } => {
                 self.key("[points]", "degrees become points of a unit sphere");
                 let (lon, lat) = (sql(longitude), sql(latitude));
-                let selected = [
+                let selected = vec![
                     format!("cos(radians({lat})) * cos(radians({lon})) AS x"),
                     format!("cos(radians({lat})) * sin(radians({lon})) AS y"),
                     format!("sin(radians({lat})) AS z"),
                 ];
-                (
-                    selected.to_vec(),
-                    ["x", "y", "z"].map(String::from).to_vec(),
-                )
+                (vec![lon, lat], selected, "\"x\", \"y\", \"z\"".into())
             }
         };
-        let order: Vec<String> = match coordinates {
-            Coordinates::Columns(columns) => columns.iter().map(|c| sql(c)).collect(),
-            Coordinates::Sphere {
-                longitude,
-                latitude,
-            } => vec![sql(longitude), sql(latitude)],
-        };
         let key = match id {
-            Some(id) => sql(id),
+            Some(id) => selected(survey, id),
             None => format!("row_number() OVER (ORDER BY {}) AS row", order.join(", ")),
         };
-        let more = survey
-            .partitions
-            .iter()
-            .filter(|name| !names.contains(name));
-        let more = more
-            .filter(|name| Some(name.as_str()) != id)
-            .map(|name| sql(name));
-        let all: Vec<String> = std::iter::once(key).chain(columns).chain(more).collect();
-        self.select(survey, &all);
+        self.select(survey, std::iter::once(key).chain(columns).collect());
         match id {
-            Some(id) => self.key(&format!("id = {}", toml(id)), "differs in every row"),
+            Some(id) => self.key(
+                &format!("id = {}", name_of(survey, id)),
+                "differs in every row",
+            ),
             None => self.key(
                 "id = \"row\"",
                 "no column differs in every row, so rows are numbered",
             ),
         }
-        let names: Vec<String> = names.iter().map(|name| toml(name)).collect();
-        self.line(&format!("coordinates = [{}]", names.join(", ")));
+        self.line(&format!("coordinates = [{names}]"));
         if let Coordinates::Columns(_) = coordinates {
             self.key(
                 "scale = \"standard\"",
@@ -361,6 +358,34 @@ impl File {
             }
         }
     }
+}
+
+/// The name of a column in the pipeline: its own, unless the results have a column of that name.
+fn renamed(survey: &Survey, column: &str) -> String {
+    let mut name = column.to_string();
+    while is_output_column(&name)
+        || survey
+            .columns
+            .iter()
+            .any(|c| c.name == name && name != column)
+    {
+        name = format!("input_{name}");
+    }
+    name
+}
+
+/// The name of a column in the pipeline, as a value of TOML.
+fn name_of(survey: &Survey, column: &str) -> String {
+    toml(&renamed(survey, column))
+}
+
+/// A column in the list of SELECT.
+fn selected(survey: &Survey, column: &str) -> String {
+    let name = renamed(survey, column);
+    if name == column {
+        return sql(column);
+    }
+    format!("{} AS {}", sql(column), sql(&name))
 }
 
 /// A text as a value or key of TOML.

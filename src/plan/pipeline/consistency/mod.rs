@@ -7,6 +7,8 @@ mod rows;
 mod sequences;
 mod tables;
 
+pub use crate::plan::pipeline::consistency::rows::is_output_column;
+
 use crate::assess::ranks::Rule;
 use crate::error::{Error, Result};
 use crate::methods::heat_kernel::params::ChainKernel;

@@ -25,6 +25,14 @@ pub(super) const OUTPUT_COLUMNS: [&str; 6] = [
     "latent",
 ];
 
+/// Ends of the columns of a fit, which begin with its name.
+const OF_FITS: [&str; 3] = ["_affiliation", "_embedding", "_membership"];
+
+/// Whether a table of results can have a column of this name of its own, whatever the fits.
+pub fn is_output_column(name: &str) -> bool {
+    OUTPUT_COLUMNS.contains(&name) || OF_FITS.iter().any(|of| name.ends_with(of))
+}
+
 pub(super) fn transitions(
     text: TransitionsText,
     document: &Document<'_>,
@@ -528,9 +536,8 @@ pub(super) fn key_columns(
             continue;
         }
         let of_fit = fits.iter().flat_map(FitEntry::expanded).any(|(_, fit)| {
-            ["affiliation", "embedding", "membership"]
-                .iter()
-                .any(|of| column == format!("{fit}_{of}"))
+            let of = column.strip_prefix(fit.as_str());
+            of.is_some_and(|of| OF_FITS.contains(&of))
         });
         if OUTPUT_COLUMNS.contains(&column) || of_fit {
             let message = format!(
