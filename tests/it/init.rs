@@ -124,19 +124,18 @@ fn columns_with_names_of_results_are_renamed() {
         "rows.parquet",
         vec![
             ("count", state()),
-            ("input_count", integers(rows().map(|row| row / 100))),
-            ("lag", integers(rows().map(|row| row % 100))),
+            ("count_input", integers(rows().map(|row| row / 100))),
+            ("time", integers(rows().map(|row| row % 100))),
         ],
     );
     let text = proposed(&lake, "rows.parquet", &[]);
-    assert_eq!(value(&text, "state"), "\"input_input_count\"", "{text}");
+    assert_eq!(value(&text, "state"), "\"count_input_input\"", "{text}");
     assert!(
-        value(&text, "sql").contains(r#"\"count\" AS input_input_count"#),
+        value(&text, "sql").contains(r#"\"count\" AS count_input_input"#),
         "{text}"
     );
     let text = proposed(&lake, "rows.parquet", &["--kind", "sequences"]);
-    assert_eq!(value(&text, "symbol"), "\"input_input_count\"", "{text}");
-    assert_eq!(value(&text, "time"), "\"input_lag\"", "{text}");
+    assert_eq!(value(&text, "symbol"), "\"count_input_input\"", "{text}");
     let coordinate = |factor: f64| floats(rows().map(|row| (row as f64 * factor) % 1.0));
     lake.table(
         "points.parquet",
@@ -147,10 +146,10 @@ fn columns_with_names_of_results_are_renamed() {
         ],
     );
     let text = proposed(&lake, "points.parquet", &["--kind", "points"]);
-    assert_eq!(value(&text, "id"), "\"input_probability\"", "{text}");
+    assert_eq!(value(&text, "id"), "\"probability_input\"", "{text}");
     assert_eq!(
         value(&text, "coordinates"),
-        "[\"input_map_embedding\", \"y\"]",
+        "[\"map_embedding_input\", \"y\"]",
         "{text}"
     );
     // The name of the count is not that of a column of states.

@@ -369,7 +369,7 @@ fn renamed(survey: &Survey, column: &str) -> String {
             .iter()
             .any(|c| c.name == name && name != column)
     {
-        name = format!("input_{name}");
+        name.push_str("_input");
     }
     name
 }
