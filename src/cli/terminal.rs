@@ -57,8 +57,9 @@ const COMPUTING_STACK_BYTES: usize = 2 << 20;
 
 /// Starts the threads of a computing process and sets its memory bound.
 pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Result<Runtime> {
-    if let Some(bytes) = bound {
-        crate::memory::bound(bytes, threads, folder)?;
+    match bound {
+        Some(bytes) => crate::memory::bound(bytes, threads, folder)?,
+        None => crate::memory::use_freed_again(),
     }
     let no_threads = |e: &dyn std::fmt::Display| {
         Error::new(

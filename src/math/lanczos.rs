@@ -79,8 +79,10 @@ pub fn leading(
     let mut columns: Vec<Vec<f64>> = Vec::new();
     let mut spare: Vec<Vec<f64>> = Vec::new();
     let (mut products, mut rounds, mut restarts, mut next_check) = (0, 1, 0, 0);
-    // The logarithm of the largest residual by its bound at the last check, and its k.
-    let mut last_check = (0.0, 0);
+    // The logarithm of the largest residual by its bound at the last check, and its k. At first no
+    // residual is known, and that of a random vector is about 1.
+    let begin = (-options.residual.ln(), 0);
+    let mut last_check = begin;
     loop {
         let mut next = spare.pop().unwrap_or_else(|| vec![0.0; n * width]);
         apply(&basis[multiplied], &mut next);
@@ -129,15 +131,17 @@ pub fn leading(
             residual(i) / (bound * values[i]).max(NEGLIGIBLE)
         };
         let converged = guarded <= checked && (0..guarded).all(|i| excess(i) <= 1.0);
+        let worst = (0..guarded.min(checked)).map(excess).fold(1.0, f64::max);
         if !(converged || is_last || is_full) {
-            // A check costs about 10 k³ operations and a step about 4 n k per vector. The next
-            // check follows after as many steps, or where the residuals will have converged if they
-            // go on as since the last check.
-            let worst = (0..guarded.min(checked)).map(excess).fold(1.0, f64::max);
+            // The residuals will have converged after `rest` vectors if they go on as since the
+            // last check, but they often fall faster. The next check comes half way, or later by
+            // the vectors that cost as much as a check: it takes about 20 k³ operations, and a
+            // vector 4 n k.
             let (before, at) = std::mem::replace(&mut last_check, (worst.ln(), k));
             let rest = (k - at) as f64 * worst.ln() / (before - worst.ln()).max(0.0);
-            let paid = 2.5 * (k * k) as f64 / n as f64;
-            next_check = k + (k / 32).max(paid.min(rest) as usize);
+            let cost = 5.0 * (k * k) as f64 / n as f64;
+            let vectors = (rest / 2.0 + cost).min(rest).min(k as f64);
+            next_check = k + (k / 32).max(vectors as usize);
             continue;
         }
 
@@ -154,10 +158,11 @@ pub fn leading(
             };
         }
         restarts += 1;
-        (next_check, last_check) = (0, (0.0, 0));
+        (next_check, last_check) = (0, (worst.ln(), checked));
         if converged {
             // The remaining components along F are below the tolerance and may be dropped.
             rounds += 1;
+            last_check = begin;
             multiplied = wanted.div_ceil(width);
             basis.truncate(multiplied);
             let mut fresh = random_panel(n, width, random);

@@ -180,6 +180,19 @@ pub fn give_back() {
     }
 }
 
+/// Lets a process without a bound use freed memory again. By default glibc returns the dictionary
+/// of each row group to the system when it is freed, and the next one is faulted in page by page: a
+/// quarter of the system time of a count of 26 million points.
+pub fn use_freed_again() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it takes no pointer and may be called at any time.
+    unsafe {
+        // Larger allocations are few, and would leave holes.
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 2 << 20);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 32 << 20);
+    }
+}
+
 /// Formats bytes as `--memory` accepts them.
 pub fn shown(bytes: usize) -> String {
     format!("{}MB", bytes.div_ceil(1_000_000))
