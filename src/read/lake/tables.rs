@@ -62,7 +62,7 @@ async fn register_files(
 ) -> Result<Table> {
     let named = source.format.name();
     let format = format(source.format, &source.dialect, listing);
-    let state = context.state();
+    let state = Arc::new(context.state());
     let mut roots: Vec<ObjectStoreUrl> = Vec::new();
     let mut files: Vec<FoundFile> = Vec::new();
     // In a folder only files of the format count; a path of a file or a glob is explicit.
@@ -124,14 +124,19 @@ async fn register_files(
     }
     let store = context.runtime_env().object_store(&root);
     let store = store.map_err(|e| failed("its store", e))?;
-    // Schemas are read file by file, so that an error names its file.
+    // Schemas are read file by file, so that an error names its file, and each by a task of its
+    // own, so that all threads parse them.
     let schemas = stream::iter(&files).map(|file| {
-        let objects = std::slice::from_ref(&file.meta);
-        let schema = format.infer_schema(&state, &store, objects);
+        let (format, state) = (Arc::clone(&format), Arc::clone(&state));
+        let (store, meta) = (Arc::clone(&store), file.meta.clone());
         async move {
-            let what = || format!("{} is not a readable {named} file", file.shown);
             // A footer may claim to be longer than its file, and not every reader checks.
-            let schema = catch_panic(schema).await;
+            let schema = tokio::spawn(async move {
+                let objects = std::slice::from_ref(&meta);
+                catch_panic(format.infer_schema(&*state, &store, objects)).await
+            });
+            let schema = schema.await.ok().flatten();
+            let what = || format!("{} is not a readable {named} file", file.shown);
             let schema =
                 schema.ok_or_else(|| Error::input(format!("{}: its end is damaged", what())))?;
             let schema = schema.map_err(|e| failed(&what(), e))?;
