@@ -157,7 +157,10 @@ fn columns_with_names_of_results_are_renamed() {
         "pairs.parquet",
         vec![
             ("source", state()),
-            ("target", state()),
+            (
+                "target",
+                texts(rows().map(|row| ["a", "b", "c"][(row % 3) as usize])),
+            ),
             ("count", integers(rows())),
         ],
     );
