@@ -340,9 +340,25 @@ fn tables_without_roles_are_errors() {
 }
 
 /// Names of columns: some say a role, some are words of SQL, some say nothing.
-const NAMES: [&str; 14] = [
-    "id", "t", "time", "source", "target", "count", "weight", "lon", "lat", "x", "state", "select",
-    "Größe", "a b",
+const NAMES: [&str; 18] = [
+    "id",
+    "t",
+    "time",
+    "source",
+    "target",
+    "count",
+    "weight",
+    "lon",
+    "lat",
+    "x",
+    "state",
+    "select",
+    "Größe",
+    "a b",
+    "y",
+    "row",
+    "lag",
+    "map_embedding",
 ];
 
 /// The values of a column: what they are, how many differ, and where nulls are.
@@ -376,11 +392,16 @@ proptest! {
     fn any_table_gets_a_pipeline_or_a_reason(
         columns in proptest::collection::btree_map(select(NAMES.to_vec()), values(), 1..6),
         rows in 1..80i64,
+        kind in select(vec!["", "transitions", "pairs", "points", "sequences"]),
     ) {
         let lake = Lake::new();
         let of = columns.iter().map(|(name, values)| (*name, array(*values, rows)));
         lake.table("rows.parquet", of.collect());
-        let made = lake.gyre(&["init", "rows.parquet", "-o", "p.toml"]);
+        let mut arguments = vec!["init", "rows.parquet", "-o", "p.toml"];
+        if !kind.is_empty() {
+            arguments.extend(["--kind", kind]);
+        }
+        let made = lake.gyre(&arguments);
         if made.code == Some(0) {
             let checked = lake.gyre(&["check", "p.toml"]);
             prop_assert_eq!(checked.code, Some(0), "{}", checked.err);

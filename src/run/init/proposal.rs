@@ -181,8 +181,16 @@ fn pairs(survey: &Survey) -> Result<Proposal> {
 }
 
 fn points(survey: &Survey) -> Result<Proposal> {
+    let sphere = degrees(survey);
+    let columns = coordinates(survey, &[]);
     let is_key = |column: &&Column| {
-        KEYS.contains(&column.kind) && column.nulls() == 0 && column.distinct() == survey.rows
+        // The coordinates of a sphere are called x, y and z.
+        let is_taken = sphere.is_some() && ["x", "y", "z"].contains(&column.name.as_str());
+        KEYS.contains(&column.kind)
+            && column.nulls() == 0
+            && column.distinct() == survey.rows
+            && !is_taken
+            && !columns.iter().any(|c| c.name == column.name)
     };
     let mut keys: Vec<&Column> = survey.columns.iter().filter(is_key).collect();
     keys.sort_by_key(|column| std::cmp::Reverse(fit(&column.name, Role::Trajectory)));
@@ -192,14 +200,13 @@ fn points(survey: &Survey) -> Result<Proposal> {
         .first()
         .filter(|_| is_whole)
         .map(|column| column.name.clone());
-    if let Some([longitude, latitude]) = degrees(survey) {
+    if let Some([longitude, latitude]) = sphere {
         let coordinates = Coordinates::Sphere {
             longitude: longitude.name.clone(),
             latitude: latitude.name.clone(),
         };
         return Ok(Proposal::Points { id, coordinates });
     }
-    let columns = coordinates(survey, &[]);
     if columns.len() < 2 {
         return Err(missing(
             survey,

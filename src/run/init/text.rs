@@ -319,9 +319,13 @@ impl File {
                 (vec![lon, lat], selected, "\"x\", \"y\", \"z\"".into())
             }
         };
+        let row = free_name(survey, "row");
         let key = match id {
             Some(id) => selected(survey, id),
-            None => format!("row_number() OVER (ORDER BY {}) AS row", order.join(", ")),
+            None => {
+                let order = order.join(", ");
+                format!("row_number() OVER (ORDER BY {order}) AS {}", sql(&row))
+            }
         };
         self.select(survey, std::iter::once(key).chain(columns).collect());
         match id {
@@ -330,7 +334,7 @@ impl File {
                 "differs in every row",
             ),
             None => self.key(
-                "id = \"row\"",
+                &format!("id = {}", toml(&row)),
                 "no column differs in every row, so rows are numbered",
             ),
         }
@@ -362,13 +366,17 @@ impl File {
 
 /// The name of a column in the pipeline: its own, unless the results have a column of that name.
 fn renamed(survey: &Survey, column: &str) -> String {
-    let mut name = column.to_string();
-    while is_output_column(&name)
-        || survey
-            .columns
-            .iter()
-            .any(|c| c.name == name && name != column)
-    {
+    if is_output_column(column) {
+        free_name(survey, column)
+    } else {
+        column.into()
+    }
+}
+
+/// A name that neither the table nor the results have.
+fn free_name(survey: &Survey, beginning: &str) -> String {
+    let mut name = beginning.to_string();
+    while is_output_column(&name) || survey.columns.iter().any(|c| c.name == name) {
         name.push_str("_input");
     }
     name
