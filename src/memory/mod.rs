@@ -181,8 +181,7 @@ pub fn give_back() {
 }
 
 /// Lets a process without a bound use freed memory again. By default glibc returns the dictionary
-/// of each row group to the system when it is freed, and the next one is faulted in page by page: a
-/// quarter of the system time of a count of 26 million points.
+/// of each row group to the system when it is freed, and the next one is faulted in page by page.
 pub fn use_freed_again() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it takes no pointer and may be called at any time.

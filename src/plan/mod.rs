@@ -261,8 +261,8 @@ async fn resolved(
         hashes: BTreeMap::new(),
         hash: String::new(),
     };
-    check_names(&plan.schemas())?;
     let tables = plan.schemas();
+    check_names(&tables)?;
     plan.checks = checks::planned(pipeline, &plan.layout.partition, lake, &tables).await?;
     plan.hashes = hashes(pipeline, &plan)?;
     let mut hashed = hashed_keys(pipeline)?;
