@@ -19,7 +19,7 @@ NOISE = 0.03  # largest difference of the correlations of two sets of random fea
 CHANCE = 0.02  # largest relative difference of the log-likelihoods of two sets of ten restarts
 PAPER = {"options": 'init = "random"\npolish = false\n'}  # the algorithm of the other tools
 BARE = "gyre, without counts"  # the table of counts is not written
-COUNT = PAPER | {"clock": "count", "fits": {"one": ("dbmr", 1, 1)}, "tools": [BARE, "DuckDB window", "Polars", "NumPy"]}
+COUNT = {"clock": "count", "fits": {}, "tools": [BARE, "DuckDB window", "Polars", "NumPy"]}
 SVD = {"clock": "decompose", "fits": {"svd": ("svd", 10, 1)}, "rank": 10, "tol": 0, "tools": ["PROPACK", "ARPACK"]}
 DBMR = {"clock": "partition", "tools": ["NumPy, 2 processes"]}
 # State embeddings. GEMM is the matrix products alone: no cosines, no decomposition.

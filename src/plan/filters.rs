@@ -488,7 +488,7 @@ pub(crate) async fn plan_filters(
         fits,
         rows: rows.unwrap_or(FilteredRows::All),
         posteriors: pipeline.output.posteriors,
-        left_out: left_out(&pipeline.output, &filters::OPTIONAL, None),
+        left_out: left_out(&pipeline.output, &filters::OPTIONAL, false),
     };
     let tables = plan.schemas();
     let partition = plan.layout.partition.clone();

@@ -79,13 +79,14 @@ impl Plan {
             Some(_) => 2 + threads as u64,
             None => 1,
         };
+        let fitted = if self.has_fits() { held } else { 0 };
         Some(Needs {
             bounds,
             nonzeros,
             nonzero_bytes: nonzeros.saturating_mul(NONZERO_BYTES),
             machine_bytes: machine::all(),
             count_bytes: own + counted,
-            fit_bytes: own + resident + copies * held * FIT_NONZERO_BYTES,
+            fit_bytes: own + resident + copies * fitted * FIT_NONZERO_BYTES,
             resident_bytes: own + resident,
         })
     }

@@ -237,8 +237,10 @@ async fn resolved(
     };
     let frame = lake.select(frame, &layout)?;
     let optional = &table::Table::OPTIONAL;
+    let has_fits = !fits.is_empty() || !embeddings.is_empty();
+    let repeats = has_fits && written::repeats(&layout.evidence);
     let mut plan = Plan {
-        left_out: left_out(&pipeline.output, optional, Some(&layout.evidence)),
+        left_out: left_out(&pipeline.output, optional, repeats),
         name: pipeline.job.name.clone(),
         output: pipeline.job.output.clone(),
         keep: pipeline.job.keep as usize,
@@ -434,6 +436,11 @@ impl Plan {
         self.fits.iter().find_map(whole).map_or(Ok(()), Err)
     }
 
+    /// Whether there is a model to fit. Otherwise a run counts only.
+    pub fn has_fits(&self) -> bool {
+        !self.fits.is_empty() || !self.embeddings.is_empty()
+    }
+
     /// The number of folds of a cross-validation; 0 for none.
     pub fn folds(&self) -> usize {
         self.validation.as_ref().map_or(0, |v| v.folds)
@@ -448,6 +455,9 @@ impl Plan {
             table::Table::Bootstrap => self.resamples() > 0,
             table::Table::Rows => self.rows.is_some(),
             table::Table::Timescales | table::Table::ChapmanKolmogorov => self.markov,
+            table::Table::Coarse | table::Table::Certificates | table::Table::Restarts => {
+                self.has_fits()
+            }
             _ => true,
         };
         let is_wanted = |table: &table::Table| !self.left_out.contains(&table.name());

@@ -282,7 +282,7 @@ pub(crate) async fn plan_points(
         empty: pipeline.transitions.empty,
         fits: point_fits(pipeline),
         rows: pipeline.output.rows.points().unwrap_or_default(),
-        left_out: left_out(&pipeline.output, &points::OPTIONAL, None),
+        left_out: left_out(&pipeline.output, &points::OPTIONAL, false),
         checks: Vec::new(),
         validation: PointValidation::of(pipeline.validation.as_ref()),
         densities: densities(pipeline, lake).await?,

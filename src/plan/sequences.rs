@@ -445,7 +445,7 @@ pub(crate) async fn plan_sequences(
         predictions: pipeline.output.rows.predictions().unwrap_or_default(),
         distribution: pipeline.output.distribution,
         increments,
-        left_out: left_out(&pipeline.output, &sequences::OPTIONAL, None),
+        left_out: left_out(&pipeline.output, &sequences::OPTIONAL, false),
         checks: Vec::new(),
     };
     let tables = plan.schemas();

@@ -86,16 +86,18 @@ impl TableNames {
     }
 }
 
-/// The tables of `optional` that a run does not write.
+/// Whether the counts repeat the input, because it has a column of counts or weights.
+pub(crate) fn repeats(evidence: &RowRoles) -> bool {
+    matches!(evidence, RowRoles::Pairs { measure, .. } if !matches!(measure, Measure::One))
+}
+
+/// The tables of `optional` that a run does not write. By default it writes no counts if they
+/// repeat the input.
 pub(crate) fn left_out(
     output: &OutputTables,
     optional: &[&'static str],
-    evidence: Option<&RowRoles>,
+    repeats: bool,
 ) -> Vec<&'static str> {
-    // Counts of an input that has them already repeat it.
-    let repeats = evidence.is_some_and(|evidence| {
-        matches!(evidence, RowRoles::Pairs { measure, .. } if !matches!(measure, Measure::One))
-    });
     let has = |names: &[String], table: &str| names.iter().any(|name| name == table);
     let is_left_out = |table: &&&str| {
         let is_wanted = match &output.tables {

@@ -223,6 +223,11 @@ fn pairs<'a>(
     if asked.is_empty() {
         let pair = |fit: &'a WrittenFit| Some((fit, find(&written_b.fits, &fit.name)?));
         let pairs: Vec<_> = written_a.fits.iter().filter_map(pair).collect();
+        let sides = [(a, written_a), (b, written_b)];
+        if let Some((place, _)) = sides.iter().find(|(_, side)| side.fits.is_empty()) {
+            let message = format!("{place} has no fit with sets to compare");
+            return Err(Error::spec(message));
+        }
         if pairs.is_empty() {
             return Err(Error::spec(format!(
                 "{a} has the fits {} and {b} has the fits {}, none of the same name; name two fits to compare with --fit A=B",

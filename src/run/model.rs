@@ -7,7 +7,7 @@ use crate::assess::markov::Chain;
 use crate::error::{Error, Result};
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::matrix::CountMatrix;
-use crate::evidence::counts::shards::Shards;
+use crate::evidence::counts::shards::{Shards, totals};
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::lag::Lag;
 use crate::evidence::pass::Passes;
@@ -119,15 +119,20 @@ pub(crate) fn check_not_empty(counted: &Counted, matrices: &[MatrixSize]) -> Res
     Ok(())
 }
 
-/// Moves the matrix out of the counts and cuts it into shards, with weights in their unit
-/// ([`Shards::exponent`]). [`FittedModel::with`] moves it back.
-pub(crate) fn shards(layout: &Layout, counts: &mut CountMatrix) -> Result<Shards> {
+/// An error if the counts or weights of a model add up to more than f64 can hold.
+fn check_total(layout: &Layout, counts: &CountMatrix) -> Result<()> {
     if counts.total > u128::from(LARGEST_TOTAL) {
         return Err(Error::input(format!(
             "the counts add up to more than {LARGEST_TOTAL}, the largest total that stays exact; scale them down"
         )));
     }
-    check_sum(layout, counts)?;
+    check_sum(layout, counts)
+}
+
+/// Moves the matrix out of the counts and cuts it into shards, with weights in their unit
+/// ([`Shards::exponent`]). [`FittedModel::with`] moves it back.
+pub(crate) fn shards(layout: &Layout, counts: &mut CountMatrix) -> Result<Shards> {
+    check_total(layout, counts)?;
     check_range(layout, counts)?;
     let (nnz, mut by_source) = (counts.nnz(), std::mem::take(&mut counts.by_source));
     let exponent = counts.exponent;
@@ -167,6 +172,10 @@ pub fn fit_model(
             return Err(nothing_connected());
         }
         return Err(Error::input("there is no transition at this lag"));
+    }
+    if !plan.has_fits() {
+        check_total(&plan.layout, &counts)?;
+        return Ok((FittedModel::counted(counts), Timings::default()));
     }
     let size = Size {
         sources: counts.source_states.len() as u64,
@@ -354,6 +363,18 @@ pub(crate) fn fit_shards(
 }
 
 impl FittedModel {
+    /// Counts and their totals, if the plan fits nothing.
+    fn counted(counts: CountMatrix) -> FittedModel {
+        let (source_total, target_total, total) =
+            totals(counts.target_states.len(), &counts.by_source);
+        FittedModel {
+            source_total,
+            target_total,
+            total,
+            ..FittedModel::bare(counts)
+        }
+    }
+
     /// The model with the matrix that it was fitted to, in the unit of the input.
     pub(crate) fn with(mut self, shards: Shards) -> FittedModel {
         self.nonzeros = shards.nnz();

@@ -371,7 +371,7 @@ pub struct EmbeddingRecord {
 }
 
 /// How a model was fitted, as far as the model does not hold it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Timings {
     /// The time to cut the counts into shards.
     pub shard_seconds: f64,

@@ -69,11 +69,6 @@ time = "t"
 state = "state"
 lag = [1, 3]
 partition_by = "g"
-[[fit]]
-name = "one"
-method = "dbmr"
-rank = 1
-restarts = 1
 "#;
 
 /// Sorted rows (group, lag, source, target, count), computed by a self-join.

@@ -238,6 +238,24 @@ async fn pairs_and_counts_need_no_shuffle() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_without_fits_equal_those_of_one_process() {
+    let lake = Lake::new();
+    files(&lake, &walks(5, 2, 10, 30, 8), 4);
+    let trajectories =
+        TRAJECTORIES.to_string() + "state = \"state\"\npartition_by = [\"sea\"]\nlag = [1, 3]";
+    let pairs = "sql = \"SELECT * FROM rows\"\nsource = \"name\"\ntarget = \"to\"";
+    for keys in [&trajectories, pairs] {
+        let text = pipeline(keys, "");
+        let expected = run_in(&lake, &text, None).await.map_err(|e| e.full());
+        let expected = expected.expect("a run of one process");
+        let nodes = InProcess::new(Schedule::Shuffled(3));
+        let result = run_in(&lake, &text, Some(nodes)).await;
+        let result = result.map_err(|e| e.full()).expect("a run of tasks");
+        assert_equal_results(&expected, &result, &keys);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn resamples_ranks_tests_and_given_sets_equal_those_of_one_process() {
     let lake = Lake::new();
     files(&lake, &walks(4, 2, 12, 50, 8), 6);

@@ -190,6 +190,80 @@ fn counts_of_counts_are_written_if_they_are_asked_for() {
     }
 }
 
+/// A run without fits writes the counts of a run with fits, to the byte, and their totals.
+#[test]
+fn a_run_without_fits_counts() {
+    let lake = lake();
+    let pairs = "transitions]\nsql = \"SELECT s AS a, id % 3 AS b, t + 0.25 AS w, t + 1 AS n FROM rows\"\nsource = \"a\"\ntarget = \"b\"\n";
+    let rows = [
+        KINDS[0].0.to_string(),
+        pairs.to_string(),
+        pairs.to_string() + "count = \"n\"",
+        pairs.to_string() + "weight = \"w\"",
+    ];
+    for rows in rows {
+        let fitted = PIPELINE
+            .replace("[ROWS]", &format!("[{rows}"))
+            .replace("OUTPUT", "tables = [\"counts\"]")
+            .replace("FIT", "method = \"dbmr\"\nrank = 1");
+        lake.file("p.toml", &fitted)
+            .gyre(&["run", "p.toml"])
+            .succeeds();
+        let (tables, expected) = (written(&lake), lake.tables());
+        let totals = |side| {
+            ["count", "weight", "probability"].map(|name| {
+                let table = lake.read(side);
+                let is_there = table.0.column_by_name(name).is_some();
+                is_there.then(|| table.texts(name))
+            })
+        };
+        let (sources, targets) = (totals("sources"), totals("targets"));
+        assert!(sources.iter().flatten().count() == 2, "{sources:?}");
+
+        let text = &fitted[..fitted.find("[[fit]]").expect("a fit")];
+        let text = text.replace("tables = [\"counts\"]", "");
+        lake.file("p.toml", &text)
+            .gyre(&["run", "p.toml"])
+            .succeeds();
+        assert_eq!(written(&lake), tables, "{rows}");
+        let of_counts = |tables: &[(String, Vec<u8>)]| {
+            let of = tables.iter().filter(|table| table.0.contains("counts"));
+            of.cloned().collect::<Vec<_>>()
+        };
+        let counts = of_counts(&lake.tables());
+        assert!(!counts.is_empty());
+        assert!(counts == of_counts(&expected), "{rows}");
+        assert_eq!((totals("sources"), totals("targets")), (sources, targets));
+        assert_eq!(lake.read("fits").len(), 0);
+    }
+
+    let none = "has no fit with sets to compare";
+    lake.gyre(&["compare", "out", "out"]).fails(2, none);
+    let assign = ["assign", "p.toml", "--model", "out", "--output", "assigned"];
+    lake.gyre(&assign).fails(2, "have no sets to assign");
+}
+
+#[test]
+fn only_transitions_need_no_fit() {
+    let lake = lake();
+    let without_fit = |kind: usize| {
+        pipeline(&lake, kind, "");
+        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        text[..text.find("[[fit]]").expect("a fit")].to_string()
+    };
+    for kind in 1..KINDS.len() {
+        lake.file("p.toml", &without_fit(kind));
+        let missing = "p.toml: the pipeline needs at least one `[[fit]]`: only the counts of `[transitions]` are a result without fits";
+        lake.gyre(&["check", "p.toml"]).fails(2, missing);
+    }
+    lake.file(
+        "p.toml",
+        &(without_fit(0) + "[validation]\nbootstrap = 2\n"),
+    );
+    let resampled = "`[validation]` resamples sets of states, and no fit of this pipeline has sets";
+    lake.gyre(&["check", "p.toml"]).fails(2, resampled);
+}
+
 #[test]
 fn wrong_names_of_tables_are_errors() {
     let lake = lake();

@@ -71,7 +71,7 @@ impl Shards {
         let by_target = transposed(n_targets, &by_source, shard_nnz);
         let source_total = row_totals(&by_source, n_sources);
         let target_total = row_totals(&by_target, n_targets);
-        let total = crate::math::sum::terms(n_sources, |j| source_total[j]);
+        let total = sum(&source_total);
         let smallest = by_source.par_iter().map(|shard| match &shard.values {
             Values::Real(values) => values.iter().copied().fold(f64::INFINITY, f64::min),
             _ => 1.0,
@@ -314,6 +314,50 @@ fn cut(
     shards
 }
 
+/// The totals N_·j, N_i· and S of a matrix, without its shards. They are those of [`Shards`], to the
+/// last bit.
+pub fn totals(n_targets: usize, by_source: &[Csr]) -> (Vec<f64>, Vec<f64>, f64) {
+    let n_sources = by_source.last().map_or(0, |shard| shard.rows().end);
+    let source_total = row_totals(by_source, n_sources);
+    let target_total = column_totals(by_source, n_targets);
+    let total = sum(&source_total);
+    (source_total, target_total, total)
+}
+
+fn sum(totals: &[f64]) -> f64 {
+    crate::math::sum::terms(totals.len(), |j| totals[j])
+}
+
+fn column_totals(shards: &[Csr], n: usize) -> Vec<f64> {
+    let of = |shards: &[Csr]| {
+        let mut totals = vec![0.0; n];
+        for shard in shards {
+            memory::wait_for_room();
+            crate::with_values!(shard, values => {
+                for (&i, value) in shard.columns.iter().zip(values) {
+                    totals[i as usize] += value.f64();
+                }
+            });
+        }
+        totals
+    };
+    // Sums of integers are exact in any order.
+    let is_integral = !shards.iter().any(|s| matches!(s.values, Values::Real(_)));
+    let parts = if is_integral {
+        rayon::current_num_threads()
+    } else {
+        1
+    };
+    let parts = shards
+        .par_chunks(shards.len().div_ceil(parts).max(1))
+        .map(of);
+    let added = parts.reduce_with(|mut a, b| {
+        a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+        a
+    });
+    added.unwrap_or_else(|| vec![0.0; n])
+}
+
 fn row_totals(shards: &[Csr], n: usize) -> Vec<f64> {
     let totals: Vec<f64> = shards
         .par_iter()
@@ -369,6 +413,23 @@ mod tests {
         assert_eq!(s.total, 11.0);
         assert_eq!(s.by_target[0].columns, [0, 2, 0, 1]);
         assert_eq!(s.by_target[0].values, Values::Small(vec![2, 1, 3, 5]));
+    }
+
+    #[test]
+    fn totals_need_no_shards() {
+        let check = |s: &Shards| {
+            let (sources, targets, total) = totals(s.n_targets, &s.by_source);
+            let bits = |sums: &[f64]| sums.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&sources), bits(&s.source_total));
+            assert_eq!(bits(&targets), bits(&s.target_total));
+            assert_eq!(total.to_bits(), s.total.to_bits());
+        };
+        check(&small(1));
+        // 0.1 + 0.2 + 0.3 = 0.6000000000000001, and 0.3 + 0.2 + 0.1 = 0.6.
+        let columns = [vec![0.1, 0.3], vec![0.2, 0.2], vec![0.3, 0.1]];
+        check(&dense(&columns, true, 1));
+        let (_, targets, _) = totals(2, &dense(&columns, true, 1).by_source);
+        assert_eq!(targets, [0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1]);
     }
 
     #[test]

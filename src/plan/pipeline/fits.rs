@@ -98,15 +98,10 @@ fn has_rank(method: &str) -> bool {
     keys(method).iter().any(|key| key == "rank")
 }
 
-/// Reads all fits of a file.
+/// Reads all fits of a file. There may be none.
 pub fn fits(root: &Node) -> Result<Vec<FitEntry<AnyMethod>>, KeyError> {
     let Some(node) = root.get("fit") else {
-        let message = "is missing: a pipeline needs at least one `[[fit]]`";
-        return Err(KeyError {
-            position: Some(root.position),
-            path: vec!["fit".into()],
-            kind: KeyErrorKind::Wrong(message.into()),
-        });
+        return Ok(Vec::new());
     };
     let Content::Array(items) = &node.content else {
         let message = "must be a list of tables, each under the header `[[fit]]`";

@@ -42,8 +42,8 @@ pub(crate) struct PipelineFile {
     /// The result from which the sets take their names.
     #[schemars(default)]
     pub names: Naming,
-    /// The models to fit.
-    #[schemars(length(min = 1))]
+    /// The models to fit. A run over `[transitions]` without fits counts only.
+    #[schemars(default)]
     pub fit: Vec<FitEntry<AnyMethod>>,
     /// Resampling and tests that show how far to trust the models.
     pub validation: Option<Validation>,
@@ -563,7 +563,7 @@ pub struct OutputTables {
     pub posteriors: bool,
     /// The tables to write, beside those that later commands read and those of `output.rows`. By
     /// default a run writes all tables, but `counts` only if the input has no column of counts or
-    /// weights.
+    /// weights, or if there is no fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = &["coarse", "certificates"])]
     pub tables: Option<Vec<String>>,

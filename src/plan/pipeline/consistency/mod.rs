@@ -61,9 +61,6 @@ pub(super) fn check(
     }
     tables(&file.tables, document, &mut errors);
     let are_fits_sound = is_sound("fit");
-    if file.fit.is_empty() && are_fits_sound {
-        errors.add(document.error_at(&["fit"], "a pipeline needs at least one `[[fit]]`"));
-    }
     // Output column names so far, each with the fit it comes from.
     let mut names: BTreeMap<String, &str> = BTreeMap::new();
     for (n, fit) in file.fit.iter().enumerate() {
@@ -127,6 +124,14 @@ pub(super) fn check(
     }
     let transitions = transitions?;
     let is_points = transitions.input.is_points();
+    let has_counts = matches!(
+        transitions.input,
+        Input::Trajectories { .. } | Input::Pairs { .. }
+    );
+    if file.fit.is_empty() && are_fits_sound && !has_counts {
+        let message = "the pipeline needs at least one `[[fit]]`: only the counts of `[transitions]` are a result without fits";
+        errors.add(document.error_at(&["fit"], message));
+    }
     if transitions.input.is_sequences() {
         let keys = file.validation.as_ref();
         errors.note(no_keys_of_sets(document));
@@ -180,7 +185,8 @@ pub(super) fn check(
             }
         }
     }
-    if fits.is_empty() && !embeddings.is_empty() && document.root.get("validation").is_some() {
+    let has_sets = !has_counts || !are_fits_sound || !fits.is_empty();
+    if !has_sets && document.root.get("validation").is_some() {
         let message = "`[validation]` resamples sets of states, and no fit of this pipeline has sets; leave it out";
         errors.add(document.error_at(&["validation"], message));
     }
