@@ -1,5 +1,6 @@
 //! The table `counts`: one row per pair of states with a transition.
 
+use crate::evidence::counts::csr::Value;
 use crate::output::tables::columns::{Columns, TableColumns};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
@@ -37,10 +38,12 @@ fn entries(model: &FittedModel, rows: Range<usize>) -> Vec<(u32, u32, f64)> {
                 break;
             }
             let source = counts.source_states[shard.first_row + l];
-            entries.extend(span.map(|e| {
-                let target = counts.target_states[shard.columns[e] as usize];
-                (source, target, shard.values.get(e))
-            }));
+            crate::with_values!(shard, values => {
+                let columns = shard.columns[span.clone()].iter().zip(&values[span]);
+                entries.extend(columns.map(|(&column, value)| {
+                    (source, counts.target_states[column as usize], value.f64())
+                }));
+            });
         }
     }
     entries

@@ -573,7 +573,6 @@ fn sort<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
     let varying = entries
         .iter()
         .fold(0, |bits, entry| bits | (entry.key() ^ first.key()));
-    spare.clear();
     spare.resize(entries.len(), first);
     if varying == 0 {
         return;

@@ -572,14 +572,19 @@ impl StateTable {
                 ])
             }
             Coded::Boxes(boxes) => {
-                let mut stride = 1;
+                let mut rest = ids.to_vec();
                 let mut out: Vec<ArrayRef> = Vec::new();
                 for &n in boxes.iter().rev() {
-                    let index = |id: &u32| (u64::from(*id) / stride % n) as i64;
+                    // A number of boxes is a u32, and 32 bits are divided faster than 64.
+                    let n = n as u32;
+                    let index = |id: &mut u32| {
+                        let index = *id % n;
+                        *id /= n;
+                        i64::from(index)
+                    };
                     out.push(Arc::new(Int64Array::from_iter_values(
-                        ids.iter().map(index),
+                        rest.iter_mut().map(index),
                     )));
-                    stride *= n;
                 }
                 out.reverse();
                 Ok(out)
