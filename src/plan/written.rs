@@ -120,7 +120,7 @@ mod tests {
             without: owned(without),
             ..OutputTables::default()
         };
-        left_out(&output, &filters::OPTIONAL, None)
+        left_out(&output, &filters::OPTIONAL, false)
     }
 
     #[test]

@@ -314,8 +314,8 @@ fn cut(
     shards
 }
 
-/// The totals N_·j, N_i· and S of a matrix, without its shards. They are those of [`Shards`], to the
-/// last bit.
+/// The totals N_·j, N_i· and S of a matrix, without its shards. They are equal to those of
+/// [`Shards`], to the last bit.
 pub fn totals(n_targets: usize, by_source: &[Csr]) -> (Vec<f64>, Vec<f64>, f64) {
     let n_sources = by_source.last().map_or(0, |shard| shard.rows().end);
     let source_total = row_totals(by_source, n_sources);
