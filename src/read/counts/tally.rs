@@ -307,16 +307,40 @@ impl<E: Entry> Parts<E> {
 
     /// The bitwise OR of all sources and of all targets.
     fn used_bits(&self) -> (u64, u64) {
-        let mut used_bits = (0, 0);
-        for (part, entries) in self.parts.iter().enumerate().filter(|(_, e)| !e.is_empty()) {
+        let parts = self.parts.par_iter().enumerate();
+        let used = parts.filter(|(_, e)| !e.is_empty()).map(|(part, entries)| {
             memory::wait_for_room();
-            used_bits.0 |= (part as u64) << self.shape.source_bits;
-            for entry in entries {
+            let first = (part as u64) << self.shape.source_bits;
+            entries.iter().fold((first, 0), |used, entry| {
                 let (source, target) = E::states(entry.key(), self.shape.target_bits);
-                used_bits = (used_bits.0 | source, used_bits.1 | target);
+                (used.0 | source, used.1 | target)
+            })
+        });
+        used.reduce(|| (0, 0), |a, b| (a.0 | b.0, a.1 | b.1))
+    }
+
+    /// The same entries in a shape whose parts hold at least as many sources. Adjacent parts are
+    /// put together, so sorted parts stay sorted.
+    fn joined<F: Entry>(mut self, shape: Shape) -> Parts<F> {
+        let (old, new) = (self.shape, shape);
+        let width = 1 << (new.source_bits - old.source_bits);
+        let join = |parts: &mut [Vec<E>]| {
+            memory::wait_for_room();
+            let mut joined = Vec::with_capacity(parts.iter().map(Vec::len).sum());
+            for (at, entries) in parts.iter_mut().enumerate() {
+                let first = (at as u64) << old.source_bits;
+                joined.extend(std::mem::take(entries).into_iter().map(|entry| {
+                    let (source, target) = E::states(entry.key(), old.target_bits);
+                    F::new(first + source, target, entry.count(), new.target_bits)
+                }));
             }
+            joined
+        };
+        Parts {
+            shape,
+            parts: self.parts.par_chunks_mut(width).map(join).collect(),
+            spare: Vec::new(),
         }
-        used_bits
     }
 
     /// Calls `each` with every pair and its count.
@@ -421,11 +445,27 @@ impl Tally {
     }
 
     fn reshape(&mut self, shape: Shape) {
-        if self.shape() != shape {
-            let mut new = Tally::with_shape(shape);
-            std::mem::take(self).drain(|pair, count| new.add_count(pair, count));
-            *self = new;
+        /// The form of parts in another shape.
+        fn joined<E: Entry>(parts: Parts<E>, shape: Shape) -> Form {
+            if shape.is_narrow() {
+                Form::Narrow(parts.joined(shape))
+            } else {
+                Form::Wide(parts.joined(shape))
+            }
         }
+        if self.shape() == shape {
+            return;
+        }
+        let has_wider_parts = !shape.is_table() && self.shape().source_bits <= shape.source_bits;
+        self.0 = match std::mem::take(self).0 {
+            Form::Narrow(parts) if has_wider_parts => joined(parts, shape),
+            Form::Wide(parts) if has_wider_parts => joined(parts, shape),
+            other => {
+                let mut new = Tally::with_shape(shape);
+                Tally(other).drain(|pair, count| new.add_count(pair, count));
+                new.0
+            }
+        };
     }
 
     /// The counts under other numbers for the states.
@@ -709,6 +749,31 @@ mod tests {
             (pack(200, 0), 1),
         ];
         assert_eq!(listed(&Tally::finish(vec![tally])), expected);
+    }
+
+    #[test]
+    fn parts_are_joined_as_states_get_larger() {
+        // Parts of one source and of 256 sources, of narrow and then of wide entries.
+        let shapes = [(9, 12), (17, 12), (17, 15), (20, 20), (24, 32)].map(|(sources, targets)| {
+            let shape = Shape::for_states((1 << (sources - 1), 1 << (targets - 1)));
+            assert!(!shape.is_table());
+            shape
+        });
+        let pairs = [(3, 0), (3, 7), (258, 1), (511, 4095)];
+        let mut tally = Tally::with_shape(shapes[0]);
+        pairs
+            .iter()
+            .for_each(|&(s, t)| tally.add_count(pack(s, t), s + t));
+        for shape in shapes {
+            tally.reshape(shape);
+            assert_eq!(tally.shape(), shape);
+            assert_eq!(matches!(&tally.0, Form::Narrow(_)), shape.is_narrow());
+            let mut found = Vec::new();
+            let copy = tally.clone();
+            copy.drain(|pair, count| found.push((unpack(pair), count)));
+            assert_eq!(found, pairs.map(|(s, t)| ((s, t), s + t)));
+        }
+        assert!(!shapes[4].is_narrow());
     }
 
     #[test]
