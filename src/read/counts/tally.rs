@@ -753,7 +753,7 @@ mod tests {
 
     #[test]
     fn parts_are_joined_as_states_get_larger() {
-        // Parts of one source and of 256 sources, of narrow and then of wide entries.
+        // Parts of 1, 2⁸, 2⁸, 2¹¹ and 2¹⁵ sources. The entries of the last are wide.
         let shapes = [(9, 12), (17, 12), (17, 15), (20, 20), (24, 32)].map(|(sources, targets)| {
             let shape = Shape::for_states((1 << (sources - 1), 1 << (targets - 1)));
             assert!(!shape.is_table());
