@@ -13,6 +13,7 @@ use crate::output::tables::table::Table;
 use crate::plan::Plan;
 use crate::plan::checks::{CheckRule, PlannedCheck, STAGED, add, bug, query};
 use crate::plan::pipeline::checks::On;
+use crate::read::formats::parquet::Parquet;
 use crate::read::lake::Lake;
 use crate::read::rows::states::describe;
 use crate::run::journal::Journal;
@@ -22,7 +23,6 @@ use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
 use datafusion::dataframe::DataFrame;
-use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
@@ -53,7 +53,7 @@ async fn staged(
         let path = output.staged(run, table);
         let url = ListingTableUrl::try_new(url_of(&root, &path)?, None)
             .map_err(|e| bug("a staged table has no URL", e))?;
-        let options = ListingOptions::new(Arc::new(ParquetFormat::default()));
+        let options = ListingOptions::new(Arc::new(Parquet::without_pruning()));
         let config = ListingTableConfig::new(url)
             .with_listing_options(options.with_file_extension(""))
             .with_schema(Arc::clone(schema));

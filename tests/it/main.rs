@@ -54,6 +54,7 @@
 //! - `sequences_sites`: runs over sequences whose windows are counted as tasks
 //! - `sets`: all methods on the worlds of the papers
 //! - `sql`: the SQL of a pipeline, its keys and its lags
+//! - `statistics`: files whose statistics do not speak of NaN, and damaged page indexes
 //! - `stops`: runs stopped by signals, by locks of other processes and by limits of the system
 //! - `stores`: faults at every call of the object store, and two runs that interleave
 //! - `tasks`: runs in tasks, compared with runs of one process
@@ -138,6 +139,7 @@ mod sequences_file;
 mod sequences_sites;
 mod sets;
 mod sql;
+mod statistics;
 mod stops;
 mod stores;
 mod tasks;

@@ -8,6 +8,7 @@ use crate::output::ledger::{Ledger, Object};
 use crate::output::place::Output;
 use crate::output::retention::Cleaning;
 use crate::read::paths::current::Current;
+use crate::read::sql::floats;
 use crate::store::seal::{sealed, unsealed};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -167,5 +168,12 @@ fn decode(bytes: Bytes) -> Result<Vec<RecordBatch>, ParquetError> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?
         .with_batch_size(BATCH)
         .build()?;
-    Ok(reader.collect::<Result<_, _>>()?)
+    // Ledgers of earlier versions of gyre may hold keys with both zeros.
+    let one_form = |batch: RecordBatch| {
+        let columns = batch.columns().iter().map(floats::one_form);
+        RecordBatch::try_new(batch.schema(), columns.collect::<Result<_, _>>()?)
+    };
+    Ok(reader
+        .map(|batch| batch.and_then(one_form))
+        .collect::<Result<_, _>>()?)
 }

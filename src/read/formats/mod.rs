@@ -1,4 +1,4 @@
-//! Readers of the formats that DataFusion maps by position: CSV, JSON and Arrow.
+//! Readers of CSV, JSON and Arrow, which DataFusion maps by position, and of Parquet.
 
 pub mod arrow_ipc;
 pub mod by_name;
@@ -6,5 +6,6 @@ pub mod csv;
 pub mod fault;
 pub mod format;
 pub mod json;
+pub mod parquet;
 pub mod pieces;
 pub mod text;

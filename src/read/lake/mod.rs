@@ -166,6 +166,7 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
     context.add_analyzer_rule(Arc::new(
         crate::read::sql::checked_integers::CheckedIntegers,
     ));
+    context.add_analyzer_rule(Arc::new(crate::read::sql::floats::OneFloat));
     crate::read::camera::register(&context);
     crate::read::double_gyre::register(&context);
     crate::read::hmm_world::register(&context);

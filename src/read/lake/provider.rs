@@ -5,13 +5,15 @@
 //! own listing table is not used: it does not know null values in folder names, and reads files for
 //! which a filter on such a column evaluates to null.
 
+use crate::read::sql::floats;
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
 use datafusion::common::{
-    ColumnStatistics, DFSchema, DataFusionError, Result, ScalarValue, Statistics, project_schema,
+    ColumnStatistics, DFSchema, DataFusionError, Result, ScalarValue, Statistics, internal_err,
+    project_schema,
 };
 use datafusion::datasource::TableType;
 use datafusion::datasource::file_format::FileFormat;
@@ -200,11 +202,16 @@ impl TableProvider for TableOfFiles {
         let columns = TableSchema::builder(Arc::clone(&self.of_files))
             .with_table_partition_cols(self.of_folders.clone())
             .build();
+        let all = || (0..self.schema.fields().len()).collect();
+        let projection = projection.cloned().unwrap_or_else(all);
+        let projection = floats::scanned(&self.schema, projection.into_iter());
         let source = self.format.file_source(columns);
+        let Some(source) = source.try_pushdown_projection(&projection)? else {
+            return internal_err!("{} cannot select columns", source.file_type());
+        };
         let scan = FileScanConfigBuilder::new(self.root.clone(), source)
             .with_file_groups(groups)
             .with_statistics(known)
-            .with_projection_indices(projection.cloned())?
             .with_limit(limit)
             .build();
         self.format.create_physical_plan(state, scan).await

@@ -7,6 +7,7 @@
 use crate::error::{Error, Result};
 use crate::read::formats::by_name::Named;
 use crate::read::formats::csv::Dialect;
+use crate::read::formats::parquet::Parquet;
 use crate::read::formats::text::value_kind;
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::{InputFile, Table, TableSource};
@@ -19,7 +20,6 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::DataFusionError;
 use datafusion::datasource::file_format::FileFormat;
-use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::prelude::SessionContext;
@@ -215,7 +215,7 @@ pub(crate) fn format(
     listing: &ListedFiles,
 ) -> Arc<dyn FileFormat> {
     match format {
-        crate::read::formats::format::Format::Parquet => Arc::new(ParquetFormat::default()),
+        crate::read::formats::format::Format::Parquet => Arc::new(Parquet::default()),
         _ => Arc::new(Named::new(format, dialect.clone(), listing)),
     }
 }

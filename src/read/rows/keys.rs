@@ -2,6 +2,7 @@
 //! first appearance.
 
 use crate::error::{Error, Kind, Result};
+use crate::read::sql::floats;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
@@ -137,7 +138,9 @@ impl Keys {
                 }
             }
             Stored::Rows(converter, keys) => {
-                let rows = converter.convert_columns(columns).map_err(broken)?;
+                let columns = columns.iter().map(floats::one_form);
+                let columns: Vec<_> = columns.collect::<Result<_, _>>().map_err(broken)?;
+                let rows = converter.convert_columns(&columns).map_err(broken)?;
                 ids.reserve(rows.num_rows());
                 for (at, row) in rows.iter().enumerate() {
                     let null = columns.iter().any(|c| c.is_null(at));

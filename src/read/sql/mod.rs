@@ -1,6 +1,8 @@
-//! The SQL of a pipeline: the statement, expressions, checked integers, and messages.
+//! The SQL of a pipeline: the statement, expressions, checked integers, floating values, and
+//! messages.
 
 pub mod checked_integers;
 pub mod expression;
+pub mod floats;
 pub mod messages;
 pub mod statement;
