@@ -112,6 +112,8 @@ impl Tables {
                 enabled: Some(false),
                 ..HiveOptions::default()
             },
+            // Minimum and maximum leave NaN out.
+            use_statistics: false,
             ..ScanArgsParquet::default()
         };
         LazyFrame::scan_parquet(path, args).map_err(|e| failed(&self.shown, table, e))

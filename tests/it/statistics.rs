@@ -1,6 +1,6 @@
-//! Files whose statistics do not speak of NaN, and page indexes that are damaged: the rows of a query
-//! are those of the file, whatever its statistics say. DuckDB answers the same queries over the files
-//! of other writers if GYRE_PYTHON names a Python with duckdb, polars and pyarrow.
+//! Files whose statistics do not speak of NaN, and page indexes that are damaged: the rows of a
+//! query are those of the file, whatever its statistics say. DuckDB answers the same queries over
+//! the files of other writers if GYRE_PYTHON names a Python with duckdb, polars and pyarrow.
 
 use crate::hostile::proptest_cases;
 use crate::lake::ProgramRun;
