@@ -4,8 +4,8 @@
 //! rows. DataFusion takes a column whose minimum and maximum are equal for constant, answers `max`
 //! from statistics, and skips files, row groups and pages by them. Here all of them only estimate,
 //! and those of floating columns are dropped. [`floats::scanned`] keeps filters on floating columns
-//! from the statistics of row groups. Page indexes are not read: no checksum covers them, and a
-//! damaged one would drop rows.
+//! from the statistics of row groups. Page indexes and Bloom filters are not read: no checksum
+//! covers them, and a damaged one would drop rows.
 
 use crate::read::sql::floats;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
@@ -50,6 +50,7 @@ impl Parquet {
 
     fn new(mut options: TableParquetOptions) -> Parquet {
         options.global.enable_page_index = false;
+        options.global.bloom_filter_on_read = false;
         Parquet {
             reader: ParquetFormat::default().with_options(options),
         }
