@@ -94,7 +94,7 @@ impl Error {
     }
 
     /// An operation that a store or a file system failed to do: [`Kind::Resources`] if the disk or
-    /// the quota is full, else [`Kind::Store`].
+    /// the quota is full, [`Kind::Spec`] if a link or the like is in the way, else [`Kind::Store`].
     pub fn store(
         message: impl Into<String>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
@@ -102,6 +102,8 @@ impl Error {
         let source = source.into();
         let kind = if is_full(source.as_ref()) {
             Kind::Resources
+        } else if is_in_the_way(source.as_ref()) {
+            Kind::Spec
         } else {
             Kind::Store
         };
@@ -164,6 +166,49 @@ impl Error {
         }
         text
     }
+}
+
+/// A path inside an output leads through a link, or to something else that gyre never makes, such as
+/// a pipe. What a link leads to may not belong to gyre.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} is {what}, and no result is read, written or removed through it; put the file or folder itself there",
+    .path.display()
+)]
+pub struct InTheWay {
+    path: std::path::PathBuf,
+    what: &'static str,
+}
+
+impl InTheWay {
+    /// What is in the way at a path, if anything. Nothing is, if nothing is there.
+    pub fn at(path: &std::path::Path) -> Option<InTheWay> {
+        let found = std::fs::symlink_metadata(path).ok()?.file_type();
+        let what = match (found.is_symlink(), found.is_file() || found.is_dir()) {
+            (true, _) => "a link",
+            (false, false) => "neither a file nor a folder",
+            (false, true) => return None,
+        };
+        let path = path.to_path_buf();
+        Some(InTheWay { path, what })
+    }
+}
+
+/// Whether the error was caused by a link or the like in the way.
+pub fn is_in_the_way(e: &(dyn StdError + 'static)) -> bool {
+    has_cause::<InTheWay>(e)
+}
+
+/// Whether an error is an `E`, or was caused by one.
+fn has_cause<E: StdError + 'static>(e: &(dyn StdError + 'static)) -> bool {
+    let mut cause = Some(e);
+    while let Some(e) = cause {
+        if e.is::<E>() {
+            return true;
+        }
+        cause = e.source();
+    }
+    false
 }
 
 /// Whether the error was caused by missing permission for a file.

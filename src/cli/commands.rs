@@ -212,8 +212,9 @@ fn restore(args: &crate::cli::args::Restore, terminal: &dyn Terminal) -> Result<
         .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
     runtime.block_on(async {
         let Some(run) = &args.run else {
-            let current = output.current().await?;
-            let earlier = current.map(|current| current.earlier).unwrap_or_default();
+            // Also if the current result is damaged.
+            let seen = output.pointer().await?;
+            let earlier = seen.map(|seen| seen.current.earlier).unwrap_or_default();
             return terminal.print(&earlier.join("\n")).map(|()| Done::Well);
         };
         let text = if output.restore(run).await? {
@@ -362,7 +363,7 @@ async fn cluster(
     };
     let is_done = |c: Current| c.plan == run.hash && c.complete;
     let reuse_nothing = args.force || args.full_refresh;
-    if !reuse_nothing && output.current().await?.is_some_and(is_done) {
+    if !reuse_nothing && output.intact().await?.is_some_and(is_done) {
         return Ok(None);
     }
     let connecting = Cluster::connect(address, run.output, run.hash, run.stores);

@@ -95,6 +95,8 @@ async fn ask(
         }
         output.remove_checkpoints(&own).await;
     }
+    // The record of the folder is left if no answer was.
+    output.remove_checkpoints(&own).await;
     let files = facts.tables.iter().flat_map(|table| &table.files);
     let (width, alone) = match width {
         Ok(width) => (Some(width), None),

@@ -9,18 +9,17 @@
 //! name and is ignored. Concurrent runs of one plan write equivalent pieces. These objects only
 //! save time: work that cannot be read is repeated, and work that cannot be written is not kept.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::evidence::pass::checkpoints::Checkpoints;
-use crate::output::layout::WORK;
+use crate::output::made::WorkFolder;
 use crate::output::place::Output;
 use bytes::Bytes;
-use jiff::{SignedDuration, Timestamp};
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+use object_store::{ObjectStoreExt, PutPayload};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
@@ -33,8 +32,7 @@ pub const KEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// The checkpoints of one plan, stored below its output.
 pub struct Checkpoint {
-    store: Arc<dyn ObjectStore>,
-    folder: Path,
+    folder: WorkFolder,
     shown: String,
     plan: String,
     every: Duration,
@@ -63,10 +61,9 @@ impl Output {
     /// whose work took at least `every` is written at once; smaller pieces wait until `every` has
     /// passed since the last write.
     pub async fn work(&self, plan: &str, afresh: bool, every: Duration) -> Checkpoint {
-        let folder = self.at(&[WORK, plan]);
+        let folder = self.work_folder(plan);
         let mut work = Checkpoint {
-            store: Arc::clone(&self.store),
-            shown: self.show(&folder),
+            shown: self.show(&folder.path),
             folder,
             plan: plan.to_string(),
             every,
@@ -84,44 +81,6 @@ impl Output {
         }
         work
     }
-
-    /// Removes the checkpoints of a finished plan, and those of other plans that no run has touched
-    /// for a day.
-    pub async fn remove_checkpoints(&self, plan: &str) {
-        let forget = async {
-            for (name, _) in self
-                .stale_checkpoints(Some(plan), crate::output::retention::DAY)
-                .await?
-            {
-                self.remove(WORK, &name).await?;
-            }
-            Ok::<_, Error>(())
-        };
-        if let Err(e) = forget.await {
-            tracing::warn!("{}; `gyre clean` will remove it", e.full());
-        }
-    }
-
-    /// Plans whose checkpoints are at least `older_than` old, or that are `done`, with their bytes.
-    pub(crate) async fn stale_checkpoints(
-        &self,
-        done: Option<&str>,
-        older_than: SignedDuration,
-    ) -> Result<Vec<(String, u64)>> {
-        let all = self.folders_in(WORK).await?;
-        let now = if all.keys().all(|plan| done == Some(plan)) {
-            Timestamp::MIN
-        } else {
-            self.now().await?
-        };
-        let is_stale = |plan: &str, newest: Timestamp| {
-            done == Some(plan) || now.duration_since(newest) >= older_than
-        };
-        let stale = all
-            .into_iter()
-            .filter(|(plan, found)| is_stale(plan, found.newest));
-        Ok(stale.map(|(plan, found)| (plan, found.bytes)).collect())
-    }
 }
 
 impl Checkpoint {
@@ -133,13 +92,13 @@ impl Checkpoint {
     /// Lists the existing pieces. Every object is read once to check it, one at a time, and read
     /// again when a piece is wanted: all of them together may exceed memory.
     async fn probe(&mut self, output: &Output) -> Result<()> {
-        for meta in output.list(&self.folder).await? {
+        for meta in output.list(&self.folder.path).await? {
             let object = meta.location;
             // Sub-folders hold the parts of tasks, which are found by name.
-            if object.parts().count() != self.folder.parts().count() + 1 {
+            if object.parts().count() != self.folder.path.parts().count() + 1 {
                 continue;
             }
-            let read = async { self.store.get(&object).await?.bytes().await };
+            let read = async { self.folder.store.get(&object).await?.bytes().await };
             match read.await {
                 Ok(bytes) => match self.pieces(&object, &bytes) {
                     Some(pieces) => self.known.extend(pieces),
@@ -209,10 +168,10 @@ impl Checkpoint {
             })?;
             chunks.extend([Bytes::from(head), piece]);
         }
-        let object = self.folder.clone().join(self.name(&chunks));
+        let object = self.folder.path.clone().join(self.name(&chunks));
         let payload = PutPayload::from_iter(chunks);
         let bytes = payload.content_length();
-        self.runtime.block_on(self.store.put(&object, payload))?;
+        self.runtime.block_on(self.folder.put(&object, payload))?;
         let seconds = start.elapsed().as_secs_f64();
         tracing::info!(pieces = n_pieces, bytes, seconds, "wrote a checkpoint");
         Ok(())
@@ -233,7 +192,7 @@ impl Checkpoints for Checkpoint {
     fn find(&self, name: &str) -> Option<Bytes> {
         let place = self.known.get(name)?;
         let range = place.bytes.clone();
-        let read = self.store.get_range(&place.object, range);
+        let read = self.folder.store.get_range(&place.object, range);
         match self.runtime.block_on(read) {
             Ok(bytes) if blake3::hash(&bytes) == place.checksum => {
                 self.taken.fetch_add(1, Ordering::Relaxed);
@@ -281,7 +240,10 @@ impl Checkpoints for Checkpoint {
 mod tests {
     use super::*;
     use futures::StreamExt;
+    use jiff::SignedDuration;
+    use object_store::ObjectStore;
     use object_store::memory::InMemory;
+    use std::sync::Arc;
     use tokio::runtime::Runtime;
 
     const PLAN: &str = "0123456789abcdef";
@@ -310,10 +272,17 @@ mod tests {
             self.runtime.block_on(output.work(plan, afresh, every))
         }
 
-        fn objects(&self) -> Vec<Path> {
+        fn all(&self) -> Vec<Path> {
             let list = self.store.list(None).map(|meta| meta.expect("an object"));
             let list = list.map(|meta| meta.location).collect();
             self.runtime.block_on(list)
+        }
+
+        /// The objects in the work folders, without the records of the folders.
+        fn objects(&self) -> Vec<Path> {
+            let mut all = self.all();
+            all.retain(|object| !object.as_ref().ends_with(".made"));
+            all
         }
 
         fn bytes(&self, object: &Path) -> Vec<u8> {
@@ -404,7 +373,7 @@ mod tests {
         let later = Bytes::from([b"gyre work 3\n", &whole[FORMAT.len()..]].concat());
         let work = lake.work("a-third", false, HOUR);
         let name = work.name(std::slice::from_ref(&later));
-        lake.put(&work.folder.clone().join(name), later.to_vec());
+        lake.put(&work.folder.path.clone().join(name), later.to_vec());
         assert_eq!(known(&lake.work("a-third", false, HOUR), &["a"]), [false]);
         assert_eq!(
             known(&lake.work(PLAN, false, HOUR), &["a", "b"]),
@@ -440,5 +409,56 @@ mod tests {
             assert_eq!(cleaned.work.len(), usize::from(left == 0));
             assert_eq!(lake.objects().len(), left);
         }
+        assert!(lake.all().is_empty());
+    }
+
+    /// A record comes before its folder, so what is left of a killed run is removed, and nothing
+    /// that has no record is.
+    #[test]
+    fn only_work_that_gyre_has_recorded_is_removed() {
+        let lake = Lake::new();
+        let output = lake.output();
+        let mine = [
+            "out/work/mine/notes",
+            "out/work/notes",
+            "out/work/x.made",
+            "out/work/.made",
+            "out/work/.made/y",
+            "out/work/z.made/y",
+            "out/work/other/piece",
+        ];
+        for file in mine {
+            lake.put(&Path::from(file), b"mine".to_vec());
+        }
+        let text = b"gyre made the folder work/x\n".to_vec();
+        lake.put(&Path::from("out/work/other.made"), text);
+        let before = lake.all();
+        keep(&lake.work("killed", false, Duration::ZERO), &["a"]);
+        keep(&lake.work("done", false, Duration::ZERO), &["a"]);
+        // The run was killed between the two puts.
+        let record = Path::from("out/work/early.made");
+        lake.put(&record, b"gyre made the folder work/early\n".to_vec());
+        lake.runtime.block_on(output.remove_checkpoints("done"));
+        assert_eq!(lake.all().len(), before.len() + 3);
+        for plan in ["mine", "x", "notes", "other"] {
+            lake.runtime.block_on(output.remove_checkpoints(plan));
+        }
+        let asked = crate::output::retention::Cleaning {
+            keep: 2,
+            older_than: SignedDuration::ZERO,
+            dry_run: false,
+        };
+        let cleaned = lake
+            .runtime
+            .block_on(output.clean(&asked))
+            .expect("a store");
+        let plans: Vec<&String> = cleaned.work.iter().map(|(plan, _)| plan).collect();
+        assert_eq!(plans, ["early", "killed"]);
+        assert_eq!(lake.all(), before);
+        let text = cleaned.to_string();
+        assert!(
+            text.contains("left alone work/mine: not made by a run\n"),
+            "{text}"
+        );
     }
 }

@@ -4,13 +4,16 @@
 //! Versions that the pointer names are never removed. A version that the pointer does not name may
 //! be in use by a run that is writing it: in a folder such a run holds a lock, and in an object
 //! store it has written something recently. A version is named before its run ends and is never
-//! named again after it was dropped, so a dead version stays dead. Versions that no run made are
-//! kept; they are recognised by name and, in a folder, by content. Nothing is removed through a
-//! symbolic link. Run records are kept.
+//! named again after it was dropped, so a dead version stays dead.
+//!
+//! Only what gyre has made is removed. Versions are recognised by name and, in a folder, by content;
+//! work folders by their records ([`made`](super::made)); objects of the ledger by names that are
+//! hashes. Nothing is removed through a symbolic link. Run records are kept.
 
 use crate::error::{Error, Kind, Result};
 use crate::output::folder::{State, Unnamed, is_run, is_unique_suffix};
-use crate::output::layout::{RUNS, VERSIONS, WORK};
+use crate::output::layout::{LEDGER, RUNS, VERSIONS, WORK};
+use crate::output::made::Stale;
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::output::retention::Cleaning;
@@ -60,15 +63,18 @@ impl Output {
         if let Some(folder) = self.folder.as_ref().filter(|_| !asked.dry_run) {
             folder.sweep().await?;
         }
-        for (plan, bytes) in self.stale_checkpoints(None, asked.older_than).await? {
+        let Stale { plans, foreign } = self.stale_work(None, asked.older_than).await?;
+        for (plan, bytes) in plans {
             if !asked.dry_run {
-                self.remove(WORK, &plan).await?;
+                self.remove_work(&plan).await?;
             }
             cleaned.work.push((plan, bytes));
         }
+        let foreign = foreign.into_iter().map(|name| format!("{WORK}/{name}"));
+        cleaned.foreign.extend(foreign);
         if let Some(folder) = &self.folder {
             let drafts = folder
-                .drafts(&[crate::output::ledger::store::LEDGER, RUNS], asked)
+                .drafts(asked)
                 .map_err(|e| folder.failed("cleaned", e))?;
             cleaned.files.extend(drafts);
         }
@@ -78,7 +84,7 @@ impl Output {
     /// Removes unneeded versions and the objects that only they name.
     pub(crate) async fn clean_versions(&self, asked: &Cleaning) -> Result<Cleaned> {
         if let Some(folder) = &self.folder {
-            folder.check_no_links(&[VERSIONS, WORK, crate::output::ledger::store::LEDGER, RUNS])?;
+            folder.check_no_links(&[VERSIONS, WORK, LEDGER, RUNS])?;
         }
         if !asked.dry_run {
             self.repair().await?;

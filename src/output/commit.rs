@@ -13,16 +13,16 @@
 //! pointers are equal, because run ids are unique, so a condition that failed once fails for ever.
 
 use crate::error::{Error, Kind, Result};
-use crate::output::layout::{CURRENT, PART, RECORD, RUNS, SUCCESS, VERSIONS, unique};
+use crate::output::files::incomplete;
+use crate::output::layout::{CURRENT, RECORD, RUNS, SUCCESS, VERSIONS, unique};
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Claim, Promotion, Seen};
 use crate::output::retention::{Cleaning, DAY};
-use crate::read::paths::current::{Current, SCHEMA};
+use crate::read::paths::current::{Current, SCHEMA, check_size};
 use crate::store::seal::sealed;
 use crate::store::secrets::hide;
 use object_store::{ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use serde::Serialize;
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -30,17 +30,31 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Output {
-    /// The result in place, if there is one and all of its tables exist.
+    /// The result in place, if there is one.
+    ///
+    /// # Errors
+    /// [`Kind::Input`] if one of its files is missing or has another size than was written.
     pub async fn current(&self) -> Result<Option<Current>> {
         let Some(Seen { current, .. }) = self.pointer().await? else {
             return Ok(None);
         };
-        Ok(self.is_whole(&current).await?.then_some(current))
+        match self.damage(&current).await? {
+            Some(what) => Err(incomplete(&what)),
+            None => Ok(Some(current)),
+        }
+    }
+
+    /// As [`Output::current`], but `None` for a damaged result, which a run makes anew.
+    pub async fn intact(&self) -> Result<Option<Current>> {
+        let Some(Seen { current, .. }) = self.pointer().await? else {
+            return Ok(None);
+        };
+        Ok(self.damage(&current).await?.is_none().then_some(current))
     }
 
     /// The record of the run that made the result in place, as JSON, if both exist.
     pub async fn last_record(&self) -> Result<Option<serde_json::Value>> {
-        match self.current().await? {
+        match self.intact().await? {
             Some(current) => {
                 let record = format!("{}.json", current.run);
                 self.get_json(&self.at(&[RUNS, &record])).await
@@ -82,6 +96,7 @@ impl Output {
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
             found => found.map_err(failed)?,
         };
+        check_size(found.meta.size, &self.show(&path))?;
         let version = UpdateVersion {
             e_tag: found.meta.e_tag.clone(),
             version: found.meta.version.clone(),
@@ -91,32 +106,18 @@ impl Output {
         Ok(Some(Seen { current, version }))
     }
 
-    /// Whether every table of a result exists.
-    pub(crate) async fn is_whole(&self, current: &Current) -> Result<bool> {
-        let folder: Vec<&str> = current.folder.split('/').collect();
-        let tables = current.tables.keys().map(String::as_str);
-        let folders = if current.folder.is_empty() {
-            tables.clone().map(|table| self.at(&[table])).collect()
-        } else {
-            vec![self.at(&folder)]
-        };
-        let mut there = BTreeSet::new();
-        for folder in folders {
-            let found = self.list(&folder).await?.into_iter();
-            there.extend(found.map(|meta| meta.location));
-        }
-        let mut files = tables.flat_map(|table| [PART, SUCCESS].map(|file| [table, file]));
-        Ok(files.all(|file| there.contains(&self.at(&[&folder[..], &file].concat()))))
-    }
-
     /// Notes the result in place for a run of a plan, and repairs what a dead run left undone after
     /// it replaced the pointer.
     pub async fn begin(&self, plan: &str) -> Result<Begun> {
         let seen = self.repair().await?;
-        let is_whole = match &seen {
-            Some(seen) => self.is_whole(&seen.current).await?,
-            None => false,
+        let damage = match &seen {
+            Some(seen) => self.damage(&seen.current).await?,
+            None => None,
         };
+        if let Some(what) = &damage {
+            tracing::warn!("{what}, so the result is made anew");
+        }
+        let is_whole = seen.is_some() && damage.is_none();
         self.is_recorded.store(false, Ordering::SeqCst);
         let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
         let run = format!("{now}-{}-{}", plan.get(..8).unwrap_or(plan), unique()?);
@@ -250,19 +251,15 @@ impl Output {
         if let Some(companion) = &self.companion {
             companion.write(self, &current, begun.seen()).await?;
         }
+        self.put_marks(&begun.run).await?;
         // `clean` may have taken the version for dead.
-        if !self.is_whole(&current).await? {
-            let version = self.show(&self.version(&begun.run));
-            let what = format!("{version} has lost tables that were written; run again");
+        if let Some(what) = self.damage(&current).await? {
+            let what = format!("files that were written are lost: {what}; run again");
             return Err(Error::new(Kind::Conflict, what));
         }
         if let Some(folder) = &self.folder {
             folder.sync(&begun.run)?;
         }
-        let is_kept = |found: &Current| {
-            // Only folders held results before versions were introduced.
-            begun.is_whole && (self.folder.is_some() || !found.folder.is_empty())
-        };
         let next = |found: Option<&Current>| {
             let found_run = found.map(|found| found.run.as_str());
             if found_run != begun.seen() {
@@ -273,7 +270,7 @@ impl Output {
             let runs = found.map(|found| &found.run).into_iter().chain(earlier);
             next.earlier = runs.cloned().collect();
             let mut dropped = Vec::new();
-            if found.is_some_and(|found| !is_kept(found)) {
+            if found.is_some() && !begun.is_whole {
                 dropped.push(next.earlier.remove(0));
             }
             dropped.extend(next.earlier.drain(promotion.keep.min(next.earlier.len())..));
@@ -311,7 +308,7 @@ impl Output {
     async fn keep_record(&self, run: &str) -> Result<()> {
         let to = self.at(&[RUNS, &format!("{run}.json")]);
         match self.store.copy(&self.version_file(run, RECORD), &to).await {
-            // Results from before versions had a single record.
+            // A record may be lost, and its result is not.
             Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),
             Err(e) => Err(self.failed(&to, "written", e)),
         }

@@ -3,7 +3,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::output::layout::{RECORD, VERSIONS};
 use crate::output::place::Output;
-use crate::read::paths::current::Current;
+use crate::read::paths::current::{Current, strange_table};
 use object_store::path::Path;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -43,6 +43,12 @@ impl Output {
             let what = format!("the version `{run}` has no record {}", self.show(&path));
             Error::input(what)
         })?;
+        if let Some(table) = strange_table(&record.tables) {
+            return Err(Error::input(format!(
+                "{} names the table {table:?}, which no run of gyre writes",
+                self.show(&path)
+            )));
+        }
         Ok(Current {
             run: run.to_string(),
             folder: format!("{VERSIONS}/{run}"),
@@ -69,11 +75,8 @@ impl Output {
         if restored.run == seen.current.run {
             return Ok(false);
         }
-        if !self.is_whole(&restored).await? {
-            let version = self.show(&self.version(run));
-            return Err(Error::input(format!(
-                "{version} has lost tables, so it cannot be restored"
-            )));
+        if let Some(what) = self.damage(&restored).await? {
+            return Err(Error::input(format!("{what}, so it cannot be restored")));
         }
         let expected = seen.current.run.clone();
         let next = |found: Option<&Current>| {

@@ -19,17 +19,18 @@
 //! | missing, but `run.json` exists or the folder is empty | | dead |
 //! | missing otherwise, or the name is not a run id | | foreign: kept |
 
-use crate::error::{Error, Kind, Result};
-use crate::output::layout::{CURRENT, RECORD, RUNS, VERSIONS, WORK};
+use crate::error::{Error, InTheWay, Kind, Result};
+use crate::output::layout::{CURRENT, LEDGER, RECORD, RUNS, VERSIONS, WORK};
+use crate::output::ledger::Object;
 use crate::output::retention::Cleaning;
-use crate::read::paths::current::Current;
+use crate::read::paths::current::{Current, check_size};
 use crate::store::seal::sealed;
 use jiff::Timestamp;
 use rayon::prelude::*;
 use std::ffi::OsStr;
-use std::fs::{File, TryLockError};
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
@@ -111,6 +112,7 @@ impl Folder {
     async fn lock(&self) -> Result<File> {
         let start = Instant::now();
         let mut is_logged = false;
+        self.check_no_links(&[LOCK])?;
         loop {
             match self.try_lock() {
                 Ok(Some(file)) => return Ok(file),
@@ -154,11 +156,7 @@ impl Folder {
                 }
                 made => made?,
             }
-            let file = File::options()
-                .create(true)
-                .write(true)
-                .truncate(false)
-                .open(&path);
+            let file = lock_options().create(true).write(true).open(&path);
             let file = match file {
                 // The folder was just removed by `remove_if_empty`.
                 Err(e) if e.kind() == ErrorKind::NotFound => continue,
@@ -176,8 +174,15 @@ impl Folder {
     /// Reads `current.json`.
     fn pointer(&self) -> Result<Option<Current>> {
         let path = self.path.join(CURRENT);
+        let shown = path.display().to_string();
+        let found = match fs::symlink_metadata(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            found => found.map_err(|e| self.failed("read", e))?,
+        };
+        self.check_no_links(&[CURRENT])?;
+        check_size(found.len(), &shown)?;
         match fs::read(&path) {
-            Ok(bytes) => Current::parse(&bytes, &path.display().to_string()).map(Some),
+            Ok(bytes) => Current::parse(&bytes, &shown).map(Some),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
             Err(e) => Err(self.failed("read", e)),
         }
@@ -188,6 +193,7 @@ impl Folder {
     pub async fn claim(&self, run: &str) -> Result<File> {
         // A version without a lock counts as dead, so the output stays locked between the next two
         // steps.
+        self.check_no_links(&[VERSIONS])?;
         let _locked = self.lock().await?;
         let claim = || {
             fs::create_dir_all(self.version(run))?;
@@ -234,7 +240,7 @@ impl Folder {
         if !is_folder || !is_run(run) {
             return State::Foreign;
         }
-        match File::open(folder.join(LOCK)) {
+        match lock_options().read(true).open(folder.join(LOCK)) {
             Ok(file) => match file.try_lock() {
                 Ok(()) => State::Dead,
                 // If the lock cannot be queried, the run counts as alive.
@@ -253,19 +259,14 @@ impl Folder {
         }
     }
 
-    /// Fails if one of the folders in which entries are removed is a symbolic link: its target does
-    /// not belong to this output.
+    /// Fails if one of these files and folders of the output is a link or the like: what a link leads
+    /// to does not belong to this output.
     pub fn check_no_links(&self, places: &[&str]) -> Result<()> {
-        for place in places {
-            let path = self.path.join(place);
-            if path.is_symlink() {
-                return Err(Error::spec(format!(
-                    "{} is a link, and nothing is removed through links; put the folder itself there",
-                    path.display()
-                )));
-            }
+        let mut found = places.iter().map(|place| self.path.join(place));
+        match found.find_map(|path| InTheWay::at(&path)) {
+            Some(e) => Err(Error::spec(e.to_string())),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Flushes every file of a version to disk, so that the pointer is not on disk before them.
@@ -301,14 +302,13 @@ impl Folder {
         begins();
         let earlier = self.pointer()?;
         let (current, more) = next(earlier.as_ref())?;
-        if let Some(old) = earlier.filter(|old| old.folder.is_empty()) {
-            self.convert_unversioned(&old)?;
-        }
         self.check_room(&current)?;
         let bytes = sealed(&current)?;
         let put = || {
             let (draft, pointer) = (self.path.join(POINTER_DRAFT), self.path.join(CURRENT));
-            fs::write(&draft, bytes)?;
+            // A link of this name is removed, and not followed.
+            fs::remove_file(&draft).ok();
+            File::create_new(&draft)?.write_all(&bytes)?;
             sync(&draft)?;
             fs::rename(draft, pointer)
         };
@@ -323,19 +323,12 @@ impl Folder {
         let Some(current) = self.pointer()? else {
             return Ok(());
         };
-        let is_right = if current.folder.is_empty() {
-            !self.version(&current.run).exists()
-        } else {
-            self.is_linked(&current)
-        };
-        if is_right {
+        if self.is_linked(&current) {
             return Ok(());
         }
         let _locked = self.lock().await?;
-        match self.pointer()? {
-            Some(old) if old.folder.is_empty() => self.convert_unversioned(&old)?,
-            Some(current) => self.link(&current),
-            None => (),
+        if let Some(current) = self.pointer()? {
+            self.link(&current);
         }
         Ok(())
     }
@@ -359,16 +352,20 @@ impl Folder {
             self.point(LINK, Path::new(&current.folder))?;
             for entry in fs::read_dir(&self.path)? {
                 let entry = entry?;
-                let is_ours = fs::read_link(entry.path())
-                    .is_ok_and(|to| to.parent() == Some(Path::new(LINK)));
                 let name = entry.file_name();
-                if is_ours && !current.tables.keys().any(|table| name == OsStr::new(table)) {
+                let is_table = current.tables.keys().any(|table| name == OsStr::new(table));
+                if name != LINK && !is_table && is_own_link(&entry.path()) {
                     fs::remove_file(entry.path())?;
                 }
             }
             Ok(())
         };
-        if let Err::<(), io::Error>(e) = link() {
+        let names = current.tables.keys().map(String::as_str);
+        let linked = match self.links_have_room(names, |_| false) {
+            Ok(()) => link().map_err(|e: io::Error| e.to_string()),
+            Err(e) => Err(e.full()),
+        };
+        if let Err(e) = linked {
             tracing::warn!(
                 "the links in {} cannot be made ({e}); the tables are in {}",
                 self.path.display(),
@@ -388,27 +385,6 @@ impl Folder {
         fs::rename(draft, link)
     }
 
-    /// Converts an output from before versions, which held the table folders directly. They become
-    /// the version of the run that wrote them, linked from where they were. The next run finishes
-    /// an interrupted conversion.
-    fn convert_unversioned(&self, old: &Current) -> Result<()> {
-        let version = self.version(&old.run);
-        let convert_unversioned = || {
-            fs::create_dir_all(&version)?;
-            self.point(LINK, &Path::new(VERSIONS).join(&old.run))?;
-            for table in old.tables.keys() {
-                let folder = self.path.join(table);
-                if fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir()) {
-                    fs::rename(folder, version.join(table))?;
-                }
-                self.point(table, &Path::new(LINK).join(table))?;
-            }
-            fs::remove_dir_all(self.path.join(".staging")).ok();
-            Ok(())
-        };
-        convert_unversioned().map_err(|e: io::Error| self.failed("turned into versions", e))
-    }
-
     /// Fails if something else is where a link must go.
     fn check_room(&self, current: &Current) -> Result<()> {
         let names = current.tables.keys().map(String::as_str);
@@ -424,8 +400,8 @@ impl Folder {
     ) -> Result<()> {
         for name in names.chain([LINK]) {
             let path = self.path.join(name);
-            let is_link = fs::symlink_metadata(&path).map(|found| found.is_symlink());
-            if is_link.is_ok_and(|is_link| !is_link) && !is_empty(&path) {
+            let is_there = fs::symlink_metadata(&path).is_ok();
+            if is_there && !is_own_link(&path) && !is_empty(&path) {
                 return Err(Error::spec(format!(
                     "{} is where gyre must create a link; move it away, or name another output",
                     path.display()
@@ -468,19 +444,19 @@ impl Folder {
         if let Some(why) = unwritable(there) {
             return unusable(there, &why);
         }
-        for place in [VERSIONS, RUNS, WORK] {
+        for place in [VERSIONS, RUNS, WORK, LEDGER] {
             let path = self.path.join(place);
+            if let Some(e) = InTheWay::at(&path) {
+                return Err(Error::spec(e.to_string()));
+            }
             if path.exists() && !path.is_dir() {
                 return unusable(&path, "is not a folder");
             }
         }
-        // Table folders from before versions become links.
-        match self.pointer() {
-            Ok(Some(current)) if current.folder.is_empty() => Ok(()),
-            _ => self.links_have_room(tables.iter().copied(), |path| {
-                fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
-            }),
-        }
+        self.links_have_room(tables.iter().copied(), |path| {
+            let is_folder = fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+            is_folder && fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+        })
     }
 
     /// The folders in one such as `versions`, and when an entry of each last changed.
@@ -501,11 +477,14 @@ impl Folder {
         Ok(inside)
     }
 
-    /// Removes partial files of killed processes in some folders. They are called `name#1`, and the
-    /// store does not list them. Returns their paths and bytes.
-    pub fn drafts(&self, places: &[&str], asked: &Cleaning) -> io::Result<Vec<(String, u64)>> {
+    /// Removes partial records and partial objects of the ledger, which killed processes leave. They
+    /// are called `name#1`, and the store does not list them. Returns their paths and bytes.
+    pub fn drafts(&self, asked: &Cleaning) -> io::Result<Vec<(String, u64)>> {
         let mut drafts = Vec::new();
-        for place in places {
+        let is_record = |name: &str| name.strip_suffix(".json").is_some_and(is_run);
+        let places: [(&str, &dyn Fn(&str) -> bool); 2] =
+            [(LEDGER, &Object::is_name), (RUNS, &is_record)];
+        for (place, is_ours) in places {
             let entries = match fs::read_dir(self.path.join(place)) {
                 Err(e) if e.kind() == ErrorKind::NotFound => continue,
                 entries => entries?,
@@ -513,8 +492,9 @@ impl Folder {
             for entry in entries {
                 let entry = entry?;
                 let name = entry.file_name().to_string_lossy().into_owned();
-                let number = name.rsplit_once('#').map_or("", |(_, number)| number);
-                if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
+                let (whole, number) = name.rsplit_once('#').unwrap_or_default();
+                let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+                if !is_number || !is_ours(whole) {
                     continue;
                 }
                 // A draft that is missing now was completed.
@@ -542,40 +522,24 @@ impl Folder {
         Ok(drafts)
     }
 
-    /// Removes a folder in one such as `versions`.
+    /// Removes a folder in one such as `versions`. Links in it are removed, and never what they lead
+    /// to. If a link or a file has its name, that stays.
     pub fn remove(&self, place: &str, name: &str) -> Result<()> {
         self.check_no_links(&[place])?;
-        let removed = self.remove_all(place, name);
-        removed.map_err(|e| {
-            let path = self.path.join(place).join(name);
-            Error::store(format!("{} cannot be removed", path.display()), e)
-        })
+        let folder = self.path.join(place).join(name);
+        let is_folder = fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir());
+        let mut parts = Path::new(name).components();
+        let is_name = matches!(parts.next(), Some(Component::Normal(_))) && parts.next().is_none();
+        if !is_folder || !is_name {
+            return Ok(());
+        }
+        let removed = remove_all(&folder);
+        removed.map_err(|e| Error::store(format!("{} cannot be removed", folder.display()), e))
     }
 
-    fn remove_all(&self, place: &str, name: &str) -> io::Result<()> {
-        let gone = |removed: io::Result<()>| match removed {
-            Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
-            _ => Ok(()),
-        };
-        let folder = self.path.join(place).join(name);
-        // `LOCK` and `RECORD` identify the folder of a run. They go last, so that an interrupted
-        // removal can be resumed.
-        for entry in fs::read_dir(&folder).into_iter().flatten() {
-            let entry = entry?;
-            if [LOCK, RECORD].iter().any(|last| entry.file_name() == *last) {
-                continue;
-            }
-            if entry.file_type()?.is_dir() {
-                gone(fs::remove_dir_all(entry.path()))?
-            } else {
-                gone(fs::remove_file(entry.path()))?
-            }
-        }
-        gone(fs::remove_dir_all(folder))?;
-        if place == WORK {
-            fs::remove_dir(self.path.join(place)).ok();
-        }
-        Ok(())
+    /// Removes the folder of all versions or of all work, if it is empty.
+    pub fn remove_if_empty_place(&self, place: &str) {
+        fs::remove_dir(self.path.join(place)).ok();
     }
 
     /// Removes drafts of dead processes that only a holder of the lock may write.
@@ -588,8 +552,7 @@ impl Folder {
             fs::remove_file(self.path.join(draft)).ok();
         }
         drop(locked);
-        // Fails if the folder holds checkpoints, which stay.
-        fs::remove_dir(self.path.join(WORK)).ok();
+        self.remove_if_empty_place(WORK);
         Ok(())
     }
 
@@ -615,6 +578,39 @@ impl Folder {
             fs::remove_dir(&self.path).ok();
         }
     }
+}
+
+/// Removes a folder of this process or of a dead one. [`LOCK`] and [`RECORD`] identify the folder of
+/// a run, so they go last, and an interrupted removal can be resumed.
+fn remove_all(folder: &Path) -> io::Result<()> {
+    let gone = |removed: io::Result<()>| match removed {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    };
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let entry = entry?;
+        if [LOCK, RECORD].iter().any(|last| entry.file_name() == *last) {
+            continue;
+        }
+        // The type of a link is that of the link.
+        if entry.file_type()?.is_dir() {
+            gone(fs::remove_dir_all(entry.path()))?
+        } else {
+            gone(fs::remove_file(entry.path()))?
+        }
+    }
+    gone(fs::remove_dir_all(folder))
+}
+
+/// Whether a path is a link as gyre makes it: `current` to a version, or a table to `current/<table>`.
+fn is_own_link(path: &Path) -> bool {
+    let (Ok(to), Some(name)) = (fs::read_link(path), path.file_name()) else {
+        return false;
+    };
+    if name == LINK {
+        return to.parent() == Some(Path::new(VERSIONS));
+    }
+    to == Path::new(LINK).join(name)
 }
 
 /// Whether a name is a run id of `begin`: start time, plan, and a unique suffix.
@@ -648,6 +644,17 @@ fn sync(path: &Path) -> io::Result<()> {
     } else {
         Ok(())
     }
+}
+
+/// Opens a lock file, but neither through a link nor waiting for the other end of a pipe.
+fn lock_options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    }
+    options
 }
 
 /// Whether an open file is still the one at a path: the last holder of its lock may have removed
@@ -726,7 +733,6 @@ mod tests {
     use crate::output::pointer::{Begun, Promotion};
     use crate::output::retention::{Cleaning, DAY};
     use crate::store::Stores;
-    use object_store::ObjectStoreExt;
     use std::collections::BTreeMap;
 
     fn open(folder: &Path) -> Output {
@@ -740,7 +746,7 @@ mod tests {
     /// Writes one table, which holds the id of the run, and promotes it.
     async fn promote(output: &Output, begun: &Begun) -> Result<()> {
         let table = output.staged(&begun.run, "sources");
-        let put = output.store.put(&table, begun.run.clone().into());
+        let put = output.put(&table, begun.run.clone().into_bytes());
         put.await.expect("a file");
         let promotion = Promotion {
             plan: "a-plan-of-its-own",
@@ -903,7 +909,8 @@ mod tests {
         let e = output.clean(&asked).await.expect_err("a link");
         assert_eq!(e.kind(), Kind::Spec);
         assert!(
-            e.full().contains("nothing is removed through links"),
+            e.full()
+                .contains("is a link, and no result is read, written or removed"),
             "{}",
             e.full()
         );

@@ -31,6 +31,9 @@ pub(crate) fn unique() -> Result<String> {
     Ok(format!("{:08x}", u32::from_be_bytes(unique)))
 }
 
+/// Folder of the objects of the ledgers.
+pub(crate) const LEDGER: &str = "ledger";
+
 /// Folder of the checkpoints.
 pub(crate) const WORK: &str = "work";
 

@@ -2,18 +2,23 @@
 //! module writes below the output.
 //!
 //! Code map: `place` is the output itself, `commit` turns a version into the result, `folder` adds
-//! what a file system needs for that, `clean` removes old versions, `checkpoint` keeps finished
-//! work for the next run, `parts` passes data between tasks, `in_flight` tracks unfinished writes.
+//! what a file system needs for that, `files` lists the files of a version, `clean` removes old
+//! versions, `checkpoint` keeps finished work for the next run, `made` records the folders of work,
+//! `parts` passes data between tasks, `in_flight` tracks unfinished writes.
 
 pub mod checkpoint;
 pub mod clean;
 pub mod commit;
 pub mod earlier;
+pub mod files;
 pub mod folder;
 pub mod in_flight;
 pub mod layout;
 pub mod ledger;
+pub(crate) mod made;
+pub mod marks;
 pub mod number;
+pub(crate) mod pages;
 pub mod parquet;
 pub mod parts;
 pub mod place;
@@ -27,6 +32,7 @@ pub mod task_answers;
 
 use crate::error::Result;
 use crate::evidence::counts::matrix::CountMatrix;
+use crate::output::marks::FileMarks;
 use crate::output::parquet::ROW_GROUP;
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
@@ -75,16 +81,22 @@ pub async fn stage(
 ) -> Result<BTreeMap<&'static str, u64>> {
     output.claim_version(begun).await?;
     let earlier = begun.earlier().filter(|_| reuse_sets);
+    let marks = match earlier {
+        Some(earlier) => output.file_marks(&earlier.run).await?,
+        None => FileMarks::default(),
+    };
     let mut written = BTreeMap::new();
     for &table in &names.tables {
         // The rows of the input are written later.
         if table == Table::Rows {
             continue;
         }
-        if let (Some(earlier), Table::Sets | Table::Changes) = (earlier, table) {
+        if let (Some(earlier), Table::Sets | Table::Changes) = (earlier, table)
+            && let Some(mark) = marks.table(table.name())
+        {
             let path = output.staged(&begun.run, table.name());
-            crate::output::parquet::copy(output, &output.table(earlier, table.name()), &path)
-                .await?;
+            let from = output.table(earlier, table.name());
+            crate::output::parquet::copy(output, &from, &path, mark).await?;
             let rows = earlier.tables.get(table.name()).copied();
             written.insert(table.name(), rows.unwrap_or(0));
             continue;

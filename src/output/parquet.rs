@@ -2,15 +2,15 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::output::layout::SCHEMA_VERSION;
+use crate::output::marks::FileMark;
+use crate::output::pages::{CheckedChunk, ColumnPages, GroupPages};
 use crate::output::place::Output;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use object_store::ObjectStoreExt;
 use object_store::buffered::BufWriter;
 use object_store::path::Path;
-use parquet::arrow::arrow_writer::{
-    ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves,
-};
+use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
 use parquet::basic::{Compression, Encoding, Type, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -41,12 +41,13 @@ pub struct File<'a> {
     output: &'a Output,
     path: Path,
     schema: SchemaRef,
-    columns: ArrowRowGroupWriterFactory,
     writer: SerializedFileWriter<Buffer>,
     buffer: Buffer,
     target: BufWriter,
     rows: u64,
     sent: u64,
+    /// The hash of the bytes sent.
+    hasher: blake3::Hasher,
     /// The last bytes sent.
     tail: Vec<u8>,
 }
@@ -102,7 +103,7 @@ impl<'a> File<'a> {
         let properties = encodings(properties, &leaves).build();
         let buffer = Buffer::default();
         let writer = ArrowWriter::try_new(buffer.clone(), Arc::clone(&schema), Some(properties));
-        let (writer, columns) = writer
+        let (writer, _) = writer
             .and_then(ArrowWriter::into_serialized_writer)
             .map_err(|e| unwritable(output, &path, e))?;
         let target = BufWriter::new(Arc::clone(&output.store), path.clone());
@@ -110,12 +111,12 @@ impl<'a> File<'a> {
             output,
             path,
             schema,
-            columns,
             writer,
             buffer,
             target,
             rows: 0,
             sent: 0,
+            hasher: blake3::Hasher::new(),
             tail: Vec::new(),
         })
     }
@@ -133,7 +134,7 @@ impl<'a> File<'a> {
         let begun: Vec<(RowGroup, Vec<P>)> = begun.collect::<Result<_>>()?;
         let (schema, output, path) = (&self.schema, self.output, &self.path);
         let broken = |e: ParquetError| unwritable(output, path, e);
-        let encoded: Vec<(usize, Vec<ArrowColumnChunk>)> = begun
+        let encoded: Vec<(usize, Vec<CheckedChunk>)> = begun
             .into_par_iter()
             .map(|(mut group, pieces)| {
                 for piece in pieces {
@@ -148,11 +149,11 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    async fn append_chunks(&mut self, rows: usize, chunks: Vec<ArrowColumnChunk>) -> Result<()> {
+    async fn append_chunks(&mut self, rows: usize, chunks: Vec<CheckedChunk>) -> Result<()> {
         let append = || {
             let mut group = self.writer.next_row_group()?;
             for chunk in chunks {
-                chunk.append_to_row_group(&mut group)?;
+                group.append_column(&chunk.bytes, chunk.close)?;
             }
             group.close()
         };
@@ -168,14 +169,17 @@ impl<'a> File<'a> {
 
     /// Starts row group `number`.
     fn begin(&self, number: usize) -> Result<RowGroup> {
-        let writers = self.columns.create_column_writers(number);
+        let pages = GroupPages::default();
+        let writers = ArrowRowGroupWriterFactory::new(&self.writer, Arc::clone(&self.schema))
+            .with_page_store_factory(Arc::new(pages.clone()))
+            .create_column_writers(number);
         let writers = writers.map_err(|e| unwritable(self.output, &self.path, e))?;
-        let mut columns: Vec<Vec<ArrowColumnWriter>> = Vec::new();
+        let mut columns: Vec<Vec<(ArrowColumnWriter, ColumnPages)>> = Vec::new();
         columns.resize_with(self.schema.fields().len(), Vec::new);
         // A nested column has several leaves.
         let leaves = self.writer.schema_descr();
         for (leaf, writer) in writers.into_iter().enumerate() {
-            columns[leaves.get_column_root_idx(leaf)].push(writer);
+            columns[leaves.get_column_root_idx(leaf)].push((writer, pages.of(leaf)));
         }
         Ok(RowGroup { columns, rows: 0 })
     }
@@ -197,6 +201,7 @@ impl<'a> File<'a> {
     async fn send(&mut self) -> Result<()> {
         let bytes = std::mem::take(&mut *self.buffer.bytes());
         self.sent += bytes.len() as u64;
+        self.hasher.update(&bytes);
         self.tail
             .extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
         let more = self.tail.len().saturating_sub(TAIL);
@@ -225,14 +230,16 @@ impl<'a> File<'a> {
             .await
             .map_err(|e| unwritable(self.output, &self.path, e))?;
         check(self.output, &self.path, self.sent, &self.tail).await?;
+        let mark = FileMark::new(self.sent, &self.hasher);
+        self.output.mark(&self.path, mark);
         Ok(self.rows)
     }
 }
 
 /// A row group that is being encoded.
 pub struct RowGroup {
-    /// The writers of the leaves of each column.
-    columns: Vec<Vec<ArrowColumnWriter>>,
+    /// The writers of the leaves of each column, and their pages.
+    columns: Vec<Vec<(ArrowColumnWriter, ColumnPages)>>,
     rows: usize,
 }
 
@@ -250,7 +257,7 @@ impl RowGroup {
             for first in (0..column.len()).step_by(PIECE) {
                 let piece = column.slice(first, PIECE.min(column.len() - first));
                 let leaves = compute_leaves(&schema.fields()[at], &piece)?;
-                for (writer, leaf) in writers.iter_mut().zip(&leaves) {
+                for ((writer, _), leaf) in writers.iter_mut().zip(&leaves) {
                     writer.write(leaf)?;
                 }
             }
@@ -262,22 +269,24 @@ impl RowGroup {
     }
 
     /// The number of rows, and the encoded leaves of the columns.
-    fn close(self) -> Result<(usize, Vec<ArrowColumnChunk>), ParquetError> {
-        let writers: Vec<ArrowColumnWriter> = self.columns.into_iter().flatten().collect();
-        let chunks = writers.into_par_iter().map(ArrowColumnWriter::close);
+    fn close(self) -> Result<(usize, Vec<CheckedChunk>), ParquetError> {
+        let writers: Vec<_> = self.columns.into_iter().flatten().collect();
+        let chunks = writers.into_par_iter();
+        let chunks = chunks.map(|(writer, pages)| CheckedChunk::new(&writer.close()?, &pages));
         Ok((self.rows, chunks.collect::<Result<_, _>>()?))
     }
 }
 
-/// Copies a file inside the store and checks the copy.
-pub async fn copy(output: &Output, from: &Path, to: &Path) -> Result<()> {
+/// Copies a file inside the store and checks the copy. `mark` says what the file was written as.
+pub async fn copy(output: &Output, from: &Path, to: &Path, mark: &FileMark) -> Result<()> {
     output
         .store
         .copy(from, to)
         .await
         .map_err(|e| unwritable(output, to, e))?;
-    let (size, tail) = end(output, from).await?;
-    check(output, to, size, &tail).await
+    output.verified(to, mark).await?;
+    output.mark(to, mark.clone());
+    Ok(())
 }
 
 /// Checks that the store has a file of this size and with these last bytes, which include the

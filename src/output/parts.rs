@@ -71,10 +71,8 @@ impl Output {
         if end > 0 {
             let path = self.part(plan, part);
             let payload = PutPayload::from_iter(pieces.into_iter().map(Bytes::from));
-            self.store
-                .put(&path, payload)
-                .await
-                .map_err(|e| self.failed(&path, "written", e))?;
+            let put = self.work_folder(plan).put(&path, payload).await;
+            put.map_err(|e| self.failed(&path, "written", e))?;
         }
         Ok(named)
     }

@@ -4,9 +4,11 @@
 //! <output>/current.json                            the pointer: which version is the result
 //! <output>/versions/<run>/<table>/part-0.parquet   next to an empty _SUCCESS
 //! <output>/versions/<run>/run.json                 the run record and other JSON
+//! <output>/versions/<run>/files.json               size and hash of each file of the version
 //! <output>/ledger/<kind>-<checksum>.parquet        objects of the ledgers of all versions
 //! <output>/runs/<run>.json                         the same record, which outlives its version
 //! <output>/work/<plan>/                            checkpoints of unfinished runs and of executors
+//! <output>/work/<plan>.made                        the record that gyre has made this folder
 //! ```
 //!
 //! `commit` describes how a version becomes the result, `folder` what a file system adds, and
@@ -16,12 +18,15 @@ use crate::error::{Error, Kind, Result};
 use crate::output::folder::Folder;
 use crate::output::in_flight::Writes;
 use crate::output::layout::{PART, VERSIONS, unique};
+use crate::output::marks::FileMark;
 use crate::output::pointer::Claim;
 use crate::read::paths::current::Current;
 use crate::store::Stores;
+use crate::store::no_links::NoLinks;
 use crate::store::seal::json;
 use crate::store::secrets::hide;
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use object_store::path::Path;
@@ -32,6 +37,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// The largest record or other JSON of a run that is read, in bytes.
+pub(crate) const LARGEST_RECORD: u64 = 256 << 20;
 
 /// The content of a folder of an output.
 pub(crate) struct FolderContent {
@@ -64,6 +72,8 @@ pub struct Output {
     pub(crate) writes: Writes,
     /// Writes files beside the tables of a version before it becomes the result.
     pub(crate) companion: Option<Arc<dyn Companion>>,
+    /// What this process has written to the files of versions.
+    marks: Mutex<BTreeMap<Path, FileMark>>,
 }
 
 /// Writes a file beside the tables of a version, under the same commit.
@@ -88,8 +98,12 @@ impl Output {
     /// If the location is not valid or its store cannot be set up.
     pub fn open(location: &str, stores: &Stores) -> Result<Output> {
         let (place, writes) = (stores.open(location)?, Writes::default());
+        let store: Arc<dyn ObjectStore> = match place.folder {
+            Some(_) => Arc::new(NoLinks::new(place.store, place.path.clone())),
+            None => place.store,
+        };
         Ok(Output {
-            store: writes.of(place.store),
+            store: writes.of(store),
             root: place.path,
             shown: location.to_string(),
             folder: place.folder.map(Folder::new),
@@ -97,6 +111,7 @@ impl Output {
             is_recorded: AtomicBool::default(),
             writes,
             companion: None,
+            marks: Mutex::default(),
         })
     }
 
@@ -121,6 +136,7 @@ impl Output {
             is_recorded: AtomicBool::default(),
             writes: Writes::default(),
             companion: None,
+            marks: Mutex::default(),
         }
     }
 
@@ -153,8 +169,7 @@ impl Output {
 
     /// The path of a table file of a result.
     pub fn table(&self, result: &Current, table: &str) -> Path {
-        let parts: Vec<&str> = result.folder.split('/').chain([table, PART]).collect();
-        self.at(&parts)
+        self.staged(&result.run, table)
     }
 
     /// Fails if these tables could never be written to this output, as far as can be seen without
@@ -219,21 +234,46 @@ impl Output {
 
     /// Reads a JSON object, or `None` if it does not exist.
     pub async fn get_json<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
-        let bytes = match self.store.get(path).await {
+        let Some(bytes) = self.bytes(path, LARGEST_RECORD).await? else {
+            return Ok(None);
+        };
+        serde_json::from_slice(&bytes).map(Some).map_err(|e| {
+            let message = format!("{} is damaged: it cannot be parsed", self.show(path));
+            Error::with_source(Kind::Input, message, e)
+        })
+    }
+
+    /// The bytes of a file of at most `most` bytes, if it exists.
+    ///
+    /// # Errors
+    /// [`Kind::Input`] for a larger file, which is not read.
+    pub(crate) async fn bytes(&self, path: &Path, most: u64) -> Result<Option<Bytes>> {
+        let found = match self.store.get(path).await {
+            Ok(found) if found.meta.size > most => {
+                let (shown, size) = (self.show(path), found.meta.size);
+                return Err(Error::input(format!(
+                    "{shown} is damaged: it has {size} bytes, and gyre writes at most {most}"
+                )));
+            }
             Ok(found) => found.bytes().await,
             Err(e) => Err(e),
         };
-        match bytes {
-            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| {
-                let message = format!("{} cannot be parsed", self.show(path));
-                Error::with_source(Kind::Input, message, e)
-            }),
+        match found {
+            Ok(bytes) => Ok(Some(bytes)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(e) => Err(self.failed(path, "read", e)),
         }
     }
 
-    pub(crate) async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
+    /// Writes an object and replaces any existing one. A file of a version is listed with its size and
+    /// hash when the version becomes the result.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
+        if path.prefix_matches(&self.at(&[VERSIONS])) {
+            self.mark(path, FileMark::of(&bytes));
+        }
         self.store
             .put(path, PutPayload::from(bytes))
             .await
@@ -270,7 +310,8 @@ impl Output {
         Ok(found)
     }
 
-    /// Removes a folder in one such as `versions`, with its content.
+    /// Removes a folder in one such as `versions`, with its content. Callers know that gyre has made
+    /// it. Nothing else in gyre removes folders with content.
     pub(crate) async fn remove(&self, place: &str, name: &str) -> Result<()> {
         let path = self.at(&[place, name]);
         if let Some(folder) = &self.folder {
@@ -287,6 +328,10 @@ impl Output {
             Some(Err(e)) => Err(self.failed(&path, "removed", e)),
             _ => Ok(()),
         }
+    }
+
+    pub(crate) fn marks(&self) -> MutexGuard<'_, BTreeMap<Path, FileMark>> {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn claim(&self) -> MutexGuard<'_, Option<Claim>> {

@@ -6,7 +6,9 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::evidence::lag::Lag;
+use crate::output::files::{damaged, incomplete};
 use crate::output::layout::SCHEMA_VERSION;
+use crate::output::marks::FileMarks;
 use crate::output::place::Output;
 use crate::output::tables::filters::FACTORS;
 use crate::output::tables::run_schema::LAG_SECONDS;
@@ -19,6 +21,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBat
 use arrow::compute::kernels::cmp::eq;
 use arrow::compute::{and, cast, concat, partition};
 use arrow::datatypes::{DataType, Field, Float64Type, Int32Type, SchemaRef};
+use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::path::Path;
 use parquet::arrow::ProjectionMask;
@@ -30,11 +33,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::{Display, Formatter};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The result in place at an output, and the meaning of its columns.
 pub struct Written<'a> {
     output: &'a Output,
+    marks: FileMarks,
+    /// The tables whose bytes have been compared with their hashes, and those of small ones.
+    verified: Mutex<BTreeMap<&'static str, Option<Bytes>>>,
     /// The pointer to the result.
     pub current: Current,
     /// Key columns of the partition.
@@ -155,8 +161,11 @@ impl<'a> Written<'a> {
 
     /// Opens a current or earlier result of the output.
     pub async fn of(output: &'a Output, current: Current) -> Result<Written<'a>> {
+        let marks = output.file_marks(&current.run).await;
         let mut written = Written {
             output,
+            marks: marks.map_err(|e| incomplete(&e.full()))?,
+            verified: Mutex::default(),
             current,
             partition: Vec::new(),
             lag: None,
@@ -219,8 +228,45 @@ impl<'a> Written<'a> {
     }
 
     /// Opens a table of the result, given by its name.
+    ///
+    /// # Errors
+    /// [`Kind::Input`] if its bytes are not those that were written, or it has other rows than the
+    /// pointer says.
     pub async fn table(&self, name: impl Into<&'static str>) -> Result<WrittenTable> {
-        WrittenTable::open(self.output, self.output.table(&self.current, name.into())).await
+        let name = name.into();
+        let path = self.output.table(&self.current, name);
+        let held = self.verified(name, &path).await?;
+        let file = StoredFile {
+            held,
+            ..StoredFile::new(Arc::clone(&self.output.store), path)
+        };
+        let table = WrittenTable::open(self.output, file).await?;
+        match self.current.tables.get(name) {
+            Some(&rows) if rows != table.rows() as u64 => Err(damaged(&table.shown)),
+            _ => Ok(table),
+        }
+    }
+
+    /// Whether a table has the bytes that were written.
+    pub async fn is_intact(&self, name: impl Into<&'static str>) -> bool {
+        let name = name.into();
+        let path = self.output.table(&self.current, name);
+        self.verified(name, &path).await.is_ok()
+    }
+
+    /// Compares the bytes of a table with its hash, once. Returns those of a small table.
+    async fn verified(&self, name: &'static str, path: &Path) -> Result<Option<Bytes>> {
+        let verified = || self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = verified().get(name) {
+            return Ok(held.clone());
+        }
+        let Some(mark) = self.marks.table(name) else {
+            let what = format!("{} was not written by its run", self.output.show(path));
+            return Err(incomplete(&what));
+        };
+        let held = self.output.verified(path, mark).await?;
+        verified().insert(name, held.clone());
+        Ok(held)
     }
 
     /// The models of a table with their row ranges, in row order.
@@ -289,13 +335,9 @@ fn fit(embedding: &Field, columns: &[Field]) -> Option<WrittenFit> {
 }
 
 impl WrittenTable {
-    async fn open(output: &Output, path: Path) -> Result<WrittenTable> {
-        let shown = output.show(&path);
-        let reader = StoredFile {
-            store: Arc::clone(&output.store),
-            path,
-        };
-        let builder = ParquetRecordBatchStreamBuilder::new(reader)
+    async fn open(output: &Output, file: StoredFile) -> Result<WrittenTable> {
+        let shown = output.show(&file.path);
+        let builder = ParquetRecordBatchStreamBuilder::new(file)
             .await
             .map_err(|e| unreadable(&shown, e))?;
         let version = builder
@@ -425,6 +467,9 @@ pub fn embedding(column: &ArrayRef) -> Result<Option<Vec<f64>>> {
     let values = lists
         .values()
         .slice(lists.offset() * width, lists.len() * width);
+    if values.null_count() > 0 {
+        return Err(Error::input("a number of a written embedding is null"));
+    }
     floats(&values).map(Some)
 }
 
@@ -440,10 +485,10 @@ fn unreadable(shown: &str, e: impl Into<Box<dyn std::error::Error + Send + Sync>
         };
         inner.is_some_and(|e| e.is::<object_store::Error>())
     };
-    let kind = if of_store(e.as_ref()) {
-        Kind::Store
+    let what = format!("{shown} cannot be read");
+    if of_store(e.as_ref()) {
+        Error::store(what, e)
     } else {
-        Kind::Input
-    };
-    Error::with_source(kind, format!("{shown} cannot be read"), e)
+        Error::with_source(Kind::Input, what, e)
+    }
 }

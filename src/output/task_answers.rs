@@ -11,7 +11,7 @@
 //! old object belongs to a dead process.
 
 use crate::error::{Error, Kind, Result};
-use crate::output::layout::WORK;
+use crate::output::made::WorkFolder;
 use crate::output::place::Output;
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
@@ -19,7 +19,6 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// First bytes of an answer. Answers of another version are ignored.
 const FORMAT: &str = concat!("gyre ", env!("CARGO_PKG_VERSION"), " answer 1\n");
@@ -31,8 +30,7 @@ const MARKS: &str = "marks";
 /// The answers to the tasks of one plan.
 #[derive(Clone)]
 pub struct Answers {
-    store: Arc<dyn ObjectStore>,
-    folder: Path,
+    folder: WorkFolder,
     shown: String,
 }
 
@@ -52,10 +50,9 @@ pub type Running = BTreeMap<Attempt, Timestamp>;
 impl Output {
     /// The answers to the tasks of a plan.
     pub fn answers(&self, plan: &str) -> Answers {
-        let folder = self.at(&[WORK, plan]);
+        let folder = self.work_folder(plan);
         Answers {
-            store: Arc::clone(&self.store),
-            shown: self.show(&folder),
+            shown: self.show(&folder.path),
             folder,
         }
     }
@@ -68,7 +65,7 @@ impl Answers {
     }
 
     fn at(&self, parts: &[&str]) -> Path {
-        let folder = self.folder.clone();
+        let folder = self.folder.path.clone();
         parts.iter().fold(folder, |path, part| path.join(*part))
     }
 
@@ -79,6 +76,7 @@ impl Answers {
     /// The tasks that have an answer.
     pub async fn done(&self) -> Result<BTreeSet<String>> {
         let names = self
+            .folder
             .store
             .list(Some(&self.at(&[DONE])))
             .map_ok(|meta| meta.location.filename().unwrap_or_default().to_string());
@@ -91,6 +89,7 @@ impl Answers {
     /// The attempts that have sent a heartbeat and have not ended.
     pub async fn running(&self) -> Result<Running> {
         let found: Vec<_> = self
+            .folder
             .store
             .list(Some(&self.at(&[RUNNING])))
             .try_collect()
@@ -108,7 +107,14 @@ impl Answers {
 
     /// The result of a task, or `None` if it is missing or damaged.
     pub async fn read(&self, task: &str) -> Result<Option<Result<Vec<u8>>>> {
-        let read = async { self.store.get(&self.at(&[DONE, task])).await?.bytes().await };
+        let read = async {
+            self.folder
+                .store
+                .get(&self.at(&[DONE, task]))
+                .await?
+                .bytes()
+                .await
+        };
         match read.await {
             Ok(bytes) => Ok(unframed(&bytes)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -119,10 +125,9 @@ impl Answers {
     /// Writes the result of a task.
     pub async fn write(&self, task: &str, answer: Result<Vec<u8>>) -> Result<()> {
         let bytes = framed(answer)?;
-        self.store
+        self.folder
             .put(&self.at(&[DONE, task]), bytes.into())
             .await
-            .map(drop)
             .map_err(|e| self.failed("written", e))
     }
 
@@ -130,6 +135,7 @@ impl Answers {
     pub async fn remove_all(&self, tasks: impl Iterator<Item = String>) -> Result<()> {
         let paths: Vec<_> = tasks.map(|task| Ok(self.at(&[DONE, &task]))).collect();
         let gone = self
+            .folder
             .store
             .delete_stream(stream::iter(paths).boxed())
             .try_for_each(async |_| Ok(()));
@@ -142,21 +148,25 @@ impl Answers {
     /// Removes all answers, so that every task is repeated.
     pub async fn forget(&self) -> Result<()> {
         let all = self
+            .folder
             .store
             .list(Some(&self.at(&[DONE])))
             .map_ok(|meta| meta.location)
             .boxed();
-        let gone = self.store.delete_stream(all).try_for_each(async |_| Ok(()));
+        let gone = self
+            .folder
+            .store
+            .delete_stream(all)
+            .try_for_each(async |_| Ok(()));
         gone.await.map_err(|e| self.failed("cleaned", e))
     }
 
     /// Writes the heartbeat of an attempt.
     pub async fn beat(&self, task: &str, attempt: &str) -> Result<()> {
         let path = self.at(&[RUNNING, task, attempt]);
-        self.store
+        self.folder
             .put(&path, attempt.to_string().into())
             .await
-            .map(drop)
             .map_err(|e| self.failed("written", e))
     }
 
@@ -166,7 +176,7 @@ impl Answers {
     }
 
     async fn remove(&self, path: &Path) -> Result<()> {
-        match self.store.delete(path).await {
+        match self.folder.store.delete(path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(e) => Err(self.failed("cleaned", e)),
         }
@@ -175,16 +185,15 @@ impl Answers {
     /// Writes a mark.
     pub async fn put_mark(&self, mark: &str) -> Result<()> {
         let path = self.at(&[MARKS, mark]);
-        self.store
+        self.folder
             .put(&path, mark.to_string().into())
             .await
-            .map(drop)
             .map_err(|e| self.failed("written", e))
     }
 
     /// Whether a mark exists.
     pub async fn has_mark(&self, mark: &str) -> Result<bool> {
-        match self.store.head(&self.at(&[MARKS, mark])).await {
+        match self.folder.store.head(&self.at(&[MARKS, mark])).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
             Err(e) => Err(self.failed("read", e)),
@@ -223,6 +232,7 @@ fn unframed(bytes: &[u8]) -> Option<Result<Vec<u8>>> {
 mod tests {
     use super::*;
     use object_store::memory::InMemory;
+    use std::sync::Arc;
 
     fn answers() -> (InMemory, Answers) {
         let store = InMemory::new();

@@ -14,7 +14,7 @@ pub mod pictures;
 pub mod style;
 pub mod tables;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::read::paths::current::Current;
 use crate::report::facts::{certificates, fits, of_run, seconds};
@@ -44,7 +44,13 @@ pub async fn page(
         None => tables.current.earlier.first(),
     };
     let before = match before {
-        Some(run) => Some(Tables::open(output, Some(run)).await?),
+        Some(run) => match Tables::open(output, Some(run)).await {
+            Err(e) if e.kind() == Kind::Input => {
+                tracing::warn!("nothing is compared with the earlier result: {}", e.full());
+                None
+            }
+            before => Some(before?),
+        },
         None => None,
     };
     let record = output.version_file(&tables.current.run, "run.json");
@@ -120,9 +126,9 @@ pub const REPORT: &str = "report.html";
 /// # Errors
 /// If a table cannot be read, or the page cannot be written.
 pub async fn write_beside(output: &Output, staged: &Current, before: Option<&str>) -> Result<()> {
-    let tables = Tables::of(output, staged.clone()).await?;
+    let tables = Tables::staged(output, staged.clone()).await?;
     let before = match before {
-        Some(run) => match output.current().await? {
+        Some(run) => match output.intact().await? {
             Some(current) if current.run == run => Some(Tables::of(output, current).await?),
             _ => None,
         },

@@ -108,14 +108,16 @@ async fn list_earlier(out: &mut String, output: &Output, tables: &Tables) -> Res
         let own = record(output, run).await?;
         let started = clean(own["started"].as_str().unwrap_or("?"));
         let _ = writeln!(out, "  {run}, started {started}");
-        // A version that was removed meanwhile has no drift to show.
+        // A version that is damaged, or was removed meanwhile, has no drift to show.
         let Ok(mut kept) = output.kept(&tables.current, run).await else {
             continue;
         };
         // Tables of a store are copied: only the two that are needed.
         kept.tables
             .retain(|table, _| ["fits", "changes"].contains(&table.as_str()));
-        let kept = Tables::of(output, kept).await?;
+        let Ok(kept) = Tables::of(output, kept).await else {
+            continue;
+        };
         drift(out, &kept, "since the version before it")?;
     }
     Ok(())

@@ -5,14 +5,18 @@
 //! scanned for the first time.
 
 use crate::error::{Error, Kind, Result};
+use crate::output::files::damaged;
+use crate::output::marks::{FileMark, FileMarks};
 use crate::output::place::Output;
 use crate::read::paths::current::Current;
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use polars::prelude::{HiveOptions, LazyFrame, PlRefPath, PolarsError, ScanArgsParquet};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use tempfile::TempDir;
 
 /// The tables of one version of a result.
@@ -21,9 +25,19 @@ pub struct Tables {
     pub current: Current,
     /// The output as the user wrote it.
     pub shown: String,
-    files: BTreeMap<String, PathBuf>,
+    files: BTreeMap<String, TableFile>,
     /// Removed with the value.
     _copies: Option<TempDir>,
+}
+
+/// The file of a table on this machine.
+struct TableFile {
+    path: PathBuf,
+    /// The same file as the user would write it.
+    shown: String,
+    /// What was written to it, and whether that has been compared. `None` for a version whose run
+    /// has not ended.
+    mark: Option<(FileMark, OnceLock<()>)>,
 }
 
 impl Tables {
@@ -38,21 +52,48 @@ impl Tables {
         })?;
         let current = match run {
             None => current,
-            Some(run) => output.kept(&current, run).await?,
+            Some(run) => {
+                let kept = output.kept(&current, run).await?;
+                if let Some(what) = output.damage(&kept).await? {
+                    return Err(Error::input(what));
+                }
+                kept
+            }
         };
         Tables::of(output, current).await
     }
 
-    /// Opens the tables of a version.
+    /// Opens the tables of a version that has been the result.
     ///
     /// # Errors
     /// If the store fails.
     pub async fn of(output: &Output, current: Current) -> Result<Tables> {
+        let marks = output.file_marks(&current.run).await?;
+        Tables::marked(output, current, Some(marks)).await
+    }
+
+    /// Opens the tables of a version whose run has not ended.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn staged(output: &Output, current: Current) -> Result<Tables> {
+        Tables::marked(output, current, None).await
+    }
+
+    async fn marked(output: &Output, current: Current, marks: Option<FileMarks>) -> Result<Tables> {
         let names = current.tables.keys().cloned().collect::<Vec<_>>();
         let mut files = BTreeMap::new();
         let mut copies = None;
-        for name in names {
+        for (at, name) in names.into_iter().enumerate() {
             let path = output.table(&current, &name);
+            let shown = output.show(&path);
+            let mark = match &marks {
+                None => None,
+                Some(marks) => {
+                    let mark = marks.table(&name).cloned();
+                    Some((mark.ok_or_else(|| damaged(&shown))?, OnceLock::new()))
+                }
+            };
             let file = match output.local(&path) {
                 Some(file) => file,
                 None => {
@@ -63,12 +104,14 @@ impl Tables {
                             Error::with_source(Kind::Resources, what, e)
                         })?),
                     };
-                    let file = folder.path().join(format!("{name}.parquet"));
+                    // The name of a table does not choose a file on this machine.
+                    let file = folder.path().join(format!("{at}.parquet"));
                     copy(output, &path, &file).await?;
                     file
                 }
             };
-            files.insert(name, file);
+            let path = file;
+            files.insert(name, TableFile { path, shown, mark });
         }
         Ok(Tables {
             shown: output.shown().to_string(),
@@ -96,14 +139,15 @@ impl Tables {
     /// A table as a lazy query.
     ///
     /// # Errors
-    /// If the result has no such table.
+    /// If the result has no such table, or its bytes are not those that were written.
     pub fn scan(&self, table: &str) -> Result<LazyFrame> {
         let file = self.files.get(table).ok_or_else(|| {
             let known = self.names().collect::<Vec<_>>().join(", ");
             let shown = &self.shown;
             Error::spec(format!("{shown} has no table `{table}`; it has {known}"))
         })?;
-        let path = PlRefPath::from(file.to_string_lossy().as_ref());
+        file.verify()?;
+        let path = PlRefPath::from(file.path.to_string_lossy().as_ref());
         // `*` and `[` in the name of a folder are no pattern.
         let args = ScanArgsParquet {
             glob: false,
@@ -120,6 +164,31 @@ impl Tables {
     }
 }
 
+impl TableFile {
+    /// Compares the file with its hash, once.
+    fn verify(&self) -> Result<()> {
+        let Some((mark, is_verified)) = &self.mark else {
+            return Ok(());
+        };
+        if is_verified.get().is_some() {
+            return Ok(());
+        }
+        let hash = || {
+            let mut hasher = blake3::Hasher::new();
+            hasher.update_reader(File::open(&self.path)?)?;
+            Ok(FileMark::new(hasher.count(), &hasher))
+        };
+        let found = hash().map_err(|e: std::io::Error| {
+            Error::store(format!("{} cannot be read", self.shown), e)
+        })?;
+        if found != *mark {
+            return Err(damaged(&self.shown));
+        }
+        is_verified.get_or_init(|| ());
+        Ok(())
+    }
+}
+
 /// The error of a query over a table.
 pub fn failed(shown: &str, table: &str, e: PolarsError) -> Error {
     let what = format!("the table `{table}` of {shown} cannot be read");
@@ -129,13 +198,13 @@ pub fn failed(shown: &str, table: &str, e: PolarsError) -> Error {
 async fn copy(output: &Output, from: &object_store::path::Path, to: &PathBuf) -> Result<()> {
     let unread = |e: object_store::Error| {
         let what = format!("{} cannot be read", output.show(from));
-        Error::with_source(Kind::Store, what, e)
+        Error::store(what, e)
     };
     let unwritten = |e: std::io::Error| {
         let what = format!("{} cannot be copied to a temporary file", output.show(from));
         Error::with_source(Kind::Resources, what, e)
     };
-    let mut file = std::fs::File::create(to).map_err(unwritten)?;
+    let mut file = File::create_new(to).map_err(unwritten)?;
     let found = output.store.get(from).await.map_err(unread)?;
     let mut pieces = found.into_stream();
     while let Some(piece) = pieces.try_next().await.map_err(unread)? {

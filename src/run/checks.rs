@@ -228,17 +228,28 @@ fn missing(
     texts.collect()
 }
 
-/// The sum of the counts of the current result. None if there is no result.
+/// The sum of the counts of the current result. None if there is no result, or a damaged one, which
+/// the run replaces.
 async fn earlier_transitions(output: &Output) -> Result<Option<f64>> {
-    let Some(written) = Written::open(output).await? else {
+    let Some(current) = output.intact().await? else {
         return Ok(None);
     };
-    let counts = written
-        .table(Table::Sources)
-        .await?
-        .columns(&["count"])
-        .await?;
-    Ok(Some(floats(&counts[0])?.iter().sum()))
+    let total = async {
+        let written = Written::of(output, current).await?;
+        let counts = written.table(Table::Sources).await?;
+        let counts = counts.columns(&["count"]).await?;
+        Ok::<f64, Error>(floats(&counts[0])?.iter().sum())
+    };
+    match total.await {
+        Err(e) if e.kind() == Kind::Input => {
+            tracing::warn!(
+                "the transitions of the earlier result are not known: {}",
+                e.full()
+            );
+            Ok(None)
+        }
+        total => total.map(Some),
+    }
 }
 
 /// The number of rows of a query, and the first rows as text.

@@ -10,6 +10,7 @@ pub mod forward;
 pub mod guard;
 pub mod local;
 pub mod location;
+pub mod no_links;
 pub mod options;
 pub mod parameter;
 pub mod parquet;

@@ -18,16 +18,23 @@ pub(crate) fn sealed(value: &impl Serialize) -> Result<Vec<u8>> {
     json(&value)
 }
 
-/// Reads what [`sealed`] wrote. Objects of versions of gyre without checksums are accepted.
+/// Reads what [`sealed`] wrote. The checksum has no key: it shows damage, and not who wrote the
+/// object.
+///
+/// # Errors
+/// If the bytes are no such object, or its checksum is missing or does not match.
 pub(crate) fn unsealed<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
     use serde::de::Error;
     let mut value: serde_json::Value = serde_json::from_slice(bytes)?;
     let found = value.as_object_mut().and_then(|keys| keys.remove(CHECKSUM));
-    if found.is_some_and(|found| found != checksum(&value)) {
-        let what = "it is damaged: `checksum` does not match the other keys";
-        return Err(serde_json::Error::custom(what));
-    }
-    serde_json::from_value(value)
+    let damage = match found {
+        None => "it has no `checksum`",
+        Some(found) if found != checksum(&value) => {
+            "it is damaged: `checksum` does not match the other keys"
+        }
+        Some(_) => return serde_json::from_value(value),
+    };
+    Err(serde_json::Error::custom(damage))
 }
 
 pub(crate) fn checksum(value: &serde_json::Value) -> String {

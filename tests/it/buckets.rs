@@ -192,6 +192,75 @@ async fn large_files_are_uploaded_in_parts_that_do_not_remain() {
 }
 
 /// Tables, SQL, pictures and earlier versions of a result in a bucket are those of a folder.
+/// The names in a bucket that somebody else wrote choose no file of this machine.
+#[cfg(feature = "report")]
+#[test]
+fn a_bucket_of_others_chooses_no_file() {
+    let lake = Lake::new();
+    let (server, options, stores) = bucket(Protocol::S3);
+    let root = format!("{}://lake", server.scheme());
+    upload(&stores, &root, &lake, &tracks(&lake));
+    let output = format!("{root}/out");
+    pipeline(&lake, &format!("{root}/tracks"), &output, &[]);
+    for seed in ["1", "2"] {
+        gyre(&lake, &options, &["run", "p.toml", "--seed", seed]).succeeds();
+    }
+    lake.file("victim.parquet", "not gyre's");
+    let victim = lake.path("victim").display().to_string();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let edit = |file: &str, is_sealed: bool, edit: &dyn Fn(&mut Value)| {
+        let place = stores.open(&format!("{output}/{file}")).expect("a place");
+        runtime.block_on(async {
+            let bytes = place
+                .store
+                .get(&place.path)
+                .await
+                .expect("a file")
+                .bytes()
+                .await;
+            let bytes = bytes.expect("bytes");
+            let mut value: Value = serde_json::from_slice(&bytes).expect("JSON");
+            value.as_object_mut().expect("an object").remove("checksum");
+            edit(&mut value);
+            if is_sealed {
+                value = crate::versions::sealed(value);
+            }
+            let text = value.to_string().into_bytes();
+            place
+                .store
+                .put(&place.path, text.into())
+                .await
+                .expect("a file");
+            bytes
+        })
+    };
+    let earlier = gyre(&lake, &options, &["restore", &output]).succeeds().out;
+    let earlier = earlier.trim().to_string();
+    let record = format!("versions/{earlier}/run.json");
+    for name in [
+        victim.as_str(),
+        "../../victim",
+        "../../../../../../tmp/victim",
+    ] {
+        let add = |value: &mut Value| value["tables"][name] = serde_json::json!(1);
+        let pointer = edit("current.json", true, &add);
+        for command in ["report", "inspect"] {
+            let ran = gyre(&lake, &options, &[command, &output]);
+            ran.fails(1, "names the table");
+        }
+        let at = stores
+            .open(&format!("{output}/current.json"))
+            .expect("a place");
+        let put = at.store.put(&at.path, pointer.into());
+        runtime.block_on(put).expect("a file");
+        edit(&record, false, &add);
+        let shown = ["inspect", &output, "fits", "--version", &earlier];
+        gyre(&lake, &options, &shown).fails(1, "names the table");
+    }
+    let bytes = std::fs::read(lake.path("victim.parquet")).expect("a file");
+    assert_eq!(bytes, b"not gyre's");
+}
+
 #[cfg(feature = "report")]
 #[test]
 fn a_result_in_a_bucket_is_shown_and_drawn() {

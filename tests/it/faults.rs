@@ -533,8 +533,15 @@ async fn a_clock_that_jumps_does_not_age_a_version() {
     alive.claim_version(&begun).await.expect("a new version");
     let table = alive.staged(&begun.run, "sources");
     alive.store.put(&table, "1".into()).await.expect("a store");
-    let object = Path::from("out/ledger/counts-to-be-named.parquet");
+    let object = Path::from("out/ledger/counts-0123456789abcdef0123456789abcdef.parquet");
     alive.store.put(&object, "1".into()).await.expect("a store");
+    let record = Path::from("out/work/0123456789abcdef.made");
+    let made = "gyre made the folder work/0123456789abcdef\n";
+    alive
+        .store
+        .put(&record, made.into())
+        .await
+        .expect("a store");
     let work = Path::from("out/work/0123456789abcdef/piece");
     alive.store.put(&work, "1".into()).await.expect("a store");
     // Another run that ends at the same time cleans, and so does the user.

@@ -2,9 +2,15 @@
 //! never a panic. PROPTEST_CASES sets the number of cases.
 
 use crate::cli::integers;
-use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type};
+use crate::lake::{Lake, ProgramRun};
+use crate::versions::sealed;
+use crate::written;
+use arrow::array::{
+    Array, ArrayRef, AsArray, FixedSizeListArray, Float64Array, Int64Array, ListArray, RecordBatch,
+    StringArray, UInt32Array, new_null_array,
+};
+use arrow::compute::{cast, concat_batches, take_record_batch};
+use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema};
 use futures::TryStreamExt;
 use gyre::error::{Kind, Result};
 use gyre::output::place::Output;
@@ -20,13 +26,17 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::{Path as FilePath, PathBuf};
+use std::process::Stdio;
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -409,6 +419,342 @@ proptest! {
             *found.entry(key[0].clone()).or_default() += n;
         }
         prop_assert_eq!(found, expected);
+    }
+}
+
+/// A command that takes longer than this does not end.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Runs the program. It ends, with a code that it documents, and does not panic.
+fn ends(lake: &Lake, arguments: &str) -> ProgramRun {
+    let words: Vec<&str> = arguments.split(' ').collect();
+    let mut command = lake.command(&words);
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    let begun = Instant::now();
+    while child.try_wait().expect("a process").is_none() {
+        if begun.elapsed() > LONGEST {
+            child.kill().expect("a process");
+            panic!("`gyre {arguments}` does not end");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let ran = ProgramRun::of(child.wait_with_output().expect("a process"));
+    let is_known = matches!(ran.code, Some(0..=3));
+    assert!(
+        is_known && !ran.err.contains("panicked"),
+        "{arguments}: {:?}\n{}",
+        ran.code,
+        ran.err
+    );
+    ran
+}
+
+/// The regular files below a folder, without those behind links, and their bytes.
+fn files(folder: &FilePath) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let kind = entry.file_type().expect("an entry");
+        if kind.is_dir() {
+            all.extend(files(&entry.path()));
+        } else if kind.is_file() {
+            all.insert(entry.path(), fs::read(entry.path()).expect("a file"));
+        }
+    }
+    all
+}
+
+/// The version in place.
+fn version(lake: &Lake) -> PathBuf {
+    let run = fs::read_link(lake.path("out/current")).expect("a link");
+    lake.path("out").join(run)
+}
+
+/// Writes rows in place of a table, with the right numbers of rows, sizes, hashes and checksums, as
+/// a hostile writer would.
+fn replace(lake: &Lake, table: &str, rows: &RecordBatch) {
+    let (version, pointer) = (version(lake), lake.path("out/current.json"));
+    let path = version.join(table).join("part-0.parquet");
+    let schema = KeyValue::new("gyre.schema".to_string(), "1".to_string());
+    let properties = WriterProperties::builder().set_key_value_metadata(Some(vec![schema]));
+    let writer = ArrowWriter::try_new(Vec::new(), rows.schema(), Some(properties.build()));
+    let mut writer = writer.expect("a writer");
+    writer.write(rows).expect("rows are written");
+    let bytes = writer.into_inner().expect("the file is closed");
+    let json = |path: &FilePath| -> Value {
+        serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON")
+    };
+    let mark = json!({"bytes": bytes.len(), "blake3": blake3::hash(&bytes).to_hex().as_str()});
+    let write = |path: &FilePath, mut value: Value| {
+        value.as_object_mut().expect("an object").remove("checksum");
+        fs::write(path, sealed(value).to_string()).expect("a file");
+    };
+    let marks = version.join("files.json");
+    let mut all = json(&marks);
+    all["files"][format!("{table}/part-0.parquet")] = mark;
+    write(&marks, all);
+    let mut all = json(&pointer);
+    all["tables"][table] = json!(rows.num_rows());
+    write(&pointer, all);
+    fs::write(path, bytes).expect("a file");
+}
+
+/// A change of a table.
+#[derive(Debug, Clone)]
+enum Change {
+    /// One number of a column.
+    Number(Index, Index, f64),
+    /// A column of nulls.
+    Nulls(Index),
+    /// A column of another type.
+    Texts(Index),
+    /// A column that is missing.
+    Missing(Index),
+    /// Other rows: these, in this order.
+    Rows(Vec<Index>),
+    /// No rows.
+    Empty,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let numbers = [
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        -1.0,
+        0.0,
+        0.5,
+        2.0,
+        7.0,
+        1e9,
+        -1e18,
+        1e300,
+    ];
+    let at = any::<Index>;
+    prop_oneof![
+        8 => (at(), at(), select(numbers.to_vec())).prop_map(|(c, r, x)| Change::Number(c, r, x)),
+        1 => at().prop_map(Change::Nulls),
+        1 => at().prop_map(Change::Texts),
+        1 => at().prop_map(Change::Missing),
+        2 => prop::collection::vec(at(), 1..60).prop_map(Change::Rows),
+        1 => Just(Change::Empty),
+    ]
+}
+
+/// The array with another number at one place, also inside lists.
+fn with_number(array: &ArrayRef, at: &Index, x: f64) -> ArrayRef {
+    if array.is_empty() {
+        return Arc::clone(array);
+    }
+    match array.data_type() {
+        DataType::List(field) => {
+            let list = array.as_list::<i32>();
+            let values = with_number(list.values(), at, x);
+            let offsets = list.offsets().clone();
+            Arc::new(ListArray::new(
+                Arc::clone(field),
+                offsets,
+                values,
+                list.nulls().cloned(),
+            ))
+        }
+        DataType::FixedSizeList(field, width) => {
+            let list = array.as_fixed_size_list();
+            let values = with_number(list.values(), at, x);
+            let nulls = list.nulls().cloned();
+            Arc::new(FixedSizeListArray::new(
+                Arc::clone(field),
+                *width,
+                values,
+                nulls,
+            ))
+        }
+        DataType::Float64 => {
+            let mut values: Vec<Option<f64>> = array.as_primitive::<Float64Type>().iter().collect();
+            *at.get_mut(&mut values) = Some(x);
+            Arc::new(Float64Array::from(values))
+        }
+        other if other.is_integer() => {
+            let wide = cast(array, &DataType::Int64).expect("integers");
+            let mut values: Vec<Option<i64>> = wide.as_primitive::<Int64Type>().iter().collect();
+            *at.get_mut(&mut values) = Some(x as i64);
+            let values: ArrayRef = Arc::new(Int64Array::from(values));
+            cast(&values, other).expect("integers")
+        }
+        DataType::Utf8 => {
+            let texts = array.as_string::<i32>().iter();
+            let mut texts: Vec<Option<String>> = texts.map(|t| t.map(String::from)).collect();
+            *at.get_mut(&mut texts) = Some(x.to_string());
+            Arc::new(StringArray::from(texts))
+        }
+        _ => Arc::clone(array),
+    }
+}
+
+fn changed(rows: &RecordBatch, change: &Change) -> RecordBatch {
+    let mut columns = rows.columns().to_vec();
+    let mut names: Vec<String> = rows
+        .schema()
+        .fields()
+        .iter()
+        .map(|f| f.name().clone())
+        .collect();
+    let column = |index: &Index| index.index(rows.num_columns());
+    match change {
+        Change::Number(c, r, x) => columns[column(c)] = with_number(&columns[column(c)], r, *x),
+        Change::Nulls(c) => {
+            let kind = columns[column(c)].data_type().clone();
+            columns[column(c)] = new_null_array(&kind, rows.num_rows());
+        }
+        Change::Texts(c) => {
+            let texts = vec!["x"; rows.num_rows()];
+            columns[column(c)] = Arc::new(StringArray::from(texts));
+        }
+        Change::Missing(c) => {
+            columns.remove(column(c));
+            names.remove(column(c));
+        }
+        Change::Rows(order) => {
+            if rows.num_rows() > 0 {
+                let order = order.iter().map(|at| at.index(rows.num_rows()) as u32);
+                let order = UInt32Array::from_iter_values(order);
+                return take_record_batch(rows, &order).expect("rows");
+            }
+        }
+        Change::Empty => return rows.slice(0, 0),
+    }
+    let fields = names.iter().zip(&columns);
+    let fields = fields.map(|(name, c)| Field::new(name, c.data_type().clone(), true));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    RecordBatch::try_new(schema, columns).expect("columns of one length")
+}
+
+/// The fits whose models are changed: a kind of rows, and the keys of a fit.
+const MODELS: [(usize, &str); 7] = [
+    (0, ""),
+    (1, ""),
+    (
+        1,
+        "method = \"diffusion_map\"\ndimension = 2\nneighbours = 20",
+    ),
+    (1, "method = \"heat_sketch\"\ndimension = 3"),
+    (2, ""),
+    (3, ""),
+    (3, "method = \"kernel_bayes\""),
+];
+
+fn model(which: usize) -> Lake {
+    let (kind, fit) = MODELS[which];
+    let lake = written::lake();
+    written::pipeline(&lake, kind, "");
+    if !fit.is_empty() {
+        let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let head = text.split("method =").next().expect("a fit");
+        lake.file("p.toml", &format!("{head}{fit}\n"));
+    }
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake
+}
+
+const ASSIGN: &str = "assign p.toml --model out --output new --force";
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: proptest_cases(2), max_shrink_iters: 40, ..ProptestConfig::default()
+    })]
+
+    /// Tables of others, with right hashes: every command reads them or says what is wrong.
+    #[test]
+    fn a_model_of_others_is_read_or_an_error(
+        all in prop::collection::vec((any::<Index>(), prop::collection::vec(change(), 1..3)), 6),
+    ) {
+        for which in 0..MODELS.len() {
+            let lake = model(which);
+            lake.file("mine", "not gyre's");
+            let folders = fs::read_dir(version(&lake)).expect("a version");
+            let paths = folders.map(|entry| entry.expect("an entry").path());
+            let mut tables: Vec<PathBuf> = paths.filter(|path| path.is_dir()).collect();
+            tables.sort();
+            let pointer = fs::read(lake.path("out/current.json")).expect("a pointer");
+            let before = files(&version(&lake));
+            for (table, changes) in &all {
+                let path = table.get(&tables);
+                let table = path.file_name().and_then(|name| name.to_str()).expect("a name");
+                let bytes = bytes::Bytes::from(before[&path.join("part-0.parquet")].clone());
+                let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).expect("a file");
+                let schema = Arc::clone(reader.schema());
+                let rows = reader.build().expect("a file").map(|rows| rows.expect("rows"));
+                let mut rows = concat_batches(&schema, &rows.collect::<Vec<_>>()).expect("rows");
+                for change in changes.iter().filter(|_| rows.num_columns() > 1) {
+                    rows = changed(&rows, change);
+                }
+                replace(&lake, table, &rows);
+                ends(&lake, ASSIGN);
+                ends(&lake, "compare out out");
+                let run = ends(&lake, "run p.toml");
+                prop_assert_eq!(run.code, Some(0), "{}", run.err);
+                for (path, bytes) in &before {
+                    fs::write(path, bytes).expect("a file");
+                }
+                fs::write(lake.path("out/current.json"), &pointer).expect("a pointer");
+                ends(&lake, ASSIGN);
+            }
+            prop_assert_eq!(fs::read(lake.path("mine")).expect("a file"), b"not gyre's");
+        }
+    }
+
+    /// Damage to any file of an output, without right hashes: a reader that uses the file says so,
+    /// and a run that succeeds leaves a result that is whole.
+    #[test]
+    fn a_damaged_output_is_made_anew_or_an_error(
+        which in prop::collection::vec(any::<Index>(), 8),
+        all in prop::collection::vec(damage(), 1..4),
+    ) {
+        let lake = model(0);
+        lake.gyre(&["run", "p.toml", "--seed", "2", "--set", "job.incremental=true"]).succeeds();
+        lake.gyre(&ASSIGN.split(' ').collect::<Vec<_>>()).succeeds();
+        let assigned = fs::read(lake.path("new/sources/part-0.parquet")).expect("a table");
+        let whole = files(&lake.path("out"));
+        let paths: Vec<&PathBuf> = whole.keys().collect();
+        let inputs = |lake: &Lake| {
+            let mut all = files(lake.folder.path());
+            all.retain(|path, _| !path.starts_with(lake.path("out")) && !path.starts_with(lake.path("new")));
+            all
+        };
+        let before = inputs(&lake);
+        let restore = || {
+            fs::remove_dir_all(lake.path("out")).expect("a folder");
+            for (path, bytes) in &whole {
+                fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+                fs::write(path, bytes).expect("a file");
+            }
+        };
+        for which in which {
+            restore();
+            let path = which.get(&paths);
+            fs::write(path, apply_damage(whole[*path].clone(), &all)).expect("a file");
+            let is_pointer = path.ends_with("current.json");
+            let ran = ends(&lake, ASSIGN);
+            if ran.code == Some(0) {
+                let now = fs::read(lake.path("new/sources/part-0.parquet")).expect("a table");
+                prop_assert!(now == assigned, "{path:?} changed the numbers");
+            }
+            ends(&lake, "compare out out");
+            ends(&lake, "restore out");
+            #[cfg(feature = "report")]
+            ends(&lake, "inspect out");
+            let ran = ends(&lake, "run p.toml --seed 2 --set job.incremental=true");
+            prop_assert!(ran.code == Some(0) || is_pointer || path.ends_with(".lock"), "{path:?}: {}", ran.err);
+            ends(&lake, "clean p.toml --older-than 0s");
+            if ran.code == Some(0) {
+                let again = ends(&lake, "run p.toml --seed 2 --force --set job.incremental=true");
+                prop_assert_eq!(again.code, Some(0), "{}", again.err);
+                let read = ends(&lake, ASSIGN);
+                prop_assert_eq!(read.code, Some(0), "{}", read.err);
+            }
+        }
+        prop_assert!(inputs(&lake) == before, "something outside of the output was written");
     }
 }
 

@@ -139,6 +139,8 @@ fn record(lake: &Lake) -> Value {
 fn work(lake: &Lake) -> Vec<PathBuf> {
     let plans = fs::read_dir(lake.path("out/work")).into_iter().flatten();
     let plans = plans.map(|plan| plan.expect("a plan").path());
+    // Beside the folder of a plan is the record that gyre made it.
+    let plans = plans.filter(|plan| plan.is_dir());
     let objects = plans.flat_map(|plan| fs::read_dir(plan).expect("a folder"));
     objects
         .map(|object| object.expect("an object").path())

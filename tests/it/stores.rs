@@ -7,7 +7,7 @@ use crate::lake::{Lake, TABLES};
 use futures::future::BoxFuture;
 use futures::task::noop_waker_ref;
 use futures::{FutureExt, StreamExt};
-use gyre::error::{Error, Kind, Result};
+use gyre::error::{Kind, Result};
 use gyre::output::place::Output;
 use gyre::output::pointer::Promotion;
 use gyre::output::retention::Cleaning;
@@ -245,8 +245,7 @@ async fn small_run_at(output: &Output, plan: &str) -> Result<()> {
     let begun = output.begin(plan).await?;
     output.claim_version(&begun).await?;
     let (table, bytes) = (output.staged(&begun.run, "sources"), begun.run.clone());
-    let put = output.store.put(&table, bytes.into()).await;
-    put.map_err(|e| Error::with_source(Kind::Store, "the table cannot be written", e))?;
+    output.put(&table, bytes.into_bytes()).await?;
     let promotion = Promotion {
         plan,
         complete: true,

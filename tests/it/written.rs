@@ -23,7 +23,7 @@ FIT
 "#;
 
 /// The kinds of rows: sections, fits, the optional tables, and some that are always written.
-const KINDS: [(&str, &str, &[&str], &[&str]); 4] = [
+pub const KINDS: [(&str, &str, &[&str], &[&str]); 4] = [
     (
         "transitions]\nsql = \"SELECT id, t, s FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nlag = 1",
         "method = \"dbmr\"\nrank = 2",
@@ -53,7 +53,7 @@ const KINDS: [(&str, &str, &[&str], &[&str]); 4] = [
 ];
 
 /// Twelve walks of 40 steps among five states.
-fn lake() -> Lake {
+pub fn lake() -> Lake {
     let lake = Lake::new();
     let rows = || (0..12 * 40i64).map(|row| (row / 40, row % 40));
     let step = |(id, t): (i64, i64)| (id * 7 + t * t + t / 5) % 5;
@@ -68,7 +68,7 @@ fn lake() -> Lake {
     lake
 }
 
-fn pipeline(lake: &Lake, kind: usize, output: &str) {
+pub fn pipeline(lake: &Lake, kind: usize, output: &str) {
     let (rows, fit, ..) = KINDS[kind];
     // `names` belongs to rows with states alone.
     let rows = rows.strip_suffix("").unwrap_or(rows).to_string();

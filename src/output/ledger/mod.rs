@@ -16,6 +16,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// The maximum number of units; beyond it the oldest are merged.
 const MOST_UNITS: usize = 32;
 
+/// The kinds of objects.
+const KINDS: [&str; 2] = ["counts", "carry"];
+
 /// Version of ledgers and of their objects.
 pub(crate) const SCHEMA: u32 = 1;
 
@@ -105,6 +108,17 @@ impl Object {
             checksum,
             rows,
         }
+    }
+
+    /// Whether a file of the ledger has such a name: a kind, and 32 digits of its checksum.
+    pub fn is_name(name: &str) -> bool {
+        let digits = |name: &str, kind: &str| {
+            let rest = name.strip_prefix(kind)?.strip_prefix('-')?;
+            Some(rest.strip_suffix(".parquet")?.to_string())
+        };
+        let found = KINDS.iter().find_map(|kind| digits(name, kind));
+        let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        found.is_some_and(|digits| digits.len() == 32 && digits.bytes().all(is_hex))
     }
 
     /// Whether the bytes are those that were stored.

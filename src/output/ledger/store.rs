@@ -4,8 +4,9 @@
 //! therefore share objects, and a run that dies leaves all of them valid.
 
 use crate::error::{Error, Kind, Result};
+use crate::output::layout::LEDGER;
 use crate::output::ledger::{Ledger, Object};
-use crate::output::place::Output;
+use crate::output::place::{LARGEST_RECORD, Output};
 use crate::output::retention::Cleaning;
 use crate::read::paths::current::Current;
 use crate::read::sql::floats;
@@ -23,7 +24,6 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use std::collections::BTreeSet;
 
-pub(crate) const LEDGER: &str = "ledger";
 const FILE: &str = "ledger.json";
 
 /// Rows that are decoded at a time.
@@ -32,7 +32,8 @@ const BATCH: usize = 1 << 16;
 impl Output {
     /// The ledger of a result, or `None` if it is missing or unreadable.
     pub async fn ledger(&self, result: &Current) -> Result<Option<Ledger>> {
-        let bytes = self.bytes(&self.version_file(&result.run, FILE)).await?;
+        let path = self.version_file(&result.run, FILE);
+        let bytes = self.bytes(&path, LARGEST_RECORD).await?;
         Ok(bytes.and_then(|bytes| unsealed(&bytes).ok()))
     }
 
@@ -67,7 +68,12 @@ impl Output {
 
     /// The rows of an object, or `None` if it is missing or damaged.
     pub async fn object(&self, object: &Object) -> Result<Option<Vec<RecordBatch>>> {
-        let bytes = self.bytes(&self.object_path(object)).await?;
+        let path = self.object_path(object);
+        // A larger file is another one, and is not read.
+        let bytes = match self.bytes(&path, object.bytes).await {
+            Err(e) if e.kind() == Kind::Input => None,
+            bytes => bytes?,
+        };
         let Some(bytes) = bytes.filter(|bytes| object.is(bytes)) else {
             return Ok(None);
         };
@@ -87,7 +93,8 @@ impl Output {
         dropped: &[String],
     ) -> Result<Vec<(String, u64)>> {
         let mut removed = Vec::new();
-        let found = self.list(&self.at(&[LEDGER])).await?;
+        let folder = self.at(&[LEDGER]);
+        let found = self.list(&folder).await?;
         if found.is_empty() {
             return Ok(removed);
         }
@@ -99,7 +106,12 @@ impl Output {
         }
         results.retain(|run| !dropped.contains(run));
         for run in results {
-            let bytes = self.bytes(&self.version_file(&run, FILE)).await?;
+            let path = self.version_file(&run, FILE);
+            let bytes = match self.bytes(&path, LARGEST_RECORD).await {
+                // As a damaged one.
+                Err(e) if e.kind() == Kind::Input => return Ok(removed),
+                bytes => bytes?,
+            };
             let Some(bytes) = bytes else { continue };
             // A damaged ledger does not tell which objects it needs.
             let Ok(ledger) = unsealed::<Ledger>(&bytes) else {
@@ -111,7 +123,14 @@ impl Output {
             let name = meta.location.filename();
             name.is_some_and(|name| named.contains(name))
         };
-        let found: Vec<ObjectMeta> = found.into_iter().filter(|meta| !is_named(meta)).collect();
+        // Other files were not made by gyre.
+        let is_ours = |meta: &ObjectMeta| {
+            let folder = meta.location.prefix_match(&folder);
+            let depth = folder.map_or(0, |parts| parts.count());
+            depth == 1 && meta.location.filename().is_some_and(Object::is_name)
+        };
+        let mut found = found;
+        found.retain(|meta| is_ours(meta) && !is_named(meta));
         if found.is_empty() {
             return Ok(removed);
         }
@@ -132,19 +151,6 @@ impl Output {
             }
         }
         Ok(removed)
-    }
-
-    /// The bytes of a file, if it exists.
-    async fn bytes(&self, path: &Path) -> Result<Option<Bytes>> {
-        let found = match self.store.get(path).await {
-            Ok(found) => found.bytes().await,
-            Err(e) => Err(e),
-        };
-        match found {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(e) => Err(self.failed(path, "read", e)),
-        }
     }
 
     fn object_path(&self, object: &Object) -> Path {

@@ -22,10 +22,7 @@ pub async fn find(context: &SessionContext, listed: &ListedFiles) -> Option<Stri
     for (root, path) in listed.latest() {
         let url = ListingTableUrl::parse(&root).ok()?;
         let store = context.runtime_env().object_store(&url).ok()?;
-        let file = || StoredFile {
-            store: store.clone(),
-            path: path.clone(),
-        };
+        let file = || StoredFile::new(store.clone(), path.clone());
         let shown = location(&root, &path);
         // A file without a footer has another format.
         let Ok(footer) = file().get_metadata(None).await else {

@@ -459,7 +459,7 @@ impl Lake {
             let root = ObjectStoreUrl::parse(&of_table.root).ok()?;
             let store = self.context.runtime_env().object_store(&root).ok()?;
             let path = crate::read::paths::places::path_at(&root, location)?;
-            let mut file = StoredFile { store, path };
+            let mut file = StoredFile::new(store, path);
             let footer = file.get_metadata(None).await.ok()?;
             Some(footer.file_metadata().num_rows() as u64)
         };

@@ -2,7 +2,7 @@
 //! files may hold deleted rows, and outputs of gyre, which also hold earlier results.
 
 use crate::error::{Error, Result};
-use crate::read::paths::current::Current;
+use crate::read::paths::current::{Current, LARGEST};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
@@ -171,6 +171,7 @@ pub async fn output(
     folder: &Path,
 ) -> Result<Option<Current>, StoreError> {
     let got = match store.get(&folder.clone().join("current.json")).await {
+        Ok(got) if got.meta.size > LARGEST => return Ok(None),
         Ok(got) => got.bytes().await?,
         Err(e) if is_closed(&e) => return Ok(None),
         Err(e) => return Err(e),

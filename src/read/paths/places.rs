@@ -505,7 +505,7 @@ mod tests {
             let started = output.begin("a-plan-of-its-own").await.expect("a store");
             output.claim_version(&started).await.expect("room");
             let table = output.staged(&started.run, "sources");
-            store.put(&table, "1".into()).await.expect("a file");
+            output.put(&table, b"1".to_vec()).await.expect("a file");
             let promotion = Promotion {
                 plan: "a-plan-of-its-own",
                 complete: true,

@@ -172,7 +172,9 @@ impl Part {
         let ranges = partition(std::slice::from_ref(fits))
             .map_err(|e| Error::with_source(Kind::Bug, "the rows of fits cannot be separated", e))?
             .ranges();
-        let fits = fits.as_string::<i32>();
+        let names = fits.as_string_opt::<i32>();
+        let names = names.filter(|names| names.null_count() == 0);
+        let fits = names.ok_or_else(|| Error::input("the written column `fit` is no text"))?;
         let of_fit = |rows: Range<usize>| (fits.value(rows.start).to_string(), self.rows(&rows));
         Ok(ranges.into_iter().map(of_fit).collect())
     }
@@ -183,12 +185,39 @@ impl Part {
         Ok(column.ok_or_else(none)?.iter().collect())
     }
 
+    /// Numbers of any type, all of them finite and none null.
+    pub(crate) fn finite(&self, name: &str) -> Result<Vec<f64>> {
+        finite(self.column(name)?, name)
+    }
+
+    /// The number in the first row.
+    pub(crate) fn first(&self, name: &str) -> Result<f64> {
+        let first = self.finite(name)?.first().copied();
+        first.ok_or_else(|| Error::input(format!("the written column `{name}` is empty")))
+    }
+
+    /// The whole number from 1 to `most` in the first row.
+    pub(crate) fn size(&self, name: &str, most: usize) -> Result<usize> {
+        size(self.first(name)?, name, most)
+    }
+
     /// The sets, embedding and memberships of these states in a fit of rank `rank`.
     fn side(&self, fit: &WrittenFit, rank: usize) -> Result<Side> {
         let of_fit = |what: &str| self.column(&format!("{}_{what}", fit.name));
         let soft = fit.is_soft.then(|| points(of_fit("membership")?, rank));
+        let affiliation = affiliation(of_fit("affiliation")?)?;
+        if let Some(set) = affiliation
+            .iter()
+            .find(|set| !(-1..rank as i32).contains(set))
+        {
+            let what = format!(
+                "a state is in set {set} of the fit `{}` of rank {rank}",
+                fit.name
+            );
+            return Err(Error::input(what));
+        }
         Ok(Side {
-            affiliation: affiliation(of_fit("affiliation")?)?,
+            affiliation,
             embedding: points(of_fit("embedding")?, rank)?,
             membership: soft.transpose()?,
         })
@@ -232,8 +261,8 @@ pub async fn read(
         let (sources, targets, latent) = (sources.of(key), targets.of(key), latent.of(key));
         let source_place = places(numbers.sources(&sources.columns[..n_source])?);
         let target_place = places(numbers.targets(&targets.columns[..n_target])?);
-        let [source_total, target_total] = [&sources, &targets].map(|side| side.column("count"));
-        let (source_total, target_total) = (floats(source_total?)?, floats(target_total?)?);
+        let [source_total, target_total] = [&sources, &targets].map(|side| side.finite("count"));
+        let (source_total, target_total) = (source_total?, target_total?);
         let of_fits = of_fits.of(key).by_fit()?;
         let (mut latent, spectrum) = (latent.by_fit()?, spectrum.of(key).by_fit()?);
         let (mut fits, mut target_sides) = (Vec::new(), Vec::new());
@@ -249,12 +278,13 @@ pub async fn read(
             let latent = latent
                 .remove(&fit.name)
                 .ok_or_else(|| lacks(Table::Latent))?;
-            let total = floats(row.column("transitions")?)?[0];
+            let total = row.first("transitions")?;
             let weights = row.column("weights")?.as_list_opt::<i32>();
+            let weights = weights.filter(|weights| weights.is_valid(0));
             let weights = weights.ok_or_else(|| Error::input("written weights are no list"))?;
-            let weights = floats(&weights.value(0))?;
+            let weights = finite(&weights.value(0), "weights")?;
             // If a rule chose the rank, this model may have a smaller rank than the columns.
-            let rank = weights.len();
+            let rank = size(weights.len() as f64, "weights", fit.rank)?;
             let states = numbers.targets(&latent.columns[..n_target])?;
             let states = states.iter().map(|state| target_place.get(state).copied());
             let unknown = || {
@@ -263,7 +293,7 @@ pub async fn read(
             };
             let eigenvalues = spectrum.optional("eigenvalue")?.into_iter();
             let residuals = spectrum.optional("residual")?.into_iter();
-            let values = floats(spectrum.column("singular_value")?)?.into_iter();
+            let values = spectrum.finite("singular_value")?.into_iter();
             let values = values.zip(residuals).zip(eigenvalues);
             // Known fits do not use the imaginary part.
             let singular = |((value, residual), real): ((f64, _), Option<f64>)| Singular {
@@ -271,16 +301,22 @@ pub async fn read(
                 residual,
                 eigenvalue: real.map(|real| [real, 0.0]),
             };
+            let values: Vec<Singular> = values.map(singular).collect();
+            if values.first().is_some_and(|first| first.residual.is_some()) && values.len() != rank
+            {
+                let what = format!("`spectrum` of fit `{}` does not have {rank} rows", fit.name);
+                return Err(Error::input(what).at(written.place(key)));
+            }
             let mut side = targets.side(fit, rank)?;
             let tables = FitTables {
                 sources: sources.side(fit, rank)?,
                 targets: &side,
                 latent: Latent {
-                    offsets: offsets(latent.column("latent")?, rank),
+                    offsets: offsets(latent.column("latent")?, rank)?,
                     targets: states.collect::<Option<_>>().ok_or_else(unknown)?,
-                    probability: floats(latent.column("probability")?)?,
+                    probability: latent.finite("probability")?,
                 },
-                spectrum: &values.map(singular).collect::<Vec<_>>(),
+                spectrum: &values,
                 crispness: row.optional("crispness")?[0],
                 weights: &weights,
                 source_total: &source_total,
@@ -302,6 +338,29 @@ pub async fn read(
     Ok(models)
 }
 
+/// Numbers of any type, all of them finite and none null: gyre writes no others for a fit.
+pub(crate) fn finite(column: &ArrayRef, name: &str) -> Result<Vec<f64>> {
+    let strange = |what: &str| Error::input(format!("the written column `{name}` holds {what}"));
+    if column.null_count() > 0 {
+        return Err(strange("a null"));
+    }
+    let values = floats(column)?;
+    match values.iter().find(|x| !x.is_finite()) {
+        Some(x) => Err(strange(&x.to_string())),
+        None => Ok(values),
+    }
+}
+
+/// A written number as a whole number from 1 to `most`.
+pub(crate) fn size(x: f64, name: &str, most: usize) -> Result<usize> {
+    if x.fract() == 0.0 && x >= 1.0 && x <= most as f64 {
+        return Ok(x as usize);
+    }
+    Err(Error::input(format!(
+        "the written number `{name}` is {x}, not a whole number from 1 to {most}"
+    )))
+}
+
 /// The first `rank` numbers of each row of coordinates or memberships. The others are zeros.
 fn points(column: &ArrayRef, rank: usize) -> Result<Vec<f64>> {
     let none = || Error::input("a row of written coordinates or memberships is null");
@@ -310,6 +369,11 @@ fn points(column: &ArrayRef, rank: usize) -> Result<Vec<f64>> {
     if rank > width {
         let what = format!("a fit of rank {rank} has rows of {width} coordinates or memberships");
         return Err(Error::input(what));
+    }
+    if whole.iter().any(|x| !x.is_finite()) {
+        return Err(Error::input(
+            "a written coordinate or membership is not finite",
+        ));
     }
     let rows = whole.chunks_exact(width.max(1));
     Ok(rows.flat_map(|row| &row[..rank]).copied().collect())
@@ -320,13 +384,26 @@ pub fn places(states: Vec<u32>) -> HashMap<u32, u32> {
     states.into_iter().zip(0..).collect()
 }
 
-/// The first row of each latent state, and the end of the last one. Rows are ordered by it.
-fn offsets(latent: &ArrayRef, rank: usize) -> Vec<usize> {
-    let latent = latent.as_primitive::<Int32Type>().values();
+/// The first row of each latent state, and the end of the last one.
+///
+/// # Errors
+/// Unless the rows are ordered by it, and it is a number below the rank.
+fn offsets(latent: &ArrayRef, rank: usize) -> Result<Vec<usize>> {
+    let latent = latent.as_primitive_opt::<Int32Type>();
+    let latent = latent.filter(|latent| latent.null_count() == 0);
+    let latent = latent.map_or(&[][..], |latent| latent.values());
+    let is_known = |k: &i32| (0..rank as i32).contains(k);
+    if latent.is_empty() || !latent.is_sorted() || !latent.iter().all(is_known) {
+        let what = format!(
+            "the latent states of `latent` are not the numbers 0 to {}",
+            rank - 1
+        );
+        return Err(Error::input(what));
+    }
     let states = 0..=rank as i32;
-    states
+    Ok(states
         .map(|k| latent.partition_point(|&own| own < k))
-        .collect()
+        .collect())
 }
 
 /// Checks that the binned coordinates of the model are centres of boxes of the pipeline. `columns`

@@ -53,6 +53,14 @@ pub(crate) async fn read(written: &Written<'_>, planned: &[PlannedFilter]) -> Re
         }
         models.push(own.into_values().collect());
     }
+    let widths = |own: &Vec<FilterModel>| own.iter().map(FilterModel::widths).collect::<Vec<_>>();
+    let mut all = models.iter().map(widths);
+    let first = all.next();
+    if all.any(|own| Some(own) != first) {
+        return Err(Error::input(
+            "the models of two partitions do not have the same widths",
+        ));
+    }
     let fits = places.unwrap_or_default();
     let columns = fits.iter().map(|&at| FilterColumns {
         name: planned[at].name.clone(),
@@ -114,6 +122,8 @@ fn matrices(part: &Part) -> Result<Vec<Factor>> {
     let lists = part.column("values")?;
     let lists = lists.as_list_opt::<i32>().ok_or_else(wrong)?;
     let values = lists.values().as_primitive_opt::<Float64Type>();
+    let is_whole = names.null_count() == 0 && lists.null_count() == 0;
+    let values = values.filter(|values| is_whole && values.null_count() == 0);
     let values = values.ok_or_else(wrong)?.values();
     let offsets = lists.value_offsets();
     let all = ranges.into_iter().map(|rows| {
@@ -125,6 +135,14 @@ fn matrices(part: &Part) -> Result<Vec<Factor>> {
         if !is_whole || width == 0 {
             return Err(Error::input(format!(
                 "the rows of matrix `{}` in `factors` have different lengths",
+                names.value(rows.start)
+            )));
+        }
+        // The constants of a fit may be unknown.
+        let is_finite = values[start..end].iter().all(|x| x.is_finite());
+        if !is_finite && names.value(rows.start) != "constants" {
+            return Err(Error::input(format!(
+                "matrix `{}` in `factors` holds a number that is not finite",
                 names.value(rows.start)
             )));
         }

@@ -7,17 +7,20 @@ use crate::methods::heat_kernel::normalise::Normalisation;
 use crate::methods::state_embedding::clusters::nearest;
 use crate::methods::state_embedding::features::Features;
 use crate::methods::state_embedding::model::combine;
-use crate::output::result::{ModelKey, Written, floats};
+use crate::output::result::{ModelKey, Written};
 use crate::output::tables::points::{EmbeddingColumn, POINTS, embedding_columns};
 use crate::output::tables::run_schema::LagColumn;
 use crate::output::tables::table::Table;
 use crate::read::points::PointBatch;
-use crate::run::assign::model::{Columns, Part};
+use crate::run::assign::model::{Columns, Part, finite, size};
 use crate::run::points::rows::{RowFit, RowModel, RowModels};
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
 use std::collections::BTreeMap;
+
+/// No point has more coordinates than this, and no fit more columns.
+const WIDEST: usize = 1 << 20;
 
 /// The fits of a written result.
 pub(crate) struct KnownModels {
@@ -116,14 +119,19 @@ fn optional(part: &Part, name: &str) -> Result<Vec<Option<f64>>> {
     Ok(numbers.iter().collect())
 }
 
-/// Numbers of any type.
-fn numbers(part: &Part, name: &str) -> Result<Vec<f64>> {
-    floats(part.column(name)?)
+/// The numbers of the lists of all rows, one after another. All of them are finite.
+fn lists(part: &Part, name: &str) -> Result<Vec<f64>> {
+    finite(&list_values(part, name)?, name)
 }
 
-/// The numbers of the lists of all rows, one after another.
-fn lists(part: &Part, name: &str) -> Result<Vec<f64>> {
-    floats(&list_values(part, name)?)
+/// An error unless numbers are positive.
+fn positive<'x>(numbers: impl IntoIterator<Item = &'x f64>, name: &str) -> Result<()> {
+    match numbers.into_iter().find(|x| !(x.is_finite() && **x > 0.0)) {
+        Some(x) => Err(Error::input(format!(
+            "the written column `{name}` holds {x}"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The values of the lists of all rows, one after another.
@@ -219,6 +227,7 @@ pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<KnownM
         let centroids = centroids.of(key).by_fit()?;
         for (name, row) in fits.of(key).by_fit()? {
             divisors = lists(&row, "scale").map_err(|e| within(&name, e))?;
+            positive(&divisors, "scale").map_err(|e| within(&name, e))?;
             let parts = Parts {
                 row: &row,
                 features: features.get(&name),
@@ -239,6 +248,20 @@ pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<KnownM
         };
         models.insert(key.clone(), model);
     }
+    // The columns are those of all models.
+    let columns = |model: &KnownModel| -> Vec<(String, bool, Vec<String>)> {
+        let names = |fit: &KnownFit| fit.columns.iter().map(|c| c.name.clone()).collect();
+        let fits = model.fits.iter();
+        fits.map(|fit| (fit.name.clone(), fit.has_clusters(), names(fit)))
+            .collect()
+    };
+    let mut all = models.values().map(columns);
+    let first = all.next();
+    if all.any(|own| Some(own) != first) {
+        return Err(Error::input(
+            "the fits of two partitions or lags are not the same",
+        ));
+    }
     Ok(KnownModels { models, lag })
 }
 
@@ -255,29 +278,52 @@ impl Parts<'_> {
     fn fit(&self, name: &str) -> Result<KnownFit> {
         let row = self.row;
         let method = text(row, "method")?.ok_or_else(|| lacks("method"))?;
-        let whole = |name: &str| -> Result<usize> {
-            Ok(number(row, name)?.ok_or_else(|| lacks(name))? as usize)
-        };
-        let (width, dimension) = (whole("rank")?, whole("dimension")?);
+        let dimension = row.size("dimension", WIDEST)?;
+        let width = row.size("rank", WIDEST)?;
+        if dimension != lists(row, "scale")?.len() {
+            return Err(Error::input(
+                "`dimension` and `scale` of `fits` do not fit each other",
+            ));
+        }
         let (times, map) = if let Some(features) = self.features {
             let frequencies = lists(features, "frequency")?;
-            let phases = numbers(features, "phase")?;
+            let phases = features.finite("phase")?;
             let left = lists(features, "left")?;
             if frequencies.len() != phases.len() * dimension || left.len() != phases.len() * width {
                 return Err(Error::input(
                     "the rows of `features` do not have the lengths that `fits` says",
                 ));
             }
+            let is_constant = phases.first() == Some(&0.0)
+                && frequencies[..dimension]
+                    .iter()
+                    .all(|frequency| *frequency == 0.0);
+            if !is_constant {
+                return Err(Error::input(
+                    "the first row of `features` is not the constant",
+                ));
+            }
             let centers = self.centroids.map(|part| lists(part, "center"));
+            let centers = centers.transpose()?;
+            let is_whole =
+                |centers: &Vec<f64>| !centers.is_empty() && centers.len().is_multiple_of(width);
+            if !centers.as_ref().is_none_or(is_whole) {
+                return Err(Error::input(
+                    "the rows of `centroids` do not have the lengths that `fits` says",
+                ));
+            }
             let map = Map::Features {
                 features: Features::new(dimension, &frequencies, &phases),
                 left,
                 rank: width,
-                centers: centers.transpose()?,
+                centers,
             };
             (vec![0.0], map)
         } else {
             let times = lists(row, "times")?;
+            if times.is_empty() || times.len() > WIDEST {
+                return Err(lacks("times"));
+            }
             let extension = self.extension(dimension, width * times.len())?;
             (times, Map::Kernel(Box::new(extension.into_embedder())))
         };
@@ -290,24 +336,39 @@ impl Parts<'_> {
 
     fn extension(&self, dimension: usize, columns: usize) -> Result<Extension> {
         let (row, points) = (self.row, self.landmarks.ok_or_else(|| lacks("landmarks"))?);
-        let need = |name: &str| number(row, name)?.ok_or_else(|| lacks(name));
+        let weights = points.finite("weight")?;
+        let n = weights.len();
+        let (epsilon, alpha) = (row.first("epsilon")?, row.first("alpha")?);
+        positive([&epsilon], "epsilon")?;
+        if !(0.0..=1.0).contains(&alpha) || weights.iter().any(|weight| *weight < 0.0) {
+            return Err(Error::input(
+                "`alpha` or `weight` of the fit is out of its range",
+            ));
+        }
         let reach = match (number(row, "neighbours")?, number(row, "radius")?) {
-            (Some(k), _) => Reach::Neighbours(k as usize),
-            (None, Some(radius)) => Reach::Radius(radius),
+            (Some(k), _) => Reach::Neighbours(size(k, "neighbours", n)?),
+            (None, Some(radius)) => {
+                positive([&radius], "radius")?;
+                Reach::Radius(radius)
+            }
             (None, None) => Reach::All,
         };
         let normalisation = text(row, "normalisation")?;
         let normalisation = normalisation.and_then(Normalisation::of_name);
         let or_one = |name: &str| -> Result<Vec<f64>> {
             let values = optional(points, name)?.into_iter();
-            Ok(values.map(|value| value.unwrap_or(1.0)).collect())
+            let values: Vec<f64> = values.map(|value| value.unwrap_or(1.0)).collect();
+            positive(&values, name)?;
+            Ok(values)
         };
         let farthest = if let Reach::Neighbours(_) = reach {
-            let places = numbers(points, "farthest_index")?.into_iter();
-            let places = places.map(|place| place as u32);
-            numbers(points, "farthest")?
-                .into_iter()
-                .zip(places)
+            let places = points.finite("farthest_index")?;
+            if places.iter().any(|place| !(0.0..n as f64).contains(place)) {
+                return Err(Error::input("`farthest_index` is the place of no landmark"));
+            }
+            let farthest = points.finite("farthest")?.into_iter();
+            farthest
+                .zip(places.iter().map(|place| *place as u32))
                 .collect()
         } else {
             Vec::new()
@@ -315,18 +376,17 @@ impl Parts<'_> {
         let extension = Extension {
             dimension,
             coordinates: lists(points, "coordinates")?,
-            weights: numbers(points, "weight")?,
-            epsilon: need("epsilon")?,
+            weights,
+            epsilon,
             reach,
             farthest,
             normalisation: normalisation.ok_or_else(|| lacks("normalisation"))?,
-            alpha: need("alpha")?,
+            alpha,
             q: or_one("q")?,
             v: or_one("v")?,
             columns,
             features: lists(points, "vector")?,
         };
-        let n = extension.weights.len();
         if extension.coordinates.len() != n * dimension || extension.features.len() != n * columns {
             return Err(Error::input(
                 "the rows of `landmarks` do not have the lengths that `fits` says",

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::methods::hmm::model::HmmModel;
-use crate::output::result::{ModelKey, Written, floats};
+use crate::output::result::{ModelKey, Written};
 use crate::output::tables::sequences::{
     OPERATORS, PREDICTIONS, SYMBOLS, SequenceColumns, TRAJECTORIES,
 };
@@ -10,11 +10,14 @@ use crate::output::tables::table::Table;
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::StateColumns;
 use crate::read::sequences::Symbols;
-use crate::run::assign::model::{Columns, Part, check_boxes};
+use crate::run::assign::model::{Columns, Part, check_boxes, finite};
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::DataType;
 use std::collections::BTreeMap;
+
+/// No fit has a larger rank: its operators would not fit memory.
+const LARGEST_RANK: usize = 1 << 15;
 
 /// The models of a written result.
 pub(crate) struct KnownModels {
@@ -71,7 +74,7 @@ pub(crate) async fn read(
         .await?
         .columns(&["probability"])
         .await?;
-    let shares = floats(&shares[0])?;
+    let shares = finite(&shares[0], "probability")?;
     let rows = written.models(SYMBOLS).await?.into_iter();
     let rows: BTreeMap<ModelKey, _> = rows.map(|model| (model.key, model.rows)).collect();
     let mut operators = Operators::read(written, &keys, &mut known).await?;
@@ -108,6 +111,11 @@ pub(crate) async fn read(
         return Err(Error::input("a partition of `fits` lacks a fit"));
     }
     let lists = lists(written).await?;
+    for ((_, name), width) in &widths {
+        if lists.get(name).is_some_and(|list| list < width) {
+            return Err(lengths(PREDICTIONS));
+        }
+    }
     let fits = widths
         .into_iter()
         .map(|((_, name), width)| SequenceColumns {
@@ -194,7 +202,7 @@ impl Operators {
     /// Reads the table `operators`. Of the columns of symbols, only one row per operator is kept.
     async fn read(written: &Written<'_>, keys: &[&str], known: &mut Keys) -> Result<Operators> {
         let values = written.table(OPERATORS).await?.columns(&["value"]).await?;
-        let values = floats(&values[0])?;
+        let values = finite(&values[0], "value")?;
         let partition = written.partition.iter().map(|f| f.name().as_str());
         let names: Vec<&str> = partition
             .chain(["fit"])
@@ -206,15 +214,13 @@ impl Operators {
         let mut symbols = Vec::new();
         known.intern(&columns[n_partition + 1..], &mut symbols)?;
         let fits = columns[n_partition].as_string_opt::<i32>();
+        let fits = fits.filter(|fits| fits.null_count() == 0);
         let fits = fits.ok_or_else(|| Error::input("the column `fit` holds no text"))?;
         let ranks = Columns::read(written, Table::Fits, &[], &["fit", "rank"]).await?;
         let mut of_rank = BTreeMap::new();
         for key in ranks.of_model.keys() {
             for (name, row) in ranks.of(key).by_fit()? {
-                of_rank.insert(
-                    (key.clone(), name),
-                    floats(row.column("rank")?)?[0] as usize,
-                );
+                of_rank.insert((key.clone(), name), row.size("rank", LARGEST_RANK)?);
             }
         }
         let mut of: BTreeMap<(ModelKey, String), OperatorRows> = BTreeMap::new();
@@ -230,6 +236,11 @@ impl Operators {
                 n: 0,
                 value,
             });
+            if at != rows.first + rows.n {
+                return Err(Error::input(
+                    "the rows of a fit in `operators` are not adjacent",
+                ));
+            }
             rows.n += 1;
             value += rank * rank;
         }
@@ -265,12 +276,12 @@ struct Parts<'a> {
 impl Parts<'_> {
     fn fit(self, all: &Operators) -> Result<KnownFit> {
         let lacks = |table: &str| Error::input(format!("`{table}` lacks the fit"));
-        let number = |name: &str| -> Result<f64> { Ok(floats(self.row.column(name)?)?[0]) };
-        let rank = number("rank")? as usize;
+        let rank = self.row.size("rank", LARGEST_RANK)?;
         let vectors = self.vectors.ok_or_else(|| lacks("vectors"))?;
         let kinds = vectors.column("vector")?.as_string_opt::<i32>();
+        let kinds = kinds.filter(|kinds| kinds.null_count() == 0);
         let kinds = kinds.ok_or_else(|| Error::input("the column `vector` holds no text"))?;
-        let values = floats(vectors.column("value")?)?;
+        let values = vectors.finite("value")?;
         let vector = |kind: &str| -> Vec<f64> {
             let own = (0..values.len()).filter(|&at| kinds.value(at) == kind);
             own.map(|at| values[at]).collect()
@@ -312,8 +323,8 @@ impl Parts<'_> {
                 pool,
                 hidden: None,
             },
-            unigram: number("unigram")?,
-            floor: number("floor")?,
+            unigram: self.row.first("unigram")?,
+            floor: self.row.first("floor")?,
         })
     }
 }

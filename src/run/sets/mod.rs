@@ -85,9 +85,20 @@ pub async fn keep(
         && earlier.current.plan == plan.hash
         && earlier.current.complete
         && earlier.has(Table::Sets)
-        && earlier.has(Table::Changes);
+        && earlier.has(Table::Changes)
+        && earlier.is_intact(Table::Sets).await
+        && earlier.is_intact(Table::Changes).await;
     // Reused tables need no distances between embeddings.
-    let (sets, gone) = compare_with(&earlier, names, models, !reuse_sets).await?;
+    let compared = compare_with(&earlier, names, models, !reuse_sets).await;
+    let (sets, gone) = match compared {
+        // As above.
+        Err(e) if e.kind() == Kind::Input && plan.names == NamesFrom::Previous => {
+            tracing::warn!("sets get new names: {}", e.full());
+            crate::run::sets::families::name(plan, names, models, EarlierSets::default());
+            return Ok(Naming::default());
+        }
+        compared => compared?,
+    };
     crate::run::sets::families::name(plan, names, models, sets);
     Ok(Naming { reuse_sets, gone })
 }

@@ -137,6 +137,10 @@ pub(crate) fn of_factors(
     let &[n, d, columns, training_rows] = sizes.as_slice() else {
         return Err(broken(SIZES));
     };
+    let is_size = |size: f64| (0.0..1e6).contains(&size);
+    if !is_size(n) || !is_size(d) || !is_size(columns) {
+        return Err(broken(SIZES));
+    }
     let [n, d, columns, training_rows] = [n, d, columns, training_rows].map(|size| size as usize);
     let diagonal = take("R_diagonal").filter(|values| values.len() == d);
     let mut of_size = |name: &str, size: usize| {

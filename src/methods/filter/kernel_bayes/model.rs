@@ -100,7 +100,11 @@ pub(crate) fn of_factors(params: &KernelBayes, mut factors: Vec<Factor>) -> Resu
         bandwidth,
         width,
     };
-    let fits = features.factor.len() == rank * rank
+    let is_size = |x: f64| (1.0..1e12).contains(&x);
+    let fits = is_size(rows)
+        && is_size(n)
+        && rank > 0
+        && features.factor.len() == rank * rank
         && features.points.len() == rank * pivots.width
         && (step.is_empty() || step.len() == rank * rank);
     if !fits {
