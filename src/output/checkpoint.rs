@@ -98,6 +98,11 @@ impl Checkpoint {
             if object.parts().count() != self.folder.path.parts().count() + 1 {
                 continue;
             }
+            // A piece that needs more memory cannot be used.
+            if meta.size > (crate::memory::limit_or_all() / 2) as u64 {
+                tracing::info!("{} is too large and not used", output.show(&object));
+                continue;
+            }
             let read = async { self.folder.store.get(&object).await?.bytes().await };
             match read.await {
                 Ok(bytes) => match self.pieces(&object, &bytes) {

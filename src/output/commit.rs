@@ -72,7 +72,15 @@ impl Output {
             return Ok(());
         };
         let record = format!("{}.json", seen.current.run);
-        let record: Option<serde_json::Value> = self.get_json(&self.at(&[RUNS, &record])).await?;
+        let record = self.get_json(&self.at(&[RUNS, &record])).await;
+        let record: Option<serde_json::Value> = match record {
+            // The run writes a new one.
+            Err(e) if e.kind() == Kind::Input => {
+                tracing::warn!("the job of the result is not known: {}", e.full());
+                None
+            }
+            record => record?,
+        };
         match record
             .as_ref()
             .and_then(|record| record["pipeline"].as_str())

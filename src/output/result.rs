@@ -440,6 +440,19 @@ pub fn floats(column: &ArrayRef) -> Result<Vec<f64>> {
     Ok(column.as_primitive::<Float64Type>().values().to_vec())
 }
 
+/// Numbers of any type, all of them finite and none null: gyre writes no others for a fit.
+pub fn finite(column: &ArrayRef, name: &str) -> Result<Vec<f64>> {
+    let strange = |what: &str| Error::input(format!("the written column `{name}` holds {what}"));
+    if column.null_count() > 0 {
+        return Err(strange("a null"));
+    }
+    let values = floats(column)?;
+    match values.iter().find(|x| !x.is_finite()) {
+        Some(x) => Err(strange(&x.to_string())),
+        None => Ok(values),
+    }
+}
+
 /// Set numbers, with −1 for no set.
 pub fn affiliation(column: &ArrayRef) -> Result<Vec<i32>> {
     let column = cast(column, &DataType::Int32).map_err(|e| {

@@ -10,8 +10,7 @@ use crate::assess::set_tracking::{Ids, TrackedSets};
 use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::output::place::Output;
-use crate::output::result;
-use crate::output::result::{ModelKey, RowKind, Written, WrittenFit};
+use crate::output::result::{ModelKey, RowKind, Written, WrittenFit, finite};
 use crate::output::tables::table::Table;
 use crate::run::sets::{ids, read, same_keys, shared};
 use crate::run::summary::change_lines;
@@ -319,7 +318,7 @@ impl<'a> Side<'a> {
         let count = states.split_off(names.len() - 1);
         Ok(Side {
             models: models.into_iter().map(|m| (m.key, m.rows)).collect(),
-            count: result::floats(&count[0])?,
+            count: finite(&count[0], "count")?,
             states,
             written,
         })

@@ -490,6 +490,7 @@ fn values_cannot_inject_paths_lines_or_labels() {
     let records = [
         format!("out/runs/{run}.json"),
         format!("out/versions/{run}/run.json"),
+        format!("out/versions/{run}/files.json"),
     ];
     let expected = expected.chain(beside).chain(records);
     assert_eq!(before, expected.map(PathBuf::from).collect());

@@ -2,7 +2,7 @@
 //! clean`.
 
 use crate::cli::small_pipeline;
-use crate::lake::{Lake, ProgramRun, TABLES};
+use crate::lake::{Lake, ProgramRun};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;

@@ -4,7 +4,9 @@
 use crate::error::{Error, Kind, Result};
 use crate::methods::low_rank::known::{FitTables, Known};
 use crate::methods::low_rank::model::{Latent, Side, Singular};
-use crate::output::result::{ModelKey, Written, WrittenFit, affiliation, embedding, floats};
+use crate::output::result::{
+    ModelKey, Written, WrittenFit, affiliation, embedding, finite, floats,
+};
 use crate::output::tables::table::Table;
 use crate::read::counts::follow::StateNumbers;
 use crate::read::rows::layout::RowRoles;
@@ -336,19 +338,6 @@ pub async fn read(
         models.insert(key.clone(), model);
     }
     Ok(models)
-}
-
-/// Numbers of any type, all of them finite and none null: gyre writes no others for a fit.
-pub(crate) fn finite(column: &ArrayRef, name: &str) -> Result<Vec<f64>> {
-    let strange = |what: &str| Error::input(format!("the written column `{name}` holds {what}"));
-    if column.null_count() > 0 {
-        return Err(strange("a null"));
-    }
-    let values = floats(column)?;
-    match values.iter().find(|x| !x.is_finite()) {
-        Some(x) => Err(strange(&x.to_string())),
-        None => Ok(values),
-    }
 }
 
 /// A written number as a whole number from 1 to `most`.

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::methods::hmm::model::HmmModel;
-use crate::output::result::{ModelKey, Written};
+use crate::output::result::{ModelKey, Written, finite};
 use crate::output::tables::sequences::{
     OPERATORS, PREDICTIONS, SYMBOLS, SequenceColumns, TRAJECTORIES,
 };
@@ -10,7 +10,7 @@ use crate::output::tables::table::Table;
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::StateColumns;
 use crate::read::sequences::Symbols;
-use crate::run::assign::model::{Columns, Part, check_boxes, finite};
+use crate::run::assign::model::{Columns, Part, check_boxes};
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::DataType;

@@ -182,7 +182,7 @@ async fn compare_with(
         .await?
         .columns(&["count"])
         .await?;
-    let count = crate::output::result::floats(&count[0])?;
+    let count = crate::output::result::finite(&count[0], "count")?;
     // Per model: the rows of the earlier model, and the states that both have.
     let mut pairs = Vec::with_capacity(models.len());
     for model in models {
@@ -236,9 +236,12 @@ pub async fn read(written: &Written<'_>, fit: &WrittenFit, embedding: bool) -> R
     let table = written.table(Table::Sources).await?;
     let column = format!("{}_affiliation", fit.name);
     let affiliation = crate::output::result::affiliation(&table.columns(&[&column]).await?[0])?;
-    if affiliation.iter().any(|&k| k >= fit.rank as i32) {
+    if affiliation
+        .iter()
+        .any(|k| !(-1..fit.rank as i32).contains(k))
+    {
         return Err(Error::input(format!(
-            "`{column}` has a set that is not below the rank {}",
+            "`{column}` has a set that is not from -1 to below the rank {}",
             fit.rank
         )));
     }
@@ -309,6 +312,11 @@ pub async fn ids(earlier: &Written<'_>) -> Result<BTreeMap<(ModelKey, String), I
             crate::output::result::affiliation(&columns[1])?,
             crate::output::result::affiliation(&columns[2])?,
         );
+        // Ids count sets, one after another.
+        if let Some(id) = id.iter().find(|id| !(0..i32::MAX / 2).contains(*id)) {
+            let what = format!("the table `{}` has a set with the id {id}", table.name());
+            return Err(Error::input(what));
+        }
         for ModelRows { key, rows } in models {
             for at in rows {
                 let fit = describe(&columns[..1], at);
