@@ -168,8 +168,8 @@ impl Error {
     }
 }
 
-/// A path inside an output leads through a link, or to something else that gyre never makes, such as
-/// a pipe. What a link leads to may not belong to gyre.
+/// A path inside an output leads through a link, or to something else that gyre never makes, such
+/// as a pipe. What a link leads to may not belong to gyre.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} is {what}, and no result is read, written or removed through it; put the file or folder itself there",

@@ -6,9 +6,9 @@
 //! store it has written something recently. A version is named before its run ends and is never
 //! named again after it was dropped, so a dead version stays dead.
 //!
-//! Only what gyre has made is removed. Versions are recognised by name and, in a folder, by content;
-//! work folders by their records ([`made`](super::made)); objects of the ledger by names that are
-//! hashes. Nothing is removed through a symbolic link. Run records are kept.
+//! Only what gyre has made is removed. Versions are recognised by name and, in a folder, by
+//! content; work folders by their records (`made`); objects of the ledger by names
+//! that are hashes. Nothing is removed through a symbolic link. Run records are kept.
 
 use crate::error::{Error, Kind, Result};
 use crate::output::folder::{State, Unnamed, is_run, is_unique_suffix};

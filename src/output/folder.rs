@@ -259,8 +259,8 @@ impl Folder {
         }
     }
 
-    /// Fails if one of these files and folders of the output is a link or the like: what a link leads
-    /// to does not belong to this output.
+    /// Fails if one of these files and folders of the output is a link or the like: what a link
+    /// leads to does not belong to this output.
     pub fn check_no_links(&self, places: &[&str]) -> Result<()> {
         let mut found = places.iter().map(|place| self.path.join(place));
         match found.find_map(|path| InTheWay::at(&path)) {
@@ -477,8 +477,8 @@ impl Folder {
         Ok(inside)
     }
 
-    /// Removes partial records and partial objects of the ledger, which killed processes leave. They
-    /// are called `name#1`, and the store does not list them. Returns their paths and bytes.
+    /// Removes partial records and partial objects of the ledger, which killed processes leave.
+    /// They are called `name#1`, and the store does not list them. Returns their paths and bytes.
     pub fn drafts(&self, asked: &Cleaning) -> io::Result<Vec<(String, u64)>> {
         let mut drafts = Vec::new();
         let is_record = |name: &str| name.strip_suffix(".json").is_some_and(is_run);
@@ -522,8 +522,8 @@ impl Folder {
         Ok(drafts)
     }
 
-    /// Removes a folder in one such as `versions`. Links in it are removed, and never what they lead
-    /// to. If a link or a file has its name, that stays.
+    /// Removes a folder in one such as `versions`. Links in it are removed, and never what they
+    /// lead to. If a link or a file has its name, that stays.
     pub fn remove(&self, place: &str, name: &str) -> Result<()> {
         self.check_no_links(&[place])?;
         let folder = self.path.join(place).join(name);
@@ -580,8 +580,8 @@ impl Folder {
     }
 }
 
-/// Removes a folder of this process or of a dead one. [`LOCK`] and [`RECORD`] identify the folder of
-/// a run, so they go last, and an interrupted removal can be resumed.
+/// Removes a folder of this process or of a dead one. [`LOCK`] and [`RECORD`] identify the folder
+/// of a run, so they go last, and an interrupted removal can be resumed.
 fn remove_all(folder: &Path) -> io::Result<()> {
     let gone = |removed: io::Result<()>| match removed {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
@@ -602,7 +602,8 @@ fn remove_all(folder: &Path) -> io::Result<()> {
     gone(fs::remove_dir_all(folder))
 }
 
-/// Whether a path is a link as gyre makes it: `current` to a version, or a table to `current/<table>`.
+/// Whether a path is a link as gyre makes it: `current` to a version, or a table to
+/// `current/<table>`.
 fn is_own_link(path: &Path) -> bool {
     let (Ok(to), Some(name)) = (fs::read_link(path), path.file_name()) else {
         return false;

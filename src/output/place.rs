@@ -265,8 +265,8 @@ impl Output {
         }
     }
 
-    /// Writes an object and replaces any existing one. A file of a version is listed with its size and
-    /// hash when the version becomes the result.
+    /// Writes an object and replaces any existing one. A file of a version is listed with its size
+    /// and hash when the version becomes the result.
     ///
     /// # Errors
     /// If the store fails.
@@ -310,8 +310,8 @@ impl Output {
         Ok(found)
     }
 
-    /// Removes a folder in one such as `versions`, with its content. Callers know that gyre has made
-    /// it. Nothing else in gyre removes folders with content.
+    /// Removes a folder in one such as `versions`, with its content. Callers know that gyre has
+    /// made it. Nothing else in gyre removes folders with content.
     pub(crate) async fn remove(&self, place: &str, name: &str) -> Result<()> {
         let path = self.at(&[place, name]);
         if let Some(folder) = &self.folder {

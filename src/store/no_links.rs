@@ -194,8 +194,8 @@ mod tests {
     use object_store::ObjectStoreExt;
     use std::os::unix::fs::symlink;
 
-    /// Every call refuses a path that leads through a link, at every depth, and a list ends although
-    /// links lead to folders above them.
+    /// Every call refuses a path that leads through a link, at every depth, and a list ends
+    /// although links lead to folders above them.
     #[tokio::test]
     async fn nothing_behind_a_link_is_reached() {
         let place = tempfile::tempdir().expect("a folder");

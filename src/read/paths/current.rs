@@ -48,9 +48,9 @@ impl Current {
     /// Parses the file; `shown` is its location for messages.
     ///
     /// # Errors
-    /// [`Kind::Spec`] for a file of another schema than this, or without a checksum. [`Kind::Input`]
-    /// for a damaged one, or one with names that no run writes: the checksum has no key, so it says
-    /// nothing about who wrote the file.
+    /// [`Kind::Spec`] for a file of another schema than this, or without a checksum.
+    /// [`Kind::Input`] for a damaged one, or one with names that no run writes: the checksum has no
+    /// key, so it says nothing about who wrote the file.
     pub(crate) fn parse(bytes: &[u8], shown: &str) -> Result<Current> {
         #[derive(Deserialize)]
         struct Head {
