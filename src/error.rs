@@ -2,6 +2,7 @@
 //! the culprit, and the cause.
 
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::error::Error as StdError;
 
 /// The result of a fallible gyre function.
@@ -262,6 +263,57 @@ pub fn hint(word: &str, candidates: &[&str]) -> String {
     }
 }
 
+/// Whether a terminal obeys a character instead of showing it, or shows the text around it in
+/// another order.
+pub fn is_hidden(c: char) -> bool {
+    let reorders = matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2066}'..='\u{2069}'
+    );
+    // From the separators of lines and paragraphs to the right-to-left override.
+    c.is_control() || reorders || matches!(c, '\u{2028}'..='\u{202e}' | '\u{feff}')
+}
+
+/// A value as a message shows it: in one line, with escapes for characters that are not shown.
+pub fn escaped(text: &str) -> String {
+    text.chars()
+        .fold(String::with_capacity(text.len()), |mut shown, c| {
+            if is_hidden(c) {
+                shown.extend(c.escape_default());
+            } else {
+                shown.push(c);
+            }
+            shown
+        })
+}
+
+/// Lines of text as a terminal may get them: [`escaped`] except for line breaks and tabs.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    without_hidden(text, |c| c.escape_default().to_string())
+}
+
+/// JSON as a terminal may get it. Its strings have the same values, because the escapes are those
+/// of JSON.
+pub fn printable_json(json: &str) -> Cow<'_, str> {
+    without_hidden(json, |c| format!("\\u{:04x}", u32::from(c)))
+}
+
+fn without_hidden(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
+    let is_hidden = |c: char| is_hidden(c) && c != '\n' && c != '\t';
+    if !text.contains(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) {
+            shown.push_str(&escape(c));
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
 /// A number and a noun: `1 table`, `2 tables`, `3 trajectories`. The number may be text, such as
 /// `1,000`.
 pub fn counted(n: impl std::fmt::Display, one: &str) -> String {
@@ -276,6 +328,27 @@ pub fn counted(n: impl std::fmt::Display, one: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn characters_that_are_not_shown_are_escaped() {
+        let hidden = "\u{1b}[2J\u{202e}\u{9b}1m\u{7f}\r\0\u{200f}\u{2069}\u{61c}\u{feff}\u{2028}";
+        let text = format!("é 日本\t{hidden}\n");
+        let all = [escaped(&text), printable(&text).into_owned()];
+        assert_eq!(
+            all[0],
+            "é 日本\\t\\u{1b}[2J\\u{202e}\\u{9b}1m\\u{7f}\\r\\u{0}\\u{200f}\\u{2069}\\u{61c}\\u{feff}\\u{2028}\\n"
+        );
+        assert_eq!(all[0].replace("\\t", "\t").replace("\\n", "\n"), all[1]);
+        // JSON has the same values.
+        let json = serde_json::json!({ (hidden): [text] });
+        for json in [json.to_string(), format!("{json:#}\n")] {
+            let shown = printable_json(&json);
+            assert!(!shown.contains(|c| is_hidden(c) && c != '\n'), "{shown}");
+            let [shown, json]: [serde_json::Value; 2] =
+                [&*shown, &*json].map(|text| serde_json::from_str(text).expect("JSON"));
+            assert_eq!(shown, json);
+        }
+    }
 
     #[test]
     fn one_thing_is_not_several() {

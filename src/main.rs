@@ -2,15 +2,15 @@
 //! an exit code.
 //!
 //! This file also owns the terminal: results on stdout, progress and errors on stderr, and the
-//! signals that stop a run. All printed text goes through [`hide`]. A failure to write to stderr is
-//! ignored and the run goes on.
+//! signals that stop a run. All printed text goes through [`hide`] and [`printable`]. A failure to
+//! write to stderr is ignored and the run goes on.
 
 use clap::Parser;
 use futures::future::BoxFuture;
 use gyre::cli::args::{Cli, LogFormat, Logging};
 use gyre::cli::commands::execute;
 use gyre::cli::terminal::Terminal;
-use gyre::error::{Error, Kind, Result};
+use gyre::error::{Error, Kind, Result, printable, printable_json};
 use gyre::memory;
 use gyre::memory::allocator::Bounded;
 use gyre::run::progress::Progress;
@@ -18,6 +18,7 @@ use gyre::store::secrets;
 use gyre::store::secrets::hide;
 use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
@@ -70,7 +71,8 @@ fn start_logging(logging: &Logging) {
         .with_target(false);
     IS_JSON.store(logging.log_format == LogFormat::Json, Ordering::Relaxed);
     match logging.log_format {
-        LogFormat::Text => builder.with_ansi(is_interactive()).init(),
+        // Colours of the log could not be told from escapes in its texts.
+        LogFormat::Text => builder.with_ansi(false).init(),
         LogFormat::Json => builder.json().flatten_event(true).init(),
     }
 }
@@ -83,13 +85,20 @@ fn is_interactive() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Writes to stderr without secrets. A failure to write is ignored.
+/// Writes texts and lines of JSON to stderr, without secrets and without characters that a terminal
+/// obeys. A failure to write is ignored.
 struct Log;
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        std::io::stderr().write_all(hide(&text).as_bytes()).ok();
+        let text = hide(&text);
+        let shown = if IS_JSON.load(Ordering::Relaxed) {
+            printable_json(&text)
+        } else {
+            printable(&text)
+        };
+        std::io::stderr().write_all(shown.as_bytes()).ok();
         Ok(bytes.len())
     }
 
@@ -113,20 +122,25 @@ fn report(e: &Error) {
 /// Prints help, or the error of a command line.
 fn usage(e: &clap::Error) -> ExitCode {
     let text = e.render();
+    let plain = text.to_string();
+    let shown = printable(&plain);
     let render = |is_terminal: bool| {
         let has_colours = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        if has_colours && std::env::var_os("TERM").is_none_or(|term| term != "dumb") {
-            text.ansi().to_string()
+        let knows_colours = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        // Colours are escapes too: a text with others is shown without them.
+        if has_colours && knows_colours && matches!(shown, Cow::Borrowed(_)) {
+            hide(&text.ansi().to_string()).into_owned()
         } else {
-            text.to_string()
+            hide(&shown).into_owned()
         }
     };
     if e.use_stderr() {
-        write!(Log, "{}", render(is_interactive())).ok();
+        let text = render(is_interactive());
+        std::io::stderr().write_all(text.as_bytes()).ok();
     } else {
         let mut out = std::io::stdout();
         let text = render(out.is_terminal());
-        out.write_all(hide(&text).as_bytes()).ok();
+        out.write_all(text.as_bytes()).ok();
     }
     ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(2))
 }
@@ -333,16 +347,15 @@ impl Bars {
 }
 
 impl Terminal for Bars {
-    /// A closed pipe, as by `head`, is not an error.
     fn print(&self, text: &str) -> Result<()> {
-        let mut out = std::io::stdout().lock();
-        match writeln!(out, "{}", hide(text)).and_then(|()| out.flush()) {
-            Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::with_source(
-                Kind::Resources,
-                "stdout cannot be written",
-                e,
-            )),
-            _ => Ok(()),
+        write_out(&printable(&hide(text)))
+    }
+
+    fn print_rows(&self, rows: &str) -> Result<()> {
+        if std::io::stdout().is_terminal() {
+            self.print(rows)
+        } else {
+            write_out(&hide(rows))
         }
     }
 
@@ -351,6 +364,19 @@ impl Terminal for Bars {
             return;
         }
         if let Err(e) = self.print(text) {
+/// Writes a line to stdout. A closed pipe, as by `head`, is not an error.
+fn write_out(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::with_source(
+            Kind::Resources,
+            "stdout cannot be written",
+            e,
+        )),
+        _ => Ok(()),
+    }
+}
+
             tracing::warn!("the command succeeded, but {}", e.full());
         }
     }

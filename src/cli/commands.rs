@@ -9,8 +9,7 @@ use crate::cli::args::{Command, PipelineArgs};
 use crate::cli::openlineage::Planned;
 use crate::cli::terminal::{Done, Terminal, leave, start};
 use crate::cli::watch::Watch;
-use crate::error::counted;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, counted, printable_json};
 use crate::output::place::Output;
 use crate::output::result::RowKind;
 use crate::output::retention::Cleaning;
@@ -190,7 +189,7 @@ fn plan(args: &crate::cli::args::Plan, terminal: &Arc<dyn Terminal>) -> Result<D
             if let Some(preview) = &preview {
                 plan.json["cluster"] = json!(preview);
             }
-            return print(&format!("{:#}", plan.json));
+            return print(&printable_json(&format!("{:#}", plan.json)));
         }
         print(&plan.text)?;
         print(&needs.text)?;
@@ -276,8 +275,13 @@ fn report_text(report: &(impl Serialize + Display), json: bool) -> Result<String
     if !json {
         return Ok(report.to_string());
     }
-    let text = serde_json::to_string_pretty(report);
-    text.map_err(|e| Error::with_source(Kind::Bug, "the report cannot be written as JSON", e))
+    match serde_json::to_string_pretty(report) {
+        Ok(text) => Ok(printable_json(&text).into_owned()),
+        Err(e) => {
+            let what = "the report cannot be written as JSON";
+            Err(Error::with_source(Kind::Bug, what, e))
+        }
+    }
 }
 
 /// The message of `gyre check`, with the numbers of tables, fits and checks.

@@ -2,7 +2,7 @@
 
 use crate::cli::args::{Inspect, TableFormat};
 use crate::cli::terminal::{Done, Terminal};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, printable_json};
 use crate::output::place::Output;
 use crate::report::inspect::{Query, csv, json, parquet, rows, sql, text};
 use crate::report::overview::overview;
@@ -68,7 +68,15 @@ pub(crate) fn inspect(args: &Inspect, terminal: &dyn Terminal) -> Result<Done> {
             let what = "a Parquet file is not text; name a file with -o";
             return Err(Error::spec(what));
         }
-        None => terminal.print(String::from_utf8_lossy(&bytes).trim_end())?,
+        None => {
+            let text = String::from_utf8_lossy(&bytes);
+            let text = text.trim_end();
+            match args.format {
+                TableFormat::Csv => terminal.print_rows(text)?,
+                TableFormat::Json => terminal.print(&printable_json(text))?,
+                TableFormat::Table | TableFormat::Parquet => terminal.print(text)?,
+            }
+        }
     }
     Ok(Done::Well)
 }

@@ -1,10 +1,10 @@
 //! An output file for metrics or events. A regular file is replaced as a whole or appended to. A
 //! device or a pipe is written directly and never replaced.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, printable};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -80,6 +80,20 @@ impl Sink {
 
     /// Appends a text in one write, so that runs that share a file do not mix their lines.
     pub fn append(&self, text: &str) -> io::Result<()> {
+        let is_terminal = match self {
+            Sink::Regular(_) => false,
+            Sink::Direct(file) => file
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_terminal(),
+            Sink::Stdout => io::stdout().is_terminal(),
+            Sink::Stderr => io::stderr().is_terminal(),
+        };
+        let text = if is_terminal {
+            printable(text)
+        } else {
+            text.into()
+        };
         let bytes = text.as_bytes();
         match self {
             Sink::Regular(path) => {

@@ -14,6 +14,11 @@ pub trait Terminal: Progress {
     /// # Errors
     /// If stdout cannot be written.
     fn print(&self, text: &str) -> Result<()>;
+    /// Prints rows for another program. They are exact, unless stdout is a terminal.
+    ///
+    /// # Errors
+    /// If stdout cannot be written.
+    fn print_rows(&self, rows: &str) -> Result<()>;
     /// Prints how a successful command ended. A failure to print is only logged, because the work
     /// is done.
     fn say(&self, text: &str);

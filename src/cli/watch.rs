@@ -6,7 +6,7 @@ use crate::cli::prometheus;
 use crate::cli::prometheus::Ended;
 use crate::cli::sink::Sink;
 use crate::cli::terminal::{Done, Terminal};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, printable_json};
 use crate::run::progress::Progress;
 use crate::run::record::Record;
 use crate::store::secrets::hide;
@@ -173,7 +173,8 @@ impl Watch {
 
 /// Appends an event as a line.
 fn append(sink: &Sink, event: &Value) -> Result<()> {
-    let line = format!("{}\n", hide(&event.to_string()));
+    let event = event.to_string();
+    let line = format!("{}\n", printable_json(&hide(&event)));
     sink.append(&line).map_err(|e| unwritten("lineage", e))
 }
 

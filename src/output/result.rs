@@ -4,7 +4,7 @@
 //! range of every model in a table, and any columns as Arrow arrays. A result with another schema
 //! version is an error.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, escaped};
 use crate::evidence::lag::Lag;
 use crate::output::files::{damaged, incomplete};
 use crate::output::layout::SCHEMA_VERSION;
@@ -15,7 +15,7 @@ use crate::output::tables::run_schema::LAG_SECONDS;
 use crate::output::tables::sequences::SYMBOLS;
 use crate::output::tables::table::Table;
 use crate::read::paths::current::Current;
-use crate::read::rows::states::{escaped, key_text};
+use crate::read::rows::states::key_text;
 use crate::store::parquet::StoredFile;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
 use arrow::compute::kernels::cmp::eq;

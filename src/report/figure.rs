@@ -1,5 +1,6 @@
 //! One picture: an SVG with a title, a description and what it must not be taken for.
 
+use crate::error::escaped;
 use crate::report::style;
 use kuva::backend::svg::SvgBackend;
 use kuva::plot::legend::{LegendEntry, LegendPosition, LegendShape};
@@ -40,8 +41,8 @@ impl Figure {
     ) -> Figure {
         Figure {
             name: style::file_name(&format!("{kind}-{of}")),
-            title: style::clean(title),
-            alt: style::clean(alt),
+            title: escaped(title),
+            alt: escaped(alt),
             caption,
             svg,
         }

@@ -1,8 +1,8 @@
 //! Tables of a result as text: an overview of all, or the rows of one.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, escaped};
 use crate::report::model::{column, columns_of};
-use crate::report::style::{clean, number, short};
+use crate::report::style::{number, short};
 use crate::report::tables::{Tables, failed};
 use polars::prelude::{
     AnyValue, CsvWriter, DataFrame, DataType, Engine, JsonFormat, JsonWriter, LazyFrame,
@@ -107,7 +107,7 @@ fn refused(what: &str, e: &PolarsError) -> Error {
     let reason = reason
         .split_once("; valid columns")
         .map_or(reason, |(r, _)| r);
-    Error::spec(format!("{what}: {}", clean(reason)))
+    Error::spec(format!("{what}: {}", escaped(reason)))
 }
 
 fn check_column(tables: &Tables, table: &str, name: &str, known: &[String]) -> Result<()> {
@@ -132,7 +132,7 @@ fn check_column(tables: &Tables, table: &str, name: &str, known: &[String]) -> R
 pub fn text(rows: &DataFrame) -> String {
     let columns = rows.columns().iter().map(|column| {
         let is_number = column.dtype().is_primitive_numeric();
-        let name = clean(column.name());
+        let name = escaped(column.name());
         let cells = (0..rows.height()).map(|at| match column.get(at) {
             Ok(value) => short(&cell(&value), CELL),
             Err(_) => String::new(),

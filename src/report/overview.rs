@@ -1,13 +1,13 @@
 //! A result at a glance: its tables, columns, fits and earlier versions.
 
-use crate::error::Result;
+use crate::error::{Result, escaped};
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::report::facts::fits as fits_of;
 use crate::report::meanings::{Kind, Meanings};
 use crate::report::model::{Model, key_columns, models};
 use crate::report::pictures::fits;
-use crate::report::style::{clean, short};
+use crate::report::style::short;
 use crate::report::tables::{Tables, failed};
 use serde_json::Value;
 use std::fmt::Write;
@@ -21,7 +21,7 @@ const MOST_MODELS: usize = 12;
 /// If a table cannot be read.
 pub async fn overview(output: &Output, tables: &Tables) -> Result<String> {
     let record = record(output, &tables.current.run).await?;
-    let text = |key: &str| clean(record[key].as_str().unwrap_or("?"));
+    let text = |key: &str| escaped(record[key].as_str().unwrap_or("?"));
     let mut out = format!(
         "{}: run {} of {}, gyre {}\n",
         text("pipeline"),
@@ -106,7 +106,7 @@ async fn list_earlier(out: &mut String, output: &Output, tables: &Tables) -> Res
     drift(out, tables, "since then")?;
     for run in &tables.current.earlier {
         let own = record(output, run).await?;
-        let started = clean(own["started"].as_str().unwrap_or("?"));
+        let started = escaped(own["started"].as_str().unwrap_or("?"));
         let _ = writeln!(out, "  {run}, started {started}");
         // A version that is damaged, or was removed meanwhile, has no drift to show.
         let Ok(mut kept) = output.kept(&tables.current, run).await else {

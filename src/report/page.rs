@@ -1,8 +1,9 @@
 //! Pictures and tables → one HTML page without scripts, which loads nothing.
 
+use crate::error::escaped;
 use crate::report::facts::Listing;
 use crate::report::figure::Figure;
-use crate::report::style::{clean, escape, short};
+use crate::report::style::{escape, short};
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -48,7 +49,7 @@ impl Page {
              <title>{title}</title>\n<style>\n{}</style>\n\
              </head>\n<body>\n<h1><bdi>{title}</bdi></h1>\n<p>{}</p>\n",
             include_str!("page.css"),
-            escape(&clean(&self.subtitle)),
+            escape(&escaped(&self.subtitle)),
         );
         if self.sections.len() > 1 {
             out.push_str(&self.index());

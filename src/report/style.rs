@@ -2,6 +2,7 @@
 //!
 //! Texts of a result may hold anything. Here they become short, visible text.
 
+use crate::error::escaped;
 use crate::output::number::grouped;
 use kuva::render::theme::Theme;
 
@@ -85,23 +86,9 @@ pub fn fixed(svg: &str) -> String {
     svg
 }
 
-/// A text on one line: control characters and marks that reverse text become visible.
-pub fn clean(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars() {
-        let reverses = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
-        if c.is_control() || reverses || c == '\u{feff}' {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
-    }
-    out
-}
-
-/// At most `most` characters of a clean text.
+/// At most `most` characters of a text in one line.
 pub fn short(text: &str, most: usize) -> String {
-    let text = clean(text);
+    let text = escaped(text);
     if text.chars().count() <= most {
         return text;
     }

@@ -5,7 +5,7 @@
 //! error if a check with `on = "fail"` failed.
 
 use crate::error::counted;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, escaped};
 use crate::output::place::Output;
 use crate::output::result::{Written, floats};
 use crate::output::tables::run_schema::RunSchema;
@@ -219,9 +219,7 @@ fn missing(
         .flat_map(|key| lags.iter().map(move |lag| (key, *lag)));
     let missing = all.filter(|model| !found.contains(model));
     let texts = missing.map(|(key, lag)| {
-        let columns = key
-            .iter()
-            .map(|(k, v)| format!("{k}={}", crate::read::rows::states::escaped(v)));
+        let columns = key.iter().map(|(k, v)| format!("{k}={}", escaped(v)));
         let lag = lag.into_iter().map(|lag| format!("lag {lag}"));
         columns.chain(lag).collect::<Vec<_>>().join(", ")
     });

@@ -2,10 +2,9 @@
 
 use crate::assess::match_sets::Event;
 use crate::assess::set_tracking::{Reference, Set, TrackedSets};
-use crate::error::counted;
+use crate::error::{counted, escaped};
 use crate::output::number::grouped;
 use crate::plan::checks::percent;
-use crate::read::rows::states::escaped;
 use crate::run::record::{BootstrapRecord, CheckRecord, FitRecord, Head, ModelRecord, RunRecord};
 use std::fmt::{Display, Formatter, Result};
 

@@ -3,10 +3,10 @@
 
 use gyre::cli::args::Bytes;
 use gyre::error::Kind;
+use gyre::error::escaped;
 use gyre::evidence::lag::Lag;
 use gyre::output::place::Output;
 use gyre::plan::pipeline::Pipeline;
-use gyre::read::rows::states::escaped;
 use gyre::run::compare::Pair;
 use gyre::store::Stores;
 use proptest::prelude::*;

@@ -229,6 +229,19 @@ fn middle_rooms_are_pure() {
     );
 }
 
+/// What these files write is free of characters that a terminal obeys.
+#[test]
+fn two_files_write_to_the_terminal() {
+    let mut found = BTreeSet::new();
+    for (file, code) in sources() {
+        let writes = ["println!", "print!(", "dbg!", "stdout()", "stderr()"];
+        if writes.iter().any(|write| code.contains(write)) {
+            found.insert(file.display().to_string());
+        }
+    }
+    assert_eq!(found, ["cli/sink.rs", "main.rs"].map(String::from).into());
+}
+
 #[test]
 fn comment_lines_are_short() {
     let mut wrong = Vec::new();

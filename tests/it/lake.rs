@@ -4,6 +4,7 @@
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use gyre::error::is_hidden;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::fs::File;
@@ -24,7 +25,12 @@ pub struct ProgramRun {
 
 impl ProgramRun {
     pub fn of(output: Output) -> ProgramRun {
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
+        let text = |bytes: Vec<u8>| {
+            let text = String::from_utf8(bytes).expect("the program prints UTF-8");
+            let is_raw = |c: char| is_hidden(c) && !matches!(c, '\n' | '\t');
+            assert!(!text.contains(is_raw), "a terminal obeys {text:?}");
+            text
+        };
         ProgramRun {
             code: output.status.code(),
             out: text(output.stdout),

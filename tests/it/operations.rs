@@ -3,11 +3,13 @@
 use crate::checks::record;
 use crate::cli::{integers, small_pipeline};
 use crate::lake::{Lake, ProgramRun, Rows, TABLES};
-use arrow::array::{ArrayRef, AsArray, StringArray};
+use arrow::array::{ArrayRef, AsArray, Float64Array, StringArray};
 use gyre::cli::prometheus;
+use gyre::error::{printable, printable_json};
 use proptest::prelude::*;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -553,6 +555,206 @@ fn values_cannot_inject_paths_lines_or_labels() {
         "{}",
         ran.out
     );
+}
+
+/// Clears the screen, reverses text, changes colours and writes over its line.
+const OBEYED: &str = "\u{1b}[2J\u{202e}\u{9b}1m\u{7f}\rx";
+
+/// Rows whose names and values hold such characters, as states, coordinates, points, symbols and
+/// observations. Every command is run on them, and so that it succeeds and that it fails.
+/// `ProgramRun` looks at all that is printed.
+#[test]
+fn no_command_prints_what_a_terminal_obeys() {
+    let lake = Lake::new();
+    let name = |what: &str| format!("{what}{OBEYED}");
+    let toml = |text: &str| printable_json(&Value::from(text).to_string()).into_owned();
+    let n = 240i64;
+    let texts = |of: &dyn Fn(i64) -> String| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values((0..n).map(of)))
+    };
+    let floats = |of: fn(f64) -> f64| -> ArrayRef {
+        Arc::new(Float64Array::from_iter_values((0..n).map(|k| of(k as f64))))
+    };
+    let (id, state, x, part) = (name("id"), name("state"), name("x"), name("part"));
+    lake.table(
+        "rows.parquet",
+        vec![
+            ("k", integers(0..n)),
+            (&id, texts(&|k| format!("{OBEYED}{}", k / 60))),
+            ("t", integers((0..n).map(|k| k % 60))),
+            (
+                &state,
+                texts(&|k| format!("{OBEYED}{}", (k * k + k / 7) % 3)),
+            ),
+            (&x, floats(|k| (1.7 * k).sin() + (0.3 * k * k).cos())),
+            ("y", floats(|k| (0.9 * k * k).sin())),
+            (
+                "split",
+                texts(&|k| if k % 120 < 60 { "train" } else { "test" }.into()),
+            ),
+            (&part, texts(&|k| format!("{OBEYED}{}", k / 120))),
+        ],
+    );
+    let ordered = format!("trajectory = {}\ntime = \"t\"", toml(&id));
+    let [state, x, part] = [&state, &x, &part].map(|text| toml(text));
+    let kinds = [
+        format!(
+            "[transitions]\n{ordered}\nlag = 1\nstate = {state}\nSQL\n[[fit]]\nname = \"one\"\nmethod = \"dbmr\"\nrank = 2\nrestarts = 2"
+        ),
+        format!(
+            "[transitions]\n{ordered}\nlag = 1\ncoordinates = [{x}, \"y\"]\nSQL\n[[fit]]\nname = \"one\"\nmethod = \"state_embedding\"\nrank = 2\nfeatures = 20\nbandwidth = 1.0"
+        ),
+        format!(
+            "[points]\nid = \"k\"\ncoordinates = [{x}, \"y\"]\nSQL\n[[fit]]\nname = \"one\"\nmethod = \"diffusion_map\"\ndimension = 2"
+        ),
+        format!(
+            "[sequences]\n{ordered}\ninterval = 1\nsymbol = {state}\nSQL\n[[fit]]\nname = \"one\"\nmethod = \"spectral_hmm\"\nrank = 2\n[output]\nrows = \"all\""
+        ),
+        format!(
+            "[sequences]\n{ordered}\ninterval = 1\nstate = [{x}]\nobservation = [\"y\"]\nsplit = \"split\"\nSQL\n[[fit]]\nname = \"one\"\nmethod = \"kalman\"\n[output]\nrows = \"all\""
+        ),
+    ];
+    let mut exact = 0;
+    for (at, kind) in kinds.iter().enumerate() {
+        let file = format!("{at}.toml");
+        let [out, assigned] = ["out", "new"].map(|folder| format!("{folder}{at}"));
+        let job = format!(
+            "[job]\nname = \"job\"\noutput = \"{out}\"\n[tables.rows]\npath = \"rows.parquet\"\n"
+        );
+        let sql = format!("sql = \"SELECT * FROM rows\"\npartition_by = {part}");
+        lake.file(&file, &(job + &kind.replace("SQL", &sql)));
+        lake.gyre(&["check", &file]).succeeds();
+        lake.gyre(&["plan", &file]).succeeds();
+        lake.gyre(&["plan", &file, "--json"]).succeeds();
+        lake.gyre(&["explain", &file]).succeeds();
+        let ran = lake.gyre(&["run", &file, "-v"]).succeeds();
+        assert!(
+            ran.out.contains("\\u{1b}[2J\\u{202e}\\u{9b}1m\\u{7f}\\rx0"),
+            "{}",
+            ran.out
+        );
+        lake.gyre(&[
+            "run",
+            &file,
+            "--force",
+            "--seed",
+            "2",
+            "--metrics",
+            "/dev/null",
+            "--lineage",
+            "/dev/stderr",
+        ])
+        .succeeds();
+        lake.gyre(&["assign", &file, "--model", &out, "--output", &assigned])
+            .succeeds();
+        lake.gyre(&["compare", &out, &out]).succeeds();
+        lake.gyre(&["compare", &out, &out, "--json"]).succeeds();
+        lake.gyre(&["restore", &out]).succeeds();
+        lake.gyre(&["restore", &out, OBEYED]);
+        lake.gyre(&["clean", &file, "--dry-run"]).succeeds();
+        let table = ["sources", "points", "points", "symbols", "trajectories"][at];
+        lake.gyre(&["inspect", &out]);
+        lake.gyre(&["inspect", &out, table]);
+        let rows = lake.gyre(&["inspect", &out, table, "--format", "json"]);
+        for row in rows.out.lines() {
+            let row: Value = serde_json::from_str(row).expect("JSON");
+            assert!(row.to_string().contains('\u{202e}'), "{row}");
+        }
+        lake.gyre(&["report", &out]);
+        // Each of these fails, and its message holds the name or the value.
+        let section = [
+            "transitions",
+            "transitions",
+            "points",
+            "sequences",
+            "sequences",
+        ][at];
+        for (key, value) in [
+            ("sql", toml(&format!("SELECT \"{OBEYED}\" FROM rows"))),
+            ("sql", toml(&format!("SELECT * FROM \"{OBEYED}\""))),
+            (
+                "sql",
+                toml(&format!(
+                    "SELECT CAST('{OBEYED}' AS BIGINT) AS k, * FROM rows"
+                )),
+            ),
+            ("partition_by", toml(OBEYED)),
+            (
+                ["state", "coordinates", "coordinates", "symbol", "state"][at],
+                toml(OBEYED),
+            ),
+            ("split", state.clone()),
+            ("weight", state.clone()),
+            ("count", state.clone()),
+            ("time", state.clone()),
+            ("interval", toml(OBEYED)),
+            ("lag", toml(OBEYED)),
+            (OBEYED, toml(OBEYED)),
+        ]
+        .into_iter()
+        .enumerate()
+        .filter(|(k, _)| at == 0 || k % kinds.len() == at)
+        .map(|(_, wrong)| wrong)
+        {
+            let set = format!("{section}.{key}={value}");
+            let failed = lake.gyre(&["run", &file, "--set", &set]);
+            assert!(
+                [Some(1), Some(2)].contains(&failed.code),
+                "{set}: {}",
+                failed.err
+            );
+            if at > 0 {
+                continue;
+            }
+            // The values of logs are exact.
+            let logged = lake.gyre(&["run", &file, "--set", &set, "--log-format", "json"]);
+            let events = lines(&logged.err);
+            let message = events.last().expect("an error")["message"].as_str();
+            let message = message.expect("a message");
+            let line = format!("error: {}\n", printable(message));
+            assert!(failed.err.contains(&line), "{line}{}", failed.err);
+            exact += u32::from(message.contains(OBEYED));
+        }
+        lake.gyre(&[
+            "run",
+            &file,
+            "--set",
+            &format!("tables.rows.path={}", toml(OBEYED)),
+        ])
+        .fails(1, "\\u{202e}");
+    }
+    assert!(exact > 0);
+    lake.gyre(&["init", "rows.parquet"]).succeeds();
+    // Files and folders with such names, as far as stores take them, and cells of text.
+    let folder = "in/hive\u{202e}=1";
+    fs::create_dir_all(lake.path(folder)).expect("a folder");
+    let cells = format!("a,t{OBEYED}\n1,2\n{OBEYED},{OBEYED}\n");
+    let csv = format!("{folder}/file\u{202e}.csv");
+    lake.file(&csv, &cells.replace('\r', ""));
+    for place in ["in", folder, &csv, OBEYED] {
+        lake.gyre(&["init", place]);
+        let table = format!("tables.rows={{path={}, format=\"csv\"}}", toml(place));
+        let [id, state, part] = ["id", "state", "part"].map(name);
+        let sql = format!(
+            "transitions.sql=SELECT a AS \"{id}\", 1 AS t, CAST(a AS BIGINT) AS \"{state}\", 1 AS \"{part}\" FROM rows"
+        );
+        let failed = lake.gyre(&["run", "0.toml", "--set", &table, "--set", &sql]);
+        assert_eq!(failed.code, Some(1), "{}", failed.err);
+    }
+    let failing: [&[&str]; 9] = [
+        &[OBEYED],
+        &["run", OBEYED],
+        &["run", "0.toml", OBEYED],
+        &["run", "0.toml", "--memory", OBEYED],
+        &["compare", "out0", OBEYED],
+        &["inspect", "out0", OBEYED],
+        &["inspect", "out0", "--sql", OBEYED],
+        &["report", OBEYED],
+        &["restore", OBEYED],
+    ];
+    for command in failing {
+        assert_ne!(lake.gyre(command).code, Some(0), "{command:?}");
+    }
 }
 
 fn values(rows: &Rows, column: &str) -> Vec<String> {

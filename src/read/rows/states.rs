@@ -1,7 +1,7 @@
 //! Columns → state ids, and back. Small integers and bounded boxes are their own ids, so most
 //! states need no hash table.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, escaped};
 use crate::read::rows::bins::{Binning, Outside};
 use crate::read::rows::keys::{Keys, NONE, union};
 use crate::read::rows::stop::{Dropped, Stop};
@@ -646,19 +646,6 @@ fn numbers(indices: &ArrayRef, number: impl Fn(i64) -> f64) -> ArrayRef {
 /// escaped.
 pub fn describe(columns: &[ArrayRef], at: usize) -> String {
     escaped(&key_text(columns, at))
-}
-
-/// Text with its control characters escaped.
-pub fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            out.extend(c.escape_default())
-        } else {
-            out.push(c)
-        }
-    }
-    out
 }
 
 /// Row `at` of some columns as it identifies a model: like `describe`, but without escaping.

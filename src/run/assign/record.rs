@@ -1,8 +1,7 @@
 //! The record of an assignment, and the summary that `gyre assign` prints.
 
-use crate::error::counted;
+use crate::error::{counted, escaped};
 use crate::output::number::grouped;
-use crate::read::rows::states::escaped;
 use crate::run::record::Head;
 use crate::run::summary;
 use crate::run::summary::SHOWN;

@@ -1,9 +1,8 @@
 //! The record of a run of filters, and the summary that `gyre run` prints.
 
-use crate::error::counted;
+use crate::error::{counted, escaped};
 use crate::output::number::grouped;
 use crate::output::tables::filters::{FiltersModel, FittedFilter};
-use crate::read::rows::states::escaped;
 use crate::run::filters::rows::PartitionRows;
 use crate::run::record::{CheckRecord, Head, record};
 use crate::run::summary;

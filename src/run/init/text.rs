@@ -1,5 +1,6 @@
 //! A proposal → the text of a pipeline file, whose comments say why.
 
+use crate::error::{escaped, is_hidden};
 use crate::plan::pipeline::is_output_column;
 use crate::run::init::boxes::Boxes;
 use crate::run::init::proposal::{Amount, Coordinates, Proposal, State};
@@ -34,19 +35,19 @@ pub fn text(survey: &Survey, proposal: &Proposal, places: &Places) -> String {
     };
     file.line(&format!(
         "# A first pipeline for {}, proposed from {rows}. Change what you know better.",
-        one_line(&places.shown)
+        escaped(&places.shown)
     ));
     if !survey.is_whole() {
         file.line(&format!("# The first {} rows were looked at.", survey.rows));
     }
     for column in &survey.unnamed {
-        let column = one_line(column);
+        let column = escaped(column);
         file.line(&format!(
             "# The column {column} is left out: ${{ begins a variable here."
         ));
     }
     if let Some(column) = float_time(survey) {
-        let column = one_line(&column.name);
+        let column = escaped(&column.name);
         file.line(&format!(
             "# The column {column} is no time here: make whole numbers of it in SQL if it is one."
         ));
@@ -404,7 +405,7 @@ fn toml(text: &str) -> String {
             '"' => quoted.push_str("\\\""),
             '\\' => quoted.push_str("\\\\"),
             '\n' => quoted.push_str("\\n"),
-            c if c.is_control() => {
+            c if is_hidden(c) => {
                 let _ = write!(quoted, "\\u{:04x}", c as u32);
             }
             c => quoted.push(c),
@@ -423,13 +424,6 @@ fn sql(name: &str) -> String {
         return name.into();
     }
     format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// A text in a comment.
-fn one_line(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
 }
 
 /// Microseconds as a duration of one unit, if that is exact.
@@ -452,7 +446,10 @@ mod tests {
 
     #[test]
     fn names_are_quoted() {
-        assert_eq!(toml("a \"b\"\\\n\u{7f}"), r#""a \"b\"\\\n\u007f""#);
+        assert_eq!(
+            toml("a \"b\"\\\n\u{7f}\u{202e}"),
+            r#""a \"b\"\\\n\u007f\u202e""#
+        );
         assert_eq!(sql("traj_id"), "traj_id");
         assert_eq!(sql("order"), "\"order\"");
         assert_eq!(sql("Id \"x\""), "\"Id \"\"x\"\"\"");

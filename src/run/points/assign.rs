@@ -5,7 +5,7 @@
 //! of the model. Rows are read once. Memory holds the model, a few batches and one encoded row
 //! group.
 
-use crate::error::{Error, Result, counted};
+use crate::error::{Error, Result, counted, escaped};
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
@@ -15,7 +15,7 @@ use crate::output::tables::table::Table;
 use crate::plan::assignment::PointAssignment;
 use crate::read::paths::current::Current;
 use crate::read::points::Found;
-use crate::read::rows::states::{describe, escaped};
+use crate::read::rows::states::describe;
 use crate::run::assign::{check_alike, check_kind, check_lags};
 use crate::run::inputs::PlannedPointAssignment;
 use crate::run::points::known;

@@ -1,10 +1,9 @@
 //! The record of a run over points, and the summary that `gyre run` prints.
 
-use crate::error::counted;
+use crate::error::{counted, escaped};
 use crate::methods::state_embedding::clusters::Confusion;
 use crate::output::number::grouped;
 use crate::output::tables::points::{PointFit, PointModel};
-use crate::read::rows::states::escaped;
 use crate::run::record::{CheckRecord, Head, record};
 use crate::run::summary;
 use crate::run::summary::SHOWN;

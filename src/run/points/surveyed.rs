@@ -1,12 +1,12 @@
 //! What the first pass over points found.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, escaped};
 use crate::evidence::points::Points;
 use crate::plan::points::PointsPlan;
 use crate::read::points::Found;
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::points::survey::{Survey, Surveyor};
-use crate::read::rows::states::{describe, escaped};
+use crate::read::rows::states::describe;
 use arrow::array::ArrayRef;
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,7 @@
 //! The pipeline names the new rows and the roles of their columns; the fits are those of the model.
 //! Rows are read once. Memory holds the model, a few batches and one encoded row group per table.
 
-use crate::error::{Error, Result, counted};
+use crate::error::{Error, Result, counted, escaped};
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
@@ -15,7 +15,7 @@ use crate::output::tables::table::Table;
 use crate::plan::assignment::SequenceAssignment;
 use crate::plan::sequences::{WindowRows, check_distribution};
 use crate::read::paths::current::Current;
-use crate::read::rows::states::{StateTable, escaped};
+use crate::read::rows::states::StateTable;
 use crate::read::sequences::SequenceInput;
 use crate::run::assign::{check_alike, check_kind};
 use crate::run::inputs::PlannedSequenceAssignment;

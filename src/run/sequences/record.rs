@@ -1,9 +1,8 @@
 //! The record of a run over sequences, and the summary that `gyre run` prints.
 
-use crate::error::counted;
+use crate::error::{counted, escaped};
 use crate::output::number::grouped;
 use crate::output::tables::sequences::{SequenceFit, SequencesModel};
-use crate::read::rows::states::escaped;
 use crate::run::record::{CheckRecord, Head, IncrementRecord, record};
 use crate::run::sequences::rows::{LeastLikely, RowsWritten};
 use crate::run::summary;
