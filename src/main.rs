@@ -22,7 +22,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -172,8 +172,27 @@ static WAITING: AtomicU32 = AtomicU32::new(0);
 /// Wakes the waiting tasks.
 static STATE_CHANGED: Notify = Notify::const_new();
 
-/// Whether the result is being promoted or has been.
-static PROMOTING: AtomicBool = AtomicBool::new(false);
+/// How far the result of a run is: one of the three numbers below.
+static RESULT: AtomicU8 = AtomicU8::new(OPEN);
+
+/// The run may be stopped, and its result may be promoted.
+const OPEN: u8 = 0;
+
+/// The result is being promoted or has been.
+const PROMOTED: u8 = 1;
+
+/// The run was stopped.
+const STOPPED: u8 = 2;
+
+/// Decides whether the result is promoted, or the run stopped. The first decision holds.
+fn decide(what: u8) -> bool {
+    let decided = RESULT.compare_exchange(OPEN, what, Ordering::SeqCst, Ordering::SeqCst);
+    decided.is_ok() || decided == Err(what)
+}
+
+fn is_promoting() -> bool {
+    RESULT.load(Ordering::SeqCst) == PROMOTED
+}
 
 /// Handles Ctrl-C, SIGTERM and SIGHUP on a thread of its own, because all threads of the runtime
 /// may be busy. The first signal stops a run in order. The second one ends the process, as does the
@@ -234,7 +253,7 @@ fn handle_signals() -> Result<()> {
 
 fn on_signal() {
     let is_first = SIGNALS.fetch_add(1, Ordering::SeqCst) == 0;
-    let is_promoting = PROMOTING.load(Ordering::SeqCst);
+    let is_promoting = is_promoting();
     if is_first && (is_promoting || WAITING.load(Ordering::SeqCst) > 0) {
         if is_interactive() && !is_promoting {
             writeln!(Log, "stopping; a second signal ends the program at once").ok();
@@ -274,7 +293,7 @@ fn end_without_memory(bytes: usize) -> ! {
         ("error: ", "")
     };
     let megabytes = bytes.div_ceil(1_000_000);
-    let output = if PROMOTING.load(Ordering::SeqCst) {
+    let output = if is_promoting() {
         ""
     } else {
         "; the output is as it was before"
@@ -316,7 +335,7 @@ async fn stop_signal() {
     loop {
         let mut changed = std::pin::pin!(STATE_CHANGED.notified());
         changed.as_mut().enable();
-        if SIGNALS.load(Ordering::SeqCst) > 0 && !PROMOTING.load(Ordering::SeqCst) {
+        if SIGNALS.load(Ordering::SeqCst) > 0 && !is_promoting() {
             return;
         }
         changed.await;
@@ -346,6 +365,19 @@ impl Bars {
     }
 }
 
+/// Writes a line to stdout. A closed pipe, as by `head`, is not an error.
+fn write_out(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::with_source(
+            Kind::Resources,
+            "stdout cannot be written",
+            e,
+        )),
+        _ => Ok(()),
+    }
+}
+
 impl Terminal for Bars {
     fn print(&self, text: &str) -> Result<()> {
         write_out(&printable(&hide(text)))
@@ -364,25 +396,16 @@ impl Terminal for Bars {
             return;
         }
         if let Err(e) = self.print(text) {
-/// Writes a line to stdout. A closed pipe, as by `head`, is not an error.
-fn write_out(line: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    match writeln!(out, "{line}").and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::with_source(
-            Kind::Resources,
-            "stdout cannot be written",
-            e,
-        )),
-        _ => Ok(()),
-    }
-}
-
             tracing::warn!("the command succeeded, but {}", e.full());
         }
     }
 
     fn stopped(&self) -> BoxFuture<'_, ()> {
         Box::pin(stop_signal())
+    }
+
+    fn stop(&self) -> bool {
+        decide(STOPPED)
     }
 
     fn finish(&self) {
@@ -435,8 +458,12 @@ impl Progress for Bars {
         }
     }
 
-    fn promoting(&self) {
-        PROMOTING.store(true, Ordering::SeqCst);
+    fn promoting(&self) -> Result<()> {
+        if decide(PROMOTED) {
+            Ok(())
+        } else {
+            Err(Error::new(Kind::Cancelled, "stopped"))
+        }
     }
 }
 

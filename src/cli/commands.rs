@@ -14,7 +14,7 @@ use crate::output::place::Output;
 use crate::output::result::RowKind;
 use crate::output::retention::Cleaning;
 use crate::plan::pipeline::Pipeline;
-use crate::read::lake::Resources;
+use crate::read::lake::{Resources, STACK_BYTES};
 use crate::run::assign::AssignOptions;
 use crate::run::compare::{compare, row_kind};
 use crate::run::filters::compare::compare as compare_filters;
@@ -25,9 +25,12 @@ use crate::run::points::compare::compare as compare_points;
 use crate::run::progress::Progress;
 use crate::run::sequences::compare::compare as compare_sequences;
 use crate::store::Stores;
+use futures::future::{AbortHandle, Abortable};
 use serde::Serialize;
 use std::fmt::Display;
 use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 #[cfg(feature = "cluster")]
 use crate::cluster::ballista::client::Cluster;
@@ -249,8 +252,10 @@ fn assign(args: &crate::cli::args::Assign, terminal: &Arc<dyn Terminal>) -> Resu
             smoothing: args.smoothing,
         };
         let progress = Arc::clone(terminal) as Arc<dyn Progress>;
-        let assigning = planned.assign(&model, &output, &options, progress);
-        match until_stopped(assigning, terminal.as_ref(), &output).await? {
+        let output = Arc::new(output);
+        let to = Arc::clone(&output);
+        let assign = move || async move { planned.assign(&model, &to, &options, progress).await };
+        match until_stopped(assign, terminal.as_ref(), &output).await? {
             None => {
                 terminal.say("Nothing to do.");
                 Ok(Done::Well)
@@ -326,8 +331,10 @@ fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done
         if let Some(cluster) = &cluster {
             options.sites = sites(cluster.clone(), args.split.unwrap_or(SPLIT));
         }
-        let running = run.run(&output, &options, watch.clone());
-        let ended = until_stopped(running, terminal, &output).await;
+        let output = Arc::new(output);
+        let (to, progress) = (Arc::clone(&output), Arc::clone(watch));
+        let work = move || async move { run.run(&to, &options, progress).await };
+        let ended = until_stopped(work, terminal, &output).await;
         // A run that was stopped could not write its own record.
         if let (Err(e), Some(mut record)) = (&ended, watch.record()) {
             record.head_mut().failed(e);
@@ -371,37 +378,66 @@ async fn cluster(
         return Ok(None);
     }
     let connecting = Cluster::connect(address, run.output, run.hash, run.stores);
-    let cluster = until_stopped(connecting, terminal, output).await?;
+    let cluster = stoppable(connecting, terminal).await?;
     if reuse_nothing {
         cluster.forget().await?;
     }
     Ok(Some(Arc::new(cluster)))
 }
 
-/// Waits for a future that writes to an output, or for a stop signal, after which the output is
-/// abandoned.
-async fn until_stopped<T>(
-    running: impl Future<Output = Result<T>>,
+/// Does work that writes to an output, until it ends or a signal stops it, after which the output
+/// is abandoned.
+///
+/// The work is done on a thread of its own, because it computes for long between two waits. What a
+/// stopped thread still computes ends with the process.
+async fn until_stopped<T: Send + 'static, F: Future<Output = Result<T>>>(
+    work: impl FnOnce() -> F + Send + 'static,
     terminal: &dyn Terminal,
     output: &Output,
 ) -> Result<T> {
-    let outcome = tokio::select! {
-        // Polled before the first step of the run, which may be a long one.
-        biased;
-        () = terminal.stopped() => {
-            terminal.finish();
-            output.abandon().await;
-            return Err(Error::new(Kind::Cancelled, "stopped; the output is as it was before"));
+    let (handle, registration) = AbortHandle::new_pair();
+    let (sender, mut ended) = oneshot::channel();
+    let runtime = Handle::current();
+    let thread = std::thread::Builder::new()
+        .name("run".into())
+        .stack_size(STACK_BYTES);
+    thread
+        .spawn(move || {
+            let done = runtime.block_on(Abortable::new(work(), registration));
+            // Nothing waits for work that was stopped.
+            sender.send(done).ok();
+        })
+        .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
+    let ending = async {
+        tokio::select! {
+            biased;
+            () = terminal.stopped() => {
+                let what = "stopped; the output is as it was before";
+                Err(Error::new(Kind::Cancelled, what))
+            }
+            e = crate::memory::exceeded() => Err(e),
+            done = &mut ended => Ok(done),
         }
-        e = crate::memory::exceeded() => {
+    };
+    let done = match ending.await {
+        Ok(done) => done,
+        // The result is being promoted.
+        Err(_) if !terminal.stop() => ended.await,
+        Err(e) => {
+            handle.abort();
             terminal.finish();
             output.abandon().await;
+            crate::read::lake::spill::remove_all();
             return Err(e);
         }
-        outcome = running => outcome,
     };
     terminal.finish();
-    outcome
+    if let Ok(Ok(outcome)) = done {
+        return outcome;
+    }
+    // Only a panic ends the thread without an outcome.
+    output.abandon().await;
+    Err(Error::bug("the run panicked"))
 }
 
 /// Waits for a future that writes nothing, or for a stop signal.

@@ -24,6 +24,8 @@ pub trait Terminal: Progress {
     fn say(&self, text: &str);
     /// Completes when a signal stops the command, as long as it can be stopped.
     fn stopped(&self) -> BoxFuture<'_, ()>;
+    /// Stops the command: its result will not be promoted. False if that has begun.
+    fn stop(&self) -> bool;
     /// Ends the display of progress, because text may follow.
     fn finish(&self);
 }

@@ -213,7 +213,7 @@ impl Progress for Watch {
         self.set_record(record.boxed());
     }
 
-    fn promoting(&self) {
-        self.terminal.promoting();
+    fn promoting(&self) -> Result<()> {
+        self.terminal.promoting()
     }
 }

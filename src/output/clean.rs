@@ -138,7 +138,7 @@ impl Output {
                     "the result was removed meanwhile",
                 )),
             };
-            self.swap(seen, &|| (), shorter).await?;
+            self.swap(seen, &|| Ok(()), shorter).await?;
         }
         let gone = dropped.iter().cloned().map(|run| (run, true));
         let dead = of(State::Dead).map(|run| (run, false));

@@ -343,7 +343,7 @@ impl Output {
     pub(crate) async fn swap<T>(
         &self,
         seen: Option<Seen>,
-        begins: &(dyn Fn() + Sync),
+        begins: &(dyn Fn() -> Result<()> + Sync),
         next: impl FnMut(Option<&Current>) -> Result<(Current, T)>,
     ) -> Result<T> {
         // A run that may be the result has a record already.
@@ -353,7 +353,10 @@ impl Output {
             self.is_recorded.store(swapped.is_ok(), Ordering::SeqCst);
             return swapped;
         }
-        begins();
+        if let Err(e) = begins() {
+            self.is_recorded.store(false, Ordering::SeqCst);
+            return Err(e);
+        }
         // While the outcome of the put is unknown, nothing may remove the version that it names,
         // not even a stop.
         let claim = self.claim().take();

@@ -97,7 +97,7 @@ impl Output {
             };
             Ok((next, ()))
         };
-        self.swap(Some(seen), &|| (), next).await?;
+        self.swap(Some(seen), &|| Ok(()), next).await?;
         Ok(true)
     }
 

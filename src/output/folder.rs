@@ -295,11 +295,11 @@ impl Folder {
     /// pointer is unchanged. `begins` is called when the lock is held.
     pub async fn swap<T>(
         &self,
-        begins: &(dyn Fn() + Sync),
+        begins: &(dyn Fn() -> Result<()> + Sync),
         next: impl FnOnce(Option<&Current>) -> Result<(Current, T)>,
     ) -> Result<T> {
         let _locked = self.lock().await?;
-        begins();
+        begins()?;
         let earlier = self.pointer()?;
         let (current, more) = next(earlier.as_ref())?;
         self.check_room(&current)?;
@@ -755,7 +755,7 @@ mod tests {
             tables: &BTreeMap::from([("sources", 1)]),
             keep: 1,
             record: &begun.run,
-            begins: &|| (),
+            begins: &|| Ok(()),
         };
         output.promote(begun, &promotion).await
     }

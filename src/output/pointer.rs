@@ -1,5 +1,6 @@
 //! A run that replaces a result, and the result that it found.
 
+use crate::error::Result;
 use crate::read::paths::current::Current;
 use object_store::UpdateVersion;
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ pub struct Promotion<'a, R> {
     /// The record of the run.
     pub record: &'a R,
     /// Called when promotion begins: from there on the run cannot be stopped.
-    pub begins: &'a (dyn Fn() + Sync),
+    pub begins: &'a (dyn Fn() -> Result<()> + Sync),
 }
 
 impl Begun {

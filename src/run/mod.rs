@@ -333,7 +333,7 @@ rank = 2
             tables: &first.record.head.tables,
             keep: 2,
             record: &first.record,
-            begins: &|| (),
+            begins: &|| Ok(()),
         };
         let promoted = output.promote(&begun, &promotion).await;
         promoted.expect("a store");

@@ -1,5 +1,6 @@
 //! Callbacks for the progress of a run.
 
+use crate::error::Result;
 use crate::run::record::Record;
 
 /// Receives the progress of a run. Any thread may call any method.
@@ -11,7 +12,12 @@ pub trait Progress: Send + Sync {
     /// The record of the run so far. Called when the run begins and after every stage.
     fn recorded(&self, _record: &dyn Record) {}
     /// The commit begins. The run can no longer be stopped.
-    fn promoting(&self) {}
+    ///
+    /// # Errors
+    /// If the run was stopped before.
+    fn promoting(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Ignores all progress.

@@ -3,11 +3,13 @@
 
 use crate::cli::{integers, small_pipeline};
 use crate::lake::{Lake, ProgramRun};
+use arrow::array::{ArrayRef, Float64Array, StringArray};
 use std::fs;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 const SIGNALS: [&str; 3] = ["-INT", "-TERM", "-HUP"];
@@ -219,6 +221,126 @@ fn a_second_signal_stops_a_call_that_does_not_return() {
         }
     }
     lake.gyre(&["clean", "p.toml"]).succeeds();
+}
+
+/// Fits and rows that would take hours: the section of the rows, the fit, and the stage before.
+const ENDLESS: [(&str, &str, &str); 11] = [
+    (
+        "[transitions]\nstate = \"s\"\nlag = 1",
+        "method = \"dbmr\"\nrank = 30\nrestarts = 100000000\npolish = false",
+        "count",
+    ),
+    (
+        "[transitions]\nstate = \"s\"\nlag = 1",
+        "method = \"svd\"\nrank = 30\nrestarts = 100000000",
+        "count",
+    ),
+    (
+        "[transitions]\nstate = \"s\"\nlag = 1",
+        "method = \"cocluster\"\nrank = 30\nrestarts = 100000000",
+        "count",
+    ),
+    (
+        "[transitions]\nstate = \"s\"\nlag = 1",
+        "method = \"metastable\"\nrank = 30\nrestarts = 100000000",
+        "count",
+    ),
+    (
+        "[transitions]\nstate = \"s\"\nlag = 1",
+        "method = \"svd\"\nrank = 30\nrestarts = 1000\n[validation]\nbootstrap = 10000",
+        "count",
+    ),
+    (
+        "[transitions]\ncoordinates = [\"x\", \"y\"]\nlag = 1",
+        "method = \"state_embedding\"\nrank = 2\nfeatures = 30\nbandwidth = 1.0\nclusters = 40\nrestarts = 100000000",
+        "survey",
+    ),
+    (
+        "[transitions]\ncoordinates = [\"x\", \"y\"]\nlag = 1",
+        "method = \"state_embedding\"\nrank = 2\nfeatures = 9000\ntolerance = 1e-12\nbandwidth = 0.01",
+        "survey",
+    ),
+    (
+        "[points]\ncoordinates = [\"x\", \"y\"]",
+        "method = \"heat_sketch\"\ndimension = 8\npower = 4000000000",
+        "survey",
+    ),
+    (
+        "[points]\ncoordinates = [\"x\", \"y\"]",
+        "method = \"diffusion_map\"\ndimension = 300\ntolerance = 1e-300\nneighbours = \"all\"",
+        "survey",
+    ),
+    (
+        "[sequences]\nsymbol = \"s\"\ninterval = 1",
+        "method = \"spectral_hmm\"\nrank = 40\nrefine = \"em\"\nn_iter = 100000000\ntol = 0.0",
+        "count",
+    ),
+    (
+        "[sequences]\nstate = [\"x\"]\nobservation = [\"y\"]\nsplit = \"split\"\ninterval = 1",
+        "method = \"kernel_bayes\"\nbandwidth = \"median\"\nlambda = 0.001\n[output]\nrows = \"all\"",
+        "fit",
+    ),
+];
+
+/// Methods compute for hours between two reads or writes, and end with the process all the same.
+#[test]
+fn every_method_stops_in_its_longest_loop() {
+    let lake = Lake::new();
+    // Four trajectories, one of which trains.
+    let n = 10_400i64;
+    let text = |of: fn(i64) -> String| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values((0..n).map(of)))
+    };
+    let float = |of: fn(f64) -> f64| -> ArrayRef {
+        Arc::new(Float64Array::from_iter_values((0..n).map(|k| of(k as f64))))
+    };
+    lake.table(
+        "rows.parquet",
+        vec![
+            ("k", integers(0..n)),
+            ("id", integers((0..n).map(|k| k / 2600))),
+            ("t", integers((0..n).map(|k| k % 2600))),
+            ("s", integers((0..n).map(|k| (k * k + k / 7) % 211))),
+            ("x", float(|k| (1.7 * k).sin() + (0.3 * k * k).cos())),
+            ("y", float(|k| (0.9 * k * k).sin())),
+            (
+                "split",
+                text(|k| if k < 2600 { "train" } else { "test" }.into()),
+            ),
+        ],
+    );
+    for (section, fit, before) in ENDLESS {
+        let keys = if section.starts_with("[points]") {
+            "id = \"k\"\nsql = \"SELECT * FROM rows WHERE k < 3000\""
+        } else {
+            "trajectory = \"id\"\ntime = \"t\"\nsql = \"SELECT * FROM rows\""
+        };
+        lake.file(
+            "p.toml",
+            &format!(
+                "[job]\nname = \"endless\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n{section}\n{keys}\n[[fit]]\nname = \"one\"\n{fit}\n"
+            ),
+        );
+        let (mut process, mut log) = start(&lake, &["run", "p.toml", "--log-format", "json"]);
+        wait_for(&mut log, &format!("\"stage\":\"{before}\""));
+        // It computes.
+        let begun = cpu_ticks(process.id());
+        while cpu_ticks(process.id()) < begun + 30 {
+            let status = process.try_wait().expect("a process");
+            assert!(status.is_none(), "{fit}: {status:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        signal(&process, "-INT");
+        let (code, rest) = end(process, log);
+        assert_eq!(code, Some(130), "{fit}: {rest}");
+        assert!(rest.contains("stopped; the output is as it was before"));
+        assert_eq!(
+            entries(&lake, "out/versions"),
+            Vec::<String>::new(),
+            "{fit}"
+        );
+        assert_eq!(entries(&lake, "tmp"), Vec::<String>::new(), "{fit}");
+    }
 }
 
 /// Processor time of a process, in hundredths of a second.

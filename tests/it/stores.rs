@@ -252,7 +252,7 @@ async fn small_run_at(output: &Output, plan: &str) -> Result<()> {
         tables: &BTreeMap::from([("sources", 1)]),
         keep: 2,
         record: &plan,
-        begins: &|| (),
+        begins: &|| Ok(()),
     };
     output.promote(&begun, &promotion).await
 }

@@ -1,15 +1,16 @@
 //! The spill folder of SQL, for sorts that exceed the memory limit.
 //!
 //! The engine removes spill files with the last of its tasks. Tasks of a cancelled run may still be
-//! computing when the program ends, so the folder is removed with the lake. A killed process leaves
-//! its folder behind. The folder holds a lock file; later runs remove folders whose lock is free.
+//! computing when the program ends, so the folder is removed with the lake, or by [`remove_all`] if
+//! the run itself is still computing. A killed process leaves its folder behind. The folder holds a
+//! lock file; later runs remove folders whose lock is free.
 
 use crate::error::{Error, Kind, Result};
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use std::fs::File;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io};
 use tempfile::TempDir;
 
@@ -20,6 +21,7 @@ const LOCK: &str = ".lock";
 pub struct SpillFolder {
     folder: TempDir,
     _lock: File,
+    _opened: Opened,
 }
 
 /// Limits the memory of SQL to `bytes` and makes it spill to a new folder, which lives as long as
@@ -43,6 +45,38 @@ pub fn bound(engine: RuntimeEnvBuilder, bytes: usize) -> Result<(RuntimeEnvBuild
     Ok((engine, made))
 }
 
+/// The spill folders of this process.
+static OPEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Removes the spill folders of this process, which ends.
+pub fn remove_all() {
+    for folder in OPEN
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .drain(..)
+    {
+        fs::remove_dir_all(folder).ok();
+    }
+}
+
+/// A folder among those of the process.
+struct Opened(PathBuf);
+
+impl Opened {
+    fn new(folder: &Path) -> Opened {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.push(folder.to_path_buf());
+        Opened(folder.to_path_buf())
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|folder| *folder != self.0);
+    }
+}
+
 impl SpillFolder {
     fn new(place: &Path) -> io::Result<SpillFolder> {
         loop {
@@ -53,6 +87,7 @@ impl SpillFolder {
             // Another process may have removed the folder before it was locked.
             if path.exists() {
                 return Ok(SpillFolder {
+                    _opened: Opened::new(folder.path()),
                     folder,
                     _lock: lock,
                 });

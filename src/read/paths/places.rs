@@ -512,7 +512,7 @@ mod tests {
                 tables: &BTreeMap::from([("sources", 1)]),
                 keep: 2,
                 record: &started.run,
-                begins: &|| (),
+                begins: &|| Ok(()),
             };
             output
                 .promote(&started, &promotion)
