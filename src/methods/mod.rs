@@ -37,13 +37,13 @@ use crate::error::Result;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
-use crate::evidence::points::PointSize;
+use crate::evidence::points::{PointSize, Points};
 use crate::methods::columns::Column;
 use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, PointEstimator};
 use crate::methods::fit::Fit;
 use crate::methods::heat_kernel::chain;
 use crate::methods::heat_kernel::chain::ChainEmbedding;
-use crate::methods::heat_kernel::params::ChainKernel;
+use crate::methods::heat_kernel::params::{ChainKernel, KernelParams};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -297,6 +297,38 @@ impl PointMethod {
             PointMethod::DiffusionMap(own) => own.bytes_of_points(size, threads),
             PointMethod::HeatSketch(own) => own.bytes_of_points(size, threads),
         }
+    }
+}
+
+impl PointMethod {
+    /// The kernel of the points. None if pairs of points are the evidence.
+    fn kernel(&self) -> Option<KernelParams> {
+        match self {
+            PointMethod::StateEmbedding(_) => None,
+            PointMethod::DiffusionMap(own) => Some(own.kernel()),
+            PointMethod::HeatSketch(own) => Some(own.kernel()),
+        }
+    }
+
+    /// An upper bound of the bytes of a fit that is kept while others are made.
+    pub fn kept_bytes(&self, size: PointSize) -> u64 {
+        let columns = match self {
+            // Its model does not grow with points.
+            PointMethod::StateEmbedding(_) => return 0,
+            PointMethod::DiffusionMap(own) => own.dimension * own.time.all().len(),
+            PointMethod::HeatSketch(own) => own.dimension * own.power.all().len(),
+        };
+        size.points * (size.dimension + 3 * columns as u64) * 8
+    }
+
+    /// [`KernelParams::bytes_per_pair`].
+    pub fn bytes_per_pair(&self) -> u64 {
+        self.kernel().map_or(0, |kernel| kernel.bytes_per_pair())
+    }
+
+    /// [`KernelParams::pairs`].
+    pub fn pairs(&self, points: &Points) -> Option<u64> {
+        self.kernel()?.pairs(points)
     }
 }
 

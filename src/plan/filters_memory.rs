@@ -1,10 +1,11 @@
 //! Memory needs of a run of filters: an upper bound before a row is read, and the need of each
 //! partition once its training rows are read.
 
-use crate::error::{Error, Result, counted};
+use crate::error::{Error, counted};
 use crate::methods::FilterMethod;
 use crate::methods::filter::params::{KernelBayes, Noise, Rule};
 use crate::plan::filters::{FiltersPlan, width};
+use crate::plan::memory::Lack;
 use serde::Serialize;
 
 /// Rows that are read, filtered and written at a time.
@@ -45,47 +46,55 @@ impl FiltersPlan {
         };
         let workers = threads as u64;
         let fits = self.fits.iter();
-        let largest = fits.map(|fit| {
-            // Fewer training rows may need more: their kernel matrices are held whole.
-            let exact = match &fit.method {
-                FilterMethod::KernelBayes(own) => size.rows.min(own.exact as u64),
-                _ => size.rows,
-            };
-            let exact = FilterSize {
-                rows: exact,
-                ..size
-            };
-            let all = bytes(&fit.method, size, workers);
-            all.max(bytes(&fit.method, exact, workers))
-        });
+        let mut each: Vec<u64> = fits
+            .map(|fit| {
+                // Fewer training rows may need more: their kernel matrices are held whole.
+                let exact = match &fit.method {
+                    FilterMethod::KernelBayes(own) => size.rows.min(own.exact as u64),
+                    _ => size.rows,
+                };
+                let exact = FilterSize {
+                    rows: exact,
+                    ..size
+                };
+                let all = bytes(&fit.method, size, workers);
+                all.max(bytes(&fit.method, exact, workers))
+            })
+            .collect();
+        // Each thread makes a fit of its own, of any partition.
+        each.sort_unstable_by(|a, b| b.cmp(a));
+        let at_once = if self.layout.partition.is_empty() {
+            let largest = each.iter().take(threads);
+            largest.fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
+        } else {
+            each.first()
+                .map_or(0, |largest| largest.saturating_mul(workers))
+        };
         let own = crate::memory::least(threads) as u64 + STREAMING;
         let held = size.rows.saturating_mul(numbers(size) * 8);
         let wanted = own.saturating_add(held);
         Some(FilterNeeds {
             size,
-            bytes: wanted.saturating_add(largest.max().unwrap_or(0)),
+            bytes: wanted.saturating_add(at_once),
         })
     }
 
-    /// Checks that a fit to the training rows of one partition stays within a memory limit.
-    ///
-    /// # Errors
-    /// If the limit is too small: the fit, its sizes and the smallest limit that works.
-    pub fn check_memory(
+    /// What a fit to the training rows of one partition lacks within a memory limit.
+    pub(crate) fn lacking(
         &self,
         fit: &str,
         method: &FilterMethod,
         size: FilterSize,
         threads: usize,
         limit: Option<usize>,
-    ) -> Result<()> {
-        let Some(limit) = limit else { return Ok(()) };
+    ) -> Option<Lack> {
+        let limit = limit?;
         let own = crate::memory::least(threads) as u64;
         let held = size.rows.saturating_mul(numbers(size) * 8);
         let wanted = own.saturating_add(held);
         let wanted = wanted.saturating_add(bytes(method, size, threads as u64));
         if wanted <= limit as u64 {
-            return Ok(());
+            return None;
         }
         let less = match method {
             FilterMethod::KernelBayes(own) if size.rows <= own.exact as u64 => "lower `exact`",
@@ -93,14 +102,15 @@ impl FiltersPlan {
             FilterMethod::Kalman(_) => "write `noise = \"diagonal\"`",
             FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => "use fewer training rows",
         };
-        let wanted = crate::memory::shown(wanted as usize);
-        Err(Error::spec(format!(
-            "fit `{fit}` needs {wanted} for {} of {} and {}; --memory is {}: give at least {wanted}, or {less}",
+        let shown = crate::memory::shown(wanted as usize);
+        let error = Error::spec(format!(
+            "fit `{fit}` needs {shown} for {} of {} and {}; --memory is {}: give at least {shown}, or {less}",
             counted(size.rows, "training row"),
             counted(numbers(size), "number"),
             counted(threads, "thread"),
             crate::memory::shown(limit),
-        )))
+        ));
+        Some(Lack { wanted, error })
     }
 }
 

@@ -46,6 +46,36 @@ const NONZERO_BYTES: u64 = 12;
 /// index and a count, and the buffers of the transposition. Measured: 21 bytes.
 const FIT_NONZERO_BYTES: u64 = 24;
 
+/// A need that exceeds the memory limit.
+#[derive(Debug)]
+pub struct Lack {
+    /// The smallest limit in bytes that is enough.
+    pub(crate) wanted: u64,
+    /// Says so, and what else helps.
+    pub(crate) error: Error,
+}
+
+impl Lack {
+    /// The same with the place of the need.
+    pub(crate) fn at(self, place: impl std::fmt::Display) -> Lack {
+        Lack {
+            error: self.error.at(place),
+            ..self
+        }
+    }
+
+    /// Checks that there is no need that exceeds the limit.
+    ///
+    /// # Errors
+    /// That of the largest need: a limit that is enough for it is enough for all.
+    pub(crate) fn none(all: impl IntoIterator<Item = Lack>) -> Result<()> {
+        let larger = |a: Lack, b: Lack| if b.wanted > a.wanted { b } else { a };
+        all.into_iter()
+            .reduce(larger)
+            .map_or(Ok(()), |lack| Err(lack.error))
+    }
+}
+
 impl Plan {
     /// The upper bounds of a run; none if the number of rows is unbounded.
     pub fn needs(&self, bounds: Bounds, threads: usize) -> Option<Needs> {
@@ -99,14 +129,9 @@ impl Plan {
         fits.chain(embeddings).max().unwrap_or(0)
     }
 
-    /// Checks that the fits work within a memory limit. Otherwise, each access would read the disk.
-    ///
-    /// # Errors
-    /// If the limit is too small: the fit, its sizes and the smallest limit that works.
-    pub fn check_memory(&self, size: Size, threads: usize, bound: Option<usize>) -> Result<()> {
-        let Some(bound) = bound else {
-            return Ok(());
-        };
+    /// What the fits lack within a memory limit. Without it, each access would read the disk.
+    pub(crate) fn lacking(&self, size: Size, threads: usize, bound: Option<usize>) -> Option<Lack> {
+        let bound = bound?;
         let own = crate::memory::least(threads) as u64;
         let embeddings = self.embeddings.iter();
         let embeddings = embeddings.map(|fit| (&fit.name, None, fit.method.bytes(size)));
@@ -114,23 +139,32 @@ impl Plan {
             let bytes = fit.method.bytes(size, threads as u64);
             (&fit.name, fit.method.rank(), bytes)
         });
-        for (name, rank, bytes) in fits.chain(embeddings) {
-            let wanted = own + bytes;
-            if wanted > bound as u64 {
-                return Err(Error::spec(format!(
-                    "fit `{}` needs {} that cannot be on disk, for {}, {}{} and {}; --memory is {}: give at least {}, lower the rank, or use fewer --threads",
-                    name,
-                    crate::memory::shown(wanted as usize),
-                    counted(size.sources, "source"),
-                    counted(size.targets, "target"),
-                    rank.map_or(String::new(), |rank| format!(", rank {rank}")),
-                    counted(threads, "thread"),
-                    crate::memory::shown(bound),
-                    crate::memory::shown(wanted as usize),
-                )));
-            }
+        let all = fits.chain(embeddings);
+        let (name, rank, bytes) = all.max_by_key(|(_, _, bytes)| *bytes)?;
+        let wanted = own + bytes;
+        if wanted <= bound as u64 {
+            return None;
         }
-        Ok(())
+        let error = Error::spec(format!(
+            "fit `{}` needs {} that cannot be on disk, for {}, {}{} and {}; --memory is {}: give at least {}, lower the rank, or use fewer --threads",
+            name,
+            crate::memory::shown(wanted as usize),
+            counted(size.sources, "source"),
+            counted(size.targets, "target"),
+            rank.map_or(String::new(), |rank| format!(", rank {rank}")),
+            counted(threads, "thread"),
+            crate::memory::shown(bound),
+            crate::memory::shown(wanted as usize),
+        ));
+        Some(Lack { wanted, error })
+    }
+
+    /// Checks that the fits work within a memory limit.
+    ///
+    /// # Errors
+    /// If the limit is too small: the fit, its sizes and the smallest limit that works.
+    pub fn check_memory(&self, size: Size, threads: usize, bound: Option<usize>) -> Result<()> {
+        Lack::none(self.lacking(size, threads, bound))
     }
 }
 

@@ -1,10 +1,11 @@
 //! Memory needs of a run over sequences: an upper bound before a row is read, and the need of each
 //! partition once its windows are counted.
 
-use crate::error::{Error, Result, counted};
+use crate::error::{Error, counted};
 use crate::evidence::triples::TripleSize;
 use crate::methods::hmm::params::{Refine, SpectralHmm};
 use crate::output::number::grouped;
+use crate::plan::memory::Lack;
 use crate::plan::sequences::SequencesPlan;
 use crate::read::lake::statistics::Bounds;
 use serde::Serialize;
@@ -78,33 +79,32 @@ impl SequencesPlan {
         })
     }
 
-    /// Checks that a fit to the windows of one partition stays within a memory limit.
-    ///
-    /// # Errors
-    /// If the limit is too small: the fit, its sizes and the smallest limit that works.
-    pub fn check_memory(
+    /// What the fit that needs most for the windows of one partition lacks within a memory limit.
+    pub(crate) fn lacking(
         &self,
-        fit: &str,
-        method: &SpectralHmm,
         size: TripleSize,
         threads: usize,
         limit: Option<usize>,
-    ) -> Result<()> {
-        let Some(limit) = limit else { return Ok(()) };
-        let own = crate::memory::least(threads) as u64;
-        let wanted = own.saturating_add(needed(method, size, threads as u64));
+    ) -> Option<Lack> {
+        let limit = limit?;
+        let fits = self.fits.iter().map(|fit| {
+            let method = fit.method.hmm();
+            (&fit.name, method.rank, needed(method, size, threads as u64))
+        });
+        let (fit, rank, bytes) = fits.max_by_key(|(_, _, bytes)| *bytes)?;
+        let wanted = (crate::memory::least(threads) as u64).saturating_add(bytes);
         if wanted <= limit as u64 {
-            return Ok(());
+            return None;
         }
-        let wanted = crate::memory::shown(wanted as usize);
-        Err(Error::spec(format!(
-            "fit `{fit}` needs {wanted} that cannot be on disk, for {}, {}, rank {} and {}; --memory is {}: give at least {wanted}, lower the rank, or raise `min_count`",
+        let shown = crate::memory::shown(wanted as usize);
+        let error = Error::spec(format!(
+            "fit `{fit}` needs {shown} that cannot be on disk, for {}, {}, rank {rank} and {}; --memory is {}: give at least {shown}, lower the rank, or raise `min_count`",
             counted(size.symbols, "symbol"),
             counted(size.triples, "triple"),
-            method.rank,
             counted(threads, "thread"),
             crate::memory::shown(limit),
-        )))
+        ));
+        Some(Lack { wanted, error })
     }
 }
 

@@ -1,9 +1,12 @@
 //! Counts and fits in this process.
 
 use crate::error::{Error, Kind, Result};
+use crate::evidence::counts::Size;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::checkpoints;
 use crate::output::checkpoint::Checkpoint;
+use crate::output::tables::run_schema::RunSchema;
+use crate::plan::memory::Lack;
 use crate::plan::pipeline::keys::Empty;
 use crate::plan::{Increments, Plan};
 use crate::read::counts::counted::Counted;
@@ -123,6 +126,28 @@ async fn counts_of_checkpoint(plan: &Plan, work: &Arc<Checkpoint>) -> Result<Opt
     }))
 }
 
+/// Checks that a model fits into memory. Beside it, those that do not fail alone.
+///
+/// # Errors
+/// If no model does: the largest need.
+fn check_memory(plan: &Plan, names: &RunSchema, counts: &[CountMatrix]) -> Result<()> {
+    let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
+    let lack = |counts: &CountMatrix| {
+        let size = Size {
+            sources: counts.source_states.len() as u64,
+            targets: counts.target_states.len() as u64,
+            nonzeros: counts.nnz() as u64,
+        };
+        let lack = plan.lacking(size, threads, limit)?;
+        Some(match place(names, counts) {
+            place if place.is_empty() => lack,
+            place => lack.at(place),
+        })
+    };
+    let lacks: Option<Vec<Lack>> = counts.iter().map(lack).collect();
+    Lack::none(lacks.into_iter().flatten())
+}
+
 /// Fits every partition and lag. Adds the models that failed to `failures`.
 pub(crate) fn fit_all(
     plan: &Plan,
@@ -142,6 +167,7 @@ pub(crate) fn fit_all(
             !is_empty
         });
     }
+    check_memory(plan, &names, &counts)?;
     let units = counts.len() * (plan.fits.len() + plan.embeddings.len() + plan.resamples());
     progress.stage("fit", Some(units as u64));
     let results = counts.into_par_iter().map(|counts| {

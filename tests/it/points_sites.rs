@@ -199,8 +199,8 @@ fn a_kernel_that_does_not_fit_into_memory_is_refused_before_it_is_computed() {
     let full = ["--set", "fit.map.neighbours=\"all\""];
     let refused = lake.gyre(&[&bounded[..], &full].concat());
     assert_eq!(refused.code, Some(2), "{}", refused.err);
-    let what = "fit `map` needs 1034MB for 6000 points of 2 coordinates and 2 threads; --memory is \
-                300MB: give at least 1034MB, or set `landmarks` or fewer `neighbours`";
+    let what = "fit `map` needs 1036MB for 6000 points of 2 coordinates and 2 threads; --memory is \
+                300MB: give at least 1036MB, or set `landmarks` or fewer `neighbours`";
     assert!(refused.err.contains(what), "{}", refused.err);
     lake.gyre(&bounded).succeeds();
     let plan = lake.gyre(&[&["plan", "p.toml", "--threads", "2"], &full[..]].concat());

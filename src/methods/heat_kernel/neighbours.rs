@@ -20,6 +20,12 @@ pub const BRUTE_FORCE_POINTS: usize = 200_000;
 /// Rows and columns of a block of distances in high dimensions.
 const TILE: [usize; 2] = [256, 2048];
 
+/// Bytes of the distances from a block of points to `n` points, which a thread holds at a time.
+pub fn tile_bytes(n: u64) -> u64 {
+    let [rows, columns] = TILE.map(|length| length as u64);
+    rows * n * size_of::<Near>() as u64 + rows * columns * 8
+}
+
 /// Distinct points with positive weights, in the order of a kd-tree.
 #[derive(Debug, Clone)]
 pub struct Distinct {
@@ -136,25 +142,54 @@ impl Lists {
     }
 }
 
+/// Calls `take` with the points within a distance of every point of a leaf, leaf by leaf. Returns
+/// what it makes of each.
+fn of_leaves<T: Send>(
+    points: &Distinct,
+    bound: f64,
+    take: impl Fn(&mut T, &[Near]) + Sync,
+    start: impl Fn() -> T + Sync,
+) -> Vec<T> {
+    let tree = Tree::new(&points.coordinates, points.dimension);
+    (0..tree.leaf_count())
+        .into_par_iter()
+        .map_init(Scratch::default, |scratch, leaf| {
+            let own = leaf * LANES..((leaf + 1) * LANES).min(points.n());
+            scratch.leaves_near(&tree, points, own.clone(), bound);
+            let mut made = start();
+            for i in own {
+                tree.gather(&scratch.leaves, points.row(i), bound, &mut scratch.near);
+                take(&mut made, &scratch.near);
+            }
+            made
+        })
+        .collect()
+}
+
+/// The number of pairs of points within a distance of each other, in both orders, and with each
+/// point and itself.
+pub fn count_within(points: &Distinct, radius: f64) -> u64 {
+    let bound = radius * radius;
+    if points.dimension <= TREE_DIMENSIONS {
+        let add = |pairs: &mut u64, near: &[Near]| *pairs += near.len() as u64;
+        return of_leaves(points, bound, add, || 0).into_iter().sum();
+    }
+    let rows = tiles(points, |_, near, _, counts: &mut Vec<u64>| {
+        let own = near.iter().filter(|near| near.0 <= bound);
+        counts.push(own.count() as u64);
+    });
+    rows.iter().flat_map(|(_, counts)| counts).sum()
+}
+
 /// All points within a distance of each other.
 pub fn within(points: &Distinct, radius: f64) -> Lists {
     let bound = radius * radius;
     let rows: Vec<(Vec<u32>, Vec<u32>)> = if points.dimension <= TREE_DIMENSIONS {
-        let tree = Tree::new(&points.coordinates, points.dimension);
-        (0..tree.leaf_count())
-            .into_par_iter()
-            .map_init(Scratch::default, |scratch, leaf| {
-                let own = leaf * LANES..((leaf + 1) * LANES).min(points.n());
-                scratch.leaves_near(&tree, points, own.clone(), bound);
-                let (mut columns, mut lengths) = (Vec::new(), Vec::new());
-                for i in own {
-                    tree.gather(&scratch.leaves, points.row(i), bound, &mut scratch.near);
-                    columns.extend(scratch.near.iter().map(|near| near.1));
-                    lengths.push(scratch.near.len() as u32);
-                }
-                (columns, lengths)
-            })
-            .collect()
+        let add = |(columns, lengths): &mut (Vec<u32>, Vec<u32>), near: &[Near]| {
+            columns.extend(near.iter().map(|near| near.1));
+            lengths.push(near.len() as u32);
+        };
+        of_leaves(points, bound, add, Default::default)
     } else {
         tiles(points, |_, near, columns, lengths| {
             let before = columns.len();
@@ -346,7 +381,9 @@ fn tiles<T: Send>(
         .map(|tile| {
             let first = tile * TILE[0];
             let own = row_tile(first, TILE[0]);
-            let mut all: Vec<Vec<Near>> = vec![Vec::with_capacity(n); own.nrows()];
+            // `vec!` would clone a list without its room.
+            let rows = 0..own.nrows();
+            let mut all: Vec<Vec<Near>> = rows.map(|_| Vec::with_capacity(n)).collect();
             let mut products = vec![0.0; TILE[0] * TILE[1]];
             for at in (0..n).step_by(TILE[1]) {
                 let others = row_tile(at, TILE[1]);

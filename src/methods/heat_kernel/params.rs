@@ -1,8 +1,10 @@
 //! The parameters of diffusion maps and heat sketches.
 
-use crate::evidence::points::PointSize;
+use crate::evidence::points::{PointSize, Points};
 use crate::methods::estimator::{Fault, Parameters, PointEstimator, tolerance};
 use crate::methods::heat_kernel::kernel::{DENSE_POINTS, Reach};
+use crate::methods::heat_kernel::neighbours;
+use crate::methods::heat_kernel::neighbours::{Distinct, TREE_DIMENSIONS, tile_bytes};
 use crate::methods::heat_kernel::normalise::Normalisation;
 use crate::methods::heat_kernel::sketch::Distribution;
 use crate::methods::heat_kernel::thinned::points_of_landmarks;
@@ -120,27 +122,56 @@ impl KernelParams {
 
 impl KernelParams {
     /// An upper bound of the bytes of the points, the kernel, `vectors` numbers per point of the
-    /// kernel and `columns` numbers per point. A radius bounds nothing: 64 neighbours are assumed.
-    fn bytes(&self, size: PointSize, vectors: u64, columns: u64) -> u64 {
-        let n = self
-            .landmarks
-            .map_or(size.points, |m| size.points.min(m as u64));
-        // An index and a distance per neighbour, and twice an index and a value per entry: a kernel
-        // of nearest points has at most two entries per neighbour.
-        let per_entry = 4 + 8 + 2 * 2 * (4 + 4);
-        let kernel = match (self.landmarks, self.reach) {
-            (Some(_), _) | (None, Reach::All) => 3 * n * n * 8,
-            (None, Reach::Neighbours(k)) => n * (k as u64).min(n) * per_entry,
-            (None, Reach::Radius(_)) => n * (NEIGHBOURS as u64) * per_entry,
+    /// kernel and `columns` numbers per point, on this number of threads. The entries of a kernel
+    /// with a radius are not counted: see [`KernelParams::bytes_per_pair`].
+    fn bytes(&self, size: PointSize, vectors: u64, columns: u64, threads: u64) -> u64 {
+        let (n, held) = match self.landmarks {
+            Some(count) => (
+                size.points.min(count as u64),
+                size.points.min(points_of_landmarks(count) as u64),
+            ),
+            None => (size.points, size.points),
         };
-        let held = match self.landmarks {
-            Some(count) => size.points.min(points_of_landmarks(count) as u64),
-            None => size.points,
+        let kernel = match self.reach {
+            Reach::All => 3 * n * n * 8,
+            // A kernel of nearest points has at most two entries per neighbour.
+            Reach::Neighbours(k) => n * (k as u64).min(n) * 2 * BYTES_PER_ENTRY,
+            Reach::Radius(_) => 0,
         };
-        // The points and a copy in the order of the tree.
-        kernel + held * (2 * size.dimension + columns) * 8 + n * vectors * 8
+        let tiles = if self.reach != Reach::All && size.dimension > TREE_DIMENSIONS as u64 {
+            n * (size.dimension + 1) * 8 + threads * tile_bytes(n)
+        } else {
+            0
+        };
+        // A growing list of points has up to twice its bytes, and so has that of distinct points
+        // while they are put into the order of a tree. Rows of coordinates are held for two powers,
+        // for all rows and for their table.
+        let per_point = size.dimension * 48 + 96 + columns * 32;
+        kernel + tiles + held * per_point + n * vectors * 8
+    }
+
+    /// An upper bound of the bytes per pair of points within the radius of the kernel; 0 without a
+    /// radius.
+    pub fn bytes_per_pair(&self) -> u64 {
+        match self.reach {
+            Reach::Radius(_) => BYTES_PER_ENTRY,
+            Reach::All | Reach::Neighbours(_) => 0,
+        }
+    }
+
+    /// The pairs of points within the radius of the kernel, those of a point with itself included.
+    /// None without a radius.
+    pub fn pairs(&self, points: &Points) -> Option<u64> {
+        match self.reach {
+            Reach::Radius(radius) => Some(neighbours::count_within(&Distinct::new(points), radius)),
+            Reach::All | Reach::Neighbours(_) => None,
+        }
     }
 }
+
+/// Bytes per entry of a sparse kernel: an index in a list of neighbours, an index and a value, and
+/// the same again in growing lists while entries are left out.
+const BYTES_PER_ENTRY: u64 = 4 + 8 + 2 * 8;
 
 /// Nearest points of a sparse kernel, unless the pipeline has another number.
 const NEIGHBOURS: usize = 64;
@@ -423,20 +454,21 @@ impl DiffusionMap {
 }
 
 impl PointEstimator for DiffusionMap {
-    fn bytes_of_points(&self, size: PointSize, _: u64) -> u64 {
+    fn bytes_of_points(&self, size: PointSize, threads: u64) -> u64 {
         let dimension = self.dimension as u64;
         let columns = dimension * self.time.all().len() as u64;
         // The basis of a block Lanczos iteration between two restarts.
         let vectors = 8 * (dimension + 1) + 16;
-        self.kernel().bytes(size, vectors, columns)
+        self.kernel().bytes(size, vectors, columns, threads)
     }
 }
 
 impl PointEstimator for HeatSketch {
-    fn bytes_of_points(&self, size: PointSize, _: u64) -> u64 {
+    fn bytes_of_points(&self, size: PointSize, threads: u64) -> u64 {
         let dimension = self.dimension as u64;
         let columns = dimension * self.power.all().len() as u64;
-        self.kernel().bytes(size, 3 * dimension + 16, columns)
+        self.kernel()
+            .bytes(size, 3 * dimension + 16, columns, threads)
     }
 }
 

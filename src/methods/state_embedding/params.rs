@@ -43,6 +43,9 @@ const BLOCK_ROWS: u64 = 2 * 8192;
 /// The candidates of [`BandwidthRule::HeldOut`], as factors of the median distance.
 pub const BANDWIDTH_FACTORS: [f64; 4] = [0.125, 0.25, 0.5, 1.0];
 
+/// Most random features of the fits that compare bandwidths.
+pub const COMPARED_FEATURES: usize = 256;
+
 /// An embedding of points by where they move.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -117,11 +120,19 @@ impl StateEmbedding {
     }
 }
 
+impl StateEmbedding {
+    /// Bytes of the sums of products of features at this number of lags: two triangles and a square
+    /// of 128-bit integers per lag.
+    pub fn sum_bytes(features: usize, lags: u64) -> u64 {
+        let m = features as u64 + 1;
+        lags * 2 * m * m * 16
+    }
+}
+
 impl PointEstimator for StateEmbedding {
     fn bytes_of_points(&self, size: PointSize, threads: u64) -> u64 {
         let m = self.features as u64 + 1;
-        // Two triangles and a square of 128-bit integers per lag.
-        let sums = size.lags * 2 * m * m * 16;
+        let sums = StateEmbedding::sum_bytes(self.features, size.lags);
         // A block of features and three products per thread.
         let per_thread = BLOCK_ROWS * (m + size.dimension) * 8 + 3 * m * m * 8;
         // Means, whitened sums and the workspace of their decompositions.

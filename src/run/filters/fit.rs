@@ -13,6 +13,7 @@ use crate::output::tables::filters::{FilterScores, FiltersModel, FittedFilter};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::filters::{FiltersPlan, PlannedFilter};
 use crate::plan::filters_memory::FilterSize;
+use crate::plan::memory::Lack;
 use crate::plan::pipeline::keys::Empty;
 use crate::read::state_space::training::TrainingRows;
 use crate::run::filters::points::FitPoints;
@@ -128,18 +129,18 @@ impl Fitting {
             return Err(Error::input(what).at(place_in(run, first)));
         }
         let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
-        for &partition in &full {
+        Lack::none(full.iter().flat_map(|&partition| {
             let rows = &training.partitions[partition].rows;
             let size = FilterSize {
                 rows: rows.len() as u64,
                 state: rows.state_width as u64,
                 observation: rows.observation_width as u64,
             };
-            for fit in &plan.fits {
-                plan.check_memory(&fit.name, &fit.method, size, threads, limit)
-                    .map_err(|e| e.at(place_in(run, partition)))?;
-            }
-        }
+            plan.fits.iter().filter_map(move |fit| {
+                let lack = plan.lacking(&fit.name, &fit.method, size, threads, limit)?;
+                Some(lack.at(place_in(run, partition)))
+            })
+        }))?;
         let of = |&partition: &usize| {
             let fits = 0..plan.fits.len();
             fits.map(move |fit| Unit { partition, fit })

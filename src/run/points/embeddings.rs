@@ -12,12 +12,13 @@ use crate::methods::state_embedding::clusters::{Clusters, cluster};
 use crate::methods::state_embedding::grams::{GramSums, Grams};
 use crate::methods::state_embedding::model::{Basis, StateEmbeddingModel, fit_means, functions};
 use crate::methods::state_embedding::params::{
-    BANDWIDTH_FACTORS, Bandwidth, BandwidthRule, StateEmbedding,
+    BANDWIDTH_FACTORS, Bandwidth, BandwidthRule, COMPARED_FEATURES, StateEmbedding,
 };
 use crate::methods::state_embedding::reshape::MeanEmbedding;
 use crate::methods::state_embedding::vamp;
 use crate::output::tables::points::{EmbeddedStates, PointFit, PointModel, PointsModel, RankScore};
 use crate::plan::fits::{PlannedFit, Ranks};
+use crate::plan::memory::Lack;
 use crate::plan::pipeline::keys::Empty;
 use crate::plan::points::PointsPlan;
 use crate::plan::points_memory::GROUP_BYTES;
@@ -27,9 +28,6 @@ use crate::run::points::grams::{PartitionSums, Parts, SumRequest, Wanted};
 use crate::run::points::site::{PointJob, PointSite};
 use crate::run::points::surveyed::Surveyed;
 use std::borrow::Cow;
-
-/// Most random features of the fits that compare bandwidths.
-const COMPARED_FEATURES: usize = 256;
 
 /// The least number of groups that resamples draw from, if there are as many trajectories.
 const LEAST_GROUPS: u64 = 10;
@@ -394,6 +392,7 @@ fn check_memory(
     bases: &[Vec<Basis>],
 ) -> Result<()> {
     let limit = crate::memory::limit();
+    let mut lacks = Vec::new();
     for (partition, (survey, bases)) in surveyed.partitions.iter().zip(bases).enumerate() {
         let size = PointSize {
             points: survey.rows,
@@ -409,11 +408,11 @@ fn check_memory(
                 ..(*params).clone()
             });
             let threads = rayon::current_num_threads();
-            plan.check_memory(&fit.name, &method, size, threads, limit)
-                .map_err(|e| e.at(surveyed.known.place(plan, partition, 0)))?;
+            let lack = plan.lacking(&fit.name, &method, size, 0, threads, limit);
+            lacks.extend(lack.map(|lack| lack.at(surveyed.known.place(plan, partition, 0))));
         }
     }
-    Ok(())
+    Lack::none(lacks)
 }
 
 /// The number of groups of trajectories whose sums fit into memory, `most` at most.

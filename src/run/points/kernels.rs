@@ -7,6 +7,8 @@ use crate::methods::PointMethod;
 use crate::methods::heat_kernel::fit::{diffusion_map, heat_sketch};
 use crate::methods::heat_kernel::thinned::{Thinned, points_of_landmarks};
 use crate::output::tables::points::{PointFit, PointModel, PointsModel};
+use crate::plan::fits::PlannedFit;
+use crate::plan::memory::Lack;
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
 use crate::read::points::layout::PointLayout;
@@ -125,6 +127,9 @@ pub(super) async fn fit(job: &PointJob<'_>, surveyed: &Surveyed) -> Result<Vec<P
     let wanted: Vec<bool> = models.iter().map(Option::is_none).collect();
     if wanted.contains(&true) {
         let known = &surveyed.known;
+        let rows = surveyed.partitions.iter().map(|survey| survey.rows);
+        let rows = rows.enumerate().filter(|(at, _)| wanted[*at]);
+        check_memory(plan, known, rows)?;
         let points = load(lake, (*frame).clone(), plan, known, wanted).await?;
         for (at, points) in points.into_iter().enumerate() {
             if models[at].is_some() {
@@ -142,6 +147,26 @@ pub(super) async fn fit(job: &PointJob<'_>, surveyed: &Surveyed) -> Result<Vec<P
         }
     }
     Ok(models.into_iter().flatten().collect())
+}
+
+/// Checks that the fits to partitions with these numbers of rows stay within the memory limit.
+fn check_memory(
+    plan: &PointsPlan,
+    known: &Known,
+    rows: impl IntoIterator<Item = (usize, u64)>,
+) -> Result<()> {
+    let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
+    Lack::none(rows.into_iter().flat_map(|(partition, points)| {
+        let size = PointSize {
+            points,
+            dimension: known.divisors.len() as u64,
+            lags: 1,
+        };
+        plan.fits.iter().filter_map(move |fit| {
+            let lack = plan.lacking(&fit.name, &fit.method, size, 0, threads, limit)?;
+            Some(lack.at(known.place(plan, partition, 0)))
+        })
+    }))
 }
 
 /// Reads the points of the wanted partitions, by partition.
@@ -174,17 +199,7 @@ pub(crate) async fn fit_partition(
 ) -> Result<PointsModel> {
     let (own, place) = (Arc::clone(plan), known.place(plan, partition, 0));
     let rows = points.rows;
-    let size = PointSize {
-        points: rows,
-        dimension: known.divisors.len() as u64,
-        lags: 1,
-    };
-    for fit in &plan.fits {
-        let threads = rayon::current_num_threads();
-        let limit = crate::memory::limit();
-        plan.check_memory(&fit.name, &fit.method, size, threads, limit)
-            .map_err(|e| e.at(&place))?;
-    }
+    check_memory(plan, known, [(partition, rows)])?;
     let fitted = tokio::task::spawn_blocking(move || fit_points(&own, &points)).await;
     let panicked = |e| Error::with_source(Kind::Bug, "fitting points panicked", e);
     let fits = fitted.map_err(panicked)?.map_err(|e| e.at(&place))?;
@@ -203,11 +218,28 @@ pub(crate) async fn fit_partition(
     })
 }
 
+/// Checks that the pairs of points within the radius of a kernel stay within the memory limit. They
+/// are counted before they are listed.
+fn check_pairs(plan: &PointsPlan, fit: &PlannedFit<PointMethod>, points: &Points) -> Result<()> {
+    let limit = crate::memory::limit();
+    let Some(pairs) = limit.and_then(|_| fit.method.pairs(points)) else {
+        return Ok(());
+    };
+    let size = PointSize {
+        points: points.n() as u64,
+        dimension: points.dimension as u64,
+        lags: 1,
+    };
+    let threads = rayon::current_num_threads();
+    Lack::none(plan.lacking(&fit.name, &fit.method, size, pairs, threads, limit))
+}
+
 fn fit_points(plan: &PointsPlan, points: &OwnPoints) -> Result<Vec<PointFit>> {
     let mut fits = Vec::new();
     for fit in &plan.fits {
         let points = points.of(&fit.method);
         let points = &*points.ok_or_else(|| Error::bug("a fit has no points"))?;
+        check_pairs(plan, fit, points)?;
         let embedded = match &fit.method {
             PointMethod::DiffusionMap(params) => diffusion_map(points, params, plan.seed),
             PointMethod::HeatSketch(params) => heat_sketch(points, params, plan.seed),

@@ -26,6 +26,7 @@ use crate::output::tables::sequences::{
     SequencesModel,
 };
 use crate::plan::fits::Ranks;
+use crate::plan::memory::Lack;
 use crate::plan::pipeline::keys::Empty;
 use crate::plan::sequences::{HeldOut, SequencesPlan, check_distribution};
 use crate::read::counts::counted::Counted;
@@ -248,11 +249,8 @@ pub(crate) fn project_partition(
 ) -> Result<Vec<Projection>> {
     let keys = Keys::of(plan);
     let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
-    let size = triples.size(rows);
-    for fit in &plan.fits {
-        plan.check_memory(&fit.name, fit.method.hmm(), size, threads, limit)
-            .map_err(|e| e.at(place))?;
-    }
+    let lack = plan.lacking(triples.size(rows), threads, limit);
+    Lack::none(lack.map(|lack| lack.at(place)))?;
     let mut projections = Vec::with_capacity(keys.keys.len());
     for (at, (key, largest)) in keys.keys.iter().enumerate() {
         let seed = seed(plan.seed, place, &format!("projection-{at}"));
@@ -287,6 +285,13 @@ pub(crate) fn project_all(
     let given: Vec<(String, Option<Vec<Projection>>)> = of_partitions
         .map(|own| (evidence.place(own.index), made.remove(&own.index)))
         .collect();
+    let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
+    let each = evidence.partitions.iter().zip(&given);
+    let missing = each.filter(|(_, (_, given))| given.is_none());
+    Lack::none(missing.filter_map(|(own, (place, _))| {
+        let size = own.windows.triples.size(rows);
+        Some(plan.lacking(size, threads, limit)?.at(place))
+    }))?;
     let each = evidence.partitions.par_iter_mut().zip(given);
     each.try_for_each(|(own, (place, given))| {
         own.projections = match given {
