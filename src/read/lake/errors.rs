@@ -1,6 +1,7 @@
 //! Errors of DataFusion and of object stores → errors of gyre.
 
 use crate::error::{Error, Kind, is_denied, is_full};
+use crate::read::lake::pages::TooLarge;
 use datafusion::common::DataFusionError;
 use object_store::Error as StoreError;
 
@@ -14,6 +15,9 @@ pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
     if let DataFusionError::ResourcesExhausted(_) = root {
         let do_what = "give SQL more memory with `--memory`, or use fewer `--threads`";
         return Error::new(Kind::Resources, format!("{what}: {text}; {do_what}"));
+    }
+    if let Some(page) = cause_of::<TooLarge>(&e) {
+        return Error::new(Kind::Spec, page.0.clone());
     }
     if is_full(&e) {
         let folder = std::env::temp_dir();
@@ -54,6 +58,18 @@ pub(crate) fn is_no_bucket(e: &StoreError) -> bool {
     ["NoSuchBucket", "ContainerNotFound"]
         .iter()
         .any(|code| text.contains(code))
+}
+
+/// The cause of a type behind an engine error.
+fn cause_of<T: std::error::Error + 'static>(e: &DataFusionError) -> Option<&T> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(e);
+    while let Some(e) = cause {
+        if let Some(found) = e.downcast_ref() {
+            return Some(found);
+        }
+        cause = e.source();
+    }
+    None
 }
 
 /// The store error behind an engine error, through every layer around it.

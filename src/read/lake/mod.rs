@@ -10,6 +10,7 @@ pub mod files;
 pub mod fingerprint;
 pub mod frozen;
 pub mod in_order;
+pub(crate) mod pages;
 pub mod panics;
 pub mod provider;
 pub mod pruned;
@@ -23,6 +24,7 @@ use crate::error::{Error, Kind, Result};
 use crate::read::lake::errors::{READING, failed};
 use crate::read::lake::files::{Query, Table, TableSource, ident_reference};
 use crate::read::lake::frozen::ListedFiles;
+use crate::read::lake::pages::PageLimit;
 use crate::read::lake::panics::{Reading, catch_panic};
 use crate::read::lake::spill::SpillFolder;
 use crate::read::rows::layout::Layout;
@@ -162,7 +164,15 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
     let listed = ListedFiles::default();
     let files = listed.of(local.as_str(), Arc::new(LocalFiles::default()));
     runtime.register_object_store(local.as_ref(), files);
-    let context = SessionContext::new_with_config_rt(config, runtime);
+    let mut state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .with_default_features();
+    if let Some(bytes) = resources.memory_bytes {
+        let limit = PageLimit::new(bytes, resources.threads);
+        state = state.with_physical_optimizer_rule(Arc::new(limit));
+    }
+    let context = SessionContext::new_with_state(state.build());
     context.add_analyzer_rule(Arc::new(
         crate::read::sql::checked_integers::CheckedIntegers,
     ));

@@ -16,6 +16,9 @@ use std::path::Path;
 /// Rows that are looked at.
 const ROWS: usize = 100_000;
 
+/// Bytes that the first rows may take.
+const MEMORY_BYTES: usize = 1 << 30;
+
 /// Columns that are looked at.
 const COLUMNS: usize = 500;
 
@@ -110,7 +113,11 @@ pub async fn survey(data: &str) -> Result<Survey> {
     };
     let sources = [source];
     let stores = Stores::default();
-    let lake = crate::read::lake::open(&sources, &Resources::default(), &stores).await?;
+    let resources = Resources {
+        memory_bytes: Some(MEMORY_BYTES),
+        ..Resources::default()
+    };
+    let lake = crate::read::lake::open(&sources, &resources, &stores).await?;
     let columns = read(&lake).await?;
     let rows = columns.first().map_or(0, |(_, values)| values.len());
     if rows == 0 {
