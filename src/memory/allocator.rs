@@ -87,7 +87,8 @@ fn in_scratch(layout: Layout) -> Option<NonNull<u8>> {
     #[cfg(target_os = "linux")]
     if layout.align() <= ranges::PAGE {
         let at = SCRATCH.get()?.take(layout.size());
-        crate::memory::wait_for_room();
+        // Code of others fills it at once.
+        crate::memory::wait_for_room_of(layout.size());
         return at;
     }
     let _ = layout;

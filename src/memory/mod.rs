@@ -90,8 +90,15 @@ pub fn bound(bytes: usize, threads: usize, folder: &Path) -> Result<()> {
 /// call blocks until other pages have been released. It takes one or two microseconds, and nothing
 /// without a bound. Results do not depend on it.
 pub fn wait_for_room() {
+    wait_for_room_of(0);
+}
+
+/// [`wait_for_room`] on a thread that is about to touch `bytes` bytes without another check.
+pub fn wait_for_room_of(bytes: usize) {
     #[cfg(target_os = "linux")]
-    watch::wait_for_room();
+    watch::wait_for_room(bytes);
+    #[cfg(not(target_os = "linux"))]
+    let _ = bytes;
 }
 
 /// Bytes per page.

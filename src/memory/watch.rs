@@ -77,26 +77,28 @@ pub fn start(bound: usize, slack: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks the memory in use on the calling thread.
-pub fn wait_for_room() {
+/// Checks the memory in use on the calling thread, which is about to touch `wanted` bytes.
+pub fn wait_for_room(wanted: usize) {
     if let Some(watch) = WATCH.get() {
-        watch.wait_for_room();
+        watch.wait_for_room(wanted);
     }
 }
 
 impl Watch {
-    /// Keeps the process within its bound and returns what is in use afterwards.
-    fn wait_for_room(&self) -> InUse {
+    /// Keeps the process, with `wanted` more bytes, within its bound as far as pages can be
+    /// released, and returns what is in use afterwards.
+    fn wait_for_room(&self, wanted: usize) -> InUse {
+        let limit = |found| self.limit(found).min(self.bound.saturating_sub(wanted));
         let found = in_use(&self.statm);
-        if found.all <= self.limit(found) {
+        if found.all <= limit(found) {
             return found;
         }
         let _leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         let found = in_use(&self.statm);
-        let limit = self.limit(found);
+        let limit = limit(found);
         if found.all > limit {
             self.trims.unpark();
-            allocator::release(|| in_use(&self.statm).all < limit - RELEASED_AT_ONCE);
+            allocator::release(|| in_use(&self.statm).all < limit.saturating_sub(RELEASED_AT_ONCE));
         }
         in_use(&self.statm)
     }
@@ -110,7 +112,7 @@ impl Watch {
     fn watch(&self) {
         let mut exceeded: Option<Instant> = None;
         loop {
-            let in_use = self.wait_for_room().all;
+            let in_use = self.wait_for_room(0).all;
             match exceeded {
                 Some(since) if in_use > self.bound && since.elapsed() > PATIENCE => {
                     EXCEEDED.0.store(in_use, Ordering::Relaxed);
