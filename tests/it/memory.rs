@@ -1,8 +1,16 @@
 //! Runs with a memory limit.
 
+use crate::cli::integers;
 use crate::lake::Lake;
+use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::WriterProperties;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
 use serde_json::Value;
 use std::fs;
+use std::sync::Arc;
 
 /// Seven million pairs, almost all different, so that counts and shards need most of the memory.
 /// Resamples need several times as much.
@@ -159,4 +167,200 @@ fn a_plan_estimates_the_memory_of_a_run() {
         Some("  memory grows with rows, and nothing says how many there are"),
         "{shown}"
     );
+}
+
+/// Jobs of all kinds: the table, its section, a fit, and more keys. All points of the first kernel
+/// are within its radius, and the last kernel has too many coordinates for a tree.
+const JOBS: [(&str, &str); 8] = [
+    (
+        "[points]\nid = \"k\"\ncoordinates = [\"x\", \"y\"]",
+        "method = \"diffusion_map\"\ndimension = 2\nradius = 1000.0\nepsilon = 1.0",
+    ),
+    (
+        "[points]\nid = \"k\"\ncoordinates = [\"x\", \"y\"]",
+        "method = \"heat_sketch\"\ndimension = 16\npower = [1, 2, 4]\nneighbours = \"all\"",
+    ),
+    (
+        "[points]\nid = \"k\"\ncoordinates = [\"x\", \"y\", \"c0\", \"c1\", \"c2\", \"c3\", \"c4\", \"c5\", \"c6\"]",
+        "method = \"diffusion_map\"\ndimension = 3\nneighbours = 30",
+    ),
+    (
+        "[transitions]\ntrajectory = \"id\"\ntime = \"t\"\nlag = [1, 2]\ncoordinates = [\"x\", \"y\"]\npartition_by = \"part\"",
+        "method = \"state_embedding\"\nrank = 2\nfeatures = 100",
+    ),
+    (
+        "[transitions]\ntrajectory = \"id\"\ntime = \"t\"\nlag = 1\nstate = \"s\"",
+        "method = \"dbmr\"\nrank = 2\nrestarts = 2",
+    ),
+    (
+        "[sequences]\ntrajectory = \"id\"\ntime = \"t\"\ninterval = 1\nsymbol = \"s\"",
+        "method = \"spectral_hmm\"\nrank = 3",
+    ),
+    (
+        "[sequences]\ntrajectory = \"id\"\ntime = \"t\"\ninterval = 1\nstate = [\"x\"]\nobservation = [\"y\"]\nsplit = \"split\"\npartition_by = \"part\"",
+        "method = \"kernel_bayes\"\nbandwidth = \"median\"\nlambda = 0.001",
+    ),
+    (
+        "[sequences]\ntrajectory = \"id\"\ntime = \"t\"\ninterval = 1\nstate = [\"x\"]\nobservation = [\"y\"]\nsplit = \"split\"",
+        "method = \"kalman\"",
+    ),
+];
+
+/// Writes random rows in two partitions, and a pipeline on them.
+fn write_job(lake: &Lake, n: i64, (section, fit): (&str, &str)) {
+    let mut random = Pcg64::seed_from_u64(n as u64);
+    let mut floats = || -> ArrayRef {
+        let values = (0..n).map(|_| random.random_range(-1.0..1.0));
+        Arc::new(Float64Array::from_iter_values(values))
+    };
+    let split = |k| if k % 400 < 100 { "train" } else { "test" };
+    let splits = StringArray::from_iter_values((0..n).map(split));
+    let mut columns = vec![
+        ("k", integers(0..n)),
+        ("id", integers((0..n).map(|k| k / 100))),
+        ("t", integers((0..n).map(|k| k % 100))),
+        ("part", integers((0..n).map(|k| k / 100 % 2))),
+        ("s", integers((0..n).map(|k| (k * k + k / 7) % 5))),
+        ("split", Arc::new(splits) as ArrayRef),
+    ];
+    for name in ["x", "y", "c0", "c1", "c2", "c3", "c4", "c5", "c6"] {
+        columns.push((name, floats()));
+    }
+    lake.table("rows.parquet", columns);
+    lake.file(
+        "p.toml",
+        &format!(
+            "[job]\nname = \"job\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n{section}\nsql = \"SELECT * FROM rows\"\n[[fit]]\nname = \"one\"\n{fit}\n"
+        ),
+    );
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_needs_at_most_what_its_plan_says() {
+    let mut random = Pcg64::seed_from_u64(11);
+    for job in JOBS {
+        let lake = Lake::new();
+        let n = 100 * random.random_range(5..9);
+        write_job(&lake, n, job);
+        let plan = lake.gyre(&["plan", "p.toml", "--threads", "2", "--json"]);
+        let plan: Value = serde_json::from_str(&plan.succeeds().out).expect("JSON");
+        let of = |key: &str| plan["memory"][key].as_u64();
+        let of_pairs = of("bytes_per_pair").unwrap_or(0) * (n * n) as u64;
+        let of_partitions = of("bytes_per_partition").unwrap_or(0);
+        let bytes = ["bytes", "count_bytes", "fit_bytes"].map(of);
+        let bytes = bytes.into_iter().flatten().max().expect("a bound");
+        let most = bytes + of_pairs + of_partitions;
+        lake.gyre(&["run", "p.toml", "--threads", "2"]).succeeds();
+        let peak = record(&lake)["peak_memory_bytes"].as_u64();
+        let peak = peak.expect("a peak");
+        assert!(peak <= most, "{peak} > {most}: {job:?}, {n} rows");
+    }
+}
+
+/// The pairs within a radius are counted before they are listed.
+#[test]
+fn a_radius_that_holds_too_many_pairs_is_refused() {
+    let lake = Lake::new();
+    write_job(&lake, 1000, JOBS[0]);
+    let bounded = ["run", "p.toml", "--threads", "2", "--memory", "180MB"];
+    let pairs = "of 2 coordinates with 1000000 pairs within `radius` and 2 threads; --memory is 180MB: give at least ";
+    let refused = lake.gyre(&bounded);
+    refused.fails(2, pairs);
+    refused.fails(2, "or set a smaller `radius`, or `landmarks`");
+    let near = [&bounded[..], &["--set", "fit.one.radius=0.5"]].concat();
+    lake.gyre(&near).succeeds();
+}
+
+/// Of several partitions, the one with the largest need is named.
+#[test]
+fn the_largest_need_of_all_partitions_is_named() {
+    let lake = Lake::new();
+    let all = "method = \"diffusion_map\"\ndimension = 2\nneighbours = \"all\"";
+    let points = format!("{}\npartition_by = \"p\"", JOBS[0].0);
+    let bayes = (JOBS[6].0.replace("\"part\"", "\"p\""), JOBS[6].1);
+    let words = JOBS[5].0.replace("\"s\"", "\"k\"") + "\npartition_by = \"p\"";
+    for (section, fit, set) in [
+        (&points, all, "fit.one.dimension=2"),
+        (&bayes.0, bayes.1, "fit.one.exact=100000"),
+        (&words, JOBS[5].1, "fit.one.refine=\"em\""),
+    ] {
+        write_job(&lake, 24_000, (section.as_str(), fit));
+        // The second of three partitions is the largest.
+        let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let text = text.replace(
+            "SELECT * FROM rows",
+            "SELECT *, CASE WHEN k < 3000 THEN 1 WHEN k < 17000 THEN 2 ELSE 3 END AS p FROM rows",
+        );
+        lake.file("p.toml", &text);
+        let run = |memory: &str| {
+            let run = ["run", "p.toml", "--threads", "2", "--memory", memory];
+            lake.gyre(&[&run[..], &["--set", set]].concat())
+        };
+        let refused = run("169MB");
+        refused.fails(2, "p=2");
+        let enough = refused.err.split_once("give at least ");
+        let (_, enough) = enough.unwrap_or_else(|| panic!("{}", refused.err));
+        let (enough, _) = enough.split_once("MB").expect("a size");
+        let less: usize = enough.parse().expect("a number");
+        run(&format!("{}MB", less - 1)).fails(2, "p=2");
+    }
+}
+
+/// A page that is small on disk and large in memory is refused before it is decompressed, if its
+/// column is read.
+#[test]
+fn a_page_that_becomes_too_large_is_refused() {
+    let lake = Lake::new();
+    let text = |k: i64| {
+        char::from(b'a' + (k % 20) as u8)
+            .to_string()
+            .repeat(1 << 20)
+            + &k.to_string()
+    };
+    let n = 150;
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..n).map(text)));
+    let columns = [
+        ("t", integers(0..n)),
+        ("s", integers((0..n).map(|k| k % 3))),
+        ("text", texts),
+    ];
+    let rows = RecordBatch::try_from_iter(columns).expect("columns");
+    for dictionary in [true, false] {
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_dictionary_enabled(dictionary)
+            .set_dictionary_page_size_limit(1 << 30)
+            .set_data_page_size_limit(1 << 30)
+            .build();
+        let file = fs::File::create(lake.path("rows.parquet")).expect("a file");
+        let writer = ArrowWriter::try_new(file, rows.schema(), Some(properties));
+        let mut writer = writer.expect("a writer");
+        writer.write(&rows).expect("rows");
+        writer.close().expect("a file");
+        let bytes = fs::metadata(lake.path("rows.parquet"))
+            .expect("a file")
+            .len();
+        assert!(bytes < 1_000_000, "{bytes}");
+        lake.file(
+            "p.toml",
+            "[job]\nname = \"job\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n[transitions]\ntime = \"t\"\nstate = \"s\"\nlag = 1\nsql = \"SELECT t, s FROM rows\"\n[[fit]]\nname = \"one\"\nmethod = \"svd\"\nrank = 2\n",
+        );
+        let bounded = [
+            "run",
+            "p.toml",
+            "--threads",
+            "2",
+            "--memory",
+            "300MB",
+            "--force",
+        ];
+        lake.gyre(&bounded).succeeds();
+        let all = "transitions.sql=SELECT t, length(text) AS s FROM rows";
+        let refused = lake.gyre(&[&bounded[..], &["--set", all]].concat());
+        refused.fails(2, "column `text` of ");
+        refused.fails(2, "rows.parquet has a page that becomes 158MB when it is decompressed, and there is room for 30MB; give at least 1427MB with --memory");
+        lake.gyre(&["init", "rows.parquet"])
+            .fails(2, "has a page that becomes 158MB when it is decompressed");
+    }
 }
