@@ -11,7 +11,6 @@ use crate::store::Stores;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::ScalarValue;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// What a run reads and where it writes. The serialized part is what executors need.
@@ -82,44 +81,51 @@ impl PlannedJob {
         lake: &Lake,
         tables: &[(&'static str, SchemaRef)],
     ) -> Result<()> {
-        check_names(tables)?;
-        self.checks = planned(pipeline, partition, lake, tables).await?;
-        self.hash = plan_hash(pipeline, self.seed, &self.sql, &self.checks, &self.tables)?;
+        let of = (self.seed, self.sql.as_str());
+        (self.checks, self.hash) = checks_and_hash(pipeline, of, partition, lake, tables).await?;
         Ok(())
     }
 }
 
-/// The hash of a plan. The SQL of checks is hashed as text.
-pub(crate) fn plan_hash(
+/// The checks of a result with these tables, and the hash of its plan. The plans of all kinds of
+/// rows end with this.
+///
+/// # Errors
+/// If a table would have two columns of one name, or the SQL of a check cannot be planned.
+pub(crate) async fn checks_and_hash(
     pipeline: &Pipeline,
-    seed: u64,
-    sql: &str,
-    checks: &[PlannedCheck],
-    tables: &[Table],
-) -> Result<String> {
-    let mut hashed = hashed_keys(pipeline)?;
-    let queries = hashed.pointer_mut("/checks/check");
-    for check in queries.and_then(Value::as_array_mut).into_iter().flatten() {
-        check["query"] = Value::Null;
-    }
-    let mut sql = sql.to_string();
+    (seed, sql): (u64, &str),
+    partition: &[Field],
+    lake: &Lake,
+    tables: &[(&'static str, SchemaRef)],
+) -> Result<(Vec<PlannedCheck>, String)> {
+    check_names(tables)?;
+    let checks = planned(pipeline, partition, lake, tables).await?;
+    let keys = (hashed_keys(pipeline)?, seed);
+    let hash = hash(&keys, &all_sql(sql, &checks), &lake.tables)?;
+    Ok((checks, hash))
+}
+
+/// The text of all statements: that of the rows, then those of the checks.
+pub(crate) fn all_sql(sql: &str, checks: &[PlannedCheck]) -> String {
+    let mut all = sql.to_string();
     for check in checks {
-        if let CheckRule::Sql { sql: own, .. } = &check.rule {
-            sql += &format!("\0{own}");
+        if let CheckRule::Sql { sql, .. } = &check.rule {
+            all += &format!("\0{sql}");
         }
     }
-    hash(&(hashed, seed), &sql, tables)
+    all
 }
 
 /// Checks that no table has two columns of one name: columns of the query stand beside those of
-/// gyre.
+/// gyre and of the fits. Runs and assignments of all kinds of rows call this before they write.
 pub(crate) fn check_names(tables: &[(&'static str, SchemaRef)]) -> Result<()> {
     for (table, schema) in tables {
         for (at, field) in schema.fields().iter().enumerate() {
             let mut earlier = schema.fields()[..at].iter();
             if earlier.any(|other| other.name() == field.name()) {
                 return Err(Error::spec(format!(
-                    "the column `{}` would stand twice in the table `{table}`; rename the column of the SQL with AS",
+                    "the column `{}` would stand twice in the table `{table}`; rename the column of the SQL with AS, or the fit that gives it",
                     field.name(),
                 )));
             }

@@ -32,17 +32,16 @@ use crate::methods::heat_kernel::params::ChainKernel;
 use crate::output::ledger::Basis;
 use crate::output::tables::run_schema::{EmbeddingColumns, FitColumns, LagColumn, RunSchema};
 use crate::output::tables::{self, table};
-use crate::plan::checks::{CheckRule, PlannedCheck};
+use crate::plan::checks::PlannedCheck;
 use crate::plan::evidence::{check_square, grouping};
 use crate::plan::fits::{PlannedFit, Ranks, embeddings, fits};
-use crate::plan::job::check_names;
+use crate::plan::job::{all_sql, checks_and_hash};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::{Empty, NamesFrom};
-use crate::plan::rows::{Rows, hash, hashed_keys, inputs, lag_column, rows, unhashed};
+use crate::plan::rows::{Rows, inputs, lag_column, rows, unhashed};
 use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
-use crate::read::paths::places::canonical_location;
 use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::StateTable;
 use crate::store::Stores;
@@ -51,7 +50,6 @@ use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -263,19 +261,10 @@ async fn resolved(
         hashes: BTreeMap::new(),
         hash: String::new(),
     };
-    let tables = plan.schemas();
-    check_names(&tables)?;
-    plan.checks = checks::planned(pipeline, &plan.layout.partition, lake, &tables).await?;
+    let (of, tables) = ((seed, plan.sql.as_str()), plan.schemas());
+    let partition = &plan.layout.partition;
+    (plan.checks, plan.hash) = checks_and_hash(pipeline, of, partition, lake, &tables).await?;
     plan.hashes = hashes(pipeline, &plan)?;
-    let mut hashed = hashed_keys(pipeline)?;
-    let checks = hashed.pointer_mut("/checks/check");
-    for check in checks.and_then(Value::as_array_mut).into_iter().flatten() {
-        check["query"] = Value::Null;
-    }
-    if let NamesFrom::Output(location) = &pipeline.names.from {
-        hashed["names"]["from"] = canonical_location(location).into();
-    }
-    plan.hash = hash(&(hashed, seed), &all_sql(&plan), &lake.tables)?;
     Ok((plan, frame))
 }
 
@@ -322,17 +311,6 @@ pub(crate) fn increments(
     }
 }
 
-/// The text of all statements: that of `[transitions]`, then those of the checks.
-fn all_sql(plan: &Plan) -> String {
-    let mut all = plan.sql.clone();
-    for check in &plan.checks {
-        if let CheckRule::Sql { sql, .. } = &check.rule {
-            all += &format!("\0{sql}");
-        }
-    }
-    all
-}
-
 /// Separate hashes of the parts of a plan.
 fn hashes(pipeline: &Pipeline, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
     let files: Vec<_> = plan.tables.iter().map(inputs).collect();
@@ -342,7 +320,10 @@ fn hashes(pipeline: &Pipeline, plan: &Plan) -> Result<BTreeMap<&'static str, Str
     };
     Ok(BTreeMap::from([
         ("pipeline", json(serde_json::to_vec(pipeline))?),
-        ("sql", json(Ok(all_sql(plan).into_bytes()))?),
+        (
+            "sql",
+            json(Ok(all_sql(&plan.sql, &plan.checks).into_bytes()))?,
+        ),
         ("inputs", json(serde_json::to_vec(&files))?),
     ]))
 }

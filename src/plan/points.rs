@@ -6,12 +6,13 @@ use crate::methods::PointMethod;
 use crate::output::tables::points;
 use crate::output::tables::points::{PointColumns, schema_of};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
-use crate::plan::checks::{PlannedCheck, planned};
+use crate::plan::checks::PlannedCheck;
 use crate::plan::evidence::{Columns, steps};
 use crate::plan::fits::{PlannedFit, point_fits};
+use crate::plan::job::checks_and_hash;
 use crate::plan::pipeline::keys::{Empty, PointRows, Validation, Window};
 use crate::plan::pipeline::{Input, Pipeline};
-use crate::plan::rows::{PlannedQuery, hash, hashed_keys, lag_column, query};
+use crate::plan::rows::{PlannedQuery, lag_column, query};
 use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
@@ -95,9 +96,6 @@ impl PlannedDensities {
     }
 }
 
-/// Columns of the table `densities` per fit.
-const OF_DENSITIES: [&str; 4] = ["density", "ratio", "kme", "kme_reshaped"];
-
 async fn densities(pipeline: &Pipeline, lake: &Lake) -> Result<Option<PlannedDensities>> {
     let Some(keys) = &pipeline.densities else {
         return Ok(None);
@@ -105,25 +103,11 @@ async fn densities(pipeline: &Pipeline, lake: &Lake) -> Result<Option<PlannedDen
     let sql = keys.sql.trim().trim_end_matches(';').to_string();
     let frame = lake.query_of("densities", &sql, &BTreeMap::new()).await?;
     let columns = Columns::of(&frame, "densities")?;
-    let planned = PlannedDensities {
+    Ok(Some(PlannedDensities {
         from: columns.points(&keys.from, "from")?,
         to: columns.points(&keys.to, "to")?,
         sql,
-    };
-    let partition = &pipeline.transitions.partition_by;
-    let fits = point_fits(pipeline);
-    for name in planned.fields().map(Field::name) {
-        let of_fit = |fit: &PlannedFit<PointMethod>| {
-            let mut own = OF_DENSITIES.iter();
-            own.any(|column| *name == format!("{}_{column}", fit.name))
-        };
-        if name == "lag" || partition.contains(name) || fits.iter().any(of_fit) {
-            return Err(Error::spec(format!(
-                "the table `densities` has a column `{name}` of its own; rename the column of the pairs with AS in the SQL of [densities]"
-            )));
-        }
-    }
-    Ok(Some(planned))
+    }))
 }
 
 /// Resamples and folds of trajectories.
@@ -266,7 +250,6 @@ pub(crate) async fn plan_points(
     layout.given = given(pipeline, &columns)?;
     let frame = crate::read::points::select(frame, &layout)?;
     let seed = seed.unwrap_or(pipeline.job.seed);
-    let hashed = hashed_keys(pipeline)?;
     let mut plan = PointsPlan {
         name: pipeline.job.name.clone(),
         output: pipeline.job.output.clone(),
@@ -274,7 +257,7 @@ pub(crate) async fn plan_points(
         stores: lake.stores.clone(),
         seed,
         tables: lake.tables.clone(),
-        hash: hash(&(hashed, seed), &sql, &lake.tables)?,
+        hash: String::new(),
         sql,
         parameters,
         layout: Arc::new(layout),
@@ -287,7 +270,9 @@ pub(crate) async fn plan_points(
         validation: PointValidation::of(pipeline.validation.as_ref()),
         densities: densities(pipeline, lake).await?,
     };
-    plan.checks = planned(pipeline, &plan.layout.partition, lake, &plan.schemas()).await?;
+    let (of, tables) = ((seed, plan.sql.as_str()), plan.schemas());
+    let partition = &plan.layout.partition;
+    (plan.checks, plan.hash) = checks_and_hash(pipeline, of, partition, lake, &tables).await?;
     Ok((plan, frame))
 }
 

@@ -6,8 +6,10 @@ use crate::output::tables::run_schema::LagColumn;
 use crate::plan::evidence::{Columns, all_integers, evidence};
 use crate::plan::parameters::values;
 use crate::plan::pipeline::Pipeline;
+use crate::plan::pipeline::keys::NamesFrom;
 use crate::read::lake::Lake;
 use crate::read::lake::files::{InputFile, Table};
+use crate::read::paths::places::canonical_location;
 use crate::read::rows::layout::RowRoles;
 use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
@@ -79,7 +81,8 @@ pub(crate) fn unhashed(e: serde_json::Error) -> Error {
 }
 
 /// The keys of a pipeline for its hash: without the place of the output and the number of earlier
-/// results, which change no result, and with null for paths, whose files and SQL texts are hashed.
+/// results, which change no result, and with null for paths, whose files and SQL texts are hashed,
+/// also those of checks.
 pub(crate) fn hashed_keys(pipeline: &Pipeline) -> Result<Value> {
     let mut keys = serde_json::to_value(pipeline).map_err(unhashed)?;
     if let Some(job) = keys["job"].as_object_mut() {
@@ -89,6 +92,13 @@ pub(crate) fn hashed_keys(pipeline: &Pipeline) -> Result<Value> {
         table["path"] = Value::Null;
     }
     keys["transitions"]["query"] = Value::Null;
+    let checks = keys.pointer_mut("/checks/check");
+    for check in checks.and_then(Value::as_array_mut).into_iter().flatten() {
+        check["query"] = Value::Null;
+    }
+    if let NamesFrom::Output(location) = &pipeline.names.from {
+        keys["names"]["from"] = canonical_location(location).into();
+    }
     Ok(keys)
 }
 

@@ -8,10 +8,10 @@ use crate::methods::hmm::params::{Refine, WindowKind};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences;
 use crate::output::tables::sequences::{RowColumns, SequenceColumns, SequenceTables};
-use crate::plan::checks::{PlannedCheck, planned};
+use crate::plan::checks::PlannedCheck;
 use crate::plan::evidence::{Columns, row_step};
 use crate::plan::fits::{PlannedFit, Ranks, sequence_fits};
-use crate::plan::job::{check_names, plan_hash};
+use crate::plan::job::checks_and_hash;
 use crate::plan::pipeline::keys::{Empty, NamesFrom};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, query};
@@ -448,10 +448,9 @@ pub(crate) async fn plan_sequences(
         left_out: left_out(&pipeline.output, &sequences::OPTIONAL, false),
         checks: Vec::new(),
     };
-    let tables = plan.schemas();
-    check_names(&tables)?;
-    plan.checks = planned(pipeline, &plan.layout.partition, lake, &tables).await?;
-    plan.hash = plan_hash(pipeline, plan.seed, &plan.sql, &plan.checks, &plan.tables)?;
+    let (of, tables) = ((plan.seed, plan.sql.as_str()), plan.schemas());
+    let partition = &plan.layout.partition;
+    (plan.checks, plan.hash) = checks_and_hash(pipeline, of, partition, lake, &tables).await?;
     Ok((plan, frame))
 }
 

@@ -153,6 +153,39 @@ fn later_commands_need_no_optional_table() {
         lake.gyre(&["run", "p.toml", "--seed", "2"]).succeeds();
         let assigned = ["assign", "p.toml", "--model", "out", "--output", "new"];
         lake.gyre(&assigned).succeeds();
+        // New rows have keys of their own, which may be called like columns of the model.
+        let (key, table) = [
+            ("transitions", "trajectories"),
+            ("one_embedding", "points"),
+            ("rows", "trajectories"),
+            ("rows", "trajectories"),
+        ][kind];
+        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let id = ["trajectory = \"id\"", "id = \"key\""];
+        let id = id.into_iter().find(|id| text.contains(id)).expect("a key");
+        let name = id.split('"').nth(1).expect("a name");
+        let text = text.replace(id, &id.replace(name, key)).replace(
+            "sql = \"SELECT ",
+            &format!("sql = \"SELECT id * 100 + t AS {key}, "),
+        );
+        // The fits of points are those of the model, whatever the pipeline calls its own.
+        let text = if kind == 1 {
+            text.replace("\"one\"", "\"two\"")
+        } else {
+            text
+        };
+        lake.file("q.toml", &text);
+        let message = format!("the column `{key}` would stand twice in the table `{table}`");
+        lake.gyre(&["assign", "q.toml", "--model", "out", "--output", "newer"])
+            .fails(2, &message);
+        assert!(!lake.path("newer/current.json").exists());
+        // Rows that were assigned are no model, and a run may replace them.
+        let no_models = "has assigned rows and no models; name the output of a run";
+        lake.gyre(&["assign", "p.toml", "--model", "new", "--output", "newer"])
+            .fails(2, no_models);
+        lake.gyre(&["compare", "out", "new"]).fails(2, no_models);
+        lake.gyre(&["run", "p.toml", "--set", "job.output=new"])
+            .succeeds();
         lake.gyre(&["compare", "out", "out"]).succeeds();
         #[cfg(feature = "report")]
         {
@@ -306,4 +339,148 @@ fn checks_need_written_tables() {
     let left_out = lake.gyre(&["plan", "p.toml", "--without", "counts"]);
     left_out.fails(2, "check `pairs`");
     left_out.fails(2, "the run does not write the table `counts`");
+}
+
+/// A check in a file is part of a plan by its text, not by the name of its file.
+#[test]
+fn an_edited_check_is_another_plan() {
+    let check = |file: &str| format!("\n[[check]]\nname = \"few\"\nfile = \"{file}\"\n");
+    for kind in 0..KINDS.len() {
+        let lake = lake();
+        pipeline(&lake, kind, "");
+        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        lake.file("c.sql", "SELECT 1 AS a WHERE false");
+        lake.file("d.sql", "SELECT 1 AS a WHERE false");
+        let plan = |file: &str| {
+            lake.file("p.toml", &(text.clone() + &check(file)));
+            lake.gyre(&["plan", "p.toml"]).succeeds().out
+        };
+        let first = plan("c.sql");
+        assert_eq!(plan("d.sql"), first, "{kind}");
+        lake.file("c.sql", "SELECT 1 AS a");
+        assert_ne!(plan("c.sql"), first, "{kind}");
+    }
+}
+
+/// The plan of a kind of rows, with a partition column or another key.
+async fn planned(
+    lake: &Lake,
+    text: &str,
+) -> gyre::Result<Vec<(&'static str, arrow::datatypes::SchemaRef)>> {
+    let path = lake.path("rows.parquet").display().to_string();
+    let text = text.replace("rows.parquet", &path);
+    let pipeline = gyre::Pipeline::parse(&text, "p.toml", &[], &|_: &str| None)?;
+    let inputs = pipeline.open().await?;
+    Ok(inputs.plan_any(None).await?.schemas())
+}
+
+/// Every table begins with the partition, so no column of any table can be one.
+#[tokio::test]
+async fn a_partition_has_no_name_of_another_column() {
+    for kind in 0..KINDS.len() {
+        let lake = lake();
+        pipeline(&lake, kind, "");
+        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let schemas = planned(&lake, &text).await.expect("a plan");
+        let fields = schemas.iter().flat_map(|(_, schema)| schema.fields());
+        let names: BTreeSet<&String> = fields.map(|field| field.name()).collect();
+        assert!(names.len() > 20, "{names:?}");
+        let of = |name: &str| {
+            let sql = format!("SELECT id % 2 AS \\\"{name}\\\", ");
+            let sql = text.replace("sql = \"SELECT ", &format!("sql = \"{sql}"));
+            let (head, rest) = sql.split_once("\n\n[output]").expect("a section");
+            format!("{head}\npartition_by = \"{name}\"\n\n[output]{rest}")
+        };
+        let free = planned(&lake, &of("model")).await.expect("a plan");
+        for (table, schema) in &free {
+            assert_eq!(schema.field(0).name(), "model", "{table}");
+        }
+        for name in names.into_iter().map(String::as_str).chain(["lag"]) {
+            let e = planned(&lake, &of(name)).await.expect_err(name);
+            assert!(e.to_string().contains(&format!("`{name}`")), "{kind}: {e}");
+        }
+    }
+}
+
+/// Fits and keys that would write one column twice.
+#[tokio::test]
+async fn no_fit_writes_a_column_of_another() {
+    let map = "method = \"diffusion_map\"\ndimension = 2\n";
+    let sketch = "method = \"heat_sketch\"\ndimension = 2\n";
+    let fit = |name: &str, of: &str| format!("[[fit]]\nname = \"{name}\"\n{of}\n");
+    let twice = |column: &str, table: &str| {
+        format!("the column `{column}` would stand twice in the table `{table}`")
+    };
+    let cases = [
+        (
+            1,
+            "key",
+            fit("map", &format!("{map}time = [1, 8]")) + &fit("map_t1", map),
+            twice("map_t1_embedding", "points"),
+        ),
+        (
+            1,
+            "key",
+            fit("map", &format!("{map}time = [1, 1.0]")),
+            "`fit.map.time` has 1 twice".to_string(),
+        ),
+        (
+            1,
+            "map_p2_embedding",
+            fit("map", &format!("{sketch}power = [2, 4]")),
+            twice("map_p2_embedding", "points"),
+        ),
+        (
+            0,
+            "id",
+            fit("map", &format!("{map}time = [1, 8]")) + &fit("map_t8", map),
+            twice("map_t8_embedding", "sources"),
+        ),
+    ];
+    let lake = lake();
+    for (kind, key, fits, message) in cases {
+        pipeline(&lake, kind, "");
+        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let text = text.split("[[fit]]").next().expect("a head");
+        let text = text
+            .replace("AS key", &format!("AS {key}"))
+            .replace("\"key\"", &format!("\"{key}\""));
+        let e = planned(&lake, &(text + &fits)).await.expect_err(&message);
+        assert!(e.to_string().contains(&message), "{e}");
+    }
+}
+
+/// A result of other rows is replaced, whatever kind it is, and is no source of names.
+#[test]
+fn a_result_of_every_kind_replaces_one_of_every_other() {
+    let lake = lake();
+    let checks = "[checks]\nmax_drift = 0.5\n";
+    // Every ordered pair of kinds once.
+    let mut before: Option<usize> = None;
+    for kind in [0, 1, 0, 2, 0, 3, 1, 2, 1, 3, 2, 3, 0] {
+        pipeline(&lake, kind, "");
+        if kind == 0 {
+            let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+            // No walk has 50 steps, so that a model is empty.
+            let text = text.replace("lag = 1", "lag = [1, 50]");
+            lake.file("p.toml", &(text.clone() + checks));
+            if before.is_some() {
+                let named = text + "[names]\nfrom = \"out\"\n";
+                let run = ["run", "q.toml", "--set", "job.output=other"];
+                lake.file("q.toml", &named).gyre(&run).fails(
+                    2,
+                    "and has no sets of states; name the output of a run with `[transitions]`",
+                );
+            }
+        }
+        let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+        let is_anew = kind == 0 && before.is_some();
+        assert_eq!(
+            ran.err.contains("sets get new names"),
+            is_anew,
+            "{}",
+            ran.err
+        );
+        before = Some(kind);
+    }
 }

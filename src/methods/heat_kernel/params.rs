@@ -504,9 +504,14 @@ impl Parameters for DiffusionMap {
             return Err(("dimension", "must be at least 1, not 0".into()));
         }
         let times = self.time.all();
-        if times.is_empty() || times.iter().any(|t| !t.is_finite() || *t < 0.0) {
+        if times.is_empty() || times.iter().any(|t| !t.is_finite() || t.is_sign_negative()) {
             let what = "must be a finite number that is not negative, or a list of such numbers";
             return Err(("time", what.into()));
+        }
+        // Each time names a column.
+        let is_repeated = |at: &usize| times[..*at].contains(&times[*at]);
+        if let Some(at) = (1..times.len()).find(is_repeated) {
+            return Err(("time", format!("has {} twice", times[at])));
         }
         tolerance(self.tolerance)?;
         self.check_kernel()
@@ -609,6 +614,8 @@ mod tests {
             ("dimension = 1\nlandmarks = 1", "landmarks"),
             ("dimension = 1\nlandmarks = 10\nneighbours = 5", "landmarks"),
             ("dimension = 1\ntime = []", "time"),
+            ("dimension = 1\ntime = -0.0", "time"),
+            ("dimension = 1\ntime = [1, 8, 1.0]", "time"),
             ("dimension = 1\ntolerance = -1.0", "tolerance"),
         ];
         for (text, key) in wrong {

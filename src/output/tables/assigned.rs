@@ -11,7 +11,7 @@ use crate::read::counts::follow::{FollowedRow, times};
 use crate::read::rows::states::StateTable;
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::take;
-use arrow::datatypes::Field;
+use arrow::datatypes::{Field, SchemaRef};
 
 /// Everything that the schemas of an assignment depend on.
 pub struct AssignedSchema {
@@ -118,14 +118,11 @@ impl AssignedSchema {
         [SOURCES, TARGETS].into_iter().chain(trajectories).collect()
     }
 
-    /// A column name that a table would have twice, and the table.
-    pub fn repeated(&self) -> Option<(String, &'static str)> {
-        self.tables().iter().find_map(|table| {
-            let (schema, _) = (table.columns)(self).schema(&self.names);
-            let names: Vec<&String> = schema.fields().iter().map(|f| f.name()).collect();
-            let at = (0..names.len()).find(|&at| names[..at].contains(&names[at]))?;
-            Some((names[at].clone(), table.name))
-        })
+    /// The columns of the tables.
+    pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
+        let tables = self.tables().into_iter();
+        let schema = |table: AssignedTable| (table.columns)(self).schema(&self.names).0;
+        tables.map(|table| (table.name, schema(table))).collect()
     }
 }
 

@@ -27,6 +27,7 @@ use crate::output::tables::assigned::{
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
 use crate::plan::assignment::Assignment;
+use crate::plan::job::check_names;
 use crate::read::counts;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::follow::{Follower, follow};
@@ -104,11 +105,7 @@ async fn assign(
     check_columns(plan, &written, at)?;
     check_lags(&plan.lags, &written, at).await?;
     let names = names(plan, &written);
-    if let Some((column, table)) = names.repeated() {
-        return Err(Error::spec(format!(
-            "the column `{column}` would stand twice in the table `{table}`; rename the column of the SQL with AS"
-        )));
-    }
+    check_names(&names.schemas())?;
     let hash = hash(plan, &written, options);
     output.check(&[])?;
     if !options.force {
@@ -342,7 +339,7 @@ fn check_columns(plan: &Assignment, written: &Written<'_>, at: &str) -> Result<(
 
 /// An error unless the model at `at` was made from rows of the kind of the pipeline.
 pub(crate) fn check_kind(ours: RowKind, written: &Written<'_>, at: &str) -> Result<()> {
-    let theirs = written.kind();
+    let theirs = written.kind;
     if ours == theirs {
         return Ok(());
     }

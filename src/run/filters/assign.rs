@@ -15,6 +15,7 @@ use crate::output::tables::filters::{
 use crate::output::tables::table::Table;
 use crate::plan::assignment::FilterAssignment;
 use crate::plan::filters::{row_columns, run_schema};
+use crate::plan::job::check_names;
 use crate::read::paths::current::Current;
 use crate::read::state_space::{StateSpaceInput, Widths};
 use crate::run::assign::{check_alike, check_kind};
@@ -195,12 +196,18 @@ async fn drive(
         supervision.push(points::read(lake, fit, &known.partitions, widths).await?);
     }
     record.head.done("read model", 0, 0);
-
-    progress.stage("write", None);
-    output.claim_version(begun).await?;
     let run = run_schema(&plan.layout, Vec::new());
     let (columns, fits) = (row_columns(&plan.layout), &known.columns);
     let is_static = plan.layout.is_static();
+    let trajectories = (!is_static).then(|| trajectories_schema(&run, columns, fits));
+    let estimates = estimates_schema(&run, columns, state, fits);
+    let of_trajectories = trajectories.iter().cloned();
+    let tables = of_trajectories.map(|schema| (TRAJECTORIES, schema));
+    let tables = tables.chain([(ESTIMATES, Arc::clone(&estimates))]);
+    check_names(&tables.collect::<Vec<_>>())?;
+
+    progress.stage("write", None);
+    output.claim_version(begun).await?;
     let models = known.models.iter().map(|own| {
         let filters = own
             .iter()
@@ -212,8 +219,8 @@ async fn drive(
         Some(filters.collect())
     });
     let tables = RowTables {
-        trajectories: (!is_static).then(|| trajectories_schema(&run, columns, fits)),
-        estimates: Some(estimates_schema(&run, columns, state, fits)),
+        trajectories,
+        estimates: Some(estimates),
         posteriors: None,
         fits: fits.clone(),
         models: models.collect(),

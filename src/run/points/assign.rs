@@ -13,6 +13,7 @@ use crate::output::result::{RowKind, Written};
 use crate::output::tables::points::{POINTS, schema_of};
 use crate::output::tables::table::Table;
 use crate::plan::assignment::PointAssignment;
+use crate::plan::job::check_names;
 use crate::read::paths::current::Current;
 use crate::read::points::Found;
 use crate::read::rows::states::describe;
@@ -152,10 +153,12 @@ async fn drive(
     let models = known::read(written, plan.lag_column()).await;
     let models = models.map_err(|e| e.at(format!("model {at}")))?;
     record.head.done("read model", 0, 0);
+    let run = schema_of(&plan.layout.partition, Vec::new(), plan.lag_column());
+    let mut table = RowTable::new(&run, &plan.layout, &models, None);
+    check_names(&[(POINTS, Arc::clone(&table.schema))])?;
 
     progress.stage("write", None);
     output.claim_version(begun).await?;
-    let run = schema_of(&plan.layout.partition, Vec::new(), plan.lag_column());
     let input = RowInput {
         lake,
         frame,
@@ -165,7 +168,6 @@ async fn drive(
         output,
         begun,
     };
-    let mut table = RowTable::new(&run, &plan.layout, &models, None);
     let (rows, found) = copy(&input, &mut table).await?;
     if found.rows == 0 {
         return Err(Error::input("the SQL of the pipeline gives no rows"));

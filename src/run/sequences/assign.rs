@@ -13,6 +13,7 @@ use crate::output::tables::sequences::{
 };
 use crate::output::tables::table::Table;
 use crate::plan::assignment::SequenceAssignment;
+use crate::plan::job::check_names;
 use crate::plan::sequences::{WindowRows, check_distribution};
 use crate::read::paths::current::Current;
 use crate::read::rows::states::StateTable;
@@ -180,11 +181,17 @@ async fn drive(
         check_distribution(n.max().unwrap_or(0))?;
     }
     record.head.done("read model", 0, 0);
+    let symbols = StateTable::empty(columns.symbol);
+    let run = schema_of(&plan.layout.partition, Vec::new(), symbols, false);
+    let trajectories = trajectories_schema(&run, columns.columns(), &known.fits);
+    let predictions = predictions_schema(&run, columns.columns(), &known.fits);
+    check_names(&[
+        (TRAJECTORIES, Arc::clone(&trajectories)),
+        (PREDICTIONS, Arc::clone(&predictions)),
+    ])?;
 
     progress.stage("write", None);
     output.claim_version(begun).await?;
-    let symbols = StateTable::empty(columns.symbol);
-    let run = schema_of(&plan.layout.partition, Vec::new(), symbols, false);
     let input = SequenceInput {
         lake,
         frame,
@@ -193,8 +200,8 @@ async fn drive(
         sort: &AtomicBool::new(false),
     };
     let tables = RowTables {
-        trajectories: trajectories_schema(&run, columns.columns(), &known.fits),
-        predictions: Some(predictions_schema(&run, columns.columns(), &known.fits)),
+        trajectories,
+        predictions: Some(predictions),
         fits: &known.fits,
         models: known.models.iter().map(|own| Some(own.of_rows())).collect(),
         output,

@@ -515,18 +515,20 @@ pub(super) fn distinct_columns(
 }
 
 /// Checks that no partition or state column has the name of a column that gyre writes beside it.
+/// The plan compares the columns of every table. This is for names that are read back from tables.
 pub(super) fn key_columns(
     transitions: &Transitions,
     fits: &[FitEntry<AnyMethod>],
     document: &Document<'_>,
 ) -> Result<()> {
-    if transitions.input.is_sequences() || transitions.input.is_state_space() {
-        // The plan compares the columns of every table.
-        return Ok(());
-    }
     let section = transitions.input.section();
     let is_points = transitions.input.is_points();
+    let has_lags = !transitions.input.is_sequences() && !transitions.input.is_state_space();
     for (key, column) in roles(&transitions.partition_by, &transitions.input) {
+        // A last partition column of this name would be read back as the lag.
+        if !has_lags && (key, column) != ("partition_by", "lag") {
+            continue;
+        }
         let is_written = match key {
             "partition_by" | "state" | "bins" | "source" | "target" => true,
             "trajectory" | "time" | "id" => is_points,
