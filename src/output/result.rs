@@ -43,6 +43,8 @@ pub struct Written<'a> {
     verified: Mutex<BTreeMap<&'static str, Option<Bytes>>>,
     /// The pointer to the result.
     pub current: Current,
+    /// What the rows of the run were.
+    pub kind: RowKind,
     /// Key columns of the partition.
     pub partition: Vec<Field>,
     /// `lag`, if the pipeline has trajectories.
@@ -85,6 +87,26 @@ pub enum RowKind {
     Sequences,
     /// Rows with states and observations.
     StateSpace,
+}
+
+impl RowKind {
+    /// What the rows of a result were, by its tables. None for the rows that an assignment wrote:
+    /// they come without models.
+    pub fn of(result: &Current) -> Option<RowKind> {
+        let has = |table: &str| result.tables.contains_key(table);
+        if !has(Table::Fits.name()) {
+            return None;
+        }
+        Some(if has("features") {
+            RowKind::Points
+        } else if has(SYMBOLS) {
+            RowKind::Sequences
+        } else if has(FACTORS) {
+            RowKind::StateSpace
+        } else {
+            RowKind::States
+        })
+    }
 }
 
 impl Display for RowKind {
@@ -159,14 +181,37 @@ impl<'a> Written<'a> {
         }
     }
 
+    /// Opens a current or earlier result of the output if its rows are of a kind. `None` if they are
+    /// of another kind: nothing of such a result is of use to a run.
+    pub async fn of_kind(
+        kind: RowKind,
+        output: &'a Output,
+        current: Current,
+    ) -> Result<Option<Written<'a>>> {
+        if RowKind::of(&current) != Some(kind) {
+            return Ok(None);
+        }
+        Written::of(output, current).await.map(Some)
+    }
+
     /// Opens a current or earlier result of the output.
+    ///
+    /// # Errors
+    /// If it has no models, or cannot be read.
     pub async fn of(output: &'a Output, current: Current) -> Result<Written<'a>> {
+        let Some(kind) = RowKind::of(&current) else {
+            return Err(Error::spec(format!(
+                "the result at {} has assigned rows and no models; name the output of a run",
+                output.shown()
+            )));
+        };
         let marks = output.file_marks(&current.run).await;
         let mut written = Written {
             output,
             marks: marks.map_err(|e| incomplete(&e.full()))?,
             verified: Mutex::default(),
             current,
+            kind,
             partition: Vec::new(),
             lag: None,
             sources: Vec::new(),
@@ -184,7 +229,7 @@ impl<'a> Written<'a> {
             fields[..end.unwrap_or(fields.len())].to_vec()
         };
         let mut leading = before(&fields(Table::Fits).await?, "fit");
-        let (sources, targets) = match written.kind() {
+        let (sources, targets) = match kind {
             RowKind::States => (fields(Table::Sources).await?, fields(Table::Targets).await?),
             RowKind::Points | RowKind::StateSpace => (Vec::new(), Vec::new()),
             RowKind::Sequences => {
@@ -211,20 +256,6 @@ impl<'a> Written<'a> {
     /// Whether the result has a table: results of older versions may lack some.
     pub fn has(&self, table: Table) -> bool {
         self.current.tables.contains_key(table.name())
-    }
-
-    /// What the rows of the run were.
-    pub fn kind(&self) -> RowKind {
-        let has = |table: &str| self.current.tables.contains_key(table);
-        if has("features") {
-            RowKind::Points
-        } else if has(SYMBOLS) {
-            RowKind::Sequences
-        } else if has(FACTORS) {
-            RowKind::StateSpace
-        } else {
-            RowKind::States
-        }
     }
 
     /// Opens a table of the result, given by its name.

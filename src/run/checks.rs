@@ -7,7 +7,7 @@
 use crate::error::counted;
 use crate::error::{Error, Kind, Result, escaped};
 use crate::output::place::Output;
-use crate::output::result::{Written, floats};
+use crate::output::result::{RowKind, Written, floats};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
 use crate::plan::Plan;
@@ -226,17 +226,20 @@ fn missing(
     texts.collect()
 }
 
-/// The sum of the counts of the current result. None if there is no result, or a damaged one, which
-/// the run replaces.
+/// The sum of the counts of the current result. None if there is no result with counts, or a damaged
+/// one, which the run replaces.
 async fn earlier_transitions(output: &Output) -> Result<Option<f64>> {
     let Some(current) = output.intact().await? else {
         return Ok(None);
     };
     let total = async {
-        let written = Written::of(output, current).await?;
+        let written = Written::of_kind(RowKind::States, output, current).await?;
+        let Some(written) = written else {
+            return Ok(None);
+        };
         let counts = written.table(Table::Sources).await?;
         let counts = counts.columns(&["count"]).await?;
-        Ok::<f64, Error>(floats(&counts[0])?.iter().sum())
+        Ok::<_, Error>(Some(floats(&counts[0])?.iter().sum()))
     };
     match total.await {
         Err(e) if e.kind() == Kind::Input => {
@@ -246,7 +249,7 @@ async fn earlier_transitions(output: &Output) -> Result<Option<f64>> {
             );
             Ok(None)
         }
-        total => total.map(Some),
+        total => total,
     }
 }
 

@@ -93,7 +93,7 @@ pub async fn row_kind(a: &str, b: &str) -> Result<RowKind> {
         let output = Output::open(at, &Stores::default())?;
         // The comparison has the error of an output without a result.
         if let Some(current) = output.current().await? {
-            kinds.push((at, Written::of(&output, current).await?.kind()));
+            kinds.push((at, Written::of(&output, current).await?.kind));
         }
     }
     match kinds[..] {

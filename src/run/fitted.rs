@@ -3,7 +3,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::methods::fit::Model;
 use crate::output::place::Output;
-use crate::output::result::{ModelKey, Written};
+use crate::output::result::{ModelKey, RowKind, Written};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
@@ -82,8 +82,11 @@ impl Fitted {
             return Ok(());
         };
         let models = async {
-            let written = Written::of(output, current.clone()).await?;
-            written.models(Table::Sources).await
+            let written = Written::of_kind(RowKind::States, output, current.clone()).await?;
+            match written {
+                Some(written) => written.models(Table::Sources).await,
+                None => Ok(Vec::new()),
+            }
         };
         let models = match models.await {
             Ok(models) => models,

@@ -69,9 +69,7 @@ pub async fn check_places(plan: &Plan, output: &Output, force: bool) -> Result<(
     if let NamesFrom::Output(location) = &plan.names {
         let from = Output::open(location, &plan.stores)?;
         let found = from.current().await.map_err(|e| e.at("`names.from`"))?;
-        if !found.is_some_and(|found| found.tables.contains_key(Table::Fits.name())) {
-            return Err(crate::run::sets::no_output(location));
-        }
+        crate::run::sets::check_named(location, found.as_ref())?;
     }
     Ok(())
 }

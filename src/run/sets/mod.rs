@@ -18,7 +18,7 @@ use crate::assess::changes::{Labelled, compare};
 use crate::assess::set_tracking::Ids;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
-use crate::output::result::{ModelKey, ModelRows, Written, WrittenFit};
+use crate::output::result::{ModelKey, ModelRows, RowKind, Written, WrittenFit};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
@@ -104,13 +104,27 @@ pub async fn keep(
 }
 
 /// The error if `names.from` has no result.
-pub fn no_output(location: &str) -> Error {
+fn no_output(location: &str) -> Error {
     Error::spec(format!(
         "`names.from`: there is no output of gyre at {location}; name the output of a run"
     ))
 }
 
-/// Opens a result with fits. None if there is none.
+/// Checks that the result of `names.from` has sets of states.
+///
+/// # Errors
+/// If there is no result, or a result of other rows.
+pub fn check_named(location: &str, found: Option<&Current>) -> Result<()> {
+    match found.and_then(RowKind::of) {
+        Some(RowKind::States) => Ok(()),
+        None => Err(no_output(location)),
+        Some(other) => Err(Error::spec(format!(
+            "`names.from`: the result at {location} was made from {other} and has no sets of states; name the output of a run with `[transitions]`"
+        ))),
+    }
+}
+
+/// Opens a result with sets of states. None if there is none.
 ///
 /// # Errors
 /// If its partitions or states have other columns than this run.
@@ -122,11 +136,14 @@ async fn open<'a>(
     let Some(result) = result else {
         return Ok(None);
     };
-    let written = Written::of(output, result).await?;
-    // The result of an assignment has no fits.
-    if !written.has(Table::Fits) {
+    let kind = RowKind::of(&result);
+    let Some(written) = Written::of_kind(RowKind::States, output, result).await? else {
+        if let Some(other) = kind {
+            let at = output.shown();
+            tracing::warn!("sets get new names: the result at {at} was made from {other}");
+        }
         return Ok(None);
-    }
+    };
     let shown = output.shown();
     same_keys("partitions", shown, &names.partition, &written.partition)?;
     same_keys(
