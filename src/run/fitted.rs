@@ -1,6 +1,6 @@
 //! Collects the fits of a run.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::methods::fit::Model;
 use crate::output::place::Output;
 use crate::output::result::{ModelKey, RowKind, Written};
@@ -10,6 +10,7 @@ use crate::output::tables::table::Table;
 use crate::plan::Plan;
 use crate::read::paths::current::Current;
 use crate::read::rows::states::describe;
+use crate::run::failures::Failures;
 use crate::run::model::{ModelResult, place_of};
 use crate::run::record::{BootstrapRecord, EmptyRecord, Failure, ModelRecord};
 use crate::run::sets::Naming;
@@ -122,32 +123,19 @@ impl Fitted {
         empty: Vec<(usize, usize)>,
         failures: &mut Vec<Failure>,
     ) -> Result<Fitted> {
-        let several = results.len() + empty.len() > 1;
         let (mut models, mut records) = (Vec::new(), Vec::new());
-        let mut first = None;
+        let mut failed = Failures::default();
         for result in results {
-            match result {
-                Ok((model, record)) => {
-                    models.push(model);
-                    records.push(record);
-                }
-                Err((place, e)) => {
-                    failures.push(Failure {
-                        partition: place.clone(),
-                        message: e.full(),
-                    });
-                    first.get_or_insert(if several { e.at(place) } else { e });
-                }
+            let (place, fitted) = match result {
+                Ok(fitted) => (String::new(), Ok(fitted)),
+                Err((place, e)) => (place, Err(e)),
+            };
+            if let Some((model, record)) = failed.take(place, fitted)? {
+                models.push(model);
+                records.push(record);
             }
         }
-        // If all models failed, the first failure is the error of the run and is not logged here.
-        let returned = usize::from(models.is_empty());
-        for failure in failures.iter().skip(returned) {
-            tracing::error!(partition = failure.partition, "{}", failure.message);
-        }
-        if models.is_empty() {
-            return Err(first.unwrap_or_else(|| Error::bug("there was nothing to fit")));
-        }
+        failed.finish(models.len(), empty.len(), failures)?;
         let empty = empty.into_iter().map(|(partition, lag)| EmptyRecord {
             partition: place_of(&names, partition, lag),
             had_model: false,

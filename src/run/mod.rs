@@ -5,6 +5,7 @@
 pub mod assign;
 pub mod checks;
 pub mod compare;
+pub(crate) mod failures;
 pub mod filters;
 pub mod fitted;
 pub mod increment;

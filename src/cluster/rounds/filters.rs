@@ -15,7 +15,7 @@ use crate::cluster::rounds::slices::{Width, by_lot, lots, slices};
 use crate::cluster::task::filters::{FilteredLot, FiltersWork, SentFilters};
 use crate::cluster::task::work::{PlanSite, Work};
 use crate::error::{Error, Result};
-use crate::evidence::pass::packed::{pack, unpack};
+use crate::evidence::pass::packed::{pack, unpack_result};
 use crate::methods::filter::model::FilterFit;
 use crate::output::parts::Piece;
 use crate::output::tables::filters::{ESTIMATES, POSTERIORS, TRAJECTORIES};
@@ -69,7 +69,7 @@ impl RemoteFilters {
         job: &FilterJob<'_>,
         fitting: &Fitting,
         units: &[Unit],
-    ) -> Result<Vec<FilterFit>> {
+    ) -> Result<Vec<Result<FilterFit>>> {
         let (output, hash) = (job.output, &job.plan.job.hash);
         let mut work = Vec::with_capacity(units.len());
         for &unit in units {
@@ -80,7 +80,7 @@ impl RemoteFilters {
         let requests = self.requests(job).await?;
         let answers: Vec<Vec<Piece>> = requests.all("fit", work).await?;
         let bytes = output.pieces(hash, &answers.concat()).await?;
-        bytes.iter().map(|bytes| unpack(bytes)).collect()
+        bytes.iter().map(|bytes| unpack_result(bytes)).collect()
     }
 
     async fn rows(
@@ -180,7 +180,7 @@ impl FilterSite for RemoteFilters {
         job: &'a FilterJob<'_>,
         fitting: &'a Arc<Fitting>,
         units: &'a [Unit],
-    ) -> BoxFuture<'a, Result<Vec<FilterFit>>> {
+    ) -> BoxFuture<'a, Result<Vec<Result<FilterFit>>>> {
         Box::pin(self.fit(job, fitting, units))
     }
 

@@ -16,7 +16,7 @@ use crate::cluster::rounds::slices::{Width, by_lot, lots, slices};
 use crate::cluster::task::points::PointsWork;
 use crate::cluster::task::work::{PlanSite, Work};
 use crate::error::{Error, Result};
-use crate::evidence::pass::packed::{pack, unpack};
+use crate::evidence::pass::packed::{pack, unpack, unpack_result};
 use crate::output::parts::Piece;
 use crate::output::row_writer::RowWriter;
 use crate::output::tables::points::{POINTS, PointFit, PointsModel};
@@ -161,7 +161,11 @@ impl RemotePoints {
         Ok(all)
     }
 
-    async fn fit_kernels(&self, job: &PointJob<'_>, known: &Known) -> Result<Vec<PointsModel>> {
+    async fn fit_kernels(
+        &self,
+        job: &PointJob<'_>,
+        known: &Known,
+    ) -> Result<Vec<Result<PointsModel>>> {
         let (output, hash) = (job.output, &job.plan.hash);
         let Dealt { site, lots } = self.dealt(job).await?;
         let rows = lots.concat();
@@ -178,7 +182,7 @@ impl RemotePoints {
         let requests = self.requests(job, site.clone());
         let answers: Vec<Vec<Piece>> = requests.all("fit", work.collect()).await?;
         let bytes = output.pieces(hash, &answers.concat()).await?;
-        bytes.iter().map(|bytes| unpack(bytes)).collect()
+        bytes.iter().map(|bytes| unpack_result(bytes)).collect()
     }
 
     async fn write_rows(
@@ -236,7 +240,7 @@ impl PointSite for RemotePoints {
         &'a self,
         job: &'a PointJob<'_>,
         surveyed: &'a Surveyed,
-    ) -> BoxFuture<'a, Result<Vec<PointsModel>>> {
+    ) -> BoxFuture<'a, Result<Vec<Result<PointsModel>>>> {
         Box::pin(self.fit_kernels(job, &surveyed.known))
     }
 

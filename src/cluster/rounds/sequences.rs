@@ -16,7 +16,7 @@ use crate::cluster::rounds::{Rounds, check};
 use crate::cluster::task::sequences::SequencesWork;
 use crate::cluster::task::work::{PlanSite, Work};
 use crate::error::{Error, Result};
-use crate::evidence::pass::packed::unpack;
+use crate::evidence::pass::packed::unpack_result;
 use crate::methods::hmm::project::Projection;
 use crate::output::parts::Piece;
 use crate::plan::sequences::SequencesPlan;
@@ -84,9 +84,9 @@ impl RemoteSequences {
         if pieces.len() != full.len() {
             return Err(Error::bug("tasks decomposed other counts than requested"));
         }
-        let mut projections: BTreeMap<usize, Vec<Projection>> = BTreeMap::new();
+        let mut projections: BTreeMap<usize, Result<Vec<Projection>>> = BTreeMap::new();
         for (&at, piece) in full.iter().zip(&pieces) {
-            let projected = unpack(&output.piece(&plan.hash, piece).await?)?;
+            let projected = unpack_result(&output.piece(&plan.hash, piece).await?)?;
             projections.insert(remote.units[at].partition, projected);
         }
         let record = remote.record.take();

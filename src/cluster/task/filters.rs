@@ -3,7 +3,7 @@
 use crate::cluster::task::executor::{TaskExecutor, blocking};
 use crate::cluster::task::reading::{PlanQuery, Slice};
 use crate::error::Result;
-use crate::evidence::pass::packed::{pack, unpack};
+use crate::evidence::pass::packed::{pack, pack_result, unpack};
 use crate::methods::filter::model::FilterModel;
 use crate::output::parts::Piece;
 use crate::output::tables::filters::{ESTIMATES, POSTERIORS};
@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicBool;
 /// The work of a task of a run of filters.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum FiltersWork {
-    /// Training rows of a partition → a filter. `input` is a piece, and so is the answer.
+    /// Training rows of a partition → a filter, or its error. `input` is a piece, and so is the answer.
     Fit { input: Piece },
     /// Rows of some files, or of the whole query → lots of whole trajectories, one piece per lot.
     Deal { files: Option<Slice>, lots: usize },
@@ -112,7 +112,7 @@ impl TaskExecutor<FiltersPlan> {
         let plan = Arc::clone(&self.plan);
         let fitted = blocking(move || {
             let input: SentInput = unpack(&bytes)?;
-            pack(&input.fit(&plan)?)
+            pack_result(input.fit(&plan))
         });
         self.put(vec![fitted.await?]).await
     }

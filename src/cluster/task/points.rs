@@ -4,7 +4,7 @@
 use crate::cluster::task::executor::{TaskExecutor, blocking};
 use crate::cluster::task::reading::{PlanQuery, Slice};
 use crate::error::{Error, Kind, Result};
-use crate::evidence::pass::packed::{pack, unpack};
+use crate::evidence::pass::packed::{pack, pack_result, unpack};
 use crate::output::parts::Piece;
 use crate::output::tables::points::PointsModel;
 use crate::plan::points::PointsPlan;
@@ -38,7 +38,7 @@ pub enum PointsWork {
         known: Piece,
         request: Piece,
     },
-    /// All rows → the models of some partitions.
+    /// All rows → the models of some partitions, or their errors.
     FitKernels {
         rows: Vec<Piece>,
         known: Piece,
@@ -151,8 +151,8 @@ impl TaskExecutor<PointsPlan> {
         let mut models = Vec::new();
         for (at, points) in points.into_iter().enumerate() {
             if partitions.contains(&at) {
-                let model = kernels::fit_partition(&self.plan, &known, at, points).await?;
-                models.push(pack(&model)?);
+                let model = kernels::fit_partition(&self.plan, &known, at, points).await;
+                models.push(pack_result(model)?);
             }
         }
         self.put(models).await

@@ -7,7 +7,7 @@ use crate::cluster::task::fitting::CountsGroup;
 use crate::error::{Error, Result};
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::Passes;
-use crate::evidence::pass::packed::{pack, unpack};
+use crate::evidence::pass::packed::{pack, pack_result, unpack};
 use crate::output::parts::Piece;
 use crate::plan::sequences::SequencesPlan;
 use crate::read::counts::counted::Counted;
@@ -20,7 +20,8 @@ use std::sync::Arc;
 /// The work of a task of a run over sequences. Answers are pieces.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum SequencesWork {
-    /// The counts of some partitions → the decompositions of each, one piece per partition.
+    /// The counts of some partitions → the decompositions of each or its error, one piece per
+    /// partition.
     Project { groups: Vec<CountsGroup>, rows: u64 },
 }
 
@@ -58,8 +59,8 @@ impl TaskExecutor<SequencesPlan> {
             let project = |(head, matrix): (Arc<Counted>, CountMatrix)| {
                 let place = place_in(&plan, &head, matrix.partition)?;
                 let triples = windows(&head, &matrix)?.triples;
-                let projected = project_partition(&plan, &place, &triples, rows, &Passes::local())?;
-                pack(&projected)
+                let passes = Passes::local();
+                pack_result(project_partition(&plan, &place, &triples, rows, &passes))
             };
             let all = units.into_par_iter().map(project);
             all.collect::<Result<Vec<Vec<u8>>, Error>>()

@@ -16,6 +16,7 @@ use crate::plan::filters_memory::FilterSize;
 use crate::plan::memory::Lack;
 use crate::plan::pipeline::keys::Empty;
 use crate::read::state_space::training::TrainingRows;
+use crate::run::failures::Failures;
 use crate::run::filters::points::FitPoints;
 use crate::run::model::{place_of, seed};
 use crate::run::progress::Progress;
@@ -80,11 +81,13 @@ pub struct Unit {
 }
 
 impl Fitting {
-    /// The filters of all partitions with training rows, and the partitions without.
+    /// The filters of all partitions with training rows, and the partitions without that are left
+    /// out. Partitions without that may not be left out, and those for which the memory does not
+    /// suffice, are failures.
     ///
     /// # Errors
-    /// If a partition has no training rows and may not be left out, or the memory does not suffice.
-    pub(crate) fn units(&self) -> Result<(Vec<Unit>, Vec<usize>)> {
+    /// If no partition has training rows.
+    pub(crate) fn units(&self, failures: &mut Failures) -> Result<(Vec<Unit>, Vec<usize>)> {
         let (plan, training, run) = (&self.plan, &self.training, &self.run);
         let needed = plan.fits.iter().any(|fit| needs_rows(&fit.method));
         let is_empty = |rows: &StateSpace| {
@@ -122,11 +125,11 @@ impl Fitting {
                 crate::error::counted(training.found.rows, "row")
             )));
         }
-        if let Some(&first) = empty.first()
-            && plan.job.empty == Empty::Fail
-        {
-            let what = format!("{what}; `empty = \"skip\"` leaves such partitions out");
-            return Err(Error::input(what).at(place_in(run, first)));
+        if plan.job.empty == Empty::Fail {
+            for partition in std::mem::take(&mut empty) {
+                let what = format!("{what}; `empty = \"skip\"` leaves such partitions out");
+                failures.take::<()>(place_in(run, partition), Err(Error::input(what)))?;
+            }
         }
         let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
         Lack::none(full.iter().flat_map(|&partition| {
@@ -161,15 +164,12 @@ impl Fitting {
     }
 
     /// Fits filters in this process, or takes those of a run that did not end.
-    ///
-    /// # Errors
-    /// If a filter cannot be fitted.
     pub(crate) fn fit(
         &self,
         units: &[Unit],
         work: &Checkpoint,
         progress: &dyn Progress,
-    ) -> Result<Vec<FilterFit>> {
+    ) -> Vec<Result<FilterFit>> {
         progress.stage("fit", Some(units.len() as u64));
         let fitted = units.par_iter().map(|&unit| {
             crate::memory::wait_for_room();
@@ -190,19 +190,34 @@ impl Fitting {
     }
 }
 
-/// The fits of each partition. `fits` has one fit per unit.
-pub(crate) fn by_partition(units: &[Unit], fits: Vec<FilterFit>) -> Vec<FittedPartition> {
-    let mut all: Vec<FittedPartition> = Vec::new();
+/// The fits of each partition whose filters were all fitted. `fits` has one fit per unit.
+///
+/// # Errors
+/// See [`Failures::take`].
+pub(crate) fn by_partition(
+    run: &RunSchema,
+    units: &[Unit],
+    fits: Vec<Result<FilterFit>>,
+    failures: &mut Failures,
+) -> Result<Vec<FittedPartition>> {
+    let mut all: Vec<(usize, Result<Vec<FilterFit>>)> = Vec::new();
     for (unit, fit) in units.iter().zip(fits) {
         match all.last_mut() {
-            Some(last) if last.partition == unit.partition => last.fits.push(fit),
-            _ => all.push(FittedPartition {
-                partition: unit.partition,
-                fits: vec![fit],
-            }),
+            Some((last, fits)) if *last == unit.partition => match (&mut *fits, fit) {
+                (Ok(fits), Ok(fit)) => fits.push(fit),
+                (Ok(_), Err(e)) => *fits = Err(e),
+                // The first error is that of the partition.
+                (Err(_), _) => {}
+            },
+            _ => all.push((unit.partition, fit.map(|fit| vec![fit]))),
         }
     }
-    all
+    let mut fitted = Vec::new();
+    for (partition, fits) in all {
+        let fits = failures.take(place_in(run, partition), fits)?;
+        fitted.extend(fits.map(|fits| FittedPartition { partition, fits }));
+    }
+    Ok(fitted)
 }
 
 /// What one filter of one partition is fitted to.
@@ -293,7 +308,7 @@ impl UnitInput<'_> {
     fn fit(&self, plan: &FiltersPlan) -> Result<FilterFit> {
         let fit = &plan.fits[self.fit];
         let fitted = self.fitted(plan, fit);
-        fitted.map_err(|e| e.at(format!("fit `{}`", fit.name)).at(&self.place))
+        fitted.map_err(|e| e.at(format!("fit `{}`", fit.name)))
     }
 
     fn fitted(&self, plan: &FiltersPlan, fit: &PlannedFilter) -> Result<FilterFit> {

@@ -30,6 +30,7 @@ use crate::read::paths::current::Current;
 use crate::read::state_space::training::training;
 use crate::read::state_space::{StateSpaceInput, Widths};
 use crate::run::checks::{Candidate, verdict};
+use crate::run::failures::Failures;
 use crate::run::filters::fit::{FittedPartition, Fitting};
 use crate::run::filters::record::{FiltersModelRecord, FiltersRecord};
 use crate::run::filters::rows::RowsWritten;
@@ -200,9 +201,11 @@ impl Job<'_> {
             run,
         });
         let (run, training) = (&fitting.run, &fitting.training);
-        let (units, empty) = fitting.units()?;
+        let mut failures = Failures::default();
+        let (units, empty) = fitting.units(&mut failures)?;
         let fits = self.site.fit(&job, &fitting, &units).await?;
-        let fitted = fit::by_partition(&units, fits);
+        let fitted = fit::by_partition(run, &units, fits, &mut failures)?;
+        failures.finish(fitted.len(), empty.len(), &mut record.head.failures)?;
         record.empty = empty.iter().map(|&at| fit::place_in(run, at)).collect();
         for place in &record.empty {
             tracing::warn!(place, "there are no training rows, so there is no model");
@@ -249,7 +252,7 @@ impl Job<'_> {
         record.head.outcome = Ended::Done;
         let promotion = Promotion {
             plan: &plan.job.hash,
-            complete: true,
+            complete: record.head.failures.is_empty(),
             tables: &record.head.tables,
             keep: plan.job.keep,
             record: &*record,

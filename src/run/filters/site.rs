@@ -135,13 +135,13 @@ pub trait FilterSite: Send + Sync {
     /// Fits filters, in the order of `units`.
     ///
     /// # Errors
-    /// If a filter cannot be fitted.
+    /// If the store of the output fails.
     fn fit<'a>(
         &'a self,
         job: &'a FilterJob<'_>,
         fitting: &'a Arc<Fitting>,
         units: &'a [Unit],
-    ) -> BoxFuture<'a, Result<Vec<FilterFit>>>;
+    ) -> BoxFuture<'a, Result<Vec<Result<FilterFit>>>>;
 
     /// Filters the rows and writes their tables.
     ///
@@ -164,13 +164,13 @@ impl FilterSite for LocalFilters {
         job: &'a FilterJob<'_>,
         fitting: &'a Arc<Fitting>,
         units: &'a [Unit],
-    ) -> BoxFuture<'a, Result<Vec<FilterFit>>> {
+    ) -> BoxFuture<'a, Result<Vec<Result<FilterFit>>>> {
         Box::pin(async move {
             let (fitting, units) = (Arc::clone(fitting), units.to_vec());
             let (work, progress) = (Arc::clone(job.checkpoint), Arc::clone(job.progress));
             let fit = move || fitting.fit(&units, &work, progress.as_ref());
             let fitted = tokio::task::spawn_blocking(fit).await;
-            fitted.map_err(|e| Error::with_source(Kind::Bug, "a fit panicked", e))?
+            fitted.map_err(|e| Error::with_source(Kind::Bug, "a fit panicked", e))
         })
     }
 

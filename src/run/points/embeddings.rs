@@ -23,6 +23,7 @@ use crate::plan::pipeline::keys::Empty;
 use crate::plan::points::PointsPlan;
 use crate::plan::points_memory::GROUP_BYTES;
 use crate::read::points::sample::Sample;
+use crate::run::failures::Failures;
 use crate::run::points::confusion::compare;
 use crate::run::points::grams::{PartitionSums, Parts, SumRequest, Wanted};
 use crate::run::points::site::{PointJob, PointSite};
@@ -58,7 +59,7 @@ struct Sampled {
     sample: Points,
     /// The least and the largest value of each coordinate, divided by the scale.
     range: Vec<[f64; 2]>,
-    /// By the keys of the fits.
+    /// By the keys of the fits. Empty if the partition cannot be fitted.
     bases: Vec<Basis>,
     scores: Vec<Scores>,
 }
@@ -82,12 +83,14 @@ impl Sampled {
     }
 }
 
-/// Fits all state embeddings of a plan to every partition and lag.
+/// Fits all state embeddings of a plan to every partition and lag. Also returns the number of
+/// partitions and lags without a pair, which have no model.
 pub(super) async fn fit(
     job: &PointJob<'_>,
     site: &dyn PointSite,
     surveyed: &Surveyed,
-) -> Result<Vec<PointsModel>> {
+    failures: &mut Failures,
+) -> Result<(Vec<PointsModel>, usize)> {
     let plan = job.plan;
     let planned: Vec<Planned<'_>> = plan
         .fits
@@ -130,7 +133,8 @@ pub(super) async fn fit(
         })
         .collect();
     let n_lags = plan.layout.n_lags();
-    choose_bandwidths(job, site, surveyed, &mut sampled, (&scaled, &ranks)).await?;
+    let asked = (&scaled[..], &ranks[..]);
+    choose_bandwidths(job, site, surveyed, &mut sampled, asked, failures).await?;
     let bases: Vec<Vec<Basis>> = sampled.iter().map(|own| own.bases.clone()).collect();
     check_memory(plan, surveyed, &planned, &keys, &bases)?;
     let validation = &plan.validation;
@@ -146,91 +150,131 @@ pub(super) async fn fit(
         1
     };
     let sums = sum(job, site, surveyed, &bases, (groups, folds)).await?;
-    let mut models = Vec::new();
+    let (mut models, mut empty) = (Vec::new(), 0);
+    let fitting = Fitting {
+        plan,
+        surveyed,
+        planned: &planned,
+        keys: &keys,
+    };
     for (partition, sums) in sums.iter().enumerate() {
+        let own = &sampled[partition];
+        if own.bases.is_empty() {
+            continue;
+        }
         for lag in 0..n_lags {
             let place = surveyed.known.place(plan, partition, lag);
-            if sums.pairs(lag) == 0 {
-                if plan.empty == Empty::Fail || n_lags * sampled.len() == 1 {
-                    return Err(no_pairs().at(place));
-                }
+            if sums.pairs(lag) == 0 && plan.empty == Empty::Skip {
                 tracing::warn!(place, "there is no pair of points, so there is no model");
+                empty += 1;
                 continue;
             }
-            let mut fits = Vec::new();
-            for Planned { fit, params } in &planned {
-                let at = keys.iter().position(|key| *key == of_features(params));
-                let at = at.ok_or_else(|| Error::bug("a fit has no features"))?;
-                let (own, basis) = (&sampled[partition], &sampled[partition].bases[at]);
-                let within = |e: Error| e.at(format!("fit `{}`", fit.name)).at(&place);
-                let total = sums.total(at).ok_or_else(no_pairs);
-                let means = total.and_then(|sums| sums.means(lag)).map_err(within)?;
-                let (chosen, ranks) = match &fit.ranks {
-                    Ranks::Auto { candidates, .. } => {
-                        let folds = sums.folds(at);
-                        let found = choose_rank(&folds, &means, lag, basis, params, candidates);
-                        found.map_err(within)?
-                    }
-                    _ => (params.rank, Vec::new()),
-                };
-                let params = &params.at(chosen);
-                let model = fit_means(&means, basis, params).map_err(within)?;
-                let bootstrap = (validation.bootstrap > 0).then(|| {
-                    let resampling = Resampling {
-                        resamples: validation.bootstrap,
-                        confidence: validation.confidence,
-                        seed: plan.seed,
-                    };
-                    let (groups, values) = (sums.groups(at, lag), &model.singular_values);
-                    bootstrap(&groups, lag, basis, params, values, resampling)
-                });
-                let joint_density = plan.densities.as_ref().and(basis.metric.as_ref());
-                let joint_density = joint_density.map(|metric| {
-                    MeanEmbedding::plain(&means.cross, metric).joint_density(params.rank)
-                });
-                let clusters = params.clusters.map(|k| {
-                    clusters(
-                        &model,
-                        &own.sample,
-                        &sums.samples[lag],
-                        k,
-                        params,
-                        plan.seed,
-                    )
-                });
-                for warning in &model.warnings {
-                    tracing::warn!(fit = fit.name, place, "{warning}");
-                }
-                fits.push(PointFit {
-                    name: fit.name.clone(),
-                    method: fit.method.name().to_string(),
-                    model: PointModel::StateEmbedding(Box::new(EmbeddedStates {
-                        nearest: clusters.as_ref().map(|c| nearest(c, &own.sample)),
-                        clusters,
-                        scores: own.scores[at].clone(),
-                        ranks,
-                        bootstrap,
-                        joint_density,
-                        confusion: None,
-                        model,
-                    })),
-                });
-            }
-            models.push(PointsModel {
-                partition,
-                lag,
-                rows: surveyed.partitions[partition].rows,
-                coordinates: plan.layout.coordinate_names(),
-                divisors: surveyed.known.divisors.clone(),
-                fits,
-            });
+            let model = fitting.model(partition, lag, own, sums);
+            models.extend(failures.take(place, model)?);
         }
     }
-    if models.is_empty() {
-        return Err(no_pairs());
+    if models.is_empty() && failures.is_empty() {
+        let is_only = n_lags * sampled.len() == 1;
+        let place = surveyed.known.place(plan, 0, 0);
+        return Err(if is_only {
+            no_pairs().at(place)
+        } else {
+            no_pairs()
+        });
     }
     compare(job, surveyed, &mut models).await?;
-    Ok(models)
+    Ok((models, empty))
+}
+
+/// What the models of all partitions and lags have in common.
+struct Fitting<'a> {
+    plan: &'a PointsPlan,
+    surveyed: &'a Surveyed,
+    planned: &'a [Planned<'a>],
+    keys: &'a [StateEmbedding],
+}
+
+impl Fitting<'_> {
+    /// Fits all state embeddings to one partition and lag.
+    fn model(
+        &self,
+        partition: usize,
+        lag: usize,
+        own: &Sampled,
+        sums: &PartitionSums,
+    ) -> Result<PointsModel> {
+        let &Fitting {
+            plan,
+            surveyed,
+            planned,
+            keys,
+        } = self;
+        if sums.pairs(lag) == 0 {
+            return Err(no_pairs());
+        }
+        let (validation, place) = (&plan.validation, surveyed.known.place(plan, partition, lag));
+        let mut fits = Vec::new();
+        for Planned { fit, params } in planned {
+            let at = keys.iter().position(|key| *key == of_features(params));
+            let at = at.ok_or_else(|| Error::bug("a fit has no features"))?;
+            let basis = &own.bases[at];
+            let within = |e: Error| e.at(format!("fit `{}`", fit.name));
+            let total = sums.total(at).ok_or_else(no_pairs);
+            let means = total.and_then(|sums| sums.means(lag)).map_err(within)?;
+            let (chosen, ranks) = match &fit.ranks {
+                Ranks::Auto { candidates, .. } => {
+                    let folds = sums.folds(at);
+                    let found = choose_rank(&folds, &means, lag, basis, params, candidates);
+                    found.map_err(within)?
+                }
+                _ => (params.rank, Vec::new()),
+            };
+            let params = &params.at(chosen);
+            let model = fit_means(&means, basis, params).map_err(within)?;
+            let bootstrap = (validation.bootstrap > 0).then(|| {
+                let resampling = Resampling {
+                    resamples: validation.bootstrap,
+                    confidence: validation.confidence,
+                    seed: plan.seed,
+                };
+                let (groups, values) = (sums.groups(at, lag), &model.singular_values);
+                bootstrap(&groups, lag, basis, params, values, resampling)
+            });
+            let joint_density = plan.densities.as_ref().and(basis.metric.as_ref());
+            let joint_density = joint_density.map(|metric| {
+                MeanEmbedding::plain(&means.cross, metric).joint_density(params.rank)
+            });
+            let clusters = params.clusters.map(|k| {
+                let pairs = &sums.samples[lag];
+                clusters(&model, &own.sample, pairs, k, params, plan.seed)
+            });
+            for warning in &model.warnings {
+                tracing::warn!(fit = fit.name, place, "{warning}");
+            }
+            fits.push(PointFit {
+                name: fit.name.clone(),
+                method: fit.method.name().to_string(),
+                model: PointModel::StateEmbedding(Box::new(EmbeddedStates {
+                    nearest: clusters.as_ref().map(|c| nearest(c, &own.sample)),
+                    clusters,
+                    scores: own.scores[at].clone(),
+                    ranks,
+                    bootstrap,
+                    joint_density,
+                    confusion: None,
+                    model,
+                })),
+            });
+        }
+        Ok(PointsModel {
+            partition,
+            lag,
+            rows: surveyed.partitions[partition].rows,
+            coordinates: plan.layout.coordinate_names(),
+            divisors: surveyed.known.divisors.clone(),
+            fits,
+        })
+    }
 }
 
 fn no_pairs() -> Error {
@@ -259,13 +303,14 @@ fn scaled_box(params: &StateEmbedding, divisors: &[f64]) -> Result<StateEmbeddin
 }
 
 /// Chooses the bandwidth of each key and partition, one for all lags, and makes the features.
-/// `keys` have their parameters and largest ranks.
+/// `keys` have their parameters and largest ranks. A partition that fails has no features.
 async fn choose_bandwidths(
     job: &PointJob<'_>,
     site: &dyn PointSite,
     surveyed: &Surveyed,
     sampled: &mut [Sampled],
     keys: (&[StateEmbedding], &[usize]),
+    failures: &mut Failures,
 ) -> Result<()> {
     let plan = job.plan;
     // A partition has one bandwidth for all lags.
@@ -278,36 +323,44 @@ async fn choose_bandwidths(
         .zip(keys.1.iter().copied())
         .filter(|(key, _)| is_compared(key))
         .collect();
-    let mut chosen: Vec<Vec<(f64, Scores)>> = sampled.iter().map(|_| Vec::new()).collect();
+    // None: the partition has failed.
+    let mut chosen: Vec<Option<Vec<(f64, Scores)>>> = vec![Some(Vec::new()); sampled.len()];
     if !compared.is_empty() {
         let mut bases: Vec<Vec<Basis>> = Vec::new();
         for (partition, own) in sampled.iter().enumerate() {
-            let mut all = Vec::new();
-            for (key, _) in &compared {
+            let made = compared.iter().map(|(key, _)| {
                 // Few features tell bandwidths apart, and their sums are needed for every fold.
                 let few = StateEmbedding {
                     features: key.features.min(COMPARED_FEATURES),
                     ..(*key).clone()
                 };
-                let found = own.candidates(&few, plan.seed);
-                all.extend(found.map_err(|e| e.at(place(partition)))?);
-            }
-            bases.push(all);
+                own.candidates(&few, plan.seed)
+            });
+            let made = made.collect::<Result<Vec<_>>>();
+            let made = failures.take(place(partition), made)?;
+            bases.push(made.into_iter().flatten().flatten().collect());
         }
         let folds = plan.validation.folds;
         let sums = sum(job, site, surveyed, &bases, (1, folds)).await?;
-        for ((chosen, bases), sums) in chosen.iter_mut().zip(&bases).zip(&sums) {
+        for (partition, (bases, sums)) in bases.iter().zip(&sums).enumerate() {
+            if bases.is_empty() {
+                chosen[partition] = None;
+                continue;
+            }
             let per_key = bases.len() / compared.len();
-            for (at, (key, rank)) in compared.iter().enumerate() {
+            let found = compared.iter().enumerate().map(|(at, (key, rank))| {
                 let own = at * per_key..(at + 1) * per_key;
                 let folds: Vec<_> = own.clone().map(|at| sums.folds(at)).collect();
-                chosen.push(best(&bases[own], &folds, plan.layout.n_lags(), key, *rank)?);
-            }
+                best(&bases[own], &folds, plan.layout.n_lags(), key, *rank)
+            });
+            let found = found.collect::<Result<Vec<_>>>();
+            chosen[partition] = failures.take(place(partition), found)?;
         }
     }
     for (partition, (own, chosen)) in sampled.iter_mut().zip(chosen).enumerate() {
+        let Some(chosen) = chosen else { continue };
         let mut chosen = chosen.into_iter();
-        for key in keys.0 {
+        let made = keys.0.iter().map(|key| {
             let next = is_compared(key).then(|| chosen.next()).flatten();
             let fixed = match &next {
                 Some((s, _)) => StateEmbedding {
@@ -316,10 +369,14 @@ async fn choose_bandwidths(
                 },
                 None => key.clone(),
             };
-            let found = own.candidates(&fixed, plan.seed);
-            own.bases.extend(found.map_err(|e| e.at(place(partition)))?);
-            own.scores
-                .push(next.map_or_else(Vec::new, |(_, scores)| scores));
+            let found = own.candidates(&fixed, plan.seed)?;
+            Ok((found, next.map_or_else(Vec::new, |(_, scores)| scores)))
+        });
+        let made = made.collect::<Result<Vec<_>>>();
+        let made = failures.take(place(partition), made)?;
+        for (bases, scores) in made.into_iter().flatten() {
+            own.bases.extend(bases);
+            own.scores.push(scores);
         }
     }
     Ok(())
@@ -383,7 +440,7 @@ async fn sum(
     site.sum(job, surveyed, request).await
 }
 
-/// Checks that the sums and decompositions of the features that were kept fit into memory.
+/// Checks that the sums and decompositions of the features fit into memory.
 fn check_memory(
     plan: &PointsPlan,
     surveyed: &Surveyed,

@@ -110,8 +110,12 @@ impl Receiver for Loaded {
     }
 }
 
-/// Fits all diffusion maps and sketches of a plan to every partition.
-pub(super) async fn fit(job: &PointJob<'_>, surveyed: &Surveyed) -> Result<Vec<PointsModel>> {
+/// Fits all diffusion maps and sketches of a plan to every partition. The models are in the order of
+/// the partitions.
+pub(super) async fn fit(
+    job: &PointJob<'_>,
+    surveyed: &Surveyed,
+) -> Result<Vec<Result<PointsModel>>> {
     let PointJob {
         plan, lake, frame, ..
     } = job;
@@ -123,50 +127,54 @@ pub(super) async fn fit(job: &PointJob<'_>, surveyed: &Surveyed) -> Result<Vec<P
         (0..n).map(find).collect::<Vec<Option<PointsModel>>>()
     });
     let panicked = |e| Error::with_source(Kind::Bug, "reading the fits panicked", e);
-    let mut models = found.await.map_err(panicked)?;
+    let found = found.await.map_err(panicked)?;
+    let mut models: Vec<Option<Result<PointsModel>>> =
+        found.into_iter().map(|model| model.map(Ok)).collect();
     let wanted: Vec<bool> = models.iter().map(Option::is_none).collect();
     if wanted.contains(&true) {
         let known = &surveyed.known;
         let rows = surveyed.partitions.iter().map(|survey| survey.rows);
         let rows = rows.enumerate().filter(|(at, _)| wanted[*at]);
-        check_memory(plan, known, rows)?;
+        Lack::none(rows.flat_map(|(at, rows)| {
+            let place = known.place(plan, at, 0);
+            lacks(plan, known, rows).map(move |lack| lack.at(&place))
+        }))?;
         let points = load(lake, (*frame).clone(), plan, known, wanted).await?;
         for (at, points) in points.into_iter().enumerate() {
             if models[at].is_some() {
                 continue;
             }
             let start = Instant::now();
-            let model = fit_partition(plan, known, at, points).await?;
+            let model = match fit_partition(plan, known, at, points).await {
+                Ok(model) => model,
+                Err(e) => {
+                    models[at] = Some(Err(e));
+                    continue;
+                }
+            };
             let (took, checkpoint) = (start.elapsed(), Arc::clone(job.checkpoint));
             let kept = tokio::task::spawn_blocking(move || {
                 checkpoints::keep(checkpoint.as_ref(), &name(at), took, &model);
                 model
             });
             let panicked = |e| Error::with_source(Kind::Bug, "keeping a fit panicked", e);
-            models[at] = Some(kept.await.map_err(panicked)?);
+            models[at] = Some(Ok(kept.await.map_err(panicked)?));
         }
     }
     Ok(models.into_iter().flatten().collect())
 }
 
-/// Checks that the fits to partitions with these numbers of rows stay within the memory limit.
-fn check_memory(
-    plan: &PointsPlan,
-    known: &Known,
-    rows: impl IntoIterator<Item = (usize, u64)>,
-) -> Result<()> {
+/// What the fits to a partition with this number of points lack within the memory limit.
+fn lacks(plan: &PointsPlan, known: &Known, points: u64) -> impl Iterator<Item = Lack> {
     let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
-    Lack::none(rows.into_iter().flat_map(|(partition, points)| {
-        let size = PointSize {
-            points,
-            dimension: known.divisors.len() as u64,
-            lags: 1,
-        };
-        plan.fits.iter().filter_map(move |fit| {
-            let lack = plan.lacking(&fit.name, &fit.method, size, 0, threads, limit)?;
-            Some(lack.at(known.place(plan, partition, 0)))
-        })
-    }))
+    let size = PointSize {
+        points,
+        dimension: known.divisors.len() as u64,
+        lags: 1,
+    };
+    plan.fits
+        .iter()
+        .filter_map(move |fit| plan.lacking(&fit.name, &fit.method, size, 0, threads, limit))
 }
 
 /// Reads the points of the wanted partitions, by partition.
@@ -191,6 +199,9 @@ pub(crate) async fn load(
 }
 
 /// Fits all diffusion maps and sketches of a plan to the points of one partition.
+///
+/// # Errors
+/// If the memory does not suffice, or a fit fails. The message does not name the partition.
 pub(crate) async fn fit_partition(
     plan: &Arc<PointsPlan>,
     known: &Known,
@@ -199,10 +210,10 @@ pub(crate) async fn fit_partition(
 ) -> Result<PointsModel> {
     let (own, place) = (Arc::clone(plan), known.place(plan, partition, 0));
     let rows = points.rows;
-    check_memory(plan, known, [(partition, rows)])?;
+    Lack::none(lacks(plan, known, rows))?;
     let fitted = tokio::task::spawn_blocking(move || fit_points(&own, &points)).await;
     let panicked = |e| Error::with_source(Kind::Bug, "fitting points panicked", e);
-    let fits = fitted.map_err(panicked)?.map_err(|e| e.at(&place))?;
+    let fits = fitted.map_err(panicked)??;
     for fit in &fits {
         for warning in fit.warnings() {
             tracing::warn!(fit = fit.name, place, "{warning}");

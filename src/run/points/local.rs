@@ -58,7 +58,7 @@ impl PointSite for LocalPoints {
         &'a self,
         job: &'a PointJob<'_>,
         surveyed: &'a Surveyed,
-    ) -> BoxFuture<'a, Result<Vec<PointsModel>>> {
+    ) -> BoxFuture<'a, Result<Vec<Result<PointsModel>>>> {
         Box::pin(kernels::fit(job, surveyed))
     }
 

@@ -27,6 +27,7 @@ use crate::read::paths::current::Current;
 use crate::read::points::layout::PointRoles;
 use crate::read::rows::states::describe;
 use crate::run::checks::{Candidate, verdict};
+use crate::run::failures::Failures;
 use crate::run::options::Options;
 use crate::run::points::record::{PointFitRecord, PointsModelRecord, PointsRecord};
 use crate::run::points::rows::RowTable;
@@ -159,10 +160,20 @@ async fn drive(
     done(progress, record, "survey", surveyed.found.rows, bytes);
 
     progress.stage("fit", None);
-    let models = match plan.layout.roles {
-        PointRoles::Pairs { .. } => embeddings::fit(job, site, &surveyed).await?,
-        PointRoles::Rows => site.fit_kernels(job, &surveyed).await?,
+    let mut failures = Failures::default();
+    let (models, empty) = match plan.layout.roles {
+        PointRoles::Pairs { .. } => embeddings::fit(job, site, &surveyed, &mut failures).await?,
+        PointRoles::Rows => {
+            let fitted = site.fit_kernels(job, &surveyed).await?;
+            let mut models = Vec::new();
+            for (partition, model) in fitted.into_iter().enumerate() {
+                let place = surveyed.known.place(plan, partition, 0);
+                models.extend(failures.take(place, model)?);
+            }
+            (models, 0)
+        }
     };
+    failures.finish(models.len(), empty, &mut record.head.failures)?;
     record.resumed = job.checkpoint.taken();
     done(progress, record, "fit", models.len() as u64, 0);
     for model in &models {
@@ -210,7 +221,7 @@ async fn drive(
     record.head.outcome = Ended::Done;
     let promotion = Promotion {
         plan: &plan.hash,
-        complete: true,
+        complete: record.head.failures.is_empty(),
         tables: &record.head.tables,
         keep: plan.keep,
         record: &*record,

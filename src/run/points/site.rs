@@ -64,15 +64,15 @@ pub trait PointSite: Send + Sync {
         request: SumRequest,
     ) -> BoxFuture<'a, Result<Vec<PartitionSums>>>;
 
-    /// Fits the diffusion maps and sketches of each partition.
+    /// Fits the diffusion maps and sketches of each partition, in their order.
     ///
     /// # Errors
-    /// If the rows cannot be read, or a fit fails.
+    /// If the rows cannot be read.
     fn fit_kernels<'a>(
         &'a self,
         job: &'a PointJob<'_>,
         surveyed: &'a Surveyed,
-    ) -> BoxFuture<'a, Result<Vec<PointsModel>>>;
+    ) -> BoxFuture<'a, Result<Vec<Result<PointsModel>>>>;
 
     /// Writes the table `points` to staging, and returns its number of rows.
     ///

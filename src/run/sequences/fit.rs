@@ -34,6 +34,7 @@ use crate::read::rows::split::Split;
 use crate::read::rows::stop::Dropped;
 use crate::read::sequences::{SequenceInput, Symbols};
 use crate::read::triples::{Windows, resampled, symbols, windows};
+use crate::run::failures::Failures;
 use crate::run::model::{place_of, seed};
 use crate::run::sequences::held_out::{HeldOutSums, Unigrams, score};
 use crate::run::sequences::scoring::{PartitionScorers, Scorer, SymbolMap};
@@ -164,15 +165,6 @@ pub(crate) fn evidence(plan: &SequencesPlan, counted: Counted) -> Result<Evidenc
             number_of(counted.rows, "row")
         )));
     }
-    if let Some(&first) = empty.first()
-        && plan.empty == Empty::Fail
-    {
-        let what = format!(
-            "there are no {} rows in a row with a symbol; `empty = \"skip\"` leaves such partitions out",
-            2 * block + 1
-        );
-        return Err(Error::input(what).at(place_of(&run, counted.counts[first].partition, 0)));
-    }
     let full: Vec<usize> = matrices.into_iter().filter(|at| !is_empty(at)).collect();
     let all: Vec<Windows> = full
         .par_iter()
@@ -239,7 +231,7 @@ fn place_of_model(run: &RunSchema, partition: usize) -> String {
 /// projections depend.
 ///
 /// # Errors
-/// If the memory does not suffice, or a rank is too large.
+/// If the memory does not suffice, or a rank is too large. The message does not name the partition.
 pub(crate) fn project_partition(
     plan: &SequencesPlan,
     place: &str,
@@ -249,15 +241,14 @@ pub(crate) fn project_partition(
 ) -> Result<Vec<Projection>> {
     let keys = Keys::of(plan);
     let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
-    let lack = plan.lacking(triples.size(rows), threads, limit);
-    Lack::none(lack.map(|lack| lack.at(place)))?;
+    Lack::none(plan.lacking(triples.size(rows), threads, limit))?;
     let mut projections = Vec::with_capacity(keys.keys.len());
     for (at, (key, largest)) in keys.keys.iter().enumerate() {
         let seed = seed(plan.seed, place, &format!("projection-{at}"));
         let projection = passes.try_piece(&format!("projection-{at}"), |passes| {
             project(key, *largest, triples, passes, seed)
         });
-        projections.push(projection.map_err(|e| e.at(place))?);
+        projections.push(projection?);
     }
     for (at, fit) in plan.fits.iter().enumerate() {
         // A rank that is not possible is an error before the rows are read again.
@@ -265,44 +256,59 @@ pub(crate) fn project_partition(
         let least = ranks.iter().min().copied().unwrap_or(1);
         projections[keys.of_fit[at]]
             .checked_rank(least)
-            .map_err(|e| e.at(format!("fit `{}`", fit.name)).at(place))?;
+            .map_err(|e| e.at(format!("fit `{}`", fit.name)))?;
     }
     Ok(projections)
 }
 
-/// Decomposes the pairs of all partitions, except for those in `made`.
+/// Decomposes the pairs of all partitions, except for those in `made`. Partitions that fail, and
+/// those without windows that may not be left out, are no longer part of the evidence.
 ///
 /// # Errors
-/// See [`project_partition`].
+/// See [`Failures::take`].
 pub(crate) fn project_all(
     plan: &SequencesPlan,
     evidence: &mut Evidence,
     rows: u64,
-    mut made: BTreeMap<usize, Vec<Projection>>,
+    mut made: BTreeMap<usize, Result<Vec<Projection>>>,
     work: &Checkpoint,
-) -> Result<()> {
-    let of_partitions = evidence.partitions.iter();
-    let given: Vec<(String, Option<Vec<Projection>>)> = of_partitions
-        .map(|own| (evidence.place(own.index), made.remove(&own.index)))
+) -> Result<Failures> {
+    let mut failures = Failures::default();
+    if plan.empty == Empty::Fail {
+        for partition in std::mem::take(&mut evidence.empty) {
+            let what = format!(
+                "there are no {} rows in a row with a symbol; `empty = \"skip\"` leaves such partitions out",
+                2 * plan.rows().block + 1
+            );
+            failures.take::<()>(evidence.place(partition), Err(Error::input(what)))?;
+        }
+    }
+    let partitions = std::mem::take(&mut evidence.partitions).into_iter();
+    let given: Vec<(Partition, String, Option<Result<Vec<Projection>>>)> = partitions
+        .map(|own| {
+            let (place, given) = (evidence.place(own.index), made.remove(&own.index));
+            (own, place, given)
+        })
         .collect();
     let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
-    let each = evidence.partitions.iter().zip(&given);
-    let missing = each.filter(|(_, (_, given))| given.is_none());
-    Lack::none(missing.filter_map(|(own, (place, _))| {
+    let missing = given.iter().filter(|(.., given)| given.is_none());
+    Lack::none(missing.filter_map(|(own, place, _)| {
         let size = own.windows.triples.size(rows);
         Some(plan.lacking(size, threads, limit)?.at(place))
     }))?;
-    let each = evidence.partitions.par_iter_mut().zip(given);
-    each.try_for_each(|(own, (place, given))| {
-        own.projections = match given {
-            Some(projections) => projections,
-            None => {
-                let passes = Passes::at(&Local).resuming(work, folder(own.index));
-                project_partition(plan, &place, &own.windows.triples, rows, &passes)?
-            }
-        };
-        Ok(())
-    })
+    let projected = given.into_par_iter().map(|(own, place, given)| {
+        let projections = given.unwrap_or_else(|| {
+            let passes = Passes::at(&Local).resuming(work, folder(own.index));
+            project_partition(plan, &place, &own.windows.triples, rows, &passes)
+        });
+        let projected = projections.map(|projections| Partition { projections, ..own });
+        (place, projected)
+    });
+    let projected: Vec<(String, Result<Partition>)> = projected.collect();
+    for (place, projected) in projected {
+        evidence.partitions.extend(failures.take(place, projected)?);
+    }
+    Ok(failures)
 }
 
 /// A model of a rank.
@@ -360,6 +366,7 @@ struct Candidate {
 }
 
 /// The candidates of a partition.
+#[derive(Default)]
 struct Candidates {
     list: Vec<Candidate>,
     /// The number of folds; 0 without folds.
@@ -511,13 +518,13 @@ fn candidates_of(
     Ok(found)
 }
 
-/// The ranks of all fits, by partition.
-pub(crate) struct Choices(Vec<Vec<Choice>>);
+/// The ranks of all fits, by partition, or why the partition cannot be fitted.
+pub(crate) struct Choices(Vec<Result<Vec<Choice>>>);
 
 /// Chooses ranks and scores rows that are held out.
 ///
 /// # Errors
-/// If the rows cannot be read, or a model cannot be fitted.
+/// If the rows cannot be read.
 pub(crate) async fn choose(
     plan: &Arc<SequencesPlan>,
     evidence: Arc<Evidence>,
@@ -525,19 +532,18 @@ pub(crate) async fn choose(
     input: SequenceInput<'_>,
     work: &Arc<Checkpoint>,
 ) -> Result<Choices> {
-    let fixed = |evidence: &Evidence| {
-        let of_fit = |fit: usize| Choice {
-            rank: plan.fits[fit].method.hmm().rank,
-            ..Choice::default()
-        };
-        let all: Vec<Choice> = (0..plan.fits.len()).map(of_fit).collect();
-        vec![all; evidence.partitions.len()]
+    let of_fit = |fit: usize| Choice {
+        rank: plan.fits[fit].method.hmm().rank,
+        ..Choice::default()
     };
-    let mut choices = fixed(&evidence);
+    let fixed: Vec<Choice> = (0..plan.fits.len()).map(of_fit).collect();
     let only = match plan.held_out {
         HeldOut::Folds(_) => Split::Train,
         HeldOut::Split if (0..plan.fits.len()).any(|fit| is_auto(plan, fit)) => Split::Test,
-        HeldOut::None | HeldOut::Split => return Ok(Choices(choices)),
+        HeldOut::None | HeldOut::Split => {
+            let all = evidence.partitions.iter().map(|_| Ok(fixed.clone()));
+            return Ok(Choices(all.collect()));
+        }
     };
     let (of, own, with) = (Arc::clone(plan), Arc::clone(&evidence), Arc::clone(work));
     let fitted = tokio::task::spawn_blocking(move || {
@@ -545,54 +551,76 @@ pub(crate) async fn choose(
         let each = own.partitions.par_iter().map(|partition| {
             let place = own.place(partition.index);
             let training = training.as_ref().and_then(|all| all.get(partition.index));
-            candidates_of(&of, &keys, partition, &place, training, &with).map_err(|e| e.at(place))
+            candidates_of(&of, &keys, partition, &place, training, &with)
         });
-        each.collect::<Result<Vec<Candidates>>>()
+        each.collect::<Vec<Result<Candidates>>>()
     });
     let died = |e| Error::with_source(Kind::Bug, "fitting panicked", e);
-    let mut fitted = fitted.await.map_err(died)??;
+    let (mut errors, mut fitted): (Vec<Option<Error>>, Vec<Candidates>) = fitted
+        .await
+        .map_err(died)?
+        .into_iter()
+        .map(|candidates| match candidates {
+            Ok(candidates) => (None, candidates),
+            Err(e) => (Some(e), Candidates::default()),
+        })
+        .unzip();
     let sums = scored(plan, &evidence, &fitted, input, only).await?;
-    for ((partition, candidates), choices) in evidence
-        .partitions
-        .iter()
-        .zip(&mut fitted)
-        .zip(&mut choices)
-    {
-        let sums = &sums[partition.index];
-        for (fit, choice) in choices.iter_mut().enumerate() {
-            let place = |rank: usize| {
-                let is_own = |of: &Candidate| of.fit == fit && of.rank == rank;
-                candidates.list.iter().position(is_own)
-            };
-            if is_auto(plan, fit) {
-                let ranks = self::candidates(plan, fit).into_iter();
-                let models: Vec<(usize, Option<usize>)> =
-                    ranks.map(|rank| (rank, place(rank))).collect();
-                let chosen = sums.choose(&models).ok_or_else(|| {
-                    let what = match plan.held_out {
-                        HeldOut::Split => {
-                            "rank = \"auto\" scores the rows whose split is 'test', and there are none with a symbol"
-                        }
-                        _ => "no rank has a model in every fold; decrease `ranks`",
-                    };
-                    let name = &plan.fits[fit].name;
-                    Error::input(what)
-                        .at(format!("fit `{name}`"))
-                        .at(evidence.place(partition.index))
-                })?;
-                (choice.rank, choice.ranks) = chosen;
-            }
-            let at = place(choice.rank);
-            if let (HeldOut::Folds(_), Some(at)) = (plan.held_out, at) {
-                choice.held_out = sums.score(at);
-            }
-            if let (Split::Test, Some(at)) = (only, at) {
-                let models = std::mem::take(&mut candidates.list[at].models);
-                choice.fitted = models.into_iter().next();
-            }
+    let partitions = evidence.partitions.iter().zip(&mut fitted);
+    let choices = partitions.zip(&mut errors).map(|((own, candidates), e)| {
+        if let Some(e) = e.take() {
+            return Err(e);
         }
+        let mut choices = fixed.clone();
+        for (fit, choice) in choices.iter_mut().enumerate() {
+            chosen(plan, fit, choice, candidates, &sums[own.index], only)?;
+        }
+        Ok(choices)
+    });
+    Ok(Choices(choices.collect()))
+}
+
+/// Chooses the rank of a fit in a partition by the scores of its candidates.
+///
+/// # Errors
+/// If no rank can be chosen.
+fn chosen(
+    plan: &SequencesPlan,
+    fit: usize,
+    choice: &mut Choice,
+    candidates: &mut Candidates,
+    sums: &HeldOutSums,
+    only: Split,
+) -> Result<()> {
+    let place = |list: &[Candidate], rank: usize| {
+        let is_own = |of: &Candidate| of.fit == fit && of.rank == rank;
+        list.iter().position(is_own)
+    };
+    if is_auto(plan, fit) {
+        let ranks = self::candidates(plan, fit).into_iter();
+        let models: Vec<(usize, Option<usize>)> = ranks
+            .map(|rank| (rank, place(&candidates.list, rank)))
+            .collect();
+        let chosen = sums.choose(&models).ok_or_else(|| {
+            let what = match plan.held_out {
+                HeldOut::Split => {
+                    "rank = \"auto\" scores the rows whose split is 'test', and there are none with a symbol"
+                }
+                _ => "no rank has a model in every fold; decrease `ranks`",
+            };
+            Error::input(what).at(format!("fit `{}`", plan.fits[fit].name))
+        })?;
+        (choice.rank, choice.ranks) = chosen;
     }
-    Ok(Choices(choices))
+    let at = place(&candidates.list, choice.rank);
+    if let (HeldOut::Folds(_), Some(at)) = (plan.held_out, at) {
+        choice.held_out = sums.score(at);
+    }
+    if let (Split::Test, Some(at)) = (only, at) {
+        let models = std::mem::take(&mut candidates.list[at].models);
+        choice.fitted = models.into_iter().next();
+    }
+    Ok(())
 }
 
 /// Scores the held-out rows with all candidates. Returns the sums by partition.
@@ -642,16 +670,17 @@ async fn scored(
     score(input, only, &unigrams, partitions).await
 }
 
-/// Fits the models of the result.
+/// Fits the models of the result. Adds the partitions that cannot be fitted to `failures`.
 ///
 /// # Errors
-/// If a rank is too large, or a certificate does not hold.
+/// If a certificate does not hold.
 pub(crate) fn finish(
     plan: &SequencesPlan,
     evidence: &mut Evidence,
     training: Option<&[Training]>,
     choices: Choices,
     work: &Checkpoint,
+    failures: &mut Failures,
 ) -> Result<Vec<SequencesModel>> {
     let keys = Keys::of(plan);
     let partitions = std::mem::take(&mut evidence.partitions);
@@ -660,9 +689,16 @@ pub(crate) fn finish(
     let models = each.map(|(own, choices)| {
         let place = evidence.place(own.index);
         let training = training.and_then(|all| all.get(own.index));
-        model_of(plan, &keys, own, &place, training, choices, work).map_err(|e| e.at(place))
+        let model =
+            choices.and_then(|choices| model_of(plan, &keys, own, &place, training, choices, work));
+        (place, model)
     });
-    models.collect()
+    let models: Vec<(String, Result<SequencesModel>)> = models.collect();
+    let mut fitted = Vec::with_capacity(models.len());
+    for (place, model) in models {
+        fitted.extend(failures.take(place, model)?);
+    }
+    Ok(fitted)
 }
 
 fn model_of(

@@ -73,8 +73,8 @@ pub enum SequencesOutcome {
     Done(Box<SequencesRecord>),
 }
 
-/// Decompositions by partition.
-type Projections = BTreeMap<usize, Vec<Projection>>;
+/// Decompositions by partition, or why there is none.
+type Projections = BTreeMap<usize, Result<Vec<Projection>>>;
 
 /// The parts of a run that all stages use.
 struct Job<'a> {
@@ -169,10 +169,15 @@ impl Job<'_> {
         let (of, work) = (Arc::clone(plan), Arc::clone(&self.work));
         let found = blocking(move || {
             let mut found = evidence(&of, counted)?;
-            fit::project_all(&of, &mut found, rows, made, &work)?;
-            Ok(found)
+            let failures = fit::project_all(&of, &mut found, rows, made, &work)?;
+            Ok::<_, Error>((found, failures))
         });
-        let found = Arc::new(found.await??);
+        let (found, mut failures) = found.await??;
+        let n_empty = found.empty.len();
+        if found.partitions.is_empty() {
+            return failures.finish(0, n_empty, &mut record.head.failures);
+        }
+        let found = Arc::new(found);
         record.empty = found.empty.iter().map(|&at| found.place(at)).collect();
         for place in &record.empty {
             tracing::warn!(place, "no window of rows was counted, so there is no model");
@@ -200,10 +205,12 @@ impl Job<'_> {
                 return Err(Error::bug("the counts are in use"));
             };
             let training = training.as_ref().map(|all| &all[..]);
-            let models = fit::finish(&of, &mut found, training, choices, &work)?;
-            Ok((found, models))
+            let fail = &mut failures;
+            let models = fit::finish(&of, &mut found, training, choices, &work, fail)?;
+            Ok((found, models, failures))
         });
-        let (found, mut models) = fitted.await??;
+        let (found, mut models, failures) = fitted.await??;
+        failures.finish(models.len(), n_empty, &mut record.head.failures)?;
         crate::memory::give_back();
         record.resumed = self.work.taken();
         record.windows = models.iter().map(|model| model.triples.total()).sum();
@@ -255,7 +262,7 @@ impl Job<'_> {
         record.head.outcome = Ended::Done;
         let promotion = Promotion {
             plan: &plan.hash,
-            complete: true,
+            complete: record.head.failures.is_empty(),
             tables: &record.head.tables,
             keep: plan.keep,
             record: &*record,

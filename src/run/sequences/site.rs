@@ -38,9 +38,9 @@ pub struct SequenceJob<'a> {
 pub struct SequenceCounts {
     /// The counts of all partitions.
     pub counting: Counting,
-    /// The decompositions that the site has made, by partition, in the order of
+    /// The decompositions that the site has made, or why it could not, by partition, in the order of
     /// [`project_partition`](super::fit::project_partition).
-    pub projections: BTreeMap<usize, Vec<Projection>>,
+    pub projections: BTreeMap<usize, Result<Vec<Projection>>>,
 }
 
 /// Counts the windows of a plan. Every site gives the same counts, to the last byte.
