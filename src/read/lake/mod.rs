@@ -142,11 +142,10 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
         .with_information_schema(true)
         // Integer overflow is an error, that of an absolute value included.
         .with_enable_ansi_mode(true);
-    config
-        .options_mut()
-        .execution
-        .parquet
-        .schema_force_view_types = false;
+    let options = config.options_mut();
+    options.execution.parquet.schema_force_view_types = false;
+    // A limit would also cut off rows that a window function looks ahead to.
+    options.optimizer.enable_window_limits = false;
     // The cache of footers knows path, size and time only, and would confuse files of two buckets.
     let mut runtime = RuntimeEnvBuilder::new();
     if remote_stores > 1 {

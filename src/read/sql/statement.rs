@@ -12,9 +12,9 @@ use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::ast::{
     Cte, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgumentClause,
     FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator, LimitClause,
-    NamedWindowDefinition, NamedWindowExpr, ObjectName, OrderBy, OrderByKind, PipeOperator, Query,
-    Select, SelectFlavor, SelectItem, SetExpr, TableAlias, TableFactor, TableFunctionArgs,
-    TableSampleKind, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
+    NamedWindowDefinition, NamedWindowExpr, NullTreatment, ObjectName, OrderBy, OrderByKind,
+    PipeOperator, Query, Select, SelectFlavor, SelectItem, SetExpr, TableAlias, TableFactor,
+    TableFunctionArgs, TableSampleKind, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
     WildcardAdditionalOptions, WindowSpec, WindowType, With,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
@@ -875,7 +875,18 @@ impl Checker<'_> {
         // Pure window functions.
         refuse_if(is_distinct, format!("{name}(DISTINCT …) OVER (…)"), "")?;
         refuse_some(filter, |_| format!("{name}(…) FILTER (…) OVER (…)"), "")?;
-        let takes_nulls = of_values || ["lag", "lead"].contains(&known.as_str());
+        let shifts = ["lag", "lead"].contains(&known.as_str());
+        let skips_nulls = matches!(nulls, Some(NullTreatment::IgnoreNulls));
+        if let (true, true, Some(offset)) = (shifts, skips_nulls, list.get(1)) {
+            // The engine loses values beyond a gap (apache/datafusion#25471). It may evaluate a lag
+            // as a lead in the opposite order, so both are refused.
+            refuse_if(
+                !["1", "-1"].contains(&offset.to_string().as_str()),
+                format!("{name}(…, {offset}) IGNORE NULLS"),
+                "the engine's results are wrong for other offsets than 1: leave the nulls out in a subquery",
+            )?;
+        }
+        let takes_nulls = of_values || shifts;
         refuse_some(
             &nulls.filter(|_| !takes_nulls),
             |nulls| format!("{name}(…) {nulls}"),
@@ -984,6 +995,18 @@ mod tests {
             "rank(…) IGNORE NULLS",
         ),
         (
+            "SELECT lead(t, 2) IGNORE NULLS OVER (ORDER BY t) FROM x",
+            "lead(…, 2) IGNORE NULLS",
+        ),
+        (
+            "SELECT lag(t, -2, 0 IGNORE NULLS) OVER (ORDER BY t) FROM x",
+            "lag(…, -2) IGNORE NULLS",
+        ),
+        (
+            "SELECT LAG(t, 1 + 1) IGNORE NULLS OVER w FROM x WINDOW w AS (ORDER BY t)",
+            "LAG(…, 1 + 1) IGNORE NULLS",
+        ),
+        (
             "SELECT sum(t) OVER (w ORDER BY id) FROM x WINDOW w AS (PARTITION BY s)",
             "OVER (w …)",
         ),
@@ -1064,6 +1087,10 @@ mod tests {
             ("SELECT id, count(*) FROM x GROUP BY ROLLUP (id)", 3),
             (
                 "SELECT first_value(s) IGNORE NULLS OVER (ORDER BY t) FROM x",
+                4,
+            ),
+            (
+                "SELECT lead(s) IGNORE NULLS OVER w, lag(s, -1, 'z') IGNORE NULLS OVER w, lag(s, 3) OVER w FROM x WINDOW w AS (ORDER BY t)",
                 4,
             ),
             ("SELECT count(DISTINCT s) FILTER (WHERE t > 1) FROM x", 1),
