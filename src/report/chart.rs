@@ -188,6 +188,8 @@ pub fn bars(bars: &[Bar], labels: [&str; 2]) -> Option<String> {
         .map(|bar| (style::short(&bar.name, 12), bar.value, bar.colour.as_str()));
     let plot = BarPlot::new()
         .with_colored_bars(data)
+        // Without this, the plot opens a group per label and never closes it.
+        .with_tooltips()
         .with_tooltip_labels(bars.iter().map(|bar| tip(&bar.tip)));
     let plots = vec![Plot::Bar(plot)];
     let layout = around(&plots, labels);

@@ -2,6 +2,7 @@
 
 use crate::lake::{Lake, ProgramRun};
 use crate::nightly::routes;
+use crate::pictures::assert_xml;
 use crate::pipelines::words;
 use gyre::report::style::number;
 use serde_json::Value;
@@ -146,6 +147,15 @@ pub fn run(lake: &Lake, name: &str, more: &[&str]) -> std::path::PathBuf {
 fn check(lake: &Lake, page: &Path) -> Option<Value> {
     let size = std::fs::metadata(page).expect("a page").len();
     assert!(size < 5_000_000, "{size} bytes");
+    let html = std::fs::read_to_string(page).expect("a page");
+    let mut pictures = 0;
+    for from in html.split("<svg ").skip(1) {
+        let (picture, _) = from.split_once("</svg>").expect("the end of a picture");
+        let picture = format!("<svg {picture}</svg>");
+        assert_xml(&picture, &format!("{} {pictures}", page.display()));
+        pictures += 1;
+    }
+    assert!(pictures > 0, "no picture in {}", page.display());
     let out = browse(lake, page, &["--dump-dom"])?;
     let errors = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!errors.contains("CONSOLE"), "{errors}");

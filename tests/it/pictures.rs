@@ -6,15 +6,72 @@ use crate::nightly::routes;
 use crate::pipelines::words;
 use gyre::Pipeline;
 use gyre::report::meanings::{Kind, Meanings};
+use quick_xml::Reader;
+use quick_xml::events::Event;
 use std::collections::BTreeSet;
 
 /// A picture of the guide is at most this large.
 const MOST_BYTES: usize = 60_000;
 
+/// Asserts that a picture is one element of well-formed XML.
+pub fn assert_xml(picture: &str, name: &str) {
+    let mut reader = Reader::from_str(picture);
+    let (mut depth, mut roots) = (0, 0);
+    loop {
+        let event = reader.read_event();
+        let event = event.unwrap_or_else(|e| panic!("{name}: {e}"));
+        match &event {
+            Event::Start(element) | Event::Empty(element) => {
+                for attribute in element.attributes() {
+                    let attribute = attribute.unwrap_or_else(|e| panic!("{name}: {e}"));
+                    let value = attribute.unescape_value();
+                    value.unwrap_or_else(|e| panic!("{name}: {e}"));
+                }
+                roots += usize::from(depth == 0);
+                depth += usize::from(matches!(event, Event::Start(_)));
+            }
+            // The reader compares the names of both ends.
+            Event::End(_) => depth -= 1,
+            Event::GeneralRef(entity) => {
+                let is_known = ["amp", "lt", "gt", "quot", "apos"].map(str::as_bytes);
+                let is_known = is_known.contains(&&entity[..]) || entity.starts_with(b"#");
+                assert!(is_known, "{name}: {entity:?}");
+            }
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    assert_eq!(
+        (depth, roots),
+        (0, 1),
+        "{name}: open and outermost elements"
+    );
+}
+
+#[test]
+fn the_pictures_in_the_guide_are_xml() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/guide");
+    let files = std::fs::read_dir(folder).expect("the guide");
+    let files = files.map(|file| file.expect("an entry").path());
+    let files = files.filter(|file| file.extension().is_some_and(|e| e == "svg"));
+    let mut n = 0;
+    for file in files {
+        let picture = std::fs::read_to_string(&file).expect("a picture");
+        assert_xml(&picture, &file.display().to_string());
+        n += 1;
+    }
+    assert!(n > 10, "{n} pictures");
+}
+
 /// Draws the pictures of an output, and compares some of them with the guide.
 fn compare(lake: &Lake, output: &str, pictures: &[[&str; 2]]) {
     let drawn = ["report", output, "--format", "svg", "-o", "pictures"];
     lake.gyre(&drawn).succeeds();
+    for file in std::fs::read_dir(lake.path("pictures")).expect("pictures") {
+        let file = file.expect("an entry").path();
+        let picture = std::fs::read_to_string(&file).expect("a picture");
+        assert_xml(&picture, &file.display().to_string());
+    }
     for [name, shown] in pictures {
         let file = lake.path(&format!("pictures/{name}.svg"));
         let found =
