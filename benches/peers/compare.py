@@ -19,15 +19,34 @@ NOISE = 0.03  # largest difference of the correlations of two sets of random fea
 CHANCE = 0.02  # largest relative difference of the log-likelihoods of two sets of ten restarts
 PAPER = {"options": 'init = "random"\npolish = false\n'}  # the algorithm of the other tools
 BARE = "gyre, without counts"  # the table of counts is not written
-COUNT = {"clock": "count", "fits": {}, "tools": [BARE, "DuckDB window", "Polars", "NumPy"]}
-SVD = {"clock": "decompose", "fits": {"svd": ("svd", 10, 1)}, "rank": 10, "tol": 0, "tools": ["PROPACK", "ARPACK"]}
-DBMR = {"clock": "partition", "tools": ["NumPy, 2 processes"]}
+# The clock of a task is a stage, several stages or a step of the fits. Every other stage is named: `beside` has those
+# whose work the other tools do not do, or do before their clock starts.
+STAGES = {"count and fit": ["count", "fit"], "fit and rows": ["fit", "rows"], "decompose": ["fit"], "partition": ["fit"]}
+TABLES = ["write", "promote"]  # the other tools do not write these tables
+UNTIMED = (1.0, 0.1)  # seconds, or a part of the process: its start, the plan and its end are in no stage
+COUNT = {"clock": "count", "beside": ["fit"], "fits": {}, "tools": [BARE, "DuckDB window", "Polars", "NumPy"]}
+SVD = {
+    "clock": "decompose",
+    "beside": ["count"],
+    "fits": {"svd": ("svd", 10, 1)},
+    "rank": 10,
+    "tol": 0,
+    "tools": ["PROPACK", "ARPACK"],
+}
+DBMR = {"clock": "partition", "beside": ["count"], "tools": ["NumPy, 2 processes"]}
 # State embeddings. GEMM is the matrix products alone: no cosines, no decomposition.
-STATES = {"clock": "fit", "lag": 1, "rank": 5, "tools": ["deeptime VAMP", "scikit-learn RBF", "GEMM"]}
+STATES = {
+    "clock": "fit",
+    "beside": ["survey"],
+    "lag": 1,
+    "rank": 5,
+    "tools": ["deeptime VAMP", "scikit-learn RBF", "GEMM"],
+}
 HMM = {"method": "spectral_hmm", "lag": 1}
 # Filters: fitting is part of the measured work, unless all matrices are given.
 KERNEL = {
     "clock": "fit and rows",
+    "beside": ["read"],
     "method": "kernel_bayes",
     "threads": 1,
     "bandwidth": (0.35, 0.25),
@@ -69,9 +88,17 @@ TASKS = {
     },
     "states-2d": STATES | {"file": "ou2.parquet", "features": 200, "bandwidth": 1},
     # About 80 neighbours within the radius, where the kernel is 1e-4.
-    "maps-torus": {"clock": "fit", "file": "torus100k.parquet", "dimension": 8, "epsilon": 0.004, "tools": ["eigsh"]},
+    "maps-torus": {
+        "clock": "fit",
+        "beside": ["survey"],
+        "file": "torus100k.parquet",
+        "dimension": 8,
+        "epsilon": 0.004,
+        "tools": ["eigsh"],
+    },
     "sketches-torus": {
         "clock": "fit",
+        "beside": ["survey"],
         "file": "torus100k.parquet",
         "dimension": 8,
         "power": 32,
@@ -80,10 +107,18 @@ TASKS = {
     },
     "pairs": COUNT | {"file": "symbols50m.parquet", "lag": 1, "tools": ["DuckDB window"]},
     "triples": HMM
-    | {"clock": "count", "file": "symbols50m.parquet", "rank": 1, "answer": "counts", "tools": ["DuckDB triples"]},
+    | {
+        "clock": "count",
+        "beside": ["fit", "rows"],
+        "file": "symbols50m.parquet",
+        "rank": 1,
+        "answer": "counts",
+        "tools": ["DuckDB triples"],
+    },
     "hmm-operators": HMM
     | {
         "clock": "count and fit",
+        "beside": ["rows"],
         "file": "hidden100k.parquet",
         "rank": 20,
         "answer": "singular values",
@@ -92,6 +127,7 @@ TASKS = {
     "hmm-em": HMM
     | {
         "clock": "fit",
+        "beside": ["count", "rows"],
         "file": "hidden6.parquet",
         "rank": 6,
         "split": True,
@@ -99,7 +135,15 @@ TASKS = {
         "answer": "nats",
         "tools": ["hmmlearn"],
     },
-    "hmm-filter": HMM | {"clock": "write", "file": "hidden1k.parquet", "rank": 20, "answer": "nats", "tools": ["C"]},
+    "hmm-filter": HMM
+    | {
+        "clock": "rows",
+        "beside": ["count", "fit"],
+        "file": "hidden1k.parquet",
+        "rank": 20,
+        "answer": "nats",
+        "tools": ["C"],
+    },
     "kernel-filter-kbr": KERNEL | {"file": "toy1k.parquet", "rule": "kbr", "delta": 4e-6},
     "kernel-filter-pkbr": KERNEL | {"file": "toy1k.parquet", "rule": "pkbr", "delta": 2e-3},
     "kernel-tensor": KERNEL
@@ -113,6 +157,7 @@ TASKS = {
     "filter-parallel": KERNEL
     | {
         "clock": "rows",
+        "beside": ["read", "fit"],
         "file": "toy1000.parquet",
         "rule": "pkbr",
         "delta": 2e-3,
@@ -121,6 +166,7 @@ TASKS = {
     },
     "kalman": {
         "clock": "rows",
+        "beside": ["read", "fit"],
         "method": "kalman",
         "file": "moving10m.parquet",
         "threads": 1,
@@ -270,6 +316,22 @@ def python(task):
     return json.loads(process.stdout.splitlines()[-1])
 
 
+def check_clock(task, stages, whole):
+    """Fails if the stages do not add up to the process, or a stage is neither in the clock nor named as other work."""
+    total = sum(stages.values())
+    if not total <= whole <= total + max(UNTIMED[0], UNTIMED[1] * whole):
+        shown = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in stages.items())
+        sys.exit(f"the process took {whole:.2f} s, and its stages {total:.2f} s: {shown}")
+    if task["clock"] == "whole run":
+        return
+    measured = STAGES.get(task["clock"], [task["clock"]])
+    known = measured + task["beside"] + TABLES
+    if missing := [stage for stage in measured if stage not in stages]:
+        sys.exit(f"the run has no stage {' and '.join(missing)}, which the clock `{task['clock']}` measures")
+    if other := [stage for stage in stages if stage not in known]:
+        sys.exit(f"the stage {' and '.join(other)} is neither in the clock `{task['clock']}` nor in `beside` of the task")
+
+
 def run_gyre(program, task):
     file = Path(task["out"]) / "compare.toml"
     file.write_text(pipeline(task))
@@ -284,6 +346,7 @@ def run_gyre(program, task):
         raise subprocess.CalledProcessError(process.returncode, process.args)
     record = json.loads(next((file.parent / "runs").glob("*.json")).read_text())
     # A stage of the run or a step of its fits: the part that is measured for the other tools.
+    check_clock(task, record["seconds"], whole)
     clocks = record["seconds"] | {"whole run": whole}
     clocks["count and fit"] = clocks.get("count", 0) + clocks.get("fit", 0)
     clocks["fit and rows"] = clocks.get("fit", 0) + clocks.get("rows", 0)
