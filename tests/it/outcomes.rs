@@ -3,12 +3,20 @@
 
 use crate::checks::record;
 use crate::cli::{integers, small_pipeline};
+#[cfg(feature = "cluster")]
+use crate::inside::run_at;
 use crate::inside::{InProcess, Schedule, assert_equal_results, run_in};
 use crate::lake::Lake;
+use arrow::array::Float64Array;
+#[cfg(feature = "cluster")]
+use gyre::cluster::site::sites as remote_sites;
+#[cfg(feature = "cluster")]
+use gyre::run::options::Sites;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Writes the small pipeline after some replacements and with additional text at its end.
 fn small(lake: &Lake, changes: &[(&str, &str)], more: &str) {
@@ -592,4 +600,100 @@ fn an_interval_that_excludes_its_value_is_explained() {
     let why_above = ", which is more: a resample lacks some trajectories";
     assert!(second(why_below) >= below, "{}", ran.out);
     assert!(second(why_above) >= above, "{}", ran.out);
+}
+
+/// Pipelines of every kind of rows with two partitions, of which the second cannot be fitted: the
+/// rows, the fit and the error.
+const TWO_PARTITIONS: [(&str, &str, &str); 6] = [
+    (
+        "[transitions]\nsql = \"SELECT part, id, t, s * (1 - part) AS s FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nlag = 1",
+        "method = \"dbmr\"\nrank = 2",
+        "rank 2 is larger than the number of states",
+    ),
+    (
+        "[transitions]\nsql = \"SELECT part, id, t, u * (1 - part) AS x, (s + u) * (1 - part) AS y FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\ncoordinates = [\"x\", \"y\"]\nlag = 1",
+        "method = \"state_embedding\"\nrank = 2\nfeatures = 40",
+        "there are no two distinct points",
+    ),
+    (
+        "[points]\nsql = \"SELECT part, id * 100 + t AS key, s, t FROM rows WHERE part = 0 OR (id = 0 AND t = 0)\"\nid = \"key\"\ncoordinates = [\"t\", \"s\"]",
+        "method = \"diffusion_map\"\ndimension = 2",
+        "a kernel needs 2 distinct points",
+    ),
+    (
+        "[sequences]\nsql = \"SELECT part, id, t, CASE part WHEN 1 THEN s % 2 ELSE s END AS s FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nsymbol = \"s\"",
+        "method = \"spectral_hmm\"\nrank = 3",
+        "rank 3 is above the numerical rank 2",
+    ),
+    (
+        "[sequences]\nsql = \"SELECT part, id, t, s FROM rows WHERE part = 0 OR id = 0\"\ntrajectory = \"id\"\ntime = \"t\"\nsymbol = \"s\"",
+        "method = \"spectral_hmm\"\nrank = \"auto\"\nranks = [1, 2]",
+        "holds trajectories out, and only 1 trajectory has windows",
+    ),
+    (
+        "[sequences]\nsql = \"SELECT part, id, t, s * (1 - part) AS s, s + t % 3 AS x FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nobservation = \"x\"",
+        "method = \"kernel_bayes\"\nlambda = 0.01",
+        "all training rows have the same state",
+    ),
+];
+
+/// A partition that cannot be fitted is recorded, and the other one is put in place.
+#[tokio::test]
+async fn a_partition_that_fails_stops_no_other() {
+    for (rows, fit, message) in TWO_PARTITIONS {
+        let lake = Lake::new();
+        let all = || (0..2 * 8 * 30i64).map(|k| (k / 240, k / 30 % 8, k % 30));
+        // The golden ratio times the square of a number has no pattern.
+        let uniform = (0..2 * 8 * 30).map(|k| Some((f64::from(k * k) * 0.618_033_988_75).fract()));
+        lake.table(
+            "rows.parquet",
+            vec![
+                ("part", integers(all().map(|(part, ..)| part))),
+                ("id", integers(all().map(|(_, id, _)| id))),
+                ("t", integers(all().map(|(.., t)| t))),
+                (
+                    "s",
+                    integers(all().map(|(_, id, t)| (id * 7 + t * t + t / 5) % 5)),
+                ),
+                ("u", Arc::new(uniform.collect::<Float64Array>())),
+            ],
+        );
+        let text = format!(
+            "[job]\nname = \"two\"\noutput = \"FOLDER/out\"\n[tables.rows]\npath = \"FOLDER/rows.parquet\"\n{rows}\npartition_by = \"part\"\n[[fit]]\nname = \"one\"\n{fit}\n"
+        );
+        let folder = lake.folder.path().display().to_string();
+        lake.file("p.toml", &text.replace("FOLDER", &folder));
+        for _ in 0..2 {
+            // The result is incomplete, so that the second run is not up to date.
+            let ran = lake.gyre(&["run", "p.toml"]);
+            ran.fails(1, message);
+            assert!(ran.err.contains("part=1"), "{fit}: {}", ran.err);
+            assert!(
+                ran.out.contains("\n1 of 2 models failed: part=1"),
+                "{fit}: {}",
+                ran.out
+            );
+        }
+        assert_eq!(lake.read("fits").integers("part"), [0], "{fit}");
+        // Alone, it is the error of the run.
+        let alone = text.replace("FROM rows", "FROM (SELECT * FROM rows WHERE part = 1) AS r");
+        lake.file("q.toml", &alone.replace("FOLDER", &folder));
+        lake.gyre(&["run", "q.toml", "--set", "job.output=other"])
+            .fails(1, "error: ");
+        assert!(!lake.path("other/current.json").exists());
+        #[cfg(feature = "cluster")]
+        {
+            fs::remove_dir_all(lake.path("out")).expect("the output is removed");
+            let (local, record) = run_at(&lake, &text, Sites::default()).await.expect("a run");
+            let sites = remote_sites(InProcess::new(Schedule::InOrder), u64::MAX);
+            let (tasks, other) = run_at(&lake, &text, sites).await.expect("a run");
+            assert!(tasks == local, "{fit}");
+            assert_eq!(other["failures"], record["failures"], "{fit}");
+            assert_eq!(
+                record["failures"].as_array().map(Vec::len),
+                Some(1),
+                "{fit}"
+            );
+        }
+    }
 }

@@ -148,7 +148,7 @@ impl PointSite for NoRows {
         &'a self,
         job: &'a PointJob<'_>,
         surveyed: &'a Surveyed,
-    ) -> BoxFuture<'a, Result<Vec<PointsModel>>> {
+    ) -> BoxFuture<'a, Result<Vec<Result<PointsModel>>>> {
         self.0.fit_kernels(job, surveyed)
     }
 
