@@ -395,7 +395,10 @@ async fn a_partition_has_no_name_of_another_column() {
         for (table, schema) in &free {
             assert_eq!(schema.field(0).name(), "model", "{table}");
         }
-        for name in names.into_iter().map(String::as_str).chain(["lag"]) {
+        // A key of the rows already has another role.
+        let is_own = |name: &&str| ["id", "t", "s", "x", "key"].contains(name);
+        let names = names.into_iter().map(String::as_str).chain(["lag"]);
+        for name in names.filter(|name| !is_own(name)) {
             let e = planned(&lake, &of(name)).await.expect_err(name);
             assert!(e.to_string().contains(&format!("`{name}`")), "{kind}: {e}");
         }
