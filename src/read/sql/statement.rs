@@ -10,12 +10,12 @@ use datafusion::execution::SessionState;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::ast::{
-    Cte, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgumentClause,
+    BinaryOperator, Cte, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgumentClause,
     FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator, LimitClause,
     NamedWindowDefinition, NamedWindowExpr, NullTreatment, ObjectName, OrderBy, OrderByKind,
     PipeOperator, Query, Select, SelectFlavor, SelectItem, SetExpr, TableAlias, TableFactor,
-    TableFunctionArgs, TableSampleKind, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
-    WildcardAdditionalOptions, WindowSpec, WindowType, With,
+    TableFunctionArgs, TableSampleKind, TableWithJoins, UnaryOperator, Visit, VisitMut, Visitor,
+    VisitorMut, WildcardAdditionalOptions, WindowFrameBound, WindowSpec, WindowType, With,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -499,6 +499,19 @@ impl Visitor for Checker<'_> {
             Expr::Function(function) => self.function(function),
             Expr::Cast { data_type, .. } => sql_type(data_type),
             Expr::TypedString(typed) => sql_type(&typed.data_type),
+            Expr::IsDistinctFrom(left, right) | Expr::IsNotDistinctFrom(left, right) => {
+                distinct(left, right)
+            }
+            // The engine joins both lists. Where the value is null, OR of two NOT IN becomes true,
+            // and AND of two IN becomes false, whose opposite is true.
+            Expr::BinaryOp {
+                op: BinaryOperator::Or,
+                ..
+            } => two_lists(expr, &BinaryOperator::Or, |a, b| a && b),
+            Expr::UnaryOp {
+                op: UnaryOperator::Not,
+                expr,
+            } => two_lists(expr, &BinaryOperator::And, |a, b| !a || !b),
             Expr::Trim {
                 trim_where: _,
                 trim_what: _,
@@ -511,6 +524,70 @@ impl Visitor for Checker<'_> {
             // rest.
             _ => Continue(()),
         }
+    }
+}
+
+/// Refuses `a IS DISTINCT FROM b AND c`: the parser reads `a IS DISTINCT FROM (b AND c)`.
+fn distinct(left: &Expr, right: &Expr) -> ControlFlow<Refused> {
+    use BinaryOperator::{And, Or, Xor};
+    let Expr::BinaryOp { op, .. } = right else {
+        return Continue(());
+    };
+    refuse_if(
+        matches!(op, And | Or | Xor),
+        format!("{left} IS [NOT] DISTINCT FROM {right}"),
+        "the parser would take the whole rest for the right side: write brackets around the comparison",
+    )
+}
+
+/// Refuses two lists of one expression in a chain of AND or OR if `is_wrong`, which gets whether
+/// each of them is NOT IN.
+fn two_lists(
+    chain: &Expr,
+    operator: &BinaryOperator,
+    is_wrong: fn(bool, bool) -> bool,
+) -> ControlFlow<Refused> {
+    let (mut rest, mut lists) = (vec![chain], Vec::new());
+    while let Some(next) = rest.pop() {
+        match next {
+            Expr::Nested(inner) => rest.push(inner),
+            Expr::BinaryOp { left, op, right } if op == operator => {
+                rest.extend([&**right, &**left])
+            }
+            Expr::InList { expr, negated, .. } => lists.push((expr, *negated)),
+            _ => {}
+        }
+    }
+    for (at, (expr, negated)) in lists.iter().enumerate() {
+        let mut earlier = lists[..at].iter();
+        let same = earlier.find(|(other, is_not)| other == expr && is_wrong(*is_not, *negated));
+        if let Some((_, is_not)) = same {
+            let list =
+                |negated: bool| format!("{expr}{} IN (…)", if negated { " NOT" } else { "" });
+            let (first, second) = (list(*is_not), list(*negated));
+            refuse(
+                format!("{first} {operator} {second}"),
+                "the engine's result is wrong where the value is null: write one list",
+            )?;
+        }
+    }
+    Continue(())
+}
+
+/// Whether an aggregate over a frame whose first row moves subtracts the rows that leave it, and so
+/// loses digits, or the null of a frame without values.
+fn subtracts(aggregate: &str) -> bool {
+    let begins = ["var", "stddev", "covar", "regr_"];
+    begins.iter().any(|begin| aggregate.starts_with(begin))
+        || ["corr", "bit_xor"].contains(&aggregate)
+}
+
+/// The frame of a window if its first row moves.
+fn moving(spec: &WindowSpec) -> Option<String> {
+    let frame = spec.window_frame.as_ref()?;
+    match &frame.start_bound {
+        WindowFrameBound::Preceding(None) => None,
+        start => Some(format!("{} {start}", frame.units)),
     }
 }
 
@@ -863,6 +940,15 @@ impl Checker<'_> {
             return Continue(());
         }
         let aggregate = state.aggregate_functions().get(&known);
+        if let Some(WindowType::WindowSpec(spec)) = over
+            && subtracts(&known)
+        {
+            refuse_some(
+                &moving(spec),
+                |start| format!("{name}(…) OVER (… {start} …)"),
+                "the engine's results are wrong for frames whose first row moves: begin the frame with UNBOUNDED PRECEDING, or compute it from sums",
+            )?;
+        }
         let of_values = ["first_value", "last_value", "nth_value"].contains(&known.as_str());
         if let Some(aggregate) = aggregate.filter(|_| !of_values) {
             let keeps_nulls = aggregate.supports_null_handling_clause();
@@ -995,6 +1081,30 @@ mod tests {
             "rank(…) IGNORE NULLS",
         ),
         (
+            "SELECT id FROM x WHERE id = 1 IS NOT DISTINCT FROM t = 1 AND s = 'a'",
+            "write brackets",
+        ),
+        (
+            "SELECT id FROM x WHERE s = 'a' AND id IS DISTINCT FROM t OR s = 'b'",
+            "IS [NOT] DISTINCT FROM t OR s = 'b'",
+        ),
+        (
+            "SELECT id FROM x WHERE t NOT IN (1, 2) OR (s = 'a' OR t NOT IN (3))",
+            "t NOT IN (…) OR t NOT IN (…)",
+        ),
+        (
+            "SELECT id FROM x WHERE NOT (t IN (1, 2) AND id = 1 AND t NOT IN (1, 2))",
+            "t IN (…) AND t NOT IN (…)",
+        ),
+        (
+            "SELECT stddev(t) OVER (ORDER BY t ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) FROM x",
+            "stddev(…) OVER (… ROWS 3 PRECEDING …)",
+        ),
+        (
+            "SELECT bit_xor(t) OVER w FROM x WINDOW w AS (ORDER BY t RANGE BETWEEN CURRENT ROW AND 2 FOLLOWING)",
+            "bit_xor(…) OVER (… RANGE CURRENT ROW …)",
+        ),
+        (
             "SELECT lead(t, 2) IGNORE NULLS OVER (ORDER BY t) FROM x",
             "lead(…, 2) IGNORE NULLS",
         ),
@@ -1092,6 +1202,14 @@ mod tests {
             (
                 "SELECT lead(s) IGNORE NULLS OVER w, lag(s, -1, 'z') IGNORE NULLS OVER w, lag(s, 3) OVER w FROM x WINDOW w AS (ORDER BY t)",
                 4,
+            ),
+            (
+                "SELECT stddev(t) OVER (ORDER BY t ROWS UNBOUNDED PRECEDING), sum(t) OVER (ORDER BY t ROWS 1 PRECEDING) FROM x",
+                4,
+            ),
+            (
+                "SELECT id FROM x WHERE (id IS DISTINCT FROM t) AND t IN (1, 2) AND t NOT IN (3) AND NOT (s IN ('a') OR s IN ('z'))",
+                1,
             ),
             ("SELECT count(DISTINCT s) FILTER (WHERE t > 1) FROM x", 1),
             (
