@@ -181,8 +181,8 @@ impl<'a> Written<'a> {
         }
     }
 
-    /// Opens a current or earlier result of the output if its rows are of a kind. `None` if they are
-    /// of another kind: nothing of such a result is of use to a run.
+    /// Opens a current or earlier result of the output if its rows are of a kind. `None` if they
+    /// are of another kind: nothing of such a result is of use to a run.
     pub async fn of_kind(
         kind: RowKind,
         output: &'a Output,

@@ -14,8 +14,8 @@ impl Failures {
     /// The model of a place. None if it could not be fitted.
     ///
     /// # Errors
-    /// Those that are not about one model: a certificate that does not hold, a stop, or a store that
-    /// fails.
+    /// Those that are not about one model: a certificate that does not hold, a stop, or a store
+    /// that fails.
     pub(crate) fn take<T>(&mut self, place: String, model: Result<T>) -> Result<Option<T>> {
         let e = match model {
             Ok(model) => return Ok(Some(model)),

@@ -25,7 +25,8 @@ use std::sync::atomic::AtomicBool;
 /// The work of a task of a run of filters.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum FiltersWork {
-    /// Training rows of a partition → a filter, or its error. `input` is a piece, and so is the answer.
+    /// Training rows of a partition → a filter, or its error. `input` is a piece, and so is the
+    /// answer.
     Fit { input: Piece },
     /// Rows of some files, or of the whole query → lots of whole trajectories, one piece per lot.
     Deal { files: Option<Slice>, lots: usize },

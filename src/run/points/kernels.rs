@@ -110,8 +110,8 @@ impl Receiver for Loaded {
     }
 }
 
-/// Fits all diffusion maps and sketches of a plan to every partition. The models are in the order of
-/// the partitions.
+/// Fits all diffusion maps and sketches of a plan to every partition. The models are in the order
+/// of the partitions.
 pub(super) async fn fit(
     job: &PointJob<'_>,
     surveyed: &Surveyed,

@@ -38,8 +38,8 @@ pub struct SequenceJob<'a> {
 pub struct SequenceCounts {
     /// The counts of all partitions.
     pub counting: Counting,
-    /// The decompositions that the site has made, or why it could not, by partition, in the order of
-    /// [`project_partition`](super::fit::project_partition).
+    /// The decompositions that the site has made, or why it could not, by partition, in the order
+    /// of [`project_partition`](super::fit::project_partition).
     pub projections: BTreeMap<usize, Result<Vec<Projection>>>,
 }
 
