@@ -6,7 +6,7 @@ use crate::plan::pipeline::keys::{Validation, Window};
 use crate::plan::pipeline::{Input, PairMeasure};
 use crate::read::rows::layout::{Grouping, Measure, RowRoles};
 use crate::read::rows::states::StateColumns;
-use crate::read::rows::time::is_time;
+use crate::read::rows::time::{is_time, is_whole};
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use arrow::row::{RowConverter, SortField};
 use datafusion::dataframe::DataFrame;
@@ -386,7 +386,7 @@ fn step(what: &str, lag: &Lag, time: &Field) -> Result<Step> {
         (_, DataType::Float32 | DataType::Float64) => Err(Error::spec(format!(
             "{what} {lag} wants exact time differences, but `{name}` is {t}; cast it to an integer or a timestamp, or {rows}"
         ))),
-        (Lag::Ticks(n), t) if t.is_integer() => Ok(Step::Ticks(*n)),
+        (Lag::Ticks(n), t) if is_whole(t) => Ok(Step::Ticks(*n)),
         (Lag::Ticks(n), _) => {
             let rows = match what {
                 "lag" => format!("\"{n} steps\" for rows in time order"),

@@ -15,6 +15,7 @@ use crate::read::lake::Lake;
 use crate::read::lake::in_order::Batches;
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::layout::{Layout, RowRoles};
+use crate::read::rows::states::StateColumns;
 use crate::run::assign::model::{Numbers, places, sides};
 use crate::run::fitted::Fitted;
 use crate::run::progress::Progress;
@@ -37,10 +38,11 @@ pub(crate) async fn write(
     progress: &dyn Progress,
 ) -> Result<u64> {
     let names = &fitted.names;
+    let numbers = numbers(&plan.layout, &names.rows);
     let columns = columns(&plan.layout, &names.rows);
     let columns: Vec<&str> = columns.iter().map(|f| f.name().as_str()).collect();
     let frame = lake.query(&plan.sql, &plan.parameters).await?;
-    let frame = lake.in_order(frame, &columns)?;
+    let frame = lake.in_order(frame, &columns, &numbers)?;
     loop {
         let path = output.staged(run, Table::Rows.name());
         let mut writer = RowWriter::create(output, path, schema(names))?;
@@ -75,16 +77,30 @@ fn columns(layout: &Layout, rows: &[Field]) -> Vec<Field> {
     columns
 }
 
+/// The positions of coordinates among the columns that the second pass reads.
+fn numbers(layout: &Layout, rows: &[Field]) -> Vec<usize> {
+    let mut at = rows.len() + layout.partition.len();
+    let mut numbers = Vec::new();
+    for state in of_states(layout) {
+        numbers.extend(at + state.keys.len()..at + state.len());
+        at += state.len();
+    }
+    numbers
+}
+
 /// The columns of the state of a trajectory, or those of the source and the target.
 fn states(layout: &Layout) -> Vec<Field> {
-    let of_states = match &layout.evidence {
+    let states = of_states(layout).into_iter();
+    states.flat_map(StateColumns::input_fields).collect()
+}
+
+fn of_states(layout: &Layout) -> Vec<&StateColumns> {
+    match &layout.evidence {
         RowRoles::Trajectories { state, .. } | RowRoles::Windows { symbol: state, .. } => {
             vec![state]
         }
         RowRoles::Pairs { source, target, .. } => vec![source, target],
-    };
-    let fields = of_states.into_iter().map(|state| state.input_fields());
-    fields.flatten().collect()
+    }
 }
 
 /// The places of the states of one model, by their numbers.

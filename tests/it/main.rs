@@ -87,6 +87,7 @@ mod counting;
 #[cfg(feature = "cluster")]
 mod cut_off;
 mod embeddings;
+mod exact;
 mod faults;
 mod faulty;
 mod filters;

@@ -90,7 +90,7 @@ impl Spans {
         }
         columns[n_key] = crate::read::rows::time::without_nan(&columns[n_key], dropped)?;
         drop_null_rows(columns, n_key + 1, |_| "key", dropped)?;
-        let times = crate::read::rows::time::ticks(&columns[n_key])?;
+        let times = crate::read::rows::time::ticks(&columns[n_key], self.fields[n_key].name())?;
         let mut of_rows = vec![0; times.len()];
         if let Some(keys) = &mut self.keys {
             let key_ranges = ranges(&columns[..n_key], times.len())?;

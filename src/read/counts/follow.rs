@@ -201,7 +201,7 @@ impl<S: Sink> Follower<S> {
         columns[n_group] = time::without_nan(&columns[n_group], dropped)?;
         drop_null_rows(&mut columns, n_group + 1, |_| "key", dropped)?;
         let rows = columns[n_group].len();
-        let times = time::ticks(&columns[n_group])?;
+        let times = time::ticks(&columns[n_group], time.name())?;
         let (group_columns, rest) = (&columns[..n_group], &columns[n_group + 1..]);
         let (state_columns, rest) = rest.split_at(state.len());
         let mut states = Vec::with_capacity(rows);

@@ -177,7 +177,7 @@ impl<P: Point> Worker<P> {
         if rows == 0 {
             return Ok(());
         }
-        let times = crate::read::rows::time::ticks(&columns[n_group])?;
+        let times = crate::read::rows::time::ticks(&columns[n_group], time.name())?;
         let (state_columns, rest) = columns[n_group + 1..].split_at(n_state);
         let mut states = Vec::with_capacity(rows);
         self.states

@@ -34,7 +34,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -46,6 +46,8 @@ pub struct Named {
     listed: ListedFiles,
     /// The schema of each inspected file, and for Arrow files whether they have a footer.
     known: Arc<Mutex<HashMap<Path, (SchemaRef, bool)>>>,
+    /// The columns that are used only as coordinates and weights, which may be rounded.
+    may_round: Arc<BTreeSet<String>>,
 }
 
 impl Named {
@@ -56,7 +58,21 @@ impl Named {
             dialect,
             listed: listed.clone(),
             known: Arc::default(),
+            may_round: Arc::default(),
         }
+    }
+
+    /// The same reader, which rounds numbers of some columns to doubles.
+    pub(crate) fn rounding(&self, columns: BTreeSet<String>) -> Named {
+        Named {
+            may_round: Arc::new(columns),
+            ..self.clone()
+        }
+    }
+
+    /// Whether numbers are parsed from text.
+    pub(crate) fn is_text(&self) -> bool {
+        self.format != format::Format::Arrow
     }
 
     /// The schema of a file, cached.
@@ -282,7 +298,8 @@ impl FileOpener for NamedOpener {
             let store = opener.store.as_ref();
             let (columns, has_footer) =
                 (opener.named.columns(store, &path).await).map_err(named)?;
-            let wanted = Wanted::new(columns, Arc::clone(&opener.wanted));
+            let may_round = Arc::clone(&opener.named.may_round);
+            let wanted = Wanted::new(columns, Arc::clone(&opener.wanted)).rounding(may_round);
             if opener.named.format == format::Format::Arrow {
                 let is_first = range.as_ref().is_none_or(|range| range.start == 0);
                 return opener

@@ -8,11 +8,13 @@ use crate::read::formats::fault::Fault;
 use crate::read::formats::format::Compression;
 use crate::read::formats::pieces::Pieces;
 use crate::read::formats::text::{Rows, SAMPLE, SAMPLE_BYTES, Wanted, value_kind};
+use crate::read::lake::exact::not_exact;
+use crate::read::rows::doubles::{EXACT_INTEGER, is_whole_double, warn_of_rounding};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::{Decoder, Format};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, Float64Type, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
 use bytes::Bytes;
 use datafusion::common::DataFusionError;
@@ -129,12 +131,16 @@ pub async fn columns(
                 .into());
         }
     };
+    let codes = codes(&head, &inferred, name, dialect)?;
     let named = inferred.fields().iter().enumerate().map(|(at, field)| {
+        let mut field = field.as_ref().clone();
         if field.name().trim().is_empty() {
-            let name = format!("column_{}", at + 1);
-            return field.as_ref().clone().with_name(name);
+            field = field.with_name(format!("column_{}", at + 1));
         }
-        field.as_ref().clone()
+        if codes.contains(&at) {
+            field = field.with_data_type(DataType::Utf8);
+        }
+        field
     });
     let fields: Vec<Field> = named.collect();
     let mut seen = HashSet::new();
@@ -143,6 +149,46 @@ pub async fn columns(
         return Err(Fault::at(1, what).into());
     }
     Ok(Schema::new(fields))
+}
+
+/// The positions of columns that look like numbers, but have codes such as 01 in the first rows.
+fn codes(
+    head: &[u8],
+    inferred: &Schema,
+    name: &str,
+    dialect: &Dialect,
+) -> Result<Vec<usize>, Fault> {
+    let fields = inferred.fields().iter();
+    let is_number = |(_, field): &(usize, &Arc<Field>)| field.data_type().is_numeric();
+    let numbers: Vec<usize> = fields
+        .enumerate()
+        .filter(is_number)
+        .map(|(at, _)| at)
+        .collect();
+    if numbers.is_empty() {
+        return Ok(numbers);
+    }
+    let wanted = Wanted::none(Arc::new(inferred.clone()));
+    let layout = Layout::new(wanted, name, dialect)?;
+    let reader = layout
+        .decoder(&layout.read_as, &numbers, SAMPLE)
+        .with_header(dialect.has_header())
+        .build(head);
+    let rows = reader.and_then(|mut rows| rows.next().transpose());
+    let rows = rows.map_err(|e| Fault::new(describe_error(&e)))?;
+    let has_code = |column: &ArrayRef| column.as_string::<i32>().iter().flatten().any(is_code);
+    let columns = rows.iter().flat_map(RecordBatch::columns).map(has_code);
+    let columns = numbers.iter().zip(columns);
+    Ok(columns.filter(|(_, has)| *has).map(|(at, _)| *at).collect())
+}
+
+/// Whether a text that parses as a number is a code: numbers have no zeros in front and no plus.
+fn is_code(text: &str) -> bool {
+    match text.trim_ascii_start().as_bytes() {
+        [b'0', next, ..] => next.is_ascii_digit(),
+        [b'+', ..] => true,
+        _ => false,
+    }
 }
 
 /// Whole rows from the start of a file: enough to infer types, or all.
@@ -231,8 +277,7 @@ impl Layout {
     /// The wanted columns of rows as they were read.
     fn typed(&self, rows: &RecordBatch) -> Result<RecordBatch, Fault> {
         self.wanted.of(rows, |text, field| {
-            typed(text.as_string(), field.data_type())
-                .map_err(|value| Fault::new(unlike(field, &format!("`{value}`"))))
+            typed(text.as_string(), field, self.wanted.may_round(field.name()))
         })
     }
 
@@ -335,20 +380,47 @@ fn describe_error(e: &ArrowError) -> String {
     }
 }
 
-/// Types that Arrow's reader parses exactly. It truncates times to days and seconds, and parses
-/// nulls over values.
+/// Types that Arrow's reader parses exactly. It truncates times to days and seconds, parses nulls
+/// over values, drops zeros in front of numbers and rounds integers to doubles.
 fn is_direct(data_type: &DataType) -> bool {
-    use DataType::{Boolean, Float64, Int64, Utf8};
-    matches!(data_type, Boolean | Float64 | Int64 | Utf8)
+    matches!(data_type, DataType::Boolean | DataType::Utf8)
+}
+
+/// Texts converted to the type of a column. `may_round`: integers may become the nearest double.
+///
+/// # Errors
+/// The first text that does not convert.
+fn typed(texts: &StringArray, field: &Field, may_round: bool) -> Result<ArrayRef, Fault> {
+    let numbers = converted(texts, field.data_type())
+        .map_err(|value| Fault::new(unlike(field, &format!("`{value}`"))))?;
+    if let Some(doubles) = numbers.as_primitive_opt::<Float64Type>() {
+        let is_long = |x: &f64| x.abs() >= EXACT_INTEGER as f64;
+        let values = doubles.values().iter().enumerate();
+        let long = values.filter(|(at, x)| is_long(x) && doubles.is_valid(*at));
+        let mut integers = long.map(|(at, _)| texts.value(at).trim_ascii());
+        let is_between = |text: &&str| is_integer(text) && !is_whole_double(text);
+        match integers.find(is_between) {
+            Some(text) if may_round => warn_of_rounding(field.name(), text),
+            Some(text) => return Err(Fault::new(not_exact(field.name(), text, ""))),
+            None => {}
+        }
+    }
+    Ok(numbers)
+}
+
+fn is_integer(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    digits.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// Texts converted to another type.
 ///
 /// # Errors
 /// The first text that does not convert.
-fn typed(texts: &StringArray, data_type: &DataType) -> Result<ArrayRef, String> {
+fn converted(texts: &StringArray, data_type: &DataType) -> Result<ArrayRef, String> {
     let is_exact = |text: &str| match data_type {
         DataType::Null => false,
+        DataType::Int64 | DataType::Float64 => !is_code(text),
         DataType::Date32 => text.len() == 10,
         DataType::Timestamp(unit, _) => decimals(text) <= digits(*unit),
         _ => true,

@@ -6,9 +6,12 @@
 use crate::read::formats::fault::Fault;
 use crate::read::formats::pieces::Pieces;
 use crate::read::formats::text::{Rows, SAMPLE, SAMPLE_BYTES, Wanted, value_kind};
+use crate::read::lake::exact::{holds_also, not_exact};
+use crate::read::rows::doubles::{is_whole_double, warn_of_rounding};
 use arrow::array::{
-    ArrayRef, BooleanBuilder, Float64Builder, Int64Builder, ListArray, NullBufferBuilder,
-    RecordBatch, RecordBatchOptions, StringBuilder, StructArray, new_null_array,
+    ArrayRef, BooleanBuilder, Decimal128Builder, Float64Builder, Int64Builder, ListArray,
+    NullBufferBuilder, RecordBatch, RecordBatchOptions, StringBuilder, StructArray, UInt64Builder,
+    new_null_array,
 };
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, FieldRef, Fields, Schema};
@@ -20,13 +23,19 @@ use futures::TryStreamExt;
 use memchr::memchr_iter;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 /// Longest object in bytes. A longer one is treated as unclosed.
 const MAX_OBJECT_BYTES: usize = 64 << 20;
+
+/// An integer of this many characters has at most 64 bits.
+const LONG_DIGITS: usize = 18;
+
+/// The type of integers with and without a sign.
+const INTEGERS: DataType = DataType::Decimal128(20, 0);
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -55,12 +64,52 @@ pub async fn columns(mut pieces: Pieces) -> Result<Schema, DataFusionError> {
 }
 
 fn inferred(values: &[Value]) -> Result<Schema, Fault> {
-    infer_json_schema_from_iterator(values.iter().map(Ok::<_, ArrowError>)).map_err(|_| {
+    let inferred = infer_json_schema_from_iterator(values.iter().map(Ok::<_, ArrowError>));
+    let inferred = inferred.map_err(|_| {
         let what = format!(
             "a key has values in the first {SAMPLE} rows of several types, such as a number in one and an object in another"
         );
         Fault::new(what)
-    })
+    })?;
+    Ok(with_integers(&inferred, values))
+}
+
+/// The columns with exact types for integers of 64 bits without a sign, which Arrow infers as
+/// doubles.
+fn with_integers(inferred: &Schema, rows: &[Value]) -> Schema {
+    let objects: Vec<&Value> = rows.iter().collect();
+    Schema::new(integer_fields(inferred.fields(), &objects))
+}
+
+fn integer_fields(fields: &Fields, objects: &[&Value]) -> Fields {
+    let typed = fields.iter().map(|field| {
+        let own: Vec<&Value> = objects.iter().filter_map(|o| o.get(field.name())).collect();
+        let data_type = integer_type(field.data_type(), &own);
+        Arc::new(field.as_ref().clone().with_data_type(data_type))
+    });
+    typed.collect()
+}
+
+fn integer_type(inferred: &DataType, values: &[&Value]) -> DataType {
+    match inferred {
+        DataType::Float64 => {
+            let numbers = || values.iter().filter(|value| value.is_number());
+            let are_integers = numbers().all(|n| n.is_i64() || n.is_u64());
+            match numbers().next() {
+                Some(_) if are_integers && numbers().all(|n| n.is_u64()) => DataType::UInt64,
+                Some(_) if are_integers => INTEGERS,
+                _ => DataType::Float64,
+            }
+        }
+        DataType::List(item) => {
+            let lists = values.iter().filter_map(|value| value.as_array());
+            let own: Vec<&Value> = lists.flatten().collect();
+            let data_type = integer_type(item.data_type(), &own);
+            DataType::List(Arc::new(item.as_ref().clone().with_data_type(data_type)))
+        }
+        DataType::Struct(fields) => DataType::Struct(integer_fields(fields, values)),
+        other => other.clone(),
+    }
 }
 
 fn not_an_object(e: &serde_json::Error) -> String {
@@ -184,10 +233,11 @@ impl JsonRows {
     /// A reader that returns batches of `each` rows.
     pub fn new(wanted: Wanted, each: usize) -> JsonRows {
         let fields = wanted.table.fields().clone();
+        let rounds = |name: &str| wanted.may_round(name).then(|| name.to_string());
         JsonRows {
             objects: Objects::new(),
             rows: OpenRows {
-                record: Record::new(&fields),
+                record: Record::new(&fields, &rounds),
                 wanted,
                 n: 0,
             },
@@ -225,18 +275,39 @@ struct OpenRows {
 
 impl OpenRows {
     fn push(&mut self, object: &[u8], line: u64) -> Result<(), Fault> {
-        let unlike = RefCell::new(None);
+        let seen = Seen::default();
         let mut json = serde_json::Deserializer::from_slice(object);
         let into = Filler {
             column: &mut self.record,
-            unlike: &unlike,
+            seen: &seen,
         };
         let read = into.deserialize(&mut json).and_then(|()| json.end());
         if let Err(e) = read {
-            let what = unlike.into_inner().unwrap_or_else(|| not_an_object(&e));
+            let what = seen
+                .unlike
+                .into_inner()
+                .unwrap_or_else(|| not_an_object(&e));
             return Err(Fault::at(line, what));
         }
+        if seen.is_long.get() {
+            self.check_long(object)
+                .map_err(|what| Fault::at(line, what))?;
+        }
         self.n += 1;
+        Ok(())
+    }
+
+    /// Refuses integers beyond 64 bits that are no doubles, unless their column may be rounded.
+    fn check_long(&self, object: &[u8]) -> Result<(), String> {
+        for (key, integer) in long_integers(object) {
+            if !self.record.by_name.contains_key(&key) || is_whole_double(&integer) {
+                continue;
+            }
+            if !self.wanted.may_round(&key) {
+                return Err(not_exact(&key, &integer, ""));
+            }
+            warn_of_rounding(&key, &integer);
+        }
         Ok(())
     }
 
@@ -251,6 +322,42 @@ impl OpenRows {
         self.n = 0;
         Ok(Some(batch.map_err(fault_of)?))
     }
+}
+
+/// The integers of an object that may have more than 64 bits, each with its key or the key of the
+/// list or object around it.
+fn long_integers(object: &[u8]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let (mut depth, mut key, mut at) = (0u32, String::new(), 0);
+    while let Some(&byte) = object.get(at) {
+        let start = at;
+        at += 1;
+        match byte {
+            b'"' => {
+                while let Some(&byte) = object.get(at).filter(|byte| **byte != b'"') {
+                    at += if byte == b'\\' { 2 } else { 1 };
+                }
+                at = object.len().min(at + 1);
+                let next = object[at..].iter().find(|b| !b.is_ascii_whitespace());
+                if depth == 1 && next == Some(&b':') {
+                    key = serde_json::from_slice(&object[start..at]).unwrap_or_default();
+                }
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'-' | b'0'..=b'9' => {
+                let is_part = |b: &&u8| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
+                at += object[at..].iter().take_while(is_part).count();
+                let is_integer = object[start + 1..at].iter().all(u8::is_ascii_digit);
+                if is_integer && at - start > LONG_DIGITS {
+                    let digits = String::from_utf8_lossy(&object[start..at]);
+                    found.push((key.clone(), digits.into_owned()));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
 }
 
 fn fault_of(e: ArrowError) -> Fault {
@@ -271,7 +378,12 @@ enum Column {
     Null(usize),
     Boolean(BooleanBuilder),
     Integer(Int64Builder),
-    Number(Float64Builder),
+    Unsigned(UInt64Builder),
+    /// Integers of at most this number of digits.
+    Decimal(Decimal128Builder, u8),
+    /// Doubles. Integers become the nearest double in a column with this name; without a name, they
+    /// must be doubles.
+    Number(Float64Builder, Option<String>),
     Text(StringBuilder),
     List {
         values: Box<Column>,
@@ -289,12 +401,15 @@ enum Column {
 }
 
 impl Record {
-    fn new(fields: &Fields) -> Record {
+    /// A column for each field. `rounds` gives the name of the column of the table for fields whose
+    /// integers become the nearest double.
+    fn new(fields: &Fields, rounds: &dyn Fn(&str) -> Option<String>) -> Record {
+        let column = |field: &FieldRef| Column::new(field.data_type(), rounds(field.name()));
         let named = fields.iter().enumerate();
         Record {
             by_name: named.map(|(at, f)| (f.name().clone(), at)).collect(),
             fields: fields.clone(),
-            columns: fields.iter().map(|f| Column::new(f.data_type())).collect(),
+            columns: fields.iter().map(column).collect(),
             seen: vec![false; fields.len()],
         }
     }
@@ -312,22 +427,27 @@ impl Record {
 }
 
 impl Column {
-    fn new(data_type: &DataType) -> Column {
+    fn new(data_type: &DataType, rounds: Option<String>) -> Column {
         match data_type {
             DataType::Null => Column::Null(0),
             DataType::Boolean => Column::Boolean(BooleanBuilder::new()),
             DataType::Int64 => Column::Integer(Int64Builder::new()),
-            DataType::Float64 => Column::Number(Float64Builder::new()),
+            DataType::UInt64 => Column::Unsigned(UInt64Builder::new()),
+            DataType::Decimal128(digits, 0) => {
+                let values = Decimal128Builder::new().with_data_type(data_type.clone());
+                Column::Decimal(values, *digits)
+            }
+            DataType::Float64 => Column::Number(Float64Builder::new(), rounds),
             DataType::Utf8 => Column::Text(StringBuilder::new()),
             DataType::List(field) => Column::List {
-                values: Box::new(Column::new(field.data_type())),
+                values: Box::new(Column::new(field.data_type(), rounds)),
                 field: Arc::clone(field),
                 ends: vec![0],
                 n: 0,
                 valid: NullBufferBuilder::new(0),
             },
             DataType::Struct(fields) => Column::Object {
-                record: Record::new(fields),
+                record: Record::new(fields, &|_| rounds.clone()),
                 valid: NullBufferBuilder::new(0),
             },
             other => Column::Other(other.clone(), 0),
@@ -338,8 +458,8 @@ impl Column {
         value_kind(&match self {
             Column::Null(_) => DataType::Null,
             Column::Boolean(_) => DataType::Boolean,
-            Column::Integer(_) => DataType::Int64,
-            Column::Number(_) => DataType::Float64,
+            Column::Integer(_) | Column::Unsigned(_) | Column::Decimal(..) => DataType::Int64,
+            Column::Number(..) => DataType::Float64,
             Column::Text(_) => DataType::Utf8,
             Column::List { field, .. } => DataType::List(Arc::clone(field)),
             Column::Object { record, .. } => DataType::Struct(record.fields.clone()),
@@ -352,7 +472,9 @@ impl Column {
             Column::Null(n) | Column::Other(_, n) => *n += 1,
             Column::Boolean(values) => values.append_null(),
             Column::Integer(values) => values.append_null(),
-            Column::Number(values) => values.append_null(),
+            Column::Unsigned(values) => values.append_null(),
+            Column::Decimal(values, _) => values.append_null(),
+            Column::Number(values, _) => values.append_null(),
             Column::Text(values) => values.append_null(),
             Column::List { ends, n, valid, .. } => {
                 ends.push(*n as i32);
@@ -371,7 +493,9 @@ impl Column {
             Column::Other(data_type, n) => new_null_array(data_type, std::mem::take(n)),
             Column::Boolean(values) => Arc::new(values.finish()),
             Column::Integer(values) => Arc::new(values.finish()),
-            Column::Number(values) => Arc::new(values.finish()),
+            Column::Unsigned(values) => Arc::new(values.finish()),
+            Column::Decimal(values, _) => Arc::new(values.finish()),
+            Column::Number(values, _) => Arc::new(values.finish()),
             Column::Text(values) => Arc::new(values.finish()),
             Column::List {
                 values,
@@ -397,11 +521,19 @@ impl Column {
     }
 }
 
+/// What was seen in an object.
+#[derive(Default)]
+struct Seen {
+    /// Describes a value that does not fit.
+    unlike: RefCell<Option<String>>,
+    /// Whether a double may be the rounded form of an integer of more than 64 bits.
+    is_long: Cell<bool>,
+}
+
 /// A JSON value that goes into a column, or an object that goes into all columns of a record.
-/// `unlike` describes a value that does not fit.
 struct Filler<'a, C> {
     column: &'a mut C,
-    unlike: &'a RefCell<Option<String>>,
+    seen: &'a Seen,
 }
 
 impl<'de> DeserializeSeed<'de> for Filler<'_, Record> {
@@ -430,14 +562,14 @@ impl<'de> Visitor<'de> for Filler<'_, Record> {
             let name = record.fields[at].name();
             if std::mem::replace(&mut record.seen[at], true) {
                 let twice = format!("the object has the key `{name}` twice");
-                return Err(A::Error::custom(unlike(self.unlike, twice)));
+                return Err(A::Error::custom(unlike(self.seen, twice)));
             }
             let into = Filler {
                 column: &mut record.columns[at],
-                unlike: self.unlike,
+                seen: self.seen,
             };
             map.next_value_seed(into).inspect_err(|_| {
-                let mut found = self.unlike.borrow_mut();
+                let mut found = self.seen.unlike.borrow_mut();
                 if let Some(found) = found.as_mut().filter(|text| text.starts_with("holds ")) {
                     *found = format!("column `{name}` {found}");
                 }
@@ -452,8 +584,8 @@ impl<'de> Visitor<'de> for Filler<'_, Record> {
     }
 }
 
-fn unlike(to: &RefCell<Option<String>>, what: String) -> &'static str {
-    to.borrow_mut().get_or_insert(what);
+fn unlike(to: &Seen, what: String) -> &'static str {
+    to.unlike.borrow_mut().get_or_insert(what);
     "a value of another type"
 }
 
@@ -497,7 +629,47 @@ impl Filler<'_, Column> {
             "holds {} in the first {SAMPLE} rows of the files, and here {value}; convert the files to Parquet, with one type for the column",
             self.column.value_kind()
         );
-        Err(E::custom(unlike(self.unlike, what)))
+        Err(E::custom(unlike(self.seen, what)))
+    }
+
+    fn integer<E: serde::de::Error>(self, value: i128) -> Result<(), E> {
+        let fits = match &mut *self.column {
+            Column::Integer(values) => match i64::try_from(value) {
+                Ok(value) => {
+                    values.append_value(value);
+                    true
+                }
+                Err(_) => false,
+            },
+            Column::Unsigned(values) => match u64::try_from(value) {
+                Ok(value) => {
+                    values.append_value(value);
+                    true
+                }
+                Err(_) => false,
+            },
+            Column::Decimal(values, digits) => {
+                let fits = value.unsigned_abs() < 10u128.pow(u32::from(*digits));
+                if fits {
+                    values.append_value(value);
+                }
+                fits
+            }
+            Column::Number(values, rounds) => {
+                let nearest = value as f64;
+                if nearest as i128 != value {
+                    let Some(column) = rounds else {
+                        let what = holds_also(value, "");
+                        return Err(E::custom(unlike(self.seen, what)));
+                    };
+                    warn_of_rounding(column, &value.to_string());
+                }
+                values.append_value(nearest);
+                true
+            }
+            _ => false,
+        };
+        if fits { Ok(()) } else { self.unlike(value) }
     }
 }
 
@@ -522,36 +694,26 @@ impl<'de> Visitor<'de> for Filler<'_, Column> {
     }
 
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
-        match self.column {
-            Column::Integer(values) => values.append_value(value),
-            Column::Number(values) => values.append_value(value as f64),
-            _ => return self.unlike(value),
-        }
-        Ok(())
+        self.integer(i128::from(value))
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
-        match (self.column, i64::try_from(value)) {
-            (Column::Integer(values), Ok(value)) => values.append_value(value),
-            (Column::Number(values), _) => values.append_value(value as f64),
-            (column, _) => {
-                let unlike = self.unlike;
-                return Filler { column, unlike }.unlike(value);
-            }
-        }
-        Ok(())
+        self.integer(i128::from(value))
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
         match self.column {
-            Column::Number(values) => values.append_value(value),
-            // Accepts `-0` as an integer.
-            Column::Integer(values) if value == 0.0 && value.is_sign_negative() => {
-                values.append_value(0);
+            Column::Number(values, _) => {
+                if value.abs() >= i64::MAX as f64 {
+                    self.seen.is_long.set(true);
+                }
+                values.append_value(value);
+                Ok(())
             }
-            _ => return self.unlike(format!("{value:?}")),
+            // `-0` is an integer.
+            _ if value == 0.0 && value.is_sign_negative() => self.integer(0),
+            _ => self.unlike(format!("{value:?}")),
         }
-        Ok(())
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
@@ -573,10 +735,10 @@ impl<'de> Visitor<'de> for Filler<'_, Column> {
         else {
             return self.unlike("a list");
         };
-        let unlike = self.unlike;
+        let seen = self.seen;
         while let Some(()) = list.next_element_seed(Filler {
             column: values.as_mut(),
-            unlike,
+            seen,
         })? {
             *n += 1;
         }
@@ -591,7 +753,7 @@ impl<'de> Visitor<'de> for Filler<'_, Column> {
         };
         let into = Filler {
             column: record,
-            unlike: self.unlike,
+            seen: self.seen,
         };
         into.visit_map(map)?;
         valid.append_non_null();

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use datafusion::common::DataFusionError;
 use futures::stream;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Number of rows from which types of columns are inferred.
@@ -82,6 +82,9 @@ pub struct Wanted {
     pub table: SchemaRef,
     /// The position of each wanted column in the file.
     at: Vec<Option<usize>>,
+    /// The columns whose numbers are rounded to doubles. Those of other columns are refused if they
+    /// are no doubles.
+    may_round: Arc<BTreeSet<String>>,
 }
 
 impl Wanted {
@@ -89,7 +92,23 @@ impl Wanted {
     pub fn new(file: SchemaRef, table: SchemaRef) -> Wanted {
         let at = |field: &Arc<Field>| file.index_of(field.name()).ok();
         let at = table.fields().iter().map(at).collect();
-        Wanted { file, table, at }
+        let may_round = Arc::default();
+        Wanted {
+            file,
+            table,
+            at,
+            may_round,
+        }
+    }
+
+    /// The same columns, of which some may be rounded to doubles.
+    pub(crate) fn rounding(self, may_round: Arc<BTreeSet<String>>) -> Wanted {
+        Wanted { may_round, ..self }
+    }
+
+    /// Whether the numbers of a column may be rounded to doubles.
+    pub(crate) fn may_round(&self, column: &str) -> bool {
+        self.may_round.contains(column)
     }
 
     /// No column of a file.

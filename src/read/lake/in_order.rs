@@ -6,6 +6,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::read::lake::errors::failed;
 use crate::read::lake::panics::Reading;
+use crate::read::lake::rounding::rounding;
 use crate::read::lake::subset::one_table;
 use crate::read::lake::{Lake, next};
 use crate::read::rows::stop::Stop;
@@ -31,7 +32,8 @@ pub struct Batches<'a> {
 }
 
 impl Lake {
-    /// Selects columns of a query, which may repeat. Column `i` is named `i`.
+    /// Selects columns of a query, which may repeat. Column `i` is named `i`. Those at `numbers`
+    /// are coordinates, which are rounded to doubles.
     ///
     /// If the query maps the rows of one table one by one, its rows keep the order of the files.
     /// Other rows are sorted by these columns, the first one first, because their order would
@@ -39,7 +41,12 @@ impl Lake {
     ///
     /// # Errors
     /// If the query lacks a column.
-    pub fn in_order(&self, frame: DataFrame, columns: &[&str]) -> Result<DataFrame> {
+    pub fn in_order(
+        &self,
+        frame: DataFrame,
+        columns: &[&str],
+        numbers: &[usize],
+    ) -> Result<DataFrame> {
         let sorts = |node: &LogicalPlan| Ok(matches!(node, LogicalPlan::Sort(_)));
         let has_sort = frame.logical_plan().exists(sorts).unwrap_or(true);
         let keeps_order = one_table(&frame).is_ok() && !has_sort;
@@ -50,6 +57,7 @@ impl Lake {
         let frame = frame
             .select(named)
             .map_err(|e| failed("the columns of the rows cannot be selected", e))?;
+        let frame = rounding(frame, numbers)?;
         if keeps_order {
             return Ok(frame);
         }

@@ -6,15 +6,18 @@
 
 pub mod damaged;
 pub mod errors;
+pub(crate) mod exact;
 pub mod files;
 pub mod fingerprint;
 pub mod frozen;
 pub mod in_order;
+pub(crate) mod merge;
 pub(crate) mod pages;
 pub mod panics;
 pub mod provider;
 pub mod pruned;
 pub mod reopen;
+pub(crate) mod rounding;
 pub mod spill;
 pub mod statistics;
 pub mod subset;
@@ -26,6 +29,7 @@ use crate::read::lake::files::{Query, Table, TableSource, ident_reference};
 use crate::read::lake::frozen::ListedFiles;
 use crate::read::lake::pages::PageLimit;
 use crate::read::lake::panics::{Reading, catch_panic};
+use crate::read::lake::rounding::rounding;
 use crate::read::lake::spill::SpillFolder;
 use crate::read::rows::layout::Layout;
 use crate::read::rows::stop::Stop;
@@ -252,9 +256,10 @@ impl Lake {
             .into_iter()
             .enumerate()
             .map(|(at, c)| c.alias(format!("{at}")));
-        frame
+        let frame = frame
             .select(columns)
-            .map_err(|e| failed("the columns of [transitions] cannot be selected", e))
+            .map_err(|e| failed("the columns of [transitions] cannot be selected", e))?;
+        rounding(frame, &layout.numbers())
     }
 
     /// Describes the files that a query reads of each table, and the plans of DataFusion.

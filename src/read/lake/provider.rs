@@ -5,6 +5,10 @@
 //! own listing table is not used: it does not know null values in folder names, and reads files for
 //! which a filter on such a column evaluates to null.
 
+use crate::read::formats::by_name::Named;
+use crate::read::formats::fault::Fault;
+use crate::read::lake::exact::Rounded;
+use crate::read::rows::doubles::warn_of_rounding;
 use crate::read::sql::floats;
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -28,11 +32,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectMeta;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 /// A table of the listed files.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct TableOfFiles {
     root: ObjectStoreUrl,
     format: Arc<dyn FileFormat>,
@@ -44,6 +49,10 @@ pub struct TableOfFiles {
     files: Vec<PartitionedFile>,
     /// The statistics of each file, once they were read.
     known: Vec<OnceCell<Arc<Statistics>>>,
+    /// The columns of doubles with a number that is no double.
+    rounded: Vec<Rounded>,
+    /// The columns that are used only as coordinates and weights, which may be rounded.
+    may_round: BTreeSet<String>,
 }
 
 impl TableOfFiles {
@@ -87,7 +96,50 @@ impl TableOfFiles {
             schema: Arc::new(schema),
             known: files.iter().map(|_| OnceCell::new()).collect(),
             files,
+            rounded: Vec::new(),
+            may_round: BTreeSet::new(),
         })
+    }
+
+    /// The same table, with columns of doubles that have a number that is no double.
+    pub(crate) fn with_rounded(self, rounded: Vec<Rounded>) -> TableOfFiles {
+        TableOfFiles { rounded, ..self }
+    }
+
+    /// Whether a number of the files may be no double although its column is one of doubles.
+    pub(crate) fn may_have_rounded(&self) -> bool {
+        let is_text = || {
+            self.format
+                .downcast_ref::<Named>()
+                .is_some_and(Named::is_text)
+        };
+        !self.rounded.is_empty() || is_text()
+    }
+
+    /// The same table, in which some columns may be rounded to doubles.
+    pub(crate) fn rounding(&self, columns: BTreeSet<String>) -> TableOfFiles {
+        let mut table = self.clone();
+        if let Some(named) = self.format.downcast_ref::<Named>() {
+            table.format = Arc::new(named.rounding(columns.clone()));
+        }
+        table.may_round = columns;
+        table
+    }
+
+    /// Refuses numbers that are no doubles in the columns that are read, unless they may be rounded.
+    fn check_rounded(&self, projection: Option<&Vec<usize>>) -> Result<()> {
+        for rounded in &self.rounded {
+            let name = &rounded.column;
+            let at = self.schema.index_of(name)?;
+            if projection.is_some_and(|read| !read.contains(&at)) {
+                continue;
+            }
+            if !self.may_round.contains(name) {
+                return Err(Fault::new(rounded.refused()).into());
+            }
+            warn_of_rounding(name, &rounded.value);
+        }
+        Ok(())
     }
 
     /// Whether a filter uses only folder columns.
@@ -182,6 +234,7 @@ impl TableProvider for TableOfFiles {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.check_rounded(projection)?;
         let filters = filters.iter().filter(|filter| self.is_of_folders(filter));
         let passing = self.passing(state, filters.cloned().collect())?;
         if passing.is_empty() {

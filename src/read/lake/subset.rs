@@ -175,9 +175,24 @@ fn narrowed(frame: DataFrame, wanted: Wanted) -> Result<DataFrame> {
 
 /// A table of files that reads only the wanted ones.
 #[derive(Debug)]
-struct SomeFiles {
+pub(crate) struct SomeFiles {
     table: Arc<dyn TableProvider>,
     wanted: Wanted,
+}
+
+impl SomeFiles {
+    /// The whole table.
+    pub(crate) fn whole(&self) -> Option<&TableOfFiles> {
+        self.table.downcast_ref()
+    }
+
+    /// The same files of another form of the table.
+    pub(crate) fn of(&self, table: TableOfFiles) -> SomeFiles {
+        SomeFiles {
+            table: Arc::new(table),
+            wanted: self.wanted.clone(),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -8,10 +8,11 @@ use crate::error::{Error, Result};
 use crate::read::formats::by_name::Named;
 use crate::read::formats::csv::Dialect;
 use crate::read::formats::parquet::Parquet;
-use crate::read::formats::text::value_kind;
 use crate::read::lake::errors::failed;
+use crate::read::lake::exact::{FileColumns, settle};
 use crate::read::lake::files::{InputFile, Table, TableSource};
 use crate::read::lake::frozen::ListedFiles;
+use crate::read::lake::merge::merge;
 use crate::read::lake::panics::catch_panic;
 use crate::read::lake::provider::TableOfFiles;
 use crate::read::paths::places::{FoundFile, Place};
@@ -21,7 +22,6 @@ use datafusion::catalog::TableProvider;
 use datafusion::common::DataFusionError;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::execution::object_store::ObjectStoreUrl;
-use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::collections::BTreeSet;
@@ -149,6 +149,13 @@ async fn register_files(
     let is_folder = |f: &Field| partition_columns.iter().any(|(name, _)| name == f.name());
     let fields = schema.fields().iter().filter(|f| !is_folder(f)).cloned();
     schema = Schema::new(fields.collect::<Vec<_>>());
+    let of_files = FileColumns {
+        format: source.format,
+        store: &store,
+        files: &files,
+        schemas: &schemas,
+    };
+    let rounded = settle(&of_files, &mut schema).await?;
 
     let folders: Vec<Vec<Option<String>>> = files
         .iter_mut()
@@ -167,6 +174,7 @@ async fn register_files(
         &partition_columns,
         of_table.collect(),
     );
+    let of_table = of_table.map(|table| table.with_rounded(rounded));
     let schema = name_files(context, source.name, of_table)?;
     let listed = files.into_iter().map(|file| InputFile {
         location: file.shown,
@@ -294,85 +302,4 @@ fn hive_columns(files: &[FoundFile]) -> Result<Vec<(String, DataType)>> {
         }
     });
     Ok(typed.collect())
-}
-
-/// Merges the schemas of files, given with file names: columns are matched by name, a column that a
-/// file lacks is nullable, and integers and floats are widened.
-fn merge(schemas: &[(SchemaRef, &str)]) -> Result<Schema> {
-    // Each column with the file that determined its type, and the number of files that have it.
-    let mut columns: Vec<(Field, &str, usize)> = Vec::new();
-    for (schema, file) in schemas {
-        for new in schema.fields() {
-            let Some((old, of, n)) = columns.iter_mut().find(|(f, ..)| f.name() == new.name())
-            else {
-                columns.push((new.as_ref().clone(), file, 1));
-                continue;
-            };
-            *n += 1;
-            let (a, b) = (old.data_type().clone(), new.data_type().clone());
-            let nullable = old.is_nullable() || new.is_nullable();
-            if a == DataType::Null {
-                *old = old.clone().with_data_type(b);
-                *of = file;
-            } else if a != b && b != DataType::Null {
-                let wide = type_union_resolution(&[a.clone(), b.clone()])
-                    .filter(|_| a.is_numeric() == b.is_numeric());
-                let wide = wide.ok_or_else(|| {
-                    let (mut a, mut b) = (value_kind(&a).to_string(), value_kind(&b).to_string());
-                    if a == b {
-                        (a, b) = (old.data_type().to_string(), new.data_type().to_string());
-                    }
-                    Error::input(format!(
-                        "its files do not agree on the columns: `{}` holds {a} in {of} and {b} in {file}",
-                        new.name()
-                    ))
-                })?;
-                if wide == b {
-                    *of = file;
-                }
-                *old = old.clone().with_data_type(wide);
-            }
-            *old = old.clone().with_nullable(nullable);
-        }
-    }
-    let fields = columns.into_iter().map(|(field, _, n)| {
-        let nullable = field.is_nullable() || n < schemas.len();
-        field.with_nullable(nullable)
-    });
-    Ok(Schema::new(fields.collect::<Vec<_>>()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn schemas_merge_to_the_same_result_in_either_order() {
-        let schema = |fields: &[(&str, DataType)]| {
-            let fields = fields.iter().map(|(n, t)| Field::new(*n, t.clone(), false));
-            Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-        };
-        let old = (schema(&[("a", DataType::Int32)]), "old");
-        let new = (
-            schema(&[("a", DataType::Int64), ("b", DataType::Utf8)]),
-            "new",
-        );
-        for files in [[old.clone(), new.clone()], [new, old.clone()]] {
-            let merged = merge(&files).expect("one schema");
-            assert_eq!(*merged.field(0), Field::new("a", DataType::Int64, false));
-            assert_eq!(*merged.field(1), Field::new("b", DataType::Utf8, true));
-        }
-        let text = (schema(&[("a", DataType::Utf8)]), "text");
-        // A column without values takes the type of the other file.
-        let null = (schema(&[("a", DataType::Null)]), "null");
-        for files in [[old.clone(), null.clone()], [null, old.clone()]] {
-            let merged = merge(&files).expect("one schema");
-            assert_eq!(*merged.field(0).data_type(), DataType::Int32);
-        }
-        let clash = merge(&[old, text]).expect_err("no number is a text");
-        assert_eq!(
-            clash.to_string(),
-            "its files do not agree on the columns: `a` holds whole numbers in old and text in text"
-        );
-    }
 }

@@ -1,6 +1,7 @@
 //! Columns of coordinates → rows of f64.
 
 use crate::error::Error;
+use crate::read::rows::doubles::{doubles, warn_if_rounded};
 use crate::read::rows::stop::{Dropped, Stop, bug};
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::compute::cast;
@@ -72,8 +73,7 @@ pub(crate) fn coordinates(
     let mut values = vec![0.0; n * d];
     let mut faults = vec![None; n];
     for (k, column) in columns.iter().enumerate() {
-        let column = cast(column, &DataType::Float64).map_err(bug)?;
-        let column: &Float64Array = column.as_primitive::<Float64Type>();
+        let column = doubles(column, fields[k].name()).map_err(bug)?;
         for (row, &value) in column.values().iter().enumerate() {
             values[row * d + k] = value;
             if let Some(kind) = FaultKind::of(value) {
@@ -97,7 +97,9 @@ fn lists(
     place: impl Fn(usize) -> String,
 ) -> Result<Coordinates, Stop> {
     let item = Arc::new(Field::new("item", DataType::Float64, true));
-    let column = cast(column, &DataType::LargeList(item)).map_err(bug)?;
+    let of_doubles = DataType::LargeList(item);
+    warn_if_rounded(column, field.name(), &of_doubles).map_err(bug)?;
+    let column = cast(column, &of_doubles).map_err(bug)?;
     let lists = column.as_list::<i64>();
     let numbers: &Float64Array = lists.values().as_primitive::<Float64Type>();
     let n = lists.len();

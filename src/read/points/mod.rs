@@ -19,6 +19,7 @@ pub mod survey;
 use crate::error::{Error, Result};
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
+use crate::read::lake::rounding::rounding;
 use crate::read::points::coordinates::{Coordinates, coordinates, sound};
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::rows::amounts::weights;
@@ -223,7 +224,8 @@ impl Reader {
         };
         let by_trajectory = if is_pairs { n_order - 1 } else { n_partition };
         let times = if is_pairs && n > 0 {
-            crate::read::rows::time::ticks(&columns[n_order - 1])?.to_vec()
+            let name = self.layout.key.last().map_or("time", |field| field.name());
+            crate::read::rows::time::ticks(&columns[n_order - 1], name)?.to_vec()
         } else {
             Vec::new()
         };
@@ -347,9 +349,13 @@ pub(crate) fn select(frame: DataFrame, layout: &PointLayout) -> Result<DataFrame
     let columns: Vec<_> = columns
         .map(|(at, field)| ident(field.name()).alias(at.to_string()))
         .collect();
-    frame
+    let frame = frame
         .select(columns)
-        .map_err(|e| failed("the columns of the points cannot be selected", e))
+        .map_err(|e| failed("the columns of the points cannot be selected", e))?;
+    let start = layout.n_order();
+    let n_weights = usize::from(layout.weight.is_some());
+    let numbers = start..start + layout.coordinates.len() + n_weights;
+    rounding(frame, &numbers.collect::<Vec<_>>())
 }
 
 /// Reads all points of a query into receivers. `start` makes a new receiver for each attempt:

@@ -2,10 +2,11 @@
 
 use crate::error::Error;
 use crate::read::counts::counted::LARGEST_TOTAL;
+use crate::read::rows::doubles::doubles;
 use crate::read::rows::stop::{Dropped, Stop, bug};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::{cast, min};
-use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
+use arrow::datatypes::{DataType, Int64Type, UInt64Type};
 
 /// Counts of rows; 0 for rows that do not count. `place` describes a row for messages.
 ///
@@ -61,8 +62,7 @@ pub(crate) fn weights(
     place: impl Fn(usize) -> String,
     dropped: &mut Dropped,
 ) -> Result<Vec<f64>, Stop> {
-    let given = cast(column, &DataType::Float64).map_err(bug)?;
-    let given = given.as_primitive::<Float64Type>();
+    let given = doubles(column, name).map_err(bug)?;
     let mut weights = Vec::with_capacity(given.len());
     for (at, weight) in given.iter().enumerate() {
         let (weight, reason) = match weight {

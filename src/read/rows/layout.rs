@@ -245,6 +245,35 @@ impl Layout {
         fields
     }
 
+    /// The positions of coordinates and weights, which are rounded to doubles.
+    pub fn numbers(&self) -> Vec<usize> {
+        let mut at = self.partition.len();
+        let mut numbers = Vec::new();
+        let of_state = |at: &mut usize, state: &StateColumns, numbers: &mut Vec<usize>| {
+            numbers.extend(*at + state.keys.len()..*at + state.len());
+            *at += state.len();
+        };
+        match &self.evidence {
+            RowRoles::Pairs { source, target, .. } => {
+                of_state(&mut at, source, &mut numbers);
+                of_state(&mut at, target, &mut numbers);
+            }
+            RowRoles::Trajectories {
+                trajectory, state, ..
+            }
+            | RowRoles::Windows {
+                trajectory,
+                symbol: state,
+                ..
+            } => {
+                at += trajectory.len() + 1;
+                of_state(&mut at, state, &mut numbers);
+            }
+        }
+        numbers.extend(self.evidence.weight().map(|_| at));
+        numbers
+    }
+
     /// The columns of a query for this layout, named by position because a column may be requested
     /// twice.
     pub fn numbered(&self) -> SchemaRef {

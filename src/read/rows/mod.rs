@@ -4,6 +4,7 @@ pub mod amounts;
 pub mod bins;
 pub mod deal;
 pub mod decimal;
+pub(crate) mod doubles;
 pub mod ipc;
 pub mod keys;
 pub mod layout;

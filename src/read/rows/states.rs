@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Kind, Result, escaped};
 use crate::read::rows::bins::{Binning, Outside};
+use crate::read::rows::doubles::doubles;
 use crate::read::rows::keys::{Keys, NONE, union};
 use crate::read::rows::stop::{Dropped, Stop};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, UInt32Array};
@@ -297,8 +298,7 @@ fn each_box(
     dropped: &mut Dropped,
     mut set: impl FnMut(usize, Option<i64>),
 ) -> Result<(), Stop> {
-    let values = cast(array, &DataType::Float64).map_err(bug)?;
-    let values = values.as_primitive::<Float64Type>();
+    let values = doubles(array, name).map_err(bug)?;
     let (mut nulls, mut nans, mut outside) = (0, 0, 0);
     let has_nulls = values.null_count() > 0;
     for (at, &x) in values.values().iter().enumerate() {

@@ -12,11 +12,17 @@ use std::sync::Arc;
 /// Whether a column of this type can order the rows of a trajectory.
 pub fn is_time(data_type: &DataType) -> bool {
     use DataType::*;
-    data_type.is_integer()
+    is_whole(data_type)
         || matches!(
             data_type,
             Float32 | Float64 | Timestamp(..) | Date32 | Date64
         )
+}
+
+/// Whether the values of a type are whole numbers. Files with and without a sign make decimals
+/// without fraction.
+pub fn is_whole(data_type: &DataType) -> bool {
+    data_type.is_integer() || matches!(data_type, DataType::Decimal128(_, 0))
 }
 
 /// Replaces NaN times by null, so that these rows are dropped with a reason, like other rows
@@ -37,12 +43,12 @@ pub fn without_nan(times: &ArrayRef, dropped: &mut Dropped) -> Result<ArrayRef, 
     ))
 }
 
-/// Times without nulls as ticks: units of the column, or for floats an integer that sorts like
-/// them.
+/// Times of the column `name` without nulls as ticks: units of the column, or for floats an integer
+/// that sorts like them.
 ///
 /// # Errors
 /// A time that does not fit an i64.
-pub fn ticks(times: &ArrayRef) -> Result<ScalarBuffer<i64>, Stop> {
+pub fn ticks(times: &ArrayRef, name: &str) -> Result<ScalarBuffer<i64>, Stop> {
     if times.data_type().is_floating() {
         let floats = cast(times, &DataType::Float64).map_err(unreadable)?;
         return Ok(floats
@@ -60,10 +66,12 @@ pub fn ticks(times: &ArrayRef) -> Result<ScalarBuffer<i64>, Stop> {
         _ => cast(times, &DataType::Int64),
     }
     .map_err(unreadable)?;
-    if ticks.null_count() > 0 {
-        return Err(Stop::Failed(Error::input(
-            "the time column holds a value above 9223372036854775807; use smaller units",
-        )));
+    if let Some(row) = (0..ticks.len()).find(|&row| ticks.is_null(row)) {
+        let time = std::slice::from_ref(times);
+        let time = crate::read::rows::states::describe(time, row);
+        return Err(Stop::Failed(Error::input(format!(
+            "the time column `{name}` holds {time}, and times have at most 64 bits with a sign: up to 9223372036854775807; subtract a constant from it in the SQL"
+        ))));
     }
     Ok(ticks.as_primitive::<Int64Type>().values().clone())
 }
@@ -129,7 +137,11 @@ mod tests {
             2.5,
             f64::INFINITY,
         ];
-        let ticks = ticks(&(Arc::new(Float64Array::from(times.to_vec())) as ArrayRef)).unwrap();
+        let ticks = ticks(
+            &(Arc::new(Float64Array::from(times.to_vec())) as ArrayRef),
+            "t",
+        )
+        .unwrap();
         assert!(ticks.is_sorted());
         assert_eq!(
             ticks
@@ -147,16 +159,16 @@ mod tests {
     fn dates_and_timestamps_are_formatted_as_such() {
         let days: ArrayRef = Arc::new(Date32Array::from(vec![1]));
         assert_eq!(
-            show(ticks(&days).unwrap()[0], days.data_type()),
+            show(ticks(&days, "t").unwrap()[0], days.data_type()),
             "1970-01-02"
         );
         let seconds: ArrayRef = Arc::new(TimestampSecondArray::from(vec![86_400]));
         assert_eq!(
-            show(ticks(&seconds).unwrap()[0], seconds.data_type()),
+            show(ticks(&seconds, "t").unwrap()[0], seconds.data_type()),
             "1970-01-02T00:00:00"
         );
         for times in [&days, &seconds] {
-            let ticks = ticks(times).unwrap();
+            let ticks = ticks(times, "t").unwrap();
             assert_eq!(&column(&ticks, times.data_type()).unwrap(), times);
         }
     }

@@ -307,7 +307,7 @@ impl Ordered {
             None => vec![Split::Train; n],
         };
         let ticks = match step {
-            Some(_) => time::ticks(&columns[n_trajectory])?,
+            Some(_) => time::ticks(&columns[n_trajectory], self.fields[n_trajectory].name())?,
             None => Vec::new().into(),
         };
         let (runs, continues) = self.runs(&columns, &ticks, n)?;

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::evidence::lag::Step;
 use crate::read::lake::errors::failed;
+use crate::read::lake::rounding::rounding;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::ident;
@@ -99,7 +100,10 @@ pub fn select(frame: DataFrame, layout: &StateSpaceLayout) -> Result<DataFrame> 
     let columns: Vec<_> = columns
         .map(|(at, field)| ident(field.name()).alias(at.to_string()))
         .collect();
-    frame
+    let frame = frame
         .select(columns)
-        .map_err(|e| failed("the columns of [sequences] cannot be selected", e))
+        .map_err(|e| failed("the columns of [sequences] cannot be selected", e))?;
+    let start = layout.n_order();
+    let numbers = start..start + layout.state.len() + layout.observation.len();
+    rounding(frame, &numbers.collect::<Vec<_>>())
 }

@@ -8,6 +8,7 @@ use crate::evidence::state_space::{Prior, Supervision};
 use crate::plan::filters::{PlannedFilter, PlannedRows};
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
+use crate::read::lake::rounding::rounding;
 use crate::read::points::coordinates::{Coordinates, coordinates};
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::describe;
@@ -159,6 +160,8 @@ impl Rows {
         let frame = frame
             .select(columns.collect::<Vec<_>>())
             .map_err(|e| failed("the columns cannot be selected", e))?;
+        let first = planned.partition.len() + planned.step.len();
+        let frame = rounding(frame, &(first..fields.len()).collect::<Vec<_>>())?;
         let batches = loop {
             let mut batches = lake.batches(frame.clone()).await?;
             let mut all = Vec::new();

@@ -4,6 +4,7 @@ use crate::error::{Error, Kind, Result};
 use crate::read::formats::format::Format;
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::TableSource;
+use crate::read::lake::rounding::rounding;
 use crate::read::lake::{Lake, Resources};
 use crate::read::rows::keys::NONE;
 use crate::store::Stores;
@@ -149,7 +150,8 @@ async fn read(lake: &Lake) -> Result<Vec<(String, ArrayRef)>> {
     let sql = format!("SELECT * FROM data LIMIT {ROWS}");
     let frame = lake.query_of("init", &sql, &BTreeMap::new()).await?;
     let fields = frame.schema().fields().clone();
-    let batches = frame.collect().await;
+    let all: Vec<usize> = (0..fields.len()).collect();
+    let batches = rounding(frame, &all)?.collect().await;
     let batches = batches.map_err(|e| failed("the rows cannot be read", e))?;
     let columns = fields.iter().take(COLUMNS).enumerate().map(|(at, field)| {
         let parts: Vec<&dyn Array> = batches.iter().map(|b| b.column(at).as_ref()).collect();

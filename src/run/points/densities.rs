@@ -13,6 +13,7 @@ use crate::output::tables::points::{
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::points::{PlannedDensities, PointsPlan};
 use crate::read::lake::errors::failed;
+use crate::read::lake::rounding::rounding;
 use crate::read::points::coordinates::{Coordinates, coordinates};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
@@ -44,11 +45,15 @@ pub(super) async fn write(
     let frame = job.lake.query_of("densities", &planned.sql, &none).await?;
     let columns = planned.fields().enumerate();
     let columns = columns.map(|(at, field)| ident(field.name()).alias(at.to_string()));
+    let what = "the pairs of [densities] cannot be read";
     let frame = frame.select(columns.collect::<Vec<_>>());
+    let frame = frame.map_err(|e| failed(what, e))?;
+    let numbers = 0..planned.fields().count();
+    let frame = rounding(frame, &numbers.collect::<Vec<_>>())?;
     // The order of rows does not depend on files.
     let order = (0..planned.fields().count()).map(|at| col(format!("\"{at}\"")).sort(true, true));
-    let frame = frame.and_then(|frame| frame.sort(order.collect()));
-    let frame = frame.map_err(|e| failed("the pairs of [densities] cannot be read", e))?;
+    let frame = frame.sort(order.collect());
+    let frame = frame.map_err(|e| failed(what, e))?;
     let schema = schema(job.plan, run, models);
     loop {
         let path = job.output.staged(&begun.run, DENSITIES);
