@@ -27,12 +27,14 @@ format = "FORMAT"
 INPUT
 "#;
 
-const BINS: &str =
-    "bins.y = { width = 1e15 }\n[[fit]]\nname = \"f\"\nmethod = \"dbmr\"\nrank = 1\n";
+const BINS: &str = "bins.y = { step = 1e15 }\n[[fit]]\nname = \"f\"\nmethod = \"dbmr\"\nrank = 1\n";
 
 /// Trajectories whose states are the values of `y`.
 const STATES: &str =
     "sql = \"SELECT * FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"y\"\nlag = 1";
+
+/// Trajectories with other states.
+const OTHER: &str = "sql = \"SELECT *, 'a' AS s FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nlag = 1";
 
 fn pipeline<'a>(lake: &'a Lake, format: &str, input: &str) -> &'a Lake {
     std::fs::create_dir_all(lake.path("in")).expect("a folder");
@@ -123,16 +125,15 @@ fn integers_beside_fractions_are_exact_or_refused_unless_they_are_coordinates() 
         write(&lake, "a", format, 0, &whole);
         let uses = [
             STATES.to_string(),
-            STATES.replace("trajectory = \"id\"", "trajectory = \"y\""),
-            STATES
+            OTHER.replace("trajectory = \"id\"", "trajectory = \"y\""),
+            OTHER
                 .replace("time = \"t\"", "time = \"y\"")
-                .replace("state = \"y\"", "state = \"id\"")
                 .replace("lag = 1", "lag = \"1 step\""),
             // The state depends on the number.
             STATES.replace("SELECT *", "SELECT id, t, CAST(y * 2 AS VARCHAR) AS y"),
             // Whether a row is read depends on the number.
-            STATES
-                .replace("state = \"y\"", "state = \"id\"\nweight = \"y\"")
+            OTHER
+                .replace("lag = 1", "lag = 1\nweight = \"y\"")
                 .replace("FROM rows", "FROM rows WHERE y > 2"),
         ];
         for input in uses {
@@ -144,7 +145,7 @@ fn integers_beside_fractions_are_exact_or_refused_unless_they_are_coordinates() 
         let trajectories = "sql = \"SELECT * FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\n";
         let numbers = [
             format!("{trajectories}lag = 1\n{BINS}"),
-            format!("{trajectories}state = \"id\"\nweight = \"y\"\nlag = 1"),
+            OTHER.replace("lag = 1", "lag = 1\nweight = \"y\""),
             format!("{trajectories}lag = 1\n{BINS}[output]\nrows = [\"t\"]\n"),
         ];
         for input in numbers {
@@ -177,15 +178,15 @@ path = "in/a.parquet"
 sql = "SELECT * FROM rows"
 id = "t"
 coordinates = "y"
-weight = "y"
 [[fit]]
 name = "m"
 method = "diffusion_map"
 dimension = 1
 epsilon = 4.0
+neighbours = "all"
 "#;
     lake.file("p.toml", points);
-    let ran = lake.gyre(&["run", "p.toml", "--force"]);
+    let ran = lake.gyre(&["run", "p.toml", "--force"]).succeeds();
     let warned = ran.err.matches("become the nearest double").count();
     assert_eq!(warned, 1, "{}", ran.err);
 }

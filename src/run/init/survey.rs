@@ -128,7 +128,8 @@ pub async fn survey(data: &str) -> Result<Survey> {
     }
     let none = BTreeMap::new();
     let all = lake.query_of("init", "SELECT * FROM data", &none).await?;
-    let all_rows = lake.most_rows(all).await?;
+    let numbers: Vec<usize> = (0..all.schema().fields().len()).collect();
+    let all_rows = lake.most_rows(rounding(all, &numbers)?).await?;
     let is_unnamed = |name: &str| name.contains("${");
     let (unnamed, named): (Vec<_>, Vec<_>) =
         columns.into_iter().partition(|(name, _)| is_unnamed(name));
