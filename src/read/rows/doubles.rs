@@ -52,7 +52,7 @@ pub(crate) fn warn_of_rounding(name: &str, value: &str) {
     static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
     if warned.insert(name.to_string()) {
-        let column = crate::read::rows::states::escaped(name);
+        let column = name.escape_debug();
         tracing::warn!(
             "column `{column}` holds numbers that are no doubles, such as {value}: coordinates and weights become the nearest double"
         );
