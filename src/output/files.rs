@@ -46,18 +46,37 @@ impl Output {
         self.put(&self.version_file(run, FILES), bytes).await
     }
 
-    /// The list of the files of a version.
+    /// The list of the files of a version. Older versions of gyre wrote no list: then it has the
+    /// files that are there, without hashes.
     ///
     /// # Errors
-    /// [`Kind::Input`] if it is missing or damaged.
+    /// [`Kind::Input`] if it is damaged.
     pub(crate) async fn file_marks(&self, run: &str) -> Result<FileMarks> {
         let path = self.version_file(run, FILES);
         let Some(bytes) = self.bytes(&path, LARGEST_RECORD).await? else {
-            return Err(Error::input(format!("{} is missing", self.show(&path))));
+            return self.found_marks(run).await;
         };
         unsealed(&bytes).map_err(|e| {
             let what = format!("{} is damaged", self.show(&path));
             Error::with_source(Kind::Input, what, e)
+        })
+    }
+
+    /// The files of a version that are there.
+    async fn found_marks(&self, run: &str) -> Result<FileMarks> {
+        let version = self.version(run);
+        let found = self.list(&version).await?.into_iter();
+        let files = found.filter_map(|meta| {
+            let inside = meta.location.prefix_match(&version)?;
+            let inside: Vec<String> = inside.map(|part| part.as_ref().to_string()).collect();
+            let mark = FileMark {
+                bytes: meta.size,
+                blake3: None,
+            };
+            Some((inside.join("/"), mark))
+        });
+        Ok(FileMarks {
+            files: files.collect(),
         })
     }
 
@@ -89,16 +108,21 @@ impl Output {
             .keys()
             .find(|table| marks.table(table).is_none());
         Ok(missing.map(|table| {
-            let path = self.show(&self.version_file(&current.run, FILES));
-            format!("{path} does not list the table `{table}`")
+            let path = self.show(&self.table(current, table));
+            format!("{path} is missing, or its run did not write it")
         }))
     }
 
-    /// Reads a whole file and compares it with its mark. Returns the bytes of a small file.
+    /// Reads a whole file and compares it with its mark. Returns its own mark, and the bytes of a
+    /// small file.
     ///
     /// # Errors
     /// [`Kind::Input`] if it has other bytes than were written.
-    pub(crate) async fn verified(&self, path: &Path, mark: &FileMark) -> Result<Option<Bytes>> {
+    pub(crate) async fn verified(
+        &self,
+        path: &Path,
+        mark: &FileMark,
+    ) -> Result<(FileMark, Option<Bytes>)> {
         let failed = |e| match e {
             e @ object_store::Error::NotFound { .. } => {
                 let what = format!("{} is missing", self.show(path));
@@ -120,10 +144,11 @@ impl Output {
                 held.extend_from_slice(&piece);
             }
         }
-        if FileMark::new(size, &hasher) != *mark {
+        let found = FileMark::new(size, &hasher);
+        if !mark.is(&found) {
             return Err(damaged(&self.show(path)));
         }
-        Ok(held.map(BytesMut::freeze))
+        Ok((found, held.map(BytesMut::freeze)))
     }
 }
 

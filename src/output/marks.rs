@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 pub struct FileMark {
     /// Its size.
     pub bytes: u64,
-    /// Its hash, in hexadecimal digits.
-    pub blake3: String,
+    /// Its hash, in hexadecimal digits. None in a version of an older gyre, which has no list.
+    #[serde(default)]
+    pub blake3: Option<String>,
 }
 
 /// The files of a version: path in the version → mark.
@@ -25,7 +26,7 @@ impl FileMark {
     pub(crate) fn of(bytes: &[u8]) -> FileMark {
         FileMark {
             bytes: bytes.len() as u64,
-            blake3: blake3::hash(bytes).to_hex().to_string(),
+            blake3: Some(blake3::hash(bytes).to_hex().to_string()),
         }
     }
 
@@ -33,8 +34,13 @@ impl FileMark {
     pub(crate) fn new(bytes: u64, hasher: &blake3::Hasher) -> FileMark {
         FileMark {
             bytes,
-            blake3: hasher.finalize().to_hex().to_string(),
+            blake3: Some(hasher.finalize().to_hex().to_string()),
         }
+    }
+
+    /// Whether this mark is that of the file of another mark.
+    pub(crate) fn is(&self, found: &FileMark) -> bool {
+        self.bytes == found.bytes && (self.blake3.is_none() || self.blake3 == found.blake3)
     }
 }
 

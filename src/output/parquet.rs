@@ -284,8 +284,8 @@ pub async fn copy(output: &Output, from: &Path, to: &Path, mark: &FileMark) -> R
         .copy(from, to)
         .await
         .map_err(|e| unwritable(output, to, e))?;
-    output.verified(to, mark).await?;
-    output.mark(to, mark.clone());
+    let (found, _) = output.verified(to, mark).await?;
+    output.mark(to, found);
     Ok(())
 }
 

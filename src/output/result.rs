@@ -295,7 +295,7 @@ impl<'a> Written<'a> {
             let what = format!("{} was not written by its run", self.output.show(path));
             return Err(incomplete(&what));
         };
-        let held = self.output.verified(path, mark).await?;
+        let (_, held) = self.output.verified(path, mark).await?;
         verified().insert(name, held.clone());
         Ok(held)
     }

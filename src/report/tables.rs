@@ -181,7 +181,7 @@ impl TableFile {
         let found = hash().map_err(|e: std::io::Error| {
             Error::store(format!("{} cannot be read", self.shown), e)
         })?;
-        if found != *mark {
+        if !mark.is(&found) {
             return Err(damaged(&self.shown));
         }
         is_verified.get_or_init(|| ());

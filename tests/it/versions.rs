@@ -711,6 +711,14 @@ fn a_damaged_result_is_said_by_file_and_made_anew() {
         let done = lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
         assert_eq!(done.out, "Nothing to do.\n");
     }
+    // Older versions of gyre wrote no list of files.
+    let list = format!("out/versions/{}/files.json", current(&lake));
+    fs::remove_file(lake.path(&list)).expect("a file");
+    lake.gyre(&assign).succeeds();
+    let done = lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
+    assert_eq!(done.out, "Nothing to do.\n");
+    lake.gyre(&["run", "p.toml", "--seed", "1", "--force"])
+        .succeeds();
     // A flipped bit does not change the size, and the hash shows it.
     for table in ["sources", "targets", "latent", "fits", "spectrum"] {
         let file = format!("out/versions/{}/{table}/part-0.parquet", current(&lake));

@@ -220,10 +220,7 @@ async fn search(
         }
         return Ok(None);
     }
-    let open = || StoredFile {
-        store: Arc::clone(store),
-        path: file.location.clone(),
-    };
+    let open = || StoredFile::new(Arc::clone(store), file.location.clone());
     let footer = open().get_metadata(None).await?;
     let footer = ArrowReaderMetadata::try_new(footer, ArrowReaderOptions::new())?;
     let groups = footer.metadata().row_groups();
