@@ -12,6 +12,7 @@
 //! - `counting`: counts compared with independent SQL, for all orders and splits of the rows
 //! - `cut_off`: an executor that loses its network (feature `cluster`)
 //! - `embeddings`: the ranks, resamples and known sets of state embeddings
+//! - `exact`: numbers, codes, categories and times of files that differ in type
 //! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
 //! - `filters`: runs of filters: order, gaps, lists, assignments, comparisons and resumed runs
 //! - `filters_file`: the keys of states and observations, and the plans of filters

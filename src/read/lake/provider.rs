@@ -126,7 +126,7 @@ impl TableOfFiles {
         table
     }
 
-    /// Refuses numbers that are no doubles in the columns that are read, unless they may be rounded.
+    /// Refuses numbers that are no doubles in columns that are read, unless they may be rounded.
     fn check_rounded(&self, projection: Option<&Vec<usize>>) -> Result<()> {
         for rounded in &self.rounded {
             let name = &rounded.column;
