@@ -82,11 +82,10 @@ pub struct Unit {
 
 impl Fitting {
     /// The filters of all partitions with training rows, and the partitions without that are left
-    /// out. Partitions without that may not be left out, and those for which the memory does not
-    /// suffice, are failures.
+    /// out. Partitions without that may not be left out are failures.
     ///
     /// # Errors
-    /// If no partition has training rows.
+    /// If no partition has training rows, or the memory does not suffice.
     pub(crate) fn units(&self, failures: &mut Failures) -> Result<(Vec<Unit>, Vec<usize>)> {
         let (plan, training, run) = (&self.plan, &self.training, &self.run);
         let needed = plan.fits.iter().any(|fit| needs_rows(&fit.method));

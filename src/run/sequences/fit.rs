@@ -265,7 +265,7 @@ pub(crate) fn project_partition(
 /// those without windows that may not be left out, are no longer part of the evidence.
 ///
 /// # Errors
-/// See [`Failures::take`].
+/// If the memory does not suffice; see also [`Failures::take`].
 pub(crate) fn project_all(
     plan: &SequencesPlan,
     evidence: &mut Evidence,
