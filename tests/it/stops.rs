@@ -257,7 +257,7 @@ const ENDLESS: [(&str, &str, &str); 11] = [
     ),
     (
         "[transitions]\ncoordinates = [\"x\", \"y\"]\nlag = 1",
-        "method = \"state_embedding\"\nrank = 2\nfeatures = 9000\ntolerance = 1e-12\nbandwidth = 0.01",
+        "method = \"state_embedding\"\nrank = 2\nfeatures = 3000\ntolerance = 1e-12\nbandwidth = 0.01",
         "survey",
     ),
     (
