@@ -5,28 +5,37 @@ use crate::assess::certificates::Certificate;
 use crate::methods::hmm::params::Scaling;
 use crate::methods::hmm::project::Projection;
 
-/// The largest relative error by rounding of a sum over triples.
+/// The largest relative error by rounding of a short sum.
 const ROUNDING: f64 = 1e-10;
+
+/// The largest relative error by rounding of a sum of `terms` terms.
+fn rounding(terms: usize) -> f64 {
+    ROUNDING.max(terms as f64 * f64::EPSILON)
+}
 
 /// The certificates of the model of a rank, ordered by name.
 pub fn certificates(projection: &Projection, rank: usize) -> Vec<Certificate> {
     let checked = &projection.checked;
     let found = projection.diagnostics(rank);
-    // A row of W is as large as 1/σ_k.
-    let amplified = ROUNDING / found.last_kept.min(1.0);
+    let rounding = rounding(checked.terms);
+    let residuals = projection.residuals.iter().take(rank);
+    let largest = residuals.copied().fold(0.0, f64::max);
+    // A row of W is as large as 1/σ_k, and has the error of the vectors.
+    let amplified = rounding / found.last_kept.min(1.0);
+    let of_vectors = checked.ones * largest / found.last_kept;
     let [triples, pairs] = checked.totals;
     let rounded = if checked.is_integral {
         0.0
     } else {
-        ROUNDING * triples
+        rounding * triples
     };
     let gap = checked.last[..rank.min(checked.last.len())].iter();
     let gap = gap.map(|[a, b]| (a - b).abs()).fold(0.0, f64::max);
     let [sum, magnitude] = checked.sum;
     let mut list = vec![
         Certificate::equal("counts", triples, pairs, rounded),
-        Certificate::at_most("final_vector", gap, 0.0, amplified),
-        Certificate::at_most("sum_of_operators", sum, 0.0, ROUNDING * magnitude),
+        Certificate::at_most("final_vector", gap, 0.0, amplified + of_vectors),
+        Certificate::at_most("sum_of_operators", sum, 0.0, rounding * magnitude),
     ];
     if projection.scaling == Scaling::Cca {
         let normalisation = found.normalisation_gap;
@@ -34,7 +43,7 @@ pub fn certificates(projection: &Projection, rank: usize) -> Vec<Certificate> {
             "first_step",
             checked.first_step,
             0.0,
-            ROUNDING,
+            rounding,
         ));
         list.push(Certificate::at_most(
             "normalisation",
@@ -43,8 +52,6 @@ pub fn certificates(projection: &Projection, rank: usize) -> Vec<Certificate> {
             amplified,
         ));
     }
-    let residuals = projection.residuals.iter().take(rank);
-    let largest = residuals.copied().fold(0.0, f64::max);
     let residual = Certificate::at_most("residual", largest, projection.largest_residual(), 0.0);
     list.push(Certificate {
         holds: residual.holds.filter(|_| projection.converged),
@@ -54,13 +61,14 @@ pub fn certificates(projection: &Projection, rank: usize) -> Vec<Certificate> {
     list
 }
 
-/// The certificate that no iteration of the Baum–Welch algorithm lowers the log-likelihood. None
-/// for fewer than two values.
-pub fn of_trace(trace: &[f64]) -> Option<Certificate> {
+/// The certificate that no iteration of the Baum–Welch algorithm lowers the log-likelihood of
+/// `symbols` symbols. None for fewer than two values.
+pub fn of_trace(trace: &[f64], symbols: usize) -> Option<Certificate> {
     let falls = trace.windows(2).map(|pair| pair[0] - pair[1]);
     let largest = falls.max_by(f64::total_cmp)?;
     let magnitude = trace.iter().map(|l| l.abs()).fold(0.0, f64::max);
-    let tolerance = ROUNDING * magnitude;
+    // The logarithm of a number near 1 has an error of its own size.
+    let tolerance = rounding(symbols) * (magnitude + symbols as f64);
     Some(Certificate::at_most("climb", largest, 0.0, tolerance))
 }
 
@@ -99,9 +107,11 @@ mod tests {
 
     #[test]
     fn a_fall_of_the_likelihood_is_found() {
-        let holds = |trace: &[f64]| of_trace(trace).map(|c| c.holds);
+        let holds = |trace: &[f64]| of_trace(trace, 3).map(|c| c.holds);
         assert_eq!(holds(&[-9.0, -5.0, -4.0]), Some(Some(true)));
         assert_eq!(holds(&[-9.0, -5.0, -5.1]), Some(Some(false)));
         assert_eq!(holds(&[-9.0]), None);
+        // Symbols that follow from each other have a log-likelihood of 0.
+        assert_eq!(holds(&[-2e-16, -6e-16]), Some(Some(true)));
     }
 }

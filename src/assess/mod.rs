@@ -6,6 +6,7 @@ pub mod certificates;
 pub mod changes;
 pub mod crossval;
 pub mod embedding_bootstrap;
+pub mod embeddings;
 pub mod filters;
 pub mod hmm;
 pub mod interval;
@@ -16,6 +17,8 @@ pub mod ranks;
 pub mod resampling;
 pub mod set_tracking;
 pub mod subspaces;
+#[cfg(test)]
+mod tests;
 
 use crate::assess::markov::OfSets;
 use crate::evidence::pass::registry::Entry;

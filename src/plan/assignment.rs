@@ -244,7 +244,8 @@ pub async fn point_assignment(
     if let Input::PointPairs { weight, scale, .. } | Input::Points { weight, scale, .. } =
         &mut pipeline.transitions.input
     {
-        (*weight, *scale) = (None, Scale::None);
+        // The divisors are those of the model.
+        (*weight, *scale) = (None, Scale::Standard);
     }
     let (layout, lags) = layout(&pipeline, &columns, partition)?;
     let frame = crate::read::points::select(frame, &layout)?;

@@ -240,6 +240,61 @@ fn rows_without_a_point_are_dropped_and_counted() {
     assert_eq!(lake.read("points").len(), 2 * (points.len() - 2));
 }
 
+// A row in a trajectory of its own is in no pair.
+#[test]
+fn a_row_without_a_pair_changes_no_fit() {
+    let points = walks(6, 60);
+    let held_out = PIPELINE
+        .replace("bandwidth = 1.0", "bandwidth = \"held-out\"")
+        .replace("lag = [1, 3]", "lag = 1");
+    let run = |points: &[Point], keys: &str| {
+        let lake = lake(points);
+        lake.file("p.toml", &held_out);
+        let ran = lake.gyre(&["run", "p.toml", "--set", keys]).succeeds();
+        let mut tables = bytes(&lake);
+        // `points` has the row, and `fits` counts it.
+        (tables.remove(4), tables.remove(0));
+        (tables, lake, ran)
+    };
+    for keys in [
+        "transitions.scale=\"standard\"",
+        "fit.states.norm=\"lebesgue\"",
+    ] {
+        let (expected, ..) = run(&points, keys);
+        let lone = [&points[..], &[(99, 7, 1e18, 0.5)]].concat();
+        let (found, lake, ran) = run(&lone, keys);
+        assert!(found == expected, "{keys}: {}", ran.out);
+        let rows = lake.read("points");
+        assert_eq!(rows.len(), 361);
+        for column in ["states_r2_embedding", "states_r2_affiliation"] {
+            let column = rows.column(column);
+            assert_eq!((column.null_count(), column.is_null(360)), (1, true));
+        }
+    }
+    // Among the rows of a trajectory it has a part in the fit, and is named.
+    let mut points = points;
+    points[137].2 = 1e18;
+    let (.., ran) = run(&points, "transitions.scale=\"none\"");
+    let named = "warning: `x` of row (2, 17) is 1e18, which is large against the others";
+    assert!(ran.out.contains(named), "{}", ran.out);
+    let lake = lake(&points);
+    lake.file("p.toml", &held_out);
+    let boxed = [
+        "fit.states.norm=\"lebesgue\"",
+        "fit.states.box=[[-9,9],[-9,9]]",
+    ];
+    lake.gyre(&["run", "p.toml", "--set", boxed[0], "--set", boxed[1]])
+        .fails(
+            1,
+            "`box` is from -9 to 9 in `x`, but row (2, 17) has 1000000000000000000",
+        );
+    lake.gyre(&["run", "p.toml", "--set", "fit.states.clusters=20001"])
+        .fails(
+            1,
+            "`clusters` is 20001, but there are only 359 rows to cluster",
+        );
+}
+
 #[test]
 fn a_partition_without_pairs_has_rows_and_no_model() {
     let lake = Lake::new();
@@ -391,6 +446,143 @@ fn a_polygon_has_the_eigenvalues_of_its_circulant_kernel() {
     assert_eq!(times, [1.0, 8.0, 2.0, 4.0]);
 }
 
+/// Kernels of all kinds for points with nine coordinates.
+const FAR: &str = r#"
+[job]
+name = "far"
+output = "out"
+
+[tables.cloud]
+path = "cloud.parquet"
+
+[points]
+sql = "SELECT * FROM cloud"
+id = "id"
+coordinates = "x"
+
+[[fit]]
+name = "near"
+method = "diffusion_map"
+dimension = 2
+neighbours = 8
+
+[[fit]]
+name = "full"
+method = "diffusion_map"
+dimension = 2
+neighbours = "all"
+normalisation = "bistochastic"
+
+[[fit]]
+name = "within"
+method = "heat_sketch"
+dimension = 3
+radius = 1e300
+epsilon = 4.0
+
+[[fit]]
+name = "landmarks"
+method = "diffusion_map"
+dimension = 2
+landmarks = 40
+"#;
+
+/// Points of a cloud with nine coordinates; `far` are the first of some of them.
+fn cloud(lake: &Lake, name: &str, far: &[(i64, f64)]) {
+    let mut random = Pcg64::seed_from_u64(5);
+    let rows = (0..120).map(|id| {
+        let mut row: Vec<f64> = (0..9).map(|_| random.random_range(-1.0..1.0)).collect();
+        if let Some((_, x)) = far.iter().find(|(far, _)| *far == id) {
+            row.fill(*x);
+        }
+        Some(row.into_iter().map(Some).collect::<Vec<_>>())
+    });
+    let lists = ListArray::from_iter_primitive::<Float64Type, _, _>(rows);
+    let columns: Vec<(&str, ArrayRef)> = vec![("id", integers(0..120)), ("x", Arc::new(lists))];
+    lake.table(name, columns);
+}
+
+#[test]
+fn far_values_are_named_and_have_no_embedding() {
+    let lake = Lake::new();
+    let far = [(7, 9.969e36), (30, 1e12), (77, -1e160), (110, 1.7e308)];
+    cloud(&lake, "cloud.parquet", &far);
+    lake.file("p.toml", FAR);
+    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    for expected in [
+        "2 dropped: too large coordinate",
+        "warning: `x` of row 110 is 1.7e308, which is too large",
+        "warning: `x` of row 7 is 9.969e36, which is large against the others",
+    ] {
+        assert!(ran.out.contains(expected), "{expected}: {}", ran.out);
+    }
+    let rows = lake.read("points");
+    assert_eq!(rows.len(), 118);
+    for fit in ["near", "full", "within"] {
+        let column = rows.column(&format!("{fit}_embedding"));
+        assert_eq!(column.null_count(), 2, "{fit}");
+        assert!(column.is_null(7) && column.is_null(30), "{fit}");
+    }
+    // A share of dropped rows is refused, if the pipeline says so.
+    lake.gyre(&[
+        "run",
+        "p.toml",
+        "--force",
+        "--set",
+        "checks.max_dropped=0.001",
+    ])
+    .fails(3, "max_dropped");
+    // They come back as new rows.
+    let new = ["assign", "p.toml", "--model", "out", "--output", "new"];
+    let ran = lake.gyre(&new).succeeds();
+    assert!(
+        ran.out.contains("warning: `x` of row 110 is 1.7e308"),
+        "{}",
+        ran.out
+    );
+    let rows = Rows::open(&lake.path("new/points/part-0.parquet"));
+    for fit in ["near", "full", "within"] {
+        let column = rows.column(&format!("{fit}_embedding"));
+        let nulls = far.iter().filter(|(id, _)| column.is_null(*id as usize));
+        assert_eq!((nulls.count(), column.null_count()), (4, 4), "{fit}");
+    }
+    // The standard deviation of a coordinate with such a value leaves nothing of the others.
+    cloud(&lake, "cloud.parquet", &[(7, 1e150)]);
+    lake.gyre(&["run", "p.toml", "--set", "points.scale=\"standard\""])
+        .fails(
+            1,
+            "`x` of row 7 is 1e150, which is large against the others",
+        );
+}
+
+#[test]
+fn far_rows_of_a_state_embedding_have_no_cluster() {
+    let points = walks(6, 100);
+    let lake = lake(&points);
+    lake.gyre(&["run", "p.toml"]).succeeds();
+    let far = [0.1, 1e6, 1e17, 1e20, 9.969e36, 1e160, -1.7e308];
+    let rows = far.iter().zip(0..).map(|(x, t)| (0, t, *x, 0.5));
+    table(&lake, "far.parquet", &rows.collect::<Vec<_>>());
+    let new = ["assign", "p.toml", "--model", "out", "--output", "new"];
+    let set = [
+        "--set",
+        "tables.walks.path=far.parquet",
+        "--set",
+        "transitions.lag=1",
+    ];
+    let ran = lake.gyre(&[&new[..], &set].concat()).succeeds();
+    let named = "warning: `x` of row (0, 6) is -1.7e308, which is too large for the model";
+    assert!(ran.out.contains(named), "{}", ran.out);
+    let rows = Rows::open(&lake.path("new/points/part-0.parquet"));
+    for fit in ["states_r2", "states_r3"] {
+        for column in ["embedding", "affiliation"] {
+            let column = rows.column(&format!("{fit}_{column}"));
+            let nulls: Vec<bool> = (0..7).map(|at| column.is_null(at)).collect();
+            assert_eq!(nulls, [false, false, true, true, true, true, true]);
+        }
+    }
+}
+
 #[test]
 fn neither_files_nor_threads_change_a_byte_of_a_map() {
     let bytes = |parts: &[(i64, i64)], threads: &str| {
@@ -427,6 +619,10 @@ fn what_a_kernel_cannot_do_is_said() {
     run(&["validation.bootstrap=10"]).fails(2, "`[validation]` resamples trajectories");
     run(&["points.id=\"who\""]).fails(2, "`points.id` names the column `who`");
     run(&["fit.map.epsilon=1e-6"]).fails(1, "epsilon");
+    run(&["fit.sketch.power=4294967297"]).fails(2, "`fit.sketch.power` must be at most 65536");
+    let late = run(&["fit.map.time=[1, 1e9]"]).succeeds();
+    let warning = "warning: all coordinates are 0 at time or power 1000000000";
+    assert!(late.out.contains(warning), "{}", late.out);
     let narrow = run(&["fit.map.epsilon=0.02", "fit.sketch.epsilon=0.02"]).succeeds();
     let warning = "warning: epsilon = 0.02 is small: a point has ";
     assert!(narrow.out.contains(warning), "{}", narrow.out);

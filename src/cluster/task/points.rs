@@ -9,8 +9,7 @@ use crate::output::parts::Piece;
 use crate::output::tables::points::PointsModel;
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
-use crate::read::points::read;
-use crate::read::points::survey::Surveyor;
+use crate::read::points::survey::survey;
 use crate::read::rows::deal::{Dealer, deal};
 use crate::run::points::grams::{SumRequest, sum};
 use crate::run::points::surveyed::Known;
@@ -119,8 +118,7 @@ impl TaskExecutor<PointsPlan> {
 
     async fn survey(&self, lot: &[Piece]) -> Result<Vec<Piece>> {
         let (lake, frame) = self.lot(lot).await?;
-        let start = || Ok(Surveyor::default());
-        let found = read(&lake, frame, &self.plan.layout, None, start).await?;
+        let found = survey(&lake, frame, &self.plan.layout).await?;
         self.put(vec![pack(&found)?]).await
     }
 

@@ -17,6 +17,7 @@ use crate::methods::columns::Axis;
 use crate::methods::heat_kernel::diffusion_map;
 use crate::methods::heat_kernel::diffusion_map::Level;
 use crate::methods::heat_kernel::eigen;
+use crate::methods::heat_kernel::fit::vanished;
 use crate::methods::heat_kernel::operator::Operator;
 use crate::methods::heat_kernel::params::{ChainKernel, ChainMap, ChainSketch};
 use crate::methods::heat_kernel::sketch;
@@ -28,6 +29,8 @@ use serde::{Deserialize, Serialize};
 /// An embedding of the states of a chain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChainEmbedding {
+    /// The number of states.
+    pub states: usize,
     /// Coordinates per time or power.
     pub dimension: usize,
     /// The times of a diffusion map, or the powers of a sketch. A row has `dimension` coordinates
@@ -230,8 +233,11 @@ pub fn diffusion_map(
             rows.extend(scaled.map(|(u, level)| u * diffusion_map::power(level.value, *t)));
         }
     }
+    let mut warnings = map.warnings;
+    warnings.extend(vanished(&rows, dimension, times));
     let (sources, targets) = chain.rows(&rows, dimension * times.len());
     ChainEmbedding {
+        states: chain.n(),
         dimension,
         times: times.clone(),
         sources,
@@ -239,7 +245,7 @@ pub fn diffusion_map(
         spectrum: map.spectrum,
         energies: Vec::new(),
         products: map.products,
-        warnings: map.warnings,
+        warnings,
     }
 }
 
@@ -257,19 +263,20 @@ pub fn heat_sketch(
     let (columns, distribution) = (params.dimension, params.distribution);
     let snapshots = sketch::sweep(chain, &names, &params.powers, columns, distribution, seed);
     let borrowed: Vec<&sketch::Snapshot> = snapshots.iter().collect();
-    let energies = sketch::energies(chain, &names, &borrowed, columns, distribution, seed);
-    let (sources, targets) = chain.rows(
-        &sketch::joined(&borrowed, columns),
-        columns * borrowed.len(),
-    );
+    let energies = sketch::energies(chain, 1.0, &names, &borrowed, columns, distribution, seed);
+    let rows = sketch::joined(&borrowed, columns);
+    let times: Vec<f64> = params.powers.iter().map(|p| *p as f64).collect();
+    let warnings = vanished(&rows, columns, &times);
+    let (sources, targets) = chain.rows(&rows, columns * borrowed.len());
     ChainEmbedding {
+        states: chain.n(),
         dimension: columns,
-        times: params.powers.iter().map(|p| *p as f64).collect(),
+        times,
         sources,
         targets,
         spectrum: Vec::new(),
         energies,
         products: params.powers.last().map_or(0, |last| last * columns),
-        warnings: Vec::new(),
+        warnings: warnings.into_iter().collect(),
     }
 }

@@ -21,8 +21,8 @@ pub struct Distortion {
 }
 
 /// The distortion of `embedding` (n × k) against Euclidean distances of `reference` (n × d), on all
-/// pairs or on `most` random ones. None if all points of the reference are equal. Rows that are
-/// not finite are left out.
+/// pairs or on `most` random ones. None if all points of the reference or of the embedding are equal.
+/// Rows that are not finite are left out.
 pub fn of(
     embedding: &[f64],
     k: usize,
@@ -43,10 +43,9 @@ pub fn of(
     };
     let pairs = random::pairs(n, most, seed);
     let mut ratios: Vec<f64> = pairs.into_par_iter().filter_map(ratio).collect();
-    if ratios.is_empty() {
-        return None;
-    }
     ratios.sort_unstable_by(f64::total_cmp);
+    // All of 0 are no embedding.
+    ratios.last().filter(|last| **last > 0.0)?;
     let last = ratios.len() - 1;
     let quantile = |q: u8| ratios[(last * usize::from(q) + 50) / 100];
     Some(Distortion {
@@ -69,5 +68,6 @@ mod tests {
         let twice = of(&[0.0, 2.0, 4.0], 1, &line, 1, 100, 0).unwrap();
         assert_eq!(twice.log, 0.0);
         assert_eq!(of(&[1.0, 2.0], 1, &[0.0, 0.0], 1, 100, 0), None);
+        assert_eq!(of(&[0.0, 0.0], 1, &[1.0, 2.0], 1, 100, 0), None);
     }
 }

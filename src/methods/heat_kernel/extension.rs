@@ -16,7 +16,7 @@
 
 use crate::methods::heat_kernel::exponential;
 use crate::methods::heat_kernel::kernel::{Kernel, Reach, SMALLEST};
-use crate::methods::heat_kernel::neighbours::is_within;
+use crate::methods::heat_kernel::neighbours::{is_within, square_of};
 use crate::methods::heat_kernel::normalise;
 use crate::methods::heat_kernel::normalise::{Factors, Normalisation};
 use crate::methods::heat_kernel::tree::{LANES, Near, Tree};
@@ -311,7 +311,7 @@ impl Embedder<'_> {
         match model.reach {
             Reach::All => {}
             Reach::Radius(radius) => {
-                let bound = radius * radius;
+                let bound = square_of(radius);
                 tree.leaves_within([x, x], bound, &[], &mut scratch.leaves);
                 tree.gather(&scratch.leaves, x, bound, &mut scratch.near);
             }

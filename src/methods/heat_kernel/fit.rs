@@ -7,6 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::evidence::points::Points;
+use crate::math::dense::NEGLIGIBLE;
 use crate::methods::heat_kernel::diffusion_map;
 use crate::methods::heat_kernel::diffusion_map::Level;
 use crate::methods::heat_kernel::distortion;
@@ -17,7 +18,7 @@ use crate::methods::heat_kernel::kernel::{Kernel, Quality};
 use crate::methods::heat_kernel::landmarks;
 use crate::methods::heat_kernel::neighbours::Distinct;
 use crate::methods::heat_kernel::normalise;
-use crate::methods::heat_kernel::normalise::{Factors, Normalised};
+use crate::methods::heat_kernel::normalise::{Factors, Normalisation, Normalised};
 use crate::methods::heat_kernel::params::{DiffusionMap, HeatSketch, KernelParams};
 use crate::methods::heat_kernel::random;
 use crate::methods::heat_kernel::sketch;
@@ -73,9 +74,10 @@ pub struct Checked {
     pub square_sum: Option<f64>,
     /// Whether the eigenvectors have converged.
     pub converged: bool,
-    /// The largest difference between rows of the fit and the same rows as new rows, in units of
-    /// the largest coordinate. None if landmarks embed all rows.
-    pub reproduction: Option<f64>,
+    /// The largest difference between rows of the fit and the same rows as new rows, and a bound of
+    /// the magnitudes that are summed up to a coordinate, in units of the largest coordinate. None
+    /// if landmarks embed all rows.
+    pub reproduction: Option<[f64; 2]>,
 }
 
 impl HeatModel {
@@ -190,10 +192,10 @@ pub fn diffusion_map(points: &Points, params: &DiffusionMap, seed: u64) -> Resul
     let map = diffusion_map::of(&operator, params.dimension, epsilon, params.tolerance, seed);
     let dimension = map.spectrum.len() - 1;
     let times = params.time.all();
-    // λᵗ⁻¹, with λᵗ as `power` has it.
+    // λᵗ⁻¹, with λᵗ as `power` has it. An eigenvalue that is rounding has no direction.
     let factor = |t: f64, value: f64| match diffusion_map::power(value, t) {
-        0.0 => 0.0,
-        whole => whole / value,
+        whole if whole != 0.0 && value.abs() > NEGLIGIBLE => whole / value,
+        _ => 0.0,
     };
     let values = || map.spectrum[1..].iter().map(|level| level.value);
     let factors: Vec<f64> = (times.iter())
@@ -262,7 +264,16 @@ pub fn heat_sketch(points: &Points, params: &HeatSketch, seed: u64) -> Result<Em
     let at = |power: usize| snapshots.iter().filter(move |s| s.power == power);
     let wanted: Vec<&Snapshot> = powers.iter().flat_map(|p| at(*p)).collect();
     let before: Vec<&Snapshot> = powers.iter().flat_map(|p| at(p - 1)).collect();
-    let energies = sketch::energies(&operator, &names, &wanted, columns, distribution, seed);
+    let norm = 1.0 + prepared.factors.row_error;
+    let energies = sketch::energies(
+        &operator,
+        norm,
+        &names,
+        &wanted,
+        columns,
+        distribution,
+        seed,
+    );
     let (rows, before) = (
         sketch::joined(&wanted, columns),
         sketch::joined(&before, columns),
@@ -320,14 +331,14 @@ fn finish(
     let scale = factors.row_scale(weights);
     divide(&mut rows, columns, |i| scale[i] / weights[i].sqrt());
     divide(&mut before, columns, |i| 1.0 / weights[i].sqrt());
-    let total: f64 = weights.iter().sum();
-    let is_wide = quality.effective_neighbours > total / 3.0;
+    let distinct = quality.points as f64;
+    let is_wide = quality.effective_neighbours > distinct / 3.0;
     if is_wide || diffusion_map::is_wide(&parts.spectrum) {
         warnings.push(Warning::WideBandwidth {
             epsilon: quality.epsilon,
             first: parts.spectrum.get(1).map(|level| level.value),
             neighbours: quality.effective_neighbours,
-            points: total,
+            points: distinct,
         });
     }
     if quality.effective_neighbours < FEW_NEIGHBOURS {
@@ -337,11 +348,14 @@ fn finish(
         });
     }
     warnings.extend(parts.warnings);
+    warnings.extend(vanished(&rows, parts.dimension, &parts.times));
+    let magnitude = magnitude(&before, columns, &factors, weights);
     let extension = Extension::new(&kernel, &factors, before, columns);
     let rows =
         (!parts.by_landmarks).then(|| of_input(points, &kernel.points, &rows, columns, &extension));
     let again = rows.as_ref();
-    let reproduction = again.map(|rows| reproduction(points, rows, columns, &extension, seed));
+    let reproduction =
+        again.map(|rows| reproduction(points, rows, columns, &extension, magnitude, seed));
     let checked = Checked {
         row_error: factors.row_error,
         delta: parts.delta,
@@ -431,15 +445,42 @@ fn sample(points: &Points, count: usize, seed: u64) -> Vec<usize> {
     keys.into_iter().map(|(_, i)| i).collect()
 }
 
-/// The largest difference between some rows of the fit and the same rows as new rows, in units of
-/// the largest coordinate. Infinite if only one of the two is there.
+/// A warning for the first time at which all coordinates are 0. The rows (n × columns) have
+/// `dimension` columns per time.
+pub fn vanished(rows: &[f64], dimension: usize, times: &[f64]) -> Option<Warning> {
+    let columns = dimension * times.len();
+    let is_zero = |at: &usize| {
+        let own = rows.chunks_exact(columns.max(1));
+        let mut own = own.flat_map(|row| &row[at * dimension..][..dimension]);
+        own.all(|x| x.abs() < f64::MIN_POSITIVE)
+    };
+    let first = (0..times.len()).filter(|_| dimension > 0).find(is_zero)?;
+    Some(Warning::Vanished { time: times[first] })
+}
+
+/// A bound of Σ_j A_ij w_j |F_j| over the columns of F (n × columns) and all rows, times what rows are
+/// multiplied with. It follows from Σ_j A_ij w_j √v_j = √v_i.
+fn magnitude(features: &[f64], columns: usize, factors: &Factors, weights: &[f64]) -> f64 {
+    let roots = factors.v.iter().map(|v| v.sqrt());
+    let rows = features.chunks_exact(columns.max(1)).zip(roots.clone());
+    let shares = rows.map(|(row, root)| row.iter().fold(0.0, |m: f64, x| m.max(x.abs())) / root);
+    let largest = match factors.normalisation {
+        Normalisation::Stochastic => factors.total(weights).sqrt(),
+        _ => roots.fold(0.0, f64::max),
+    };
+    largest * shares.fold(0.0, f64::max)
+}
+
+/// The largest difference between some rows of the fit and the same rows as new rows, and
+/// `magnitude`, in units of the largest coordinate. Infinite if only one of the two is there.
 fn reproduction(
     points: &Points,
     rows: &[f64],
     columns: usize,
     extension: &Extension,
+    magnitude: f64,
     seed: u64,
-) -> f64 {
+) -> [f64; 2] {
     let sample = sample(points, REPRODUCED, seed);
     let coordinates: Vec<f64> = sample
         .iter()
@@ -451,12 +492,12 @@ fn reproduction(
     let (mut largest, mut size) = (0.0f64, f64::MIN_POSITIVE);
     for (own, again) in own.zip(&again) {
         if own.is_nan() != again.is_nan() {
-            return f64::INFINITY;
+            return [f64::INFINITY, 0.0];
         }
         largest = largest.max((own - again).abs());
         size = size.max(own.abs());
     }
-    largest / size
+    [largest / size, magnitude / size]
 }
 
 /// Pairs of rows on which distortions are measured.

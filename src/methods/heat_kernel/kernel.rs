@@ -26,6 +26,9 @@ pub const DENSE_POINTS: usize = 20_000;
 /// rounding. Sparse kernels leave them out.
 pub const SMALLEST: f64 = 1e-14;
 
+/// Squared distances near the end of the range of f64 lose digits.
+const SMALLEST_EPSILON: f64 = 1e-280;
+
 /// The value of the kernel at the radius, if ε follows from the radius.
 const AT_RADIUS: f64 = 1e-4;
 
@@ -99,7 +102,7 @@ pub struct Quality {
     pub points: usize,
     /// Entries of the kernel.
     pub entries: usize,
-    /// The weighted mean of Σ_j K_ij.
+    /// The mean of Σ_j K_ij over the distinct points, or over the landmarks.
     pub effective_neighbours: f64,
     /// The share of Σ_j K_ij that was cut, on a sample of rows.
     pub cut: f64,
@@ -112,7 +115,7 @@ pub struct Quality {
 ///
 /// # Errors
 /// If there are fewer than two distinct points, too many for the method, or if the kernel has
-/// several components and `connected` does not allow that or none has half of the points.
+/// several components and `only_connected` does not allow that or none has two points.
 pub fn of(
     points: Distinct,
     reach: Reach,
@@ -159,7 +162,7 @@ pub fn of(
         }
         (None, Reach::Radius(radius)) => {
             let reason = format!("the kernel is {AT_RADIUS:e} at the radius");
-            (radius * radius / -AT_RADIUS.ln(), reason)
+            (neighbours::square_of(radius) / -AT_RADIUS.ln(), reason)
         }
         (None, Reach::All) => {
             let (epsilon, dimension) = steepest(&points);
@@ -169,6 +172,12 @@ pub fn of(
             (epsilon, reason)
         }
     };
+    if epsilon < SMALLEST_EPSILON {
+        return Err(Error::input(format!(
+            "epsilon = {epsilon:e} is too small: squares of distances as short as this one are not \
+             exact; write `scale = \"standard\"`, or multiply the coordinates"
+        )));
+    }
     let (entries, farthest) = match lists {
         None => (Entries::Dense(dense(&points, epsilon)), Vec::new()),
         Some(lists) => {
@@ -188,10 +197,11 @@ pub fn of(
         entries,
     };
     let (kernel, components, warnings) = kernel.largest_component(only_connected)?;
-    let total: f64 = kernel.points.weights.iter().sum();
     let sums = kernel.sums(&vec![1.0; kernel.n()]);
-    let weighted = sums.iter().zip(&kernel.points.weights).map(|(s, w)| s * w);
-    let effective_neighbours = weighted.sum::<f64>() / total;
+    // Copies of a point, and the points that a landmark stands for, connect to nothing else.
+    let mut of_points = vec![0.0; kernel.n()];
+    kernel.multiply(&vec![1.0; kernel.n()], 1, &mut of_points);
+    let effective_neighbours = of_points.iter().sum::<f64>() / kernel.n() as f64;
     let quality = Quality {
         epsilon,
         reason,
@@ -463,7 +473,7 @@ impl Kernel {
         // The first in the order of the points, if several are equally large.
         let most = sizes.iter().copied().max().unwrap_or(0);
         let largest = component.iter().find(|c| sizes[**c as usize] == most);
-        if only_connected || 2 * most < n {
+        if only_connected || most < 2 {
             return Err(self.unconnected(components, most));
         }
         let keep: Vec<bool> = component.iter().map(|c| Some(c) == largest).collect();
@@ -488,8 +498,8 @@ impl Kernel {
         Ok((kernel, components, vec![warning]))
     }
 
-    /// The error of a kernel whose largest component is too small. The links are those of the
-    /// stored pairs of points, which may have entries that are too small to connect.
+    /// The error of a kernel with several components. The links are those of the stored pairs of
+    /// points, which may have entries that are too small to connect, or else of all pairs.
     fn unconnected(&self, components: usize, largest: usize) -> Error {
         let (n, epsilon) = (self.n(), self.epsilon);
         let start = format!(
@@ -517,6 +527,13 @@ impl Kernel {
                 let least = link * link;
                 format!(
                     "{start}; a radius of at least {link} and an epsilon near {least} connect it"
+                )
+            }
+            (Reach::Neighbours(_), None) if n <= DENSE_POINTS => {
+                let link = neighbours::longest_link(&self.points);
+                let least = link * link;
+                format!(
+                    "{start}; `neighbours = \"all\"` and an epsilon of at least {least} connect it"
                 )
             }
             (Reach::Radius(_), None) => format!("{start}; set a larger radius and epsilon"),

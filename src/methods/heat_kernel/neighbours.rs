@@ -169,21 +169,30 @@ fn of_leaves<T: Send>(
 /// The number of pairs of points within a distance of each other, in both orders, and with each
 /// point and itself.
 pub fn count_within(points: &Distinct, radius: f64) -> u64 {
-    let bound = radius * radius;
+    let bound = square_of(radius);
     if points.dimension <= TREE_DIMENSIONS {
         let add = |pairs: &mut u64, near: &[Near]| *pairs += near.len() as u64;
         return of_leaves(points, bound, add, || 0).into_iter().sum();
     }
-    let rows = tiles(points, |_, near, _, counts: &mut Vec<u64>| {
-        let own = near.iter().filter(|near| near.0 <= bound);
+    let rows = tiles(points, |i, near, _, counts: &mut Vec<u64>| {
+        let own = near.iter().filter(|near| {
+            near.least <= bound
+                && squared_distance(points.row(i), points.row(near.index as usize)) <= bound
+        });
         counts.push(own.count() as u64);
     });
     rows.iter().flat_map(|(_, counts)| counts).sum()
 }
 
+/// The square of a distance. That of a very large one is the largest number, which no missing point
+/// of a tree is within.
+pub fn square_of(distance: f64) -> f64 {
+    (distance * distance).min(f64::MAX)
+}
+
 /// All points within a distance of each other.
 pub fn within(points: &Distinct, radius: f64) -> Lists {
-    let bound = radius * radius;
+    let bound = square_of(radius);
     let rows: Vec<(Vec<u32>, Vec<u32>)> = if points.dimension <= TREE_DIMENSIONS {
         let add = |(columns, lengths): &mut (Vec<u32>, Vec<u32>), near: &[Near]| {
             columns.extend(near.iter().map(|near| near.1));
@@ -191,12 +200,16 @@ pub fn within(points: &Distinct, radius: f64) -> Lists {
         };
         of_leaves(points, bound, add, Default::default)
     } else {
-        tiles(points, |_, near, columns, lengths| {
+        tiles(points, |i, near, columns, lengths| {
             let before = columns.len();
+            near.retain(|near| near.least <= bound);
+            let exact = |near: &Candidate| {
+                squared_distance(points.row(i), points.row(near.index as usize)) <= bound
+            };
             columns.extend(
                 near.iter()
-                    .filter(|near| near.0 <= bound)
-                    .map(|near| near.1),
+                    .filter(|near| exact(near))
+                    .map(|near| near.index),
             );
             lengths.push((columns.len() - before) as u32);
         })
@@ -332,18 +345,26 @@ pub fn is_within(near: Near, last: Near) -> bool {
     near.0 < last.0 || (near.0 == last.0 && near.1 <= last.1)
 }
 
+/// A point with bounds of its squared distance.
+struct Candidate {
+    least: f64,
+    most: f64,
+    index: u32,
+}
+
 fn nearest_by_tiles(points: &Distinct, k: usize) -> (Vec<u32>, Vec<Near>) {
     let count = k + 1;
     let rows = tiles(points, |i, near, columns, lasts| {
-        let by = |a: &Near, b: &Near| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
-        // A product of matrices rounds differently: the candidates are twice as many, and their
-        // distances are computed again.
-        let some = (2 * count).min(near.len());
-        near.select_nth_unstable_by(some - 1, by);
-        for near in &mut near[..some] {
-            near.0 = squared_distance(points.row(i), points.row(near.1 as usize));
-        }
-        near[..some].sort_unstable_by(by);
+        // At least k + 1 points are within this distance, so the nearest ones are.
+        let by_most = |a: &Candidate, b: &Candidate| a.most.total_cmp(&b.most);
+        let bound = near.select_nth_unstable_by(count - 1, by_most).1.most;
+        near.retain(|near| near.least <= bound);
+        let exact = near.iter().map(|near| {
+            let other = points.row(near.index as usize);
+            (squared_distance(points.row(i), other), near.index)
+        });
+        let mut near: Vec<Near> = exact.collect();
+        near.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         lasts.push(near[count - 1]);
         near[..count].sort_unstable_by_key(|near| near.1);
         columns.extend(near[..count].iter().map(|near| near.1));
@@ -352,26 +373,34 @@ fn nearest_by_tiles(points: &Distinct, k: usize) -> (Vec<u32>, Vec<Near>) {
     (columns.concat(), lasts.concat())
 }
 
-/// Calls `take` for every point with the squared distances of all points; returns what it pushes,
-/// in blocks of rows.
+/// Calls `take` for every point with all points and bounds of their squared distances; returns what
+/// it pushes, in blocks of rows.
+///
+/// A squared distance is |x|² + |y|² − 2xᵀy, which is off by at most 2(d + 8)ε (|x| + |y|)².
 fn tiles<T: Send>(
     points: &Distinct,
-    take: impl Fn(usize, &mut [Near], &mut Vec<u32>, &mut Vec<T>) + Sync,
+    take: impl Fn(usize, &mut Vec<Candidate>, &mut Vec<u32>, &mut Vec<T>) + Sync,
 ) -> Vec<(Vec<u32>, Vec<T>)> {
     let (n, d) = (points.n(), points.dimension);
-    // Distances are differences of squares, so the mean is removed.
-    let mut mean = vec![0.0; d];
-    for row in points.coordinates.chunks_exact(d) {
-        mean.iter_mut()
-            .zip(row)
-            .for_each(|(m, x)| *m += x / n as f64);
-    }
+    // The medians are removed: far points do not move them, as they would move the means.
+    let median = |c: usize| {
+        let mut values: Vec<f64> = points
+            .coordinates
+            .iter()
+            .skip(c)
+            .step_by(d)
+            .copied()
+            .collect();
+        *values.select_nth_unstable_by(n / 2, f64::total_cmp).1
+    };
+    let medians: Vec<f64> = (0..d).into_par_iter().map(median).collect();
     let centred: Vec<f64> = (points.coordinates.chunks_exact(d))
-        .flat_map(|row| row.iter().zip(&mean).map(|(x, m)| x - m))
+        .flat_map(|row| row.iter().zip(&medians).map(|(x, m)| x - m))
         .collect();
     let squares: Vec<f64> = (centred.chunks_exact(d))
         .map(|row| row.iter().map(|x| x * x).sum())
         .collect();
+    let unit = 2.0 * (d + 8) as f64 * f64::EPSILON;
     let row_tile = |at: usize, rows: usize| {
         let rows = rows.min(n - at);
         MatRef::from_row_major_slice(&centred[at * d..][..rows * d], rows, d)
@@ -383,7 +412,7 @@ fn tiles<T: Send>(
             let own = row_tile(first, TILE[0]);
             // `vec!` would clone a list without its room.
             let rows = 0..own.nrows();
-            let mut all: Vec<Vec<Near>> = rows.map(|_| Vec::with_capacity(n)).collect();
+            let mut all: Vec<Vec<Candidate>> = rows.map(|_| Vec::with_capacity(n)).collect();
             let mut products = vec![0.0; TILE[0] * TILE[1]];
             for at in (0..n).step_by(TILE[1]) {
                 let others = row_tile(at, TILE[1]);
@@ -394,14 +423,19 @@ fn tiles<T: Send>(
                 faer::linalg::matmul::matmul(out, Accum::Replace, own, others, 1.0, Par::Seq);
                 for (i, (all, row)) in all.iter_mut().zip(products.chunks(columns)).enumerate() {
                     all.extend(row.iter().enumerate().map(|(j, product)| {
-                        let square = squares[first + i] + squares[at + j] - 2.0 * product;
-                        (square.max(0.0), (at + j) as u32)
+                        // (|x| + |y|)² is at most twice this sum.
+                        let sum = squares[first + i] + squares[at + j];
+                        let (square, error) = (sum - 2.0 * product, 2.0 * unit * sum);
+                        Candidate {
+                            least: square - error,
+                            most: square + error,
+                            index: (at + j) as u32,
+                        }
                     }));
                 }
             }
             let (mut columns, mut others) = (Vec::new(), Vec::new());
             for (i, near) in all.iter_mut().enumerate() {
-                near[first + i].0 = 0.0;
                 take(first + i, near, &mut columns, &mut others);
             }
             (columns, others)
@@ -620,6 +654,29 @@ mod tests {
                 };
                 let expected: Vec<u32> = (0..n as u32).filter(near).collect();
                 assert_eq!(*row, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn far_points_do_not_hide_the_neighbours_of_others() {
+        for d in [2, 12] {
+            for far in [1e12, 1e36, 3e150] {
+                let mut all = points(120, d);
+                all.coordinates[7 * d..8 * d].fill(far);
+                all.coordinates[50 * d] = -far;
+                let distinct = Distinct::new(&all);
+                assert_eq!(rows(&nearest(&distinct, 9)), by_hand(&distinct, 9));
+                let radius = 0.3 * (d as f64).sqrt();
+                let square = |i: usize, j: &u32| {
+                    squared_distance(distinct.row(i), distinct.row(*j as usize))
+                };
+                for (i, row) in rows(&within(&distinct, radius)).iter().enumerate() {
+                    let near = (0..120).filter(|j| square(i, j) <= radius * radius);
+                    assert_eq!(*row, near.collect::<Vec<u32>>());
+                }
+                let whole = rows(&within(&distinct, 1e300));
+                assert!(whole.iter().all(|row| row.len() == 120));
             }
         }
     }

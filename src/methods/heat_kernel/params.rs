@@ -173,6 +173,9 @@ impl KernelParams {
 /// the same again in growing lists while entries are left out.
 const BYTES_PER_ENTRY: u64 = 4 + 8 + 2 * 8;
 
+/// The largest power of a sketch.
+const LARGEST_POWER: usize = 1 << 16;
+
 /// Nearest points of a sparse kernel, unless the pipeline has another number.
 const NEIGHBOURS: usize = 64;
 
@@ -573,6 +576,13 @@ impl Parameters for HeatSketch {
             let what = "must be a number from 1, or an ascending list of such numbers";
             return Err(("power", what.into()));
         }
+        if let Some(power) = powers.last().filter(|power| **power > LARGEST_POWER) {
+            let what = format!(
+                "must be at most {LARGEST_POWER}, not {power}: a power takes as many products of the \
+                 kernel; a `diffusion_map` has no limit of its `time`"
+            );
+            return Err(("power", what));
+        }
         self.check_kernel()
     }
 }
@@ -623,6 +633,8 @@ mod tests {
             assert_eq!(map.check().unwrap_err().0, key, "{text}");
         }
         let sketch: HeatSketch = toml::from_str("dimension = 1\npower = [4, 2]").unwrap();
+        assert_eq!(sketch.check().unwrap_err().0, "power");
+        let sketch: HeatSketch = toml::from_str("dimension = 1\npower = 4294967297").unwrap();
         assert_eq!(sketch.check().unwrap_err().0, "power");
     }
 }

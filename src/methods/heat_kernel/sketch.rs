@@ -22,6 +22,9 @@ const CHECKED_POWER: usize = 8;
 /// Columns of the other draws.
 const OTHER_COLUMNS: usize = 8;
 
+/// A difference of energies that comes by chance with a probability below 4e⁻³² is an error.
+const UNLIKELY: f64 = 32.0;
+
 /// The largest number of columns of a product.
 pub const WIDTH: usize = 16;
 
@@ -67,8 +70,8 @@ pub struct Energy {
     pub sketch: f64,
     /// The same from other draws (Hutchinson's estimate).
     pub other: f64,
-    /// The difference in units of its standard deviation, if there are enough columns.
-    pub z_score: Option<f64>,
+    /// The largest difference of the two by chance, see [`spread`].
+    pub spread: f64,
 }
 
 /// The sketches of ascending `powers`.
@@ -176,9 +179,11 @@ pub fn joined(snapshots: &[&Snapshot], columns: usize) -> Vec<f64> {
     out
 }
 
-/// The energies of the powers of at most [`CHECKED_POWER`], beside those of other draws.
+/// The energies of the powers of at most [`CHECKED_POWER`], beside those of other draws. `norm` is a
+/// bound of ‖B‖.
 pub fn energies(
     operator: &dyn Operator,
+    norm: f64,
     names: &[u64],
     snapshots: &[&Snapshot],
     columns: usize,
@@ -201,34 +206,33 @@ pub fn energies(
         .iter()
         .zip(snapshots)
         .map(|(other, snapshot)| {
-            let own = column_energies(&snapshot.rows, columns);
-            let other = column_energies(&other.rows, OTHER_COLUMNS);
-            let spread = (variance(&own) + variance(&other)).sqrt();
-            let difference = mean(&own) - mean(&other);
+            let own = sum::terms(snapshot.rows.len(), |at| snapshot.rows[at].powi(2));
+            let other = sum::terms(other.rows.len(), |at| other.rows[at].powi(2));
+            let largest = norm.powi(2 * snapshot.power as i32);
             Energy {
                 power: snapshot.power,
-                sketch: mean(&own),
-                other: mean(&other),
-                z_score: Some(difference / spread).filter(|z| columns > 2 && z.is_finite()),
+                sketch: own,
+                other,
+                spread: spread([(own, columns), (other, OTHER_COLUMNS)], largest),
             }
         })
         .collect()
 }
 
-/// k‖column‖² of every column.
-fn column_energies(rows: &[f64], columns: usize) -> Vec<f64> {
-    let square = |c: usize| {
-        sum::terms(rows.len() / columns, |i| rows[i * columns + c].powi(2)) * columns as f64
-    };
-    (0..columns).map(square).collect()
-}
-
-fn mean(x: &[f64]) -> f64 {
-    x.iter().sum::<f64>() / x.len() as f64
-}
-
-/// The variance of the mean.
-fn variance(x: &[f64]) -> f64 {
-    let (mean, n) = (mean(x), x.len() as f64);
-    x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n * (n - 1.0))
+/// The largest difference of two estimates of E = tr B²ᵖ, each from some columns, but for a
+/// probability of 4e⁻ˣ with x = [`UNLIKELY`].
+///
+/// An estimate from k columns is Σ λ_i χ²_k/k over the eigenvalues of B²ᵖ, which are at most
+/// `largest`: L. It differs from E by at most 2√(L E x/k) + 2 L x/k (Laurent and Massart, Ann.
+/// Statist. 28, 2000, Lemma 1, with Σ λ² ≤ L E). So E itself is at most (√(L x/k) + √(estimate + L
+/// x/k))².
+fn spread(estimates: [(f64, usize); 2], largest: f64) -> f64 {
+    let unit = |columns: usize| largest * UNLIKELY / columns as f64;
+    let bounds = estimates.map(|(estimate, columns)| {
+        let unit = unit(columns);
+        (unit.sqrt() + (estimate + unit).sqrt()).powi(2)
+    });
+    let energy = bounds[0].min(bounds[1]);
+    let off = |(_, columns)| 2.0 * (energy * unit(columns)).sqrt() + 2.0 * unit(columns);
+    estimates.map(off).iter().sum()
 }

@@ -24,16 +24,16 @@ pub enum Warning {
         epsilon: f64,
         /// The first eigenvalue below 1, if it is known.
         first: Option<f64>,
-        /// Mean row sum of the kernel, in points.
+        /// Mean row sum of the kernel, in distinct points or landmarks.
         neighbours: f64,
-        /// All points.
+        /// All of them.
         points: f64,
     },
     /// The bandwidth is so small that single points have coordinates of their own.
     NarrowBandwidth {
         /// ε.
         epsilon: f64,
-        /// Mean row sum of the kernel, in points.
+        /// Mean row sum of the kernel, in distinct points or landmarks.
         neighbours: f64,
     },
     /// The dimension separates eigenvalues that are equal.
@@ -47,6 +47,11 @@ pub enum Warning {
     NotConverged {
         /// The largest ‖Aφ − λφ‖.
         residual: f64,
+    },
+    /// All coordinates are 0.
+    Vanished {
+        /// The time of a diffusion map, or the power of a sketch.
+        time: f64,
     },
     /// Several eigenvalues are 1: parts of the chain or of the points are not connected.
     SeveralOnes {
@@ -105,7 +110,7 @@ impl fmt::Display for Warning {
                 f,
                 "epsilon = {epsilon} is small: a point has {neighbours:.1} effective neighbours, so \
                  that eigenvalues are too small and coordinates may show single points; increase \
-                 `epsilon` and `neighbours`"
+                 `epsilon`, and `neighbours` or `landmarks`"
             ),
             Warning::EqualAtCut { dimension, gap } => write!(
                 f,
@@ -115,6 +120,11 @@ impl fmt::Display for Warning {
             Warning::NotConverged { residual } => {
                 write!(f, "the eigenvectors have residuals up to {residual:.1e}")
             }
+            Warning::Vanished { time } => write!(
+                f,
+                "all coordinates are 0 at time or power {time}: a power of the eigenvalues is below \
+                 the range of numbers; decrease it"
+            ),
             Warning::SeveralOnes { ones } => {
                 write!(
                     f,

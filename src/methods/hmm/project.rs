@@ -87,6 +87,11 @@ pub struct Checked {
     pub totals: [f64; 2],
     /// Whether the counts are integers.
     pub is_integral: bool,
+    /// The number of distinct triples, which bounds the terms of every sum.
+    pub terms: usize,
+    /// The length of the vector of ones by which the residual of a pair of vectors is multiplied in
+    /// P₁ᵀW.
+    pub ones: f64,
     /// The largest difference between Σ_x B_x v and UᵀP₃₁Wv for one vector v, and the largest
     /// magnitude of a sum that leads to them.
     pub sum: [f64; 2],
@@ -131,6 +136,10 @@ pub fn project(
     passes.step("decompose");
     let basis = Basis::new(params.scaling, largest_rank, &pairs, passes, seed);
     let pair_total = pairs.shards.total;
+    let ones = match params.scaling {
+        Scaling::None => (pairs.shards.n_sources.max(pairs.shards.n_targets) as f64).sqrt(),
+        Scaling::Cca => 1.0,
+    };
     let (rank, total) = (basis.rank, triples.total());
     let vectors = Vectors::new(&basis, &pairs, params.scaling, total);
     // The pairs are as large as the triples, and are not needed any more.
@@ -193,6 +202,8 @@ pub fn project(
                 .collect(),
             totals: [total, pair_total],
             is_integral: triples.is_integral(),
+            terms: triples.counts.len(),
+            ones,
             sum: checked_sum,
             first_step,
         },

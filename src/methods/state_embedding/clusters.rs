@@ -146,6 +146,14 @@ impl Clusters {
             .collect()
     }
 
+    /// [`Clusters::assign`], and none for points without an embedding, which is NaN.
+    pub fn assign_known(&self, embedded: &[f64]) -> Vec<Option<u32>> {
+        let points = embedded.chunks_exact(self.rank);
+        let is_known = points.map(|point| !point[0].is_nan());
+        let all = self.assign(embedded).into_iter().zip(is_known);
+        all.map(|(k, is_known)| is_known.then_some(k)).collect()
+    }
+
     /// Sets the exit probabilities from pairs of points, given the cluster of every point.
     pub fn set_exits(&mut self, pairs: &Pairs, affiliation: &[u32]) {
         let mut sums = vec![[0.0; 2]; self.centroids.len()];

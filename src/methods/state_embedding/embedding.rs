@@ -47,6 +47,8 @@ pub struct Functions {
     /// Singular vectors in the orthonormal bases, as columns.
     u: Mat<f64>,
     v: Mat<f64>,
+    constant: Option<f64>,
+    rounding: f64,
 }
 
 impl Functions {
@@ -66,10 +68,14 @@ impl Functions {
             || Whitening::new(of_end, metric, tolerance),
         );
         let operator = project(&start.basis, &means.cross, &end.basis);
+        let (mut constant, rounding) = (None, rounding(means, [&start, &end], tolerance));
         let (singular_values, u, v) = match measure {
             // The constants are singular functions with σ = 1, and both bases start with them.
             RightMeasure::Ends => {
                 let (rows, columns) = (start.kept() - 1, end.kept() - 1);
+                let row: f64 = (0..=columns).map(|j| operator[(0, j)].abs()).sum();
+                let column: f64 = (0..=rows).map(|i| operator[(i, 0)].abs()).sum();
+                constant = Some(row.max(column));
                 let (mut values, u, v) = svd(operator.submatrix(1, 1, rows, columns));
                 values.insert(0, 1.0);
                 (values, with_constant(&u), with_constant(&v))
@@ -82,7 +88,20 @@ impl Functions {
             singular_values,
             u,
             v,
+            constant,
+            rounding,
         }
+    }
+
+    /// Σ_j |P̂_1j| or Σ_i |P̂_i1|, the larger one, for the constants as the first functions of x and
+    /// of y. It is 1, because they are singular functions. None unless both bases have the constant.
+    pub fn constant(&self) -> Option<f64> {
+        self.constant
+    }
+
+    /// The largest error of a singular value by rounding.
+    pub fn rounding(&self) -> f64 {
+        self.rounding
     }
 
     /// The number of singular functions, the smaller of J and J₁.
@@ -129,6 +148,16 @@ impl Functions {
             kept: [self.start.kept(), self.end.kept()],
         })
     }
+}
+
+/// A bound of the error of P̂ = BᵀPB by rounding. An error e of the entries of a Gram matrix of M
+/// features changes it by at most M e ‖B‖², and the decomposition of the matrix by about M ε over
+/// the share of the least variance.
+fn rounding(means: &Grams, bases: [&Whitening; 2], tolerance: f64) -> f64 {
+    let m = means.features as f64;
+    let entry = means.rounding + (m + 8.0) * f64::EPSILON;
+    let squares = bases.map(|own| own.basis.squared_norm_l2());
+    m * entry * (squares[0] + squares[1]) + 8.0 * m * f64::EPSILON / tolerance
 }
 
 /// Singular values, descending, and vectors (columns).

@@ -149,6 +149,25 @@ impl Features {
         self.phases[l / LANES][l % LANES]
     }
 
+    /// The largest magnitude of the frequencies of each coordinate.
+    pub fn reach(&self) -> Vec<f64> {
+        let mut reach = vec![0.0; self.dimension];
+        for group in self.frequencies.chunks_exact(self.dimension) {
+            for (reach, lanes) in reach.iter_mut().zip(group) {
+                *reach = lanes.iter().fold(*reach, |m: f64, w| m.max(w.abs()));
+            }
+        }
+        reach
+    }
+
+    /// Whether a point is so far from 0 that rounding decides its features. `reach` is that of
+    /// these features.
+    pub fn is_too_far(reach: &[f64], point: &[f64]) -> bool {
+        let terms = reach.iter().zip(point).map(|(w, x)| w * x.abs());
+        let phase: f64 = terms.sum();
+        phase.is_nan() || phase > FARTHEST
+    }
+
     /// The features of some points (n × d, row-major): n × M, row-major.
     pub fn evaluate(&self, rows: &[f64]) -> Vec<f64> {
         let mut values = vec![0.0; rows.len() / self.dimension * self.count];
@@ -187,9 +206,25 @@ pub fn round_to_quantum(values: &mut [f64]) {
     }
 }
 
-/// cos(t) with an error below 1e−15, for |t| up to 1e9.
+/// The largest |t| for which the argument of [`near_cosine`] is reduced exactly.
+const NEAR: f64 = (1u64 << 30) as f64;
+
+/// The largest phase that is known to [`QUANTUM`]: the rounding of a larger one is more.
+const FARTHEST: f64 = QUANTUM * (1u64 << 52) as f64;
+
+/// cos(t) with an error below 1e−15, for every finite t.
 #[inline(always)]
 pub fn cosine(t: f64) -> f64 {
+    if t.abs() <= NEAR {
+        near_cosine(t)
+    } else {
+        libm::cos(t)
+    }
+}
+
+/// cos(t) with an error below 1e−15, for |t| ≤ [`NEAR`].
+#[inline(always)]
+fn near_cosine(t: f64) -> f64 {
     // t = kπ + r with |r| ≤ π/2.
     let shifted = t.mul_add(FRAC_1_PI, TO_INTEGER);
     let k = TO_INTEGER - shifted;
@@ -246,12 +281,24 @@ fn cosines<const R: usize>(
             }
         }
     }
+    let phases = sums.as_flattened().iter();
+    if !phases.fold(true, |near, t| near & (t.abs() <= NEAR)) {
+        sums.as_flattened_mut().iter_mut().for_each(far_cosine);
+        return sums;
+    }
     for sums in &mut sums {
         for sum in sums {
-            *sum = cosine(*sum);
+            *sum = near_cosine(*sum);
         }
     }
     sums
+}
+
+/// Few points are so far away that their features take this long. A phase beyond the range of f64
+/// has the mean of all features.
+#[cold]
+fn far_cosine(t: &mut f64) {
+    *t = if t.is_finite() { cosine(*t) } else { 0.0 };
 }
 
 #[cfg(test)]
@@ -270,7 +317,35 @@ mod tests {
         }
         assert!(worst < 4e-16, "{worst:e}");
         assert_eq!(cosine(0.0), 1.0);
-        assert!(cosine(1.0e9).abs() <= 1.0);
+    }
+
+    #[test]
+    fn the_cosine_of_a_large_number_is_exact() {
+        // By 1,200 digits of π.
+        let exact = [
+            (1e9, 0.837_887_181_363_902_3),
+            (2f64.powi(40), -0.914_004_071_991_557),
+            (1e17, -0.885_557_328_297_630_7),
+            (1e22, 0.523_214_785_395_139),
+            (9.969_209_968_386_869e36, 0.233_608_229_289_842_55),
+            (f64::MAX, -0.999_987_689_426_56),
+        ];
+        for (t, cos) in exact {
+            assert!((cosine(t) - cos).abs() < 1e-15, "{t:e}: {}", cosine(t));
+            assert_eq!(cosine(-t), cosine(t));
+        }
+        // Near and far points in one tile.
+        let features = Features::random(20, 1, 1.0, 4);
+        let rows: Vec<f64> = (0..13)
+            .map(|i| if i == 7 { 1e18 } else { f64::from(i) })
+            .collect();
+        let values = features.evaluate(&rows);
+        assert!(values.iter().all(|h| h.abs() <= 1.0));
+        for (row, values) in rows.iter().zip(values.chunks(features.count())) {
+            assert_eq!(features.evaluate(&[*row]), values);
+        }
+        let reach = features.reach();
+        assert!(Features::is_too_far(&reach, &[1e18]) && !Features::is_too_far(&reach, &[1e6]));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! not change a bit, and the sums of a part can be subtracted again.
 
 use crate::error::{Error, Result};
-use crate::methods::state_embedding::features::round_to_quantum;
+use crate::methods::state_embedding::features::{QUANTUM, round_to_quantum};
 use faer::linalg::matmul::matmul;
 use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::{Accum, Mat, MatRef, Par};
@@ -63,6 +63,8 @@ pub struct Grams {
     pub ends: Vec<f64>,
     /// E h(x)h(y)ᵀ.
     pub cross: Vec<f64>,
+    /// The largest error of an entry by rounding. Entries are at most 1.
+    pub rounding: f64,
 }
 
 impl GramSums {
@@ -217,6 +219,14 @@ impl GramSums {
             ));
         }
         let mean = |sum: &i128| *sum as f64 / mass as f64;
+        // Products of features are exact. With weights, a factor is rounded to half of a quantum.
+        let pairs = i128::from(sums.pairs) << 40;
+        let is_weighted = mass != pairs;
+        let rounded = if is_weighted {
+            QUANTUM / 2.0 * mean(&pairs)
+        } else {
+            0.0
+        };
         let full = |triangle: &[i128]| {
             let mut square = vec![0.0; m * m];
             let mut entries = triangle.iter().map(mean);
@@ -236,6 +246,7 @@ impl GramSums {
             starts: full(&sums.starts),
             ends: full(&sums.ends),
             cross: sums.cross.iter().map(mean).collect(),
+            rounding: rounded + 2.0 * f64::EPSILON,
         })
     }
 }
@@ -419,7 +430,7 @@ fn add_triangle(sum: &mut Mat<f64>, accumulate: Accum, a: MatRef<f64>, b: MatRef
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::methods::state_embedding::features::{Features, QUANTUM};
+    use crate::methods::state_embedding::features::Features;
 
     fn values(n: usize, m: usize) -> Vec<f64> {
         let rows: Vec<f64> = (0..n).map(|i| (i as f64 * 0.71).sin()).collect();

@@ -56,6 +56,10 @@ pub struct StateEmbeddingModel {
     pub bounds: Option<Vec<[f64; 2]>>,
     /// √(J/n): singular values of this size are noise, if pairs are independent.
     pub noise: f64,
+    /// [`Functions::constant`].
+    pub constant: Option<f64>,
+    /// [`Functions::rounding`].
+    pub rounding: f64,
     /// What makes the fit doubtful.
     pub warnings: Vec<Warning>,
 }
@@ -147,6 +151,8 @@ pub fn fit_means(
         norm: params.norm,
         bounds,
         noise,
+        constant: functions.constant(),
+        rounding: functions.rounding(),
     })
 }
 
@@ -207,13 +213,19 @@ fn warnings(
 }
 
 /// Functions of some points (n × d, row-major) that have coefficients (M × rank, row-major) in some
-/// features: n × rank, row-major.
+/// features: n × rank, row-major. NaN for points that are too far for the features.
 pub fn combine(features: &Features, coefficients: &[f64], rank: usize, rows: &[f64]) -> Vec<f64> {
     let values = features.evaluate(rows);
     let n = rows.len() / features.dimension();
     let mut out = vec![0.0; n * rank];
     let values = values.chunks_exact(features.count());
-    for (h, out) in values.zip(out.chunks_exact_mut(rank)) {
+    let reach = features.reach();
+    let points = rows.chunks_exact(features.dimension());
+    for ((h, point), out) in values.zip(points).zip(out.chunks_exact_mut(rank)) {
+        if Features::is_too_far(&reach, point) {
+            out.fill(f64::NAN);
+            continue;
+        }
         for (h, coefficients) in h.iter().zip(coefficients.chunks_exact(rank)) {
             for (out, c) in out.iter_mut().zip(coefficients) {
                 *out += h * c;
@@ -224,7 +236,8 @@ pub fn combine(features: &Features, coefficients: &[f64], rank: usize, rows: &[f
 }
 
 impl StateEmbeddingModel {
-    /// Ψ of some points (n × d, row-major): n × r, row-major. A row depends on its point alone.
+    /// Ψ of some points (n × d, row-major): n × r, row-major. A row depends on its point alone. NaN
+    /// for points that are too far for the features.
     pub fn embed(&self, rows: &[f64]) -> Vec<f64> {
         self.combine(rows, &self.left)
     }

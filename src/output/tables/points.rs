@@ -4,6 +4,7 @@ use crate::assess::bootstrap::Number;
 use crate::assess::certificates::Certificate;
 use crate::assess::crossval::Score;
 use crate::assess::embedding_bootstrap::EmbeddingBootstrap;
+use crate::assess::embeddings;
 use crate::assess::kernels;
 use crate::methods::columns::parts;
 use crate::methods::heat_kernel::diffusion_map::Level;
@@ -242,7 +243,7 @@ impl PointFit {
     /// Claims about the numbers of the fit.
     pub fn certificates(&self) -> Vec<Certificate> {
         match &self.model {
-            PointModel::StateEmbedding(own) => embedding_certificates(&own.model),
+            PointModel::StateEmbedding(own) => embeddings::of_embedding(&own.model),
             PointModel::Heat(own) => kernels::of_points(&own.model),
         }
     }
@@ -260,20 +261,6 @@ impl PointFit {
             PointModel::Heat(own) => Some(&own.model),
         }
     }
-}
-
-fn embedding_certificates(model: &StateEmbeddingModel) -> Vec<Certificate> {
-    let values = &model.singular_values;
-    let mut list = Vec::new();
-    if model.norm == Norm::Density {
-        // The constant is in both spans, and canonical correlations are at most 1.
-        let first = values.first().copied().unwrap_or(f64::NAN);
-        list.push(Certificate::equal("first_singular_value", first, 1.0, 1e-6));
-    }
-    let descending = values.windows(2).map(|w| w[1] - w[0]);
-    let rise = descending.fold(f64::NEG_INFINITY, f64::max).max(-1.0);
-    list.push(Certificate::at_most("descending", rise, 0.0, 0.0));
-    list
 }
 
 /// The names of the tables of a run over points, in the order in which they are written. `points`

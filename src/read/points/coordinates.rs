@@ -6,7 +6,14 @@ use crate::read::rows::stop::{Dropped, Stop, bug};
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float64Type};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fmt::{Display, Formatter};
 use std::sync::Arc;
+
+/// The largest magnitude of a number in the unit of the scale, 2⁵⁰⁰. The squares of larger numbers,
+/// or sums of them, exceed the range of f64.
+pub(crate) const LARGEST: f64 = f64::from_bits((1023 + 500) << 52);
 
 /// The coordinates of the rows of a batch.
 pub(crate) struct Coordinates {
@@ -17,12 +24,14 @@ pub(crate) struct Coordinates {
 }
 
 /// Why a row has no coordinates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Fault {
     /// What is wrong.
     pub(crate) kind: FaultKind,
     /// The place of the column.
     pub(crate) column: usize,
+    /// The number; NaN for a null.
+    pub(crate) value: f64,
 }
 
 /// What is wrong with a number.
@@ -31,6 +40,7 @@ pub(crate) enum FaultKind {
     Null,
     Nan,
     Infinite,
+    Large,
 }
 
 impl FaultKind {
@@ -40,20 +50,93 @@ impl FaultKind {
             FaultKind::Null => "null",
             FaultKind::Nan => "NaN",
             FaultKind::Infinite => "infinite",
+            FaultKind::Large => "too large",
         }
     }
 
-    fn of(value: f64) -> Option<FaultKind> {
+    fn of(value: f64, limit: f64) -> Option<FaultKind> {
         match value {
+            x if x.abs() <= limit => None,
             x if x.is_nan() => Some(FaultKind::Nan),
             x if x.is_infinite() => Some(FaultKind::Infinite),
-            _ => None,
+            _ => Some(FaultKind::Large),
         }
     }
 }
 
+/// A number that is too large, or far from all others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LargeValue {
+    /// The number.
+    pub(crate) value: f64,
+    /// Its column.
+    pub(crate) column: String,
+    /// The key of its row.
+    pub(crate) key: String,
+}
+
+impl LargeValue {
+    /// Keeps the larger one of two values, the one with the first key if they are equal.
+    pub(crate) fn keep(largest: &mut Option<LargeValue>, other: LargeValue) {
+        let is_larger = |own: &LargeValue| {
+            let by_size = own.value.abs().total_cmp(&other.value.abs());
+            by_size.then_with(|| other.key.cmp(&own.key)).is_ge()
+        };
+        if !largest.as_ref().is_some_and(is_larger) {
+            *largest = Some(other);
+        }
+    }
+}
+
+/// Values at more than this multiple of the distance of the quartiles are far.
+const FAR: f64 = 1e6;
+
+/// Where most values of a column are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Middle {
+    median: f64,
+    /// The values between which half of the rows are.
+    pub(crate) quartiles: [f64; 2],
+}
+
+impl Middle {
+    /// The middle of some values. None if half of them are equal, so that nothing is far.
+    pub(crate) fn of(mut values: Vec<f64>) -> Option<Middle> {
+        values.sort_unstable_by(f64::total_cmp);
+        let last = values.len().checked_sub(1)?;
+        let quartiles = [values[last / 4], values[last - last / 4]];
+        (quartiles[0] < quartiles[1]).then(|| Middle {
+            median: values[last / 2],
+            quartiles,
+        })
+    }
+
+    /// Whether a value is far from the middle.
+    pub(crate) fn is_far(&self, value: f64) -> bool {
+        let [low, high] = self.quartiles;
+        // Differences of values near the end of the range may exceed it.
+        (value / FAR - self.median / FAR).abs() > high - low
+    }
+
+    /// What is said of a value that is far.
+    pub(crate) fn said_of(&self, value: &LargeValue) -> String {
+        let [low, high] = self.quartiles;
+        format!(
+            "{value}, which is large against the others: half of the rows are from {low:e} to {high:e}"
+        )
+    }
+}
+
+impl Display for LargeValue {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let LargeValue { value, column, key } = self;
+        write!(f, "`{column}` of row {key} is {value:e}")
+    }
+}
+
 /// Reads coordinates of columns of numbers or of one column of lists. `dimension` is that of
-/// earlier rows, if there are any; `place` describes a row for messages.
+/// earlier rows, if there are any; `limit` is the largest magnitude of the numbers of a column;
+/// `place` describes a row for messages.
 ///
 /// # Errors
 /// Lists of different lengths.
@@ -61,12 +144,13 @@ pub(crate) fn coordinates(
     fields: &[Field],
     columns: &[ArrayRef],
     dimension: &mut Option<usize>,
+    limit: impl Fn(usize) -> f64,
     place: impl Fn(usize) -> String,
 ) -> Result<Coordinates, Stop> {
     if let [field] = fields
         && field.data_type().is_nested()
     {
-        return lists(field, &columns[0], dimension, place);
+        return lists(field, &columns[0], dimension, limit(0), place);
     }
     let (n, d) = (columns[0].len(), columns.len());
     *dimension = Some(d);
@@ -74,16 +158,21 @@ pub(crate) fn coordinates(
     let mut faults = vec![None; n];
     for (k, column) in columns.iter().enumerate() {
         let column = doubles(column, fields[k].name()).map_err(bug)?;
+        let limit = limit(k);
+        let fault = |kind, value| Fault {
+            kind,
+            column: k,
+            value,
+        };
         for (row, &value) in column.values().iter().enumerate() {
             values[row * d + k] = value;
-            if let Some(kind) = FaultKind::of(value) {
-                faults[row].get_or_insert(Fault { kind, column: k });
+            if let Some(kind) = FaultKind::of(value, limit) {
+                faults[row].get_or_insert(fault(kind, value));
             }
         }
         if column.null_count() > 0 {
             for row in (0..n).filter(|&row| column.is_null(row)) {
-                let kind = FaultKind::Null;
-                faults[row] = Some(Fault { kind, column: k });
+                faults[row] = Some(fault(FaultKind::Null, f64::NAN));
             }
         }
     }
@@ -94,6 +183,7 @@ fn lists(
     field: &Field,
     column: &ArrayRef,
     dimension: &mut Option<usize>,
+    limit: f64,
     place: impl Fn(usize) -> String,
 ) -> Result<Coordinates, Stop> {
     let item = Arc::new(Field::new("item", DataType::Float64, true));
@@ -110,9 +200,13 @@ fn lists(
     let d = dimension.unwrap_or(0);
     let (mut values, mut faults) = (vec![0.0; n * d], vec![None; n]);
     for row in 0..n {
+        let fault = |kind, value| Fault {
+            kind,
+            column: 0,
+            value,
+        };
         if lists.is_null(row) {
-            let kind = FaultKind::Null;
-            faults[row] = Some(Fault { kind, column: 0 });
+            faults[row] = Some(fault(FaultKind::Null, f64::NAN));
             continue;
         }
         let start = lists.value_offsets()[row] as usize;
@@ -127,13 +221,12 @@ fn lists(
         let own = start..start + length;
         let has_null = numbers.null_count() > 0 && own.clone().any(|at| numbers.is_null(at));
         let own = &numbers.values()[own];
-        let first = own.iter().find_map(|&x| FaultKind::of(x));
-        let kind = if has_null {
-            Some(FaultKind::Null)
+        faults[row] = if has_null {
+            Some(fault(FaultKind::Null, f64::NAN))
         } else {
-            first
+            own.iter()
+                .find_map(|&x| Some(fault(FaultKind::of(x, limit)?, x)))
         };
-        faults[row] = kind.map(|kind| Fault { kind, column: 0 });
         values[row * d..][..d].copy_from_slice(own);
     }
     Ok(Coordinates { values, faults })
@@ -149,6 +242,7 @@ pub(crate) fn sound(faults: &[Option<Fault>], dropped: &mut Dropped) -> Vec<u32>
                     FaultKind::Null => "null coordinate",
                     FaultKind::Nan => "NaN coordinate",
                     FaultKind::Infinite => "infinite coordinate",
+                    FaultKind::Large => "too large coordinate",
                 },
                 1,
             ),
@@ -156,4 +250,40 @@ pub(crate) fn sound(faults: &[Option<Fault>], dropped: &mut Dropped) -> Vec<u32>
         }
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_far_from_most_others() {
+        let middle = |values: &[f64]| Middle::of(values.to_vec());
+        let around = middle(&[3.0, -1.0, 0.0, 1.0, 2.0, 1e20, 0.5, 1.5]).expect("a middle");
+        assert_eq!(around.quartiles, [0.0, 3.0]);
+        assert!(around.is_far(1e20) && around.is_far(-1.7e308) && !around.is_far(1e6));
+        let wide = middle(&[-1e150, 1e150, -1.7e308, 1.7e308]).expect("a middle");
+        assert!(!wide.is_far(1.7e308));
+        let mut equal = [0.0; 8];
+        equal[3] = 1e9;
+        assert_eq!(middle(&equal), None);
+        assert_eq!(middle(&[]), None);
+    }
+
+    #[test]
+    fn the_largest_value_is_kept_in_any_order() {
+        let value = |value: f64, key: &str| LargeValue {
+            value,
+            column: "x".into(),
+            key: key.into(),
+        };
+        let all = [value(1e200, "b"), value(-1e300, "c"), value(1e300, "a")];
+        let kept = |order: [usize; 3]| {
+            let mut largest = None;
+            order.map(|at| LargeValue::keep(&mut largest, all[at].clone()));
+            largest
+        };
+        assert_eq!(kept([0, 1, 2]), Some(value(1e300, "a")));
+        assert_eq!(kept([2, 1, 0]), kept([1, 2, 0]));
+    }
 }

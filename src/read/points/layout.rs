@@ -1,6 +1,7 @@
 //! Which columns of the rows hold the key, the coordinates and the weight of a point.
 
 use crate::evidence::lag::Step;
+use crate::read::points::coordinates::LARGEST;
 use arrow::datatypes::{Field, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -87,6 +88,20 @@ impl PointLayout {
     pub fn coordinate_names(&self) -> Vec<String> {
         let names = self.coordinates.iter().map(|field| field.name().clone());
         names.collect()
+    }
+
+    /// The largest magnitude of a coordinate of a column. With `scale = "standard"` it is not known
+    /// before all rows are read.
+    pub(crate) fn limit(&self, column: usize) -> f64 {
+        let name = self.coordinates.get(column).map(|field| field.name());
+        match &self.scale {
+            Scale::None => LARGEST,
+            Scale::Standard => f64::MAX,
+            Scale::By(divisors) => {
+                let own = name.and_then(|name| divisors.get(name)).copied();
+                (own.unwrap_or(1.0).abs() * LARGEST).min(f64::MAX)
+            }
+        }
     }
 
     /// Whether the coordinates are one column of lists.

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
 use crate::read::lake::rounding::rounding;
-use crate::read::points::coordinates::{Coordinates, coordinates, sound};
+use crate::read::points::coordinates::{Coordinates, FaultKind, LargeValue, coordinates, sound};
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::rows::amounts::weights;
 use crate::read::rows::keys::Keys;
@@ -94,6 +94,8 @@ pub struct Found {
     pub(crate) rows: u64,
     /// Rows that are no points, by reason.
     pub(crate) dropped: Dropped,
+    /// The largest number that is too large.
+    pub(crate) large: Option<LargeValue>,
     /// The partitions in their order: one array per partition column.
     #[serde(with = "crate::read::rows::ipc::arrays")]
     pub(crate) partitions: Vec<ArrayRef>,
@@ -183,8 +185,19 @@ impl Reader {
             &layout.coordinates,
             &columns[n_order..weight_at],
             &mut self.found.dimension,
+            |column| layout.limit(column),
             place,
         )?;
+        for (row, fault) in faults.iter().enumerate() {
+            if let Some(fault) = fault.filter(|fault| fault.kind == FaultKind::Large) {
+                let large = LargeValue {
+                    value: fault.value,
+                    column: layout.coordinates[fault.column].name().clone(),
+                    key: place(row),
+                };
+                LargeValue::keep(&mut self.found.large, large);
+            }
+        }
         let weights = match &layout.weight {
             Some(field) => Some(weights(&columns[weight_at], field.name(), place, dropped)?),
             None => None,

@@ -31,6 +31,8 @@ pub(crate) struct PairBlock {
     /// For each lag, the first and the second row of each pair. A row may be in several blocks, a
     /// pair is in one.
     pub(crate) pairs: Vec<Vec<(u32, u32)>>,
+    /// The leading rows that are the last ones of the block before.
+    pub(crate) repeated: usize,
 }
 
 /// Takes blocks.
@@ -95,6 +97,7 @@ impl<R: BlockReceiver> Blocks<R> {
             trajectories: self.block.trajectories[first..].to_vec(),
             pieces: self.block.pieces[first..].to_vec(),
             pairs: vec![Vec::new(); self.block.pairs.len()],
+            repeated: n - first,
         };
         let shifted = self
             .walker

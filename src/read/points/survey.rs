@@ -2,21 +2,29 @@
 //!
 //! Nothing here depends on the order of rows or on files: sums are exact, and a sample consists of
 //! the rows whose keys have the smallest hashes.
+//!
+//! Rows of trajectories count only if they are in a pair: the others have no part in a fit, so they
+//! choose neither the scale nor the sample.
 
 use crate::error::{Error, Result};
 use crate::math::exact::ExactSum;
+use crate::read::lake::Lake;
+use crate::read::points::coordinates::LargeValue;
 use crate::read::points::layout::{PointLayout, PointRoles, Scale};
+use crate::read::points::pairs::{BlockReceiver, Blocks, PairBlock};
 use crate::read::points::sample::Sample;
-use crate::read::points::{Found, PointBatch, Receiver};
+use crate::read::points::{Found, PointBatch, Receiver, read};
 use crate::read::rows::stop::{Stop, bug};
 use arrow::array::ArrayRef;
 use arrow::compute::concat;
 use arrow::row::{OwnedRow, RowConverter, SortField};
+use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Most rows of a sample.
-const SAMPLE_ROWS: usize = 20_000;
+pub(crate) const SAMPLE_ROWS: usize = 20_000;
 
 /// Most numbers in a sample, 32 MB.
 const SAMPLE_NUMBERS: usize = 1 << 22;
@@ -31,10 +39,14 @@ pub struct Survey {
     pub(crate) rows: u64,
     /// The largest weight; 1 without weights.
     pub(crate) largest_weight: f64,
+    /// The rows that are in a pair; all points for rows without time.
+    pub(crate) used: u64,
     /// The smallest value of each coordinate.
     pub(crate) low: Vec<f64>,
     /// The largest value of each coordinate.
     pub(crate) high: Vec<f64>,
+    /// The hashes of the keys of the rows with the smallest and with the largest values.
+    pub(crate) ends: [Vec<u64>; 2],
     /// The number of trajectories; that of runs of rows for rows without time.
     pub(crate) trajectories: u64,
     /// The hashes of the trajectories; some of them if there are more than [`LISTED`].
@@ -51,11 +63,11 @@ impl Survey {
         self.rows += other.rows;
         self.largest_weight = self.largest_weight.max(other.largest_weight);
         self.trajectories += other.trajectories;
-        for (low, more) in self.low.iter_mut().zip(&other.low) {
-            *low = low.min(*more);
-        }
-        for (high, more) in self.high.iter_mut().zip(&other.high) {
-            *high = high.max(*more);
+        self.used += other.used;
+        // A survey without rows has no ends.
+        for k in (0..other.low.len()).filter(|_| other.used > 0) {
+            self.extend(k, other.low[k], other.ends[0][k]);
+            self.extend(k, other.high[k], other.ends[1][k]);
         }
         for (sums, more) in [
             (&mut self.sums, &other.sums),
@@ -79,13 +91,57 @@ impl Survey {
         Survey {
             rows: 0,
             largest_weight: 0.0,
+            used: 0,
             low: vec![f64::INFINITY; dimension],
             high: vec![f64::NEG_INFINITY; dimension],
+            ends: [vec![u64::MAX; dimension], vec![u64::MAX; dimension]],
             trajectories: 0,
             hashes: BTreeSet::new(),
             sample: Sample::new(dimension, SAMPLE_ROWS, SAMPLE_NUMBERS),
             sums: Vec::new(),
             squares: Vec::new(),
+        }
+    }
+
+    /// Takes a value of a coordinate into account. Of equal values, the row with the least hash is
+    /// kept.
+    fn extend(&mut self, k: usize, x: f64, hash: u64) {
+        let [low, high] = &mut self.ends;
+        if x <= self.low[k] {
+            low[k] = if x < self.low[k] {
+                hash
+            } else {
+                hash.min(low[k])
+            };
+            self.low[k] = x;
+        }
+        if x >= self.high[k] {
+            high[k] = if x > self.high[k] {
+                hash
+            } else {
+                hash.min(high[k])
+            };
+            self.high[k] = x;
+        }
+    }
+
+    /// Takes a row into account.
+    fn add(&mut self, point: &[f64], hash: u64, weight: f64, is_standard: bool) {
+        let d = point.len();
+        if is_standard {
+            self.sums.resize_with(d, ExactSum::default);
+            self.squares.resize_with(d, ExactSum::default);
+        }
+        self.used += 1;
+        for (k, &x) in point.iter().enumerate() {
+            self.extend(k, x, hash);
+            if is_standard {
+                self.sums[k].add(x);
+                self.squares[k].add(x * x);
+            }
+        }
+        if weight > 0.0 {
+            self.sample.push(hash, &[point], weight);
         }
     }
 
@@ -109,6 +165,9 @@ pub(crate) fn merged(
         all.rows += found.rows;
         for (reason, rows) in &found.dropped.0 {
             all.dropped.add(reason.clone(), *rows);
+        }
+        if let Some(large) = &found.large {
+            LargeValue::keep(&mut all.large, large.clone());
         }
         match (all.dimension, found.dimension) {
             (Some(a), Some(b)) if a != b => {
@@ -159,23 +218,115 @@ pub(crate) fn merged(
     Ok((surveyor, all))
 }
 
+/// Surveys the points of a query.
+///
+/// # Errors
+/// Rows that cannot be read.
+pub(crate) async fn survey(
+    lake: &Lake,
+    frame: DataFrame,
+    layout: &Arc<PointLayout>,
+) -> Result<(Surveyor, Found)> {
+    let start = || Ok(Surveying::default());
+    let (surveying, found) = read(lake, frame, layout, None, start).await?;
+    let surveyor = match surveying.blocks {
+        None => surveying.surveyor,
+        Some(blocks) => {
+            let done = blocks.finish();
+            Surveyor {
+                in_pair: Vec::new(),
+                ..done.map_err(|stop| stop.into_error("surveying pairs"))?
+            }
+        }
+    };
+    Ok((surveyor, found))
+}
+
+/// A survey in progress.
+#[derive(Default)]
+struct Surveying {
+    surveyor: Surveyor,
+    /// Finds the pairs of rows of trajectories, and then has the surveyor.
+    blocks: Option<Blocks<Surveyor>>,
+}
+
+impl Receiver for Surveying {
+    fn push(&mut self, layout: &PointLayout, batch: &PointBatch) -> Result<(), Stop> {
+        let d = batch.dimension;
+        if matches!(layout.roles, PointRoles::Rows) {
+            let surveyor = &mut self.surveyor;
+            surveyor.count(layout, batch);
+            for (rows, partition) in &batch.partitions {
+                let survey = &mut surveyor.partitions[*partition as usize];
+                for row in rows.clone() {
+                    let point = &batch.coordinates[row * d..][..d];
+                    let weight = batch.weights.as_ref().map_or(1.0, |w| w[row]);
+                    survey.add(point, batch.hashes[row], weight, surveyor.is_standard);
+                }
+            }
+            return Ok(());
+        }
+        let surveyor = &mut self.surveyor;
+        let blocks = self.blocks.get_or_insert_with(|| {
+            let divisors = vec![1.0; d];
+            Blocks::new(layout, &divisors, std::mem::take(surveyor))
+        });
+        blocks.receiver.count(layout, batch);
+        blocks.push(layout, batch)
+    }
+}
+
 /// Makes a [`Survey`] of each partition.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Surveyor {
     /// By partition.
     pub(crate) partitions: Vec<Survey>,
+    /// Whether the scale is the standard deviation.
+    is_standard: bool,
+    /// Whether each row of the last block was in a pair.
+    in_pair: Vec<bool>,
 }
 
-impl Receiver for Surveyor {
-    fn push(&mut self, layout: &PointLayout, batch: &PointBatch) -> Result<(), Stop> {
-        let d = batch.dimension;
+impl BlockReceiver for Surveyor {
+    fn push(&mut self, block: PairBlock) -> Result<(), Stop> {
+        let n = block.hashes.len();
+        let d = block.rows.len() / n.max(1);
+        let known = self.in_pair.len() - block.repeated;
+        let mut in_pair = self.in_pair.split_off(known);
+        in_pair.resize(n, false);
+        let before = in_pair.clone();
+        for &(x, y) in block.pairs.iter().flatten() {
+            in_pair[x as usize] = true;
+            in_pair[y as usize] = true;
+        }
+        let survey = &mut self.partitions[block.partition as usize];
+        for row in (0..n).filter(|&row| in_pair[row] && !before[row]) {
+            let point = &block.rows[row * d..][..d];
+            let weight = block.weights.as_ref().map_or(1.0, |w| w[row]);
+            survey.add(point, block.hashes[row], weight, self.is_standard);
+        }
+        self.in_pair = in_pair;
+        Ok(())
+    }
+}
+
+impl Surveyor {
+    /// Counts the rows and the trajectories of a batch.
+    fn count(&mut self, layout: &PointLayout, batch: &PointBatch) {
+        self.is_standard = layout.scale == Scale::Standard;
         for (rows, partition) in &batch.partitions {
             let at = *partition as usize;
             while self.partitions.len() <= at {
-                self.partitions.push(Survey::new(d));
+                self.partitions.push(Survey::new(batch.dimension));
             }
             let survey = &mut self.partitions[at];
             survey.rows += rows.len() as u64;
+            let weights = batch
+                .weights
+                .as_ref()
+                .map_or(&[1.0][..], |w| &w[rows.clone()]);
+            let largest = weights.iter().copied().fold(0.0, f64::max);
+            survey.largest_weight = survey.largest_weight.max(largest);
             let before = |row: usize| batch.trajectories.partition_point(|run| run.start < row);
             let begins = before(rows.end) - before(rows.start);
             let continued = usize::from(rows.start == 0 && batch.continues);
@@ -188,29 +339,7 @@ impl Receiver for Surveyor {
                     }
                 }
             }
-            let is_standard = layout.scale == Scale::Standard;
-            if is_standard {
-                survey.sums.resize_with(d, ExactSum::default);
-                survey.squares.resize_with(d, ExactSum::default);
-            }
-            for row in rows.clone() {
-                let point = &batch.coordinates[row * d..][..d];
-                for (k, &x) in point.iter().enumerate() {
-                    survey.low[k] = survey.low[k].min(x);
-                    survey.high[k] = survey.high[k].max(x);
-                    if is_standard {
-                        survey.sums[k].add(x);
-                        survey.squares[k].add(x * x);
-                    }
-                }
-                let weight = batch.weights.as_ref().map_or(1.0, |w| w[row]);
-                survey.largest_weight = survey.largest_weight.max(weight);
-                if weight > 0.0 {
-                    survey.sample.push(batch.hashes[row], &[point], weight);
-                }
-            }
         }
-        Ok(())
     }
 }
 
@@ -237,31 +366,33 @@ impl Surveyor {
         }
     }
 
+    /// The surveys of partitions with points that count.
+    pub(crate) fn used(&self) -> impl Iterator<Item = &Survey> {
+        self.partitions.iter().filter(|survey| survey.used > 0)
+    }
+
     /// The standard deviation of a coordinate over all partitions; none if it is constant.
     fn deviation(&self, k: usize) -> Option<f64> {
         let (mut sum, mut squares, mut n) = (ExactSum::default(), ExactSum::default(), 0);
-        for survey in self.partitions.iter().filter(|survey| survey.rows > 0) {
+        for survey in self.used() {
             sum.merge(survey.sums[k].clone());
             squares.merge(survey.squares[k].clone());
-            n += survey.rows;
+            n += survey.used;
         }
         let n = n as f64;
         let mean = sum.value() / n;
         let variance = squares.value() / n - mean * mean;
-        let is_constant = |survey: &Survey| {
-            survey.low[k] == self.partitions[0].low[k]
-                && survey.high[k] == self.partitions[0].low[k]
-        };
-        let constant = self.partitions.iter().all(is_constant);
+        let first = self.used().next()?.low[k];
+        let is_constant = |survey: &Survey| survey.low[k] == first && survey.high[k] == first;
+        let constant = self.used().all(is_constant);
         (!constant && variance > 0.0).then(|| variance.sqrt())
     }
 
     /// The index of a coordinate that has one value in all rows of a partition.
     pub(crate) fn constant(&self) -> Option<usize> {
-        let survey = self.partitions.iter().find(|survey| survey.rows > 1)?;
+        let survey = self.used().find(|survey| survey.used > 1)?;
         let equal = |k: &usize| {
-            self.partitions
-                .iter()
+            self.used()
                 .all(|s| s.low[*k] == survey.low[*k] && s.high[*k] == survey.low[*k])
         };
         (0..survey.low.len()).find(equal)

@@ -11,7 +11,7 @@ pub(crate) mod training;
 
 use crate::error::Result;
 use crate::read::lake::Lake;
-use crate::read::points::coordinates::{Coordinates, Fault, coordinates};
+use crate::read::points::coordinates::{Coordinates, Fault, LARGEST, coordinates};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::Stop;
 use crate::read::sequences::ordered::{
@@ -71,7 +71,7 @@ pub(crate) struct NumberRows {
 }
 
 impl NumberRows {
-    /// The numbers of a row. None if one of them is null, NaN or infinite.
+    /// The numbers of a row. None if one of them is null, NaN, infinite or too large.
     pub(crate) fn row(&self, row: usize) -> Option<&[f64]> {
         let is_whole = self.width > 0 && self.faults[row].is_none();
         is_whole.then(|| &self.values[row * self.width..][..self.width])
@@ -268,7 +268,8 @@ fn numbers(
             faults: vec![None; n],
         });
     }
-    let Coordinates { mut values, faults } = coordinates(fields, columns, width, place)?;
+    let Coordinates { mut values, faults } =
+        coordinates(fields, columns, width, |_| LARGEST, place)?;
     let width = width.unwrap_or(0);
     for (row, _) in faults.iter().enumerate().filter(|(_, f)| f.is_some()) {
         values[row * width..][..width].fill(f64::NAN);

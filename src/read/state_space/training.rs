@@ -4,8 +4,9 @@
 
 use crate::error::Result;
 use crate::evidence::state_space::StateSpace;
-use crate::read::points::coordinates::{Fault, FaultKind};
+use crate::read::points::coordinates::{Fault, FaultKind, LargeValue, Middle};
 use crate::read::rows::split::Split;
+use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Dropped, bug};
 use crate::read::sequences::ordered::Found;
 use crate::read::state_space::layout::StateSpaceLayout;
@@ -47,6 +48,61 @@ struct Collected {
     rows: StateSpace,
     /// One entry per batch.
     ids: Vec<Vec<ArrayRef>>,
+    /// The smallest and the largest number of each column, with the keys of their rows.
+    ends: Vec<[Option<(f64, String)>; 2]>,
+}
+
+impl Collected {
+    /// Takes the ends of some rows into account. `key` describes a row.
+    fn extend(&mut self, ends: Vec<[Option<(f64, usize)>; 2]>, key: impl Fn(usize) -> String) {
+        self.ends
+            .resize(ends.len().max(self.ends.len()), [None, None]);
+        for (own, ends) in self.ends.iter_mut().zip(ends) {
+            for (side, (own, end)) in own.iter_mut().zip(ends).enumerate() {
+                let Some((x, row)) = end else { continue };
+                let is_new = own
+                    .as_ref()
+                    .is_none_or(|(known, _)| is_beyond(side, x, *known));
+                if is_new {
+                    *own = Some((x, key(row)));
+                }
+            }
+        }
+    }
+
+    /// What is said of the numbers that are far from the others.
+    fn far(&self, layout: &StateSpaceLayout) -> Vec<String> {
+        let (states, observations) = (&self.rows.states, &self.rows.observations);
+        let width = self.rows.state_width;
+        let mut said = Vec::new();
+        for (k, ends) in self.ends.iter().enumerate() {
+            let (fields, values, k, d) = if k < width {
+                (&layout.state, states, k, width)
+            } else {
+                let d = self.rows.observation_width;
+                (&layout.observation, observations, k - width, d)
+            };
+            let own = values.iter().skip(k).step_by(d.max(1)).copied();
+            let Some(middle) = Middle::of(own.collect()) else {
+                continue;
+            };
+            for (x, key) in ends.iter().flatten().filter(|(x, _)| middle.is_far(*x)) {
+                // Lists have one name.
+                let field = fields.get(k).or(fields.first());
+                said.push(middle.said_of(&LargeValue {
+                    value: *x,
+                    column: field.map(|f| f.name().clone()).unwrap_or_default(),
+                    key: key.clone(),
+                }));
+            }
+        }
+        said
+    }
+}
+
+/// Whether a number is below the smallest (side 0) or above the largest one so far (side 1).
+fn is_beyond(side: usize, x: f64, known: f64) -> bool {
+    if side == 0 { x < known } else { x > known }
 }
 
 struct Collector<'a> {
@@ -56,6 +112,8 @@ struct Collector<'a> {
     widths: (usize, usize),
     all: Vec<Collected>,
     dropped: Dropped,
+    /// The largest number that is too large.
+    large: Option<LargeValue>,
 }
 
 impl Collector<'_> {
@@ -69,6 +127,8 @@ impl Collector<'_> {
             if self.all.len() <= partition {
                 self.all.resize_with(partition + 1, Collected::default);
             }
+            let width = self.widths.0 + self.widths.1;
+            let mut ends: Vec<[Option<(f64, usize)>; 2]> = vec![[None; 2]; width];
             for piece in &batch.pieces[part.pieces.clone()] {
                 if piece.split != Split::Train {
                     continue;
@@ -88,6 +148,13 @@ impl Collector<'_> {
                     self.open.partition = partition;
                     self.open.states.extend_from_slice(state);
                     self.open.observations.extend_from_slice(observation);
+                    for (ends, &x) in ends.iter_mut().zip(state.iter().chain(observation)) {
+                        for (side, end) in ends.iter_mut().enumerate() {
+                            if end.is_none_or(|(known, _)| is_beyond(side, x, known)) {
+                                *end = Some((x, row));
+                            }
+                        }
+                    }
                     if is_static {
                         match kept.last_mut() {
                             Some((of, rows)) if *of == partition => rows.push(row as u32),
@@ -96,6 +163,7 @@ impl Collector<'_> {
                     }
                 }
             }
+            self.all[partition].extend(ends, |row| describe(&batch.key, row));
         }
         for (partition, rows) in kept {
             let rows = UInt32Array::from(rows);
@@ -123,13 +191,22 @@ impl Collector<'_> {
 
     /// Counts a training row that is left out.
     fn drop_row(&mut self, batch: &StateSpaceBatch, row: usize) {
-        let of = |what: &str, fault: Option<Fault>, columns: &[Field]| {
+        let mut of = |what: &str, fault: Option<Fault>, columns: &[Field]| {
             let fault = fault?;
             let column = columns.get(fault.column)?;
             let kind = match fault.kind {
                 FaultKind::Infinite => "an infinite",
                 FaultKind::Null => "a null",
                 FaultKind::Nan => "a NaN",
+                FaultKind::Large => {
+                    let large = LargeValue {
+                        value: fault.value,
+                        column: column.name().clone(),
+                        key: describe(&batch.key, row),
+                    };
+                    LargeValue::keep(&mut self.large, large);
+                    "a too large"
+                }
             };
             Some(format!(
                 "training row with {kind} {what} `{}`",
@@ -158,13 +235,20 @@ pub(crate) async fn training(input: StateSpaceInput<'_>) -> Result<TrainingRows>
             widths: (0, 0),
             all: Vec::new(),
             dropped: Dropped::default(),
+            large: None,
         })
     };
     let push = |collector: &mut Collector<'_>, batch: StateSpaceBatch| collector.push(&batch);
     let (mut collector, mut found, widths) = read(input, start, push).await?;
     collector.close();
+    if let Some(large) = &collector.large {
+        tracing::warn!("{large}, which is too large; such training rows are left out");
+    }
     for (reason, rows) in std::mem::take(&mut collector.dropped.0) {
         found.dropped.add(reason, rows);
+    }
+    for said in collector.all.iter().flat_map(|own| own.far(input.layout)) {
+        tracing::warn!("{said}; leave such rows out if they are no data");
     }
     let partitions = collector.all.into_iter().map(|own| {
         let mut rows = own.rows;

@@ -1,12 +1,12 @@
 //! Training rows → the filters of every partition.
 
 use crate::assess::certificates;
-use crate::assess::certificates::Certificate;
+use crate::assess::filters::of_claims;
 use crate::error::{Error, Result};
 use crate::evidence::pass::checkpoints;
 use crate::evidence::state_space::{Prior, StateSpace, Supervision};
 use crate::methods::FilterMethod;
-use crate::methods::filter::model::{Claim, FilterFit, FilterModel, FitInput};
+use crate::methods::filter::model::{FilterFit, FilterModel, FitInput};
 use crate::methods::filter::params::{Bandwidth, Kalman, Kernel, KernelBayes, System};
 use crate::output::checkpoint::Checkpoint;
 use crate::output::tables::filters::{FilterScores, FiltersModel, FittedFilter};
@@ -324,20 +324,14 @@ impl UnitInput<'_> {
         }
         let seed = seed(plan.job.seed, &self.place, &fit.name);
         let found = fit.method.fit(&input, seed)?;
-        certificates::check(&fit.name, &of_claims(&found.claims))?;
+        // A certificate does not know the rows, but a warning may say what is wrong with them.
+        let because = |e: Error| match found.warnings.first() {
+            Some(warning) => e.at(warning),
+            None => e,
+        };
+        certificates::check(&fit.name, &of_claims(&found.claims)).map_err(because)?;
         Ok(found)
     }
-}
-
-/// Claims as certificates, ordered by name.
-fn of_claims(claims: &[Claim]) -> Vec<Certificate> {
-    let claims = claims.iter().map(|claim| Certificate {
-        name: claim.name.clone().into(),
-        ..Certificate::at_most("", claim.value, claim.bound, 0.0)
-    });
-    let mut all: Vec<Certificate> = claims.collect();
-    all.sort_by(|a, b| a.name.cmp(&b.name));
-    all
 }
 
 /// A filter as the tables have it.

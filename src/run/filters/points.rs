@@ -9,7 +9,7 @@ use crate::plan::filters::{PlannedFilter, PlannedRows};
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
 use crate::read::lake::rounding::rounding;
-use crate::read::points::coordinates::{Coordinates, coordinates};
+use crate::read::points::coordinates::{Coordinates, LARGEST, coordinates};
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::bug;
@@ -207,13 +207,13 @@ impl Rows {
                 return Err(Error::input(what));
             }
         }
-        let numbers = |fields: &[Field], own: &[ArrayRef], width: Option<usize>| {
+        let numbers = |fields: &[Field], own: &[ArrayRef], width: Option<usize>, limit: f64| {
             if fields.is_empty() {
                 return Ok((0, Vec::new()));
             }
             let place = |row: usize| format!("row {}", row + 1);
             let mut found = width;
-            let read = coordinates(fields, own, &mut found, place);
+            let read = coordinates(fields, own, &mut found, |_| limit, place);
             let Coordinates { values, faults } =
                 read.map_err(|stop| stop.into_error("reading points"))?;
             let faulty = faults
@@ -236,15 +236,29 @@ impl Rows {
             Ok((found.unwrap_or(0), values))
         };
         let weights = match &planned.weight {
-            Some(field) => numbers(std::slice::from_ref(field), &columns[last..], None)?.1,
+            Some(field) => {
+                numbers(
+                    std::slice::from_ref(field),
+                    &columns[last..],
+                    None,
+                    f64::MAX,
+                )?
+                .1
+            }
             None => vec![1.0; n],
         };
         Ok(Rows {
-            state: numbers(&planned.state, &columns[first..after], widths.state)?,
+            state: numbers(
+                &planned.state,
+                &columns[first..after],
+                widths.state,
+                LARGEST,
+            )?,
             observation: numbers(
                 &planned.observation,
                 &columns[after..last],
                 widths.observation,
+                LARGEST,
             )?,
             partition: columns[..n_partition].to_vec(),
             key: columns[..first].to_vec(),

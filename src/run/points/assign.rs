@@ -50,6 +50,9 @@ pub struct PointAssignRecord {
     pub model: String,
     /// The run that made the models.
     pub model_run: String,
+    /// What a user should know of the rows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// One entry per partition and lag of the model that has new rows.
     pub models: Vec<AssignedPointsRecord>,
 }
@@ -121,6 +124,7 @@ async fn assign(
         head: Head::begin(&begun.run, &plan.name, &hash, threads, &plan.tables),
         model: at.to_string(),
         model_run: written.current.run.clone(),
+        warnings: Vec::new(),
         models: Vec::new(),
     };
     match drive(planned, &written, output, &begun, &progress, &mut record).await {
@@ -181,6 +185,12 @@ async fn drive(
             "the model at {at} has none of the partitions and lags of the {}",
             counted(found.rows, "row")
         )));
+    }
+    if let Some(large) = &table.large {
+        let warning =
+            format!("{large}, which is too large for the model; rows like it have no embedding");
+        tracing::warn!("{warning}");
+        record.warnings.push(warning);
     }
     record.head.rows_read = found.rows;
     record.head.rows_dropped = found.dropped.0.clone();
@@ -319,6 +329,9 @@ impl Display for PointAssignSummary<'_> {
             for (reason, rows) in &head.rows_dropped {
                 writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
             }
+        }
+        for warning in &record.warnings {
+            writeln!(f, "  warning: {warning}")?;
         }
         for model in models.iter().take(SHOWN) {
             let place = Place {

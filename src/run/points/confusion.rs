@@ -133,14 +133,14 @@ impl Receiver for Comparing {
                     continue;
                 }
                 let pieces = scaled.par_chunks(PIECE * d);
-                let clusters: Vec<Vec<u32>> = pieces
-                    .map(|rows| own.clusters.assign(&own.model.embed(rows)))
+                let clusters: Vec<Vec<Option<u32>>> = pieces
+                    .map(|rows| own.clusters.assign_known(&own.model.embed(rows)))
                     .collect();
                 let (ids, names) = &labels[own.column];
                 for (row, cluster) in rows.clone().zip(clusters.into_iter().flatten()) {
-                    if ids[row] == NONE {
+                    let Some(cluster) = cluster.filter(|_| ids[row] != NONE) else {
                         continue;
-                    }
+                    };
                     let name = &names[ids[row] as usize];
                     if !sums.contains_key(name) {
                         let new = vec![ExactSum::default(); own.clusters.centroids.len()];

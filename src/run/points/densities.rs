@@ -15,6 +15,7 @@ use crate::plan::points::{PlannedDensities, PointsPlan};
 use crate::read::lake::errors::failed;
 use crate::read::lake::rounding::rounding;
 use crate::read::points::coordinates::{Coordinates, coordinates};
+use crate::read::points::layout::PointLayout;
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
 use crate::run::points::site::PointJob;
@@ -62,7 +63,7 @@ pub(super) async fn write(
         let mut dimension = Some(known.divisors.len());
         let copied = async {
             while let Some(rows) = batches.next().await? {
-                let pairs = Pairs::read(planned, &rows, &mut dimension)?;
+                let pairs = Pairs::read(planned, &job.plan.layout, &rows, &mut dimension)?;
                 for model in models {
                     writer
                         .write(scored(&schema, run, known, model, &pairs)?)
@@ -109,6 +110,7 @@ impl Pairs {
     /// `dimension` is that of the points of the fit.
     fn read(
         planned: &PlannedDensities,
+        layout: &PointLayout,
         rows: &RecordBatch,
         dimension: &mut Option<usize>,
     ) -> Result<Pairs, Stop> {
@@ -119,7 +121,8 @@ impl Pairs {
         let mut is_sound = vec![true; rows.num_rows()];
         let mut end = |fields: &[Field], own: &[ArrayRef]| {
             let place = |at: usize| format!("the pair {}", describe(own, at));
-            let Coordinates { values, faults } = coordinates(fields, own, dimension, place)?;
+            let Coordinates { values, faults } =
+                coordinates(fields, own, dimension, |k| layout.limit(k), place)?;
             let faults = is_sound.iter_mut().zip(faults);
             faults.for_each(|(sound, fault)| *sound &= fault.is_none());
             Ok::<_, Stop>(values)
@@ -169,7 +172,9 @@ fn scored(
         for column in 0..3 {
             let values = values.iter().flat_map(|piece| &piece[column]);
             let values = values.zip(&pairs.is_sound);
-            let values = values.map(|(value, is_sound)| is_sound.then_some(*value));
+            // A point that is too far for the features has no density either.
+            let values = values
+                .map(|(value, is_sound)| Some(*value).filter(|value| *is_sound && !value.is_nan()));
             columns.push(Arc::new(values.collect::<Float64Array>()));
         }
     }

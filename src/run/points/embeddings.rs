@@ -26,9 +26,11 @@ use crate::read::points::sample::Sample;
 use crate::run::failures::Failures;
 use crate::run::points::confusion::compare;
 use crate::run::points::grams::{PartitionSums, Parts, SumRequest, Wanted};
+use crate::run::points::rows::keys_of;
 use crate::run::points::site::{PointJob, PointSite};
 use crate::run::points::surveyed::Surveyed;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 /// The least number of groups that resamples draw from, if there are as many trajectories.
 const LEAST_GROUPS: u64 = 10;
@@ -119,14 +121,23 @@ pub(super) async fn fit(
         .iter()
         .map(|key| scaled_box(key, &surveyed.known.divisors))
         .collect::<Result<_>>()?;
+    check_boxes(job, surveyed, &planned).await?;
     let samples = surveyed.samples().into_iter().zip(&surveyed.partitions);
     let mut sampled: Vec<Sampled> = samples
         .map(|(sample, survey)| {
             let ends = survey.low.iter().zip(&survey.high);
             let ends = ends.zip(&surveyed.known.divisors);
+            // A partition without pairs has no model, and any features will do.
+            let (sample, range) = if survey.used == 0 {
+                let d = survey.low.len();
+                (Points::new(d, vec![0.0; d]), vec![[0.0; 2]; d])
+            } else {
+                let range = ends.map(|((low, high), s)| [low / s, high / s]);
+                (sample, range.collect())
+            };
             Sampled {
                 sample,
-                range: ends.map(|((low, high), s)| [low / s, high / s]).collect(),
+                range,
                 bases: Vec::new(),
                 scores: Vec::new(),
             }
@@ -248,6 +259,7 @@ impl Fitting<'_> {
                 let pairs = &sums.samples[lag];
                 clusters(&model, &own.sample, pairs, k, params, plan.seed)
             });
+            let clusters = clusters.transpose().map_err(within)?;
             for warning in &model.warnings {
                 tracing::warn!(fit = fit.name, place, "{warning}");
             }
@@ -281,6 +293,37 @@ fn no_pairs() -> Error {
     Error::input(
         "there are no pairs of points at this lag; check the lag against the times of a trajectory",
     )
+}
+
+/// Checks that the boxes of the fits hold all points that are in a pair: functions that are
+/// orthonormal in a box can be of any size outside it.
+async fn check_boxes(
+    job: &PointJob<'_>,
+    surveyed: &Surveyed,
+    planned: &[Planned<'_>],
+) -> Result<()> {
+    let names = job.plan.layout.coordinate_names();
+    for Planned { fit, params } in planned {
+        for survey in surveyed.partitions.iter().filter(|survey| survey.used > 0) {
+            for (k, [low, high]) in params.bounds.iter().flatten().enumerate() {
+                let (value, hash) = if survey.low[k] < *low {
+                    (survey.low[k], survey.ends[0][k])
+                } else if survey.high[k] > *high {
+                    (survey.high[k], survey.ends[1][k])
+                } else {
+                    continue;
+                };
+                let keys = keys_of(job, &BTreeSet::from([hash])).await?;
+                let key = keys.get(&hash).map_or("", String::as_str);
+                let name = names.get(k).unwrap_or(&names[0]);
+                return Err(Error::input(format!(
+                    "fit `{}`: `box` is from {low} to {high} in `{name}`, but row {key} has {value}; widen the box, or leave such rows out",
+                    fit.name
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The same with a box in the units of the scaled coordinates.
@@ -536,6 +579,9 @@ fn choose_rank(
 }
 
 /// Clusters a sample of points by their embeddings.
+///
+/// # Errors
+/// If there are fewer points than clusters.
 fn clusters(
     model: &StateEmbeddingModel,
     sample: &Points,
@@ -543,25 +589,50 @@ fn clusters(
     k: usize,
     params: &StateEmbedding,
     seed: u64,
-) -> Clusters {
+) -> Result<Clusters> {
+    let rank = model.rank;
     let embedded = model.embed(&sample.coordinates);
-    let weights = sample.weights.as_deref();
-    let mut clusters = cluster(&embedded, model.rank, weights, k, params.restarts, seed);
+    // Points that are too far for the features have no embedding.
+    let is_known = |point: &[f64]| !point[0].is_nan();
+    let rows = embedded.chunks_exact(rank).enumerate();
+    let known: Vec<usize> = rows.filter(|(_, p)| is_known(p)).map(|(i, _)| i).collect();
+    if k > known.len() {
+        return Err(Error::input(format!(
+            "`clusters` is {k}, but there are only {} to cluster, of which at most {} are used; decrease `clusters`",
+            counted(known.len(), "row"),
+            crate::read::points::survey::SAMPLE_ROWS
+        )));
+    }
+    let own = known.iter().flat_map(|i| &embedded[i * rank..][..rank]);
+    let embedded: Vec<f64> = own.copied().collect();
+    let weights: Vec<f64> = known.iter().map(|&i| sample.weight(i)).collect();
+    let mut clusters = cluster(&embedded, rank, Some(&weights), k, params.restarts, seed);
+    for centroid in &mut clusters.centroids {
+        centroid.nearest = known[centroid.nearest];
+    }
     // Both ends of a pair follow each other.
     let (ends, weights) = pairs.rows();
-    let n = weights.len() as u32;
-    let affiliation = clusters.assign(&model.embed(&ends));
+    let affiliation = clusters.assign_known(&model.embed(&ends));
     let points = Points {
         dimension: sample.dimension,
         coordinates: ends,
         weights: Some(weights.iter().flat_map(|&w| [w, w]).collect()),
     };
+    let both = |at: &u32| {
+        let own = &affiliation[2 * *at as usize..][..2];
+        own.iter().all(Option::is_some)
+    };
+    let pairs = (0..weights.len() as u32).filter(both);
     let pairs = Pairs {
         points,
-        pairs: (0..n).map(|at| (2 * at, 2 * at + 1)).collect(),
+        pairs: pairs.map(|at| (2 * at, 2 * at + 1)).collect(),
     };
+    let affiliation: Vec<u32> = affiliation
+        .into_iter()
+        .map(Option::unwrap_or_default)
+        .collect();
     clusters.set_exits(&pairs, &affiliation);
-    clusters
+    Ok(clusters)
 }
 
 /// The coordinates of the sampled row that is nearest to each centroid.

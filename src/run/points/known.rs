@@ -69,6 +69,10 @@ impl RowFit for KnownFit {
         self.columns.clone()
     }
 
+    fn needs_neighbours(&self) -> bool {
+        matches!(self.map, Map::Kernel(_))
+    }
+
     fn embed(&self, rows: &[f64], _: &[usize]) -> (Vec<f64>, Option<Vec<u32>>) {
         match &self.map {
             Map::Kernel(embedder) => (embedder.embed(rows), None),

@@ -4,8 +4,8 @@ use crate::error::{Error, Kind, Result};
 use crate::evidence::pass::checkpoints;
 use crate::evidence::pass::packed::pack;
 use crate::output::tables::points::PointsModel;
-use crate::read::points::survey::Surveyor;
-use crate::read::points::{Found, read};
+use crate::read::points::Found;
+use crate::read::points::survey::{Surveyor, survey};
 use crate::run::points::grams::{PartitionSums, SumRequest, sum};
 use crate::run::points::kernels;
 use crate::run::points::rows;
@@ -21,10 +21,7 @@ pub struct LocalPoints;
 
 impl PointSite for LocalPoints {
     fn survey<'a>(&'a self, job: &'a PointJob<'_>) -> BoxFuture<'a, Result<(Surveyor, Found)>> {
-        Box::pin(async move {
-            let start = || Ok(Surveyor::default());
-            read(job.lake, job.frame.clone(), &job.plan.layout, None, start).await
-        })
+        Box::pin(async move { survey(job.lake, job.frame.clone(), &job.plan.layout).await })
     }
 
     fn sum<'a>(

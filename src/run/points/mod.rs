@@ -14,7 +14,7 @@ pub(crate) mod rows;
 pub mod site;
 pub mod surveyed;
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result, counted};
 use crate::output;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
@@ -24,7 +24,8 @@ use crate::plan::pipeline::keys::PointRows;
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
-use crate::read::points::layout::PointRoles;
+use crate::read::points::coordinates::LargeValue;
+use crate::read::points::layout::{PointRoles, Scale};
 use crate::read::rows::states::describe;
 use crate::run::checks::{Candidate, verdict};
 use crate::run::failures::Failures;
@@ -35,12 +36,17 @@ use crate::run::points::site::{PointJob, PointSite, PointsTable};
 use crate::run::points::surveyed::{Surveyed, survey};
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Head};
+use crate::run::summary::SHOWN;
 use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
 use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// The least distance of the quartiles of a coordinate that is divided by its standard deviation:
+/// squares of smaller distances lose digits.
+const SMALLEST_SPREAD: f64 = 1e-100;
 
 /// A plan over points, the tables that it reads and its query.
 pub struct PlannedPoints {
@@ -108,6 +114,7 @@ impl PlannedPoints {
                 points: 0,
                 table_bytes: BTreeMap::new(),
                 checks: Vec::new(),
+                warnings: Vec::new(),
                 models: Vec::new(),
                 resumed: 0,
             };
@@ -156,19 +163,28 @@ async fn drive(
     record.head.rows_dropped = surveyed.found.dropped.0.clone();
     let points = surveyed.partitions.iter().map(|survey| survey.rows);
     record.points = points.sum();
+    record.warnings = far_values(job, &surveyed).await?;
     let bytes = record.head.input_bytes;
     done(progress, record, "survey", surveyed.found.rows, bytes);
 
     progress.stage("fit", None);
+    // A far value may be why a fit fails, and a certificate does not know the rows.
+    let far = record.warnings.first().cloned();
+    let because = |e: Error| match &far {
+        Some(far) if matches!(e.kind(), Kind::Input | Kind::Check) => e.at(far),
+        _ => e,
+    };
     let mut failures = Failures::default();
     let (models, empty) = match plan.layout.roles {
-        PointRoles::Pairs { .. } => embeddings::fit(job, site, &surveyed, &mut failures).await?,
+        PointRoles::Pairs { .. } => embeddings::fit(job, site, &surveyed, &mut failures)
+            .await
+            .map_err(because)?,
         PointRoles::Rows => {
-            let fitted = site.fit_kernels(job, &surveyed).await?;
+            let fitted = site.fit_kernels(job, &surveyed).await.map_err(because)?;
             let mut models = Vec::new();
             for (partition, model) in fitted.into_iter().enumerate() {
                 let place = surveyed.known.place(plan, partition, 0);
-                models.extend(failures.take(place, model)?);
+                models.extend(failures.take(place, model.map_err(because))?);
             }
             (models, 0)
         }
@@ -178,8 +194,14 @@ async fn drive(
     done(progress, record, "fit", models.len() as u64, 0);
     for model in &models {
         for fit in &model.fits {
+            let warnings = fit.warnings();
             crate::assess::certificates::check(&fit.name, &fit.certificates())
-                .map_err(|e| e.at(surveyed.known.place(plan, model.partition, model.lag)))?;
+                .map_err(|e| match warnings.first() {
+                    Some(warning) => e.at(warning),
+                    None => e,
+                })
+                .map_err(|e| e.at(surveyed.known.place(plan, model.partition, model.lag)))
+                .map_err(because)?;
         }
     }
 
@@ -232,6 +254,55 @@ async fn drive(
     let (rows, bytes) = written(record);
     done(progress, record, "promote", rows, bytes);
     Ok(())
+}
+
+/// Names the values that are too large, or far from those of the other rows.
+///
+/// # Errors
+/// If such a value makes the scale of a coordinate.
+async fn far_values(job: &PointJob<'_>, surveyed: &Surveyed) -> Result<Vec<String>> {
+    let layout = &job.plan.layout;
+    let mut warnings = Vec::new();
+    if let Some(large) = &surveyed.found.large {
+        warnings.push(format!(
+            "{large}, which is too large: its square exceeds the range of numbers; rows like it are left out"
+        ));
+    }
+    let far = surveyed.far();
+    if !far.is_empty() {
+        let hashes = far.iter().map(|far| far.hash).collect();
+        let keys = rows::keys_of(job, &hashes).await?;
+        let mut named = BTreeSet::new();
+        // One warning per row is enough.
+        for far in far.into_iter().filter(|far| named.insert(far.hash)) {
+            let names = &layout.coordinates;
+            let column = names.get(far.coordinate).unwrap_or(&names[0]);
+            let value = LargeValue {
+                value: far.value,
+                column: column.name().clone(),
+                key: keys.get(&far.hash).cloned().unwrap_or_default(),
+            };
+            let what = far.middle.said_of(&value);
+            let [low, high] = far.middle.quartiles;
+            let divisor = surveyed.known.divisors[far.coordinate];
+            if layout.scale == Scale::Standard && (high / divisor - low / divisor) < SMALLEST_SPREAD
+            {
+                return Err(Error::input(format!(
+                    "{what}; with `scale = \"standard\"` nothing else would be left of the coordinate; leave such rows out"
+                )));
+            }
+            warnings.push(format!("{what}; leave such rows out if they are no data"));
+        }
+    }
+    if warnings.len() > SHOWN {
+        let more = warnings.len() - SHOWN;
+        warnings.truncate(SHOWN);
+        warnings.push(format!("{} more are large", counted(more, "value")));
+    }
+    for warning in &warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(warnings)
 }
 
 /// Records that a stage is done.

@@ -24,6 +24,9 @@ pub struct PointsRecord {
     /// The checks that were made.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<CheckRecord>,
+    /// What a user should know of the rows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// One entry per partition and lag.
     pub models: Vec<PointsModelRecord>,
     /// Pieces of finished work of a run that did not end: sums, and fits of partitions.
@@ -207,6 +210,9 @@ impl Display for PointsSummary<'_> {
         )?;
         for (reason, rows) in &head.rows_dropped {
             writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
+        }
+        for warning in &record.warnings {
+            writeln!(f, "  warning: {warning}")?;
         }
         for model in models.iter().take(SHOWN) {
             writeln!(f)?;

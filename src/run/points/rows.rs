@@ -8,13 +8,15 @@ use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
 use crate::output::tables::points::{
-    EmbeddingColumn, POINTS, PointColumns, PointFit, PointsModel, points_schema,
+    EmbeddingColumn, POINTS, PointColumns, PointFit, PointModel, PointsModel, points_schema,
 };
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
+use crate::read::points::coordinates::{LARGEST, LargeValue};
 use crate::read::points::layout::PointLayout;
 use crate::read::points::{Found, PointBatch, Reader, sorted};
+use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
 use crate::run::points::site::{PointJob, PointsTable};
 use crate::run::points::surveyed::{Known, Surveyed};
@@ -27,7 +29,7 @@ use arrow::compute::{concat_batches, take, take_record_batch};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 /// Rows that are embedded at a time by one thread.
@@ -43,6 +45,9 @@ pub(crate) trait RowFit: Sync {
 
     /// The columns of the embedding.
     fn columns(&self) -> Vec<EmbeddingColumn>;
+
+    /// Whether a row without neighbours among the points of the fit has no embedding.
+    fn needs_neighbours(&self) -> bool;
 
     /// The coordinates of some rows (n × d, row-major, divided by the scale), and their clusters.
     /// `places` are the places of the rows among all rows of their partition.
@@ -60,6 +65,10 @@ impl RowFit for PointFit {
 
     fn columns(&self) -> Vec<EmbeddingColumn> {
         PointFit::columns(self)
+    }
+
+    fn needs_neighbours(&self) -> bool {
+        matches!(self.model, PointModel::Heat(_))
     }
 
     fn embed(&self, rows: &[f64], places: &[usize]) -> (Vec<f64>, Option<Vec<u32>>) {
@@ -146,6 +155,10 @@ pub(crate) struct RowTable<'a, M: ?Sized> {
     largest_hash: Option<u64>,
     /// By partition and lag.
     pub(crate) counts: BTreeMap<(u32, usize), RowCounts>,
+    /// The columns of the coordinates.
+    coordinates: Vec<String>,
+    /// The largest value of a row that is too far from the points of a fit.
+    pub(crate) large: Option<LargeValue>,
 }
 
 impl<'a, M: RowModels + ?Sized> RowTable<'a, M> {
@@ -165,6 +178,8 @@ impl<'a, M: RowModels + ?Sized> RowTable<'a, M> {
             models,
             largest_hash,
             counts: BTreeMap::new(),
+            coordinates: layout.coordinate_names(),
+            large: None,
         }
     }
 
@@ -231,20 +246,41 @@ impl<'a, M: RowModels + ?Sized> RowTable<'a, M> {
                     ))));
                 }
                 let mut scaled = Vec::with_capacity(kept.len() * d);
-                for &row in kept {
+                let mut is_far = vec![false; kept.len()];
+                for (&row, is_far) in kept.iter().zip(&mut is_far) {
                     let point = &points.coordinates[row * d..][..d];
+                    let own = scaled.len();
                     scaled.extend(point.iter().zip(model.divisors).map(|(x, s)| x / s));
+                    let far = scaled[own..].iter().position(|x| x.abs() > LARGEST);
+                    if let Some(k) = far {
+                        *is_far = true;
+                        scaled[own..].fill(0.0);
+                        let large = large(&self.coordinates, points, row, k);
+                        LargeValue::keep(&mut self.large, large);
+                    }
                 }
                 // Places count the rows of the partition.
                 let first = counts.rows as usize;
                 let places: Vec<usize> = kept.iter().map(|row| first + row - start).collect();
                 for (at, (own, fit)) in self.fits.iter().zip(model.fits).enumerate() {
-                    let own = of_fit(own, fit, &scaled, d, &places);
+                    let own = of_fit(own, fit, (&scaled, &is_far), d, &places);
                     let last = own
                         .last()
                         .map_or(0, |column| column.len() - column.null_count());
                     if let Some(embedded) = &mut counts.embedded {
                         embedded[at] += last as u64;
+                    }
+                    // Features embed all rows, but those that are too far.
+                    let columns_of_fit = own.last().filter(|_| !fit.needs_neighbours());
+                    let nulls = columns_of_fit.and_then(|column| column.nulls());
+                    for (at, &row) in kept.iter().enumerate() {
+                        if nulls.is_some_and(|nulls| nulls.is_null(at)) && !is_far[at] {
+                            let own = scaled[at * d..][..d].iter().map(|x| x.abs());
+                            let k = own.enumerate().max_by(|a, b| a.1.total_cmp(&b.1));
+                            let k = k.map_or(0, |(k, _)| k);
+                            let large = large(&self.coordinates, points, row, k);
+                            LargeValue::keep(&mut self.large, large);
+                        }
                     }
                     columns.extend(own);
                 }
@@ -374,6 +410,35 @@ pub(super) async fn largest_hash(
     }
 }
 
+/// The keys of the rows whose keys have some hashes.
+pub(super) async fn keys_of(
+    job: &PointJob<'_>,
+    hashes: &BTreeSet<u64>,
+) -> Result<BTreeMap<u64, String>> {
+    loop {
+        let mut keys = BTreeMap::new();
+        let mut batches = job.lake.batches(job.frame.clone()).await?;
+        // Hashes do not depend on the order of the rows.
+        let mut reader = Reader::new(&job.plan.layout, true, None)?;
+        let read = async {
+            while let Some(rows) = batches.next().await? {
+                let points = reader.read(&rows)?;
+                for (row, hash) in points.hashes.iter().enumerate() {
+                    if hashes.contains(hash) {
+                        keys.insert(*hash, describe(&points.key, row));
+                    }
+                }
+            }
+            Ok::<_, Stop>(())
+        };
+        match read.await {
+            Ok(()) => return Ok(keys),
+            Err(_) if batches.must_read_again() => {}
+            Err(stop) => return Err(stop.into_error("reading points")),
+        }
+    }
+}
+
 /// The rows of the table for all points of a query, in the order of their keys.
 ///
 /// # Errors
@@ -415,11 +480,22 @@ fn by_row(schema: &SchemaRef, of_lags: Vec<RecordBatch>, n: usize) -> Result<Rec
     take_record_batch(&all, &order).map_err(bug)
 }
 
-/// The columns of a fit for some rows (n × d, divided by the scale) at their places.
+/// A coordinate of a row.
+fn large(names: &[String], points: &PointBatch, row: usize, k: usize) -> LargeValue {
+    LargeValue {
+        value: points.coordinates[row * points.dimension + k],
+        // Lists have one name.
+        column: names.get(k).or(names.first()).cloned().unwrap_or_default(),
+        key: describe(&points.key, row),
+    }
+}
+
+/// The columns of a fit for some rows (n × d, divided by the scale) at their places. Rows that are
+/// far have neither embeddings nor clusters.
 fn of_fit(
     own: &PointColumns,
     fit: &impl RowFit,
-    scaled: &[f64],
+    (scaled, is_far): (&[f64], &[bool]),
     d: usize,
     places: &[usize],
 ) -> Vec<ArrayRef> {
@@ -429,19 +505,26 @@ fn of_fit(
         .map(|(rows, places)| fit.embed(rows, places))
         .collect();
     let mut columns: Vec<ArrayRef> = Vec::new();
-    if own.has_clusters {
-        let clusters = pieces.iter().filter_map(|(_, clusters)| clusters.as_ref());
-        let clusters = clusters.flatten().map(|&k| k as i32);
-        columns.push(Arc::new(Int32Array::from_iter_values(clusters)));
-    }
     let parts = fit.columns();
     let all: usize = parts.iter().map(|part| part.width).sum();
+    if own.has_clusters {
+        let clusters = pieces.iter().filter_map(|(_, clusters)| clusters.as_ref());
+        let rows = pieces
+            .iter()
+            .flat_map(|(values, _)| values.chunks_exact(all));
+        let rows = clusters.flatten().zip(rows).zip(is_far);
+        // A row without an embedding is in no cluster.
+        let clusters =
+            rows.map(|((&k, row), is_far)| (!is_far && !row[0].is_nan()).then_some(k as i32));
+        columns.push(Arc::new(clusters.collect::<Int32Array>()));
+    }
     for (part, (_, width)) in parts.iter().zip(&own.embeddings) {
         let rows = pieces
             .iter()
             .flat_map(|(values, _)| values.chunks_exact(all));
         let rows = rows.map(|row| &row[part.first..][..part.width]);
-        let nulls = NullBuffer::from_iter(rows.clone().map(|row| !row[0].is_nan()));
+        let known = rows.clone().zip(is_far);
+        let nulls = NullBuffer::from_iter(known.map(|(row, far)| !far && !row[0].is_nan()));
         let missing = std::iter::repeat_n(0.0, width - part.width);
         let values = rows.flat_map(|row| row.iter().copied().chain(missing.clone()));
         let values = Float64Array::from_iter_values(values);

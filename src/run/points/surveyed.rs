@@ -4,6 +4,7 @@ use crate::error::{Error, Kind, Result, escaped};
 use crate::evidence::points::Points;
 use crate::plan::points::PointsPlan;
 use crate::read::points::Found;
+use crate::read::points::coordinates::Middle;
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::points::survey::{Survey, Surveyor};
 use crate::read::rows::states::describe;
@@ -53,7 +54,47 @@ impl Known {
     }
 }
 
+/// A value that is far from those of the other rows of its partition.
+pub(crate) struct Far {
+    /// The index of the coordinate.
+    pub(crate) coordinate: usize,
+    /// The value.
+    pub(crate) value: f64,
+    /// The hash of the key of its row.
+    pub(crate) hash: u64,
+    /// Where most values of the coordinate are.
+    pub(crate) middle: Middle,
+}
+
 impl Surveyed {
+    /// The ends of the range of each coordinate that are far from the middle half of the rows. A
+    /// coordinate of which half of the values are equal has none.
+    pub(crate) fn far(&self) -> Vec<Far> {
+        let mut far = Vec::new();
+        for survey in self.partitions.iter().filter(|survey| survey.used > 0) {
+            let (rows, _) = survey.sample.rows();
+            let d = survey.low.len();
+            for k in 0..d {
+                let values = rows.iter().skip(k).step_by(d).copied();
+                let Some(middle) = Middle::of(values.collect()) else {
+                    continue;
+                };
+                let ends = [survey.low[k], survey.high[k]];
+                for (value, hash) in ends.into_iter().zip(&survey.ends) {
+                    if middle.is_far(value) {
+                        far.push(Far {
+                            coordinate: k,
+                            value,
+                            hash: hash[k],
+                            middle,
+                        });
+                    }
+                }
+            }
+        }
+        far
+    }
+
     /// A sample of the points of each partition, divided by the scale.
     pub(crate) fn samples(&self) -> Vec<Points> {
         let d = self.known.divisors.len();
@@ -113,7 +154,11 @@ pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> 
     if let Some(k) = surveyor.constant() {
         return Err(constant(k));
     }
-    let divisors = surveyor.divisors(layout, dimension).map_err(constant)?;
+    // Without pairs there is no model, and nothing to scale.
+    let divisors = match surveyor.used().next() {
+        Some(_) => surveyor.divisors(layout, dimension).map_err(constant)?,
+        None => vec![1.0; dimension],
+    };
     let partitions = found.partitions.clone();
     Ok(Surveyed {
         partitions: surveyor.partitions,

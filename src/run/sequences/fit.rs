@@ -749,7 +749,9 @@ fn model_of(
         let found = projection.diagnostics(model_rank);
         let mut certificates = crate::assess::hmm::certificates(projection, model_rank);
         let trace = refined.as_ref().map(|own| &own.log_likelihood[..]);
-        certificates.splice(0..0, trace.and_then(crate::assess::hmm::of_trace));
+        let symbols = sequences.map_or(0, |sequences| sequences.symbols.len());
+        let climb = trace.and_then(|trace| crate::assess::hmm::of_trace(trace, symbols));
+        certificates.splice(0..0, climb);
         crate::assess::certificates::check(name, &certificates)?;
         let bootstrap = (plan.validation.bootstrap > 0).then(|| {
             let draws = Draws {

@@ -102,14 +102,14 @@ impl Fitter<'_> {
         let used = n + usize::from(params.intercept);
         let steps = || transitions(rows);
         let pairs = || (0..rows.len()).map(|row| [rows.state(row), rows.observation(row)]);
-        let (f, fitted) = match &params.f {
-            Some(given) => (Affine::given("F", given, n, n)?, 0),
+        let (f, fitted, rounding) = match &params.f {
+            Some(given) => (Affine::given("F", given, n, n)?, 0, 0.0),
             None => {
                 self.enough("F", rows.n_transitions(), FOLLOWED, used + 1)?;
                 let fitted = regress(steps, n, n, params.intercept);
                 self.tell("F", &fitted);
-                let used = fitted.used;
-                (Affine::from(fitted), used)
+                let (used, rounding) = (fitted.used, fitted.rounding);
+                (Affine::from(fitted), used, rounding)
             }
         };
         let q = match &params.q {
@@ -119,18 +119,18 @@ impl Fitter<'_> {
                 let all = residuals(steps, [n, n], false, fitted, |input, output, rest| {
                     f.residual(input, output, rest);
                 });
-                self.claim_fit("F", fitted, all.correlation);
+                self.claim_fit("F", fitted, [all.correlation, rounding]);
                 all.covariance
             }
         };
-        let (h, fitted) = match &params.h {
-            Some(given) => (Affine::given("H", given, d, n)?, 0),
+        let (h, fitted, rounding) = match &params.h {
+            Some(given) => (Affine::given("H", given, d, n)?, 0, 0.0),
             None => {
                 self.enough("H", rows.len(), "rows", used + 1)?;
                 let fitted = regress(pairs, n, d, params.intercept);
                 self.tell("H", &fitted);
-                let used = fitted.used;
-                (Affine::from(fitted), used)
+                let (used, rounding) = (fitted.used, fitted.rounding);
+                (Affine::from(fitted), used, rounding)
             }
         };
         let r = match &params.r {
@@ -141,7 +141,7 @@ impl Fitter<'_> {
                 let all = residuals(pairs, [n, d], is_diagonal, fitted, |input, output, rest| {
                     h.residual(input, output, rest);
                 });
-                self.claim_fit("H", fitted, all.correlation);
+                self.claim_fit("H", fitted, [all.correlation, rounding]);
                 self.noise(
                     all.covariance,
                     is_diagonal,
@@ -271,12 +271,12 @@ impl Fitter<'_> {
     }
 
     /// Claims that residuals are orthogonal to the columns that they were fitted to.
-    fn claim_fit(&mut self, key: &str, fitted: usize, correlation: f64) {
+    fn claim_fit(&mut self, key: &str, fitted: usize, [correlation, rounding]: [f64; 2]) {
         if fitted > 0 {
             self.claims.push(Claim {
                 name: format!("least_squares_{}", key.to_lowercase()),
                 value: correlation,
-                bound: 1e-9,
+                bound: rounding,
             });
         }
     }

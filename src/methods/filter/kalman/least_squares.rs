@@ -17,6 +17,8 @@ pub(super) struct Regression {
     pub(super) used: usize,
     /// Whether the rows do not determine the matrix. It is the one of the least norm.
     pub(super) is_undetermined: bool,
+    /// The largest [`Residuals::correlation`] by rounding.
+    pub(super) rounding: f64,
 }
 
 /// Σ (input − its mean)(input − its mean)ᵀ, and what solves with it.
@@ -25,6 +27,8 @@ struct Normal {
     /// The pseudo-inverse, n × n.
     inverse: Vec<f64>,
     rank: usize,
+    /// The largest eigenvalue of the scaled matrix over the least one that is kept.
+    condition: f64,
 }
 
 impl Normal {
@@ -44,7 +48,9 @@ impl Normal {
             .map(|at| gram[at] * scale[at / n] * scale[at % n])
             .collect();
         let (values, vectors) = symmetric_eigen(&scaled, n);
-        let least = UNDETERMINED * values.last().copied().unwrap_or(0.0);
+        let largest = values.last().copied().unwrap_or(0.0);
+        let least = UNDETERMINED * largest;
+        let smallest = values.iter().copied().find(|value| *value > least);
         let mut inverse = vec![0.0; n * n];
         for (k, value) in values
             .iter()
@@ -65,6 +71,7 @@ impl Normal {
             n,
             inverse,
             rank: values.iter().filter(|value| **value > least).count(),
+            condition: smallest.map_or(1.0, |smallest| largest / smallest),
         }
     }
 
@@ -121,15 +128,51 @@ pub(super) fn regress<'a, I: Iterator<Item = [&'a [f64]; 2]>>(
     }
     normal.add_solution(&products, &mut matrix);
     let rows = matrix.chunks_exact(n).zip(&outputs);
-    let intercept = rows
+    let intercept: Vec<f64> = rows
         .map(|(row, output)| output - small::dot(row, &inputs))
         .collect();
     Regression {
+        rounding: rounding(pairs(), n, &normal, &matrix, &intercept),
         matrix,
         intercept,
         used: normal.rank + usize::from(has_intercept),
         is_undetermined: normal.rank < n,
     }
+}
+
+/// A bound of [`Residuals::correlation`] for a solution of the normal equations. The products are
+/// sums of terms |r_i| |y_j|, where r_i itself is a difference of the terms of A y + c and x_i. One
+/// refinement squares the relative error of the solution, which is that of the condition.
+fn rounding<'a>(
+    pairs: impl Iterator<Item = [&'a [f64]; 2]>,
+    n: usize,
+    normal: &Normal,
+    matrix: &[f64],
+    intercept: &[f64],
+) -> f64 {
+    let mut squares = vec![[0.0; 2]; intercept.len()];
+    let mut count = 0.0;
+    for [input, output] in pairs {
+        let rows = matrix.chunks_exact(n).zip(intercept);
+        for (((row, c), x), squares) in rows.zip(output).zip(&mut squares) {
+            let terms = row.iter().zip(input).map(|(a, y)| (a * y).abs());
+            let magnitude = x.abs() + c.abs() + terms.sum::<f64>();
+            squares[0] += magnitude * magnitude;
+            squares[1] += x * x;
+        }
+        count += 1.0;
+    }
+    let shares = squares.iter().filter(|[_, own]| *own > 0.0);
+    let magnitude = shares.map(|[all, own]| (all / own).sqrt());
+    let sums = (count + n as f64 + 64.0) * f64::EPSILON;
+    let solution = (64.0 * n as f64 * f64::EPSILON * normal.condition).powi(2);
+    // A direction that is left out keeps its correlation.
+    let left_out = if normal.rank < n {
+        (n as f64 * UNDETERMINED).sqrt()
+    } else {
+        0.0
+    };
+    left_out + (sums + solution) * magnitude.fold(1.0, f64::max)
 }
 
 /// The residuals of a function.

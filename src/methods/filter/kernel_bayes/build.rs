@@ -15,8 +15,8 @@ use crate::methods::filter::params::{KernelBayes, Rule};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, MatRef, Par};
 
-/// The largest relative error of the system of the prior.
-const RESIDUAL: f64 = 1e-8;
+/// The relative error of the system of the prior by rounding, per unknown.
+const RESIDUAL: f64 = 64.0 * f64::EPSILON;
 
 /// The rows of a fit: pairs of a state and its observation, and the next states.
 pub(super) struct Training {
@@ -257,7 +257,7 @@ pub(super) fn model_of(
     claims.push(Claim {
         name: "prior_residual".into(),
         value: residual,
-        bound: RESIDUAL,
+        bound: RESIDUAL * (r + 1) as f64,
     });
     Ok(Fit {
         model: KernelModel {
@@ -288,7 +288,8 @@ fn mean_features(
     mean
 }
 
-/// ‖AX − B‖/‖B‖ for a symmetric matrix with this lower triangle.
+/// ‖AX − B‖/(‖A‖‖X‖ + ‖B‖) for a symmetric matrix with this lower triangle: what rounding makes of a
+/// stable solution, for any condition of A.
 fn relative_residual(a: &Mat<f64>, x: &Mat<f64>, b: &Mat<f64>) -> f64 {
     let n = a.nrows();
     let whole = Mat::from_fn(n, n, |i, j| a[(i.max(j), i.min(j))]);
@@ -301,7 +302,7 @@ fn relative_residual(a: &Mat<f64>, x: &Mat<f64>, b: &Mat<f64>) -> f64 {
         -1.0,
         Par::Seq,
     );
-    let size = b.norm_l2();
+    let size = whole.norm_l2() * x.norm_l2() + b.norm_l2();
     if size > 0.0 {
         rest.norm_l2() / size
     } else {
