@@ -9,8 +9,8 @@ use crate::methods::heat_kernel::fit::HeatModel;
 use crate::methods::heat_kernel::sketch::Energy;
 
 /// The largest relative error of a sum over the points of a kernel, and of the decomposition of an
-/// operator of norm 1: four times ε for each point, and 1,024 for the errors of the terms and of the
-/// orthogonality of a basis.
+/// operator of norm 1: four times ε for each point, and 1,024 for the errors of the terms and of
+/// the orthogonality of a basis.
 fn rounding(points: usize) -> f64 {
     4.0 * (points + 1024) as f64 * f64::EPSILON
 }
@@ -61,8 +61,8 @@ pub fn of_points(model: &HeatModel) -> Vec<Certificate> {
     list
 }
 
-/// The certificates of the eigenvalues of a diffusion map. `row_error` is the largest error of a row
-/// sum, by which the first eigenvalue may differ from 1.
+/// The certificates of the eigenvalues of a diffusion map. `row_error` is the largest error of a
+/// row sum, by which the first eigenvalue may differ from 1.
 fn of_spectrum(spectrum: &[Level], rounding: f64, row_error: f64) -> Vec<Certificate> {
     let mut list = Vec::new();
     if let Some(first) = spectrum.first() {

@@ -21,8 +21,8 @@ pub struct Distortion {
 }
 
 /// The distortion of `embedding` (n × k) against Euclidean distances of `reference` (n × d), on all
-/// pairs or on `most` random ones. None if all points of the reference or of the embedding are equal.
-/// Rows that are not finite are left out.
+/// pairs or on `most` random ones. None if all points of the reference or of the embedding are
+/// equal. Rows that are not finite are left out.
 pub fn of(
     embedding: &[f64],
     k: usize,

@@ -458,8 +458,8 @@ pub fn vanished(rows: &[f64], dimension: usize, times: &[f64]) -> Option<Warning
     Some(Warning::Vanished { time: times[first] })
 }
 
-/// A bound of Σ_j A_ij w_j |F_j| over the columns of F (n × columns) and all rows, times what rows are
-/// multiplied with. It follows from Σ_j A_ij w_j √v_j = √v_i.
+/// A bound of Σ_j A_ij w_j |F_j| over the columns of F (n × columns) and all rows, times what rows
+/// are multiplied with. It follows from Σ_j A_ij w_j √v_j = √v_i.
 fn magnitude(features: &[f64], columns: usize, factors: &Factors, weights: &[f64]) -> f64 {
     let roots = factors.v.iter().map(|v| v.sqrt());
     let rows = features.chunks_exact(columns.max(1)).zip(roots.clone());

@@ -179,8 +179,8 @@ pub fn joined(snapshots: &[&Snapshot], columns: usize) -> Vec<f64> {
     out
 }
 
-/// The energies of the powers of at most [`CHECKED_POWER`], beside those of other draws. `norm` is a
-/// bound of ‖B‖.
+/// The energies of the powers of at most [`CHECKED_POWER`], beside those of other draws. `norm` is
+/// a bound of ‖B‖.
 pub fn energies(
     operator: &dyn Operator,
     norm: f64,

@@ -93,8 +93,8 @@ impl Functions {
         }
     }
 
-    /// Σ_j |P̂_1j| or Σ_i |P̂_i1|, the larger one, for the constants as the first functions of x and
-    /// of y. It is 1, because they are singular functions. None unless both bases have the constant.
+    /// Σ_j |P̂_1j| or Σ_i |P̂_i1|, the larger one, for the constants as the first functions of x
+    /// and of y. It is 1, because they are singular functions. None unless both bases have it.
     pub fn constant(&self) -> Option<f64> {
         self.constant
     }

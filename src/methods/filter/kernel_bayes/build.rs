@@ -288,8 +288,8 @@ fn mean_features(
     mean
 }
 
-/// ‖AX − B‖/(‖A‖‖X‖ + ‖B‖) for a symmetric matrix with this lower triangle: what rounding makes of a
-/// stable solution, for any condition of A.
+/// ‖AX − B‖/(‖A‖‖X‖ + ‖B‖) for a symmetric matrix with this lower triangle: what rounding makes of
+/// a stable solution, for any condition of A.
 fn relative_residual(a: &Mat<f64>, x: &Mat<f64>, b: &Mat<f64>) -> f64 {
     let n = a.nrows();
     let whole = Mat::from_fn(n, n, |i, j| a[(i.max(j), i.min(j))]);
