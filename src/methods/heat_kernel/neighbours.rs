@@ -23,7 +23,7 @@ const TILE: [usize; 2] = [256, 2048];
 /// Bytes of the distances from a block of points to `n` points, which a thread holds at a time.
 pub fn tile_bytes(n: u64) -> u64 {
     let [rows, columns] = TILE.map(|length| length as u64);
-    rows * n * size_of::<Near>() as u64 + rows * columns * 8
+    rows * n * size_of::<Candidate>() as u64 + rows * columns * 8
 }
 
 /// Distinct points with positive weights, in the order of a kd-tree.
