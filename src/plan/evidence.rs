@@ -4,8 +4,9 @@ use crate::error::{Error, Result, nearest};
 use crate::evidence::lag::{Lag, Step};
 use crate::plan::pipeline::keys::{Validation, Window};
 use crate::plan::pipeline::{Input, PairMeasure};
+use crate::read::rows::bins::{Binning, Precision};
 use crate::read::rows::layout::{Grouping, Measure, RowRoles};
-use crate::read::rows::states::StateColumns;
+use crate::read::rows::states::{BinColumn, StateColumns};
 use crate::read::rows::time::{is_time, is_whole};
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use arrow::row::{RowConverter, SortField};
@@ -155,6 +156,19 @@ impl Columns {
         numbers.collect()
     }
 
+    /// The columns of coordinates that are cut into boxes.
+    pub(crate) fn bins(&self, bins: &[(String, Binning)]) -> Result<Vec<BinColumn>> {
+        let bins = bins.iter().map(|(name, binning)| {
+            let field = self.number(name, "bins", false)?;
+            Ok(BinColumn {
+                name: name.clone(),
+                precision: Precision::of(field.data_type()),
+                binning: binning.clone(),
+            })
+        });
+        bins.collect()
+    }
+
     /// A column of text.
     pub(crate) fn text(&self, name: &str, role: &str) -> Result<Field> {
         let (field, section) = (self.get(name, role)?, self.section);
@@ -214,12 +228,9 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
             interval,
         } => {
             let time = columns.time(time)?;
-            for (name, _) in bins {
-                columns.number(name, "bins", false)?;
-            }
             let state = StateColumns {
+                bins: columns.bins(bins)?,
                 keys: keys(state, "state")?,
-                bins: bins.clone(),
             };
             let weight = weight.as_ref();
             let weight = weight.map(|name| columns.number(name, "weight", false));

@@ -324,9 +324,7 @@ fn windows(
         let keys = names.iter().map(|name| columns.key(name, role));
         keys.collect::<Result<Vec<_>>>()
     };
-    for (name, _) in bins {
-        columns.number(name, "bins", false)?;
-    }
+    let bins = columns.bins(bins)?;
     let weight = weight.as_ref();
     let weight = weight.map(|name| columns.number(name, "weight", false));
     let split = split.as_ref();
@@ -338,7 +336,7 @@ fn windows(
         trajectory: keys(trajectory, "trajectory")?,
         symbol: StateColumns {
             keys: keys(symbol, "symbol")?,
-            bins: bins.clone(),
+            bins,
         },
         weight: weight.transpose()?,
         split: split.transpose()?,

@@ -642,14 +642,14 @@ fn names(fields: &[Field]) -> String {
 
 fn state_columns(state: &StateColumns) -> Vec<Value> {
     let bins = state.bins.iter();
-    let bins = bins.map(|(name, binning)| json!({"name": name, "bins": binning}));
+    let bins = bins.map(|bin| json!({"name": bin.name, "bins": bin.binning}));
     columns(&state.keys).into_iter().chain(bins).collect()
 }
 
 fn state_text(state: &StateColumns) -> String {
     let keys = state.keys.iter().map(|field| field.name().clone());
     let bins = state.bins.iter();
-    let bins = bins.map(|(name, binning)| format!("{name} in {}", boxes(binning)));
+    let bins = bins.map(|bin| format!("{} in {}", bin.name, boxes(&bin.binning)));
     keys.chain(bins).collect::<Vec<_>>().join(", ")
 }
 

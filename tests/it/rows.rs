@@ -3,7 +3,7 @@
 use crate::cli::{integers, small_pipeline};
 use crate::inside::{InProcess, Schedule, assert_equal_results, run_split};
 use crate::lake::{Lake, Rows};
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Float64Array, StringArray};
 use arrow::datatypes::{DataType, Float64Type};
 use gyre::cluster::site::SPLIT;
 use std::collections::HashMap;
@@ -226,6 +226,75 @@ fn boxes_have_numbers_and_borders_without_rounding_noise() {
         for (&index, &y) in y.0.iter().zip(&y.1) {
             assert_eq!(y, [0.4, 1.1][index as usize]);
         }
+    }
+}
+
+/// Numbers −10.0, −9.9 … 9.9 are each on the lower border of a box, whatever their file holds them
+/// in.
+#[test]
+fn decimals_on_borders_are_alone_in_their_boxes() {
+    let values: Vec<f64> = (-100..100).map(|k| f64::from(k) / 10.0).collect();
+    let n = values.len() as i64;
+    let keys = || vec![("id", integers((0..n).map(|_| 0))), ("t", integers(0..n))];
+    let with = |y: ArrayRef| [keys(), vec![("y", y)]].concat();
+    let double = Arc::new(Float64Array::from(values.clone()));
+    let single = Float32Array::from_iter_values(values.iter().map(|&y| y as f32));
+    let lines = |line: fn(usize, f64) -> String| {
+        let lines = values.iter().enumerate();
+        lines.map(|(t, &y)| line(t, y)).collect::<String>()
+    };
+    let pipeline = |file: &str, rows: &str| {
+        format!(
+            "[job]\nname = \"b\"\noutput = \"out\"\n[tables.t]\npath = \"{file}\"\n{rows}\n\
+             trajectory = \"id\"\ntime = \"t\"\n"
+        )
+    };
+    for (file, is_single) in [
+        ("double.parquet", false),
+        ("single.parquet", true),
+        ("t.csv", false),
+        ("t.ndjson", false),
+    ] {
+        let lake = Lake::new();
+        lake.table("double.parquet", with(double.clone()));
+        lake.table("single.parquet", with(Arc::new(single.clone())));
+        lake.file(
+            "t.csv",
+            &("id,t,y\n".to_string() + &lines(|t, y| format!("0,{t},{y}\n"))),
+        );
+        lake.file(
+            "t.ndjson",
+            &lines(|t, y| format!("{{\"id\": 0, \"t\": {t}, \"y\": {y}}}\n")),
+        );
+        let counted = "[transitions]\nsql = \"SELECT * FROM t\"\nlag = 1\n\
+                       bins.y = { bounds = [-10, 10], step = 0.1 }";
+        let fit = "[[fit]]\nname = \"d\"\nmethod = \"dbmr\"\nrank = 1\n[output]\nrows = [\"y\"]\n";
+        lake.file("p.toml", &(pipeline(file, counted) + fit));
+        lake.gyre(&["run", "p.toml"]).succeeds();
+        let sources = lake.read("sources");
+        let expected: Vec<i64> = (0..n - 1).collect();
+        assert_eq!(sources.integers("y_index"), expected, "{file}");
+        let borders = (sources.floats("y_low"), sources.floats("y_high"));
+        for (&y, (&low, &high)) in values.iter().zip(borders.0.iter().zip(&borders.1)) {
+            let is_inside = if is_single {
+                let (y, low, high) = (y as f32, low as f32, high as f32);
+                low <= y && y < high
+            } else {
+                low <= y && y < high
+            };
+            assert!(is_inside, "{file}: {y} is not in [{low}, {high})");
+        }
+        // The last row starts no transition.
+        let rows = lake.read("rows");
+        assert_eq!(rows.column("d_affiliation").null_count(), 1, "{file}");
+
+        let symbols = "[sequences]\nsql = \"SELECT * FROM t\"\nbins.y = { step = 0.1 }";
+        let fit = "[[fit]]\nname = \"h\"\nmethod = \"spectral_hmm\"\nrank = 1\n";
+        let words = pipeline(file, symbols).replace("\"out\"", "\"words\"") + fit;
+        lake.file("words.toml", &words);
+        lake.gyre(&["run", "words.toml"]).succeeds();
+        let symbols = lake.read_at("words/symbols").integers("y_index");
+        assert_eq!(symbols, (-100..100).collect::<Vec<i64>>(), "{file}");
     }
 }
 

@@ -1,9 +1,11 @@
 //! Coordinates → box numbers (coherence, appendix A: Ulam boxes).
 //!
 //! In: one real coordinate. Out: the number of the half-open box `[left, right)` that contains it,
-//! or `None` outside all boxes. A coordinate that is not finite has no box.
+//! or `None` outside all boxes. A coordinate that is not finite has no box. The borders are those
+//! that the tables show: the doubles nearest to the decimals of the pipeline.
 
-use crate::read::rows::decimal::Sequence;
+use crate::read::rows::decimal::{Sequence, ShortSequence};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Float16Type};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -74,9 +76,6 @@ pub enum Binning {
     },
 }
 
-/// 2^63, the first value too large for an i64. It is exact in f64; the largest i64 is not.
-const TWO_TO_63: f64 = (1u64 << 63) as f64;
-
 impl Binning {
     /// Checks the keys of a `bin` table.
     ///
@@ -145,54 +144,8 @@ impl Binning {
         Ok(Binning::Open { origin, step })
     }
 
-    /// The box of `x`. `None` if x is not finite, if it is outside bounds that do not clip, or,
-    /// without bounds, if the number does not fit an i64.
-    #[inline]
-    pub fn index(&self, x: f64) -> Option<i64> {
-        if !x.is_finite() {
-            return None;
-        }
-        match *self {
-            Binning::Open { origin, step } => {
-                let k = ((x - origin) / step).floor();
-                (-TWO_TO_63..TWO_TO_63).contains(&k).then_some(k as i64)
-            }
-            Binning::Bounded {
-                low,
-                high,
-                boxes,
-                outside,
-            } => {
-                if (low..=high).contains(&x) {
-                    Some(within(x - low, high - low, boxes))
-                } else if outside == Outside::Clip {
-                    Some(if x < low { 0 } else { i64::from(boxes) - 1 })
-                } else {
-                    None
-                }
-            }
-            Binning::Periodic { low, high, boxes } => {
-                let (offset, range) = (x - low, high - low);
-                if (low..high).contains(&x) {
-                    // Not wrapped: just below `high`, rounding may give an offset of a whole
-                    // period, which still belongs to the last box.
-                    Some(within(offset, range, boxes))
-                } else {
-                    offset
-                        .is_finite()
-                        .then(|| within(offset.rem_euclid(range), range, boxes))
-                }
-            }
-        }
-    }
-
-    /// The centre of box `index`, in the unit of the column.
-    pub fn center(&self, index: i64) -> f64 {
-        self.grid().center(index)
-    }
-
     /// The places of the boxes.
-    pub fn grid(&self) -> Grid<'_> {
+    pub fn grid(&self) -> Grid {
         let borders = match *self {
             Binning::Open { origin, step } => Sequence::by_step(origin, step),
             Binning::Bounded {
@@ -201,29 +154,128 @@ impl Binning {
             | Binning::Periodic { low, high, boxes } => Sequence::between(low, high, boxes),
         };
         Grid {
-            binning: self,
+            binning: self.clone(),
             borders,
         }
     }
 }
 
+/// How exactly a column holds its values. A border is rounded like them, so that 0.1 in a Float32
+/// column is on the border 0.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Precision {
+    /// Float16.
+    Half,
+    /// Float32.
+    Single,
+    /// Float64, and all other types, which are read as Float64.
+    Double,
+}
+
+impl Precision {
+    /// The precision of a column.
+    pub fn of(data_type: &DataType) -> Precision {
+        match data_type {
+            DataType::Float16 => Precision::Half,
+            DataType::Float32 => Precision::Single,
+            _ => Precision::Double,
+        }
+    }
+
+    /// The type of a column of this precision.
+    pub fn data_type(self) -> DataType {
+        match self {
+            Precision::Half => DataType::Float16,
+            Precision::Single => DataType::Float32,
+            Precision::Double => DataType::Float64,
+        }
+    }
+
+    /// The nearest value of this precision.
+    #[inline]
+    fn rounded(self, x: f64) -> f64 {
+        match self {
+            Precision::Half => <Float16Type as ArrowPrimitiveType>::Native::from_f64(x).into(),
+            Precision::Single => f64::from(x as f32),
+            Precision::Double => x,
+        }
+    }
+
+    /// The largest error of rounding, relative to the value; and the largest one of small values.
+    fn errors(self) -> [f64; 2] {
+        match self {
+            Precision::Half => [2f64.powi(-11), 2f64.powi(-25)],
+            Precision::Single => [2f64.powi(-24), 2f64.powi(-150)],
+            Precision::Double => [UNIT, f64::from_bits(1)],
+        }
+    }
+}
+
+/// The largest relative error of one operation on doubles.
+const UNIT: f64 = f64::EPSILON / 2.0;
+
 /// Centres and borders of boxes, in the unit of the column. They are the doubles nearest to their
 /// decimal values, without the rounding of double arithmetic.
-pub struct Grid<'a> {
-    binning: &'a Binning,
+#[derive(Debug, Clone)]
+pub struct Grid {
+    binning: Binning,
     /// None if the borders have too many digits.
     borders: Option<Sequence>,
 }
 
-impl Grid<'_> {
+impl Grid {
+    /// The box of a double; see [`Locator::index`].
+    pub fn index(&self, x: f64) -> Option<i64> {
+        self.locator(Precision::Double).index(x)
+    }
+
+    /// Finds the boxes of the values of a column.
+    pub fn locator(&self, precision: Precision) -> Locator<'_> {
+        let (start, end, first, count) = match self.binning {
+            Binning::Open { origin, .. } => (origin, origin, i64::MIN, u64::MAX),
+            Binning::Bounded {
+                low, high, boxes, ..
+            }
+            | Binning::Periodic { low, high, boxes } => (low, high, 0, u64::from(boxes)),
+        };
+        let per_unit = match self.binning {
+            Binning::Open { step, .. } => 1.0 / step,
+            Binning::Bounded { .. } | Binning::Periodic { .. } => count as f64 / (end - start),
+        };
+        // Relative errors of the numbers of the pipeline, of each operation, and of the border; the
+        // last ones of the border alone. Twice the sum leaves room for terms of second order.
+        let [relative, least] = precision.errors();
+        let farthest = start.abs() + end.abs();
+        let is_range = start < end;
+        let of_range = if is_range {
+            farthest / (end - start)
+        } else {
+            0.0
+        };
+        Locator {
+            grid: self,
+            precision,
+            start,
+            per_unit,
+            first,
+            count,
+            borders: self.borders.as_ref().and_then(Sequence::short),
+            bounds: [precision.rounded(start), precision.rounded(end)],
+            tolerance: [
+                2.0 * (UNIT * (4.0 + of_range) + relative),
+                2.0 * ((2.0 * UNIT + relative) * farthest + least) * per_unit,
+            ],
+        }
+    }
+
     /// The centre of box `index`.
     pub fn center(&self, index: i64) -> f64 {
         let halves = 2 * i128::from(index) + 1;
-        // A written centre identifies its box.
-        let exact = self
-            .exact(halves)
-            .filter(|&x| self.binning.index(x) == Some(index));
-        exact.unwrap_or_else(|| self.rounded(halves))
+        // A written centre identifies its box, also if the box has few doubles.
+        let is_in_box = |&x: &f64| self.index(x) == Some(index);
+        let exact = self.exact(halves).filter(is_in_box);
+        let center = exact.or_else(|| Some(self.rounded(halves)).filter(is_in_box));
+        center.unwrap_or_else(|| self.low(index))
     }
 
     /// The lower border of box `index`, which belongs to the box.
@@ -247,26 +299,159 @@ impl Grid<'_> {
 
     fn rounded(&self, halves: i128) -> f64 {
         let steps = halves as f64 * 0.5;
-        match *self.binning {
+        match self.binning {
             Binning::Open { origin, step } => origin + steps * step,
             Binning::Bounded {
                 low, high, boxes, ..
             }
             | Binning::Periodic { low, high, boxes } => {
+                if steps == f64::from(boxes) {
+                    return high;
+                }
                 low + steps * (high - low) / f64::from(boxes)
             }
         }
     }
 }
 
-/// The box of an offset in [0, range]. Multiplying before dividing keeps borders exact, such as 0.3
-/// for ten boxes in [0, 1]. The minimum assigns the upper bound, and offsets rounded up to it, to
-/// the last box.
-#[inline]
-fn within(offset: f64, range: f64, boxes: u32) -> i64 {
-    // The operands are not negative, so the conversion rounds down.
-    let k = (offset * f64::from(boxes) / range) as i64;
-    k.min(i64::from(boxes) - 1)
+/// Finds the boxes of values of one precision. The quotient of a value and the width of a box is
+/// rounded, so a value next to a border is compared with the border.
+#[derive(Debug, Clone, Copy)]
+pub struct Locator<'a> {
+    grid: &'a Grid,
+    precision: Precision,
+    /// The borders, if they have few digits.
+    borders: Option<ShortSequence>,
+    /// The lower border of box 0.
+    start: f64,
+    /// Boxes per unit of the column.
+    per_unit: f64,
+    /// The first number of a box, and how many boxes there are.
+    first: i64,
+    count: u64,
+    /// Bounds or period, rounded like the values.
+    bounds: [f64; 2],
+    /// The error of a position p is at most the first number times |p|, plus the second.
+    tolerance: [f64; 2],
+}
+
+impl Locator<'_> {
+    /// The box of `x`: the border below it, or equal to it, is the lower border of the box. The
+    /// upper bound belongs to the last box. `None` if x is not finite, if it is outside bounds that
+    /// do not clip, or, without bounds, if the number does not fit an i64.
+    #[inline]
+    pub fn index(&self, x: f64) -> Option<i64> {
+        let position = (x - self.start) * self.per_unit;
+        // The number of the box, but for values next to a border.
+        let k = position as i64 - i64::from(position < 0.0);
+        let from_middle = (position - k as f64 - 0.5).abs();
+        // False for NaN.
+        let is_inside = from_middle < 0.5 - self.error(position);
+        if is_inside && (k.wrapping_sub(self.first) as u64) < self.count {
+            Some(k)
+        } else {
+            self.compared(x, position, is_inside.then_some(k))
+        }
+    }
+
+    /// The error of a position.
+    #[inline]
+    fn error(&self, position: f64) -> f64 {
+        self.tolerance[0] * position.abs() + self.tolerance[1]
+    }
+
+    /// The box of a value that may be next to a border or outside the bounds. `inside` is the
+    /// number of the box in the continued grid if the value is not next to a border.
+    #[inline(never)]
+    fn compared(&self, x: f64, position: f64, inside: Option<i64>) -> Option<i64> {
+        if !x.is_finite() {
+            return None;
+        }
+        let number = inside.or_else(|| self.beside_border(x, position));
+        let [low, high] = self.bounds;
+        let last = self.count as i64 - 1;
+        let within_bounds = || match number {
+            Some(number) => number.clamp(0, last),
+            None => self.last_border(x, position, [0, last.into()]) as i64,
+        };
+        match self.grid.binning {
+            Binning::Open { .. } => number.or_else(|| {
+                // One more number at each end shows that a number does not fit.
+                let all = [i128::from(i64::MIN) - 1, i128::from(i64::MAX) + 1];
+                i64::try_from(self.last_border(x, position, all)).ok()
+            }),
+            Binning::Bounded { outside, .. } => {
+                if (low..=high).contains(&x) {
+                    Some(within_bounds())
+                } else if outside == Outside::Clip {
+                    Some(if x < low { 0 } else { last })
+                } else {
+                    None
+                }
+            }
+            Binning::Periodic {
+                low: start,
+                high: end,
+                ..
+            } => {
+                if (low..high).contains(&x) {
+                    return Some(within_bounds());
+                }
+                if let Some(number) = number {
+                    // The borders continue in all periods: 359.7 is a border if −0.3 is one.
+                    return Some(number.rem_euclid(last + 1));
+                }
+                // A period has fewer values than boxes there.
+                let range = end - start;
+                let offset = (x % range - start % range).rem_euclid(range);
+                let found =
+                    self.last_border(start + offset, offset * self.per_unit, [0, last.into()]);
+                Some(found as i64)
+            }
+        }
+    }
+
+    /// The box above or below the nearest border. None if other borders are as near as the error.
+    fn beside_border(&self, x: f64, position: f64) -> Option<i64> {
+        // False for NaN.
+        let is_clear = self.error(position) < 0.25;
+        is_clear.then(|| {
+            let nearest = (position + 0.5f64.copysign(position)) as i64;
+            let short = self.borders.and_then(|borders| borders.at(nearest as f64));
+            let border = short.unwrap_or_else(|| self.grid.border(nearest.into()));
+            nearest - i64::from(x < self.precision.rounded(border))
+        })
+    }
+
+    /// The last of some numbers whose border is at most `x`; the first number if there is none.
+    fn last_border(&self, x: f64, position: f64, [first, last]: [i128; 2]) -> i128 {
+        let is_at_most = |number: i128| self.precision.rounded(self.grid.border(number)) <= x;
+        let nearest = (position as i128).clamp(first, last);
+        // The distance doubles until the wanted border is between two numbers.
+        let (mut below, mut above, mut distance) = (first, last + 1, 1);
+        if is_at_most(nearest) {
+            below = nearest;
+            while below + distance <= last && is_at_most(below + distance) {
+                (below, distance) = (below + distance, 2 * distance);
+            }
+            above = above.min(below + distance);
+        } else {
+            above = nearest;
+            while above - distance > first && !is_at_most(above - distance) {
+                (above, distance) = (above - distance, 2 * distance);
+            }
+            below = below.max(above - distance);
+        }
+        while above - below > 1 {
+            let middle = below + (above - below) / 2;
+            if is_at_most(middle) {
+                below = middle;
+            } else {
+                above = middle;
+            }
+        }
+        below
+    }
 }
 
 /// The number of boxes in a range: as given, or the range divided by `step`.
@@ -309,6 +494,20 @@ fn box_count(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// 2^63, the first value too large for an i64. It is exact in f64; the largest i64 is not.
+    const TWO_TO_63: f64 = (1u64 << 63) as f64;
+
+    impl Binning {
+        fn index(&self, x: f64) -> Option<i64> {
+            self.grid().index(x)
+        }
+
+        fn center(&self, index: i64) -> f64 {
+            self.grid().center(index)
+        }
+    }
 
     fn bounded(low: f64, high: f64, boxes: u32, outside: Outside) -> Binning {
         Binning::Bounded {
@@ -326,9 +525,8 @@ mod tests {
         assert_eq!(lat.index(-89.5), Some(1));
         assert_eq!(lat.index((-89.5f64).next_down()), Some(0));
         assert_eq!(lat.index(0.0), Some(180));
-        // Borders are exact to the precision of x − low, here 1.4e-14.
-        assert_eq!(lat.index(-1.5e-14), Some(179));
-        // Ten boxes in [0, 1]: tenths are exact borders although they are not binary fractions.
+        assert_eq!(lat.index(-1e-300), Some(179));
+        // Tenths are borders although they are not binary fractions.
         let tenths = bounded(0.0, 1.0, 10, Outside::Drop);
         for k in 0..10 {
             assert_eq!(tenths.index(k as f64 / 10.0), Some(k));
@@ -390,7 +588,10 @@ mod tests {
             origin: 0.0,
             step: 1.0,
         };
-        assert_eq!(fine.index(-TWO_TO_63), Some(i64::MIN));
+        // 513 borders are the double −2^63, and the last of them is the lower border of a box with
+        // values.
+        assert_eq!(fine.index(-TWO_TO_63), Some(i64::MIN + 512));
+        assert_eq!(fine.index(TWO_TO_63.next_down()), Some(i64::MAX - 512));
         assert_eq!(fine.index(TWO_TO_63), None);
         assert_eq!(fine.index(f64::MAX), None);
         let tiny = Binning::Open {
@@ -486,5 +687,128 @@ mod tests {
         assert_eq!(boxes(text(720.0, [-180.0, 180.0])), None);
         assert_eq!(boxes(text(1e-9, [-180.0, 180.0])), None);
         assert_eq!(boxes(text(1.0, [180.0, -180.0])), None);
+    }
+
+    /// Grids of short decimals, as people write them, and of any doubles.
+    fn binnings() -> impl Strategy<Value = Binning> {
+        let decimal = |most: i64| {
+            (-most..=most, 0i32..5).prop_map(|(digits, places)| {
+                let text = format!("{digits}e-{places}");
+                text.parse::<f64>().expect("a number")
+            })
+        };
+        let width = (1i64..5000, 0i32..5).prop_map(|(digits, places)| {
+            let text = format!("{digits}e-{places}");
+            text.parse::<f64>().expect("a number")
+        });
+        let (starts, widths) = (
+            prop_oneof![decimal(100_000), -1e12..1e12, -1e-3..1e-3],
+            prop_oneof![width, 1e-9..1e9],
+        );
+        (starts, widths, 1u32..5000, 0..3).prop_map(|(start, width, boxes, kind)| match kind {
+            0 => Binning::Open {
+                origin: start,
+                step: width,
+            },
+            1 => bounded(
+                start,
+                (start + width).max(start.next_up()),
+                boxes,
+                Outside::Drop,
+            ),
+            _ => Binning::Periodic {
+                low: start,
+                high: (start + width).max(start.next_up()),
+                boxes,
+            },
+        })
+    }
+
+    proptest! {
+        /// The tables show the borders of the box that a value is counted in. Values on borders,
+        /// next to them and between them, in columns of each precision.
+        #[test]
+        fn a_value_is_between_the_borders_of_its_box(
+            binning in binnings(),
+            number in -3000i64..8000,
+            place in prop_oneof![Just(0.0), Just(1.0), 0.0..1.0],
+            ulps in -2i64..=2,
+        ) {
+            let grid = binning.grid();
+            let (low, high) = (grid.low(number), grid.high(number));
+            for (precision, ulp) in [
+                (Precision::Double, f64::EPSILON),
+                (Precision::Single, f64::from(f32::EPSILON)),
+                (Precision::Half, 2f64.powi(-10)),
+            ] {
+                let rounded = |x: f64| precision.rounded(x);
+                let middle = rounded(low + place * (high - low));
+                let x = rounded(middle + middle.abs() * ulp * ulps as f64);
+                if !x.is_finite() {
+                    continue;
+                }
+                let found = grid.locator(precision).index(x);
+                let (first, last) = match binning {
+                    Binning::Open { .. } => (f64::NEG_INFINITY, f64::INFINITY),
+                    Binning::Bounded { low, high, .. } | Binning::Periodic { low, high, .. } => {
+                        (rounded(low), rounded(high))
+                    }
+                };
+                let is_periodic = matches!(binning, Binning::Periodic { .. });
+                if !(first..=last).contains(&x) || is_periodic && x == last {
+                    prop_assert_eq!(found.is_some(), is_periodic, "{} {:?}", x, precision);
+                    continue;
+                }
+                let Some(index) = found else {
+                    return Err(TestCaseError::fail(format!("{x} has no box")));
+                };
+                let (low, high) = (rounded(grid.low(index)), rounded(grid.high(index)));
+                let is_last = x == last && high == last;
+                prop_assert!(
+                    low <= x && (x < high || is_last),
+                    "{} is not in [{}, {}), box {}, {:?}", x, low, high, index, precision
+                );
+                // A centre identifies its box.
+                prop_assert_eq!(grid.index(grid.center(index)), Some(index));
+            }
+        }
+    }
+
+    #[test]
+    fn values_on_decimal_borders_are_in_the_boxes_above_them() {
+        let text = |step, bounds, periodic, origin| BinText {
+            step: Some(step),
+            bounds,
+            periodic,
+            origin,
+            ..BinText::default()
+        };
+        let circle = Some([-180.0, 180.0]);
+        let cases = [
+            (text(0.1, None, None, None), -900i64..900, 1, 0),
+            (
+                text(0.1, Some([-90.0, 90.0]), None, None),
+                -900..900,
+                1,
+                -900,
+            ),
+            (text(0.1, None, circle, None), -1800..1800, 1, -1800),
+            // One period further.
+            (text(0.1, None, circle, None), 1800..5400, 1, 1800),
+            (text(0.1, None, circle, None), -5400..-1800, 1, -5400),
+            (text(0.3, None, None, Some(0.1)), -300..300, 3, 1),
+        ];
+        for (text, numbers, tenths_per_box, first) in cases {
+            let grid = Binning::new(&text).expect("boxes").grid();
+            for tenths in numbers {
+                let x: f64 = format!("{tenths}e-1").parse().expect("a number");
+                let expected = (tenths - first).div_euclid(tenths_per_box);
+                for precision in [Precision::Double, Precision::Single] {
+                    let x = precision.rounded(x);
+                    let found = grid.locator(precision).index(x);
+                    assert_eq!(found, Some(expected), "{x} {precision:?} {text:?}");
+                }
+            }
+        }
     }
 }

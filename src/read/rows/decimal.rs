@@ -3,11 +3,10 @@
 //! The numbers of a pipeline file are decimal: a step of 0.1 is one tenth, which no double is. In
 //! double arithmetic, a multiple of it may be 1.5500000000000114 instead of 1.55.
 
+use crate::math::scale::times_power;
+
 /// Largest integer up to which all integers are doubles.
 const EXACT: u128 = 1 << 53;
-
-/// Digits after the point of a quotient, far more than a double distinguishes.
-const DIGITS: usize = 60;
 
 /// The numbers (`first` + k · `difference`) / `scale` for all integers k.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,7 +43,36 @@ impl Sequence {
     pub fn at_half(&self, halves: i128) -> Option<f64> {
         let first = self.first.checked_mul(2)?;
         let sum = first.checked_add(self.difference.checked_mul(halves)?)?;
-        quotient(sum, self.scale.checked_mul(2)?)
+        Some(quotient(sum, self.scale.checked_mul(2)?))
+    }
+
+    /// The same numbers for whole k, without integers of 128 bits. `None` if they are too large.
+    pub fn short(&self) -> Option<ShortSequence> {
+        let exact = |x: i128| (x.unsigned_abs() < EXACT).then_some(x as f64);
+        Some(ShortSequence {
+            first: exact(self.first)?,
+            difference: exact(self.difference)?,
+            scale: exact(self.scale)?,
+        })
+    }
+}
+
+/// A [`Sequence`] whose integers are doubles.
+#[derive(Debug, Clone, Copy)]
+pub struct ShortSequence {
+    first: f64,
+    difference: f64,
+    scale: f64,
+}
+
+impl ShortSequence {
+    /// The number for a whole k, as the nearest double. `None` if it has too many digits.
+    #[inline]
+    pub fn at(&self, k: f64) -> Option<f64> {
+        let rest = self.difference * k;
+        // Both operations are exact, and the division is rounded once.
+        let is_exact = self.first.abs() + rest.abs() < EXACT as f64;
+        is_exact.then(|| (self.first + rest) / self.scale)
     }
 }
 
@@ -67,26 +95,31 @@ fn decimal(x: f64) -> Option<(i128, i32)> {
 }
 
 /// The double nearest to a quotient with a positive divisor.
-fn quotient(dividend: i128, divisor: i128) -> Option<f64> {
-    let (mut a, mut b) = (dividend.unsigned_abs(), divisor.unsigned_abs());
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    let (top, bottom) = (dividend.unsigned_abs() / a, divisor.unsigned_abs() / a);
-    let magnitude = if top <= EXACT && bottom <= EXACT {
+fn quotient(dividend: i128, divisor: i128) -> f64 {
+    let (top, bottom) = (dividend.unsigned_abs(), divisor.unsigned_abs());
+    let magnitude = if top.max(bottom) <= EXACT {
         // One division of exact operands is rounded once.
         top as f64 / bottom as f64
     } else {
-        let mut text = format!("{}.", top / bottom);
-        let mut rest = top % bottom;
-        for _ in 0..DIGITS {
-            rest = rest.checked_mul(10)?;
-            text += &(rest / bottom).to_string();
-            rest %= bottom;
-        }
-        text.parse().ok()?
+        long_quotient(top, bottom)
     };
-    Some(if dividend < 0 { -magnitude } else { magnitude })
+    if dividend < 0 { -magnitude } else { magnitude }
+}
+
+/// The double nearest to a quotient with a divisor below 2¹²⁷, by long division.
+fn long_quotient(top: u128, bottom: u128) -> f64 {
+    let (mut digits, mut rest) = (top / bottom, top % bottom);
+    let mut exponent = 0;
+    // More bits than a double holds.
+    while rest > 0 && digits >> 64 == 0 {
+        let shift = rest.leading_zeros().min(digits.leading_zeros());
+        rest <<= shift;
+        digits = digits << shift | rest / bottom;
+        rest %= bottom;
+        exponent -= shift as i32;
+    }
+    // A rest decides between two doubles as a lowest bit does.
+    times_power((digits | u128::from(rest > 0)) as f64, exponent)
 }
 
 #[cfg(test)]
@@ -119,6 +152,18 @@ mod tests {
         assert!((middle - 4.999_999_999_999_999).abs() < 1e-14, "{middle}");
         assert_eq!(Sequence::by_step(0.0, 1e-300), None);
         assert_eq!(Sequence::by_step(1e300, 1.0), None);
+        for (top, bottom) in [(1u128, 3u128), (10, 7), (1 << 90, 3), (1, 10u128.pow(37))] {
+            let found = long_quotient(top, bottom);
+            let near = top as f64 / bottom as f64;
+            assert!((found / near - 1.0).abs() <= f64::EPSILON, "{found}");
+        }
+        let tenths = long_quotient(10u128.pow(30) + 1, 10u128.pow(31));
+        assert_eq!(tenths, 0.1);
+        // Half of a last digit is rounded to even, and a little more is not.
+        let half = (1u128 << 53) + 1;
+        assert_eq!(long_quotient(half << 60, 1 << 60), (1u64 << 53) as f64);
+        let more = long_quotient((half << 60) + 1, 1 << 60);
+        assert_eq!(more, (1u64 << 53) as f64 + 2.0);
         let wide = Sequence::by_step(0.0, 1e30).expect("few digits");
         assert_eq!(wide.at_half(i128::from(i64::MAX)), None);
     }

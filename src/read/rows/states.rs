@@ -2,7 +2,7 @@
 //! states need no hash table.
 
 use crate::error::{Error, Kind, Result, escaped};
-use crate::read::rows::bins::{Binning, Outside};
+use crate::read::rows::bins::{Binning, Grid, Outside, Precision};
 use crate::read::rows::doubles::doubles;
 use crate::read::rows::keys::{Keys, NONE, union};
 use crate::read::rows::stop::{Dropped, Stop};
@@ -16,14 +16,25 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// A coordinate that is cut into boxes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BinColumn {
+    /// Name of the column.
+    pub name: String,
+    /// How exactly the input holds its values.
+    pub precision: Precision,
+    /// The boxes.
+    pub binning: Binning,
+}
+
 /// The columns of a state: keys of any type first, then binned coordinates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StateColumns {
     /// Key columns.
     #[serde(with = "crate::read::rows::ipc::fields")]
     pub keys: Vec<Field>,
-    /// Names and binnings of coordinates.
-    pub bins: Vec<(String, Binning)>,
+    /// Binned coordinates.
+    pub bins: Vec<BinColumn>,
 }
 
 impl StateColumns {
@@ -40,7 +51,7 @@ impl StateColumns {
     /// The columns of the input that make up a state.
     pub fn input_fields(&self) -> Vec<Field> {
         let bins = self.bins.iter();
-        let bins = bins.map(|(name, _)| Field::new(name, DataType::Float64, true));
+        let bins = bins.map(|bin| Field::new(&bin.name, bin.precision.data_type(), true));
         self.keys.iter().cloned().chain(bins).collect()
     }
 
@@ -53,7 +64,7 @@ impl StateColumns {
             .chain(
                 self.bins
                     .iter()
-                    .map(|(name, _)| Field::new(name, DataType::Float64, false)),
+                    .map(|bin| Field::new(&bin.name, DataType::Float64, false)),
             )
             .collect()
     }
@@ -67,7 +78,10 @@ impl StateColumns {
         });
         let bins = positions.flat_map(|at| {
             let bins = self.bins.iter();
-            bins.map(move |(name, binning)| (named(name, at), binning.clone()))
+            bins.map(move |bin| BinColumn {
+                name: named(&bin.name, at),
+                ..bin.clone()
+            })
         });
         StateColumns {
             keys: keys.collect(),
@@ -80,7 +94,7 @@ impl StateColumns {
         let boxes: Vec<u64> = self
             .bins
             .iter()
-            .map(|(_, b)| boxes(b))
+            .map(|bin| boxes(&bin.binning))
             .collect::<Option<_>>()?;
         let product = boxes.iter().try_fold(1u64, |p, &b| p.checked_mul(b))?;
         (self.keys.is_empty() && product < u64::from(NONE)).then_some(boxes)
@@ -108,6 +122,8 @@ enum Coding {
 /// Assigns ids to the states of a stream.
 pub struct States {
     columns: StateColumns,
+    /// The boxes of each binned coordinate.
+    grids: Vec<Grid>,
     coding: Coding,
 }
 
@@ -134,8 +150,10 @@ impl States {
                 Coding::Interned(Keys::new(&types)?)
             }
         };
+        let grids = columns.bins.iter().map(|bin| bin.binning.grid());
         Ok(States {
             columns: columns.clone(),
+            grids: grids.collect(),
             coding,
         })
     }
@@ -158,6 +176,8 @@ impl States {
         ids: &mut Vec<u32>,
     ) -> Result<(), Stop> {
         let (keys, coordinates) = arrays.split_at(self.columns.keys.len());
+        let binned = self.columns.bins.iter().zip(&self.grids);
+        let binned = coordinates.iter().zip(binned);
         ids.clear();
         match &mut self.coding {
             Coding::Direct => {
@@ -168,10 +188,8 @@ impl States {
             }
             Coding::Boxes(boxes) => {
                 ids.resize(arrays[0].len(), 0);
-                for ((array, (name, binning)), &n) in
-                    coordinates.iter().zip(&self.columns.bins).zip(boxes.iter())
-                {
-                    each_box(array, name, binning, dropped, |at, index| {
+                for ((array, (bin, grid)), &n) in binned.zip(boxes.iter()) {
+                    each_box(array, bin, grid, dropped, |at, index| {
                         ids[at] = match index {
                             Some(index) if ids[at] != NONE => ids[at] * n as u32 + index as u32,
                             _ => NONE,
@@ -197,9 +215,9 @@ impl States {
                     }
                     arrays.push(Arc::clone(key));
                 }
-                for (array, (name, binning)) in coordinates.iter().zip(&self.columns.bins) {
+                for (array, (bin, grid)) in binned {
                     let mut indices = vec![0i64; array.len()];
-                    each_box(array, name, binning, dropped, |at, index| match index {
+                    each_box(array, bin, grid, dropped, |at, index| match index {
                         Some(index) => indices[at] = index,
                         None => bad[at] = true,
                     })?;
@@ -293,22 +311,24 @@ fn small_integers(column: &ArrayRef, ids: &mut Vec<u32>) -> bool {
 /// outside and dropped.
 fn each_box(
     array: &ArrayRef,
-    name: &str,
-    binning: &Binning,
+    bin: &BinColumn,
+    grid: &Grid,
     dropped: &mut Dropped,
     mut set: impl FnMut(usize, Option<i64>),
 ) -> Result<(), Stop> {
-    let values = doubles(array, name).map_err(bug)?;
+    // Rows have the precision of the column, and centres of boxes that of doubles.
+    let boxes = grid.locator(Precision::of(array.data_type()));
+    let values = doubles(array, &bin.name).map_err(bug)?;
     let (mut nulls, mut nans, mut outside) = (0, 0, 0);
     let has_nulls = values.null_count() > 0;
     for (at, &x) in values.values().iter().enumerate() {
         let is_null = has_nulls && values.is_null(at);
-        let index = if is_null { None } else { binning.index(x) };
+        let index = if is_null { None } else { boxes.index(x) };
         set(at, index);
         if index.is_some() {
             continue;
         }
-        match binning {
+        match &bin.binning {
             _ if is_null => nulls += 1,
             _ if x.is_nan() => nans += 1,
             Binning::Bounded {
@@ -317,6 +337,7 @@ fn each_box(
                 outside: Outside::Error,
                 ..
             } => {
+                let name = &bin.name;
                 return Err(Stop::Failed(Error::input(format!(
                     "`{name}` = {x} lies outside its bounds [{low}, {high}]; widen them, or set `outside = \"drop\"` or `\"clip\"`"
                 ))));
@@ -499,8 +520,8 @@ impl StateTable {
     pub fn columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
         let mut out = self.decoded(ids)?;
         let coordinates = &mut out[self.columns.keys.len()..];
-        for ((_, binning), column) in self.columns.bins.iter().zip(coordinates) {
-            let grid = binning.grid();
+        for (bin, column) in self.columns.bins.iter().zip(coordinates) {
+            let grid = bin.binning.grid();
             *column = numbers(column, |index| grid.center(index));
         }
         Ok(out)
@@ -518,7 +539,7 @@ impl StateTable {
         self.columns
             .bins
             .iter()
-            .flat_map(|(name, _)| of(name))
+            .flat_map(|bin| of(&bin.name))
             .collect()
     }
 
@@ -529,8 +550,8 @@ impl StateTable {
         }
         let coordinates = self.decoded(ids)?.split_off(self.columns.keys.len());
         let columns = self.columns.bins.iter().zip(coordinates);
-        let columns = columns.flat_map(|((_, binning), index)| {
-            let grid = binning.grid();
+        let columns = columns.flat_map(|(bin, index)| {
+            let grid = bin.binning.grid();
             let low = numbers(&index, |index| grid.low(index));
             let high = numbers(&index, |index| grid.high(index));
             [index, low, high]
@@ -542,13 +563,13 @@ impl StateTable {
     /// centres have the rounding of double arithmetic.
     pub fn recentered(&self, mut columns: Vec<ArrayRef>) -> Vec<ArrayRef> {
         let coordinates = columns.iter_mut().skip(self.columns.keys.len());
-        for ((_, binning), column) in self.columns.bins.iter().zip(coordinates) {
+        for (bin, column) in self.columns.bins.iter().zip(coordinates) {
             let Some(values) = column.as_primitive_opt::<Float64Type>() else {
                 continue;
             };
-            let grid = binning.grid();
+            let grid = bin.binning.grid();
             let center = |x: f64| {
-                let center = binning.index(x).map(|index| (grid.center(index), index));
+                let center = grid.index(x).map(|index| (grid.center(index), index));
                 // Boxes of another grid keep their centres.
                 let is_same = |&(center, index): &(f64, i64)| {
                     (center - x).abs() <= 1e-6 * (grid.high(index) - grid.low(index))
@@ -672,7 +693,11 @@ mod tests {
         };
         let states = StateTable::empty(&StateColumns {
             keys: vec![Field::new("sea", DataType::Int64, true)],
-            bins: vec![("lon".to_string(), binning)],
+            bins: vec![BinColumn {
+                name: "lon".to_string(),
+                precision: Precision::Double,
+                binning,
+            }],
         });
         let sea: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
         // The last number is the centre of no box.

@@ -398,10 +398,11 @@ fn offsets(latent: &ArrayRef, rank: usize) -> Result<Vec<usize>> {
 /// Checks that the binned coordinates of the model are centres of boxes of the pipeline. `columns`
 /// begin with the key columns of `states`.
 pub(crate) fn check_boxes(states: &StateColumns, columns: &[ArrayRef]) -> Result<()> {
-    for ((name, binning), column) in states.bins.iter().zip(&columns[states.keys.len()..]) {
+    for (bin, column) in states.bins.iter().zip(&columns[states.keys.len()..]) {
+        let (name, grid) = (&bin.name, bin.binning.grid());
+        let width = (grid.center(1) - grid.center(0)).abs();
         for x in floats(column)? {
-            let centre = binning.index(x).map(|index| binning.center(index));
-            let width = (binning.center(1) - binning.center(0)).abs();
+            let centre = grid.index(x).map(|index| grid.center(index));
             if !centre.is_some_and(|centre| (centre - x).abs() <= 1e-6 * width) {
                 return Err(Error::spec(format!(
                     "a box of `{name}` lies around {x}, which is the middle of no box of the pipeline; use the same `bins` as the pipeline of the model"
