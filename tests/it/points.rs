@@ -210,6 +210,19 @@ fn coordinates_are_divided_by_the_scale() {
         .succeeds();
     let of_scaled = of_fit(&lake.read("spectrum"), "states_r2", 1, "value");
     assert_eq!(values, of_scaled);
+    // All numbers of a list are divided by the number of its column.
+    let list = [
+        "--set",
+        "transitions.coordinates=\"xy\"",
+        "--set",
+        "transitions.scale={xy=2.0}",
+        "--set",
+        "fit.states.bandwidth=0.5",
+    ];
+    lake.gyre(&[&["run", "p.toml"][..], &list].concat())
+        .succeeds();
+    let of_list = of_fit(&lake.read("spectrum"), "states_r2", 1, "value");
+    assert_eq!(values, of_list);
     let standard = ["run", "p.toml", "--set", "transitions.scale=\"standard\""];
     lake.gyre(&standard).succeeds();
     let scale = lake.read("fits");

@@ -267,7 +267,7 @@ pub struct TransitionsText {
     #[schemars(with = "OneOrMany<String>")]
     pub coordinates: Vec<String>,
     /// What the coordinates are divided by: `none`, `standard` for their standard deviations, or
-    /// numbers by column.
+    /// numbers by column; that of a list column is for all its numbers.
     #[serde(default)]
     pub scale: ScaleText,
     /// The time between source and target of a pair, or a list of times. Each lag gets its own
@@ -334,7 +334,7 @@ pub struct PointsText {
     #[schemars(with = "OneOrMany<String>")]
     pub coordinates: Vec<String>,
     /// What the coordinates are divided by: `none`, `standard` for their standard deviations, or
-    /// numbers by column.
+    /// numbers by column; that of a list column is for all its numbers.
     #[serde(default)]
     pub scale: ScaleText,
     /// A column of real weights.

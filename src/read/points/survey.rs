@@ -7,7 +7,7 @@
 //! choose neither the scale nor the sample.
 
 use crate::error::{Error, Result};
-use crate::math::exact::ExactSum;
+use crate::math::exact::ExactMoments;
 use crate::read::lake::Lake;
 use crate::read::points::coordinates::LargeValue;
 use crate::read::points::layout::{PointLayout, PointRoles, Scale};
@@ -53,8 +53,8 @@ pub struct Survey {
     hashes: BTreeSet<u64>,
     /// A sample of rows, ordered by the hashes of their keys.
     pub(crate) sample: Sample,
-    sums: Vec<ExactSum>,
-    squares: Vec<ExactSum>,
+    /// The moments of each coordinate; empty unless deviations are needed.
+    moments: Vec<ExactMoments>,
 }
 
 impl Survey {
@@ -69,14 +69,10 @@ impl Survey {
             self.extend(k, other.low[k], other.ends[0][k]);
             self.extend(k, other.high[k], other.ends[1][k]);
         }
-        for (sums, more) in [
-            (&mut self.sums, &other.sums),
-            (&mut self.squares, &other.squares),
-        ] {
-            sums.resize_with(more.len().max(sums.len()), ExactSum::default);
-            for (sum, more) in sums.iter_mut().zip(more) {
-                sum.merge(more.clone());
-            }
+        let n = other.moments.len().max(self.moments.len());
+        self.moments.resize_with(n, ExactMoments::default);
+        for (moments, more) in self.moments.iter_mut().zip(&other.moments) {
+            moments.merge(more.clone());
         }
         self.sample.merge(&other.sample);
         for &hash in &other.hashes {
@@ -98,8 +94,7 @@ impl Survey {
             trajectories: 0,
             hashes: BTreeSet::new(),
             sample: Sample::new(dimension, SAMPLE_ROWS, SAMPLE_NUMBERS),
-            sums: Vec::new(),
-            squares: Vec::new(),
+            moments: Vec::new(),
         }
     }
 
@@ -129,15 +124,13 @@ impl Survey {
     fn add(&mut self, point: &[f64], hash: u64, weight: f64, is_standard: bool) {
         let d = point.len();
         if is_standard {
-            self.sums.resize_with(d, ExactSum::default);
-            self.squares.resize_with(d, ExactSum::default);
+            self.moments.resize_with(d, ExactMoments::default);
         }
         self.used += 1;
         for (k, &x) in point.iter().enumerate() {
             self.extend(k, x, hash);
             if is_standard {
-                self.sums[k].add(x);
-                self.squares[k].add(x * x);
+                self.moments[k].add(x);
             }
         }
         if weight > 0.0 {
@@ -357,6 +350,8 @@ impl Surveyor {
             Scale::None => Ok(vec![1.0; dimension]),
             Scale::By(divisors) => Ok((0..dimension)
                 .map(|k| {
+                    // The numbers of a list have the divisor of its column.
+                    let k = if layout.is_list() { 0 } else { k };
                     let name = layout.coordinates.get(k).map(|field| field.name());
                     let own = name.and_then(|name| divisors.get(name));
                     own.copied().unwrap_or(1.0)
@@ -373,19 +368,11 @@ impl Surveyor {
 
     /// The standard deviation of a coordinate over all partitions; none if it is constant.
     fn deviation(&self, k: usize) -> Option<f64> {
-        let (mut sum, mut squares, mut n) = (ExactSum::default(), ExactSum::default(), 0);
-        for survey in self.used() {
-            sum.merge(survey.sums[k].clone());
-            squares.merge(survey.squares[k].clone());
-            n += survey.used;
+        let mut all = ExactMoments::default();
+        for moments in self.used().filter_map(|own| own.moments.get(k)) {
+            all.merge(moments.clone());
         }
-        let n = n as f64;
-        let mean = sum.value() / n;
-        let variance = squares.value() / n - mean * mean;
-        let first = self.used().next()?.low[k];
-        let is_constant = |survey: &Survey| survey.low[k] == first && survey.high[k] == first;
-        let constant = self.used().all(is_constant);
-        (!constant && variance > 0.0).then(|| variance.sqrt())
+        all.deviation()
     }
 
     /// The index of a coordinate that has one value in all rows of a partition.

@@ -30,30 +30,54 @@ impl<'a> Weighted<'a> {
 pub(super) fn emit(parts: &[Weighted<'_>], kernel: &Kernel, decode: Decode, out: &mut Estimates) {
     let d = kernel.width;
     let (mut mean, mut square) = (vec![0.0; d], vec![0.0; d]);
+    let origin = weightiest(parts, d);
     let mut sum = 0.0;
     for part in parts {
         for (y, w) in part.states.chunks_exact(d.max(1)).zip(part.weights) {
             sum += w;
-            for ((mean, square), y) in mean.iter_mut().zip(&mut square).zip(y) {
+            let sums = mean.iter_mut().zip(&mut square);
+            for ((mean, square), (y, origin)) in sums.zip(y.iter().zip(origin)) {
+                let y = y - origin;
                 *mean += w * y;
                 *square += w * y * y;
             }
         }
     }
     out.weight_sum.push(sum);
-    push(&mut mean, &mut square, sum, out);
+    push(&mut mean, &mut square, sum, origin, out);
     match decode {
         Decode::Mean => out.decoded.extend_from_slice(&mean),
         Decode::Preimage => out.decoded.extend(preimage(parts, kernel, mean)),
     }
 }
 
-/// Adds mean and variance; the sums become the mean and the variance.
-pub(super) fn push(mean: &mut [f64], square: &mut [f64], sum: f64, out: &mut Estimates) {
+/// The state with the largest weight, positive or negative. Sums about it keep their digits if all
+/// states are far from zero.
+fn weightiest<'a>(parts: &[Weighted<'a>], d: usize) -> &'a [f64] {
+    let mut best: (&[f64], f64) = (&[], -1.0);
+    for part in parts {
+        for (y, w) in part.states.chunks_exact(d.max(1)).zip(part.weights) {
+            if w.abs() > best.1 {
+                best = (y, w.abs());
+            }
+        }
+    }
+    best.0
+}
+
+/// Adds mean and variance. The sums, which are about `origin`, become the mean and the variance.
+pub(super) fn push(
+    mean: &mut [f64],
+    square: &mut [f64],
+    sum: f64,
+    origin: &[f64],
+    out: &mut Estimates,
+) {
     let divisor = if sum.abs() > NO_WEIGHT { sum } else { 1.0 };
-    for (mean, square) in mean.iter_mut().zip(square.iter_mut()) {
+    for ((mean, square), origin) in mean.iter_mut().zip(square.iter_mut()).zip(origin) {
         *mean /= divisor;
         *square = (*square / divisor - *mean * *mean).max(0.0);
+        *mean += origin * (sum / divisor);
     }
     out.mean.extend_from_slice(mean);
     out.variance.extend_from_slice(square);

@@ -3,7 +3,8 @@
 //! With features q of states and r of observations, the prior weights are β_i = q_iᵀc. So
 //! S = Σ β_i r_i r_iᵀ and all sums over the weights w_i = β_i r_iᵀz, z = S(S² + δI)⁻¹ r(x), are
 //! linear in c. Their coefficients are moments of the rows: Σ q_a r rᵀ, Σ q_a r, Σ q_a y r,
-//! Σ q_a y² r and Σ q_a q_b r. They are added over the rows once.
+//! Σ q_a y² r and Σ q_a q_b r. They are added over the rows once. Here y is a state less the mean
+//! of the states, because moments of numbers far from zero lose the digits of the variance.
 
 use crate::error::{Error, Result};
 use crate::methods::filter::fit::{Estimates, Factor};
@@ -48,8 +49,8 @@ pub(super) struct Tensor {
     mean: Vec<f64>,
     /// QᵀQ: r_y × r_y.
     covariance: Vec<f64>,
-    /// Numbers per state.
-    width: usize,
+    /// What y is relative to: the mean of the states, a number per coordinate.
+    origin: Vec<f64>,
 }
 
 /// Memory of a step.
@@ -94,6 +95,11 @@ impl Tensor {
     ) -> Result<Tensor> {
         let (r_y, r_x) = (q.len() / n, features.rank);
         let length = triangle(r_x) + r_x * (1 + 2 * width + r_y);
+        let mut origin = vec![0.0; width];
+        for y in states.chunks_exact(width.max(1)).take(n) {
+            let sums = origin.iter_mut().zip(y);
+            sums.for_each(|(mean, y)| *mean += y / n as f64);
+        }
         // Row 0 has the weights 1, and gives the sums of a first row.
         let part_rows = n.div_ceil(PARTS).next_multiple_of(BLOCK);
         let parts: Vec<Vec<f64>> = (0..n.div_ceil(part_rows))
@@ -106,8 +112,8 @@ impl Tensor {
                     let rows = start..end.min(start + BLOCK);
                     add_block(
                         (q, r),
-                        states,
-                        (n, width, r_y, r_x),
+                        (states, &origin),
+                        (n, r_y, r_x),
                         rows,
                         &mut memory,
                         &mut sum,
@@ -147,7 +153,7 @@ impl Tensor {
                 .collect(),
             mean: mean.collect(),
             covariance,
-            width,
+            origin,
         })
     }
 
@@ -178,6 +184,7 @@ impl Tensor {
             factor("first_sums", r, &self.sums),
             factor("mean", 1, &self.mean),
             factor("covariance", self.mean.len(), &self.covariance),
+            factor("origin", self.origin.len(), &self.origin),
         ]
     }
 
@@ -203,12 +210,14 @@ impl Tensor {
             sums: required(factors, "first_sums")?.values,
             mean: required(factors, "mean")?.values,
             covariance: required(factors, "covariance")?.values,
-            width,
+            // Moments of earlier versions are relative to zero.
+            origin: factor_of(factors, "origin").map_or_else(|| vec![0.0; width], |own| own.values),
         };
         let r = tensor.features.rank;
         let is_sound = tensor.features.factor.len() == r * r
             && tensor.features.points.len() == r * pivots.width
             && tensor.mean.len() == r_y
+            && tensor.origin.len() == width
             && tensor.covariance.len() == r_y * r_y
             && moments.width == tensor.length()
             && tensor.moments.len() == r_y * tensor.length()
@@ -225,7 +234,7 @@ impl Tensor {
     /// Numbers per row of the moments.
     fn length(&self) -> usize {
         let r_x = self.features.rank;
-        triangle(r_x) + r_x * (1 + 2 * self.width + self.mean.len())
+        triangle(r_x) + r_x * (1 + 2 * self.origin.len() + self.mean.len())
     }
 
     /// Filters the next row of a sequence. `x` is its observation, if it has one.
@@ -286,13 +295,13 @@ impl Tensor {
         out.positive_share.push(f64::NAN);
         out.log_score.push(log_score);
         out.was_updated.push(is_updated);
-        let d = self.width;
+        let d = self.origin.len();
         if is_updated {
             let sum = memory.sums[0];
             out.weight_sum.push(sum);
             let (mean, rest) = memory.sums[1..].split_at_mut(d);
             let (square, features) = rest.split_at_mut(d);
-            push(mean, square, sum, out);
+            push(mean, square, sum, &self.origin, out);
             self.decode(base, features, sum, mean, out);
             carry(base, features, sum, state);
             return;
@@ -399,13 +408,13 @@ fn solve(
 /// Adds the moments of some rows to (1 + r_y) × length sums.
 fn add_block(
     (q, r): (&[f64], &[f64]),
-    states: &[f64],
-    (n, width, r_y, r_x): (usize, usize, usize, usize),
+    (states, origin): (&[f64], &[f64]),
+    (n, r_y, r_x): (usize, usize, usize),
     rows: std::ops::Range<usize>,
     [weights, values]: &mut [Vec<f64>; 2],
     sum: &mut [f64],
 ) {
-    let count = rows.len();
+    let (count, width) = (rows.len(), origin.len());
     let length = triangle(r_x) + r_x * (1 + 2 * width + r_y);
     // The weights of the sums, and the values that are added, by rows.
     weights.clear();
@@ -418,7 +427,7 @@ fn add_block(
     }
     // Every number is written below.
     values.resize(count * length, 0.0);
-    let mut of_row = vec![0.0; r_x];
+    let (mut of_row, mut y) = (vec![0.0; r_x], vec![0.0; width]);
     for (at, row) in rows.clone().enumerate() {
         for (k, x) in of_row.iter_mut().enumerate() {
             *x = r[k * n + row];
@@ -442,7 +451,10 @@ fn add_block(
             }
         };
         fill(1.0);
-        let y = &states[row * width..][..width];
+        let state = states[row * width..].iter().zip(origin);
+        for (y, (x, origin)) in y.iter_mut().zip(state) {
+            *y = x - origin;
+        }
         y.iter().for_each(|y| fill(*y));
         y.iter().for_each(|y| fill(y * y));
         (0..r_y).for_each(|b| fill(q[b * n + row]));

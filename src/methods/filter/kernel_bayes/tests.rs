@@ -548,6 +548,37 @@ fn moments_give_the_estimates_of_all_rows() {
     );
 }
 
+/// States far from zero, such as unix times, keep the digits of their variance.
+#[test]
+fn an_offset_of_the_states_changes_no_variance() {
+    const OFFSET: f64 = (1u64 << 30) as f64;
+    // Differences of these states are exact at the offset.
+    const UNIT: f64 = (1u64 << 20) as f64;
+    let (states, observed) = linear(200, [0.9, 0.25, 0.5], 2);
+    let x = observations(30);
+    let exact = params(Rule::Kbr, [0.6, 0.8], 0.01, 4e-4);
+    let by_moments = KernelBayes {
+        exact: 10,
+        rank_state: 40,
+        rank_observation: 40,
+        ..exact.clone()
+    };
+    for params in [exact, by_moments] {
+        let of = |offset: f64| {
+            let mut rows = StateSpace::new(1, 1);
+            let shifted = states.iter().map(|y| (y * UNIT).round() / UNIT + offset);
+            rows.push(&shifted.collect::<Vec<_>>(), &observed);
+            filtered(&fitted(&params, &input(&rows, None)), &x)
+        };
+        let (plain, moved) = (of(0.0), of(OFFSET));
+        close(&moved.variance, &plain.variance, 1e-6);
+        let means: Vec<f64> = moved.mean.iter().map(|mean| mean - OFFSET).collect();
+        close(&means, &plain.mean, 1e-5);
+        // Negative weights may give a variance of 0.
+        assert!(plain.variance.iter().any(|variance| *variance > 0.01));
+    }
+}
+
 #[test]
 fn all_rows_as_landmarks_are_the_whole_model() {
     let rows = trained(200, 3);
