@@ -346,8 +346,9 @@ fn sun2019_figure2_four_wells() {
         let nearest = centroids.column("nearest").as_list::<i32>().value(at);
         let nearest = nearest.as_primitive::<Float64Type>().values().to_vec();
         let quadrant = [usize::from(nearest[0] > 0.0), usize::from(nearest[1] > 0.0)];
+        // Three standard deviations of a well, whose curvature is about 40.
         assert!(
-            nearest.iter().all(|x| (x.abs() - 1.0).abs() < 0.4),
+            nearest.iter().all(|x| (x.abs() - 1.0).abs() < 0.5),
             "{nearest:?}"
         );
         let exact = x[quadrant[0]] * y[quadrant[1]];
