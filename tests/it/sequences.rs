@@ -795,3 +795,58 @@ fn weights_count_as_repetitions() {
     assert_eq!(a.len(), b.len());
     assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-10));
 }
+
+/// The level of noise depends on how different weights are, and not on their unit.
+#[test]
+fn noise_is_that_of_the_effective_number_of_windows() {
+    let lake = lake(&visits(8, 40, 8));
+    let noise = |weight: &str| {
+        let sql = format!("sequences.sql=\"SELECT *, {weight} AS w FROM visits\"");
+        run(&lake, &[&sql, "sequences.weight=w"]).succeeds();
+        let triples = lake.read("triples").floats("count");
+        let noise = lake.read("fits").floats("noise");
+        assert_eq!(noise[0], noise[1]);
+        (noise[0], triples.iter().sum::<f64>())
+    };
+    run(&lake, &[]).succeeds();
+    let plain = lake.read("fits").floats("noise")[0];
+    let (equal, _) = noise("CAST(0.001 AS DOUBLE)");
+    assert!((equal / plain - 1.0).abs() < 1e-12, "{equal} {plain}");
+    // n windows of weight 1 and m of weight 1/1000 have Σ w = n + m/1000 and Σ w² = n + m/10⁶.
+    let (one, sum) = noise("CASE WHEN id = 0 THEN 1.0 ELSE 0.001 END");
+    let windows = 1.0 / (plain * plain);
+    let n = (sum - windows / 1000.0) / 0.999;
+    let squares = n + (windows - n) / 1e6;
+    assert!((one / (squares.sqrt() / sum) - 1.0).abs() < 1e-9, "{one}");
+    let (other_unit, _) = noise("CASE WHEN id = 0 THEN 1024.0 ELSE 1.024 END");
+    assert!((other_unit / one - 1.0).abs() < 1e-12);
+}
+
+/// Rows with a symbol that the model does not have can be most of a held-out score.
+#[test]
+fn the_cost_of_unseen_symbols_is_said() {
+    let mut all = visits(9, 40, 8);
+    let row = all.iter_mut().find(|v| v.0 == 3 && v.2.is_some());
+    row.expect("a test row").2 = Some("f");
+    let lake = lake(&all);
+    let ran = run(&lake, &["sequences.split=split"]).succeeds();
+    let fits = lake.read("fits");
+    let (rows, unseen) = (
+        fits.floats("held_out_rows")[0],
+        fits.floats("held_out_unseen")[0],
+    );
+    let cost = fits.floats("held_out_unseen_cost")[0];
+    assert_eq!(unseen, 1.0);
+    assert!((cost + 1e-12f64.ln() / rows).abs() < 1e-12, "{cost}");
+    let said = format!("; 1 row with an unseen symbol cost {cost:.4} of it");
+    assert!(ran.out.contains(&said), "{}", ran.out);
+    // A fold lacks the symbol of its own rows.
+    let ran = run(&lake, &["fit.hmm.rank=auto", "fit.hmm.ranks=[1, 2]"]).succeeds();
+    let fits = lake.read("fits");
+    assert_eq!(fits.floats("held_out_unseen"), [1.0], "{}", ran.out);
+    let (rows, cost) = (
+        fits.floats("held_out_rows")[0],
+        fits.floats("held_out_unseen_cost")[0],
+    );
+    assert!((cost + 1e-12f64.ln() / rows).abs() < 0.1 / rows, "{cost}");
+}

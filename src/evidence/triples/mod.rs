@@ -39,6 +39,8 @@ pub struct Triples {
     pub last: Vec<u32>,
     /// The count or the weight of every triple, positive.
     pub counts: Vec<f64>,
+    /// (Σ w)² / Σ w² over the windows, if they have weights.
+    pub effective: Option<f64>,
 }
 
 impl Triples {

@@ -86,8 +86,8 @@ pub struct Claim {
 /// What the table `fits` says of a filter. None if the method has no such number.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Numbers {
-    /// Training rows: for `kernel_bayes` those with a successor.
-    pub training_rows: usize,
+    /// Training rows that the next row of their sequence follows; all of them without time.
+    pub transitions: usize,
     /// The bandwidth of the states.
     pub state_bandwidth: Option<f64>,
     /// The bandwidth of the observations.

@@ -46,6 +46,12 @@ impl HmmModel {
         &self.operators[class as usize * size..][..size]
     }
 
+    /// The share of a symbol among all positions of all windows. None if it is in no window.
+    pub fn share_of(&self, symbol: u32) -> Option<f64> {
+        let share = self.unigram.get(symbol as usize).copied();
+        share.filter(|share| *share > 0.0)
+    }
+
     /// Whether a symbol shares its operator with other symbols.
     pub fn is_pooled(&self, symbol: u32) -> bool {
         self.pool == Some(self.class_of[symbol as usize])

@@ -66,6 +66,8 @@ pub struct Projection {
     pub converged: bool,
     /// The number of windows, or the sum of their weights, N.
     pub total: f64,
+    /// The number of windows; (Σ w)² / Σ w² for windows with weights.
+    pub effective: f64,
     /// ‖Pr(x₁) − Pr(x_T)‖₁ of the first and the last symbol of windows, in [0, 2]. It is large if
     /// windows are the first of their trajectories and the trajectories do not start from the
     /// stationary distribution.
@@ -106,7 +108,8 @@ pub struct Diagnostics {
     pub last_kept: f64,
     /// σ_{k+1}, the largest omitted singular value; 0 if there is none.
     pub omitted: f64,
-    /// 1/√N: singular values of counts of independent symbols are about this large.
+    /// 1/√N for N windows, (Σ w)² / Σ w² with weights: singular values of independent symbols are
+    /// about this large.
     pub noise: f64,
     /// ‖Σ_x b_∞ᵀB_x − b_∞ᵀ‖₂: how far the predicted probabilities are from a sum of 1, per unit of
     /// the state.
@@ -130,6 +133,7 @@ pub fn project(
         return Err(Error::input("there is no window of symbols to fit"));
     }
     let classes = Classes::new(triples, params.min_count);
+    let effective = triples.effective.unwrap_or_else(|| triples.total());
     let triples = &*classes.triples(triples);
     passes.step("pairs");
     let pairs = Pairs::new(triples)?;
@@ -193,6 +197,7 @@ pub fn project(
         residuals: basis.residuals,
         converged: basis.converged,
         total,
+        effective,
         drift: drift(triples, total),
         checked: Checked {
             last: from_past
@@ -769,7 +774,7 @@ impl Projection {
         Diagnostics {
             last_kept: self.spectrum[rank - 1],
             omitted: self.spectrum.get(rank).copied().unwrap_or(0.0),
-            noise: 1.0 / self.total.sqrt(),
+            noise: 1.0 / self.effective.sqrt(),
             normalisation_gap: gap.sqrt(),
             initial_gap: (one - 1.0).abs(),
         }

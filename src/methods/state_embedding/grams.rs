@@ -9,6 +9,7 @@
 //! not change a bit, and the sums of a part can be subtracted again.
 
 use crate::error::{Error, Result};
+use crate::math::scale::times_power;
 use crate::methods::state_embedding::features::{QUANTUM, round_to_quantum};
 use faer::linalg::matmul::matmul;
 use faer::linalg::matmul::triangular::{self, BlockStructure};
@@ -25,6 +26,9 @@ const CHUNK: usize = 1024;
 /// One over the unit of the sums.
 const UNITS: f64 = (1u64 << 40) as f64;
 
+/// One over the unit of sums of squares of weights.
+const SQUARE_UNITS: f64 = (1u128 << 80) as f64;
+
 /// Sums of products of M features over pairs of points, for one or several lags.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GramSums {
@@ -39,6 +43,8 @@ pub struct GramSums {
 struct LagSums {
     /// The number of pairs.
     pairs: u64,
+    /// Σ w² in units of 2⁻⁸⁰.
+    squares: i128,
     /// Lower triangle of Σ w h(x)h(x)ᵀ, row by row.
     starts: Vec<i128>,
     /// Lower triangle of Σ w h(y)h(y)ᵀ, row by row.
@@ -57,6 +63,8 @@ pub struct Grams {
     pub pairs: u64,
     /// The sum of the weights of the pairs.
     pub mass: f64,
+    /// (Σ w)² / Σ w²: so many pairs of equal weights have as much noise.
+    pub effective: f64,
     /// E h(x)h(x)ᵀ.
     pub starts: Vec<f64>,
     /// E h(y)h(y)ᵀ.
@@ -78,6 +86,7 @@ impl GramSums {
         let triangle = features * (features + 1) / 2;
         let lag = LagSums {
             pairs: 0,
+            squares: 0,
             starts: vec![0; triangle],
             ends: vec![0; triangle],
             cross: vec![0; features * features],
@@ -99,6 +108,17 @@ impl GramSums {
         self.lags[lag].pairs
     }
 
+    /// (Σ w)² / Σ w² over the pairs of a lag: the number of pairs if all weights are equal. 0 if no
+    /// pair has a weight.
+    pub fn effective(&self, lag: usize) -> f64 {
+        let sums = &self.lags[lag];
+        let mass = sums.cross[0] as f64 / UNITS;
+        if sums.squares == 0 {
+            return 0.0;
+        }
+        mass / (sums.squares as f64 / SQUARE_UNITS) * mass
+    }
+
     /// Adds the pairs of a block of points. `values` are the rounded features of the points (n × M,
     /// row-major); `pairs` has a list of pairs for every lag, as positions in the block. The weight
     /// of a pair is that of its start. Runs of consecutive pairs are the fastest.
@@ -107,6 +127,9 @@ impl GramSums {
     /// If a position is outside the block, or a weight above the largest one.
     pub fn add(&mut self, values: &[f64], weights: Option<&[f64]>, pairs: &[&[(u32, u32)]]) {
         assert_eq!(pairs.len(), self.lags.len(), "a list of pairs per lag");
+        for (sums, pairs) in self.lags.iter_mut().zip(pairs) {
+            sums.squares += squares(weights, self.weight_power, pairs);
+        }
         let weights = weights.map(|w| rounded_weights(w, self.weight_power));
         let mut products = Products::new(self.features);
         for (lag, pairs) in pairs.iter().enumerate() {
@@ -130,7 +153,12 @@ impl GramSums {
         pairs: &[Vec<(u32, u32)>],
     ) {
         let lock = || sums.lock().unwrap_or_else(PoisonError::into_inner);
-        let weights = weights.map(|w| rounded_weights(w, lock().weight_power));
+        let power = lock().weight_power;
+        for (lag, pairs) in pairs.iter().enumerate() {
+            let squares = squares(weights, power, pairs);
+            lock().lags[lag].squares += squares;
+        }
+        let weights = weights.map(|w| rounded_weights(w, power));
         for (lag, pairs) in pairs.iter().enumerate() {
             for pairs in pairs.chunks(EXACT) {
                 products.sum(values, weights.as_deref(), pairs);
@@ -192,6 +220,7 @@ impl GramSums {
             sums.pairs = sums
                 .pairs
                 .wrapping_add_signed(times as i64 * other.pairs as i64);
+            sums.squares += times * other.squares;
             for (sums, other) in [
                 (&mut sums.starts, &other.starts),
                 (&mut sums.ends, &other.ends),
@@ -243,6 +272,7 @@ impl GramSums {
             features: m,
             pairs: sums.pairs,
             mass: mass as f64 / UNITS * 2f64.powi(self.weight_power),
+            effective: self.effective(lag),
             starts: full(&sums.starts),
             ends: full(&sums.ends),
             cross: sums.cross.iter().map(mean).collect(),
@@ -261,6 +291,16 @@ fn power_of_two_above(x: f64) -> i32 {
         power -= 1;
     }
     power
+}
+
+/// Σ w² over some pairs in units of 2⁻⁸⁰, for weights that are fractions of 2 to a power. A sum of
+/// integers does not depend on its order.
+fn squares(weights: Option<&[f64]>, power: i32, pairs: &[(u32, u32)]) -> i128 {
+    let square = |p: &(u32, u32)| {
+        let weight = weights.map_or(1.0, |w| times_power(w[p.0 as usize], -power));
+        (weight * weight * SQUARE_UNITS) as i128
+    };
+    pairs.iter().map(square).sum()
 }
 
 /// Weights in units of 2 to a power, rounded.
@@ -508,6 +548,9 @@ mod tests {
         let (a, b) = (weighted.means(0).unwrap(), repeated.means(0).unwrap());
         assert_eq!(a.mass, b.mass);
         assert_eq!(a.mass, b.pairs as f64);
+        assert_eq!(b.effective, b.pairs as f64);
+        let squares: f64 = pairs.iter().map(|p| weights[p.0 as usize].powi(2)).sum();
+        assert!((a.effective / (a.mass * a.mass / squares) - 1.0).abs() < 1e-12);
         for (a, b) in [
             (&a.starts, &b.starts),
             (&a.ends, &b.ends),

@@ -54,7 +54,8 @@ pub struct StateEmbeddingModel {
     pub norm: Norm,
     /// The box of `norm = "lebesgue"`.
     pub bounds: Option<Vec<[f64; 2]>>,
-    /// √(J/n): singular values of this size are noise, if pairs are independent.
+    /// √(J/n) for n = (Σ w)² / Σ w²: singular values of this size are noise, if pairs are
+    /// independent.
     pub noise: f64,
     /// [`Functions::constant`].
     pub constant: Option<f64>,
@@ -136,7 +137,7 @@ pub fn fit_means(
 ) -> Result<StateEmbeddingModel> {
     let (functions, bounds) = functions(means, basis, params)?;
     let embedding = functions.embed(params.rank)?;
-    let noise = (embedding.kept[0].max(embedding.kept[1]) as f64 / means.pairs as f64).sqrt();
+    let noise = (embedding.kept[0].max(embedding.kept[1]) as f64 / means.effective).sqrt();
     Ok(StateEmbeddingModel {
         rank: params.rank,
         features: basis.features.clone(),

@@ -393,7 +393,7 @@ fn held_out_scores_are_the_sums_of_squares_of_the_true_values() {
     let white = self::folds(&basis, 0.0, 2000);
     let by_chance = vamp::held_out(&white, 0, metric, 1e-4, &[4]).unwrap();
     let mean = by_chance[0].iter().sum::<f64>() / 4.0 - 1.0;
-    let chance = vamp::chance(4, &[1999; 4]);
+    let chance = vamp::chance(4, &[1999.0; 4]);
     assert_eq!(chance, 9.0 / 1999.0);
     assert!((mean / chance - 1.0).abs() < 0.6, "{mean} {chance}");
     // A rank above the number of functions is cut to it.

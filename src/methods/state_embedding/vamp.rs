@@ -56,15 +56,11 @@ pub fn held_out(
 }
 
 /// The mean score of `rank` functions that tell nothing of each other, beyond that of the constant,
-/// on folds with these numbers of pairs. There are (r − 1)² sample correlations, whose squares have
-/// the mean 1/n if pairs are independent.
-pub fn chance(rank: usize, pairs: &[u64]) -> f64 {
+/// on folds with these numbers of pairs, (Σ w)² / Σ w² with weights. There are (r − 1)² sample
+/// correlations, whose squares have the mean 1/n if pairs are independent.
+pub fn chance(rank: usize, pairs: &[f64]) -> f64 {
     let squares = ((rank - 1) * (rank - 1)) as f64;
-    let pairs: Vec<f64> = pairs
-        .iter()
-        .filter(|n| **n > 0)
-        .map(|n| *n as f64)
-        .collect();
+    let pairs: Vec<f64> = pairs.iter().copied().filter(|n| *n > 0.0).collect();
     pairs.iter().map(|n| squares / n).sum::<f64>() / pairs.len().max(1) as f64
 }
 

@@ -251,7 +251,7 @@ fn fits<'a>() -> TableColumns<'a, FiltersModel> {
         // The form of kernel Bayes' rule.
         .column("rule", |fit| fit.rule.as_deref())
         // Training rows that the next row of their sequence follows; all of them without time.
-        .column("transitions", |fit| fit.numbers.training_rows as u64)
+        .column("transitions", |fit| fit.numbers.transitions as u64)
         // In the units of the columns.
         .column("state_bandwidth", |fit| {
             fit.numbers.state_bandwidth.and_then(known)
@@ -426,7 +426,7 @@ mod tests {
             method: "kernel_bayes".into(),
             rule: Some("pkbr".into()),
             numbers: Numbers {
-                training_rows: 3,
+                transitions: 3,
                 state_bandwidth: Some(f64::NAN),
                 lambda: Some(0.5),
                 ..Numbers::default()

@@ -135,8 +135,10 @@ pub struct HeldOutScore {
     pub score: Score,
     /// The rows that were scored.
     pub rows: u64,
-    /// The rows whose symbol the model does not have.
+    /// The rows whose symbol is in no window of the fit.
     pub unseen: u64,
+    /// What these rows take from the mean: less their log-likelihoods, divided by all rows.
+    pub unseen_cost: f64,
     /// The mean log-likelihood per symbol of the shares of the symbols in the training rows.
     pub unigram: f64,
 }
@@ -403,6 +405,7 @@ fn symbols<'a>(
             model.symbols[at]
         })
         .into_keys()
+        .boxes(&run.sources, |&(model, at)| model.symbols[at])
         // Windows with the symbol in the middle, or their weight.
         .amount(run, "count", |&(model, at)| model.middle_count(at))
         // Its share of all symbols of all windows.
@@ -639,7 +642,7 @@ fn spectrum<'a>() -> TableColumns<'a, SequencesModel> {
         .column("gap", |&(fit, at, value)| {
             fit.singular_values.get(at + 1).map(|next| value - next)
         })
-        // 1/√N: singular values of this size are noise.
+        // 1/√N for N windows, (Σ w)² / Σ w² with weights: singular values of this size are noise.
         .column("noise", |(fit, ..)| fit.noise)
         // Whether the model has a dimension for it.
         .column("is_kept", |&(fit, at, _)| at < fit.model.rank)
@@ -730,7 +733,7 @@ fn fits<'a>() -> TableColumns<'a, SequencesModel> {
             value(fit, fit.model.rank.checked_sub(1)?)
         })
         .column("next_singular_value", |(_, fit)| value(fit, fit.model.rank))
-        // 1/√N: singular values of this size are noise.
+        // 1/√N for N windows, (Σ w)² / Σ w² with weights: singular values of this size are noise.
         .column("noise", |(_, fit)| fit.noise)
         .column("stationarity_gap", |(_, fit)| {
             fit.diagnostics.stationarity_gap
@@ -754,6 +757,10 @@ fn fits<'a>() -> TableColumns<'a, SequencesModel> {
         })
         .column("held_out_unseen", move |row| {
             held_out(row).map(|own| own.unseen)
+        })
+        // What these rows take from the mean.
+        .column("held_out_unseen_cost", move |row| {
+            held_out(row).map(|own| own.unseen_cost)
         })
         // The same of the shares of the symbols in the rows of the fit.
         .column("held_out_unigram", move |row| {

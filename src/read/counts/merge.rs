@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use crate::evidence::counts::groups::Groups;
 use crate::evidence::counts::matrix::{CountMatrix, MatrixRows};
+use crate::math::exact::ExactMoments;
 use crate::math::scale;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::lagged::Walker;
@@ -151,7 +152,16 @@ impl Slot {
         lag: usize,
     ) -> Result<CountMatrix> {
         let n = self.weighted.len() as u64;
+        let is_of_windows = matches!(layout.evidence, RowRoles::Windows { .. });
+        let effective = (is_weighted && is_of_windows).then(|| {
+            let mut weights = ExactMoments::default();
+            self.weighted
+                .iter()
+                .for_each(|&(_, weight)| weights.add(weight));
+            weights.effective()
+        });
         let mut counts = self.grouped(layout, is_weighted, partition, lag)?;
+        counts.effective = effective.flatten();
         // Non-finite sums are refused later, where the matrix is fitted.
         if is_weighted && counts.values().all(f64::is_finite) {
             counts.exponent = scale::nearest_to_mean(counts.values(), n);

@@ -101,6 +101,7 @@ pub fn windows(counted: &Counted, matrix: &CountMatrix) -> Result<Windows> {
         offsets,
         last,
         counts,
+        effective: matrix.effective,
     };
     Ok(Windows {
         symbols: numbers.into_ids(),
@@ -140,6 +141,7 @@ pub fn resampled(matrix: &CountMatrix, windows: &Windows, weights: &[u32]) -> Re
         offsets,
         last,
         counts,
+        effective: None,
     })
 }
 

@@ -89,7 +89,7 @@ pub struct FilterRecord {
     /// The form of kernel Bayes' rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Training rows of the fit: for `kernel_bayes` those with a successor.
+    /// Training rows that the next row of their sequence follows; all of them without time.
     pub transitions: usize,
     /// The bandwidth of the states.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -149,7 +149,7 @@ impl FilterRecord {
             name: fit.name.clone(),
             method: fit.method.clone(),
             rule: fit.rule.clone(),
-            transitions: numbers.training_rows,
+            transitions: numbers.transitions,
             state_bandwidth: numbers.state_bandwidth,
             observation_bandwidth: numbers.observation_bandwidth,
             lambda: numbers.lambda,

@@ -558,7 +558,7 @@ fn choose_rank(
         .iter()
         .filter_map(|scores| Score::of(scores))
         .collect();
-    let pairs: Vec<u64> = folds.iter().map(|fold| fold.pairs(lag)).collect();
+    let pairs: Vec<f64> = folds.iter().map(|fold| fold.effective(lag)).collect();
     let chances = ranks.iter().map(|&rank| vamp::chance(rank, &pairs));
     let chances: Vec<f64> = chances.collect();
     let above_chance = scores.iter().zip(&chances).map(|(score, chance)| Score {

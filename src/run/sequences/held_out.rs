@@ -6,7 +6,7 @@
 
 use crate::assess::crossval::Score;
 use crate::error::Result;
-use crate::methods::hmm::model::{HmmModel, UNSEEN};
+use crate::methods::hmm::model::HmmModel;
 use crate::output::tables::sequences::{HeldOutScore, RankScore};
 use crate::read::rows::split::Split;
 use crate::read::sequences::{SequenceBatch, SequenceInput, read};
@@ -33,6 +33,8 @@ pub(crate) struct HeldOutSums {
     trajectories: u64,
     /// Rows with an unseen symbol.
     pub(crate) unseen: u64,
+    /// The log-likelihoods of these rows, by model.
+    pub(crate) of_unseen: Vec<f64>,
     /// The sum of the log-likelihoods by the shares of the symbols.
     pub(crate) unigram: f64,
 }
@@ -45,6 +47,7 @@ impl HeldOutSums {
             sums: vec![0.0; n + 1],
             trajectories: 0,
             unseen: 0,
+            of_unseen: vec![0.0; n],
             unigram: 0.0,
         }
     }
@@ -104,6 +107,7 @@ impl HeldOutSums {
             score,
             rows: self.rows() as u64,
             unseen: self.unseen,
+            unseen_cost: -self.of_unseen[model] / self.rows(),
             unigram: self.unigram / self.rows(),
         })
     }
@@ -209,14 +213,20 @@ impl Sums<'_> {
                 if let Some(rows) = open.values.last_mut() {
                     *rows += n as f64;
                 }
-                at += n;
-                for &symbol in &symbols[piece.rows.clone()] {
-                    sums.unseen += u64::from(symbol == UNSEEN);
-                    if let (Some(own), Some(fold)) = (unigrams, fold) {
-                        let share = own.models[fold].unigram.get(symbol as usize);
-                        sums.unigram += share.map_or(own.floor, |p| p.max(own.floor)).ln();
+                for (row, &symbol) in (at..).zip(&symbols[piece.rows.clone()]) {
+                    let Some((own, fold)) = unigrams.zip(fold) else {
+                        continue;
+                    };
+                    let share = own.models[fold].share_of(symbol);
+                    sums.unigram += share.unwrap_or(0.0).max(own.floor).ln();
+                    if share.is_none() {
+                        sums.unseen += 1;
+                        for (sum, scores) in sums.of_unseen.iter_mut().zip(&task.scores) {
+                            *sum += scores.of_rows.log_likelihood[row];
+                        }
                     }
                 }
+                at += n;
             }
         }
     }

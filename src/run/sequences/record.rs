@@ -111,6 +111,12 @@ pub struct SequenceFitRecord {
     /// The mean log-likelihood of a held-out symbol by the shares of the symbols.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_out_unigram: Option<f64>,
+    /// Held-out rows whose symbol is in no window of the fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_out_unseen: Option<u64>,
+    /// What these rows take from the mean, in nats per row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_out_unseen_cost: Option<f64>,
     /// Why the rank was chosen, with `rank = "auto"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank_reason: Option<String>,
@@ -173,6 +179,8 @@ impl SequenceFitRecord {
             held_out: fit.held_out.map(|own| own.score.mean),
             held_out_error: fit.held_out.map(|own| own.score.error),
             held_out_unigram: fit.held_out.map(|own| own.unigram),
+            held_out_unseen: fit.held_out.map(|own| own.unseen),
+            held_out_unseen_cost: fit.held_out.map(|own| own.unseen_cost),
             rank_reason: ranks.clone().find_map(|of| of.reason.clone()),
             ranks: ranks
                 .map(|of| (of.rank, of.held_out.map(|own| own.score.mean)))
@@ -280,6 +288,11 @@ fn fit(f: &mut Formatter<'_>, fit: &SequenceFitRecord) -> Result {
         write!(f, ", held out {mean:.4} ± {error:.4}")?;
         if let Some(unigram) = fit.held_out_unigram {
             write!(f, " (shares of symbols {unigram:.4})")?;
+        }
+        let cost = fit.held_out_unseen_cost.unwrap_or(0.0);
+        if let Some(rows) = fit.held_out_unseen.filter(|rows| *rows > 0) {
+            let rows = counted(grouped(rows as f64), "row");
+            write!(f, "; {rows} with an unseen symbol cost {cost:.4} of it")?;
         }
     }
     writeln!(f)?;

@@ -181,6 +181,8 @@ struct SplitSums {
 #[derive(Debug, Clone, Copy, Default)]
 struct FitSums {
     log_likelihood: f64,
+    /// The part of the log-likelihood that is of rows with an unseen symbol.
+    of_unseen: f64,
     unigram: f64,
     resets: u64,
 }
@@ -334,13 +336,17 @@ impl Totals<'_, '_> {
             for ((sums, scores), fit) in sums.fits.iter_mut().zip(&task.scores).zip(&model.fits) {
                 for row in piece.rows.clone() {
                     // One by one, so that the sum does not depend on the borders of batches.
-                    sums.log_likelihood += scores.of_rows.log_likelihood[row - first];
+                    let log_likelihood = scores.of_rows.log_likelihood[row - first];
+                    sums.log_likelihood += log_likelihood;
+                    if symbols[row] == UNSEEN {
+                        sums.of_unseen += log_likelihood;
+                    }
                     sums.resets += u64::from(scores.of_rows.was_reset[row - first]);
                 }
                 if piece.split == Split::Test {
                     for &symbol in own {
-                        let share = fit.model.unigram.get(symbol as usize);
-                        sums.unigram += share.map_or(fit.floor, |p| p.max(fit.floor)).ln();
+                        let share = fit.model.share_of(symbol).unwrap_or(0.0);
+                        sums.unigram += share.max(fit.floor).ln();
                     }
                 }
             }
@@ -369,6 +375,7 @@ impl Totals<'_, '_> {
                     Split::Test => {
                         of_fit.test.add(&[fit.log_likelihood, sums.rows as f64]);
                         of_fit.test.unseen += sums.unseen;
+                        of_fit.test.of_unseen[0] += fit.of_unseen;
                         of_fit.test.unigram += fit.unigram;
                     }
                     Split::Neither => {}

@@ -15,8 +15,8 @@ pub struct KalmanModel {
     pub(super) d: usize,
     /// Numbers per state in the rows.
     pub(super) columns: usize,
-    /// Rows that the model was fitted to.
-    pub(super) training_rows: usize,
+    /// Rows of the fit that the next row of their sequence follows.
+    pub(super) transitions: usize,
     pub(super) system: System,
     /// Q: n × n.
     pub(super) q: Vec<f64>,
@@ -78,7 +78,7 @@ impl KalmanModel {
     /// What the table `fits` says.
     pub(crate) fn numbers(&self) -> Numbers {
         Numbers {
-            training_rows: self.training_rows,
+            transitions: self.transitions,
             ..Numbers::default()
         }
     }
@@ -96,7 +96,7 @@ impl KalmanModel {
             width,
             values: values.to_vec(),
         };
-        let sizes = [self.n, self.d, self.columns, self.training_rows].map(|size| size as f64);
+        let sizes = [self.n, self.d, self.columns, self.transitions].map(|size| size as f64);
         let mut all = vec![factor(SIZES, sizes.len(), &sizes)];
         if let System::Linear { f, h } = &self.system {
             all.push(factor("F", self.n, &f.matrix));
@@ -134,14 +134,14 @@ pub(crate) fn of_factors(
         Error::input(message)
     };
     let sizes = take(SIZES).ok_or_else(|| broken(SIZES))?;
-    let &[n, d, columns, training_rows] = sizes.as_slice() else {
+    let &[n, d, columns, transitions] = sizes.as_slice() else {
         return Err(broken(SIZES));
     };
     let is_size = |size: f64| (0.0..1e6).contains(&size);
     if !is_size(n) || !is_size(d) || !is_size(columns) {
         return Err(broken(SIZES));
     }
-    let [n, d, columns, training_rows] = [n, d, columns, training_rows].map(|size| size as usize);
+    let [n, d, columns, transitions] = [n, d, columns, transitions].map(|size| size as usize);
     let diagonal = take("R_diagonal").filter(|values| values.len() == d);
     let mut of_size = |name: &str, size: usize| {
         let values = take(name).filter(|values| values.len() == size);
@@ -179,7 +179,7 @@ pub(crate) fn of_factors(
         n,
         d,
         columns,
-        training_rows,
+        transitions,
         system,
         q: of_size("Q", n * n)?,
         r: match diagonal {

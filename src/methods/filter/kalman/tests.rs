@@ -457,7 +457,7 @@ fn fitted_matrices_are_those_of_least_squares() {
     let world = world(40, 100, true);
     let fitted = fit_to(&FilterMethod::Kalman(Kalman::default()), &world, None).unwrap();
     assert!(fitted.warnings.is_empty());
-    assert_eq!(fitted.model.numbers().training_rows, 4000);
+    assert_eq!(fitted.model.numbers().transitions, 40 * 99);
     assert_close(&factor(&fitted.model, "F"), &[0.9, 0.2, -0.1, 0.8], 0.02);
     // The variance of a uniform number between −c and c is c²/3.
     assert_close(

@@ -185,7 +185,7 @@ impl KernelModel {
             Body::Tensor(_) => None,
         };
         Numbers {
-            training_rows: rows,
+            transitions: rows,
             state_bandwidth: Some(state.bandwidth),
             observation_bandwidth: Some(observation.bandwidth),
             lambda: Some(lambda),
