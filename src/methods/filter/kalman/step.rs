@@ -465,7 +465,7 @@ impl KalmanModel {
             x,
             innovation,
             white,
-            tall: [cross, _],
+            tall: [cross, rk],
             values,
             differences,
             ..
@@ -501,9 +501,25 @@ impl KalmanModel {
             for (x, cross) in x.iter_mut().zip(row) {
                 *x += white * cross;
             }
-            for i in 0..n {
-                for j in i..n {
-                    gain.after[i * n + j] -= row[i] * row[j];
+        }
+        // Kᵀ, then P ← Σ w (δx − K δy)(δx − K δy)ᵀ + KRKᵀ. P − K S Kᵀ would cancel if P is large
+        // against R.
+        small::backward_rows(&gain.triangle, d, cross, n);
+        let points = differences.chunks_exact_mut(n).zip(values.chunks_exact(d));
+        for (difference, value) in points {
+            for (value, row) in value.iter().zip(cross.chunks_exact(n)) {
+                for (difference, k) in difference.iter_mut().zip(row) {
+                    *difference -= value * k;
+                }
+            }
+        }
+        gain.after.fill(0.0);
+        sigma.add_covariance(differences, n, differences, n, &mut gain.after);
+        small::product(r, d, cross, n, rk);
+        for (k, rk) in cross.chunks_exact(n).zip(rk.chunks_exact(n)) {
+            for (after, k) in gain.after.chunks_exact_mut(n).zip(k) {
+                for (after, rk) in after.iter_mut().zip(rk) {
+                    *after += k * rk;
                 }
             }
         }

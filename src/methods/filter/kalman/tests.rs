@@ -239,6 +239,40 @@ fn filters_of_linear_functions_are_kalman_filters() {
     }
 }
 
+// By hand: P⁺ = PR/(P + R), which is R for a large P.
+#[test]
+fn a_diffuse_first_state_keeps_its_variance() {
+    for (p0, r) in [(1e4, 1e-2), (1e8, 1e-8), (1e12, 1e-6), (1e16, 1.0)] {
+        let FilterMethod::Kalman(params) = scalar(1.0, 0.5, r, p0) else {
+            unreachable!("a Kalman filter");
+        };
+        let functions = linear_functions(&params);
+        let (mut x, mut p, mut expected) = (0.0, p0, Vec::new());
+        for (row, z) in [1.0, 2.0, 3.0].into_iter().enumerate() {
+            p += if row > 0 { 0.5 } else { 0.0 };
+            x += p / (p + r) * (z - x);
+            p = p / (p + r) * r;
+            expected.extend([x, p]);
+        }
+        for method in [
+            FilterMethod::Kalman(params.clone()),
+            ekf_of(&params),
+            ukf_of(&params, [1.0, 2.0, 0.0]),
+            ukf_of(&params, [1e-3, 2.0, 0.0]),
+        ] {
+            let is_linear = matches!(method, FilterMethod::Kalman(_));
+            let model = fit(&method, &no_rows(1, 1), (!is_linear).then_some(&functions));
+            let out = run(&model, &[1.0, 2.0, 3.0]);
+            let found = out.mean.iter().zip(&out.variance);
+            let found: Vec<f64> = found.flat_map(|(x, p)| [*x, *p]).collect();
+            for (found, expected) in found.iter().zip(&expected) {
+                let error = (found - expected).abs();
+                assert!(error < 1e-6 * expected, "{p0} {r}: {found} {expected}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_diagonal_noise_gives_the_same_filter_in_both_forms() {
     // Joseph's form for d ≤ n, the information form for a full R of d > n and for a diagonal R.
