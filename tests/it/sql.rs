@@ -659,3 +659,52 @@ fn variables_may_replace_numbers() {
     ran.fails(2, "`job.seed` must be a whole number that is not negative, which the value of `${SEED}` is not");
     assert!(!ran.err.contains("hunter2"), "{}", ran.err);
 }
+
+/// A date or a time without a zone is local time in the zone of the column that it is compared
+/// with, however it is written.
+#[test]
+fn parameters_of_time_take_the_zone_of_what_they_are_compared_with() {
+    let lake = Lake::new();
+    // One row per hour from the start of 30 March 2024 in UTC. Berlin is an hour ahead.
+    let hours = (0..48).map(|hour| 1_711_756_800 + 3600 * hour);
+    let zoned = TimestampSecondArray::from_iter_values(hours).with_timezone("Europe/Berlin");
+    let columns: Vec<(&str, ArrayRef)> =
+        vec![("t", Arc::new(zoned)), ("a", integers((0..48).map(|_| 1)))];
+    lake.table("rows/0.parquet", columns);
+    let run = |condition: &str, since: &str| {
+        let text = format!(
+            "[job]\nname = \"zones\"\noutput = \"out\"\n[tables.rows]\npath = \"rows/\"\n\
+             [transitions]\nsql = \"SELECT a AS source, a AS target FROM rows WHERE {condition}\"\n\
+             source = \"source\"\ntarget = \"target\"\n[transitions.parameters]\nsince = {since}\n"
+        );
+        lake.file("p.toml", &text);
+        lake.gyre(&["run", "p.toml"])
+    };
+    let rows = |condition: &str, since: &str| {
+        run(condition, since).succeeds();
+        lake.read("counts").integers("count").iter().sum::<i64>()
+    };
+    for since in [
+        "2024-03-31",
+        "'2024-03-31'",
+        "2024-03-31T00:00:00",
+        "'2024-03-31 00:00:00'",
+        "2024-03-31T00:00:00+01:00",
+        "2024-03-30T23:00:00Z",
+        "'2024-03-30T23:00:00Z'",
+    ] {
+        assert_eq!(rows("t >= $since", since), 25, "{since}");
+    }
+    for (condition, expected) in [
+        ("$since > t", 23),
+        ("t IN ($since)", 1),
+        ("t BETWEEN $since AND $since", 1),
+        ("(CASE WHEN t >= $since THEN 1 ELSE 0 END) = 1", 25),
+        ("a IN (SELECT a FROM rows WHERE t = $since)", 48),
+    ] {
+        assert_eq!(rows(condition, "2024-03-31"), expected, "{condition}");
+    }
+    let later = "t >= $since + INTERVAL '1 hour'";
+    run(later, "2024-03-31").fails(2, "give the parameter `$since` a zone");
+    assert_eq!(rows(later, "2024-03-30T23:00:00Z"), 24);
+}

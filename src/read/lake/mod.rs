@@ -515,6 +515,8 @@ pub(crate) async fn sql(
     let statement = crate::read::sql::statement::parse(sql, &state).map_err(wrong)?;
     let planned = state.statement_to_plan(statement).await.map_err(plan)?;
     options.verify_plan(&planned).map_err(plan)?;
+    let planned = crate::read::sql::moments::with_zones(planned, parameters);
+    let planned = planned.map_err(plan)?.map_err(wrong)?;
     let frame = DataFrame::new(state.clone(), planned);
     // Also without parameters: this step finds a `$name` without a value.
     let values = parameters

@@ -1,8 +1,9 @@
-//! The SQL of a pipeline: the statement, expressions, checked integers, floating values, and
-//! messages.
+//! The SQL of a pipeline: the statement, expressions, checked integers, floating values, times of
+//! parameters, and messages.
 
 pub mod checked_integers;
 pub mod expression;
 pub mod floats;
 pub mod messages;
+pub mod moments;
 pub mod statement;
