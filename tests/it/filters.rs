@@ -935,3 +935,51 @@ fn posteriors_of_independent_rows_give_their_means() {
         "all training rows have the same observation (`x1`, `x2`, `x3`)",
     );
 }
+
+/// Weights of a prior are shares: their sum and their scale do not matter.
+#[test]
+fn weights_of_a_prior_are_shares() {
+    let lake = lake(&world(6, 12, 16));
+    let fit = PIPELINE.find("[[fit]]").expect("a fit");
+    let text = PIPELINE[..fit].replace(
+        "trajectory = \"id\"\ntime = \"t\"\ninterval = 1",
+        "id = [\"id\", \"t\"]",
+    );
+    let kernels = "[[fit]]\nname = \"kb\"\nmethod = \"kernel_bayes\"\nbandwidth = \"median\"\nlambda = 0.001\n";
+    lake.file("p.toml", &format!("{text}{kernels}"));
+    let prior = |weights: [f64; 2]| {
+        let [a, b] = weights;
+        format!(
+            "fit.kb.prior={{ sql = \"SELECT 0.1 AS y1, 0.2 AS y2, CAST({a:e} AS DOUBLE) AS weight UNION ALL SELECT 1.3, 0.4, CAST({b:e} AS DOUBLE)\" }}"
+        )
+    };
+    let means = |weights: [f64; 2]| {
+        run(&lake, &[&prior(weights)]).succeeds();
+        states(&lake.read("estimates"), "kb_mean").concat()
+    };
+    let shares = means([0.2, 0.8]);
+    for power in [-1000, -2, 10, 1000] {
+        assert_eq!(means([0.2, 0.8].map(|w| w * 2f64.powi(power))), shares);
+    }
+    for (a, b) in means([20.0, 80.0]).iter().zip(&shares) {
+        assert!((a - b).abs() < 1e-12, "{a} {b}");
+    }
+    run(&lake, &[&prior([0.0, 0.0])]).fails(1, "all weights of a prior are 0");
+    let negative = "column `weight` has the weight -1 for the state (0.1, 0.2)";
+    run(&lake, &[&prior([-1.0, 2.0])]).fails(1, negative);
+}
+
+/// Squares of such a number are infinite, and no matrix can be fitted to it.
+#[test]
+fn a_far_training_row_is_refused_by_its_key() {
+    let lake = lake(&world(6, 12, 16));
+    for (column, what) in [("x1", "observation"), ("y1", "state")] {
+        let far = format!(
+            "sequences.sql=\"SELECT * EXCLUDE ({column}), CASE WHEN id = 1 AND t BETWEEN 3 AND 8 THEN -1e160 ELSE {column} END AS {column} FROM world\""
+        );
+        run(&lake, &[&far]).fails(
+            1,
+            &format!("the {what} `{column}` is -1e160 in the training row (1, "),
+        );
+    }
+}

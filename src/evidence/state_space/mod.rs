@@ -84,6 +84,6 @@ pub struct Supervision {
 pub struct Prior {
     /// l × d_y, row-major.
     pub states: Vec<f64>,
-    /// l weights; their sum is not 0.
+    /// l weights, 0 or more, which add up to 1.
     pub weights: Vec<f64>,
 }

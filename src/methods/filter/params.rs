@@ -143,7 +143,8 @@ pub struct KernelBayes {
     /// trajectory and time, a row is used at that step only. Only with the rule `"kregbayes"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supervision: Option<RowsOf>,
-    /// The prior of all rows: states, and perhaps a column `weight`. Only for rows without time; by
+    /// The prior of all rows: states, and perhaps a column `weight` of numbers of 0 or more, whose
+    /// sum does not matter. Only for rows without time; by
     /// default the training rows with equal weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prior: Option<RowsOf>,

@@ -2,7 +2,7 @@
 //!
 //! A row without a whole state or a whole observation is left out and ends its sequence.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::evidence::state_space::StateSpace;
 use crate::read::points::coordinates::{Fault, FaultKind, LargeValue, Middle};
 use crate::read::rows::split::Split;
@@ -14,6 +14,10 @@ use crate::read::state_space::{StateSpaceBatch, StateSpaceInput, Widths, read};
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::{concat, take};
 use arrow::datatypes::Field;
+
+/// The largest number of a state or an observation that is fitted. The square of a larger one,
+/// times many rows, is infinite.
+pub(crate) const LARGEST: f64 = 1e145;
 
 /// The training rows of one partition.
 pub(crate) struct Training {
@@ -145,6 +149,8 @@ impl Collector<'_> {
                         self.drop_row(batch, row);
                         continue;
                     };
+                    self.check_size(batch, row, "state", state)?;
+                    self.check_size(batch, row, "observation", observation)?;
                     self.open.partition = partition;
                     self.open.states.extend_from_slice(state);
                     self.open.observations.extend_from_slice(observation);
@@ -172,6 +178,29 @@ impl Collector<'_> {
             self.all[partition].ids.push(ids);
         }
         Ok(())
+    }
+
+    /// An error for a number of a training row whose square is too large for sums of squares.
+    fn check_size(
+        &self,
+        batch: &StateSpaceBatch,
+        row: usize,
+        what: &str,
+        numbers: &[f64],
+    ) -> Result<()> {
+        let Some(at) = numbers.iter().position(|x| x.abs() > LARGEST) else {
+            return Ok(());
+        };
+        let columns = match what {
+            "state" => &self.layout.state,
+            _ => &self.layout.observation,
+        };
+        let name = columns.get(at).or(columns.first()).map_or("", |f| f.name());
+        Err(Error::input(format!(
+            "the {what} `{name}` is {:e} in the training row {}, and numbers above {LARGEST:e} are too large for a fit; leave the row out, or give it no split",
+            numbers[at],
+            describe(&batch.key, row)
+        )))
     }
 
     /// Ends the open sequence.

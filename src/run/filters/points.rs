@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::evidence::state_space::{Prior, Supervision};
+use crate::math::scale::{nearest_to_mean, times_power};
 use crate::plan::filters::{PlannedFilter, PlannedRows};
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
@@ -14,6 +15,7 @@ use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::bug;
 use crate::read::state_space::Widths;
+use crate::read::state_space::training::LARGEST;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::Field;
@@ -125,8 +127,9 @@ pub(crate) async fn read(
             ByPartition::All(all) => all.iter().collect(),
             ByPartition::Of(map) => map.values().collect(),
         };
-        if all.iter().any(|own| own.weights.iter().sum::<f64>() == 0.0) {
-            return Err(place(Error::input("the weights of a prior add up to 0")));
+        if all.iter().any(|own| own.weights.iter().all(|w| *w == 0.0)) {
+            let what = "all weights of a prior are 0; a prior needs a state with a positive weight";
+            return Err(place(Error::input(what)));
         }
     }
     Ok(points)
@@ -233,17 +236,37 @@ impl Rows {
                     fault.kind.name()
                 )));
             }
+            if width.is_some()
+                && let Some(at) = values.iter().position(|x| x.abs() > LARGEST)
+            {
+                // The numbers of a list have one column.
+                let column = at % found.unwrap_or(1) % fields.len();
+                return Err(Error::input(format!(
+                    "column `{}` has {:e}, and numbers above {LARGEST:e} are too large for a fit; leave such rows out",
+                    fields[column].name(),
+                    values[at]
+                )));
+            }
             Ok((found.unwrap_or(0), values))
         };
         let weights = match &planned.weight {
             Some(field) => {
-                numbers(
+                let own = numbers(
                     std::slice::from_ref(field),
                     &columns[last..],
                     None,
                     f64::MAX,
                 )?
-                .1
+                .1;
+                if let Some(row) = own.iter().position(|w| *w < 0.0) {
+                    let state = describe(&columns[first..after], row);
+                    return Err(Error::input(format!(
+                        "column `{}` has the weight {} for the state {state}; weights are 0 or more",
+                        field.name(),
+                        own[row]
+                    )));
+                }
+                own
             }
             None => vec![1.0; n],
         };
@@ -298,11 +321,19 @@ impl Rows {
         }
     }
 
+    /// Weights become shares, so that their scale does not matter.
     fn prior(&self, rows: &[usize]) -> Prior {
         let states = rows.iter().flat_map(|&row| self.state_of(row));
+        let own = rows.iter().map(|&row| self.weights[row]);
+        let unit = nearest_to_mean(own.clone(), rows.len() as u64);
+        let mut weights: Vec<f64> = own.map(|w| times_power(w, -unit)).collect();
+        let sum: f64 = weights.iter().sum();
+        if sum > 0.0 {
+            weights.iter_mut().for_each(|w| *w /= sum);
+        }
         Prior {
             states: states.copied().collect(),
-            weights: rows.iter().map(|&row| self.weights[row]).collect(),
+            weights,
         }
     }
 
