@@ -267,6 +267,22 @@ mod tests {
         assert_eq!(sum(&[-0.5, 0.25]), -0.25);
         assert_eq!(sum(&[f64::MAX, f64::MAX, -f64::MAX]), f64::MAX);
         assert_eq!(sum(&[-3.0, 1e-30]), -3.0);
+        // Halves of the last digit go to the even number, and up with anything more.
+        let half = f64::EPSILON / 2.0;
+        assert_eq!(sum(&[1.0, half]), 1.0);
+        assert_eq!(sum(&[1.0, half, 5e-324]), 1.0 + f64::EPSILON);
+        assert_eq!(sum(&[1.0, 3.0 * half]), 1.0 + 2.0 * f64::EPSILON);
+        assert_eq!(sum(&[f64::MAX, f64::MAX]), f64::INFINITY);
+    }
+
+    #[test]
+    fn a_power_of_two_changes_no_digit() {
+        let terms: Vec<f64> = (1..200).map(|n| 1.0 / f64::from(n)).collect();
+        for power in [-900, -31, 1, 17, 64, 900] {
+            let unit = 2f64.powi(power);
+            let scaled: Vec<f64> = terms.iter().map(|x| x * unit).collect();
+            assert_eq!(sum(&scaled), sum(&terms) * unit);
+        }
     }
 
     #[test]
