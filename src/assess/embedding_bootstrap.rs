@@ -137,7 +137,7 @@ mod tests {
         let pairs: Vec<(u32, u32)> = (0..4)
             .flat_map(|at| vec![(at as u32 / 2, at as u32 % 2); counts[at]])
             .collect();
-        let mut sums = GramSums::new(2, 1, 1.0);
+        let mut sums = GramSums::new(2, 1, None);
         sums.add(&values, None, &[&pairs]);
         sums
     }

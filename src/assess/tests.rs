@@ -31,7 +31,7 @@ use crate::methods::low_rank::model::LowRank;
 use crate::methods::spectral::gpcca::Gpcca;
 use crate::methods::spectral::svd::Svd;
 use crate::methods::state_embedding::candidates::candidates;
-use crate::methods::state_embedding::grams::GramSums;
+use crate::methods::state_embedding::grams::{GramSums, WeightRange};
 use crate::methods::state_embedding::model::fit;
 use crate::methods::state_embedding::params::{Bandwidth, BandwidthRule, StateEmbedding};
 use crate::methods::{FilterMethod, Method};
@@ -74,9 +74,14 @@ fn state_embeddings_of_random_points() {
     for seed in 0..INPUTS {
         let points = points(seed);
         let mut points = points;
+        let mut weights = None;
         if seed % 4 == 3 {
-            let weights = (0..points.n()).map(|i| [1.0, 0.3, 7.0][i % 3]).collect();
-            points = points.with_weights(weights);
+            let own = (0..points.n()).map(|i| [1.0, 0.3, 7.0][i % 3]).collect();
+            points = points.with_weights(own);
+            weights = Some(WeightRange {
+                largest: 7.0,
+                mean: 2.8,
+            });
         }
         let params = StateEmbedding {
             features: 30,
@@ -92,7 +97,7 @@ fn state_embeddings_of_random_points() {
             .features
             .evaluate_rounded(&points.coordinates, &mut values);
         let pairs = Pairs::lagged(points.clone(), 1).pairs;
-        let mut sums = GramSums::new(basis.features.count(), 1, 7.0);
+        let mut sums = GramSums::new(basis.features.count(), 1, weights);
         sums.add(&values, points.weights.as_deref(), &[&pairs]);
         let model = fit(&sums, 0, basis, &params).expect("the constant is a function");
         hold(

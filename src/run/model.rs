@@ -27,6 +27,7 @@ use crate::output::tables::run_schema::RunSchema;
 use crate::plan::Plan;
 use crate::plan::fits::PlannedFit;
 use crate::read::counts::counted::{Counted, LARGEST_TOTAL};
+use crate::read::rows::amounts::{LARGEST_SUM, WIDEST};
 use crate::read::rows::layout::Layout;
 use crate::read::rows::states::key_text;
 use crate::run::progress::Progress;
@@ -46,14 +47,6 @@ pub(crate) type ModelResult = Result<(FittedModel, ModelRecord), (String, Error)
 fn shard_nnz(nnz: usize) -> usize {
     (nnz / (8 * rayon::current_num_threads())).clamp(1 << 14, 1 << 20)
 }
-
-/// The sum of the weights of a model is below 2 to this power. Log-likelihoods may be a thousand
-/// times as large, and f64 ends at 2^1024.
-const LARGEST_SUM: i32 = 1010;
-
-/// The sum of the weights of a model is at most 2 to this power times the smallest weight, so that
-/// f64 does not round products of their shares to 0.
-const WIDEST: i32 = 256;
 
 /// An error if the sum of the weights of a model is too large for f64.
 pub(crate) fn check_sum(layout: &Layout, counts: &CountMatrix) -> Result<()> {
@@ -129,11 +122,16 @@ fn check_total(layout: &Layout, counts: &CountMatrix) -> Result<()> {
     check_sum(layout, counts)
 }
 
+/// An error if the counts or weights of a model are too large, or too different, to be fitted.
+pub(crate) fn check_counts(layout: &Layout, counts: &CountMatrix) -> Result<()> {
+    check_total(layout, counts)?;
+    check_range(layout, counts)
+}
+
 /// Moves the matrix out of the counts and cuts it into shards, with weights in their unit
 /// ([`Shards::exponent`]). [`FittedModel::with`] moves it back.
 pub(crate) fn shards(layout: &Layout, counts: &mut CountMatrix) -> Result<Shards> {
-    check_total(layout, counts)?;
-    check_range(layout, counts)?;
+    check_counts(layout, counts)?;
     let (nnz, mut by_source) = (counts.nnz(), std::mem::take(&mut counts.by_source));
     let exponent = counts.exponent;
     if exponent != 0 {

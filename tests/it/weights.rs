@@ -529,3 +529,190 @@ fn extreme_weights_are_fitted_or_refused_by_name() {
         }
     }
 }
+
+/// A kind of rows with weights: the pipeline without its SQL, the columns that are proportional to
+/// the weights, and the tables that are compared.
+struct Weighted {
+    pipeline: &'static str,
+    linear: &'static [(&'static str, &'static str)],
+    tables: &'static [&'static str],
+}
+
+const WEIGHTED: [Weighted; 3] = [
+    Weighted {
+        pipeline: "[sequences]\ntrajectory = \"id\"\ntime = \"t\"\nsymbol = \"s\"\n\
+                   [[fit]]\nname = \"cca\"\nmethod = \"spectral_hmm\"\nrank = 2\n\
+                   [[fit]]\nname = \"plain\"\nmethod = \"spectral_hmm\"\nrank = 2\nscaling = \"none\"\n\
+                   [[fit]]\nname = \"em\"\nmethod = \"spectral_hmm\"\nrank = 2\nrefine = \"em\"\n",
+        linear: &[
+            ("symbols", "count"),
+            ("triples", "count"),
+            ("fits", "triples"),
+        ],
+        tables: &[
+            "symbols",
+            "triples",
+            "operators",
+            "vectors",
+            "hidden_transitions",
+            "spectrum",
+            "fits",
+            "trajectories",
+        ],
+    },
+    Weighted {
+        pipeline: "[points]\nid = [\"id\", \"t\"]\ncoordinates = [\"x\", \"y\"]\n\
+                   [[fit]]\nname = \"map\"\nmethod = \"diffusion_map\"\ndimension = 2\nepsilon = 0.5\nneighbours = 30\n\
+                   [[fit]]\nname = \"plain\"\nmethod = \"diffusion_map\"\ndimension = 2\nepsilon = 0.5\nalpha = 0.5\nneighbours = \"all\"\n\
+                   [[fit]]\nname = \"sketch\"\nmethod = \"heat_sketch\"\ndimension = 4\nepsilon = 0.5\nneighbours = \"all\"\nnormalisation = \"bistochastic\"\npower = [2]\n\
+                   [[fit]]\nname = \"few\"\nmethod = \"diffusion_map\"\ndimension = 2\nepsilon = 0.5\nlandmarks = 40\n",
+        linear: &[],
+        tables: &[
+            "points",
+            "landmarks",
+            "spectrum",
+            "distortion",
+            "fits",
+            "certificates",
+        ],
+    },
+    Weighted {
+        pipeline: "[transitions]\ntrajectory = \"id\"\ntime = \"t\"\nlag = 1\ncoordinates = [\"x\", \"y\"]\n\
+                   [[fit]]\nname = \"states\"\nmethod = \"state_embedding\"\nrank = 2\nfeatures = 40\nbandwidth = 1.0\nclusters = 2\n",
+        linear: &[],
+        tables: &[
+            "points",
+            "features",
+            "spectrum",
+            "centroids",
+            "fits",
+            "certificates",
+        ],
+    },
+];
+
+/// Walks of a point, with a symbol and a weight that is the same in all rows of a trajectory.
+fn weighted_walks(weight: &dyn Fn(i64) -> f64) -> Vec<(&'static str, ArrayRef)> {
+    let mut random = Pcg64::seed_from_u64(17);
+    let (mut ids, mut times, mut at) = (Vec::new(), Vec::new(), Vec::new());
+    for id in 0..10 {
+        let mut point = [0.0f64; 2];
+        for t in 0..20 {
+            ids.push(id);
+            times.push(t);
+            at.push(point);
+            for x in &mut point {
+                *x = 0.8 * *x + random.random::<f64>() - 0.5;
+            }
+        }
+    }
+    let float = |of: &dyn Fn(usize) -> f64| -> ArrayRef {
+        Arc::new((0..ids.len()).map(of).map(Some).collect::<Float64Array>())
+    };
+    let symbol = |[x, y]: &[f64; 2]| i64::from(*x > 0.0) + 2 * i64::from(x + y > 0.3);
+    vec![
+        ("x", float(&|row| at[row][0])),
+        ("y", float(&|row| at[row][1])),
+        ("w", float(&|row| weight(ids[row]))),
+        ("s", integers(at.iter().map(symbol))),
+        ("t", integers(times.iter().copied())),
+        ("id", integers(ids.iter().copied())),
+    ]
+}
+
+fn write_weighted(lake: &Lake, kind: &Weighted, weight: &dyn Fn(i64) -> f64) {
+    lake.table("rows/0.parquet", weighted_walks(weight));
+    let (section, rest) = kind.pipeline.split_once('\n').expect("a section");
+    lake.file(
+        "p.toml",
+        &format!(
+            "[job]\nname = \"weights\"\noutput = \"out\"\n[tables.rows]\npath = \"rows/\"\n\
+             {section}\nsql = \"SELECT * FROM rows\"\nweight = \"w\"\n{rest}"
+        ),
+    );
+}
+
+/// Symbols, points and pairs of points: a common factor 2^k changes no bit but those of what is
+/// proportional to the weights, and any other factor no digit that matters.
+#[test]
+fn the_scale_of_weights_changes_no_result_of_other_rows() {
+    let weight = |id: i64| [0.3, 1.0, 2.5, 0.7][id as usize % 4];
+    for kind in &WEIGHTED {
+        let lake = Lake::new();
+        let run = |factor: f64| {
+            write_weighted(&lake, kind, &|id| weight(id) * factor);
+            lake.gyre(&["run", "p.toml"]).succeeds();
+            let read = |table: &&'static str| (*table, lake.read(table));
+            kind.tables.iter().map(read).collect::<Vec<_>>()
+        };
+        let expected = run(1.0);
+        for power in [-1000, -1, 990] {
+            let factor = 2f64.powi(power);
+            for ((table, found), (_, expected)) in run(factor).iter().zip(&expected) {
+                for field in expected.0.schema().fields() {
+                    let name = field.name().as_str();
+                    let place = format!("{table}.{name} for 2^{power}");
+                    if kind.linear.contains(&(*table, name)) {
+                        let scaled = expected.floats(name).into_iter().map(|x| x * factor);
+                        assert!(found.floats(name).into_iter().eq(scaled), "{place}");
+                        continue;
+                    }
+                    let (own, other) = (found.column(name), expected.column(name));
+                    assert!(
+                        own.to_data() == other.to_data(),
+                        "{place}: {own:?} {other:?}"
+                    );
+                }
+            }
+        }
+        let third = run(1.0 / 3.0);
+        for ((table, found), (_, expected)) in third.iter().zip(&expected) {
+            for field in expected.0.schema().fields() {
+                let name = field.name().as_str();
+                let is_linear = kind.linear.contains(&(*table, name));
+                if is_linear || !name.contains("value") && !name.contains("embedding") {
+                    continue;
+                }
+                let numbers = |rows: &Rows| match field.data_type() {
+                    arrow::datatypes::DataType::Float64 => rows.floats(name),
+                    _ => rows.lists(name).concat(),
+                };
+                for (a, b) in numbers(found).iter().zip(numbers(expected)) {
+                    assert!(
+                        (a - b).abs() < 1e-3 * (1.0 + b.abs()),
+                        "{table}.{name}: {a} {b}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Weights that no method can use are refused by the name of their column.
+#[test]
+fn extreme_weights_of_other_rows_are_fitted_or_refused_by_name() {
+    for (at, kind) in WEIGHTED.iter().enumerate() {
+        let lake = Lake::new();
+        let run = |weight: &dyn Fn(i64) -> f64| {
+            write_weighted(&lake, kind, weight);
+            lake.gyre(&["run", "p.toml"])
+        };
+        run(&|_| 5e-324).succeeds();
+        let none = run(&|_| 0.0);
+        if at == 0 {
+            none.fails(1, "dropped for weight of zero");
+        } else {
+            none.fails(1, "all weights `w` are 0, null or NaN");
+        }
+        run(&|_| f64::MAX).fails(1, "the weights `w` add up to more than 2^1010");
+        let tiny = run(&|id| if id == 1 { 5e-324 } else { 1.0 });
+        // Windows of other trajectories are equal to those of the tiny weight.
+        if at == 0 {
+            tiny.succeeds();
+        } else {
+            tiny.fails(1, "the ratio is above 2^256");
+        }
+        run(&|id| if id == 1 { -1.0 } else { 1.0 }).fails(1, "`w` = -1");
+        run(&|id| if id == 1 { f64::INFINITY } else { 1.0 }).fails(1, "`w` = inf");
+    }
+}

@@ -7,14 +7,20 @@
 //! The sum over 8,192 pairs stays within 2⁵³ of those units: a matrix product in f64 has no
 //! rounding. Sums of blocks are 128-bit integers. So order, blocks, files, threads and machines do
 //! not change a bit, and the sums of a part can be subtracted again.
+//!
+//! A weight is a multiple of a power of two, and pairs of equal powers are summed together. So
+//! every weight has 20 digits of its own, although weights differ by many powers. The product of a
+//! weight and a feature is rounded to 20 digits too; a weight far above the mean is therefore cut
+//! into powers of two, whose products need no rounding.
 
 use crate::error::{Error, Result};
-use crate::math::scale::times_power;
+use crate::math::scale::{exponent, times_power};
 use crate::methods::state_embedding::features::{QUANTUM, round_to_quantum};
 use faer::linalg::matmul::matmul;
 use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::{Accum, Mat, MatRef, Par};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 /// Pairs whose sum of products is exact in f64.
@@ -23,27 +29,103 @@ const EXACT: usize = 8192;
 /// Pairs per matrix product. It divides [`EXACT`].
 const CHUNK: usize = 1024;
 
-/// One over the unit of the sums.
+/// One over the unit of the sums without weights.
 const UNITS: f64 = (1u64 << 40) as f64;
 
 /// One over the unit of sums of squares of weights.
 const SQUARE_UNITS: f64 = (1u128 << 80) as f64;
 
+/// Powers of two below that of the largest weight in which a weight keeps all of its digits. Sums
+/// over 2⁴⁰ pairs then fit into 128 bits.
+const DEPTH: u32 = 44;
+
+/// Binary digits of a weight.
+const DIGITS: u32 = 20;
+
+/// A weight above this multiple of the mean is cut into powers of two.
+const HEAVY: f64 = 16.0;
+
+/// The largest and the mean weight of the points.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WeightRange {
+    /// No weight is larger.
+    pub largest: f64,
+    /// The mean of the positive weights.
+    pub mean: f64,
+}
+
 /// Sums of products of M features over pairs of points, for one or several lags.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GramSums {
     features: usize,
-    /// Weights are fractions of 2 to this power.
-    weight_power: i32,
+    weighing: Option<Weighing>,
     lags: Vec<LagSums>,
 }
 
-/// The sums of one lag in units of 2⁻⁴⁰.
+/// How weights become digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Weighing {
+    /// Weights are fractions of 2 to this power.
+    power: i32,
+    /// A fraction of at least 2 to minus this power is far above the mean.
+    heavy: i32,
+}
+
+/// A part of a weight: a multiple of 2⁻²⁰ of a magnitude of at most 1, times 2 to minus a shift.
+type Digits = (u32, f64);
+
+impl Weighing {
+    fn new(range: WeightRange) -> Weighing {
+        let WeightRange { largest, mean } = range;
+        assert!(
+            largest > 0.0 && largest.is_finite() && mean > 0.0,
+            "the largest weight must be positive and finite, not {largest}"
+        );
+        // The least power of two above the largest weight.
+        let power = exponent(largest) + 1;
+        Weighing {
+            power,
+            heavy: power - exponent(mean) - exponent(HEAVY),
+        }
+    }
+
+    /// The parts of a weight. A weight of 0 has none. One that is too small to matter, below 2⁻⁶⁴
+    /// of the largest one, has a part of 0.
+    fn push_digits(self, weight: f64, digits: &mut Vec<Digits>) {
+        digits.clear();
+        if weight == 0.0 {
+            return;
+        }
+        let fraction = times_power(weight, -self.power);
+        assert!(
+            (0.0..1.0).contains(&fraction),
+            "a weight above the largest one"
+        );
+        let below = (-1 - exponent(fraction.max(f64::MIN_POSITIVE))) as u32;
+        let shift = below.min(DEPTH);
+        let mut one = [times_power(fraction, shift as i32)];
+        round_to_quantum(&mut one);
+        if one[0] == 0.0 {
+            digits.push((DEPTH, 0.0));
+            return;
+        }
+        if below as i32 >= self.heavy {
+            digits.push((shift, one[0]));
+            return;
+        }
+        let whole = (one[0] / QUANTUM) as u32;
+        let powers = (0..=DIGITS).filter(|at| whole >> (DIGITS - at) & 1 == 1);
+        let powers = powers.map(|at| (shift + at, 1.0));
+        digits.extend(powers.filter(|(shift, _)| *shift <= DEPTH));
+    }
+}
+
+/// The sums of one lag in units of 2⁻⁴⁰, or of 2 to the weight power − 40 − [`DEPTH`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct LagSums {
-    /// The number of pairs.
+    /// The number of pairs of positive weight.
     pairs: u64,
-    /// Σ w² in units of 2⁻⁸⁰.
+    /// Σ w² of fractions of weights, in units of 2⁻⁸⁰.
     squares: i128,
     /// Lower triangle of Σ w h(x)h(x)ᵀ, row by row.
     starts: Vec<i128>,
@@ -59,11 +141,11 @@ struct LagSums {
 pub struct Grams {
     /// The number of features, M.
     pub features: usize,
-    /// The number of pairs.
+    /// The number of pairs of positive weight.
     pub pairs: u64,
     /// The sum of the weights of the pairs.
     pub mass: f64,
-    /// (Σ w)² / Σ w²: so many pairs of equal weights have as much noise.
+    /// (Σ w)² / Σ w²: the number of pairs of equal weights with as much noise.
     pub effective: f64,
     /// E h(x)h(x)ᵀ.
     pub starts: Vec<f64>,
@@ -76,13 +158,11 @@ pub struct Grams {
 }
 
 impl GramSums {
-    /// Sums over no pair. No weight is larger than `largest_weight`; without weights it is 1.
-    /// Weights are rounded to 2⁻²⁰ of the power of two above it.
-    pub fn new(features: usize, lags: usize, largest_weight: f64) -> GramSums {
-        assert!(
-            largest_weight > 0.0 && largest_weight.is_finite(),
-            "the largest weight must be positive and finite, not {largest_weight}"
-        );
+    /// Sums over no pair. Without weights, `weights` is none.
+    ///
+    /// # Panics
+    /// If the largest or the mean weight is not positive.
+    pub fn new(features: usize, lags: usize, weights: Option<WeightRange>) -> GramSums {
         let triangle = features * (features + 1) / 2;
         let lag = LagSums {
             pairs: 0,
@@ -93,7 +173,7 @@ impl GramSums {
         };
         GramSums {
             features,
-            weight_power: power_of_two_above(largest_weight),
+            weighing: weights.map(Weighing::new),
             lags: vec![lag; lags],
         }
     }
@@ -103,7 +183,7 @@ impl GramSums {
         self.features
     }
 
-    /// The number of pairs of a lag.
+    /// The number of pairs of positive weight of a lag.
     pub fn pairs(&self, lag: usize) -> u64 {
         self.lags[lag].pairs
     }
@@ -112,11 +192,22 @@ impl GramSums {
     /// pair has a weight.
     pub fn effective(&self, lag: usize) -> f64 {
         let sums = &self.lags[lag];
-        let mass = sums.cross[0] as f64 / UNITS;
         if sums.squares == 0 {
             return 0.0;
         }
+        let mass = self.fraction(sums.cross[0]);
         mass / (sums.squares as f64 / SQUARE_UNITS) * mass
+    }
+
+    /// Weights are fractions of 2 to this power.
+    fn power(&self) -> i32 {
+        self.weighing.map_or(0, |own| own.power)
+    }
+
+    /// A sum of weights as a multiple of 2 to the [`power`](Self::power).
+    fn fraction(&self, mass: i128) -> f64 {
+        let depth = self.weighing.map_or(0, |_| DEPTH as i32);
+        times_power(mass as f64 / UNITS, -depth)
     }
 
     /// Adds the pairs of a block of points. `values` are the rounded features of the points (n × M,
@@ -127,15 +218,16 @@ impl GramSums {
     /// If a position is outside the block, or a weight above the largest one.
     pub fn add(&mut self, values: &[f64], weights: Option<&[f64]>, pairs: &[&[(u32, u32)]]) {
         assert_eq!(pairs.len(), self.lags.len(), "a list of pairs per lag");
+        let power = self.power();
         for (sums, pairs) in self.lags.iter_mut().zip(pairs) {
-            sums.squares += squares(weights, self.weight_power, pairs);
+            sums.squares += squares(weights, power, pairs);
         }
-        let weights = weights.map(|w| rounded_weights(w, self.weight_power));
         let mut products = Products::new(self.features);
         for (lag, pairs) in pairs.iter().enumerate() {
             for pairs in pairs.chunks(EXACT) {
-                products.sum(values, weights.as_deref(), pairs);
-                self.add_products(lag, &products);
+                products.each(values, self.weighing.zip(weights), pairs, |products| {
+                    self.lags[lag].add(products);
+                });
             }
         }
     }
@@ -153,24 +245,19 @@ impl GramSums {
         pairs: &[Vec<(u32, u32)>],
     ) {
         let lock = || sums.lock().unwrap_or_else(PoisonError::into_inner);
-        let power = lock().weight_power;
+        let (weighing, power) = {
+            let sums = lock();
+            (sums.weighing, sums.power())
+        };
         for (lag, pairs) in pairs.iter().enumerate() {
             let squares = squares(weights, power, pairs);
             lock().lags[lag].squares += squares;
-        }
-        let weights = weights.map(|w| rounded_weights(w, power));
-        for (lag, pairs) in pairs.iter().enumerate() {
             for pairs in pairs.chunks(EXACT) {
-                products.sum(values, weights.as_deref(), pairs);
-                lock().add_products(lag, products);
+                products.each(values, weighing.zip(weights), pairs, |products| {
+                    lock().lags[lag].add(products);
+                });
             }
         }
-    }
-
-    fn add_products(&mut self, lag: usize, products: &Products) {
-        let sums = &mut self.lags[lag];
-        sums.pairs += products.pairs;
-        products.add_to(sums);
     }
 
     /// Bytes of sums in memory.
@@ -212,8 +299,8 @@ impl GramSums {
 
     fn combine(&mut self, other: &GramSums, times: i128) {
         assert_eq!(
-            (self.features, self.weight_power, self.lags.len()),
-            (other.features, other.weight_power, other.lags.len()),
+            (self.features, self.weighing, self.lags.len()),
+            (other.features, other.weighing, other.lags.len()),
             "sums of other features, weights or lags"
         );
         for (sums, other) in self.lags.iter_mut().zip(&other.lags) {
@@ -236,26 +323,26 @@ impl GramSums {
     /// The means over the pairs of a lag.
     ///
     /// # Errors
-    /// If there is no pair with a weight.
+    /// If there is no pair with a weight, or all weights of pairs are tiny against the largest one.
     pub fn means(&self, lag: usize) -> Result<Grams> {
         let (sums, m) = (&self.lags[lag], self.features);
         // The product of the constant with itself is the weight.
         let mass = sums.cross[0];
-        if mass == 0 {
+        if sums.pairs == 0 {
             return Err(Error::input(
                 "there are no pairs of points with a weight; the trajectories may be shorter than \
                  the lag",
             ));
         }
+        if self.weighing.is_some() && mass < UNITS as i128 {
+            return Err(Error::input(format!(
+                "the weights of all pairs of points are less than 2^-{DEPTH} of the largest weight, \
+                 whose row starts no pair; leave that row out, or decrease its weight"
+            )));
+        }
         let mean = |sum: &i128| *sum as f64 / mass as f64;
-        // Products of features are exact. With weights, a factor is rounded to half of a quantum.
-        let pairs = i128::from(sums.pairs) << 40;
-        let is_weighted = mass != pairs;
-        let rounded = if is_weighted {
-            QUANTUM / 2.0 * mean(&pairs)
-        } else {
-            0.0
-        };
+        // Products of features are exact. The product of a weight and a feature is rounded.
+        let rounded = self.weighing.map_or(0.0, |_| QUANTUM);
         let full = |triangle: &[i128]| {
             let mut square = vec![0.0; m * m];
             let mut entries = triangle.iter().map(mean);
@@ -271,7 +358,7 @@ impl GramSums {
         Ok(Grams {
             features: m,
             pairs: sums.pairs,
-            mass: mass as f64 / UNITS * 2f64.powi(self.weight_power),
+            mass: times_power(self.fraction(mass), self.power()),
             effective: self.effective(lag),
             starts: full(&sums.starts),
             ends: full(&sums.ends),
@@ -279,18 +366,6 @@ impl GramSums {
             rounding: rounded + 2.0 * f64::EPSILON,
         })
     }
-}
-
-/// The least power of two that is not below a number.
-fn power_of_two_above(x: f64) -> i32 {
-    let mut power = x.log2().ceil() as i32;
-    while 2f64.powi(power) < x {
-        power += 1;
-    }
-    while 2f64.powi(power - 1) >= x {
-        power -= 1;
-    }
-    power
 }
 
 /// Σ w² over some pairs in units of 2⁻⁸⁰, for weights that are fractions of 2 to a power. A sum of
@@ -303,22 +378,20 @@ fn squares(weights: Option<&[f64]>, power: i32, pairs: &[(u32, u32)]) -> i128 {
     pairs.iter().map(square).sum()
 }
 
-/// Weights in units of 2 to a power, rounded.
-fn rounded_weights(weights: &[f64], power: i32) -> Vec<f64> {
-    let unit = 2f64.powi(-power);
-    let mut weights: Vec<f64> = weights.iter().map(|w| w * unit).collect();
-    assert!(
-        weights.iter().all(|w| (0.0..=1.0).contains(w)),
-        "a weight above the largest one"
-    );
-    round_to_quantum(&mut weights);
-    weights
+impl LagSums {
+    fn add(&mut self, products: &Products) {
+        self.pairs += products.pairs;
+        products.add_to(self);
+    }
 }
 
 /// Products of the features of up to [`EXACT`] pairs, with buffers.
 pub struct Products {
     features: usize,
+    /// The number of pairs that no sums before had.
     pairs: u64,
+    /// log₂ of the factor of the sums.
+    shift: u32,
     starts: Mat<f64>,
     ends: Mat<f64>,
     cross: Mat<f64>,
@@ -334,6 +407,7 @@ impl Products {
         Products {
             features,
             pairs: 0,
+            shift: 0,
             starts: zeros(),
             ends: zeros(),
             cross: zeros(),
@@ -343,16 +417,48 @@ impl Products {
         }
     }
 
+    /// Sums up to [`EXACT`] pairs, those of each power of two of their weights alone, and gives the
+    /// sums away. `weights` has one weight per point.
+    fn each(
+        &mut self,
+        values: &[f64],
+        weights: Option<(Weighing, &[f64])>,
+        pairs: &[(u32, u32)],
+        mut give: impl FnMut(&Products),
+    ) {
+        let Some((weighing, weights)) = weights else {
+            (self.pairs, self.shift) = (pairs.len() as u64, 0);
+            self.sum(values, None, pairs);
+            return give(self);
+        };
+        let mut by_shift: BTreeMap<u32, (Vec<(u32, u32)>, Vec<f64>)> = BTreeMap::new();
+        let (mut count, mut digits) = (0, Vec::new());
+        for pair in pairs {
+            weighing.push_digits(weights[pair.0 as usize], &mut digits);
+            count += u64::from(!digits.is_empty());
+            for &(shift, digits) in &digits {
+                let own = by_shift.entry(shift).or_default();
+                own.0.push(*pair);
+                own.1.push(digits);
+            }
+        }
+        for (shift, (pairs, digits)) in by_shift {
+            (self.pairs, self.shift) = (std::mem::take(&mut count), DEPTH - shift);
+            self.sum(values, Some(&digits), &pairs);
+            give(self);
+        }
+    }
+
+    /// Sums pairs, each with a weight that is a multiple of 2⁻²⁰ and at most 1.
     fn sum(&mut self, values: &[f64], weights: Option<&[f64]>, pairs: &[(u32, u32)]) {
         let m = self.features;
-        self.pairs = pairs.len() as u64;
         let shift = shift(pairs).filter(|_| weights.is_none());
         let mut accumulate = Accum::Replace;
-        for pairs in pairs.chunks(CHUNK) {
+        for (at, pairs) in pairs.chunks(CHUNK).enumerate() {
             let from = rows(values, m, pairs.iter().map(|p| p.0), &mut self.from);
             let to = rows(values, m, pairs.iter().map(|p| p.1), &mut self.to);
-            let weights = weights.map(|w| pairs.iter().map(|p| w[p.0 as usize]));
-            let left = weighted(from, m, weights.clone(), &mut self.weighted);
+            let weights = weights.map(|w| &w[at * CHUNK..][..pairs.len()]);
+            let left = weighted(from, m, weights, &mut self.weighted);
             let (a, b) = (left.transpose(), matrix(to, m));
             matmul(self.cross.as_mut(), accumulate, a, b, 1.0, Par::Seq);
             add_triangle(&mut self.starts, accumulate, left, matrix(from, m), 1.0);
@@ -381,13 +487,13 @@ impl Products {
             let mut sums = sums.iter_mut();
             for i in 0..m {
                 for (j, sum) in (0..=i).zip(&mut sums) {
-                    *sum += units(products[(i, j)]);
+                    *sum += units(products[(i, j)]) << self.shift;
                 }
             }
         }
         for (i, sums) in sums.cross.chunks_exact_mut(m).enumerate() {
             for (j, sum) in sums.iter_mut().enumerate() {
-                *sum += units(self.cross[(i, j)]);
+                *sum += units(self.cross[(i, j)]) << self.shift;
             }
         }
     }
@@ -411,7 +517,7 @@ fn shift(pairs: &[(u32, u32)]) -> Option<usize> {
 fn weighted<'a>(
     rows: &'a [f64],
     m: usize,
-    weights: Option<impl Iterator<Item = f64>>,
+    weights: Option<&[f64]>,
     buffer: &'a mut Vec<f64>,
 ) -> MatRef<'a, f64> {
     let Some(weights) = weights else {
@@ -493,7 +599,7 @@ mod tests {
         let run =
             |lag: u32| -> Vec<(u32, u32)> { (0..n as u32 - lag).map(|i| (i, i + lag)).collect() };
         let (one, three) = (run(1), run(3));
-        let mut all = GramSums::new(m, 2, 1.0);
+        let mut all = GramSums::new(m, 2, None);
         all.add(&values, None, &[&one, &three]);
         assert_eq!(all.lags[0].cross, plain(&values, m, &one));
         assert_eq!(all.lags[1].cross, plain(&values, m, &three));
@@ -504,7 +610,7 @@ mod tests {
             assert!((0..=i).all(|j| triangle.next() == Some(&square[i * m + j])));
         }
 
-        let mut still = GramSums::new(m, 1, 1.0);
+        let mut still = GramSums::new(m, 1, None);
         still.add(&values, None, &[&run(0)]);
         assert_eq!(still.lags[0].starts, still.lags[0].ends);
 
@@ -512,9 +618,9 @@ mod tests {
         for i in 0..shuffled.len() {
             shuffled.swap(i, i * 7919 % n % one.len());
         }
-        let mut parts = GramSums::new(m, 2, 1.0);
+        let mut parts = GramSums::new(m, 2, None);
         parts.add(&values, None, &[&shuffled[5000..], &[]]);
-        let mut rest = GramSums::new(m, 2, 1.0);
+        let mut rest = GramSums::new(m, 2, None);
         rest.add(&values, None, &[&shuffled[..10], &three[77..]]);
         rest.add(&values, None, &[&shuffled[10..5000], &three[..77]]);
         let bytes = postcard::to_stdvec(&rest).expect("bytes");
@@ -522,7 +628,7 @@ mod tests {
         assert_eq!(parts, all);
 
         parts.subtract(&rest);
-        let mut first = GramSums::new(m, 2, 1.0);
+        let mut first = GramSums::new(m, 2, None);
         first.add(&values, None, &[&shuffled[5000..], &[]]);
         assert_eq!(parts, first);
         assert_eq!(first.pairs(0), one.len() as u64 - 5000);
@@ -535,13 +641,14 @@ mod tests {
         let values = values(n, m);
         let pairs: Vec<(u32, u32)> = (0..n as u32 - 1).map(|i| (i, i + 1)).collect();
         let weights: Vec<f64> = (0..n).map(|i| [1.0, 2.0, 4.0][i % 3]).collect();
-        let mut weighted = GramSums::new(m, 1, 3.1);
+        let range = |largest| WeightRange { largest, mean: 2.3 };
+        let mut weighted = GramSums::new(m, 1, Some(range(4.0)));
         weighted.add(&values, Some(&weights), &[&pairs]);
-        let mut reversed = GramSums::new(m, 1, 4.0);
+        let mut reversed = GramSums::new(m, 1, Some(range(7.0)));
         let back: Vec<_> = pairs.iter().rev().copied().collect();
         reversed.add(&values, Some(&weights), &[&back]);
         assert_eq!(weighted, reversed);
-        let mut repeated = GramSums::new(m, 1, 1.0);
+        let mut repeated = GramSums::new(m, 1, None);
         for (i, pair) in pairs.iter().enumerate() {
             repeated.add(&values, None, &[&vec![*pair; weights[i] as usize]]);
         }
@@ -558,5 +665,84 @@ mod tests {
         ] {
             assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 2e-6));
         }
+    }
+
+    /// Sums of pairs with weights, as means.
+    fn means_of(values: &[f64], m: usize, weights: &[f64]) -> Grams {
+        let pairs: Vec<(u32, u32)> = (0..weights.len() as u32 - 1).map(|i| (i, i + 1)).collect();
+        let positive = weights.iter().filter(|w| **w > 0.0);
+        let range = WeightRange {
+            largest: weights.iter().copied().fold(0.0, f64::max),
+            mean: positive.clone().sum::<f64>() / positive.count() as f64,
+        };
+        let mut sums = GramSums::new(m, 1, Some(range));
+        sums.add(values, Some(weights), &[&pairs]);
+        sums.means(0).expect("pairs")
+    }
+
+    #[test]
+    fn no_weight_hides_another_one() {
+        let (n, m) = (500, 9);
+        let values = values(n, m);
+        let row = |i: usize| &values[i * m..][..m];
+        for large in [1.0, 1e7, 3e12] {
+            let weight = |i: usize| if i == 7 { large } else { 1.0 };
+            let means = means_of(&values, m, &(0..n).map(weight).collect::<Vec<_>>());
+            // Without the pair of the large weight, the others are left.
+            let rest = |of: fn(&Grams) -> &[f64], x: usize, y: usize, at: usize| {
+                let own = row(x)[at / m] * row(y)[at % m];
+                (of(&means)[at] - own) * means.mass
+            };
+            let exact = |x: usize, y: usize, at: usize| -> f64 {
+                let others = (0..n - 1).filter(|i| *i != 7);
+                let own = row(7 + x)[at / m] * row(7 + y)[at % m];
+                let terms = others.map(|i| row(i + x)[at / m] * row(i + y)[at % m] - own);
+                terms.sum()
+            };
+            let tolerance = 1e-3 + 1e-15 * large;
+            for at in 0..m * m {
+                let cross = rest(|g| &g.cross, 7, 8, at) - exact(0, 1, at);
+                let starts = rest(|g| &g.starts, 7, 7, at) - exact(0, 0, at);
+                assert!(
+                    cross.abs().max(starts.abs()) < tolerance,
+                    "{large}: {cross} {starts}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_scale_of_weights_changes_no_bit() {
+        let (n, m) = (300, 5);
+        let values = values(n, m);
+        let weights: Vec<f64> = (0..n).map(|i| (i as f64 * 0.37).sin().powi(4)).collect();
+        let own = means_of(&values, m, &weights);
+        for power in [-900, -1, 5, 900] {
+            let unit = 2f64.powi(power);
+            let scaled: Vec<f64> = weights.iter().map(|w| w * unit).collect();
+            let scaled = means_of(&values, m, &scaled);
+            assert_eq!(scaled.mass, own.mass * unit);
+            assert_eq!(scaled.cross, own.cross);
+            assert_eq!((&scaled.starts, &scaled.ends), (&own.starts, &own.ends));
+        }
+        // Digits of weights that are far below the largest one are their own.
+        let ones = means_of(&values, m, &vec![1.0; n]);
+        let mut weights = vec![1e-9; n];
+        weights[n - 1] = 1.0;
+        let tiny = means_of(&values, m, &weights);
+        for (a, b) in tiny.cross.iter().zip(&ones.cross) {
+            assert!((a - b).abs() < 2e-6, "{a} {b}");
+        }
+        // The last row starts no pair.
+        weights[n - 1] = 1e20;
+        let range = WeightRange {
+            largest: 1e20,
+            mean: 1e17,
+        };
+        let mut sums = GramSums::new(m, 1, Some(range));
+        sums.add(&values, Some(&weights), &[&[(0, 1), (1, 2)]]);
+        assert_eq!(sums.pairs(0), 2);
+        let error = sums.means(0).unwrap_err().to_string();
+        assert!(error.contains("whose row starts no pair"), "{error}");
     }
 }

@@ -26,7 +26,7 @@ fn normal(random: &mut Pcg64) -> f64 {
 
 /// Sums over the pairs of a trajectory, block by block.
 fn sums(features: &Features, points: &Points, lag: usize) -> GramSums {
-    let mut sums = GramSums::new(features.count(), 1, 1.0);
+    let mut sums = GramSums::new(features.count(), 1, None);
     let mut values = Vec::new();
     for start in (0..points.n() - lag).step_by(BLOCK) {
         let end = (start + BLOCK + lag).min(points.n());
@@ -313,7 +313,7 @@ fn figure_1_reshaping_divides_the_error_and_keeps_its_rate() {
                 counts.push((at as u32, to as u32));
                 at = to;
             }
-            let mut sums = GramSums::new(m, 1, 1.0);
+            let mut sums = GramSums::new(m, 1, None);
             sums.add(&values, None, &[&counts]);
             let embedding = MeanEmbedding::plain(&sums.means(0).unwrap().cross, &selection.metric);
             a += embedding.distance(&exact) / trials as f64;
@@ -346,7 +346,7 @@ fn indicators_of_a_finite_chain_give_the_decomposition_of_its_counts() {
         values[i * (n + 1)] = 1.0;
         values[i * (n + 1) + i + 1] = 1.0;
     }
-    let mut sums = GramSums::new(n + 1, 1, 1.0);
+    let mut sums = GramSums::new(n + 1, 1, None);
     sums.add(&values, None, &[&pairs]);
     let means = sums.means(0).unwrap();
     let functions = Functions::new(&means, RightMeasure::Ends, None, 1e-10);
@@ -439,13 +439,13 @@ fn blocks_and_threads_do_not_change_a_bit() {
             .rev()
             .map(|i| (i, i + 3))
             .collect();
-        let mut sums = GramSums::new(features.count(), 1, 1.0);
+        let mut sums = GramSums::new(features.count(), 1, None);
         sums.add(&values, None, &[&pairs]);
         sums
     };
     let starts: Vec<usize> = (0..points.n()).step_by(777).rev().collect();
     let parts: Vec<GramSums> = starts.par_iter().map(|&s| block(s, 777)).collect();
-    let mut merged = GramSums::new(features.count(), 1, 1.0);
+    let mut merged = GramSums::new(features.count(), 1, None);
     for part in &parts {
         merged.merge(part);
     }

@@ -7,13 +7,15 @@
 //! choose neither the scale nor the sample.
 
 use crate::error::{Error, Result};
-use crate::math::exact::ExactMoments;
+use crate::math::exact::{ExactMoments, ExactSum};
+use crate::math::scale;
 use crate::read::lake::Lake;
 use crate::read::points::coordinates::LargeValue;
 use crate::read::points::layout::{PointLayout, PointRoles, Scale};
 use crate::read::points::pairs::{BlockReceiver, Blocks, PairBlock};
 use crate::read::points::sample::Sample;
 use crate::read::points::{Found, PointBatch, Receiver, read};
+use crate::read::rows::amounts::{LARGEST_SUM, WIDEST};
 use crate::read::rows::stop::{Stop, bug};
 use arrow::array::ArrayRef;
 use arrow::compute::concat;
@@ -37,8 +39,8 @@ const LISTED: usize = 4096;
 pub struct Survey {
     /// The number of points.
     pub(crate) rows: u64,
-    /// The largest weight; 1 without weights.
-    pub(crate) largest_weight: f64,
+    /// What is known of the weights, if rows have weights.
+    pub(crate) weights: Option<Weights>,
     /// The rows that are in a pair; all points for rows without time.
     pub(crate) used: u64,
     /// The smallest value of each coordinate.
@@ -61,7 +63,10 @@ impl Survey {
     /// Adds other points of the partition.
     fn merge(&mut self, other: &Survey) {
         self.rows += other.rows;
-        self.largest_weight = self.largest_weight.max(other.largest_weight);
+        match (&mut self.weights, &other.weights) {
+            (Some(own), Some(more)) => own.merge(more),
+            (own, more) => *own = own.take().or_else(|| more.clone()),
+        }
         self.trajectories += other.trajectories;
         self.used += other.used;
         // A survey without rows has no ends.
@@ -86,7 +91,7 @@ impl Survey {
     fn new(dimension: usize) -> Survey {
         Survey {
             rows: 0,
-            largest_weight: 0.0,
+            weights: None,
             used: 0,
             low: vec![f64::INFINITY; dimension],
             high: vec![f64::NEG_INFINITY; dimension],
@@ -142,6 +147,99 @@ impl Survey {
     pub(crate) fn trajectory_hashes(&self, most: usize) -> Option<Vec<u64>> {
         let all = self.hashes.len() <= most.min(LISTED);
         all.then(|| self.hashes.iter().copied().collect())
+    }
+}
+
+/// What is known of the weights of the points of one partition.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Weights {
+    /// The number of positive weights.
+    positive: u64,
+    /// The largest weight.
+    pub(crate) largest: f64,
+    /// The smallest positive weight; infinite if there is none.
+    smallest: f64,
+    sum: ExactSum,
+}
+
+impl Default for Weights {
+    fn default() -> Weights {
+        Weights {
+            positive: 0,
+            largest: 0.0,
+            smallest: f64::INFINITY,
+            sum: ExactSum::default(),
+        }
+    }
+}
+
+impl Weights {
+    fn add(&mut self, weight: f64) {
+        if weight > 0.0 {
+            self.positive += 1;
+            self.largest = self.largest.max(weight);
+            self.smallest = self.smallest.min(weight);
+            self.sum.add(weight);
+        }
+    }
+
+    fn merge(&mut self, other: &Weights) {
+        self.positive += other.positive;
+        self.largest = self.largest.max(other.largest);
+        self.smallest = self.smallest.min(other.smallest);
+        self.sum.merge(other.sum.clone());
+    }
+
+    /// The unit in which the mean of the positive weights is 1. None if all weights are 0.
+    pub(crate) fn unit(&self) -> Option<WeightUnit> {
+        let sum = self.sum.value();
+        (sum > 0.0).then(|| {
+            let exponent = scale::exponent(sum);
+            let mean = scale::times_power(sum, -exponent) / self.positive as f64;
+            WeightUnit { exponent, mean }
+        })
+    }
+
+    /// What makes the weights unfit for any method. `name` is their column.
+    pub(crate) fn fault(&self, name: &str) -> Option<String> {
+        let sum = self.sum.value();
+        if self.positive == 0 {
+            Some(format!(
+                "all weights `{name}` are 0, null or NaN; a model needs rows with a positive weight"
+            ))
+        } else if sum >= scale::times_power(1.0, LARGEST_SUM) {
+            Some(format!(
+                "the weights `{name}` add up to more than 2^{LARGEST_SUM}; scale them down in the SQL, for example `{name} / 1e100`, which changes no result"
+            ))
+        } else if scale::exponent(sum) - scale::exponent(self.smallest) > WIDEST {
+            Some(format!(
+                "the smallest weight `{name}` is {:e}, and all weights add up to {sum:e}: the ratio is above 2^{WIDEST}; set tiny weights to 0 in the SQL",
+                self.smallest
+            ))
+        } else {
+            None
+        }
+    }
+}
+
+/// The unit in which the mean of the positive weights of a partition is 1, so that the scale of
+/// weights does not matter. Scaling by a power of two changes no bit of a weight in this unit.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WeightUnit {
+    exponent: i32,
+    /// The mean over 2^`exponent`, at most 2.
+    mean: f64,
+}
+
+impl WeightUnit {
+    /// A weight in this unit.
+    pub(crate) fn of(self, weight: f64) -> f64 {
+        scale::times_power(weight, -self.exponent) / self.mean
+    }
+
+    /// The unit itself: the mean of the positive weights.
+    pub(crate) fn mean(self) -> f64 {
+        scale::times_power(self.mean, self.exponent)
     }
 }
 
@@ -314,12 +412,9 @@ impl Surveyor {
             }
             let survey = &mut self.partitions[at];
             survey.rows += rows.len() as u64;
-            let weights = batch
-                .weights
-                .as_ref()
-                .map_or(&[1.0][..], |w| &w[rows.clone()]);
-            let largest = weights.iter().copied().fold(0.0, f64::max);
-            survey.largest_weight = survey.largest_weight.max(largest);
+            for &weight in batch.weights.iter().flat_map(|w| &w[rows.clone()]) {
+                survey.weights.get_or_insert_default().add(weight);
+            }
             let before = |row: usize| batch.trajectories.partition_point(|run| run.start < row);
             let begins = before(rows.end) - before(rows.start);
             let continued = usize::from(rows.start == 0 && batch.continues);

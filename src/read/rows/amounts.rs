@@ -8,6 +8,14 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::{cast, min};
 use arrow::datatypes::{DataType, Int64Type, UInt64Type};
 
+/// The sum of the weights of a model is below 2 to this power. Log-likelihoods may be a thousand
+/// times as large, and f64 ends at 2^1024.
+pub(crate) const LARGEST_SUM: i32 = 1010;
+
+/// The sum of the weights of a model is at most 2 to this power times the smallest weight, so that
+/// f64 does not round products of their shares to 0.
+pub(crate) const WIDEST: i32 = 256;
+
 /// Counts of rows; 0 for rows that do not count. `place` describes a row for messages.
 ///
 /// # Errors

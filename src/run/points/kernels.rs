@@ -12,6 +12,7 @@ use crate::plan::memory::Lack;
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
 use crate::read::points::layout::PointLayout;
+use crate::read::points::survey::WeightUnit;
 use crate::read::points::{PointBatch, Receiver, read};
 use crate::read::rows::stop::Stop;
 use crate::run::points::site::PointJob;
@@ -84,6 +85,8 @@ pub(crate) fn landmarks(method: &PointMethod) -> Option<usize> {
 /// Keeps the points of some partitions.
 struct Loaded {
     divisors: Vec<f64>,
+    /// The units of the weights by partition, if rows have weights.
+    weights: Option<Vec<WeightUnit>>,
     wanted: Arc<Vec<bool>>,
     partitions: Vec<OwnPoints>,
 }
@@ -102,7 +105,8 @@ impl Receiver for Loaded {
                 for ((scaled, x), s) in scaled.iter_mut().zip(point).zip(&self.divisors) {
                     *scaled = x / s;
                 }
-                let weight = batch.weights.as_ref().map(|weights| weights[row]);
+                let weight = batch.weights.as_ref().zip(self.weights.as_ref());
+                let weight = weight.map(|(weights, units)| units[at].of(weights[row]));
                 self.partitions[at].push(&scaled, weight);
             }
         }
@@ -189,6 +193,7 @@ pub(crate) async fn load(
     let start = || {
         Ok(Loaded {
             divisors: known.divisors.clone(),
+            weights: known.weights.clone(),
             wanted: Arc::clone(&wanted),
             partitions: vec![OwnPoints::new(plan, known.divisors.len()); wanted.len()],
         })

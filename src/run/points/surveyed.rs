@@ -6,7 +6,7 @@ use crate::plan::points::PointsPlan;
 use crate::read::points::Found;
 use crate::read::points::coordinates::Middle;
 use crate::read::points::layout::{PointLayout, PointRoles};
-use crate::read::points::survey::{Survey, Surveyor};
+use crate::read::points::survey::{Survey, Surveyor, WeightUnit, Weights};
 use crate::read::rows::states::describe;
 use arrow::array::ArrayRef;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,8 @@ pub struct Known {
     /// The partitions in their order: one array per partition column.
     #[serde(with = "crate::read::rows::ipc::arrays")]
     pub(crate) partitions: Vec<ArrayRef>,
+    /// The units of the weights by partition, if rows have weights.
+    pub(crate) weights: Option<Vec<WeightUnit>>,
 }
 
 impl Known {
@@ -39,18 +41,22 @@ impl Known {
 
     /// The partition and the lag of a model, for messages.
     pub(crate) fn place(&self, plan: &PointsPlan, partition: usize, lag: usize) -> String {
-        let columns = plan.layout.partition.iter().zip(&self.partitions);
-        let mut parts: Vec<String> = columns
-            .map(|(field, keys)| {
-                let key = describe(std::slice::from_ref(keys), partition);
-                format!("{}={}", field.name(), escaped(&key))
-            })
-            .collect();
+        let mut parts = self.parts(&plan.layout, partition);
         parts.extend(plan.lags.get(lag).map(|lag| format!("lag {lag}")));
         if parts.is_empty() {
             return "the model".into();
         }
         parts.join(", ")
+    }
+
+    /// The partition columns with their values.
+    fn parts(&self, layout: &PointLayout, partition: usize) -> Vec<String> {
+        let columns = layout.partition.iter().zip(&self.partitions);
+        let parts = columns.map(|(field, keys)| {
+            let key = describe(std::slice::from_ref(keys), partition);
+            format!("{}={}", field.name(), escaped(&key))
+        });
+        parts.collect()
     }
 }
 
@@ -95,11 +101,37 @@ impl Surveyed {
         far
     }
 
+    /// The same with the units of the weights.
+    fn with_units(mut self, layout: &PointLayout) -> Result<Surveyed> {
+        let Some(weight) = &layout.weight else {
+            return Ok(self);
+        };
+        let mut units = Vec::with_capacity(self.partitions.len());
+        for (partition, survey) in self.partitions.iter().enumerate() {
+            let weights = survey.weights.clone().unwrap_or_default();
+            match (weights.fault(weight.name()), weights.unit()) {
+                (None, Some(unit)) => units.push(unit),
+                (fault, _) => {
+                    let error = Error::input(fault.unwrap_or_default());
+                    return Err(match self.known.parts(layout, partition) {
+                        parts if parts.is_empty() => error,
+                        parts => error.at(parts.join(", ")),
+                    });
+                }
+            }
+        }
+        self.known.weights = Some(units);
+        Ok(self)
+    }
+
     /// A sample of the points of each partition, divided by the scale.
     pub(crate) fn samples(&self) -> Vec<Points> {
         let d = self.known.divisors.len();
         let sample = |survey: &Survey| {
-            let (mut rows, weights) = survey.sample.rows();
+            let (mut rows, mut weights) = survey.sample.rows();
+            if let Some(unit) = survey.weights.as_ref().and_then(Weights::unit) {
+                weights.iter_mut().for_each(|w| *w = unit.of(*w));
+            }
             for row in rows.chunks_exact_mut(d) {
                 row.iter_mut()
                     .zip(&self.known.divisors)
@@ -159,13 +191,15 @@ pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> 
         Some(_) => surveyor.divisors(layout, dimension).map_err(constant)?,
         None => vec![1.0; dimension],
     };
-    let partitions = found.partitions.clone();
-    Ok(Surveyed {
+    let known = Known {
+        divisors,
+        partitions: found.partitions.clone(),
+        weights: None,
+    };
+    let surveyed = Surveyed {
         partitions: surveyor.partitions,
-        known: Known {
-            divisors,
-            partitions,
-        },
+        known,
         found,
-    })
+    };
+    surveyed.with_units(layout)
 }
