@@ -779,7 +779,7 @@ fn what_cannot_be_fitted_is_refused_by_name() {
 #[test]
 fn weights_count_as_repetitions() {
     let once = visits(8, 40, 8);
-    let weighted = lake(&once);
+    let (weighted, em) = (lake(&once), "fit.hmm.refine=em");
     let sql = "sequences.sql=\"SELECT *, CAST(1 + id % 2 AS DOUBLE) AS w FROM visits\"";
     run(&weighted, &[sql, "sequences.weight=w"]).succeeds();
     let mut twice = once.clone();
@@ -794,6 +794,40 @@ fn weights_count_as_repetitions() {
     let (a, b) = (values(&weighted), values(&repeated));
     assert_eq!(a.len(), b.len());
     assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-10));
+
+    run(&weighted, &[sql, "sequences.weight=w", em, "job.output=em"]).succeeds();
+    run(&repeated, &[em, "job.output=em"]).succeeds();
+    let hidden = |lake: &Lake, output: &str| -> Vec<f64> {
+        let of =
+            |table: &str, column: &str| lake.read_at(&format!("{output}/{table}")).floats(column);
+        let fits = of("fits", "log_likelihood")
+            .into_iter()
+            .chain(of("fits", "iterations"));
+        fits.chain(of("hidden_transitions", "probability"))
+            .collect()
+    };
+    let (a, b) = (hidden(&weighted, "em"), hidden(&repeated, "em"));
+    assert_eq!(a.len(), b.len());
+    assert!(
+        a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-12),
+        "{a:?} {b:?}"
+    );
+    let scaled = sql.replace("1 + id % 2", "2e-300 * (1 + id % 2)");
+    let scaled = scaled.replace("2e-300", &format!("{:e}", 2f64.powi(-1000)));
+    run(
+        &weighted,
+        &[&scaled, "sequences.weight=w", em, "job.output=small"],
+    )
+    .succeeds();
+    assert_eq!(hidden(&weighted, "small"), a);
+
+    let varies = sql.replace("1 + id % 2", "1 + t % 2");
+    let varies = run(&weighted, &[&varies, "sequences.weight=w", em]);
+    varies.fails(1, " in the first row of trajectory 0 and ");
+    varies.fails(
+        1,
+        "with `refine = \"em\"`, `sequences.weight` must be the same",
+    );
 }
 
 /// The level of noise depends on how different weights are, and not on their unit.

@@ -1,10 +1,11 @@
 //! Symbols of trajectories in the order of time, for methods that read every row.
 
+use crate::math::scale;
 use serde::{Deserialize, Serialize};
 
 /// Sequences of symbols. A sequence is a run of rows of one trajectory in which each row follows
 /// the one before.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sequences {
     /// The number of symbols, n.
     pub n_symbols: usize,
@@ -13,6 +14,10 @@ pub struct Sequences {
     pub symbols: Vec<u32>,
     /// Sequence s is `offsets[s]..offsets[s + 1]`; the first offset is 0.
     pub offsets: Vec<usize>,
+    /// One positive weight per sequence, times 2^-`exponent`. Empty if each sequence weighs 1.
+    pub weights: Vec<f64>,
+    /// log₂ of the unit of the weights. 0 without weights.
+    pub exponent: i32,
 }
 
 impl Sequences {
@@ -22,6 +27,8 @@ impl Sequences {
             n_symbols,
             symbols: Vec::new(),
             offsets: vec![0],
+            weights: Vec::new(),
+            exponent: 0,
         }
     }
 
@@ -49,6 +56,34 @@ impl Sequences {
     pub fn push(&mut self, symbols: &[u32]) {
         self.symbols.extend_from_slice(symbols);
         self.offsets.push(self.symbols.len());
+    }
+
+    /// Adds a sequence, perhaps with a weight. All sequences have weights, or none has.
+    pub fn push_weighted(&mut self, symbols: &[u32], weight: Option<f64>) {
+        self.push(symbols);
+        self.weights.extend(weight);
+    }
+
+    /// The weight of a sequence, in the unit of the weights.
+    pub fn weight(&self, sequence: usize) -> f64 {
+        self.weights.get(sequence).copied().unwrap_or(1.0)
+    }
+
+    /// Σ weight · symbols, in the unit of the weights.
+    pub fn weighted_symbols(&self) -> f64 {
+        let of = |s: usize| self.weight(s) * (self.offsets[s + 1] - self.offsets[s]) as f64;
+        (0..self.len()).map(of).sum()
+    }
+
+    /// The same sequences with weights in the power of two that is nearest to their mean, so that
+    /// their scale changes no bit of a fit.
+    pub fn in_own_unit(mut self) -> Sequences {
+        let n = self.weights.len() as u64;
+        let exponent = scale::nearest_to_mean(self.weights.iter().copied(), n);
+        let all = self.weights.iter_mut();
+        all.for_each(|weight| *weight = scale::times_power(*weight, -exponent));
+        self.exponent += exponent;
+        self
     }
 
     /// Neighbouring sequences together, in at most `n` parts of about equal numbers of symbols.

@@ -37,10 +37,13 @@ pub struct Triples {
     pub offsets: Vec<usize>,
     /// The future word of every triple, ascending within an edge.
     pub last: Vec<u32>,
-    /// The count or the weight of every triple, positive.
+    /// The count or the weight of every triple, positive, times 2^-`exponent`.
     pub counts: Vec<f64>,
     /// (Σ w)² / Σ w² over the windows, if they have weights.
     pub effective: Option<f64>,
+    /// log₂ of the unit of the counts, so that the scale of weights changes no bit of a fit. 0 for
+    /// counts.
+    pub exponent: i32,
 }
 
 impl Triples {

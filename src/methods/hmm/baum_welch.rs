@@ -7,9 +7,13 @@
 //! sums are added in order, so no bytes depend on threads. Long sequences are processed in blocks:
 //! the forward pass keeps the first state of every block and repeats the block before the backward
 //! pass.
+//!
+//! A sequence of weight w counts as w equal sequences: its expected counts and its log-likelihood
+//! are multiplied by w.
 
 use crate::error::{Error, Result};
 use crate::evidence::sequences::Sequences;
+use crate::math::scale::times_power;
 use crate::math::seed::restart_seed;
 use crate::methods::hmm::model::{Hidden, HmmModel, UNSEEN, Warning};
 use crate::methods::hmm::params::SpectralHmm;
@@ -46,7 +50,7 @@ pub struct Climb {
     /// The parameters of the largest log-likelihood.
     pub hidden: Hidden,
     /// The log-likelihood of the training sequences before every iteration and after the last one,
-    /// in nats.
+    /// in nats and in the unit of the weights.
     pub trace: Vec<f64>,
     /// Whether the last gain was below the tolerance.
     pub converged: bool,
@@ -93,15 +97,16 @@ pub fn refine(
     let climb = climb(start, sequences, params.n_iter, params.tol);
     if !climb.converged {
         let gain = match climb.trace.as_slice() {
-            [.., before, after] => after - before,
+            [.., before, after] => (after - before) / sequences.weighted_symbols(),
             _ => 0.0,
         };
         let iterations = climb.trace.len().saturating_sub(1);
         warnings.push(Warning::Iterations { iterations, gain });
     }
+    let in_nats = |l: &f64| times_power(*l, sequences.exponent);
     Ok(Refined {
         model: climb.hidden.model(model.unigram),
-        trace: climb.trace,
+        trace: climb.trace.iter().map(in_nats).collect(),
         converged: climb.converged,
         warnings,
     })
@@ -166,8 +171,10 @@ fn blend(mut hidden: Hidden, unigram: &[f64]) -> Hidden {
     hidden
 }
 
-/// The Baum–Welch algorithm: at most `n_iter` iterations, until one gains less than `tol` nats.
+/// The Baum–Welch algorithm: at most `n_iter` iterations, until one gains less than `tol` nats per
+/// symbol. So neither repeated sequences nor the scale of weights change the number of iterations.
 pub fn climb(start: Hidden, sequences: &Sequences, n_iter: usize, tol: f64) -> Climb {
+    let tol = tol * sequences.weighted_symbols();
     let mut hidden = start;
     let mut trace: Vec<f64> = Vec::new();
     let mut converged = false;
@@ -288,8 +295,8 @@ fn expectation(hidden: &Hidden, sequences: &Sequences) -> Sums {
 }
 
 impl Hidden {
-    /// Σ ln Pr(x₁, …, x_T) over all sequences, in nats, by the forward algorithm. Unseen symbols
-    /// are missing observations.
+    /// Σ w ln Pr(x₁, …, x_T) over all sequences, in nats and in the unit of the weights, by the
+    /// forward algorithm. Unseen symbols are missing observations.
     pub fn log_likelihood(&self, sequences: &Sequences) -> f64 {
         with_width!(self.states(), log_likelihood_of(self, sequences))
     }
@@ -313,7 +320,8 @@ fn expectation_of<const W: usize>(hidden: &Hidden, sequences: &Sequences) -> Sum
                 };
                 let mut buffers = Buffers::default();
                 for s in part.clone() {
-                    padded.add(sequences.get(s), &mut buffers, &mut sums);
+                    let (symbols, weight) = (sequences.get(s), sequences.weight(s));
+                    padded.add(symbols, weight, &mut buffers, &mut sums);
                 }
                 sums
             })
@@ -331,7 +339,8 @@ fn log_likelihood_of<const W: usize>(hidden: &Hidden, sequences: &Sequences) -> 
         for s in part {
             let mut state = padded.initial;
             for symbols in sequences.get(s).chunks(BLOCK) {
-                sum += forward(&padded, symbols, &mut state, &mut buffers);
+                let own = forward(&padded, symbols, &mut state, &mut buffers);
+                sum += sequences.weight(s) * own;
             }
         }
         sum
@@ -398,8 +407,8 @@ impl<const W: usize> Padded<W> {
         }
     }
 
-    /// Adds the expected counts of a sequence.
-    fn add(&self, symbols: &[u32], buffers: &mut Buffers, sums: &mut Sums) {
+    /// Adds the expected counts of a sequence, times its weight.
+    fn add(&self, symbols: &[u32], weight: f64, buffers: &mut Buffers, sums: &mut Sums) {
         if symbols.is_empty() {
             return;
         }
@@ -407,7 +416,7 @@ impl<const W: usize> Padded<W> {
         buffers.starts.clear();
         for block in symbols.chunks(BLOCK) {
             buffers.starts.extend_from_slice(&state);
-            sums.log_likelihood += forward(self, block, &mut state, buffers);
+            sums.log_likelihood += weight * forward(self, block, &mut state, buffers);
         }
         let n_blocks = symbols.len().div_ceil(BLOCK);
         let mut later = None;
@@ -417,12 +426,12 @@ impl<const W: usize> Padded<W> {
                 state.copy_from_slice(&buffers.starts[at * W..][..W]);
                 forward(self, block, &mut state, buffers);
             }
-            let first = backward(self, block, later, buffers, sums);
+            let first = backward(self, block, weight, later, buffers, sums);
             later = Some(first);
             if at == 0 {
                 // α₁ ∘ β₁ of the first symbol.
                 for (sum, x) in sums.initial.iter_mut().zip(first.posterior) {
-                    *sum += x;
+                    *sum += weight * x;
                 }
             }
         }
@@ -497,11 +506,13 @@ fn forward<const W: usize>(
     log_likelihood + product.ln()
 }
 
-/// The backward pass of a block after its forward pass, with its expected counts.
+/// The backward pass of a block after its forward pass, with its expected counts times the weight
+/// of its sequence.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx2+fma", "x86_64+avx2+fma"))]
 fn backward<const W: usize>(
     padded: &Padded<W>,
     symbols: &[u32],
+    weight: f64,
     later: Option<Later<W>>,
     buffers: &Buffers,
     sums: &mut Sums,
@@ -545,13 +556,14 @@ fn backward<const W: usize>(
         let mut next = [0.0; W];
         for l in 0..W {
             posterior[l] = state[l] * beta[l];
-            counts[l] += posterior[l];
+            counts[l] = weight.mul_add(posterior[l], counts[l]);
             next[l] = emission[l] * beta[l] * scale;
         }
         message = Some(next);
     }
     for (sums, pairs) in sums.pairs.chunks_exact_mut(W).zip(&pairs) {
-        sums.iter_mut().zip(pairs).for_each(|(sum, x)| *sum += x);
+        let all = sums.iter_mut().zip(pairs);
+        all.for_each(|(sum, x)| *sum = weight.mul_add(*x, *sum));
     }
     Later {
         message: message.unwrap_or([0.0; W]),

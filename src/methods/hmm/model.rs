@@ -156,7 +156,7 @@ pub enum Warning {
     Iterations {
         /// The number of iterations.
         iterations: usize,
-        /// The gain of the last iteration, in nats.
+        /// The gain of the last iteration, in nats per symbol.
         gain: f64,
     },
 }
@@ -194,7 +194,7 @@ impl fmt::Display for Warning {
             Warning::Iterations { iterations, gain } => write!(
                 f,
                 "the Baum–Welch algorithm was stopped after {iterations} iterations, of which the \
-                 last one gained {gain:.3} nats; increase `n_iter`"
+                 last one gained {gain:.1e} nats per symbol; increase `n_iter`"
             ),
         }
     }

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::evidence::counts::csr::Values;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::triples::Triples;
+use crate::math::scale::times_power;
 use hashbrown::HashMap;
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -62,7 +63,7 @@ fn positions(triples: &Triples) -> (Vec<[f64; 3]>, Vec<f64>) {
 
 impl Classes {
     /// Pools the symbols that are counted less than `min_count` times at the first, the middle and
-    /// the last position of windows.
+    /// the last position of windows. Weights are those of the input.
     pub fn new(triples: &Triples, min_count: usize) -> Classes {
         let n = triples.n_symbols;
         let (ends, all) = positions(triples);
@@ -70,7 +71,7 @@ impl Classes {
         let unigram = all.iter().map(|count| count / total).collect();
         let is_rare = |symbol: usize| {
             let most = ends[symbol].iter().copied().fold(0.0, f64::max);
-            min_count > 1 && most < min_count as f64
+            min_count > 1 && times_power(most, triples.exponent) < min_count as f64
         };
         let rare: Vec<usize> = (0..n).filter(|&symbol| is_rare(symbol)).collect();
         let mut classes = Classes {

@@ -81,8 +81,8 @@ pub struct SpectralHmm {
     #[serde(default = "SpectralHmm::n_iter")]
     #[schemars(range(min = 1))]
     pub n_iter: usize,
-    /// The gain of log-likelihood, in nats, below which the Baum–Welch algorithm stops. Only with
-    /// `refine = "em"`.
+    /// The gain of log-likelihood per symbol, in nats, below which the Baum–Welch algorithm stops.
+    /// Only with `refine = "em"`.
     #[serde(default = "SpectralHmm::tol")]
     #[schemars(range(min = 0))]
     pub tol: f64,
@@ -126,7 +126,7 @@ impl SpectralHmm {
     }
 
     fn tol() -> f64 {
-        1e-2
+        1e-7
     }
 
     /// An upper bound of the bytes that a fit of one partition holds beside its triples and
@@ -209,12 +209,22 @@ impl Parameters for SpectralHmm {
             let message = format!("must be finite and not negative, not {}", self.tol);
             return Err(("tol", message));
         }
+        if self.tol > LARGEST_TOL {
+            let message = format!(
+                "must be at most {LARGEST_TOL}, not {}; it is the gain per symbol, not that of all rows",
+                self.tol
+            );
+            return Err(("tol", message));
+        }
         Ok(())
     }
 }
 
 /// Longer words hardly occur twice.
 const LARGEST_BLOCK: usize = 16;
+
+/// A larger gain per symbol would stop the Baum–Welch algorithm at its start.
+const LARGEST_TOL: f64 = 1e-3;
 
 /// A larger floor would move most predictions.
 const LARGEST_FLOOR: f64 = 1e-3;
@@ -239,6 +249,7 @@ mod tests {
         assert_eq!(wrong(|p| p.floor = 0.0), Err("floor"));
         assert_eq!(wrong(|p| p.floor = f64::NAN), Err("floor"));
         assert_eq!(wrong(|p| p.tol = f64::INFINITY), Err("tol"));
+        assert_eq!(wrong(|p| p.tol = 0.01), Err("tol"));
     }
 
     #[test]

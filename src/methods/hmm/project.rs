@@ -18,6 +18,7 @@
 use crate::error::{Error, Result};
 use crate::evidence::pass::Passes;
 use crate::evidence::triples::Triples;
+use crate::math::scale::times_power;
 use crate::methods::hmm::model::{HmmModel, Warning};
 use crate::methods::hmm::moments::{Classes, NO_ROW, Pairs};
 use crate::methods::hmm::params::{Scaling, SpectralHmm};
@@ -205,7 +206,7 @@ pub fn project(
                 .zip(from_future)
                 .map(|(a, b)| [a, b])
                 .collect(),
-            totals: [total, pair_total],
+            totals: [total, pair_total].map(|sum| times_power(sum, triples.exponent)),
             is_integral: triples.is_integral(),
             terms: triples.counts.len(),
             ones,

@@ -5,6 +5,7 @@ use crate::assess::certificates::Certificate;
 use crate::assess::crossval::Score;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::triples::Triples;
+use crate::math::scale::times_power;
 use crate::methods::hmm::model::HmmModel;
 use crate::output::tables::bootstrap::SPREAD;
 use crate::output::tables::certificates::of_claims;
@@ -365,7 +366,13 @@ impl SequencesModel {
             .iter()
             .take_while(|(middle, _)| *middle == symbol);
         let own = start..start + own.count();
-        own.map(|edge| self.triples.edge_count(edge)).sum()
+        let sum = own.map(|edge| self.triples.edge_count(edge)).sum();
+        times_power(sum, self.triples.exponent)
+    }
+
+    /// The number of windows, or the sum of their weights.
+    pub fn n_windows(&self) -> f64 {
+        times_power(self.triples.total(), self.triples.exponent)
     }
 
     /// The share of a symbol in all symbols of all windows, which every fit has.
@@ -384,7 +391,8 @@ impl SequencesModel {
             }
             let (middle, first) = triples.edges[edge - 1];
             let words = [first, middle, triples.last[at]];
-            windows.push((self, words, triples.counts[at]));
+            let count = times_power(triples.counts[at], triples.exponent);
+            windows.push((self, words, count));
         }
         windows
     }
@@ -727,7 +735,7 @@ fn fits<'a>() -> TableColumns<'a, SequencesModel> {
         .column("unigram", |(_, fit)| fit.unigram)
         .column("floor", |(_, fit)| fit.floor)
         // The number of windows, or their weight.
-        .column("triples", |(model, _)| model.triples.total())
+        .column("triples", |(model, _)| model.n_windows())
         // σ_k and σ_{k+1}.
         .column("singular_value", |(_, fit)| {
             value(fit, fit.model.rank.checked_sub(1)?)

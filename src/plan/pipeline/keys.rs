@@ -407,8 +407,8 @@ pub struct SequencesText {
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>", example = &"image")]
     pub observation: Vec<String>,
-    /// A column of real weights. A window of rows has the weight of its first row. Only for
-    /// symbols.
+    /// A column of real weights. A window of rows has the weight of its first row. With `refine =
+    /// "em"`, all rows of a trajectory need one weight. Only for symbols.
     pub weight: Option<String>,
     /// A column of text that divides the rows: `train` to fit, `test` to score only. Rows with null
     /// are neither fitted nor scored, but filtered. Without it, all rows are fitted.

@@ -40,6 +40,8 @@ pub(crate) struct SequenceBatch {
     pub(crate) symbols: Vec<ArrayRef>,
     /// The number of the symbol of each row; [`NONE`] for a symbol that the reader does not know.
     pub(crate) numbers: Vec<u32>,
+    /// The column of weights, if there is one.
+    pub(crate) weights: Option<ArrayRef>,
     /// The column `split`, as text, if there is one.
     pub(crate) split: Option<ArrayRef>,
     /// The trajectories, in order.
@@ -162,6 +164,8 @@ pub(crate) async fn read<R>(
 struct Roles {
     order: OrderRoles,
     symbol: StateColumns,
+    /// The place of the weight.
+    weight: Option<usize>,
     /// The places of the columns that identify groups.
     groups: Range<usize>,
 }
@@ -179,7 +183,8 @@ impl Roles {
             return Err(Error::bug("the rows have no symbols"));
         };
         let first_symbol = layout.n_order();
-        let after = first_symbol + symbol.len() + usize::from(weight.is_some());
+        let after_symbol = first_symbol + symbol.len();
+        let after = after_symbol + usize::from(weight.is_some());
         let n = layout.fields().len();
         let n_groups = layout.grouping.as_ref().map_or(0, |g| g.by.len());
         Ok(Roles {
@@ -190,6 +195,7 @@ impl Roles {
                 split: split.as_ref().map(|_| after),
             },
             symbol: symbol.clone(),
+            weight: weight.as_ref().map(|_| after_symbol),
             groups: n - n_groups..n,
         })
     }
@@ -287,12 +293,13 @@ impl Reader {
         let numbers = kept.iter().map(|&row| self.known.number(ids[row as usize]));
         let numbers = numbers.collect();
         let mut split = split_text(&rows.columns, self.roles.order.split)?;
+        let mut weights = self.roles.weight.map(|at| Arc::clone(&rows.columns[at]));
         let mut columns = std::mem::take(&mut rows.columns);
         columns.truncate(first_symbol);
         if kept.len() < n {
             let kept = UInt32Array::from(kept);
-            let all = columns.iter_mut().chain(&mut shown).chain(&mut split);
-            for column in all {
+            let rest = split.iter_mut().chain(&mut weights);
+            for column in columns.iter_mut().chain(&mut shown).chain(rest) {
                 *column = take(column, &kept, None).map_err(bug)?;
             }
         }
@@ -301,6 +308,7 @@ impl Reader {
             partition: columns,
             symbols: shown,
             numbers,
+            weights,
             split,
             trajectories,
             trajectory_keys: rows.trajectory_keys,

@@ -5,6 +5,7 @@ use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::resample::Resample;
 use crate::evidence::triples::Triples;
+use crate::math::scale::times_power;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::words::{Places, distinct};
 use crate::read::rows::states::{StateTable, WordList};
@@ -92,7 +93,8 @@ pub fn windows(counted: &Counted, matrix: &CountMatrix) -> Result<Windows> {
     }
     let rows = Rows::new(&matrix.by_source);
     let of_rows = order.iter().map(|&at| rows.of(at as usize));
-    let (offsets, last, counts) = entries(of_rows, |target| word_of_target[target as usize]);
+    let word = |target: u32| word_of_target[target as usize];
+    let (offsets, last, counts) = entries(of_rows, word, matrix.exponent);
     let triples = Triples {
         block,
         n_symbols: numbers.ids().len(),
@@ -102,6 +104,7 @@ pub fn windows(counted: &Counted, matrix: &CountMatrix) -> Result<Windows> {
         last,
         counts,
         effective: matrix.effective,
+        exponent: matrix.exponent,
     };
     Ok(Windows {
         symbols: numbers.into_ids(),
@@ -129,7 +132,7 @@ pub fn resampled(matrix: &CountMatrix, windows: &Windows, weights: &[u32]) -> Re
     order.sort_unstable();
     let of_rows = order.iter().map(|&(_, at)| rows.of(at as usize));
     let word = |target: u32| windows.word_of_target[sample.targets[target as usize] as usize];
-    let (offsets, last, counts) = entries(of_rows, word);
+    let (offsets, last, counts) = entries(of_rows, word, all.exponent);
     Ok(Triples {
         block: all.block,
         n_symbols: all.n_symbols,
@@ -142,13 +145,16 @@ pub fn resampled(matrix: &CountMatrix, windows: &Windows, weights: &[u32]) -> Re
         last,
         counts,
         effective: None,
+        exponent: all.exponent,
     })
 }
 
-/// The offsets, the future words and the counts of the triples of some rows.
+/// The offsets, the future words and the counts of the triples of some rows, in the unit of an
+/// exponent.
 fn entries<'a>(
     rows: impl Iterator<Item = (&'a Csr, Range<usize>)> + Clone,
     word: impl Fn(u32) -> u32,
+    exponent: i32,
 ) -> (Vec<usize>, Vec<u32>, Vec<f64>) {
     let n = rows.clone().map(|(_, span)| span.len()).sum();
     let mut offsets = vec![0];
@@ -159,7 +165,7 @@ fn entries<'a>(
                 .iter()
                 .map(|&target| word(target)),
         );
-        counts.extend(span.map(|at| shard.values.get(at)));
+        counts.extend(span.map(|at| times_power(shard.values.get(at), -exponent)));
         offsets.push(last.len());
     }
     (offsets, last, counts)
@@ -364,7 +370,8 @@ mod tests {
                 let last = word(triples.last[at]);
                 let all = word(first).iter().chain([&middle]).chain(last);
                 let names = all.map(|&s| table.describe(windows.symbols[s as usize]));
-                each(names.collect(), triples.counts[at]);
+                let count = times_power(triples.counts[at], triples.exponent);
+                each(names.collect(), count);
             }
         }
         assert!(triples.edges.is_sorted_by(|a, b| a < b));

@@ -14,6 +14,7 @@ use crate::evidence::pass::executor::Local;
 use crate::evidence::resample::Resample;
 use crate::evidence::sequences::Sequences;
 use crate::evidence::triples::Triples;
+use crate::math::scale::times_power;
 use crate::methods::hmm::baum_welch::{recovered_hidden, refine};
 use crate::methods::hmm::filter::Filter;
 use crate::methods::hmm::model::{HmmModel, Warning};
@@ -35,7 +36,7 @@ use crate::read::rows::stop::Dropped;
 use crate::read::sequences::{SequenceInput, Symbols};
 use crate::read::triples::{Windows, resampled, symbols, windows};
 use crate::run::failures::Failures;
-use crate::run::model::{place_of, seed};
+use crate::run::model::{check_counts, place_of, seed};
 use crate::run::sequences::held_out::{HeldOutSums, Unigrams, score};
 use crate::run::sequences::scoring::{PartitionScorers, Scorer, SymbolMap};
 use crate::run::sequences::training::{PartitionSymbols, Training, training};
@@ -166,6 +167,11 @@ pub(crate) fn evidence(plan: &SequencesPlan, counted: Counted) -> Result<Evidenc
         )));
     }
     let full: Vec<usize> = matrices.into_iter().filter(|at| !is_empty(at)).collect();
+    for &at in &full {
+        let counts = &counted.counts[at];
+        let place = || place_of_model(&run, counts.partition);
+        check_counts(&plan.layout, counts).map_err(|e| e.at(place()))?;
+    }
     let all: Vec<Windows> = full
         .par_iter()
         .map(|&at| windows(&counted, &counted.counts[at]))
@@ -764,8 +770,9 @@ fn model_of(
             bootstrap(plan, &own, method, rank, projection, &passes, draws)
         });
         let train = refined.as_ref().and_then(|own| {
-            let rows = sequences.map_or(0, |sequences| sequences.symbols.len());
-            Some(own.log_likelihood.last()? / rows as f64)
+            let sequences = sequences?;
+            let rows = times_power(sequences.weighted_symbols(), sequences.exponent);
+            Some(own.log_likelihood.last()? / rows)
         });
         fits.push(SequenceFit {
             name: name.clone(),

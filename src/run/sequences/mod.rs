@@ -213,7 +213,7 @@ impl Job<'_> {
         failures.finish(models.len(), n_empty, &mut record.head.failures)?;
         crate::memory::give_back();
         record.resumed = self.work.taken();
-        record.windows = models.iter().map(|model| model.triples.total()).sum();
+        record.windows = models.iter().map(SequencesModel::n_windows).sum();
         self.done(record, "fit", models.len() as u64, 0);
 
         self.progress.stage("rows", None);

@@ -154,7 +154,7 @@ impl SequencesModelRecord {
             partition: values,
             symbols: model.symbols.len(),
             triples: model.triples.len(),
-            windows: model.triples.total(),
+            windows: model.n_windows(),
             rows: rows.rows,
             unseen: rows.unseen,
             trajectories: rows.trajectories,

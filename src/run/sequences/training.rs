@@ -1,10 +1,18 @@
 //! Reads the rows that are fitted as sequences of symbols, for the Baum–Welch algorithm.
+//!
+//! A sequence has the weight of its trajectory, which is the weight of all of its training rows. A
+//! trajectory of weight 0 is left out, as its windows are.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::evidence::sequences::Sequences;
+use crate::read::rows::amounts::weights;
+use crate::read::rows::layout::Layout;
 use crate::read::rows::split::Split;
+use crate::read::rows::states::describe;
+use crate::read::rows::stop::Dropped;
 use crate::read::sequences::{SequenceBatch, SequenceInput, read};
 use crate::run::sequences::scoring::SymbolMap;
+use std::sync::Arc;
 
 /// The training rows of one partition.
 #[derive(Default)]
@@ -19,9 +27,11 @@ impl Training {
     /// The sequences of the groups that are kept, given by their hashes.
     pub(crate) fn of_groups(&self, is_kept: impl Fn(u32) -> bool) -> Sequences {
         let mut kept = Sequences::new(self.sequences.n_symbols);
-        for (symbols, group) in self.sequences.iter().zip(&self.groups) {
+        kept.exponent = self.sequences.exponent;
+        for (at, group) in self.groups.iter().enumerate() {
             if is_kept(*group) {
-                kept.push(symbols);
+                let weight = self.sequences.weights.get(at).copied();
+                kept.push_weighted(self.sequences.get(at), weight);
             }
         }
         kept
@@ -41,17 +51,25 @@ struct Open {
     symbols: Vec<u32>,
     partition: u32,
     group: Option<u32>,
+    weight: Option<f64>,
 }
 
 struct Collector<'a> {
+    layout: Arc<Layout>,
     partitions: &'a [Option<PartitionSymbols>],
     open: Option<Open>,
+    /// The weight of the training rows of the trajectory, if there were some.
+    weight: Option<f64>,
     all: Vec<Training>,
 }
 
 impl Collector<'_> {
-    fn push(&mut self, batch: &SequenceBatch) {
+    fn push(&mut self, batch: &SequenceBatch) -> Result<()> {
+        let all = self.weights(batch)?;
         for (at, part) in batch.trajectories.iter().enumerate() {
+            if !part.continues {
+                self.weight = None;
+            }
             let own = self.partitions.get(part.partition as usize);
             let Some(own) = own.and_then(Option::as_ref) else {
                 continue;
@@ -63,23 +81,65 @@ impl Collector<'_> {
                 if piece.begins {
                     self.close();
                 }
+                if let Some(all) = &all {
+                    for row in piece.rows.clone() {
+                        let weight = *self.weight.get_or_insert(all[row]);
+                        if weight != all[row] {
+                            return Err(self.varies(batch, row, [weight, all[row]]));
+                        }
+                    }
+                }
                 let open = self.open.get_or_insert_with(|| Open {
                     symbols: Vec::new(),
                     partition: part.partition,
                     group: batch.groups.get(at).copied(),
+                    weight: self.weight,
                 });
                 let numbers = batch.numbers[piece.rows.clone()].iter();
                 let symbols = numbers.map(|&number| own.symbols.symbol(number, own.n));
                 open.symbols.extend(symbols);
             }
         }
+        Ok(())
+    }
+
+    /// The weights of the rows of a batch; 0 for rows that do not count.
+    fn weights(&self, batch: &SequenceBatch) -> Result<Option<Vec<f64>>> {
+        let column = self.layout.evidence.weight().zip(batch.weights.as_ref());
+        let read = column.map(|(field, column)| {
+            let place = |row: usize| describe(&batch.symbols, row);
+            weights(column, field.name(), place, &mut Dropped::default())
+        });
+        let read = read.transpose();
+        read.map_err(|stop| stop.into_error("reading weights"))
+    }
+
+    /// The error of a trajectory whose rows have different weights.
+    fn varies(&self, batch: &SequenceBatch, row: usize, [first, other]: [f64; 2]) -> Error {
+        let evidence = &self.layout.evidence;
+        let weight = evidence.weight().map_or("", |field| field.name());
+        let time = evidence.trajectories().map_or("", |rows| rows.time.name());
+        let (trajectory, at) = batch.key.split_at(batch.key.len() - 1);
+        let at = describe(at, row);
+        let of = match trajectory {
+            [] => String::new(),
+            key => format!(" {}", describe(key, row)),
+        };
+        Error::input(format!(
+            "`{weight}` is {first} in the first row of trajectory{of} and {other} at {time} = {at}; \
+             with `refine = \"em\"`, `sequences.weight` must be the same in all training rows of a \
+             trajectory"
+        ))
     }
 
     /// Ends the open sequence.
     fn close(&mut self) {
         let Some(open) = self.open.take() else { return };
+        if open.weight == Some(0.0) {
+            return;
+        }
         if let Some(own) = self.all.get_mut(open.partition as usize) {
-            own.sequences.push(&open.symbols);
+            own.sequences.push_weighted(&open.symbols, open.weight);
             own.groups.extend(open.group);
         }
     }
@@ -99,16 +159,18 @@ pub(crate) async fn training(
             groups: Vec::new(),
         });
         Ok(Collector {
+            layout: Arc::clone(input.layout),
             partitions,
             open: None,
+            weight: None,
             all: all.collect(),
         })
     };
-    let push = |collector: &mut Collector<'_>, batch: SequenceBatch| {
-        collector.push(&batch);
-        Ok(())
-    };
+    let push = |collector: &mut Collector<'_>, batch: SequenceBatch| collector.push(&batch);
     let (mut collector, _) = read(input, start, push).await?;
     collector.close();
+    for own in &mut collector.all {
+        own.sequences = std::mem::take(&mut own.sequences).in_own_unit();
+    }
     Ok(collector.all)
 }

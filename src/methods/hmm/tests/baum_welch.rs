@@ -1,7 +1,7 @@
 //! Recovery of transition and emission probabilities, and the Baum–Welch algorithm.
 
 use super::*;
-use crate::methods::hmm::baum_welch::{climb, random_start, recovered_hidden, refine};
+use crate::methods::hmm::baum_welch::{Refined, climb, random_start, recovered_hidden, refine};
 use crate::methods::hmm::filter::Filter;
 use crate::methods::hmm::model::{UNSEEN, Warning};
 
@@ -136,6 +136,49 @@ fn hidden_models_are_operators() {
     );
 }
 
+// A weight counts as often as its sequence is repeated, and its scale changes no bit.
+#[test]
+fn weights_are_repetitions_in_any_unit() {
+    let world = random_hidden(3, 5, 0.4, 75);
+    let once = sample(&world, 20, 40, 76);
+    let weighted = |unit: f64| {
+        let mut all = Sequences::new(5);
+        for (s, symbols) in once.iter().enumerate() {
+            all.push_weighted(symbols, Some((1 + s % 3) as f64 * unit));
+        }
+        all.in_own_unit()
+    };
+    let mut repeated = Sequences::new(5);
+    for (s, symbols) in once.iter().enumerate() {
+        (0..1 + s % 3).for_each(|_| repeated.push(symbols));
+    }
+    let params = SpectralHmm {
+        tol: 6e-5,
+        ..SpectralHmm::new(3)
+    };
+    let projection = projection(Scaling::Cca, 3, &windows(&repeated));
+    let fit = |sequences: &Sequences| refine(&params, &projection, 3, sequences, 1).expect("a fit");
+    let (own, other) = (fit(&weighted(1.0)), fit(&repeated));
+    assert_eq!(own.trace.len(), other.trace.len());
+    assert!(own.converged && own.trace.len() > 3, "{:?}", own.trace);
+    let hidden = |refined: &Refined| refined.model.hidden.clone().expect("hidden states");
+    let (a, b) = (hidden(&own), hidden(&other));
+    for (a, b) in [
+        (&a.initial, &b.initial),
+        (&a.transition, &b.transition),
+        (&a.emission, &b.emission),
+    ] {
+        assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-12));
+    }
+    for power in [-1020, -3, 1, 1000] {
+        let unit = 2f64.powi(power);
+        let scaled = fit(&weighted(unit));
+        assert_eq!(scaled.model, own.model);
+        let trace = own.trace.iter().map(|l| l * unit);
+        assert!(scaled.trace.iter().copied().eq(trace), "2^{power}");
+    }
+}
+
 #[test]
 fn the_likelihood_never_falls() {
     for seed in 0..4 {
@@ -178,7 +221,7 @@ fn the_spectral_seed_beats_random_starts_held_out() {
     let own = own.log_likelihood(&held_out);
     let random = (0..5).map(|seed| {
         let start = random_start(6, &refined.model.unigram, seed);
-        climb(start, &sequences, 100, 1e-2)
+        climb(start, &sequences, 100, 1e-7)
             .hidden
             .log_likelihood(&held_out)
     });
