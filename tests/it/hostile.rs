@@ -672,13 +672,13 @@ const ASSIGN: &str = "assign p.toml --model out --output new --force";
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: proptest_cases(2), max_shrink_iters: 40, ..ProptestConfig::default()
+        cases: proptest_cases(1), max_shrink_iters: 40, ..ProptestConfig::default()
     })]
 
     /// Tables of others, with right hashes: every command reads them or says what is wrong.
     #[test]
     fn a_model_of_others_is_read_or_an_error(
-        all in prop::collection::vec((any::<Index>(), prop::collection::vec(change(), 1..3)), 6),
+        all in prop::collection::vec((any::<Index>(), prop::collection::vec(change(), 1..3)), 2),
     ) {
         for which in 0..MODELS.len() {
             let lake = model(which);
@@ -721,7 +721,7 @@ proptest! {
     /// and a run that succeeds leaves a result that is whole.
     #[test]
     fn a_damaged_output_is_made_anew_or_an_error(
-        which in prop::collection::vec(any::<Index>(), 8),
+        which in prop::collection::vec(any::<Index>(), 4),
         all in prop::collection::vec(damage(), 1..4),
     ) {
         let lake = model(0);
