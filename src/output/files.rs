@@ -184,7 +184,9 @@ mod tests {
                 .put(&path, bytes.clone().into())
                 .await
                 .expect("a store");
-            let held = output.verified(&path, &mark).await.expect("the same bytes");
+            let verified = output.verified(&path, &mark).await;
+            let (found, held) = verified.expect("the same bytes");
+            assert_eq!(found, mark);
             assert_eq!(held.is_some(), size as u64 <= HELD);
             assert!(held.is_none_or(|held| held == bytes));
             let mut longer = bytes.clone();

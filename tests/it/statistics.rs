@@ -134,7 +134,7 @@ impl Written {
             .set_write_batch_size(self.rows_per_page)
             .set_statistics_enabled(EnabledStatistics::Page)
             .set_bloom_filter_enabled(true)
-            .set_bloom_filter_ndv(40)
+            .set_bloom_filter_max_ndv(40)
             .build();
         let file = File::create(file).expect("a file");
         let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();

@@ -17,7 +17,7 @@ use arrow::datatypes::Field;
 
 /// The largest number of a state or an observation that is fitted. The square of a larger one,
 /// times many rows, is infinite.
-pub(crate) const LARGEST: f64 = 1e145;
+pub(crate) const LARGEST_FITTED: f64 = 1e145;
 
 /// The training rows of one partition.
 pub(crate) struct Training {
@@ -116,8 +116,6 @@ struct Collector<'a> {
     widths: (usize, usize),
     all: Vec<Collected>,
     dropped: Dropped,
-    /// The largest number that is too large.
-    large: Option<LargeValue>,
 }
 
 impl Collector<'_> {
@@ -146,7 +144,7 @@ impl Collector<'_> {
                     let (Some(state), Some(observation)) = (state, batch.observations.row(row))
                     else {
                         self.close();
-                        self.drop_row(batch, row);
+                        self.drop_row(batch, row)?;
                         continue;
                     };
                     self.check_size(batch, row, "state", state)?;
@@ -180,7 +178,10 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// An error for a number of a training row whose square is too large for sums of squares.
+    /// Checks that the squares of the numbers of a training row can be summed.
+    ///
+    /// # Errors
+    /// The first number that is too large, with its row.
     fn check_size(
         &self,
         batch: &StateSpaceBatch,
@@ -188,19 +189,30 @@ impl Collector<'_> {
         what: &str,
         numbers: &[f64],
     ) -> Result<()> {
-        let Some(at) = numbers.iter().position(|x| x.abs() > LARGEST) else {
-            return Ok(());
-        };
+        match numbers.iter().position(|x| x.abs() > LARGEST_FITTED) {
+            Some(at) => Err(self.too_large(batch, row, what, at, numbers[at])),
+            None => Ok(()),
+        }
+    }
+
+    /// The error for number `at` of a state or an observation of a training row.
+    fn too_large(
+        &self,
+        batch: &StateSpaceBatch,
+        row: usize,
+        what: &str,
+        at: usize,
+        value: f64,
+    ) -> Error {
         let columns = match what {
             "state" => &self.layout.state,
             _ => &self.layout.observation,
         };
         let name = columns.get(at).or(columns.first()).map_or("", |f| f.name());
-        Err(Error::input(format!(
-            "the {what} `{name}` is {:e} in the training row {}, and numbers above {LARGEST:e} are too large for a fit; leave the row out, or give it no split",
-            numbers[at],
+        Error::input(format!(
+            "the {what} `{name}` is {value:e} in the training row {}, and numbers above {LARGEST_FITTED:e} are too large for a fit; leave the row out, or give it no split",
             describe(&batch.key, row)
-        )))
+        ))
     }
 
     /// Ends the open sequence.
@@ -219,23 +231,24 @@ impl Collector<'_> {
     }
 
     /// Counts a training row that is left out.
-    fn drop_row(&mut self, batch: &StateSpaceBatch, row: usize) {
-        let mut of = |what: &str, fault: Option<Fault>, columns: &[Field]| {
+    fn drop_row(&mut self, batch: &StateSpaceBatch, row: usize) -> Result<()> {
+        let faults = [
+            ("state", batch.states.faults[row]),
+            ("observation", batch.observations.faults[row]),
+        ];
+        for (what, fault) in faults {
+            if let Some(fault) = fault.filter(|fault| fault.kind == FaultKind::Large) {
+                return Err(self.too_large(batch, row, what, fault.column, fault.value));
+            }
+        }
+        let of = |what: &str, fault: Option<Fault>, columns: &[Field]| {
             let fault = fault?;
             let column = columns.get(fault.column)?;
             let kind = match fault.kind {
                 FaultKind::Infinite => "an infinite",
                 FaultKind::Null => "a null",
                 FaultKind::Nan => "a NaN",
-                FaultKind::Large => {
-                    let large = LargeValue {
-                        value: fault.value,
-                        column: column.name().clone(),
-                        key: describe(&batch.key, row),
-                    };
-                    LargeValue::keep(&mut self.large, large);
-                    "a too large"
-                }
+                FaultKind::Large => "a too large",
             };
             Some(format!(
                 "training row with {kind} {what} `{}`",
@@ -249,6 +262,7 @@ impl Collector<'_> {
         });
         let reason = reason.unwrap_or_else(|| "training row with an empty list".into());
         self.dropped.add(reason, 1);
+        Ok(())
     }
 }
 
@@ -264,15 +278,11 @@ pub(crate) async fn training(input: StateSpaceInput<'_>) -> Result<TrainingRows>
             widths: (0, 0),
             all: Vec::new(),
             dropped: Dropped::default(),
-            large: None,
         })
     };
     let push = |collector: &mut Collector<'_>, batch: StateSpaceBatch| collector.push(&batch);
     let (mut collector, mut found, widths) = read(input, start, push).await?;
     collector.close();
-    if let Some(large) = &collector.large {
-        tracing::warn!("{large}, which is too large; such training rows are left out");
-    }
     for (reason, rows) in std::mem::take(&mut collector.dropped.0) {
         found.dropped.add(reason, rows);
     }
