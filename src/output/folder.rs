@@ -482,8 +482,8 @@ impl Folder {
     pub fn drafts(&self, asked: &Cleaning) -> io::Result<Vec<(String, u64)>> {
         let mut drafts = Vec::new();
         let is_record = |name: &str| name.strip_suffix(".json").is_some_and(is_run);
-        let places: [(&str, &dyn Fn(&str) -> bool); 2] =
-            [(LEDGER, &Object::is_name), (RUNS, &is_record)];
+        type IsOurs<'a> = &'a dyn Fn(&str) -> bool;
+        let places: [(&str, IsOurs<'_>); 2] = [(LEDGER, &Object::is_name), (RUNS, &is_record)];
         for (place, is_ours) in places {
             let entries = match fs::read_dir(self.path.join(place)) {
                 Err(e) if e.kind() == ErrorKind::NotFound => continue,

@@ -229,7 +229,7 @@ mod tests {
             let refused = [
                 store.get(&at).await.err(),
                 store.head(&at).await.err(),
-                store.get_ranges(&at, &[0..1]).await.err(),
+                store.get_range(&at, 0..1).await.err(),
                 store.put(&at, "gyre".into()).await.err(),
                 store.put_multipart(&at).await.err(),
                 store.delete(&at).await.err(),

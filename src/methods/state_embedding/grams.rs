@@ -385,6 +385,9 @@ impl LagSums {
     }
 }
 
+/// Pairs, and the digits of the weight of each.
+type Weighted = (Vec<(u32, u32)>, Vec<f64>);
+
 /// Products of the features of up to [`EXACT`] pairs, with buffers.
 pub struct Products {
     features: usize,
@@ -431,7 +434,7 @@ impl Products {
             self.sum(values, None, pairs);
             return give(self);
         };
-        let mut by_shift: BTreeMap<u32, (Vec<(u32, u32)>, Vec<f64>)> = BTreeMap::new();
+        let mut by_shift = BTreeMap::<u32, Weighted>::new();
         let (mut count, mut digits) = (0, Vec::new());
         for pair in pairs {
             weighing.push_digits(weights[pair.0 as usize], &mut digits);

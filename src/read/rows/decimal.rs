@@ -114,7 +114,7 @@ fn long_quotient(top: u128, bottom: u128) -> f64 {
     while rest > 0 && digits >> 64 == 0 {
         let shift = rest.leading_zeros().min(digits.leading_zeros());
         rest <<= shift;
-        digits = digits << shift | rest / bottom;
+        digits = (digits << shift) | (rest / bottom);
         rest %= bottom;
         exponent -= shift as i32;
     }

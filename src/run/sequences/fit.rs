@@ -290,7 +290,8 @@ pub(crate) fn project_all(
         }
     }
     let partitions = std::mem::take(&mut evidence.partitions).into_iter();
-    let given: Vec<(Partition, String, Option<Result<Vec<Projection>>>)> = partitions
+    type Given = (Partition, String, Option<Result<Vec<Projection>>>);
+    let given: Vec<Given> = partitions
         .map(|own| {
             let (place, given) = (evidence.place(own.index), made.remove(&own.index));
             (own, place, given)
