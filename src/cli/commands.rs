@@ -426,7 +426,7 @@ async fn until_stopped<T: Send + 'static, F: Future<Output = Result<T>>>(
         Err(e) => {
             handle.abort();
             terminal.finish();
-            output.abandon().await;
+            output.stop().await;
             crate::read::lake::spill::remove_all();
             return Err(e);
         }

@@ -210,6 +210,9 @@ impl Output {
         if now.as_deref() != begun.seen() {
             return Err(self.overtaken(now.as_deref()));
         }
+        let versions = self.at(&[VERSIONS]);
+        let began = self.writes.begin(&versions).await;
+        let _writing = began.map_err(|e| self.failed(&versions, "written", e))?;
         let lock = match &self.folder {
             Some(folder) => Some(folder.claim(&begun.run).await?),
             None => None,
@@ -405,7 +408,14 @@ impl Output {
         }
     }
 
-    /// Removes the claimed version of a run that failed or was stopped.
+    /// Ends all writes to versions, although a thread of the run may still compute, and removes the
+    /// claimed version.
+    pub async fn stop(&self) {
+        self.writes.close(self.at(&[VERSIONS])).await;
+        self.abandon().await;
+    }
+
+    /// Removes the claimed version of a run that failed.
     pub async fn abandon(&self) {
         // A write in flight would recreate what is removed here.
         let _none = self.writes.none().await;

@@ -2,7 +2,8 @@
 //!
 //! Dropping the future of a write does not end the write: a thread may still put the file on disk,
 //! or a server the object in place, and so recreate something that was removed meanwhile. Each
-//! write is therefore a task of its own, and a removal first waits until no write is in flight.
+//! write is therefore a task of its own, and a removal first waits until no write is in flight. A
+//! thread that still computes when its run is stopped cannot write to the version of the run.
 
 use crate::store::forward::forward;
 use async_trait::async_trait;
@@ -14,11 +15,12 @@ use object_store::{
 };
 use std::sync::Arc;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-/// The writes of a run. Each of them holds a shared lock.
+/// The writes of a run. Each of them holds a shared lock on the folder that is closed to them, if
+/// the run was stopped.
 #[derive(Debug, Clone, Default)]
-pub struct Writes(Arc<RwLock<()>>);
+pub struct Writes(Arc<RwLock<Option<Path>>>);
 
 impl Writes {
     /// Wraps a store so that its writes belong to these.
@@ -28,16 +30,37 @@ impl Writes {
     }
 
     /// Waits until no write is in flight. No write begins while the guard lives.
-    pub async fn none(&self) -> OwnedRwLockWriteGuard<()> {
+    pub async fn none(&self) -> OwnedRwLockWriteGuard<Option<Path>> {
         Arc::clone(&self.0).write_owned().await
+    }
+
+    /// Waits until no write is in flight, and refuses all writes below a folder from then on.
+    pub async fn close(&self, folder: Path) {
+        *self.none().await = Some(folder);
+    }
+
+    /// Begins a write to a place, which ends with the guard.
+    ///
+    /// # Errors
+    /// If the place is closed.
+    pub async fn begin(&self, place: &Path) -> Result<OwnedRwLockReadGuard<Option<Path>>> {
+        let in_flight = Arc::clone(&self.0).read_owned().await;
+        match &*in_flight {
+            Some(folder) if place.prefix_matches(folder) => {
+                let (store, source) = ("output", "the run was stopped".into());
+                Err(Error::Generic { store, source })
+            }
+            _ => Ok(in_flight),
+        }
     }
 
     /// Runs a write to its end, whether or not the caller waits for it.
     async fn done<T: Send + 'static>(
         &self,
+        place: &Path,
         write: impl Future<Output = T> + Send + 'static,
     ) -> Result<T> {
-        let in_flight = Arc::clone(&self.0).read_owned().await;
+        let in_flight = self.begin(place).await?;
         let task = tokio::spawn(async move {
             let done = write.await;
             drop(in_flight);
@@ -67,9 +90,9 @@ impl ObjectStore for Tracked {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        let (inner, location) = (Arc::clone(&self.inner), location.clone());
-        let put = async move { inner.put_opts(&location, payload, options).await };
-        self.writes.done(put).await?
+        let (inner, to) = (Arc::clone(&self.inner), location.clone());
+        let put = async move { inner.put_opts(&to, payload, options).await };
+        self.writes.done(location, put).await?
     }
 
     async fn put_multipart_opts(
@@ -77,23 +100,27 @@ impl ObjectStore for Tracked {
         location: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        let (inner, location) = (Arc::clone(&self.inner), location.clone());
+        let (inner, place) = (Arc::clone(&self.inner), location.clone());
         let writes = self.writes.clone();
         // If the caller is gone, the task drops the upload, which aborts it.
         let begin = async move {
-            let inner = inner.put_multipart_opts(&location, options).await?;
+            let inner = inner.put_multipart_opts(&place, options).await?;
             let inner = Some(inner);
-            Ok::<_, Error>(Upload { inner, writes })
+            Ok::<_, Error>(Upload {
+                inner,
+                place,
+                writes,
+            })
         };
-        Ok(Box::new(self.writes.done(begin).await??))
+        Ok(Box::new(self.writes.done(location, begin).await??))
     }
 
     forward!(inner: get_opts, get_ranges, delete_stream, list, list_with_offset, list_with_delimiter);
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        let (inner, from, to) = (Arc::clone(&self.inner), from.clone(), to.clone());
-        let copy = async move { inner.copy_opts(&from, &to, options).await };
-        self.writes.done(copy).await?
+        let (inner, from, place) = (Arc::clone(&self.inner), from.clone(), to.clone());
+        let copy = async move { inner.copy_opts(&from, &place, options).await };
+        self.writes.done(to, copy).await?
     }
 }
 
@@ -102,6 +129,7 @@ impl ObjectStore for Tracked {
 struct Upload {
     /// `None` once the file is complete or aborted.
     inner: Option<Box<dyn MultipartUpload>>,
+    place: Path,
     writes: Writes,
 }
 
@@ -117,7 +145,8 @@ impl MultipartUpload for Upload {
             return std::future::ready(Err(over())).boxed();
         };
         let (part, writes) = (inner.put_part(data), self.writes.clone());
-        async move { writes.done(part).await? }.boxed()
+        let place = self.place.clone();
+        async move { writes.done(&place, part).await? }.boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
@@ -126,7 +155,7 @@ impl MultipartUpload for Upload {
             let done = inner.complete().await;
             (inner, done)
         };
-        let (inner, done) = self.writes.done(complete).await?;
+        let (inner, done) = self.writes.done(&self.place, complete).await?;
         self.inner = done.is_err().then_some(inner);
         done
     }
@@ -134,7 +163,9 @@ impl MultipartUpload for Upload {
     async fn abort(&mut self) -> Result<()> {
         let mut inner = self.inner.take().ok_or_else(over)?;
         let abort = async move { inner.abort().await };
-        self.writes.done(abort).await?
+        // Nothing else removes the parts of a closed folder.
+        let root = Path::default();
+        self.writes.done(&root, abort).await?
     }
 }
 
@@ -185,5 +216,17 @@ mod tests {
         drop(writes.none().await);
         memory.head(&second).await.expect_err("it never began");
         store.put(&second, "2".into()).await.expect("memory");
+
+        writes.close(Path::from("versions")).await;
+        let late = Path::from("versions/run/file");
+        store
+            .put(&late, "3".into())
+            .await
+            .expect_err("it is closed");
+        store.copy(&second, &late).await.expect_err("it is closed");
+        let upload = store.put_multipart(&late).await;
+        upload.expect_err("it is closed");
+        memory.head(&late).await.expect_err("nothing was written");
+        store.put(&first, "3".into()).await.expect("another folder");
     }
 }

@@ -226,8 +226,8 @@ fn missing(
     texts.collect()
 }
 
-/// The sum of the counts of the current result. None if there is no result with counts, or a damaged
-/// one, which the run replaces.
+/// The sum of the counts of the current result. None if there is no result with counts, or a
+/// damaged one, which the run replaces.
 async fn earlier_transitions(output: &Output) -> Result<Option<f64>> {
     let Some(current) = output.intact().await? else {
         return Ok(None);

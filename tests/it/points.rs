@@ -266,7 +266,8 @@ fn a_row_without_a_pair_changes_no_fit() {
         let ran = lake.gyre(&["run", "p.toml", "--set", keys]).succeeds();
         let mut tables = bytes(&lake);
         // `points` has the row, and `fits` counts it.
-        (tables.remove(4), tables.remove(0));
+        tables.remove(4);
+        tables.remove(0);
         (tables, lake, ran)
     };
     for keys in [

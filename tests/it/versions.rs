@@ -680,7 +680,8 @@ fn a_damaged_result_is_said_by_file_and_made_anew() {
     let tables = lake.tables();
     let assign = ["assign", "p.toml", "--model", "out", "--output", "new"];
     lake.gyre(&assign).succeeds();
-    let damages: [(&str, &dyn Fn(&std::path::Path)); 5] = [
+    type Damage<'a> = &'a dyn Fn(&std::path::Path);
+    let damages: [(&str, Damage<'_>); 5] = [
         ("sources", &|path| fs::write(path, "").expect("a file")),
         ("restarts", &|path| {
             let bytes = fs::read(path).expect("a file");
