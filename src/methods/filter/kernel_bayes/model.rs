@@ -102,7 +102,6 @@ pub(crate) fn of_factors(params: &KernelBayes, mut factors: Vec<Factor>) -> Resu
     };
     let is_size = |x: f64| (1.0..1e12).contains(&x);
     let fits = is_size(rows)
-        && is_size(n)
         && rank > 0
         && features.factor.len() == rank * rank
         && features.points.len() == rank * pivots.width
@@ -128,11 +127,13 @@ pub(crate) fn of_factors(params: &KernelBayes, mut factors: Vec<Factor>) -> Resu
         let observations = required(&mut factors, "observations")?;
         constants.observation.width = observations.width;
         let all = states.values.len() / pivots.width.max(1);
+        // A number that is no size becomes 0, or more than all rows.
         let n = n as usize;
         let prior = factor_of(&mut factors, "prior").map_or_else(Vec::new, |prior| prior.values);
         let kept = factor_of(&mut factors, "landmarks").map_or_else(Vec::new, |kept| kept.values);
         let kept: Vec<usize> = kept.iter().map(|at| *at as usize).collect();
-        let fits = states.width == pivots.width
+        let fits = n > 0
+            && states.width == pivots.width
             && (kept.is_empty() || kept.len() == n)
             && kept.iter().all(|at| *at < constants.rows)
             && n <= all
