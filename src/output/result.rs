@@ -208,7 +208,10 @@ impl<'a> Written<'a> {
         let marks = output.file_marks(&current.run).await;
         let mut written = Written {
             output,
-            marks: marks.map_err(|e| incomplete(&e.full()))?,
+            marks: marks.map_err(|e| match e.kind() {
+                Kind::Input => incomplete(&e.full()),
+                _ => e,
+            })?,
             verified: Mutex::default(),
             current,
             kind,
@@ -279,10 +282,16 @@ impl<'a> Written<'a> {
     }
 
     /// Whether a table has the bytes that were written.
-    pub async fn is_intact(&self, name: impl Into<&'static str>) -> bool {
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn is_intact(&self, name: impl Into<&'static str>) -> Result<bool> {
         let name = name.into();
         let path = self.output.table(&self.current, name);
-        self.verified(name, &path).await.is_ok()
+        match self.verified(name, &path).await {
+            Err(e) if e.kind() == Kind::Input => Ok(false),
+            verified => verified.map(|_| true),
+        }
     }
 
     /// Compares the bytes of a table with its hash, once. Returns those of a small table.

@@ -86,8 +86,8 @@ pub async fn keep(
         && earlier.current.complete
         && earlier.has(Table::Sets)
         && earlier.has(Table::Changes)
-        && earlier.is_intact(Table::Sets).await
-        && earlier.is_intact(Table::Changes).await;
+        && earlier.is_intact(Table::Sets).await?
+        && earlier.is_intact(Table::Changes).await?;
     // Reused tables need no distances between embeddings.
     let compared = compare_with(&earlier, names, models, !reuse_sets).await;
     let (sets, gone) = match compared {
