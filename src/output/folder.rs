@@ -22,6 +22,7 @@
 use crate::error::{Error, InTheWay, Kind, Result};
 use crate::output::layout::{CURRENT, LEDGER, RECORD, RUNS, VERSIONS, WORK};
 use crate::output::ledger::Object;
+use crate::output::made::plan_of;
 use crate::output::retention::Cleaning;
 use crate::read::paths::current::{Current, check_size};
 use crate::store::seal::sealed;
@@ -477,13 +478,19 @@ impl Folder {
         Ok(inside)
     }
 
-    /// Removes partial records and partial objects of the ledger, which killed processes leave.
-    /// They are called `name#1`, and the store does not list them. Returns their paths and bytes.
+    /// Removes partial records and partial objects of the ledger, which killed processes leave, and
+    /// an empty folder of work. They are called `name#1`, and the store does not list them. Returns
+    /// their paths and bytes.
     pub fn drafts(&self, asked: &Cleaning) -> io::Result<Vec<(String, u64)>> {
         let mut drafts = Vec::new();
         let is_record = |name: &str| name.strip_suffix(".json").is_some_and(is_run);
         type IsOurs<'a> = &'a dyn Fn(&str) -> bool;
-        let places: [(&str, IsOurs<'_>); 2] = [(LEDGER, &Object::is_name), (RUNS, &is_record)];
+        let is_made = |name: &str| plan_of(name).is_some();
+        let places: [(&str, IsOurs<'_>); 3] = [
+            (LEDGER, &Object::is_name),
+            (RUNS, &is_record),
+            (WORK, &is_made),
+        ];
         for (place, is_ours) in places {
             let entries = match fs::read_dir(self.path.join(place)) {
                 Err(e) if e.kind() == ErrorKind::NotFound => continue,
@@ -517,6 +524,9 @@ impl Folder {
                 }
                 drafts.push((format!("{place}/{name}"), found.len()));
             }
+        }
+        if !asked.dry_run {
+            self.remove_if_empty_place(WORK);
         }
         drafts.sort();
         Ok(drafts)

@@ -144,7 +144,7 @@ impl Output {
 }
 
 /// The plan whose record has this name.
-fn plan_of(name: &str) -> Option<String> {
+pub(crate) fn plan_of(name: &str) -> Option<String> {
     let plan = name.strip_suffix(RECORD)?;
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     (!plan.is_empty() && plan.bytes().all(is_plain)).then(|| plan.to_string())

@@ -266,7 +266,10 @@ fn doubtful_fits_are_warned_of() {
     let by = "transitions.partition_by=\"half\"";
     let rule = "fit.states.bandwidth=\"median\"";
     let ran = lake.gyre(&["run", "p.toml", "--set", one, "--set", by, "--set", rule]);
-    ran.fails(1, "there are no two distinct points, so there is no bandwidth partition=\"half=1\"");
+    ran.fails(
+        1,
+        "there are no two distinct points, so there is no bandwidth partition=\"half=1\"",
+    );
     let ran = lake.gyre(&["run", "p.toml", "--set", "transitions.lag=100"]);
     ran.fails(1, "no pairs of points");
 }
@@ -405,7 +408,10 @@ fn pairs_without_a_point_have_no_density_and_wrong_pairs_are_refused() {
         "densities.from=[\"lag\", \"b\"]",
         "densities.to=[\"c\", \"d\"]",
     ])
-    .fails(2, "the column `lag` would stand twice in the table `densities`");
+    .fails(
+        2,
+        "the column `lag` would stand twice in the table `densities`",
+    );
     let text = text.replace("to_y\n", "to_y, 'a' AS z\n");
     lake.file(
         "q.toml",

@@ -262,7 +262,7 @@ const ENDLESS: [(&str, &str, &str); 11] = [
     ),
     (
         "[points]\ncoordinates = [\"x\", \"y\"]",
-        "method = \"heat_sketch\"\ndimension = 8\npower = 4000000000",
+        "method = \"heat_sketch\"\ndimension = 8\npower = 65536\nneighbours = \"all\"",
         "survey",
     ),
     (
