@@ -20,9 +20,8 @@
 //! | missing otherwise, or the name is not a run id | | foreign: kept |
 
 use crate::error::{Error, InTheWay, Kind, Result};
-use crate::output::layout::{CURRENT, LEDGER, RECORD, RUNS, VERSIONS, WORK};
+use crate::output::layout::{CURRENT, LEDGER, RECORD, RUNS, VERSIONS, WORK, plan_of};
 use crate::output::ledger::Object;
-use crate::output::made::plan_of;
 use crate::output::retention::Cleaning;
 use crate::read::paths::current::{Current, check_size};
 use crate::store::seal::sealed;

@@ -39,3 +39,13 @@ pub(crate) const WORK: &str = "work";
 
 /// Version of the names and columns of the tables, in the metadata of every file.
 pub const SCHEMA_VERSION: &str = "1";
+
+/// How the record of a folder of work ends, after the plan.
+pub(crate) const MADE: &str = ".made";
+
+/// The plan whose record has this name.
+pub(crate) fn plan_of(name: &str) -> Option<String> {
+    let plan = name.strip_suffix(MADE)?;
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    (!plan.is_empty() && plan.bytes().all(is_plain)).then(|| plan.to_string())
+}

@@ -9,14 +9,12 @@
 //! written again before each object, because another run of the plan may have removed both.
 
 use crate::error::{Error, Result, is_in_the_way};
-use crate::output::layout::WORK;
+use crate::output::layout::{MADE, WORK, plan_of};
 use crate::output::place::{FolderContent, Output};
 use jiff::{SignedDuration, Timestamp};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use std::sync::Arc;
-
-const RECORD: &str = ".made";
 
 /// The work folder of a plan, and its record.
 #[derive(Clone)]
@@ -62,7 +60,7 @@ impl Output {
         WorkFolder {
             store: Arc::clone(&self.store),
             path: self.at(&[WORK, plan]),
-            record: self.at(&[WORK, &format!("{plan}{RECORD}")]),
+            record: self.at(&[WORK, &format!("{plan}{MADE}")]),
             text: format!("gyre made the folder {WORK}/{plan}\n"),
         }
     }
@@ -83,7 +81,7 @@ impl Output {
             if !is_recorded.map_err(|e| self.failed(&work.record, "read", e))? {
                 continue;
             }
-            let mut found = all.remove(&format!("{plan}{RECORD}")).unwrap_or_default();
+            let mut found = all.remove(&format!("{plan}{MADE}")).unwrap_or_default();
             // A link of this name is listed too, and stays.
             if self.is_own_folder(&plan)
                 && let Some(FolderContent { bytes, newest }) = all.remove(&plan)
@@ -141,11 +139,4 @@ impl Output {
             tracing::warn!("{}; `gyre clean` will remove it", e.full());
         }
     }
-}
-
-/// The plan whose record has this name.
-pub(crate) fn plan_of(name: &str) -> Option<String> {
-    let plan = name.strip_suffix(RECORD)?;
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-    (!plan.is_empty() && plan.bytes().all(is_plain)).then(|| plan.to_string())
 }
