@@ -5,7 +5,7 @@
 //! <output>/work/<plan>/        checkpoints, parts and answers of the plan
 //! ```
 //!
-//! A folder without its record was made by somebody else and is never removed. The record is
+//! A folder without its record was not made by gyre and is never removed. The record is
 //! written again before each object, because another run of the plan may have removed both.
 
 use crate::error::{Error, Result, is_in_the_way};

@@ -1,7 +1,7 @@
 //! A folder of the file system, without what is behind links in it.
 //!
 //! gyre makes no links below `versions`, `runs`, `ledger` and `work` of an output. A link there was
-//! made by somebody else, and what it leads to is not gyre's to read, write or remove. The folder
+//! not made by gyre, and what it leads to is not gyre's to read, write or remove. The folder
 //! itself may be reached through links.
 
 use crate::error::InTheWay;
