@@ -110,7 +110,7 @@ pub struct CountMatrix {
     /// Σ of the counts, or 0 for weights.
     pub total: u128,
     /// (Σ w)² / Σ w² over the windows of sequences with weights: the number of equal weights
-    /// have as much noise.
+    /// with as much noise.
     pub effective: Option<f64>,
     /// log₂ of the unit in which weights are fitted, so that their scale changes no result. 0 for
     /// counts.
