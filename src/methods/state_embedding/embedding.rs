@@ -155,7 +155,7 @@ impl Functions {
 /// the share of the least variance.
 fn rounding(means: &Grams, bases: [&Whitening; 2], tolerance: f64) -> f64 {
     let m = means.features as f64;
-    let entry = means.rounding + (m + 8.0) * f64::EPSILON;
+    let entry = (m + 10.0) * f64::EPSILON;
     let squares = bases.map(|own| own.basis.squared_norm_l2());
     m * entry * (squares[0] + squares[1]) + 8.0 * m * f64::EPSILON / tolerance
 }

@@ -236,11 +236,6 @@ impl WeightUnit {
     pub(crate) fn of(self, weight: f64) -> f64 {
         scale::times_power(weight, -self.exponent) / self.mean
     }
-
-    /// The unit itself: the mean of the positive weights.
-    pub(crate) fn mean(self) -> f64 {
-        scale::times_power(self.mean, self.exponent)
-    }
 }
 
 /// The survey of all points, from surveys of parts of them. No key is in two parts.

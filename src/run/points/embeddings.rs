@@ -9,7 +9,7 @@ use crate::methods::PointMethod;
 use crate::methods::estimator::Parameters;
 use crate::methods::state_embedding::candidates::candidates;
 use crate::methods::state_embedding::clusters::{Clusters, cluster};
-use crate::methods::state_embedding::grams::{GramSums, Grams, WeightRange};
+use crate::methods::state_embedding::grams::{GramSums, Grams};
 use crate::methods::state_embedding::model::{Basis, StateEmbeddingModel, fit_means, functions};
 use crate::methods::state_embedding::params::{
     BANDWIDTH_FACTORS, Bandwidth, BandwidthRule, COMPARED_FEATURES, StateEmbedding,
@@ -468,10 +468,10 @@ async fn sum(
         .zip(bases)
         .map(|(survey, bases)| Wanted {
             bases: bases.iter().map(|basis| basis.features.clone()).collect(),
-            weights: survey.weights.as_ref().and_then(|own| {
-                let (largest, mean) = (own.largest, own.unit()?.mean());
-                Some(WeightRange { largest, mean })
-            }),
+            largest: survey
+                .weights
+                .as_ref()
+                .and_then(|own| own.unit().map(|_| own.largest)),
             parts: Parts::new(groups, folds, survey),
         });
     let request = SumRequest {

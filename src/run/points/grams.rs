@@ -3,7 +3,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::math::seed::mixed;
 use crate::methods::state_embedding::features::Features;
-use crate::methods::state_embedding::grams::{GramSums, Products, WeightRange};
+use crate::methods::state_embedding::grams::{GramSums, Products};
 use crate::read::lake::Lake;
 use crate::read::points::layout::PointLayout;
 use crate::read::points::pairs::{BlockReceiver, Blocks, PairBlock};
@@ -39,8 +39,8 @@ pub struct SumRequest {
 pub(crate) struct Wanted {
     /// The features of each basis.
     pub(crate) bases: Vec<Features>,
-    /// The range of the weights, if rows have weights.
-    pub(crate) weights: Option<WeightRange>,
+    /// The largest weight, if rows have weights.
+    pub(crate) largest: Option<f64>,
     /// The parts whose sums are kept apart.
     pub(crate) parts: Parts,
 }
@@ -270,7 +270,7 @@ impl Summing {
             for (basis, sums) in wanted.bases.iter().zip(&sums[partition]) {
                 basis.evaluate_rounded(&block.rows, &mut values);
                 let mut products = Products::new(basis.count());
-                let new = || Mutex::new(GramSums::new(basis.count(), lags, wanted.weights));
+                let new = || Mutex::new(GramSums::new(basis.count(), lags, wanted.largest));
                 for (part, pairs) in &by_part {
                     let own = sums[*part].get_or_init(new);
                     let weights = block.weights.as_deref();
