@@ -23,7 +23,6 @@ use crate::store::seal::sealed;
 use crate::store::secrets::hide;
 use object_store::{ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use serde::Serialize;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A failed run waits at most this long for its record to be written.
@@ -126,7 +125,7 @@ impl Output {
             tracing::warn!("{what}, so the result is made anew");
         }
         let is_whole = seen.is_some() && damage.is_none();
-        self.is_recorded.store(false, Ordering::SeqCst);
+        self.set_recorded(false).await;
         let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
         let run = format!("{now}-{}-{}", plan.get(..8).unwrap_or(plan), unique()?);
         if seen.is_none() && self.folder.is_none() {
@@ -328,11 +327,14 @@ impl Output {
     /// Writes the record of a failed run next to the others, once. The result in place is not
     /// touched.
     pub async fn keep_failed(&self, run: &str, record: &impl Serialize) {
-        if self.is_recorded.swap(true, Ordering::SeqCst) {
+        let mut is_recorded = self.is_recorded.lock().await;
+        if *is_recorded {
             return;
         }
         let path = self.at(&[RUNS, &format!("{run}.json")]);
         let put = tokio::time::timeout(PATIENCE, self.put_record(&path, record)).await;
+        // A run that is stopped while it writes its own record does not get here.
+        *is_recorded = true;
         // If the output cannot be written, the error of the run says so already.
         match put {
             Ok(Ok(())) => (),
@@ -350,26 +352,33 @@ impl Output {
         next: impl FnMut(Option<&Current>) -> Result<(Current, T)>,
     ) -> Result<T> {
         // A run that may be the result has a record already.
-        self.is_recorded.store(true, Ordering::SeqCst);
+        self.set_recorded(true).await;
         if let Some(folder) = &self.folder {
             let swapped = folder.swap(begins, next).await;
-            self.is_recorded.store(swapped.is_ok(), Ordering::SeqCst);
+            self.set_recorded(swapped.is_ok()).await;
             return swapped;
         }
         if let Err(e) = begins() {
-            self.is_recorded.store(false, Ordering::SeqCst);
+            self.set_recorded(false).await;
             return Err(e);
         }
         // While the outcome of the put is unknown, nothing may remove the version that it names,
         // not even a stop.
         let claim = self.claim().take();
-        self.swap_object(seen, next).await.map_err(|failure| {
-            if !failure.may_be_done {
-                *self.claim() = claim;
-                self.is_recorded.store(false, Ordering::SeqCst);
+        match self.swap_object(seen, next).await {
+            Ok(swapped) => Ok(swapped),
+            Err(failure) => {
+                if !failure.may_be_done {
+                    *self.claim() = claim;
+                    self.set_recorded(false).await;
+                }
+                Err(failure.error)
             }
-            failure.error
-        })
+        }
+    }
+
+    async fn set_recorded(&self, is_recorded: bool) {
+        *self.is_recorded.lock().await = is_recorded;
     }
 
     async fn swap_object<T>(

@@ -34,7 +34,6 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -68,7 +67,7 @@ pub struct Output {
     /// The version that is being written through this value.
     claim: Mutex<Option<Claim>>,
     /// Whether the latest run may be the result, or its failure has a record.
-    pub(crate) is_recorded: AtomicBool,
+    pub(crate) is_recorded: tokio::sync::Mutex<bool>,
     pub(crate) writes: Writes,
     /// Writes files beside the tables of a version before it becomes the result.
     pub(crate) companion: Option<Arc<dyn Companion>>,
@@ -108,7 +107,7 @@ impl Output {
             shown: location.to_string(),
             folder: place.folder.map(Folder::new),
             claim: Mutex::default(),
-            is_recorded: AtomicBool::default(),
+            is_recorded: tokio::sync::Mutex::default(),
             writes,
             companion: None,
             marks: Mutex::default(),
@@ -133,7 +132,7 @@ impl Output {
             shown,
             folder: None,
             claim: Mutex::default(),
-            is_recorded: AtomicBool::default(),
+            is_recorded: tokio::sync::Mutex::default(),
             writes: Writes::default(),
             companion: None,
             marks: Mutex::default(),

@@ -4,10 +4,10 @@
 //! removes all unused files.
 
 use crate::cli::{integers, small_pipeline};
-use crate::faulty::{Fault, FaultyStore};
+use crate::faulty::{Fault, FaultyStore, Pauses};
 use crate::lake::{Lake, ProgramRun};
 use crate::wire::{PATIENCE, Protocol, Server, ServerFault};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use gyre::error::{Error, Kind, Result};
 use gyre::output::checkpoint::KEEP_EVERY;
 use gyre::output::place::Output;
@@ -678,6 +678,26 @@ fn damaged_files_are_named_and_the_earlier_result_stays() {
     fs::write(lake.path("in/b.parquet"), good).expect("a file");
     lake.gyre(&["run", "p.toml", "--force"]).succeeds();
     assert!(lake.tables() == before);
+}
+
+/// A run that is stopped while it writes the record of its own failure has a record all the same.
+#[tokio::test]
+async fn a_record_that_was_not_finished_is_written_again() {
+    let store = FaultyStore {
+        pauses: Pauses::Always,
+        ..FaultyStore::around(InMemory::new())
+    };
+    let output = Output::in_store(Arc::new(store.clone()), Path::from("out"));
+    let at = Path::from("out/runs/one.json");
+    for (polls, has_record) in [(1, false), (9, true)] {
+        let mut put = std::pin::pin!(output.keep_failed("one", &"stopped"));
+        let ended = (0..polls).any(|_| put.as_mut().now_or_never().is_some());
+        assert_eq!(ended, has_record);
+        assert_eq!(store.inner.head(&at).await.is_ok(), has_record);
+    }
+    let calls = store.calls.load(Ordering::SeqCst);
+    output.keep_failed("one", &"another error").await;
+    assert_eq!(store.calls.load(Ordering::SeqCst), calls);
 }
 
 /// A file is replaced or deleted between the plan and the reading of its rows.
