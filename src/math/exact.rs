@@ -75,6 +75,11 @@ impl ExactSum {
         self.0.merge(other.0);
     }
 
+    /// Bytes on the heap.
+    pub fn size(&self) -> usize {
+        self.0.limbs.capacity() * size_of::<i64>()
+    }
+
     /// The f64 that is nearest to the sum. So the sum of terms times a power of two is this number
     /// times the power, to the last bit.
     pub fn value(&self) -> f64 {

@@ -179,6 +179,7 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
     context.add_analyzer_rule(Arc::new(
         crate::read::sql::checked_integers::CheckedIntegers,
     ));
+    context.add_analyzer_rule(Arc::new(crate::read::sql::moving_sums::MovingSums));
     context.add_analyzer_rule(Arc::new(crate::read::sql::floats::OneFloat));
     crate::read::camera::register(&context);
     crate::read::double_gyre::register(&context);

@@ -1,9 +1,9 @@
 //! One form of every floating value: 0.0 for −0.0, and one NaN for every NaN.
 //!
-//! −0.0 equals 0.0, and SQL has one NaN, but both have several bit patterns, and lists of `IN`,
-//! partitions of window functions, groups and keys compare bits. So tables of files give one form
-//! only, and what a query computes gets it, too. In: any array. Out: the same array if it has one
-//! form already, which costs one pass over its values.
+//! −0.0 equals 0.0, and SQL has one NaN, but both have several bit patterns, and the engine compares
+//! bits: 0/0 is less than all numbers on some machines. So tables of files give one form only, and
+//! what a query computes gets it where values are compared, grouped or sorted, or leave the query. In:
+//! any array. Out: the same array if it has one form already, which costs one pass over its values.
 
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, FixedSizeListArray, GenericListArray,
@@ -13,17 +13,18 @@ use arrow::datatypes::{DataType, FieldRef, Float16Type, Float32Type, Float64Type
 use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Whether values of a type are or contain floating numbers.
@@ -199,46 +200,74 @@ impl AnalyzerRule for OneFloat {
             let one = |expr: Expr| function.call(vec![expr]);
             let one_if_computed = |expr: Expr| match expr {
                 Expr::Alias(mut alias) if is_computed(&alias.expr) => {
-                    *alias.expr = one(*alias.expr);
+                    *alias.expr = literal(*alias.expr).unwrap_or_else(one);
                     Expr::Alias(alias)
                 }
-                expr if is_computed(&expr) => one(expr),
+                expr if is_computed(&expr) => literal(expr).unwrap_or_else(one),
                 expr => expr,
+            };
+            let all = |exprs: &mut Vec<Expr>| {
+                *exprs = exprs.drain(..).map(one_if_computed).collect();
             };
             let names = NamePreserver::new(&plan);
             let step = match &plan {
                 LogicalPlan::Projection(projection) => Step::Projection {
                     of_files: keeps_values(&projection.input),
                 },
-                LogicalPlan::Aggregate(_) => Step::Groups,
+                LogicalPlan::Aggregate(_) | LogicalPlan::Sort(_) | LogicalPlan::Join(_) => {
+                    Step::Keys
+                }
                 _ => Step::Other,
             };
             plan.map_expressions(|expr| {
                 let name = names.save(&expr);
-                let inner = expr.transform_up(|expr| match expr {
-                    Expr::InList(mut list) if is_float(&list.expr) => {
-                        *list.expr = one_if_computed(*list.expr);
-                        list.list = list.list.into_iter().map(one_if_computed).collect();
-                        Ok(Transformed::yes(Expr::InList(list)))
+                let mut lists = HashSet::new();
+                let inner = expr.transform_up(|mut expr| {
+                    match &mut expr {
+                        Expr::InList(list) => {
+                            all(&mut list.list);
+                            let of = std::mem::take(&mut *list.expr);
+                            // The engine joins lists of one expression, and loses null.
+                            let is_first = lists.insert(of.clone());
+                            *list.expr = if is_first {
+                                one_if_computed(of)
+                            } else {
+                                one(of)
+                            };
+                        }
+                        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
+                            for side in [left, right] {
+                                **side = one_if_computed(std::mem::take(side));
+                            }
+                        }
+                        Expr::Between(between) => {
+                            for side in [&mut between.expr, &mut between.low, &mut between.high] {
+                                **side = one_if_computed(std::mem::take(side));
+                            }
+                        }
+                        Expr::ScalarFunction(call) => all(&mut call.args),
+                        Expr::AggregateFunction(call) => {
+                            all(&mut call.params.args);
+                            for by in &mut call.params.order_by {
+                                by.expr = one_if_computed(std::mem::take(&mut by.expr));
+                            }
+                        }
+                        Expr::WindowFunction(window) => {
+                            all(&mut window.params.args);
+                            all(&mut window.params.partition_by);
+                            for by in &mut window.params.order_by {
+                                by.expr = one_if_computed(std::mem::take(&mut by.expr));
+                            }
+                        }
+                        _ => return Ok(Transformed::no(expr)),
                     }
-                    Expr::WindowFunction(mut window) => {
-                        let keys = std::mem::take(&mut window.params.partition_by);
-                        window.params.partition_by =
-                            keys.into_iter().map(one_if_computed).collect();
-                        Ok(Transformed::yes(Expr::WindowFunction(window)))
-                    }
-                    Expr::AggregateFunction(mut call) if call.params.distinct => {
-                        let args = std::mem::take(&mut call.params.args);
-                        call.params.args = args.into_iter().map(one_if_computed).collect();
-                        Ok(Transformed::yes(Expr::AggregateFunction(call)))
-                    }
-                    expr => Ok(Transformed::no(expr)),
+                    Ok(Transformed::yes(expr))
                 })?;
                 let outer = inner.transform_data(|expr| {
                     let wanted = match step {
                         Step::Projection { of_files: true } => is_computed(&expr),
                         Step::Projection { of_files: false } => is_float(&expr),
-                        Step::Groups => is_computed(&expr) && !is_aggregate(&expr),
+                        Step::Keys => is_computed(&expr) && !is_aggregate(&expr),
                         Step::Other => false,
                     };
                     Ok(match expr {
@@ -257,6 +286,26 @@ impl AnalyzerRule for OneFloat {
     }
 }
 
+/// A literal with one form, or the expression that is none.
+fn literal(expr: Expr) -> std::result::Result<Expr, Expr> {
+    match expr {
+        Expr::Literal(value, metadata) => {
+            let one = value.to_array().and_then(|array| Ok(one_form(&array)?));
+            let one = one.and_then(|one| ScalarValue::try_from_array(&one, 0));
+            Ok(Expr::Literal(one.unwrap_or(value), metadata))
+        }
+        expr => Err(expr),
+    }
+}
+
+fn is_comparison(op: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+    matches!(
+        op,
+        Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom
+    )
+}
+
 /// What a step of a plan does with floating expressions.
 #[derive(Clone, Copy)]
 enum Step {
@@ -264,8 +313,8 @@ enum Step {
     Projection {
         of_files: bool,
     },
-    /// They are keys of groups, or arguments of aggregates.
-    Groups,
+    /// They are keys of groups, of an order or of a join, or aggregates.
+    Keys,
     Other,
 }
 
@@ -342,7 +391,7 @@ impl ScalarUDFImpl for OneForm {
             [ColumnarValue::Array(array)] => Ok(ColumnarValue::Array(one_form(array)?)),
             [ColumnarValue::Scalar(value)] => {
                 let one = one_form(&value.to_array()?)?;
-                let value = datafusion::common::ScalarValue::try_from_array(&one, 0)?;
+                let value = ScalarValue::try_from_array(&one, 0)?;
                 Ok(ColumnarValue::Scalar(value))
             }
             _ => internal_err!("{NAME} has one argument"),

@@ -6,4 +6,5 @@ pub mod expression;
 pub mod floats;
 pub mod messages;
 pub mod moments;
+pub mod moving_sums;
 pub mod statement;

@@ -14,8 +14,8 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator, LimitClause,
     NamedWindowDefinition, NamedWindowExpr, NullTreatment, ObjectName, OrderBy, OrderByKind,
     PipeOperator, Query, Select, SelectFlavor, SelectItem, SetExpr, TableAlias, TableFactor,
-    TableFunctionArgs, TableSampleKind, TableWithJoins, UnaryOperator, Visit, VisitMut, Visitor,
-    VisitorMut, WildcardAdditionalOptions, WindowFrameBound, WindowSpec, WindowType, With,
+    TableFunctionArgs, TableSampleKind, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
+    WildcardAdditionalOptions, WindowFrameBound, WindowSpec, WindowType, With,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -502,16 +502,10 @@ impl Visitor for Checker<'_> {
             Expr::IsDistinctFrom(left, right) | Expr::IsNotDistinctFrom(left, right) => {
                 distinct(left, right)
             }
-            // The engine joins both lists. Where the value is null, OR of two NOT IN becomes true,
-            // and AND of two IN becomes false, whose opposite is true.
             Expr::BinaryOp {
-                op: BinaryOperator::Or,
+                op: BinaryOperator::Xor | BinaryOperator::BitwiseXor | BinaryOperator::PGBitwiseXor,
                 ..
-            } => two_lists(expr, &BinaryOperator::Or, |a, b| a && b),
-            Expr::UnaryOp {
-                op: UnaryOperator::Not,
-                expr,
-            } => two_lists(expr, &BinaryOperator::And, |a, b| !a || !b),
+            } => xor(expr),
             Expr::Trim {
                 trim_where: _,
                 trim_what: _,
@@ -540,35 +534,24 @@ fn distinct(left: &Expr, right: &Expr) -> ControlFlow<Refused> {
     )
 }
 
-/// Refuses two lists of one expression in a chain of AND or OR if `is_wrong`, which gets whether
-/// each of them is NOT IN.
-fn two_lists(
-    chain: &Expr,
-    operator: &BinaryOperator,
-    is_wrong: fn(bool, bool) -> bool,
-) -> ControlFlow<Refused> {
-    let (mut rest, mut lists) = (vec![chain], Vec::new());
+/// Refuses the exclusive or of an expression and itself: the engine's result is 0 for null.
+fn xor(chain: &Expr) -> ControlFlow<Refused> {
+    use BinaryOperator::{BitwiseXor, PGBitwiseXor, Xor};
+    let (mut rest, mut operands) = (vec![chain], Vec::new());
     while let Some(next) = rest.pop() {
         match next {
             Expr::Nested(inner) => rest.push(inner),
-            Expr::BinaryOp { left, op, right } if op == operator => {
-                rest.extend([&**right, &**left])
+            Expr::BinaryOp {
+                left,
+                op: Xor | BitwiseXor | PGBitwiseXor,
+                right,
+            } => rest.extend([&**right, &**left]),
+            operand if operands.contains(&operand) => {
+                let instead =
+                    "the engine's result is wrong where the value is null: leave both out";
+                return refuse(chain, instead);
             }
-            Expr::InList { expr, negated, .. } => lists.push((expr, *negated)),
-            _ => {}
-        }
-    }
-    for (at, (expr, negated)) in lists.iter().enumerate() {
-        let mut earlier = lists[..at].iter();
-        let same = earlier.find(|(other, is_not)| other == expr && is_wrong(*is_not, *negated));
-        if let Some((_, is_not)) = same {
-            let list =
-                |negated: bool| format!("{expr}{} IN (…)", if negated { " NOT" } else { "" });
-            let (first, second) = (list(*is_not), list(*negated));
-            refuse(
-                format!("{first} {operator} {second}"),
-                "the engine's result is wrong where the value is null: write one list",
-            )?;
+            operand => operands.push(operand),
         }
     }
     Continue(())
@@ -1088,14 +1071,7 @@ mod tests {
             "SELECT id FROM x WHERE s = 'a' AND id IS DISTINCT FROM t OR s = 'b'",
             "IS [NOT] DISTINCT FROM t OR s = 'b'",
         ),
-        (
-            "SELECT id FROM x WHERE t NOT IN (1, 2) OR (s = 'a' OR t NOT IN (3))",
-            "t NOT IN (…) OR t NOT IN (…)",
-        ),
-        (
-            "SELECT id FROM x WHERE NOT (t IN (1, 2) AND id = 1 AND t NOT IN (1, 2))",
-            "t IN (…) AND t NOT IN (…)",
-        ),
+        ("SELECT (t ^ id) XOR t FROM x", "(t ^ id) XOR t"),
         (
             "SELECT stddev(t) OVER (ORDER BY t ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) FROM x",
             "stddev(…) OVER (… ROWS 3 PRECEDING …)",
