@@ -11,9 +11,9 @@ use std::fmt;
 use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 
-/// The largest magnitude of a number in the unit of the scale, 2⁵⁰⁰. The squares of larger numbers,
-/// or sums of them, exceed the range of f64.
-pub(crate) const LARGEST: f64 = f64::from_bits((1023 + 500) << 52);
+/// The largest magnitude of a number in the unit of the scale, 2⁴⁸⁰. Sums of squares of up to 2⁶³
+/// such numbers are in the range of f64.
+pub(crate) const LARGEST: f64 = f64::from_bits((1023 + 480) << 52);
 
 /// The coordinates of the rows of a batch.
 pub(crate) struct Coordinates {

@@ -4,7 +4,7 @@
 
 use crate::error::{Error, Result};
 use crate::evidence::state_space::StateSpace;
-use crate::read::points::coordinates::{Fault, FaultKind, LargeValue, Middle};
+use crate::read::points::coordinates::{Fault, FaultKind, LARGEST, LargeValue, Middle};
 use crate::read::rows::split::Split;
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Dropped, bug};
@@ -14,10 +14,6 @@ use crate::read::state_space::{StateSpaceBatch, StateSpaceInput, Widths, read};
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::{concat, take};
 use arrow::datatypes::Field;
-
-/// The largest number of a state or an observation that is fitted. The square of a larger one,
-/// times many rows, is infinite.
-pub(crate) const LARGEST_FITTED: f64 = 1e145;
 
 /// The training rows of one partition.
 pub(crate) struct Training {
@@ -147,8 +143,6 @@ impl Collector<'_> {
                         self.drop_row(batch, row)?;
                         continue;
                     };
-                    self.check_size(batch, row, "state", state)?;
-                    self.check_size(batch, row, "observation", observation)?;
                     self.open.partition = partition;
                     self.open.states.extend_from_slice(state);
                     self.open.observations.extend_from_slice(observation);
@@ -178,23 +172,6 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Checks that the squares of the numbers of a training row can be summed.
-    ///
-    /// # Errors
-    /// The first number that is too large, with its row.
-    fn check_size(
-        &self,
-        batch: &StateSpaceBatch,
-        row: usize,
-        what: &str,
-        numbers: &[f64],
-    ) -> Result<()> {
-        match numbers.iter().position(|x| x.abs() > LARGEST_FITTED) {
-            Some(at) => Err(self.too_large(batch, row, what, at, numbers[at])),
-            None => Ok(()),
-        }
-    }
-
     /// The error for number `at` of a state or an observation of a training row.
     fn too_large(
         &self,
@@ -210,7 +187,7 @@ impl Collector<'_> {
         };
         let name = columns.get(at).or(columns.first()).map_or("", |f| f.name());
         Error::input(format!(
-            "the {what} `{name}` is {value:e} in the training row {}, and numbers above {LARGEST_FITTED:e} are too large for a fit; leave the row out, or give it no split",
+            "the {what} `{name}` is {value:e} in the training row {}, and numbers above {LARGEST:.1e} are too large for a fit; leave the row out, or give it no split",
             describe(&batch.key, row)
         ))
     }

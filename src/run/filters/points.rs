@@ -15,7 +15,6 @@ use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::bug;
 use crate::read::state_space::Widths;
-use crate::read::state_space::training::LARGEST_FITTED;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::Field;
@@ -234,17 +233,6 @@ impl Rows {
                 return Err(Error::input(format!(
                     "column `{name}` has a value that is {}{at}; leave such rows out",
                     fault.kind.name()
-                )));
-            }
-            if width.is_some()
-                && let Some(at) = values.iter().position(|x| x.abs() > LARGEST_FITTED)
-            {
-                // The numbers of a list have one column.
-                let column = at % found.unwrap_or(1) % fields.len();
-                return Err(Error::input(format!(
-                    "column `{}` has {:e}, and numbers above {LARGEST_FITTED:e} are too large for a fit; leave such rows out",
-                    fields[column].name(),
-                    values[at]
                 )));
             }
             Ok((found.unwrap_or(0), values))
