@@ -11,13 +11,13 @@
 //! that are hashes. Nothing is removed through a symbolic link. Run records are kept.
 
 use crate::error::{Error, Kind, Result};
-use crate::output::folder::{State, Unnamed, is_run, is_unique_suffix};
+use crate::output::folder::{State, Unnamed};
 use crate::output::layout::{LEDGER, RUNS, VERSIONS, WORK};
 use crate::output::made::Stale;
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::output::retention::Cleaning;
-use crate::read::paths::current::Current;
+use crate::read::paths::current::{Current, is_run, is_unique_suffix};
 use jiff::Timestamp;
 use std::fmt;
 use std::fmt::{Display, Formatter};

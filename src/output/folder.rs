@@ -23,7 +23,7 @@ use crate::error::{Error, InTheWay, Kind, Result};
 use crate::output::layout::{CURRENT, LEDGER, RECORD, RUNS, VERSIONS, WORK, plan_of};
 use crate::output::ledger::Object;
 use crate::output::retention::Cleaning;
-use crate::read::paths::current::{Current, check_size};
+use crate::read::paths::current::{Current, check_size, is_run};
 use crate::store::seal::sealed;
 use jiff::Timestamp;
 use rayon::prelude::*;
@@ -621,29 +621,6 @@ fn is_own_link(path: &Path) -> bool {
         return to.parent() == Some(Path::new(VERSIONS));
     }
     to == Path::new(LINK).join(name)
-}
-
-/// Whether a name is a run id of `begin`: start time, plan, and a unique suffix.
-pub fn is_run(name: &str) -> bool {
-    let parts = || {
-        let (time, rest) = name.split_once('-')?;
-        let (plan, own) = rest.rsplit_once('-')?;
-        Some((time, plan, own))
-    };
-    parts().is_some_and(|(time, plan, own)| {
-        let is_time = time.len() == 16
-            && time.bytes().enumerate().all(|(at, b)| match at {
-                8 => b == b'T',
-                15 => b == b'Z',
-                _ => b.is_ascii_digit(),
-            });
-        is_time && !plan.is_empty() && is_unique_suffix(own)
-    })
-}
-
-/// Whether a suffix has the form of `unique`.
-pub fn is_unique_suffix(own: &str) -> bool {
-    own.len() == 8 && own.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 /// Flushes a file, or the entries of a folder, to disk.

@@ -64,6 +64,13 @@ pub struct Head {
 }
 
 impl Head {
+    /// Records and logs a partition that the model of an assignment does not have.
+    pub(crate) fn lacks(&mut self, partition: String, model: &str) {
+        let message = format!("the model at {model} does not have it");
+        tracing::error!(partition, "{message}");
+        self.failures.push(Failure { partition, message });
+    }
+
     /// Begins the record of the run `id` over `inputs`; `plan` is the hash of the plan.
     pub fn begin(id: &str, pipeline: &str, plan: &str, threads: usize, inputs: &[Table]) -> Head {
         let files = inputs.iter().flat_map(|t| &t.files);

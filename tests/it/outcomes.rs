@@ -604,7 +604,7 @@ fn an_interval_that_excludes_its_value_is_explained() {
 
 /// Pipelines of every kind of rows with two partitions, of which the second cannot be fitted: the
 /// rows, the fit and the error.
-const TWO_PARTITIONS: [(&str, &str, &str); 6] = [
+const TWO_PARTITIONS: [(&str, &str, &str); 7] = [
     (
         "[transitions]\nsql = \"SELECT part, id, t, s * (1 - part) AS s FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nlag = 1",
         "method = \"dbmr\"\nrank = 2",
@@ -634,6 +634,11 @@ const TWO_PARTITIONS: [(&str, &str, &str); 6] = [
         "[sequences]\nsql = \"SELECT part, id, t, s * (1 - part) AS s, s + t % 3 AS x FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nobservation = \"x\"",
         "method = \"kernel_bayes\"\nlambda = 0.01",
         "all training rows have the same state",
+    ),
+    (
+        "[sequences]\nsql = \"SELECT part, id, t, u + CASE WHEN part = 1 AND t = 4 THEN 1e200 ELSE 0 END AS y, u AS x FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"y\"\nobservation = \"x\"",
+        "method = \"kalman\"",
+        "the state `y` is 1e200 in the training row (0, 4)",
     ),
 ];
 

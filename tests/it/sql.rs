@@ -710,3 +710,46 @@ fn parameters_of_time_take_the_zone_of_what_they_are_compared_with() {
     run(later, "2024-03-31").fails(2, "give the parameter `$since` a zone");
     assert_eq!(rows(later, "2024-03-30T23:00:00Z"), 24);
 }
+
+/// A column has a type that holds the values of all branches, and not that of the first one.
+#[test]
+fn results_keep_the_values_of_all_branches() {
+    let lake = Lake::new();
+    let columns = vec![("k", integers(0..6)), ("a", integers([1; 6].into_iter()))];
+    lake.table("rows.parquet", columns);
+    let run = |columns: &str, keys: &str| {
+        let text = format!(
+            "[job]\nname = \"types\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n\
+             [transitions]\nsql = \"SELECT {columns} FROM rows\"\n\
+             source = \"source\"\ntarget = \"target\"\n{keys}"
+        );
+        lake.file("p.toml", &text);
+        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.read("counts")
+    };
+    let weighted = "a AS source, a AS target, CASE WHEN k < 3 THEN 1 ELSE 0.5 END AS w";
+    let counts = run(weighted, "weight = \"w\"\n");
+    assert_eq!(counts.floats("count"), [4.5]);
+    for (state, expected) in [
+        ("CASE WHEN k < 3 THEN 1 ELSE 0.5 END", ["0.5", "1.0"]),
+        (
+            "CASE WHEN k < 3 THEN a ELSE a + 3000000000 END",
+            ["1", "3000000001"],
+        ),
+        (
+            "CASE WHEN k < 3 THEN DATE '2020-01-01' ELSE TIMESTAMP '2020-01-01 12:00:00' END",
+            ["2020-01-01T00:00:00", "2020-01-01T12:00:00"],
+        ),
+        ("CASE WHEN k < 5 THEN 1 ELSE 'x' END", ["1", "x"]),
+    ] {
+        let states = format!("{state} AS source, {state} AS target");
+        let mut found = run(&states, "").texts("source");
+        found.sort();
+        assert_eq!(found, expected, "{state}");
+    }
+    let found = run(
+        "n AS source, n AS target FROM (SELECT 1 AS n UNION ALL SELECT 0.5) AS u WHERE 0 < n UNION ALL SELECT k, k AS l",
+        "",
+    );
+    assert!(found.texts("source").contains(&"0.5".to_string()));
+}

@@ -245,6 +245,9 @@ fn computed_values_have_one_zero() {
             ("SELECT count(*), max(c) FROM (SELECT count(*) OVER (PARTITION BY round(x)) AS c FROM t)", "3 3"),
             ("SELECT count(DISTINCT round(x)), count(DISTINCT x / 0 * 0) FROM t", "1 1"),
             ("SELECT count(*), 0 FROM t WHERE x / x > 1", "1 0"),
+            ("SELECT sum(CASE x WHEN -0.0 THEN 1 ELSE 0 END), sum(CASE -x WHEN 0.0 THEN 1 ELSE 0 END) FROM t", "1 1"),
+            ("SELECT count(*), 0 FROM t WHERE -round(x) IN (SELECT x FROM t)", "3 0"),
+            ("SELECT count(*), sum(y) FROM (SELECT DISTINCT x * 4 AS y FROM t ORDER BY y DESC LIMIT 2)", "2 1"),
             ("SELECT count(*), 0 FROM t WHERE x / x BETWEEN 0 AND 2", "2 0"),
             ("SELECT count(*), 0 FROM t AS a JOIN t AS b ON a.x - a.x = -b.x", "3 0"),
             ("SELECT sum(r), 0 FROM (SELECT x, row_number() OVER (ORDER BY x / x) AS r FROM t) WHERE x = 0", "3 0"),
@@ -259,6 +262,59 @@ fn computed_values_have_one_zero() {
             assert_eq!(answer(&lake, sql).await.unwrap(), expected, "{sql}");
         }
     });
+}
+
+/// Aggregates of groups, of all rows and of windows compare alike: NaN is the largest.
+#[test]
+fn groups_have_the_extremes_of_all_rows() {
+    let (nan, inf) = (f64::NAN, f64::INFINITY);
+    let folder = tempfile::tempdir().unwrap();
+    for (values, [max, min]) in [
+        (vec![3.0, nan, 1.0], [nan, 1.0]),
+        (vec![5.0, -7.0, nan], [nan, -7.0]),
+        (vec![nan, 5.0, -7.0], [nan, -7.0]),
+        (vec![-inf, -inf], [-inf, -inf]),
+        (vec![inf, inf], [inf, inf]),
+        (vec![nan, nan], [nan, nan]),
+        (vec![-0.0, 0.0], [0.0, 0.0]),
+    ] {
+        for of in [DataType::Float64, DataType::Float32] {
+            let file = folder.path().join("t.parquet");
+            let x: ArrayRef = Arc::new(Float64Array::from(values.clone()));
+            let x = cast(&x, &of).unwrap();
+            let g: ArrayRef = Arc::new(Int64Array::from(vec![7; values.len()]));
+            let batch = RecordBatch::try_from_iter([("g", g), ("x", x)]).unwrap();
+            let written = Written {
+                rows: Vec::new(),
+                rows_per_group: 9,
+                rows_per_page: 9,
+                data_type: of,
+            };
+            written.write(&file, &batch);
+            runtime().block_on(async {
+                let lake = lake(&file).await;
+                for rest in [
+                    "FROM t GROUP BY g",
+                    "FROM t GROUP BY ROLLUP (g)",
+                    "FROM t",
+                    "FILTER (WHERE g > 0) FROM t GROUP BY g",
+                    "OVER () FROM t",
+                    "OVER (ORDER BY g ROWS BETWEEN 9 PRECEDING AND 9 FOLLOWING) FROM t",
+                ] {
+                    for (name, expected) in [("max", max), ("min", min)] {
+                        let sql = format!("SELECT {name}(x) {rest}");
+                        let frame = lake.query(&sql, &BTreeMap::new()).await.unwrap();
+                        for batch in frame.collect().await.unwrap() {
+                            let got = cast(batch.column(0), &DataType::Float64).unwrap();
+                            let got = got.as_primitive::<Float64Type>().values().to_vec();
+                            let is_right = |v: &f64| v.to_bits() == expected.to_bits();
+                            assert!(got.iter().all(is_right), "{values:?} {sql}: {got:?}");
+                        }
+                    }
+                }
+            });
+        }
+    }
 }
 
 /// Bytes of page indexes and Bloom filters may be wrong: no row is lost.

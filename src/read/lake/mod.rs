@@ -45,6 +45,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::{col, ident};
+use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::{
     ExecutionPlan, SendableRecordBatchStream, execute_stream_partitioned,
 };
@@ -150,6 +151,8 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
     options.execution.parquet.schema_force_view_types = false;
     // A limit would also cut off rows that a window function looks ahead to.
     options.optimizer.enable_window_limits = false;
+    // It panics for floating groups.
+    options.optimizer.enable_topk_aggregation = false;
     // The cache of footers knows path, size and time only, and would confuse files of two buckets.
     let mut runtime = RuntimeEnvBuilder::new();
     if remote_stores > 1 {
@@ -179,7 +182,6 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
     context.add_analyzer_rule(Arc::new(
         crate::read::sql::checked_integers::CheckedIntegers,
     ));
-    context.add_analyzer_rule(Arc::new(crate::read::sql::moving_sums::MovingSums));
     context.add_analyzer_rule(Arc::new(crate::read::sql::floats::OneFloat));
     crate::read::camera::register(&context);
     crate::read::double_gyre::register(&context);
@@ -524,9 +526,11 @@ pub(crate) async fn sql(
         .iter()
         .map(|(name, value)| (name.clone(), value.clone().into()))
         .collect();
-    frame
-        .with_param_values(ParamValues::Map(values))
-        .map_err(plan)
+    let frame = frame.with_param_values(ParamValues::Map(values));
+    // Before it, a column has the type of its first branch.
+    let (state, planned) = frame.map_err(plan)?.into_parts();
+    let coerced = Analyzer::new().execute_and_check(planned, state.config_options(), |_, _| {});
+    Ok(DataFrame::new(state, coerced.map_err(plan)?))
 }
 
 /// The tables that SQL may name.

@@ -21,6 +21,9 @@ pub(crate) fn check_size(bytes: u64, shown: &str) -> Result<()> {
     )))
 }
 
+/// Most earlier results that an output keeps: the pointer lists all of them.
+pub(crate) const MOST_EARLIER: usize = 1_000;
+
 /// The folders and files beside the tables of an output, which no table is called.
 const RESERVED: [&str; 5] = ["versions", "current", "runs", "ledger", "work"];
 
@@ -92,8 +95,11 @@ impl Current {
     /// remove.
     fn strange_name(&self) -> Option<String> {
         let runs = || self.earlier.iter().chain([&self.run]);
-        if let Some(run) = runs().find(|run| !is_run_name(run)) {
+        if let Some(run) = runs().find(|run| !is_run(run)) {
             return Some(format!("the run {run:?}"));
+        }
+        if self.earlier.len() > MOST_EARLIER {
+            return Some(format!("{} earlier runs", self.earlier.len()));
         }
         let mut seen = BTreeSet::new();
         if let Some(run) = runs().find(|run| !seen.insert(*run)) {
@@ -112,10 +118,28 @@ impl Current {
     }
 }
 
-/// Whether a text can be the id of a run. An id is the name of a folder and of a file.
-pub(crate) fn is_run_name(run: &str) -> bool {
+/// Whether a name is a run id of `begin`: start time, plan, and a unique suffix.
+pub(crate) fn is_run(name: &str) -> bool {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-    (1..=200).contains(&run.len()) && run.bytes().all(is_plain)
+    let parts = || {
+        let (time, rest) = name.split_once('-')?;
+        let (plan, own) = rest.rsplit_once('-')?;
+        Some((time, plan, own))
+    };
+    parts().is_some_and(|(time, plan, own)| {
+        let is_time = time.len() == 16
+            && time.bytes().enumerate().all(|(at, b)| match at {
+                8 => b == b'T',
+                15 => b == b'Z',
+                _ => b.is_ascii_digit(),
+            });
+        is_time && !plan.is_empty() && plan.bytes().all(is_plain) && is_unique_suffix(own)
+    })
+}
+
+/// Whether a suffix has the form of `unique`.
+pub(crate) fn is_unique_suffix(own: &str) -> bool {
+    own.len() == 8 && own.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 /// A table with a name that no table of gyre has, if there is one.
@@ -137,11 +161,12 @@ mod tests {
     use serde_json::{Value, json};
 
     const RUN: &str = "20260301T020000Z-0123abcd-00000001";
+    const EARLIER: &str = "20260228T020000Z-0123abcd-00000001";
 
     fn pointer(edit: impl FnOnce(&mut Value)) -> Value {
         let mut value = json!({
             "schema": SCHEMA, "run": RUN, "folder": format!("versions/{RUN}"), "plan": "p",
-            "complete": true, "tables": {"sources": 1, "fits": 2}, "earlier": ["a-b_1"],
+            "complete": true, "tables": {"sources": 1, "fits": 2}, "earlier": [EARLIER],
         });
         edit(&mut value);
         value
@@ -159,7 +184,21 @@ mod tests {
         Current::parse(&whole, "x").expect("a pointer");
         let long = "a".repeat(300);
         let names = [
-            "", ".", "..", "/etc/x", "../x", "a/b", "a\\b", "a b", "a.b", "ä", "a\0b", "a\n", &long,
+            "",
+            ".",
+            "..",
+            "mine",
+            "20260301T020000Z-../x-00000001",
+            "/etc/x",
+            "../x",
+            "a/b",
+            "a\\b",
+            "a b",
+            "a.b",
+            "ä",
+            "a\0b",
+            "a\n",
+            &long,
         ];
         for name in names {
             let at = "out/current.json names the run";
@@ -185,8 +224,13 @@ mod tests {
             let e = refusal(|p| p["tables"] = json!({name: 1}));
             assert!(e.full().contains("names the table"), "{}", e.full());
         }
+        let many: Vec<String> = (0..1001)
+            .map(|k| format!("20260228T020000Z-p-{k:08}"))
+            .collect();
+        let e = refusal(|p| p["earlier"] = json!(many));
+        assert!(e.full().contains("names 1001 earlier runs"), "{}", e.full());
         // `clean` would remove the version of the result.
-        for twice in [json!([RUN]), json!(["a", "a"])] {
+        for twice in [json!([RUN]), json!([EARLIER, EARLIER])] {
             let e = refusal(|p| p["earlier"] = twice);
             assert!(e.full().contains("twice"), "{}", e.full());
         }

@@ -5,6 +5,8 @@
 //! what a query computes gets it where values are compared, grouped or sorted, or leave the query. In:
 //! any array. Out: the same array if it has one form already, which costs one pass over its values.
 
+use crate::read::sql::extremes::ordered;
+use crate::read::sql::moving_sums::exact;
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, FixedSizeListArray, GenericListArray,
     GenericListViewArray, MapArray, OffsetSizeTrait, PrimitiveArray, StructArray,
@@ -18,7 +20,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
-    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, WindowFunctionDefinition,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr::expressions::Column;
@@ -181,8 +183,8 @@ pub fn scanned(schema: &Schema, at: impl Iterator<Item = usize>) -> ProjectionEx
     ProjectionExprs::new(columns.collect::<Vec<_>>())
 }
 
-/// Analyzer rule that gives one form to the floating values that a query computes. Columns of files
-/// have it already.
+/// Analyzer rule that gives one form to the floating values that a query computes, and replaces
+/// aggregates of the engine that treat them otherwise. Columns of files have one form already.
 #[derive(Debug)]
 pub struct OneFloat;
 
@@ -214,9 +216,10 @@ impl AnalyzerRule for OneFloat {
                 LogicalPlan::Projection(projection) => Step::Projection {
                     of_files: keeps_values(&projection.input),
                 },
-                LogicalPlan::Aggregate(_) | LogicalPlan::Sort(_) | LogicalPlan::Join(_) => {
-                    Step::Keys
-                }
+                LogicalPlan::Aggregate(_)
+                | LogicalPlan::Distinct(_)
+                | LogicalPlan::Sort(_)
+                | LogicalPlan::Join(_) => Step::Keys,
                 _ => Step::Other,
             };
             plan.map_expressions(|expr| {
@@ -246,13 +249,29 @@ impl AnalyzerRule for OneFloat {
                             }
                         }
                         Expr::ScalarFunction(call) => all(&mut call.args),
+                        Expr::InSubquery(within) => {
+                            *within.expr = one_if_computed(std::mem::take(&mut within.expr));
+                        }
+                        Expr::Case(case) if case.expr.is_some() => {
+                            let compared = case.when_then_expr.iter_mut().map(|(when, _)| when);
+                            for side in case.expr.iter_mut().chain(compared) {
+                                **side = one_if_computed(std::mem::take(side));
+                            }
+                        }
                         Expr::AggregateFunction(call) => {
+                            if let Some(function) = ordered(call, &schema) {
+                                call.func = Arc::new(function);
+                            }
                             all(&mut call.params.args);
                             for by in &mut call.params.order_by {
                                 by.expr = one_if_computed(std::mem::take(&mut by.expr));
                             }
                         }
                         Expr::WindowFunction(window) => {
+                            if let Some(function) = exact(window, &schema) {
+                                let function = Arc::new(function);
+                                window.fun = WindowFunctionDefinition::AggregateUDF(function);
+                            }
                             all(&mut window.params.args);
                             all(&mut window.params.partition_by);
                             for by in &mut window.params.order_by {

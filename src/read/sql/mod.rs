@@ -3,6 +3,7 @@
 
 pub mod checked_integers;
 pub mod expression;
+pub mod extremes;
 pub mod floats;
 pub mod messages;
 pub mod moments;

@@ -1,62 +1,23 @@
 //! Exact sums and means of floating numbers over frames whose first row moves.
 //!
 //! The engine subtracts values that leave a frame from a floating sum. A NaN or an infinity then
-//! spoils all later rows, and digits that a large value took from the sum do not come back. This
-//! analyzer rule replaces `sum` and `avg` of such frames by functions that sum without rounding.
-//! Names and types of columns do not change.
+//! spoils all later rows, and digits that a large value took from the sum do not come back. These
+//! functions sum without rounding. In: the window functions `sum` and `avg`. Out: functions of the
+//! same names and types.
 
 use crate::math::exact::ExactSum;
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Float64Type};
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::expr::WindowFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::function::AccumulatorArgs;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Expr, ExprSchemable, LogicalPlan, Signature,
-    Volatility, WindowFunctionDefinition,
+    Accumulator, AggregateUDF, AggregateUDFImpl, ExprSchemable, Signature, Volatility,
+    WindowFunctionDefinition,
 };
-use datafusion::optimizer::AnalyzerRule;
-use std::sync::Arc;
 
-/// Analyzer rule that replaces floating sums and means over moving frames.
-#[derive(Debug)]
-pub struct MovingSums;
-
-impl AnalyzerRule for MovingSums {
-    fn name(&self) -> &str {
-        "moving_sums"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let exact = plan.transform_up_with_subqueries(|plan| {
-            let schema = merge_schema(&plan.inputs());
-            let names = NamePreserver::new(&plan);
-            plan.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let exact = expr.transform_up(|expr| match expr {
-                    Expr::WindowFunction(mut window) => match moving(&window, &schema) {
-                        Some(function) => {
-                            let function = Arc::new(AggregateUDF::from(function));
-                            window.fun = WindowFunctionDefinition::AggregateUDF(function);
-                            Ok(Transformed::yes(Expr::WindowFunction(window)))
-                        }
-                        None => Ok(Transformed::no(Expr::WindowFunction(window))),
-                    },
-                    expr => Ok(Transformed::no(expr)),
-                })?;
-                Ok(exact.update_data(|expr| name.restore(expr)))
-            })
-        });
-        Ok(exact?.data)
-    }
-}
-
-/// The function that replaces that of a window.
-fn moving(window: &WindowFunction, schema: &DFSchema) -> Option<Moving> {
+/// The function that takes the place of that of a window. None if the engine's is exact.
+pub fn exact(window: &WindowFunction, schema: &DFSchema) -> Option<AggregateUDF> {
     let WindowFunctionDefinition::AggregateUDF(function) = &window.fun else {
         return None;
     };
@@ -68,9 +29,11 @@ fn moving(window: &WindowFunction, schema: &DFSchema) -> Option<Moving> {
     };
     let of = params.args.first()?.get_type(schema).ok()?;
     let moves = !params.window_frame.start_bound.is_unbounded();
-    (moves && of == DataType::Float64 && !params.distinct).then(|| Moving {
-        is_mean,
-        signature: Signature::exact(vec![DataType::Float64], Volatility::Immutable),
+    (moves && of == DataType::Float64 && !params.distinct).then(|| {
+        AggregateUDF::from(Moving {
+            is_mean,
+            signature: Signature::exact(vec![DataType::Float64], Volatility::Immutable),
+        })
     })
 }
 
@@ -178,12 +141,14 @@ impl Accumulator for Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::sql::floats::OneFloat;
     use arrow::array::{Float64Array, Int64Array, RecordBatch};
     use datafusion::prelude::SessionContext;
+    use std::sync::Arc;
 
     fn context(values: &[Option<f64>]) -> SessionContext {
         let context = SessionContext::new();
-        context.add_analyzer_rule(Arc::new(MovingSums));
+        context.add_analyzer_rule(Arc::new(OneFloat));
         let at = Int64Array::from_iter_values(0..values.len() as i64);
         let values = Float64Array::from(values.to_vec());
         let columns: Vec<(&str, ArrayRef)> = vec![("t", Arc::new(at)), ("x", Arc::new(values))];

@@ -2,7 +2,7 @@
 //!
 //! A row without a whole state or a whole observation is left out and ends its sequence.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::evidence::state_space::StateSpace;
 use crate::read::points::coordinates::{Fault, FaultKind, LARGEST, LargeValue, Middle};
 use crate::read::rows::split::Split;
@@ -21,6 +21,8 @@ pub(crate) struct Training {
     pub(crate) rows: StateSpace,
     /// The columns of the id, one row per training row. Empty for rows of trajectories.
     pub(crate) ids: Vec<ArrayRef>,
+    /// Why no model can be fitted to them.
+    pub(crate) fault: Option<String>,
 }
 
 /// The training rows of all partitions.
@@ -50,6 +52,8 @@ struct Collected {
     ids: Vec<Vec<ArrayRef>>,
     /// The smallest and the largest number of each column, with the keys of their rows.
     ends: Vec<[Option<(f64, String)>; 2]>,
+    /// The first number that is too large for a fit.
+    fault: Option<String>,
 }
 
 impl Collected {
@@ -140,7 +144,7 @@ impl Collector<'_> {
                     let (Some(state), Some(observation)) = (state, batch.observations.row(row))
                     else {
                         self.close();
-                        self.drop_row(batch, row)?;
+                        self.drop_row(batch, row, partition);
                         continue;
                     };
                     self.open.partition = partition;
@@ -172,7 +176,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// The error for number `at` of a state or an observation of a training row.
+    /// What is said of number `at` of a state or an observation of a training row.
     fn too_large(
         &self,
         batch: &StateSpaceBatch,
@@ -180,16 +184,16 @@ impl Collector<'_> {
         what: &str,
         at: usize,
         value: f64,
-    ) -> Error {
+    ) -> String {
         let columns = match what {
             "state" => &self.layout.state,
             _ => &self.layout.observation,
         };
         let name = columns.get(at).or(columns.first()).map_or("", |f| f.name());
-        Error::input(format!(
+        format!(
             "the {what} `{name}` is {value:e} in the training row {}, and numbers above {LARGEST:.1e} are too large for a fit; leave the row out, or give it no split",
             describe(&batch.key, row)
-        ))
+        )
     }
 
     /// Ends the open sequence.
@@ -208,14 +212,15 @@ impl Collector<'_> {
     }
 
     /// Counts a training row that is left out.
-    fn drop_row(&mut self, batch: &StateSpaceBatch, row: usize) -> Result<()> {
+    fn drop_row(&mut self, batch: &StateSpaceBatch, row: usize, partition: usize) {
         let faults = [
             ("state", batch.states.faults[row]),
             ("observation", batch.observations.faults[row]),
         ];
         for (what, fault) in faults {
             if let Some(fault) = fault.filter(|fault| fault.kind == FaultKind::Large) {
-                return Err(self.too_large(batch, row, what, fault.column, fault.value));
+                let said = self.too_large(batch, row, what, fault.column, fault.value);
+                self.all[partition].fault.get_or_insert(said);
             }
         }
         let of = |what: &str, fault: Option<Fault>, columns: &[Field]| {
@@ -239,7 +244,6 @@ impl Collector<'_> {
         });
         let reason = reason.unwrap_or_else(|| "training row with an empty list".into());
         self.dropped.add(reason, 1);
-        Ok(())
     }
 }
 
@@ -276,6 +280,7 @@ pub(crate) async fn training(input: StateSpaceInput<'_>) -> Result<TrainingRows>
         Ok(Training {
             rows,
             ids: ids(&own.ids)?,
+            fault: own.fault,
         })
     });
     Ok(TrainingRows {

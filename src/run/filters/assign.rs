@@ -24,7 +24,7 @@ use crate::run::filters::scoring::RowFilter;
 use crate::run::filters::{known, points, record, rows};
 use crate::run::inputs::PlannedFilterAssignment;
 use crate::run::progress::Progress;
-use crate::run::record::{Ended, Failure, Head};
+use crate::run::record::{Ended, Head};
 use crate::run::summary;
 use crate::run::summary::SHOWN;
 use futures::future::LocalBoxFuture;
@@ -273,10 +273,8 @@ fn models_of(
     for (&partition, of_rows) in &found.rows {
         let key = ModelKey::at(&found.found.partitions, None, partition as usize);
         if partition as usize >= known.models.len() {
-            record.head.failures.push(Failure {
-                partition: written.place(&key),
-                message: format!("the model at {} does not have it", record.model),
-            });
+            let model = record.model.clone();
+            record.head.lacks(written.place(&key), &model);
             continue;
         }
         let fits = known

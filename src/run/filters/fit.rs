@@ -98,7 +98,10 @@ impl Fitting {
         };
         let (mut full, mut empty) = (Vec::new(), Vec::new());
         for (partition, own) in training.partitions.iter().enumerate() {
-            if needed && is_empty(&own.rows) {
+            if let Some(fault) = &own.fault {
+                let fault = Error::input(fault.clone());
+                failures.take::<()>(place_in(run, partition), Err(fault))?;
+            } else if needed && is_empty(&own.rows) {
                 empty.push(partition);
             } else {
                 full.push(partition);
@@ -109,7 +112,7 @@ impl Fitting {
         } else {
             "there are no two training rows in a row with a state and an observation"
         };
-        if full.is_empty() {
+        if full.is_empty() && failures.is_empty() {
             let reasons = training.found.dropped.0.iter();
             let reasons: String = reasons
                 .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))

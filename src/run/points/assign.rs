@@ -22,7 +22,7 @@ use crate::run::inputs::PlannedPointAssignment;
 use crate::run::points::known;
 use crate::run::points::rows::{RowCounts, RowInput, RowTable, copy};
 use crate::run::progress::Progress;
-use crate::run::record::{Ended, Failure, Head};
+use crate::run::record::{Ended, Head};
 use crate::run::summary;
 use crate::run::summary::SHOWN;
 use futures::future::LocalBoxFuture;
@@ -200,10 +200,7 @@ async fn drive(
         let place = place(plan, &found, *partition, *lag);
         match of_counts(&place, counts, &table.fit_names()) {
             Some(of_model) => record.models.push(of_model),
-            None => record.head.failures.push(Failure {
-                partition: place.to_string(),
-                message: format!("the model at {at} does not have it"),
-            }),
+            None => record.head.lacks(place.to_string(), &at),
         }
     }
     record.head.outcome = Ended::Done;

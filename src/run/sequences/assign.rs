@@ -21,7 +21,7 @@ use crate::read::sequences::SequenceInput;
 use crate::run::assign::{check_alike, check_kind};
 use crate::run::inputs::PlannedSequenceAssignment;
 use crate::run::progress::Progress;
-use crate::run::record::{Ended, Failure, Head};
+use crate::run::record::{Ended, Head};
 use crate::run::sequences::fit::dropped;
 use crate::run::sequences::known;
 use crate::run::sequences::rows;
@@ -219,10 +219,7 @@ async fn drive(
     for (&partition, of_rows) in &found.rows {
         let key = ModelKey::at(&found.found.partitions, None, partition as usize);
         if partition as usize >= known.models.len() {
-            record.head.failures.push(Failure {
-                partition: written.place(&key),
-                message: format!("the model at {at} does not have it"),
-            });
+            record.head.lacks(written.place(&key), &at);
             continue;
         }
         let fits = known.fits.iter().enumerate().filter_map(|(fit, columns)| {

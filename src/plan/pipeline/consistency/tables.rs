@@ -7,11 +7,9 @@ use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::keys::{InputTable, Job, OutputTables};
 use crate::plan::written::TableNames;
 use crate::read::formats::format::{Compression, Format};
+use crate::read::paths::current::MOST_EARLIER;
 use crate::store;
 use std::collections::BTreeMap;
-
-/// The maximum of `job.keep`: the pointer to the current result lists all earlier ones.
-const MAX_KEPT: u32 = 1000;
 
 pub(super) fn job(
     job: &Job,
@@ -28,8 +26,11 @@ pub(super) fn job(
         );
         errors.add(document.error_at(&["job", "name"], &message));
     }
-    if job.keep > MAX_KEPT {
-        let message = format!("`job.keep` must be {MAX_KEPT} at most, not {}", job.keep);
+    if job.keep as usize > MOST_EARLIER {
+        let message = format!(
+            "`job.keep` must be {MOST_EARLIER} at most, not {}",
+            job.keep
+        );
         errors.add(document.error_at(&["job", "keep"], &message));
     }
     if !is_sound("output") {
