@@ -636,7 +636,7 @@ const TWO_PARTITIONS: [(&str, &str, &str); 7] = [
         "all training rows have the same state",
     ),
     (
-        "[sequences]\nsql = \"SELECT part, id, t, u + CASE WHEN part = 1 AND t = 4 THEN 1e200 ELSE 0 END AS y, u AS x FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"y\"\nobservation = \"x\"",
+        "[sequences]\nsql = \"SELECT part, id, t, u + CASE WHEN part = 1 AND t = 4 THEN 1e200 ELSE 0 END AS y, s + t % 3 AS x FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"y\"\nobservation = \"x\"",
         "method = \"kalman\"",
         "the state `y` is 1e200 in the training row (0, 4)",
     ),

@@ -7,18 +7,27 @@ use crate::read::lake::files::TableSource;
 use crate::read::lake::rounding::rounding;
 use crate::read::lake::{Lake, Resources};
 use crate::read::rows::keys::NONE;
+use crate::read::rows::stop::bug;
 use crate::store::Stores;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit};
+use datafusion::dataframe::DataFrame;
+use futures::StreamExt;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// Rows that are looked at.
 const ROWS: usize = 100_000;
 
-/// Bytes that the first rows may take.
+/// Bytes of memory for the pages of the files.
 const MEMORY_BYTES: usize = 1 << 30;
+
+/// Bytes of rows after which no more rows are looked at.
+const ROW_BYTES: usize = 64 << 20;
+
+/// Rows that are read at once, so that few long values are in memory beyond [`ROW_BYTES`].
+const BATCH: usize = 256;
 
 /// Columns that are looked at.
 const COLUMNS: usize = 500;
@@ -86,6 +95,7 @@ pub struct Survey {
     pub columns: Vec<Column>,
     /// The rows that were looked at.
     pub rows: usize,
+    is_whole: bool,
     /// All rows, if the files say how many there are.
     pub all_rows: Option<u64>,
     /// The columns that are names of folders.
@@ -97,7 +107,7 @@ pub struct Survey {
 impl Survey {
     /// Whether all rows were looked at.
     pub fn is_whole(&self) -> bool {
-        self.rows < ROWS
+        self.is_whole
     }
 }
 
@@ -119,7 +129,7 @@ pub async fn survey(data: &str) -> Result<Survey> {
         ..Resources::default()
     };
     let lake = crate::read::lake::open(&sources, &resources, &stores).await?;
-    let columns = read(&lake).await?;
+    let (columns, is_whole) = read(&lake).await?;
     let rows = columns.first().map_or(0, |(_, values)| values.len());
     if rows == 0 {
         return Err(Error::input(format!(
@@ -141,19 +151,38 @@ pub async fn survey(data: &str) -> Result<Survey> {
         format: needs_format.then_some(format.name()),
         columns: columns.collect::<Result<_>>()?,
         rows,
+        is_whole,
         all_rows,
         partitions: lake.tables[0].partition_columns.clone(),
         unnamed: unnamed.into_iter().map(|(name, _)| name).collect(),
     })
 }
 
-async fn read(lake: &Lake) -> Result<Vec<(String, ArrayRef)>> {
+/// The first rows by column, and whether they are all rows.
+async fn read(lake: &Lake) -> Result<(Vec<(String, ArrayRef)>, bool)> {
     let sql = format!("SELECT * FROM data LIMIT {ROWS}");
     let frame = lake.query_of("init", &sql, &BTreeMap::new()).await?;
     let fields = frame.schema().fields().clone();
     let all: Vec<usize> = (0..fields.len()).collect();
-    let batches = rounding(frame, &all)?.collect().await;
-    let batches = batches.map_err(|e| failed("the rows cannot be read", e))?;
+    let unread = |e| failed("the rows cannot be read", e);
+    let (mut state, plan) = rounding(frame, &all)?.into_parts();
+    *state.config_mut() = state.config().clone().with_batch_size(BATCH);
+    let rows = DataFrame::new(state, plan).execute_stream().await;
+    let mut rows = rows.map_err(unread)?;
+    let (mut batches, mut n, mut bytes) = (Vec::new(), 0, 0);
+    while bytes < ROW_BYTES
+        && let Some(batch) = rows.next().await
+    {
+        let batch = batch.map_err(unread)?;
+        n += batch.num_rows();
+        let own = batch
+            .columns()
+            .iter()
+            .map(|c| c.to_data().get_slice_memory_size());
+        bytes += own.sum::<Result<usize, _>>().map_err(bug)?;
+        batches.push(batch);
+    }
+    let is_whole = n < ROWS && bytes < ROW_BYTES;
     let columns = fields.iter().take(COLUMNS).enumerate().map(|(at, field)| {
         let parts: Vec<&dyn Array> = batches.iter().map(|b| b.column(at).as_ref()).collect();
         let values = if parts.is_empty() {
@@ -166,7 +195,7 @@ async fn read(lake: &Lake) -> Result<Vec<(String, ArrayRef)>> {
         })?;
         Ok((field.name().clone(), values))
     });
-    columns.collect()
+    Ok((columns.collect::<Result<_>>()?, is_whole))
 }
 
 /// The format of the files, and whether a pipeline file must say it.
@@ -301,6 +330,7 @@ pub(crate) mod tests {
             name: "rows".into(),
             format: None,
             rows: columns[0].ids.len(),
+            is_whole: true,
             all_rows: Some(columns[0].ids.len() as u64),
             columns,
             partitions: Vec::new(),
