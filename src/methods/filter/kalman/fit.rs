@@ -392,7 +392,7 @@ impl Fitter<'_> {
                     let difference = p[at] - p[at % n * n + at / n];
                     asymmetry = asymmetry.max(difference.abs() / largest);
                 }
-                let (values, _) = symmetric_eigen(p, n);
+                let (values, _) = symmetric_eigen(&p, n);
                 negative = negative.max(-values.first().copied().unwrap_or(0.0) / largest);
             }
         }
