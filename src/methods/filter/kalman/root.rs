@@ -67,7 +67,7 @@ pub(super) fn product(u: &[f64], n: usize) -> Vec<f64> {
 /// The upper triangle U with UᵀU = AᵀA and a diagonal of at least 0, for A of rows of `m` numbers.
 /// A is overwritten. `sums`: m numbers. A number that is not finite stays one.
 pub(super) fn triangle(a: &mut [f64], m: usize, sums: &mut [f64], out: &mut [f64]) {
-    // Loops of a known length take half of the time.
+    // The compiler unrolls loops of a known length: two thirds of the time for n = 2.
     match m {
         1 => reflect(a, 1, sums, out),
         2 => reflect(a, 2, sums, out),
@@ -89,8 +89,7 @@ fn reflect(a: &mut [f64], m: usize, sums: &mut [f64], out: &mut [f64]) {
                 (largest, pivot) = (x.abs(), i);
             }
         }
-        if !(square > 0.0) {
-            // Zero, or NaN.
+        if square == 0.0 || square.is_nan() {
             row.fill(square);
             continue;
         }
@@ -275,7 +274,7 @@ impl Factored {
             let norm = small::dot(own, own).sqrt();
             let signed = norm.copysign(own[0]);
             let row = &mut self.t[k * n..][..n];
-            if !(norm > 0.0) {
+            if norm == 0.0 || norm.is_nan() {
                 // T has this row as it is.
                 row[k] = norm;
                 self.scales[k] = [0.0, 1.0];
