@@ -365,7 +365,7 @@ impl Fitter<'_> {
     }
 
     /// Claims that the covariances of the first training rows are symmetric and positive
-    /// semidefinite.
+    /// semidefinite, up to a share of their largest element: that is what sums of 10¹⁶ round by.
     fn claim_covariances(&mut self, model: &KalmanModel) {
         let n = model.n;
         let most = (CHECKED_OPERATIONS / (n * n * n)).clamp(1, CHECKED_ROWS);
@@ -392,7 +392,7 @@ impl Fitter<'_> {
                     let difference = p[at] - p[at % n * n + at / n];
                     asymmetry = asymmetry.max(difference.abs() / largest);
                 }
-                let (values, _) = symmetric_eigen(p, n);
+                let (values, _) = symmetric_eigen(&p, n);
                 negative = negative.max(-values.first().copied().unwrap_or(0.0) / largest);
             }
         }

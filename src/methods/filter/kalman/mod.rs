@@ -9,12 +9,14 @@
 //! - `fit`: given matrices and least squares → a model.
 //! - `least_squares`: regressions with the covariance of their residuals.
 //! - `step`: prediction and update, row by row.
+//! - `root`: covariances by their roots.
 //! - `unscented`: distributions through functions, by sigma points.
 //! - `small`: products and decompositions of small matrices.
 
 mod fit;
 mod least_squares;
 mod model;
+mod root;
 mod small;
 mod step;
 #[cfg(test)]

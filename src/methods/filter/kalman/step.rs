@@ -1,9 +1,19 @@
 //! Prediction and update, row by row.
 //!
-//! Two forms of the update give the same numbers up to rounding:
-//! - Joseph's: K = PHᵀ(HPHᵀ + R)⁻¹, P ← (I − KH)P(I − KH)ᵀ + KRKᵀ. For few numbers per observation.
-//! - the information form, for more numbers than coordinates and for a diagonal R: with P = LLᵀ and
-//!   H̃ = R^(−1/2)H, P ← L(I + LᵀH̃ᵀH̃L)⁻¹Lᵀ. It costs O(dn²) and has no d × d matrix.
+//! Covariances are kept by their roots, P = UᵀU ([`root`]), in array form. Orthogonal steps from
+//! the left make triangles of
+//!
+//! ```text
+//! prediction      update
+//! ┌ U Fᵀ    ┐     ┌ R^(1/2) 0 ┐  →  ┌ Lᵀ   Cᵀ ┐
+//! └ Q^(1/2) ┘     └ U Hᵀ    U ┘     └ 0    U⁺ ┘
+//! ```
+//!
+//! which are the root after the prediction, and at once that of the covariance of the observation,
+//! HPHᵀ + R = LLᵀ, the gain CL⁻¹ and the root after the update. For more numbers per observation
+//! than coordinates and for a diagonal R the observation is divided by R^(1/2), so R is 1. If there
+//! are more numbers than coordinates, H is ZT with ZᵀZ = 1, and the observation Zᵀz with matrix T
+//! tells the same of the state. This costs O(dn²) and has no d × d matrix.
 //!
 //! The covariances of a linear system do not depend on the observations, and after some rows they
 //! repeat with equal bits. The filter keeps the last few and uses them again.
@@ -11,6 +21,7 @@
 use crate::methods::filter::expression::Expression;
 use crate::methods::filter::fit::{Dynamics, Estimates};
 use crate::methods::filter::kalman::model::{KalmanModel, Noise, System};
+use crate::methods::filter::kalman::root::{self, Covariance, Factored};
 use crate::methods::filter::kalman::small;
 use crate::methods::filter::kalman::unscented::Sigma;
 
@@ -21,15 +32,15 @@ const KEPT: usize = 4;
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
     x: Vec<f64>,
-    p: Vec<f64>,
+    p: Covariance,
     /// Whether a row came before.
     is_started: bool,
 }
 
 impl State {
     /// P: n × n.
-    pub(super) fn covariance(&self) -> &[f64] {
-        &self.p
+    pub(super) fn covariance(&self) -> Vec<f64> {
+        self.p.product()
     }
 }
 
@@ -38,12 +49,12 @@ impl State {
 struct Gain {
     /// Whether it is that of the first row, which no prediction comes before.
     is_first: bool,
-    /// P after the row before.
+    /// The root of P after the row before.
     before: Vec<f64>,
     /// P after the prediction.
-    prior: Vec<f64>,
+    prior: Covariance,
     /// P after the update.
-    after: Vec<f64>,
+    after: Covariance,
     /// Whether the covariances before and after the prediction are those of a row.
     is_known: bool,
     /// Whether the rest is computed.
@@ -52,13 +63,15 @@ struct Gain {
     is_defined: bool,
     /// ln |HPHᵀ + R|.
     log_determinant: f64,
-    /// Joseph's form: K, n × d. Else empty.
-    k: Vec<f64>,
-    /// Joseph's form: the Cholesky triangle of HPHᵀ + R, d × d. Else empty.
+    /// Cᵀ: m × n, for m numbers per observation after it is reduced.
+    cross: Vec<f64>,
+    /// Lᵀ: m × m, upper.
+    noise: Vec<f64>,
+    /// L: m × m, lower.
     triangle: Vec<f64>,
 }
 
-/// R^(−1/2) for the information form.
+/// R^(−1/2), if observations are divided by R^(1/2).
 #[derive(Debug)]
 enum Whitening {
     /// d values.
@@ -88,28 +101,35 @@ pub struct Scratch {
     gains: Vec<Gain>,
     /// The gain that is replaced next.
     oldest: usize,
-    /// The information form, and ln |R|.
+    /// R^(−1/2), and ln |R|.
     whitening: Option<(Whitening, f64)>,
+    /// H after whitening, for more numbers per observation than coordinates.
+    factored: Option<Factored>,
     sigma: Option<Sigma>,
+    /// P0.
+    first: Covariance,
+    /// The root of Q, n × n.
+    q: Vec<f64>,
+    /// The root of R after whitening and reduction, m × m.
+    r: Vec<f64>,
     /// x after the prediction.
     x: Vec<f64>,
     /// The Jacobian of f, n × n.
     f: Vec<f64>,
-    /// H or the Jacobian of h, d × n; whitened in the information form.
+    /// H or the Jacobian of h, d × n, whitened.
     h: Vec<f64>,
-    /// H̃ᵀH̃, n × n. Only in the information form.
-    information: Vec<f64>,
     /// The observation minus its prediction: d values.
     innovation: Vec<f64>,
-    /// The whitened innovation: d values.
+    /// The whitened innovation: d values. Then the reduced one: m values.
     white: Vec<f64>,
-    /// Three n × n matrices.
-    square: [Vec<f64>; 3],
-    /// Two d × n matrices.
-    tall: [Vec<f64>; 2],
-    /// Values of functions at sigma points, and n differences per point.
+    reduced: Vec<f64>,
+    /// Rows of which the triangle is a root, and sums per column.
+    rows: Vec<f64>,
+    sums: Vec<f64>,
+    /// U Hᵀ: n × m.
+    seen: Vec<f64>,
+    /// Values of functions at sigma points.
     values: Vec<f64>,
-    differences: Vec<f64>,
     /// The Jacobian of one estimated column: n values.
     slopes: Vec<f64>,
     estimate: Vec<f64>,
@@ -120,7 +140,8 @@ impl KalmanModel {
     pub(crate) fn start(&self) -> State {
         State {
             x: self.x0.clone(),
-            p: self.p0.clone(),
+            // The first row has the P0 of the scratch memory.
+            p: Covariance::zero(self.n),
             is_started: false,
         }
     }
@@ -129,8 +150,12 @@ impl KalmanModel {
     pub(crate) fn scratch(&self) -> Scratch {
         let (n, d) = (self.n, self.d);
         let whitening = self.whitening();
-        let is_joseph = whitening.is_none();
-        let d_joseph = if is_joseph { d } else { 0 };
+        let factored = (whitening.is_some() && d > n).then(|| Factored::new(d, n));
+        let m = if factored.is_some() { n } else { d };
+        let r = match &self.r {
+            Noise::Full(r) if whitening.is_none() => root::of(r, d),
+            _ => (0..m * m).map(|at| f64::from(at % (m + 1) == 0)).collect(),
+        };
         let (kept, points) = match self.system {
             System::Linear { .. } => (KEPT, 0),
             System::Extended(_) => (1, 0),
@@ -139,33 +164,42 @@ impl KalmanModel {
         let gain = Gain {
             is_first: false,
             before: vec![0.0; n * n],
-            prior: vec![0.0; n * n],
-            after: vec![0.0; n * n],
+            prior: Covariance::zero(n),
+            after: Covariance::zero(n),
             is_known: false,
             has_update: false,
             is_defined: false,
             log_determinant: 0.0,
-            k: vec![0.0; n * d_joseph],
-            triangle: vec![0.0; d_joseph * d_joseph],
+            cross: vec![0.0; m * n],
+            noise: vec![0.0; m * m],
+            triangle: vec![0.0; m * m],
         };
+        let mut first = Covariance::zero(n);
+        first.root = root::of(&self.p0, n);
+        first.measure();
+        let even = if points > 0 { n } else { 0 };
         let mut scratch = Scratch {
             gains: vec![gain; kept],
             oldest: 0,
             whitening,
+            factored,
             sigma: match self.system {
                 System::Unscented(_, spread) => Some(Sigma::new(n, spread)),
                 _ => None,
             },
+            first,
+            q: root::of(&self.q, n),
+            r,
             x: vec![0.0; n],
             f: vec![0.0; n * n],
             h: vec![0.0; d * n],
-            information: vec![0.0; n * n],
             innovation: vec![0.0; d],
             white: vec![0.0; d],
-            square: std::array::from_fn(|_| vec![0.0; n * n]),
-            tall: std::array::from_fn(|_| vec![0.0; n * d_joseph]),
+            reduced: vec![0.0; m],
+            rows: vec![0.0; ((2 * n + even) * n).max((even + m) * m)],
+            sums: vec![0.0; n.max(m)],
+            seen: vec![0.0; n * m],
             values: vec![0.0; points * n.max(d).max(self.columns)],
-            differences: vec![0.0; points * n],
             slopes: vec![0.0; n],
             estimate: vec![0.0; self.columns],
         };
@@ -176,7 +210,7 @@ impl KalmanModel {
         scratch
     }
 
-    /// R^(−1/2) and ln |R|. None for Joseph's form.
+    /// R^(−1/2) and ln |R|. None if R may be singular, or is as narrow as the state.
     fn whitening(&self) -> Option<(Whitening, f64)> {
         match (&self.r, &self.system) {
             (Noise::Diagonal(r), _) => {
@@ -223,13 +257,15 @@ impl KalmanModel {
     fn step(&self, state: &mut State, scratch: &mut Scratch, observation: &[f64]) -> Option<f64> {
         let at = self.predict(state, scratch);
         state.is_started = true;
-        if !(small::are_finite(&scratch.x) && small::are_finite(&scratch.gains[at].prior)) {
+        let prior = &scratch.gains[at].prior;
+        // A root is finite if its variances are.
+        if !(small::are_finite(&scratch.x) && small::are_finite(&prior.variance)) {
             state.x.copy_from_slice(&self.x0);
-            state.p.copy_from_slice(&self.p0);
+            state.p.copy_from(&scratch.first);
             return None;
         }
         state.x.copy_from_slice(&scratch.x);
-        state.p.copy_from_slice(&scratch.gains[at].prior);
+        state.p.copy_from(prior);
         if !small::are_finite(observation) {
             return None;
         }
@@ -238,7 +274,7 @@ impl KalmanModel {
             return None;
         }
         state.x.copy_from_slice(&scratch.x);
-        state.p.copy_from_slice(&scratch.gains[at].after);
+        state.p.copy_from(&scratch.gains[at].after);
         Some(log_score)
     }
 
@@ -248,7 +284,9 @@ impl KalmanModel {
         let n = self.n;
         let is_first = !state.is_started;
         let is_kept = |gain: &Gain| {
-            gain.is_known && gain.is_first == is_first && small::are_same(&gain.before, &state.p)
+            gain.is_known
+                && gain.is_first == is_first
+                && (is_first || small::are_same(&gain.before, &state.p.root))
         };
         match &self.system {
             System::Linear { f, .. } if !is_first => {
@@ -266,41 +304,41 @@ impl KalmanModel {
         gain.is_known = true;
         gain.is_first = is_first;
         gain.has_update = false;
-        gain.before.copy_from_slice(&state.p);
-        gain.prior.copy_from_slice(&state.p);
+        gain.before.copy_from_slice(&state.p.root);
         if is_first {
+            gain.prior.copy_from(&scratch.first);
             return at;
         }
-        match &self.system {
+        let even = match &self.system {
             System::Linear { f, .. } => {
-                self.propagate(&f.matrix, gain, &mut scratch.square[0]);
+                small::upper_product(&state.p.root, &f.matrix, n, &mut scratch.rows[..n * n], n);
+                0
             }
             System::Extended(functions) => {
                 jacobian(&functions.f, &state.x, &mut scratch.f, &mut scratch.x);
-                self.propagate(&scratch.f, gain, &mut scratch.square[0]);
+                small::upper_product(&state.p.root, &scratch.f, n, &mut scratch.rows[..n * n], n);
+                0
             }
             System::Unscented(functions, _) => {
                 let Some(sigma) = &mut scratch.sigma else {
                     unreachable!("a filter has its points")
                 };
-                let (values, x) = (&mut scratch.values[..sigma.len() * n], &mut scratch.x);
-                sigma.place(&state.x, &mut gain.prior);
+                let values = &mut scratch.values[..sigma.len() * n];
+                sigma.place(&state.x, &state.p.root);
                 sigma.values(&functions.f, values);
-                sigma.mean(values, n, x);
-                gain.prior.copy_from_slice(&self.q);
-                sigma.add_covariance(values, n, values, n, &mut gain.prior);
-                small::mirror(&mut gain.prior, n);
+                sigma.spread(values, n, &mut scratch.x);
+                scratch.rows[..2 * n * n].copy_from_slice(&values[n..]);
+                n
             }
+        };
+        let rows = &mut scratch.rows[..(2 * n + even) * n];
+        rows[(n + even) * n..].copy_from_slice(&scratch.q);
+        root::triangle(rows, n, &mut scratch.sums, &mut gain.prior.root);
+        if let Some(sigma) = &scratch.sigma {
+            sigma.subtract_negative_part(&scratch.values[..n], &mut gain.prior.root, n);
         }
+        gain.prior.measure();
         at
-    }
-
-    /// P ← F P Fᵀ + Q.
-    fn propagate(&self, f: &[f64], gain: &mut Gain, product: &mut [f64]) {
-        let n = self.n;
-        small::product(f, n, &gain.before, n, product);
-        gain.prior.copy_from_slice(&self.q);
-        small::add_symmetric_product(product, f, n, n, &mut gain.prior);
     }
 
     /// Updates x in the scratch memory, and writes P after the observation to the gain. The log
@@ -333,115 +371,48 @@ impl KalmanModel {
             .then(|| self.correct(scratch, at))
     }
 
-    /// Writes K, ln |HPHᵀ + R| and P after the update to a gain.
+    /// Writes the update to a gain, for a linear observation.
     fn gain(&self, scratch: &mut Scratch, at: usize) {
         let gain = &mut scratch.gains[at];
-        gain.has_update = true;
-        gain.is_defined = match (&scratch.whitening, &self.r) {
-            (Some((_, log)), _) => {
-                self.information(gain, &scratch.information, *log, &mut scratch.square)
-            }
-            (None, Noise::Full(r)) => {
-                self.joseph(gain, &scratch.h, r, &mut scratch.square, &mut scratch.tall)
-            }
-            (None, Noise::Diagonal(_)) => unreachable!("a diagonal R has the information form"),
+        let h = match &scratch.factored {
+            Some(factored) => &factored.t,
+            None => &scratch.h,
         };
-    }
-
-    fn joseph(
-        &self,
-        gain: &mut Gain,
-        h: &[f64],
-        r: &[f64],
-        square: &mut [Vec<f64>; 3],
-        tall: &mut [Vec<f64>; 2],
-    ) -> bool {
-        let (n, d) = (self.n, self.d);
-        let [transposed, kr] = tall;
-        let [rest, product, _] = square;
-        small::product(h, n, &gain.prior, n, transposed);
-        gain.triangle.copy_from_slice(r);
-        small::add_symmetric_product(transposed, h, n, d, &mut gain.triangle);
-        if !small::cholesky(&mut gain.triangle, d) {
-            return false;
-        }
-        gain.log_determinant = small::log_determinant(&gain.triangle, d);
-        small::forward_rows(&gain.triangle, d, transposed, n);
-        small::backward_rows(&gain.triangle, d, transposed, n);
-        transpose(transposed, n, &mut gain.k);
-        // I − KH.
-        small::product(&gain.k, d, h, n, rest);
-        for (at, rest) in rest.iter_mut().enumerate() {
-            *rest = f64::from(at % (n + 1) == 0) - *rest;
-        }
-        small::product(rest, n, &gain.prior, n, product);
-        small::product(&gain.k, d, r, d, kr);
-        gain.after.fill(0.0);
-        small::add_symmetric_product(product, rest, n, n, &mut gain.after);
-        small::add_symmetric_product(kr, &gain.k, d, n, &mut gain.after);
-        true
-    }
-
-    fn information(
-        &self,
-        gain: &mut Gain,
-        information: &[f64],
-        log_determinant: f64,
-        square: &mut [Vec<f64>; 3],
-    ) -> bool {
-        let n = self.n;
-        let [triangle, transposed, inner] = square;
-        triangle.copy_from_slice(&gain.prior);
-        if !small::semidefinite_cholesky(triangle, n) {
-            return false;
-        }
-        transpose(triangle, n, transposed);
-        // I + LᵀH̃ᵀH̃L.
-        small::product(transposed, n, information, n, triangle);
-        inner.fill(0.0);
-        inner.iter_mut().step_by(n + 1).for_each(|x| *x = 1.0);
-        small::add_symmetric_product(triangle, transposed, n, n, inner);
-        if !small::cholesky(inner, n) {
-            return false;
-        }
-        gain.log_determinant = log_determinant + small::log_determinant(inner, n);
-        small::forward_rows(inner, n, transposed, n);
-        transpose(transposed, n, triangle);
-        gain.after.fill(0.0);
-        small::add_symmetric_product(triangle, triangle, n, n, &mut gain.after);
-        true
+        let m = scratch.reduced.len();
+        small::upper_product(&gain.prior.root, h, self.n, &mut scratch.seen, m);
+        gain.noise.copy_from_slice(&scratch.r);
+        gain.after.root.copy_from_slice(&gain.prior.root);
+        gain.observe(&mut scratch.seen);
+        let log_determinant = scratch.whitening.as_ref().map_or(0.0, |(_, log)| *log);
+        gain.finish(log_determinant);
     }
 
     /// Adds the gain times the innovation to x. The log score.
     fn correct(&self, scratch: &mut Scratch, at: usize) -> f64 {
-        let (n, d) = (self.n, self.d);
+        let n = self.n;
         let gain = &scratch.gains[at];
-        let white = &mut scratch.white;
+        let (white, reduced) = (&mut scratch.white, &mut scratch.reduced);
         white.copy_from_slice(&scratch.innovation);
-        let distance = if let Some((whitening, _)) = &scratch.whitening {
-            whitening.whiten(d, white, 1);
-            let [sum, step, _] = &mut scratch.square;
-            let (sum, step) = (&mut sum[..n], &mut step[..n]);
-            sum.fill(0.0);
-            for (white, row) in white.iter().zip(scratch.h.chunks_exact(n)) {
-                for (sum, h) in sum.iter_mut().zip(row) {
-                    *sum += white * h;
-                }
+        if let Some((whitening, _)) = &scratch.whitening {
+            whitening.whiten(self.d, white, 1);
+        }
+        // Of the squares of the white innovation, those that say nothing of the state.
+        let rest = if let Some(factored) = &scratch.factored {
+            for (reduced, z) in reduced.iter_mut().zip(factored.z.chunks_exact(self.d)) {
+                *reduced = small::dot(z, white);
             }
-            for (step, row) in step.iter_mut().zip(gain.after.chunks_exact(n)) {
-                *step = small::dot(row, sum);
-            }
-            for (x, step) in scratch.x.iter_mut().zip(step.iter()) {
-                *x += step;
-            }
-            (small::dot(white, white) - small::dot(sum, step)).max(0.0)
+            (small::dot(white, white) - small::dot(reduced, reduced)).max(0.0)
         } else {
-            for (x, row) in scratch.x.iter_mut().zip(gain.k.chunks_exact(d)) {
-                *x += small::dot(row, &scratch.innovation);
-            }
-            small::forward(&gain.triangle, d, white);
-            small::dot(white, white)
+            reduced.copy_from_slice(white);
+            0.0
         };
+        small::forward(&gain.triangle, reduced.len(), reduced);
+        for (reduced, row) in reduced.iter().zip(gain.cross.chunks_exact(n)) {
+            for (x, cross) in scratch.x.iter_mut().zip(row) {
+                *x += reduced * cross;
+            }
+        }
+        let distance = rest + small::dot(reduced, reduced);
         self.log_density(gain.log_determinant, distance)
     }
 
@@ -462,93 +433,76 @@ impl KalmanModel {
         let Scratch {
             gains,
             sigma: Some(sigma),
+            r,
             x,
             innovation,
-            white,
-            tall: [cross, rk],
+            rows,
+            sums,
+            seen,
             values,
-            differences,
             ..
-        } = scratch
+        } = &mut *scratch
         else {
             unreachable!("a filter has its points")
         };
         let gain = &mut gains[at];
-        let Noise::Full(r) = &self.r else {
-            unreachable!("R is d × d")
-        };
         let values = &mut values[..sigma.len() * d];
-        gain.after.copy_from_slice(&gain.prior);
-        sigma.place(x, &mut gain.after);
+        sigma.place(x, &gain.prior.root);
         sigma.values(&functions.h, values);
-        sigma.mean(values, d, innovation);
-        sigma.differences(x, differences);
-        gain.triangle.copy_from_slice(r);
-        sigma.add_covariance(values, d, values, d, &mut gain.triangle);
-        small::mirror(&mut gain.triangle, d);
-        cross.fill(0.0);
-        sigma.add_covariance(values, d, differences, n, cross);
-        if !small::cholesky(&mut gain.triangle, d) {
-            return None;
-        }
+        sigma.spread(values, d, innovation);
         for (innovation, observed) in innovation.iter_mut().zip(observation) {
             *innovation = observed - *innovation;
         }
-        white.copy_from_slice(innovation);
-        small::forward(&gain.triangle, d, white);
-        small::forward_rows(&gain.triangle, d, cross, n);
-        for (white, row) in white.iter().zip(cross.chunks_exact(n)) {
-            for (x, cross) in x.iter_mut().zip(row) {
-                *x += white * cross;
+        // The even parts of the points themselves are 0, so those of h are noise.
+        let (odd, even) = values[d..].split_at(n * d);
+        let rows = &mut rows[..(n + d) * d];
+        rows[..n * d].copy_from_slice(even);
+        rows[n * d..].copy_from_slice(r);
+        root::triangle(rows, d, sums, &mut gain.noise);
+        seen.copy_from_slice(odd);
+        sigma.steps(&mut gain.after.root);
+        gain.observe(seen);
+        if sigma.has_negative_part() {
+            let width = d + n;
+            let mut joint = vec![0.0; width * width];
+            let own = gain.noise.chunks_exact(d).zip(gain.cross.chunks_exact(n));
+            for (joint, (noise, cross)) in joint.chunks_exact_mut(width).zip(own) {
+                joint[..d].copy_from_slice(noise);
+                joint[d..].copy_from_slice(cross);
+            }
+            let own = gain.after.root.chunks_exact(n);
+            for (joint, root) in joint[d * width..].chunks_exact_mut(width).zip(own) {
+                joint[d..].copy_from_slice(root);
+            }
+            sigma.subtract_negative_part(&values[..d], &mut joint, width);
+            let own = gain.noise.chunks_exact_mut(d);
+            let own = own.zip(gain.cross.chunks_exact_mut(n));
+            for (joint, (noise, cross)) in joint.chunks_exact(width).zip(own) {
+                noise.copy_from_slice(&joint[..d]);
+                cross.copy_from_slice(&joint[d..]);
+            }
+            let own = gain.after.root.chunks_exact_mut(n);
+            for (joint, root) in joint[d * width..].chunks_exact(width).zip(own) {
+                root.copy_from_slice(&joint[d..]);
             }
         }
-        // Kᵀ, then P ← Σ w (δx − K δy)(δx − K δy)ᵀ + KRKᵀ. P − K S Kᵀ would cancel if P is large
-        // against R.
-        small::backward_rows(&gain.triangle, d, cross, n);
-        let points = differences.chunks_exact_mut(n).zip(values.chunks_exact(d));
-        for (difference, value) in points {
-            for (value, row) in value.iter().zip(cross.chunks_exact(n)) {
-                for (difference, k) in difference.iter_mut().zip(row) {
-                    *difference -= value * k;
-                }
-            }
-        }
-        gain.after.fill(0.0);
-        sigma.add_covariance(differences, n, differences, n, &mut gain.after);
-        small::product(r, d, cross, n, rk);
-        for (k, rk) in cross.chunks_exact(n).zip(rk.chunks_exact(n)) {
-            for (after, k) in gain.after.chunks_exact_mut(n).zip(k) {
-                for (after, rk) in after.iter_mut().zip(rk) {
-                    *after += k * rk;
-                }
-            }
-        }
-        small::mirror(&mut gain.after, n);
-        sigma.keep_semidefinite(&mut gain.after);
-        let log_determinant = small::log_determinant(&gain.triangle, d);
-        Some(self.log_density(log_determinant, small::dot(white, white)))
+        gain.finish(0.0);
+        gain.is_defined.then(|| self.correct(scratch, at))
     }
 
     /// Adds mean and variance of the columns of the state.
-    fn estimate(&self, state: &mut State, scratch: &mut Scratch, out: &mut Estimates) {
+    fn estimate(&self, state: &State, scratch: &mut Scratch, out: &mut Estimates) {
         let n = self.n;
-        let variance = |p: &[f64], at: usize| p[at * (n + 1)].max(0.0);
         match &self.system {
             System::Extended(functions) if !functions.estimate.is_empty() => {
-                let Scratch {
-                    slopes,
-                    square: [product, ..],
-                    ..
-                } = scratch;
+                let slopes = &mut scratch.slopes;
                 for function in &functions.estimate {
                     let mean = function.gradient(&state.x, slopes);
-                    let product = &mut product[..n];
-                    for (product, row) in product.iter_mut().zip(state.p.chunks_exact(n)) {
-                        *product = small::dot(row, slopes);
-                    }
                     out.mean.push(mean);
                     out.decoded.push(mean);
-                    out.variance.push(small::dot(slopes, product).max(0.0));
+                    let rows = state.p.root.chunks_exact(n);
+                    let products = rows.map(|row| small::dot(row, slopes));
+                    out.variance.push(products.map(|y| y * y).sum());
                 }
             }
             System::Unscented(functions, _) if !functions.estimate.is_empty() => {
@@ -563,9 +517,9 @@ impl KalmanModel {
                 };
                 let m = self.columns;
                 let values = &mut values[..sigma.len() * m];
-                sigma.place(&state.x, &mut state.p);
+                sigma.place(&state.x, &state.p.root);
                 sigma.values(&functions.estimate, values);
-                sigma.mean(values, m, estimate);
+                sigma.spread(values, m, estimate);
                 out.mean.extend_from_slice(estimate);
                 out.decoded.extend_from_slice(estimate);
                 out.variance
@@ -574,28 +528,44 @@ impl KalmanModel {
             _ => {
                 out.mean.extend_from_slice(&state.x);
                 out.decoded.extend_from_slice(&state.x);
-                out.variance.extend((0..n).map(|i| variance(&state.p, i)));
+                out.variance.extend_from_slice(&state.p.variance);
             }
         }
     }
 }
 
+impl Gain {
+    /// Takes an observation into the root, which is that before it.
+    fn observe(&mut self, seen: &mut [f64]) {
+        let after = &mut self.after.root;
+        root::observe(&mut self.noise, seen, after, &mut self.cross);
+    }
+
+    /// Computes what follows from the roots.
+    fn finish(&mut self, log_determinant: f64) {
+        let m = self.noise.len().isqrt();
+        self.has_update = true;
+        small::transpose(&self.noise, m, &mut self.triangle);
+        // A diagonal element that is rounding of its row of L: the observation has no density.
+        let smallest = f64::EPSILON * (m + self.after.variance.len()) as f64;
+        self.is_defined = self.triangle.chunks_exact(m).enumerate().all(|(i, row)| {
+            let variance = small::dot(row, row);
+            row[i] > smallest * variance.sqrt() && variance.is_finite()
+        });
+        self.after.measure();
+        self.log_determinant = log_determinant + small::log_determinant(&self.triangle, m);
+    }
+}
+
 impl Scratch {
-    /// Whitens H and multiplies it by its transpose, in the information form.
+    /// Whitens H and reduces it.
     fn whiten(&mut self, n: usize, d: usize) {
-        let Some((whitening, _)) = &self.whitening else {
-            return;
-        };
-        whitening.whiten(d, &mut self.h, n);
-        self.information.fill(0.0);
-        for row in self.h.chunks_exact(n) {
-            for i in 0..n {
-                for j in i..n {
-                    self.information[i * n + j] += row[i] * row[j];
-                }
-            }
+        if let Some((whitening, _)) = &self.whitening {
+            whitening.whiten(d, &mut self.h, n);
         }
-        small::mirror(&mut self.information, n);
+        if let Some(factored) = &mut self.factored {
+            factored.factor(&self.h, n);
+        }
     }
 }
 
@@ -604,15 +574,5 @@ fn jacobian(functions: &[Expression], x: &[f64], slopes: &mut [f64], values: &mu
     let rows = slopes.chunks_exact_mut(x.len());
     for ((function, slopes), value) in functions.iter().zip(rows).zip(values) {
         *value = function.gradient(x, slopes);
-    }
-}
-
-/// The transpose of a matrix of `n` columns.
-fn transpose(a: &[f64], n: usize, out: &mut [f64]) {
-    let rows = a.len() / n;
-    for (i, row) in a.chunks_exact(n).enumerate() {
-        for (j, a) in row.iter().enumerate() {
-            out[j * rows + i] = *a;
-        }
     }
 }

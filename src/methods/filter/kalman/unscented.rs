@@ -1,40 +1,47 @@
 //! Distributions through functions, by Merwe's scaled sigma points.
 //!
-//! The points and weights are those of filterpy's `MerweScaledSigmaPoints`, in its order.
+//! The points and weights are those of filterpy's `MerweScaledSigmaPoints`, in its order. The
+//! weight of the central point may be −10⁶, so covariances are not summed with the weights. With
+//! the odd and the even part of the values at the points beside the central one,
+//! a_k = (f(x + s_k) − f(x − s_k)) / 2 and b_k = (f(x + s_k) + f(x − s_k)) / 2 − f(x), with the
+//! scale c = α²(n + κ) and with m = Σ b_k / c, which the mean is away from f(x), the same sum is
+//!
+//! Σ a_k a_kᵀ / c + Σ b_k b_kᵀ / c + (β − α²) m mᵀ.
+//!
+//! The last two parts are Σ u_k u_kᵀ / c for u_k = b_k − t Σ b, 1 − nt = √(1 + n(β − α²) / c). So the
+//! covariance has a root, except for α²κ + nβ < 0, where one direction has a negative weight.
 
-use crate::math::dense::symmetric_eigen;
 use crate::methods::filter::expression::Expression;
 use crate::methods::filter::kalman::model::Spread;
-use crate::methods::filter::kalman::small;
+use crate::methods::filter::kalman::root;
 
 /// Weights and points for n coordinates.
 #[derive(Debug)]
 pub(super) struct Sigma {
     n: usize,
-    /// The distance of points: n + λ = α²(n + κ).
+    /// The square of the distance of points: n + λ = α²(n + κ).
     scale: f64,
-    /// The weight of the central point in means, and in covariances.
-    central: [f64; 2],
-    /// The weight of every other point.
-    other: f64,
+    /// t.
+    shift: f64,
+    /// Minus the weight of Σ b (Σ b)ᵀ if it is negative, else 0.
+    negative: f64,
     /// (2n + 1) × n.
     points: Vec<f64>,
-    /// The square root of a covariance, n × n.
-    root: Vec<f64>,
 }
 
 impl Sigma {
     pub(super) fn new(n: usize, spread: Spread) -> Sigma {
         let Spread { alpha, beta, kappa } = spread;
-        let scale = alpha * alpha * (n as f64 + kappa);
-        let central = (scale - n as f64) / scale;
+        let points = n as f64;
+        let scale = alpha * alpha * (points + kappa);
+        // 1 + n(β − α²) / c, with no difference of large numbers.
+        let even = (alpha * alpha * kappa + points * beta) / scale;
         Sigma {
             n,
             scale,
-            central: [central, central + 1.0 - alpha * alpha + beta],
-            other: 0.5 / scale,
+            shift: (1.0 - even.max(0.0).sqrt()) / points,
+            negative: (-even).max(0.0) / (points * scale),
             points: vec![0.0; (2 * n + 1) * n],
-            root: vec![0.0; n * n],
         }
     }
 
@@ -43,30 +50,18 @@ impl Sigma {
         2 * self.n + 1
     }
 
-    /// Places the points of N(x, P). A covariance that rounding errors made indefinite loses its
-    /// negative part.
-    pub(super) fn place(&mut self, x: &[f64], p: &mut [f64]) {
+    /// Places the points of N(x, UᵀU).
+    pub(super) fn place(&mut self, x: &[f64], root: &[f64]) {
         let n = self.n;
-        self.keep_semidefinite(p);
         let distance = self.scale.sqrt();
         self.points[..n].copy_from_slice(x);
         let (above, below) = self.points[n..].split_at_mut(n * n);
         for k in 0..n {
             for i in 0..n {
-                let step = distance * self.root[i * n + k];
+                let step = distance * root[k * n + i];
                 above[k * n + i] = x[i] + step;
                 below[k * n + i] = x[i] - step;
             }
-        }
-    }
-
-    /// Sets negative eigenvalues of a covariance to 0 if there are any.
-    pub(super) fn keep_semidefinite(&mut self, p: &mut [f64]) {
-        self.root.copy_from_slice(p);
-        if !small::semidefinite_cholesky(&mut self.root, self.n) && small::are_finite(p) {
-            without_negative_part(p, self.n);
-            self.root.copy_from_slice(p);
-            small::semidefinite_cholesky(&mut self.root, self.n);
         }
     }
 
@@ -80,75 +75,71 @@ impl Sigma {
         }
     }
 
-    /// The mean of `m` values per point. `values` become their differences from the mean.
-    pub(super) fn mean(&self, values: &mut [f64], m: usize, mean: &mut [f64]) {
-        // Differences from the central point: its weight may be −10⁶, and weights add up to 1.
+    /// The mean of `m` values per point. `values` become Σ b and, from the second row on, 2n rows A
+    /// of which the covariance is AᵀA, without its negative part.
+    pub(super) fn spread(&self, values: &mut [f64], m: usize, mean: &mut [f64]) {
+        let length = 1.0 / self.scale.sqrt();
         let (first, rest) = values.split_at_mut(m);
-        mean.fill(0.0);
-        for value in rest.chunks_exact(m) {
-            for ((mean, value), first) in mean.iter_mut().zip(value).zip(first.iter()) {
-                *mean += value - first;
+        let (above, below) = rest.split_at_mut(self.n * m);
+        mean.copy_from_slice(first);
+        for (above, below) in above.chunks_exact_mut(m).zip(below.chunks_exact_mut(m)) {
+            let pairs = above.iter_mut().zip(below).zip(mean.iter());
+            for ((above, below), first) in pairs {
+                let (odd, even) = (*above - *below, (*above - first) + (*below - first));
+                (*above, *below) = (0.5 * odd * length, 0.5 * even);
             }
         }
-        for (mean, first) in mean.iter_mut().zip(first.iter()) {
-            *mean = first + self.other * *mean;
-        }
-        for value in values.chunks_exact_mut(m) {
-            for (value, mean) in value.iter_mut().zip(mean.iter()) {
-                *value -= mean;
+        first.fill(0.0);
+        for even in below.chunks_exact(m) {
+            for (sum, even) in first.iter_mut().zip(even) {
+                *sum += even;
             }
         }
-    }
-
-    /// out += Σ_i w_i u_i v_iᵀ of `m` and `l` differences per point.
-    pub(super) fn add_covariance(&self, u: &[f64], m: usize, v: &[f64], l: usize, out: &mut [f64]) {
-        let rows = u.chunks_exact(m).zip(v.chunks_exact(l));
-        for (point, (u, v)) in rows.enumerate() {
-            let weight = if point == 0 {
-                self.central[1]
-            } else {
-                self.other
-            };
-            for (out, u) in out.chunks_exact_mut(l).zip(u) {
-                let factor = weight * u;
-                for (out, v) in out.iter_mut().zip(v) {
-                    *out += factor * v;
-                }
+        for (mean, sum) in mean.iter_mut().zip(first.iter()) {
+            *mean += sum / self.scale;
+        }
+        for even in below.chunks_exact_mut(m) {
+            for (even, sum) in even.iter_mut().zip(first.iter()) {
+                *even = (*even - self.shift * sum) * length;
             }
         }
     }
 
-    /// The variance of one of `m` differences per point.
+    /// The variance of one of `m` values per point after [`spread`](Sigma::spread).
     pub(super) fn variance(&self, values: &[f64], m: usize, index: usize) -> f64 {
-        let others = values[m..]
-            .chunks_exact(m)
-            .map(|value| value[index] * value[index]);
-        self.central[1] * values[index] * values[index] + self.other * others.sum::<f64>()
+        let squares = values.chunks_exact(m).map(|row| row[index] * row[index]);
+        let mut squares = squares;
+        let sum = squares.next().unwrap_or(0.0);
+        squares.sum::<f64>() - self.negative * sum
     }
 
-    /// The differences of the points from the mean `x` that they were placed at.
-    pub(super) fn differences(&self, x: &[f64], out: &mut [f64]) {
-        let points = self.points.chunks_exact(self.n);
-        for (out, point) in out.chunks_exact_mut(self.n).zip(points) {
-            for ((out, point), x) in out.iter_mut().zip(point).zip(x) {
-                *out = point - x;
-            }
-        }
+    /// Whether one direction of covariances has a negative weight.
+    pub(super) fn has_negative_part(&self) -> bool {
+        self.negative > 0.0
     }
-}
 
-/// Replaces negative eigenvalues by 0.
-fn without_negative_part(p: &mut [f64], n: usize) {
-    let (values, vectors) = symmetric_eigen(p, n);
-    p.fill(0.0);
-    for (k, value) in values.iter().enumerate() {
-        if *value > 0.0 {
-            for i in 0..n {
-                for j in i..n {
-                    p[i * n + j] += value * vectors[i * n + k] * vectors[j * n + k];
-                }
+    /// Subtracts the negative part for Σ b of the first numbers of the rows of a root. This
+    /// difference may cancel, as the sum with weights does.
+    pub(super) fn subtract_negative_part(&self, sum: &[f64], root: &mut [f64], width: usize) {
+        if !self.has_negative_part() {
+            return;
+        }
+        let mut product = root::product(root, width);
+        for (out, u) in product.chunks_exact_mut(width).zip(sum) {
+            for (out, v) in out.iter_mut().zip(sum) {
+                *out -= self.negative * u * v;
             }
         }
+        root.copy_from_slice(&root::of(&product, width));
     }
-    small::mirror(p, n);
+
+    /// The odd parts of the points themselves, as a root. Rounding moves a point, so this is not
+    /// the root that the points were placed by.
+    pub(super) fn steps(&self, root: &mut [f64]) {
+        let length = 0.5 / self.scale.sqrt();
+        let (above, below) = self.points[self.n..].split_at(root.len());
+        for (root, (above, below)) in root.iter_mut().zip(above.iter().zip(below)) {
+            *root = (above - below) * length;
+        }
+    }
 }
