@@ -524,9 +524,13 @@ pub(crate) async fn sql(
         .iter()
         .map(|(name, value)| (name.clone(), value.clone().into()))
         .collect();
-    frame
+    let frame = frame
         .with_param_values(ParamValues::Map(values))
-        .map_err(plan)
+        .map_err(plan)?;
+    let (state, planned) = frame.into_parts();
+    let planned = crate::read::sql::moments::in_local_time(planned);
+    let planned = planned.map_err(plan)?.map_err(wrong)?;
+    Ok(DataFrame::new(state, planned))
 }
 
 /// The tables that SQL may name.
