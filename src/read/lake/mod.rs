@@ -22,6 +22,7 @@ pub mod spill;
 pub mod statistics;
 pub mod subset;
 pub mod tables;
+pub(crate) mod widened;
 
 use crate::error::{Error, Kind, Result};
 use crate::read::lake::errors::{READING, failed};
@@ -249,7 +250,7 @@ impl Lake {
     /// Selects the columns of a layout, in its order. Column `i` is named `i`.
     ///
     /// # Errors
-    /// If the query lacks a column.
+    /// If the query lacks a column, or a coordinate of boxes has several precisions.
     pub fn select(&self, frame: DataFrame, layout: &Layout) -> Result<DataFrame> {
         let columns: Vec<_> = layout.fields().iter().map(|f| ident(f.name())).collect();
         // One column may have two roles, such as a state and a given partition.
@@ -260,6 +261,7 @@ impl Lake {
         let frame = frame
             .select(columns)
             .map_err(|e| failed("the columns of [transitions] cannot be selected", e))?;
+        crate::read::lake::widened::check(frame.logical_plan(), &layout.bins())?;
         rounding(frame, &layout.numbers())
     }
 
