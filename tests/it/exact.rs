@@ -3,8 +3,8 @@
 
 use crate::lake::Lake;
 use arrow::array::{
-    ArrayRef, DictionaryArray, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray,
-    TimestampNanosecondArray,
+    ArrayRef, DictionaryArray, Float32Array, Float64Array, Int32Array, Int64Array, StringArray,
+    TimestampMicrosecondArray, TimestampNanosecondArray,
 };
 use arrow::datatypes::Int8Type;
 use arrow::ipc::writer::FileWriter;
@@ -168,6 +168,12 @@ fn coordinates_above_the_doubles_are_rounded_with_one_warning() {
     let ran = lake.gyre(&["run", "p.toml"]).succeeds();
     assert!(!ran.err.contains("nearest double"), "{}", ran.err);
     assert_eq!(states(&lake), ["9007199254740993", "9007199254740995"]);
+    // 2^53 + 1 is on a border, and the box of the nearest double is above it.
+    let boxes = "sql = \"SELECT * FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nlag = 1\nbins.y = { step = 1 }";
+    pipeline(&lake, "parquet", boxes);
+    let ran = lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+    let warned = ran.err.matches("become the nearest double").count();
+    assert_eq!(warned, 1, "{}", ran.err);
     let points = r#"
 [job]
 name = "exact"
@@ -287,6 +293,180 @@ fn codes_of_csv_are_text() {
         let ran = lake.gyre(&["run", "p.toml", "--force"]);
         ran.fails(1, "a.csv, line 1502: column `y` holds");
         assert!(ran.err.contains(&format!("`{code}`")), "{}", ran.err);
+    }
+}
+
+/// All spellings of NaN and of infinity are numbers, as in DuckDB.
+#[test]
+fn every_spelling_of_nan_in_csv_is_a_number() {
+    let lake = Lake::new();
+    let typed = STATES.replace("SELECT *", "SELECT id, t, arrow_typeof(y) || y AS y");
+    pipeline(&lake, "csv", &typed);
+    let cases: [(&[&str], &[&str]); 6] = [
+        (&["NaN", "nan", "NAN", "2"], &["Float642.0", "Float64NaN"]),
+        (&["-nan", "0.5", "0.5"], &["Float640.5", "Float64NaN"]),
+        (
+            &["INF", "-Infinity", "infinity", "1"],
+            &["Float64-inf", "Float641.0", "Float64inf"],
+        ),
+        (&["NAN", "01", "1"], &["Utf801", "Utf81", "Utf8NAN"]),
+        (&["NAN", "n/a", "1"], &["Utf81", "Utf8NAN", "Utf8n/a"]),
+        (&["7", "7", "8"], &["Int647", "Int648"]),
+    ];
+    for (ys, right) in cases {
+        let line = |(t, y): (usize, &&str)| format!("1,{t},{y}\n");
+        let rows: String = ys.iter().enumerate().map(line).collect();
+        lake.file("in/a.csv", &format!("id,t,y\n{rows}"));
+        lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+        assert_eq!(states(&lake), right, "{ys:?}");
+    }
+}
+
+/// Times of CSV with a time zone are times in UTC. Beside times without one they are refused.
+#[test]
+fn times_of_csv_have_a_time_zone_in_all_rows_or_in_none() {
+    const LOCAL: &str = "2020-01-01T00:00:00";
+    const ZONED: &str = "2020-01-01T00:00:00+05:00";
+    let lake = Lake::new();
+    let typed = STATES.replace("SELECT *", "SELECT id, t, arrow_typeof(y) || ' ' || y AS y");
+    let write = |name: &str, start: usize, ys: &[&str]| {
+        let rows = (start..).zip(ys).map(|(t, y)| format!("1,{t},{y}\n"));
+        lake.file(
+            &format!("in/{name}.csv"),
+            &format!("id,t,y\n{}", rows.collect::<String>()),
+        );
+    };
+    pipeline(&lake, "csv", &typed);
+    for (ys, right) in [
+        (
+            [LOCAL, "2020-01-01 00:00:00"],
+            "Timestamp(s) 2020-01-01T00:00:00",
+        ),
+        (
+            [ZONED, "2019-12-31T19:00:00Z"],
+            "Timestamp(s, \"UTC\") 2019-12-31T19:00:00Z",
+        ),
+        (
+            [ZONED, "2019-12-31 14:00:00.000-05:00"],
+            "Timestamp(ms, \"UTC\") 2019-12-31T19:00:00Z",
+        ),
+    ] {
+        write("a", 0, &ys);
+        lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+        assert_eq!(states(&lake), [right], "{ys:?}");
+    }
+    // In one file: among the rows that decide the types, and after them.
+    for (usual, other, said) in [
+        (
+            ZONED,
+            LOCAL,
+            "holds times with a time zone in other rows, and here",
+        ),
+        (
+            LOCAL,
+            ZONED,
+            "holds times without a time zone in other rows, and here",
+        ),
+        (
+            ZONED,
+            "2020-01-01",
+            "holds times with a time zone in other rows, and here",
+        ),
+    ] {
+        for (at, line) in [(1, 3), (1500, 1502)] {
+            let mut ys = vec![usual; at + 1];
+            ys[at] = other;
+            write("a", 0, &ys);
+            let ran = lake.gyre(&["run", "p.toml", "--force"]);
+            ran.fails(1, &format!("line {line}: column `y` {said} `{other}`"));
+        }
+    }
+    // In two files.
+    for other in [LOCAL, "2020-01-01"] {
+        write("a", 0, &[ZONED, ZONED]);
+        write("b", 2, &[other, other]);
+        let ran = lake.gyre(&["run", "p.toml", "--force"]);
+        ran.fails(1, "`y` holds times in the time zone UTC in ");
+        let wanted = [
+            "in/a.csv",
+            "in/b.csv",
+            "write all times with a time zone, or all without",
+        ];
+        assert!(
+            wanted.iter().all(|what| ran.err.contains(what)),
+            "{}",
+            ran.err
+        );
+    }
+}
+
+/// A Float32 value is compared with borders that are rounded like it, so a coordinate that is
+/// Float64 in another file has none.
+#[test]
+fn boxes_of_a_column_with_several_precisions_are_refused() {
+    let single: ArrayRef = Arc::new(Float32Array::from(vec![0.7, 0.9]));
+    let double: ArrayRef = Arc::new(Float64Array::from(vec![0.7, 0.9]));
+    let whole: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+    let bins = "trajectory = \"id\"\ntime = \"t\"\nlag = 1\nbins.y = { step = 0.1 }";
+    for format in ["parquet", "arrow"] {
+        let lake = Lake::new();
+        write(&lake, "a", format, 0, &single);
+        let run = |sql: &str| {
+            let input = format!("sql = \"{sql}\"\n{bins}");
+            pipeline(&lake, format, &input);
+            lake.gyre(&["run", "p.toml", "--force"])
+        };
+        let boxes = || {
+            let tables = [lake.read("sources"), lake.read("targets")];
+            let mut all: Vec<i64> = tables.iter().flat_map(|t| t.integers("y_index")).collect();
+            all.sort_unstable();
+            all.dedup();
+            all
+        };
+        run("SELECT * FROM rows").succeeds();
+        assert_eq!(boxes(), [7, 9], "{format}");
+        for other in [&double, &whole] {
+            write(&lake, "b", format, 2, other);
+            for sql in [
+                "SELECT * FROM rows",
+                "SELECT id, t, max(y) AS y FROM rows GROUP BY id, t",
+                "SELECT id, t, y FROM rows GROUP BY ROLLUP (id, t, y)",
+                "WITH r AS (SELECT id, t, abs(y) AS z FROM rows) SELECT id, t, z AS y FROM r ORDER BY t",
+                "SELECT id, t, lag(y, 0) OVER (PARTITION BY id ORDER BY t) AS y FROM rows",
+                "SELECT id, t, y FROM rows UNION ALL SELECT 7, t, 0.5 FROM rows",
+                "SELECT a.id, a.t, b.y FROM rows a JOIN rows b USING (id, t)",
+            ] {
+                let ran = run(sql);
+                ran.fails(1, "`y` is cut into boxes, and its files have different precision: `y` holds Float32 in ");
+                let wanted = [
+                    format!("in/a.{format}"),
+                    format!("in/b.{format}"),
+                    "CAST(".into(),
+                ];
+                assert!(
+                    wanted.iter().all(|what| ran.err.contains(what)),
+                    "{sql}: {}",
+                    ran.err
+                );
+            }
+            for (sql, right) in [
+                (
+                    "SELECT id, t, CAST(y AS FLOAT) AS y FROM rows WHERE t < 2",
+                    [7, 9],
+                ),
+                (
+                    "SELECT id, t, CAST(y AS DOUBLE) AS y FROM rows WHERE t < 2",
+                    [6, 8],
+                ),
+                (
+                    "SELECT id, t, CASE WHEN y > 0.8 THEN 0.2 ELSE 0.1 END AS y FROM rows",
+                    [1, 2],
+                ),
+            ] {
+                run(sql).succeeds();
+                assert_eq!(boxes(), right, "{sql}");
+            }
+        }
     }
 }
 

@@ -275,9 +275,15 @@ fn a_row_without_a_pair_changes_no_fit() {
         "fit.states.norm=\"lebesgue\"",
     ] {
         let (expected, ..) = run(&points, keys);
-        let lone = [&points[..], &[(99, 7, 1e18, 0.5)]].concat();
+        // Nothing is too large for the standard deviation, but squares of 1e154 are.
+        let largest = if keys.contains("scale") { 1e154 } else { 1e18 };
+        let lone = [&points[..], &[(99, 7, largest, 0.5)]].concat();
         let (found, lake, ran) = run(&lone, keys);
         assert!(found == expected, "{keys}: {}", ran.out);
+        let named = format!(
+            "warning: `x` of row (99, 7) is {largest:e}, which is large against the others"
+        );
+        assert!(ran.out.contains(&named), "{keys}: {}", ran.out);
         let rows = lake.read("points");
         assert_eq!(rows.len(), 361);
         for column in ["states_r2_embedding", "states_r2_affiliation"] {

@@ -183,6 +183,34 @@ fn the_rows_of_maps_and_sketches_come_back() {
 }
 
 #[test]
+fn a_constant_coordinate_of_a_partition_is_named_in_its_own_unit() {
+    let lake = Lake::new();
+    circles(&lake, "circles.parquet", 0.0);
+    let scaled = KERNELS.replace("{ x = 2.0, y = 2.0 }", "\"standard\"");
+    let fit = "[[fit]]\nname = \"map\"\nmethod = \"diffusion_map\"\ndimension = 1\n";
+    lake.file("p.toml", &format!("{scaled}{fit}"));
+    let x = "CASE part WHEN 1 THEN 0.7 ELSE x END";
+    for (columns, names, said) in [
+        (format!("{x} AS x, y"), "[\"x\", \"y\"]", "coordinate `x`"),
+        (
+            format!("[{x}, y] AS xy"),
+            "\"xy\"",
+            "number 0 of the lists in `xy`",
+        ),
+    ] {
+        let sql = format!("points.sql=\"SELECT part, id, {columns} FROM circles WHERE id < 320\"");
+        let names = format!("points.coordinates={names}");
+        let ran = lake.gyre(&["run", "p.toml", "--force", "--set", &sql, "--set", &names]);
+        assert!(
+            ran.out.contains("1 of 2 models failed: part=1"),
+            "{}",
+            ran.out
+        );
+        ran.fails(1, &format!("{said} is 0.7 in all rows; leave it out"));
+    }
+}
+
+#[test]
 fn a_partition_that_the_model_does_not_have_is_a_failure() {
     let lake = Lake::new();
     circles(&lake, "circles.parquet", 0.0);

@@ -706,6 +706,37 @@ fn parameters_of_time_take_the_zone_of_what_they_are_compared_with() {
     ] {
         assert_eq!(rows(condition, "2024-03-31"), expected, "{condition}");
     }
+    // What is written in the SQL means the same, and so does a value of a larger expression.
+    for (condition, expected) in [
+        ("t >= '2024-03-31'", 25),
+        ("t >= DATE '2024-03-31'", 25),
+        ("t >= TIMESTAMP '2024-03-31 00:00:00'", 25),
+        ("DATE '2024-03-31' > t", 23),
+        ("t IN (DATE '2024-03-31')", 1),
+        ("t BETWEEN DATE '2024-03-30' AND DATE '2024-03-31'", 24),
+        ("t IS DISTINCT FROM DATE '2024-03-31'", 47),
+        ("(CASE t WHEN DATE '2024-03-31' THEN 1 ELSE 0 END) = 1", 1),
+        ("t >= (SELECT $since)", 25),
+        ("t - $since >= INTERVAL '0 hours'", 25),
+        ("t - DATE '2024-03-31' >= INTERVAL '0 hours'", 25),
+        ("coalesce(NULL, DATE '2024-03-31', t) <= t", 25),
+        ("greatest(t, DATE '2024-03-31') = t", 25),
+        ("nullif(t, $since) IS NULL", 1),
+        ("CASE WHEN a = 1 THEN DATE '2024-03-31' ELSE t END <= t", 25),
+        (
+            "EXISTS (SELECT 1 FROM rows b JOIN (SELECT DATE '2024-03-31' AS d) c ON b.t = c.d)",
+            48,
+        ),
+    ] {
+        let condition = format!("({condition}) AND $since IS NOT NULL");
+        assert_eq!(rows(&condition, "2024-03-31"), expected, "{condition}");
+    }
+    let since = "t - $since >= INTERVAL '0 hours'";
+    assert_eq!(rows(since, "2024-03-30T23:00:00Z"), 25);
+    let midnight = "t IN (SELECT DATE '2024-03-31')";
+    run(midnight, "2024-03-31").fails(2, "a subquery after IN holds dates beside times of type");
+    let mixed = "t >= (SELECT max(x) FROM (SELECT t AS x FROM rows UNION ALL SELECT $since) u)";
+    run(mixed, "2024-03-31").fails(2, "column `x` of a UNION holds dates beside times of type");
     let later = "t >= $since + INTERVAL '1 hour'";
     run(later, "2024-03-31").fails(2, "give the parameter `$since` a zone");
     assert_eq!(rows(later, "2024-03-30T23:00:00Z"), 24);

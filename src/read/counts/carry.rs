@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::evidence::lag::Step;
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
+use crate::read::rows::doubles::typed;
 use crate::read::rows::keys::Keys;
 use crate::read::rows::layout::{Layout, RowRoles, schema};
 use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges};
@@ -86,7 +87,7 @@ impl Spans {
         let dropped = &mut Dropped::default();
         let n_key = self.fields.len() - 1;
         for (column, field) in columns.iter_mut().zip(&self.fields) {
-            *column = cast(column, field.data_type()).map_err(bug)?;
+            *column = typed(column, field).map_err(bug)?;
         }
         columns[n_key] = crate::read::rows::time::without_nan(&columns[n_key], dropped)?;
         drop_null_rows(columns, n_key + 1, |_| "key", dropped)?;
@@ -213,7 +214,7 @@ impl Tails {
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
         let mut columns = Vec::with_capacity(batch.num_columns());
         for (column, field) in batch.columns().iter().zip(&self.fields) {
-            columns.push(cast(column, field.data_type()).map_err(bug)?);
+            columns.push(typed(column, field).map_err(bug)?);
         }
         let (of_rows, times) = self.spans.take_in(&mut columns)?;
         let time = self.spans.fields.len() - 1;

@@ -12,6 +12,7 @@ use crate::read::counts::ordered::disordered;
 use crate::read::counts::weighted::{Point, Weighed};
 use crate::read::lake::Lake;
 use crate::read::rows::amounts;
+use crate::read::rows::doubles::typed;
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::ranges::drop_null_rows;
@@ -19,7 +20,7 @@ use crate::read::rows::states::{StateColumns, StateTable, States, describe};
 use crate::read::rows::stop::{Dropped, Stop, bug};
 use crate::read::rows::time;
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::{cast, take};
+use arrow::compute::take;
 use arrow::datatypes::Field;
 use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
@@ -196,7 +197,7 @@ impl<S: Sink> Follower<S> {
         let n_group = n_partition + trajectory.len();
         let mut columns = Vec::with_capacity(batch.num_columns());
         for (column, field) in batch.columns().iter().zip(self.layout.fields()) {
-            columns.push(cast(column, field.data_type()).map_err(bug)?);
+            columns.push(typed(column, &field).map_err(bug)?);
         }
         columns[n_group] = time::without_nan(&columns[n_group], dropped)?;
         drop_null_rows(&mut columns, n_group + 1, |_| "key", dropped)?;

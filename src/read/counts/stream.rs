@@ -12,6 +12,7 @@ use crate::read::counts::unordered::Gathered;
 use crate::read::counts::weighted::Point;
 use crate::read::counts::words::Words;
 use crate::read::rows::amounts::{counts, weights};
+use crate::read::rows::doubles::typed;
 use crate::read::rows::keys::{Keys, NONE, integers};
 use crate::read::rows::layout::{Layout, Measure, RowRoles, TrajectoryRows};
 use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges, spread};
@@ -19,7 +20,6 @@ use crate::read::rows::split::is_train;
 use crate::read::rows::states::{States, describe};
 use crate::read::rows::stop::{Dropped, Mode, Order, Stop, bug};
 use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field};
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -135,12 +135,7 @@ impl<P: Point> Worker<P> {
         let layout = Arc::clone(&self.layout);
         let mut columns = Vec::with_capacity(batch.num_columns());
         for (column, field) in batch.columns().iter().zip(layout.fields()) {
-            let same = column.data_type() == field.data_type();
-            columns.push(if same {
-                Arc::clone(column)
-            } else {
-                cast(column, field.data_type()).map_err(bug)?
-            });
+            columns.push(typed(column, &field).map_err(bug)?);
         }
         match (&layout.evidence, layout.evidence.trajectories()) {
             (

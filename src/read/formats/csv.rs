@@ -131,14 +131,12 @@ pub async fn columns(
                 .into());
         }
     };
-    let codes = codes(&head, &inferred, name, dialect)?;
-    let named = inferred.fields().iter().enumerate().map(|(at, field)| {
-        let mut field = field.as_ref().clone();
+    let types = types(&head, &inferred, name, dialect)?;
+    let named = inferred.fields().iter().zip(types).enumerate();
+    let named = named.map(|(at, (field, data_type))| {
+        let mut field = field.as_ref().clone().with_data_type(data_type);
         if field.name().trim().is_empty() {
             field = field.with_name(format!("column_{}", at + 1));
-        }
-        if codes.contains(&at) {
-            field = field.with_data_type(DataType::Utf8);
         }
         field
     });
@@ -151,35 +149,78 @@ pub async fn columns(
     Ok(Schema::new(fields))
 }
 
-/// The positions of columns that look like numbers, but have codes such as 01 in the first rows.
-fn codes(
+/// The types of all columns, by the texts of the first rows.
+///
+/// # Errors
+/// A column of times of which only some have a time zone.
+fn types(
     head: &[u8],
     inferred: &Schema,
     name: &str,
     dialect: &Dialect,
-) -> Result<Vec<usize>, Fault> {
-    let fields = inferred.fields().iter();
-    let is_number = |(_, field): &(usize, &Arc<Field>)| field.data_type().is_numeric();
-    let numbers: Vec<usize> = fields
-        .enumerate()
-        .filter(is_number)
-        .map(|(at, _)| at)
-        .collect();
-    if numbers.is_empty() {
-        return Ok(numbers);
+) -> Result<Vec<DataType>, Fault> {
+    let fields = inferred.fields().iter().enumerate();
+    let may_differ = fields.filter(|(_, field)| {
+        let data_type = field.data_type();
+        let is_time = matches!(data_type, DataType::Timestamp(..));
+        data_type.is_numeric() || is_time || *data_type == DataType::Utf8
+    });
+    let positions: Vec<usize> = may_differ.map(|(at, _)| at).collect();
+    let types = inferred.fields().iter().map(|field| field.data_type());
+    let mut types: Vec<DataType> = types.cloned().collect();
+    if positions.is_empty() {
+        return Ok(types);
     }
     let wanted = Wanted::none(Arc::new(inferred.clone()));
     let layout = Layout::new(wanted, name, dialect)?;
     let reader = layout
-        .decoder(&layout.read_as, &numbers, SAMPLE)
+        .decoder(&layout.read_as, &positions, SAMPLE)
         .with_header(dialect.has_header())
         .build(head);
     let rows = reader.and_then(|mut rows| rows.next().transpose());
-    let rows = rows.map_err(|e| Fault::new(describe_error(&e)))?;
-    let has_code = |column: &ArrayRef| column.as_string::<i32>().iter().flatten().any(is_code);
-    let columns = rows.iter().flat_map(RecordBatch::columns).map(has_code);
-    let columns = numbers.iter().zip(columns);
-    Ok(columns.filter(|(_, has)| *has).map(|(at, _)| *at).collect())
+    let Some(rows) = rows.map_err(|e| Fault::new(describe_error(&e)))? else {
+        return Ok(types);
+    };
+    for (&at, column) in positions.iter().zip(rows.columns()) {
+        types[at] = type_of(column.as_string(), &types[at]);
+        let field = Field::new(inferred.field(at).name(), types[at].clone(), true);
+        check_zones(column.as_string(), &field).map_err(|fault| {
+            let table = Arc::new(Schema::new(vec![field]));
+            let wanted = Wanted::new(Arc::new(inferred.clone()), table);
+            let layout = Layout::new(wanted, name, dialect);
+            let located = layout.map(|l| l.locate(head, 1, dialect.has_header()));
+            located.ok().flatten().unwrap_or(fault)
+        })?;
+    }
+    Ok(types)
+}
+
+/// The type of a column by its texts, of which Arrow infers another type from their form.
+fn type_of(texts: &StringArray, inferred: &DataType) -> DataType {
+    let mut values = texts.iter().flatten();
+    match inferred {
+        DataType::Utf8 if values.all(is_number) => DataType::Float64,
+        DataType::Int64 | DataType::Float64 if values.any(is_code) => DataType::Utf8,
+        // Each value has its own offset, so the column has the zone in which they are counted.
+        DataType::Timestamp(unit, _) if values.next().is_some_and(has_zone) => {
+            DataType::Timestamp(*unit, Some("UTC".into()))
+        }
+        other => other.clone(),
+    }
+}
+
+/// Whether a text is a number, NaN or infinite, as Arrow infers it from some spellings of these.
+fn is_number(text: &str) -> bool {
+    let is_long = || is_integer(text) && text.parse::<i64>().is_err();
+    !is_code(text) && text.parse::<f64>().is_ok() && !is_long()
+}
+
+/// Whether the text of a time has a time zone, or an offset.
+fn has_zone(time: &str) -> bool {
+    let after_date = time.trim_ascii().get(11..).unwrap_or_default();
+    !after_date
+        .trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, ':' | '.'))
+        .is_empty()
 }
 
 /// Whether a text that parses as a number is a code: numbers have no zeros in front and no plus.
@@ -391,6 +432,7 @@ fn is_direct(data_type: &DataType) -> bool {
 /// # Errors
 /// The first text that does not convert.
 fn typed(texts: &StringArray, field: &Field, may_round: bool) -> Result<ArrayRef, Fault> {
+    check_zones(texts, field)?;
     let numbers = converted(texts, field.data_type())
         .map_err(|value| Fault::new(unlike(field, &format!("`{value}`"))))?;
     if let Some(doubles) = numbers.as_primitive_opt::<Float64Type>() {
@@ -406,6 +448,25 @@ fn typed(texts: &StringArray, field: &Field, may_round: bool) -> Result<ArrayRef
         }
     }
     Ok(numbers)
+}
+
+/// Refuses times with a time zone in a column of times without one, and the other way round.
+fn check_zones(texts: &StringArray, field: &Field) -> Result<(), Fault> {
+    let DataType::Timestamp(_, zone) = field.data_type() else {
+        return Ok(());
+    };
+    let is_other = |text: &&str| has_zone(text) != zone.is_some();
+    let Some(other) = texts.iter().flatten().find(is_other) else {
+        return Ok(());
+    };
+    let [others, here] = match zone {
+        Some(_) => ["with", "without"],
+        None => ["without", "with"],
+    };
+    Err(Fault::new(format!(
+        "column `{}` holds times {others} a time zone in other rows, and here `{other}` {here} one; write all times with a time zone, or all without one",
+        field.name()
+    )))
 }
 
 fn is_integer(text: &str) -> bool {

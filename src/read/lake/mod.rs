@@ -22,6 +22,7 @@ pub mod spill;
 pub mod statistics;
 pub mod subset;
 pub mod tables;
+pub(crate) mod widened;
 
 use crate::error::{Error, Kind, Result};
 use crate::read::lake::errors::{READING, failed};
@@ -251,7 +252,7 @@ impl Lake {
     /// Selects the columns of a layout, in its order. Column `i` is named `i`.
     ///
     /// # Errors
-    /// If the query lacks a column.
+    /// If the query lacks a column, or a coordinate of boxes has several precisions.
     pub fn select(&self, frame: DataFrame, layout: &Layout) -> Result<DataFrame> {
         let columns: Vec<_> = layout.fields().iter().map(|f| ident(f.name())).collect();
         // One column may have two roles, such as a state and a given partition.
@@ -262,6 +263,7 @@ impl Lake {
         let frame = frame
             .select(columns)
             .map_err(|e| failed("the columns of [transitions] cannot be selected", e))?;
+        crate::read::lake::widened::check(frame.logical_plan(), &layout.bins())?;
         rounding(frame, &layout.numbers())
     }
 
@@ -527,8 +529,10 @@ pub(crate) async fn sql(
         .map(|(name, value)| (name.clone(), value.clone().into()))
         .collect();
     let frame = frame.with_param_values(ParamValues::Map(values));
-    // Before it, a column has the type of its first branch.
     let (state, planned) = frame.map_err(plan)?.into_parts();
+    let planned = crate::read::sql::moments::in_local_time(planned);
+    let planned = planned.map_err(plan)?.map_err(wrong)?;
+    // Before it, a column has the type of its first branch.
     let coerced = Analyzer::new().execute_and_check(planned, state.config_options(), |_, _| {});
     Ok(DataFrame::new(state, coerced.map_err(plan)?))
 }

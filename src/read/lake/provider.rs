@@ -8,6 +8,7 @@
 use crate::read::formats::by_name::Named;
 use crate::read::formats::fault::Fault;
 use crate::read::lake::exact::Rounded;
+use crate::read::lake::widened::Widened;
 use crate::read::rows::doubles::warn_of_rounding;
 use crate::read::sql::floats;
 use arrow::array::{Array, AsArray, RecordBatch};
@@ -51,6 +52,8 @@ pub struct TableOfFiles {
     known: Vec<OnceCell<Arc<Statistics>>>,
     /// The columns of doubles with a number that is no double.
     rounded: Vec<Rounded>,
+    /// The columns that some files hold with less precision.
+    widened: Vec<Widened>,
     /// The columns that are used only as coordinates and weights, which may be rounded.
     may_round: BTreeSet<String>,
 }
@@ -97,6 +100,7 @@ impl TableOfFiles {
             known: files.iter().map(|_| OnceCell::new()).collect(),
             files,
             rounded: Vec::new(),
+            widened: Vec::new(),
             may_round: BTreeSet::new(),
         })
     }
@@ -104,6 +108,16 @@ impl TableOfFiles {
     /// The same table, with columns of doubles that have a number that is no double.
     pub(crate) fn with_rounded(self, rounded: Vec<Rounded>) -> TableOfFiles {
         TableOfFiles { rounded, ..self }
+    }
+
+    /// The same table, with columns that some files hold with less precision.
+    pub(crate) fn with_widened(self, widened: Vec<Widened>) -> TableOfFiles {
+        TableOfFiles { widened, ..self }
+    }
+
+    /// The column with a name, if some files hold it with less precision.
+    pub(crate) fn widened(&self, name: &str) -> Option<&Widened> {
+        self.widened.iter().find(|widened| widened.is(name))
     }
 
     /// Whether a number of the files may be no double although its column is one of doubles.

@@ -61,7 +61,8 @@ fn has_rounded(plan: &LogicalPlan) -> bool {
     found || walked.is_err()
 }
 
-fn files<'a>(table: &'a (dyn TableProvider + 'static)) -> Option<&'a TableOfFiles> {
+/// The files of a table, if it has files.
+pub(crate) fn files<'a>(table: &'a (dyn TableProvider + 'static)) -> Option<&'a TableOfFiles> {
     let some = table.downcast_ref().and_then(SomeFiles::whole);
     table.downcast_ref().or(some)
 }

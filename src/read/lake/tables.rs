@@ -15,6 +15,7 @@ use crate::read::lake::frozen::ListedFiles;
 use crate::read::lake::merge::merge;
 use crate::read::lake::panics::catch_panic;
 use crate::read::lake::provider::TableOfFiles;
+use crate::read::lake::widened::widened;
 use crate::read::paths::places::{FoundFile, Place};
 use crate::store::Stores;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -156,6 +157,7 @@ async fn register_files(
         schemas: &schemas,
     };
     let rounded = settle(&of_files, &mut schema).await?;
+    let widened = widened(&schemas, &schema);
 
     let folders: Vec<Vec<Option<String>>> = files
         .iter_mut()
@@ -174,7 +176,7 @@ async fn register_files(
         &partition_columns,
         of_table.collect(),
     );
-    let of_table = of_table.map(|table| table.with_rounded(rounded));
+    let of_table = of_table.map(|table| table.with_rounded(rounded).with_widened(widened));
     let schema = name_files(context, source.name, of_table)?;
     let listed = files.into_iter().map(|file| InputFile {
         location: file.shown,

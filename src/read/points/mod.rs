@@ -23,12 +23,13 @@ use crate::read::lake::rounding::rounding;
 use crate::read::points::coordinates::{Coordinates, FaultKind, LargeValue, coordinates, sound};
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::rows::amounts::weights;
+use crate::read::rows::doubles::typed;
 use crate::read::rows::keys::Keys;
 use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Dropped, Stop, bug};
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::{cast, take};
+use arrow::compute::take;
 use arrow::datatypes::DataType;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use datafusion::dataframe::DataFrame;
@@ -163,11 +164,7 @@ impl Reader {
         self.found.rows += batch.num_rows() as u64;
         let mut columns = Vec::with_capacity(batch.num_columns());
         for (column, field) in batch.columns().iter().zip(layout.fields()) {
-            columns.push(if column.data_type() == field.data_type() {
-                Arc::clone(column)
-            } else {
-                cast(column, field.data_type()).map_err(bug)?
-            });
+            columns.push(typed(column, &field).map_err(bug)?);
         }
         let (n_partition, n_order) = (layout.partition.len(), layout.n_order());
         let is_pairs = matches!(layout.roles, PointRoles::Pairs { .. });

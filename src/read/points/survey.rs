@@ -43,12 +43,11 @@ pub struct Survey {
     pub(crate) weights: Option<Weights>,
     /// The rows that are in a pair; all points for rows without time.
     pub(crate) used: u64,
-    /// The smallest value of each coordinate.
-    pub(crate) low: Vec<f64>,
-    /// The largest value of each coordinate.
-    pub(crate) high: Vec<f64>,
-    /// The hashes of the keys of the rows with the smallest and with the largest values.
-    pub(crate) ends: [Vec<u64>; 2],
+    /// The ranges of the used rows.
+    pub(crate) ends: Ends,
+    /// The ranges of all rows, if some may be in no pair: they choose nothing, but a far one is
+    /// named.
+    pub(crate) of_all: Ends,
     /// The number of trajectories; that of runs of rows for rows without time.
     pub(crate) trajectories: u64,
     /// The hashes of the trajectories; some of them if there are more than [`LISTED`].
@@ -69,11 +68,8 @@ impl Survey {
         }
         self.trajectories += other.trajectories;
         self.used += other.used;
-        // A survey without rows has no ends.
-        for k in (0..other.low.len()).filter(|_| other.used > 0) {
-            self.extend(k, other.low[k], other.ends[0][k]);
-            self.extend(k, other.high[k], other.ends[1][k]);
-        }
+        self.ends.merge(&other.ends);
+        self.of_all.merge(&other.of_all);
         let n = other.moments.len().max(self.moments.len());
         self.moments.resize_with(n, ExactMoments::default);
         for (moments, more) in self.moments.iter_mut().zip(&other.moments) {
@@ -93,9 +89,8 @@ impl Survey {
             rows: 0,
             weights: None,
             used: 0,
-            low: vec![f64::INFINITY; dimension],
-            high: vec![f64::NEG_INFINITY; dimension],
-            ends: [vec![u64::MAX; dimension], vec![u64::MAX; dimension]],
+            ends: Ends::new(dimension),
+            of_all: Ends::new(dimension),
             trajectories: 0,
             hashes: BTreeSet::new(),
             sample: Sample::new(dimension, SAMPLE_ROWS, SAMPLE_NUMBERS),
@@ -103,10 +98,78 @@ impl Survey {
         }
     }
 
+    /// Takes a row into account.
+    fn add(&mut self, point: &[f64], hash: u64, weight: f64, is_standard: bool) {
+        let d = point.len();
+        if is_standard {
+            self.moments.resize_with(d, ExactMoments::default);
+        }
+        self.used += 1;
+        self.ends.add(point, hash);
+        if is_standard {
+            for (moments, &x) in self.moments.iter_mut().zip(point) {
+                moments.add(x);
+            }
+        }
+        if weight > 0.0 {
+            self.sample.push(hash, &[point], weight);
+        }
+    }
+
+    /// The first coordinate that has one value in all rows, and the value. None for a single row.
+    pub(crate) fn constant(&self) -> Option<(usize, f64)> {
+        let Ends { low, high, .. } = &self.ends;
+        let found = (0..low.len()).find(|&k| self.used > 1 && low[k] == high[k]);
+        found.map(|k| (k, low[k]))
+    }
+
+    /// The hashes of all trajectories, ascending. None if there are more than `most`.
+    pub(crate) fn trajectory_hashes(&self, most: usize) -> Option<Vec<u64>> {
+        let all = self.hashes.len() <= most.min(LISTED);
+        all.then(|| self.hashes.iter().copied().collect())
+    }
+}
+
+/// The smallest and the largest value of each coordinate.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Ends {
+    /// The smallest values; infinite without rows.
+    pub(crate) low: Vec<f64>,
+    /// The largest values.
+    pub(crate) high: Vec<f64>,
+    /// The hashes of the keys of the rows with the smallest and with the largest values.
+    pub(crate) hashes: [Vec<u64>; 2],
+}
+
+impl Ends {
+    fn new(dimension: usize) -> Ends {
+        Ends {
+            low: vec![f64::INFINITY; dimension],
+            high: vec![f64::NEG_INFINITY; dimension],
+            hashes: [vec![u64::MAX; dimension], vec![u64::MAX; dimension]],
+        }
+    }
+
+    /// Takes a row into account.
+    fn add(&mut self, point: &[f64], hash: u64) {
+        for (k, &x) in point.iter().enumerate() {
+            self.extend(k, x, hash);
+        }
+    }
+
+    /// Takes other rows into account.
+    fn merge(&mut self, other: &Ends) {
+        // Without rows there are no ends.
+        for k in (0..other.low.len()).filter(|&k| other.low[k] <= other.high[k]) {
+            self.extend(k, other.low[k], other.hashes[0][k]);
+            self.extend(k, other.high[k], other.hashes[1][k]);
+        }
+    }
+
     /// Takes a value of a coordinate into account. Of equal values, the row with the least hash is
     /// kept.
     fn extend(&mut self, k: usize, x: f64, hash: u64) {
-        let [low, high] = &mut self.ends;
+        let [low, high] = &mut self.hashes;
         if x <= self.low[k] {
             low[k] = if x < self.low[k] {
                 hash
@@ -123,30 +186,6 @@ impl Survey {
             };
             self.high[k] = x;
         }
-    }
-
-    /// Takes a row into account.
-    fn add(&mut self, point: &[f64], hash: u64, weight: f64, is_standard: bool) {
-        let d = point.len();
-        if is_standard {
-            self.moments.resize_with(d, ExactMoments::default);
-        }
-        self.used += 1;
-        for (k, &x) in point.iter().enumerate() {
-            self.extend(k, x, hash);
-            if is_standard {
-                self.moments[k].add(x);
-            }
-        }
-        if weight > 0.0 {
-            self.sample.push(hash, &[point], weight);
-        }
-    }
-
-    /// The hashes of all trajectories, ascending. None if there are more than `most`.
-    pub(crate) fn trajectory_hashes(&self, most: usize) -> Option<Vec<u64>> {
-        let all = self.hashes.len() <= most.min(LISTED);
-        all.then(|| self.hashes.iter().copied().collect())
     }
 }
 
@@ -386,6 +425,10 @@ impl BlockReceiver for Surveyor {
             in_pair[y as usize] = true;
         }
         let survey = &mut self.partitions[block.partition as usize];
+        for row in block.repeated..n {
+            let point = &block.rows[row * d..][..d];
+            survey.of_all.add(point, block.hashes[row]);
+        }
         for row in (0..n).filter(|&row| in_pair[row] && !before[row]) {
             let point = &block.rows[row * d..][..d];
             let weight = block.weights.as_ref().map_or(1.0, |w| w[row]);
@@ -468,10 +511,11 @@ impl Surveyor {
     /// The index of a coordinate that has one value in all rows of a partition.
     pub(crate) fn constant(&self) -> Option<usize> {
         let survey = self.used().find(|survey| survey.used > 1)?;
+        let low = &survey.ends.low;
         let equal = |k: &usize| {
             self.used()
-                .all(|s| s.low[*k] == survey.low[*k] && s.high[*k] == survey.low[*k])
+                .all(|s| s.ends.low[*k] == low[*k] && s.ends.high[*k] == low[*k])
         };
-        (0..survey.low.len()).find(equal)
+        (0..low.len()).find(equal)
     }
 }

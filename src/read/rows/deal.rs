@@ -10,12 +10,13 @@ use crate::read::counts::resample_groups::hash;
 use crate::read::counts::sums;
 use crate::read::lake::Lake;
 use crate::read::points::layout::{PointLayout, PointRoles};
+use crate::read::rows::doubles::typed;
 use crate::read::rows::layout::{Layout, schema};
 use crate::read::rows::ranges::{first_rows, ranges};
 use crate::read::rows::stop::bug;
 use crate::read::state_space::layout::{StateSpaceKey, StateSpaceLayout};
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::{cast, concat_batches, take};
+use arrow::compute::{concat_batches, take};
 use arrow::datatypes::{Field, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 use datafusion::dataframe::DataFrame;
@@ -131,7 +132,7 @@ impl Dealer {
             .columns()
             .iter()
             .zip(self.schema.fields())
-            .map(|(column, field)| cast(column, field.data_type()));
+            .map(|(column, field)| typed(column, field));
         let columns: Vec<ArrayRef> = typed.collect::<Result<_, _>>().map_err(bug)?;
         let mut rows = vec![Vec::new(); self.shards.len()];
         let keys = &columns[self.by.clone()];

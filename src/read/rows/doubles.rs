@@ -10,11 +10,11 @@ use arrow::array::{
 };
 use arrow::compute::kernels::cmp::distinct;
 use arrow::compute::{CastOptions, cast, cast_with_options};
-use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
 use arrow::error::ArrowError;
 use arrow::util::display::array_value_to_string;
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// All integers up to this magnitude are doubles.
 pub(crate) const EXACT_INTEGER: u64 = 1 << 53;
@@ -30,6 +30,21 @@ pub(crate) fn doubles(column: &ArrayRef, name: &str) -> Result<Float64Array, Arr
     warn_if_rounded(column, name, &DataType::Float64)?;
     let doubles = cast(column, &DataType::Float64)?;
     Ok(doubles.as_primitive::<Float64Type>().clone())
+}
+
+/// A column of a query in the type in which it is read. Only coordinates are read as doubles that
+/// may be rounded.
+///
+/// # Errors
+/// A column that cannot be converted.
+pub(crate) fn typed(column: &ArrayRef, field: &Field) -> Result<ArrayRef, ArrowError> {
+    if column.data_type() == field.data_type() {
+        return Ok(Arc::clone(column));
+    }
+    if field.data_type().is_floating() {
+        warn_if_rounded(column, field.name(), field.data_type())?;
+    }
+    cast(column, field.data_type())
 }
 
 /// Warns once per column if a value becomes another one when the column is converted.
@@ -215,8 +230,7 @@ mod tests {
         Decimal128Array, Int64Array, ListArray, TimestampMicrosecondArray,
         TimestampNanosecondArray, UInt64Array,
     };
-    use arrow::datatypes::{Field, TimeUnit};
-    use std::sync::Arc;
+    use arrow::datatypes::TimeUnit;
 
     #[test]
     fn the_first_value_that_a_type_does_not_hold_is_found() {

@@ -245,6 +245,18 @@ impl Layout {
         fields
     }
 
+    /// The positions and names of the coordinates that are cut into boxes.
+    pub fn bins(&self) -> Vec<(usize, &str)> {
+        let Some(rows) = self.evidence.trajectories() else {
+            return Vec::new();
+        };
+        let keys = rows.trajectory.len() + 1 + rows.state.keys.len();
+        let bins = rows.state.bins.iter().enumerate();
+        let start = self.partition.len() + keys;
+        bins.map(|(at, bin)| (start + at, bin.name.as_str()))
+            .collect()
+    }
+
     /// The positions of coordinates and weights, which are rounded to doubles.
     pub fn numbers(&self) -> Vec<usize> {
         let mut at = self.partition.len();

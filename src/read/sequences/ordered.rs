@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::evidence::lag::Step;
 use crate::read::lake::Lake;
 use crate::read::lake::in_order::Batches;
+use crate::read::rows::doubles::typed;
 use crate::read::rows::keys::Keys;
 use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges};
 use crate::read::rows::split::{Split, splits};
@@ -23,7 +24,6 @@ use arrow::row::{OwnedRow, RowConverter, SortField};
 use datafusion::dataframe::DataFrame;
 use std::cmp::Ordering;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic;
 use std::sync::atomic::AtomicBool;
 
@@ -278,11 +278,7 @@ impl Ordered {
     ) -> Result<OrderedRows, Stop> {
         let mut columns = Vec::with_capacity(batch.num_columns());
         for (column, field) in batch.columns().iter().zip(&self.fields) {
-            columns.push(if column.data_type() == field.data_type() {
-                Arc::clone(column)
-            } else {
-                cast(column, field.data_type()).map_err(bug)?
-            });
+            columns.push(typed(column, field).map_err(bug)?);
         }
         let OrderRoles {
             n_partition,

@@ -125,11 +125,11 @@ pub(super) async fn fit(
     let samples = surveyed.samples().into_iter().zip(&surveyed.partitions);
     let mut sampled: Vec<Sampled> = samples
         .map(|(sample, survey)| {
-            let ends = survey.low.iter().zip(&survey.high);
+            let ends = survey.ends.low.iter().zip(&survey.ends.high);
             let ends = ends.zip(&surveyed.known.divisors);
             // A partition without pairs has no model, and any features will do.
             let (sample, range) = if survey.used == 0 {
-                let d = survey.low.len();
+                let d = survey.ends.low.len();
                 (Points::new(d, vec![0.0; d]), vec![[0.0; 2]; d])
             } else {
                 let range = ends.map(|((low, high), s)| [low / s, high / s]);
@@ -306,10 +306,11 @@ async fn check_boxes(
     for Planned { fit, params } in planned {
         for survey in surveyed.partitions.iter().filter(|survey| survey.used > 0) {
             for (k, [low, high]) in params.bounds.iter().flatten().enumerate() {
-                let (value, hash) = if survey.low[k] < *low {
-                    (survey.low[k], survey.ends[0][k])
-                } else if survey.high[k] > *high {
-                    (survey.high[k], survey.ends[1][k])
+                let ends = &survey.ends;
+                let (value, hash) = if ends.low[k] < *low {
+                    (ends.low[k], ends.hashes[0][k])
+                } else if ends.high[k] > *high {
+                    (ends.high[k], ends.hashes[1][k])
                 } else {
                     continue;
                 };

@@ -31,9 +31,25 @@ pub struct Known {
     pub(crate) partitions: Vec<ArrayRef>,
     /// The units of the weights by partition, if rows have weights.
     pub(crate) weights: Option<Vec<WeightUnit>>,
+    /// By partition: a coordinate that has one value in all its rows, and the value.
+    pub(crate) constants: Vec<Option<(usize, f64)>>,
 }
 
 impl Known {
+    /// Refuses a partition of which a coordinate has one value in all rows.
+    ///
+    /// # Errors
+    /// The coordinate and its value in the unit of the input.
+    pub(crate) fn check_varies(&self, layout: &PointLayout, partition: usize) -> Result<()> {
+        let Some((k, value)) = self.constants.get(partition).copied().flatten() else {
+            return Ok(());
+        };
+        let name = coordinate_name(layout, k);
+        Err(Error::input(format!(
+            "{name} is {value} in all rows; leave it out, or select other rows in the SQL"
+        )))
+    }
+
     /// The number of partitions.
     pub(crate) fn len(&self) -> usize {
         self.partitions.first().map_or(1, |keys| keys.len())
@@ -79,21 +95,24 @@ impl Surveyed {
         let mut far = Vec::new();
         for survey in self.partitions.iter().filter(|survey| survey.used > 0) {
             let (rows, _) = survey.sample.rows();
-            let d = survey.low.len();
+            let d = survey.ends.low.len();
             for k in 0..d {
                 let values = rows.iter().skip(k).step_by(d).copied();
                 let Some(middle) = Middle::of(values.collect()) else {
                     continue;
                 };
-                let ends = [survey.low[k], survey.high[k]];
-                for (value, hash) in ends.into_iter().zip(&survey.ends) {
-                    if middle.is_far(value) {
-                        far.push(Far {
-                            coordinate: k,
-                            value,
-                            hash: hash[k],
-                            middle,
-                        });
+                for ends in [&survey.ends, &survey.of_all] {
+                    let values = [ends.low[k], ends.high[k]];
+                    for (value, hash) in values.into_iter().zip(&ends.hashes) {
+                        // Without rows the ends are infinite.
+                        if value.is_finite() && middle.is_far(value) {
+                            far.push(Far {
+                                coordinate: k,
+                                value,
+                                hash: hash[k],
+                                middle,
+                            });
+                        }
                     }
                 }
             }
@@ -147,6 +166,14 @@ impl Surveyed {
     }
 }
 
+/// The name of a coordinate for messages.
+fn coordinate_name(layout: &PointLayout, k: usize) -> String {
+    match &layout.coordinates[..] {
+        [list] if layout.is_list() => format!("number {k} of the lists in `{}`", list.name()),
+        columns => format!("coordinate `{}`", columns[k].name()),
+    }
+}
+
 /// Checks that there are points and that they vary.
 pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> Result<Surveyed> {
     let section = match layout.roles {
@@ -172,10 +199,7 @@ pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> 
         return Err(Error::input("the lists of coordinates are empty"));
     }
     let constant = |k: usize| {
-        let name = match &layout.coordinates[..] {
-            [list] if layout.is_list() => format!("number {k} of the lists in `{}`", list.name()),
-            columns => format!("coordinate `{}`", columns[k].name()),
-        };
+        let name = coordinate_name(layout, k);
         Error::new(
             Kind::Input,
             format!(
@@ -195,6 +219,7 @@ pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> 
         divisors,
         partitions: found.partitions.clone(),
         weights: None,
+        constants: surveyor.partitions.iter().map(Survey::constant).collect(),
     };
     let surveyed = Surveyed {
         partitions: surveyor.partitions,
