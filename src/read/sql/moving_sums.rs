@@ -118,10 +118,8 @@ impl Accumulator for Frame {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let result = (self.count > 0).then(|| match self.is_mean {
-            true => self.sum() / self.count as f64,
-            false => self.sum(),
-        });
+        let divisor = if self.is_mean { self.count as f64 } else { 1.0 };
+        let result = (self.count > 0).then(|| self.sum() / divisor);
         Ok(ScalarValue::Float64(result))
     }
 
