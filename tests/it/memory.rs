@@ -364,3 +364,43 @@ fn a_page_that_becomes_too_large_is_refused() {
             .fails(2, "has a page that becomes 158MB when it is decompressed");
     }
 }
+
+#[test]
+fn a_first_pipeline_is_proposed_from_the_rows_that_fit() {
+    let lake = Lake::new();
+    let texts = |group: i64| -> ArrayRef {
+        let text = |k: i64| format!("{}{k}", "a".repeat(200_000));
+        Arc::new(StringArray::from_iter_values(
+            (0..50).map(move |k| text(50 * group + k)),
+        ))
+    };
+    let rows = |group: i64| {
+        let columns = [
+            ("t", integers(50 * group..50 * (group + 1))),
+            ("text", texts(group)),
+        ];
+        RecordBatch::try_from_iter(columns).expect("columns")
+    };
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_dictionary_enabled(false)
+        .build();
+    let file = fs::File::create(lake.path("rows.parquet")).expect("a file");
+    let writer = ArrowWriter::try_new(file, rows(0).schema(), Some(properties));
+    let mut writer = writer.expect("a writer");
+    for group in 0..40 {
+        writer.write(&rows(group)).expect("rows");
+        writer.flush().expect("a row group");
+    }
+    writer.close().expect("a file");
+    // 2,000 rows have 400 MB.
+    lake.gyre(&["init", "rows.parquet", "--to", "p.toml"])
+        .succeeds();
+    let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    let said = text
+        .lines()
+        .find_map(|line| line.strip_prefix("# The first "));
+    let said = said.and_then(|line| line.strip_suffix(" rows were looked at."));
+    let n: u32 = said.and_then(|n| n.parse().ok()).expect(&text);
+    assert!((300..600).contains(&n), "{n}");
+}

@@ -742,6 +742,39 @@ fn parameters_of_time_take_the_zone_of_what_they_are_compared_with() {
     assert_eq!(rows(later, "2024-03-30T23:00:00Z"), 24);
 }
 
+/// The engine would cast the default to the type of the column.
+#[test]
+fn defaults_that_a_cast_would_change_are_refused() {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    for (call, message) in [
+        (
+            "lag(t, 1, 0.5)",
+            "the default Float64(0.5) of lag is no Int64",
+        ),
+        ("lead(t, 1, 1e300)", "of lead is no Int64"),
+        ("lag(t, 1, 'x')", "of lag is no Int64"),
+    ] {
+        with_sql(
+            &lake,
+            &format!("SELECT id, {call} OVER (ORDER BY t) AS t, state FROM rows"),
+        );
+        lake.gyre(&["plan", "p.toml"]).fails(2, message);
+    }
+    for call in [
+        "lag(t, 1, 7)",
+        "lag(t, 1, NULL)",
+        "lag(t, 1)",
+        "CAST(lag(CAST(t AS DOUBLE), 1, 0.5) OVER (ORDER BY t) AS BIGINT) + lag(t, 1, 0)",
+    ] {
+        with_sql(
+            &lake,
+            &format!("SELECT id, {call} OVER (ORDER BY t) AS t, state FROM rows"),
+        );
+        lake.gyre(&["plan", "p.toml"]).succeeds();
+    }
+}
+
 /// A column has a type that holds the values of all branches, and not that of the first one.
 #[test]
 fn results_keep_the_values_of_all_branches() {

@@ -534,7 +534,11 @@ pub(crate) async fn sql(
     let planned = planned.map_err(plan)?.map_err(wrong)?;
     // Before it, a column has the type of its first branch.
     let coerced = Analyzer::new().execute_and_check(planned, state.config_options(), |_, _| {});
-    Ok(DataFrame::new(state, coerced.map_err(plan)?))
+    let coerced = coerced.map_err(plan)?;
+    match crate::read::sql::defaults::changed_default(&coerced).map_err(plan)? {
+        Some(what) => Err(wrong(what)),
+        None => Ok(DataFrame::new(state, coerced)),
+    }
 }
 
 /// The tables that SQL may name.

@@ -2,6 +2,7 @@
 //! parameters, and messages.
 
 pub mod checked_integers;
+pub mod defaults;
 pub mod expression;
 pub mod extremes;
 pub mod floats;
