@@ -375,8 +375,10 @@ fn a_first_pipeline_is_proposed_from_the_rows_that_fit() {
         ))
     };
     let rows = |group: i64| {
+        let times = 50 * group..50 * (group + 1);
         let columns = [
-            ("t", integers(50 * group..50 * (group + 1))),
+            ("t", integers(times.clone())),
+            ("s", integers(times.map(|k| k % 3))),
             ("text", texts(group)),
         ];
         RecordBatch::try_from_iter(columns).expect("columns")

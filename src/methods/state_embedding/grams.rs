@@ -9,8 +9,8 @@
 //! not change a bit, and the sums of a part can be subtracted again.
 //!
 //! A weight has 20 binary digits of its own, and pairs whose weights have the same power of two are
-//! summed together. The product of a weight and a feature has 40 digits. Its upper and its lower half
-//! are summed one after the other, so weighted sums have no rounding either.
+//! summed together. The product of a weight and a feature has 40 digits. Its upper and its lower
+//! half are summed one after the other, so weighted sums have no rounding either.
 
 use crate::error::{Error, Result};
 use crate::math::scale::{exponent, times_power};

@@ -14,6 +14,7 @@ pub mod in_order;
 pub(crate) mod merge;
 pub(crate) mod pages;
 pub mod panics;
+pub(crate) mod precision;
 pub mod provider;
 pub mod pruned;
 pub mod reopen;

@@ -8,7 +8,7 @@
 use crate::read::formats::by_name::Named;
 use crate::read::formats::fault::Fault;
 use crate::read::lake::exact::Rounded;
-use crate::read::lake::widened::Widened;
+use crate::read::lake::precision::Widened;
 use crate::read::rows::doubles::warn_of_rounding;
 use crate::read::sql::floats;
 use arrow::array::{Array, AsArray, RecordBatch};

@@ -1,9 +1,10 @@
 //! One form of every floating value: 0.0 for −0.0, and one NaN for every NaN.
 //!
-//! −0.0 equals 0.0, and SQL has one NaN, but both have several bit patterns, and the engine compares
-//! bits: 0/0 is less than all numbers on some machines. So tables of files give one form only, and
-//! what a query computes gets it where values are compared, grouped or sorted, or leave the query. In:
-//! any array. Out: the same array if it has one form already, which costs one pass over its values.
+//! −0.0 equals 0.0, and SQL has one NaN, but both have several bit patterns, and the engine
+//! compares bits: 0/0 is less than all numbers on some machines. So tables of files give one form
+//! only, and what a query computes gets it where values are compared, grouped or sorted, or leave
+//! the query. In: any array. Out: the same array if it has one form already, which costs one pass
+//! over its values.
 
 use crate::read::sql::extremes::ordered;
 use crate::read::sql::moving_sums::exact;

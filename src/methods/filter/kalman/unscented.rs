@@ -8,8 +8,8 @@
 //!
 //! Σ a_k a_kᵀ / c + Σ b_k b_kᵀ / c + (β − α²) m mᵀ.
 //!
-//! The last two parts are Σ u_k u_kᵀ / c for u_k = b_k − t Σ b, 1 − nt = √(1 + n(β − α²) / c). So the
-//! covariance has a root, except for α²κ + nβ < 0, where one direction has a negative weight.
+//! The last two parts are Σ u_k u_kᵀ / c for u_k = b_k − t Σ b, 1 − nt = √(1 + n(β − α²) / c). So
+//! the covariance has a root, except for α²κ + nβ < 0, where one direction has a negative weight.
 
 use crate::methods::filter::expression::Expression;
 use crate::methods::filter::kalman::model::Spread;
