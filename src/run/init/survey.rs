@@ -12,6 +12,7 @@ use crate::store::Stores;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit};
+use arrow::error::ArrowError;
 use datafusion::dataframe::DataFrame;
 use futures::StreamExt;
 use std::collections::{BTreeMap, HashMap};
@@ -175,11 +176,9 @@ async fn read(lake: &Lake) -> Result<(Vec<(String, ArrayRef)>, bool)> {
     {
         let batch = batch.map_err(unread)?;
         n += batch.num_rows();
-        let own = batch
-            .columns()
-            .iter()
-            .map(|c| c.to_data().get_slice_memory_size());
-        bytes += own.sum::<Result<usize, _>>().map_err(bug)?;
+        for column in batch.columns() {
+            bytes += size(column).map_err(bug)?;
+        }
         batches.push(batch);
     }
     let is_whole = n < ROWS && bytes < ROW_BYTES;
@@ -196,6 +195,16 @@ async fn read(lake: &Lake) -> Result<(Vec<(String, ArrayRef)>, bool)> {
         Ok((field.name().clone(), values))
     });
     Ok((columns.collect::<Result<_>>()?, is_whole))
+}
+
+/// The bytes of the values of a column. Slices of one buffer are not counted several times.
+fn size(column: &ArrayRef) -> Result<usize, ArrowError> {
+    let texts = match column.data_type() {
+        DataType::Utf8View => column.as_string_view().total_buffer_bytes_used(),
+        DataType::BinaryView => column.as_binary_view().total_buffer_bytes_used(),
+        _ => 0,
+    };
+    Ok(column.to_data().get_slice_memory_size()? + texts)
 }
 
 /// The format of the files, and whether a pipeline file must say it.
