@@ -546,6 +546,24 @@ impl Folder {
         removed.map_err(|e| Error::store(format!("{} cannot be removed", folder.display()), e))
     }
 
+    /// Removes partial files of a place, `name#1`, which killed processes leave. A place that is a
+    /// link stays as it is.
+    pub fn remove_partial(&self, place: &str, name: &str) {
+        let place = self.path.join(place);
+        let is_link = fs::symlink_metadata(&place).is_ok_and(|found| found.is_symlink());
+        let entries = fs::read_dir(&place).into_iter().flatten().flatten();
+        for entry in entries.filter(|_| !is_link) {
+            let file = entry.file_name();
+            let number = file
+                .to_str()
+                .and_then(|file| file.strip_prefix(name)?.strip_prefix('#'));
+            let is_partial = number.is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
+            if is_partial && entry.file_type().is_ok_and(|found| found.is_file()) {
+                fs::remove_file(entry.path()).ok();
+            }
+        }
+    }
+
     /// Removes the folder of all versions or of all work, if it is empty.
     pub fn remove_if_empty_place(&self, place: &str) {
         fs::remove_dir(self.path.join(place)).ok();
@@ -724,6 +742,23 @@ mod tests {
 
     fn open(folder: &Path) -> Output {
         Output::open(&folder.display().to_string(), &Stores::default()).expect("an output")
+    }
+
+    #[test]
+    fn partial_files_of_one_name_are_removed() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new(place.path().to_path_buf());
+        let work = place.path().join(WORK);
+        fs::create_dir(&work).expect("a folder");
+        for name in ["p.made", "p.made#7", "p.made#x", "p.made#", "q.made#1"] {
+            fs::write(work.join(name), "").expect("a file");
+        }
+        fs::create_dir(work.join("p.made#8")).expect("a folder");
+        folder.remove_partial(WORK, "p.made");
+        let left = fs::read_dir(&work).expect("a folder").flatten();
+        let mut left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["p.made", "p.made#8", "p.made#x", "q.made#1"]);
     }
 
     async fn begin(output: &Output) -> Begun {

@@ -120,6 +120,7 @@ impl Output {
             Err(e) => return Err(self.failed(&record, "removed", e)),
         }
         if let Some(folder) = &self.folder {
+            folder.remove_partial(WORK, &format!("{plan}{MADE}"));
             folder.remove_if_empty_place(WORK);
         }
         Ok(())

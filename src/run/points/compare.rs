@@ -348,6 +348,14 @@ pub(crate) fn pairs(a: &[String], b: &[String], asked: &[Pair]) -> Result<Vec<(S
     asked.iter().map(pair).collect()
 }
 
+/// Labels without gaps in the same order, and how many there are: a table of others may have any.
+fn numbered(labels: &[i32]) -> (Vec<i32>, usize) {
+    let known: BTreeSet<i32> = labels.iter().copied().filter(|k| *k >= 0).collect();
+    let numbers: BTreeMap<i32, i32> = known.into_iter().zip(0..).collect();
+    let number = |k: &i32| numbers.get(k).copied().unwrap_or(-1);
+    (labels.iter().map(number).collect(), numbers.len())
+}
+
 /// Compares two embeddings on some pairs of rows.
 fn embeddings(names: [&String; 2], [a, b]: [&Read; 2], rows: &[(u32, u32)]) -> EmbeddingComparison {
     let both: Vec<(usize, usize)> = rows
@@ -362,8 +370,8 @@ fn embeddings(names: [&String; 2], [a, b]: [&Read; 2], rows: &[(u32, u32)]) -> E
     let table = table.filter(|_| !both.is_empty()).map(|(x, y)| {
         let x: Vec<i32> = both.iter().map(|&(i, _)| x[i]).collect();
         let y: Vec<i32> = both.iter().map(|&(_, j)| y[j]).collect();
-        let count = |labels: &[i32]| labels.iter().max().map_or(0, |k| (*k + 1) as usize);
-        let n = count(&x).max(count(&y));
+        let ((x, of_x), (y, of_y)) = (numbered(&x), numbered(&y));
+        let n = of_x.max(of_y);
         Contingency::new(&x, &y, &vec![1.0; both.len()], n, n)
     });
     let matched = |table: &Contingency| {
