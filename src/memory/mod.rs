@@ -19,6 +19,7 @@ pub mod watch;
 use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::memory::machine::all;
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -99,6 +100,25 @@ pub fn wait_for_room_of(bytes: usize) {
     watch::wait_for_room(bytes);
     #[cfg(not(target_os = "linux"))]
     let _ = bytes;
+}
+
+/// Counts the bytes that a loop touches, and checks the memory in use after every few megabytes.
+#[derive(Debug, Default)]
+pub struct Touched(Cell<usize>);
+
+impl Touched {
+    /// Bytes that are touched between two checks.
+    const BETWEEN: usize = 4 << 20;
+
+    /// Counts `bytes` bytes that are touched next.
+    pub fn add(&self, bytes: usize) {
+        let all = self.0.get().saturating_add(bytes);
+        let is_due = all >= Touched::BETWEEN;
+        if is_due {
+            wait_for_room();
+        }
+        self.0.set(if is_due { 0 } else { all });
+    }
 }
 
 /// Bytes per page.

@@ -1,6 +1,7 @@
 //! Columns, fields and rows ↔ Arrow IPC bytes, for serde. Each column is its own Arrow stream,
 //! because columns may differ in length.
 
+use crate::read::rows::pieces::{joined, pieces};
 use arrow::array::{ArrayRef, RecordBatch, new_empty_array};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
@@ -14,15 +15,26 @@ use std::sync::Arc;
 fn write(field: Field, array: ArrayRef) -> Result<Vec<u8>, ArrowError> {
     let schema = Arc::new(Schema::new(vec![field]));
     let mut writer = StreamWriter::try_new(Vec::new(), &schema)?;
-    writer.write(&RecordBatch::try_new(schema, vec![array])?)?;
+    for piece in pieces(vec![array]) {
+        writer.write(&RecordBatch::try_new(Arc::clone(&schema), piece)?)?;
+    }
     writer.into_inner()
 }
 
 fn read(bytes: &[u8]) -> Result<(Field, ArrayRef), ArrowError> {
-    let mut batches = StreamReader::try_new(bytes, None)?;
+    let mut pieces = Vec::new();
+    let batches = StreamReader::try_new(bytes, None)?;
     let none = || ArrowError::IpcError("no column".to_string());
-    let batch = batches.next().ok_or_else(none)??;
-    Ok((batch.schema_ref().field(0).clone(), batch.column(0).clone()))
+    let schema = batches.schema();
+    let field = schema.fields().first().ok_or_else(none)?;
+    for batch in batches {
+        pieces.push(vec![Arc::clone(batch?.columns().first().ok_or_else(none)?)]);
+    }
+    let array = match pieces.as_slice() {
+        [] => return Err(none()),
+        pieces => joined(pieces)?.pop().ok_or_else(none)?,
+    };
+    Ok((field.as_ref().clone(), array))
 }
 
 /// Serializes a list of columns.

@@ -2,10 +2,13 @@
 //! first appearance.
 
 use crate::error::{Error, Kind, Result};
+use crate::memory::{Touched, shown};
+use crate::read::rows::pieces::{PIECE, joined, pieces};
 use crate::read::sql::floats;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
+use arrow::error::ArrowError;
 use arrow::row::{RowConverter, SortField};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
@@ -13,6 +16,9 @@ use std::sync::Arc;
 
 /// The id of a null key, which is not a key.
 pub const NONE: u32 = u32::MAX;
+
+/// Bytes of text that one column can hold.
+const MOST_BYTES: usize = i32::MAX as usize;
 
 /// Distinct keys in order of first appearance.
 pub struct Keys {
@@ -104,9 +110,14 @@ impl Keys {
     /// All ids in ascending order of their keys.
     fn order(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.len() as u32).collect();
+        let touched = Touched::default();
         match &self.stored {
             Stored::Integers(keys) => order.sort_unstable_by_key(|&id| keys[id as usize]),
-            Stored::Rows(_, keys) => order.sort_unstable_by(|&a, &b| keys.get(a).cmp(keys.get(b))),
+            Stored::Rows(_, keys) => order.sort_unstable_by(|&a, &b| {
+                let (a, b) = (keys.get(a), keys.get(b));
+                touched.add(a.len().min(b.len()));
+                a.cmp(b)
+            }),
         }
         order
     }
@@ -140,15 +151,17 @@ impl Keys {
             Stored::Rows(converter, keys) => {
                 let columns = columns.iter().map(floats::one_form);
                 let columns: Vec<_> = columns.collect::<Result<_, _>>().map_err(broken)?;
-                let rows = converter.convert_columns(&columns).map_err(broken)?;
-                ids.reserve(rows.num_rows());
-                for (at, row) in rows.iter().enumerate() {
-                    let null = columns.iter().any(|c| c.is_null(at));
-                    ids.push(if null {
-                        NONE
-                    } else {
-                        row_id(&mut self.table, &self.hasher, keys, row.data())?
-                    });
+                ids.reserve(columns.first().map_or(0, |c| c.len()));
+                for columns in pieces(columns) {
+                    let rows = converter.convert_columns(&columns).map_err(broken)?;
+                    for (at, row) in rows.iter().enumerate() {
+                        let null = columns.iter().any(|c| c.is_null(at));
+                        ids.push(if null {
+                            NONE
+                        } else {
+                            row_id(&mut self.table, &self.hasher, keys, row.data())?
+                        });
+                    }
                 }
             }
         }
@@ -187,12 +200,40 @@ impl Keys {
                 cast(&values, &self.types[0]).map(|column| vec![column])
             }
             Stored::Rows(converter, keys) => {
-                let parser = converter.parser();
-                converter.convert_rows(ids.iter().map(|&id| parser.parse(keys.get(id))))
+                let bytes: usize = ids.iter().map(|&id| keys.get(id).len()).sum();
+                if bytes > MOST_BYTES && !self.types.iter().all(DataType::is_primitive) {
+                    return Err(too_long(bytes));
+                }
+                decoded(converter, keys, ids)
             }
         }
         .map_err(|e| Error::with_source(Kind::Bug, "keys cannot be decoded", e))
     }
+}
+
+/// The columns of some keys, decoded piece by piece.
+fn decoded(
+    converter: &RowConverter,
+    keys: &Bytes,
+    ids: &[u32],
+) -> std::result::Result<Vec<ArrayRef>, ArrowError> {
+    let parser = converter.parser();
+    let decode = |ids: &[u32]| {
+        crate::memory::wait_for_room();
+        converter.convert_rows(ids.iter().map(|&id| parser.parse(keys.get(id))))
+    };
+    let mut decoded = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (at, &id) in ids.iter().enumerate() {
+        let of_key = keys.get(id).len();
+        if bytes > 0 && bytes + of_key > PIECE {
+            decoded.push(decode(&ids[start..at])?);
+            (start, bytes) = (at, 0);
+        }
+        bytes += of_key;
+    }
+    decoded.push(decode(&ids[start..])?);
+    joined(&decoded)
 }
 
 /// The rank of each id in `order`.
@@ -235,8 +276,22 @@ fn row_id(
     let id = next_id(keys.ends.len())?;
     keys.bytes.extend_from_slice(key);
     keys.ends.push(keys.bytes.len());
-    table.insert_unique(hash, id, |&id| hasher.hash_one(keys.get(id)));
+    let touched = Touched::default();
+    table.insert_unique(hash, id, |&id| {
+        let key = keys.get(id);
+        touched.add(key.len());
+        hasher.hash_one(key)
+    });
     Ok(id)
+}
+
+/// The error for keys that do not fit into one column.
+pub(crate) fn too_long(bytes: usize) -> Error {
+    Error::input(format!(
+        "the texts of keys in one column have {}, and a column holds at most {}; use shorter keys, such as `md5(key)`, or fewer",
+        shown(bytes),
+        shown(MOST_BYTES)
+    ))
 }
 
 fn next_id(len: usize) -> Result<u32> {
@@ -268,7 +323,7 @@ pub(crate) fn union(lists: &[&[ArrayRef]]) -> Result<(Vec<ArrayRef>, Vec<Vec<u32
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{Int32Array, StringArray};
+    use arrow::array::{Int32Array, StringArray, StringViewArray};
 
     fn columns(a: &[Option<&str>], b: &[i32]) -> Vec<ArrayRef> {
         vec![
@@ -306,6 +361,20 @@ mod tests {
     fn keys_without_columns_have_no_columns() {
         let keys = Keys::new(&[]).unwrap();
         assert!(keys.columns(&[0]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn long_keys_are_encoded_in_pieces() {
+        let texts: Vec<String> = (0..200).map(|k| "x".repeat(k * 1000)).collect();
+        let views: ArrayRef = Arc::new(StringViewArray::from_iter_values(&texts));
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values(&texts));
+        for column in [texts, views] {
+            let mut keys = Keys::new(&[column.data_type().clone()]).unwrap();
+            let mut ids = Vec::new();
+            keys.intern(&[Arc::clone(&column)], &mut ids).unwrap();
+            assert_eq!(ids, (0..200).collect::<Vec<_>>());
+            assert_eq!(&keys.columns(&ids).unwrap()[0], &column);
+        }
     }
 
     #[test]

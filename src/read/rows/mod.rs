@@ -8,6 +8,7 @@ pub(crate) mod doubles;
 pub mod ipc;
 pub mod keys;
 pub mod layout;
+pub(crate) mod pieces;
 pub mod ranges;
 pub(crate) mod split;
 pub mod states;

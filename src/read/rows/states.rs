@@ -4,14 +4,16 @@
 use crate::error::{Error, Kind, Result, escaped};
 use crate::read::rows::bins::{Binning, Grid, Outside, Precision};
 use crate::read::rows::doubles::doubles;
-use crate::read::rows::keys::{Keys, NONE, union};
+use crate::read::rows::keys::{Keys, NONE, too_long, union};
+use crate::read::rows::pieces::taken;
 use crate::read::rows::stop::{Dropped, Stop};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, UInt32Array};
-use arrow::compute::{cast, take};
+use arrow::compute::cast;
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Field, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
+use arrow::error::ArrowError;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
@@ -626,11 +628,10 @@ impl StateTable {
                 keys.extend(bins);
                 Ok(keys)
             }
-            Coded::Listed(arrays) => {
-                let ids = UInt32Array::from(ids.to_vec());
-                let out = arrays.iter().map(|a| take(a, &ids, None));
-                out.collect::<Result<_, _>>().map_err(broken)
-            }
+            Coded::Listed(arrays) => taken(arrays, ids).map_err(|e| match e {
+                ArrowError::OffsetOverflowError(bytes) => too_long(bytes),
+                e => broken(e),
+            }),
         }
     }
 
