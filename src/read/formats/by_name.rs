@@ -434,6 +434,80 @@ mod tests {
             .await
     }
 
+    /// The columns `k` and `s` of a file of text.
+    fn text_rows(name: &str) -> Box<dyn Rows> {
+        let field = |name, of_type| arrow::datatypes::Field::new(name, of_type, true);
+        let columns = vec![
+            field("k", arrow::datatypes::DataType::Int64),
+            field("s", arrow::datatypes::DataType::Utf8),
+        ];
+        let columns = Arc::new(Schema::new(columns));
+        let wanted = Wanted::new(Arc::clone(&columns), columns);
+        match name {
+            "x.json" => Box::new(JsonRows::new(wanted, 16_384)),
+            _ => Box::new(CsvRows::new(wanted, name, &Dialect::default(), true, 16_384).unwrap()),
+        }
+    }
+
+    #[test]
+    fn rows_without_end_are_refused() {
+        let piece = vec![b'y'; 1 << 20];
+        let quotes = vec![b'"'; 1 << 20];
+        for (name, start, piece, line) in [
+            ("x.csv", "k,s\n1,a\n2,", &piece, 3),
+            ("x.csv", "k,s\n1,a\n2,\"b\nc", &piece, 3),
+            ("x.csv", "k,s\n1,a\n2,\"", &quotes, 3),
+            (
+                "x.json",
+                "{\"k\": 1, \"s\": \"a\"}\n{\"k\": 1, \"s\": \"",
+                &piece,
+                2,
+            ),
+        ] {
+            let mut rows = text_rows(name);
+            rows.push(start.as_bytes().to_vec().into()).unwrap();
+            let mut pushed = 0;
+            let fault = loop {
+                pushed += 1;
+                if let Err(fault) = rows.push(piece.clone().into()) {
+                    break fault;
+                }
+            };
+            assert_eq!((pushed, fault.line), (64, Some(line)), "{start}");
+            assert!(fault.what.contains("longer than 64 MiB"), "{}", fault.what);
+        }
+    }
+
+    #[test]
+    fn batches_of_long_rows_are_small() {
+        let long = "y\n".repeat(50_000);
+        for name in ["x.csv", "x.json"] {
+            let mut rows = text_rows(name);
+            let mut batches = Vec::new();
+            let row = |k: i64| match name {
+                "x.csv" => format!("{k},\"{long}\"\r\n"),
+                _ => format!("{}\n", serde_json::json!({ "k": k, "s": long })),
+            };
+            let text = (0..300).map(row).collect::<String>();
+            let text = if name == "x.csv" {
+                format!("k,s\r\n{text}")
+            } else {
+                text
+            };
+            for piece in text.as_bytes().chunks(256 << 10) {
+                batches.extend(rows.push(piece.to_vec().into()).unwrap());
+            }
+            batches.extend(rows.finish().unwrap());
+            let most = batches.iter().map(RecordBatch::num_rows).max();
+            assert!(most.is_some_and(|most| most < 100), "{name}: {most:?}");
+            let keys = batches.iter().flat_map(|batch| {
+                let keys = batch.column(0).as_primitive::<Int64Type>();
+                keys.values().to_vec()
+            });
+            assert!(keys.eq(0..300), "{name}");
+        }
+    }
+
     type Values = Vec<(i64, String)>;
 
     /// The rows of each stream.

@@ -7,7 +7,9 @@
 use crate::read::formats::fault::Fault;
 use crate::read::formats::format::Compression;
 use crate::read::formats::pieces::Pieces;
-use crate::read::formats::text::{Rows, SAMPLE, SAMPLE_BYTES, Wanted, value_kind};
+use crate::read::formats::text::{
+    BATCH_BYTES, MAX_ROW_BYTES, Rows, SAMPLE, SAMPLE_BYTES, Wanted, value_kind,
+};
 use crate::read::lake::exact::not_exact;
 use crate::read::rows::doubles::{EXACT_INTEGER, is_whole_double, warn_of_rounding};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
@@ -19,14 +21,11 @@ use arrow::error::ArrowError;
 use bytes::Bytes;
 use datafusion::common::DataFusionError;
 use futures::TryStreamExt;
-use memchr::{memchr, memchr_iter};
+use memchr::{memchr, memchr_iter, memrchr};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::Arc;
-
-/// Longest row in bytes. A longer one is treated as an unclosed quote.
-const MAX_ROW_BYTES: usize = 64 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -78,6 +77,7 @@ impl Dialect {
             state: State::Outside,
             before: None,
             line: 1,
+            row: 0,
         }
     }
 
@@ -576,6 +576,19 @@ impl CsvRows {
             .unwrap_or_else(|| Fault::at(self.line, e))
     }
 
+    /// Adds bytes to the rows in the decoder, and appends each full batch.
+    fn decode(&mut self, mut bytes: Bytes, batches: &mut Vec<RecordBatch>) -> Result<(), Fault> {
+        while !bytes.is_empty() {
+            let decoded = self.decoder.decode(&bytes);
+            let n = decoded.map_err(|e| self.fault(&bytes, &describe_error(&e)))?;
+            self.held.push(bytes.split_to(n));
+            if self.decoder.capacity() == 0 {
+                batches.extend(self.flush()?);
+            }
+        }
+        Ok(())
+    }
+
     fn flush(&mut self) -> Result<Option<RecordBatch>, Fault> {
         let flushed = self.decoder.flush();
         let Some(rows) = flushed.map_err(|e| self.fault(&[], &describe_error(&e)))? else {
@@ -594,16 +607,15 @@ impl CsvRows {
 
 impl Rows for CsvRows {
     fn push(&mut self, mut bytes: Bytes) -> Result<Vec<RecordBatch>, Fault> {
-        self.quotes.push(&bytes)?;
+        let rows = self.quotes.push(&bytes)?;
         let mut batches = Vec::new();
-        while !bytes.is_empty() {
-            let decoded = self.decoder.decode(&bytes);
-            let n = decoded.map_err(|e| self.fault(&bytes, &describe_error(&e)))?;
-            self.held.push(bytes.split_to(n));
-            if self.decoder.capacity() == 0 {
-                batches.extend(self.flush()?);
-            }
+        let rest = bytes.split_off(rows);
+        self.decode(bytes, &mut batches)?;
+        let held: usize = self.held.iter().map(Bytes::len).sum();
+        if held >= BATCH_BYTES && rows > 0 {
+            batches.extend(self.flush()?);
         }
+        self.decode(rest, &mut batches)?;
         Ok(batches)
     }
 
@@ -623,24 +635,27 @@ struct Quotes {
     /// The last byte of the previous piece.
     before: Option<u8>,
     line: u64,
+    /// Bytes of the last row so far.
+    row: usize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Outside,
-    /// In a value whose quote was opened in this line, and the number of bytes since then.
-    Inside(u64, usize),
+    /// In a value whose quote was opened in this line.
+    Inside(u64),
     /// After a quote in such a value: it closes the value unless another quote follows.
     Closing(u64),
 }
 
 impl Quotes {
     fn is_open(&self) -> bool {
-        matches!(self.state, State::Inside(..))
+        matches!(self.state, State::Inside(_))
     }
 
-    fn push(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        let mut at = 0;
+    /// Returns the length of the bytes up to the last end of a row.
+    fn push(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        let (mut at, mut rows) = (0, 0);
         if self.before.is_none() && bytes.starts_with(BYTE_ORDER_MARK) {
             at = BYTE_ORDER_MARK.len();
         }
@@ -650,7 +665,7 @@ impl Quotes {
                 State::Closing(line) => {
                     let next = bytes[at];
                     if next == self.quote {
-                        self.state = State::Inside(line, 0);
+                        self.state = State::Inside(line);
                         at += 1;
                     } else if self.ends_value(next) {
                         self.state = State::Outside;
@@ -663,42 +678,44 @@ impl Quotes {
                         ));
                     }
                 }
-                State::Inside(line, length) => {
-                    let rest = &bytes[at..];
-                    let end = memchr(self.quote, rest);
-                    let length = length + end.unwrap_or(rest.len());
-                    if length > MAX_ROW_BYTES {
-                        return Err(self.too_long());
+                State::Inside(line) => {
+                    let end = memchr(self.quote, &bytes[at..]);
+                    if end.is_some() {
+                        self.state = State::Closing(line);
                     }
-                    self.state = match end {
-                        Some(_) => State::Closing(line),
-                        None => State::Inside(line, length),
-                    };
                     let end = end.map_or(bytes.len(), |n| at + n + 1);
                     self.line += lines_in(&bytes[at..end]);
                     at = end;
                 }
                 State::Outside => {
-                    let Some(n) = memchr(self.quote, &bytes[at..]) else {
-                        self.line += lines_in(&bytes[at..]);
+                    let quote = memchr(self.quote, &bytes[at..]);
+                    let end = quote.map_or(bytes.len(), |n| at + n);
+                    self.line += lines_in(&bytes[at..end]);
+                    if let Some(n) = memrchr(b'\n', &bytes[at..end]) {
+                        rows = at + n + 1;
+                    }
+                    at = end;
+                    if quote.is_none() {
                         break;
-                    };
-                    self.line += lines_in(&bytes[at..at + n]);
-                    at += n;
+                    }
                     let before = match at.checked_sub(1) {
                         Some(before) if at > start => Some(bytes[before]),
                         _ => self.before,
                     };
                     // A quote within an unquoted value is plain text.
                     if before.is_none_or(|b| self.ends_value(b)) {
-                        self.state = State::Inside(self.line, 0);
+                        self.state = State::Inside(self.line);
                     }
                     at += 1;
                 }
             }
         }
         self.before = bytes.last().copied().or(self.before);
-        Ok(())
+        self.row = bytes.len() - rows + if rows == 0 { self.row } else { 0 };
+        if self.row > MAX_ROW_BYTES {
+            return Err(self.too_long());
+        }
+        Ok(rows)
     }
 
     fn ends_value(&self, byte: u8) -> bool {
@@ -707,7 +724,7 @@ impl Quotes {
 
     fn finish(&self) -> Result<(), Fault> {
         match self.state {
-            State::Inside(line, _) => Err(Fault::at(
+            State::Inside(line) => Err(Fault::at(
                 line,
                 "the quote that opens a value here is not closed before the end of the file",
             )),
@@ -717,11 +734,11 @@ impl Quotes {
 
     fn too_long(&self) -> Fault {
         let line = match self.state {
-            State::Inside(line, _) => line,
+            State::Inside(line) => line,
             _ => self.line,
         };
         let what = format!(
-            "a row is longer than {} MiB: a quote in this line is not closed, or the file is not CSV",
+            "a row is longer than {} MiB: a quote in this line is not closed, the value is too long, or the file is not CSV",
             MAX_ROW_BYTES >> 20
         );
         Fault::at(line, what)

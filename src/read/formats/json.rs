@@ -5,7 +5,9 @@
 
 use crate::read::formats::fault::Fault;
 use crate::read::formats::pieces::Pieces;
-use crate::read::formats::text::{Rows, SAMPLE, SAMPLE_BYTES, Wanted, value_kind};
+use crate::read::formats::text::{
+    BATCH_BYTES, MAX_ROW_BYTES, Rows, SAMPLE, SAMPLE_BYTES, Wanted, value_kind,
+};
 use crate::read::lake::exact::{holds_also, not_exact};
 use crate::read::rows::doubles::{is_whole_double, warn_of_rounding};
 use arrow::array::{
@@ -27,9 +29,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-
-/// Longest object in bytes. A longer one is treated as unclosed.
-const MAX_OBJECT_BYTES: usize = 64 << 20;
 
 /// An integer of this many characters has at most 64 bits.
 const LONG_DIGITS: usize = 18;
@@ -201,8 +200,8 @@ impl Objects {
         if self.depth > 0 {
             self.line += lines_in(&bytes[start..]);
             self.part.extend_from_slice(&bytes[start..]);
-            if self.part.len() > MAX_OBJECT_BYTES {
-                let what = format!("the object is longer than {} MiB", MAX_OBJECT_BYTES >> 20);
+            if self.part.len() > MAX_ROW_BYTES {
+                let what = format!("the object is longer than {} MiB", MAX_ROW_BYTES >> 20);
                 return Err(Fault::at(self.begin, what));
             }
         }
@@ -240,6 +239,7 @@ impl JsonRows {
                 record: Record::new(&fields, &rounds),
                 wanted,
                 n: 0,
+                bytes: 0,
             },
             each,
         }
@@ -252,7 +252,7 @@ impl Rows for JsonRows {
         let (rows, each) = (&mut self.rows, self.each);
         self.objects.push(&bytes, |object, line| {
             rows.push(object, line)?;
-            if rows.n == each {
+            if rows.n == each || rows.bytes >= BATCH_BYTES {
                 batches.extend(rows.flush()?);
             }
             Ok(())
@@ -271,6 +271,8 @@ struct OpenRows {
     wanted: Wanted,
     record: Record,
     n: usize,
+    /// Bytes of their text.
+    bytes: usize,
 }
 
 impl OpenRows {
@@ -294,6 +296,7 @@ impl OpenRows {
                 .map_err(|what| Fault::at(line, what))?;
         }
         self.n += 1;
+        self.bytes += object.len();
         Ok(())
     }
 
@@ -319,7 +322,7 @@ impl OpenRows {
         let options = RecordBatchOptions::new().with_row_count(Some(self.n));
         let schema = Arc::clone(&self.wanted.table);
         let batch = RecordBatch::try_new_with_options(schema, columns, &options);
-        self.n = 0;
+        (self.n, self.bytes) = (0, 0);
         Ok(Some(batch.map_err(fault_of)?))
     }
 }

@@ -16,6 +16,11 @@ pub const SAMPLE: usize = 1000;
 /// Most bytes from which types of columns are inferred.
 pub const SAMPLE_BYTES: usize = 4 << 20;
 
+/// Longest row in bytes. A longer one is taken for a missing end of a value or of the row.
+pub const MAX_ROW_BYTES: usize = 64 << 20;
+/// Bytes of text from which on the rows so far are a batch.
+pub const BATCH_BYTES: usize = 8 << 20;
+
 /// Turns the bytes of a file, piece by piece, into rows.
 pub trait Rows: Send {
     /// The rows that are complete after the next bytes.
