@@ -61,7 +61,8 @@ impl Kind {
     }
 }
 
-/// An error of gyre. `message` is one sentence for a person, without a full stop.
+/// An error of gyre. `message` is one sentence for a person, without a full stop. Only an error that
+/// lists others has further lines: a line break that comes from data is an escape.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -72,13 +73,26 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error without a cause.
+    /// An error without a cause. The message is shown in one line, as [`escaped`] does.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self::restored(kind, escaped(&message.into()))
+    }
+
+    /// An error whose message is the [`full`](Self::full) text of another error.
+    pub fn restored(kind: Kind, message: impl Into<String>) -> Self {
         Error {
             kind,
             message: message.into(),
             source: None,
         }
+    }
+
+    /// An error with further lines under its message. Each is what [`full`](Self::full) returns, or
+    /// a text that is shown in one line.
+    pub fn with_lines(kind: Kind, message: &str, lines: &[String]) -> Self {
+        let lines = lines.iter().map(|line| line.replace('\n', "\n  "));
+        let lines = lines.map(|line| format!("\n  {line}")).collect::<String>();
+        Self::restored(kind, escaped(message) + &lines)
     }
 
     /// An error with its cause.
@@ -88,9 +102,8 @@ impl Error {
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
         Error {
-            kind,
-            message: message.into(),
             source: Some(source.into()),
+            ..Self::new(kind, message)
         }
     }
 
@@ -134,7 +147,11 @@ impl Error {
         match lines.len() {
             0 => None,
             1 => Some(errors.swap_remove(0)),
-            n => Some(Error::spec(format!("{n} errors\n  {}", lines.join("\n  ")))),
+            n => Some(Error::with_lines(
+                Kind::Spec,
+                &format!("{n} errors"),
+                &lines,
+            )),
         }
     }
 
@@ -150,7 +167,7 @@ impl Error {
 
     /// Prefixes the message with the place where the error happened.
     pub fn at(mut self, place: impl std::fmt::Display) -> Self {
-        self.message = format!("{place}: {}", self.message);
+        self.message = format!("{}: {}", escaped(&place.to_string()), self.message);
         self
     }
 
@@ -159,7 +176,10 @@ impl Error {
         let mut text = self.message.clone();
         let mut cause = StdError::source(self);
         while let Some(e) = cause {
-            let more = e.to_string();
+            let more = match e.downcast_ref::<Error>() {
+                Some(e) => e.message.clone(),
+                None => escaped(&e.to_string()),
+            };
             if !text.contains(&more) {
                 text.push_str(&format!(" ({more})"));
             }
@@ -348,6 +368,30 @@ mod tests {
                 [&*shown, &*json].map(|text| serde_json::from_str(text).expect("JSON"));
             assert_eq!(shown, json);
         }
+    }
+
+    #[test]
+    fn line_breaks_of_data_are_escapes_in_errors() {
+        let cell = "a\nb\r\tc\u{1b}";
+        let shown = r"a\nb\r\tc\u{1b}";
+        let plain = || Error::input(format!("no `{cell}`"));
+        let listed = || Error::all(vec![plain(), Error::spec(cell)]).expect("an error");
+        let list = format!("2 errors\n  no `{shown}`\n  {shown}");
+        let check = |e: Error, expected: String| assert_eq!(e.full(), expected);
+        check(plain(), format!("no `{shown}`"));
+        check(plain().at(cell), format!("{shown}: no `{shown}`"));
+        let caused =
+            Error::with_source(Kind::Store, cell, std::io::Error::other(format!("{cell}!")));
+        check(caused, format!("{shown} ({shown}!)"));
+        check(listed(), list.clone());
+        check(listed().at("x"), format!("x: {list}"));
+        check(Error::restored(Kind::Spec, listed().full()), list.clone());
+        check(
+            Error::with_source(Kind::Store, "x", listed()),
+            format!("x ({list})"),
+        );
+        let nested = Error::with_lines(Kind::Check, cell, &[listed().full()]);
+        check(nested, format!("{shown}\n  {}", list.replace('\n', "\n  ")));
     }
 
     #[test]

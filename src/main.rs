@@ -85,26 +85,46 @@ fn is_interactive() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Writes texts and lines of JSON to stderr, without secrets and without characters that a terminal
-/// obeys. A failure to write is ignored.
+/// Writes entries of the log to stderr, without secrets and without characters that a terminal
+/// obeys.
 struct Log;
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        let text = hide(&text);
-        let shown = if IS_JSON.load(Ordering::Relaxed) {
-            printable_json(&text)
+        if IS_JSON.load(Ordering::Relaxed) {
+            say(&text);
         } else {
-            printable(&text)
-        };
-        std::io::stderr().write_all(shown.as_bytes()).ok();
+            say(&entry(&text));
+        }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
+}
+
+/// An entry of the log. Only lines that are indented continue it: another line break is an escape.
+fn entry(text: &str) -> String {
+    let mut lines = text.trim_end_matches('\n').split('\n');
+    let first = lines.next().unwrap_or_default().to_string();
+    let joined = lines.fold(first, |text, line| {
+        let is_continuation = line.starts_with("  ");
+        text + if is_continuation { "\n" } else { "\\n" } + line
+    });
+    joined + "\n"
+}
+
+/// Writes a text, or a line of JSON, to stderr in one write. A failure to write is ignored.
+fn say(text: &str) {
+    let text = hide(text);
+    let shown = if IS_JSON.load(Ordering::Relaxed) {
+        printable_json(&text)
+    } else {
+        printable(&text)
+    };
+    std::io::stderr().write_all(shown.as_bytes()).ok();
 }
 
 /// Prints on stderr why the command failed: a sentence, or a JSON log line.
@@ -115,8 +135,7 @@ fn report(e: &Error) {
         return;
     }
     // One write: if the system refuses memory for it, only the line about that is printed.
-    let line = format!("error: {}\n", e.full());
-    Log.write_all(line.as_bytes()).ok();
+    say(&format!("error: {}\n", e.full()));
 }
 
 /// Prints help, or the error of a command line.
@@ -159,7 +178,7 @@ fn set_panic_hook() {
         if backtrace.status() == BacktraceStatus::Captured {
             writeln!(text, "{backtrace}").ok();
         }
-        Log.write_all(text.as_bytes()).ok();
+        say(&text);
     }));
 }
 

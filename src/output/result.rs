@@ -343,7 +343,7 @@ impl<'a> Written<'a> {
         let names = self.partition.iter().map(|f| f.name());
         let partition = names
             .zip(&key.partition)
-            .map(|(n, v)| format!("{n}={}", escaped(v)));
+            .map(|(n, v)| escaped(&format!("{n}={v}")));
         let lag = key.lag.iter().map(|lag| format!("lag {lag}"));
         partition.chain(lag).collect::<Vec<_>>().join(", ")
     }

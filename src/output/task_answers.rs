@@ -225,7 +225,7 @@ fn unframed(bytes: &[u8]) -> Option<Result<Vec<u8>>> {
         return None;
     }
     let answer: Result<Vec<u8>, Failed> = postcard::from_bytes(payload).ok()?;
-    Some(answer.map_err(|failed| Error::new(failed.kind, failed.message)))
+    Some(answer.map_err(|failed| Error::restored(failed.kind, failed.message)))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Pipeline + tables → [`PointsPlan`]: all that a run over points will do, resolved and checked.
 
-use crate::error::{Error, Result, counted};
+use crate::error::{Error, Result, counted, escaped};
 use crate::evidence::lag::Lag;
 use crate::methods::PointMethod;
 use crate::output::tables::points;
@@ -346,7 +346,7 @@ pub(crate) fn layout(
 impl Display for PointsPlan {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let names = |fields: &[Field]| {
-            let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+            let names: Vec<String> = fields.iter().map(|field| escaped(field.name())).collect();
             names.join(", ")
         };
         writeln!(f, "{} (plan {})", self.name, self.hash)?;

@@ -1,6 +1,6 @@
 //! A plan as JSON for programs and as text for people.
 
-use crate::error::counted;
+use crate::error::{counted, escaped};
 use crate::evidence::lag::Lag;
 use crate::methods::{PointMethod, SequenceMethod};
 use crate::plan::checks::{CheckRule, PlannedCheck};
@@ -197,7 +197,7 @@ impl fmt::Display for SequencesPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Plan of `{}` ({})", self.name, self.hash)?;
         for (label, text) in self.lines() {
-            write!(f, "\n  {label:<6} {text}")?;
+            write!(f, "\n  {label:<6} {}", escaped(&text))?;
         }
         Ok(())
     }
@@ -360,7 +360,7 @@ impl fmt::Display for FiltersPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Plan of `{}` ({})", self.job.name, self.job.hash)?;
         for (label, text) in self.lines() {
-            write!(f, "\n  {label:<6} {text}")?;
+            write!(f, "\n  {label:<6} {}", escaped(&text))?;
         }
         Ok(())
     }
@@ -617,7 +617,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Plan of `{}` ({})", self.name, self.hash)?;
         for (label, text) in self.lines() {
-            write!(f, "\n  {label:<6} {text}")?;
+            write!(f, "\n  {label:<6} {}", escaped(&text))?;
         }
         Ok(())
     }

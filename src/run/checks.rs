@@ -219,7 +219,7 @@ fn missing(
         .flat_map(|key| lags.iter().map(move |lag| (key, *lag)));
     let missing = all.filter(|model| !found.contains(model));
     let texts = missing.map(|(key, lag)| {
-        let columns = key.iter().map(|(k, v)| format!("{k}={}", escaped(v)));
+        let columns = key.iter().map(|(k, v)| escaped(&format!("{k}={v}")));
         let lag = lag.into_iter().map(|lag| format!("lag {lag}"));
         columns.chain(lag).collect::<Vec<_>>().join(", ")
     });
@@ -291,15 +291,13 @@ pub(crate) fn verdict(outcomes: &[CheckRecord]) -> Result<()> {
     if failed.is_empty() {
         return Ok(());
     }
-    let mut message = format!(
+    let message = format!(
         "{} of {} failed, and the output stays as it was",
         failed.len(),
         counted(outcomes.len(), "check")
     );
-    for check in failed {
-        message += &format!("\n  {}", check_message(check).replace('\n', "\n  "));
-    }
-    Err(Error::new(Kind::Check, message))
+    let lines: Vec<String> = failed.into_iter().map(check_message).collect();
+    Err(Error::with_lines(Kind::Check, &message, &lines))
 }
 
 #[cfg(test)]

@@ -473,7 +473,7 @@ pub(crate) fn at_place(e: Error, names: &RunSchema, counts: &CountMatrix) -> Err
 pub(crate) fn place_of(names: &RunSchema, partition: usize, lag: usize) -> String {
     let mut parts: Vec<String> = partition_key(names, partition)
         .into_iter()
-        .map(|(name, value)| format!("{name}={}", escaped(&value)))
+        .map(|(name, value)| escaped(&format!("{name}={value}")))
         .collect();
     if let Some(lag) = names.lag.text(lag) {
         parts.push(format!("lag {lag}"));

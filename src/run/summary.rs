@@ -154,7 +154,7 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
     let mut parts: Vec<String> = model
         .partition
         .iter()
-        .map(|(name, value)| format!("{name} {}", escaped(value)))
+        .map(|(name, value)| escaped(&format!("{name} {value}")))
         .collect();
     parts.extend(model.lag.iter().map(|lag| format!("lag {lag}")));
     if !parts.is_empty() {
@@ -196,7 +196,7 @@ fn model(f: &mut Formatter<'_>, model: &ModelRecord) -> Result {
         let products = counted(grouped(own.products as f64), "product");
         writeln!(f, "{products}, {:.2} seconds", own.seconds)?;
         for warning in &own.warnings {
-            writeln!(f, "    warning: {warning}")?;
+            writeln!(f, "    warning: {}", escaped(warning))?;
         }
     }
     notes(f, model)
@@ -502,7 +502,7 @@ pub fn check_message(check: &CheckRecord) -> String {
     };
     let mut text = format!("{}: {what}", check.name);
     for row in &check.rows {
-        text += &format!("\n  {row}");
+        text += &format!("\n  {}", escaped(row));
     }
     if !check.rows.is_empty() && value > check.rows.len() as f64 {
         text += &format!(

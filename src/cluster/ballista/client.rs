@@ -333,7 +333,7 @@ impl<'a> Round<'a> {
         // Tasks of the same bytes share one answer.
         let answer = |id: &String| match &self.answers[id] {
             Ok(bytes) => Ok(bytes.clone()),
-            Err(e) => Err(Error::new(e.kind(), e.full())),
+            Err(e) => Err(Error::restored(e.kind(), e.full())),
         };
         Ok(self.order.iter().map(answer).collect())
     }

@@ -143,8 +143,12 @@ fn to_ballista(e: &Error) -> DataFusionError {
 const BEGIN: &str = "⟦";
 const END: &str = "⟧";
 
+/// What stands for a backslash of a message, because the layers of Ballista add others.
+const BACKSLASH: &str = "⧵";
+
 fn wrapped(e: &Error) -> String {
-    format!("{BEGIN}{:?}: {}{END}", e.kind(), e.full())
+    let message = e.full().replace('\\', BACKSLASH);
+    format!("{BEGIN}{:?}: {message}{END}", e.kind())
 }
 
 /// The error of gyre in a message of Ballista, which quotes it in several layers.
@@ -162,7 +166,8 @@ pub fn unwrapped(message: &str) -> Option<Error> {
         Kind::Bug,
     ];
     let kind = kinds.into_iter().find(|k| format!("{k:?}") == kind)?;
-    Some(Error::new(kind, text.replace('\\', "")))
+    let text = text.replace('\\', "").replace(BACKSLASH, "\\");
+    Some(Error::restored(kind, text))
 }
 
 /// A plan that does tasks, as bytes.
@@ -352,7 +357,7 @@ mod tests {
 
     #[test]
     fn errors_survive_the_layers_of_ballista() {
-        let e = Error::new(Kind::Store, "host: \"a\" cannot be read");
+        let e = Error::new(Kind::Store, "host: \"a\nb\" cannot be read");
         let through = format!("Task failed: {:?}", format!("{:?}", wrapped(&e)));
         let back = unwrapped(&through).expect("an error of gyre");
         assert_eq!((back.kind(), back.full()), (e.kind(), e.full()));

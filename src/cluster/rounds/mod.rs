@@ -334,7 +334,7 @@ impl<'a> Rounds<'a> {
                         Ok((model, record))
                     }
                     Err((kind, message)) => {
-                        Err((self.place(names, unit), Error::new(kind, message)))
+                        Err((self.place(names, unit), Error::restored(kind, message)))
                     }
                 });
             }

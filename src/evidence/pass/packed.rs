@@ -39,5 +39,5 @@ pub fn pack_result<T: Serialize>(result: Result<T>) -> Result<Vec<u8>> {
 /// If the bytes are of another type, which is a bug.
 pub fn unpack_result<T: DeserializeOwned>(bytes: &[u8]) -> Result<Result<T>> {
     let result: Result<T, (Kind, String)> = unpack(bytes)?;
-    Ok(result.map_err(|(kind, message)| Error::new(kind, message)))
+    Ok(result.map_err(|(kind, message)| Error::restored(kind, message)))
 }

@@ -99,7 +99,7 @@ impl Display for AssignSummary<'_> {
 fn model(f: &mut Formatter<'_>, model: &AssignedRecord) -> Result {
     let partition = model.partition.iter();
     let mut parts: Vec<String> = partition
-        .map(|(k, v)| format!("{k} {}", escaped(v)))
+        .map(|(k, v)| escaped(&format!("{k} {v}")))
         .collect();
     parts.extend(model.lag.iter().map(|lag| format!("lag {lag}")));
     if !parts.is_empty() {

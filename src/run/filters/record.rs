@@ -219,7 +219,7 @@ impl Display for FiltersSummary<'_> {
 /// The values of partition columns, at the start of the lines of a model.
 pub(crate) fn partition(f: &mut Formatter<'_>, values: &BTreeMap<String, String>) -> Result {
     let parts = values.iter();
-    let parts = parts.map(|(name, value)| format!("{name} {}", escaped(value)));
+    let parts = parts.map(|(name, value)| escaped(&format!("{name} {value}")));
     let parts: Vec<String> = parts.collect();
     if parts.is_empty() {
         return Ok(());
@@ -277,7 +277,7 @@ fn fit(f: &mut Formatter<'_>, fit: &FilterRecord) -> Result {
         writeln!(f, "    {rows} did not change the estimate")?;
     }
     for warning in &fit.warnings {
-        writeln!(f, "    warning: {warning}")?;
+        writeln!(f, "    warning: {}", escaped(warning))?;
     }
     Ok(())
 }

@@ -224,7 +224,7 @@ struct Place {
 impl Display for Place {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let columns = self.partition.iter();
-        let columns = columns.map(|(name, value)| format!("{name}={}", escaped(value)));
+        let columns = columns.map(|(name, value)| escaped(&format!("{name}={value}")));
         let lag = self.lag.iter().map(|lag| format!("lag {lag}"));
         let parts: Vec<String> = columns.chain(lag).collect();
         f.write_str(&parts.join(", "))
@@ -328,7 +328,7 @@ impl Display for PointAssignSummary<'_> {
             }
         }
         for warning in &record.warnings {
-            writeln!(f, "  warning: {warning}")?;
+            writeln!(f, "  warning: {}", escaped(warning))?;
         }
         for model in models.iter().take(SHOWN) {
             let place = Place {

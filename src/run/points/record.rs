@@ -212,7 +212,7 @@ impl Display for PointsSummary<'_> {
             writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
         }
         for warning in &record.warnings {
-            writeln!(f, "  warning: {warning}")?;
+            writeln!(f, "  warning: {}", escaped(warning))?;
         }
         for model in models.iter().take(SHOWN) {
             writeln!(f)?;
@@ -236,7 +236,7 @@ impl Display for PointsSummary<'_> {
 fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
     let partition = model.partition.iter();
     let mut parts: Vec<String> = partition
-        .map(|(k, v)| format!("{k} {}", escaped(v)))
+        .map(|(k, v)| escaped(&format!("{k} {v}")))
         .collect();
     parts.extend(model.lag.iter().map(|lag| format!("lag {lag}")));
     if !parts.is_empty() {
@@ -338,7 +338,7 @@ fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
             }
         }
         for warning in &fit.warnings {
-            writeln!(f, "    warning: {warning}")?;
+            writeln!(f, "    warning: {}", escaped(warning))?;
         }
     }
     Ok(())

@@ -333,7 +333,7 @@ impl FilteredRecord {
     fn write(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let partition = self.partition.iter();
         let parts: Vec<String> = partition
-            .map(|(name, value)| format!("{name} {}", escaped(value)))
+            .map(|(name, value)| escaped(&format!("{name} {value}")))
             .collect();
         if !parts.is_empty() {
             write!(f, "{}: ", parts.join(", "))?;

@@ -256,7 +256,7 @@ impl Display for SequencesSummary<'_> {
 fn model(f: &mut Formatter<'_>, model: &SequencesModelRecord) -> Result {
     let partition = model.partition.iter();
     let parts: Vec<String> = partition
-        .map(|(name, value)| format!("{name} {}", escaped(value)))
+        .map(|(name, value)| escaped(&format!("{name} {value}")))
         .collect();
     if !parts.is_empty() {
         write!(f, "{}: ", parts.join(", "))?;
@@ -317,7 +317,7 @@ fn fit(f: &mut Formatter<'_>, fit: &SequenceFitRecord) -> Result {
     }
     LeastLikely::write(f, &fit.least_likely)?;
     for warning in &fit.warnings {
-        writeln!(f, "    warning: {warning}")?;
+        writeln!(f, "    warning: {}", escaped(warning))?;
     }
     Ok(())
 }
