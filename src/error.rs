@@ -108,7 +108,8 @@ impl Error {
     }
 
     /// An operation that a store or a file system failed to do: [`Kind::Resources`] if the disk or
-    /// the quota is full, [`Kind::Spec`] if a link or the like is in the way, else [`Kind::Store`].
+    /// the quota is full, [`Kind::Spec`] if something is [in the way](InTheWay), else
+    /// [`Kind::Store`].
     pub fn store(
         message: impl Into<String>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
@@ -190,16 +191,17 @@ impl Error {
 }
 
 /// A path inside an output leads through a link, or to something else that gyre never makes, such
-/// as a pipe. What a link leads to may not belong to gyre.
+/// as a pipe, or to a folder in place of a file. What a link leads to may not belong to gyre.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{} is {what}, and no result is read, written or removed through it; put the file or folder itself there",
-    .path.display()
-)]
+#[error("{} is {what}{}", .path.display(), if *.is_folder { REMOVE } else { REPLACE })]
 pub struct InTheWay {
     path: std::path::PathBuf,
     what: &'static str,
+    is_folder: bool,
 }
+
+const REMOVE: &str = " where gyre needs a file; remove or rename the folder";
+const REPLACE: &str = ", and no result is read, written or removed through it; put the file or folder itself there";
 
 impl InTheWay {
     /// What is in the way at a path, if anything. Nothing is, if nothing is there.
@@ -210,12 +212,30 @@ impl InTheWay {
             (false, false) => "neither a file nor a folder",
             (false, true) => return None,
         };
-        let path = path.to_path_buf();
-        Some(InTheWay { path, what })
+        Some(InTheWay {
+            path: path.to_path_buf(),
+            what,
+            is_folder: false,
+        })
+    }
+
+    /// The folder at a path, if there is one.
+    pub fn folder(path: &std::path::Path) -> Option<InTheWay> {
+        let is_folder = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+        is_folder.then(|| InTheWay {
+            path: path.to_path_buf(),
+            what: "a folder",
+            is_folder,
+        })
+    }
+
+    /// What is in the way of a file at a path, if anything.
+    pub fn of_file(path: &std::path::Path) -> Option<InTheWay> {
+        InTheWay::at(path).or_else(|| InTheWay::folder(path))
     }
 }
 
-/// Whether the error was caused by a link or the like in the way.
+/// Whether the error was caused by something [in the way](InTheWay).
 pub fn is_in_the_way(e: &(dyn StdError + 'static)) -> bool {
     has_cause::<InTheWay>(e)
 }

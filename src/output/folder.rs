@@ -112,7 +112,7 @@ impl Folder {
     async fn lock(&self) -> Result<File> {
         let start = Instant::now();
         let mut is_logged = false;
-        self.check_no_links(&[LOCK])?;
+        self.check_files(&[LOCK])?;
         loop {
             match self.try_lock() {
                 Ok(Some(file)) => return Ok(file),
@@ -179,7 +179,7 @@ impl Folder {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             found => found.map_err(|e| self.failed("read", e))?,
         };
-        self.check_no_links(&[CURRENT])?;
+        self.check_files(&[CURRENT])?;
         check_size(found.len(), &shown)?;
         match fs::read(&path) {
             Ok(bytes) => Current::parse(&bytes, &shown).map(Some),
@@ -264,6 +264,15 @@ impl Folder {
     pub fn check_no_links(&self, places: &[&str]) -> Result<()> {
         let mut found = places.iter().map(|place| self.path.join(place));
         match found.find_map(|path| InTheWay::at(&path)) {
+            Some(e) => Err(Error::spec(e.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if one of these files of the output is a folder, a link or the like.
+    fn check_files(&self, files: &[&str]) -> Result<()> {
+        let mut found = files.iter().map(|file| self.path.join(file));
+        match found.find_map(|path| InTheWay::of_file(&path)) {
             Some(e) => Err(Error::spec(e.to_string())),
             None => Ok(()),
         }
@@ -443,6 +452,12 @@ impl Folder {
         }
         if let Some(why) = unwritable(there) {
             return unusable(there, &why);
+        }
+        self.check_files(&[LOCK, CURRENT])?;
+        // A link of such a name is removed, and not followed.
+        let mut drafts = [POINTER_DRAFT, LINK_DRAFT].iter();
+        if let Some(e) = drafts.find_map(|draft| InTheWay::folder(&self.path.join(draft))) {
+            return Err(Error::spec(e.to_string()));
         }
         for place in [VERSIONS, RUNS, WORK, LEDGER] {
             let path = self.path.join(place);

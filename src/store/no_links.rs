@@ -1,4 +1,5 @@
-//! A folder of the file system, without what is behind links in it.
+//! A folder of the file system, without what is behind links in it. A folder in place of a file is
+//! refused by name.
 //!
 //! gyre makes no links below `versions`, `runs`, `ledger` and `work` of an output. A link there was
 //! not made by gyre, and what it leads to is not gyre's to read, write or remove. The folder
@@ -44,8 +45,22 @@ impl NoLinks {
         }
     }
 
-    /// Fails if one of the folders between the root and a path, or the path itself, is a link.
+    /// Fails if one of the folders between the root and a file, or the file itself, is a link, or if
+    /// the file is a folder.
     fn check(&self, path: &Path) -> Result<()> {
+        self.check_as(path, InTheWay::of_file)
+    }
+
+    /// As [`NoLinks::check`], for a folder.
+    fn check_folder(&self, path: &Path) -> Result<()> {
+        self.check_as(path, InTheWay::at)
+    }
+
+    fn check_as(
+        &self,
+        path: &Path,
+        is_in_the_way: impl Fn(&std::path::Path) -> Option<InTheWay>,
+    ) -> Result<()> {
         let Some(inside) = path.prefix_match(&self.root) else {
             return Ok(());
         };
@@ -53,12 +68,13 @@ impl NoLinks {
         if depth == 0 {
             return Ok(());
         }
-        let file = self.paths.path_to_filesystem(path)?;
-        match file.ancestors().take(depth).find_map(InTheWay::at) {
+        let path = self.paths.path_to_filesystem(path)?;
+        let mut folders = path.ancestors().take(depth).skip(1);
+        match is_in_the_way(&path).or_else(|| folders.find_map(InTheWay::at)) {
             None => Ok(()),
-            Some(link) => Err(Error::Generic {
+            Some(found) => Err(Error::Generic {
                 store: "LocalFileSystem",
-                source: Box::new(link),
+                source: Box::new(found),
             }),
         }
     }
@@ -167,7 +183,7 @@ impl ObjectStore for NoLinks {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let prefix = prefix.unwrap_or(&self.root);
-        let found = self.check(prefix).and_then(|()| self.files(prefix));
+        let found = self.check_folder(prefix).and_then(|()| self.files(prefix));
         let found = match found {
             Ok(files) => files.into_iter().map(Ok).collect(),
             Err(e) => vec![Err(e)],
@@ -176,7 +192,7 @@ impl ObjectStore for NoLinks {
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.check(prefix.unwrap_or(&self.root))?;
+        self.check_folder(prefix.unwrap_or(&self.root))?;
         self.inner.list_with_delimiter(prefix).await
     }
 

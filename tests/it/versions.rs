@@ -628,6 +628,35 @@ fn links_and_folders_of_others_are_left_alone() {
         fs::remove_file(&path).expect("a link");
         fs::rename(&away, &path).expect("a folder");
     }
+    let rerun = ["run", "p.toml", "--seed", "3"];
+    for (file, commands) in [
+        (".lock", &[&clean[..], &rerun][..]),
+        (".current.json", &[&rerun]),
+        (".link", &[&rerun]),
+        (
+            "current.json",
+            &[
+                &clean,
+                &rerun,
+                &["inspect", "out"],
+                &["compare", "out", "out"],
+                &["report", "out"],
+                &["assign", "p.toml", "--model", "out", "--output", "other"],
+            ],
+        ),
+    ] {
+        let (path, away) = (lake.path(&format!("out/{file}")), lake.path("away"));
+        let is_there = fs::rename(&path, &away).is_ok();
+        fs::create_dir(&path).expect("a folder");
+        let needed = format!("out/{file} is a folder where gyre needs a file; remove or rename");
+        for arguments in commands {
+            lake.gyre(arguments).fails(2, &needed);
+        }
+        fs::remove_dir(&path).expect("a folder");
+        if is_there {
+            fs::rename(&away, &path).expect("a file");
+        }
+    }
     let version = format!("out/versions/{}", current(&lake));
     for inside in [
         "",
