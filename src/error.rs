@@ -73,9 +73,9 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error without a cause. The message is shown in one line, as [`escaped`] does.
+    /// An error without a cause. The message is one line: its line breaks and tabs are escapes.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self::restored(kind, escaped(&message.into()))
+        Self::restored(kind, in_one_line(&message.into()))
     }
 
     /// An error whose message is the [`full`](Self::full) text of another error.
@@ -87,12 +87,12 @@ impl Error {
         }
     }
 
-    /// An error with further lines under its message. Each is what [`full`](Self::full) returns, or
-    /// a text that is shown in one line.
+    /// An error with further lines under its message, such as the [`full`](Self::full) texts of
+    /// others. Their line breaks stay.
     pub fn with_lines(kind: Kind, message: &str, lines: &[String]) -> Self {
         let lines = lines.iter().map(|line| line.replace('\n', "\n  "));
         let lines = lines.map(|line| format!("\n  {line}")).collect::<String>();
-        Self::restored(kind, escaped(message) + &lines)
+        Self::restored(kind, in_one_line(message) + &lines)
     }
 
     /// An error with its cause.
@@ -168,7 +168,7 @@ impl Error {
 
     /// Prefixes the message with the place where the error happened.
     pub fn at(mut self, place: impl std::fmt::Display) -> Self {
-        self.message = format!("{}: {}", escaped(&place.to_string()), self.message);
+        self.message = format!("{}: {}", in_one_line(&place.to_string()), self.message);
         self
     }
 
@@ -179,7 +179,7 @@ impl Error {
         while let Some(e) = cause {
             let more = match e.downcast_ref::<Error>() {
                 Some(e) => e.message.clone(),
-                None => escaped(&e.to_string()),
+                None => in_one_line(&e.to_string()),
             };
             if !text.contains(&more) {
                 text.push_str(&format!(" ({more})"));
@@ -201,7 +201,8 @@ pub struct InTheWay {
 }
 
 const REMOVE: &str = " where gyre needs a file; remove or rename the folder";
-const REPLACE: &str = ", and no result is read, written or removed through it; put the file or folder itself there";
+const REPLACE: &str =
+    ", and no result is read, written or removed through it; put the file or folder itself there";
 
 impl InTheWay {
     /// What is in the way at a path, if anything. Nothing is, if nothing is there.
@@ -327,6 +328,12 @@ pub fn escaped(text: &str) -> String {
         })
 }
 
+/// A text with escapes for the line breaks and tabs in it, which [`printable`] leaves. JSON has the
+/// values of all other characters.
+fn in_one_line(text: &str) -> String {
+    text.replace('\n', "\\n").replace('\t', "\\t")
+}
+
 /// Lines of text as a terminal may get them: [`escaped`] except for line breaks and tabs.
 pub fn printable(text: &str) -> Cow<'_, str> {
     without_hidden(text, |c| c.escape_default().to_string())
@@ -397,7 +404,7 @@ mod tests {
         let plain = || Error::input(format!("no `{cell}`"));
         let listed = || Error::all(vec![plain(), Error::spec(cell)]).expect("an error");
         let list = format!("2 errors\n  no `{shown}`\n  {shown}");
-        let check = |e: Error, expected: String| assert_eq!(e.full(), expected);
+        let check = |e: Error, expected: String| assert_eq!(printable(&e.full()), expected);
         check(plain(), format!("no `{shown}`"));
         check(plain().at(cell), format!("{shown}: no `{shown}`"));
         let caused =

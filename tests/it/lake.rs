@@ -29,6 +29,8 @@ impl ProgramRun {
             let text = String::from_utf8(bytes).expect("the program prints UTF-8");
             let is_raw = |c: char| is_hidden(c) && !matches!(c, '\n' | '\t');
             assert!(!text.contains(is_raw), "a terminal obeys {text:?}");
+            let is_begun = |line: &str| line.starts_with("\\u{1b}[2J");
+            assert!(!text.lines().any(is_begun), "data begins a line of {text}");
             text
         };
         ProgramRun {

@@ -566,7 +566,7 @@ const OBEYED: &str = "\u{1b}[2J\u{202e}\u{9b}1m\u{7f}\rx";
 #[test]
 fn no_command_prints_what_a_terminal_obeys() {
     let lake = Lake::new();
-    let name = |what: &str| format!("{what}{OBEYED}");
+    let name = |what: &str| format!("{what}\n{OBEYED}");
     let toml = |text: &str| printable_json(&Value::from(text).to_string()).into_owned();
     let n = 240i64;
     let texts = |of: &dyn Fn(i64) -> String| -> ArrayRef {
@@ -580,11 +580,11 @@ fn no_command_prints_what_a_terminal_obeys() {
         "rows.parquet",
         vec![
             ("k", integers(0..n)),
-            (&id, texts(&|k| format!("{OBEYED}{}", k / 60))),
+            (&id, texts(&|k| format!("\n{OBEYED}{}", k / 60))),
             ("t", integers((0..n).map(|k| k % 60))),
             (
                 &state,
-                texts(&|k| format!("{OBEYED}{}", (k * k + k / 7) % 3)),
+                texts(&|k| format!("\n{OBEYED}{}", (k * k + k / 7) % 3)),
             ),
             (&x, floats(|k| (1.7 * k).sin() + (0.3 * k * k).cos())),
             ("y", floats(|k| (0.9 * k * k).sin())),
@@ -592,7 +592,7 @@ fn no_command_prints_what_a_terminal_obeys() {
                 "split",
                 texts(&|k| if k % 120 < 60 { "train" } else { "test" }.into()),
             ),
-            (&part, texts(&|k| format!("{OBEYED}{}", k / 120))),
+            (&part, texts(&|k| format!("\n{OBEYED}{}", k / 120))),
         ],
     );
     let ordered = format!("trajectory = {}\ntime = \"t\"", toml(&id));
@@ -629,7 +629,8 @@ fn no_command_prints_what_a_terminal_obeys() {
         lake.gyre(&["explain", &file]).succeeds();
         let ran = lake.gyre(&["run", &file, "-v"]).succeeds();
         assert!(
-            ran.out.contains("\\u{1b}[2J\\u{202e}\\u{9b}1m\\u{7f}\\rx0"),
+            ran.out
+                .contains("\\n\\u{1b}[2J\\u{202e}\\u{9b}1m\\u{7f}\\rx0"),
             "{}",
             ran.out
         );

@@ -25,7 +25,7 @@ pub mod subset;
 pub mod tables;
 pub(crate) mod widened;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, escaped};
 use crate::read::lake::errors::{READING, failed};
 use crate::read::lake::files::{Query, Table, TableSource, ident_reference};
 use crate::read::lake::frozen::ListedFiles;
@@ -40,13 +40,13 @@ use crate::store::local::LocalFiles;
 use crate::store::parquet::StoredFile;
 use arrow::array::RecordBatch;
 use datafusion::catalog::MemoryCatalogProviderList;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, ParamValues, ScalarValue};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
-use datafusion::logical_expr::{col, ident};
+use datafusion::logical_expr::{LogicalPlan, col, ident};
 use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::{
     ExecutionPlan, SendableRecordBatchStream, execute_stream_partitioned,
@@ -279,13 +279,12 @@ impl Lake {
             .map_err(|e| failed("the query cannot be optimised", e))?;
         let physical = self.physical(frame).await?;
         let files = crate::read::lake::pruned::show(&self.tables, &physical);
-        let physical = datafusion::physical_plan::displayable(physical.as_ref())
-            .indent(false)
-            .to_string();
-        Ok(format!(
-            "Files\n{files}\nLogical plan\n{}\n\nPhysical plan\n{physical}",
-            logical.display_indent()
-        ))
+        let mut steps = String::new();
+        logical_steps(&logical, 0, &mut steps)
+            .map_err(|e| failed("the query cannot be shown", e))?;
+        steps += "\nPhysical plan\n";
+        physical_steps(physical.as_ref(), 0, &mut steps);
+        Ok(format!("Files\n{files}\nLogical plan\n{steps}"))
     }
 
     async fn physical(&self, frame: DataFrame) -> Result<Arc<dyn ExecutionPlan>> {
@@ -485,6 +484,32 @@ impl Lake {
         };
         let rows = futures::stream::iter(locations).map(rows).buffered(16);
         rows.collect().await
+    }
+}
+
+/// Appends the steps of a plan, one per line.
+fn logical_steps(plan: &LogicalPlan, depth: usize, to: &mut String) -> Result<(), DataFusionError> {
+    *to += &format!(
+        "{}{}\n",
+        "  ".repeat(depth),
+        escaped(&plan.display().to_string())
+    );
+    plan.apply_subqueries(|plan| {
+        logical_steps(plan, depth + 1, to)?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    let mut inputs = plan.inputs().into_iter();
+    inputs.try_for_each(|plan| logical_steps(plan, depth + 1, to))
+}
+
+/// As [`logical_steps`], of a physical plan.
+fn physical_steps(plan: &dyn ExecutionPlan, depth: usize, to: &mut String) {
+    let shown = datafusion::physical_plan::displayable(plan)
+        .one_line()
+        .to_string();
+    *to += &format!("{}{}\n", "  ".repeat(depth), escaped(shown.trim_end()));
+    for input in plan.children() {
+        physical_steps(input.as_ref(), depth + 1, to);
     }
 }
 

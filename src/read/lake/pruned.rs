@@ -1,6 +1,6 @@
 //! Which files a query reads per table, after filters on Hive columns.
 
-use crate::error::counted;
+use crate::error::{counted, escaped};
 use crate::read::lake::files::Table;
 use crate::read::paths::places::HIVE_NULL;
 use datafusion::common::ScalarValue;
@@ -82,7 +82,7 @@ fn line(table: &Table, scanned: &Scanned) -> String {
             .partitions
             .iter()
             .take(MAX_NAMED_PARTITIONS)
-            .cloned();
+            .map(|name| escaped(name));
         line += &format!("; partitions {}", named.collect::<Vec<_>>().join(", "));
         match scanned
             .partitions
