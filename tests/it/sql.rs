@@ -727,10 +727,21 @@ fn parameters_of_time_take_the_zone_of_what_they_are_compared_with() {
             "EXISTS (SELECT 1 FROM rows b JOIN (SELECT DATE '2024-03-31' AS d) c ON b.t = c.d)",
             48,
         ),
+        ("t >= CAST(t AS DATE)", 48),
+        ("CAST(t AS DATE) <= t", 48),
+        ("CAST(t AS DATE) = DATE '2024-03-31'", 23),
     ] {
         let condition = format!("({condition}) AND $since IS NOT NULL");
         assert_eq!(rows(&condition, "2024-03-31"), expected, "{condition}");
     }
+    // A filter of which nothing is known may keep all rows.
+    run(
+        "CAST(t AS DATE) = DATE '2024-03-31' AND $since IS NOT NULL",
+        "2024-03-31",
+    )
+    .succeeds();
+    let plan = lake.gyre(&["plan", "p.toml"]).succeeds();
+    assert!(plan.out.contains("for 48 rows"), "{}", plan.out);
     let since = "t - $since >= INTERVAL '0 hours'";
     assert_eq!(rows(since, "2024-03-30T23:00:00Z"), 25);
     let midnight = "t IN (SELECT DATE '2024-03-31')";

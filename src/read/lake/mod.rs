@@ -153,6 +153,8 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
     options.execution.parquet.schema_force_view_types = false;
     // A limit would also cut off rows that a window function looks ahead to.
     options.optimizer.enable_window_limits = false;
+    // Numbers of rows are upper bounds, so a filter of which nothing is known keeps all rows.
+    options.optimizer.default_filter_selectivity = 100;
     // It panics for floating groups.
     options.optimizer.enable_topk_aggregation = false;
     // The cache of footers knows path, size and time only, and would confuse files of two buckets.
@@ -185,6 +187,7 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
         crate::read::sql::checked_integers::CheckedIntegers,
     ));
     context.add_analyzer_rule(Arc::new(crate::read::sql::floats::OneFloat));
+    context.add_optimizer_rule(Arc::new(crate::read::sql::unbounded::Unbounded));
     crate::read::camera::register(&context);
     crate::read::double_gyre::register(&context);
     crate::read::hmm_world::register(&context);

@@ -10,3 +10,4 @@ pub mod messages;
 pub mod moments;
 pub mod moving_sums;
 pub mod statement;
+pub mod unbounded;
