@@ -753,6 +753,85 @@ fn parameters_of_time_take_the_zone_of_what_they_are_compared_with() {
     assert_eq!(rows(later, "2024-03-30T23:00:00Z"), 24);
 }
 
+/// A local time that its zone does not have exactly once is an error that names its column.
+#[test]
+fn local_times_that_clocks_skip_or_show_twice_are_named() {
+    let lake = Lake::new();
+    // Hours from 00:30 of two days on which clocks in Berlin change.
+    let hours = |day: i64| (0..5).map(move |hour| day + 1800 + 3600 * hour);
+    let naive = |day| Arc::new(TimestampSecondArray::from_iter_values(hours(day))) as ArrayRef;
+    let zoned = TimestampSecondArray::from_iter_values(hours(0)).with_timezone("Europe/Berlin");
+    let texts = cast(&naive(1_711_843_200), &DataType::Utf8).expect("texts");
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("spring", naive(1_711_843_200)),
+        ("autumn", naive(1_729_987_200)),
+        ("winter", naive(1_709_251_200)),
+        ("text", texts),
+        ("t", Arc::new(zoned)),
+        ("a", integers((0..5).map(|_| 1))),
+    ];
+    lake.table("rows/0.parquet", columns);
+    let run = |condition: &str| {
+        let condition = condition.replace('"', r#"\""#);
+        let text = format!(
+            "[job]\nname = \"clocks\"\noutput = \"out\"\n[tables.rows]\npath = \"rows/\"\n\
+             [transitions]\nsource = \"source\"\ntarget = \"target\"\n\
+             sql = \"SELECT a AS source, a AS target FROM rows WHERE {condition}\"\n"
+        );
+        lake.file("p.toml", &text);
+        lake.gyre(&["run", "p.toml"])
+    };
+    let zone = "'Timestamp(s, \"Europe/Berlin\")'";
+    let spring = "has the local time 2024-03-31T02:30:00, which clocks in Europe/Berlin skip";
+    let autumn = "has the local time 2024-10-27T02:30:00, which clocks in Europe/Berlin skip";
+    let (in_spring, in_text) = (
+        format!("arrow_cast(spring, {zone}) > t"),
+        format!("arrow_cast(text, {zone}) > t"),
+    );
+    for (condition, what, why) in [
+        ("spring > t", "column `spring`", spring),
+        ("autumn IS DISTINCT FROM t", "column `autumn`", autumn),
+        ("coalesce(autumn, t) > t", "column `autumn`", autumn),
+        ("date_trunc('minute', spring) > t", "`date_trunc(", spring),
+        (&in_spring, "column `spring`", spring),
+        (&in_text, "column `text`", spring),
+    ] {
+        let ran = run(condition);
+        ran.fails(1, why);
+        assert!(ran.err.contains(what), "{condition}: {}", ran.err);
+    }
+    // Other local times are compared as such.
+    for (condition, count) in [
+        (
+            format!("winter >= arrow_cast('2024-03-01 02:30:00', {zone})"),
+            3,
+        ),
+        (
+            format!("arrow_cast('2024-03-01 02:30:00', {zone}) > winter"),
+            2,
+        ),
+        (
+            format!("arrow_cast(winter, {zone}) = TIMESTAMP '2024-03-01 02:30:00'"),
+            1,
+        ),
+        (
+            format!("winter IN (arrow_cast('2024-03-01 02:30:00', {zone}))"),
+            1,
+        ),
+    ] {
+        run(&condition).succeeds();
+        assert_eq!(
+            lake.read("counts").integers("count"),
+            [count],
+            "{condition}"
+        );
+    }
+    for column in ["spring", "autumn", "text"] {
+        run(&format!("arrow_try_cast({column}, {zone}) IS NULL")).succeeds();
+        assert_eq!(lake.read("counts").integers("count"), [1], "{column}");
+    }
+}
+
 /// The engine would cast the default to the type of the column.
 #[test]
 fn defaults_that_a_cast_would_change_are_refused() {

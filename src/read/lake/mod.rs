@@ -187,6 +187,7 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
         crate::read::sql::checked_integers::CheckedIntegers,
     ));
     context.add_analyzer_rule(Arc::new(crate::read::sql::floats::OneFloat));
+    context.add_analyzer_rule(Arc::new(crate::read::sql::local_times::LocalTimes));
     context.add_optimizer_rule(Arc::new(crate::read::sql::unbounded::Unbounded));
     crate::read::camera::register(&context);
     crate::read::double_gyre::register(&context);

@@ -6,6 +6,7 @@ pub mod defaults;
 pub mod expression;
 pub mod extremes;
 pub mod floats;
+pub mod local_times;
 pub mod messages;
 pub mod moments;
 pub mod moving_sums;

@@ -76,7 +76,7 @@ pub(crate) fn in_local_time(plan: LogicalPlan) -> Result<std::result::Result<Log
 
 /// A plan whose expressions are changed by `change`, which says whether it has changed one. The
 /// names of columns stay.
-fn rewritten(
+pub(crate) fn rewritten(
     plan: LogicalPlan,
     mut change: impl FnMut(&mut Expr, &DFSchema) -> bool,
 ) -> Result<LogicalPlan> {
