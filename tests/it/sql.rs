@@ -742,6 +742,22 @@ fn parameters_of_time_take_the_zone_of_what_they_are_compared_with() {
     .succeeds();
     let plan = lake.gyre(&["plan", "p.toml"]).succeeds();
     assert!(plan.out.contains("for 48 rows"), "{}", plan.out);
+    // The default of a window function is a time of its column.
+    for default in [
+        "$since",
+        "DATE '2024-03-01'",
+        "TIMESTAMP '2024-03-01 00:00:00'",
+        "'2024-03-01'",
+        "CAST('2024-03-01' AS DATE)",
+    ] {
+        for call in ["lag(t, 1,", "lead(t, 47,"] {
+            let window = format!("SELECT {call} {default}) OVER (ORDER BY t) AS p FROM rows");
+            let condition = format!("(SELECT count(*) FROM ({window}) w WHERE p = $since) > 0");
+            assert_eq!(rows(&condition, "2024-03-01"), 48, "{condition}");
+        }
+    }
+    let skipped = "t IN (SELECT lag(t, 1, $since) OVER (ORDER BY t) FROM rows)";
+    run(skipped, "2024-03-31T02:30:00").fails(2, "of lag is no time of type");
     let since = "t - $since >= INTERVAL '0 hours'";
     assert_eq!(rows(since, "2024-03-30T23:00:00Z"), 25);
     let midnight = "t IN (SELECT DATE '2024-03-31')";

@@ -11,8 +11,12 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Between, InList, InSubquery, Placeholder};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, WindowFunctionDefinition, cast,
+};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -162,6 +166,20 @@ fn make_local(expr: &mut Expr, schema: &DFSchema) -> std::result::Result<bool, S
         Expr::ScalarFunction(call) if ALIKE.contains(&call.name()) => {
             all_local(&mut call.args, schema)
         }
+        Expr::WindowFunction(window) => {
+            let WindowFunctionDefinition::WindowUDF(function) = &window.fun else {
+                return Ok(false);
+            };
+            match (function.name(), &mut window.params.args[..]) {
+                (name @ ("lag" | "lead"), [column, _, default]) => {
+                    let Ok(of) = column.get_type(schema) else {
+                        return Ok(false);
+                    };
+                    make_default_local(name, default, &of)?
+                }
+                _ => false,
+            }
+        }
         Expr::InSubquery(InSubquery { expr, subquery, .. }) => {
             let (of, inner) = (expr.get_type(schema), subquery.subquery.schema().fields());
             if let (Ok(of), [inner]) = (of, inner.as_ref()) {
@@ -177,6 +195,32 @@ fn make_local(expr: &mut Expr, schema: &DFSchema) -> std::result::Result<bool, S
         }
         _ => false,
     })
+}
+
+/// Makes the default of `lag` or `lead` a local time, if its column has times of a zone. Whether it
+/// changed.
+fn make_default_local(
+    name: &str,
+    default: &mut Expr,
+    of: &DataType,
+) -> std::result::Result<bool, String> {
+    if !is_zoned(of) {
+        return Ok(false);
+    }
+    let simplifier = ExprSimplifier::new(SimplifyContext::default());
+    let Ok(Expr::Literal(value, _)) = simplifier.simplify(default.clone()) else {
+        return Ok(false);
+    };
+    if value.is_null() || !is_naive(&value.data_type()) && !value.data_type().is_string() {
+        return Ok(false);
+    }
+    let Some(local) = local(&value, of) else {
+        return Err(format!(
+            "the default {value} of {name} is no time of type {of}, which its column has"
+        ));
+    };
+    *default = Expr::Literal(local, None);
+    Ok(true)
 }
 
 /// Makes dates and times without a zone local times of the first zone. Whether there is one.
