@@ -61,8 +61,8 @@ impl Kind {
     }
 }
 
-/// An error of gyre. `message` is one sentence for a person, without a full stop. Only an error that
-/// lists others has further lines: a line break that comes from data is an escape.
+/// An error of gyre. `message` is one sentence for a person, without a full stop. Only an error
+/// that lists others has further lines: a line break that comes from data is an escape.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {

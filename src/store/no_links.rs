@@ -45,8 +45,8 @@ impl NoLinks {
         }
     }
 
-    /// Fails if one of the folders between the root and a file, or the file itself, is a link, or if
-    /// the file is a folder.
+    /// Fails if one of the folders between the root and a file, or the file itself, is a link, or
+    /// if the file is a folder.
     fn check(&self, path: &Path) -> Result<()> {
         self.check_as(path, InTheWay::of_file)
     }

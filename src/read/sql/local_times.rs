@@ -1,8 +1,8 @@
 //! Casts of local times to times of a zone.
 //!
-//! Where such a cast is compared with a literal, the engine leaves it out as if local time were UTC,
-//! and it names no column when a zone lacks a local time. These functions take the place of such
-//! casts, with the same types. Casts to UTC stay, because they change no number.
+//! Where such a cast is compared with a literal, the engine leaves it out as if local time were
+//! UTC, and it names no column when a zone lacks a local time. These functions take the place of
+//! such casts, with the same types. Casts to UTC stay, because they change no number.
 
 use crate::read::sql::moments::rewritten;
 use arrow::array::Array;
@@ -100,7 +100,8 @@ impl LocalTime {
         format!("{cast}({of} AS {})", self.to)
     }
 
-    /// The error for the first local time that its zone does not have exactly once, if there is one.
+    /// The error for the first local time that its zone does not have exactly once. If there is
+    /// none, the given error.
     fn skipped(&self, times: &dyn Array, e: DataFusionError) -> DataFusionError {
         let options = CastOptions {
             safe: true,
