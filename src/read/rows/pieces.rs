@@ -1,5 +1,5 @@
-//! Columns in pieces of some megabytes. Code of libraries touches all bytes of a column at once, and
-//! faster than memory beyond a bound can be released.
+//! Columns in pieces of some megabytes. Code of libraries touches all bytes of a column at once,
+//! and faster than memory beyond a bound can be released.
 
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::compute::{concat, take};
