@@ -281,10 +281,16 @@ fn cosines<const R: usize>(
             }
         }
     }
-    let phases = sums.as_flattened().iter();
-    if !phases.fold(true, |near, t| near & (t.abs() <= NEAR)) {
-        sums.as_flattened_mut().iter_mut().for_each(far_cosine);
-        return sums;
+    // The sign bit says that a phase is larger than NEAR or NaN. Comparisons of floats would move
+    // the sums out of the registers.
+    let mut far = [0u64; LANES];
+    for sums in &sums {
+        for (far, sum) in far.iter_mut().zip(sums) {
+            *far |= NEAR.to_bits().wrapping_sub(sum.abs().to_bits());
+        }
+    }
+    if far.iter().fold(0, |all, far| all | far) >> 63 != 0 {
+        return far_cosines(sums);
     }
     for sums in &mut sums {
         for sum in sums {
@@ -294,11 +300,15 @@ fn cosines<const R: usize>(
     sums
 }
 
-/// Few points are so far away that their features take this long. A phase beyond the range of f64
-/// has the mean of all features.
+/// The cosines of sums some of which are large. Few points are so far away that their features
+/// take this long. A phase beyond the range of f64 has the mean of all features.
 #[cold]
-fn far_cosine(t: &mut f64) {
-    *t = if t.is_finite() { cosine(*t) } else { 0.0 };
+#[inline(never)]
+fn far_cosines<const R: usize>(mut sums: [[f64; LANES]; R]) -> [[f64; LANES]; R] {
+    for sum in sums.as_flattened_mut() {
+        *sum = if sum.is_finite() { cosine(*sum) } else { 0.0 };
+    }
+    sums
 }
 
 #[cfg(test)]
