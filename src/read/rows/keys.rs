@@ -154,8 +154,10 @@ impl Keys {
                 ids.reserve(columns.first().map_or(0, |c| c.len()));
                 for columns in pieces(columns) {
                     let rows = converter.convert_columns(&columns).map_err(broken)?;
+                    let with_nulls: Vec<_> =
+                        columns.iter().filter(|c| c.null_count() > 0).collect();
                     for (at, row) in rows.iter().enumerate() {
-                        let null = columns.iter().any(|c| c.is_null(at));
+                        let null = with_nulls.iter().any(|c| c.is_null(at));
                         ids.push(if null {
                             NONE
                         } else {

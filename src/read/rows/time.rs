@@ -66,7 +66,8 @@ pub fn ticks(times: &ArrayRef, name: &str) -> Result<ScalarBuffer<i64>, Stop> {
         _ => cast(times, &DataType::Int64),
     }
     .map_err(unreadable)?;
-    if let Some(row) = (0..ticks.len()).find(|&row| ticks.is_null(row)) {
+    let nulls = ticks.nulls().filter(|nulls| nulls.null_count() > 0);
+    if let Some(row) = nulls.and_then(|nulls| nulls.iter().position(|is_valid| !is_valid)) {
         let time = std::slice::from_ref(times);
         let time = crate::read::rows::states::describe(time, row);
         return Err(Stop::Failed(Error::input(format!(
