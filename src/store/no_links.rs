@@ -46,25 +46,31 @@ impl NoLinks {
     }
 
     /// Fails if one of the folders between the root and a file, or the file itself, is a link, or
-    /// if the file is a folder.
+    /// if a file of the root is a folder. The folders below have names that only gyre gives.
     fn check(&self, path: &Path) -> Result<()> {
-        self.check_as(path, InTheWay::of_file)
+        let depth = self.depth(path);
+        self.check_as(path, depth, |path| match depth {
+            1 => InTheWay::of_file(path),
+            _ => InTheWay::at(path),
+        })
     }
 
     /// As [`NoLinks::check`], for a folder.
     fn check_folder(&self, path: &Path) -> Result<()> {
-        self.check_as(path, InTheWay::at)
+        self.check_as(path, self.depth(path), InTheWay::at)
+    }
+
+    /// Parts of a path below the root.
+    fn depth(&self, path: &Path) -> usize {
+        path.prefix_match(&self.root).map_or(0, Iterator::count)
     }
 
     fn check_as(
         &self,
         path: &Path,
+        depth: usize,
         is_in_the_way: impl Fn(&std::path::Path) -> Option<InTheWay>,
     ) -> Result<()> {
-        let Some(inside) = path.prefix_match(&self.root) else {
-            return Ok(());
-        };
-        let depth = inside.count();
         if depth == 0 {
             return Ok(());
         }

@@ -139,12 +139,14 @@ fn cron_and_airflow_start_the_documented_commands() {
     );
     let log = std::fs::read_to_string(lake.path("nightly.log")).expect("a log");
     assert!(log.contains("\"run ends\""), "{log}");
-    // A pointer that cannot be read may be readable later.
-    std::fs::create_dir_all(lake.path("odd/nightly/current.json")).expect("a folder");
-    assert_eq!(
-        sh(&lake, "OUT=odd sh pipelines/deploy/nightly.sh").code,
-        Some(75)
-    );
+    // Another process may end, and its lock with it.
+    std::fs::create_dir_all(lake.path("odd/nightly")).expect("a folder");
+    let lock = std::fs::File::create(lake.path("odd/nightly/.lock")).expect("a file");
+    lock.lock().expect("the lock");
+    let impatient = "gyre() { command gyre \"$@\" --lock-timeout 0s; }";
+    let script = format!("export OUT=odd; {impatient}; . pipelines/deploy/nightly.sh");
+    assert_eq!(sh(&lake, &script).code, Some(75));
+    drop(lock);
     let starts = std::fs::read_to_string(lake.path("lineage.jsonl")).expect("events");
     assert!(starts.matches("\"FAIL\"").count() == 4, "{starts}");
     // An output that can never be written is not retried.
