@@ -94,7 +94,7 @@
 //!
 //! - `math`, `evidence`, `methods` and `assess` are pure: no I/O, no async code, no clock, no
 //!   environment, no Arrow. A fit depends on evidence, parameters and seed alone.
-//! - A stage takes a checked [`Plan`], never the text of a pipeline file.
+//! - A stage takes a checked [`plan`], never the text of a pipeline file.
 //! - Counts are integers and are conserved: their sum is the number of accepted pairs.
 //! - No dense matrix of size targets × sources exists, and no loop allocates per row or non-zero.
 //! - The bytes of tables do not depend on threads, shards, machines, the order of files or the
@@ -136,7 +136,7 @@ pub use methods::fit::{Fit, Model};
 pub use methods::given::Given;
 pub use methods::spectral::gpcca::Gpcca;
 pub use methods::spectral::svd::Svd;
-pub use plan::Plan;
+pub use plan::counts::CountsPlan;
 pub use plan::pipeline::Pipeline;
 pub use run::Outcome;
 

@@ -4,6 +4,7 @@
 use crate::cluster::address::Address;
 use crate::cluster::ballista::client::Cluster;
 use crate::cluster::rounds;
+use crate::cluster::rounds::counting;
 use crate::cluster::rounds::slices::Width;
 use crate::error::Result;
 use crate::error::counted;
@@ -53,7 +54,8 @@ pub async fn preview(address: &Address, run: &AnyRun, split: u64) -> Result<Prev
     let frame = run.frame();
     let (width, split) = match run {
         AnyRun::States(own) => {
-            rounds::check(&own.plan)?;
+            let counting = own.plan.counting();
+            counting::check(&counting)?;
             let bounds = own.lake.bounds(frame.clone(), &own.plan.layout).await?;
             let needs = own.plan.needs(bounds, own.lake.threads);
             let none = || format!("none has more than {} non-zeros", grouped(split as f64));
@@ -62,7 +64,7 @@ pub async fn preview(address: &Address, run: &AnyRun, split: u64) -> Result<Prev
                 _ => own.plan.by_passes().err(),
             };
             let split = Split { split, not_split };
-            (rounds::width(&own.plan, frame), Some(split))
+            (counting::width(&counting, frame), Some(split))
         }
         AnyRun::Points(own) => (rounds::points::width(&own.plan, frame), None),
         AnyRun::Sequences(own) => (rounds::sequences::width(&own.plan, frame), None),

@@ -1,10 +1,11 @@
 //! Counts and fits a run on other machines.
 
 use crate::cluster::nodes::Nodes;
+use crate::cluster::rounds::Rounds;
+use crate::cluster::rounds::counting::CountRounds;
 use crate::cluster::rounds::filters::RemoteFilters;
 use crate::cluster::rounds::points::RemotePoints;
 use crate::cluster::rounds::sequences::RemoteSequences;
-use crate::cluster::rounds::{Rounds, check};
 use crate::error::Result;
 use crate::output::Fetch;
 use crate::plan::pipeline::keys::Empty;
@@ -59,12 +60,12 @@ impl Remote {
             progress,
             ..
         } = job;
-        check(plan)?;
         let nodes = Arc::clone(&self.nodes);
         let checkpoints = Arc::clone(checkpoint);
         let progress = progress.as_ref();
+        let counting = CountRounds::begin(plan.counting(), output, Arc::clone(&nodes), progress);
+        let mut remote = counting.await?.count(&frame).await?;
         let rounds = Rounds::begin(plan, output, nodes, self.split, checkpoints, progress).await?;
-        let mut remote = rounds.count(&frame).await?;
         journal.counted(&remote.counted, remote.record.take());
         let matrices = remote.units.iter().map(|unit| &unit.matrix);
         let matrices: Vec<MatrixSize> = matrices
@@ -75,7 +76,7 @@ impl Remote {
             .collect();
         check_not_empty(&remote.counted, &matrices)?;
         let mut empty = Vec::new();
-        if plan.empty == Empty::Skip {
+        if plan.job.empty == Empty::Skip {
             remote.units.retain(|unit| {
                 let (partition, lag) = (unit.partition, unit.matrix.lag as usize);
                 let is_empty = unit.matrix.nonzeros == 0;

@@ -10,12 +10,16 @@ use crate::output::tables::filters::{FilterColumns, FilterRowColumns};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences::schema_of;
 use crate::plan::evidence::{Columns, row_step};
-use crate::plan::job::PlannedJob;
+use crate::plan::fits::Ranks;
+use crate::plan::job::{KindPlan, PlannedJob};
 use crate::plan::pipeline::content::RowKey;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::FilteredRows;
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, query};
+use crate::plan::show::{
+    Line, PlanLines, Shown, all, column, columns, fit_json, follow_text, names, order_text,
+};
 use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::rows::states::{StateColumns, StateTable};
@@ -25,6 +29,7 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -45,9 +50,6 @@ pub struct FiltersPlan {
     pub rows: FilteredRows,
     /// Whether to write the table `posteriors`.
     pub posteriors: bool,
-    /// The tables that the run does not write, although it could.
-    #[serde(skip)]
-    pub left_out: Vec<&'static str>,
 }
 
 /// A filter of every partition.
@@ -132,16 +134,6 @@ impl FiltersPlan {
         }
     }
 
-    /// The tables of a result. The states have one number here if they are lists of unknown length.
-    pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
-        let run = self.run_schema(Vec::new());
-        let width = width(&self.layout.state).unwrap_or(1);
-        let tables = self.table_names().into_iter();
-        tables
-            .map(|table| (table, self.schema(table, &run, width).0))
-            .collect()
-    }
-
     /// The columns of a table, and the names of those that order its rows. A state has `width`
     /// numbers.
     pub fn schema(&self, table: &str, run: &RunSchema, width: usize) -> (SchemaRef, Vec<String>) {
@@ -158,7 +150,7 @@ impl FiltersPlan {
 
     /// The names of the tables that are made of models.
     pub fn model_tables(&self) -> Vec<&'static str> {
-        let is_wanted = |table: &&str| !self.left_out.contains(table);
+        let is_wanted = |table: &&str| !self.job.left_out.contains(table);
         filters::TABLES.into_iter().filter(is_wanted).collect()
     }
 
@@ -478,8 +470,9 @@ pub(crate) async fn plan_filters(
         fits.push(filter(entry, pipeline, &layout, lake).await?);
     }
     let rows = pipeline.output.rows.filtered(layout.split.is_some());
+    let left_out = left_out(&pipeline.output, &filters::OPTIONAL, false);
     let mut plan = FiltersPlan {
-        job: PlannedJob::new(pipeline, sql, parameters, seed, lake),
+        job: PlannedJob::new(pipeline, sql, parameters, seed, lake, left_out),
         layout: Arc::new(layout),
         interval: match key {
             RowKey::Trajectories { interval, .. } => interval.clone(),
@@ -488,10 +481,155 @@ pub(crate) async fn plan_filters(
         fits,
         rows: rows.unwrap_or(FilteredRows::All),
         posteriors: pipeline.output.posteriors,
-        left_out: left_out(&pipeline.output, &filters::OPTIONAL, false),
     };
     let tables = plan.schemas();
-    let partition = plan.layout.partition.clone();
-    plan.job.finish(pipeline, &partition, lake, &tables).await?;
+    let layout = Arc::clone(&plan.layout);
+    plan.job
+        .finish(pipeline, &layout.partition, lake, &tables)
+        .await?;
     Ok((plan, frame))
+}
+
+impl KindPlan for FiltersPlan {
+    const UNKNOWN: &'static str = "how many or how long they are";
+
+    fn job(&self) -> &PlannedJob {
+        &self.job
+    }
+
+    fn partition(&self) -> &[Field] {
+        &self.layout.partition
+    }
+
+    fn n_fits(&self) -> usize {
+        self.fits.len()
+    }
+
+    fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
+        let run = self.run_schema(Vec::new());
+        let width = width(&self.layout.state).unwrap_or(1);
+        let tables = self.table_names().into_iter();
+        tables
+            .map(|table| (table, self.schema(table, &run, width).0))
+            .collect()
+    }
+
+    fn lines(&self) -> PlanLines {
+        let mut fits: Vec<Line> = Vec::new();
+        for fit in &self.fits {
+            let what = fit.method.describe("");
+            fits.push(("fit", format!("{}: {what}", fit.name)));
+            for (label, rows) in [("supervision", &fit.supervision), ("prior", &fit.prior)] {
+                if let Some(rows) = rows {
+                    fits.push(("", format!("{label} by {}", names(&rows.fields()))));
+                }
+            }
+        }
+        if let Some(split) = &self.layout.split {
+            fits.push(("score", format!("rows with {} = 'test'", split.name())));
+        }
+        PlanLines {
+            evidence: vec![("train", self.evidence_text())],
+            fits,
+        }
+    }
+
+    fn own_json(&self) -> Value {
+        let rows_of = |rows: &Option<PlannedRows>| {
+            let rows = rows.as_ref();
+            rows.map(|rows| json!({"sql": rows.sql, "columns": columns(&rows.fields())}))
+        };
+        let fit = |fit: &PlannedFilter| {
+            let mut shown = fit_json(&fit.name, fit.method.name(), &fit.method, &Ranks::One);
+            for (key, rows) in [("supervision", &fit.supervision), ("prior", &fit.prior)] {
+                if let Some(rows) = rows_of(rows) {
+                    shown[key] = rows;
+                }
+            }
+            shown
+        };
+        let key = match &self.layout.key {
+            StateSpaceKey::Trajectories {
+                trajectory, time, ..
+            } => json!({
+                "trajectory": columns(trajectory),
+                "time": column(time),
+                "interval": self.interval,
+            }),
+            StateSpaceKey::Rows { id } => json!({"id": columns(id)}),
+        };
+        json!({
+            "rows": {
+                "kind": "states and observations",
+                "key": key,
+                "state": columns(&self.layout.state),
+                "observation": columns(&self.layout.observation),
+                "split": self.layout.split.as_ref().map(column),
+            },
+            "fit": all(&self.fits, fit),
+            "estimates": self.rows,
+            "posteriors": self.posteriors,
+        })
+    }
+
+    fn rows_text(&self) -> Option<String> {
+        let rows = match self.filtered() {
+            FilteredRows::HeldOut => "the rows that are not training rows",
+            FilteredRows::All | FilteredRows::None => "all rows",
+        };
+        let mut tables = Vec::new();
+        if self.rows != FilteredRows::None {
+            tables.push("the estimates of each row");
+        }
+        if !self.layout.is_static() {
+            tables.push("the scores of each trajectory");
+        }
+        if self.posteriors {
+            tables.push("the posterior weights of each row");
+        }
+        let written = match &tables[..] {
+            [] => "scores the fits".to_string(),
+            tables => format!("writes {}", tables.join(" and ")),
+        };
+        Some(format!(
+            "a second pass over the input filters {rows} and {written}"
+        ))
+    }
+
+    async fn memory(&self, lake: &Lake, frame: DataFrame) -> Result<Option<Shown>> {
+        let rows = lake.most_rows(frame).await?;
+        Ok(self.needs(rows, lake.threads).as_ref().map(Shown::of))
+    }
+}
+
+impl FiltersPlan {
+    fn evidence_text(&self) -> String {
+        let numbers = |fields: &[Field]| {
+            if is_list(fields) {
+                format!("in the lists {}", names(fields))
+            } else {
+                names(fields)
+            }
+        };
+        let (state, observation) = (
+            numbers(&self.layout.state),
+            numbers(&self.layout.observation),
+        );
+        let order = match &self.layout.key {
+            StateSpaceKey::Rows { id } => format!("independent rows by {}", names(id)),
+            StateSpaceKey::Trajectories {
+                trajectory, time, ..
+            } => {
+                let follow = follow_text(self.interval.as_ref());
+                format!("{}; {follow}", order_text(trajectory, time))
+            }
+        };
+        let split = self.layout.split.as_ref();
+        let training =
+            split.map(|field| format!("; training rows have {} = 'train'", field.name()));
+        format!(
+            "{order}; states {state}, observations {observation}{}",
+            training.unwrap_or_default()
+        )
+    }
 }

@@ -4,14 +4,57 @@ use crate::error::{Error, Result};
 use crate::plan::checks::{CheckRule, PlannedCheck, planned};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Empty;
-use crate::plan::rows::{hash, hashed_keys};
+use crate::plan::rows::{hash, hashed_keys, inputs, unhashed};
+use crate::plan::show::{PlanLines, Shown};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::store::Stores;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::ScalarValue;
+use datafusion::dataframe::DataFrame;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
+
+/// The plan of a run over one kind of evidence: its job, and what the kind adds. The serialized
+/// part travels to other machines.
+pub trait KindPlan: Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// Of what the memory of a run depends on, what nothing may say before the rows are read.
+    const UNKNOWN: &'static str;
+
+    /// What all plans have.
+    fn job(&self) -> &PlannedJob;
+
+    /// The columns of the partition.
+    fn partition(&self) -> &[Field];
+
+    /// The number of fits per model.
+    fn n_fits(&self) -> usize;
+
+    /// The tables of the result in the order in which they are written, with their columns. Lists
+    /// whose length depends on the rows have one entry here.
+    fn schemas(&self) -> Vec<(&'static str, SchemaRef)>;
+
+    /// The lines of the text of the plan.
+    fn lines(&self) -> PlanLines;
+
+    /// The keys of the JSON of the plan beside those that all plans have.
+    fn own_json(&self) -> Value;
+
+    /// What a second pass over the input does. None if there is none.
+    fn rows_text(&self) -> Option<String>;
+
+    /// Bounds of the memory of a run. None if nothing says how many rows there are.
+    ///
+    /// # Errors
+    /// If the statistics of the files cannot be read.
+    fn memory(
+        &self,
+        lake: &Lake,
+        frame: DataFrame,
+    ) -> impl Future<Output = Result<Option<Shown>>> + Send;
+}
 
 /// What a run reads and where it writes. The serialized part is what executors need.
 #[derive(Clone, Serialize, Deserialize)]
@@ -42,6 +85,12 @@ pub struct PlannedJob {
     /// The conditions that must hold before the result is put in place.
     #[serde(skip)]
     pub checks: Vec<PlannedCheck>,
+    /// The tables that the run does not write, although it could.
+    #[serde(skip)]
+    pub left_out: Vec<&'static str>,
+    /// Hashes of `pipeline`, `sql` and `inputs`, which show how two runs differ.
+    #[serde(skip)]
+    pub hashes: BTreeMap<&'static str, String>,
     /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
     pub hash: String,
 }
@@ -54,6 +103,7 @@ impl PlannedJob {
         parameters: BTreeMap<String, ScalarValue>,
         seed: Option<u64>,
         lake: &Lake,
+        left_out: Vec<&'static str>,
     ) -> PlannedJob {
         PlannedJob {
             name: pipeline.job.name.clone(),
@@ -66,6 +116,8 @@ impl PlannedJob {
             parameters,
             empty: pipeline.transitions.empty,
             checks: Vec::new(),
+            left_out,
+            hashes: BTreeMap::new(),
             hash: String::new(),
         }
     }
@@ -81,33 +133,25 @@ impl PlannedJob {
         lake: &Lake,
         tables: &[(&'static str, SchemaRef)],
     ) -> Result<()> {
-        let of = (self.seed, self.sql.as_str());
-        (self.checks, self.hash) = checks_and_hash(pipeline, of, partition, lake, tables).await?;
+        check_names(tables)?;
+        self.checks = planned(pipeline, partition, lake, tables).await?;
+        let sql = all_sql(&self.sql, &self.checks);
+        self.hash = hash(&(hashed_keys(pipeline)?, self.seed), &sql, &self.tables)?;
+        let files: Vec<_> = self.tables.iter().map(inputs).collect();
+        let keys = serde_json::to_vec(pipeline).map_err(unhashed)?;
+        let files = serde_json::to_vec(&files).map_err(unhashed)?;
+        let hash = |bytes: &[u8]| blake3::hash(bytes).to_hex()[..32].to_string();
+        self.hashes = BTreeMap::from([
+            ("pipeline", hash(&keys)),
+            ("sql", hash(sql.as_bytes())),
+            ("inputs", hash(&files)),
+        ]);
         Ok(())
     }
 }
 
-/// The checks of a result with these tables, and the hash of its plan. The plans of all kinds of
-/// rows end with this.
-///
-/// # Errors
-/// If a table would have two columns of one name, or the SQL of a check cannot be planned.
-pub(crate) async fn checks_and_hash(
-    pipeline: &Pipeline,
-    (seed, sql): (u64, &str),
-    partition: &[Field],
-    lake: &Lake,
-    tables: &[(&'static str, SchemaRef)],
-) -> Result<(Vec<PlannedCheck>, String)> {
-    check_names(tables)?;
-    let checks = planned(pipeline, partition, lake, tables).await?;
-    let keys = (hashed_keys(pipeline)?, seed);
-    let hash = hash(&keys, &all_sql(sql, &checks), &lake.tables)?;
-    Ok((checks, hash))
-}
-
 /// The text of all statements: that of the rows, then those of the checks.
-pub(crate) fn all_sql(sql: &str, checks: &[PlannedCheck]) -> String {
+fn all_sql(sql: &str, checks: &[PlannedCheck]) -> String {
     let mut all = sql.to_string();
     for check in checks {
         if let CheckRule::Sql { sql, .. } = &check.rule {

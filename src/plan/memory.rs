@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::evidence::counts::Size;
 use crate::memory::machine;
 use crate::output::number::grouped;
-use crate::plan::Plan;
+use crate::plan::counts::CountsPlan;
 use crate::plan::fits::PlannedFit;
 use crate::read::lake::statistics::Bounds;
 use crate::read::rows::layout::RowRoles;
@@ -76,7 +76,7 @@ impl Lack {
     }
 }
 
-impl Plan {
+impl CountsPlan {
     /// The upper bounds of a run; none if the number of rows is unbounded.
     pub fn needs(&self, bounds: Bounds, threads: usize) -> Option<Needs> {
         let rows = bounds.rows?;

@@ -1,63 +1,39 @@
 //! Pipeline + tables → [`PointsPlan`]: all that a run over points will do, resolved and checked.
 
-use crate::error::{Error, Result, counted, escaped};
+use crate::error::{Error, Result, counted};
 use crate::evidence::lag::Lag;
 use crate::methods::PointMethod;
 use crate::output::tables::points;
 use crate::output::tables::points::{PointColumns, schema_of};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
-use crate::plan::checks::PlannedCheck;
 use crate::plan::evidence::{Columns, steps};
 use crate::plan::fits::{PlannedFit, point_fits};
-use crate::plan::job::checks_and_hash;
-use crate::plan::pipeline::keys::{Empty, PointRows, Validation, Window};
+use crate::plan::job::{KindPlan, PlannedJob};
+use crate::plan::pipeline::keys::{PointRows, Validation, Window};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, lag_column, query};
+use crate::plan::show::{Line, PlanLines, Shown, all, columns, fit_json, names};
 use crate::plan::written::left_out;
 use crate::read::lake::Lake;
-use crate::read::lake::files::Table;
 use crate::read::points::layout::{PointLayout, PointRoles};
-use crate::store::Stores;
 use arrow::array::ArrayRef;
 use arrow::datatypes::{Field, SchemaRef};
-use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 
 /// What a run over points will do. The serialized part is what executors need.
 #[derive(Serialize, Deserialize)]
 pub struct PointsPlan {
-    /// The name of the job.
-    pub name: String,
-    /// The folder or URL of the output.
-    #[serde(skip)]
-    pub output: String,
-    /// The number of earlier results that the output keeps.
-    #[serde(skip)]
-    pub keep: usize,
-    /// The stores of the output.
-    #[serde(skip)]
-    pub stores: Stores,
-    /// The seed of all random numbers.
-    pub seed: u64,
-    /// The input tables and their files.
-    pub tables: Vec<Table>,
-    /// The SQL of the rows.
-    pub sql: String,
-    /// The values of the `$name`s in the SQL.
-    #[serde(with = "crate::plan::travel::values")]
-    pub parameters: BTreeMap<String, ScalarValue>,
+    /// What the run reads and where it writes.
+    pub job: PlannedJob,
     /// The roles of the columns of the query.
     #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<PointLayout>,
     /// The lags by length; empty for rows without time.
     pub lags: Vec<Lag>,
-    /// What happens to a partition and lag without pairs.
-    #[serde(skip)]
-    pub empty: Empty,
     /// The fits, one per rank unless a rule picks the rank.
     #[serde(with = "crate::plan::travel::json")]
     pub fits: Vec<PlannedFit<PointMethod>>,
@@ -68,14 +44,6 @@ pub struct PointsPlan {
     pub densities: Option<PlannedDensities>,
     /// Which points are rows of the table `points`.
     pub rows: PointRows,
-    /// The tables that the run does not write, although it could.
-    #[serde(skip)]
-    pub left_out: Vec<&'static str>,
-    /// The conditions that must hold before the result is put in place.
-    #[serde(skip)]
-    pub checks: Vec<PlannedCheck>,
-    /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
-    pub hash: String,
 }
 
 /// Pairs of points (x, y) to score.
@@ -146,43 +114,8 @@ impl PointsPlan {
 
     /// The names of the tables that are made of models.
     pub fn model_tables(&self) -> Vec<&'static str> {
-        let is_wanted = |table: &&str| !self.left_out.contains(table);
+        let is_wanted = |table: &&str| !self.job.left_out.contains(table);
         points::TABLES.into_iter().filter(is_wanted).collect()
-    }
-
-    /// The names of the tables in the order in which they are written.
-    pub fn table_names(&self) -> Vec<&'static str> {
-        let mut tables = self.model_tables();
-        if self.densities.is_some() {
-            tables.push(points::DENSITIES);
-        }
-        if self.rows != PointRows::None {
-            tables.push(points::POINTS);
-        }
-        tables
-    }
-
-    /// The tables of a result. An embedding may have fewer coordinates in a result.
-    pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
-        let run = self.run_schema(Vec::new());
-        let tables = self.model_tables().into_iter();
-        let mut schemas: Vec<_> = tables
-            .map(|table| (table, points::columns(table).schema(&run).0))
-            .collect();
-        if let Some(densities) = &self.densities {
-            let norms = self.fits.iter().filter_map(|fit| match &fit.method {
-                PointMethod::StateEmbedding(own) => Some((fit.name.as_str(), own.norm)),
-                _ => None,
-            });
-            let schema = points::density_schema(&run, densities.fields(), norms);
-            schemas.push((points::DENSITIES, schema));
-        }
-        if self.rows != PointRows::None {
-            let fits: Vec<PointColumns> = self.fits.iter().map(point_columns).collect();
-            let schema = points::points_schema(&run, &self.layout.key, &fits);
-            schemas.push((points::POINTS, schema));
-        }
-        schemas
     }
 
     /// The columns that the tables of a run share. `partitions` has one array per partition column.
@@ -249,30 +182,21 @@ pub(crate) async fn plan_points(
     let (mut layout, lags) = layout(pipeline, &columns, partition)?;
     layout.given = given(pipeline, &columns)?;
     let frame = crate::read::points::select(frame, &layout)?;
-    let seed = seed.unwrap_or(pipeline.job.seed);
+    let left_out = left_out(&pipeline.output, &points::OPTIONAL, false);
     let mut plan = PointsPlan {
-        name: pipeline.job.name.clone(),
-        output: pipeline.job.output.clone(),
-        keep: pipeline.job.keep as usize,
-        stores: lake.stores.clone(),
-        seed,
-        tables: lake.tables.clone(),
-        hash: String::new(),
-        sql,
-        parameters,
+        job: PlannedJob::new(pipeline, sql, parameters, seed, lake, left_out),
         layout: Arc::new(layout),
         lags,
-        empty: pipeline.transitions.empty,
         fits: point_fits(pipeline),
         rows: pipeline.output.rows.points().unwrap_or_default(),
-        left_out: left_out(&pipeline.output, &points::OPTIONAL, false),
-        checks: Vec::new(),
         validation: PointValidation::of(pipeline.validation.as_ref()),
         densities: densities(pipeline, lake).await?,
     };
-    let (of, tables) = ((seed, plan.sql.as_str()), plan.schemas());
-    let partition = &plan.layout.partition;
-    (plan.checks, plan.hash) = checks_and_hash(pipeline, of, partition, lake, &tables).await?;
+    let tables = plan.schemas();
+    let layout = Arc::clone(&plan.layout);
+    plan.job
+        .finish(pipeline, &layout.partition, lake, &tables)
+        .await?;
     Ok((plan, frame))
 }
 
@@ -343,57 +267,119 @@ pub(crate) fn layout(
     }
 }
 
-impl Display for PointsPlan {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let names = |fields: &[Field]| {
-            let names: Vec<String> = fields.iter().map(|field| escaped(field.name())).collect();
-            names.join(", ")
-        };
-        writeln!(f, "{} (plan {})", self.name, self.hash)?;
-        let (is_list, coordinates) = (self.layout.is_list(), names(&self.layout.coordinates));
-        let kind = if is_list {
+impl KindPlan for PointsPlan {
+    const UNKNOWN: &'static str = "how many or how long they are";
+
+    fn job(&self) -> &PlannedJob {
+        &self.job
+    }
+
+    fn partition(&self) -> &[Field] {
+        &self.layout.partition
+    }
+
+    fn n_fits(&self) -> usize {
+        self.fits.len()
+    }
+
+    fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
+        let run = self.run_schema(Vec::new());
+        let tables = self.model_tables().into_iter();
+        let mut schemas: Vec<_> = tables
+            .map(|table| (table, points::columns(table).schema(&run).0))
+            .collect();
+        if let Some(densities) = &self.densities {
+            let norms = self.fits.iter().filter_map(|fit| match &fit.method {
+                PointMethod::StateEmbedding(own) => Some((fit.name.as_str(), own.norm)),
+                _ => None,
+            });
+            let schema = points::density_schema(&run, densities.fields(), norms);
+            schemas.push((points::DENSITIES, schema));
+        }
+        if self.rows != PointRows::None {
+            let fits: Vec<PointColumns> = self.fits.iter().map(point_columns).collect();
+            let schema = points::points_schema(&run, &self.layout.key, &fits);
+            schemas.push((points::POINTS, schema));
+        }
+        schemas
+    }
+
+    fn lines(&self) -> PlanLines {
+        let coordinates = names(&self.layout.coordinates);
+        let kind = if self.layout.is_list() {
             "the lists in"
         } else {
             "coordinates"
         };
-        writeln!(
-            f,
-            "  points {kind} {coordinates}, by {}",
-            names(&self.layout.key)
-        )?;
-        if !self.layout.partition.is_empty() {
-            writeln!(f, "  a model per {}", names(&self.layout.partition))?;
-        }
+        let key = names(&self.layout.key);
+        let weights = self.layout.weight.as_ref();
+        let weights = weights.map(|field| format!("; weights in {}", field.name()));
+        let weights = weights.unwrap_or_default();
+        let mut points = format!("points with {kind} {coordinates}, by {key}{weights}");
         if !self.lags.is_empty() {
             let lags: Vec<String> = self.lags.iter().map(ToString::to_string).collect();
-            writeln!(f, "  lag {}", lags.join(", "))?;
+            points += &format!("; lag {}", lags.join(", "));
         }
-        for fit in &self.fits {
+        let mut fits: Vec<Line> = Vec::new();
+        fits.extend(self.fits.iter().map(|fit| {
             let what = fit.method.describe(&fit.point_rank_text());
-            writeln!(f, "  fit {}: {what}", fit.name)?;
-        }
+            ("fit", format!("{}: {what}", fit.name))
+        }));
         if let Some(densities) = &self.densities {
             let (from, to) = (names(&densities.from), names(&densities.to));
-            writeln!(f, "  densities from {from} to {to}")?;
+            fits.push(("score", format!("densities from {from} to {to}")));
         }
         let PointValidation {
             bootstrap, groups, ..
         } = self.validation;
         if bootstrap > 0 {
-            writeln!(
-                f,
-                "  bootstrap of {bootstrap} resamples of at most {groups} groups of trajectories"
-            )?;
+            let percent = 100.0 * self.validation.confidence;
+            fits.push(("trust", format!("{bootstrap} bootstrap resamples, intervals at {percent} %; trajectories in at most {groups} groups")));
         }
-        match self.rows {
-            PointRows::All => {}
-            PointRows::Sample(n) => writeln!(f, "  rows of {}", counted(n, "point"))?,
-            PointRows::None => writeln!(f, "  no rows of points")?,
+        PlanLines {
+            evidence: vec![("points", points)],
+            fits,
         }
-        for check in &self.checks {
-            writeln!(f, "  check {check}")?;
-        }
-        let tables = self.table_names().join(", ");
-        write!(f, "  write {}: {tables}", self.output)
+    }
+
+    fn own_json(&self) -> Value {
+        let lags: Vec<String> = self.lags.iter().map(ToString::to_string).collect();
+        let densities = self.densities.as_ref();
+        json!({
+            "key": columns(&self.layout.key),
+            "coordinates": columns(&self.layout.coordinates),
+            "weight": self.layout.weight.as_ref().map(|field| field.name()),
+            "lags": lags,
+            "fit": all(&self.fits, |fit| {
+                fit_json(&fit.name, fit.method.name(), &fit.method, &fit.ranks)
+            }),
+            "validation": self.validation,
+            "rows": match self.rows {
+                PointRows::All => json!("all"),
+                PointRows::Sample(n) => json!({"sample": n}),
+                PointRows::None => json!("none"),
+            },
+            "densities": densities.map(|own| json!({
+                "sql": own.sql,
+                "from": columns(&own.from),
+                "to": columns(&own.to),
+            })),
+        })
+    }
+
+    fn rows_text(&self) -> Option<String> {
+        let of = match self.rows {
+            PointRows::All => "each point".to_string(),
+            PointRows::Sample(n) => counted(n, "sampled point"),
+            PointRows::None => return None,
+        };
+        Some(format!(
+            "a second pass over the input writes the embeddings of {of}"
+        ))
+    }
+
+    async fn memory(&self, lake: &Lake, frame: DataFrame) -> Result<Option<Shown>> {
+        let rows = lake.most_rows(frame).await?;
+        Ok(self.needs(rows, lake.threads).as_ref().map(Shown::of))
     }
 }

@@ -8,60 +8,39 @@ use crate::methods::hmm::params::{Refine, WindowKind};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences;
 use crate::output::tables::sequences::{RowColumns, SequenceColumns, SequenceTables};
-use crate::plan::checks::PlannedCheck;
+use crate::plan::counts::CountingPlan;
 use crate::plan::evidence::{Columns, row_step};
 use crate::plan::fits::{PlannedFit, Ranks, sequence_fits};
-use crate::plan::job::checks_and_hash;
-use crate::plan::pipeline::keys::{Empty, NamesFrom};
+use crate::plan::increments::{Increments, increments};
+use crate::plan::job::{KindPlan, PlannedJob};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, query};
+use crate::plan::show::{
+    Line, PlanLines, Shown, all, column, columns, fit_json, follow_text, increments_json,
+    increments_line, order_text, state_columns, state_text,
+};
 use crate::plan::written::left_out;
-use crate::plan::{Increments, Plan, increments};
 use crate::read::lake::Lake;
-use crate::read::lake::files::Table;
 use crate::read::rows::layout::{Grouping, Layout, RowRoles};
 use crate::read::rows::states::{StateColumns, StateTable};
-use crate::store::Stores;
 use arrow::array::ArrayRef;
 use arrow::datatypes::{Field, SchemaRef};
-use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// What a run over sequences will do. The serialized part is what executors need.
 #[derive(Serialize, Deserialize)]
 pub struct SequencesPlan {
-    /// The name of the job.
-    pub name: String,
-    /// The folder or URL of the output.
-    #[serde(skip)]
-    pub output: String,
-    /// The number of earlier results that the output keeps.
-    #[serde(skip)]
-    pub keep: usize,
-    /// The stores of the output.
-    #[serde(skip)]
-    pub stores: Stores,
-    /// The seed of all random numbers.
-    pub seed: u64,
-    /// The input tables and their files.
-    pub tables: Vec<Table>,
-    /// The SQL of the rows.
-    pub sql: String,
-    /// The values of the `$name`s in the SQL.
-    #[serde(with = "crate::plan::travel::values")]
-    pub parameters: BTreeMap<String, ScalarValue>,
+    /// What the run reads and where it writes.
+    pub job: PlannedJob,
     /// The roles of the columns of the query. The evidence is [`RowRoles::Windows`]. There is a
     /// grouping if trajectories are resampled or held out in folds.
     #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<Layout>,
     /// The time between rows that follow each other. None: a row follows the one before.
     pub interval: Option<Lag>,
-    /// What happens to a partition without windows.
-    #[serde(skip)]
-    pub empty: Empty,
     /// The fits, one per rank unless a rule picks the rank. All have the same block and windows.
     #[serde(with = "crate::plan::travel::json")]
     pub fits: Vec<PlannedFit<SequenceMethod>>,
@@ -76,14 +55,6 @@ pub struct SequencesPlan {
     /// Whether only new files are counted.
     #[serde(skip)]
     pub increments: Increments,
-    /// The tables that the run does not write, although it could.
-    #[serde(skip)]
-    pub left_out: Vec<&'static str>,
-    /// The conditions that must hold before the result is put in place.
-    #[serde(skip)]
-    pub checks: Vec<PlannedCheck>,
-    /// Depends only on the pipeline, its SQL, the input files and the version of gyre.
-    pub hash: String,
 }
 
 /// Resamples of the groups of trajectories.
@@ -195,15 +166,6 @@ impl SequencesPlan {
         WindowRows::of(&self.layout)
     }
 
-    /// The tables of a result.
-    pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
-        let run = self.run_schema(Vec::new(), StateTable::empty(self.rows().symbol));
-        let tables = self.table_names().into_iter();
-        tables
-            .map(|table| (table, self.schema(table, &run).0))
-            .collect()
-    }
-
     /// The columns of a table, and the names of those that order its rows.
     pub fn schema(&self, table: &str, run: &RunSchema) -> (SchemaRef, Vec<String>) {
         let fits = self.fit_columns();
@@ -227,7 +189,7 @@ impl SequencesPlan {
 
     /// The names of the tables that are made of models.
     pub fn model_tables(&self) -> Vec<&'static str> {
-        let is_wanted = |table: &&str| !self.left_out.contains(table);
+        let is_wanted = |table: &&str| !self.job.left_out.contains(table);
         sequences::TABLES.into_iter().filter(is_wanted).collect()
     }
 
@@ -262,31 +224,12 @@ impl SequencesPlan {
         sequences::schema_of(&self.layout.partition, partitions, symbols, is_weighted)
     }
 
-    /// The plan that counts the windows, without fits.
-    pub fn counting(&self) -> Plan {
-        Plan {
-            name: self.name.clone(),
-            left_out: self.left_out.clone(),
-            output: self.output.clone(),
-            keep: self.keep,
-            stores: self.stores.clone(),
-            seed: self.seed,
-            tables: self.tables.clone(),
-            sql: self.sql.clone(),
-            parameters: self.parameters.clone(),
+    /// What counts the windows.
+    pub fn counting(&self) -> CountingPlan {
+        CountingPlan {
+            job: self.job.clone(),
             layout: Arc::clone(&self.layout),
-            lags: Vec::new(),
-            fits: Vec::new(),
-            embeddings: Vec::new(),
-            validation: None,
-            names: NamesFrom::None,
-            empty: self.empty,
-            markov: false,
             increments: self.increments.clone(),
-            rows: None,
-            checks: Vec::new(),
-            hashes: BTreeMap::new(),
-            hash: self.hash.clone(),
         }
     }
 
@@ -424,33 +367,154 @@ pub(crate) async fn plan_sequences(
         Input::Sequences { interval, .. } => interval.clone(),
         _ => None,
     };
+    let left_out = left_out(&pipeline.output, &sequences::OPTIONAL, false);
     let mut plan = SequencesPlan {
-        name: pipeline.job.name.clone(),
-        output: pipeline.job.output.clone(),
-        keep: pipeline.job.keep as usize,
-        stores: lake.stores.clone(),
-        seed: seed.unwrap_or(pipeline.job.seed),
-        tables: lake.tables.clone(),
-        hash: String::new(),
-        sql,
-        parameters,
+        job: PlannedJob::new(pipeline, sql, parameters, seed, lake, left_out),
         layout: Arc::new(layout),
         interval,
-        empty: pipeline.transitions.empty,
         fits: sequence_fits(pipeline),
         validation,
         held_out,
         predictions: pipeline.output.rows.predictions().unwrap_or_default(),
         distribution: pipeline.output.distribution,
         increments,
-        left_out: left_out(&pipeline.output, &sequences::OPTIONAL, false),
-        checks: Vec::new(),
     };
-    let (of, tables) = ((plan.seed, plan.sql.as_str()), plan.schemas());
-    let partition = &plan.layout.partition;
-    (plan.checks, plan.hash) = checks_and_hash(pipeline, of, partition, lake, &tables).await?;
+    let tables = plan.schemas();
+    let layout = Arc::clone(&plan.layout);
+    plan.job
+        .finish(pipeline, &layout.partition, lake, &tables)
+        .await?;
     Ok((plan, frame))
 }
 
 /// The maximum number of groups of trajectories if the pipeline does not say.
 const GROUPS: usize = 100;
+
+impl KindPlan for SequencesPlan {
+    const UNKNOWN: &'static str = "how many there are";
+
+    fn job(&self) -> &PlannedJob {
+        &self.job
+    }
+
+    fn partition(&self) -> &[Field] {
+        &self.layout.partition
+    }
+
+    fn n_fits(&self) -> usize {
+        self.fits.len()
+    }
+
+    fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
+        let run = self.run_schema(Vec::new(), StateTable::empty(self.rows().symbol));
+        let tables = self.table_names().into_iter();
+        tables
+            .map(|table| (table, self.schema(table, &run).0))
+            .collect()
+    }
+
+    fn lines(&self) -> PlanLines {
+        let mut fits: Vec<Line> = Vec::new();
+        fits.extend(self.fits.iter().map(|fit| {
+            let what = fit.method.describe(&fit.sequence_rank_text());
+            ("fit", format!("{}: {what}", fit.name))
+        }));
+        match self.held_out {
+            HeldOut::None => {}
+            HeldOut::Split => {
+                let split = self.rows().split.map_or("split", |field| field.name());
+                fits.push(("score", format!("rows with {split} = 'test'")));
+            }
+            HeldOut::Folds(folds) => {
+                fits.push(("score", format!("{folds} folds of trajectories")));
+            }
+        }
+        let (bootstrap, groups) = (self.validation.bootstrap, self.validation.groups);
+        if bootstrap > 0 {
+            let percent = 100.0 * self.validation.confidence;
+            fits.push((
+                "trust",
+                format!(
+                    "{bootstrap} bootstrap resamples, intervals at {percent} %; trajectories in at most {groups} groups"
+                ),
+            ));
+        }
+        fits.extend(increments_line(&self.increments));
+        PlanLines {
+            evidence: vec![("count", self.windows_text())],
+            fits,
+        }
+    }
+
+    fn own_json(&self) -> Value {
+        let rows = self.rows();
+        let resampled = self.layout.grouping.as_ref();
+        json!({
+            "count": {
+                "kind": "sequences",
+                "trajectory": columns(rows.trajectory),
+                "time": column(rows.time),
+                "interval": self.interval,
+                "symbol": state_columns(rows.symbol),
+                "weight": rows.weight.map(column),
+                "split": rows.split.map(column),
+                "block": rows.block,
+                "windows": if rows.first { "first" } else { "all" },
+            },
+            "fit": all(&self.fits, |fit| {
+                fit_json(&fit.name, fit.method.name(), &fit.method, &fit.ranks)
+            }),
+            "held_out": self.held_out,
+            "increments": increments_json(&self.increments),
+            "predictions": self.predictions,
+            "distribution": self.distribution,
+            "validation": resampled.map(|grouping| json!({
+                "bootstrap": self.validation.bootstrap,
+                "confidence": self.validation.confidence,
+                "groups": grouping.most,
+                "group": columns(&grouping.by),
+            })),
+        })
+    }
+
+    fn rows_text(&self) -> Option<String> {
+        let tables = if self.predictions {
+            "the predictions of each row and the log-likelihood of each trajectory"
+        } else {
+            "the log-likelihood of each trajectory"
+        };
+        Some(format!("a second pass over the input writes {tables}"))
+    }
+
+    async fn memory(&self, lake: &Lake, frame: DataFrame) -> Result<Option<Shown>> {
+        let bounds = lake.bounds(frame, &self.layout).await?;
+        let needs = self.needs(bounds, lake.threads);
+        Ok(needs.as_ref().map(Shown::of))
+    }
+}
+
+impl SequencesPlan {
+    fn windows_text(&self) -> String {
+        let rows = self.rows();
+        let order = order_text(rows.trajectory, rows.time);
+        let symbol = state_text(rows.symbol);
+        let follow = follow_text(self.interval.as_ref());
+        let length = 2 * rows.block + 1;
+        let windows = if rows.first {
+            format!("the first window of {length} rows of a trajectory")
+        } else {
+            format!("windows of {length} rows")
+        };
+        let weights = rows
+            .weight
+            .map(|field| format!("; weights in {}", field.name()));
+        let split = rows
+            .split
+            .map(|field| format!("; only rows with {} = 'train'", field.name()));
+        format!(
+            "{order}: symbols {symbol}; {follow}; {windows}{}{}",
+            weights.unwrap_or_default(),
+            split.unwrap_or_default()
+        )
+    }
+}

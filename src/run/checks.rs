@@ -10,8 +10,8 @@ use crate::output::place::Output;
 use crate::output::result::{RowKind, Written, floats};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
-use crate::plan::Plan;
 use crate::plan::checks::{CheckRule, PlannedCheck, STAGED, add, bug, query};
+use crate::plan::counts::CountsPlan;
 use crate::plan::pipeline::checks::On;
 use crate::read::formats::parquet::Parquet;
 use crate::read::lake::Lake;
@@ -81,14 +81,14 @@ fn url_of(root: &Url, path: &Path) -> Result<Url> {
 /// # Errors
 /// If a check with `on = "fail"` fails or a check cannot be made.
 pub async fn gate(
-    plan: &Plan,
+    plan: &CountsPlan,
     lake: &Lake,
     output: &Output,
     names: &RunSchema,
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     journal.progress.stage("check", None);
-    let mut outcomes = Vec::with_capacity(plan.checks.len());
+    let mut outcomes = Vec::with_capacity(plan.job.checks.len());
     let record = &journal.record;
     let tables = names.tables.iter().map(|&table| {
         let schema = crate::output::tables::schema(table, names).0;
@@ -104,11 +104,11 @@ pub async fn gate(
         transitions: record.transitions,
         tables: tables.collect(),
     };
-    let checked = candidate.check(&plan.checks, &mut outcomes).await;
+    let checked = candidate.check(&plan.job.checks, &mut outcomes).await;
     // The record of a failed run has the checks that were made.
     journal.record.checks = outcomes;
     checked?;
-    journal.done("check", plan.checks.len() as u64, 0);
+    journal.done("check", plan.job.checks.len() as u64, 0);
     verdict(&journal.record.checks)
 }
 

@@ -7,7 +7,7 @@ use crate::output::result::{ModelKey, RowKind, Written};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
-use crate::plan::Plan;
+use crate::plan::counts::CountsPlan;
 use crate::read::paths::current::Current;
 use crate::read::rows::states::describe;
 use crate::run::failures::Failures;
@@ -39,7 +39,7 @@ impl Fitted {
     /// Gives the sets the names that they have in the earlier result.
     pub(crate) async fn keep_names(
         &mut self,
-        plan: &Plan,
+        plan: &CountsPlan,
         output: &Output,
         replaced: Option<&Current>,
     ) -> Result<()> {
@@ -116,7 +116,7 @@ impl Fitted {
     /// # Errors
     /// If no model could be fitted: the error of the first one.
     pub(crate) fn new(
-        plan: &Plan,
+        plan: &CountsPlan,
         names: RunSchema,
         labels: &[ArrayRef],
         results: Vec<ModelResult>,

@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::output::ledger::{Basis, CountedFile, Kept, Ledger, Unit};
 use crate::output::number;
 use crate::output::place::Output;
-use crate::plan::Increments;
+use crate::plan::increments::Increments;
 use crate::read::counts;
 use crate::read::counts::carry::{Spans, Tails};
 use crate::read::counts::counted::Counted;

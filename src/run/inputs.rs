@@ -5,11 +5,11 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
-use crate::plan::Plan;
 use crate::plan::assignment::{
     Assignment, FilterAssignment, PointAssignment, SequenceAssignment, filter_assignment,
     point_assignment, sequence_assignment,
 };
+use crate::plan::counts::CountsPlan;
 use crate::plan::filters::plan_filters;
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Fingerprint;
@@ -117,7 +117,8 @@ impl Inputs {
     /// If the SQL or the keys of the pipeline do not fit the tables.
     pub fn plan_with(self, seed: Option<u64>) -> LocalBoxFuture<'static, Result<PlannedRun>> {
         Box::pin(async move {
-            let planned = crate::plan::plan(&self.pipeline, &self.sql, seed, &self.lake).await;
+            let planned =
+                crate::plan::counts::plan_counts(&self.pipeline, &self.sql, seed, &self.lake).await;
             let (plan, frame) = planned.map_err(|e| self.pipeline.at(e))?;
             Ok(PlannedRun {
                 plan: Arc::new(plan),
@@ -275,7 +276,7 @@ pub struct PlannedSequenceAssignment {
 /// A plan, the tables that it reads and its query.
 pub struct PlannedRun {
     /// What the run will do.
-    pub plan: Arc<Plan>,
+    pub plan: Arc<CountsPlan>,
     /// The tables that the query reads.
     pub lake: Lake,
     /// The query.
@@ -288,7 +289,7 @@ impl PlannedRun {
     /// # Errors
     /// If the location is not a path or a URL, or its store cannot be opened.
     pub fn output(&self) -> Result<Output> {
-        Output::open(&self.plan.output, &self.plan.stores)
+        Output::open(&self.plan.job.output, &self.plan.job.stores)
     }
 }
 

@@ -6,9 +6,10 @@ use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::checkpoints;
 use crate::output::checkpoint::Checkpoint;
 use crate::output::tables::run_schema::RunSchema;
+use crate::plan::counts::CountsPlan;
+use crate::plan::increments::Increments;
 use crate::plan::memory::Lack;
 use crate::plan::pipeline::keys::Empty;
-use crate::plan::{Increments, Plan};
 use crate::read::counts::counted::Counted;
 use crate::run::fitted::Fitted;
 use crate::run::increment;
@@ -68,7 +69,7 @@ async fn count_and_fit<'a>(job: Job<'a>, journal: &mut Journal<'_>) -> Result<Fi
             let request = CountRequest {
                 layout: &plan.layout,
                 increments: &plan.increments,
-                tables: &plan.tables,
+                tables: &plan.job.tables,
             };
             increment::count(request, lake, frame, output, earlier, advance).await?
         }
@@ -111,7 +112,10 @@ const COUNTED: &str = "counted";
 
 /// The counts that an earlier run checkpointed. None if the plan counts new files only, because
 /// the ledger holds those counts.
-async fn counts_of_checkpoint(plan: &Plan, work: &Arc<Checkpoint>) -> Result<Option<Counting>> {
+async fn counts_of_checkpoint(
+    plan: &CountsPlan,
+    work: &Arc<Checkpoint>,
+) -> Result<Option<Counting>> {
     if matches!(plan.increments, Increments::Of { .. }) {
         return Ok(None);
     }
@@ -130,7 +134,7 @@ async fn counts_of_checkpoint(plan: &Plan, work: &Arc<Checkpoint>) -> Result<Opt
 ///
 /// # Errors
 /// If no model does: the largest need.
-fn check_memory(plan: &Plan, names: &RunSchema, counts: &[CountMatrix]) -> Result<()> {
+fn check_memory(plan: &CountsPlan, names: &RunSchema, counts: &[CountMatrix]) -> Result<()> {
     let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
     let lack = |counts: &CountMatrix| {
         let size = Size {
@@ -150,7 +154,7 @@ fn check_memory(plan: &Plan, names: &RunSchema, counts: &[CountMatrix]) -> Resul
 
 /// Fits every partition and lag. Adds the models that failed to `failures`.
 pub(crate) fn fit_all(
-    plan: &Plan,
+    plan: &CountsPlan,
     mut counted: Counted,
     work: &Checkpoint,
     progress: &dyn Progress,
@@ -160,7 +164,7 @@ pub(crate) fn fit_all(
     let names = names(plan, &counted, &labels);
     let mut counts = std::mem::take(&mut counted.counts);
     let mut empty = Vec::new();
-    if plan.empty == Empty::Skip {
+    if plan.job.empty == Empty::Skip {
         counts.retain(|counts| {
             let is_empty = counts.nnz() == 0;
             empty.extend(is_empty.then_some((counts.partition, counts.lag)));

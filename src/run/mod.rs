@@ -33,7 +33,7 @@ use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::table::Table;
-use crate::plan::Plan;
+use crate::plan::counts::CountsPlan;
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::read::paths::current::Current;
 use crate::run::fitted::Fitted;
@@ -61,14 +61,14 @@ pub enum Outcome {
 /// # Errors
 /// If the output cannot be written, holds the result of another job (unless `force`), or
 /// `names.from` holds no result with fits.
-pub async fn check_places(plan: &Plan, output: &Output, force: bool) -> Result<()> {
+pub async fn check_places(plan: &CountsPlan, output: &Output, force: bool) -> Result<()> {
     let tables: Vec<&str> = plan.tables().into_iter().map(Table::name).collect();
     output.check(&tables)?;
     if !force {
-        output.check_job(&plan.name).await?;
+        output.check_job(&plan.job.name).await?;
     }
     if let NamesFrom::Output(location) = &plan.names {
-        let from = Output::open(location, &plan.stores)?;
+        let from = Output::open(location, &plan.job.stores)?;
         let found = from.current().await.map_err(|e| e.at("`names.from`"))?;
         crate::run::sets::check_named(location, found.as_ref())?;
     }
@@ -100,11 +100,11 @@ impl PlannedRun {
         Box::pin(async move {
             let plan = &self.plan;
             check_places(plan, output, options.force).await?;
-            let begun = output.begin(&plan.hash).await?;
-            let is_done = |c: &Current| c.plan == plan.hash && c.complete;
+            let begun = output.begin(&plan.job.hash).await?;
+            let is_done = |c: &Current| c.plan == plan.job.hash && c.complete;
             if !options.repeats_work() && begun.earlier().is_some_and(is_done) {
                 // A run that died right after its commit left its checkpoints behind.
-                output.remove_checkpoints(&plan.hash).await;
+                output.remove_checkpoints(&plan.job.hash).await;
                 return Ok(Outcome::NothingToDo);
             }
             let record = RunRecord::new(plan, &begun.run, self.lake.threads);
@@ -131,7 +131,7 @@ async fn drive(
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     let (plan, lake) = (&planned.plan, &planned.lake);
-    let work = output.work(&plan.hash, options.repeats_work(), options.keep_every);
+    let work = output.work(&plan.job.hash, options.repeats_work(), options.keep_every);
     let work = Arc::new(work.await);
     progress.stage("count", None);
     let job = Job {
@@ -197,20 +197,20 @@ async fn drive(
     if let Some(ledger) = &ledger {
         output.put_ledger(&begun.run, ledger).await?;
     }
-    if !plan.checks.is_empty() {
+    if !plan.job.checks.is_empty() {
         crate::run::checks::gate(plan, lake, output, &fitted.names, journal).await?;
     }
     journal.record.head.outcome = Ended::Done;
     let promotion = Promotion {
-        plan: &plan.hash,
+        plan: &plan.job.hash,
         complete: fitted.failures.is_empty(),
         tables: &journal.record.head.tables,
-        keep: plan.keep,
+        keep: plan.job.keep,
         record: &journal.record,
         begins: &|| progress.promoting(),
     };
     output.promote(begun, &promotion).await?;
-    output.remove_checkpoints(&plan.hash).await;
+    output.remove_checkpoints(&plan.job.hash).await;
     let (rows, bytes) = journal.record.written();
     journal.done("promote", rows, bytes);
     Ok(())
@@ -256,7 +256,7 @@ fn check_certificates(fitted: &Fitted) -> Result<()> {
 }
 
 /// Makes the Markov tests of all fits and adds them to the models and the records.
-fn test_markov(plan: &Plan, models: &mut [FittedModel], records: &mut [ModelRecord]) {
+fn test_markov(plan: &CountsPlan, models: &mut [FittedModel], records: &mut [ModelRecord]) {
     crate::run::markov::test(models, &plan.lags);
     for (model, record) in models.iter().zip(records) {
         for (markov, record) in model.markov.iter().zip(&mut record.fits) {
@@ -317,17 +317,17 @@ rank = 2
         let counted = counts::count(&lake, frame, &plan.layout, Arc::new(|_| ()));
         let store = Arc::new(object_store::memory::InMemory::new());
         let output = Output::in_store(store.clone(), "out".into());
-        let work = output.work(&plan.hash, false, KEEP_EVERY).await;
+        let work = output.work(&plan.job.hash, false, KEEP_EVERY).await;
         let counted = counted.await.expect("counts");
         let mut fitted = fit_all(&plan, counted, &work, &Silent, &mut Vec::new()).expect("fits");
 
-        let begun = output.begin(&plan.hash).await.expect("a store");
+        let begun = output.begin(&plan.job.hash).await.expect("a store");
         let journal = |begun: &Begun| Journal::new(RunRecord::new(&plan, &begun.run, 1), &Silent);
         let mut first = journal(&begun);
         let staged = stage(&output, &begun, &fitted, None, &mut first).await;
         staged.expect("every certificate holds");
         let promotion = Promotion {
-            plan: &plan.hash,
+            plan: &plan.job.hash,
             complete: true,
             tables: &first.record.head.tables,
             keep: 2,
@@ -343,7 +343,7 @@ rank = 2
         broken
             .filter(|c| c.name == "pythagoras")
             .for_each(|c| c.holds = Some(false));
-        let begun = output.begin(&plan.hash).await.expect("a store");
+        let begun = output.begin(&plan.job.hash).await.expect("a store");
         let error = stage(&output, &begun, &fitted, None, &mut journal(&begun))
             .await
             .expect_err("a certificate is broken");

@@ -24,7 +24,7 @@ use crate::methods::low_rank::model::LowRank;
 use crate::methods::{ChainMethod, Method};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
-use crate::plan::Plan;
+use crate::plan::counts::CountsPlan;
 use crate::plan::fits::PlannedFit;
 use crate::read::counts::counted::{Counted, LARGEST_TOTAL};
 use crate::read::rows::amounts::{LARGEST_SUM, WIDEST};
@@ -158,7 +158,7 @@ fn scale_rows(shards: &mut [Csr], n: i32) {
 /// # Errors
 /// If there is no transition, the memory does not suffice, or a fit fails.
 pub fn fit_model(
-    plan: &Plan,
+    plan: &CountsPlan,
     names: &RunSchema,
     mut counts: CountMatrix,
     checkpoints: &dyn Checkpoints,
@@ -196,7 +196,7 @@ pub fn fit_model(
 /// makes the passes on other machines. The model has no matrix: see [`FittedModel::with`].
 pub(crate) fn fit_shards(
     executor: &dyn Executor,
-    plan: &Plan,
+    plan: &CountsPlan,
     names: &RunSchema,
     mut counts: CountMatrix,
     shards: &Shards,
@@ -212,7 +212,7 @@ pub(crate) fn fit_shards(
         let method = &candidate.method;
         check_evidence(plan, names, &counts, &evidence, method)?;
         let (start, steps) = (Instant::now(), Steps::default());
-        let seed = seed(plan.seed, &place, &candidate.name);
+        let seed = seed(plan.job.seed, &place, &candidate.name);
         let name = format!("fit-{n}");
         let is_resumed = checkpoints.has(&format!("{folder}/{name}"));
         let fit = Passes::at(executor)
@@ -245,7 +245,7 @@ pub(crate) fn fit_shards(
     let (mut embeddings, mut embedding_timings) = (Vec::new(), Vec::new());
     for (n, planned) in plan.embeddings.iter().enumerate() {
         let (start, steps) = (Instant::now(), Steps::default());
-        let seed = seed(plan.seed, &place, &planned.name);
+        let seed = seed(plan.job.seed, &place, &planned.name);
         let name = format!("embedding-{n}");
         let resumed = checkpoints.has(&format!("{folder}/{name}"));
         let passes = Passes::at(executor)
@@ -285,7 +285,7 @@ pub(crate) fn fit_shards(
                 shard_nnz: shard_nnz(shards.nnz()),
             };
             let fits: Vec<_> = fitted.iter().map(|c| (&c.method, &c.fit)).collect();
-            let seed = seed(plan.seed, &place, "bootstrap");
+            let seed = seed(plan.job.seed, &place, "bootstrap");
             let advance = || progress.advance(1);
             bootstrap::bootstrap(&passes, groups, &evidence, &fits, &params, seed, &advance)
         }
@@ -300,7 +300,7 @@ pub(crate) fn fit_shards(
         counts: &evidence,
         shard_nnz: shard_nnz(shards.nnz()),
         groups: groups.as_ref(),
-        seed: seed(plan.seed, &place, "ranks"),
+        seed: seed(plan.job.seed, &place, "ranks"),
     };
     let mut ranks = ranks::compare(&passes, plan, &rank_evidence, &fitted)?;
     let ranks_seconds = (!ranks.is_empty()).then(|| start.elapsed().as_secs_f64());
@@ -440,7 +440,7 @@ mod scale {
 }
 
 /// The schema of the tables of a run. `labels` is the number of labels of each given partition.
-pub(crate) fn names(plan: &Plan, counted: &Counted, labels: &[usize]) -> RunSchema {
+pub(crate) fn names(plan: &CountsPlan, counted: &Counted, labels: &[usize]) -> RunSchema {
     RunSchema {
         partition: plan.layout.partition.clone(),
         partitions: counted.partitions.clone(),
@@ -493,7 +493,7 @@ pub(crate) fn partition_key(names: &RunSchema, partition: usize) -> BTreeMap<Str
 
 /// The evidence that methods are fitted to.
 fn evidence<'a>(
-    plan: &Plan,
+    plan: &CountsPlan,
     names: &RunSchema,
     counts: &CountMatrix,
     shards: &'a Shards,
@@ -518,7 +518,7 @@ fn evidence<'a>(
 
 /// An error if the states of the counts do not fit the needs of a method.
 fn check_evidence(
-    plan: &Plan,
+    plan: &CountsPlan,
     names: &RunSchema,
     counts: &CountMatrix,
     evidence: &Counts<'_>,
@@ -564,7 +564,7 @@ pub(crate) fn seed(seed: u64, place: &str, fit: &str) -> u64 {
 
 /// The record of a model.
 pub fn record(
-    plan: &Plan,
+    plan: &CountsPlan,
     names: &RunSchema,
     model: &FittedModel,
     timings: Timings,

@@ -2,7 +2,9 @@
 
 use crate::error::Result;
 use crate::output::place::Output;
+use crate::plan::job::KindPlan;
 use crate::plan::pipeline::Pipeline;
+use crate::plan::show::{Shown, shown};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::run::assign::record::AssignSummary;
@@ -30,8 +32,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use futures::future::LocalBoxFuture;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -77,23 +78,6 @@ pub struct Facts<'a> {
     pub hash: &'a str,
     /// The number of checks.
     pub checks: usize,
-}
-
-/// A part of a plan as text and as JSON.
-pub struct Shown {
-    /// As text.
-    pub text: String,
-    /// As JSON.
-    pub json: Value,
-}
-
-impl Shown {
-    fn of(part: &(impl Display + Serialize)) -> Shown {
-        Shown {
-            text: part.to_string(),
-            json: json!(part),
-        }
-    }
 }
 
 /// A run or an assignment whose tables are in place.
@@ -176,20 +160,16 @@ impl AnyRun {
             };
         }
         match self {
-            AnyRun::States(run) => facts!(run.plan),
-            AnyRun::Points(run) => facts!(run.plan),
-            AnyRun::Sequences(run) => facts!(run.plan),
+            AnyRun::States(run) => facts!(run.plan.job),
+            AnyRun::Points(run) => facts!(run.plan.job),
+            AnyRun::Sequences(run) => facts!(run.plan.job),
             AnyRun::Filters(run) => facts!(run.plan.job),
         }
     }
 
     /// The number of fits per model.
     pub fn n_fits(&self) -> usize {
-        let embeddings = match self {
-            AnyRun::States(run) => run.plan.embeddings.len(),
-            _ => 0,
-        };
-        each!(self, run => run.plan.fits.len()) + embeddings
+        each!(self, run => run.plan.n_fits())
     }
 
     /// The tables of the result, with their columns.
@@ -230,17 +210,12 @@ impl AnyRun {
 
     /// The plan.
     pub fn plan(&self) -> Shown {
-        each!(self, run => Shown { text: run.plan.to_string(), json: run.plan.to_json() })
+        each!(self, run => shown(run.plan.as_ref()))
     }
 
     /// What the tables of rows will have. None if there is no such table.
     pub fn rows_text(&self) -> Option<String> {
-        match self {
-            AnyRun::States(run) => run.plan.rows_text(),
-            AnyRun::Points(_) => None,
-            AnyRun::Sequences(run) => Some(run.plan.rows_text()),
-            AnyRun::Filters(run) => Some(run.plan.rows_text()),
-        }
+        each!(self, run => run.plan.rows_text())
     }
 
     /// The memory that the run needs. The JSON is null if nothing says how many rows there are.
@@ -249,32 +224,8 @@ impl AnyRun {
     /// If the statistics of the files cannot be read.
     pub async fn needs(&self) -> Result<Shown> {
         let (lake, frame) = (self.lake(), self.frame().clone());
-        let shown = match self {
-            AnyRun::States(run) => {
-                let bounds = lake.bounds(frame, &run.plan.layout).await?;
-                let needs = run.plan.needs(bounds, lake.threads);
-                needs.as_ref().map(Shown::of)
-            }
-            AnyRun::Points(run) => {
-                let rows = lake.most_rows(frame).await?;
-                let needs = run.plan.needs(rows, lake.threads);
-                needs.as_ref().map(Shown::of)
-            }
-            AnyRun::Filters(run) => {
-                let rows = lake.most_rows(frame).await?;
-                let needs = run.plan.needs(rows, lake.threads);
-                needs.as_ref().map(Shown::of)
-            }
-            AnyRun::Sequences(run) => {
-                let bounds = lake.bounds(frame, &run.plan.layout).await?;
-                let needs = run.plan.needs(bounds, lake.threads);
-                needs.as_ref().map(Shown::of)
-            }
-        };
-        let unknown = match self {
-            AnyRun::Points(_) | AnyRun::Filters(_) => "how many or how long they are",
-            AnyRun::States(_) | AnyRun::Sequences(_) => "how many there are",
-        };
+        let shown = each!(self, run => run.plan.memory(lake, frame).await?);
+        let unknown = each!(self, run => unknown(run.plan.as_ref()));
         Ok(shown.unwrap_or_else(|| Shown {
             text: format!("  memory grows with rows, and nothing says {unknown}"),
             json: Value::Null,
@@ -420,6 +371,10 @@ impl AnyAssignment {
             }
         })
     }
+}
+
+fn unknown<P: KindPlan>(_: &P) -> &'static str {
+    P::UNKNOWN
 }
 
 /// What the rows of a pipeline have instead of transitions between states, if anything.

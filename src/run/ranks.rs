@@ -14,8 +14,8 @@ use crate::evidence::pass::Passes;
 use crate::methods::Method;
 use crate::methods::fit::{Fit, Model};
 use crate::methods::low_rank::model::LowRank;
+use crate::plan::counts::{CountsPlan, is_compared};
 use crate::plan::fits::Ranks;
-use crate::plan::{Plan, is_compared};
 use crate::run::record::{ChoiceRecord, FitTimings};
 
 /// Relative accuracy of the singular values that ranks are compared by. Three digits of a gap are
@@ -24,7 +24,7 @@ const ACCURACY: f64 = 1e-6;
 
 /// A fit of one rank, before one rank per planned fit is chosen.
 pub struct FittedCandidate {
-    /// Its index in `Plan::fits`.
+    /// Its index in `CountsPlan::fits`.
     pub planned: usize,
     /// The method, with the rank of the candidate.
     pub method: Method,
@@ -63,7 +63,7 @@ impl FittedCandidate {
 /// If a fold cannot be fitted.
 pub fn compare(
     passes: &Passes<'_>,
-    plan: &Plan,
+    plan: &CountsPlan,
     evidence: &RankEvidence<'_>,
     candidates: &[FittedCandidate],
 ) -> Result<Vec<RankRow>> {
@@ -128,7 +128,7 @@ fn stability(bootstrap: &Bootstrap) -> Option<f64> {
 /// # Errors
 /// If the rule of a fit can compare no ranks.
 pub fn choose(
-    plan: &Plan,
+    plan: &CountsPlan,
     candidates: Vec<FittedCandidate>,
     rows: &mut [RankRow],
 ) -> Result<Vec<FittedCandidate>> {

@@ -5,7 +5,7 @@ use crate::assess::set_tracking::TrackedSets;
 use crate::error::{Error, Kind};
 use crate::memory;
 use crate::output::result::ModelKey;
-use crate::plan::Plan;
+use crate::plan::counts::CountsPlan;
 use crate::plan::pipeline::checks::On;
 use crate::read::lake::files::{InputFile, Table};
 use serde::{Deserialize, Serialize};
@@ -247,11 +247,17 @@ record!(RunRecord);
 
 impl RunRecord {
     /// Begins the record of a run.
-    pub fn new(plan: &Plan, id: &str, threads: usize) -> RunRecord {
+    pub fn new(plan: &CountsPlan, id: &str, threads: usize) -> RunRecord {
         RunRecord {
-            head: Head::begin(id, &plan.name, &plan.hash, threads, &plan.tables),
-            hashes: plan.hashes.clone(),
-            seed: plan.seed,
+            head: Head::begin(
+                id,
+                &plan.job.name,
+                &plan.job.hash,
+                threads,
+                &plan.job.tables,
+            ),
+            hashes: plan.job.hashes.clone(),
+            seed: plan.job.seed,
             increment: None,
             transitions: 0.0,
             labels: BTreeMap::new(),

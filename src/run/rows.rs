@@ -10,7 +10,7 @@ use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::rows::{InputRows, Place, batch, schema};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
-use crate::plan::Plan;
+use crate::plan::counts::CountsPlan;
 use crate::read::lake::Lake;
 use crate::read::lake::in_order::Batches;
 use crate::read::rows::keys::{Keys, NONE};
@@ -30,7 +30,7 @@ use hashbrown::HashMap;
 /// # Errors
 /// If the rows cannot be read, or the output cannot be written.
 pub(crate) async fn write(
-    plan: &Plan,
+    plan: &CountsPlan,
     lake: &Lake,
     output: &Output,
     run: &str,
@@ -41,7 +41,7 @@ pub(crate) async fn write(
     let numbers = numbers(&plan.layout, &names.rows);
     let columns = columns(&plan.layout, &names.rows);
     let columns: Vec<&str> = columns.iter().map(|f| f.name().as_str()).collect();
-    let frame = lake.query(&plan.sql, &plan.parameters).await?;
+    let frame = lake.query(&plan.job.sql, &plan.job.parameters).await?;
     let frame = lake.in_order(frame, &columns, &numbers)?;
     loop {
         let path = output.staged(run, Table::Rows.name());

@@ -5,7 +5,7 @@ use crate::output::Fetch;
 use crate::output::checkpoint::Checkpoint;
 use crate::output::ledger::Ledger;
 use crate::output::place::Output;
-use crate::plan::Plan;
+use crate::plan::counts::CountsPlan;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
 use crate::run::fitted::Fitted;
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// What a site counts and fits.
 pub struct Job<'a> {
     /// The plan of the run.
-    pub plan: &'a Arc<Plan>,
+    pub plan: &'a Arc<CountsPlan>,
     /// The open tables of the pipeline.
     pub lake: &'a Lake,
     /// The query of the plan.

@@ -1,9 +1,7 @@
-//! Counts and fits a run on other machines, in rounds of tasks. A round begins after the one before
-//! it has ended.
+//! Runs on other machines, in rounds of tasks. A round begins after the one before it has ended.
 //!
 //! ```text
-//! files ─ deal ─▶ lots of whole trajectories ─ sum ─▶ sums by partition (or by source) ─ add ─▶
-//!       ─ count ─▶ matrices ─ fit ─▶ models
+//! rows ─ counting ─▶ matrices ─ fit ─▶ models
 //! ```
 //!
 //! A model that is too large for one machine is fitted in this process, whose passes are rounds of
@@ -14,6 +12,7 @@
 //! are cut: all tables have the bytes of a run on one machine. The tasks depend on the input alone,
 //! so a run that is started again requests the same tasks.
 
+pub mod counting;
 pub mod filters;
 mod merge;
 pub mod passes;
@@ -23,11 +22,10 @@ pub mod sequences;
 pub mod slices;
 
 use crate::cluster::nodes::Nodes;
+use crate::cluster::rounds::counting::{RemoteCounts, StoredCounts, groups};
 use crate::cluster::rounds::requests::Requests;
-use crate::cluster::rounds::slices::{Width, by_lot, lots, packed, slices};
-use crate::cluster::task::counting::{Matrices, Matrix, RowSource, Summed, read_counts};
-use crate::cluster::task::fitting::{CountsGroup, StoredModel};
-use crate::cluster::task::reading::Slice;
+use crate::cluster::rounds::slices::packed;
+use crate::cluster::task::fitting::StoredModel;
 use crate::cluster::task::work::{PlanSite, Work};
 use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::matrix::CountMatrix;
@@ -38,16 +36,11 @@ use crate::output::parts::Piece;
 use crate::output::place::Output;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
-use crate::plan::{Increments, Plan};
-use crate::read::counts::counted::Counted;
-use crate::read::counts::renumber::{NewNumbers, merge_partitions};
-use crate::read::rows::layout::RowRoles;
-use crate::read::rows::stop::Dropped;
+use crate::plan::counts::CountsPlan;
+use crate::read::counts::renumber::NewNumbers;
 use crate::run::model;
 use crate::run::model::{ModelResult, place_of};
 use crate::run::progress::Progress;
-use crate::run::record::IncrementRecord;
-use datafusion::dataframe::DataFrame;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Instant;
@@ -58,37 +51,15 @@ const FITS: u64 = 128;
 /// Upper limit of the non-zeros of all matrices that are read at once to be written.
 const HELD_NONZEROS: u64 = 1 << 22;
 
-/// Requests the tasks of a run.
+/// Requests the tasks that fit models to counts.
 pub struct Rounds<'a> {
-    plan: Arc<Plan>,
+    plan: Arc<CountsPlan>,
     output: &'a Output,
     requests: Requests<'a>,
     /// The checkpoints of fits in this process.
     checkpoints: Arc<dyn Checkpoints + Send>,
     /// A model with more non-zeros than this is fitted by passes on all machines.
     split: u64,
-}
-
-/// Counts whose matrices are in the store of the output.
-pub struct RemoteCounts {
-    /// Everything except the matrices.
-    pub counted: Counted,
-    /// The matrices by partition and lag.
-    pub units: Vec<StoredCounts>,
-    /// Why one task has counted everything, if one has.
-    pub record: Option<IncrementRecord>,
-    /// The `Counted` without matrices of each task, and its new numbers in the whole run.
-    heads: Vec<(Piece, NewNumbers)>,
-}
-
-/// The counts of one partition and lag.
-pub struct StoredCounts {
-    /// Number of the partition in the whole run.
-    pub partition: usize,
-    /// Index into `RemoteCounts::heads`.
-    head: usize,
-    /// The matrix, with numbers of its task.
-    pub matrix: Matrix,
 }
 
 /// Matrices in the store of the output.
@@ -123,7 +94,7 @@ impl<'a> Rounds<'a> {
     /// # Errors
     /// If the store fails.
     pub async fn begin(
-        plan: &Arc<Plan>,
+        plan: &Arc<CountsPlan>,
         output: &'a Output,
         nodes: Arc<dyn Nodes>,
         split: u64,
@@ -132,7 +103,7 @@ impl<'a> Rounds<'a> {
     ) -> Result<Rounds<'a>> {
         Ok(Rounds {
             requests: Requests {
-                site: PlanSite::of(&plan.hash, &plan.stores, plan.as_ref(), output).await?,
+                site: PlanSite::of(&plan.job.hash, &plan.job.stores, plan.as_ref(), output).await?,
                 nodes,
                 progress,
             },
@@ -140,121 +111,6 @@ impl<'a> Rounds<'a> {
             output,
             checkpoints,
             split,
-        })
-    }
-
-    /// Counts the rows of `frame`, the query of the plan.
-    ///
-    /// # Errors
-    /// If a task fails.
-    pub async fn count(&self, frame: &DataFrame) -> Result<RemoteCounts> {
-        let (found, totals, record) = match slices_of(&self.plan, frame) {
-            Ok(slices) => {
-                let (found, totals) = self.count_slices(slices).await?;
-                (found, Some(totals), None)
-            }
-            Err(why) => {
-                let what = format!("all files counted by one task, because {why}");
-                tracing::info!("{what}");
-                let found = self.requests.all("count", vec![Work::CountAll]).await?;
-                (found, None, Some(what))
-            }
-        };
-        let mut remote = self.gather(found).await?;
-        let counted = &mut remote.counted;
-        if let Some((rows, dropped)) = totals {
-            (counted.rows, counted.dropped) = (rows, dropped);
-        }
-        remote.record = record.map(|what| IncrementRecord {
-            what,
-            files: self.plan.tables.iter().map(|table| table.files.len()).sum(),
-            rows: counted.rows,
-            units: 0,
-        });
-        Ok(remote)
-    }
-
-    /// Counts slices of the input separately and adds up. Also returns the number of rows and of
-    /// dropped rows.
-    async fn count_slices(&self, slices: Vec<Slice>) -> Result<(Vec<Matrices>, (u64, Dropped))> {
-        let layout = &self.plan.layout;
-        let lots = lots(&self.plan.tables, &slices);
-        let rows: Vec<RowSource> = match &layout.evidence {
-            RowRoles::Pairs { .. } => slices.into_iter().map(RowSource::Files).collect(),
-            RowRoles::Trajectories { .. } | RowRoles::Windows { .. } => {
-                let deal = |files| Work::Deal { files, lots };
-                let dealt = self
-                    .requests
-                    .all("deal", slices.into_iter().map(deal).collect());
-                by_lot(dealt.await?)
-                    .into_iter()
-                    .map(RowSource::Dealt)
-                    .collect()
-            }
-        };
-        let sum = |rows| Work::Sum { rows, lots };
-        let summed: Vec<Summed> = self
-            .requests
-            .all("sum", rows.into_iter().map(sum).collect())
-            .await?;
-        let direct = summed.iter().all(|sums| sums.direct);
-        let accepted: u128 = summed.iter().map(|sums| sums.accepted).sum();
-        let (mut rows, mut dropped) = (0, Dropped::default());
-        for sums in &summed {
-            rows += sums.rows;
-            for (reason, rows) in &sums.dropped.0 {
-                dropped.add(reason.clone(), *rows);
-            }
-        }
-        let mut sums = by_lot(summed.into_iter().map(|sums| sums.lots).collect());
-        if layout.partition.is_empty() {
-            // There is only one matrix, and each lot has other sources of it.
-            if sums.iter().any(|lot| lot.len() > 1) {
-                let add = |sums| Work::Add { sums, direct };
-                let added = self
-                    .requests
-                    .all("add", sums.into_iter().map(add).collect());
-                sums = vec![added.await?];
-            } else {
-                sums = vec![sums.concat()];
-            }
-        }
-        let count = |sums| Work::Count { sums, direct };
-        let found: Vec<Matrices> = self
-            .requests
-            .all("count", sums.into_iter().map(count).collect())
-            .await?;
-        let counted: u128 = found.iter().map(|found| found.accepted).sum();
-        if accepted != counted {
-            let what = format!("tasks accepted {accepted} transitions and counted {counted}");
-            return Err(Error::bug(what));
-        }
-        Ok((found, (rows, dropped)))
-    }
-
-    /// Merges everything except the matrices.
-    async fn gather(&self, found: Vec<Matrices>) -> Result<RemoteCounts> {
-        let pieces: Vec<Piece> = found.iter().map(|found| found.head.clone()).collect();
-        let bytes = self.output.pieces(&self.plan.hash, &pieces).await?;
-        let heads = bytes.iter().map(|bytes| unpack(bytes));
-        let heads = heads.collect::<Result<Vec<Counted>>>()?;
-        let (counted, new_numbers) = merge_partitions(&heads)?;
-        let mut units = Vec::new();
-        let mut named = Vec::with_capacity(found.len());
-        for (head, (matrices, new_numbers)) in found.into_iter().zip(new_numbers).enumerate() {
-            units.extend(matrices.counts.into_iter().map(|matrix| StoredCounts {
-                partition: new_numbers.partitions[matrix.partition as usize] as usize,
-                head,
-                matrix,
-            }));
-            named.push((matrices.head, new_numbers));
-        }
-        units.sort_by_key(|unit| (unit.partition, unit.matrix.lag));
-        Ok(RemoteCounts {
-            counted,
-            units,
-            record: None,
-            heads: named,
         })
     }
 
@@ -321,7 +177,7 @@ impl<'a> Rounds<'a> {
             let pieces: Vec<Piece> = pieces.collect();
             let mut bytes = self
                 .output
-                .pieces(&self.plan.hash, &pieces)
+                .pieces(&self.plan.job.hash, &pieces)
                 .await?
                 .into_iter();
             for (&at, fitted) in own.iter().zip(answer) {
@@ -365,27 +221,6 @@ impl<'a> Rounds<'a> {
         place_of(names, unit.partition, unit.matrix.lag as usize)
     }
 
-    /// The counts with all matrices, read from the store of the output.
-    ///
-    /// # Errors
-    /// If the store fails.
-    pub async fn whole(&self, remote: RemoteCounts) -> Result<Counted> {
-        let RemoteCounts {
-            mut counted,
-            units,
-            heads,
-            ..
-        } = remote;
-        for unit in units {
-            let pieces = [unit.matrix.counts, unit.matrix.groups];
-            let bytes = self.output.pieces(&self.plan.hash, &pieces).await?;
-            let mut counts = read_counts(&bytes[0], &bytes[1])?;
-            counts.renumber(&heads[unit.head].1);
-            counted.counts.push(counts);
-        }
-        Ok(counted)
-    }
-
     /// The matrices of the models, to be read from the store of the output.
     pub fn matrices(&self, remote: RemoteCounts, models: &[ModelResult]) -> StoredMatrices<'a> {
         let RemoteCounts { units, heads, .. } = remote;
@@ -400,71 +235,9 @@ impl<'a> Rounds<'a> {
         });
         StoredMatrices {
             output: self.output,
-            plan: self.plan.hash.clone(),
+            plan: self.plan.job.hash.clone(),
             of_models: of_models.collect(),
             concurrency: (HELD_NONZEROS / largest.unwrap_or(0).max(1)).clamp(1, 16) as usize,
         }
     }
-}
-
-/// Slices of the input whose counts add up.
-///
-/// # Errors
-/// Why the counts of the slices would not add up.
-fn slices_of(plan: &Plan, frame: &DataFrame) -> Result<Vec<Slice>, String> {
-    if plan.layout.evidence.weight().is_some() {
-        return Err("weights are no integers".into());
-    }
-    slices(&plan.tables, frame)
-}
-
-/// Checks that a plan can run on other machines.
-///
-/// # Errors
-/// [`Kind::Spec`] if it cannot.
-pub fn check(plan: &Plan) -> Result<()> {
-    if let Increments::Of { .. } = plan.increments {
-        let what = "`job.incremental` counts new files on one machine; set it to false to count all of them on several";
-        return Err(Error::spec(what));
-    }
-    Ok(())
-}
-
-/// The width of a plan.
-///
-/// # Errors
-/// Why one task reads all files.
-pub fn width(plan: &Plan, frame: &DataFrame) -> Result<Width, String> {
-    let slices = slices_of(plan, frame)?;
-    let is_dealt = plan.layout.evidence.trajectories().is_some();
-    let is_added = plan.layout.partition.is_empty() && (is_dealt || slices.len() > 1);
-    let rounds = [
-        ("deal", is_dealt),
-        ("sum", true),
-        ("add", is_added),
-        ("count", true),
-    ];
-    let rounds = rounds.into_iter().filter(|(_, is_made)| *is_made);
-    Ok(Width {
-        slices: slices.len() as u64,
-        lots: lots(&plan.tables, &slices) as u64,
-        rounds: rounds.map(|(name, _)| name).collect(),
-    })
-}
-
-/// Units, grouped by numbering.
-fn groups(remote: &RemoteCounts, units: &[usize]) -> Vec<CountsGroup> {
-    let units = units.iter().map(|&at| &remote.units[at]);
-    let units: Vec<&StoredCounts> = units.collect();
-    let groups = units.chunk_by(|a, b| a.head == b.head).map(|own| {
-        let (head, new_numbers) = &remote.heads[own[0].head];
-        let pieces =
-            |unit: &&StoredCounts| [unit.matrix.counts.clone(), unit.matrix.groups.clone()];
-        CountsGroup {
-            head: head.clone(),
-            labels: new_numbers.labels.clone(),
-            counts: own.iter().map(pieces).collect(),
-        }
-    });
-    groups.collect()
 }

@@ -180,7 +180,7 @@ impl Rounds<'_> {
         labels: &[usize],
         cut: Cut,
     ) -> Result<(FittedModel, Timings)> {
-        let bytes = self.output.piece(&self.plan.hash, &cut.outline).await?;
+        let bytes = self.output.piece(&self.plan.job.hash, &cut.outline).await?;
         let (mut counts, shards) = outline(&bytes)?;
         counts.renumber(&remote.heads[remote.units[at].head].1);
         let names = names(&self.plan, &remote.counted, labels);
@@ -280,7 +280,7 @@ impl Rounds<'_> {
         for request in &mut requests {
             let mut pieces = vec![std::mem::take(&mut request.kernel)];
             pieces.append(&mut request.rows);
-            let pieces = self.output.put_part(&self.plan.hash, pieces).await?;
+            let pieces = self.output.put_part(&self.plan.job.hash, pieces).await?;
             for (unit, rows) in cut.sides[request.side].iter().zip(&pieces[1..]) {
                 work.push(Work::Pass(UnitPass {
                     unit: unit.entries.clone(),
@@ -304,7 +304,7 @@ impl Rounds<'_> {
         }
         self.requests.nodes.forget(&tasks).await?;
         for piece in &stored {
-            self.output.remove_part(&self.plan.hash, piece).await?;
+            self.output.remove_part(&self.plan.job.hash, piece).await?;
         }
         let bytes: usize = answers.iter().flatten().map(Vec::len).sum();
         let names: Vec<&str> = requests.iter().map(|request| request.name).collect();

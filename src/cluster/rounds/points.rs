@@ -42,7 +42,7 @@ const FITS: usize = 16;
 /// # Errors
 /// Why one task deals all rows.
 pub fn width(plan: &PointsPlan, frame: &DataFrame) -> Result<Width, String> {
-    let slices = slices(&plan.tables, frame)?;
+    let slices = slices(&plan.job.tables, frame)?;
     let by_landmarks = || plan.fits.iter().all(|fit| landmarks(&fit.method).is_some());
     let rounds = match plan.layout.roles {
         PointRoles::Pairs { .. } => vec!["deal", "survey", "sum", "rows"],
@@ -51,7 +51,7 @@ pub fn width(plan: &PointsPlan, frame: &DataFrame) -> Result<Width, String> {
     };
     Ok(Width {
         slices: slices.len() as u64,
-        lots: lots(&plan.tables, &slices) as u64,
+        lots: lots(&plan.job.tables, &slices) as u64,
         rounds,
     })
 }
@@ -88,12 +88,13 @@ impl RemotePoints {
     async fn dealt(&self, job: &PointJob<'_>) -> Result<&Dealt> {
         let deal = async {
             let plan = job.plan;
-            let site = PlanSite::of(&plan.hash, &plan.stores, plan.as_ref(), job.output).await?;
-            let slices = slices(&plan.tables, job.frame).unwrap_or_else(|why| {
+            let site =
+                PlanSite::of(&plan.job.hash, &plan.job.stores, plan.as_ref(), job.output).await?;
+            let slices = slices(&plan.job.tables, job.frame).unwrap_or_else(|why| {
                 tracing::info!("one task reads all rows, because {why}");
                 Vec::new()
             });
-            let n = lots(&plan.tables, &slices);
+            let n = lots(&plan.job.tables, &slices);
             let work = if slices.is_empty() {
                 vec![None]
             } else {
@@ -126,7 +127,7 @@ impl RemotePoints {
     async fn survey(&self, job: &PointJob<'_>) -> Result<(Surveyor, Found)> {
         let answers = self.of_lots(job, "survey", |lot| PointsWork::Survey { lot });
         let pieces = answers.await?.concat();
-        let bytes = job.output.pieces(&job.plan.hash, &pieces).await?;
+        let bytes = job.output.pieces(&job.plan.job.hash, &pieces).await?;
         let parts = bytes.iter().map(|bytes| unpack(bytes));
         merged(&job.plan.layout, &parts.collect::<Result<Vec<_>>>()?)
     }
@@ -137,7 +138,7 @@ impl RemotePoints {
         known: &Known,
         request: &SumRequest,
     ) -> Result<Vec<PartitionSums>> {
-        let (output, hash) = (job.output, &job.plan.hash);
+        let (output, hash) = (job.output, &job.plan.job.hash);
         let given = vec![pack(known)?, pack(request)?];
         let given = output.put_part(hash, given).await?;
         let work = |lot| PointsWork::Sum {
@@ -166,7 +167,7 @@ impl RemotePoints {
         job: &PointJob<'_>,
         known: &Known,
     ) -> Result<Vec<Result<PointsModel>>> {
-        let (output, hash) = (job.output, &job.plan.hash);
+        let (output, hash) = (job.output, &job.plan.job.hash);
         let Dealt { site, lots } = self.dealt(job).await?;
         let rows = lots.concat();
         let given = output.put_part(hash, vec![pack(known)?]).await?;
@@ -196,7 +197,7 @@ impl RemotePoints {
         if !fits.into_iter().all(PointFit::embeds_any_row) {
             return rows::write(job, surveyed, table).await;
         }
-        let (output, hash) = (job.output, &job.plan.hash);
+        let (output, hash) = (job.output, &job.plan.job.hash);
         let given = vec![pack(&surveyed.known)?, pack(&table.models)?];
         let given = output.put_part(hash, given).await?;
         let work = |lot| PointsWork::Rows {

@@ -9,10 +9,10 @@
 //! have the bytes of a run on one machine.
 
 use crate::cluster::nodes::Nodes;
-use crate::cluster::rounds;
+use crate::cluster::rounds::counting;
+use crate::cluster::rounds::counting::CountRounds;
 use crate::cluster::rounds::requests::Requests;
 use crate::cluster::rounds::slices::{Width, packed};
-use crate::cluster::rounds::{Rounds, check};
 use crate::cluster::task::sequences::SequencesWork;
 use crate::cluster::task::work::{PlanSite, Work};
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ const TASKS: u64 = 64;
 /// # Errors
 /// Why one task reads all files.
 pub fn width(plan: &SequencesPlan, frame: &DataFrame) -> Result<Width, String> {
-    let mut width = rounds::width(&plan.counting(), frame)?;
+    let mut width = counting::width(&plan.counting(), frame)?;
     width.rounds.push("project");
     Ok(width)
 }
@@ -53,13 +53,9 @@ impl RemoteSequences {
 
     async fn counted(&self, job: &SequenceJob<'_>) -> Result<SequenceCounts> {
         let (plan, output) = (job.plan, job.output);
-        let counting = Arc::new(plan.counting());
-        check(&counting)?;
         let nodes = Arc::clone(&self.nodes);
-        let checkpoint = Arc::clone(job.checkpoint);
         let progress = job.progress.as_ref();
-        let rounds = Rounds::begin(&counting, output, nodes, u64::MAX, checkpoint, progress);
-        let rounds = rounds.await?;
+        let rounds = CountRounds::begin(plan.counting(), output, nodes, progress).await?;
         let mut remote = rounds.count(job.frame).await?;
         let full: Vec<usize> = (0..remote.units.len())
             .filter(|&at| remote.units[at].matrix.nonzeros > 0)
@@ -70,12 +66,12 @@ impl RemoteSequences {
         let rows = remote.counted.rows;
         let work = bins.iter().map(|bin| {
             Work::Sequences(SequencesWork::Project {
-                groups: rounds::groups(&remote, &full[bin.clone()]),
+                groups: counting::groups(&remote, &full[bin.clone()]),
                 rows,
             })
         });
         let requests = Requests {
-            site: PlanSite::of(&plan.hash, &plan.stores, plan.as_ref(), output).await?,
+            site: PlanSite::of(&plan.job.hash, &plan.job.stores, plan.as_ref(), output).await?,
             nodes: Arc::clone(&self.nodes),
             progress,
         };
@@ -86,7 +82,7 @@ impl RemoteSequences {
         }
         let mut projections: BTreeMap<usize, Result<Vec<Projection>>> = BTreeMap::new();
         for (&at, piece) in full.iter().zip(&pieces) {
-            let projected = unpack_result(&output.piece(&plan.hash, piece).await?)?;
+            let projected = unpack_result(&output.piece(&plan.job.hash, piece).await?)?;
             projections.insert(remote.units[at].partition, projected);
         }
         let record = remote.record.take();

@@ -7,6 +7,7 @@ use crate::evidence::counts::groups::Groups;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::parts::Piece;
+use crate::plan::counts::CountingPlan;
 use crate::read::counts;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::merge::Sums;
@@ -71,12 +72,55 @@ pub struct Matrix {
     pub left_out: f64,
 }
 
-impl TaskExecutor {
+/// The work of a task that counts rows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum CountingWork {
+    /// Rows of some files → lots of whole trajectories, one piece per lot.
+    Deal { files: Slice, lots: usize },
+    /// Rows → their sums, in lots of partitions, or of sources if there are no partitions:
+    /// [`Summed`].
+    Sum { rows: RowSource, lots: usize },
+    /// Sums → their sum, as a piece. `direct`: integer states are their own IDs in all of them.
+    Add { sums: Vec<Piece>, direct: bool },
+    /// Sums → the counts of their partitions:
+    /// [`Matrices`].
+    Count { sums: Vec<Piece>, direct: bool },
+    /// All rows → the counts of all partitions:
+    /// [`Matrices`].
+    CountAll,
+}
+
+impl CountingWork {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            CountingWork::Deal { .. } => "deal",
+            CountingWork::Sum { .. } => "sum",
+            CountingWork::Add { .. } => "add",
+            CountingWork::Count { .. } | CountingWork::CountAll => "count",
+        }
+    }
+}
+
+impl TaskExecutor<CountingPlan> {
+    /// Does the work. The answer is packed.
+    ///
+    /// # Errors
+    /// If the rows cannot be read or counted, or the result cannot be stored.
+    pub(crate) async fn counting(&self, work: CountingWork) -> Result<Vec<u8>> {
+        match work {
+            CountingWork::Deal { files, lots } => pack(&self.deal(files, lots).await?),
+            CountingWork::Sum { rows, lots } => pack(&self.sum(rows, lots).await?),
+            CountingWork::Add { sums, direct } => pack(&self.add(&sums, direct).await?),
+            CountingWork::Count { sums, direct } => pack(&self.count(&sums, direct).await?),
+            CountingWork::CountAll => pack(&self.count_all().await?),
+        }
+    }
+
     /// Deals the rows of some files into lots of whole trajectories.
     ///
     /// # Errors
     /// If the rows cannot be read or stored.
-    pub(crate) async fn deal(&self, files: Slice, lots: usize) -> Result<Vec<Piece>> {
+    async fn deal(&self, files: Slice, lots: usize) -> Result<Vec<Piece>> {
         let layout = &self.plan.layout;
         let (lake, frame) = self.rows_of(Some(files)).await?;
         let of_streams = Arc::clone(layout);
@@ -89,7 +133,7 @@ impl TaskExecutor {
     ///
     /// # Errors
     /// If the rows cannot be read or counted, or the sums cannot be stored.
-    pub(crate) async fn sum(&self, rows: RowSource, lots: usize) -> Result<Summed> {
+    async fn sum(&self, rows: RowSource, lots: usize) -> Result<Summed> {
         let layout = Arc::clone(&self.plan.layout);
         let (lake, frame) = match rows {
             RowSource::Files(files) => self.rows_of(Some(files)).await?,
@@ -123,7 +167,7 @@ impl TaskExecutor {
     ///
     /// # Errors
     /// If the sums cannot be read or stored.
-    pub(crate) async fn add(&self, sums: &[Piece], direct: bool) -> Result<Piece> {
+    async fn add(&self, sums: &[Piece], direct: bool) -> Result<Piece> {
         let layout = Arc::clone(&self.plan.layout);
         let schema = sums_schema(&layout);
         let sums = self.restored(sums, direct).await?;
@@ -136,7 +180,7 @@ impl TaskExecutor {
     ///
     /// # Errors
     /// If the sums cannot be read, or the matrices cannot be stored.
-    pub(crate) async fn count(&self, sums: &[Piece], direct: bool) -> Result<Matrices> {
+    async fn count(&self, sums: &[Piece], direct: bool) -> Result<Matrices> {
         let layout = Arc::clone(&self.plan.layout);
         let sums = self.restored(sums, direct).await?;
         let accepted = sums.accepted;
@@ -148,7 +192,7 @@ impl TaskExecutor {
     ///
     /// # Errors
     /// If the rows cannot be read or counted, or the matrices cannot be stored.
-    pub(crate) async fn count_all(&self) -> Result<Matrices> {
+    async fn count_all(&self) -> Result<Matrices> {
         let (lake, frame) = self.rows_of(None).await?;
         let counted = counts::count(&lake, frame, &self.plan.layout, Arc::new(|_| ()));
         self.matrices(counted.await?, 0).await
@@ -158,9 +202,9 @@ impl TaskExecutor {
     async fn rows_of(&self, slice: Option<Slice>) -> Result<(Lake, DataFrame)> {
         let plan = &self.plan;
         let query = PlanQuery {
-            tables: &plan.tables,
-            sql: &plan.sql,
-            parameters: &plan.parameters,
+            tables: &plan.job.tables,
+            sql: &plan.job.sql,
+            parameters: &plan.job.parameters,
         };
         let select = |lake: &Lake, frame| lake.select(frame, &plan.layout);
         self.query(query, slice, select).await

@@ -3,14 +3,13 @@
 use crate::error::{Error, Kind, Result};
 use crate::output::parts::Piece;
 use crate::output::place::Output;
-use crate::plan::Plan;
 use crate::read::lake::Resources;
 use crate::store::Stores;
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// The executor of one task.
-pub(crate) struct TaskExecutor<P = Plan> {
+pub(crate) struct TaskExecutor<P> {
     pub(crate) plan: Arc<P>,
     /// The hash of the plan.
     pub(crate) hash: String,

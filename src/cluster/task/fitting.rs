@@ -10,6 +10,7 @@ use crate::evidence::pass::packed::{pack, unpack};
 use crate::memory;
 use crate::output::parts::Piece;
 use crate::output::tables::run_schema::RunSchema;
+use crate::plan::counts::CountsPlan;
 use crate::read::counts::counted::Counted;
 use crate::run::model::{fit_model, names};
 use crate::run::progress::Silent;
@@ -38,7 +39,7 @@ pub struct StoredModel {
     pub timings: Timings,
 }
 
-impl TaskExecutor {
+impl TaskExecutor<CountsPlan> {
     /// Fits a model to each matrix.
     ///
     /// # Errors
@@ -50,7 +51,7 @@ impl TaskExecutor {
     ) -> Result<Vec<Result<StoredModel, (Kind, String)>>> {
         let mut units: Vec<(Arc<RunSchema>, CountMatrix)> = Vec::new();
         for group in groups {
-            let head = self.output.piece(&self.plan.hash, &group.head).await?;
+            let head = self.output.piece(&self.plan.job.hash, &group.head).await?;
             let head: Counted = unpack(&head)?;
             let names = Arc::new(names(&self.plan, &head, &labels));
             for pieces in &group.counts {

@@ -25,12 +25,12 @@ use crate::cluster::task::work::{FORMAT, PlanSite, Work};
 use crate::error::{Error, Result};
 use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::place::Output;
-use crate::plan::Plan;
-use crate::plan::filters::FiltersPlan;
-use crate::plan::points::PointsPlan;
-use crate::plan::sequences::SequencesPlan;
+use crate::plan::counts::CountsPlan;
 use crate::read::lake::Resources;
+use crate::store::Stores;
+use bytes::Bytes;
 use futures::future::BoxFuture;
+use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -43,80 +43,52 @@ pub fn perform(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<
         let stores = site.options.stores()?;
         let output = Output::open(&site.output, &stores)?;
         let plan = output.piece(&site.plan, &site.bytes).await?;
-        let (start, name) = (Instant::now(), work.name());
-        let work = match work {
-            Work::Points(work) => {
-                let executor = TaskExecutor::<PointsPlan> {
-                    plan: Arc::new(unpack(&plan)?),
-                    hash: site.plan,
-                    output,
-                    stores,
-                    resources,
-                };
-                let answer = executor.points(work).await;
-                return done(&executor.hash, name, start, answer);
-            }
-            Work::Sequences(work) => {
-                let executor = TaskExecutor::<SequencesPlan> {
-                    plan: Arc::new(unpack(&plan)?),
-                    hash: site.plan,
-                    output,
-                    stores,
-                    resources,
-                };
-                let answer = executor.sequences(work).await;
-                return done(&executor.hash, name, start, answer);
-            }
-            Work::Filters(work) => {
-                let executor = TaskExecutor::<FiltersPlan> {
-                    plan: Arc::new(unpack(&plan)?),
-                    hash: site.plan,
-                    output,
-                    stores,
-                    resources,
-                };
-                let answer = executor.filters(work).await;
-                return done(&executor.hash, name, start, answer);
-            }
-            work => work,
-        };
-        let executor = TaskExecutor::<Plan> {
-            plan: Arc::new(unpack(&plan)?),
-            hash: site.plan,
+        let (start, name, hash) = (Instant::now(), work.name(), site.plan.clone());
+        let at = Place {
+            plan,
+            site,
             output,
             stores,
             resources,
         };
         let answer = match work {
-            Work::Deal { files, lots } => pack(&executor.deal(files, lots).await?),
-            Work::Sum { rows, lots } => pack(&executor.sum(rows, lots).await?),
-            Work::Add { sums, direct } => pack(&executor.add(&sums, direct).await?),
-            Work::Count { sums, direct } => pack(&executor.count(&sums, direct).await?),
-            Work::CountAll => pack(&executor.count_all().await?),
-            Work::Fit { groups, labels } => pack(&executor.fit(groups, labels).await?),
-            Work::Cut { group, slots } => pack(&executor.cut(group, slots).await?),
-            Work::Pass(pass) => executor.pass(pass).await,
-            Work::Points(_) | Work::Sequences(_) | Work::Filters(_) => {
-                Err(Error::bug("a task has the plan of another kind of run"))
-            }
+            Work::Counting(work) => at.executor()?.counting(work).await,
+            Work::Fit { groups, labels } => pack(&at.executor()?.fit(groups, labels).await?),
+            Work::Cut { group, slots } => pack(&at.executor()?.cut(group, slots).await?),
+            Work::Pass(pass) => at.executor::<CountsPlan>()?.pass(pass).await,
+            Work::Points(work) => at.executor()?.points(work).await,
+            Work::Sequences(work) => at.executor()?.sequences(work).await,
+            Work::Filters(work) => at.executor()?.filters(work).await,
         };
-        done(&executor.hash, name, start, answer)
+        // A pass uses little memory, and the next one follows at once.
+        if name != "pass" {
+            crate::memory::give_back();
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        tracing::info!(work = name, plan = hash, seconds, "task done");
+        answer
     })
 }
 
-fn done(
-    plan: &str,
-    work: &'static str,
-    start: Instant,
-    answer: Result<Vec<u8>>,
-) -> Result<Vec<u8>> {
-    // A pass uses little memory, and the next one follows at once.
-    if work != "pass" {
-        crate::memory::give_back();
+/// The plan of a task, and where it is done.
+struct Place {
+    plan: Bytes,
+    site: PlanSite,
+    output: Output,
+    stores: Stores,
+    resources: Resources,
+}
+
+impl Place {
+    fn executor<P: DeserializeOwned>(self) -> Result<TaskExecutor<P>> {
+        Ok(TaskExecutor {
+            plan: Arc::new(unpack(&self.plan)?),
+            hash: self.site.plan,
+            output: self.output,
+            stores: self.stores,
+            resources: self.resources,
+        })
     }
-    let seconds = start.elapsed().as_secs_f64();
-    tracing::info!(work, plan, seconds, "task done");
-    answer
 }
 
 fn read(task: &[u8]) -> Result<(PlanSite, Work)> {

@@ -18,6 +18,7 @@ use crate::evidence::pass::packed::{pack, unpack};
 use crate::evidence::pass::registry::Entry;
 use crate::methods;
 use crate::output::parts::Piece;
+use crate::plan::counts::CountsPlan;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
@@ -67,7 +68,7 @@ fn n_units(nonzeros: u64, slots: u64) -> u64 {
     worth.max(nonzeros.div_ceil(LARGEST_UNIT)).max(1)
 }
 
-impl TaskExecutor {
+impl TaskExecutor<CountsPlan> {
     /// Cuts the only matrix of a group into units for `slots` tasks at once.
     ///
     /// # Errors
@@ -138,7 +139,7 @@ impl TaskExecutor {
 
     async fn apply(&self, entry: Entry, pass: &UnitPass) -> Result<Vec<u8>> {
         let name = |of: &'static str, piece: &Piece| -> Name { (of, piece.checksum()) };
-        let read = async |piece: &Piece| self.output.piece(&self.plan.hash, piece).await;
+        let read = async |piece: &Piece| self.output.piece(&self.plan.job.hash, piece).await;
         let unit = async {
             let bytes = read(&pass.unit).await?;
             blocking(move || (entry.unit)(&bytes)).await

@@ -99,9 +99,9 @@ impl TaskExecutor<PointsPlan> {
     async fn deal_points(&self, files: Option<Slice>, lots: usize) -> Result<Vec<Piece>> {
         let plan = &self.plan;
         let query = PlanQuery {
-            tables: &plan.tables,
-            sql: &plan.sql,
-            parameters: &plan.parameters,
+            tables: &plan.job.tables,
+            sql: &plan.job.sql,
+            parameters: &plan.job.parameters,
         };
         let select = |_: &Lake, frame| crate::read::points::select(frame, &plan.layout);
         let (lake, frame) = self.query(query, files, select).await?;

@@ -1,12 +1,11 @@
 //! The content of a task: where its plan is, and what to do.
 
 use crate::cluster::nodes::Task;
-use crate::cluster::task::counting::RowSource;
+use crate::cluster::task::counting::CountingWork;
 use crate::cluster::task::filters::FiltersWork;
 use crate::cluster::task::fitting::CountsGroup;
 use crate::cluster::task::passing::UnitPass;
 use crate::cluster::task::points::PointsWork;
-use crate::cluster::task::reading::Slice;
 use crate::cluster::task::sequences::SequencesWork;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::pass::packed::pack;
@@ -18,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 /// The first bytes of a task: the version of gyre, and of tasks within it.
 pub(crate) const FORMAT: &[u8] =
-    concat!("gyre task ", env!("CARGO_PKG_VERSION"), " 6\n").as_bytes();
+    concat!("gyre task ", env!("CARGO_PKG_VERSION"), " 7\n").as_bytes();
 
 /// Where a task finds its plan and its data.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -36,19 +35,8 @@ pub struct PlanSite {
 /// The work of a task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Work {
-    /// Rows of some files → lots of whole trajectories, one piece per lot.
-    Deal { files: Slice, lots: usize },
-    /// Rows → their sums, in lots of partitions, or of sources if there are no partitions:
-    /// [`Summed`](crate::cluster::task::counting::Summed).
-    Sum { rows: RowSource, lots: usize },
-    /// Sums → their sum, as a piece. `direct`: integer states are their own IDs in all of them.
-    Add { sums: Vec<Piece>, direct: bool },
-    /// Sums → the counts of their partitions:
-    /// [`Matrices`](crate::cluster::task::counting::Matrices).
-    Count { sums: Vec<Piece>, direct: bool },
-    /// All rows → the counts of all partitions:
-    /// [`Matrices`](crate::cluster::task::counting::Matrices).
-    CountAll,
+    /// Work that counts rows.
+    Counting(CountingWork),
     /// Counts → models, each a [`StoredModel`](crate::cluster::task::fitting::StoredModel) or an
     /// error. `labels`: the number of sets of each given partition.
     Fit {
@@ -74,10 +62,7 @@ pub enum Work {
 impl Work {
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Work::Deal { .. } => "deal",
-            Work::Sum { .. } => "sum",
-            Work::Add { .. } => "add",
-            Work::Count { .. } | Work::CountAll => "count",
+            Work::Counting(work) => work.name(),
             Work::Fit { .. } => "fit",
             Work::Cut { .. } => "cut",
             Work::Pass(_) => "pass",

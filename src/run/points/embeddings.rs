@@ -175,7 +175,7 @@ pub(super) async fn fit(
         }
         for lag in 0..n_lags {
             let place = surveyed.known.place(plan, partition, lag);
-            if sums.pairs(lag) == 0 && plan.empty == Empty::Skip {
+            if sums.pairs(lag) == 0 && plan.job.empty == Empty::Skip {
                 tracing::warn!(place, "there is no pair of points, so there is no model");
                 empty += 1;
                 continue;
@@ -246,7 +246,7 @@ impl Fitting<'_> {
                 let resampling = Resampling {
                     resamples: validation.bootstrap,
                     confidence: validation.confidence,
-                    seed: plan.seed,
+                    seed: plan.job.seed,
                 };
                 let (groups, values) = (sums.groups(at, lag), &model.singular_values);
                 bootstrap(&groups, lag, basis, params, values, resampling)
@@ -257,7 +257,7 @@ impl Fitting<'_> {
             });
             let clusters = params.clusters.map(|k| {
                 let pairs = &sums.samples[lag];
-                clusters(&model, &own.sample, pairs, k, params, plan.seed)
+                clusters(&model, &own.sample, pairs, k, params, plan.job.seed)
             });
             let clusters = clusters.transpose().map_err(within)?;
             for warning in &model.warnings {
@@ -378,7 +378,7 @@ async fn choose_bandwidths(
                     features: key.features.min(COMPARED_FEATURES),
                     ..(*key).clone()
                 };
-                own.candidates(&few, plan.seed)
+                own.candidates(&few, plan.job.seed)
             });
             let made = made.collect::<Result<Vec<_>>>();
             let made = failures.take(place(partition), made)?;
@@ -413,7 +413,7 @@ async fn choose_bandwidths(
                 },
                 None => key.clone(),
             };
-            let found = own.candidates(&fixed, plan.seed)?;
+            let found = own.candidates(&fixed, plan.job.seed)?;
             Ok((found, next.map_or_else(Vec::new, |(_, scores)| scores)))
         });
         let made = made.collect::<Result<Vec<_>>>();

@@ -44,7 +44,7 @@ impl OwnPoints {
                 dimension,
                 ..Points::default()
             }),
-            thinned: most.map(|most| Thinned::new(dimension, most, plan.seed)),
+            thinned: most.map(|most| Thinned::new(dimension, most, plan.job.seed)),
         }
     }
 
@@ -258,8 +258,8 @@ fn fit_points(plan: &PointsPlan, points: &OwnPoints) -> Result<Vec<PointFit>> {
         let points = &*points.ok_or_else(|| Error::bug("a fit has no points"))?;
         check_pairs(plan, fit, points)?;
         let embedded = match &fit.method {
-            PointMethod::DiffusionMap(params) => diffusion_map(points, params, plan.seed),
-            PointMethod::HeatSketch(params) => heat_sketch(points, params, plan.seed),
+            PointMethod::DiffusionMap(params) => diffusion_map(points, params, plan.job.seed),
+            PointMethod::HeatSketch(params) => heat_sketch(points, params, plan.job.seed),
             PointMethod::StateEmbedding(_) => Err(Error::bug("points without time have no pairs")),
         };
         fits.push(PointFit {

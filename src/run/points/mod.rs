@@ -72,7 +72,7 @@ impl PlannedPoints {
     /// # Errors
     /// If the location is not a path or a URL, or its store cannot be opened.
     pub fn output(&self) -> Result<Output> {
-        Output::open(&self.plan.output, &self.plan.stores)
+        Output::open(&self.plan.job.output, &self.plan.job.stores)
     }
 
     /// Checks that the output can take the result.
@@ -82,7 +82,7 @@ impl PlannedPoints {
     pub async fn check_places(&self, output: &Output, force: bool) -> Result<()> {
         output.check(&[POINTS, DENSITIES])?;
         if !force {
-            output.check_job(&self.plan.name).await?;
+            output.check_job(&self.plan.job.name).await?;
         }
         Ok(())
     }
@@ -100,15 +100,21 @@ impl PlannedPoints {
         Box::pin(async move {
             self.check_places(output, options.force).await?;
             let plan = &self.plan;
-            let begun = output.begin(&plan.hash).await?;
-            let is_done = |c: &Current| c.plan == plan.hash && c.complete;
+            let begun = output.begin(&plan.job.hash).await?;
+            let is_done = |c: &Current| c.plan == plan.job.hash && c.complete;
             if !options.repeats_work() && begun.earlier().is_some_and(is_done) {
                 // A run that died right after its commit left its checkpoints behind.
-                output.remove_checkpoints(&plan.hash).await;
+                output.remove_checkpoints(&plan.job.hash).await;
                 return Ok(PointsOutcome::NothingToDo);
             }
             let threads = self.lake.threads;
-            let head = Head::begin(&begun.run, &plan.name, &plan.hash, threads, &plan.tables);
+            let head = Head::begin(
+                &begun.run,
+                &plan.job.name,
+                &plan.job.hash,
+                threads,
+                &plan.job.tables,
+            );
             let mut record = PointsRecord {
                 head,
                 points: 0,
@@ -120,7 +126,7 @@ impl PlannedPoints {
             };
             progress.recorded(&record);
             let work = output
-                .work(&plan.hash, options.repeats_work(), options.keep_every)
+                .work(&plan.job.hash, options.repeats_work(), options.keep_every)
                 .await;
             let job = PointJob {
                 plan,
@@ -237,20 +243,20 @@ async fn drive(
         .collect();
     let (rows, bytes) = written(record);
     done(progress, record, "write", rows, bytes);
-    if !plan.checks.is_empty() {
+    if !plan.job.checks.is_empty() {
         check(job, &run, &models, record).await?;
     }
     record.head.outcome = Ended::Done;
     let promotion = Promotion {
-        plan: &plan.hash,
+        plan: &plan.job.hash,
         complete: record.head.failures.is_empty(),
         tables: &record.head.tables,
-        keep: plan.keep,
+        keep: plan.job.keep,
         record: &*record,
         begins: &|| progress.promoting(),
     };
     output.promote(begun, &promotion).await?;
-    output.remove_checkpoints(&plan.hash).await;
+    output.remove_checkpoints(&plan.job.hash).await;
     let (rows, bytes) = written(record);
     done(progress, record, "promote", rows, bytes);
     Ok(())
@@ -355,11 +361,17 @@ async fn check(
         tables,
     };
     let mut outcomes = Vec::new();
-    let checked = candidate.check(&plan.checks, &mut outcomes).await;
+    let checked = candidate.check(&plan.job.checks, &mut outcomes).await;
     // The record of a failed run has the checks that were made.
     record.checks = outcomes;
     checked?;
-    done(job.progress, record, "check", plan.checks.len() as u64, 0);
+    done(
+        job.progress,
+        record,
+        "check",
+        plan.job.checks.len() as u64,
+        0,
+    );
     verdict(&record.checks)
 }
 

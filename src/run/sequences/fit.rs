@@ -250,7 +250,7 @@ pub(crate) fn project_partition(
     Lack::none(plan.lacking(triples.size(rows), threads, limit))?;
     let mut projections = Vec::with_capacity(keys.keys.len());
     for (at, (key, largest)) in keys.keys.iter().enumerate() {
-        let seed = seed(plan.seed, place, &format!("projection-{at}"));
+        let seed = seed(plan.job.seed, place, &format!("projection-{at}"));
         let projection = passes.try_piece(&format!("projection-{at}"), |passes| {
             project(key, *largest, triples, passes, seed)
         });
@@ -280,7 +280,7 @@ pub(crate) fn project_all(
     work: &Checkpoint,
 ) -> Result<Failures> {
     let mut failures = Failures::default();
-    if plan.empty == Empty::Fail {
+    if plan.job.empty == Empty::Fail {
         for partition in std::mem::take(&mut evidence.empty) {
             let what = format!(
                 "there are no {} rows in a row with a symbol; `empty = \"skip\"` leaves such partitions out",
@@ -440,7 +440,7 @@ fn candidates_of(
                     continue;
                 }
                 let params = plan.fits[fit].method.hmm();
-                let seed = seed(plan.seed, place, &plan.fits[fit].name);
+                let seed = seed(plan.job.seed, place, &plan.fits[fit].name);
                 let fitted = fit_at(params, projection, rank, sequences, seed)
                     .map_err(|e| e.at(format!("fit `{}`", plan.fits[fit].name)))?;
                 found.list.push(Candidate {
@@ -481,7 +481,7 @@ fn candidates_of(
         let mut of_keys = Vec::new();
         for (at, (key, largest)) in keys.keys.iter().enumerate() {
             let name = format!("fold-{fold}-{at}");
-            let seed = seed(plan.seed, place, &name);
+            let seed = seed(plan.job.seed, place, &name);
             of_keys.push(passes.try_piece(&name, |passes| {
                 project(key, *largest, &triples, passes, seed)
             })?);
@@ -501,7 +501,11 @@ fn candidates_of(
                 continue;
             }
             let models = (0..folds).into_par_iter().map(|fold| {
-                let seed = seed(plan.seed, place, &format!("{}-{rank}-{fold}", planned.name));
+                let seed = seed(
+                    plan.job.seed,
+                    place,
+                    &format!("{}-{rank}-{fold}", planned.name),
+                );
                 fit_at(
                     params,
                     &projections[fold][key],
@@ -725,7 +729,7 @@ fn model_of(
         let (name, rank) = (&planned.name, choice.rank);
         let within = |e: Error| e.at(format!("fit `{name}`"));
         let sequences = training.map(|training| &training.sequences);
-        let seed = seed(plan.seed, place, name);
+        let seed = seed(plan.job.seed, place, name);
         let fitted = match choice.fitted {
             Some(fitted) => fitted,
             None if method.refine == Refine::Em => {
@@ -764,7 +768,7 @@ fn model_of(
             let draws = Draws {
                 resamples: plan.validation.bootstrap,
                 entries: 0,
-                seed: self::seed(plan.seed, place, "bootstrap"),
+                seed: self::seed(plan.job.seed, place, "bootstrap"),
             };
             let passes =
                 Passes::at(&Local).resuming(work, format!("{}-bootstrap-{at}", folder(own.index)));

@@ -24,7 +24,7 @@ use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences::{PREDICTIONS, SequenceTables, SequencesModel, TRAJECTORIES};
-use crate::plan::Increments;
+use crate::plan::increments::Increments;
 use crate::plan::sequences::{HeldOut, SequencesPlan};
 use crate::read::counts::counted::Counted;
 use crate::read::lake::Lake;
@@ -92,7 +92,7 @@ impl PlannedSequences {
     /// # Errors
     /// If the location is not a path or a URL, or its store cannot be opened.
     pub fn output(&self) -> Result<Output> {
-        Output::open(&self.plan.output, &self.plan.stores)
+        Output::open(&self.plan.job.output, &self.plan.job.stores)
     }
 
     /// Checks that the output can take the result.
@@ -102,7 +102,7 @@ impl PlannedSequences {
     pub async fn check_places(&self, output: &Output, force: bool) -> Result<()> {
         output.check(&self.plan.table_names())?;
         if !force {
-            output.check_job(&self.plan.name).await?;
+            output.check_job(&self.plan.job.name).await?;
         }
         Ok(())
     }
@@ -120,19 +120,25 @@ impl PlannedSequences {
         Box::pin(async move {
             self.check_places(output, options.force).await?;
             let plan = &self.plan;
-            let begun = output.begin(&plan.hash).await?;
-            let is_done = |c: &Current| c.plan == plan.hash && c.complete;
+            let begun = output.begin(&plan.job.hash).await?;
+            let is_done = |c: &Current| c.plan == plan.job.hash && c.complete;
             if !options.repeats_work() && begun.earlier().is_some_and(is_done) {
                 // A run that died right after its commit left its checkpoints behind.
-                output.remove_checkpoints(&plan.hash).await;
+                output.remove_checkpoints(&plan.job.hash).await;
                 return Ok(SequencesOutcome::NothingToDo);
             }
             let threads = self.lake.threads;
-            let head = Head::begin(&begun.run, &plan.name, &plan.hash, threads, &plan.tables);
+            let head = Head::begin(
+                &begun.run,
+                &plan.job.name,
+                &plan.job.hash,
+                threads,
+                &plan.job.tables,
+            );
             let mut record = SequencesRecord::new(head);
             progress.recorded(&record);
             let work = output
-                .work(&plan.hash, options.repeats_work(), options.keep_every)
+                .work(&plan.job.hash, options.repeats_work(), options.keep_every)
                 .await;
             let job = Job {
                 planned: self,
@@ -256,20 +262,20 @@ impl Job<'_> {
         if let Some(ledger) = &ledger {
             self.output.put_ledger(&self.begun.run, ledger).await?;
         }
-        if !plan.checks.is_empty() {
+        if !plan.job.checks.is_empty() {
             self.check(&found.run, record).await?;
         }
         record.head.outcome = Ended::Done;
         let promotion = Promotion {
-            plan: &plan.hash,
+            plan: &plan.job.hash,
             complete: record.head.failures.is_empty(),
             tables: &record.head.tables,
-            keep: plan.keep,
+            keep: plan.job.keep,
             record: &*record,
             begins: &|| self.progress.promoting(),
         };
         self.output.promote(self.begun, &promotion).await?;
-        self.output.remove_checkpoints(&plan.hash).await;
+        self.output.remove_checkpoints(&plan.job.hash).await;
         let (rows, bytes) = record.written();
         self.done(record, "promote", rows, bytes);
         Ok(())
@@ -430,11 +436,11 @@ impl Job<'_> {
             tables,
         };
         let mut outcomes = Vec::new();
-        let checked = candidate.check(&plan.checks, &mut outcomes).await;
+        let checked = candidate.check(&plan.job.checks, &mut outcomes).await;
         // The record of a failed run has the checks that were made.
         record.checks = outcomes;
         checked?;
-        self.done(record, "check", plan.checks.len() as u64, 0);
+        self.done(record, "check", plan.job.checks.len() as u64, 0);
         verdict(&record.checks)
     }
 }

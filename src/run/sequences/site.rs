@@ -64,7 +64,7 @@ impl SequenceSite for LocalSequences {
             let request = CountRequest {
                 layout: &job.plan.layout,
                 increments: &job.plan.increments,
-                tables: &job.plan.tables,
+                tables: &job.plan.job.tables,
             };
             let (frame, output) = (job.frame.clone(), job.output);
             let counting =

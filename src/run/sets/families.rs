@@ -24,7 +24,7 @@ use crate::methods::fit::Model;
 use crate::output::result::ModelKey;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
-use crate::plan::Plan;
+use crate::plan::counts::CountsPlan;
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::run::sets::earlier::{EarlierSets, key, labelled};
 use rayon::prelude::*;
@@ -48,7 +48,12 @@ struct Place {
 }
 
 /// Names the sets of all fits. Models are ordered by partition.
-pub fn name(plan: &Plan, names: &RunSchema, models: &mut [FittedModel], earlier: EarlierSets) {
+pub fn name(
+    plan: &CountsPlan,
+    names: &RunSchema,
+    models: &mut [FittedModel],
+    earlier: EarlierSets,
+) {
     let EarlierSets { comparisons, ids } = earlier;
     let none = std::iter::repeat_with(|| vec![None; names.fits.len()]);
     let mut members: Vec<Member<'_>> = models
@@ -75,7 +80,7 @@ pub fn name(plan: &Plan, names: &RunSchema, models: &mut [FittedModel], earlier:
 }
 
 /// For each `[[fit]]`, the indices of its fits in the plan, by rank.
-fn families(plan: &Plan) -> Vec<Vec<usize>> {
+fn families(plan: &CountsPlan) -> Vec<Vec<usize>> {
     let mut families: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, fit) in plan.fits.iter().enumerate() {
         families.entry(fit.family()).or_default().push(at);
@@ -89,7 +94,7 @@ fn families(plan: &Plan) -> Vec<Vec<usize>> {
 
 /// The fits of one `[[fit]]` in a partition.
 struct Family<'a> {
-    plan: &'a Plan,
+    plan: &'a CountsPlan,
     names: &'a RunSchema,
     ids: &'a BTreeMap<(ModelKey, String), Ids>,
     /// Indices of the models of the partition, by lag.
@@ -104,7 +109,7 @@ struct Family<'a> {
 
 impl<'a> Family<'a> {
     fn new(
-        plan: &'a Plan,
+        plan: &'a CountsPlan,
         names: &'a RunSchema,
         ids: &'a BTreeMap<(ModelKey, String), Ids>,
         members: &[Member<'_>],

@@ -22,7 +22,7 @@ use crate::output::result::{ModelKey, ModelRows, RowKind, Written, WrittenFit};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
-use crate::plan::Plan;
+use crate::plan::counts::CountsPlan;
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::read::paths::current::Current;
 use crate::read::rows::keys::Keys;
@@ -49,7 +49,7 @@ pub struct Naming {
 /// # Errors
 /// If `names.from` is not an output of gyre or has other states, or a store fails.
 pub async fn keep(
-    plan: &Plan,
+    plan: &CountsPlan,
     output: &Output,
     replaced: Option<&Current>,
     names: &RunSchema,
@@ -68,7 +68,7 @@ pub async fn keep(
             found => found?,
         },
         NamesFrom::Output(location) => {
-            named_output = Output::open(location, &plan.stores)?;
+            named_output = Output::open(location, &plan.job.stores)?;
             let current = named_output.current().await?;
             let found = open(&named_output, current, names)
                 .await
@@ -82,7 +82,7 @@ pub async fn keep(
     };
     let reuse_sets = plan.names == NamesFrom::Previous
         && is_whole
-        && earlier.current.plan == plan.hash
+        && earlier.current.plan == plan.job.hash
         && earlier.current.complete
         && earlier.has(Table::Sets)
         && earlier.has(Table::Changes)

@@ -1,0 +1,587 @@
+//! Pipeline + tables → [`CountsPlan`]: all that a run over states will do, resolved and checked.
+
+use crate::error::{Error, Result, counted};
+use crate::evidence::lag::Lag;
+use crate::methods::ChainMethod;
+use crate::methods::estimator::States;
+use crate::methods::heat_kernel::params::ChainKernel;
+use crate::output::tables::run_schema::{EmbeddingColumns, FitColumns, LagColumn, RunSchema};
+use crate::output::tables::{self, table};
+use crate::plan::evidence::{check_square, grouping};
+use crate::plan::fits::{PlannedFit, Ranks, embeddings, fits};
+use crate::plan::increments::{Increments, increments};
+use crate::plan::job::{KindPlan, PlannedJob};
+use crate::plan::pipeline::Pipeline;
+use crate::plan::pipeline::keys::NamesFrom;
+use crate::plan::rows::{Rows, lag_column, rows};
+use crate::plan::show::{
+    Line, PlanLines, Shown, all, column, columns, fit_json, increments_json, increments_line,
+    names, order_text, state_columns, state_text,
+};
+use crate::plan::written::{left_out, repeats};
+use crate::read::lake::Lake;
+use crate::read::rows::layout::{Layout, Measure, RowRoles};
+use crate::read::rows::states::StateTable;
+use arrow::datatypes::{Field, SchemaRef};
+use datafusion::dataframe::DataFrame;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// What a run will do. The serialized part is what executors need to count and to fit.
+#[derive(Serialize, Deserialize)]
+pub struct CountsPlan {
+    /// What the run reads and where it writes.
+    pub job: PlannedJob,
+    /// The roles of the columns of the query.
+    #[serde(with = "crate::plan::travel::shared")]
+    pub layout: Arc<Layout>,
+    /// The lags in the order of the matrices, by length.
+    pub lags: Vec<Lag>,
+    /// The fits, one per rank unless a rule picks the rank.
+    pub fits: Vec<PlannedFit>,
+    /// The embeddings of states, which have no sets.
+    pub embeddings: Vec<PlannedFit<ChainMethod>>,
+    /// Resamples of the groups of `Layout::grouping`.
+    pub validation: Option<PlannedValidation>,
+    /// The result from which the sets take their names.
+    #[serde(skip)]
+    pub names: NamesFrom,
+    /// Test whether the sets of the fits are Markov chains.
+    pub markov: bool,
+    /// Whether only new files are counted.
+    #[serde(skip)]
+    pub increments: Increments,
+    /// The columns of the input in the table `rows`, except those of the partition. None if the
+    /// run writes no such table.
+    #[serde(skip)]
+    pub rows: Option<Vec<Field>>,
+}
+
+/// Fits to resamples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedValidation {
+    /// The number of bootstrap resamples; 0 for none.
+    pub bootstrap: usize,
+    /// The number of folds of a cross-validation; 0 for none.
+    pub folds: usize,
+    /// The confidence level of the intervals.
+    pub confidence: f64,
+}
+
+/// Resolves a pipeline with the query text `sql` against the tables of a lake.
+///
+/// Also returns the query as a data frame with the columns of the layout.
+///
+/// # Errors
+/// If the SQL or the keys of the pipeline do not fit the tables.
+pub(crate) async fn plan_counts(
+    pipeline: &Pipeline,
+    sql: &str,
+    seed: Option<u64>,
+    lake: &Lake,
+) -> Result<(CountsPlan, DataFrame)> {
+    let Rows {
+        sql,
+        parameters,
+        frame,
+        columns,
+        partition,
+        evidence,
+        lags,
+    } = rows(pipeline, sql, lake).await?;
+    let given = pipeline
+        .fits
+        .iter()
+        .filter_map(|fit| fit.method.needs().given);
+    let given = given.map(|column| columns.key(column, "affiliation"));
+    let given = given.collect::<Result<_>>()?;
+    let validation = pipeline.validation.as_ref();
+    let markov = validation.is_some_and(|v| v.markov);
+    let resampled = validation.filter(|v| v.bootstrap > 0 || v.folds > 0);
+    let grouping = resampled.map(|v| grouping(v, &evidence, &columns));
+    let connected = pipeline.transitions.connected;
+    let (fits, embeddings) = (fits(pipeline), embeddings(pipeline));
+    // Keys and fits that need sources and targets of one kind.
+    let mut square = Vec::new();
+    square.extend(connected.then(|| "`transitions.connected`".to_string()));
+    square.extend(markov.then(|| "`validation.markov`".to_string()));
+    square.extend(
+        fits.iter()
+            .filter(|fit| fit.method.needs().states != States::Apart)
+            .map(|fit| {
+                let (method, name) = (fit.method.name(), &fit.name);
+                format!("method \"{method}\" of fit `{name}`")
+            }),
+    );
+    square.extend(
+        embeddings
+            .iter()
+            .filter(|fit| fit.method.kernel() == ChainKernel::Symmetrised)
+            .map(|fit| {
+                let (method, name) = (fit.method.name(), &fit.name);
+                format!("method \"{method}\" of fit `{name}`")
+            }),
+    );
+    if let Some(first) = square.first() {
+        check_square(&evidence, first)?;
+    }
+    // The table begins with the columns of the partition in any case.
+    let keys = &pipeline.transitions.partition_by;
+    let asked = pipeline.output.rows.columns().unwrap_or_default();
+    let shown = asked.iter().filter(|name| !keys.contains(name));
+    let shown: Vec<Field> = shown
+        .map(|name| columns.shown(name))
+        .collect::<Result<_>>()?;
+    let rows = (!asked.is_empty()).then_some(shown);
+    let layout = Layout {
+        partition,
+        evidence,
+        given,
+        grouping: grouping.transpose()?,
+        one_label_set: !square.is_empty(),
+        connected,
+    };
+    let validation = resampled.map(|v| PlannedValidation {
+        bootstrap: v.bootstrap,
+        folds: v.folds,
+        confidence: v.confidence,
+    });
+    let increments = if pipeline.job.incremental {
+        increments(&frame, &layout, lake, &sql, &parameters)
+    } else {
+        Increments::Off
+    };
+    let frame = lake.select(frame, &layout)?;
+    let optional = &table::Table::OPTIONAL;
+    let has_fits = !fits.is_empty() || !embeddings.is_empty();
+    let is_repeated = has_fits && repeats(&layout.evidence);
+    let left_out = left_out(&pipeline.output, optional, is_repeated);
+    let mut plan = CountsPlan {
+        job: PlannedJob::new(pipeline, sql, parameters, seed, lake, left_out),
+        layout: Arc::new(layout),
+        lags,
+        fits,
+        embeddings,
+        validation,
+        names: pipeline.names.from.clone(),
+        markov,
+        increments,
+        rows,
+    };
+    let tables = plan.schemas();
+    let layout = Arc::clone(&plan.layout);
+    plan.job
+        .finish(pipeline, &layout.partition, lake, &tables)
+        .await?;
+    Ok((plan, frame))
+}
+
+/// What the tasks that count rows need of a plan.
+#[derive(Serialize, Deserialize)]
+pub struct CountingPlan {
+    /// What the run reads and where it writes.
+    pub job: PlannedJob,
+    /// The roles of the columns of the query.
+    #[serde(with = "crate::plan::travel::shared")]
+    pub layout: Arc<Layout>,
+    /// Whether only new files are counted.
+    #[serde(skip)]
+    pub increments: Increments,
+}
+
+impl CountsPlan {
+    /// What counts the transitions.
+    pub fn counting(&self) -> CountingPlan {
+        CountingPlan {
+            job: self.job.clone(),
+            layout: Arc::clone(&self.layout),
+            increments: self.increments.clone(),
+        }
+    }
+
+    /// The lags as the column `lag` of the output tables.
+    pub fn lag_column(&self) -> LagColumn {
+        lag_column(&self.lags)
+    }
+
+    /// The fits of a model with these numbers of states, each with its index in `fits`.
+    ///
+    /// A fit whose rank a rule picks becomes one fit per candidate rank up to the number of states,
+    /// named as in a list of ranks.
+    ///
+    /// # Errors
+    /// If all candidates are above the number of states.
+    pub fn candidates(
+        &self,
+        n_sources: usize,
+        n_targets: usize,
+    ) -> Result<Vec<(usize, PlannedFit)>> {
+        let mut all = Vec::with_capacity(self.fits.len());
+        for (at, fit) in self.fits.iter().enumerate() {
+            let Ranks::Auto { candidates, .. } = &fit.ranks else {
+                all.push((at, fit.clone()));
+                continue;
+            };
+            let before = all.len();
+            let largest = n_sources.min(n_targets);
+            for &rank in candidates.iter().filter(|rank| **rank <= largest) {
+                let candidate = PlannedFit {
+                    name: format!("{}_r{rank}", fit.name),
+                    method: fit.method.at(rank),
+                    ranks: Ranks::OneOf(fit.name.clone()),
+                };
+                all.push((at, candidate));
+            }
+            if all.len() == before {
+                let message = format!(
+                    "all of its `ranks` are larger than the number of states ({}, {})",
+                    counted(n_sources, "source"),
+                    counted(n_targets, "target")
+                );
+                return Err(Error::input(message).at(format!("fit `{}`", fit.name)));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether all fits read their matrix only in passes, so that executors may hold it.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub fn by_passes(&self) -> Result<(), String> {
+        if self.validation.is_some() || self.markov {
+            return Err("[validation] makes matrices of its own".into());
+        }
+        let whole = |fit: &PlannedFit| {
+            let why = fit.method.needs().whole_matrix?;
+            Some(format!("fit `{}` is no passes alone: {why}", fit.name))
+        };
+        self.fits.iter().find_map(whole).map_or(Ok(()), Err)
+    }
+
+    /// Whether there is a model to fit. Otherwise a run counts only.
+    pub fn has_fits(&self) -> bool {
+        !self.fits.is_empty() || !self.embeddings.is_empty()
+    }
+
+    /// The number of folds of a cross-validation; 0 for none.
+    pub fn folds(&self) -> usize {
+        self.validation.as_ref().map_or(0, |v| v.folds)
+    }
+
+    /// The tables that the run will write. Some are optional.
+    pub fn tables(&self) -> Vec<table::Table> {
+        let compared = self.fits.iter().any(|fit| is_compared(self, fit));
+        let is_written = |table: &table::Table| match table {
+            table::Table::Ranks => compared,
+            table::Table::Embeddings => !self.embeddings.is_empty(),
+            table::Table::Bootstrap => self.resamples() > 0,
+            table::Table::Rows => self.rows.is_some(),
+            table::Table::Timescales | table::Table::ChapmanKolmogorov => self.markov,
+            table::Table::Coarse | table::Table::Certificates | table::Table::Restarts => {
+                self.has_fits()
+            }
+            _ => true,
+        };
+        let is_wanted = |table: &table::Table| !self.job.left_out.contains(&table.name());
+        let all = table::Table::ALL.into_iter();
+        all.filter(is_written).filter(is_wanted).collect()
+    }
+
+    /// The number of bootstrap resamples; 0 for none.
+    pub fn resamples(&self) -> usize {
+        self.validation.as_ref().map_or(0, |v| v.bootstrap)
+    }
+
+    /// The index of the column of a given partition in `Layout::given`.
+    pub(crate) fn given(&self, column: &str) -> Option<usize> {
+        self.layout
+            .given
+            .iter()
+            .position(|field| field.name() == column)
+    }
+
+    /// The output columns of the fits. `label_counts` are the numbers of sets of the given
+    /// partitions, which are known once the rows are counted.
+    pub fn fit_columns(&self, label_counts: &[usize]) -> Vec<FitColumns> {
+        let rank = |fit: &PlannedFit| match fit.method.needs().given {
+            Some(column) => self.given(column).map_or(0, |at| label_counts[at]),
+            None => fit.method.rank().unwrap_or(0),
+        };
+        self.fits
+            .iter()
+            .map(|f| FitColumns {
+                name: f.name.clone(),
+                method: f.method.name(),
+                rank: rank(f),
+                columns: f.method.columns(),
+            })
+            .collect()
+    }
+}
+
+impl CountsPlan {
+    /// The output columns of the embeddings of states.
+    pub fn embedding_columns(&self) -> Vec<EmbeddingColumns> {
+        let columns = |fit: &PlannedFit<ChainMethod>| EmbeddingColumns {
+            name: fit.name.clone(),
+            method: fit.method.name(),
+            parts: fit.method.parts(),
+            dimension: fit.method.dimension(),
+        };
+        self.embeddings.iter().map(columns).collect()
+    }
+}
+
+/// Whether a fit has rows in the table `ranks`: there are other ranks to compare, or folds to score
+/// it.
+pub fn is_compared(plan: &CountsPlan, planned: &PlannedFit) -> bool {
+    planned.ranks != Ranks::One || plan.folds() > 0
+}
+
+impl KindPlan for CountsPlan {
+    fn job(&self) -> &PlannedJob {
+        &self.job
+    }
+
+    fn partition(&self) -> &[Field] {
+        &self.layout.partition
+    }
+
+    fn n_fits(&self) -> usize {
+        self.fits.len() + self.embeddings.len()
+    }
+
+    fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
+        let (sources, targets) = match &self.layout.evidence {
+            RowRoles::Trajectories { state, .. } | RowRoles::Windows { symbol: state, .. } => {
+                (state, state)
+            }
+            RowRoles::Pairs { source, target, .. } => (source, target),
+        };
+        let names = RunSchema {
+            partition: self.layout.partition.clone(),
+            partitions: Vec::new(),
+            lag: self.lag_column(),
+            sources: StateTable::empty(sources),
+            targets: StateTable::empty(targets),
+            is_weighted: self.layout.is_weighted(),
+            fits: self.fit_columns(&vec![1; self.layout.given.len()]),
+            embeddings: self.embedding_columns(),
+            has_stability: self.resamples() > 0,
+            tables: self.tables(),
+            rows: self.rows.clone().unwrap_or_default(),
+        };
+        let tables = names.tables.iter();
+        tables
+            .map(|&table| (table.name(), tables::schema(table, &names).0))
+            .collect()
+    }
+
+    fn lines(&self) -> PlanLines {
+        let mut evidence = vec![("count", self.evidence_text())];
+        if self.layout.connected {
+            let what = "the largest strongly connected set of states";
+            evidence.push(("keep", what.into()));
+        }
+        let mut fits: Vec<Line> = Vec::new();
+        fits.extend(self.fits.iter().map(|fit| {
+            let what = fit.method.describe(&fit.rank_text());
+            ("fit", format!("{}: {what}", fit.name))
+        }));
+        fits.extend(self.embeddings.iter().map(|fit| {
+            let what = fit.method.describe("");
+            ("fit", format!("{}: {what}", fit.name))
+        }));
+        fits.extend(self.validation_text().map(|text| ("trust", text)));
+        if self.markov {
+            let what = "the sets of every fit for a Markov chain";
+            fits.push(("test", what.into()));
+        }
+        match &self.names {
+            NamesFrom::Previous => (),
+            NamesFrom::None => fits.push(("names", "by decreasing weight".into())),
+            NamesFrom::Output(location) => {
+                fits.push(("names", format!("of the sets of {location}")));
+            }
+        }
+        fits.extend(increments_line(&self.increments));
+        PlanLines { evidence, fits }
+    }
+
+    fn own_json(&self) -> Value {
+        let validation = self.validation.as_ref().zip(self.layout.grouping.as_ref());
+        let mut fits = all(&self.fits, |fit| {
+            fit_json(&fit.name, fit.method.name(), &fit.method, &fit.ranks)
+        });
+        fits.extend(all(&self.embeddings, |fit| {
+            fit_json(&fit.name, fit.method.name(), &fit.method, &fit.ranks)
+        }));
+        json!({
+            "count": self.evidence_json(),
+            "connected": self.layout.connected,
+            "markov": self.markov,
+            "fit": fits,
+            "names": self.names,
+            "increments": increments_json(&self.increments),
+            "rows": self.rows.as_deref().map(columns),
+            "validation": validation.map(|(v, grouping)| json!({
+                "bootstrap": v.bootstrap,
+                "folds": v.folds,
+                "confidence": v.confidence,
+                "groups": grouping.most,
+                "group": columns(&grouping.by),
+            })),
+        })
+    }
+
+    fn rows_text(&self) -> Option<String> {
+        let mut shown = self.layout.partition.clone();
+        shown.extend(self.rows.clone()?);
+        let per = if self.lags.len() > 1 {
+            "row and lag"
+        } else {
+            "row"
+        };
+        let columns = names(&shown);
+        Some(format!(
+            "a second pass over the input writes {columns} and the sets of each {per}"
+        ))
+    }
+
+    async fn memory(&self, lake: &Lake, frame: DataFrame) -> Result<Option<Shown>> {
+        let bounds = lake.bounds(frame, &self.layout).await?;
+        let needs = self.needs(bounds, lake.threads);
+        Ok(needs.as_ref().map(Shown::of))
+    }
+
+    const UNKNOWN: &'static str = "how many there are";
+}
+
+impl CountsPlan {
+    fn evidence_json(&self) -> Value {
+        match &self.layout.evidence {
+            RowRoles::Trajectories {
+                trajectory,
+                time,
+                state,
+                weight,
+                ..
+            } => {
+                let mut shown = json!({
+                    "kind": "trajectories",
+                    "trajectory": columns(trajectory),
+                    "time": column(time),
+                    "state": state_columns(state),
+                    "lags": self.lags,
+                    "window": window(&self.layout.evidence),
+                });
+                if let Some(field) = weight {
+                    shown["measure"] = json!({"weight": field.name()});
+                }
+                shown
+            }
+            RowRoles::Windows {
+                trajectory,
+                time,
+                symbol,
+                block,
+                first,
+                ..
+            } => json!({
+                "kind": "windows",
+                "trajectory": columns(trajectory),
+                "time": column(time),
+                "symbol": state_columns(symbol),
+                "block": block,
+                "windows": if *first { "first" } else { "all" },
+            }),
+            RowRoles::Pairs {
+                source,
+                target,
+                measure,
+            } => json!({
+                "kind": "pairs",
+                "source": state_columns(source),
+                "target": state_columns(target),
+                "measure": match measure {
+                    Measure::One => json!("one a row"),
+                    Measure::Count(field) => json!({"count": field.name()}),
+                    Measure::Weight(field) => json!({"weight": field.name()}),
+                },
+            }),
+        }
+    }
+
+    fn evidence_text(&self) -> String {
+        match &self.layout.evidence {
+            RowRoles::Trajectories {
+                trajectory,
+                time,
+                state,
+                weight,
+                ..
+            } => {
+                let (order, state) = (order_text(trajectory, time), state_text(state));
+                let lags: Vec<_> = self.lags.iter().map(Lag::to_string).collect();
+                let (lags, window) = (lags.join(", "), window(&self.layout.evidence));
+                let weights = weight.as_ref();
+                let weights = weights.map(|field| format!("; weights in {}", field.name()));
+                let weights = weights.unwrap_or_default();
+                format!("{order}: states {state}; lag {lags} ({window}){weights}")
+            }
+            RowRoles::Windows {
+                trajectory,
+                time,
+                symbol,
+                block,
+                ..
+            } => {
+                let (of, symbol) = (names(trajectory), state_text(symbol));
+                let (time, n) = (time.name(), 2 * block + 1);
+                format!("windows of {n} symbols {symbol} in the order of {time}, by {of}")
+            }
+            RowRoles::Pairs {
+                source,
+                target,
+                measure,
+            } => {
+                let measure = match measure {
+                    Measure::One => "each row counts one".to_string(),
+                    Measure::Count(field) => format!("counts in {}", field.name()),
+                    Measure::Weight(field) => format!("weights in {}", field.name()),
+                };
+                let (source, target) = (state_text(source), state_text(target));
+                format!("pairs {source} → {target}; {measure}")
+            }
+        }
+    }
+
+    fn validation_text(&self) -> Option<String> {
+        let (validation, grouping) = (self.validation.as_ref()?, self.layout.grouping.as_ref()?);
+        let mut parts = Vec::new();
+        if validation.bootstrap > 0 {
+            let (n, percent) = (validation.bootstrap, 100.0 * validation.confidence);
+            parts.push(format!("{n} bootstrap resamples, intervals at {percent} %"));
+        }
+        if validation.folds > 0 {
+            parts.push(format!("{} folds", validation.folds));
+        }
+        let by = if grouping.by.is_empty() {
+            "single transitions".to_string()
+        } else {
+            names(&grouping.by)
+        };
+        let (parts, most) = (parts.join("; "), grouping.most);
+        Some(format!("{parts}; {by} in at most {most} groups"))
+    }
+}
+
+fn window(evidence: &RowRoles) -> &'static str {
+    match evidence {
+        RowRoles::Trajectories { strided: true, .. } => "strided",
+        RowRoles::Trajectories { overlap, .. } if !overlap.is_empty() => "effective",
+        _ => "sliding",
+    }
+}
