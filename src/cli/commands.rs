@@ -11,7 +11,6 @@ use crate::cli::terminal::{Done, Terminal, leave, start};
 use crate::cli::watch::Watch;
 use crate::error::{Error, Kind, Result, counted, printable_json};
 use crate::output::place::Output;
-use crate::output::result::RowKind;
 use crate::output::retention::Cleaning;
 use crate::plan::pipeline::Pipeline;
 use crate::read::lake::{Resources, STACK_BYTES};
@@ -37,11 +36,11 @@ use crate::cluster::ballista::client::Cluster;
 #[cfg(feature = "cluster")]
 use crate::cluster::preview::preview;
 #[cfg(feature = "cluster")]
-use crate::cluster::site::{SPLIT, sites};
+use crate::plan::job::PlannedJob;
 #[cfg(feature = "cluster")]
 use crate::read::paths::current::Current;
 #[cfg(feature = "cluster")]
-use crate::run::planned::Facts;
+use crate::run::workers::{SPLIT, Workers};
 #[cfg(feature = "cluster")]
 use serde_json::json;
 
@@ -88,15 +87,11 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             let (a, b, lag) = (&args.a, &args.b, args.lag.as_ref());
             let text = runtime.block_on(async {
                 let (fits, json) = (&args.fit, args.json);
-                match row_kind(a, b).await? {
-                    RowKind::States => report_text(&compare(a, b, fits, lag).await?, json),
-                    RowKind::Points => report_text(&compare_points(a, b, fits, lag).await?, json),
-                    RowKind::Sequences => {
-                        report_text(&compare_sequences(a, b, fits, lag).await?, json)
-                    }
-                    RowKind::StateSpace => {
-                        report_text(&compare_filters(a, b, fits, lag).await?, json)
-                    }
+                match row_kind(a, b).await?.as_str() {
+                    "points" => report_text(&compare_points(a, b, fits, lag).await?, json),
+                    "symbols" => report_text(&compare_sequences(a, b, fits, lag).await?, json),
+                    "observations" => report_text(&compare_filters(a, b, fits, lag).await?, json),
+                    _ => report_text(&compare(a, b, fits, lag).await?, json),
                 }
             });
             print(&text?)
@@ -141,8 +136,8 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         }
         Command::Check(args) => with_run(&args, terminal, async |run| {
             run.check_places(&run.output()?, false).await?;
-            let facts = run.facts();
-            let lengths = [facts.tables.len(), run.n_fits(), facts.checks];
+            let job = run.job();
+            let lengths = [job.tables.len(), run.n_fits(), job.checks.len()];
             terminal.say(&valid(&args, lengths));
             Ok(Done::Well)
         }),
@@ -151,9 +146,9 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
             plan(&args, terminal)
         }
         Command::Explain(args) => with_run(&args, terminal, async |run| {
-            let facts = run.facts();
-            print(&format!("SQL\n{}\n", facts.sql))?;
-            for (name, value) in facts.parameters {
+            let job = run.job();
+            print(&format!("SQL\n{}\n", job.sql))?;
+            for (name, value) in &job.parameters {
                 print(&format!("${name} = {value}"))?;
             }
             print(&run.lake().explain(run.frame().clone()).await?)?;
@@ -181,7 +176,7 @@ fn plan(args: &crate::cli::args::Plan, terminal: &Arc<dyn Terminal>) -> Result<D
         let preview = match &args.cluster {
             Some(address) => {
                 let split = args.split.unwrap_or(SPLIT);
-                Some(preview(address, &run, split).await?)
+                Some(preview(address, run.as_ref(), split).await?)
             }
             None => None,
         };
@@ -306,11 +301,11 @@ fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done
     watch.set_pipeline(&pipeline.job.name);
     with_inputs(pipeline, &args.pipeline, &watch.terminal, async |inputs| {
         let run = stoppable(inputs.plan_any(args.pipeline.seed), terminal).await?;
-        let facts = run.facts();
+        let job = run.job();
         watch.set_plan(Planned {
-            sql: facts.sql.to_string(),
-            output: facts.output.to_string(),
-            tables: facts.tables.to_vec(),
+            sql: job.sql.clone(),
+            output: job.output.clone(),
+            tables: job.tables.clone(),
             schemas: run.schemas(),
         });
         let mut output = run.output()?;
@@ -326,10 +321,13 @@ fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done
             ..Options::default()
         };
         #[cfg(feature = "cluster")]
-        let cluster = cluster(args, facts, &output, terminal).await?;
+        let cluster = cluster(args, job, &output, terminal).await?;
         #[cfg(feature = "cluster")]
         if let Some(cluster) = &cluster {
-            options.sites = sites(cluster.clone(), args.split.unwrap_or(SPLIT));
+            options.workers = Workers::Elsewhere {
+                nodes: cluster.clone(),
+                split: args.split.unwrap_or(SPLIT),
+            };
         }
         let output = Arc::new(output);
         let (to, progress) = (Arc::clone(&output), Arc::clone(watch));
@@ -365,19 +363,19 @@ fn run_pipeline(args: &crate::cli::args::Run, watch: &Arc<Watch>) -> Result<Done
 #[cfg(feature = "cluster")]
 async fn cluster(
     args: &crate::cli::args::Run,
-    run: Facts<'_>,
+    job: &PlannedJob,
     output: &Output,
     terminal: &dyn Terminal,
 ) -> Result<Option<Arc<Cluster>>> {
     let Some(address) = &args.cluster else {
         return Ok(None);
     };
-    let is_done = |c: Current| c.plan == run.hash && c.complete;
+    let is_done = |c: Current| c.plan == job.hash && c.complete;
     let reuse_nothing = args.force || args.full_refresh;
     if !reuse_nothing && output.intact().await?.is_some_and(is_done) {
         return Ok(None);
     }
-    let connecting = Cluster::connect(address, run.output, run.hash, run.stores);
+    let connecting = Cluster::connect(address, &job.output, &job.hash, &job.stores);
     let cluster = stoppable(connecting, terminal).await?;
     if reuse_nothing {
         cluster.forget().await?;
@@ -458,7 +456,7 @@ async fn stoppable<T>(
 fn with_run(
     args: &PipelineArgs,
     terminal: &Arc<dyn Terminal>,
-    then: impl AsyncFnOnce(AnyRun) -> Result<Done>,
+    then: impl AsyncFnOnce(Box<dyn AnyRun>) -> Result<Done>,
 ) -> Result<Done> {
     let pipeline = Pipeline::from_file_with(&args.path, &args.set)?;
     with_inputs(pipeline, args, terminal, async |inputs| {

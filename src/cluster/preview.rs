@@ -3,15 +3,12 @@
 
 use crate::cluster::address::Address;
 use crate::cluster::ballista::client::Cluster;
-use crate::cluster::rounds;
-use crate::cluster::rounds::counting;
-use crate::cluster::rounds::slices::Width;
 use crate::error::Result;
 use crate::error::counted;
 use crate::memory;
 use crate::output::number::grouped;
-use crate::output::place::Output;
-use crate::run::planned::{AnyRun, Facts};
+use crate::run::planned::AnyRun;
+use crate::run::workers::slices::{Split, Spread, Width};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -36,57 +33,21 @@ pub struct Preview {
     split: Option<Split>,
 }
 
-/// When a model is split into passes.
-#[derive(Debug, Serialize)]
-struct Split {
-    /// Models with more non-zeros are split into passes,
-    split: u64,
-    /// unless there is a reason against it.
-    not_split: Option<String>,
-}
-
 /// Asks a cluster for its executors, and counts the tasks of a run there. Models of more than
 /// `split` non-zeros are split into passes.
 ///
 /// # Errors
 /// As [`Cluster::connect`], and if a cluster does not take such a plan.
-pub async fn preview(address: &Address, run: &AnyRun, split: u64) -> Result<Preview> {
-    let frame = run.frame();
-    let (width, split) = match run {
-        AnyRun::States(own) => {
-            let counting = own.plan.counting();
-            counting::check(&counting)?;
-            let bounds = own.lake.bounds(frame.clone(), &own.plan.layout).await?;
-            let needs = own.plan.needs(bounds, own.lake.threads);
-            let none = || format!("none has more than {} non-zeros", grouped(split as f64));
-            let not_split = match needs {
-                Some(needs) if needs.nonzeros <= split => Some(none()),
-                _ => own.plan.by_passes().err(),
-            };
-            let split = Split { split, not_split };
-            (counting::width(&counting, frame), Some(split))
-        }
-        AnyRun::Points(own) => (rounds::points::width(&own.plan, frame), None),
-        AnyRun::Sequences(own) => (rounds::sequences::width(&own.plan, frame), None),
-        AnyRun::Filters(own) => (rounds::filters::width(&own.plan, frame), None),
-    };
-    ask(address, run.facts(), width, split).await
-}
-
-/// Asks the executors of a cluster.
-async fn ask(
-    address: &Address,
-    facts: Facts<'_>,
-    width: Result<Width, String>,
-    split: Option<Split>,
-) -> Result<Preview> {
+pub async fn preview(address: &Address, run: &dyn AnyRun, split: u64) -> Result<Preview> {
+    let Spread { width, split } = run.spread(split).await?;
+    let job = run.job();
     // Executors probe the output under a name of its own, so saved work of a run stays there.
-    let own = format!("preview-{}", facts.hash);
-    let cluster = Cluster::connect(address, facts.output, &own, facts.stores).await?;
+    let own = format!("preview-{}", job.hash);
+    let cluster = Cluster::connect(address, &job.output, &own, &job.stores).await?;
     let threads = cluster.executors().iter().map(|one| one.threads);
     let (executors, slots) = (threads.len(), threads.sum());
     cluster.leave().await;
-    let output = Output::open(facts.output, facts.stores)?;
+    let output = run.output()?;
     let answers = output.answers(&own);
     // An executor may write its answer a moment after this. `gyre clean` removes answers that
     // come later.
@@ -99,7 +60,7 @@ async fn ask(
     }
     // The record of the folder is left if no answer was.
     output.remove_checkpoints(&own).await;
-    let files = facts.tables.iter().flat_map(|table| &table.files);
+    let files = job.tables.iter().flat_map(|table| &table.files);
     let (width, alone) = match width {
         Ok(width) => (Some(width), None),
         Err(why) => (None, Some(why)),

@@ -247,6 +247,7 @@ impl Output {
             schema: SCHEMA,
             run: begun.run.clone(),
             folder: format!("{VERSIONS}/{}", begun.run),
+            kind: Some(promotion.kind.to_string()),
             plan: promotion.plan.to_string(),
             complete: promotion.complete,
             tables: tables.iter().map(|(t, n)| (t.to_string(), *n)).collect(),

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 /// What the record of a run says about its version.
 #[derive(Deserialize)]
 struct Recorded {
+    kind: Option<String>,
     plan: String,
     tables: BTreeMap<String, u64>,
     #[serde(default)]
@@ -52,6 +53,7 @@ impl Output {
         Ok(Current {
             run: run.to_string(),
             folder: format!("{VERSIONS}/{run}"),
+            kind: record.kind,
             plan: record.plan,
             complete: record.failures.is_empty(),
             tables: record.tables,

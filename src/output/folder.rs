@@ -786,6 +786,7 @@ mod tests {
         let put = output.put(&table, begun.run.clone().into_bytes());
         put.await.expect("a file");
         let promotion = Promotion {
+            kind: "counts",
             plan: "a-plan-of-its-own",
             complete: true,
             tables: &BTreeMap::from([("sources", 1)]),

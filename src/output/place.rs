@@ -139,6 +139,14 @@ impl Output {
         }
     }
 
+    /// The same place, for reading only: it has no claim and no lock.
+    pub(crate) fn for_reading(&self) -> Output {
+        Output {
+            shown: self.shown.clone(),
+            ..Output::in_store(Arc::clone(&self.store), self.root.clone())
+        }
+    }
+
     pub(crate) fn at(&self, parts: &[&str]) -> Path {
         let parts = parts.iter().filter(|part| !part.is_empty());
         parts.fold(self.root.clone(), |path, part| path.join(*part))

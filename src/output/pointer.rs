@@ -30,6 +30,8 @@ pub(crate) struct Claim {
 
 /// What a run has written.
 pub struct Promotion<'a, R> {
+    /// The kind of the evidence.
+    pub kind: &'static str,
     /// Hash of everything the tables were made from.
     pub plan: &'a str,
     /// Whether every model was fitted.

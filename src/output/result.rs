@@ -10,9 +10,7 @@ use crate::output::files::{damaged, incomplete};
 use crate::output::layout::SCHEMA_VERSION;
 use crate::output::marks::FileMarks;
 use crate::output::place::Output;
-use crate::output::tables::filters::FACTORS;
 use crate::output::tables::run_schema::LAG_SECONDS;
-use crate::output::tables::sequences::SYMBOLS;
 use crate::output::tables::table::Table;
 use crate::read::paths::current::Current;
 use crate::read::rows::states::key_text;
@@ -30,8 +28,6 @@ use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
 use parquet::errors::ParquetError;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fmt::{Display, Formatter};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -43,8 +39,8 @@ pub struct Written<'a> {
     verified: Mutex<BTreeMap<&'static str, Option<Bytes>>>,
     /// The pointer to the result.
     pub current: Current,
-    /// What the rows of the run were.
-    pub kind: RowKind,
+    /// The kind of the evidence.
+    pub kind: String,
     /// Key columns of the partition.
     pub partition: Vec<Field>,
     /// `lag`, if the pipeline has trajectories.
@@ -76,48 +72,28 @@ impl WrittenFit {
     }
 }
 
-/// What the rows of a result are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowKind {
-    /// Rows with states.
-    States,
-    /// Rows with coordinates.
-    Points,
-    /// Rows with symbols.
-    Sequences,
-    /// Rows with states and observations.
-    StateSpace,
-}
+/// The kind of the evidence of results with counts, and with sets of states.
+pub const COUNTS: &str = "counts";
 
-impl RowKind {
-    /// What the rows of a result were, by its tables. None for the rows that an assignment wrote:
-    /// they come without models.
-    pub fn of(result: &Current) -> Option<RowKind> {
-        let has = |table: &str| result.tables.contains_key(table);
-        if !has(Table::Fits.name()) {
-            return None;
-        }
-        Some(if has("features") {
-            RowKind::Points
-        } else if has(SYMBOLS) {
-            RowKind::Sequences
-        } else if has(FACTORS) {
-            RowKind::StateSpace
-        } else {
-            RowKind::States
-        })
-    }
-}
+/// The kind of the evidence of results that do not say it, by a table that only they have.
+const KINDS_BY_TABLE: [(&str, &str); 4] = [
+    ("features", "points"),
+    ("symbols", "symbols"),
+    ("factors", "observations"),
+    ("latent", COUNTS),
+];
 
-impl Display for RowKind {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            RowKind::States => "states",
-            RowKind::Points => "points",
-            RowKind::Sequences => "sequences",
-            RowKind::StateSpace => "states and observations",
-        })
+/// The kind of the evidence of a result. None for the rows that an assignment wrote: they come
+/// without models.
+pub fn kind_of(result: &Current) -> Option<&str> {
+    let has = |table: &str| result.tables.contains_key(table);
+    if !has(Table::Fits.name()) {
+        return None;
     }
+    result.kind.as_deref().or_else(|| {
+        let mut kinds = KINDS_BY_TABLE.iter();
+        kinds.find(|(table, _)| has(table)).map(|(_, kind)| *kind)
+    })
 }
 
 /// The rows of one partition and lag in a table.
@@ -184,11 +160,11 @@ impl<'a> Written<'a> {
     /// Opens a current or earlier result of the output if its rows are of a kind. `None` if they
     /// are of another kind: nothing of such a result is of use to a run.
     pub async fn of_kind(
-        kind: RowKind,
+        kind: &str,
         output: &'a Output,
         current: Current,
     ) -> Result<Option<Written<'a>>> {
-        if RowKind::of(&current) != Some(kind) {
+        if kind_of(&current) != Some(kind) {
             return Ok(None);
         }
         Written::of(output, current).await.map(Some)
@@ -199,7 +175,7 @@ impl<'a> Written<'a> {
     /// # Errors
     /// If it has no models, or cannot be read.
     pub async fn of(output: &'a Output, current: Current) -> Result<Written<'a>> {
-        let Some(kind) = RowKind::of(&current) else {
+        let Some(kind) = kind_of(&current).map(String::from) else {
             return Err(Error::spec(format!(
                 "the result at {} has assigned rows and no models; name the output of a run",
                 output.shown()
@@ -221,7 +197,7 @@ impl<'a> Written<'a> {
             targets: Vec::new(),
             fits: Vec::new(),
         };
-        let fields = async |table: Table| {
+        let fields = async |table: &'static str| {
             let schema = written.table(table).await?.schema();
             let fields = schema.fields().iter();
             Ok::<_, Error>(fields.map(|f| f.as_ref().clone()).collect::<Vec<_>>())
@@ -231,16 +207,19 @@ impl<'a> Written<'a> {
             let end = fields.iter().position(|f| f.name() == name);
             fields[..end.unwrap_or(fields.len())].to_vec()
         };
-        let mut leading = before(&fields(Table::Fits).await?, "fit");
-        let (sources, targets) = match kind {
-            RowKind::States => (fields(Table::Sources).await?, fields(Table::Targets).await?),
-            RowKind::Points | RowKind::StateSpace => (Vec::new(), Vec::new()),
-            RowKind::Sequences => {
-                let symbols = written.table(SYMBOLS).await?.schema();
-                let symbols = symbols.fields().iter().map(|f| f.as_ref().clone());
-                (symbols.collect(), Vec::new())
+        let mut leading = before(&fields(Table::Fits.name()).await?, "fit");
+        // The tables with a row per state or symbol, if there are such tables.
+        let mut keyed = [Vec::new(), Vec::new()];
+        for (keyed, names) in keyed
+            .iter_mut()
+            .zip([&["sources", "symbols"][..], &["targets"]])
+        {
+            let has = |name: &&&str| written.current.tables.contains_key(**name);
+            if let Some(&name) = names.iter().find(has) {
+                *keyed = fields(name).await?;
             }
-        };
+        }
+        let [sources, targets] = keyed;
         let n = leading.len();
         if let [.., lag, seconds] = &leading[..]
             && lag.name() == "lag"
@@ -307,6 +286,21 @@ impl<'a> Written<'a> {
         let (_, held) = self.output.verified(path, mark).await?;
         verified().insert(name, held.clone());
         Ok(held)
+    }
+
+    /// The partition and the lag of every model, in row order.
+    ///
+    /// # Errors
+    /// If the table that has them cannot be read.
+    pub async fn keys(&self) -> Result<Vec<ModelKey>> {
+        // A result without fits has counts alone.
+        let table = if self.has(Table::Sources) {
+            Table::Sources
+        } else {
+            Table::Fits
+        };
+        let models = self.models(table).await?;
+        Ok(models.into_iter().map(|model| model.key).collect())
     }
 
     /// The models of a table with their row ranges, in row order.

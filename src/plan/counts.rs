@@ -10,13 +10,14 @@ use crate::output::tables::{self, table};
 use crate::plan::evidence::{check_square, grouping};
 use crate::plan::fits::{PlannedFit, Ranks, embeddings, fits};
 use crate::plan::increments::{Increments, increments};
-use crate::plan::job::{KindPlan, PlannedJob};
+use crate::plan::job::PlannedJob;
+use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::plan::rows::{Rows, lag_column, rows};
 use crate::plan::show::{
-    Line, PlanLines, Shown, all, column, columns, fit_json, increments_json, increments_line,
-    names, order_text, state_columns, state_text,
+    all, column, columns, fit_json, increments_json, increments_line, names, order_text,
+    state_columns, state_text,
 };
 use crate::plan::written::{left_out, repeats};
 use crate::read::lake::Lake;
@@ -347,6 +348,10 @@ impl KindPlan for CountsPlan {
 
     fn partition(&self) -> &[Field] {
         &self.layout.partition
+    }
+
+    fn lags(&self) -> &[Lag] {
+        &self.lags
     }
 
     fn n_fits(&self) -> usize {

@@ -11,15 +11,14 @@ use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences::schema_of;
 use crate::plan::evidence::{Columns, row_step};
 use crate::plan::fits::Ranks;
-use crate::plan::job::{KindPlan, PlannedJob};
+use crate::plan::job::PlannedJob;
+use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
 use crate::plan::pipeline::content::RowKey;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::FilteredRows;
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, query};
-use crate::plan::show::{
-    Line, PlanLines, Shown, all, column, columns, fit_json, follow_text, names, order_text,
-};
+use crate::plan::show::{all, column, columns, fit_json, follow_text, names, order_text};
 use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::rows::states::{StateColumns, StateTable};

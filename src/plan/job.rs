@@ -5,56 +5,13 @@ use crate::plan::checks::{CheckRule, PlannedCheck, planned};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Empty;
 use crate::plan::rows::{hash, hashed_keys, inputs, unhashed};
-use crate::plan::show::{PlanLines, Shown};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::store::Stores;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::ScalarValue;
-use datafusion::dataframe::DataFrame;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// The plan of a run over one kind of evidence: its job, and what the kind adds. The serialized
-/// part travels to other machines.
-pub trait KindPlan: Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// Of what the memory of a run depends on, what nothing may say before the rows are read.
-    const UNKNOWN: &'static str;
-
-    /// What all plans have.
-    fn job(&self) -> &PlannedJob;
-
-    /// The columns of the partition.
-    fn partition(&self) -> &[Field];
-
-    /// The number of fits per model.
-    fn n_fits(&self) -> usize;
-
-    /// The tables of the result in the order in which they are written, with their columns. Lists
-    /// whose length depends on the rows have one entry here.
-    fn schemas(&self) -> Vec<(&'static str, SchemaRef)>;
-
-    /// The lines of the text of the plan.
-    fn lines(&self) -> PlanLines;
-
-    /// The keys of the JSON of the plan beside those that all plans have.
-    fn own_json(&self) -> Value;
-
-    /// What a second pass over the input does. None if there is none.
-    fn rows_text(&self) -> Option<String>;
-
-    /// Bounds of the memory of a run. None if nothing says how many rows there are.
-    ///
-    /// # Errors
-    /// If the statistics of the files cannot be read.
-    fn memory(
-        &self,
-        lake: &Lake,
-        frame: DataFrame,
-    ) -> impl Future<Output = Result<Option<Shown>>> + Send;
-}
 
 /// What a run reads and where it writes. The serialized part is what executors need.
 #[derive(Clone, Serialize, Deserialize)]

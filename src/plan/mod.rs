@@ -13,6 +13,7 @@ pub mod filters_memory;
 pub mod fits;
 pub mod increments;
 pub mod job;
+pub mod kind;
 pub mod memory;
 pub mod parameters;
 pub mod pipeline;

@@ -8,11 +8,12 @@ use crate::output::tables::points::{PointColumns, schema_of};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::evidence::{Columns, steps};
 use crate::plan::fits::{PlannedFit, point_fits};
-use crate::plan::job::{KindPlan, PlannedJob};
+use crate::plan::job::PlannedJob;
+use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
 use crate::plan::pipeline::keys::{PointRows, Validation, Window};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, lag_column, query};
-use crate::plan::show::{Line, PlanLines, Shown, all, columns, fit_json, names};
+use crate::plan::show::{all, columns, fit_json, names};
 use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::points::layout::{PointLayout, PointRoles};
@@ -278,6 +279,10 @@ impl KindPlan for PointsPlan {
         &self.layout.partition
     }
 
+    fn lags(&self) -> &[Lag] {
+        &self.lags
+    }
+
     fn n_fits(&self) -> usize {
         self.fits.len()
     }
@@ -368,14 +373,17 @@ impl KindPlan for PointsPlan {
     }
 
     fn rows_text(&self) -> Option<String> {
-        let of = match self.rows {
-            PointRows::All => "each point".to_string(),
-            PointRows::Sample(n) => counted(n, "sampled point"),
-            PointRows::None => return None,
+        let rows = match self.rows {
+            PointRows::All => Some("each point".to_string()),
+            PointRows::Sample(n) => Some(counted(n, "sampled point")),
+            PointRows::None => None,
         };
-        Some(format!(
-            "a second pass over the input writes the embeddings of {of}"
-        ))
+        let rows =
+            rows.map(|of| format!("a second pass over the input writes the embeddings of {of}"));
+        let densities = self.densities.as_ref();
+        let densities = densities.map(|_| "the pairs of [densities] are scored".to_string());
+        let parts: Vec<String> = rows.into_iter().chain(densities).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 
     async fn memory(&self, lake: &Lake, frame: DataFrame) -> Result<Option<Shown>> {

@@ -12,12 +12,13 @@ use crate::plan::counts::CountingPlan;
 use crate::plan::evidence::{Columns, row_step};
 use crate::plan::fits::{PlannedFit, Ranks, sequence_fits};
 use crate::plan::increments::{Increments, increments};
-use crate::plan::job::{KindPlan, PlannedJob};
+use crate::plan::job::PlannedJob;
+use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, query};
 use crate::plan::show::{
-    Line, PlanLines, Shown, all, column, columns, fit_json, follow_text, increments_json,
-    increments_line, order_text, state_columns, state_text,
+    all, column, columns, fit_json, follow_text, increments_json, increments_line, order_text,
+    state_columns, state_text,
 };
 use crate::plan::written::left_out;
 use crate::read::lake::Lake;

@@ -8,44 +8,13 @@ use crate::evidence::lag::Lag;
 use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::fits::Ranks;
 use crate::plan::increments::Increments;
-use crate::plan::job::KindPlan;
+use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
 use crate::read::lake::files::Table;
 use crate::read::rows::bins::Binning;
 use crate::read::rows::states::StateColumns;
 use arrow::datatypes::Field;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use std::fmt::Display;
-
-/// A part of a plan as text and as JSON.
-pub struct Shown {
-    /// As text.
-    pub text: String,
-    /// As JSON.
-    pub json: Value,
-}
-
-impl Shown {
-    /// A part that has both forms.
-    pub(crate) fn of(part: &(impl Display + Serialize)) -> Shown {
-        Shown {
-            text: part.to_string(),
-            json: json!(part),
-        }
-    }
-}
-
-/// A line of the text of a plan: its label and what it says.
-pub type Line = (&'static str, String);
-
-/// What the text of a plan says beside the frame.
-#[derive(Default)]
-pub struct PlanLines {
-    /// What the run reads of a row and counts.
-    pub evidence: Vec<Line>,
-    /// What the run fits to that, and what it does with the fits.
-    pub fits: Vec<Line>,
-}
 
 /// A plan as `gyre plan` prints it.
 pub fn shown<P: KindPlan>(plan: &P) -> Shown {

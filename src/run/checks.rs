@@ -7,16 +7,17 @@
 use crate::error::counted;
 use crate::error::{Error, Kind, Result, escaped};
 use crate::output::place::Output;
-use crate::output::result::{RowKind, Written, floats};
-use crate::output::tables::run_schema::RunSchema;
+use crate::output::result::{COUNTS, Written, floats};
+use crate::output::staging::StagedTables;
 use crate::output::tables::table::Table;
 use crate::plan::checks::{CheckRule, PlannedCheck, STAGED, add, bug, query};
-use crate::plan::counts::CountsPlan;
+use crate::plan::kind::KindPlan;
 use crate::plan::pipeline::checks::On;
 use crate::read::formats::parquet::Parquet;
 use crate::read::lake::Lake;
 use crate::read::rows::states::describe;
 use crate::run::journal::Journal;
+use crate::run::kind::{Facts, Kind as EvidenceKind, Running};
 use crate::run::record::{CheckRecord, Head};
 use crate::run::summary::check_message;
 use arrow::array::{Array, RecordBatch};
@@ -76,58 +77,59 @@ fn url_of(root: &Url, path: &Path) -> Result<Url> {
     Ok(url)
 }
 
-/// Makes the checks of the pipeline and records them in the journal.
+/// Makes the checks of the pipeline over the staged tables, and records them in the journal.
 ///
 /// # Errors
 /// If a check with `on = "fail"` fails or a check cannot be made.
-pub async fn gate(
-    plan: &CountsPlan,
-    lake: &Lake,
-    output: &Output,
-    names: &RunSchema,
-    journal: &mut Journal<'_>,
+pub(crate) async fn check<K: EvidenceKind>(
+    run: &Running<'_, K>,
+    tables: &StagedTables,
+    journal: &mut Journal<'_, K>,
 ) -> Result<()> {
+    let checks = &run.plan.job().checks;
+    if checks.is_empty() {
+        return Ok(());
+    }
     journal.progress.stage("check", None);
-    let mut outcomes = Vec::with_capacity(plan.job.checks.len());
+    let mut outcomes = Vec::with_capacity(checks.len());
     let record = &journal.record;
-    let tables = names.tables.iter().map(|&table| {
-        let schema = crate::output::tables::schema(table, names).0;
-        (table.name(), schema)
-    });
     let models = record.models.iter();
+    let tables = tables.iter();
     let candidate = Candidate {
-        lake,
-        output,
+        lake: run.lake,
+        output: run.output,
         head: &record.head,
-        lags: plan.lags.iter().map(ToString::to_string).collect(),
+        lags: run.plan.lags().iter().map(ToString::to_string).collect(),
         models: models.map(|m| (&m.partition, m.lag.as_ref())).collect(),
-        transitions: record.transitions,
-        tables: tables.collect(),
+        sum: record.facts.sum(),
+        tables: tables
+            .map(|(&name, table)| (name, Arc::clone(&table.schema)))
+            .collect(),
     };
-    let checked = candidate.check(&plan.job.checks, &mut outcomes).await;
+    let checked = candidate.check(checks, &mut outcomes).await;
     // The record of a failed run has the checks that were made.
     journal.record.checks = outcomes;
     checked?;
-    journal.done("check", plan.job.checks.len() as u64, 0);
+    journal.done("check", checks.len() as u64, 0);
     verdict(&journal.record.checks)
 }
 
 /// A result that is in staging.
-pub(crate) struct Candidate<'a> {
+struct Candidate<'a> {
     /// The input tables.
-    pub(crate) lake: &'a Lake,
+    lake: &'a Lake,
     /// The output.
-    pub(crate) output: &'a Output,
+    output: &'a Output,
     /// The record of the run.
-    pub(crate) head: &'a Head,
+    head: &'a Head,
     /// The lags, as text.
-    pub(crate) lags: Vec<String>,
+    lags: Vec<String>,
     /// The partition and the lag of each model.
-    pub(crate) models: Vec<ModelPlace<'a>>,
-    /// The sum of all counts.
-    pub(crate) transitions: f64,
+    models: Vec<ModelPlace<'a>>,
+    /// The sum of the evidence.
+    sum: f64,
     /// The staged tables.
-    pub(crate) tables: Vec<(&'static str, SchemaRef)>,
+    tables: Vec<(&'static str, SchemaRef)>,
 }
 
 /// The values of the partition columns by name, and the lag.
@@ -138,11 +140,7 @@ impl Candidate<'_> {
     ///
     /// # Errors
     /// If a check cannot be made.
-    pub(crate) async fn check(
-        &self,
-        checks: &[PlannedCheck],
-        outcomes: &mut Vec<CheckRecord>,
-    ) -> Result<()> {
+    async fn check(&self, checks: &[PlannedCheck], outcomes: &mut Vec<CheckRecord>) -> Result<()> {
         let Candidate {
             lake, output, head, ..
         } = self;
@@ -166,7 +164,7 @@ impl Candidate<'_> {
                 }
                 CheckRule::MaxDrift(max) => {
                     let drift = earlier_transitions(output).await?;
-                    let drift = drift.map(|earlier| (self.transitions - earlier).abs() / earlier);
+                    let drift = drift.map(|earlier| (self.sum - earlier).abs() / earlier);
                     (drift.is_none_or(|drift| drift <= *max), drift, Vec::new())
                 }
                 CheckRule::Sql { sql, parameters } => {
@@ -233,7 +231,7 @@ async fn earlier_transitions(output: &Output) -> Result<Option<f64>> {
         return Ok(None);
     };
     let total = async {
-        let written = Written::of_kind(RowKind::States, output, current).await?;
+        let written = Written::of_kind(COUNTS, output, current).await?;
         let Some(written) = written else {
             return Ok(None);
         };
@@ -285,7 +283,7 @@ fn row(batch: &RecordBatch, at: usize) -> String {
 }
 
 /// An error if a check with `on = "fail"` failed. It names all failed checks and shows their rows.
-pub(crate) fn verdict(outcomes: &[CheckRecord]) -> Result<()> {
+fn verdict(outcomes: &[CheckRecord]) -> Result<()> {
     let failed = |check: &&CheckRecord| !check.passed && check.on == On::Fail;
     let failed: Vec<&CheckRecord> = outcomes.iter().filter(failed).collect();
     if failed.is_empty() {

@@ -10,10 +10,10 @@ use crate::assess::set_tracking::{Ids, TrackedSets};
 use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::output::place::Output;
-use crate::output::result::{ModelKey, RowKind, Written, WrittenFit, finite};
+use crate::output::result::{COUNTS, ModelKey, Written, WrittenFit, finite};
 use crate::output::tables::table::Table;
+use crate::run::counts::record::change_lines;
 use crate::run::sets::{ids, read, same_keys, shared};
-use crate::run::summary::change_lines;
 use crate::store::Stores;
 use arrow::array::ArrayRef;
 use serde::Serialize;
@@ -83,11 +83,11 @@ struct Side<'a> {
     count: Vec<f64>,
 }
 
-/// What the rows of the results at two outputs are.
+/// The kind of the evidence of the results at two outputs.
 ///
 /// # Errors
 /// If they are of two kinds.
-pub async fn row_kind(a: &str, b: &str) -> Result<RowKind> {
+pub async fn row_kind(a: &str, b: &str) -> Result<String> {
     let mut kinds = Vec::new();
     for at in [a, b] {
         let output = Output::open(at, &Stores::default())?;
@@ -96,12 +96,12 @@ pub async fn row_kind(a: &str, b: &str) -> Result<RowKind> {
             kinds.push((at, Written::of(&output, current).await?.kind));
         }
     }
-    match kinds[..] {
+    match &kinds[..] {
         [(a, of_a), (b, of_b)] if of_a != of_b => Err(Error::input(format!(
             "{a} has {of_a} and {b} has {of_b}, which cannot be compared"
         ))),
-        [(_, kind), ..] => Ok(kind),
-        [] => Ok(RowKind::States),
+        [(_, kind), ..] => Ok(kind.clone()),
+        [] => Ok(COUNTS.into()),
     }
 }
 

@@ -33,6 +33,11 @@ impl Failures {
         }
     }
 
+    /// The places of the models that have failed.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(place, _)| place.as_str())
+    }
+
     /// Whether no model has failed.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -4,21 +4,17 @@
 //! `Pipeline::from_file(path)?.open().await?.plan().await?.run().await?`.
 
 use crate::error::{Error, Kind, Result};
-use crate::output::place::Output;
 use crate::plan::assignment::{
     Assignment, FilterAssignment, PointAssignment, SequenceAssignment, filter_assignment,
     point_assignment, sequence_assignment,
 };
-use crate::plan::counts::CountsPlan;
-use crate::plan::filters::plan_filters;
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Fingerprint;
-use crate::plan::sequences::plan_sequences;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::{Lake, Resources, query_text};
-use crate::run::filters::PlannedFilters;
-use crate::run::points::PlannedPoints;
-use crate::run::sequences::PlannedSequences;
+use crate::run::Planned;
+use crate::run::counts::kind::CountsKind;
+use crate::run::kind;
 use crate::store::Stores;
 use datafusion::dataframe::DataFrame;
 use futures::future::LocalBoxFuture;
@@ -103,82 +99,26 @@ impl Pipeline {
 }
 
 impl Inputs {
-    /// Plans a run.
+    /// Plans a run over states.
     ///
     /// # Errors
     /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub async fn plan(self) -> Result<PlannedRun> {
-        self.plan_with(None).await
+    pub async fn plan(self) -> Result<Planned<CountsKind>> {
+        self.plan_as(None).await
     }
 
-    /// Plans a run; `seed` replaces that of the pipeline.
+    /// Plans a run over the rows of one kind; `seed` replaces that of the pipeline.
     ///
     /// # Errors
     /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub fn plan_with(self, seed: Option<u64>) -> LocalBoxFuture<'static, Result<PlannedRun>> {
+    pub fn plan_as<K: kind::Kind>(
+        self,
+        seed: Option<u64>,
+    ) -> LocalBoxFuture<'static, Result<Planned<K>>> {
         Box::pin(async move {
-            let planned =
-                crate::plan::counts::plan_counts(&self.pipeline, &self.sql, seed, &self.lake).await;
+            let planned = K::plan(&self.pipeline, &self.sql, seed, &self.lake).await;
             let (plan, frame) = planned.map_err(|e| self.pipeline.at(e))?;
-            Ok(PlannedRun {
-                plan: Arc::new(plan),
-                lake: self.lake,
-                frame,
-            })
-        })
-    }
-
-    /// Plans a run over points; `seed` replaces that of the pipeline.
-    ///
-    /// # Errors
-    /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub fn plan_points(self, seed: Option<u64>) -> LocalBoxFuture<'static, Result<PlannedPoints>> {
-        Box::pin(async move {
-            let pipeline = &self.pipeline;
-            let planned =
-                crate::plan::points::plan_points(pipeline, &self.sql, seed, &self.lake).await;
-            let (plan, frame) = planned.map_err(|e| pipeline.at(e))?;
-            Ok(PlannedPoints {
-                plan: Arc::new(plan),
-                lake: self.lake,
-                frame,
-            })
-        })
-    }
-
-    /// Plans a run over sequences; `seed` replaces that of the pipeline.
-    ///
-    /// # Errors
-    /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub fn plan_sequences(
-        self,
-        seed: Option<u64>,
-    ) -> LocalBoxFuture<'static, Result<PlannedSequences>> {
-        Box::pin(async move {
-            let pipeline = &self.pipeline;
-            let planned = plan_sequences(pipeline, &self.sql, seed, &self.lake).await;
-            let (plan, frame) = planned.map_err(|e| pipeline.at(e))?;
-            Ok(PlannedSequences {
-                plan: Arc::new(plan),
-                lake: self.lake,
-                frame,
-            })
-        })
-    }
-
-    /// Plans a run of filters; `seed` replaces that of the pipeline.
-    ///
-    /// # Errors
-    /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub fn plan_filters(
-        self,
-        seed: Option<u64>,
-    ) -> LocalBoxFuture<'static, Result<PlannedFilters>> {
-        Box::pin(async move {
-            let pipeline = &self.pipeline;
-            let planned = plan_filters(pipeline, &self.sql, seed, &self.lake).await;
-            let (plan, frame) = planned.map_err(|e| pipeline.at(e))?;
-            Ok(PlannedFilters {
+            Ok(Planned {
                 plan: Arc::new(plan),
                 lake: self.lake,
                 frame,
@@ -271,26 +211,6 @@ pub struct PlannedSequenceAssignment {
     pub lake: Lake,
     /// The query, with the columns of the layout.
     pub frame: DataFrame,
-}
-
-/// A plan, the tables that it reads and its query.
-pub struct PlannedRun {
-    /// What the run will do.
-    pub plan: Arc<CountsPlan>,
-    /// The tables that the query reads.
-    pub lake: Lake,
-    /// The query.
-    pub frame: DataFrame,
-}
-
-impl PlannedRun {
-    /// Opens the output of the plan.
-    ///
-    /// # Errors
-    /// If the location is not a path or a URL, or its store cannot be opened.
-    pub fn output(&self) -> Result<Output> {
-        Output::open(&self.plan.job.output, &self.plan.job.stores)
-    }
 }
 
 /// An assignment, the tables that it reads and its query.

@@ -1,13 +1,7 @@
-//! Options of a run over any kind of rows.
+//! Options of a run over any kind of evidence.
 
 use crate::output::checkpoint::KEEP_EVERY;
-use crate::run::filters::site::{FilterSite, LocalFilters};
-use crate::run::local::Local;
-use crate::run::points::local::LocalPoints;
-use crate::run::points::site::PointSite;
-use crate::run::sequences::site::{LocalSequences, SequenceSite};
-use crate::run::site::Site;
-use std::sync::Arc;
+use crate::run::workers::Workers;
 use std::time::Duration;
 
 /// Options of a run. No option but `force` and `full_refresh` changes what a run does.
@@ -20,20 +14,7 @@ pub struct Options {
     /// How often finished work is checkpointed.
     pub keep_every: Duration,
     /// Where the work is done.
-    pub sites: Sites,
-}
-
-/// Where the work of a run is done, by the kind of its rows.
-#[derive(Clone)]
-pub struct Sites {
-    /// Where states are counted and fitted.
-    pub states: Arc<dyn Site>,
-    /// Where points are read.
-    pub points: Arc<dyn PointSite>,
-    /// Where windows of symbols are counted.
-    pub sequences: Arc<dyn SequenceSite>,
-    /// Where filters are fitted and rows are filtered.
-    pub filters: Arc<dyn FilterSite>,
+    pub workers: Workers,
 }
 
 impl Options {
@@ -50,19 +31,7 @@ impl Default for Options {
             force: false,
             full_refresh: false,
             keep_every: KEEP_EVERY,
-            sites: Sites::default(),
-        }
-    }
-}
-
-impl Default for Sites {
-    /// This process.
-    fn default() -> Sites {
-        Sites {
-            states: Arc::new(Local),
-            points: Arc::new(LocalPoints),
-            sequences: Arc::new(LocalSequences),
-            filters: Arc::new(LocalFilters),
+            workers: Workers::Here,
         }
     }
 }

@@ -1,83 +1,255 @@
-//! A planned run, or a planned assignment, of any kind of rows.
+//! A planned run, or a planned assignment, of any kind of evidence.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::output::place::Output;
-use crate::plan::job::KindPlan;
+use crate::plan::job::PlannedJob;
+use crate::plan::kind::KindPlan;
+use crate::plan::kind::Shown;
 use crate::plan::pipeline::Pipeline;
-use crate::plan::show::{Shown, shown};
-use crate::read::lake::Lake;
-use crate::read::lake::files::Table;
+use crate::plan::show::shown;
+use crate::read::lake::{Lake, Resources};
 use crate::run::assign::record::AssignSummary;
 use crate::run::assign::{AssignOptions, AssignOutcome};
+use crate::run::counts::kind::CountsKind;
 use crate::run::filters::assign::{FilterAssignOutcome, FilterAssignSummary};
-use crate::run::filters::record::FiltersSummary;
-use crate::run::filters::{FiltersOutcome, PlannedFilters};
+use crate::run::filters::kind::ObservationsKind;
 use crate::run::inputs::{
-    Inputs, PlannedAssignment, PlannedFilterAssignment, PlannedPointAssignment, PlannedRun,
+    Inputs, PlannedAssignment, PlannedFilterAssignment, PlannedPointAssignment,
     PlannedSequenceAssignment,
 };
 use crate::run::options::Options;
 use crate::run::points::assign::{PointAssignOutcome, PointAssignSummary};
-use crate::run::points::record::PointsSummary;
-use crate::run::points::{PlannedPoints, PointsOutcome};
+use crate::run::points::kind::PointsKind;
 use crate::run::progress::Progress;
 use crate::run::record::{Failure, Head};
 use crate::run::sequences::assign::{SequenceAssignOutcome, SequenceAssignSummary};
-use crate::run::sequences::record::SequencesSummary;
-use crate::run::sequences::{PlannedSequences, SequencesOutcome};
+use crate::run::sequences::kind::SymbolsKind;
 use crate::run::summary::Summary;
-use crate::run::{Outcome, check_places};
+use crate::run::workers::slices::Spread;
+use crate::run::workers::task::{Tasks, perform, receive};
+use crate::run::{Outcome, Planned};
 use crate::store::Stores;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
-use futures::future::LocalBoxFuture;
+use futures::future::{BoxFuture, LocalBoxFuture};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A planned run.
-pub enum AnyRun {
-    /// Over states, or pairs of states.
-    States(PlannedRun),
-    /// Over points, or pairs of points.
-    Points(PlannedPoints),
-    /// Over sequences of symbols.
-    Sequences(PlannedSequences),
-    /// Over states and observations.
-    Filters(PlannedFilters),
+/// A planned run over any kind of evidence.
+pub trait AnyRun: Send + Sync {
+    /// What the run reads and where it writes.
+    fn job(&self) -> &PlannedJob;
+
+    /// The number of fits per model.
+    fn n_fits(&self) -> usize;
+
+    /// The tables of the result, with their columns.
+    fn schemas(&self) -> Vec<(&'static str, SchemaRef)>;
+
+    /// The tables that the query reads.
+    fn lake(&self) -> &Lake;
+
+    /// The query.
+    fn frame(&self) -> &DataFrame;
+
+    /// The plan.
+    fn plan(&self) -> Shown;
+
+    /// What a second pass over the input does. None if there is none.
+    fn rows_text(&self) -> Option<String>;
+
+    /// Opens the output of the plan.
+    ///
+    /// # Errors
+    /// If the location is not a path or a URL, or its store cannot be opened.
+    fn output(&self) -> Result<Output>;
+
+    /// Checks that the output can take the result. Writes nothing.
+    ///
+    /// # Errors
+    /// As [`Planned::check_places`].
+    fn check_places<'a>(&'a self, output: &'a Output, force: bool) -> BoxFuture<'a, Result<()>>;
+
+    /// The memory that the run needs. The JSON is null if nothing says how many rows there are.
+    ///
+    /// # Errors
+    /// If the statistics of the files cannot be read.
+    fn needs(&self) -> BoxFuture<'_, Result<Shown>>;
+
+    /// How the work would be spread over other machines.
+    ///
+    /// # Errors
+    /// If other machines do not take such a plan.
+    fn spread(&self, split: u64) -> BoxFuture<'_, Result<Spread>>;
+
+    /// Runs the plan. None if the output already holds what the run would write. A run that fails
+    /// leaves the output as it was.
+    ///
+    /// # Errors
+    /// If a stage fails: reading, fitting, checking or writing.
+    fn run<'a>(
+        &'a self,
+        output: &'a Output,
+        options: &'a Options,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'a, Result<Option<Finished>>>;
 }
 
-/// The same expression for a run over any kind of rows.
-macro_rules! each {
-    ($run:expr, $planned:ident => $what:expr) => {
-        match $run {
-            AnyRun::States($planned) => $what,
-            AnyRun::Points($planned) => $what,
-            AnyRun::Sequences($planned) => $what,
-            AnyRun::Filters($planned) => $what,
-        }
-    };
+impl<K: Tasks> AnyRun for Planned<K> {
+    fn job(&self) -> &PlannedJob {
+        self.plan.job()
+    }
+
+    fn n_fits(&self) -> usize {
+        self.plan.n_fits()
+    }
+
+    fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
+        self.plan.schemas()
+    }
+
+    fn lake(&self) -> &Lake {
+        &self.lake
+    }
+
+    fn frame(&self) -> &DataFrame {
+        &self.frame
+    }
+
+    fn plan(&self) -> Shown {
+        shown(self.plan.as_ref())
+    }
+
+    fn rows_text(&self) -> Option<String> {
+        self.plan.rows_text()
+    }
+
+    fn output(&self) -> Result<Output> {
+        Planned::output(self)
+    }
+
+    fn check_places<'a>(&'a self, output: &'a Output, force: bool) -> BoxFuture<'a, Result<()>> {
+        Box::pin(Planned::check_places(self, output, force))
+    }
+
+    fn needs(&self) -> BoxFuture<'_, Result<Shown>> {
+        Box::pin(async move {
+            let needs = self.plan.memory(&self.lake, self.frame.clone()).await?;
+            Ok(needs.unwrap_or_else(|| Shown {
+                text: format!(
+                    "  memory grows with rows, and nothing says {}",
+                    K::Plan::UNKNOWN
+                ),
+                json: Value::Null,
+            }))
+        })
+    }
+
+    fn spread(&self, split: u64) -> BoxFuture<'_, Result<Spread>> {
+        Box::pin(K::spread(self, split))
+    }
+
+    fn run<'a>(
+        &'a self,
+        output: &'a Output,
+        options: &'a Options,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'a, Result<Option<Finished>>> {
+        Box::pin(async move {
+            let record = match self.run_with(output, options, progress).await? {
+                Outcome::NothingToDo => return Ok(None),
+                Outcome::Done(record) => record,
+            };
+            let (record, output) = (&*record, &*self.plan.job().output);
+            let summary = Summary { record, output };
+            Ok(Some(Finished::new(&summary, &record.head)))
+        })
+    }
 }
 
-/// What all plans have.
-#[derive(Clone, Copy)]
-pub struct Facts<'a> {
-    /// The SQL of the rows.
-    pub sql: &'a str,
-    /// The values of the `$name`s in the SQL.
-    pub parameters: &'a BTreeMap<String, ScalarValue>,
-    /// The folder or URL of the output.
-    pub output: &'a str,
-    /// The stores of the output.
-    pub stores: &'a Stores,
-    /// The input tables and their files.
-    pub tables: &'a [Table],
-    /// The hash of the plan.
-    pub hash: &'a str,
-    /// The number of checks.
-    pub checks: usize,
+/// A kind of evidence, as the registry has it.
+pub trait AnyKind: Sync {
+    /// The name of the kind in results and in tasks.
+    fn name(&self) -> &'static str;
+
+    /// Whether the rows of a pipeline are of this kind.
+    fn takes(&self, pipeline: &Pipeline) -> bool;
+
+    /// Plans a run; `seed` replaces that of the pipeline.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    fn plan(
+        &self,
+        inputs: Inputs,
+        seed: Option<u64>,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn AnyRun>>>;
+
+    /// Does a task with the resources of this process.
+    fn perform(
+        &self,
+        task: crate::run::workers::task::Received,
+        resources: Resources,
+    ) -> BoxFuture<'static, Result<Vec<u8>>>;
+}
+
+struct Registered<K>(PhantomData<fn() -> K>);
+
+impl<K: Tasks> AnyKind for Registered<K> {
+    fn name(&self) -> &'static str {
+        K::NAME
+    }
+
+    fn takes(&self, pipeline: &Pipeline) -> bool {
+        pipeline.transitions.input.kind() == K::NAME
+    }
+
+    fn plan(
+        &self,
+        inputs: Inputs,
+        seed: Option<u64>,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn AnyRun>>> {
+        Box::pin(async move {
+            let planned: Planned<K> = inputs.plan_as(seed).await?;
+            Ok(Box::new(planned) as Box<dyn AnyRun>)
+        })
+    }
+
+    fn perform(
+        &self,
+        task: crate::run::workers::task::Received,
+        resources: Resources,
+    ) -> BoxFuture<'static, Result<Vec<u8>>> {
+        perform::<K>(task, resources)
+    }
+}
+
+/// The kinds of evidence. A new one is a line here.
+pub fn kinds() -> [&'static dyn AnyKind; 4] {
+    [
+        &Registered::<CountsKind>(PhantomData),
+        &Registered::<PointsKind>(PhantomData),
+        &Registered::<SymbolsKind>(PhantomData),
+        &Registered::<ObservationsKind>(PhantomData),
+    ]
+}
+
+/// Does a task with the resources of this process. The future gives the answer.
+pub fn perform_task(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<Vec<u8>>> {
+    let (received, resources) = (receive(task), *resources);
+    Box::pin(async move {
+        let received = received?;
+        let kind = kinds()
+            .into_iter()
+            .find(|kind| kind.name() == received.kind);
+        let kind = kind.ok_or_else(|| {
+            let kind = &received.kind;
+            Error::spec(format!("there is no kind of evidence `{kind}`"))
+        })?;
+        kind.perform(received, resources).await
+    })
 }
 
 /// A run or an assignment whose tables are in place.
@@ -103,20 +275,12 @@ impl Inputs {
     ///
     /// # Errors
     /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub fn plan_any(self, seed: Option<u64>) -> LocalBoxFuture<'static, Result<AnyRun>> {
-        Box::pin(async move {
-            let input = &self.pipeline.transitions.input;
-            if input.is_points() {
-                return self.plan_points(seed).await.map(AnyRun::Points);
-            }
-            if input.is_sequences() {
-                return self.plan_sequences(seed).await.map(AnyRun::Sequences);
-            }
-            if input.is_state_space() {
-                return self.plan_filters(seed).await.map(AnyRun::Filters);
-            }
-            self.plan_with(seed).await.map(AnyRun::States)
-        })
+    pub fn plan_any(self, seed: Option<u64>) -> LocalBoxFuture<'static, Result<Box<dyn AnyRun>>> {
+        let kind = kinds().into_iter().find(|kind| kind.takes(&self.pipeline));
+        match kind {
+            Some(kind) => kind.plan(self, seed),
+            None => Box::pin(async { Err(Error::bug("no kind takes the rows of the pipeline")) }),
+        }
     }
 
     /// Plans an assignment of the rows of the pipeline.
@@ -139,149 +303,6 @@ impl Inputs {
                 return planned.map(AnyAssignment::Filters);
             }
             self.plan_assignment().await.map(AnyAssignment::States)
-        })
-    }
-}
-
-impl AnyRun {
-    /// What all plans have.
-    pub fn facts(&self) -> Facts<'_> {
-        macro_rules! facts {
-            ($plan:expr) => {
-                Facts {
-                    sql: &$plan.sql,
-                    parameters: &$plan.parameters,
-                    output: &$plan.output,
-                    stores: &$plan.stores,
-                    tables: &$plan.tables,
-                    hash: &$plan.hash,
-                    checks: $plan.checks.len(),
-                }
-            };
-        }
-        match self {
-            AnyRun::States(run) => facts!(run.plan.job),
-            AnyRun::Points(run) => facts!(run.plan.job),
-            AnyRun::Sequences(run) => facts!(run.plan.job),
-            AnyRun::Filters(run) => facts!(run.plan.job),
-        }
-    }
-
-    /// The number of fits per model.
-    pub fn n_fits(&self) -> usize {
-        each!(self, run => run.plan.n_fits())
-    }
-
-    /// The tables of the result, with their columns.
-    pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
-        each!(self, run => run.plan.schemas())
-    }
-
-    /// The tables that the query reads.
-    pub fn lake(&self) -> &Lake {
-        each!(self, run => &run.lake)
-    }
-
-    /// The query.
-    pub fn frame(&self) -> &DataFrame {
-        each!(self, run => &run.frame)
-    }
-
-    /// Opens the output of the plan.
-    ///
-    /// # Errors
-    /// If the location is not a path or a URL, or its store cannot be opened.
-    pub fn output(&self) -> Result<Output> {
-        each!(self, run => run.output())
-    }
-
-    /// Checks that the output can take the result. Writes nothing.
-    ///
-    /// # Errors
-    /// If the output cannot be written, or holds the result of another job (unless `force`).
-    pub async fn check_places(&self, output: &Output, force: bool) -> Result<()> {
-        match self {
-            AnyRun::States(run) => check_places(&run.plan, output, force).await,
-            AnyRun::Points(run) => run.check_places(output, force).await,
-            AnyRun::Sequences(run) => run.check_places(output, force).await,
-            AnyRun::Filters(run) => run.check_places(output, force).await,
-        }
-    }
-
-    /// The plan.
-    pub fn plan(&self) -> Shown {
-        each!(self, run => shown(run.plan.as_ref()))
-    }
-
-    /// What the tables of rows will have. None if there is no such table.
-    pub fn rows_text(&self) -> Option<String> {
-        each!(self, run => run.plan.rows_text())
-    }
-
-    /// The memory that the run needs. The JSON is null if nothing says how many rows there are.
-    ///
-    /// # Errors
-    /// If the statistics of the files cannot be read.
-    pub async fn needs(&self) -> Result<Shown> {
-        let (lake, frame) = (self.lake(), self.frame().clone());
-        let shown = each!(self, run => run.plan.memory(lake, frame).await?);
-        let unknown = each!(self, run => unknown(run.plan.as_ref()));
-        Ok(shown.unwrap_or_else(|| Shown {
-            text: format!("  memory grows with rows, and nothing says {unknown}"),
-            json: Value::Null,
-        }))
-    }
-
-    /// Runs the plan. None if the output already holds what the run would write. A run that fails
-    /// leaves the output as it was.
-    ///
-    /// # Errors
-    /// If a stage fails: reading, counting, fitting, checking or writing.
-    pub async fn run(
-        &self,
-        output: &Output,
-        options: &Options,
-        progress: Arc<dyn Progress>,
-    ) -> Result<Option<Finished>> {
-        let place = self.facts().output;
-        Ok(match self {
-            AnyRun::States(run) => match run.run_with(output, options, progress).await? {
-                Outcome::NothingToDo => None,
-                Outcome::Done(record) => {
-                    let (record, output) = (&*record, place);
-                    Some(Finished::new(&Summary { record, output }, &record.head))
-                }
-            },
-            AnyRun::Points(run) => match run.run(output, options, progress).await? {
-                PointsOutcome::NothingToDo => None,
-                PointsOutcome::Done(record) => {
-                    let (record, output) = (&*record, place);
-                    Some(Finished::new(
-                        &PointsSummary { record, output },
-                        &record.head,
-                    ))
-                }
-            },
-            AnyRun::Filters(run) => match run.run(output, options, progress).await? {
-                FiltersOutcome::NothingToDo => None,
-                FiltersOutcome::Done(record) => {
-                    let (record, output) = (&*record, place);
-                    Some(Finished::new(
-                        &FiltersSummary { record, output },
-                        &record.head,
-                    ))
-                }
-            },
-            AnyRun::Sequences(run) => match run.run(output, options, progress).await? {
-                SequencesOutcome::NothingToDo => None,
-                SequencesOutcome::Done(record) => {
-                    let (record, output) = (&*record, place);
-                    Some(Finished::new(
-                        &SequencesSummary { record, output },
-                        &record.head,
-                    ))
-                }
-            },
         })
     }
 }
@@ -371,10 +392,6 @@ impl AnyAssignment {
             }
         })
     }
-}
-
-fn unknown<P: KindPlan>(_: &P) -> &'static str {
-    P::UNKNOWN
 }
 
 /// What the rows of a pipeline have instead of transitions between states, if anything.

@@ -1,14 +1,12 @@
 //! The record of a run: what it read, counted, fitted and wrote, and how long each stage took.
 
-use crate::assess::bootstrap::Bootstrap;
-use crate::assess::set_tracking::TrackedSets;
 use crate::error::{Error, Kind};
 use crate::memory;
+use crate::output::checkpoint::Checkpoint;
 use crate::output::result::ModelKey;
-use crate::plan::counts::CountsPlan;
 use crate::plan::pipeline::checks::On;
 use crate::read::lake::files::{InputFile, Table};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -156,35 +154,6 @@ pub trait Record: Send {
     fn boxed(&self) -> Box<dyn Record>;
 }
 
-/// Makes a [`Record`] of a struct with the fields `head` and `table_bytes`.
-macro_rules! record {
-    ($Record:ident) => {
-        impl $crate::run::record::Record for $Record {
-            fn head(&self) -> &$crate::run::record::Head {
-                &self.head
-            }
-
-            fn head_mut(&mut self) -> &mut $crate::run::record::Head {
-                &mut self.head
-            }
-
-            fn table_bytes(&self) -> &std::collections::BTreeMap<&'static str, u64> {
-                &self.table_bytes
-            }
-
-            fn to_json(&self) -> serde_json::Value {
-                serde_json::to_value(self).unwrap_or_default()
-            }
-
-            fn boxed(&self) -> Box<dyn $crate::run::record::Record> {
-                Box::new(self.clone())
-            }
-        }
-    };
-}
-
-pub(crate) use record;
-
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -210,71 +179,17 @@ pub struct ErrorRecord {
     pub message: String,
 }
 
-/// `runs/<id>.json` of a run.
+/// The model of one partition and lag.
 #[derive(Debug, Clone, Serialize)]
-pub struct RunRecord {
-    /// What records of runs and of assignments share.
+pub struct ModelEntry<M> {
+    /// The value of each partition column.
+    pub partition: BTreeMap<String, String>,
+    /// The lag, unless the rows have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag: Option<String>,
+    /// What the kind says of it.
     #[serde(flatten)]
-    pub head: Head,
-    /// Hashes of the parts of the plan: `pipeline`, `sql` and `inputs`.
-    pub hashes: BTreeMap<&'static str, String>,
-    /// The seed of all random numbers.
-    pub seed: u64,
-    /// What this run counted, if the pipeline counts new files only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub increment: Option<IncrementRecord>,
-    /// The sum of all counts.
-    pub transitions: f64,
-    /// The labels of given partitions: label k is set k.
-    pub labels: BTreeMap<String, Vec<String>>,
-    /// One record per partition and lag.
-    pub models: Vec<ModelRecord>,
-    /// Models of the earlier result that this result does not have.
-    pub gone: Vec<String>,
-    /// Partitions and lags without a transition, which have no model.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub empty: Vec<EmptyRecord>,
-    /// Checks, in the order of the pipeline file.
-    pub checks: Vec<CheckRecord>,
-    /// Bytes of each table.
-    pub table_bytes: BTreeMap<&'static str, u64>,
-    /// Work of earlier runs of the same plan that this run reused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resumed: Option<Resumed>,
-}
-
-record!(RunRecord);
-
-impl RunRecord {
-    /// Begins the record of a run.
-    pub fn new(plan: &CountsPlan, id: &str, threads: usize) -> RunRecord {
-        RunRecord {
-            head: Head::begin(
-                id,
-                &plan.job.name,
-                &plan.job.hash,
-                threads,
-                &plan.job.tables,
-            ),
-            hashes: plan.job.hashes.clone(),
-            seed: plan.job.seed,
-            increment: None,
-            transitions: 0.0,
-            labels: BTreeMap::new(),
-            models: Vec::new(),
-            gone: Vec::new(),
-            empty: Vec::new(),
-            checks: Vec::new(),
-            table_bytes: BTreeMap::new(),
-            resumed: None,
-        }
-    }
-
-    /// Rows and bytes of all tables.
-    pub fn written(&self) -> (u64, u64) {
-        let (rows, bytes) = (self.head.tables.values(), self.table_bytes.values());
-        (rows.sum(), bytes.sum())
-    }
+    pub model: M,
 }
 
 /// The result of a check.
@@ -316,235 +231,32 @@ pub struct IncrementRecord {
 pub struct Resumed {
     /// Whether the counts were reused, so that nothing was read.
     pub counted: bool,
+    /// Fits that were finished, of all fits, if single fits are kept.
+    #[serde(flatten)]
+    pub fits: Option<ResumedFits>,
+    /// Pieces of work: counts, sums, fits, restarts, resamples and folds.
+    pub pieces: usize,
+}
+
+/// Fits that a run reused.
+#[derive(Debug, Clone, Serialize)]
+pub struct ResumedFits {
     /// Fits that were finished.
     pub fits: usize,
     /// All fits.
     pub of: usize,
-    /// Pieces of work: counts, fits, restarts, resamples and folds.
-    pub pieces: usize,
 }
 
-/// The models of one partition and lag.
-#[derive(Debug, Clone, Serialize)]
-pub struct ModelRecord {
-    /// The value of each partition column.
-    pub partition: BTreeMap<String, String>,
-    /// The lag, unless the rows are pairs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lag: Option<String>,
-    /// The number of sources.
-    pub sources: usize,
-    /// The number of targets.
-    pub targets: usize,
-    /// The number of pairs with a count.
-    pub nonzeros: usize,
-    /// The sum of the counts.
-    pub transitions: f64,
-    /// What was dropped, if only the largest strongly connected set was kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dropped: Option<DroppedStates>,
-    /// The time to cut the counts into shards.
-    pub shard_seconds: f64,
-    /// The time of the bootstrap of all fits.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bootstrap_seconds: Option<f64>,
-    /// The time to compare ranks, without the fits: singular values and folds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ranks_seconds: Option<f64>,
-    /// Fits, in the order of the pipeline file.
-    pub fits: Vec<FitRecord>,
-    /// Embeddings of states, in the order of the pipeline file.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub embeddings: Vec<EmbeddingRecord>,
-}
-
-/// An embedding of states.
-#[derive(Debug, Clone, Serialize)]
-pub struct EmbeddingRecord {
-    /// The name of the fit.
-    pub name: String,
-    /// The method.
-    pub method: &'static str,
-    /// Whether all certificates hold.
-    pub certified: bool,
-    /// The leading eigenvalues of a diffusion map.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub eigenvalues: Vec<f64>,
-    /// Products of the kernel with one vector.
-    pub products: usize,
-    /// What makes the embedding doubtful.
-    pub warnings: Vec<String>,
-    /// Whether an earlier run had finished it. `seconds` is then the time to read it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub resumed: bool,
-    /// The time of the embedding.
-    pub seconds: f64,
-    /// The time of each step: `decompose` or `sketch`.
-    pub steps: BTreeMap<Cow<'static, str>, f64>,
-}
-
-/// How a model was fitted, as far as the model does not hold it.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Timings {
-    /// The time to cut the counts into shards.
-    pub shard_seconds: f64,
-    /// The time of the bootstrap of all fits.
-    pub bootstrap_seconds: Option<f64>,
-    /// The time to compare ranks, without the fits.
-    pub ranks_seconds: Option<f64>,
-    /// One entry per fit of the model.
-    pub fits: Vec<FitTimings>,
-    /// One entry per embedding of the model.
-    pub embeddings: Vec<FitTimings>,
-}
-
-/// How one fit was made, as far as the fit does not hold it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct FitTimings {
-    /// Whether an earlier run had finished the fit.
-    pub resumed: bool,
-    /// The time of the fit.
-    pub seconds: f64,
-    /// The time of each step of the fit.
-    pub steps: BTreeMap<Cow<'static, str>, f64>,
-    /// How its rank was chosen, if it was not given.
-    pub choice: Option<ChoiceRecord>,
-}
-
-/// States outside the largest strongly connected set.
-#[derive(Debug, Clone, Serialize)]
-pub struct DroppedStates {
-    /// Strongly connected sets, with the one that was kept.
-    pub components: usize,
-    /// States that were dropped.
-    pub states: usize,
-    /// Transitions that were dropped.
-    pub transitions: f64,
-}
-
-/// The largest deviation in the Chapman–Kolmogorov test of a fit.
-#[derive(Debug, Clone, Serialize)]
-pub struct Deviation {
-    /// The number of steps of the prediction.
-    pub steps: u64,
-    /// The largest difference of prediction and estimate.
-    pub largest: f64,
-}
-
-/// A fit.
-#[derive(Debug, Clone, Serialize)]
-pub struct FitRecord {
-    /// The name of the fit.
-    pub name: String,
-    /// The method.
-    pub method: &'static str,
-    /// The rank r.
-    pub rank: usize,
-    /// The seed of the fit.
-    pub seed: u64,
-    /// Whether it met its tolerance.
-    pub converged: bool,
-    /// Whether all certificates hold. False if one could not be computed.
-    pub certified: bool,
-    /// Iterations of the best restart.
-    pub iterations: usize,
-    /// The number of restarts.
-    pub restarts: usize,
-    /// Latent states without a source.
-    pub empty_states: usize,
-    /// The log-likelihood of the model, in nats.
-    pub log_likelihood: f64,
-    /// The log-likelihood of the full transition matrix, in nats.
-    pub reference_log_likelihood: f64,
-    /// The sum of the singular values of the model.
-    pub coherence: f64,
-    /// The probability to stay in a set, summed over sets.
-    pub objective: f64,
-    /// Singular values of the model, r values in descending order.
-    pub singular_values: Vec<f64>,
-    /// The number of sources per set.
-    pub source_sizes: Vec<usize>,
-    /// Timescales of the sets, longest first, in the unit of the lag (seconds for durations), with
-    /// `validation.markov`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timescales: Option<Vec<f64>>,
-    /// The ends of their intervals, with a bootstrap. Null is infinity.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timescale_intervals: Option<Vec<[Option<f64>; 2]>>,
-    /// The Chapman–Kolmogorov test, with `validation.markov`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub chapman_kolmogorov: Option<Deviation>,
-    /// Whether an earlier run had finished it. `seconds` is then the time to read it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub resumed: bool,
-    /// The time of the fit.
-    pub seconds: f64,
-    /// The time of each step: `partition` of DBMR and co-clustering, `decompose` and `cluster` of
-    /// singular and Schur vectors, and `score` of all methods.
-    pub steps: BTreeMap<Cow<'static, str>, f64>,
-    /// Intervals, with a bootstrap.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bootstrap: Option<BootstrapRecord>,
-    /// How the rank was chosen, if it was not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub choice: Option<ChoiceRecord>,
-    /// How the sets continue those of the earlier result, or of another lag or rank, if this run
-    /// compared them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lineage: Option<TrackedSets>,
-}
-
-/// The bootstrap of a fit.
-#[derive(Debug, Clone, Serialize)]
-pub struct BootstrapRecord {
-    /// The number of resamples.
-    pub resamples: usize,
-    /// The number of groups that were drawn from.
-    pub groups: usize,
-    /// The confidence level of the intervals.
-    pub confidence: f64,
-    /// Mean adjusted Rand index against the fit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub adjusted_rand: Option<f64>,
-    /// The interval of each metric.
-    pub intervals: BTreeMap<String, [f64; 2]>,
-}
-
-impl BootstrapRecord {
-    /// The record of a bootstrap.
-    pub fn new(bootstrap: &Bootstrap, confidence: f64) -> BootstrapRecord {
-        let mut adjusted_rand = None;
-        let mut intervals = BTreeMap::new();
-        for number in &bootstrap.numbers {
-            let Some(spread) = number.spread else {
-                continue;
-            };
-            if number.metric == "adjusted_rand" {
-                adjusted_rand = Some(spread.mean);
-            }
-            let index = number.index.map(|index| format!(" {index}"));
-            let name = number.metric.to_string() + &index.unwrap_or_default();
-            intervals.insert(name, [spread.low, spread.high]);
-        }
-        BootstrapRecord {
-            resamples: bootstrap.resamples,
-            groups: bootstrap.groups,
-            confidence,
-            adjusted_rand,
-            intervals,
-        }
+impl Resumed {
+    /// The pieces of work that a run has taken from earlier ones. None if there are none.
+    pub(crate) fn pieces(work: &Checkpoint, counted: bool) -> Option<Resumed> {
+        let pieces = work.taken();
+        (pieces > 0).then_some(Resumed {
+            counted,
+            fits: None,
+            pieces,
+        })
     }
-}
-
-/// How the rank of a fit was chosen.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ChoiceRecord {
-    /// The name of the rule.
-    pub rule: Cow<'static, str>,
-    /// The candidates that were fitted.
-    pub ranks: Vec<usize>,
-    /// Why the rule chose this rank, as text.
-    pub reason: String,
 }
 
 /// A partition and lag that could not be fitted.

@@ -14,7 +14,8 @@ use gyre::output::place::Output;
 use gyre::output::retention::{Cleaning, DAY};
 use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake::Resources;
-use gyre::run::inputs::PlannedRun;
+use gyre::run::Planned;
+use gyre::run::counts::kind::CountsKind;
 use gyre::run::options::Options;
 use gyre::run::progress::Silent;
 use gyre::store::Stores;
@@ -114,15 +115,15 @@ fn stores(store: Arc<dyn ObjectStore>) -> Stores {
     stores
 }
 
-async fn planned(text: &str, stores: &Stores, seed: u64) -> Result<PlannedRun> {
+async fn planned(text: &str, stores: &Stores, seed: u64) -> Result<Planned<CountsKind>> {
     let pipeline = Pipeline::parse(text, "p.toml", &[], &|_| None)?;
     let inputs = pipeline.open_with(&RESOURCES, stores).await?;
-    inputs.plan_with(Some(seed)).await
+    inputs.plan_as(Some(seed)).await
 }
 
 async fn run_at(text: &str, stores: Stores, seed: u64, keep_every: Duration) -> Result<()> {
     let planned = planned(text, &stores, seed).await?;
-    let output = Output::open(&planned.plan.output, &stores)?;
+    let output = Output::open(&planned.plan.job.output, &stores)?;
     let options = Options {
         keep_every,
         ..Options::default()
@@ -743,7 +744,7 @@ async fn files_that_change_during_a_run_are_named() {
                 (true, true) => fs::remove_file(lake.path(name)).expect("a file"),
                 (true, false) => store.delete(&Path::from(name)).await.expect("an object"),
             }
-            let output = Output::open(&planned.plan.output, &stores).expect("an output");
+            let output = Output::open(&planned.plan.job.output, &stores).expect("an output");
             let options = Options::default();
             let running = planned.run_with(&output, &options, Arc::new(Silent));
             let ended = running.await;

@@ -6,7 +6,8 @@ use crate::lake::{Lake, ProgramRun, Rows};
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, LargeListArray, StringArray};
 use arrow::datatypes::Float64Type;
 use gyre::plan::pipeline::Pipeline;
-use gyre::run::filters::FiltersOutcome;
+use gyre::run::Outcome;
+use gyre::run::filters::kind::ObservationsKind;
 use gyre::run::options::Options;
 use gyre::run::progress::{Progress, Silent};
 use gyre::store::Stores;
@@ -615,7 +616,10 @@ async fn a_run_continues_from_the_work_of_one_that_was_stopped() {
     let plan = async || {
         let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
         let inputs = pipeline.open_with(&RESOURCES, &Stores::default()).await;
-        let planned = inputs.expect("a lake").plan_filters(None).await;
+        let planned = inputs
+            .expect("a lake")
+            .plan_as::<ObservationsKind>(None)
+            .await;
         planned.expect("a plan")
     };
     let options = Options {
@@ -629,25 +633,25 @@ async fn a_run_continues_from_the_work_of_one_that_was_stopped() {
     tokio::select! {
         biased;
         () = stopped.notified() => output.abandon().await,
-        _ = planned.run(&output, &options, progress) => panic!("the run was not stopped"),
+        _ = planned.run_with(&output, &options, progress) => panic!("the run was not stopped"),
     }
     drop((planned, output));
     assert!(!lake.path("out/fits").exists());
     let planned = plan().await;
     let output = planned.output().expect("an output");
-    let ended = planned.run(&output, &options, Arc::new(Silent)).await;
-    let FiltersOutcome::Done(record) = ended.expect("a result") else {
+    let ended = planned.run_with(&output, &options, Arc::new(Silent)).await;
+    let Outcome::Done(record) = ended.expect("a result") else {
         panic!("there was a result");
     };
-    assert_eq!(record.resumed, 3);
+    assert_eq!(record.resumed.map(|own| own.pieces), Some(3));
     let resumed = tables(&lake, "out");
     fs::remove_dir_all(lake.path("out")).expect("the output is removed");
     let output = planned.output().expect("an output");
-    let ended = planned.run(&output, &options, Arc::new(Silent)).await;
-    let FiltersOutcome::Done(record) = ended.expect("a result") else {
+    let ended = planned.run_with(&output, &options, Arc::new(Silent)).await;
+    let Outcome::Done(record) = ended.expect("a result") else {
         panic!("there was a result");
     };
-    assert_eq!(record.resumed, 0);
+    assert!(record.resumed.is_none());
     let whole = tables(&lake, "out");
     assert!(resumed.keys().eq(whole.keys()));
     for (name, bytes) in &whole {

@@ -18,6 +18,7 @@ use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake::Resources;
 use gyre::read::rows::states::key_text;
 use gyre::run::Outcome;
+use gyre::run::counts::kind::CountsKind;
 use gyre::run::options::Options;
 use gyre::run::progress::Silent;
 use object_store::memory::InMemory;
@@ -67,7 +68,7 @@ pub fn run_into(
     incremental: bool,
     folder: &TempDir,
     format: &str,
-) -> Result<Outcome> {
+) -> Result<Outcome<CountsKind>> {
     let table = format!(
         "path = \"{}/\"\nformat = \"{format}\"",
         folder.path().display()
@@ -80,7 +81,7 @@ pub fn run_into(
 }
 
 /// As `run_into`, for a whole pipeline file.
-pub fn run_text_into(store: &InMemory, text: &str) -> Result<Outcome> {
+pub fn run_text_into(store: &InMemory, text: &str) -> Result<Outcome<CountsKind>> {
     let ran = RUNTIME.block_on(async {
         let spec = Pipeline::parse(text, "p.toml", &[], &|_| None)?;
         let resources = Resources {

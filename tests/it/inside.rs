@@ -4,15 +4,15 @@
 use crate::lake::Lake;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt, stream};
-use gyre::cluster::nodes::{Nodes, Task};
-use gyre::cluster::site::{SPLIT, sites as remote_sites};
-use gyre::cluster::task::perform;
 use gyre::error::{Error, Result};
 use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake::Resources;
 use gyre::run::Outcome;
-use gyre::run::options::{Options, Sites};
-use gyre::run::progress::Silent;
+use gyre::run::options::Options;
+use gyre::run::planned::perform_task;
+use gyre::run::progress::{Progress, Silent};
+use gyre::run::workers::nodes::{Nodes, Task};
+use gyre::run::workers::{SPLIT, Workers};
 use gyre::store::Stores;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::{Arc, Mutex};
-#[cfg(feature = "cluster")]
 use std::time::Duration;
+use tokio::sync::Notify;
 
 pub const RESOURCES: Resources = Resources {
     threads: 2,
@@ -86,7 +86,7 @@ impl InProcess {
             order.shuffle(&mut Pcg64::seed_from_u64(seed));
         }
         let one = |at: usize| {
-            let done = tokio::spawn(perform(&tasks[at].bytes, &RESOURCES));
+            let done = tokio::spawn(perform_task(&tasks[at].bytes, &RESOURCES));
             async move { (at, done.await.expect("a task ends")) }
         };
         let done = stream::iter(order).map(one).buffer_unordered(at_once);
@@ -166,9 +166,9 @@ pub async fn run_split(
     let planned = inputs.plan().await?;
     let output = planned.output()?;
     let options = Options {
-        sites: match nodes {
-            Some(nodes) => remote_sites(nodes, split),
-            None => Sites::default(),
+        workers: match nodes {
+            Some(nodes) => Workers::Elsewhere { nodes, split },
+            None => Workers::Here,
         },
         ..Options::default()
     };
@@ -213,8 +213,8 @@ pub async fn run_split(
         "failures": record.head.failures,
         "empty": record.empty,
         "tables": record.head.tables,
-        "transitions": record.transitions,
-        "labels": record.labels,
+        "transitions": record.facts.transitions,
+        "labels": record.facts.labels,
         "models": record.models,
     });
     Ok(RunResult {
@@ -268,9 +268,45 @@ pub fn take_tables(lake: &Lake) -> Tables {
     tables
 }
 
-/// Runs a pipeline over any kind of rows at some sites. Returns its tables and its record.
+/// Notifies when a stage begins.
+struct At(&'static str, Arc<Notify>);
+
+impl Progress for At {
+    fn stage(&self, name: &'static str, _: Option<u64>) {
+        if name == self.0 {
+            self.1.notify_one();
+        }
+    }
+}
+
+/// Runs a pipeline over any kind of rows, and stops the run when a stage begins.
+pub async fn stop_at(lake: &Lake, text: &str, stage: &'static str) {
+    let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
+    let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
+    let inputs = pipeline.open_with(&RESOURCES, &Stores::default()).await;
+    let planned = inputs
+        .expect("a lake")
+        .plan_any(None)
+        .await
+        .expect("a plan");
+    let output = planned.output().expect("an output");
+    let options = Options {
+        keep_every: Duration::ZERO,
+        ..Options::default()
+    };
+    let stopped = Arc::new(Notify::new());
+    let progress = Arc::new(At(stage, Arc::clone(&stopped)));
+    tokio::select! {
+        biased;
+        () = stopped.notified() => output.abandon().await,
+        _ = planned.run(&output, &options, progress) => panic!("the run was not stopped"),
+    }
+    assert!(!lake.path("out/fits").exists());
+}
+
+/// Runs a pipeline over any kind of rows with some workers. Returns its tables and its record.
 #[cfg(feature = "cluster")]
-pub async fn run_at(lake: &Lake, text: &str, sites: Sites) -> Result<(Tables, Value)> {
+pub async fn run_with(lake: &Lake, text: &str, workers: Workers) -> Result<(Tables, Value)> {
     let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
     let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None)?;
     let inputs = pipeline.open_with(&RESOURCES, &Stores::default()).await?;
@@ -278,7 +314,7 @@ pub async fn run_at(lake: &Lake, text: &str, sites: Sites) -> Result<(Tables, Va
     let output = run.output()?;
     let options = Options {
         keep_every: Duration::ZERO,
-        sites,
+        workers,
         ..Options::default()
     };
     let ended = run.run(&output, &options, Arc::new(Silent)).await?;
@@ -298,11 +334,14 @@ pub async fn run_at(lake: &Lake, text: &str, sites: Sites) -> Result<(Tables, Va
 /// Returns the tables.
 #[cfg(feature = "cluster")]
 pub async fn assert_tasks_agree(lake: &Lake, text: &str, rounds: &[&str]) -> Tables {
-    let (expected, local) = run_at(lake, text, Sites::default()).await.expect("tables");
+    let (expected, local) = run_with(lake, text, Workers::Here).await.expect("tables");
     for schedule in [Schedule::InOrder, Schedule::Shuffled(3), Schedule::Lost] {
         let nodes = InProcess::new(schedule);
-        let sites = remote_sites(nodes.clone(), SPLIT);
-        let (tables, record) = run_at(lake, text, sites).await.expect("tables");
+        let workers = Workers::Elsewhere {
+            nodes: nodes.clone(),
+            split: SPLIT,
+        };
+        let (tables, record) = run_with(lake, text, workers).await.expect("tables");
         assert_eq!(nodes.rounds(), rounds);
         assert_eq!(record["rows_read"], local["rows_read"]);
         for (name, bytes) in &expected {

@@ -4,14 +4,13 @@
 use crate::checks::record;
 use crate::cli::{integers, small_pipeline};
 #[cfg(feature = "cluster")]
-use crate::inside::run_at;
+use crate::inside::run_with;
 use crate::inside::{InProcess, Schedule, assert_equal_results, run_in};
 use crate::lake::Lake;
 use arrow::array::Float64Array;
 #[cfg(feature = "cluster")]
-use gyre::cluster::site::sites as remote_sites;
 #[cfg(feature = "cluster")]
-use gyre::run::options::Sites;
+use gyre::run::workers::Workers;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -689,9 +688,12 @@ async fn a_partition_that_fails_stops_no_other() {
         #[cfg(feature = "cluster")]
         {
             fs::remove_dir_all(lake.path("out")).expect("the output is removed");
-            let (local, record) = run_at(&lake, &text, Sites::default()).await.expect("a run");
-            let sites = remote_sites(InProcess::new(Schedule::InOrder), u64::MAX);
-            let (tasks, other) = run_at(&lake, &text, sites).await.expect("a run");
+            let (local, record) = run_with(&lake, &text, Workers::Here).await.expect("a run");
+            let workers = Workers::Elsewhere {
+                nodes: InProcess::new(Schedule::InOrder),
+                split: u64::MAX,
+            };
+            let (tasks, other) = run_with(&lake, &text, workers).await.expect("a run");
             assert!(tasks == local, "{fit}");
             assert_eq!(other["failures"], record["failures"], "{fit}");
             assert_eq!(

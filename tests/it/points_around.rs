@@ -300,12 +300,12 @@ fn rows_of_another_kind_are_refused_by_name() {
         .replace("method = \"state_embedding\"", "method = \"svd\"")
         .replace("features = 60\nbandwidth = 1.0\nclusters = 2\n", "");
     lake.file("p.toml", &states);
-    refused(&[], 2, "the pipeline has states, but the model");
+    refused(&[], 2, "the pipeline has counts, but the model");
     let set = ["run", "p.toml", "--set", "job.output=states"];
     lake.gyre(&set).succeeds();
     lake.file("p.toml", PIPELINE);
     let other = ["assign", "p.toml", "--model", "states", "--output", "new"];
-    lake.gyre(&other).fails(2, "was made from states");
+    lake.gyre(&other).fails(2, "was made from counts");
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn a_sample_of_the_rows_does_not_depend_on_their_order() {
     };
     let sample = ["run", "p.toml", "--set", "output.rows=40"];
     let ran = lake.gyre(&sample).succeeds();
-    assert!(ran.out.contains("1,000 points from"), "{}", ran.out);
+    assert!(ran.out.contains("1,000 points in"), "{}", ran.out);
     let sampled = lake.read("points");
     assert_eq!(sampled.len(), 2 * 40);
     let of_sample = keys(&sampled);
@@ -345,7 +345,7 @@ fn a_sample_of_the_rows_does_not_depend_on_their_order() {
 
     let ran = lake.gyre(&["run", "p.toml", "--set", "output.rows=\"none\""]);
     let ran = ran.succeeds();
-    assert!(ran.out.contains("1,000 points from"), "{}", ran.out);
+    assert!(ran.out.contains("1,000 points in"), "{}", ran.out);
     assert!(!lake.path("out/points").exists());
     // New rows need no rows of the model.
     assign(&lake, &[]).succeeds();

@@ -2,20 +2,11 @@
 
 use crate::cli::integers;
 use crate::cluster_runs::WatchedRun;
-use crate::inside::{assert_tasks_agree, run_at, take_tables};
+use crate::inside::{assert_tasks_agree, run_with, stop_at, take_tables};
 use crate::lake::Lake;
 use crate::machines::Machines;
 use arrow::array::{ArrayRef, Float64Array};
-use futures::future::BoxFuture;
-use gyre::error::{Error, Kind, Result};
-use gyre::output::tables::points::PointsModel;
-use gyre::read::points::Found;
-use gyre::read::points::survey::Surveyor;
-use gyre::run::options::Sites;
-use gyre::run::points::grams::{PartitionSums, SumRequest};
-use gyre::run::points::local::LocalPoints;
-use gyre::run::points::site::{PointJob, PointSite, PointsTable};
-use gyre::run::points::surveyed::Surveyed;
+use gyre::run::workers::Workers;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -127,61 +118,17 @@ async fn points_as_tasks_give_the_same_bytes() {
     }
 }
 
-/// A site whose last stage fails.
-struct NoRows(LocalPoints);
-
-impl PointSite for NoRows {
-    fn survey<'a>(&'a self, job: &'a PointJob<'_>) -> BoxFuture<'a, Result<(Surveyor, Found)>> {
-        self.0.survey(job)
-    }
-
-    fn sum<'a>(
-        &'a self,
-        job: &'a PointJob<'_>,
-        surveyed: &'a Surveyed,
-        request: SumRequest,
-    ) -> BoxFuture<'a, Result<Vec<PartitionSums>>> {
-        self.0.sum(job, surveyed, request)
-    }
-
-    fn fit_kernels<'a>(
-        &'a self,
-        job: &'a PointJob<'_>,
-        surveyed: &'a Surveyed,
-    ) -> BoxFuture<'a, Result<Vec<Result<PointsModel>>>> {
-        self.0.fit_kernels(job, surveyed)
-    }
-
-    fn write_rows<'a>(
-        &'a self,
-        _: &'a PointJob<'_>,
-        _: &'a Surveyed,
-        _: PointsTable<'a>,
-    ) -> BoxFuture<'a, Result<u64>> {
-        Box::pin(async { Err(Error::new(Kind::Store, "the disk is full")) })
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_continues_from_the_sums_and_fits_of_one_that_did_not_end() {
     let lake = Lake::new();
     walks(&lake, 300);
     // Sums for the bandwidths and for the fits; the maps of three partitions.
     for (text, pieces) in [(PAIRS, 2), (MAPS, 3)] {
-        let local = Sites::default();
-        let (expected, record) = run_at(&lake, text, local.clone()).await.expect("tables");
+        let (expected, record) = run_with(&lake, text, Workers::Here).await.expect("tables");
         assert_eq!(record["resumed"], Value::Null);
-        let failing = Sites {
-            points: Arc::new(NoRows(LocalPoints)),
-            ..Sites::default()
-        };
-        let failed = run_at(&lake, text, failing).await;
-        assert_eq!(
-            failed.expect_err("a full disk").to_string(),
-            "the disk is full"
-        );
-        let (tables, record) = run_at(&lake, text, local).await.expect("tables");
-        assert_eq!(record["resumed"], pieces);
+        stop_at(&lake, text, "rows").await;
+        let (tables, record) = run_with(&lake, text, Workers::Here).await.expect("tables");
+        assert_eq!(record["resumed"]["pieces"], pieces);
         assert!(tables == expected);
     }
 }

@@ -5,7 +5,7 @@ use crate::inside::{InProcess, Schedule, assert_equal_results, run_split};
 use crate::lake::{Lake, Rows};
 use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Float64Array, StringArray};
 use arrow::datatypes::{DataType, Float64Type};
-use gyre::cluster::site::SPLIT;
+use gyre::run::workers::SPLIT;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};

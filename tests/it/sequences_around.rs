@@ -7,9 +7,10 @@ use crate::sequences::{PIPELINE, Visit, lake, run, table, visits};
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Float64Type};
 use gyre::plan::pipeline::Pipeline;
+use gyre::run::Outcome;
 use gyre::run::options::Options;
 use gyre::run::progress::{Progress, Silent};
-use gyre::run::sequences::SequencesOutcome;
+use gyre::run::sequences::kind::SymbolsKind;
 use gyre::store::Stores;
 use std::collections::BTreeMap;
 use std::fs;
@@ -241,13 +242,13 @@ fn rows_that_do_not_fit_the_model_are_refused_by_name() {
     lake.file("states.toml", &states);
     let other = ["assign", "states.toml", "--model", "out", "--output", "new"];
     lake.gyre(&other)
-        .fails(2, "the pipeline has states, but the model at");
+        .fails(2, "the pipeline has counts, but the model at");
     lake.gyre(&["run", "states.toml", "--set", "job.output=states"])
         .succeeds();
     let other = ["assign", "p.toml", "--model", "states", "--output", "new"];
-    lake.gyre(&other).fails(2, "was made from states");
+    lake.gyre(&other).fails(2, "was made from counts");
     lake.gyre(&["compare", "out", "states"])
-        .fails(1, "out has sequences and states has states");
+        .fails(1, "out has symbols and states has counts");
 }
 
 #[test]
@@ -358,7 +359,7 @@ async fn a_run_continues_from_the_work_of_one_that_was_stopped() {
     let plan = async || {
         let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
         let inputs = pipeline.open_with(&RESOURCES, &Stores::default()).await;
-        let planned = inputs.expect("a lake").plan_sequences(None).await;
+        let planned = inputs.expect("a lake").plan_as::<SymbolsKind>(None).await;
         planned.expect("a plan")
     };
     let options = Options {
@@ -372,17 +373,18 @@ async fn a_run_continues_from_the_work_of_one_that_was_stopped() {
     tokio::select! {
         biased;
         () = stopped.notified() => output.abandon().await,
-        _ = planned.run(&output, &options, progress) => panic!("the run was not stopped"),
+        _ = planned.run_with(&output, &options, progress) => panic!("the run was not stopped"),
     }
     drop((planned, output));
     assert!(!lake.path("out/fits").exists());
     let planned = plan().await;
     let output = planned.output().expect("an output");
-    let ended = planned.run(&output, &options, Arc::new(Silent)).await;
-    let SequencesOutcome::Done(record) = ended.expect("a result") else {
+    let ended = planned.run_with(&output, &options, Arc::new(Silent)).await;
+    let Outcome::Done(record) = ended.expect("a result") else {
         panic!("there was a result");
     };
-    assert!(record.resumed > 3, "{}", record.resumed);
+    let resumed = record.resumed.map_or(0, |own| own.pieces);
+    assert!(resumed > 3, "{resumed}");
     assert!(
         !lake.path("out/work").exists()
             || fs::read_dir(lake.path("out/work"))
@@ -393,11 +395,11 @@ async fn a_run_continues_from_the_work_of_one_that_was_stopped() {
     let resumed = tables(&lake, "out");
     fs::remove_dir_all(lake.path("out")).expect("the output is removed");
     let output = planned.output().expect("an output");
-    let ended = planned.run(&output, &options, Arc::new(Silent)).await;
-    let SequencesOutcome::Done(record) = ended.expect("a result") else {
+    let ended = planned.run_with(&output, &options, Arc::new(Silent)).await;
+    let Outcome::Done(record) = ended.expect("a result") else {
         panic!("there was a result");
     };
-    assert_eq!(record.resumed, 0);
+    assert!(record.resumed.is_none());
     let whole = tables(&lake, "out");
     assert!(resumed.keys().eq(whole.keys()));
     for (name, bytes) in &whole {
@@ -583,7 +585,8 @@ fn partitions_without_windows_are_left_out_unless_the_pipeline_says_fail() {
     run(&lake, &fail).fails(1, "`empty = \"skip\"` leaves such partitions out");
     let ran = run(&lake, &sets).succeeds();
     assert!(
-        ran.out.contains("without a window: 1 partition"),
+        ran.out
+            .contains("1 model without a window left out: part=2"),
         "{}",
         ran.out
     );

@@ -14,6 +14,7 @@ use gyre::output::retention::Cleaning;
 use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake::Resources;
 use gyre::read::paths::current::Current;
+use gyre::run::counts::kind::CountsKind;
 use gyre::run::options::Options;
 use gyre::run::progress::Silent;
 use jiff::SignedDuration;
@@ -34,7 +35,7 @@ async fn run_into(lake: &Lake, store: Arc<dyn ObjectStore>, seed: u64) -> Result
         memory_bytes: None,
     };
     let inputs = pipeline.open_with(&resources, &Default::default()).await?;
-    let planned = inputs.plan_with(Some(seed)).await?;
+    let planned = inputs.plan_as::<CountsKind>(Some(seed)).await?;
     let output = Output::in_store(store, Path::from("out"));
     let options = Options::default();
     let ran = planned.run_with(&output, &options, Arc::new(Silent)).await;
@@ -247,6 +248,7 @@ async fn small_run_at(output: &Output, plan: &str) -> Result<()> {
     let (table, bytes) = (output.staged(&begun.run, "sources"), begun.run.clone());
     output.put(&table, bytes.into_bytes()).await?;
     let promotion = Promotion {
+        kind: "counts",
         plan,
         complete: true,
         tables: &BTreeMap::from([("sources", 1)]),

@@ -10,8 +10,8 @@
 
 use crate::cluster::ballista::worker::Node;
 use crate::cluster::ballista::{AnswerSite, VERSION};
-use crate::cluster::nodes::Task;
 use crate::error::{Error, Kind};
+use crate::run::workers::nodes::Task;
 use arrow::array::{ArrayRef, BinaryArray, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use ballista_core::serde::BallistaPhysicalExtensionCodec;

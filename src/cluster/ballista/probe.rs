@@ -1,9 +1,9 @@
 //! A task that only asks an executor for its name, version and number of threads.
 
 use crate::cluster::ballista::VERSION;
-use crate::cluster::nodes::Task;
 use crate::error::Result;
 use crate::evidence::pass::packed::{pack, unpack};
+use crate::run::workers::nodes::Task;
 use serde::{Deserialize, Serialize};
 
 /// The first bytes of a probe, which no other task has.

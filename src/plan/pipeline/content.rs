@@ -214,6 +214,16 @@ impl Input {
         matches!(self, Input::StateSpace { .. })
     }
 
+    /// The kind of evidence that the rows are.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Input::Trajectories { .. } | Input::Pairs { .. } => "counts",
+            Input::PointPairs { .. } | Input::Points { .. } => "points",
+            Input::Sequences { .. } => "symbols",
+            Input::StateSpace { .. } => "observations",
+        }
+    }
+
     /// The section of the file that describes the rows.
     pub fn section(&self) -> &'static str {
         match self {

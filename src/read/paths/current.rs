@@ -36,6 +36,9 @@ pub struct Current {
     pub run: String,
     /// The folder of its tables, relative to the output: `versions/<run>`.
     pub folder: String,
+    /// The kind of the evidence. Older results do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
     /// Hash of the plan and its inputs. A run with the same hash has nothing to do.
     pub plan: String,
     /// Whether the tables contain every partition.

@@ -17,10 +17,10 @@ use crate::evidence::lag::Lag;
 use crate::memory;
 use crate::methods::low_rank::assign::{Assigned, assign as assign_states, unseen};
 use crate::methods::low_rank::model::Side;
-use crate::output;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::result::{ModelKey, RowKind, Written};
+use crate::output::result::{COUNTS, ModelKey, Written};
+use crate::output::staging::Staging;
 use crate::output::tables::assigned::{
     AssignedModel, AssignedSchema, TrajectoryRows, TrajectorySchema,
 };
@@ -37,8 +37,8 @@ use crate::read::rows::states::StateTable;
 use crate::run::assign::model::{KnownModel, Numbers, sides};
 use crate::run::assign::record::{AssignRecord, AssignedFitRecord, AssignedRecord};
 use crate::run::assign::score::{Lookup, Scorer};
+use crate::run::counts::model::{at_place, check_sum, partition_key, place};
 use crate::run::inputs::PlannedAssignment;
-use crate::run::model::{at_place, check_sum, partition_key, place};
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Failure, Head};
 use arrow::datatypes::Field;
@@ -94,7 +94,7 @@ async fn assign(
         let what = format!("there is no finished result at {at}; run its pipeline first");
         return Err(Error::input(what));
     };
-    check_kind(RowKind::States, &written, at)?;
+    check_kind(COUNTS, &written, at)?;
     if !written.has(Table::Latent) {
         return Err(Error::input(format!("the result at {at} holds no models")));
     }
@@ -240,7 +240,16 @@ async fn drive(
     }
 
     progress.stage("write", None);
-    head.tables = output::stage_assigned(output, begun, &all.names, &all.models).await?;
+    output.claim_version(begun).await?;
+    let staging = Staging {
+        output,
+        begun,
+        schema: &all.names.names,
+    };
+    let tables = all.names.tables().into_iter();
+    let tables = tables.map(|table| (table.name, (table.columns)(&all.names)));
+    let staged = staging.write_all(tables.collect(), &all.models).await?;
+    head.tables = staged.iter().map(|(&name, own)| (name, own.rows)).collect();
     let rows = head.tables.values().sum();
     head.done("write", rows, 0);
 
@@ -254,6 +263,7 @@ async fn drive(
         head: head.clone(),
     };
     let promotion = Promotion {
+        kind: COUNTS,
         plan: &head.plan,
         complete: record.head.failures.is_empty(),
         tables: &record.head.tables,
@@ -338,8 +348,8 @@ fn check_columns(plan: &Assignment, written: &Written<'_>, at: &str) -> Result<(
 }
 
 /// An error unless the model at `at` was made from rows of the kind of the pipeline.
-pub(crate) fn check_kind(ours: RowKind, written: &Written<'_>, at: &str) -> Result<()> {
-    let theirs = written.kind;
+pub(crate) fn check_kind(ours: &str, written: &Written<'_>, at: &str) -> Result<()> {
+    let theirs = &written.kind;
     if ours == theirs {
         return Ok(());
     }

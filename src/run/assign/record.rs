@@ -81,7 +81,8 @@ impl Display for AssignSummary<'_> {
         let (head, models) = (&record.head, &record.models);
         let transitions: f64 = models.iter().map(|m| m.transitions).sum();
         let by = format!(", assigned by the model {}", record.model);
-        summary::begin(f, head, transitions, &by)?;
+        let evidence = counted(grouped(transitions), "transition");
+        summary::begin(f, head, &evidence, &by)?;
         for model in models.iter().take(SHOWN) {
             writeln!(f)?;
             self::model(f, model)?;

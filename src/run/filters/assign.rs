@@ -8,7 +8,7 @@ use crate::error::{Error, Result, counted};
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::result::{ModelKey, RowKind, Written};
+use crate::output::result::{ModelKey, Written};
 use crate::output::tables::filters::{
     ESTIMATES, TRAJECTORIES, estimates_schema, trajectories_schema,
 };
@@ -21,12 +21,13 @@ use crate::read::state_space::{StateSpaceInput, Widths};
 use crate::run::assign::{check_alike, check_kind};
 use crate::run::filters::rows::{RowTables, RowsWritten, Target};
 use crate::run::filters::scoring::RowFilter;
-use crate::run::filters::{known, points, record, rows};
+use crate::run::filters::{known, points, rows};
 use crate::run::inputs::PlannedFilterAssignment;
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Head};
 use crate::run::summary;
 use crate::run::summary::SHOWN;
+use crate::run::summary::place;
 use futures::future::LocalBoxFuture;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -117,7 +118,7 @@ async fn assign(
         let what = format!("there is no finished result at {at}; run its pipeline first");
         return Err(Error::input(what));
     };
-    check_kind(RowKind::StateSpace, &written, at)?;
+    check_kind("observations", &written, at)?;
     let (ours, theirs) = (&plan.layout.partition, &written.partition);
     check_alike("partition_by", ours, theirs, at)?;
     let is_static = !written.current.tables.contains_key(TRAJECTORIES);
@@ -253,6 +254,7 @@ async fn drive(
     }
     record.head.outcome = Ended::Done;
     let promotion = Promotion {
+        kind: "observations",
         plan: &record.head.plan,
         complete: record.head.failures.is_empty(),
         tables: &record.head.tables,
@@ -347,7 +349,7 @@ impl Display for FilterAssignSummary<'_> {
 
 impl EstimatedRecord {
     fn write(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        record::partition(f, &self.partition)?;
+        f.write_str(&place(&self.partition, None))?;
         write!(f, "{}", counted(grouped(self.rows as f64), "row"))?;
         if self.missing > 0 {
             let missing = counted(grouped(self.missing as f64), "row");

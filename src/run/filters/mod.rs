@@ -1,4 +1,8 @@
-//! Drives a run of filters: training rows → fit → filter rows → write → check → promote.
+//! Observations: rows with states and observations → filters of one partition each.
+//!
+//! ```text
+//! training rows ─ fit ─▶ filters ─ filter rows ─▶ estimates and scores ─▶ tables
+//! ```
 //!
 //! - `points` reads the rows of supervision and of priors.
 //! - `fit` fits the filters of every partition.
@@ -9,319 +13,258 @@
 pub mod assign;
 pub mod compare;
 pub mod fit;
+pub(crate) mod input;
+pub mod kind;
 pub(crate) mod known;
 pub(crate) mod points;
 pub mod record;
+pub mod rounds;
 pub mod rows;
 pub(crate) mod scoring;
-pub mod site;
+pub(crate) mod tasks;
 
 use crate::error::{Error, Result};
 use crate::evidence::state_space::StateSpace;
-use crate::output;
-use crate::output::checkpoint::Checkpoint;
-use crate::output::place::Output;
-use crate::output::pointer::{Begun, Promotion};
-use crate::output::tables::filters::{FilterScores, FiltersModel};
-use crate::output::tables::run_schema::RunSchema;
-use crate::plan::filters::FiltersPlan;
+use crate::output::result::ModelKey;
+use crate::output::staging::{StagedTable, StagedTables, Staging};
+use crate::output::tables::filters::{FilterScores, FiltersModel, columns};
+use crate::plan::filters::{FiltersPlan, plan_filters};
+use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Lake;
-use crate::read::paths::current::Current;
-use crate::read::state_space::training::training;
+use crate::read::state_space::training::{Training, training};
 use crate::read::state_space::{StateSpaceInput, Widths};
-use crate::run::checks::{Candidate, verdict};
+use crate::run::counts::model::partition_key;
 use crate::run::failures::Failures;
 use crate::run::filters::fit::{FittedPartition, Fitting};
-use crate::run::filters::record::{FiltersModelRecord, FiltersRecord};
-use crate::run::filters::rows::RowsWritten;
-use crate::run::filters::site::{FilterJob, FilterSite, Filters};
-use crate::run::model::partition_key;
-use crate::run::options::Options;
-use crate::run::progress::Progress;
-use crate::run::record::{Ended, Head};
-use arrow::datatypes::SchemaRef;
+use crate::run::filters::input::Filters;
+use crate::run::filters::kind::ObservationsKind;
+use crate::run::filters::record::{Facts, FiltersModelRecord};
+use crate::run::filters::rows::{RowsWritten, Target};
+use crate::run::kind::{Fitted, Found, Kind, Read, Running, Written};
+use crate::run::record::{EmptyRecord, ModelEntry, Resumed};
+use crate::run::workers::Workers;
+use crate::run::workers::executor::blocking;
 use datafusion::dataframe::DataFrame;
-use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A plan of filters, the tables that it reads and its query.
-pub struct PlannedFilters {
-    /// What the run will do.
-    pub plan: Arc<FiltersPlan>,
-    /// The tables that the query reads.
-    pub lake: Lake,
-    /// The query, with the columns of the layout.
-    pub frame: DataFrame,
+/// The training rows of a run.
+pub struct Trained {
+    fitting: Arc<Fitting>,
+    /// Set by the first pass that finds rows out of order; later passes then sort.
+    sort: AtomicBool,
 }
 
-/// How a run of filters ended.
-pub enum FiltersOutcome {
-    /// The output already holds what this run would write.
-    NothingToDo,
-    /// The tables are in place.
-    Done(Box<FiltersRecord>),
+/// What the models of a run share.
+pub struct Shared {
+    fitting: Arc<Fitting>,
+    /// The filters, until the rows are filtered. The models then have them, with their scores.
+    fitted: Vec<FittedPartition>,
+    sort: AtomicBool,
 }
 
-/// The parts of a run that all stages use.
-struct Job<'a> {
-    planned: &'a PlannedFilters,
-    output: &'a Output,
-    begun: &'a Begun,
-    work: Arc<Checkpoint>,
-    progress: &'a Arc<dyn Progress>,
-    site: &'a dyn FilterSite,
-}
+impl Kind for ObservationsKind {
+    const NAME: &'static str = "observations";
+    const READ: &'static str = "read";
 
-impl PlannedFilters {
-    /// Opens the output of the plan.
-    ///
-    /// # Errors
-    /// If the location is not a path or a URL, or its store cannot be opened.
-    pub fn output(&self) -> Result<Output> {
-        Output::open(&self.plan.job.output, &self.plan.job.stores)
+    type Plan = FiltersPlan;
+    type Evidence = Trained;
+    type Model = FiltersModel;
+    type Shared = Shared;
+    type Rows = Option<RowsWritten>;
+    type Facts = Facts;
+    type ModelRecord = FiltersModelRecord;
+
+    async fn plan(
+        pipeline: &Pipeline,
+        sql: &str,
+        seed: Option<u64>,
+        lake: &Lake,
+    ) -> Result<(FiltersPlan, DataFrame)> {
+        plan_filters(pipeline, sql, seed, lake).await
     }
 
-    /// Checks that the output can take the result.
-    ///
-    /// # Errors
-    /// If the output cannot be written, or holds the result of another job (unless `force`).
-    pub async fn check_places(&self, output: &Output, force: bool) -> Result<()> {
-        output.check(&self.plan.table_names())?;
-        if !force {
-            output.check_job(&self.plan.job.name).await?;
-        }
-        Ok(())
-    }
-
-    /// Runs the plan. A run that fails leaves the output as it was.
-    ///
-    /// # Errors
-    /// If a stage fails: reading, fitting, filtering, checking or writing.
-    pub fn run<'a>(
-        &'a self,
-        output: &'a Output,
-        options: &'a Options,
-        progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'a, Result<FiltersOutcome>> {
-        Box::pin(async move {
-            self.check_places(output, options.force).await?;
-            let plan = &self.plan.job;
-            let begun = output.begin(&plan.hash).await?;
-            let is_done = |c: &Current| c.plan == plan.hash && c.complete;
-            if !options.repeats_work() && begun.earlier().is_some_and(is_done) {
-                // A run that died right after its commit left its checkpoints behind.
-                output.remove_checkpoints(&plan.hash).await;
-                return Ok(FiltersOutcome::NothingToDo);
-            }
-            let threads = self.lake.threads;
-            let head = Head::begin(&begun.run, &plan.name, &plan.hash, threads, &plan.tables);
-            let mut record = FiltersRecord::new(head);
-            progress.recorded(&record);
-            let work = output
-                .work(&plan.hash, options.repeats_work(), options.keep_every)
-                .await;
-            let job = Job {
-                planned: self,
-                output,
-                begun: &begun,
-                work: Arc::new(work),
-                progress: &progress,
-                site: options.sites.filters.as_ref(),
-            };
-            match job.drive(&mut record).await {
-                Ok(()) => Ok(FiltersOutcome::Done(Box::new(record))),
-                Err(e) => {
-                    output.abandon().await;
-                    record.head.failed(&e);
-                    progress.recorded(&record);
-                    output.keep_failed(&begun.run, &record).await;
-                    Err(e)
-                }
-            }
-        })
-    }
-}
-
-impl Job<'_> {
-    async fn drive(&self, record: &mut FiltersRecord) -> Result<()> {
-        let PlannedFilters { plan, lake, frame } = self.planned;
-        let sort = AtomicBool::new(false);
+    async fn read(run: &Running<'_, Self>) -> Result<Read<Self>> {
+        let (plan, sort) = (run.plan, AtomicBool::new(false));
         let input = StateSpaceInput {
-            lake,
-            frame,
+            lake: run.lake,
+            frame: run.frame,
             layout: &plan.layout,
             partitions: &[],
             widths: Widths::default(),
             sort: &sort,
         };
-        self.progress.stage("read", None);
         let training = training(input).await?;
-        let found = &training.found;
-        if found.rows == 0 {
+        if training.found.rows == 0 {
             return Err(Error::input("the SQL of [sequences] gives no rows"));
         }
-        let partitions = found.partitions.clone();
-        let run = plan.run_schema(partitions.clone());
-        record.head.rows_read = found.rows;
-        record.head.rows_dropped = found.dropped.0.clone();
-        let count = |rows: &StateSpace| {
-            if plan.layout.is_static() {
-                rows.len()
-            } else {
-                rows.n_transitions()
-            }
-        };
-        let counts = training
-            .partitions
-            .iter()
-            .map(|own| count(&own.rows) as u64);
-        record.transitions = counts.sum();
+        let partitions = training.found.partitions.clone();
         let mut points = Vec::with_capacity(plan.fits.len());
         for fit in &plan.fits {
-            points.push(points::read(lake, fit, &partitions, training.widths).await?);
+            points.push(points::read(run.lake, fit, &partitions, training.widths).await?);
         }
-        let (rows, bytes) = (found.rows, record.head.input_bytes);
-        self.done(record, "read", rows, bytes);
-
-        let job = FilterJob {
-            plan,
-            lake,
-            frame,
-            output: self.output,
-            begun: self.begun,
-            checkpoint: &self.work,
-            progress: self.progress,
-            sort: &sort,
+        let found = Found {
+            rows: training.found.rows,
+            dropped: training.found.dropped.0.clone(),
+            facts: facts(plan, &training.partitions),
+            warnings: Vec::new(),
+            increment: None,
         };
-        let fitting = Arc::new(Fitting {
+        let fitting = Fitting {
             plan: Arc::clone(plan),
+            run: plan.run_schema(partitions),
             training,
             points,
-            run,
-        });
-        let (run, training) = (&fitting.run, &fitting.training);
+        };
+        Ok(Read {
+            evidence: Trained {
+                fitting: Arc::new(fitting),
+                sort,
+            },
+            found,
+            ledger: None,
+        })
+    }
+
+    async fn fit(run: &Running<'_, Self>, trained: Trained) -> Result<Fitted<Self>> {
+        let Trained { fitting, sort } = trained;
         let mut failures = Failures::default();
         let (units, empty) = fitting.units(&mut failures)?;
-        let fits = self.site.fit(&job, &fitting, &units).await?;
-        let fitted = fit::by_partition(run, &units, fits, &mut failures)?;
-        failures.finish(fitted.len(), empty.len(), &mut record.head.failures)?;
-        record.empty = empty.iter().map(|&at| fit::place_in(run, at)).collect();
-        for place in &record.empty {
-            tracing::warn!(place, "there are no training rows, so there is no model");
-        }
-        record.resumed = self.work.taken();
-        crate::memory::give_back();
-        self.done(record, "fit", fitted.len() as u64, 0);
-
-        self.progress.stage("rows", None);
-        self.output.claim_version(self.begun).await?;
-        let filters = Filters::new(&fitting, &fitted)?;
-        let state = filters.widths.0;
-        let written = self.site.rows(&job, run, &filters).await?;
-        let n = written.tables.values().sum();
-        self.done(record, "rows", n, 0);
-
-        self.progress.stage("write", None);
-        let training_rows: Vec<u64> = fitted
-            .iter()
-            .map(|own| training.partitions[own.partition].rows.len() as u64)
-            .collect();
-        let models = fitted.into_iter().map(|own| self.model(own, &written));
-        let models: Vec<FiltersModel> = models.collect();
-        let wanted = self.planned.plan.model_tables();
-        let (output, begun) = (self.output, self.begun);
-        let mut all = output::stage_filters(output, begun, run, &wanted, &models).await?;
-        all.extend(written.tables.clone());
-        for &table in all.keys() {
-            let bytes = self.output.staged_bytes(&self.begun.run, table).await?;
-            record.table_bytes.insert(table, bytes);
-        }
-        record.head.tables = all;
-        let of_models = models.iter().zip(training_rows).map(|(model, n)| {
-            let values = partition_key(run, model.partition);
-            let rows = written.rows.get(&(model.partition as u32));
-            FiltersModelRecord::of(values, model, n, rows.copied().unwrap_or_default())
-        });
-        record.models = of_models.collect();
-        let (rows, bytes) = record.written();
-        self.done(record, "write", rows, bytes);
-        if !plan.job.checks.is_empty() {
-            self.check(run, state, record).await?;
-        }
-        record.head.outcome = Ended::Done;
-        let promotion = Promotion {
-            plan: &plan.job.hash,
-            complete: record.head.failures.is_empty(),
-            tables: &record.head.tables,
-            keep: plan.job.keep,
-            record: &*record,
-            begins: &|| self.progress.promoting(),
+        let fits = match &run.options.workers {
+            Workers::Here => {
+                let (fitting, units) = (Arc::clone(&fitting), units.clone());
+                let (work, progress) = (Arc::clone(run.work), Arc::clone(run.progress));
+                blocking(move || Ok(fitting.fit(&units, &work, progress.as_ref()))).await?
+            }
+            Workers::Elsewhere { nodes, .. } => rounds::fit(run, nodes, &fitting, &units).await?,
         };
-        self.output.promote(self.begun, &promotion).await?;
-        self.output.remove_checkpoints(&plan.job.hash).await;
-        let (rows, bytes) = record.written();
-        self.done(record, "promote", rows, bytes);
+        let fitted = fit::by_partition(&fitting.run, &units, fits, &mut failures)?;
+        let empty = empty.iter().map(|&at| EmptyRecord {
+            partition: fit::place_in(&fitting.run, at),
+            had_model: false,
+            key: ModelKey::at(&fitting.run.partitions, None, at),
+        });
+        let models = fitted.iter().map(|own| FiltersModel {
+            partition: own.partition,
+            fits: Vec::new(),
+        });
+        Ok(Fitted {
+            models: models.collect(),
+            facts: facts(run.plan, &fitting.training.partitions),
+            empty: empty.collect(),
+            gone: Vec::new(),
+            failures,
+            resumed: Resumed::pieces(run.work, false),
+            shared: Shared {
+                fitting,
+                fitted,
+                sort,
+            },
+        })
+    }
+
+    fn check_certificates(_: &Running<'_, Self>, _: &Fitted<Self>) -> Result<()> {
+        // Each fit has checked its own.
         Ok(())
     }
 
-    /// Records that a stage is done.
-    fn done(&self, record: &mut FiltersRecord, stage: &'static str, rows: u64, bytes: u64) {
-        record.head.done(stage, rows, bytes);
-        self.progress.recorded(record);
-    }
-
-    /// The filters of a partition with the scores of the rows that they filtered.
-    fn model(&self, own: FittedPartition, written: &RowsWritten) -> FiltersModel {
-        let plan = &self.planned.plan;
-        let scores = own.fits.iter().enumerate().map(|(at, fit)| {
-            let sums = written.of_fits.get(&(own.partition as u32, at));
-            let Some(sums) = sums else {
-                return (FilterScores::default(), None);
-            };
-            let numbers = fit.model.numbers();
-            let warning = sums.never_updated().map(|rows| {
-                let rows = crate::error::counted(rows, "filtered row");
-                match (numbers.state_bandwidth, numbers.observation_bandwidth, numbers.lambda) {
-                    (Some(state), Some(observation), Some(lambda)) => format!(
-                        "no observation of {rows} changed the estimate: the observations are far from all training rows, or no prior weight is positive; the bandwidths are {state} of the state and {observation} of the observation, and lambda is {lambda}"
-                    ),
-                    _ => format!("no observation of {rows} changed the estimate"),
-                }
-            });
-            (sums.scores(plan.layout.split.is_some()), warning)
-        });
-        let scores = scores.collect();
-        fit::model(plan, own, scores)
-    }
-
-    /// Makes the checks of the plan over the staged tables. A state has `width` numbers.
-    ///
-    /// # Errors
-    /// If a check with `on = "fail"` fails or a check cannot be made.
-    async fn check(&self, run: &RunSchema, width: usize, record: &mut FiltersRecord) -> Result<()> {
-        let PlannedFilters { plan, lake, .. } = self.planned;
-        self.progress.stage("check", None);
-        let tables = record.head.tables.keys();
-        let tables: Vec<(&'static str, SchemaRef)> = tables
-            .map(|&table| (table, plan.schema(table, run, width).0))
-            .collect();
-        let of_models = record.models.iter();
-        let candidate = Candidate {
-            lake,
-            output: self.output,
-            head: &record.head,
-            lags: Vec::new(),
-            models: of_models.map(|model| (&model.partition, None)).collect(),
-            transitions: record.transitions as f64,
-            tables,
+    async fn rows(run: &Running<'_, Self>, fitted: &mut Fitted<Self>) -> Result<Written<Self>> {
+        let Shared {
+            fitting,
+            fitted: filters,
+            sort,
+        } = &mut fitted.shared;
+        let (plan, schema) = (run.plan, &fitting.run);
+        let of_rows = Filters::new(fitting, filters)?;
+        let width = of_rows.widths.0;
+        let rows = match &run.options.workers {
+            Workers::Here => {
+                let tables = of_rows.tables(plan, schema);
+                let input = of_rows.input(plan, run.lake, run.frame, sort);
+                let target = Target {
+                    output: run.output,
+                    begun: run.begun,
+                };
+                rows::write(input, &tables, target, &|n| run.progress.advance(n)).await?
+            }
+            Workers::Elsewhere { nodes, .. } => rounds::rows(run, nodes, schema, &of_rows).await?,
         };
-        let mut outcomes = Vec::new();
-        let checked = candidate.check(&plan.job.checks, &mut outcomes).await;
-        // The record of a failed run has the checks that were made.
-        record.checks = outcomes;
-        checked?;
-        self.done(record, "check", plan.job.checks.len() as u64, 0);
-        verdict(&record.checks)
+        let filters = std::mem::take(filters).into_iter();
+        fitted.models = filters.map(|own| model(plan, own, &rows)).collect();
+        let tables = rows.tables.iter().map(|(&name, &n)| {
+            let schema = plan.schema(name, schema, width).0;
+            (name, StagedTable { rows: n, schema })
+        });
+        Ok(Written {
+            tables: tables.collect(),
+            rows: Some(rows),
+            ..Written::default()
+        })
     }
+
+    async fn stage(run: &Running<'_, Self>, fitted: &Fitted<Self>) -> Result<StagedTables> {
+        let staging = Staging {
+            output: run.output,
+            begun: run.begun,
+            schema: &fitted.shared.fitting.run,
+        };
+        let tables = run.plan.model_tables().into_iter();
+        let tables = tables.map(|table| (table, columns(table)));
+        staging.write_all(tables.collect(), &fitted.models).await
+    }
+
+    fn record(
+        _: &Running<'_, Self>,
+        fitted: &Fitted<Self>,
+        written: &Written<Self>,
+        at: usize,
+    ) -> ModelEntry<FiltersModelRecord> {
+        let (model, fitting) = (&fitted.models[at], &fitted.shared.fitting);
+        let training = fitting.training.partitions[model.partition].rows.len() as u64;
+        let rows = written.rows.as_ref();
+        let rows = rows.and_then(|rows| rows.rows.get(&(model.partition as u32)));
+        ModelEntry {
+            partition: partition_key(&fitting.run, model.partition),
+            lag: None,
+            model: FiltersModelRecord::of(model, training, rows.copied().unwrap_or_default()),
+        }
+    }
+}
+
+/// What the record says of the training rows.
+fn facts(plan: &FiltersPlan, partitions: &[Training]) -> Facts {
+    let count = |rows: &StateSpace| {
+        if plan.layout.is_static() {
+            rows.len()
+        } else {
+            rows.n_transitions()
+        }
+    };
+    let counts = partitions.iter().map(|own| count(&own.rows) as u64);
+    Facts {
+        transitions: counts.sum(),
+    }
+}
+
+/// The filters of a partition with the scores of the rows that they filtered.
+fn model(plan: &FiltersPlan, own: FittedPartition, written: &RowsWritten) -> FiltersModel {
+    let scores = own.fits.iter().enumerate().map(|(at, fit)| {
+        let sums = written.of_fits.get(&(own.partition as u32, at));
+        let Some(sums) = sums else {
+            return (FilterScores::default(), None);
+        };
+        let numbers = fit.model.numbers();
+        let warning = sums.never_updated().map(|rows| {
+            let rows = crate::error::counted(rows, "filtered row");
+            match (numbers.state_bandwidth, numbers.observation_bandwidth, numbers.lambda) {
+                (Some(state), Some(observation), Some(lambda)) => format!(
+                    "no observation of {rows} changed the estimate: the observations are far from all training rows, or no prior weight is positive; the bandwidths are {state} of the state and {observation} of the observation, and lambda is {lambda}"
+                ),
+                _ => format!("no observation of {rows} changed the estimate"),
+            }
+        });
+        (sums.scores(plan.layout.split.is_some()), warning)
+    });
+    let scores = scores.collect();
+    fit::model(plan, own, scores)
 }

@@ -4,69 +4,35 @@ use crate::error::{counted, escaped};
 use crate::output::number::grouped;
 use crate::output::tables::filters::{FiltersModel, FittedFilter};
 use crate::run::filters::rows::PartitionRows;
-use crate::run::record::{CheckRecord, Head, record};
-use crate::run::summary;
-use crate::run::summary::SHOWN;
+use crate::run::kind;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter, Result};
 
-/// `runs/<id>.json` of a run of filters.
-#[derive(Debug, Clone, Serialize)]
-pub struct FiltersRecord {
-    /// What all records have.
-    #[serde(flatten)]
-    pub head: Head,
+/// What the record says of the training rows.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Facts {
     /// Training rows that the next row of their sequence follows, of all partitions; all training
     /// rows of a static problem.
     pub transitions: u64,
-    /// Bytes per output table.
-    pub table_bytes: BTreeMap<&'static str, u64>,
-    /// The checks that were made.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub checks: Vec<CheckRecord>,
-    /// One entry per partition.
-    pub models: Vec<FiltersModelRecord>,
-    /// Partitions without training rows, which have no model.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub empty: Vec<String>,
-    /// Fits of a run that did not end.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub resumed: usize,
 }
 
-fn is_zero(n: &usize) -> bool {
-    *n == 0
-}
-
-record!(FiltersRecord);
-
-impl FiltersRecord {
-    /// Begins the record of a run.
-    pub(crate) fn new(head: Head) -> FiltersRecord {
-        FiltersRecord {
-            head,
-            transitions: 0,
-            table_bytes: BTreeMap::new(),
-            checks: Vec::new(),
-            models: Vec::new(),
-            empty: Vec::new(),
-            resumed: 0,
-        }
+impl kind::Facts for Facts {
+    fn evidence(&self) -> String {
+        counted(grouped(self.transitions as f64), "transition")
     }
 
-    /// Rows and bytes of all tables.
-    pub(crate) fn written(&self) -> (u64, u64) {
-        let (rows, bytes) = (self.head.tables.values(), self.table_bytes.values());
-        (rows.sum(), bytes.sum())
+    fn sum(&self) -> f64 {
+        self.transitions as f64
+    }
+
+    fn unit(&self) -> &'static str {
+        "training row"
     }
 }
 
 /// The filters of one partition.
 #[derive(Debug, Clone, Serialize)]
 pub struct FiltersModelRecord {
-    /// The value of each partition column, by its name.
-    pub partition: BTreeMap<String, String>,
     /// Training rows with a state and an observation.
     pub training_rows: u64,
     /// Rows that were filtered.
@@ -124,15 +90,13 @@ pub struct FilterRecord {
 }
 
 impl FiltersModelRecord {
-    /// The record of the filters of a partition with these values of the partition columns.
+    /// The record of the filters of a partition.
     pub(crate) fn of(
-        values: BTreeMap<String, String>,
         model: &FiltersModel,
         training_rows: u64,
         rows: PartitionRows,
     ) -> FiltersModelRecord {
         FiltersModelRecord {
-            partition: values,
             training_rows,
             rows: rows.rows,
             missing: rows.missing,
@@ -165,83 +129,22 @@ impl FilterRecord {
     }
 }
 
-/// The summary of a run of filters.
-pub struct FiltersSummary<'a> {
-    /// The record of the run.
-    pub record: &'a FiltersRecord,
-    /// The location of its tables.
-    pub output: &'a str,
-}
-
-impl Display for FiltersSummary<'_> {
+impl Display for FiltersModelRecord {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let FiltersSummary { record, output } = self;
-        let (head, models) = (&record.head, &record.models);
-        writeln!(
+        let model = self;
+        write!(
             f,
-            "{}: {} in {}",
-            head.pipeline,
-            counted(grouped(record.transitions as f64), "transition"),
-            counted(grouped(head.rows_read as f64), "row")
+            "fitted to {}; filtered {}",
+            counted(grouped(model.training_rows as f64), "row"),
+            counted(grouped(model.rows as f64), "row")
         )?;
-        for (reason, rows) in &head.rows_dropped {
-            writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
+        if model.missing > 0 {
+            let missing = counted(grouped(model.missing as f64), "row");
+            write!(f, ", {missing} without an observation")?;
         }
-        for model in models.iter().take(SHOWN) {
-            writeln!(f)?;
-            self::model(f, model)?;
-        }
-        if models.len() > SHOWN {
-            let more = models.len() - SHOWN;
-            writeln!(f, "\n… and {more} more, see {output}/runs/{}.json", head.id)?;
-        }
-        if !record.empty.is_empty() {
-            let n = record.empty.len();
-            let shown = record.empty.iter().take(SHOWN);
-            let shown: Vec<&str> = shown.map(String::as_str).collect();
-            writeln!(
-                f,
-                "\nwithout training rows: {} ({})",
-                counted(n, "partition"),
-                shown.join("; ")
-            )?;
-        }
-        if record.resumed > 0 {
-            let fits = counted(record.resumed, "fit");
-            writeln!(f, "\ntaken from a run that did not end: {fits}")?;
-        }
-        summary::checks(f, &record.checks)?;
-        let stages = ["read", "fit", "rows", "write", "check"];
-        summary::end(f, head, models.len(), &stages, output)
+        writeln!(f)?;
+        model.fits.iter().try_for_each(|own| fit(f, own))
     }
-}
-
-/// The values of partition columns, at the start of the lines of a model.
-pub(crate) fn partition(f: &mut Formatter<'_>, values: &BTreeMap<String, String>) -> Result {
-    let parts = values.iter();
-    let parts = parts.map(|(name, value)| escaped(&format!("{name} {value}")));
-    let parts: Vec<String> = parts.collect();
-    if parts.is_empty() {
-        return Ok(());
-    }
-    write!(f, "{}: ", parts.join(", "))
-}
-
-/// Writes the lines of one model.
-fn model(f: &mut Formatter<'_>, model: &FiltersModelRecord) -> Result {
-    partition(f, &model.partition)?;
-    write!(
-        f,
-        "fitted to {}; filtered {}",
-        counted(grouped(model.training_rows as f64), "row"),
-        counted(grouped(model.rows as f64), "row")
-    )?;
-    if model.missing > 0 {
-        let missing = counted(grouped(model.missing as f64), "row");
-        write!(f, ", {missing} without an observation")?;
-    }
-    writeln!(f)?;
-    model.fits.iter().try_for_each(|own| fit(f, own))
 }
 
 /// Writes the lines of one filter.

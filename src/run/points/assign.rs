@@ -9,7 +9,7 @@ use crate::error::{Error, Result, counted, escaped};
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::result::{RowKind, Written};
+use crate::output::result::Written;
 use crate::output::tables::points::{POINTS, schema_of};
 use crate::output::tables::table::Table;
 use crate::plan::assignment::PointAssignment;
@@ -205,6 +205,7 @@ async fn drive(
     }
     record.head.outcome = Ended::Done;
     let promotion = Promotion {
+        kind: "points",
         plan: &record.head.plan,
         complete: record.head.failures.is_empty(),
         tables: &record.head.tables,
@@ -273,7 +274,7 @@ fn hash(plan: &PointAssignment, written: &Written<'_>) -> String {
 /// An error unless the model was made from points whose partition columns and coordinates have the
 /// same names.
 async fn check_columns(plan: &PointAssignment, written: &Written<'_>, at: &str) -> Result<()> {
-    check_kind(RowKind::Points, written, at)?;
+    check_kind("points", written, at)?;
     if written.lag.is_some() == plan.lags.is_empty() {
         let (ours, theirs) = if plan.lags.is_empty() {
             ("points without time", "trajectories")

@@ -15,7 +15,8 @@ use crate::read::points::{PointBatch, Receiver, read};
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::Stop;
-use crate::run::points::site::PointJob;
+use crate::run::kind::Running;
+use crate::run::points::kind::PointsKind;
 use crate::run::points::surveyed::Surveyed;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -49,11 +50,11 @@ struct Comparing {
 
 /// Compares the clusters of all fits that ask for it with the sets of all rows.
 pub(super) async fn compare(
-    job: &PointJob<'_>,
+    run: &Running<'_, PointsKind>,
     surveyed: &Surveyed,
     models: &mut [PointsModel],
 ) -> Result<()> {
-    let compared = Arc::new(compared(job.plan, models));
+    let compared = Arc::new(compared(run.plan, models));
     if compared.is_empty() {
         return Ok(());
     }
@@ -64,8 +65,8 @@ pub(super) async fn compare(
             sums: vec![Shared::new(); compared.len()],
         })
     };
-    let (layout, known) = (&job.plan.layout, Some(&surveyed.known.partitions[..]));
-    let (done, _) = read(job.lake, job.frame.clone(), layout, known, start).await?;
+    let (layout, known) = (&run.plan.layout, Some(&surveyed.known.partitions[..]));
+    let (done, _) = read(run.lake, run.frame.clone(), layout, known, start).await?;
     for (own, sums) in compared.iter().zip(done.sums) {
         let [model, fit] = own.place;
         if let PointModel::StateEmbedding(states) = &mut models[model].fits[fit].model {

@@ -5,8 +5,8 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::methods::state_embedding::params::Norm;
-use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
+use crate::output::staging::StagedTable;
 use crate::output::tables::points::{
     DENSITIES, EmbeddedStates, PointModel, PointsModel, density_schema,
 };
@@ -18,7 +18,8 @@ use crate::read::points::coordinates::{Coordinates, coordinates};
 use crate::read::points::layout::PointLayout;
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
-use crate::run::points::site::PointJob;
+use crate::run::kind::Running;
+use crate::run::points::kind::PointsKind;
 use crate::run::points::surveyed::Known;
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, UInt32Array};
 use arrow::compute::{cast, take};
@@ -31,19 +32,18 @@ use std::sync::Arc;
 /// Pairs that are scored at a time by one thread.
 const PIECE: usize = 1024;
 
-/// Reads the pairs and writes the table. Returns the number of rows; none without `[densities]`.
+/// Reads the pairs and writes the table. None without `[densities]`.
 pub(super) async fn write(
-    job: &PointJob<'_>,
+    run: &Running<'_, PointsKind>,
     known: &Known,
-    begun: &Begun,
-    run: &RunSchema,
+    shared: &RunSchema,
     models: &[PointsModel],
-) -> Result<Option<u64>> {
-    let Some(planned) = &job.plan.densities else {
+) -> Result<Option<StagedTable>> {
+    let Some(planned) = &run.plan.densities else {
         return Ok(None);
     };
     let none = BTreeMap::new();
-    let frame = job.lake.query_of("densities", &planned.sql, &none).await?;
+    let frame = run.lake.query_of("densities", &planned.sql, &none).await?;
     let columns = planned.fields().enumerate();
     let columns = columns.map(|(at, field)| ident(field.name()).alias(at.to_string()));
     let what = "the pairs of [densities] cannot be read";
@@ -55,25 +55,28 @@ pub(super) async fn write(
     let order = (0..planned.fields().count()).map(|at| col(format!("\"{at}\"")).sort(true, true));
     let frame = frame.sort(order.collect());
     let frame = frame.map_err(|e| failed(what, e))?;
-    let schema = schema(job.plan, run, models);
+    let schema = schema(run.plan, shared, models);
     loop {
-        let path = job.output.staged(&begun.run, DENSITIES);
-        let mut writer = RowWriter::create(job.output, path, Arc::clone(&schema))?;
-        let mut batches = job.lake.batches(frame.clone()).await?;
+        let path = run.output.staged(&run.begun.run, DENSITIES);
+        let mut writer = RowWriter::create(run.output, path, Arc::clone(&schema))?;
+        let mut batches = run.lake.batches(frame.clone()).await?;
         let mut dimension = Some(known.divisors.len());
         let copied = async {
             while let Some(rows) = batches.next().await? {
-                let pairs = Pairs::read(planned, &job.plan.layout, &rows, &mut dimension)?;
+                let pairs = Pairs::read(planned, &run.plan.layout, &rows, &mut dimension)?;
                 for model in models {
                     writer
-                        .write(scored(&schema, run, known, model, &pairs)?)
+                        .write(scored(&schema, shared, known, model, &pairs)?)
                         .await?;
                 }
             }
             Ok::<_, Stop>(())
         };
         match copied.await {
-            Ok(()) => return writer.finish().await.map(Some),
+            Ok(()) => {
+                let rows = writer.finish().await?;
+                return Ok(Some(StagedTable { rows, schema }));
+            }
             Err(_) if batches.must_read_again() => {}
             Err(stop) => return Err(stop.into_error("reading pairs")),
         }
@@ -90,7 +93,7 @@ fn states(model: &PointsModel) -> impl Iterator<Item = (&str, &EmbeddedStates)> 
 }
 
 /// Partition, lag, both points, and for each fit its densities.
-pub(super) fn schema(plan: &PointsPlan, run: &RunSchema, models: &[PointsModel]) -> SchemaRef {
+fn schema(plan: &PointsPlan, run: &RunSchema, models: &[PointsModel]) -> SchemaRef {
     let points = plan.densities.iter().flat_map(PlannedDensities::fields);
     let fits = models.first().into_iter().flat_map(states);
     density_schema(run, points, fits.map(|(name, own)| (name, own.model.norm)))

@@ -24,11 +24,14 @@ use crate::plan::points::PointsPlan;
 use crate::plan::points_memory::GROUP_BYTES;
 use crate::read::points::sample::Sample;
 use crate::run::failures::Failures;
+use crate::run::kind::Running;
 use crate::run::points::confusion::compare;
 use crate::run::points::grams::{PartitionSums, Parts, SumRequest, Wanted};
+use crate::run::points::kind::PointsKind;
 use crate::run::points::rows::keys_of;
-use crate::run::points::site::{PointJob, PointSite};
+use crate::run::points::sums;
 use crate::run::points::surveyed::Surveyed;
+use crate::run::record::EmptyRecord;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -85,15 +88,14 @@ impl Sampled {
     }
 }
 
-/// Fits all state embeddings of a plan to every partition and lag. Also returns the number of
-/// partitions and lags without a pair, which have no model.
+/// Fits all state embeddings of a plan to every partition and lag. Also returns the partitions and
+/// lags without a pair, which have no model.
 pub(super) async fn fit(
-    job: &PointJob<'_>,
-    site: &dyn PointSite,
+    run: &Running<'_, PointsKind>,
     surveyed: &Surveyed,
     failures: &mut Failures,
-) -> Result<(Vec<PointsModel>, usize)> {
-    let plan = job.plan;
+) -> Result<(Vec<PointsModel>, Vec<EmptyRecord>)> {
+    let plan = run.plan;
     let planned: Vec<Planned<'_>> = plan
         .fits
         .iter()
@@ -121,7 +123,7 @@ pub(super) async fn fit(
         .iter()
         .map(|key| scaled_box(key, &surveyed.known.divisors))
         .collect::<Result<_>>()?;
-    check_boxes(job, surveyed, &planned).await?;
+    check_boxes(run, surveyed, &planned).await?;
     let samples = surveyed.samples().into_iter().zip(&surveyed.partitions);
     let mut sampled: Vec<Sampled> = samples
         .map(|(sample, survey)| {
@@ -145,7 +147,7 @@ pub(super) async fn fit(
         .collect();
     let n_lags = plan.layout.n_lags();
     let asked = (&scaled[..], &ranks[..]);
-    choose_bandwidths(job, site, surveyed, &mut sampled, asked, failures).await?;
+    choose_bandwidths(run, surveyed, &mut sampled, asked, failures).await?;
     let bases: Vec<Vec<Basis>> = sampled.iter().map(|own| own.bases.clone()).collect();
     check_memory(plan, surveyed, &planned, &keys, &bases)?;
     let validation = &plan.validation;
@@ -160,8 +162,8 @@ pub(super) async fn fit(
     } else {
         1
     };
-    let sums = sum(job, site, surveyed, &bases, (groups, folds)).await?;
-    let (mut models, mut empty) = (Vec::new(), 0);
+    let sums = sum(run, surveyed, &bases, (groups, folds)).await?;
+    let (mut models, mut empty) = (Vec::new(), Vec::new());
     let fitting = Fitting {
         plan,
         surveyed,
@@ -176,8 +178,11 @@ pub(super) async fn fit(
         for lag in 0..n_lags {
             let place = surveyed.known.place(plan, partition, lag);
             if sums.pairs(lag) == 0 && plan.job.empty == Empty::Skip {
-                tracing::warn!(place, "there is no pair of points, so there is no model");
-                empty += 1;
+                empty.push(EmptyRecord {
+                    partition: place,
+                    had_model: false,
+                    key: surveyed.known.key(plan, partition, lag),
+                });
                 continue;
             }
             let model = fitting.model(partition, lag, own, sums);
@@ -193,7 +198,7 @@ pub(super) async fn fit(
             no_pairs()
         });
     }
-    compare(job, surveyed, &mut models).await?;
+    compare(run, surveyed, &mut models).await?;
     Ok((models, empty))
 }
 
@@ -298,11 +303,11 @@ fn no_pairs() -> Error {
 /// Checks that the boxes of the fits hold all points that are in a pair: functions that are
 /// orthonormal in a box can be of any size outside it.
 async fn check_boxes(
-    job: &PointJob<'_>,
+    run: &Running<'_, PointsKind>,
     surveyed: &Surveyed,
     planned: &[Planned<'_>],
 ) -> Result<()> {
-    let names = job.plan.layout.coordinate_names();
+    let names = run.plan.layout.coordinate_names();
     for Planned { fit, params } in planned {
         for survey in surveyed.partitions.iter().filter(|survey| survey.used > 0) {
             for (k, [low, high]) in params.bounds.iter().flatten().enumerate() {
@@ -314,7 +319,7 @@ async fn check_boxes(
                 } else {
                     continue;
                 };
-                let keys = keys_of(job, &BTreeSet::from([hash])).await?;
+                let keys = keys_of(run, &BTreeSet::from([hash])).await?;
                 let key = keys.get(&hash).map_or("", String::as_str);
                 let name = names.get(k).unwrap_or(&names[0]);
                 return Err(Error::input(format!(
@@ -349,14 +354,13 @@ fn scaled_box(params: &StateEmbedding, divisors: &[f64]) -> Result<StateEmbeddin
 /// Chooses the bandwidth of each key and partition, one for all lags, and makes the features.
 /// `keys` have their parameters and largest ranks. A partition that fails has no features.
 async fn choose_bandwidths(
-    job: &PointJob<'_>,
-    site: &dyn PointSite,
+    run: &Running<'_, PointsKind>,
     surveyed: &Surveyed,
     sampled: &mut [Sampled],
     keys: (&[StateEmbedding], &[usize]),
     failures: &mut Failures,
 ) -> Result<()> {
-    let plan = job.plan;
+    let plan = run.plan;
     // A partition has one bandwidth for all lags.
     let place = |partition| surveyed.known.place(plan, partition, usize::MAX);
     let is_compared =
@@ -385,7 +389,7 @@ async fn choose_bandwidths(
             bases.push(made.into_iter().flatten().flatten().collect());
         }
         let folds = plan.validation.folds;
-        let sums = sum(job, site, surveyed, &bases, (1, folds)).await?;
+        let sums = sum(run, surveyed, &bases, (1, folds)).await?;
         for (partition, (bases, sums)) in bases.iter().zip(&sums).enumerate() {
             if bases.is_empty() {
                 chosen[partition] = None;
@@ -457,8 +461,7 @@ fn best(
 
 /// Sums products of features over pairs, by partition.
 async fn sum(
-    job: &PointJob<'_>,
-    site: &dyn PointSite,
+    run: &Running<'_, PointsKind>,
     surveyed: &Surveyed,
     bases: &[Vec<Basis>],
     (groups, folds): (usize, usize),
@@ -479,7 +482,7 @@ async fn sum(
         divisors: surveyed.known.divisors.clone(),
         partitions: wanted.collect(),
     };
-    site.sum(job, surveyed, request).await
+    sums::sum(run, surveyed, request).await
 }
 
 /// Checks that the sums and decompositions of the features fit into memory.

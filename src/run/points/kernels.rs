@@ -15,7 +15,8 @@ use crate::read::points::layout::PointLayout;
 use crate::read::points::survey::WeightUnit;
 use crate::read::points::{PointBatch, Receiver, read};
 use crate::read::rows::stop::Stop;
-use crate::run::points::site::PointJob;
+use crate::run::kind::Running;
+use crate::run::points::kind::PointsKind;
 use crate::run::points::surveyed::{Known, Surveyed};
 use datafusion::dataframe::DataFrame;
 use std::borrow::Cow;
@@ -117,15 +118,15 @@ impl Receiver for Loaded {
 /// Fits all diffusion maps and sketches of a plan to every partition. The models are in the order
 /// of the partitions.
 pub(super) async fn fit(
-    job: &PointJob<'_>,
+    run: &Running<'_, PointsKind>,
     surveyed: &Surveyed,
 ) -> Result<Vec<Result<PointsModel>>> {
-    let PointJob {
+    let &Running {
         plan, lake, frame, ..
-    } = job;
+    } = run;
     let name = |partition: usize| format!("kernels/{partition}");
     let n = surveyed.partitions.len();
-    let checkpoint = Arc::clone(job.checkpoint);
+    let checkpoint = Arc::clone(run.work);
     let found = tokio::task::spawn_blocking(move || {
         let find = |at| checkpoints::find(checkpoint.as_ref(), &name(at));
         (0..n).map(find).collect::<Vec<Option<PointsModel>>>()
@@ -143,7 +144,7 @@ pub(super) async fn fit(
             let place = known.place(plan, at, 0);
             lacks(plan, known, rows).map(move |lack| lack.at(&place))
         }))?;
-        let points = load(lake, (*frame).clone(), plan, known, wanted).await?;
+        let points = load(lake, frame.clone(), plan, known, wanted).await?;
         for (at, points) in points.into_iter().enumerate() {
             if models[at].is_some() {
                 continue;
@@ -156,7 +157,7 @@ pub(super) async fn fit(
                     continue;
                 }
             };
-            let (took, checkpoint) = (start.elapsed(), Arc::clone(job.checkpoint));
+            let (took, checkpoint) = (start.elapsed(), Arc::clone(run.work));
             let kept = tokio::task::spawn_blocking(move || {
                 checkpoints::keep(checkpoint.as_ref(), &name(at), took, &model);
                 model

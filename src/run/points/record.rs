@@ -4,50 +4,35 @@ use crate::error::{counted, escaped};
 use crate::methods::state_embedding::clusters::Confusion;
 use crate::output::number::grouped;
 use crate::output::tables::points::{PointFit, PointModel};
-use crate::run::record::{CheckRecord, Head, record};
-use crate::run::summary;
+use crate::run::kind;
 use crate::run::summary::SHOWN;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter, Result};
 
-/// `runs/<id>.json` of a run over points.
-#[derive(Debug, Clone, Serialize)]
-pub struct PointsRecord {
-    /// What all records have.
-    #[serde(flatten)]
-    pub head: Head,
+/// What the record says of the points.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Facts {
     /// The number of points.
     pub points: u64,
-    /// Bytes per output table.
-    pub table_bytes: BTreeMap<&'static str, u64>,
-    /// The checks that were made.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub checks: Vec<CheckRecord>,
-    /// What a user should know of the rows.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub warnings: Vec<String>,
-    /// One entry per partition and lag.
-    pub models: Vec<PointsModelRecord>,
-    /// Pieces of finished work of a run that did not end: sums, and fits of partitions.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub resumed: usize,
 }
 
-record!(PointsRecord);
+impl kind::Facts for Facts {
+    fn evidence(&self) -> String {
+        counted(grouped(self.points as f64), "point")
+    }
 
-fn is_zero(n: &usize) -> bool {
-    *n == 0
+    fn sum(&self) -> f64 {
+        self.points as f64
+    }
+
+    fn unit(&self) -> &'static str {
+        "pair of points"
+    }
 }
 
 /// The fits of one partition and lag.
 #[derive(Debug, Clone, Serialize)]
 pub struct PointsModelRecord {
-    /// The value of each partition column, by its name.
-    pub partition: BTreeMap<String, String>,
-    /// The lag, unless rows have no time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lag: Option<String>,
     /// The number of points.
     pub points: u64,
     /// Coordinates per point.
@@ -189,163 +174,114 @@ impl PointFitRecord {
     }
 }
 
-/// The summary of a run over points.
-pub struct PointsSummary<'a> {
-    /// The record of the run.
-    pub record: &'a PointsRecord,
-    /// The location of its tables.
-    pub output: &'a str,
-}
-
-impl Display for PointsSummary<'_> {
+impl Display for PointsModelRecord {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let PointsSummary { record, output } = self;
-        let (head, models) = (&record.head, &record.models);
+        let model = self;
         writeln!(
             f,
-            "{}: {} from {}",
-            head.pipeline,
-            counted(grouped(record.points as f64), "point"),
-            counted(grouped(head.rows_read as f64), "row")
+            "{} of {}",
+            counted(grouped(model.points as f64), "point"),
+            counted(model.dimension, "coordinate")
         )?;
-        for (reason, rows) in &head.rows_dropped {
-            writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
-        }
-        for warning in &record.warnings {
-            writeln!(f, "  warning: {}", escaped(warning))?;
-        }
-        for model in models.iter().take(SHOWN) {
-            writeln!(f)?;
-            self::model(f, model)?;
-        }
-        if models.len() > SHOWN {
-            let more = models.len() - SHOWN;
-            writeln!(f, "\n… and {more} more, see {output}/runs/{}.json", head.id)?;
-        }
-        if record.resumed > 0 {
-            let pieces = counted(record.resumed, "piece");
-            writeln!(f, "\ntaken from a run that did not end: {pieces} of work")?;
-        }
-        summary::checks(f, &record.checks)?;
-        let stages = ["survey", "fit", "write", "check"];
-        summary::end(f, head, models.len(), &stages, output)
-    }
-}
-
-/// Writes the lines of one model.
-fn model(f: &mut Formatter<'_>, model: &PointsModelRecord) -> Result {
-    let partition = model.partition.iter();
-    let mut parts: Vec<String> = partition
-        .map(|(k, v)| escaped(&format!("{k} {v}")))
-        .collect();
-    parts.extend(model.lag.iter().map(|lag| format!("lag {lag}")));
-    if !parts.is_empty() {
-        write!(f, "{}: ", parts.join(", "))?;
-    }
-    writeln!(
-        f,
-        "{} of {}",
-        counted(grouped(model.points as f64), "point"),
-        counted(model.dimension, "coordinate")
-    )?;
-    let numbers = |values: &[f64], digits: usize| {
-        let values: Vec<String> = values.iter().map(|x| format!("{x:.digits$}")).collect();
-        values.join(" ")
-    };
-    for fit in &model.fits {
-        match &fit.found {
-            FoundRecord::StateEmbedding {
-                pairs,
-                bandwidth,
-                compared,
-                features,
-                kept,
-                singular_values,
-                noise,
-                rank_reason,
-                ranks,
-                standard_errors,
-                resamples,
-                weights,
-                confusion,
-            } => {
-                writeln!(
-                    f,
-                    "  {}  {}, bandwidth {bandwidth:.4}, {} of which {} independent",
-                    fit.name,
-                    counted(grouped(*pairs as f64), "pair"),
-                    counted(*features, "feature"),
-                    kept[0].min(kept[1])
-                )?;
-                let values = numbers(singular_values, 4);
-                writeln!(f, "    singular values {values}; noise {noise:.4}")?;
-                if let Some((resamples, groups)) = resamples {
-                    let of = format!(
-                        "{} of {} of trajectories",
-                        counted(*resamples, "resample"),
-                        counted(*groups, "group")
-                    );
-                    if standard_errors.is_empty() {
-                        writeln!(f, "    no standard errors: {of}")?;
-                    } else {
-                        let errors = numbers(standard_errors, 4);
-                        writeln!(f, "    standard errors {errors} from {of}")?;
+        let numbers = |values: &[f64], digits: usize| {
+            let values: Vec<String> = values.iter().map(|x| format!("{x:.digits$}")).collect();
+            values.join(" ")
+        };
+        for fit in &model.fits {
+            match &fit.found {
+                FoundRecord::StateEmbedding {
+                    pairs,
+                    bandwidth,
+                    compared,
+                    features,
+                    kept,
+                    singular_values,
+                    noise,
+                    rank_reason,
+                    ranks,
+                    standard_errors,
+                    resamples,
+                    weights,
+                    confusion,
+                } => {
+                    writeln!(
+                        f,
+                        "  {}  {}, bandwidth {bandwidth:.4}, {} of which {} independent",
+                        fit.name,
+                        counted(grouped(*pairs as f64), "pair"),
+                        counted(*features, "feature"),
+                        kept[0].min(kept[1])
+                    )?;
+                    let values = numbers(singular_values, 4);
+                    writeln!(f, "    singular values {values}; noise {noise:.4}")?;
+                    if let Some((resamples, groups)) = resamples {
+                        let of = format!(
+                            "{} of {} of trajectories",
+                            counted(*resamples, "resample"),
+                            counted(*groups, "group")
+                        );
+                        if standard_errors.is_empty() {
+                            writeln!(f, "    no standard errors: {of}")?;
+                        } else {
+                            let errors = numbers(standard_errors, 4);
+                            writeln!(f, "    standard errors {errors} from {of}")?;
+                        }
+                    }
+                    if let Some(reason) = rank_reason {
+                        let all: Vec<_> = ranks.iter().map(|(rank, ..)| rank.to_string()).collect();
+                        let (rank, all) = (singular_values.len(), all.join(", "));
+                        writeln!(f, "    rank {rank} of {all}: {reason}")?;
+                    }
+                    if compared.len() > 1 {
+                        let scores = compared
+                            .iter()
+                            .map(|(s, score)| format!("{s:.4}: {score:.3}"));
+                        let scores: Vec<String> = scores.collect();
+                        writeln!(f, "    held-out VAMP-2 by bandwidth {}", scores.join(", "))?;
+                    }
+                    if !weights.is_empty() {
+                        writeln!(f, "    clusters {}", numbers(weights, 3))?;
+                    }
+                    if let Some(confusion) = confusion {
+                        confusion_line(f, confusion)?;
                     }
                 }
-                if let Some(reason) = rank_reason {
-                    let all: Vec<_> = ranks.iter().map(|(rank, ..)| rank.to_string()).collect();
-                    let (rank, all) = (singular_values.len(), all.join(", "));
-                    writeln!(f, "    rank {rank} of {all}: {reason}")?;
-                }
-                if compared.len() > 1 {
-                    let scores = compared
-                        .iter()
-                        .map(|(s, score)| format!("{s:.4}: {score:.3}"));
-                    let scores: Vec<String> = scores.collect();
-                    writeln!(f, "    held-out VAMP-2 by bandwidth {}", scores.join(", "))?;
-                }
-                if !weights.is_empty() {
-                    writeln!(f, "    clusters {}", numbers(weights, 3))?;
-                }
-                if let Some(confusion) = confusion {
-                    self::confusion(f, confusion)?;
+                FoundRecord::Heat {
+                    epsilon,
+                    epsilon_reason,
+                    effective_neighbours,
+                    cut,
+                    landmarks,
+                    eigenvalues,
+                    log_distortion,
+                } => {
+                    let of_landmarks = landmarks.map(|n| format!(", {}", counted(n, "landmark")));
+                    writeln!(
+                        f,
+                        "  {}  epsilon {epsilon:.4} ({epsilon_reason}), {effective_neighbours:.1} effective neighbours, {:.2} % cut{}",
+                        fit.name,
+                        100.0 * cut,
+                        of_landmarks.unwrap_or_default()
+                    )?;
+                    if !eigenvalues.is_empty() {
+                        writeln!(f, "    eigenvalues {}", numbers(eigenvalues, 4))?;
+                    }
+                    let logs = log_distortion.iter();
+                    let logs = logs.filter_map(|(t, log)| Some(format!("{t}: {:.3}", (*log)?)));
+                    let logs: Vec<String> = logs.collect();
+                    writeln!(f, "    log distortion by time or power {}", logs.join(", "))?;
                 }
             }
-            FoundRecord::Heat {
-                epsilon,
-                epsilon_reason,
-                effective_neighbours,
-                cut,
-                landmarks,
-                eigenvalues,
-                log_distortion,
-            } => {
-                let of_landmarks = landmarks.map(|n| format!(", {}", counted(n, "landmark")));
-                writeln!(
-                    f,
-                    "  {}  epsilon {epsilon:.4} ({epsilon_reason}), {effective_neighbours:.1} effective neighbours, {:.2} % cut{}",
-                    fit.name,
-                    100.0 * cut,
-                    of_landmarks.unwrap_or_default()
-                )?;
-                if !eigenvalues.is_empty() {
-                    writeln!(f, "    eigenvalues {}", numbers(eigenvalues, 4))?;
-                }
-                let logs = log_distortion.iter();
-                let logs = logs.filter_map(|(t, log)| Some(format!("{t}: {:.3}", (*log)?)));
-                let logs: Vec<String> = logs.collect();
-                writeln!(f, "    log distortion by time or power {}", logs.join(", "))?;
+            for warning in &fit.warnings {
+                writeln!(f, "    warning: {}", escaped(warning))?;
             }
         }
-        for warning in &fit.warnings {
-            writeln!(f, "    warning: {}", escaped(warning))?;
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Writes the line of clusters against known sets.
-fn confusion(f: &mut Formatter<'_>, confusion: &Confusion) -> Result {
+fn confusion_line(f: &mut Formatter<'_>, confusion: &Confusion) -> Result {
     let clusters = confusion.clusters();
     let matched = confusion.sets.iter().zip(&confusion.matched).enumerate();
     let parts = matched.take(SHOWN).map(|(set, (name, matched))| {

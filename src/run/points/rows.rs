@@ -7,6 +7,7 @@ use crate::error::{Error, Result, counted};
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
+use crate::output::staging::StagedTable;
 use crate::output::tables::points::{
     EmbeddingColumn, POINTS, PointColumns, PointFit, PointModel, PointsModel, points_schema,
 };
@@ -18,7 +19,8 @@ use crate::read::points::layout::PointLayout;
 use crate::read::points::{Found, PointBatch, Reader, sorted};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
-use crate::run::points::site::{PointJob, PointsTable};
+use crate::run::kind::Running;
+use crate::run::points::kind::PointsKind;
 use crate::run::points::surveyed::{Known, Surveyed};
 use arrow::array::{
     Array, ArrayRef, FixedSizeListArray, Float64Array, Int32Array, RecordBatch, UInt32Array,
@@ -353,30 +355,47 @@ pub(crate) async fn copy<M: RowModels + ?Sized>(
     }
 }
 
-/// Reads the points of a run again and writes the table. Returns the number of rows.
-pub(crate) async fn write(
-    job: &PointJob<'_>,
+/// The table `points` of a run.
+pub(crate) struct PointsTable<'a> {
+    /// The partition and lag columns.
+    pub(crate) run: &'a RunSchema,
+    /// The fits, by partition and lag.
+    pub(crate) models: &'a [PointsModel],
+    /// Rows whose key has a larger hash are left out.
+    pub(crate) largest_hash: Option<u64>,
+}
+
+/// Reads the points of a run again and writes the table.
+///
+/// # Errors
+/// If the rows cannot be read or written.
+pub(super) async fn write(
+    run: &Running<'_, PointsKind>,
     surveyed: &Surveyed,
     table: PointsTable<'_>,
-) -> Result<u64> {
+) -> Result<StagedTable> {
     let input = RowInput {
-        lake: job.lake,
-        frame: job.frame,
-        layout: &job.plan.layout,
+        lake: run.lake,
+        frame: run.frame,
+        layout: &run.plan.layout,
         partitions: Some(&surveyed.known.partitions),
         sorted: surveyed.found.sorted,
-        output: job.output,
-        begun: table.begun,
+        output: run.output,
+        begun: run.begun,
     };
-    let (layout, largest_hash) = (&job.plan.layout, table.largest_hash);
+    let (layout, largest_hash) = (&run.plan.layout, table.largest_hash);
     let mut rows = RowTable::new(table.run, layout, table.models, largest_hash);
-    Ok(copy(&input, &mut rows).await?.0)
+    let (n, _) = copy(&input, &mut rows).await?;
+    Ok(StagedTable {
+        rows: n,
+        schema: rows.schema,
+    })
 }
 
 /// The hash up to which the keys of `most` points have hashes. More points are below it only if
 /// several rows have one key.
 pub(super) async fn largest_hash(
-    job: &PointJob<'_>,
+    run: &Running<'_, PointsKind>,
     surveyed: &Surveyed,
     most: u64,
 ) -> Result<Option<u64>> {
@@ -385,9 +404,9 @@ pub(super) async fn largest_hash(
         return Ok(None);
     }
     loop {
-        let mut batches = job.lake.batches(job.frame.clone()).await?;
+        let mut batches = run.lake.batches(run.frame.clone()).await?;
         // Hashes do not depend on the order of the rows.
-        let mut reader = Reader::new(&job.plan.layout, true, None)?;
+        let mut reader = Reader::new(&run.plan.layout, true, None)?;
         let mut hashes = BinaryHeap::new();
         let read = async {
             while let Some(rows) = batches.next().await? {
@@ -412,14 +431,14 @@ pub(super) async fn largest_hash(
 
 /// The keys of the rows whose keys have some hashes.
 pub(super) async fn keys_of(
-    job: &PointJob<'_>,
+    run: &Running<'_, PointsKind>,
     hashes: &BTreeSet<u64>,
 ) -> Result<BTreeMap<u64, String>> {
     loop {
         let mut keys = BTreeMap::new();
-        let mut batches = job.lake.batches(job.frame.clone()).await?;
+        let mut batches = run.lake.batches(run.frame.clone()).await?;
         // Hashes do not depend on the order of the rows.
-        let mut reader = Reader::new(&job.plan.layout, true, None)?;
+        let mut reader = Reader::new(&run.plan.layout, true, None)?;
         let read = async {
             while let Some(rows) = batches.next().await? {
                 let points = reader.read(&rows)?;

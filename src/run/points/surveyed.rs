@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Kind, Result, escaped};
 use crate::evidence::points::Points;
+use crate::output::result::ModelKey;
 use crate::plan::points::PointsPlan;
 use crate::read::points::Found;
 use crate::read::points::coordinates::Middle;
@@ -63,6 +64,14 @@ impl Known {
             return "the model".into();
         }
         parts.join(", ")
+    }
+
+    /// The partition and the lag of a model.
+    pub(crate) fn key(&self, plan: &PointsPlan, partition: usize, lag: usize) -> ModelKey {
+        ModelKey {
+            lag: plan.lags.get(lag).map(ToString::to_string),
+            ..ModelKey::at(&self.partitions, None, partition)
+        }
     }
 
     /// The partition columns with their values.

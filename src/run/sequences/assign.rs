@@ -7,7 +7,7 @@ use crate::error::{Error, Result, counted, escaped};
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
-use crate::output::result::{ModelKey, RowKind, Written};
+use crate::output::result::{ModelKey, Written};
 use crate::output::tables::sequences::{
     PREDICTIONS, TRAJECTORIES, predictions_schema, schema_of, trajectories_schema,
 };
@@ -118,7 +118,7 @@ async fn assign(
         let what = format!("there is no finished result at {at}; run its pipeline first");
         return Err(Error::input(what));
     };
-    check_kind(RowKind::Sequences, &written, at)?;
+    check_kind("symbols", &written, at)?;
     let (ours, theirs) = (&plan.layout.partition, &written.partition);
     check_alike("partition_by", ours, theirs, at)?;
     let symbol = WindowRows::of(&plan.layout).symbol.output_fields();
@@ -248,6 +248,7 @@ async fn drive(
     }
     record.head.outcome = Ended::Done;
     let promotion = Promotion {
+        kind: "symbols",
         plan: &record.head.plan,
         complete: record.head.failures.is_empty(),
         tables: &record.head.tables,

@@ -3,73 +3,36 @@
 use crate::error::{counted, escaped};
 use crate::output::number::grouped;
 use crate::output::tables::sequences::{SequenceFit, SequencesModel};
-use crate::run::record::{CheckRecord, Head, IncrementRecord, record};
+use crate::run::kind;
 use crate::run::sequences::rows::{LeastLikely, RowsWritten};
-use crate::run::summary;
 use crate::run::summary::SHOWN;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter, Result};
 
-/// `runs/<id>.json` of a run over sequences.
-#[derive(Debug, Clone, Serialize)]
-pub struct SequencesRecord {
-    /// What all records have.
-    #[serde(flatten)]
-    pub head: Head,
-    /// What this run counted, if the pipeline counts new files only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub increment: Option<IncrementRecord>,
+/// What the record says of the windows.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Facts {
     /// The number of windows, or the sum of their weights.
     pub windows: f64,
-    /// Bytes per output table.
-    pub table_bytes: BTreeMap<&'static str, u64>,
-    /// The checks that were made.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub checks: Vec<CheckRecord>,
-    /// One entry per partition.
-    pub models: Vec<SequencesModelRecord>,
-    /// Partitions without a window, which have no model.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub empty: Vec<String>,
-    /// Pieces of finished work of a run that did not end: counts, and fits of partitions.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub resumed: usize,
 }
 
-fn is_zero(n: &usize) -> bool {
-    *n == 0
-}
-
-record!(SequencesRecord);
-
-impl SequencesRecord {
-    /// Begins the record of a run.
-    pub(crate) fn new(head: Head) -> SequencesRecord {
-        SequencesRecord {
-            head,
-            increment: None,
-            windows: 0.0,
-            table_bytes: BTreeMap::new(),
-            checks: Vec::new(),
-            models: Vec::new(),
-            empty: Vec::new(),
-            resumed: 0,
-        }
+impl kind::Facts for Facts {
+    fn evidence(&self) -> String {
+        counted(grouped(self.windows), "window")
     }
 
-    /// Rows and bytes of all tables.
-    pub(crate) fn written(&self) -> (u64, u64) {
-        let (rows, bytes) = (self.head.tables.values(), self.table_bytes.values());
-        (rows.sum(), bytes.sum())
+    fn sum(&self) -> f64 {
+        self.windows
+    }
+
+    fn unit(&self) -> &'static str {
+        "window"
     }
 }
 
 /// The fits of one partition.
 #[derive(Debug, Clone, Serialize)]
 pub struct SequencesModelRecord {
-    /// The value of each partition column, by its name.
-    pub partition: BTreeMap<String, String>,
     /// The number of symbols.
     pub symbols: usize,
     /// The number of different windows.
@@ -137,21 +100,20 @@ pub struct SequenceFitRecord {
 }
 
 impl SequencesModelRecord {
-    /// The record of the fits of a partition with these values of the partition columns.
+    /// The record of the fits of a partition.
     pub(crate) fn of(
-        values: BTreeMap<String, String>,
         model: &SequencesModel,
-        written: &RowsWritten,
+        written: Option<&RowsWritten>,
     ) -> SequencesModelRecord {
         let partition = model.partition as u32;
-        let rows = written.rows.get(&partition).copied().unwrap_or_default();
+        let rows = written.and_then(|written| written.rows.get(&partition));
+        let rows = rows.copied().unwrap_or_default();
         let fits = model.fits.iter().enumerate().map(|(at, fit)| {
-            let of_rows = written.of_fits.get(&(partition, at));
+            let of_rows = written.and_then(|written| written.of_fits.get(&(partition, at)));
             let least = of_rows.map_or_else(Vec::new, |of| of.least.clone());
             SequenceFitRecord::of(fit, least)
         });
         SequencesModelRecord {
-            partition: values,
             symbols: model.symbols.len(),
             triples: model.triples.len(),
             windows: model.n_windows(),
@@ -194,87 +156,24 @@ impl SequenceFitRecord {
     }
 }
 
-/// The summary of a run over sequences.
-pub struct SequencesSummary<'a> {
-    /// The record of the run.
-    pub record: &'a SequencesRecord,
-    /// The location of its tables.
-    pub output: &'a str,
-}
-
-impl Display for SequencesSummary<'_> {
+impl Display for SequencesModelRecord {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let SequencesSummary { record, output } = self;
-        let (head, models) = (&record.head, &record.models);
-        writeln!(
+        let model = self;
+        write!(
             f,
-            "{}: {} in {}",
-            head.pipeline,
-            counted(grouped(record.windows), "window"),
-            counted(grouped(head.rows_read as f64), "row")
+            "{}, {}; {} of {}",
+            counted(grouped(model.symbols as f64), "symbol"),
+            counted(grouped(model.triples as f64), "different window"),
+            counted(grouped(model.rows as f64), "row"),
+            counted(grouped(model.trajectories as f64), "trajectory")
         )?;
-        for (reason, rows) in &head.rows_dropped {
-            writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
+        if model.unseen > 0 {
+            let unseen = counted(grouped(model.unseen as f64), "row");
+            write!(f, "; {unseen} with an unseen symbol")?;
         }
-        if let Some(increment) = &record.increment {
-            writeln!(f, "  {}", increment.what)?;
-        }
-        for model in models.iter().take(SHOWN) {
-            writeln!(f)?;
-            self::model(f, model)?;
-        }
-        if models.len() > SHOWN {
-            let more = models.len() - SHOWN;
-            writeln!(f, "\n… and {more} more, see {output}/runs/{}.json", head.id)?;
-        }
-        if !record.empty.is_empty() {
-            let n = record.empty.len();
-            let shown: Vec<&str> = record
-                .empty
-                .iter()
-                .take(SHOWN)
-                .map(String::as_str)
-                .collect();
-            writeln!(
-                f,
-                "\nwithout a window: {} ({})",
-                counted(n, "partition"),
-                shown.join("; ")
-            )?;
-        }
-        if record.resumed > 0 {
-            let pieces = counted(record.resumed, "piece");
-            writeln!(f, "\ntaken from a run that did not end: {pieces} of work")?;
-        }
-        summary::checks(f, &record.checks)?;
-        let stages = ["count", "fit", "rows", "write", "check"];
-        summary::end(f, head, models.len(), &stages, output)
+        writeln!(f)?;
+        model.fits.iter().try_for_each(|own| fit(f, own))
     }
-}
-
-/// Writes the lines of one model.
-fn model(f: &mut Formatter<'_>, model: &SequencesModelRecord) -> Result {
-    let partition = model.partition.iter();
-    let parts: Vec<String> = partition
-        .map(|(name, value)| escaped(&format!("{name} {value}")))
-        .collect();
-    if !parts.is_empty() {
-        write!(f, "{}: ", parts.join(", "))?;
-    }
-    write!(
-        f,
-        "{}, {}; {} of {}",
-        counted(grouped(model.symbols as f64), "symbol"),
-        counted(grouped(model.triples as f64), "different window"),
-        counted(grouped(model.rows as f64), "row"),
-        counted(grouped(model.trajectories as f64), "trajectory")
-    )?;
-    if model.unseen > 0 {
-        let unseen = counted(grouped(model.unseen as f64), "row");
-        write!(f, "; {unseen} with an unseen symbol")?;
-    }
-    writeln!(f)?;
-    model.fits.iter().try_for_each(|own| fit(f, own))
 }
 
 /// Writes the lines of one fit.

@@ -70,7 +70,7 @@ pub(crate) struct RowTables<'a> {
 }
 
 /// What filtering all rows found.
-pub(crate) struct RowsWritten {
+pub struct RowsWritten {
     /// Rows by table.
     pub(crate) tables: BTreeMap<&'static str, u64>,
     /// By partition and fit.

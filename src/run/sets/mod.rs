@@ -18,7 +18,7 @@ use crate::assess::changes::{Labelled, compare};
 use crate::assess::set_tracking::Ids;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
-use crate::output::result::{ModelKey, ModelRows, RowKind, Written, WrittenFit};
+use crate::output::result::{COUNTS, ModelKey, ModelRows, Written, WrittenFit, kind_of};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
@@ -115,8 +115,8 @@ fn no_output(location: &str) -> Error {
 /// # Errors
 /// If there is no result, or a result of other rows.
 pub fn check_named(location: &str, found: Option<&Current>) -> Result<()> {
-    match found.and_then(RowKind::of) {
-        Some(RowKind::States) => Ok(()),
+    match found.and_then(kind_of) {
+        Some(COUNTS) => Ok(()),
         None => Err(no_output(location)),
         Some(other) => Err(Error::spec(format!(
             "`names.from`: the result at {location} was made from {other} and has no sets of states; name the output of a run with `[transitions]`"
@@ -136,8 +136,8 @@ async fn open<'a>(
     let Some(result) = result else {
         return Ok(None);
     };
-    let kind = RowKind::of(&result);
-    let Some(written) = Written::of_kind(RowKind::States, output, result).await? else {
+    let kind = kind_of(&result).map(String::from);
+    let Some(written) = Written::of_kind(COUNTS, output, result).await? else {
         if let Some(other) = kind {
             let at = output.shown();
             tracing::warn!("sets get new names: the result at {at} was made from {other}");

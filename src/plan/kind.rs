@@ -1,0 +1,86 @@
+//! What the plan of a run over one kind of evidence says of itself.
+
+use crate::error::Result;
+use crate::evidence::lag::Lag;
+use crate::plan::job::PlannedJob;
+use crate::read::lake::Lake;
+use arrow::datatypes::{Field, SchemaRef};
+use datafusion::dataframe::DataFrame;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::fmt::Display;
+
+/// A part of a plan as text and as JSON.
+pub struct Shown {
+    /// As text.
+    pub text: String,
+    /// As JSON.
+    pub json: Value,
+}
+
+impl Shown {
+    /// A part that has both forms.
+    pub(crate) fn of(part: &(impl Display + Serialize)) -> Shown {
+        Shown {
+            text: part.to_string(),
+            json: json!(part),
+        }
+    }
+}
+
+/// A line of the text of a plan: its label and what it says.
+pub type Line = (&'static str, String);
+
+/// What the text of a plan says beside the frame.
+#[derive(Default)]
+pub struct PlanLines {
+    /// What the run reads of a row and counts.
+    pub evidence: Vec<Line>,
+    /// What the run fits to that, and what it does with the fits.
+    pub fits: Vec<Line>,
+}
+
+/// The plan of a run over one kind of evidence: its job, and what the kind adds. The serialized
+/// part travels to other machines.
+pub trait KindPlan: Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// Of what the memory of a run depends on, what nothing may say before the rows are read.
+    const UNKNOWN: &'static str;
+
+    /// What all plans have.
+    fn job(&self) -> &PlannedJob;
+
+    /// The columns of the partition.
+    fn partition(&self) -> &[Field];
+
+    /// The lags by length; empty if there are none.
+    fn lags(&self) -> &[Lag] {
+        &[]
+    }
+
+    /// The number of fits per model.
+    fn n_fits(&self) -> usize;
+
+    /// The tables of the result in the order in which they are written, with their columns. Lists
+    /// whose length depends on the rows have one entry here.
+    fn schemas(&self) -> Vec<(&'static str, SchemaRef)>;
+
+    /// The lines of the text of the plan.
+    fn lines(&self) -> PlanLines;
+
+    /// The keys of the JSON of the plan beside those that all plans have.
+    fn own_json(&self) -> Value;
+
+    /// What a second pass over the input does. None if there is none.
+    fn rows_text(&self) -> Option<String>;
+
+    /// Bounds of the memory of a run. None if nothing says how many rows there are.
+    ///
+    /// # Errors
+    /// If the statistics of the files cannot be read.
+    fn memory(
+        &self,
+        lake: &Lake,
+        frame: DataFrame,
+    ) -> impl Future<Output = Result<Option<Shown>>> + Send;
+}

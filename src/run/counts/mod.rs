@@ -1,0 +1,301 @@
+//! Counts: transitions between states → models with sets, one per partition and lag.
+//!
+//! ```text
+//! rows ─ count ─▶ matrices ─ fit ─▶ models ─ names of sets, Markov tests ─▶ tables
+//! ```
+
+pub mod fitted;
+pub mod kind;
+pub mod local;
+pub mod markov;
+pub mod model;
+pub mod passes;
+pub mod passing;
+pub mod ranks;
+pub mod record;
+pub mod rounds;
+pub mod rows;
+pub(crate) mod tasks;
+
+use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::output::place::Output;
+use crate::output::result::COUNTS;
+use crate::output::staging::{StagedTables, Staging};
+use crate::output::tables::columns::TableColumns;
+use crate::output::tables::fitted_model::FittedModel;
+use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::table::Table;
+use crate::output::tables::{columns, schema};
+use crate::plan::counts::{CountsPlan, plan_counts};
+use crate::plan::pipeline::Pipeline;
+use crate::plan::pipeline::keys::NamesFrom;
+use crate::read::lake::Lake;
+use crate::run::counting::rounds::{CountRounds, RemoteCounts};
+use crate::run::counts::kind::{CountsKind, Shared};
+use crate::run::counts::local::CountedHere;
+use crate::run::counts::model::{at_place, partition_key};
+use crate::run::counts::record::{Deviation, Facts, ModelRecord};
+use crate::run::kind::{Fitted, Found, Kind, Read, Running, Written};
+use crate::run::record::ModelEntry;
+use crate::run::workers::Workers;
+use datafusion::dataframe::DataFrame;
+use futures::{StreamExt, TryStreamExt, stream};
+use std::sync::Arc;
+
+/// The counts of a run, in this process or in the store of its output.
+pub enum Counted {
+    /// In this process.
+    Here(Box<CountedHere>),
+    /// In the store of the output, with the largest number of non-zeros that one executor fits.
+    Stored(Box<RemoteCounts>),
+}
+
+impl Kind for CountsKind {
+    const NAME: &'static str = COUNTS;
+    const READ: &'static str = "count";
+
+    type Plan = CountsPlan;
+    type Evidence = Counted;
+    type Model = FittedModel;
+    type Shared = Shared;
+    type Rows = ();
+    type Facts = Facts;
+    type ModelRecord = ModelRecord;
+
+    async fn plan(
+        pipeline: &Pipeline,
+        sql: &str,
+        seed: Option<u64>,
+        lake: &Lake,
+    ) -> Result<(CountsPlan, DataFrame)> {
+        plan_counts(pipeline, sql, seed, lake).await
+    }
+
+    async fn check(plan: &CountsPlan) -> Result<()> {
+        if let NamesFrom::Output(location) = &plan.names {
+            let from = Output::open(location, &plan.job.stores)?;
+            let found = from.current().await.map_err(|e| e.at("`names.from`"))?;
+            crate::run::sets::check_named(location, found.as_ref())?;
+        }
+        Ok(())
+    }
+
+    async fn read(run: &Running<'_, Self>) -> Result<Read<Self>> {
+        match &run.options.workers {
+            Workers::Here => {
+                let (counted, found, ledger) = local::count(run).await?;
+                Ok(Read {
+                    evidence: Counted::Here(Box::new(counted)),
+                    found,
+                    ledger,
+                })
+            }
+            Workers::Elsewhere { nodes, .. } => {
+                let (output, progress) = (run.output, run.progress.as_ref());
+                let counting = run.plan.counting();
+                let counting = CountRounds::<Self>::begin(counting, output, nodes, progress);
+                let mut remote = counting.await?.count(run.frame).await?;
+                let found = Found {
+                    rows: remote.counted.rows,
+                    dropped: remote.counted.dropped.0.clone(),
+                    facts: Facts::default(),
+                    warnings: Vec::new(),
+                    increment: remote.record.take(),
+                };
+                Ok(Read {
+                    evidence: Counted::Stored(Box::new(remote)),
+                    found,
+                    ledger: None,
+                })
+            }
+        }
+    }
+
+    async fn fit(run: &Running<'_, Self>, evidence: Counted) -> Result<Fitted<Self>> {
+        let mut fitted = match evidence {
+            Counted::Here(counted) => local::fit(run, *counted).await?,
+            Counted::Stored(remote) => rounds::fit(run, *remote).await?,
+        };
+        fitted::keep_names(run, &mut fitted).await?;
+        if run.plan.markov {
+            let plan = Arc::clone(run.plan);
+            fitted = tokio::task::spawn_blocking(move || {
+                test_markov(&plan, &mut fitted.models, &mut fitted.shared.records);
+                fitted
+            })
+            .await
+            .map_err(|e| Error::with_source(ErrorKind::Bug, "the Markov tests panicked", e))?;
+        }
+        fitted.facts.transitions = fitted.models.iter().map(|m| m.total).sum();
+        fitted.resumed = fitted::resumed(run.work, &fitted);
+        Ok(fitted)
+    }
+
+    fn check_certificates(_: &Running<'_, Self>, fitted: &Fitted<Self>) -> Result<()> {
+        check_certificates(&fitted.shared.names, &fitted.models)
+    }
+
+    async fn rows(run: &Running<'_, Self>, fitted: &mut Fitted<Self>) -> Result<Written<Self>> {
+        let table = rows::write(run, &fitted.shared.names, &fitted.models).await?;
+        Ok(Written {
+            tables: StagedTables::from([(Table::Rows.name(), table)]),
+            ..Written::default()
+        })
+    }
+
+    async fn stage(run: &Running<'_, Self>, fitted: &Fitted<Self>) -> Result<StagedTables> {
+        let Shared {
+            names,
+            matrices,
+            reuse_sets,
+            ..
+        } = &fitted.shared;
+        let staging = Staging {
+            output: run.output,
+            begun: run.begun,
+            schema: names,
+        };
+        let earlier = run.begun.earlier().filter(|_| *reuse_sets);
+        let mut written = StagedTables::new();
+        // The rows of the input are written already.
+        for &table in names.tables.iter().filter(|table| **table != Table::Rows) {
+            let name = table.name();
+            if let (Some(earlier), Table::Sets | Table::Changes) = (earlier, table) {
+                let schema = schema(table, names).0;
+                if let Some(copied) = staging.copy(name, schema, earlier).await? {
+                    written.insert(name, copied);
+                    continue;
+                }
+            }
+            let remote = matrices.as_deref().filter(|_| table == Table::Counts);
+            let staged = match remote {
+                None => {
+                    let columns = columns(table, names);
+                    staging.write(name, &columns, &fitted.models).await?
+                }
+                Some(remote) => {
+                    let counts = (0..fitted.models.len()).map(|at| remote.counts(at));
+                    let counts: Vec<_> = counts.collect();
+                    let counts = stream::iter(counts).buffered(remote.concurrency());
+                    let bare = counts.map_ok(|counts| Arc::new(FittedModel::bare(counts)));
+                    staging.write_fetched(name, counts_columns, bare).await?
+                }
+            };
+            written.insert(name, staged);
+        }
+        Ok(written)
+    }
+
+    fn record(
+        _: &Running<'_, Self>,
+        fitted: &Fitted<Self>,
+        _: &Written<Self>,
+        at: usize,
+    ) -> ModelEntry<ModelRecord> {
+        let (names, counts) = (&fitted.shared.names, &fitted.models[at].counts);
+        ModelEntry {
+            partition: partition_key(names, counts.partition),
+            lag: names.lag.text(counts.lag),
+            model: fitted.shared.records[at].clone(),
+        }
+    }
+}
+
+fn counts_columns(names: &RunSchema) -> TableColumns<'_, FittedModel> {
+    columns(Table::Counts, names)
+}
+
+/// An error if a certificate does not hold, because then a number of the fit is wrong.
+fn check_certificates(names: &RunSchema, models: &[FittedModel]) -> Result<()> {
+    for model in models {
+        let fits = names.fits.iter().zip(&model.certificates);
+        let fits = fits.map(|(columns, list)| (&columns.name, list.clone()));
+        let embeddings = names.embeddings.iter().zip(&model.embeddings);
+        let embeddings =
+            embeddings.map(|(columns, own)| (&columns.name, crate::assess::kernels::of_chain(own)));
+        for (name, list) in fits.chain(embeddings) {
+            crate::assess::certificates::check(name, &list)
+                .map_err(|e| at_place(e, names, &model.counts))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the Markov tests of all fits and adds them to the models and the records.
+fn test_markov(plan: &CountsPlan, models: &mut [FittedModel], records: &mut [ModelRecord]) {
+    crate::run::counts::markov::test(models, &plan.lags);
+    for (model, record) in models.iter().zip(records) {
+        for (markov, record) in model.markov.iter().zip(&mut record.fits) {
+            let timescales = markov.timescales.iter().zip(&markov.intervals);
+            let timescales = timescales.filter_map(|(t, interval)| Some((t.timescale?, *interval)));
+            let (timescales, intervals) = timescales.unzip();
+            record.timescales = Some(timescales);
+            record.timescale_intervals = (plan.resamples() > 0).then_some(intervals);
+            let deviation = markov.deviation();
+            record.chapman_kolmogorov =
+                deviation.map(|(steps, largest)| Deviation { steps, largest });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::checkpoint::KEEP_EVERY;
+    use crate::read::counts;
+    use crate::run::Planned;
+    use crate::run::counts::local::fit_all;
+    use crate::run::progress::Silent;
+
+    const PIPELINE: &str = r#"
+[job]
+name = "small"
+output = "unused"
+
+[tables.rows]
+path = "FOLDER/rows.csv"
+
+[transitions]
+sql = "SELECT * FROM rows"
+time = "t"
+state = "s"
+lag = [1, 2]
+
+[[fit]]
+name = "dbmr"
+method = "dbmr"
+rank = 2
+"#;
+
+    /// No pipeline gives a wrong fit, so the test changes a certificate after the fit.
+    #[tokio::test]
+    async fn a_certificate_that_does_not_hold_ends_the_run() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rows: String = (0..60)
+            .map(|t| format!("{t},{}\n", t / 7 % 2 * 2 + t * t % 3 % 2))
+            .collect();
+        std::fs::write(folder.path().join("rows.csv"), format!("t,s\n{rows}")).expect("rows");
+        let text = PIPELINE.replace("FOLDER", &folder.path().display().to_string());
+        let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
+        let inputs = pipeline.open().await.expect("a lake");
+        let Planned { plan, lake, frame } = inputs.plan().await.expect("a plan");
+        let counted = counts::count(&lake, frame, &plan.layout, Arc::new(|_| ()));
+        let store = Arc::new(object_store::memory::InMemory::new());
+        let output = Output::in_store(store, "out".into());
+        let work = output.work(&plan.job.hash, false, KEEP_EVERY).await;
+        let counted = counted.await.expect("counts");
+        let mut fitted = fit_all(&plan, counted, &work, &Silent).expect("fits");
+        let names = &fitted.shared.names;
+        check_certificates(names, &fitted.models).expect("every certificate holds");
+
+        let broken = fitted.models[1].certificates[0].iter_mut();
+        broken
+            .filter(|c| c.name == "pythagoras")
+            .for_each(|c| c.holds = Some(false));
+        let error = check_certificates(names, &fitted.models).expect_err("one is broken");
+        assert_eq!(error.kind(), ErrorKind::Check);
+        let message = error.to_string();
+        let begin = "lag 2: fit `dbmr`: the certificate `pythagoras` does not hold: ";
+        assert!(message.starts_with(begin), "{message}");
+    }
+}

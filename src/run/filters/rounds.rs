@@ -1,0 +1,176 @@
+//! Fits filters and filters rows on other machines, in rounds of tasks.
+//!
+//! ```text
+//! this process: training rows ─ fit ─▶ filters
+//! files ─ deal ─▶ lots of whole trajectories ─ rows ─▶ this process: tables in the order of keys
+//! ```
+//!
+//! A fit depends on its training rows and the seed alone, and the estimates of a row on the filter
+//! and the earlier rows of its trajectory, so all tables have the bytes of a run on one machine.
+
+use crate::error::{Error, Result};
+use crate::evidence::pass::packed::{pack, unpack_result};
+use crate::methods::filter::model::FilterFit;
+use crate::output::parts::Piece;
+use crate::output::tables::filters::{ESTIMATES, POSTERIORS, TRAJECTORIES};
+use crate::output::tables::run_schema::RunSchema;
+use crate::plan::filters::FiltersPlan;
+use crate::read::sequences::ordered::Found;
+use crate::run::Planned;
+use crate::run::filters::fit::{Fitting, Unit};
+use crate::run::filters::input::Filters;
+use crate::run::filters::kind::ObservationsKind;
+use crate::run::filters::rows::{Ended, RowsWritten, Tally, Target};
+use crate::run::filters::tasks::{FilteredLot, FiltersWork, SentFilters};
+use crate::run::kind::Running;
+use crate::run::workers::merge::Merge;
+use crate::run::workers::nodes::Nodes;
+use crate::run::workers::requests::Requests;
+use crate::run::workers::slices::{Dealt, Spread, Width, lots, slices};
+use crate::run::workers::task::{TaskPlace, Tasks};
+use datafusion::dataframe::DataFrame;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Tasks for ObservationsKind {
+    type Work = FiltersWork;
+
+    fn name(work: &FiltersWork) -> &'static str {
+        match work {
+            FiltersWork::Fit { .. } => "fit",
+            FiltersWork::Deal { .. } => "deal",
+            FiltersWork::Rows { .. } => "rows",
+        }
+    }
+
+    async fn perform(place: TaskPlace, work: FiltersWork) -> Result<Vec<u8>> {
+        place.executor()?.filters(work).await
+    }
+
+    async fn spread(planned: &Planned<ObservationsKind>, _: u64) -> Result<Spread> {
+        Ok(Spread {
+            width: width(&planned.plan, &planned.frame),
+            split: None,
+        })
+    }
+}
+
+/// The width of a plan.
+///
+/// # Errors
+/// Why one task deals all rows.
+fn width(plan: &FiltersPlan, frame: &DataFrame) -> Result<Width, String> {
+    let slices = slices(&plan.job.tables, frame)?;
+    Ok(Width {
+        slices: slices.len() as u64,
+        lots: lots(&plan.job.tables, &slices) as u64,
+        rounds: vec!["fit", "deal", "rows"],
+    })
+}
+
+/// Fits filters, in the order of `units`.
+///
+/// # Errors
+/// If the store of the output fails.
+pub(super) async fn fit(
+    run: &Running<'_, ObservationsKind>,
+    nodes: &Arc<dyn Nodes>,
+    fitting: &Fitting,
+    units: &[Unit],
+) -> Result<Vec<Result<FilterFit>>> {
+    let (output, hash) = (run.output, &run.plan.job.hash);
+    let mut work = Vec::with_capacity(units.len());
+    for &unit in units {
+        let input = vec![pack(&fitting.input(unit))?];
+        let pieces = output.put_part(hash, input).await?.into_iter();
+        work.extend(pieces.map(|input| FiltersWork::Fit { input }));
+    }
+    let requests = Requests::of(run, nodes).await?;
+    let answers: Vec<Vec<Piece>> = requests.all("fit", work).await?;
+    let bytes = output.pieces(hash, &answers.concat()).await?;
+    bytes.iter().map(|bytes| unpack_result(bytes)).collect()
+}
+
+/// Filters the rows and writes their tables.
+///
+/// # Errors
+/// If a task fails, or a table cannot be written.
+pub(super) async fn rows(
+    run: &Running<'_, ObservationsKind>,
+    nodes: &Arc<dyn Nodes>,
+    schema: &RunSchema,
+    filters: &Filters<'_>,
+) -> Result<RowsWritten> {
+    let (plan, output, hash) = (run.plan, run.output, &run.plan.job.hash);
+    let deal = |files, lots| FiltersWork::Deal { files, lots };
+    let Dealt { site, lots } = run.deal(nodes, deal).await?;
+    let requests: Requests<'_, ObservationsKind> =
+        Requests::new(site.clone(), nodes, run.progress.as_ref());
+    let sent = vec![pack(&SentFilters::new(filters))?];
+    let sent = output.put_part(hash, sent).await?;
+    let sent = sent
+        .first()
+        .ok_or_else(|| Error::bug("the filters have no bytes"))?;
+    let rows = |lot: &Vec<Piece>| FiltersWork::Rows {
+        lot: lot.clone(),
+        filters: sent.clone(),
+    };
+    let work = lots.iter().map(rows).collect();
+    let answers: Vec<FilteredLot> = requests.all("rows", work).await?;
+
+    let tables = filters.tables(plan, schema);
+    let target = Target {
+        output,
+        begun: run.begun,
+    };
+    let n_order = plan.layout.n_order();
+    let mut written = BTreeMap::new();
+    let posteriors = tables.posteriors.as_ref().map(|(schema, _)| schema);
+    for (name, schema, lots) in [
+        (
+            ESTIMATES,
+            tables.estimates.as_ref(),
+            of(&answers, |lot| &lot.estimates),
+        ),
+        (POSTERIORS, posteriors, of(&answers, |lot| &lot.posteriors)),
+    ] {
+        let Some(schema) = schema else { continue };
+        let keys: Vec<usize> = (0..n_order).collect();
+        let mut writer = target.table(name, schema)?;
+        let mut merge = Merge::new(schema, &keys, lots)?;
+        while let Some(batch) = merge.next(output, hash).await? {
+            writer.write(batch).await?;
+        }
+        written.insert(name, writer.finish().await?);
+    }
+    let schema = Ended::schema(&plan.layout);
+    let keys: Vec<usize> = (0..schema.fields().len() - 1).collect();
+    let mut tally = Tally::default();
+    let mut writer = None;
+    if let Some(schema) = &tables.trajectories {
+        writer = Some((schema, target.table(TRAJECTORIES, schema)?));
+    }
+    let mut merge = Merge::new(&schema, &keys, of(&answers, |lot| &lot.ended))?;
+    while let Some(batch) = merge.next(output, hash).await? {
+        let ended = Ended::of_rows(&batch)?;
+        tally.add(&ended.rows);
+        if let Some((schema, writer)) = &mut writer {
+            let has_split = plan.layout.split.is_some();
+            let rows = ended.table(schema, has_split, tables.fits.len())?;
+            writer.write(rows).await?;
+        }
+    }
+    if let Some((_, writer)) = writer {
+        written.insert(TRAJECTORIES, writer.finish().await?);
+    }
+    let found = Found {
+        rows: answers.iter().map(|lot| lot.rows).sum(),
+        ..Found::default()
+    };
+    Ok(tally.written(written, found))
+}
+
+/// Some pieces of every lot.
+fn of(lots: &[FilteredLot], pieces: fn(&FilteredLot) -> &Vec<Piece>) -> Vec<Vec<Piece>> {
+    lots.iter().map(|lot| pieces(lot).clone()).collect()
+}

@@ -1,0 +1,227 @@
+//! What a kind of evidence says at each stage of a run. The drive knows nothing else of a kind.
+
+use crate::error::Result;
+use crate::output::checkpoint::Checkpoint;
+use crate::output::ledger::Ledger;
+use crate::output::place::Output;
+use crate::output::pointer::Begun;
+use crate::output::staging::StagedTables;
+use crate::plan::kind::KindPlan;
+use crate::plan::pipeline::Pipeline;
+use crate::read::lake::Lake;
+use crate::read::paths::current::Current;
+use crate::run::failures::Failures;
+use crate::run::options::Options;
+use crate::run::progress::Progress;
+use crate::run::record::{EmptyRecord, IncrementRecord, ModelEntry, Resumed};
+use crate::run::workers::slices::Dealt;
+use datafusion::dataframe::DataFrame;
+use serde::Serialize;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+
+/// Rows that were dropped, by reason.
+pub type DroppedRows = BTreeMap<Cow<'static, str>, u64>;
+
+/// One kind of evidence, from the rows of a query to the tables of a result.
+pub trait Kind: Sized + Send + Sync + 'static {
+    /// The name of the kind in results and in tasks.
+    const NAME: &'static str;
+    /// The name of the stage that reads the rows.
+    const READ: &'static str;
+
+    /// What a run will do.
+    type Plan: KindPlan;
+    /// What reading the rows leaves for the fits.
+    type Evidence: Send;
+    /// The fits of one partition and lag.
+    type Model: Send + Sync;
+    /// What all models share.
+    type Shared: Send + Sync;
+    /// What the second pass over the rows found, beside the tables that it wrote.
+    type Rows: Default + Send + Sync;
+    /// What the record says of the evidence.
+    type Facts: Facts;
+    /// What the record says of a model, and how the summary prints it.
+    type ModelRecord: Serialize + Display + Clone + Send + Sync;
+
+    /// Resolves a pipeline with the query text `sql` against the tables of a lake. Also gives the
+    /// query as a data frame with the columns of the layout.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    fn plan(
+        pipeline: &Pipeline,
+        sql: &str,
+        seed: Option<u64>,
+        lake: &Lake,
+    ) -> impl Future<Output = Result<(Self::Plan, DataFrame)>>;
+
+    /// Checks what a run reads beside its tables, before it begins.
+    ///
+    /// # Errors
+    /// If that is not there.
+    fn check(_plan: &Self::Plan) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
+
+    /// Reads the rows.
+    ///
+    /// # Errors
+    /// If the rows cannot be read, or are none.
+    fn read(run: &Running<'_, Self>) -> impl Future<Output = Result<Read<Self>>> + Send;
+
+    /// Fits every partition and lag. A model that cannot be fitted is a failure, and no error.
+    ///
+    /// # Errors
+    /// Those that are not about one model: a stop, a store that fails.
+    fn fit(
+        run: &Running<'_, Self>,
+        evidence: Self::Evidence,
+    ) -> impl Future<Output = Result<Fitted<Self>>> + Send;
+
+    /// Checks the certificates of all models.
+    ///
+    /// # Errors
+    /// If a certificate does not hold, because then a number of the fit is wrong.
+    fn check_certificates(run: &Running<'_, Self>, fitted: &Fitted<Self>) -> Result<()>;
+
+    /// Reads the rows again and writes the tables with rows of the input. What it finds may become
+    /// a part of the models.
+    ///
+    /// # Errors
+    /// If the rows cannot be read or written.
+    fn rows(
+        run: &Running<'_, Self>,
+        fitted: &mut Fitted<Self>,
+    ) -> impl Future<Output = Result<Written<Self>>> + Send;
+
+    /// Writes the tables that are made of models.
+    ///
+    /// # Errors
+    /// If a table cannot be written.
+    fn stage(
+        run: &Running<'_, Self>,
+        fitted: &Fitted<Self>,
+    ) -> impl Future<Output = Result<StagedTables>> + Send;
+
+    /// What the record says of the model with this index.
+    fn record(
+        run: &Running<'_, Self>,
+        fitted: &Fitted<Self>,
+        written: &Written<Self>,
+        at: usize,
+    ) -> ModelEntry<Self::ModelRecord>;
+}
+
+/// What a record says of the evidence of a run.
+pub trait Facts: Serialize + Default + Clone + Send + Sync {
+    /// The evidence as text, such as "12 transitions".
+    fn evidence(&self) -> String;
+
+    /// The sum of the evidence, which `max_drift` compares with the earlier result.
+    fn sum(&self) -> f64;
+
+    /// What a partition without evidence has none of, such as "transition".
+    fn unit(&self) -> &'static str;
+}
+
+/// A run that goes on: what its stages may use.
+pub struct Running<'a, K: Kind> {
+    /// The plan of the run.
+    pub plan: &'a Arc<K::Plan>,
+    /// The open tables of the pipeline.
+    pub lake: &'a Lake,
+    /// The query of the plan, with the columns of the layout.
+    pub frame: &'a DataFrame,
+    /// The output of the run.
+    pub output: &'a Output,
+    /// The run.
+    pub begun: &'a Begun,
+    /// The options of the run.
+    pub options: &'a Options,
+    /// Finished work of this run and of earlier runs of the same plan.
+    pub work: &'a Arc<Checkpoint>,
+    /// Receives the progress of the work.
+    pub progress: &'a Arc<dyn Progress>,
+    /// The rows in the store of the output, once tasks have dealt them.
+    pub(crate) dealt: OnceCell<Dealt>,
+}
+
+impl<K: Kind> Running<'_, K> {
+    /// The current result, unless all rows must be counted anew.
+    pub(crate) fn earlier(&self) -> Option<&Current> {
+        self.begun.earlier().filter(|_| !self.options.full_refresh)
+    }
+
+    /// Receives the number of rows that were read since the last call.
+    pub(crate) fn advance(&self) -> Arc<dyn Fn(usize) + Send + Sync> {
+        let progress = Arc::clone(self.progress);
+        Arc::new(move |rows| progress.advance(rows as u64))
+    }
+}
+
+/// What reading the rows found.
+pub struct Read<K: Kind> {
+    /// The evidence.
+    pub evidence: K::Evidence,
+    /// What the record says of it.
+    pub found: Found<K>,
+    /// The files that were counted, if the plan counts new files only.
+    pub ledger: Option<Ledger>,
+}
+
+/// What the record says of the rows that were read.
+pub struct Found<K: Kind> {
+    /// The number of rows.
+    pub rows: u64,
+    /// Rows that were dropped, by reason.
+    pub dropped: DroppedRows,
+    /// What the record says of the evidence, as far as it is known.
+    pub facts: K::Facts,
+    /// What a user should know of the rows.
+    pub warnings: Vec<String>,
+    /// What this run counted, if the pipeline counts new files only.
+    pub increment: Option<IncrementRecord>,
+}
+
+/// The fits of a run.
+pub struct Fitted<K: Kind> {
+    /// The models by partition and lag.
+    pub models: Vec<K::Model>,
+    /// What they share.
+    pub shared: K::Shared,
+    /// What the record says of the evidence.
+    pub facts: K::Facts,
+    /// Partitions and lags without evidence, which have no model.
+    pub empty: Vec<EmptyRecord>,
+    /// Models of the earlier result that this result does not have.
+    pub gone: Vec<String>,
+    /// The models that could not be fitted.
+    pub(crate) failures: Failures,
+    /// The finished work of earlier runs.
+    pub resumed: Option<Resumed>,
+}
+
+/// What the second pass over the rows wrote and found.
+pub struct Written<K: Kind> {
+    /// The tables.
+    pub tables: StagedTables,
+    /// Rows that were dropped, by reason.
+    pub dropped: DroppedRows,
+    /// What else it found.
+    pub rows: K::Rows,
+}
+
+impl<K: Kind> Default for Written<K> {
+    fn default() -> Written<K> {
+        Written {
+            tables: StagedTables::new(),
+            dropped: DroppedRows::new(),
+            rows: K::Rows::default(),
+        }
+    }
+}

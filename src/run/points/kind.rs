@@ -1,0 +1,4 @@
+//! The name of the kind of evidence in types.
+
+/// Rows with coordinates.
+pub struct PointsKind;

@@ -1,0 +1,42 @@
+//! The executor of a task, and the pieces that it reads and writes.
+
+use crate::error::{Error, Kind, Result};
+use crate::output::parts::Piece;
+use crate::output::place::Output;
+use crate::read::lake::Resources;
+use crate::store::Stores;
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// The executor of one task.
+pub(crate) struct TaskExecutor<P> {
+    pub(crate) plan: Arc<P>,
+    /// The hash of the plan.
+    pub(crate) hash: String,
+    pub(crate) output: Output,
+    pub(crate) stores: Stores,
+    pub(crate) resources: Resources,
+}
+
+impl<P> TaskExecutor<P> {
+    /// Reads pieces, in their order.
+    pub(crate) async fn pieces(&self, pieces: &[Piece]) -> Result<Vec<Bytes>> {
+        self.output.pieces(&self.hash, pieces).await
+    }
+
+    /// Stores pieces.
+    pub(crate) async fn put(&self, pieces: Vec<Vec<u8>>) -> Result<Vec<Piece>> {
+        self.output.put_part(&self.hash, pieces).await
+    }
+}
+
+/// Runs a long computation on a thread for blocking work.
+///
+/// # Errors
+/// That of the computation, or [`Kind::Bug`] if it panics.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| Error::with_source(Kind::Bug, "a computation panicked", e))?
+}
