@@ -70,6 +70,7 @@
 //! - `inside`: runs a pipeline in this process, with its tasks in any order
 //! - `lake`: writes small lakes and runs the program on them
 //! - `machines`: starts and kills processes of a cluster
+//! - `needs`: what tests need beside Rust, and what happens if it is missing
 //! - `wire`: S3 and Google's store over HTTP, with faults
 //! - `worlds`: small Markov worlds with known answers
 
@@ -114,6 +115,7 @@ mod machines;
 mod markov;
 mod memory;
 mod names;
+mod needs;
 mod nightly;
 mod operations;
 mod outcomes;
