@@ -11,6 +11,7 @@
 //! - `cluster_runs`: whole runs on a cluster, compared with runs of one process (feature `cluster`)
 //! - `counting`: counts compared with independent SQL, for all orders and splits of the rows
 //! - `cut_off`: an executor that loses its network (feature `cluster`)
+//! - `earlier_results`: results of earlier programs, of all kinds of evidence
 //! - `embeddings`: the ranks, resamples and known sets of state embeddings
 //! - `exact`: numbers, codes, categories and times of files that differ in type
 //! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
@@ -88,6 +89,7 @@ mod cluster_runs;
 mod counting;
 #[cfg(feature = "cluster")]
 mod cut_off;
+mod earlier_results;
 mod embeddings;
 mod exact;
 mod faults;
