@@ -1,6 +1,7 @@
 //! Reports in Chromium: pictures with marks, no text over text, no requests, no scripts.
 
 use crate::lake::{Lake, ProgramRun};
+use crate::needs;
 use crate::nightly::routes;
 use crate::pictures::assert_xml;
 use crate::pipelines::words;
@@ -30,26 +31,21 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A browser with a profile of its own, or nothing where none is installed.
 pub fn browse(lake: &Lake, page: &Path, more: &[&str]) -> Option<Output> {
+    let browser = needs::program(&NAMES)?;
     let profile = lake.path("profile");
     for _ in 0..3 {
-        let found = NAMES.iter().find_map(|name| {
-            assert_cmd::Command::new(name)
-                .args(FLAGS)
-                .arg(format!("--user-data-dir={}", profile.display()))
-                .args(more)
-                .arg(format!("file://{}", page.display()))
-                .timeout(PATIENCE)
-                .output()
-                .ok()
-        });
-        match found {
-            None => {
-                eprintln!("skipped: install chromium to look at reports");
-                return None;
-            }
-            Some(out) if out.status.code().is_some() => return Some(out),
-            Some(_) => _ = std::fs::remove_dir_all(&profile),
+        let out = assert_cmd::Command::new(&browser)
+            .args(FLAGS)
+            .arg(format!("--user-data-dir={}", profile.display()))
+            .args(more)
+            .arg(format!("file://{}", page.display()))
+            .timeout(PATIENCE)
+            .output()
+            .expect("the browser starts");
+        if out.status.code().is_some() {
+            return Some(out);
         }
+        _ = std::fs::remove_dir_all(&profile);
     }
     panic!(
         "the browser did not show {} in {PATIENCE:?}",

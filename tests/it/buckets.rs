@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
 
 /// Starts a server. Returns it with the options and the stores for it.
-fn bucket(protocol: Protocol) -> (Server, Vec<(String, String)>, Stores) {
+pub fn bucket(protocol: Protocol) -> (Server, Vec<(String, String)>, Stores) {
     let server = Server::start(InMemory::new(), protocol, None);
     let options = server.options();
     let stores = Stores::new(options.clone());

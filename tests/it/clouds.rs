@@ -1,9 +1,10 @@
 //! Inputs and outputs at URLs. moto serves S3, Azurite serves Azure, and moto also serves the part
-//! of Google's protocol that equals S3, and plain HTTP. A test whose server is missing prints that
-//! it is skipped. GYRE_PYTHON names a Python with moto, and GYRE_AZURITE names the Azurite program.
+//! of Google's protocol that equals S3, and plain HTTP. GYRE_PYTHON names a Python with moto, and
+//! GYRE_AZURITE names the Azurite program.
 
 use crate::cli::integers;
 use crate::lake::{Lake, ProgramRun, TABLES};
+use crate::needs;
 use gyre::store::Stores;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use serde_json::Value;
@@ -61,19 +62,7 @@ impl Server {
 
     /// Starts an S3 server at an address of this machine.
     pub fn moto_at(host: &str, buckets: &[&str]) -> Option<Server> {
-        let python = std::env::var_os("GYRE_PYTHON");
-        let has_moto = |python: &_| {
-            let import = ["-c", "import moto.server, flask"];
-            let imported = Command::new(python)
-                .args(import)
-                .stderr(Stdio::null())
-                .status();
-            imported.is_ok_and(|status| status.success())
-        };
-        let Some(python) = python.filter(has_moto) else {
-            eprintln!("skipped: no moto server in the Python of GYRE_PYTHON");
-            return None;
-        };
+        let python = needs::python(&["moto.server", "flask"])?;
         let mut moto = Command::new(python);
         let server = Server::start(moto.args(["-m", "moto.server", "-H", host, "-p"]), host);
         for bucket in buckets {
@@ -83,11 +72,7 @@ impl Server {
     }
 
     fn azurite(folder: &Path) -> Option<Server> {
-        let program = std::env::var_os("GYRE_AZURITE");
-        let Some(program) = program.filter(|program| Path::new(program).exists()) else {
-            eprintln!("skipped: GYRE_AZURITE names no azurite-blob");
-            return None;
-        };
+        let program = needs::program_of("GYRE_AZURITE", "azurite-blob")?;
         let mut command = Command::new(program);
         command.args([
             "--silent",
@@ -461,7 +446,10 @@ fn azure_is_read_pruned_and_written() {
     let Some(server) = Server::azurite(&lake.path("azurite")) else {
         return;
     };
-    let made = Command::new(std::env::var_os("GYRE_PYTHON").unwrap_or("python3".into()))
+    let Some(python) = needs::python(&[]) else {
+        return;
+    };
+    let made = Command::new(python)
         .args(["-c", CONTAINER, &server.url()])
         .output()
         .expect("Python");

@@ -2,8 +2,7 @@
 //! and open the routes to the scheduler and to the store of the output. Packets are dropped without
 //! an error, as if a cable were pulled.
 //!
-//! A test prints that it is skipped if no namespace can be made: this needs root, `ip` and
-//! `iptables`.
+//! A namespace needs root, `ip` and `iptables`. `GYRE_CANNOT` names it `netns`.
 
 use crate::clouds::{Server, command, download};
 use crate::cluster::is_slow;
@@ -12,10 +11,11 @@ use crate::cluster_runs::{
 };
 use crate::lake::{Lake, ProgramRun};
 use crate::machines::{Machines, Process, running_tasks};
+use crate::needs;
 use gyre::store::Stores;
 use std::fs;
 use std::fs::File;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,9 +27,18 @@ struct Namespace {
 }
 
 fn succeeds(program: &str, arguments: &str) -> bool {
-    let mut command = Command::new(program);
-    let command = command.args(arguments.split(' ')).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+    run(program, arguments).is_ok()
+}
+
+/// Runs a command. An error says what the command printed.
+fn run(program: &str, arguments: &str) -> Result<(), String> {
+    let ran = Command::new(program).args(arguments.split(' ')).output();
+    let why = match ran {
+        Ok(ran) if ran.status.success() => return Ok(()),
+        Ok(ran) => String::from_utf8_lossy(&ran.stderr).trim().to_string(),
+        Err(e) => e.to_string(),
+    };
+    Err(format!("`{program} {arguments}` fails: {why}"))
 }
 
 impl Namespace {
@@ -44,20 +53,17 @@ impl Namespace {
             name: name.clone(),
         };
         let (ours, theirs) = (format!("gy{process}-{number}"), "eth0");
-        let made = succeeds("iptables", "--version")
-            && succeeds("ip", &format!("netns add {name}"))
-            && succeeds(
-                "ip",
-                &format!("link add {ours} type veth peer name {theirs} netns {name}"),
-            )
-            && succeeds("ip", &format!("addr add {net}.1/30 dev {ours}"))
-            && succeeds("ip", &format!("link set {ours} up"))
-            && succeeds("ip", &format!("-n {name} addr add {net}.2/30 dev {theirs}"))
-            && succeeds("ip", &format!("-n {name} link set {theirs} up"));
-        if !made {
-            eprintln!("skipped: no network namespace; that takes root, `ip` and `iptables`");
-        }
-        made.then_some(space)
+        let steps = [
+            format!("netns add {name}"),
+            format!("netns exec {name} iptables -w -L -n"),
+            format!("link add {ours} type veth peer name {theirs} netns {name}"),
+            format!("addr add {net}.1/30 dev {ours}"),
+            format!("link set {ours} up"),
+            format!("-n {name} addr add {net}.2/30 dev {theirs}"),
+            format!("-n {name} link set {theirs} up"),
+        ];
+        let made = steps.iter().try_for_each(|step| run("ip", step));
+        needs::ability("netns", made).map(|()| space)
     }
 
     /// Removes namespaces that killed tests have left.

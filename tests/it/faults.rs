@@ -6,6 +6,7 @@
 use crate::cli::{integers, small_pipeline};
 use crate::faulty::{Fault, FaultyStore, Pauses};
 use crate::lake::{Lake, ProgramRun};
+use crate::needs;
 use crate::wire::{PATIENCE, Protocol, Server, ServerFault};
 use futures::{FutureExt, StreamExt};
 use gyre::error::{Error, Kind, Result};
@@ -808,18 +809,15 @@ fn a_full_file_system_is_one_error() {
     fs::create_dir(lake.path("disk")).expect("a folder");
     let mount = "mount -t tmpfs -o size=400k none disk";
     let unshare = ["unshare", "-rm"];
-    if !Command::new("unshare")
-        .arg("-rm")
-        .arg("true")
-        .status()
-        .is_ok_and(|s| s.success())
-        || shell(&lake, &unshare, mount).code != Some(0)
-    {
-        eprintln!(
-            "skipped: nothing may be mounted here; `a_full_disk_is_one_error` goes the same way"
-        );
+    let mounted = needs::installed(&["unshare"]).and_then(|_| {
+        let ran = shell(&lake, &unshare, mount);
+        let why = || format!("`unshare -rm` and `{mount}` fail: {}", ran.err.trim());
+        (ran.code == Some(0)).then_some(()).ok_or_else(why)
+    });
+    // `a_full_disk_is_one_error` goes the same way.
+    let Some(()) = needs::ability("mount", mounted) else {
         return;
-    }
+    };
     let script = format!(
         "set -e; {mount}; export OUT=disk/out
         \"$GYRE\" run p.toml --seed 1 > /dev/null

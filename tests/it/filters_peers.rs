@@ -3,6 +3,7 @@
 
 use crate::cli::integers;
 use crate::lake::{Lake, ProgramRun};
+use crate::needs;
 use arrow::array::{ArrayRef, Float64Array, StringArray};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -72,12 +73,8 @@ rows = "all"
 const SCRIPT: &str = r#"
 import sys, warnings
 warnings.filterwarnings("ignore")
-try:
-    import numpy as np, pandas
-    from filterpy.kalman import ExtendedKalmanFilter, KalmanFilter, MerweScaledSigmaPoints, UnscentedKalmanFilter
-except ImportError as missing:
-    print("skipped:", missing)
-    sys.exit()
+import numpy as np, pandas
+from filterpy.kalman import ExtendedKalmanFilter, KalmanFilter, MerweScaledSigmaPoints, UnscentedKalmanFilter
 folder = sys.argv[1]
 world = pandas.read_parquet(f"{folder}/world.parquet").sort_values(["id", "t"])
 rows = pandas.read_parquet(f"{folder}/out/estimates/part-0.parquet").sort_values(["id", "t"])
@@ -209,8 +206,7 @@ fn world(lake: &Lake) {
 /// Given systems agree with filterpy, and fitted ones with numpy's least squares in filterpy.
 #[test]
 fn kalman_filters_agree_with_filterpy() {
-    let Some(python) = std::env::var_os("GYRE_PYTHON") else {
-        eprintln!("skipped: set GYRE_PYTHON to a Python that has filterpy");
+    let Some(python) = needs::python(&["filterpy", "pandas", "pyarrow"]) else {
         return;
     };
     let lake = Lake::new();
@@ -223,10 +219,6 @@ fn kalman_filters_agree_with_filterpy() {
         .arg(lake.path(""))
         .env("OPENBLAS_NUM_THREADS", "1");
     let ran = ProgramRun::of(command.output().expect("Python starts")).succeeds();
-    if ran.out.starts_with("skipped") {
-        eprintln!("{}", ran.out);
-        return;
-    }
     assert_eq!(ran.out.lines().count(), 12, "{}", ran.out);
     for line in ran.out.lines() {
         let off = line

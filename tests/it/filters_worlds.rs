@@ -6,6 +6,7 @@ use crate::cli::integers;
 #[cfg(feature = "cluster")]
 use crate::cluster::is_slow;
 use crate::lake::{Lake, ProgramRun, Rows};
+use crate::needs;
 use arrow::array::{Array, ArrayRef, Float64Array, StringArray};
 use arrow::compute::concat_batches;
 use datafusion::prelude::SessionContext;
@@ -554,8 +555,7 @@ print("sql", duckdb.sql(f"""
 
 #[test]
 fn other_programs_read_the_tables() {
-    let Some(python) = std::env::var_os("GYRE_PYTHON") else {
-        eprintln!("skipped: set GYRE_PYTHON to a Python with duckdb, polars and pandas");
+    let Some(python) = needs::python(&["duckdb", "polars", "pandas", "pyarrow"]) else {
         return;
     };
     let lake = Lake::new();

@@ -11,6 +11,7 @@
 //! - `cluster_runs`: whole runs on a cluster, compared with runs of one process (feature `cluster`)
 //! - `counting`: counts compared with independent SQL, for all orders and splits of the rows
 //! - `cut_off`: an executor that loses its network (feature `cluster`)
+//! - `earlier_results`: results of earlier programs, of all kinds of evidence
 //! - `embeddings`: the ranks, resamples and known sets of state embeddings
 //! - `exact`: numbers, codes, categories and times of files that differ in type
 //! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
@@ -70,6 +71,7 @@
 //! - `inside`: runs a pipeline in this process, with its tasks in any order
 //! - `lake`: writes small lakes and runs the program on them
 //! - `machines`: starts and kills processes of a cluster
+//! - `needs`: what tests need beside Rust, and what happens if it is missing
 //! - `wire`: S3 and Google's store over HTTP, with faults
 //! - `worlds`: small Markov worlds with known answers
 
@@ -87,6 +89,7 @@ mod cluster_runs;
 mod counting;
 #[cfg(feature = "cluster")]
 mod cut_off;
+mod earlier_results;
 mod embeddings;
 mod exact;
 mod faults;
@@ -114,6 +117,7 @@ mod machines;
 mod markov;
 mod memory;
 mod names;
+mod needs;
 mod nightly;
 mod operations;
 mod outcomes;

@@ -2,8 +2,9 @@
 //! night.
 
 use crate::lake::{Lake, ProgramRun};
+use crate::needs;
 use arrow::array::{ArrayRef, StringArray};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -161,7 +162,7 @@ fn cron_and_airflow_start_the_documented_commands() {
         Some(1)
     );
 
-    let Some(python) = python() else {
+    let Some(python) = needs::python(&[]) else {
         return;
     };
     // The DAG with stubs for its imports. Its command runs as Airflow would run it.
@@ -201,11 +202,9 @@ fn systemd_accepts_the_units() {
         .and_then(|line| line.strip_prefix("/usr/local/bin/"))
         .expect("a command");
     sh(&lake, start).succeeds();
-    let Ok(found) = Command::new("systemd-analyze").arg("--version").output() else {
-        eprintln!("skipped: there is no systemd-analyze");
+    let Some(analyze) = systemd_analyze() else {
         return;
     };
-    assert!(found.status.success());
     // The units are verified with an existing program.
     let program = lake.path("bin/gyre").display().to_string();
     lake.file(
@@ -214,10 +213,7 @@ fn systemd_accepts_the_units() {
     );
     lake.file("gyre.timer", &deploy("gyre.timer"));
     let units = ["gyre.service", "gyre.timer"].map(|unit| lake.path(unit));
-    let verified = Command::new("systemd-analyze")
-        .arg("verify")
-        .args(units)
-        .output();
+    let verified = Command::new(analyze).arg("verify").args(units).output();
     let ran = ProgramRun::of(verified.expect("the program starts"));
     assert!(
         ran.code == Some(0) && !ran.err.contains("gyre."),
@@ -228,15 +224,11 @@ fn systemd_accepts_the_units() {
 
 #[test]
 fn the_kubernetes_cron_job_mounts_its_pipeline() {
-    let Some(python) = python() else {
+    let Some(python) = needs::python(&["yaml"]) else {
         return;
     };
     let script = r#"
-import sys
-try:
-    import yaml
-except ImportError:
-    print("no yaml"); sys.exit()
+import sys, yaml
 job = yaml.safe_load(open(sys.argv[1]))
 assert job["apiVersion"] == "batch/v1" and job["kind"] == "CronJob"
 of_job = job["spec"]["jobTemplate"]["spec"]
@@ -263,10 +255,6 @@ for item in pod["volumes"][0]["configMap"]["items"]:
             .expect("Python"),
     )
     .succeeds();
-    if ran.out.starts_with("no yaml") {
-        eprintln!("skipped: this Python has no yaml");
-        return;
-    }
     let mut lines = ran.out.lines();
     let (command, variables) = (
         lines.next().expect("a command"),
@@ -328,12 +316,9 @@ fn every_deployment_file_is_tested() {
     crate::pages::assert_shown(&known.map(|name| format!("pipelines/deploy/{name}")));
 }
 
-fn python() -> Option<String> {
-    let python = std::env::var("GYRE_PYTHON").ok();
-    if python.is_none() {
-        eprintln!("skipped: set GYRE_PYTHON to a Python");
-    }
-    python
+/// The program that verifies units. `GYRE_CANNOT` names it `systemd`.
+fn systemd_analyze() -> Option<PathBuf> {
+    needs::ability("systemd", needs::installed(&["systemd-analyze"]))
 }
 
 /// Starts the commands of the units and the pods at a free port.
@@ -363,11 +348,7 @@ fn deployed_clusters_use_the_tested_commands() {
         commands.push(command);
     }
     let script = r#"
-import sys
-try:
-    import yaml
-except ImportError:
-    sys.exit()
+import sys, yaml
 parts = {(p["kind"], p["metadata"]["name"]): p["spec"] for p in yaml.safe_load_all(open(sys.argv[1]))}
 for name in ["scheduler", "executor"]:
     of = parts["Deployment", "gyre-" + name]
@@ -381,7 +362,7 @@ assert job["args"][2:4] == ["--cluster", "df://gyre-scheduler:50050"]
 "#;
     let lake = Lake::new();
     lake.file("read.py", script);
-    if let Some(python) = python() {
+    if let Some(python) = needs::python(&["yaml"]) {
         let yaml = concat!(env!("CARGO_MANIFEST_DIR"), "/pipelines/deploy/cluster.yaml");
         let read = Command::new(python)
             .arg(lake.path("read.py"))
@@ -421,17 +402,16 @@ assert job["args"][2:4] == ["--cluster", "df://gyre-scheduler:50050"]
         }
     }
     let program = assert_cmd::cargo::cargo_bin!("gyre").display().to_string();
+    let Some(analyze) = systemd_analyze() else {
+        return;
+    };
     for unit in ["gyre-scheduler.service", "gyre-executor.service"] {
         lake.file(unit, &deploy(unit).replace("/usr/local/bin/gyre", &program));
-        let verify = Command::new("systemd-analyze")
+        let verified = Command::new(&analyze)
             .arg("verify")
             .arg(lake.path(unit))
             .output();
-        let Ok(verified) = verify else {
-            eprintln!("skipped: there is no systemd-analyze");
-            return;
-        };
-        let ran = ProgramRun::of(verified);
+        let ran = ProgramRun::of(verified.expect("the program starts"));
         assert!(
             ran.code == Some(0) && !ran.err.contains("gyre-"),
             "{}",

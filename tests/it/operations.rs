@@ -3,6 +3,7 @@
 use crate::checks::record;
 use crate::cli::{integers, small_pipeline};
 use crate::lake::{Lake, ProgramRun, Rows, TABLES};
+use crate::needs;
 use arrow::array::{ArrayRef, AsArray, Float64Array, StringArray};
 use gyre::cli::prometheus;
 use gyre::error::{printable, printable_json};
@@ -146,24 +147,15 @@ print("read", len(samples))
 /// Asserts that the clients can read the output of a run, if they are installed.
 #[track_caller]
 fn check_clients(lake: &Lake) {
-    let Some(python) = std::env::var_os("GYRE_PYTHON") else {
-        eprintln!(
-            "skipped: set GYRE_PYTHON to a Python with openlineage-python and prometheus_client"
-        );
+    let Some(python) = needs::python(&["openlineage.client", "prometheus_client"]) else {
         return;
     };
-    let python = |code: &str| {
-        let mut command = Command::new(&python);
-        let ran = command.args(["-c", code]).current_dir(lake.folder.path());
-        ProgramRun::of(ran.output().expect("Python starts"))
-    };
-    if python("import openlineage.client, prometheus_client").code != Some(0) {
-        eprintln!(
-            "skipped: no openlineage-python and prometheus_client in the Python of GYRE_PYTHON"
-        );
-        return;
-    }
-    let read = python(CLIENTS).succeeds().out;
+    let mut command = Command::new(python);
+    let ran = command
+        .args(["-c", CLIENTS])
+        .current_dir(lake.folder.path());
+    let ran = ProgramRun::of(ran.output().expect("Python starts"));
+    let read = ran.succeeds().out;
     assert!(read.starts_with("read "), "{read}");
 }
 

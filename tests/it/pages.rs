@@ -4,6 +4,7 @@
 //! the schema of pipeline files: `GYRE_UPDATE_PAGES=1` writes it again.
 
 use crate::lake::{Lake, ProgramRun, Rows};
+use crate::needs;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -319,8 +320,7 @@ fn the_first_file_of_the_guide_runs() {
         assert_eq!(*set == sets[0], *x < 1.0);
     }
     // The join in the guide finds a set for every row.
-    let Ok(python) = std::env::var("GYRE_PYTHON") else {
-        eprintln!("skipped: set GYRE_PYTHON to a Python with duckdb");
+    let Some(python) = needs::python(&["duckdb"]) else {
         return;
     };
     let script =

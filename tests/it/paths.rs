@@ -4,9 +4,11 @@
 
 use crate::cli::integers;
 use crate::lake::{Lake, ProgramRun};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 const PIPELINE: &str = r#"
 [job]
@@ -613,6 +615,8 @@ fn unreadable_input_ends_with_code_1() {
     };
     pipeline(&lake, "\"in/\"", "out");
     let is_root = std::fs::metadata(lake.folder.path()).is_ok_and(|found| found.uid() == 0);
+    let program = lake.command(&[]).get_program().to_owned();
+    let program = std::fs::File::open(program).expect("the program");
     mode("", 0o755);
     for (name, closed, open) in [("in/a.parquet", 0o000, 0o644), ("in", 0o000, 0o755)] {
         mode(name, closed);
@@ -620,12 +624,13 @@ fn unreadable_input_ends_with_code_1() {
             pipeline(&lake, path, "out");
             let mut command = lake.command(&["check", "p.toml"]);
             if is_root {
-                // Root may read every file.
-                command.uid(65534);
+                // Root may read every file. Another user may have no access to the folder of the
+                // program, so the program is an open file.
+                command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+                command.args(["check", "p.toml"]).uid(65534);
+                command.current_dir(lake.folder.path());
             }
-            // Another user may have no access to the program.
-            let Ok(output) = command.output() else { break };
-            let ran = ProgramRun::of(output);
+            let ran = ProgramRun::of(command.output().expect("the program starts"));
             ran.fails(1, "table `rows`");
         }
         mode(name, open);

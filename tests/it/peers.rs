@@ -3,6 +3,7 @@
 
 use crate::cli::integers;
 use crate::lake::{Lake, ProgramRun};
+use crate::needs;
 use std::process::Command;
 
 const PIPELINE: &str = r#"
@@ -41,16 +42,12 @@ const SCRIPT: &str = r#"
 import sys, warnings
 warnings.filterwarnings("ignore")
 out, peers = sys.argv[1], sys.argv[2:]
-try:
-    import numpy as np, pandas
-    from scipy.optimize import linear_sum_assignment
-    if "pygpcca" in peers or "pygpcca-real" in peers:
-        import pygpcca
-    if "deeptime" in peers:
-        from deeptime.markov import pcca
-except ImportError as missing:
-    print("skipped:", missing)
-    sys.exit()
+import numpy as np, pandas
+from scipy.optimize import linear_sum_assignment
+if "pygpcca" in peers or "pygpcca-real" in peers:
+    import pygpcca
+if "deeptime" in peers:
+    from deeptime.markov import pcca
 
 def read(table):
     return pandas.read_parquet(f"{out}/{table}/part-0.parquet")
@@ -104,8 +101,7 @@ if "seba" in peers:
 /// Runs gyre on dense counts and the script on its output. Each printed value must not exceed its
 /// given bound.
 fn check_peers(rows: &[Vec<i64>], rank: usize, which: &str, expected: &[(&str, f64)]) {
-    let Some(python) = std::env::var_os("GYRE_PYTHON") else {
-        eprintln!("skipped: set GYRE_PYTHON to a Python that has pygpcca and deeptime");
+    let Some(python) = needs::python(&["deeptime", "pandas", "pyarrow", "pygpcca", "scipy"]) else {
         return;
     };
     let lake = Lake::new();
@@ -137,10 +133,6 @@ fn check_peers(rows: &[Vec<i64>], rank: usize, which: &str, expected: &[(&str, f
             .expect("Python starts"),
     )
     .succeeds();
-    if ran.out.starts_with("skipped") {
-        eprintln!("{}", ran.out);
-        return;
-    }
     for (name, most) in expected {
         let line = ran.out.lines().find_map(|line| line.strip_prefix(name));
         let found = line.and_then(|rest| rest.trim().parse::<f64>().ok());

@@ -2,6 +2,7 @@
 //! which GYRE_PYTHON names.
 
 use crate::lake::{Lake, ProgramRun};
+use crate::needs;
 use std::process::Command;
 
 const SCRIPT: &str = r#"
@@ -24,8 +25,7 @@ print("lag", lag, "total", total, "width", width, "p", round(p, 12))
 
 #[test]
 fn other_programs_read_the_tables() {
-    let Some(python) = std::env::var_os("GYRE_PYTHON") else {
-        eprintln!("skipped: set GYRE_PYTHON to a Python with duckdb, polars and pandas");
+    let Some(python) = needs::python(&["duckdb", "polars", "pandas", "pyarrow"]) else {
         return;
     };
     let lake = Lake::new();

@@ -3,6 +3,7 @@
 
 use crate::cli::integers;
 use crate::lake::{Lake, ProgramRun, Rows};
+use crate::needs;
 use arrow::array::{ArrayRef, AsArray, StringArray};
 use arrow::compute::concat_batches;
 use arrow::datatypes::Float64Type;
@@ -683,12 +684,8 @@ fn scaled_operators_predict_rare_symbols_better_than_plain_ones() {
 const HMMLEARN: &str = r#"
 import sys, warnings
 warnings.filterwarnings("ignore")
-try:
-    import numpy as np, pandas
-    from hmmlearn.hmm import CategoricalHMM
-except ImportError as missing:
-    print("skipped:", missing)
-    sys.exit()
+import numpy as np, pandas
+from hmmlearn.hmm import CategoricalHMM
 out = sys.argv[1]
 read = lambda table: pandas.read_parquet(f"{out}/{table}/part-0.parquet")
 symbols, vectors, rows = read("symbols"), read("vectors"), read("predictions")
@@ -719,8 +716,7 @@ print("gain", (model.score(x, lengths) - before) / len(x))
 /// The log-likelihoods of a refined model are those of hmmlearn's `score`.
 #[test]
 fn refined_models_agree_with_hmmlearn() {
-    let Some(python) = std::env::var_os("GYRE_PYTHON") else {
-        eprintln!("skipped: set GYRE_PYTHON to a Python that has hmmlearn");
+    let Some(python) = needs::python(&["hmmlearn", "pandas", "pyarrow"]) else {
         return;
     };
     // Without gaps: hmmlearn has one sequence per trajectory.
@@ -739,10 +735,6 @@ fn refined_models_agree_with_hmmlearn() {
         .arg(lake.path("out"))
         .env("OPENBLAS_NUM_THREADS", "1");
     let ran = ProgramRun::of(command.output().expect("Python starts")).succeeds();
-    if ran.out.starts_with("skipped") {
-        eprintln!("{}", ran.out);
-        return;
-    }
     let number = |name: &str| -> f64 {
         let line = ran.out.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|rest| rest.trim().parse().ok())

@@ -53,7 +53,7 @@ fn assert_near(name: &str, a: &[f64], b: &[f64]) {
 
 /// Checks that two tables are equal, and that their numbers differ by rounding at most.
 #[track_caller]
-fn assert_equal(expected: &Rows, found: &Rows) {
+pub fn assert_equal(expected: &Rows, found: &Rows) {
     assert_eq!(expected.0.schema(), found.0.schema());
     assert_eq!(expected.len(), found.len());
     for field in expected.0.schema().fields() {

@@ -4,6 +4,7 @@
 
 use crate::hostile::proptest_cases;
 use crate::lake::ProgramRun;
+use crate::needs;
 use arrow::array::{
     ArrayRef, AsArray, Float32Array, Float64Array, Int64Array, ListArray, RecordBatch, StructArray,
 };
@@ -376,11 +377,7 @@ fn damaged_indexes_lose_no_row() {
 /// has read into a table. The arguments are a folder and the queries.
 const SCRIPT: &str = r#"
 import random, sys
-try:
-    import duckdb, numpy as np, polars as pl, pyarrow as pa, pyarrow.parquet as pq
-except ImportError as missing:
-    print("skipped:", missing)
-    sys.exit()
+import duckdb, numpy as np, polars as pl, pyarrow as pa, pyarrow.parquet as pq
 folder, queries = sys.argv[1], sys.argv[2:]
 rng = random.Random(1)
 bits = np.array([0x7ff8000000000000, 0xfff8000000000000, 0x7ff8000000000001], np.uint64).view(np.float64)
@@ -407,18 +404,13 @@ for n in range(24):
 
 #[test]
 fn files_of_other_writers_give_the_answers_of_duckdb() {
-    let Some(python) = std::env::var_os("GYRE_PYTHON") else {
-        eprintln!("skipped: set GYRE_PYTHON to a Python with duckdb, polars and pyarrow");
+    let Some(python) = needs::python(&["duckdb", "numpy", "polars", "pyarrow"]) else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
     let mut script = Command::new(python);
     script.args(["-c", SCRIPT]).arg(folder.path()).args(QUERIES);
     let ran = ProgramRun::of(script.output().expect("Python starts")).succeeds();
-    if ran.out.starts_with("skipped") {
-        eprint!("{}", ran.out);
-        return;
-    }
     runtime().block_on(async {
         let mut lakes = BTreeMap::new();
         for line in ran.out.lines() {
