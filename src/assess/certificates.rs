@@ -172,6 +172,7 @@ fn of_model(
         unit
     };
     let squares: f64 = m.singular_values.iter().map(|s| s * s).sum();
+    let first = m.singular_values.first().copied().unwrap_or(f64::NAN);
     let mut certificates = vec![
         Certificate::new(
             "reference",
@@ -216,15 +217,8 @@ fn of_model(
             m.frobenius_lambda,
             of_values * (squares + m.frobenius_lambda),
         ),
+        Certificate::new("leading_value", first, Equal, 1.0, of_values),
     ];
-    let first = m.singular_values.first().copied().unwrap_or(f64::NAN);
-    certificates.push(Certificate::new(
-        "leading_value",
-        first,
-        Equal,
-        1.0,
-        of_values,
-    ));
     certificates.extend(sigma_p.and_then(|p| contraction(&m.singular_values, p, of_values)));
     certificates.extend(residual(model));
     certificates.sort_by(|a, b| a.name.cmp(&b.name));

@@ -23,8 +23,92 @@ pub struct Ended<'a> {
     pub duration_seconds: f64,
 }
 
+/// The labels of a sample besides `pipeline`.
+type Labels = Vec<(&'static str, String)>;
+
 /// The labels of a sample besides `pipeline`, and its value.
-type Sample = (Vec<(&'static str, String)>, f64);
+type Sample = (Labels, f64);
+
+/// The key of a number in the record, and its help. The key with a prefix is the gauge's name.
+type Number = (&'static str, &'static str);
+
+/// Numbers of a run.
+const RUN: [Number; 7] = [
+    ("rows_read", "Rows that the SQL returned."),
+    ("input_bytes", "Bytes of the input files."),
+    ("transitions", "Transitions in all models."),
+    ("points", "Points in all partitions."),
+    ("windows", "Windows of symbols in all models."),
+    ("peak_memory_bytes", "Largest resident set."),
+    ("threads", "Threads of the run."),
+];
+
+/// Gauges of the lengths of lists: name, help and key.
+#[rustfmt::skip]
+const LENGTHS: [(&str, &str, &str); 2] = [
+    ("models", "Models that were fitted.", "models"),
+    ("models_failed", "Models (partitions and lags) that could not be fitted.", "failures"),
+];
+
+/// Gauges of numbers by name: the gauge's name, its help, the key, and the label of the name.
+#[rustfmt::skip]
+const TABLES: [(&str, &str, &str, &str); 4] = [
+    ("stage_seconds", "Seconds that a stage took.", "seconds", "stage"),
+    ("rows_dropped", "Rows that could not be an end of a transition.", "rows_dropped", "reason"),
+    ("table_rows", "Rows of an output table.", "tables", "table"),
+    ("table_bytes", "Bytes of an output table.", "table_bytes", "table"),
+];
+
+/// Numbers of a check.
+#[rustfmt::skip]
+const CHECK: [Number; 3] = [
+    ("passed", "1 if the check passed."),
+    ("value", "The value that a check measured: rows, a share, a change or missing partitions."),
+    ("limit", "The limit of the check."),
+];
+
+/// Numbers of a model.
+const MODEL: [Number; 11] = [
+    ("transitions", "Transitions of a model."),
+    ("sources", "Source states of a model."),
+    ("points", "Points of a model."),
+    ("symbols", "Symbols of a model."),
+    ("windows", "Windows of symbols of a model."),
+    ("rows", "Rows that a model filtered."),
+    ("training_rows", "Rows that a model was fitted to."),
+    ("missing", "Filtered rows without an observation."),
+    ("unseen", "Rows whose symbol a model does not have."),
+    ("targets", "Target states of a model."),
+    ("nonzeros", "Pairs of states with a transition."),
+];
+
+/// Numbers of a fit.
+#[rustfmt::skip]
+const FIT: [Number; 23] = [
+    ("rank", "Latent states of a fit."),
+    ("pairs", "Pairs of points of a fit."),
+    ("bandwidth", "Bandwidth of the kernel of a fit."),
+    ("noise", "Size of singular values that are noise."),
+    ("epsilon", "Epsilon of the kernel of a fit."),
+    ("effective_neighbours", "Mean row sum of the kernel of a fit."),
+    ("cut", "Share of the kernel that was cut."),
+    ("log_likelihood", "Log-likelihood of a fit, in nats."),
+    ("mean_log_likelihood", "Mean log-likelihood of a symbol of the fitted rows, in nats."),
+    ("held_out", "Mean log-likelihood of a held-out symbol, in nats."),
+    ("test_mse", "Mean squared error of the states of test rows."),
+    ("mean_log_score", "Mean log score of an observation, in nats."),
+    ("not_updated", "Rows whose observation did not change the estimate."),
+    ("resets", "Rows at which the filter began anew."),
+    ("negative_share", "Share of the raw predictions that are negative."),
+    ("reference_log_likelihood", "Upper bound of the log-likelihood, in nats."),
+    ("coherence", "Sum of the singular values of a fit."),
+    ("objective", "Sum over the sets of the probability of staying in the set."),
+    ("empty_states", "Latent states without a source."),
+    ("converged", "1 if the fit converged."),
+    ("certified", "1 if all certificates of the fit hold."),
+    ("iterations", "Iterations of the fit."),
+    ("seconds", "Seconds that the fit took."),
+];
 
 /// The whole page: every family once, with its help and type.
 pub fn text(ended: &Ended<'_>, record: Option<&Value>) -> String {
@@ -34,13 +118,12 @@ pub fn text(ended: &Ended<'_>, record: Option<&Value>) -> String {
     };
     let version = vec![("version", env!("CARGO_PKG_VERSION").to_string())];
     page.family("info", "The version of gyre that ran.", [(version, 1.0)]);
-    let success = f64::from(u8::from(ended.exit_code == 0));
-    let skipped = f64::from(u8::from(ended.had_nothing_to_do));
-    for (name, help, value) in [
+    let flag = |flag| f64::from(u8::from(flag));
+    let gauges = [
         (
             "run_success",
             "1 if the last run ended with exit code 0.",
-            success,
+            flag(ended.exit_code == 0),
         ),
         (
             "run_exit_code",
@@ -50,7 +133,7 @@ pub fn text(ended: &Ended<'_>, record: Option<&Value>) -> String {
         (
             "run_nothing_to_do",
             "1 if the result was up to date; the other numbers are then those of the run that made it.",
-            skipped,
+            flag(ended.had_nothing_to_do),
         ),
         (
             "run_finished_timestamp_seconds",
@@ -62,7 +145,8 @@ pub fn text(ended: &Ended<'_>, record: Option<&Value>) -> String {
             "How long the last run took.",
             ended.duration_seconds,
         ),
-    ] {
+    ];
+    for (name, help, value) in gauges {
         page.family(name, help, [(Vec::new(), value)]);
     }
     if let Some(record) = record {
@@ -103,224 +187,45 @@ impl Page<'_> {
         }
     }
 
-    fn record(&mut self, record: &Value) {
-        for (name, help, key) in [
-            ("rows_read", "Rows that the SQL returned.", "rows_read"),
-            ("input_bytes", "Bytes of the input files.", "input_bytes"),
-            ("transitions", "Transitions in all models.", "transitions"),
-            ("points", "Points in all partitions.", "points"),
-            ("windows", "Windows of symbols in all models.", "windows"),
-            (
-                "peak_memory_bytes",
-                "Largest resident set.",
-                "peak_memory_bytes",
-            ),
-            ("threads", "Threads of the run.", "threads"),
-        ] {
-            self.family(name, help, record[key].as_f64().map(|v| (Vec::new(), v)));
+    /// Writes a family for each of these numbers: its values in `entries`, with their labels.
+    fn numbers(&mut self, prefix: &str, numbers: &[Number], entries: &[(Labels, &Value)]) {
+        for (key, help) in numbers {
+            let samples = entries.iter().filter_map(|(labels, entry)| {
+                let (value, flag) = (entry[key].as_f64(), entry[key].as_bool());
+                let value = value.or(flag.map(|flag| f64::from(u8::from(flag))));
+                Some((labels.clone(), value?))
+            });
+            self.family(&format!("{prefix}{key}"), help, samples);
         }
-        let length = |key: &str| {
-            record[key]
-                .as_array()
-                .map(|list| (Vec::new(), list.len() as f64))
-        };
-        self.family("models", "Models that were fitted.", length("models"));
-        self.family(
-            "models_failed",
-            "Models (partitions and lags) that could not be fitted.",
-            length("failures"),
-        );
-        for (name, help, key, by) in [
-            (
-                "stage_seconds",
-                "Seconds that a stage took.",
-                "seconds",
-                "stage",
-            ),
-            (
-                "rows_dropped",
-                "Rows that could not be an end of a transition.",
-                "rows_dropped",
-                "reason",
-            ),
-            ("table_rows", "Rows of an output table.", "tables", "table"),
-            (
-                "table_bytes",
-                "Bytes of an output table.",
-                "table_bytes",
-                "table",
-            ),
-        ] {
+    }
+
+    fn record(&mut self, record: &Value) {
+        self.numbers("", &RUN, &[(Vec::new(), record)]);
+        for (name, help, key) in LENGTHS {
+            let list = record[key].as_array();
+            self.family(name, help, list.map(|l| (Vec::new(), l.len() as f64)));
+        }
+        for (name, help, key, by) in TABLES {
             let entries = record[key].as_object().into_iter().flatten();
             let sample = |(k, v): (&String, &Value)| Some((vec![(by, k.clone())], v.as_f64()?));
             self.family(name, help, entries.filter_map(sample));
         }
-        self.checks(list(&record["checks"]));
-        let models = list(&record["models"]);
-        for (name, help, key) in [
-            (
-                "model_transitions",
-                "Transitions of a model.",
-                "transitions",
-            ),
-            ("model_sources", "Source states of a model.", "sources"),
-            ("model_points", "Points of a model.", "points"),
-            ("model_symbols", "Symbols of a model.", "symbols"),
-            ("model_windows", "Windows of symbols of a model.", "windows"),
-            ("model_rows", "Rows that a model filtered.", "rows"),
-            (
-                "model_training_rows",
-                "Rows that a model was fitted to.",
-                "training_rows",
-            ),
-            (
-                "model_missing",
-                "Filtered rows without an observation.",
-                "missing",
-            ),
-            (
-                "model_unseen",
-                "Rows whose symbol a model does not have.",
-                "unseen",
-            ),
-            ("model_targets", "Target states of a model.", "targets"),
-            (
-                "model_nonzeros",
-                "Pairs of states with a transition.",
-                "nonzeros",
-            ),
-        ] {
-            let samples = models
-                .iter()
-                .filter_map(|m| Some((place(m), m[key].as_f64()?)));
-            self.family(name, help, samples);
-        }
-        for (name, help, key) in [
-            ("fit_rank", "Latent states of a fit.", "rank"),
-            ("fit_pairs", "Pairs of points of a fit.", "pairs"),
-            (
-                "fit_bandwidth",
-                "Bandwidth of the kernel of a fit.",
-                "bandwidth",
-            ),
-            (
-                "fit_noise",
-                "Size of singular values that are noise.",
-                "noise",
-            ),
-            ("fit_epsilon", "Epsilon of the kernel of a fit.", "epsilon"),
-            (
-                "fit_effective_neighbours",
-                "Mean row sum of the kernel of a fit.",
-                "effective_neighbours",
-            ),
-            ("fit_cut", "Share of the kernel that was cut.", "cut"),
-            (
-                "fit_log_likelihood",
-                "Log-likelihood of a fit, in nats.",
-                "log_likelihood",
-            ),
-            (
-                "fit_mean_log_likelihood",
-                "Mean log-likelihood of a symbol of the fitted rows, in nats.",
-                "mean_log_likelihood",
-            ),
-            (
-                "fit_held_out",
-                "Mean log-likelihood of a held-out symbol, in nats.",
-                "held_out",
-            ),
-            (
-                "fit_test_mse",
-                "Mean squared error of the states of test rows.",
-                "test_mse",
-            ),
-            (
-                "fit_mean_log_score",
-                "Mean log score of an observation, in nats.",
-                "mean_log_score",
-            ),
-            (
-                "fit_not_updated",
-                "Rows whose observation did not change the estimate.",
-                "not_updated",
-            ),
-            (
-                "fit_resets",
-                "Rows at which the filter began anew.",
-                "resets",
-            ),
-            (
-                "fit_negative_share",
-                "Share of the raw predictions that are negative.",
-                "negative_share",
-            ),
-            (
-                "fit_reference_log_likelihood",
-                "Upper bound of the log-likelihood, in nats.",
-                "reference_log_likelihood",
-            ),
-            (
-                "fit_coherence",
-                "Sum of the singular values of a fit.",
-                "coherence",
-            ),
-            (
-                "fit_objective",
-                "Sum over the sets of the probability of staying in the set.",
-                "objective",
-            ),
-            (
-                "fit_empty_states",
-                "Latent states without a source.",
-                "empty_states",
-            ),
-            ("fit_converged", "1 if the fit converged.", "converged"),
-            (
-                "fit_certified",
-                "1 if all certificates of the fit hold.",
-                "certified",
-            ),
-            ("fit_iterations", "Iterations of the fit.", "iterations"),
-            ("fit_seconds", "Seconds that the fit took.", "seconds"),
-        ] {
-            let fits = models
-                .iter()
-                .flat_map(|m| list(&m["fits"]).iter().map(move |fit| (m, fit)));
-            let samples = fits.filter_map(|(model, fit)| {
-                let mut labels = place(model);
-                labels.push(("fit", fit["name"].as_str()?.to_string()));
-                let value = &fit[key];
-                let value = value
-                    .as_f64()
-                    .or(value.as_bool().map(|b| f64::from(u8::from(b))));
-                Some((labels, value?))
-            });
-            self.family(name, help, samples);
-        }
-    }
-
-    fn checks(&mut self, checks: &[Value]) {
-        let labels = |check: &Value| {
+        let checks = list(&record["checks"]).iter().map(|check| {
             let of = |key: &str| check[key].as_str().unwrap_or_default().to_string();
-            vec![("check", of("name")), ("on", of("on"))]
-        };
-        let passed = |check: &Value| f64::from(u8::from(check["passed"] == true));
-        let samples = checks.iter().map(|check| (labels(check), passed(check)));
-        self.family("check_passed", "1 if the check passed.", samples);
-        for (name, help, key) in [
-            (
-                "check_value",
-                "The value that a check measured: rows, a share, a change or missing partitions.",
-                "value",
-            ),
-            ("check_limit", "The limit of the check.", "limit"),
-        ] {
-            let samples = checks
-                .iter()
-                .filter_map(|c| Some((labels(c), c[key].as_f64()?)));
-            self.family(name, help, samples);
-        }
+            (vec![("check", of("name")), ("on", of("on"))], check)
+        });
+        self.numbers("check_", &CHECK, &checks.collect::<Vec<_>>());
+        let models = list(&record["models"]).iter();
+        let models: Vec<_> = models.map(|model| (place(model), model)).collect();
+        self.numbers("model_", &MODEL, &models);
+        let fits = models.iter().flat_map(|(place, model)| {
+            list(&model["fits"]).iter().filter_map(move |fit| {
+                let name = ("fit", fit["name"].as_str()?.to_string());
+                let labels: Labels = place.iter().cloned().chain([name]).collect();
+                Some((labels, fit))
+            })
+        });
+        self.numbers("fit_", &FIT, &fits.collect::<Vec<_>>());
     }
 }
 
@@ -330,7 +235,7 @@ fn list(value: &Value) -> &[Value] {
 
 /// The partition and lag of a model as labels. Commas in values are escaped, so that different
 /// partitions have different labels.
-fn place(model: &Value) -> Vec<(&'static str, String)> {
+fn place(model: &Value) -> Labels {
     let columns = model["partition"]
         .as_object()
         .into_iter()

@@ -5,7 +5,7 @@ use crate::error::{Error, Kind, Result};
 use crate::run::progress::Progress;
 use futures::future::BoxFuture;
 use std::path::Path;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 
 /// The terminal of a command: prints its results, shows its progress and receives stop signals.
 pub trait Terminal: Progress {
@@ -59,6 +59,27 @@ pub(crate) fn leave(runtime: Runtime) {
     std::mem::forget(runtime);
 }
 
+/// A runtime without threads of its own, for a command that mostly waits.
+///
+/// # Errors
+/// If the system has no room for it.
+pub(crate) fn runtime_without_threads() -> Result<Runtime> {
+    built(&mut Builder::new_current_thread())
+}
+
+/// A runtime of one thread, for a command that may block.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub(crate) fn runtime_of_one_thread() -> Result<Runtime> {
+    built(Builder::new_multi_thread().worker_threads(1))
+}
+
+fn built(builder: &mut Builder) -> Result<Runtime> {
+    let runtime = builder.enable_all().build();
+    runtime.map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))
+}
+
 /// Bytes of stack for every thread that computes.
 const COMPUTING_STACK_BYTES: usize = 2 << 20;
 
@@ -90,7 +111,7 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
         .build_global()
         .map_err(|e| no_threads(&e))?;
     let build = || {
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let mut runtime = Builder::new_multi_thread();
         runtime
             .worker_threads(threads)
             .thread_stack_size(crate::read::lake::STACK_BYTES);

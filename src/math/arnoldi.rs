@@ -16,9 +16,9 @@
 //! multiplicity) copies of an eigenvalue. Copies beyond `width` may be missed.
 
 use crate::math::dense;
+use crate::math::krylov::{column_length, coupling, random_panel};
 use crate::math::schur;
 use crate::math::schur::Which;
-use rand::RngExt;
 use rand_pcg::Pcg64;
 
 /// Parameters of [`leading`].
@@ -86,9 +86,7 @@ pub fn leading(
     for (row, v) in panel.chunks_exact_mut(width).zip(known) {
         row[0] = *v;
     }
-    let mut first: Vec<f64> = (0..n * width)
-        .map(|_| random.random_range(-1.0..1.0))
-        .collect();
+    let mut first = random_panel(n, width, random);
     let mut basis = vec![panel];
     dense::orthonormalise(&basis, 0..1, width, &mut first, random);
     basis.push(first);
@@ -117,17 +115,9 @@ pub fn leading(
             .map(|at| columns[at % k].get(at / k).copied().unwrap_or(0.0))
             .collect();
         let schur = schur::leading(&h, k, kept, options.by);
-        let coupling = coupling(&columns, &schur.vectors, width, kept);
+        let coupling = coupling(&columns, width, &schur.vectors, kept);
         let residuals: Vec<f64> = (0..wanted)
-            .map(|i| {
-                coupling
-                    .iter()
-                    .skip(i)
-                    .step_by(kept)
-                    .map(|c| c * c)
-                    .sum::<f64>()
-                    .sqrt()
-            })
+            .map(|i| column_length(&coupling, kept, i))
             .collect();
         let converged = residuals.iter().all(|r| *r <= options.residual);
         if !(converged || is_last || k >= largest) {
@@ -157,20 +147,6 @@ pub fn leading(
             })
             .collect();
     }
-}
-
-/// C S, width × kept, row-major, for the Schur vectors S of H.
-fn coupling(columns: &[Vec<f64>], s: &[f64], width: usize, kept: usize) -> Vec<f64> {
-    let k = columns.len();
-    let mut out = vec![0.0; width * kept];
-    for (column, s) in columns.iter().zip(s.chunks_exact(kept)) {
-        for (out, c) in out.chunks_exact_mut(kept).zip(column.iter().skip(k)) {
-            for (out, s) in out.iter_mut().zip(s) {
-                *out += c * s;
-            }
-        }
-    }
-    out
 }
 
 /// The first `count` columns of panels, row-major.

@@ -220,6 +220,41 @@ pub fn orthonormalise<P: AsRef<[f64]> + Sync>(
         let squares: Vec<f64> = (0..width).map(|i| gram[i * width + i]).collect();
         let removed = |i: usize| c.iter().skip(i).step_by(width).map(|c| c * c).sum::<f64>();
         let is_long = (0..width).all(|i| squares[i] >= ENOUGH * (squares[i] + removed(i)));
+        let whitening = Whitening::of(&gram, &squares);
+        // W ← W T and rest ← T⁻¹ rest.
+        multiply_right(width, w, &whitening.t);
+        let mut product = vec![0.0; width * width];
+        accumulate(&mut product, &whitening.back, &rest, width);
+        rest = product;
+        for &column in &whitening.drawn {
+            for row in w.chunks_exact_mut(width) {
+                row[column] = random.random_range(-1.0..1.0);
+            }
+        }
+        if pass == all && whitening.drawn.is_empty() && is_long && whitening.least >= ENOUGH {
+            break;
+        }
+        pass = all.clone();
+    }
+    Split { along, rest }
+}
+
+/// T = D⁻¹ Q Λ^{-1/2} for a Gram matrix D QΛQᵀ D of a block W. The columns of W T are orthonormal.
+struct Whitening {
+    /// T: `width × width`, row-major.
+    t: Vec<f64>,
+    /// T⁻¹ = Λ^{1/2} Qᵀ D.
+    back: Vec<f64>,
+    /// Columns whose directions are negligible. They are zero in both matrices.
+    drawn: Vec<usize>,
+    /// The smallest eigenvalue in Λ.
+    least: f64,
+}
+
+impl Whitening {
+    /// `squares` is the diagonal of `gram`.
+    fn of(gram: &[f64], squares: &[f64]) -> Whitening {
+        let width = squares.len();
         let length: Vec<f64> = squares.iter().map(|s| s.sqrt()).collect();
         let inverse: Vec<f64> = length
             .iter()
@@ -238,42 +273,31 @@ pub fn orthonormalise<P: AsRef<[f64]> + Sync>(
         } else {
             symmetric_eigen(&scaled, width)
         };
-
-        // W ← W T and rest ← T⁻¹ rest, with T = D⁻¹ Q Λ^{-1/2} and T⁻¹ = Λ^{1/2} Qᵀ D. Eigenvalues
-        // at the level of rounding are raised to it: the next pass then measures the true length.
-        let mut t = vec![0.0; width * width];
-        let mut back = vec![0.0; width * width];
-        let mut drawn = Vec::new();
+        let mut whitening = Whitening {
+            t: vec![0.0; width * width],
+            back: vec![0.0; width * width],
+            drawn: Vec::new(),
+            least: values[0],
+        };
         for (to, value) in values.iter().enumerate() {
+            // Eigenvalues at the level of rounding are raised to it, and the next pass measures the
+            // true length.
             let root = value.max(1e-16).sqrt();
             let longest = (0..width)
                 .map(|from| (vectors[from * width + to] * length[from]).abs())
                 .fold(0.0, f64::max);
             if root * longest <= NEGLIGIBLE {
-                drawn.push(to);
+                whitening.drawn.push(to);
                 continue;
             }
             for from in 0..width {
                 let q = vectors[from * width + to];
-                t[from * width + to] = q * inverse[from] / root;
-                back[to * width + from] = root * q * length[from];
+                whitening.t[from * width + to] = q * inverse[from] / root;
+                whitening.back[to * width + from] = root * q * length[from];
             }
         }
-        multiply_right(width, w, &t);
-        let mut product = vec![0.0; width * width];
-        accumulate(&mut product, &back, &rest, width);
-        rest = product;
-        for &column in &drawn {
-            for row in w.chunks_exact_mut(width) {
-                row[column] = random.random_range(-1.0..1.0);
-            }
-        }
-        if pass == all && drawn.is_empty() && is_long && values[0] >= ENOUGH {
-            break;
-        }
-        pass = all.clone();
+        whitening
     }
-    Split { along, rest }
 }
 
 /// Eigenvalues, ascending, and eigenvectors (columns of an `n × n` row-major matrix) of a symmetric

@@ -19,7 +19,7 @@
 
 use crate::math::dense;
 use crate::math::dense::NEGLIGIBLE;
-use rand::RngExt;
+use crate::math::krylov::{column_length, coupling, random_panel};
 use rand_pcg::Pcg64;
 
 /// Parameters of [`leading`].
@@ -68,43 +68,16 @@ pub fn leading(
         "the Krylov space does not fit into {n} dimensions"
     );
 
-    let mut first = random_panel(n, width, random);
-    for (row, start) in first.chunks_exact_mut(width).zip(start) {
-        row[0] = *start;
-    }
-    dense::orthonormalise::<Vec<f64>>(&[], 0..0, width, &mut first, random);
-    let mut basis = vec![first];
-    let (mut multiplied, mut coupled) = (0, 0);
-    // Column j of T, down to its last non-zero entry.
-    let mut columns: Vec<Vec<f64>> = Vec::new();
-    let mut spare: Vec<Vec<f64>> = Vec::new();
+    let mut space = Krylov::new(start, width, random);
     let (mut products, mut rounds, mut restarts, mut next_check) = (0, 1, 0, 0);
     // The logarithm of the largest residual by its bound at the last check, and its k. At first no
     // residual is known, and that of a random vector is about 1.
     let begin = (-options.residual.ln(), 0);
     let mut last_check = begin;
     loop {
-        let mut next = spare.pop().unwrap_or_else(|| vec![0.0; n * width]);
-        apply(&basis[multiplied], &mut next);
+        space.extend(&mut apply, random);
         products += width;
-        // G couples a panel to itself and to the previous one, but the first panel after a restart
-        // to all that were kept.
-        let near = if multiplied == coupled {
-            0
-        } else {
-            multiplied - 1
-        };
-        let near = near..basis.len();
-        let split = dense::orthonormalise(&basis, near, width, &mut next, random);
-        for j in 0..width {
-            let along = split.along.iter().skip(j).step_by(width);
-            let rest = split.rest.iter().skip(j).step_by(width);
-            columns.push(along.chain(rest).copied().collect());
-        }
-        basis.push(next);
-        multiplied += 1;
-
-        let k = multiplied * width;
+        let k = space.multiplied * width;
         let is_full = k >= largest;
         let is_last = products >= options.max_products;
         if k < wanted + 4 * width || !(is_full || is_last || k >= next_check) {
@@ -112,12 +85,7 @@ pub fn leading(
         }
 
         let checked = kept.min(k);
-        let (values, vectors) = ritz(&columns, k, checked);
-        let coupling = coupling(&columns, k, width, &vectors, checked);
-        let residual = |i: usize| {
-            let squares = coupling.iter().skip(i).step_by(checked).map(|c| c * c);
-            squares.sum::<f64>().sqrt()
-        };
+        let pairs = space.ritz(checked);
         // In later rounds the vectors after the wanted ones show whether the new Krylov space has
         // revealed its best directions.
         let guarded = if rounds > 1 {
@@ -125,11 +93,7 @@ pub fn leading(
         } else {
             wanted
         };
-        // Residuals by their bounds.
-        let excess = |i: usize| {
-            let bound = if i < wanted { options.residual } else { 1e-4 };
-            residual(i) / (bound * values[i]).max(NEGLIGIBLE)
-        };
+        let excess = |i: usize| pairs.excess(i, options);
         let converged = guarded <= checked && (0..guarded).all(|i| excess(i) <= 1.0);
         let worst = (0..guarded.min(checked)).map(excess).fold(1.0, f64::max);
         if !(converged || is_last || is_full) {
@@ -145,14 +109,12 @@ pub fn leading(
             continue;
         }
 
-        dense::rotate(&mut basis[..multiplied], width, &vectors, checked);
-        spare.extend(basis.drain(checked / width..multiplied));
-        multiplied = checked / width;
-        let is_complete = converged && !is_saturated(&values[..wanted], rounds * width);
+        space.keep(&pairs);
+        let is_complete = converged && !is_saturated(&pairs.values[..wanted], rounds * width);
         if is_complete || is_last {
-            basis.truncate(wanted.div_ceil(width));
+            space.basis.truncate(wanted.div_ceil(width));
             return Ritz {
-                panels: basis,
+                panels: space.basis,
                 restarts,
                 converged: is_complete,
             };
@@ -160,27 +122,139 @@ pub fn leading(
         restarts += 1;
         (next_check, last_check) = (0, (worst.ln(), checked));
         if converged {
-            // The remaining components along F are below the tolerance and may be dropped.
             rounds += 1;
             last_check = begin;
-            multiplied = wanted.div_ceil(width);
-            basis.truncate(multiplied);
-            let mut fresh = random_panel(n, width, random);
-            dense::orthonormalise(&basis, 0..multiplied, width, &mut fresh, random);
-            basis.push(fresh);
+            space.begin_anew(wanted.div_ceil(width), random);
         }
-        coupled = multiplied;
-        let is_coupled = !converged;
-        columns = (0..multiplied * width)
+        space.couple(&pairs, !converged);
+    }
+}
+
+/// The basis, and what is known of G.
+struct Krylov {
+    width: usize,
+    /// V, then F.
+    basis: Vec<Vec<f64>>,
+    /// The panels of V.
+    multiplied: usize,
+    /// The panels of V that the last restart kept.
+    coupled: usize,
+    /// Column j of T, down to its last non-zero entry.
+    columns: Vec<Vec<f64>>,
+    /// Panels of memory.
+    spare: Vec<Vec<f64>>,
+}
+
+/// Ritz pairs in descending order of their values.
+struct Pairs {
+    values: Vec<f64>,
+    /// The vectors in the basis V: `k × count`, row-major.
+    vectors: Vec<f64>,
+    /// FᵀG times the vectors: `width × count`, row-major.
+    coupling: Vec<f64>,
+}
+
+impl Krylov {
+    /// The space of `start` and random vectors.
+    fn new(start: &[f64], width: usize, random: &mut Pcg64) -> Krylov {
+        let mut first = random_panel(start.len(), width, random);
+        for (row, start) in first.chunks_exact_mut(width).zip(start) {
+            row[0] = *start;
+        }
+        dense::orthonormalise::<Vec<f64>>(&[], 0..0, width, &mut first, random);
+        Krylov {
+            width,
+            basis: vec![first],
+            multiplied: 0,
+            coupled: 0,
+            columns: Vec::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Applies G to F, which becomes the last panel of V.
+    fn extend(&mut self, mut apply: impl FnMut(&[f64], &mut [f64]), random: &mut Pcg64) {
+        let (width, length) = (self.width, self.basis[0].len());
+        let mut next = self.spare.pop().unwrap_or_else(|| vec![0.0; length]);
+        apply(&self.basis[self.multiplied], &mut next);
+        // G couples a panel to itself and to the previous one, but the first panel after a restart
+        // to all that were kept.
+        let near = if self.multiplied == self.coupled {
+            0
+        } else {
+            self.multiplied - 1
+        };
+        let near = near..self.basis.len();
+        let split = dense::orthonormalise(&self.basis, near, width, &mut next, random);
+        for j in 0..width {
+            let along = split.along.iter().skip(j).step_by(width);
+            let rest = split.rest.iter().skip(j).step_by(width);
+            self.columns.push(along.chain(rest).copied().collect());
+        }
+        self.basis.push(next);
+        self.multiplied += 1;
+    }
+
+    /// The leading `count` Ritz pairs.
+    fn ritz(&self, count: usize) -> Pairs {
+        let (values, vectors) = ritz(&self.columns, count);
+        let coupling = coupling(&self.columns, self.width, &vectors, count);
+        Pairs {
+            values,
+            vectors,
+            coupling,
+        }
+    }
+
+    /// Replaces V by its leading Ritz vectors.
+    fn keep(&mut self, pairs: &Pairs) {
+        let count = pairs.values.len();
+        let multiplied = &mut self.basis[..self.multiplied];
+        dense::rotate(multiplied, self.width, &pairs.vectors, count);
+        let unused = count / self.width..self.multiplied;
+        self.spare.extend(self.basis.drain(unused));
+        self.multiplied = count / self.width;
+    }
+
+    /// Keeps the first panels of V, and replaces F by random vectors. The components of the Ritz
+    /// vectors along F are below the tolerance and may be dropped.
+    fn begin_anew(&mut self, panels: usize, random: &mut Pcg64) {
+        self.multiplied = panels;
+        let length = self.basis[0].len();
+        self.basis.truncate(panels);
+        let mut fresh = random_panel(length / self.width, self.width, random);
+        dense::orthonormalise(&self.basis, 0..panels, self.width, &mut fresh, random);
+        self.basis.push(fresh);
+    }
+
+    /// Sets T for a basis of Ritz vectors, which are coupled to F or not.
+    fn couple(&mut self, pairs: &Pairs, is_coupled: bool) {
+        let k = self.multiplied * self.width;
+        let count = pairs.values.len();
+        self.coupled = self.multiplied;
+        self.columns = (0..k)
             .map(|i| {
-                let mut column = vec![0.0; multiplied * width];
-                column[i] = values[i];
+                let mut column = vec![0.0; k];
+                column[i] = pairs.values[i];
                 if is_coupled {
-                    column.extend(coupling.iter().skip(i).step_by(checked));
+                    column.extend(pairs.coupling.iter().skip(i).step_by(count));
                 }
                 column
             })
             .collect();
+    }
+}
+
+impl Pairs {
+    /// The residual of pair i by its bound.
+    fn excess(&self, i: usize, options: &Options) -> f64 {
+        let bound = if i < options.wanted {
+            options.residual
+        } else {
+            1e-4
+        };
+        let residual = column_length(&self.coupling, self.values.len(), i);
+        residual / (bound * self.values[i]).max(NEGLIGIBLE)
     }
 }
 
@@ -208,34 +282,16 @@ pub fn smallest_dimension(wanted: usize, width: usize) -> usize {
     2 * wanted + 24 * width
 }
 
-fn random_panel(n: usize, width: usize, random: &mut Pcg64) -> Vec<f64> {
-    (0..n * width)
-        .map(|_| random.random_range(-1.0..1.0))
-        .collect()
-}
-
-/// The leading eigenpairs of VᵀGV (`k × k`): `count` values, descending, and vectors (`k × count`,
-/// row-major).
-fn ritz(columns: &[Vec<f64>], k: usize, count: usize) -> (Vec<f64>, Vec<f64>) {
+/// The leading eigenpairs of VᵀGV (`k × k`), given by the columns of T: `count` values, descending,
+/// and vectors (`k × count`, row-major).
+fn ritz(columns: &[Vec<f64>], count: usize) -> (Vec<f64>, Vec<f64>) {
+    let k = columns.len();
     // The upper part was computed against the basis; the lower part follows by symmetry.
     let upper = |i: usize, j: usize| columns[j][i];
     let t: Vec<f64> = (0..k * k)
         .map(|at| upper((at / k).min(at % k), (at / k).max(at % k)))
         .collect();
     dense::leading_eigen(&t, k, count)
-}
-
-/// FᵀGVS (`width × count`, row-major) for the Ritz vectors VS.
-fn coupling(columns: &[Vec<f64>], k: usize, width: usize, s: &[f64], count: usize) -> Vec<f64> {
-    let mut out = vec![0.0; width * count];
-    for (column, s) in columns.iter().zip(s.chunks_exact(count)) {
-        for (out, t) in out.chunks_exact_mut(count).zip(column.iter().skip(k)) {
-            for (out, s) in out.iter_mut().zip(s) {
-                *out += t * s;
-            }
-        }
-    }
-    out
 }
 
 /// Whether at least `copies` equal values stand above the last one.

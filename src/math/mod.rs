@@ -6,6 +6,7 @@ pub mod arnoldi;
 pub mod components;
 pub mod dense;
 pub mod exact;
+mod krylov;
 pub mod lanczos;
 pub mod matching;
 pub(crate) mod portable;

@@ -73,7 +73,7 @@ pub fn leading(a: &[f64], n: usize, count: usize, by: Which) -> Schur {
     let mut q: Vec<f64> = (0..n * n).map(|at| f64::from(at / n == at % n)).collect();
     let mut values = Vec::with_capacity(count);
     while values.len() < count {
-        deflate(&mut t, &mut q, (n, count, by), &mut values);
+        deflate(&mut t, &mut q, count, by, &mut values);
     }
     Schur {
         vectors: leading_columns(&q, n, count),
@@ -89,14 +89,10 @@ fn leading_columns(a: &[f64], n: usize, count: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Moves some of the eigenvectors of the block of T behind `values` to its front.
-fn deflate(
-    t: &mut [f64],
-    q: &mut [f64],
-    (n, count, by): (usize, usize, Which),
-    values: &mut Vec<[f64; 2]>,
-) {
-    let first = values.len();
+/// Moves some of the eigenvectors of the block of T after the `values` so far to the front of the
+/// block. There will be `count` values.
+fn deflate(t: &mut [f64], q: &mut [f64], count: usize, by: Which, values: &mut Vec<[f64; 2]>) {
+    let (n, first) = (t.len().isqrt(), values.len());
     let rest = n - first;
     let block: Vec<f64> = t[first * n..]
         .chunks_exact(n)

@@ -15,10 +15,11 @@ use crate::output::folder::{State, Unnamed};
 use crate::output::layout::{LEDGER, RUNS, VERSIONS, WORK};
 use crate::output::made::Stale;
 use crate::output::number::grouped;
-use crate::output::place::Output;
+use crate::output::place::{FolderContent, Output};
 use crate::output::retention::Cleaning;
 use crate::read::paths::current::{Current, is_run, is_unique_suffix};
 use jiff::Timestamp;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::{Display, Formatter};
 
@@ -93,30 +94,7 @@ impl Output {
         let sizes = self.folders_in(VERSIONS).await?;
         let (pointer, unnamed) = match &self.folder {
             Some(folder) => folder.unnamed().await?,
-            None => {
-                let pointer = self.pointer().await?.map(|seen| seen.current);
-                let is_named = |run: &str| pointer.as_ref().is_some_and(|p| p.names(run));
-                let unnamed = sizes.iter().filter(|(run, _)| !is_named(run));
-                let now = match unnamed.clone().next() {
-                    Some(_) => self.now().await?,
-                    None => Timestamp::MIN,
-                };
-                let unnamed = unnamed.map(|(run, found)| {
-                    let age = now.duration_since(found.newest);
-                    // `Output::now` also puts an object here.
-                    let is_ours =
-                        is_run(run) || run.strip_prefix("clock-").is_some_and(is_unique_suffix);
-                    let state = match is_ours {
-                        false => State::Foreign,
-                        true if age < asked.older_than => State::Alive,
-                        true => State::Dead,
-                    };
-                    let run = run.clone();
-                    Unnamed { run, state }
-                });
-                let unnamed = unnamed.collect();
-                (pointer, unnamed)
-            }
+            None => self.unnamed_objects(&sizes, asked).await?,
         };
         let kept = pointer.as_ref().map_or(&[][..], |p| &p.earlier);
         let dropped = kept.get(asked.keep..).unwrap_or_default().to_vec();
@@ -126,19 +104,7 @@ impl Output {
         };
         if !asked.dry_run && !dropped.is_empty() {
             // A version loses its name before it is removed.
-            let seen = self.pointer().await?;
-            let shorter = |found: Option<&Current>| match found {
-                Some(found) => {
-                    let mut next = found.clone();
-                    next.earlier.retain(|run| !dropped.contains(run));
-                    Ok((next, ()))
-                }
-                None => Err(Error::new(
-                    Kind::Conflict,
-                    "the result was removed meanwhile",
-                )),
-            };
-            self.swap(seen, &|| Ok(()), shorter).await?;
+            self.drop_names(&dropped).await?;
         }
         let gone = dropped.iter().cloned().map(|run| (run, true));
         let dead = of(State::Dead).map(|run| (run, false));
@@ -164,6 +130,54 @@ impl Output {
             keep: asked.keep,
             dry_run: asked.dry_run,
         })
+    }
+}
+
+impl Output {
+    /// The pointer of an object store, and the versions that it does not name.
+    async fn unnamed_objects(
+        &self,
+        versions: &BTreeMap<String, FolderContent>,
+        asked: &Cleaning,
+    ) -> Result<(Option<Current>, Vec<Unnamed>)> {
+        let pointer = self.pointer().await?.map(|seen| seen.current);
+        let is_named = |run: &str| pointer.as_ref().is_some_and(|p| p.names(run));
+        let unnamed = versions.iter().filter(|(run, _)| !is_named(run));
+        let now = match unnamed.clone().next() {
+            Some(_) => self.now().await?,
+            None => Timestamp::MIN,
+        };
+        let unnamed = unnamed.map(|(run, found)| {
+            let age = now.duration_since(found.newest);
+            // `Output::now` also puts an object here.
+            let is_ours = is_run(run) || run.strip_prefix("clock-").is_some_and(is_unique_suffix);
+            let state = match is_ours {
+                false => State::Foreign,
+                true if age < asked.older_than => State::Alive,
+                true => State::Dead,
+            };
+            let run = run.clone();
+            Unnamed { run, state }
+        });
+        let unnamed = unnamed.collect();
+        Ok((pointer, unnamed))
+    }
+
+    /// Removes versions from the pointer.
+    async fn drop_names(&self, dropped: &[String]) -> Result<()> {
+        let seen = self.pointer().await?;
+        let shorter = |found: Option<&Current>| match found {
+            Some(found) => {
+                let mut next = found.clone();
+                next.earlier.retain(|run| !dropped.contains(run));
+                Ok((next, ()))
+            }
+            None => Err(Error::new(
+                Kind::Conflict,
+                "the result was removed meanwhile",
+            )),
+        };
+        self.swap(seen, &|| Ok(()), shorter).await
     }
 }
 

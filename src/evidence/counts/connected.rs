@@ -40,38 +40,12 @@ impl CountMatrix {
                 }
             });
 
-        // The number of states of each component, and the transitions inside.
-        let n_components = component.iter().max().map_or(0, |&c| c as usize + 1);
-        let mut size = vec![(0usize, 0.0); n_components];
-        let mut exact = vec![0u128; n_components];
-        component.iter().for_each(|&c| size[c as usize].0 += 1);
-        let mut transitions = 0.0;
-        for (&(shard, l), &state) in rows.iter().zip(&state_of_source) {
-            let own = component[state as usize] as usize;
-            for e in shard.span(l) {
-                let value = shard.values.get(e);
-                transitions += value;
-                if component[shard.columns[e] as usize] as usize == own {
-                    size[own].1 += value;
-                    // The integer sum of weights is not used and may overflow.
-                    exact[own] = exact[own].saturating_add(value as u128);
-                }
-            }
-        }
-        // States ascend, so ties go to the component with the first state.
-        let mut largest = component.first().map_or(0, |&c| c as usize);
-        for &c in &component {
-            if size[c as usize] > size[largest] {
-                largest = c as usize;
-            }
-        }
-        let inside = size.get(largest).map_or(0.0, |size| size.1);
-
+        let largest = Largest::of(&component, &rows, &state_of_source);
         // A single state without a transition to itself is no chain.
         let mut number = vec![NONE; states.len()];
         let mut kept = Vec::new();
         for (state, &id) in states.iter().enumerate() {
-            if inside > 0.0 && component[state] as usize == largest {
+            if largest.inside > 0.0 && component[state] as usize == largest.component {
                 number[state] = kept.len() as u32;
                 kept.push(id);
             }
@@ -94,17 +68,67 @@ impl CountMatrix {
             *groups = groups.restricted(kept.len(), is_kept, target);
         }
         // Weights have no exact total.
-        let exact = exact.get(largest).copied().unwrap_or(0).min(self.total);
+        let exact = largest.exact.min(self.total);
         self.left_out = Some(LeftOut {
-            components: n_components,
+            components: largest.n_components,
             states: states.len() - kept.len(),
-            transitions: transitions - inside,
+            transitions: largest.transitions - largest.inside,
             total: self.total - exact,
         });
         self.total = exact;
         self.by_source = by_source;
         self.source_states.clone_from(&kept);
         self.target_states = kept;
+    }
+}
+
+/// The largest component.
+struct Largest {
+    component: usize,
+    n_components: usize,
+    /// The transitions of all components and between them.
+    transitions: f64,
+    /// The transitions inside the component.
+    inside: f64,
+    /// The same as an integer. Weights have none.
+    exact: u128,
+}
+
+impl Largest {
+    /// `component` holds the component of each state; row i belongs to `state_of_source[i]`.
+    fn of(component: &[u32], rows: &[(&Csr, usize)], state_of_source: &[u32]) -> Largest {
+        // The number of states of each component, and the transitions inside.
+        let n_components = component.iter().max().map_or(0, |&c| c as usize + 1);
+        let mut size = vec![(0usize, 0.0); n_components];
+        let mut exact = vec![0u128; n_components];
+        component.iter().for_each(|&c| size[c as usize].0 += 1);
+        let mut transitions = 0.0;
+        for (&(shard, l), &state) in rows.iter().zip(state_of_source) {
+            let own = component[state as usize] as usize;
+            for e in shard.span(l) {
+                let value = shard.values.get(e);
+                transitions += value;
+                if component[shard.columns[e] as usize] as usize == own {
+                    size[own].1 += value;
+                    // The integer sum of weights is not used and may overflow.
+                    exact[own] = exact[own].saturating_add(value as u128);
+                }
+            }
+        }
+        // States ascend, so ties go to the component with the first state.
+        let mut largest = component.first().map_or(0, |&c| c as usize);
+        for &c in component {
+            if size[c as usize] > size[largest] {
+                largest = c as usize;
+            }
+        }
+        Largest {
+            component: largest,
+            n_components,
+            transitions,
+            inside: size.get(largest).map_or(0.0, |size| size.1),
+            exact: exact.get(largest).copied().unwrap_or(0),
+        }
     }
 }
 

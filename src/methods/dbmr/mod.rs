@@ -27,15 +27,18 @@ pub mod split_merge;
 
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
+use crate::math::seed::restart_seed;
 use crate::methods::dbmr::block_search::BlockSearch;
 use crate::methods::dbmr::local_search::{Search, Sweeps, empty_search};
 use crate::methods::dbmr::matrix_columns::Columns;
 use crate::methods::dbmr::moves::{Clusters, NONE};
 use crate::methods::dbmr::params::{Dbmr, Init, Partition, Restart};
+use crate::methods::spectral::svd;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Rounds of split and merge that fail in a row before a restart ends: on all sources, and on a
 /// sample, where the best partition is only the start of the search on all sources.
@@ -61,16 +64,16 @@ pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Dbmr, seed: u64) -> Pa
     if params.init != Init::Svd {
         return fit_from(passes, shards, params, None, seed);
     }
-    let pairs = crate::methods::spectral::svd::Svd::new(params.rank);
-    let embedding = crate::methods::spectral::svd::embedding(passes, shards, &pairs, seed);
+    let pairs = svd::Svd::new(params.rank);
+    let embedding = svd::embedding(passes, shards, &pairs, seed);
     passes.step("cluster");
-    let [sources, _] = crate::methods::spectral::svd::clusters(&embedding, shards, &pairs, seed);
+    let [sources, _] = svd::clusters(&embedding, shards, &pairs, seed);
     passes.step("partition");
     fit_from(passes, shards, params, Some(&sources.affiliation), seed)
 }
 
 /// [`fit`] from a given partition of the sources, which `Init::Svd` needs.
-pub fn fit_from(
+fn fit_from(
     passes: &Passes<'_>,
     shards: &Shards,
     params: &Dbmr,
@@ -87,7 +90,7 @@ pub fn fit_from(
     if params.polish {
         return search_moves(passes, shards, params, start, seed);
     }
-    crate::methods::dbmr::alternate::fit(passes, shards, params, start, seed)
+    alternate::fit(passes, shards, params, start, seed)
 }
 
 /// The search with exact moves. The restarts run on a sample of the sources, and the best continues
@@ -102,7 +105,7 @@ fn search_moves(
 ) -> Partition {
     let sources = match start {
         Some(_) if shards.nnz() < MANY_NONZEROS => None,
-        _ => crate::methods::dbmr::seeding::sample(shards, params.rank),
+        _ => seeding::sample(shards, params.rank),
     };
     let Some(sources) = sources else {
         let on_all = Dbmr {
@@ -117,7 +120,7 @@ fn search_moves(
         tolerance: Some(params.tolerance().max(SAMPLE_TOLERANCE)),
         ..params.clone()
     };
-    let sample = crate::methods::dbmr::seeding::restrict(passes, shards, &sources);
+    let sample = seeding::restrict(passes, shards, &sources);
     let start: Option<Vec<u32>> =
         start.map(|states| sources.iter().map(|&j| states[j as usize]).collect());
     let mut partition = search_restarts(
@@ -153,9 +156,7 @@ fn resident<'a>(passes: &Passes<'_>, shards: &'a Shards) -> Cow<'a, Shards> {
         return Cow::Borrowed(shards);
     }
     let all: Vec<u32> = (0..shards.n_sources as u32).collect();
-    Cow::Owned(crate::methods::dbmr::seeding::restrict(
-        passes, shards, &all,
-    ))
+    Cow::Owned(seeding::restrict(passes, shards, &all))
 }
 
 /// Runs the local search from states of some or all sources. It moves single sources, or blocks of
@@ -193,15 +194,6 @@ fn local_optimum(
     (restart, search.states, trace)
 }
 
-/// A restart after its local search, before split and merge.
-struct LocalOptimum<'a> {
-    seed: u64,
-    rng: Pcg64,
-    search: Search<'a>,
-    trace: Vec<f64>,
-    converged: bool,
-}
-
 /// The local optimum near `start`, a partition that is nearly right. There is one restart and no
 /// split and merge.
 pub fn fit_near(
@@ -217,9 +209,9 @@ pub fn fit_near(
         ..params.clone()
     };
     if !params.polish {
-        return crate::methods::dbmr::alternate::fit(passes, shards, &params, Some(start), seed);
+        return alternate::fit(passes, shards, &params, Some(start), seed);
     }
-    let tolerance = match crate::methods::dbmr::seeding::sample(shards, params.rank) {
+    let tolerance = match seeding::sample(shards, params.rank) {
         Some(_) => params.tolerance(),
         None => 0.0,
     };
@@ -230,6 +222,97 @@ pub fn fit_near(
         restarts: vec![restart],
         best: 0,
         trace,
+    }
+}
+
+/// What all restarts on all sources of a matrix share.
+struct Restarts<'a> {
+    columns: &'a Columns<'a>,
+    /// All sources.
+    members: Vec<u32>,
+    params: &'a Dbmr,
+    /// The partition that every restart begins with, if one is given.
+    start: Option<&'a [u32]>,
+    /// Rounds of split and merge that fail in a row before a restart ends.
+    patience: usize,
+    seed: u64,
+}
+
+/// A restart after its local search, before split and merge.
+struct LocalOptimum<'a> {
+    seed: u64,
+    rng: Pcg64,
+    search: Search<'a>,
+    trace: Vec<f64>,
+    converged: bool,
+}
+
+/// A restart, its states, and the value of ℓ̂ after each iteration.
+type Ended = (Restart, Vec<u32>, Vec<f64>);
+
+impl Restarts<'_> {
+    /// Local search of one restart.
+    fn optimum(&self, index: usize) -> LocalOptimum<'_> {
+        let params = self.params;
+        let seed = restart_seed(self.seed, index);
+        let mut rng = Pcg64::seed_from_u64(seed);
+        let mut search = empty_search(self.columns, &self.members, params.rank);
+        match (params.init, self.start) {
+            (_, Some(start)) => search.fill(start.to_vec()),
+            (Init::Kl, None) => search.grow_apart(&mut rng),
+            _ => search.fill(seeding::random(self.members.len(), params.rank, &mut rng)),
+        }
+        let mut trace = Vec::new();
+        let converged = search.run(params.max_iterations, params.tolerance(), &mut trace);
+        LocalOptimum {
+            seed,
+            rng,
+            search,
+            trace,
+            converged,
+        }
+    }
+
+    /// Split and merge from a local optimum, unless it is a repeat.
+    fn improve(&self, mut own: LocalOptimum, is_repeat: bool) -> Ended {
+        let (search, trace) = (&mut own.search, &mut own.trace);
+        if own.converged && !is_repeat {
+            let rng = &mut own.rng;
+            own.converged =
+                split_merge::split_and_merge(search, self.params, self.patience, rng, trace);
+        }
+        let end = End::of(search, own.converged);
+        let restart = record(end, self.params, own.seed, trace);
+        (restart, own.search.states, own.trace)
+    }
+
+    /// Runs some restarts in parallel. `seen` are the local optima of earlier restarts. Returns the
+    /// new local optima, and the restarts.
+    fn run(&self, restarts: Range<usize>, seen: &[Vec<u32>]) -> (Vec<Vec<u32>>, Vec<Ended>) {
+        let optima: Vec<_> = restarts
+            .into_par_iter()
+            .map(|index| self.optimum(index))
+            .collect();
+        let mut new: Vec<Vec<u32>> = Vec::new();
+        let are_repeats: Vec<bool> = optima
+            .iter()
+            .map(|own| {
+                let states = &own.search.states;
+                let is_same =
+                    |other: &Vec<u32>| split_merge::is_same(states, other, self.params.rank);
+                let is_repeat = self.start.is_none() && seen.iter().chain(&new).any(is_same);
+                if !is_repeat {
+                    new.push(states.clone());
+                }
+                is_repeat
+            })
+            .collect();
+        let ended = optima
+            .into_par_iter()
+            .zip(are_repeats)
+            .map(|(own, is_repeat)| self.improve(own, is_repeat))
+            .collect();
+        (new, ended)
     }
 }
 
@@ -244,45 +327,13 @@ fn search_restarts(
     patience: usize,
     seed: u64,
 ) -> Partition {
-    let n = columns.shards.n_sources;
-    let members: Vec<u32> = (0..n as u32).collect();
-    let optimum = |index: usize| {
-        let seed = crate::math::seed::restart_seed(seed, index);
-        let mut rng = Pcg64::seed_from_u64(seed);
-        let mut search = empty_search(columns, &members, params.rank);
-        match (params.init, start) {
-            (_, Some(start)) => search.fill(start.to_vec()),
-            (Init::Kl, None) => search.grow_apart(&mut rng),
-            _ => search.fill(crate::methods::dbmr::seeding::random(
-                n,
-                params.rank,
-                &mut rng,
-            )),
-        }
-        let mut trace = Vec::new();
-        let converged = search.run(params.max_iterations, params.tolerance(), &mut trace);
-        LocalOptimum {
-            seed,
-            rng,
-            search,
-            trace,
-            converged,
-        }
-    };
-    let improve = |mut own: LocalOptimum, is_repeat: bool| {
-        let (search, trace) = (&mut own.search, &mut own.trace);
-        if own.converged && !is_repeat {
-            own.converged = crate::methods::dbmr::split_merge::split_and_merge(
-                search,
-                params,
-                patience,
-                &mut own.rng,
-                trace,
-            );
-        }
-        let end = End::of(search, own.converged);
-        let restart = record(end, params, own.seed, trace);
-        (restart, own.search.states, own.trace)
+    let restarts = Restarts {
+        columns,
+        members: (0..columns.shards.n_sources as u32).collect(),
+        params,
+        start,
+        patience,
+        seed,
     };
     let (mut ended, mut best) = (Vec::with_capacity(params.restarts), 0);
     // The local optima so far.
@@ -291,33 +342,11 @@ fn search_restarts(
         let first = ended.len();
         let next = first + if first == 0 { AGREE } else { AT_ONCE };
         let at_once = first..params.restarts.min(next);
-        let (new, more): (Vec<Vec<u32>>, Vec<_>) =
-            passes.piece(&format!("restarts-{first}"), |_| {
-                let optima: Vec<_> = at_once.into_par_iter().map(optimum).collect();
-                let mut new: Vec<Vec<u32>> = Vec::new();
-                let are_repeats: Vec<bool> = optima
-                    .iter()
-                    .map(|own| {
-                        let states = &own.search.states;
-                        let is_same = |other: &Vec<u32>| {
-                            crate::methods::dbmr::split_merge::is_same(states, other, params.rank)
-                        };
-                        let is_repeat = start.is_none() && seen.iter().chain(&new).any(is_same);
-                        if !is_repeat {
-                            new.push(states.clone());
-                        }
-                        is_repeat
-                    })
-                    .collect();
-                let with = optima.into_par_iter().zip(are_repeats);
-                let more = with
-                    .map(|(own, is_repeat)| improve(own, is_repeat))
-                    .collect();
-                (new, more)
-            });
+        let name = format!("restarts-{first}");
+        let (new, more) = passes.piece(&name, |_| restarts.run(at_once, &seen));
         seen.extend(new);
         ended.extend(more);
-        let log_likelihood = |(restart, ..): &(Restart, _, _)| restart.log_likelihood;
+        let log_likelihood = |(restart, ..): &Ended| restart.log_likelihood;
         for t in first..ended.len() {
             if log_likelihood(&ended[t]) > log_likelihood(&ended[best]) {
                 best = t;

@@ -11,7 +11,9 @@ use crate::error::{Error, Result, counted};
 use crate::math::components;
 use crate::methods::heat_kernel::exponential;
 use crate::methods::heat_kernel::neighbours;
-use crate::methods::heat_kernel::neighbours::{BRUTE_FORCE_POINTS, Distinct, TREE_DIMENSIONS};
+use crate::methods::heat_kernel::neighbours::{
+    BRUTE_FORCE_POINTS, Distinct, Lists, TREE_DIMENSIONS,
+};
 use crate::methods::heat_kernel::random;
 use crate::methods::heat_kernel::tree::{Near, squared_distance};
 use crate::methods::heat_kernel::warning::Warning;
@@ -123,54 +125,19 @@ pub fn of(
     only_connected: bool,
 ) -> Result<(Kernel, Quality, Vec<Warning>)> {
     let n = points.n();
-    if n < 2 {
-        let found = counted(n, "distinct point");
-        return Err(Error::input(format!(
-            "a kernel needs 2 distinct points, found {found}"
-        )));
-    }
     let reach = match reach {
         Reach::Neighbours(k) if k + 1 >= n => Reach::All,
         other => other,
     };
-    if reach == Reach::All && n > DENSE_POINTS {
-        return Err(Error::input(format!(
-            "{n} distinct points are too many for `neighbours = \"all\"`, which takes up to \
-             {DENSE_POINTS}; set a number of neighbours, or `landmarks`"
-        )));
-    }
-    if reach != Reach::All && points.dimension > TREE_DIMENSIONS && n > BRUTE_FORCE_POINTS {
-        return Err(Error::input(format!(
-            "neighbours of {n} points in {} dimensions need all distances, which takes up to \
-             {BRUTE_FORCE_POINTS} points; set `landmarks`",
-            points.dimension
-        )));
-    }
+    check_size(&points, reach)?;
     let lists = match reach {
         Reach::All => None,
         Reach::Radius(radius) => Some(neighbours::within(&points, radius)),
         Reach::Neighbours(k) => Some(neighbours::nearest(&points, k)),
     };
-    let (epsilon, reason) = match (epsilon, reach) {
-        (Some(epsilon), _) => (epsilon, "given".to_string()),
-        (None, Reach::Neighbours(k)) => {
-            let mut squares = lists.as_ref().map_or(Vec::new(), |l| l.squares());
-            let middle = squares.len() / 2;
-            let median = *squares.select_nth_unstable_by(middle, f64::total_cmp).1;
-            let reason = format!("a quarter of the median squared distance of neighbour {k}");
-            (median / 4.0, reason)
-        }
-        (None, Reach::Radius(radius)) => {
-            let reason = format!("the kernel is {AT_RADIUS:e} at the radius");
-            (neighbours::square_of(radius) / -AT_RADIUS.ln(), reason)
-        }
-        (None, Reach::All) => {
-            let (epsilon, dimension) = steepest(&points);
-            let reason = format!(
-                "the sum of the kernel grows fastest there, as in {dimension:.1} dimensions"
-            );
-            (epsilon, reason)
-        }
+    let (epsilon, reason) = match epsilon {
+        Some(epsilon) => (epsilon, "given".to_string()),
+        None => bandwidth(&points, reach, lists.as_ref()),
     };
     if epsilon < SMALLEST_EPSILON {
         return Err(Error::input(format!(
@@ -212,6 +179,55 @@ pub fn of(
         components,
     };
     Ok((kernel, quality, warnings))
+}
+
+/// Fails if there are too few or too many points.
+fn check_size(points: &Distinct, reach: Reach) -> Result<()> {
+    let n = points.n();
+    if n < 2 {
+        let found = counted(n, "distinct point");
+        return Err(Error::input(format!(
+            "a kernel needs 2 distinct points, found {found}"
+        )));
+    }
+    if reach == Reach::All && n > DENSE_POINTS {
+        return Err(Error::input(format!(
+            "{n} distinct points are too many for `neighbours = \"all\"`, which takes up to \
+             {DENSE_POINTS}; set a number of neighbours, or `landmarks`"
+        )));
+    }
+    if reach != Reach::All && points.dimension > TREE_DIMENSIONS && n > BRUTE_FORCE_POINTS {
+        return Err(Error::input(format!(
+            "neighbours of {n} points in {} dimensions need all distances, which takes up to \
+             {BRUTE_FORCE_POINTS} points; set `landmarks`",
+            points.dimension
+        )));
+    }
+    Ok(())
+}
+
+/// ε by the points and their lists of neighbours, and where it comes from, in words.
+fn bandwidth(points: &Distinct, reach: Reach, lists: Option<&Lists>) -> (f64, String) {
+    match reach {
+        Reach::Neighbours(k) => {
+            let mut squares = lists.map_or(Vec::new(), Lists::squares);
+            let middle = squares.len() / 2;
+            let median = *squares.select_nth_unstable_by(middle, f64::total_cmp).1;
+            let reason = format!("a quarter of the median squared distance of neighbour {k}");
+            (median / 4.0, reason)
+        }
+        Reach::Radius(radius) => {
+            let reason = format!("the kernel is {AT_RADIUS:e} at the radius");
+            (neighbours::square_of(radius) / -AT_RADIUS.ln(), reason)
+        }
+        Reach::All => {
+            let (epsilon, dimension) = steepest(points);
+            let reason = format!(
+                "the sum of the kernel grows fastest there, as in {dimension:.1} dimensions"
+            );
+            (epsilon, reason)
+        }
+    }
 }
 
 /// The bandwidth at which log Σ_ij K_ij grows fastest with log ε, and twice that slope, which
@@ -407,7 +423,7 @@ impl Kernel {
     }
 
     /// The number of entries.
-    pub fn entry_count(&self) -> usize {
+    fn entry_count(&self) -> usize {
         match &self.entries {
             Entries::Dense(entries) => entries.len(),
             Entries::Sparse { columns, .. } => columns.len(),

@@ -140,11 +140,8 @@ pub fn project(
     let pairs = Pairs::new(triples)?;
     passes.step("decompose");
     let basis = Basis::new(params.scaling, largest_rank, &pairs, passes, seed);
-    let pair_total = pairs.shards.total;
-    let ones = match params.scaling {
-        Scaling::None => (pairs.shards.n_sources.max(pairs.shards.n_targets) as f64).sqrt(),
-        Scaling::Cca => 1.0,
-    };
+    let (pair_total, words) = (pairs.shards.total, pairs.shards.n_sources);
+    let words = words.max(pairs.shards.n_targets);
     let (rank, total) = (basis.rank, triples.total());
     let vectors = Vectors::new(&basis, &pairs, params.scaling, total);
     // The pairs are as large as the triples, and are not needed any more.
@@ -158,22 +155,13 @@ pub fn project(
         left.extend(rows.flat_map(|row| &row[..rank]));
     }
     let past = past_shares(triples, total);
-    let combine = |vectors: &[f64]| {
-        let mut sum = vec![0.0; rank];
-        for (share, row) in past.iter().zip(vectors.chunks_exact(vectors_width(rank))) {
-            sum.iter_mut()
-                .zip(row)
-                .for_each(|(sum, x)| *sum += share * x);
-        }
-        sum
-    };
-    let initial = combine(&vectors.future);
-    let from_past: Vec<f64> = combine(&vectors.past).iter().map(|x| x * total).collect();
+    let initial = mean_row(&past, &vectors.future, rank);
+    let from_past = mean_row(&past, &vectors.past, rank);
+    let from_past: Vec<f64> = from_past.iter().map(|x| x * total).collect();
     let last = match params.scaling {
         Scaling::None => from_past.clone(),
         Scaling::Cca => (0..rank).map(|i| if i == 0 { 1.0 } else { 0.0 }).collect(),
     };
-    let from_future = vectors.last_by_future;
     let model = HmmModel {
         rank,
         n_symbols: classes.class_of.len(),
@@ -186,10 +174,11 @@ pub fn project(
         pool: classes.pool,
         hidden: None,
     };
-    let first_step = match params.scaling {
-        Scaling::None => 0.0,
-        Scaling::Cca => first_step_gap(&model, triples, total),
+    let (ones, first_step) = match params.scaling {
+        Scaling::None => ((words as f64).sqrt(), 0.0),
+        Scaling::Cca => (1.0, first_step_gap(&model, triples, total)),
     };
+    let pairs_of_last = from_past.into_iter().zip(vectors.last_by_future);
     Ok(Projection {
         asked: largest_rank,
         rank,
@@ -201,11 +190,7 @@ pub fn project(
         effective,
         drift: drift(triples, total),
         checked: Checked {
-            last: from_past
-                .into_iter()
-                .zip(from_future)
-                .map(|(a, b)| [a, b])
-                .collect(),
+            last: pairs_of_last.map(|(a, b)| [a, b]).collect(),
             totals: [total, pair_total].map(|sum| times_power(sum, triples.exponent)),
             is_integral: triples.is_integral(),
             terms: triples.counts.len(),
@@ -240,6 +225,16 @@ fn drift(triples: &Triples, total: f64) -> f64 {
         difference[triples.word(last)[triples.block - 1] as usize] -= count;
     }
     difference.iter().map(|d: &f64| d.abs()).sum::<f64>() / total
+}
+
+/// The mean of padded rows of words with these probabilities.
+fn mean_row(shares: &[f64], rows: &[f64], rank: usize) -> Vec<f64> {
+    let mut mean = vec![0.0; rank];
+    for (share, row) in shares.iter().zip(rows.chunks_exact(vectors_width(rank))) {
+        let sums = mean.iter_mut().zip(row);
+        sums.for_each(|(sum, x)| *sum += share * x);
+    }
+    mean
 }
 
 /// The probability of every past word.

@@ -41,48 +41,12 @@ pub fn recover(model: &HmmModel, seed: u64) -> Option<Recovered> {
     let k = model.rank;
     let sum = model.sum_of_operators();
     let inverse = pseudo_inverse(&sum, k)?;
-    // The most frequent classes, whose predictions from b₁ are largest.
     let n = model.n_classes();
-    let mut compared: Vec<(u32, f64)> = (0..n as u32)
-        .map(|class| (class, prediction(model, class)))
-        .collect();
-    compared.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    compared.truncate(COMPARED);
-    let mut best: Option<(f64, Vec<f64>, Vec<f64>)> = None;
-    for draw in 0..DRAWS {
-        let mut random = Pcg64::seed_from_u64(restart_seed(seed, draw));
-        let mut combination = vec![0.0; k * k];
-        for operator in model.operators.chunks_exact(k * k) {
-            let weight = normal(&mut random);
-            let pairs = combination.iter_mut().zip(operator);
-            pairs.for_each(|(c, b)| *c += weight * b);
-        }
-        let vectors = dense::real_eigenvectors(&product(&combination, &inverse, k), k);
-        let Some(inverse_vectors) = invert(&vectors, k) else {
-            continue;
-        };
-        let right = product(&inverse, &vectors, k);
-        let rows: Vec<Vec<f64>> = compared
-            .par_iter()
-            .map(|&(class, _)| diagonal(&inverse_vectors, model.operator(class), &right, k))
-            .collect();
-        let mut violation = 0.0;
-        let mut sums = vec![0.0; k];
-        for row in rows {
-            for (sum, o) in sums.iter_mut().zip(row) {
-                violation += f64::max(-o, 0.0);
-                *sum += o;
-            }
-        }
-        if compared.len() == n {
-            violation += sums.iter().map(|sum| (sum - 1.0).abs()).sum::<f64>();
-        }
-        let is_better = best.as_ref().is_none_or(|best| violation < best.0);
-        if violation.is_finite() && is_better {
-            best = Some((violation, vectors, inverse_vectors));
-        }
-    }
-    let (violation, vectors, inverse_vectors) = best?;
+    let Eigenvectors {
+        violation,
+        vectors,
+        inverse: inverse_vectors,
+    } = best_eigenvectors(model, &inverse, seed)?;
     let right = product(&inverse, &vectors, k);
     let rows: Vec<Vec<f64>> = (0..n as u32)
         .into_par_iter()
@@ -119,6 +83,67 @@ pub fn recover(model: &HmmModel, seed: u64) -> Option<Recovered> {
     let numbers = raw.initial.iter().chain(&raw.transition);
     let are_finite = numbers.chain(&raw.emission).all(|x| x.is_finite());
     are_finite.then_some(Recovered { raw, violation })
+}
+
+/// The eigenvectors of a combination of the C_x.
+struct Eigenvectors {
+    /// Σ of the magnitudes of negative emission probabilities and, with all classes, of
+    /// |column sum − 1|.
+    violation: f64,
+    /// R: k × k, row-major, with an eigenvector per column.
+    vectors: Vec<f64>,
+    /// R⁻¹.
+    inverse: Vec<f64>,
+}
+
+/// The eigenvectors with the smallest violation, of some random combinations. `inverse` is S⁻¹.
+fn best_eigenvectors(model: &HmmModel, inverse: &[f64], seed: u64) -> Option<Eigenvectors> {
+    let (k, n) = (model.rank, model.n_classes());
+    // The most frequent classes, whose predictions from b₁ are largest.
+    let mut compared: Vec<(u32, f64)> = (0..n as u32)
+        .map(|class| (class, prediction(model, class)))
+        .collect();
+    compared.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    compared.truncate(COMPARED);
+    let mut best: Option<Eigenvectors> = None;
+    for draw in 0..DRAWS {
+        let mut random = Pcg64::seed_from_u64(restart_seed(seed, draw));
+        let mut combination = vec![0.0; k * k];
+        for operator in model.operators.chunks_exact(k * k) {
+            let weight = normal(&mut random);
+            let pairs = combination.iter_mut().zip(operator);
+            pairs.for_each(|(c, b)| *c += weight * b);
+        }
+        let vectors = dense::real_eigenvectors(&product(&combination, inverse, k), k);
+        let Some(inverse_vectors) = invert(&vectors, k) else {
+            continue;
+        };
+        let right = product(inverse, &vectors, k);
+        let rows: Vec<Vec<f64>> = compared
+            .par_iter()
+            .map(|&(class, _)| diagonal(&inverse_vectors, model.operator(class), &right, k))
+            .collect();
+        let mut violation = 0.0;
+        let mut sums = vec![0.0; k];
+        for row in rows {
+            for (sum, o) in sums.iter_mut().zip(row) {
+                violation += f64::max(-o, 0.0);
+                *sum += o;
+            }
+        }
+        if compared.len() == n {
+            violation += sums.iter().map(|sum| (sum - 1.0).abs()).sum::<f64>();
+        }
+        let is_better = best.as_ref().is_none_or(|best| violation < best.violation);
+        if violation.is_finite() && is_better {
+            best = Some(Eigenvectors {
+                violation,
+                vectors,
+                inverse: inverse_vectors,
+            });
+        }
+    }
+    best
 }
 
 /// b_∞ᵀB_x b₁.

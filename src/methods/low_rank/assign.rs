@@ -84,7 +84,7 @@ pub fn assign(
         (0..shard.n_rows()).map(move |l| Row {
             shard,
             l,
-            j: shard.first_row + l,
+            own: sources[shard.first_row + l].map(|at| at as usize),
         })
     });
     let rows: Vec<Row> = rows.collect();
@@ -96,44 +96,20 @@ pub fn assign(
         .for_each_init(
             || vec![0.0; rank],
             |scores, (((row, state), point), has_point)| {
-                let entries = || row.entries(targets);
-                scores.fill(0.0);
-                let mut seen = 0.0;
-                for (i, n) in entries() {
-                    seen += n;
-                    for (s, log) in scores.iter_mut().zip(&known.log_latent[i * rank..]) {
-                        *s += n * log;
-                    }
-                }
-                let own = sources[row.j].map(|at| at as usize);
-                let set = match own {
-                    Some(at) => usize::try_from(known.affiliation[at]).ok(),
-                    None if seen > 0.0 => best(scores),
-                    None => None,
-                };
+                let (seen, set) = row.set(known, targets, scores);
                 if let Some(k) = set {
-                    *state = score(k, scores, entries(), &known.log_latent);
+                    *state = score(k, scores, row.entries(targets), &known.log_latent);
                 }
-                let from = match (own, &known.projection) {
-                    (None, Some(projection)) => {
-                        if seen > 0.0 {
-                            for (i, n) in entries() {
-                                for (x, f) in point.iter_mut().zip(&projection[i * rank..]) {
-                                    *x += n * f;
-                                }
-                            }
-                            point.iter_mut().for_each(|x| *x /= seen);
-                            *has_point = true;
+                *has_point = match (row.own, &known.projection) {
+                    (None, Some(projection)) => row.project(projection, targets, seen, point),
+                    (own, _) => {
+                        let from = own.or(set.and_then(|k| point_of_set[k]));
+                        if let Some(at) = from {
+                            point.copy_from_slice(&known.embedding[at * rank..(at + 1) * rank]);
                         }
-                        return;
+                        from.is_some()
                     }
-                    (Some(at), _) => Some(at),
-                    (None, None) => set.and_then(|k| point_of_set[k]),
                 };
-                if let Some(at) = from {
-                    point.copy_from_slice(&known.embedding[at * rank..(at + 1) * rank]);
-                    *has_point = true;
-                }
             },
         );
     let soft = known.soft.as_ref();
@@ -187,10 +163,54 @@ pub fn unseen(counts: &[Csr], targets: &[Option<u32>]) -> Vec<f64> {
 struct Row<'a> {
     shard: &'a Csr,
     l: usize,
-    j: usize,
+    /// The index of its state in the model.
+    own: Option<usize>,
 }
 
 impl Row<'_> {
+    /// The number of counts of targets of the model, and the set, if there is one. Sets the scores.
+    fn set(
+        &self,
+        known: &Known,
+        targets: &[Option<u32>],
+        scores: &mut [f64],
+    ) -> (f64, Option<usize>) {
+        scores.fill(0.0);
+        let mut seen = 0.0;
+        for (i, n) in self.entries(targets) {
+            seen += n;
+            for (s, log) in scores.iter_mut().zip(&known.log_latent[i * known.rank..]) {
+                *s += n * log;
+            }
+        }
+        let set = match self.own {
+            Some(at) => usize::try_from(known.affiliation[at]).ok(),
+            None if seen > 0.0 => best(scores),
+            None => None,
+        };
+        (seen, set)
+    }
+
+    /// Sets the point by the shares of targets. False if the model has none of the targets.
+    fn project(
+        &self,
+        projection: &[f64],
+        targets: &[Option<u32>],
+        seen: f64,
+        point: &mut [f64],
+    ) -> bool {
+        if seen > 0.0 {
+            let rank = point.len();
+            for (i, n) in self.entries(targets) {
+                for (x, f) in point.iter_mut().zip(&projection[i * rank..]) {
+                    *x += n * f;
+                }
+            }
+            point.iter_mut().for_each(|x| *x /= seen);
+        }
+        seen > 0.0
+    }
+
     /// Indices among the targets of the model, and counts.
     fn entries(&self, targets: &[Option<u32>]) -> impl Iterator<Item = (usize, f64)> {
         self.shard.span(self.l).filter_map(move |e| {

@@ -12,6 +12,7 @@ use crate::evidence::counts::totals::Totals;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::kernel::{Conserved, Kernel, each};
 use crate::math::portable;
+use crate::math::sum::terms;
 use crate::methods::cocluster::joint::x_log_x;
 use crate::methods::low_rank::factors::Factors;
 use crate::methods::low_rank::metrics::Metrics;
@@ -33,8 +34,7 @@ pub fn score(
 ) -> Metrics {
     let rank = factors.rank;
     let columns = columns(passes, shards, factors);
-    let sum =
-        |part: fn(&Column) -> f64| crate::math::sum::terms(columns.len(), |j| part(&columns[j]));
+    let sum = |part: fn(&Column) -> f64| terms(columns.len(), |j| part(&columns[j]));
     let min = |part: fn(&Column) -> f64| columns.iter().map(part).fold(f64::INFINITY, f64::min);
 
     let mut missed = vec![0.0; shards.n_targets];
@@ -45,26 +45,18 @@ pub fn score(
         allowance: allowance(shards),
     };
     passes.rows(shards.targets(), &kernel, &mut missed);
-    let frobenius_lambda = crate::math::sum::terms(shards.n_targets, |i| {
+    // The positive C_ik of target i, each with C_·k.
+    let row = |i: usize| {
         let row = &factors.counts[i * rank..][..rank];
-        let terms = row.iter().zip(&factors.totals).filter(|(c, _)| **c > 0.0);
+        row.iter().zip(&factors.totals).filter(|(c, _)| **c > 0.0)
+    };
+    let frobenius_lambda = terms(shards.n_targets, |i| {
         // λ_ik² w_k / q_i = C_ik² / (C_·k N_i·).
-        terms.map(|(c, total)| c / total * c).sum::<f64>() / shards.target_total[i]
+        row(i).map(|(c, total)| c / total * c).sum::<f64>() / shards.target_total[i]
     });
-    let latent_log_likelihood = crate::math::sum::terms(shards.n_targets, |i| {
-        let row = &factors.counts[i * rank..][..rank];
-        let terms = row.iter().zip(&factors.totals).filter(|(c, _)| **c > 0.0);
-        terms.map(|(c, total)| c * (c / total).ln()).sum()
+    let latent_log_likelihood = terms(shards.n_targets, |i| {
+        row(i).map(|(c, total)| c * (c / total).ln()).sum()
     });
-    let lambda_p_residual = (0..shards.n_targets)
-        .into_par_iter()
-        .map(|i| {
-            let image: f64 = (0..rank)
-                .map(|k| factors.probability(i, k) * (factors.totals[k] / shards.total))
-                .sum();
-            (image - shards.target_total[i] / shards.total).abs()
-        })
-        .reduce(|| 0.0, f64::max);
 
     let kullback_leibler = sum(|c| c.kullback_leibler) / shards.total;
     let frobenius_p = sum(|c| c.frobenius_p);
@@ -74,7 +66,7 @@ pub fn score(
     let bound = kullback_leibler / kappa;
     let reference = sum(|c| c.reference);
     // Σ_ij N_ij log (P_ij / q_i).
-    let targets = crate::math::sum::terms(shards.n_targets, |i| x_log_x(shards.target_total[i]));
+    let targets = terms(shards.n_targets, |i| x_log_x(shards.target_total[i]));
     let information = reference - targets + x_log_x(shards.total);
     let coarse = factors.coarse(coarse_counts);
     Metrics {
@@ -83,7 +75,7 @@ pub fn score(
         kullback_leibler,
         frobenius_p,
         frobenius_lambda,
-        frobenius_error: sum(|c| c.error) + crate::math::sum::terms(missed.len(), |i| missed[i]),
+        frobenius_error: sum(|c| c.error) + terms(missed.len(), |i| missed[i]),
         kappa_1,
         kappa_2,
         kappa,
@@ -97,7 +89,7 @@ pub fn score(
         mutual_information: crate::methods::cocluster::joint::information(coarse_counts, rank),
         reference_information: (information / shards.total).max(0.0),
         crispness: None,
-        lambda_p_residual,
+        lambda_p_residual: image_residual(shards, factors),
         empty_states: factors.totals.iter().filter(|&&t| t == 0.0).count(),
         source_sizes: sizes(rank, factors.affiliation.iter().map(|&k| k as usize)),
         target_sizes: sizes(
@@ -106,6 +98,19 @@ pub fn score(
         ),
         weights: factors.totals.iter().map(|t| t / shards.total).collect(),
     }
+}
+
+/// The largest component of |Λp − q|.
+fn image_residual(shards: &Shards, factors: &Factors) -> f64 {
+    (0..shards.n_targets)
+        .into_par_iter()
+        .map(|i| {
+            let image: f64 = (0..factors.rank)
+                .map(|k| factors.probability(i, k) * (factors.totals[k] / shards.total))
+                .sum();
+            (image - shards.target_total[i] / shards.total).abs()
+        })
+        .reduce(|| 0.0, f64::max)
 }
 
 fn sizes(rank: usize, sets: impl Iterator<Item = usize>) -> Vec<usize> {

@@ -254,25 +254,31 @@ pub fn leading(
         return Err(Error::input(message));
     }
     eigenvalues.truncate(rank + 1);
-    let mut embedding = vec![1.0; n * rank];
-    let rows = embedding.par_chunks_mut(rank).enumerate();
-    rows.for_each(|(j, row)| {
-        let q = &found.vectors[j * wanted..][..rank - 1];
-        row[1..]
-            .iter_mut()
-            .zip(q)
-            .for_each(|(x, q)| *x = q / roots[j]);
-    });
     let mut residuals = vec![0.0];
     residuals.extend(&found.residuals[..rank - 1]);
     Ok(Dominant {
-        embedding,
+        embedding: unscaled(&found.vectors, wanted, rank, &roots),
         eigenvalues,
         residuals,
         products: found.products,
         restarts: found.restarts,
         converged: found.converged,
     })
+}
+
+/// X, n × rank row-major: ones, and the first of `wanted` Schur vectors divided by the roots of the
+/// weights.
+fn unscaled(vectors: &[f64], wanted: usize, rank: usize, roots: &[f64]) -> Vec<f64> {
+    let mut embedding = vec![1.0; roots.len() * rank];
+    let rows = embedding.par_chunks_mut(rank).enumerate();
+    rows.for_each(|(j, row)| {
+        let q = &vectors[j * wanted..][..rank - 1];
+        row[1..]
+            .iter_mut()
+            .zip(q)
+            .for_each(|(x, q)| *x = q / roots[j]);
+    });
+    embedding
 }
 
 #[cfg(test)]

@@ -88,15 +88,7 @@ pub fn cluster(
             *moment += w * x;
         }
     }
-    // Equal weights are in the order of their first points, which k-means does not give.
-    let mut order: Vec<usize> = Vec::new();
-    for &k in &found.affiliation {
-        if !order.contains(&(k as usize)) {
-            order.push(k as usize);
-        }
-    }
-    order.retain(|&k| masses[k] > 0.0);
-    order.sort_by(|&a, &b| masses[b].total_cmp(&masses[a]));
+    let order = by_mass(&found.affiliation, &masses);
     let mut number = vec![0; clusters];
     for (new, &old) in order.iter().enumerate() {
         number[old] = new as u32;
@@ -133,6 +125,20 @@ pub fn cluster(
         }
     }
     result
+}
+
+/// Clusters with a positive mass, in descending order.
+fn by_mass(affiliation: &[u32], masses: &[f64]) -> Vec<usize> {
+    // Equal masses are in the order of their first points, which k-means does not give.
+    let mut order: Vec<usize> = Vec::new();
+    for &k in affiliation {
+        if !order.contains(&(k as usize)) {
+            order.push(k as usize);
+        }
+    }
+    order.retain(|&k| masses[k] > 0.0);
+    order.sort_by(|&a, &b| masses[b].total_cmp(&masses[a]));
+    order
 }
 
 impl Clusters {

@@ -143,41 +143,11 @@ fn fit(item: &Node, default_rule: Rule) -> Result<FitEntry<AnyMethod>, KeyError>
         return Err(KeyError::unknown_variant(kind, AnyMethod::NAMES).at(node));
     }
     let has_rank = has_rank(kind);
-    let word = item.get("rank").filter(|_| has_rank);
-    let word = word.and_then(|node| match &node.content {
-        Content::Filled(filled) if filled.scalar().is_some() => None,
-        _ => Some((node, node.as_str()?)),
-    });
-    if let Some((node, word)) = word.filter(|(_, word)| *word != "auto") {
-        let wanted = "must be a whole number, a list of them, or \"auto\"";
-        let message = match &node.content {
-            Content::Filled(filled) => {
-                format!("{wanted}, which the value of {} is not", filled.variables)
-            }
-            _ => format!("{wanted}, not {word:?}"),
-        };
-        return Err(KeyError::wrong(message).at(node));
+    let is_auto = has_rank && is_auto(item)?;
+    let mut rule = None;
+    if is_auto {
+        rule = Some(rule_of(item, kind, default_rule)?);
     }
-    let is_auto = word.is_some();
-    let only = only_rule(kind);
-    let default_rule = only.map_or(default_rule, |(rule, _)| rule);
-    let rule = match item.get("rule").filter(|_| is_auto) {
-        Some(node) => {
-            let rule = read_rule(node)?;
-            if let Some((only, why)) = only
-                && rule != only
-            {
-                let message = format!(
-                    "must be \"{}\" for the method \"{kind}\", not \"{}\": {why}",
-                    only.name(),
-                    rule.name()
-                );
-                return Err(KeyError::wrong(message).at(node));
-            }
-            Some(rule)
-        }
-        None => is_auto.then_some(default_rule),
-    };
     let own = item.entries().iter();
     let mut own: Vec<Entry> = own
         .filter(|e| e.key != "name" && e.key != "method")
@@ -220,6 +190,45 @@ fn fit(item: &Node, default_rule: Rule) -> Result<FitEntry<AnyMethod>, KeyError>
         ranks,
         method,
     })
+}
+
+/// Whether `rank` is `"auto"`, the only word that it may be.
+fn is_auto(item: &Node) -> Result<bool, KeyError> {
+    let word = item.get("rank").and_then(|node| match &node.content {
+        Content::Filled(filled) if filled.scalar().is_some() => None,
+        _ => Some((node, node.as_str()?)),
+    });
+    let Some((node, word)) = word.filter(|(_, word)| *word != "auto") else {
+        return Ok(word.is_some());
+    };
+    let wanted = "must be a whole number, a list of them, or \"auto\"";
+    let message = match &node.content {
+        Content::Filled(filled) => {
+            format!("{wanted}, which the value of {} is not", filled.variables)
+        }
+        _ => format!("{wanted}, not {word:?}"),
+    };
+    Err(KeyError::wrong(message).at(node))
+}
+
+/// The rule that picks the rank of a method.
+fn rule_of(item: &Node, method: &str, default: Rule) -> Result<Rule, KeyError> {
+    let only = only_rule(method);
+    let Some(node) = item.get("rule") else {
+        return Ok(only.map_or(default, |(rule, _)| rule));
+    };
+    let rule = read_rule(node)?;
+    match only {
+        Some((only, why)) if rule != only => {
+            let message = format!(
+                "must be \"{}\" for the method \"{method}\", not \"{}\": {why}",
+                only.name(),
+                rule.name()
+            );
+            Err(KeyError::wrong(message).at(node))
+        }
+        _ => Ok(rule),
+    }
 }
 
 /// Whether a key of `svd` is a parameter of k-means.

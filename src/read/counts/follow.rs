@@ -15,12 +15,11 @@ use crate::read::rows::amounts;
 use crate::read::rows::doubles::typed;
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::layout::{Layout, RowRoles};
-use crate::read::rows::ranges::drop_null_rows;
+use crate::read::rows::ranges::{drop_null_rows, partition_ids};
 use crate::read::rows::states::{StateColumns, StateTable, States, describe};
 use crate::read::rows::stop::{Dropped, Stop, bug};
 use crate::read::rows::time;
-use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::take;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::Field;
 use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
@@ -181,22 +180,16 @@ impl<S: Sink> Follower<S> {
 
     /// Follows the next rows.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
-        let RowRoles::Trajectories {
-            trajectory,
-            time,
-            state,
-            weight,
-            ..
-        } = &self.layout.evidence
-        else {
-            return Ok(());
-        };
+        let layout = Arc::clone(&self.layout);
+        let roles = layout.evidence.trajectories();
+        let roles = roles.ok_or_else(|| Error::bug("a table of pairs has no trajectories"))?;
+        let time = roles.time;
         // Counting has already reported the rows that are dropped here.
         let dropped = &mut Dropped::default();
-        let n_partition = self.layout.partition.len();
-        let n_group = n_partition + trajectory.len();
+        let n_partition = layout.partition.len();
+        let n_group = n_partition + roles.trajectory.len();
         let mut columns = Vec::with_capacity(batch.num_columns());
-        for (column, field) in batch.columns().iter().zip(self.layout.fields()) {
+        for (column, field) in batch.columns().iter().zip(layout.fields()) {
             columns.push(typed(column, &field).map_err(bug)?);
         }
         columns[n_group] = time::without_nan(&columns[n_group], dropped)?;
@@ -204,10 +197,10 @@ impl<S: Sink> Follower<S> {
         let rows = columns[n_group].len();
         let times = time::ticks(&columns[n_group], time.name())?;
         let (group_columns, rest) = (&columns[..n_group], &columns[n_group + 1..]);
-        let (state_columns, rest) = rest.split_at(state.len());
+        let (state_columns, rest) = rest.split_at(roles.state.len());
         let mut states = Vec::with_capacity(rows);
         self.states.ids(state_columns, dropped, &mut states)?;
-        let weights = match weight {
+        let weights = match roles.weight {
             Some(field) => {
                 let place = |at: usize| format!("state {}", describe(state_columns, at));
                 amounts::weights(&rest[0], field.name(), place, dropped)?
@@ -227,29 +220,7 @@ impl<S: Sink> Follower<S> {
             let same = of_rows[first..].iter().take_while(|&&t| t == trajectory);
             let end = first + same.count();
             if self.current != Some(trajectory) {
-                if (trajectory as usize) < self.ends.len() {
-                    return Err(Stop::Unsorted);
-                }
-                self.walker.restart();
-                self.current = Some(trajectory);
-                let partition = match &mut self.partitions {
-                    Some(keys) => {
-                        let row = UInt32Array::from(vec![first as u32]);
-                        let key: Vec<ArrayRef> = group_columns[..n_partition]
-                            .iter()
-                            .map(|c| take(c, &row, None))
-                            .collect::<Result<_, _>>()
-                            .map_err(bug)?;
-                        let mut id = Vec::new();
-                        keys.intern(&key, &mut id)?;
-                        id[0]
-                    }
-                    None => 0,
-                };
-                self.ends.push(End {
-                    partition,
-                    last: None,
-                });
+                self.begin(trajectory, &group_columns[..n_partition], first)?;
             }
             let (at, sink) = (&mut self.ends[trajectory as usize], &mut self.sink);
             let (times, points) = (&times[first..end], &points[first..end]);
@@ -273,6 +244,32 @@ impl<S: Sink> Follower<S> {
             }
             first = end;
         }
+        Ok(())
+    }
+
+    /// Begins a new trajectory, of which this row is the first.
+    fn begin(
+        &mut self,
+        trajectory: u32,
+        by_partition: &[ArrayRef],
+        row: usize,
+    ) -> Result<(), Stop> {
+        if (trajectory as usize) < self.ends.len() {
+            return Err(Stop::Unsorted);
+        }
+        self.walker.restart();
+        self.current = Some(trajectory);
+        let row = row..row + 1;
+        let ids = partition_ids(
+            &mut self.partitions,
+            by_partition,
+            std::slice::from_ref(&row),
+        )?;
+        let partition = ids[0];
+        self.ends.push(End {
+            partition,
+            last: None,
+        });
         Ok(())
     }
 

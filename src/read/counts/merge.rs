@@ -327,12 +327,8 @@ fn number_words(
             });
         } else {
             let mut tally = Tally::default();
-            for (s, t, mut count) in pieces.iter().flat_map(MatrixRows::entries) {
-                while count > 0 {
-                    let part = count.min(u64::from(u32::MAX));
-                    tally.add_count(pack(source.of(s), of_target(t)), part as u32);
-                    count -= part;
-                }
+            for (s, t, count) in pieces.iter().flat_map(MatrixRows::entries) {
+                tally.add_all(pack(source.of(s), of_target(t)), count);
             }
             pieces = Tally::finish(vec![tally]);
         }
@@ -373,28 +369,62 @@ fn gather_slots<P: Point>(
         dropped: Dropped::default(),
         accepted: 0,
     };
+    let block = words.as_ref().map_or(0, Words::block);
     for (worker, map) in workers.iter_mut().zip(maps) {
         all.rows += worker.rows;
         for (reason, rows) in &worker.dropped.0 {
             all.dropped.add(reason.clone(), *rows);
         }
-        all.accepted += worker.tallies.accepted;
-        let of_words = match (words.as_mut(), &worker.tallies.words) {
-            (Some(all), Some(own)) => {
-                let of_words = all.absorb(own, |symbol| map.source(symbol))?;
-                if numbering.n_symbols.is_some_and(|n| !of_words.fits(n)) {
-                    return Err(Stop::WideWords);
-                }
-                Some(of_words)
-            }
-            _ => None,
-        };
-        let map = &SlotRenumbering {
+        let map = SlotRenumbering {
             map,
-            words: of_words,
-            block: words.as_ref().map_or(0, Words::block),
+            words: absorbed(words, &worker.tallies, map)?,
+            block,
         };
-        let tallies: Vec<Tally> = std::mem::take(&mut worker.tallies.by_slot)
+        if let (Some(of_words), Some(n)) = (&map.words, numbering.n_symbols)
+            && !of_words.fits(n)
+        {
+            return Err(Stop::WideWords);
+        }
+        all.add(&mut worker.tallies, &map, n_lags);
+    }
+    // Symbols have their common numbers already.
+    let same = &Renumbering {
+        partitions: None,
+        sources: None,
+        targets: None,
+        tag: layout.tag(),
+    };
+    for mut more in across_streams(layout, mode, workers, maps, &numbering.partitions)? {
+        more.check_words()?;
+        let map = SlotRenumbering {
+            map: same,
+            words: absorbed(words, &more, same)?,
+            block,
+        };
+        all.add(&mut more, &map, n_lags);
+    }
+    Ok(all)
+}
+
+/// Adds the words of some tallies to `words`. Returns their new ids, if there are words.
+fn absorbed(
+    words: &mut Option<Words>,
+    tallies: &Tallies,
+    map: &Renumbering,
+) -> Result<Option<WordMap>, Stop> {
+    Ok(match (words, &tallies.words) {
+        (Some(all), Some(own)) => Some(all.absorb(own, |symbol| map.source(symbol))?),
+        _ => None,
+    })
+}
+
+impl Slots {
+    /// Adds tallies under their new ids, and leaves them empty.
+    fn add(&mut self, tallies: &mut Tallies, map: &SlotRenumbering<'_>, n_lags: usize) {
+        self.accepted += tallies.accepted;
+        let slot_of =
+            |at: usize| map.map.partition((at / n_lags) as u32) as usize * n_lags + at % n_lags;
+        let renumbered: Vec<Tally> = std::mem::take(&mut tallies.by_slot)
             .into_par_iter()
             .map(|tally| {
                 if map.keeps_ids() {
@@ -403,51 +433,18 @@ fn gather_slots<P: Point>(
                 tally.renumbered(|s| map.source(s), |t| map.target(t))
             })
             .collect();
-        let slot_of =
-            |at: usize| map.map.partition((at / n_lags) as u32) as usize * n_lags + at % n_lags;
-        for (at, tally) in tallies.into_iter().enumerate() {
-            all.tallies[slot_of(at)].push(tally);
+        for (at, tally) in renumbered.into_iter().enumerate() {
+            self.tallies[slot_of(at)].push(tally);
         }
-        let weights = std::mem::take(&mut worker.tallies.weights);
+        let weights = std::mem::take(&mut tallies.weights);
         for (at, entries) in weights.into_iter().enumerate() {
             let entries = entries.into_iter().map(|(pair, weight)| {
                 let (s, t) = unpack(pair);
                 (pack(map.source(s), map.target(t)), weight)
             });
-            all.weighted[slot_of(at)].extend(entries);
+            self.weighted[slot_of(at)].extend(entries);
         }
     }
-    for more in across_streams(layout, mode, workers, maps, &numbering.partitions)? {
-        more.check_words()?;
-        all.accepted += more.accepted;
-        // Symbols have their common numbers already.
-        let of_words = match (words.as_mut(), &more.words) {
-            (Some(all), Some(own)) => Some((all.absorb(own, |symbol| symbol)?, all.block())),
-            _ => None,
-        };
-        let of_words = of_words.filter(|(map, _)| !map.is_packed());
-        let (tag, same) = (layout.tag(), |symbol| symbol);
-        for (slot, tally) in all.tallies.iter_mut().zip(more.by_slot) {
-            slot.push(match &of_words {
-                Some((map, block)) => tally.renumbered(
-                    |s| map.id(s, block + 1, same),
-                    |t| tag.renumbered(t, |t| map.id(t, *block, same)),
-                ),
-                None => tally,
-            });
-        }
-        for (slot, entries) in all.weighted.iter_mut().zip(more.weights) {
-            slot.extend(entries.into_iter().map(|(pair, weight)| {
-                let Some((map, block)) = &of_words else {
-                    return (pair, weight);
-                };
-                let (s, t) = unpack(pair);
-                let target = tag.renumbered(t, |t| map.id(t, *block, same));
-                (pack(map.id(s, block + 1, same), target), weight)
-            }));
-        }
-    }
-    Ok(all)
 }
 
 /// Subtracts the counts of a subset of the rows.
@@ -634,7 +631,7 @@ fn across_streams<P: Point>(
     let mut streams = Vec::new();
     for (worker, map) in workers.into_iter().zip(maps) {
         let PairSource::Gathered(gathered) = worker.pair_source else {
-            continue;
+            return Err(Error::bug("a stream beside gathered ones is ordered").into());
         };
         let ids = groups.absorb(&gathered.groups)?;
         for (own, &of) in gathered.partitions.iter().enumerate() {
@@ -674,7 +671,7 @@ fn join_ordered_streams<P: Point>(
     let mut seen = HashSet::new();
     for (worker, map) in workers.iter().zip(maps) {
         let PairSource::Ordered(groups) = &worker.pair_source else {
-            continue;
+            return Err(Error::bug("a stream beside ordered ones is gathered").into());
         };
         let Some(last) = &groups.current else {
             continue;
@@ -710,16 +707,7 @@ fn join_ordered_streams<P: Point>(
                 walker.push(&head.times, &points, true, count)
             }
             .map_err(|disorder| {
-                let name = || {
-                    let keys = partitions.iter().map(std::slice::from_ref);
-                    let mut keys: Vec<String> =
-                        keys.map(|key| describe(key, partition as usize)).collect();
-                    keys.push(groups.describe(first));
-                    match keys.len() {
-                        1 => keys.remove(0),
-                        _ => format!("({})", keys.join(", ")),
-                    }
-                };
+                let name = || trajectory_name(partitions, partition, &groups.describe(first));
                 disordered(disorder, name, time)
             })?;
             open = Some(((partition, first), walker));
@@ -733,6 +721,16 @@ fn join_ordered_streams<P: Point>(
         }
     }
     Ok(tallies)
+}
+
+/// A trajectory and its partition as messages show them.
+fn trajectory_name(partitions: &[ArrayRef], partition: u32, trajectory: &str) -> String {
+    let keys = partitions.iter().map(std::slice::from_ref);
+    let keys: Vec<String> = keys.map(|key| describe(key, partition as usize)).collect();
+    if keys.is_empty() {
+        return trajectory.to_string();
+    }
+    format!("({}, {trajectory})", keys.join(", "))
 }
 
 /// For each given partition: the label of each (partition, state), and the label names. A label is

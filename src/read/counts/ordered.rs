@@ -5,10 +5,13 @@ use crate::read::counts::lagged::{Disorder, Walker};
 use crate::read::counts::tallies::Tallies;
 use crate::read::counts::tally::Tally;
 use crate::read::counts::weighted::Point;
+use crate::read::rows::keys::integers;
+use crate::read::rows::ranges::{first_rows, ranges};
 use crate::read::rows::states::describe;
-use crate::read::rows::stop::{Order, Stop};
+use crate::read::rows::stop::{Order, Stop, bug};
+use arrow::array::ArrayRef;
 use arrow::datatypes::Field;
-use arrow::row::{RowConverter, SortField};
+use arrow::row::{RowConverter, Rows, SortField};
 use std::ops::Range;
 
 /// Follows the trajectories of one stream, partition after partition.
@@ -47,8 +50,24 @@ pub(crate) struct Head<P> {
     pub is_counted: bool,
 }
 
+/// Rows of a batch of an ordered stream.
+pub(crate) struct OrderedRows<'a, P> {
+    /// The partition columns, then the trajectory columns.
+    pub columns: &'a [ArrayRef],
+    pub n_partition: usize,
+    /// The column of times.
+    pub time: &'a Field,
+    /// The times of the rows in ticks.
+    pub ticks: &'a [i64],
+    pub points: &'a [P],
+    /// The rows of each partition, one partition after the other.
+    pub key_ranges: &'a [Range<usize>],
+    /// The partition of each of these ranges.
+    pub partitions: &'a [u32],
+}
+
 /// Rows of a batch that are followed in one step.
-pub(crate) enum Run {
+enum Run {
     /// Rows of one trajectory.
     One(Range<usize>),
     /// Trajectories that start and end in the batch, in ascending order.
@@ -58,11 +77,7 @@ pub(crate) enum Run {
 }
 
 /// Splits each range into its first trajectory, its last one, and those between.
-pub(crate) fn integer_runs(
-    trajectories: &[i64],
-    times: &[i64],
-    within: &[Range<usize>],
-) -> Vec<Run> {
+fn integer_runs(trajectories: &[i64], times: &[i64], within: &[Range<usize>]) -> Vec<Run> {
     let mut runs = Vec::new();
     for range in within {
         let own = &trajectories[range.clone()];
@@ -122,8 +137,77 @@ impl<P: Point> OrderedTrajectories<P> {
         })
     }
 
+    /// Follows the rows of a batch.
+    pub(crate) fn push(
+        &mut self,
+        rows: &OrderedRows<'_, P>,
+        order: Order,
+        tallies: &mut Tallies,
+    ) -> Result<(), Stop> {
+        let (ticks, points, key_ranges) = (rows.ticks, rows.points, rows.key_ranges);
+        let disordered =
+            |disorder, at| disordered(disorder, || describe(rows.columns, at), rows.time);
+        let one_integer = match &rows.columns[rows.n_partition..] {
+            [one] => integers(one),
+            _ => None,
+        };
+        let one_integer = one_integer.as_ref().map(|values| &values.values()[..]);
+        let (runs, keys) = match one_integer {
+            Some(values) => (integer_runs(values, ticks, key_ranges), None),
+            None => self.runs_by_keys(rows)?,
+        };
+        let mut current = 0;
+        for (at, run) in runs.into_iter().enumerate() {
+            let run = match run {
+                Run::One(run) => run,
+                Run::Whole(run) => {
+                    let trajectories = &one_integer.unwrap_or_default()[run.clone()];
+                    let piece = (&ticks[run.clone()], &points[run]);
+                    self.follow_whole(tallies, trajectories, piece);
+                    continue;
+                }
+                Run::Disordered(at) => {
+                    let trajectories = one_integer.unwrap_or_default();
+                    if trajectories[at] != trajectories[at + 1] {
+                        return Err(Stop::Unsorted);
+                    }
+                    let (before, after) = (ticks[at], ticks[at + 1]);
+                    return Err(disordered(Disorder { before, after }, at));
+                }
+            };
+            let group = match (one_integer, &keys) {
+                (Some(values), _) => TrajectoryKey::Integer(values[run.start]),
+                (None, Some(keys)) => TrajectoryKey::Row(keys.row(at).data().into()),
+                // Without trajectory columns all rows of a partition are one trajectory.
+                (None, None) => TrajectoryKey::Row(Box::default()),
+            };
+            while key_ranges[current].end <= run.start {
+                current += 1;
+            }
+            self.begin(group, rows.partitions[current], order, tallies)?;
+            let goes_on = run.end == ticks.len();
+            let piece = (&ticks[run.clone()], &points[run.clone()]);
+            self.follow(tallies, piece, goes_on)
+                .map_err(|disorder| disordered(disorder, run.start))?;
+        }
+        Ok(())
+    }
+
+    /// The trajectories of a batch, and the key of each if there are trajectory columns.
+    fn runs_by_keys(&self, rows: &OrderedRows<'_, P>) -> Result<(Vec<Run>, Option<Rows>), Stop> {
+        let by_trajectory = &rows.columns[rows.n_partition..];
+        if by_trajectory.is_empty() {
+            let runs = rows.key_ranges.iter().cloned().map(Run::One);
+            return Ok((runs.collect(), None));
+        }
+        let runs = ranges(rows.columns, rows.ticks.len())?;
+        let starts = first_rows(by_trajectory, &runs)?;
+        let keys = self.converter.convert_columns(&starts).map_err(bug)?;
+        Ok((runs.into_iter().map(Run::One).collect(), Some(keys)))
+    }
+
     /// Sets the trajectory of the next rows, which may be that of the previous rows.
-    pub(crate) fn begin(
+    fn begin(
         &mut self,
         group: TrajectoryKey,
         partition: u32,
@@ -166,13 +250,13 @@ impl<P: Point> OrderedTrajectories<P> {
 
     /// Follows the next rows of the current trajectory.
     #[inline]
-    pub(crate) fn follow(
+    fn follow(
         &mut self,
         tallies: &mut Tallies,
-        n_lags: usize,
         piece: (&[i64], &[P]),
         goes_on: bool,
     ) -> Result<(), Disorder> {
+        let n_lags = self.walker.n_lags();
         if !self.in_head {
             let count = P::counter(tallies, self.partition, n_lags);
             return self.walker.push(piece.0, piece.1, goes_on, count);
@@ -191,14 +275,13 @@ impl<P: Point> OrderedTrajectories<P> {
     }
 
     /// Counts trajectories that start and end in one batch, between two others.
-    pub(crate) fn follow_whole(
+    fn follow_whole(
         &mut self,
         tallies: &mut Tallies,
-        n_lags: usize,
         trajectories: &[i64],
         (times, points): (&[i64], &[P]),
     ) {
-        let count = P::counter(tallies, self.partition, n_lags);
+        let count = P::counter(tallies, self.partition, self.walker.n_lags());
         self.walker.push_whole(trajectories, times, points, count);
     }
 

@@ -1,10 +1,8 @@
 //! Counts the rows of one stream of batches under local ids.
 
 use crate::error::{Error, Result};
-use crate::read::counts::lagged::{Disorder, Walker};
-use crate::read::counts::ordered::{
-    OrderedTrajectories, Run, TrajectoryKey, disordered, integer_runs,
-};
+use crate::read::counts::lagged::Walker;
+use crate::read::counts::ordered::{OrderedRows, OrderedTrajectories};
 use crate::read::counts::resample_groups::Tagger;
 use crate::read::counts::tallies::Tallies;
 use crate::read::counts::tally::pack;
@@ -13,9 +11,9 @@ use crate::read::counts::weighted::Point;
 use crate::read::counts::words::Words;
 use crate::read::rows::amounts::{counts, weights};
 use crate::read::rows::doubles::typed;
-use crate::read::rows::keys::{Keys, NONE, integers};
+use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::layout::{Layout, Measure, RowRoles, TrajectoryRows};
-use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges, spread};
+use crate::read::rows::ranges::{drop_null_rows, partition_ids, ranges, spread};
 use crate::read::rows::split::is_train;
 use crate::read::rows::states::{States, describe};
 use crate::read::rows::stop::{Dropped, Mode, Order, Stop, bug};
@@ -172,7 +170,7 @@ impl<P: Point> Worker<P> {
         if rows == 0 {
             return Ok(());
         }
-        let times = crate::read::rows::time::ticks(&columns[n_group], time.name())?;
+        let ticks = crate::read::rows::time::ticks(&columns[n_group], time.name())?;
         let (state_columns, rest) = columns[n_group + 1..].split_at(n_state);
         let mut states = Vec::with_capacity(rows);
         self.states
@@ -185,12 +183,7 @@ impl<P: Point> Worker<P> {
         });
         let (splits, rest) = rest.split_at(usize::from(roles.split.is_some()));
         if let Some((field, column)) = roles.split.zip(splits.first()) {
-            let is_trained = is_train(column, field.name())?;
-            for (state, is_trained) in states.iter_mut().zip(is_trained) {
-                if !is_trained {
-                    *state = NONE;
-                }
-            }
+            keep_trained(&mut states, column, field.name())?;
         }
         let (given, by) = rest.split_at(self.layout.given.len());
         let group_columns = &columns[..n_group];
@@ -199,7 +192,8 @@ impl<P: Point> Worker<P> {
             Some(tagger) => Some(tagger.tagged(by, &states, self.mode.direct)?),
             None => None,
         };
-        let walked = P::of_rows(tagged.as_ref().unwrap_or(&states), weights.transpose()?)?;
+        let tagged = tagged.as_ref().unwrap_or(&states);
+        let points = P::of_rows(tagged, weights.transpose()?)?;
         match &mut self.pair_source {
             PairSource::Pairs => {
                 return Err(Error::bug("a table of pairs has no trajectories").into());
@@ -209,81 +203,27 @@ impl<P: Point> Worker<P> {
                     return Err(Error::bug("ordered rows are gathered").into());
                 };
                 let partitions = &mut self.partitions;
-                let of_rows = gathered.push(group_columns, partitions, &times, &walked, room)?;
-                self.assign_labels(given, |at| of_rows[at], &states)?;
+                let of_rows = gathered.push(group_columns, partitions, &ticks, &points, room)?;
+                assign_labels(&mut self.labels, given, &of_rows, &states)?;
             }
-            PairSource::Ordered(_) => {
-                let (by_partition, by_trajectory) = group_columns.split_at(n_partition);
+            PairSource::Ordered(trajectories) => {
+                let by_partition = &group_columns[..n_partition];
                 let key_ranges = ranges(by_partition, rows)?;
-                let starts = first_rows(by_partition, &key_ranges)?;
-                let partitions = self.partition_ids(&starts, key_ranges.len())?;
+                let partitions = partition_ids(&mut self.partitions, by_partition, &key_ranges)?;
                 if !given.is_empty() {
                     let of_rows = spread(&key_ranges, &partitions);
-                    self.assign_labels(given, |at| of_rows[at], &states)?;
+                    assign_labels(&mut self.labels, given, &of_rows, &states)?;
                 }
-                let PairSource::Ordered(groups) = &mut self.pair_source else {
-                    return Ok(());
+                let rows = OrderedRows {
+                    columns: group_columns,
+                    n_partition,
+                    time,
+                    ticks: &ticks,
+                    points: &points,
+                    key_ranges: &key_ranges,
+                    partitions: &partitions,
                 };
-                let one_integer = match by_trajectory {
-                    [one] => integers(one),
-                    _ => None,
-                };
-                let one_integer = one_integer.as_ref().map(|values| &values.values()[..]);
-                let (runs, keys) = match one_integer {
-                    Some(values) => (integer_runs(values, &times, &key_ranges), None),
-                    None if n_trajectory == 0 => {
-                        (key_ranges.iter().cloned().map(Run::One).collect(), None)
-                    }
-                    None => {
-                        let runs = ranges(group_columns, rows)?;
-                        let starts = first_rows(by_trajectory, &runs)?;
-                        let keys = groups.converter.convert_columns(&starts).map_err(bug)?;
-                        (runs.into_iter().map(Run::One).collect(), Some(keys))
-                    }
-                };
-                let n_lags = self.layout.n_lags();
-                let mut current = 0;
-                for (at, run) in runs.into_iter().enumerate() {
-                    let disordered =
-                        |disorder, at| disordered(disorder, || describe(group_columns, at), time);
-                    let run = match run {
-                        Run::One(run) => run,
-                        Run::Whole(run) => {
-                            let trajectories = &one_integer.unwrap_or_default()[run.clone()];
-                            let piece = (&times[run.clone()], &walked[run]);
-                            groups.follow_whole(&mut self.tallies, n_lags, trajectories, piece);
-                            continue;
-                        }
-                        Run::Disordered(at) => {
-                            let trajectories = one_integer.unwrap_or_default();
-                            if trajectories[at] != trajectories[at + 1] {
-                                return Err(Stop::Unsorted);
-                            }
-                            let (before, after) = (times[at], times[at + 1]);
-                            return Err(disordered(Disorder { before, after }, at));
-                        }
-                    };
-                    let group = match (one_integer, &keys) {
-                        (Some(values), _) => TrajectoryKey::Integer(values[run.start]),
-                        (None, Some(keys)) => TrajectoryKey::Row(keys.row(at).data().into()),
-                        // Without trajectory columns all rows of a partition are one trajectory.
-                        (None, None) => TrajectoryKey::Row(Box::default()),
-                    };
-                    while key_ranges[current].end <= run.start {
-                        current += 1;
-                    }
-                    groups.begin(
-                        group,
-                        partitions[current],
-                        self.mode.order,
-                        &mut self.tallies,
-                    )?;
-                    let goes_on = run.end == rows;
-                    let piece = (&times[run.clone()], &walked[run.clone()]);
-                    groups
-                        .follow(&mut self.tallies, n_lags, piece, goes_on)
-                        .map_err(|disorder| disordered(disorder, run.start))?;
-                }
+                trajectories.push(&rows, self.mode.order, &mut self.tallies)?;
             }
         }
         self.tallies.check_words()
@@ -308,8 +248,8 @@ impl<P: Point> Worker<P> {
             return Ok(());
         }
         let ranges = ranges(&columns[..n_partition], rows)?;
-        let partitions =
-            self.partition_ids(&first_rows(&columns[..n_partition], &ranges)?, ranges.len())?;
+        let by_partition = &columns[..n_partition];
+        let partitions = partition_ids(&mut self.partitions, by_partition, &ranges)?;
         let (source_columns, rest) = columns[n_partition..].split_at(n_source);
         let (target_columns, rest) = rest.split_at(n_target);
         let (mut sources, mut targets) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
@@ -330,20 +270,10 @@ impl<P: Point> Worker<P> {
                 describe(target_columns, at)
             )
         };
-        let amounts = match measure {
-            Measure::One => Amounts::Ones,
-            Measure::Count(field) => {
-                let name = field.name();
-                Amounts::Counts(counts(&measured[0], name, place, &mut self.dropped)?)
-            }
-            Measure::Weight(field) => {
-                let name = field.name();
-                Amounts::Weights(weights(&measured[0], name, place, &mut self.dropped)?)
-            }
-        };
+        let amounts = Amounts::new(measure, measured, place, &mut self.dropped)?;
         if !given.is_empty() {
             let of_rows = spread(&ranges, &partitions);
-            self.assign_labels(given, |at| of_rows[at], &sources)?;
+            assign_labels(&mut self.labels, given, &of_rows, &sources)?;
         }
         for (range, &partition) in ranges.iter().zip(&partitions) {
             let pairs = range
@@ -351,61 +281,37 @@ impl<P: Point> Worker<P> {
                 .map(|at| (at, sources[at], targets[at]))
                 .filter(|(_, source, target)| *source != NONE && *target != NONE)
                 .map(|(at, source, target)| (at, pack(source, target)));
-            match &amounts {
-                Amounts::Ones => {
-                    let (tallies, accepted) = self.tallies.of(partition, 1);
-                    pairs.for_each(|(_, pair)| {
-                        tallies[0].add(pair);
-                        *accepted += 1;
-                    });
-                }
-                Amounts::Counts(counts) => {
-                    let (tallies, accepted) = self.tallies.of(partition, 1);
-                    pairs.for_each(|(at, pair)| {
-                        *accepted += u128::from(counts[at]);
-                        let mut rest = counts[at];
-                        while rest > 0 {
-                            let part = rest.min(u64::from(u32::MAX));
-                            tallies[0].add_count(pair, part as u32);
-                            rest -= part;
-                        }
-                    });
-                }
-                Amounts::Weights(weights) => self.tallies.weights_of(partition, 1)[0].extend(
-                    pairs
-                        .map(|(at, pair)| (pair, weights[at]))
-                        .filter(|(_, weight)| *weight > 0.0),
-                ),
-            }
+            amounts.count(pairs, partition, &mut self.tallies);
         }
         Ok(())
     }
+}
 
-    /// The partition of each range, from the partition keys of its first row.
-    pub(crate) fn partition_ids(&mut self, starts: &[ArrayRef], n: usize) -> Result<Vec<u32>> {
-        let mut ids = Vec::with_capacity(n);
-        match &mut self.partitions {
-            Some(keys) => keys.intern(starts, &mut ids)?,
-            None => ids.resize(n, 0),
+/// Takes the states from rows that are not those of training.
+fn keep_trained(states: &mut [u32], split: &ArrayRef, name: &str) -> Result<()> {
+    for (state, is_trained) in states.iter_mut().zip(is_train(split, name)?) {
+        if !is_trained {
+            *state = NONE;
         }
-        Ok(ids)
     }
+    Ok(())
+}
 
-    pub(crate) fn assign_labels(
-        &mut self,
-        columns: &[ArrayRef],
-        partition: impl Fn(usize) -> u32,
-        states: &[u32],
-    ) -> Result<()> {
-        for (labels, column) in self.labels.iter_mut().zip(columns) {
-            let mut ids = Vec::with_capacity(states.len());
-            labels.keys.intern(std::slice::from_ref(column), &mut ids)?;
-            for (at, (&state, id)) in states.iter().zip(ids).enumerate() {
-                labels.assign(partition(at), state, id);
-            }
+/// Assigns the sets of `columns`, one per label, to the states of rows in these partitions.
+pub(crate) fn assign_labels(
+    labels: &mut [Labels],
+    columns: &[ArrayRef],
+    partitions: &[u32],
+    states: &[u32],
+) -> Result<()> {
+    for (labels, column) in labels.iter_mut().zip(columns) {
+        let mut ids = Vec::with_capacity(states.len());
+        labels.keys.intern(std::slice::from_ref(column), &mut ids)?;
+        for ((&state, id), &partition) in states.iter().zip(ids).zip(partitions) {
+            labels.assign(partition, state, id);
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// The amounts of the rows of a batch of pairs.
@@ -413,4 +319,54 @@ enum Amounts {
     Ones,
     Counts(Vec<u64>),
     Weights(Vec<f64>),
+}
+
+impl Amounts {
+    /// The amounts in the column `measured`, if there is one. `place` describes a row.
+    fn new(
+        measure: &Measure,
+        measured: &[ArrayRef],
+        place: impl Fn(usize) -> String,
+        dropped: &mut Dropped,
+    ) -> Result<Amounts, Stop> {
+        Ok(match measure {
+            Measure::One => Amounts::Ones,
+            Measure::Count(field) => {
+                Amounts::Counts(counts(&measured[0], field.name(), place, dropped)?)
+            }
+            Measure::Weight(field) => {
+                Amounts::Weights(weights(&measured[0], field.name(), place, dropped)?)
+            }
+        })
+    }
+
+    /// Counts pairs of one partition, each with the number of its row.
+    fn count(
+        &self,
+        pairs: impl Iterator<Item = (usize, u64)>,
+        partition: u32,
+        tallies: &mut Tallies,
+    ) {
+        match self {
+            Amounts::Ones => {
+                let (tallies, accepted) = tallies.of(partition, 1);
+                pairs.for_each(|(_, pair)| {
+                    tallies[0].add(pair);
+                    *accepted += 1;
+                });
+            }
+            Amounts::Counts(counts) => {
+                let (tallies, accepted) = tallies.of(partition, 1);
+                pairs.for_each(|(at, pair)| {
+                    *accepted += u128::from(counts[at]);
+                    tallies[0].add_all(pair, counts[at]);
+                });
+            }
+            Amounts::Weights(weights) => tallies.weights_of(partition, 1)[0].extend(
+                pairs
+                    .map(|(at, pair)| (pair, weights[at]))
+                    .filter(|(_, weight)| *weight > 0.0),
+            ),
+        }
+    }
 }

@@ -8,11 +8,11 @@
 
 use crate::error::{Error, Result};
 use crate::read::counts::merge::{Slot, Sums, add_up};
-use crate::read::counts::stream::Worker;
+use crate::read::counts::stream::{Worker, assign_labels};
 use crate::read::counts::tally::{pack, unpack};
 use crate::read::rows::keys::NONE;
 use crate::read::rows::layout::{Layout, RowRoles, schema};
-use crate::read::rows::ranges::{first_rows, ranges, spread};
+use crate::read::rows::ranges::{partition_ids, ranges, spread};
 use crate::read::rows::stop::{Dropped, Mode, Stop, bug};
 use crate::read::rows::tag::{Tag, too_many_states};
 use arrow::array::{
@@ -215,8 +215,7 @@ impl Worker<u32> {
         }
 
         let key_ranges = ranges(by_partition, rows)?;
-        let partitions =
-            self.partition_ids(&first_rows(by_partition, &key_ranges)?, key_ranges.len())?;
+        let partitions = partition_ids(&mut self.partitions, by_partition, &key_ranges)?;
         // Rows without a state were not dropped from the input: they are not counted as dropped.
         let dropped = &mut Dropped::default();
         let (mut sources, mut targets) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
@@ -244,20 +243,15 @@ impl Worker<u32> {
         }
         if given.iter().any(|column| column.null_count() < rows) {
             let of_rows = spread(&key_ranges, &partitions);
-            self.assign_labels(given, |at| of_rows[at], &sources)?;
+            assign_labels(&mut self.labels, given, &of_rows, &sources)?;
         }
         for (key_range, &partition) in key_ranges.iter().zip(&partitions) {
             let (tallies, accepted) = self.tallies.of(partition, layout.n_lags());
             for at in key_range.clone().filter(|&at| targets[at] != NONE) {
                 let tally = &mut tallies[lags.value(at) as usize];
                 let pair = pack(sources[at], targets[at]);
-                let mut rest = counts.value(at);
-                *accepted += u128::from(rest);
-                while rest > 0 {
-                    let part = rest.min(u64::from(u32::MAX));
-                    tally.add_count(pair, part as u32);
-                    rest -= part;
-                }
+                *accepted += u128::from(counts.value(at));
+                tally.add_all(pair, counts.value(at));
             }
         }
         Ok(())

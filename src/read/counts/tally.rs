@@ -411,6 +411,16 @@ impl Tally {
         }
     }
 
+    /// Counts a pair `count` times, of which there may be more than a u32 holds.
+    #[inline(always)]
+    pub fn add_all(&mut self, pair: u64, mut count: u64) {
+        while count > 0 {
+            let part = count.min(u64::from(u32::MAX));
+            self.add_count(pair, part as u32);
+            count -= part;
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn add_slowly(&mut self, pair: u64, count: u32) {

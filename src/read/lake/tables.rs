@@ -7,15 +7,17 @@
 use crate::error::{Error, Result};
 use crate::read::formats::by_name::Named;
 use crate::read::formats::csv::Dialect;
+use crate::read::formats::format::{Compression, Format};
 use crate::read::formats::parquet::Parquet;
 use crate::read::lake::errors::failed;
 use crate::read::lake::exact::{FileColumns, settle};
-use crate::read::lake::files::{InputFile, Table, TableSource};
+use crate::read::lake::files::{InputFile, Table, TableSource, ident_reference};
 use crate::read::lake::frozen::ListedFiles;
 use crate::read::lake::merge::merge;
 use crate::read::lake::panics::catch_panic;
 use crate::read::lake::precision::widened;
 use crate::read::lake::provider::TableOfFiles;
+use crate::read::paths::places;
 use crate::read::paths::places::{FoundFile, Place};
 use crate::store::Stores;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -25,6 +27,7 @@ use datafusion::datasource::file_format::FileFormat;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt, stream};
+use object_store::ObjectStore;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -61,90 +64,18 @@ async fn register_files(
     stores: &Stores,
     listing: &ListedFiles,
 ) -> Result<Table> {
-    let named = source.format.name();
-    let format = format(source.format, &source.dialect, listing);
-    let state = Arc::new(context.state());
-    let mut roots: Vec<ObjectStoreUrl> = Vec::new();
-    let mut files: Vec<FoundFile> = Vec::new();
-    // In a folder only files of the format count; a path of a file or a glob is explicit.
-    let ending =
-        |names: &mut dyn Iterator<Item = &str>| extension_of(source.format, &source.dialect, names);
-    for path in source.paths {
-        let place = Place::of(path)?;
-        if let Some(first) = roots.first().filter(|first| **first != place.root) {
-            return Err(Error::input(format!(
-                "its paths are in several stores ({} and {}); define one table per store and combine them in the SQL with UNION ALL",
-                first.as_str(),
-                place.root.as_str()
-            )));
-        }
-        roots.push(place.root.clone());
-        let store = crate::read::paths::places::store(context, stores, listing, &place.root)?;
-        let mut found = crate::read::paths::places::files(place, &store, path, ending).await?;
-        let is_binary = matches!(named, "parquet" | "arrow");
-        let is_cut = |file: &&FoundFile| {
-            let ending = format!(".{named}");
-            is_binary && file.meta.size == 0 && file.meta.location.as_ref().ends_with(&ending)
-        };
-        if let Some(file) = found.iter().find(is_cut) {
-            let shown = &file.shown;
-            return Err(Error::input(format!(
-                "{shown} is empty, so it is not a {named} file: its writer did not finish; restore it or remove it"
-            )));
-        }
-        if found.iter().all(|file| file.meta.size == 0) {
-            let shown = &found[0].shown;
-            return Err(Error::input(format!(
-                "{shown} is empty: it has no columns and no rows; remove it, or write a header"
-            )));
-        }
-        found.retain(|file| file.meta.size > 0);
-        files.extend(found);
-    }
+    let (root, mut files) = list(context, source, stores, listing).await?;
     // Rows are read in the order of files, so this fixes the order of rows.
     files.sort_by(|a, b| a.meta.location.cmp(&b.meta.location));
     let partition_columns = hive_columns(&files)?;
-    let once = |a: &FoundFile, b: &FoundFile| a.meta.location == b.meta.location;
-    let twice = files.windows(2).find(|two| {
-        let [a, b] = two else { return false };
-        once(a, b) && a.folders != b.folders
-    });
-    if let Some([one, ..]) = twice {
-        return Err(Error::input(format!(
-            "{} is reached through two Hive folders with different values; keep one path to it",
-            one.shown
-        )));
-    }
-    files.dedup_by(|a, b| once(a, b));
-
-    let Some(root) = roots.into_iter().next() else {
-        return Err(Error::bug("it has no path"));
-    };
+    keep_once(&mut files)?;
     for file in &files {
         listing.note(root.as_str(), &file.meta);
     }
     let store = context.runtime_env().object_store(&root);
     let store = store.map_err(|e| failed("its store", e))?;
-    // Schemas are read file by file, so that an error names its file, and each by a task of its
-    // own, so that all threads parse them.
-    let schemas = stream::iter(&files).map(|file| {
-        let (format, state) = (Arc::clone(&format), Arc::clone(&state));
-        let (store, meta) = (Arc::clone(&store), file.meta.clone());
-        async move {
-            // A footer may claim to be longer than its file, and not every reader checks.
-            let schema = tokio::spawn(async move {
-                let objects = std::slice::from_ref(&meta);
-                catch_panic(format.infer_schema(&*state, &store, objects)).await
-            });
-            let schema = schema.await.ok().flatten();
-            let what = || format!("{} is not a readable {named} file", file.shown);
-            let schema =
-                schema.ok_or_else(|| Error::input(format!("{}: its end is damaged", what())))?;
-            let schema = schema.map_err(|e| failed(&what(), e))?;
-            Ok::<_, Error>((schema, file.shown.as_str()))
-        }
-    });
-    let schemas: Vec<_> = schemas.buffered(CONCURRENT_SCHEMAS).try_collect().await?;
+    let format = format(source.format, &source.dialect, listing);
+    let schemas = schemas_of(context, &format, source.format.name(), &store, &files).await?;
     let mut schema = merge(&schemas)?;
     // If a folder column also exists in the files, the folder wins.
     let is_folder = |f: &Field| partition_columns.iter().any(|(name, _)| name == f.name());
@@ -187,7 +118,7 @@ async fn register_files(
     });
     Ok(Table {
         name: source.name.to_string(),
-        format: named.into(),
+        format: source.format.name().into(),
         dialect: source.dialect.clone(),
         root: root.as_str().to_string(),
         files: listed.collect(),
@@ -200,6 +131,105 @@ async fn register_files(
     })
 }
 
+/// The store and the files of a table, without the empty ones.
+async fn list(
+    context: &SessionContext,
+    source: &TableSource<'_>,
+    stores: &Stores,
+    listing: &ListedFiles,
+) -> Result<(ObjectStoreUrl, Vec<FoundFile>)> {
+    let mut root: Option<ObjectStoreUrl> = None;
+    let mut files: Vec<FoundFile> = Vec::new();
+    // In a folder only files of the format count; a path of a file or a glob is explicit.
+    let ending =
+        |names: &mut dyn Iterator<Item = &str>| extension_of(source.format, &source.dialect, names);
+    for path in source.paths {
+        let place = Place::of(path)?;
+        let first = root.get_or_insert_with(|| place.root.clone());
+        if *first != place.root {
+            return Err(Error::input(format!(
+                "its paths are in several stores ({} and {}); define one table per store and combine them in the SQL with UNION ALL",
+                first.as_str(),
+                place.root.as_str()
+            )));
+        }
+        let store = places::store(context, stores, listing, &place.root)?;
+        let found = places::files(place, &store, path, ending).await?;
+        files.extend(without_empty(found, source.format.name())?);
+    }
+    let root = root.ok_or_else(|| Error::bug("it has no path"))?;
+    Ok((root, files))
+}
+
+/// The files that are not empty. Binary files are never empty, and not all files may be.
+fn without_empty(mut found: Vec<FoundFile>, named: &str) -> Result<Vec<FoundFile>> {
+    let is_binary = matches!(named, "parquet" | "arrow");
+    let ending = format!(".{named}");
+    let is_cut = |file: &&FoundFile| {
+        is_binary && file.meta.size == 0 && file.meta.location.as_ref().ends_with(&ending)
+    };
+    if let Some(file) = found.iter().find(is_cut) {
+        let shown = &file.shown;
+        return Err(Error::input(format!(
+            "{shown} is empty, so it is not a {named} file: its writer did not finish; restore it or remove it"
+        )));
+    }
+    if found.iter().all(|file| file.meta.size == 0) {
+        let shown = &found[0].shown;
+        return Err(Error::input(format!(
+            "{shown} is empty: it has no columns and no rows; remove it, or write a header"
+        )));
+    }
+    found.retain(|file| file.meta.size > 0);
+    Ok(found)
+}
+
+/// Removes repeated files from files in order of their locations.
+fn keep_once(files: &mut Vec<FoundFile>) -> Result<()> {
+    let same = |a: &FoundFile, b: &FoundFile| a.meta.location == b.meta.location;
+    let mut pairs = files.iter().zip(files.iter().skip(1));
+    if let Some((one, _)) = pairs.find(|(a, b)| same(a, b) && a.folders != b.folders) {
+        return Err(Error::input(format!(
+            "{} is reached through two Hive folders with different values; keep one path to it",
+            one.shown
+        )));
+    }
+    files.dedup_by(|a, b| same(a, b));
+    Ok(())
+}
+
+/// The schemas of files, each with the name of its file.
+///
+/// Schemas are read file by file, so that an error names its file, and each by a task of its own,
+/// so that all threads parse them.
+async fn schemas_of<'a>(
+    context: &SessionContext,
+    format: &Arc<dyn FileFormat>,
+    named: &str,
+    store: &Arc<dyn ObjectStore>,
+    files: &'a [FoundFile],
+) -> Result<Vec<(SchemaRef, &'a str)>> {
+    let state = Arc::new(context.state());
+    let schemas = stream::iter(files).map(|file| {
+        let (format, state) = (Arc::clone(format), Arc::clone(&state));
+        let (store, meta) = (Arc::clone(store), file.meta.clone());
+        async move {
+            // A footer may claim to be longer than its file, and not every reader checks.
+            let schema = tokio::spawn(async move {
+                let objects = std::slice::from_ref(&meta);
+                catch_panic(format.infer_schema(&*state, &store, objects)).await
+            });
+            let schema = schema.await.ok().flatten();
+            let what = || format!("{} is not a readable {named} file", file.shown);
+            let schema =
+                schema.ok_or_else(|| Error::input(format!("{}: its end is damaged", what())))?;
+            let schema = schema.map_err(|e| failed(&what(), e))?;
+            Ok((schema, file.shown.as_str()))
+        }
+    });
+    schemas.buffered(CONCURRENT_SCHEMAS).try_collect().await
+}
+
 /// Registers files under the name of a table; returns all columns.
 pub(crate) fn name_files(
     context: &SessionContext,
@@ -210,44 +240,36 @@ pub(crate) fn name_files(
     let table = table.map_err(unregistered)?;
     let schema = table.schema();
     context
-        .register_table(
-            crate::read::lake::files::ident_reference(name),
-            Arc::new(table),
-        )
+        .register_table(ident_reference(name), Arc::new(table))
         .map_err(unregistered)?;
     Ok(schema)
 }
 
 /// DataFusion's reader of a format.
 pub(crate) fn format(
-    format: crate::read::formats::format::Format,
+    format: Format,
     dialect: &Dialect,
     listing: &ListedFiles,
 ) -> Arc<dyn FileFormat> {
     match format {
-        crate::read::formats::format::Format::Parquet => Arc::new(Parquet::default()),
+        Format::Parquet => Arc::new(Parquet::default()),
         _ => Arc::new(Named::new(format, dialect.clone(), listing)),
     }
 }
 
 /// The extension of the table's files in a folder. Compressed files beside uncompressed ones may
 /// hold the same rows, so a mixture is an error.
-pub(crate) fn extension_of<'a>(
-    format: crate::read::formats::format::Format,
+fn extension_of<'a>(
+    format: Format,
     dialect: &Dialect,
     names: impl Iterator<Item = &'a str>,
 ) -> Result<String, String> {
-    use crate::read::formats::format::Compression::{Gzip, None, Zstd};
-    let ending = |packed: crate::read::formats::format::Compression| {
-        format!(".{}{}", format.name(), packed.ending())
-    };
+    use Compression::{Gzip, None, Zstd};
+    let ending = |packed: Compression| format!(".{}{}", format.name(), packed.ending());
     if let Some(asked) = dialect.asked_compression() {
         return Ok(ending(asked));
     }
-    let is_text = matches!(
-        format,
-        crate::read::formats::format::Format::Csv | crate::read::formats::format::Format::Json
-    );
+    let is_text = matches!(format, Format::Csv | Format::Json);
     let endings = if is_text {
         &[None, Gzip, Zstd][..]
     } else {

@@ -19,6 +19,7 @@ use datafusion::prelude::SessionContext;
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::{fs, path};
@@ -260,26 +261,7 @@ pub async fn files(
     };
     let is_data = |meta: &ObjectMeta| meta.location.as_ref().ends_with(&extension);
     found.files.retain(is_data);
-    for meta in &found.files {
-        for (root, kind) in found.marks.of(&meta.location) {
-            if *kind != Kind::Output {
-                let is_at = (*root == place.path && place.pattern.is_none()).then_some(true);
-                return Err(lakehouse::refused(*kind, &place.show(root), path, is_at));
-            }
-        }
-    }
-    let of_files = found.files.iter();
-    let outputs: std::collections::BTreeSet<_> = of_files
-        .flat_map(|meta| found.marks.of(&meta.location))
-        .filter(|(root, _)| !place.path.prefix_matches(root))
-        .collect();
-    for (root, _) in outputs {
-        let current = lakehouse::output(store, root).await.map_err(unlisted)?;
-        if let Some(current) = current {
-            let shown = place.show(root);
-            return Err(lakehouse::whole_output(path, &shown, false, &current));
-        }
-    }
+    refuse_tables_below(&place, store, path, &found).await?;
     if found.files.is_empty() {
         return Err(nothing_at(&place, path, &extension, found.folder.as_ref()));
     }
@@ -290,6 +272,37 @@ pub async fn files(
         place.found(meta, folders)
     });
     Ok(named.collect())
+}
+
+/// Fails if listed files are those of a lakehouse table or of a whole output.
+async fn refuse_tables_below(
+    place: &Place,
+    store: &Arc<dyn ObjectStore>,
+    path: &str,
+    found: &glob::Found,
+) -> Result<()> {
+    for meta in &found.files {
+        for (root, kind) in found.marks.of(&meta.location) {
+            if *kind != Kind::Output {
+                let is_at = (*root == place.path && place.pattern.is_none()).then_some(true);
+                return Err(lakehouse::refused(*kind, &place.show(root), path, is_at));
+            }
+        }
+    }
+    let of_files = found.files.iter();
+    let outputs: BTreeSet<_> = of_files
+        .flat_map(|meta| found.marks.of(&meta.location))
+        .filter(|(root, _)| !place.path.prefix_matches(root))
+        .collect();
+    for (root, _) in outputs {
+        let current = lakehouse::output(store, root).await;
+        let current = current.map_err(|e| failed(&format!("cannot list {path}"), e.into()))?;
+        if let Some(current) = current {
+            let shown = place.show(root);
+            return Err(lakehouse::whole_output(path, &shown, false, &current));
+        }
+    }
+    Ok(())
 }
 
 /// The innermost output that contains a place.

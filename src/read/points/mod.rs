@@ -25,7 +25,7 @@ use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::rows::amounts::weights;
 use crate::read::rows::doubles::typed;
 use crate::read::rows::keys::Keys;
-use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges};
+use crate::read::rows::ranges::{drop_null_rows, first_rows, partition_ids, ranges};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Dropped, Stop, bug};
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
@@ -106,6 +106,38 @@ pub struct Found {
     pub(crate) sorted: bool,
 }
 
+/// The rows of a batch that are points.
+struct SoundRows {
+    /// The columns that order the rows.
+    order: Vec<ArrayRef>,
+    /// The number of rows.
+    n: usize,
+    /// n × d, row-major.
+    coordinates: Vec<f64>,
+    weights: Option<Vec<f64>>,
+    given: Vec<ArrayRef>,
+}
+
+impl SoundRows {
+    /// Keeps some of the rows, with d coordinates each.
+    fn keep(&mut self, kept: Vec<u32>, d: usize) -> Result<()> {
+        self.n = kept.len();
+        let rows = kept.iter().map(|&row| row as usize);
+        let values = rows
+            .clone()
+            .flat_map(|row| &self.coordinates[row * d..][..d]);
+        self.coordinates = values.copied().collect();
+        if let Some(weights) = &mut self.weights {
+            *weights = rows.map(|row| weights[row]).collect();
+        }
+        let kept = UInt32Array::from(kept);
+        for column in self.order.iter_mut().chain(&mut self.given) {
+            *column = take(column, &kept, None).map_err(bug)?;
+        }
+        Ok(())
+    }
+}
+
 /// Makes points of batches.
 pub(crate) struct Reader {
     layout: Arc<PointLayout>,
@@ -166,6 +198,54 @@ impl Reader {
         for (column, field) in batch.columns().iter().zip(layout.fields()) {
             columns.push(typed(column, &field).map_err(bug)?);
         }
+        let SoundRows {
+            order: mut columns,
+            n,
+            coordinates,
+            weights,
+            given,
+        } = self.sound_rows(columns)?;
+        let (n_partition, n_order) = (layout.partition.len(), layout.n_order());
+        let is_pairs = matches!(layout.roles, PointRoles::Pairs { .. });
+        let (hashes, trajectory_hashes) = self.order(&columns, n)?;
+        let by_partition = &columns[..n_partition];
+        let runs = ranges(by_partition, n)?;
+        let numbers = partition_ids(&mut self.partitions, by_partition, &runs)?;
+        let by_trajectory = if is_pairs { n_order - 1 } else { n_partition };
+        let times = if is_pairs && n > 0 {
+            let name = layout.key.last().map_or("time", |field| field.name());
+            crate::read::rows::time::ticks(&columns[n_order - 1], name)?.to_vec()
+        } else {
+            Vec::new()
+        };
+        let continues = n > 0 && self.last_trajectory == trajectory_hashes.first().copied();
+        self.last_trajectory = trajectory_hashes.last().copied().or(self.last_trajectory);
+        Ok(PointBatch {
+            partitions: runs
+                .into_iter()
+                .zip(numbers)
+                .filter(|(run, _)| !run.is_empty())
+                .collect(),
+            trajectories: match n {
+                0 => Vec::new(),
+                n => ranges(&columns[..by_trajectory], n)?,
+            },
+            key: columns.split_off(n_partition),
+            partition: columns,
+            hashes,
+            trajectory_hashes,
+            times,
+            dimension: self.found.dimension.unwrap_or(0),
+            coordinates,
+            weights,
+            given,
+            continues,
+        })
+    }
+
+    /// The rows that are points. Notes the others, and the largest number that is too large.
+    fn sound_rows(&mut self, mut columns: Vec<ArrayRef>) -> Result<SoundRows, Stop> {
+        let layout = &self.layout;
         let (n_partition, n_order) = (layout.partition.len(), layout.n_order());
         let is_pairs = matches!(layout.roles, PointRoles::Pairs { .. });
         let kind = |at: usize| match at {
@@ -200,68 +280,19 @@ impl Reader {
             None => None,
         };
         let first_given = weight_at + usize::from(layout.weight.is_some());
-        let mut given = columns[first_given..].to_vec();
-        let kept = sound(&faults, dropped);
-        let d = self.found.dimension.unwrap_or(0);
-        let (coordinates, weights) = if kept.len() == faults.len() {
-            (values, weights)
-        } else {
-            let rows = kept.iter().map(|&row| row as usize);
-            let values = rows.clone().flat_map(|row| &values[row * d..][..d]);
-            (
-                values.copied().collect(),
-                weights.map(|w| rows.map(|row| w[row]).collect()),
-            )
-        };
-        let n = kept.len();
-        if n < faults.len() {
-            let kept = UInt32Array::from(kept);
-            for column in columns[..n_order].iter_mut().chain(&mut given) {
-                *column = take(column, &kept, None).map_err(bug)?;
-            }
-        }
-        columns.truncate(n_order);
-        let (hashes, trajectory_hashes) = self.order(&columns, n)?;
-        let runs = ranges(&columns[..n_partition], n)?;
-        let starts = first_rows(&columns[..n_partition], &runs)?;
-        let numbers = match &mut self.partitions {
-            Some(keys) if n > 0 => {
-                let mut ids = Vec::new();
-                keys.intern(&starts, &mut ids)?;
-                ids
-            }
-            _ => vec![0; runs.len()],
-        };
-        let by_trajectory = if is_pairs { n_order - 1 } else { n_partition };
-        let times = if is_pairs && n > 0 {
-            let name = self.layout.key.last().map_or("time", |field| field.name());
-            crate::read::rows::time::ticks(&columns[n_order - 1], name)?.to_vec()
-        } else {
-            Vec::new()
-        };
-        let continues = n > 0 && self.last_trajectory == trajectory_hashes.first().copied();
-        self.last_trajectory = trajectory_hashes.last().copied().or(self.last_trajectory);
-        Ok(PointBatch {
-            partitions: runs
-                .into_iter()
-                .zip(numbers)
-                .filter(|(run, _)| !run.is_empty())
-                .collect(),
-            trajectories: match n {
-                0 => Vec::new(),
-                n => ranges(&columns[..by_trajectory], n)?,
-            },
-            key: columns.split_off(n_partition),
-            partition: columns,
-            hashes,
-            trajectory_hashes,
-            times,
-            dimension: d,
-            coordinates,
+        let mut rows = SoundRows {
+            given: columns.split_off(first_given),
+            n: faults.len(),
+            coordinates: values,
             weights,
-            given,
-            continues,
-        })
+            order: columns,
+        };
+        rows.order.truncate(n_order);
+        let kept = sound(&faults, dropped);
+        if kept.len() < faults.len() {
+            rows.keep(kept, self.found.dimension.unwrap_or(0))?;
+        }
+        Ok(rows)
     }
 
     /// Checks the order of the rows. Returns a hash of each key and one of each trajectory.

@@ -1,6 +1,7 @@
 //! Ranges of equal keys in sorted batches.
 
 use crate::error::Result;
+use crate::read::rows::keys::Keys;
 use crate::read::rows::states::nan_rows;
 use crate::read::rows::stop::{Dropped, Stop, bug};
 use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
@@ -13,6 +14,20 @@ pub(crate) fn ranges(columns: &[ArrayRef], rows: usize) -> Result<Vec<Range<usiz
         return Ok(std::iter::once(0..rows).collect());
     }
     Ok(partition(columns).map_err(bug)?.ranges())
+}
+
+/// The partition of each of these ranges of rows, by the keys of its first row.
+pub(crate) fn partition_ids(
+    partitions: &mut Option<Keys>,
+    columns: &[ArrayRef],
+    ranges: &[Range<usize>],
+) -> Result<Vec<u32>> {
+    let Some(keys) = partitions else {
+        return Ok(vec![0; ranges.len()]);
+    };
+    let mut ids = Vec::with_capacity(ranges.len());
+    keys.intern(&first_rows(columns, ranges)?, &mut ids)?;
+    Ok(ids)
 }
 
 /// The partition of every row, from the partition of each range.

@@ -16,7 +16,7 @@ use arrow::datatypes::{DataType, FieldRef, Float16Type, Float32Type, Float64Type
 use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
@@ -197,112 +197,131 @@ impl AnalyzerRule for OneFloat {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let function = function();
         let one = plan.transform_up_with_subqueries(|plan| {
-            let schema = merge_schema(&plan.inputs());
-            let is_float = |expr: &Expr| expr.get_type(&schema).is_ok_and(|of| has_floats(&of));
-            let is_computed = |expr: &Expr| !is_column(expr) && is_float(expr);
-            let one = |expr: Expr| function.call(vec![expr]);
-            let one_if_computed = |expr: Expr| match expr {
-                Expr::Alias(mut alias) if is_computed(&alias.expr) => {
-                    *alias.expr = literal(*alias.expr).unwrap_or_else(one);
-                    Expr::Alias(alias)
-                }
-                expr if is_computed(&expr) => literal(expr).unwrap_or_else(one),
-                expr => expr,
-            };
-            let all = |exprs: &mut Vec<Expr>| {
-                *exprs = exprs.drain(..).map(one_if_computed).collect();
+            let node = Node {
+                schema: merge_schema(&plan.inputs()),
+                step: Step::of(&plan),
+                function: &function,
             };
             let names = NamePreserver::new(&plan);
-            let step = match &plan {
-                LogicalPlan::Projection(projection) => Step::Projection {
-                    of_files: keeps_values(&projection.input),
-                },
-                LogicalPlan::Aggregate(_)
-                | LogicalPlan::Distinct(_)
-                | LogicalPlan::Sort(_)
-                | LogicalPlan::Join(_) => Step::Keys,
-                _ => Step::Other,
-            };
             plan.map_expressions(|expr| {
                 let name = names.save(&expr);
                 let mut lists = HashSet::new();
-                let inner = expr.transform_up(|mut expr| {
-                    match &mut expr {
-                        Expr::InList(list) => {
-                            all(&mut list.list);
-                            let of = std::mem::take(&mut *list.expr);
-                            // The engine joins lists of one expression, and loses null.
-                            let is_first = lists.insert(of.clone());
-                            *list.expr = if is_first {
-                                one_if_computed(of)
-                            } else {
-                                one(of)
-                            };
-                        }
-                        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
-                            for side in [left, right] {
-                                **side = one_if_computed(std::mem::take(side));
-                            }
-                        }
-                        Expr::Between(between) => {
-                            for side in [&mut between.expr, &mut between.low, &mut between.high] {
-                                **side = one_if_computed(std::mem::take(side));
-                            }
-                        }
-                        Expr::ScalarFunction(call) => all(&mut call.args),
-                        Expr::InSubquery(within) => {
-                            *within.expr = one_if_computed(std::mem::take(&mut within.expr));
-                        }
-                        Expr::Case(case) if case.expr.is_some() => {
-                            let compared = case.when_then_expr.iter_mut().map(|(when, _)| when);
-                            for side in case.expr.iter_mut().chain(compared) {
-                                **side = one_if_computed(std::mem::take(side));
-                            }
-                        }
-                        Expr::AggregateFunction(call) => {
-                            if let Some(function) = ordered(call, &schema) {
-                                call.func = Arc::new(function);
-                            }
-                            all(&mut call.params.args);
-                            for by in &mut call.params.order_by {
-                                by.expr = one_if_computed(std::mem::take(&mut by.expr));
-                            }
-                        }
-                        Expr::WindowFunction(window) => {
-                            if let Some(function) = exact(window, &schema) {
-                                let function = Arc::new(function);
-                                window.fun = WindowFunctionDefinition::AggregateUDF(function);
-                            }
-                            all(&mut window.params.args);
-                            all(&mut window.params.partition_by);
-                            for by in &mut window.params.order_by {
-                                by.expr = one_if_computed(std::mem::take(&mut by.expr));
-                            }
-                        }
-                        _ => return Ok(Transformed::no(expr)),
-                    }
-                    Ok(Transformed::yes(expr))
-                })?;
-                let outer = inner.transform_data(|expr| {
-                    let wanted = match step {
-                        Step::Projection { of_files: true } => is_computed(&expr),
-                        Step::Projection { of_files: false } => is_float(&expr),
-                        Step::Keys => is_computed(&expr) && !is_aggregate(&expr),
-                        Step::Other => false,
-                    };
-                    Ok(match expr {
-                        expr if !wanted => Transformed::no(expr),
-                        Expr::Alias(mut alias) => {
-                            *alias.expr = one(*alias.expr);
-                            Transformed::yes(Expr::Alias(alias))
-                        }
-                        expr => Transformed::yes(one(expr)),
-                    })
-                })?;
+                let inner = expr.transform_up(|expr| node.operands(expr, &mut lists))?;
+                let outer = inner.transform_data(|expr| Ok(node.result(expr)))?;
                 Ok(outer.update_data(|expr| name.restore(expr)))
             })
         });
         Ok(one?.data)
+    }
+}
+
+/// A node of a plan, whose expressions get one form.
+struct Node<'a> {
+    /// The columns of its inputs.
+    schema: DFSchema,
+    step: Step,
+    /// [`one_form`] as a function of the engine.
+    function: &'a ScalarUDF,
+}
+
+impl Node<'_> {
+    fn is_float(&self, expr: &Expr) -> bool {
+        expr.get_type(&self.schema).is_ok_and(|of| has_floats(&of))
+    }
+
+    fn is_computed(&self, expr: &Expr) -> bool {
+        !is_column(expr) && self.is_float(expr)
+    }
+
+    fn one(&self, expr: Expr) -> Expr {
+        self.function.call(vec![expr])
+    }
+
+    fn one_if_computed(&self, expr: Expr) -> Expr {
+        let one = |expr| literal(expr).unwrap_or_else(|expr| self.one(expr));
+        match expr {
+            Expr::Alias(mut alias) if self.is_computed(&alias.expr) => {
+                *alias.expr = one(*alias.expr);
+                Expr::Alias(alias)
+            }
+            expr if self.is_computed(&expr) => one(expr),
+            expr => expr,
+        }
+    }
+
+    /// Gives one form to each of these expressions that is computed.
+    fn each<'e>(&self, exprs: impl IntoIterator<Item = &'e mut Expr>) {
+        for expr in exprs {
+            *expr = self.one_if_computed(std::mem::take(expr));
+        }
+    }
+
+    /// Gives one form to the operands of an expression that compares, orders or passes them on.
+    /// `lists` holds the expressions that are tested for being in a list.
+    fn operands(&self, mut expr: Expr, lists: &mut HashSet<Expr>) -> Result<Transformed<Expr>> {
+        match &mut expr {
+            Expr::InList(list) => {
+                self.each(&mut list.list);
+                let of = std::mem::take(&mut *list.expr);
+                // The engine joins lists of one expression, and loses null.
+                let is_first = lists.insert(of.clone());
+                *list.expr = if is_first {
+                    self.one_if_computed(of)
+                } else {
+                    self.one(of)
+                };
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
+                self.each([&mut **left, &mut **right]);
+            }
+            Expr::Between(between) => {
+                let (low, high) = (&mut *between.low, &mut *between.high);
+                self.each([&mut *between.expr, low, high]);
+            }
+            Expr::ScalarFunction(call) => self.each(&mut call.args),
+            Expr::InSubquery(within) => self.each([&mut *within.expr]),
+            Expr::Case(case) if case.expr.is_some() => {
+                let compared = case.when_then_expr.iter_mut().map(|(when, _)| when);
+                self.each(case.expr.iter_mut().chain(compared).map(|expr| &mut **expr));
+            }
+            Expr::AggregateFunction(call) => {
+                if let Some(function) = ordered(call, &self.schema) {
+                    call.func = Arc::new(function);
+                }
+                self.each(&mut call.params.args);
+                self.each(call.params.order_by.iter_mut().map(|by| &mut by.expr));
+            }
+            Expr::WindowFunction(window) => {
+                if let Some(function) = exact(window, &self.schema) {
+                    let function = Arc::new(function);
+                    window.fun = WindowFunctionDefinition::AggregateUDF(function);
+                }
+                let params = &mut window.params;
+                self.each(&mut params.args);
+                self.each(&mut params.partition_by);
+                self.each(params.order_by.iter_mut().map(|by| &mut by.expr));
+            }
+            _ => return Ok(Transformed::no(expr)),
+        }
+        Ok(Transformed::yes(expr))
+    }
+
+    /// Gives one form to an expression of the node itself, where the step asks for it.
+    fn result(&self, expr: Expr) -> Transformed<Expr> {
+        let wanted = match self.step {
+            Step::Projection { of_files: true } => self.is_computed(&expr),
+            Step::Projection { of_files: false } => self.is_float(&expr),
+            Step::Keys => self.is_computed(&expr) && !is_aggregate(&expr),
+            Step::Other => false,
+        };
+        match expr {
+            expr if !wanted => Transformed::no(expr),
+            Expr::Alias(mut alias) => {
+                *alias.expr = self.one(*alias.expr);
+                Transformed::yes(Expr::Alias(alias))
+            }
+            expr => Transformed::yes(self.one(expr)),
+        }
     }
 }
 
@@ -336,6 +355,21 @@ enum Step {
     /// They are keys of groups, of an order or of a join, or aggregates.
     Keys,
     Other,
+}
+
+impl Step {
+    fn of(plan: &LogicalPlan) -> Step {
+        match plan {
+            LogicalPlan::Projection(projection) => Step::Projection {
+                of_files: keeps_values(&projection.input),
+            },
+            LogicalPlan::Aggregate(_)
+            | LogicalPlan::Distinct(_)
+            | LogicalPlan::Sort(_)
+            | LogicalPlan::Join(_) => Step::Keys,
+            _ => Step::Other,
+        }
+    }
 }
 
 /// Whether the columns of a step have one form if the columns of files and projections have it.

@@ -27,45 +27,12 @@ const COMMENT: usize = 41;
 
 /// The text of a pipeline file for the table at `places.table`.
 pub fn text(survey: &Survey, proposal: &Proposal, places: &Places) -> String {
-    let mut file = File::default();
-    let name = &survey.name;
-    let rows = match survey.all_rows {
-        Some(rows) => format!("{rows} rows"),
-        None => "its rows".into(),
+    let mut file = File {
+        survey,
+        text: String::new(),
     };
-    file.line(&format!(
-        "# A first pipeline for {}, proposed from {rows}. Change what you know better.",
-        escaped(&places.shown)
-    ));
-    if !survey.is_whole() {
-        file.line(&format!("# The first {} rows were looked at.", survey.rows));
-    }
-    for column in &survey.unnamed {
-        let column = escaped(column);
-        file.line(&format!(
-            "# The column {column} is left out: ${{ begins a variable here."
-        ));
-    }
-    if let Some(column) = float_time(survey) {
-        let column = escaped(&column.name);
-        file.line(&format!(
-            "# The column {column} is no time here: make whole numbers of it in SQL if it is one."
-        ));
-    }
-    file.line("");
-    file.line("[job]");
-    file.line(&format!("name = {}", toml(name)));
-    file.key(
-        &format!("output = {}", toml(&format!("{}/{name}", places.results))),
-        "the tables go here",
-    );
-    file.line("");
-    file.line(&format!("[tables.{name}]"));
-    file.line(&format!("path = {}", toml(&places.table)));
-    if let Some(format) = survey.format {
-        file.line(&format!("format = {}", toml(format)));
-    }
-    file.line("");
+    file.head(&places.shown);
+    file.job_and_table(places);
     match proposal {
         Proposal::Pairs {
             source,
@@ -74,108 +41,149 @@ pub fn text(survey: &Survey, proposal: &Proposal, places: &Places) -> String {
             is_closed,
             states,
         } => {
-            file.line("[transitions]");
-            let mut columns = vec![selected(survey, source), selected(survey, target)];
-            match amount {
-                Amount::Count(column) | Amount::Weight(column) => columns.push(sql(column)),
-                Amount::One => {}
-            }
-            file.select(survey, columns);
-            file.key(
-                &format!("source = {}", name_of(survey, source)),
-                "a row is a transition from here",
-            );
-            file.key(&format!("target = {}", name_of(survey, target)), "to here");
-            match amount {
-                Amount::Count(column) => {
-                    file.key(
-                        &format!("count = {}", toml(column)),
-                        "the number of transitions",
-                    );
-                }
-                Amount::Weight(column) => {
-                    file.key(
-                        &format!("weight = {}", toml(column)),
-                        "the weight of the pair",
-                    );
-                }
-                Amount::One => {}
-            }
-            if *is_closed {
-                file.key(
-                    "connected = true",
-                    "keep the states that can all reach each other",
-                );
-            }
-            file.partitions(survey);
-            file.sets(if *states >= 40 { 4 } else { 2 });
+            file.pairs(source, target, amount, *is_closed);
+            file.sets(*states);
         }
-        Proposal::Transitions { order, state } => {
-            file.line("[transitions]");
-            let states: Vec<&String> = match state {
-                State::Column(column) => vec![column],
-                State::Boxes(boxes) => boxes.iter().map(|b| &b.column).collect(),
-            };
-            file.select_rows(survey, order, &states);
-            file.order(order, survey);
-            let long = matches!(state, State::Boxes(_));
-            file.lag(order, long);
-            if let State::Column(column) = state {
-                let state = name_of(survey, column);
-                file.key(&format!("state = {state}"), "a state per value");
-            }
-            file.partitions(survey);
-            let states = match state {
-                State::Column(name) => {
-                    let column = survey.columns.iter().find(|column| column.name == *name);
-                    column.map_or(0, Column::distinct)
-                }
-                State::Boxes(boxes) => {
-                    file.line("");
-                    file.key("[transitions.bins]", "a state is a box of this grid");
-                    boxes.iter().for_each(|boxes| file.boxes(boxes, survey));
-                    boxes.iter().map(|b| b.boxes).product()
-                }
-            };
-            file.sets(if states >= 40 { 4 } else { 2 });
-        }
-        Proposal::Sequences { order, symbol } => {
-            file.line("[sequences]");
-            file.select_rows(survey, order, &[symbol]);
-            file.order(order, survey);
-            let symbol = name_of(survey, symbol);
-            file.key(&format!("symbol = {symbol}"), "what a row shows");
-            file.partitions(survey);
-            file.fit(
-                "hmm",
-                "spectral_hmm",
-                "rank = 2",
-                "hidden states; \"auto\" compares ranks",
-            );
-        }
-        Proposal::Points { id, coordinates } => file.points(survey, id.as_deref(), coordinates),
+        Proposal::Transitions { order, state } => file.transitions(order, state),
+        Proposal::Sequences { order, symbol } => file.sequences(order, symbol),
+        Proposal::Points { id, coordinates } => file.points(id.as_deref(), coordinates),
     }
-    file.0
+    file.text
 }
 
-#[derive(Default)]
-struct File(String);
+struct File<'a> {
+    survey: &'a Survey,
+    text: String,
+}
 
-impl File {
+impl File<'_> {
     fn line(&mut self, text: &str) {
-        self.0.push_str(text);
-        self.0.push('\n');
+        self.text.push_str(text);
+        self.text.push('\n');
     }
 
     /// A line with a comment.
-    fn key(&mut self, text: &str, comment: &str) {
-        let _ = writeln!(self.0, "{text:<COMMENT$} # {comment}");
+    fn commented(&mut self, text: &str, comment: &str) {
+        let _ = writeln!(self.text, "{text:<COMMENT$} # {comment}");
+    }
+
+    /// A key with a value of TOML, and a comment.
+    fn key(&mut self, key: &str, value: &str, comment: &str) {
+        self.commented(&format!("{key} = {value}"), comment);
+    }
+
+    /// Comments about the table that was looked at.
+    fn head(&mut self, shown: &str) {
+        let survey = self.survey;
+        let rows = match survey.all_rows {
+            Some(rows) => format!("{rows} rows"),
+            None => "its rows".into(),
+        };
+        self.line(&format!(
+            "# A first pipeline for {}, proposed from {rows}. Change what you know better.",
+            escaped(shown)
+        ));
+        if !survey.is_whole() {
+            self.line(&format!("# The first {} rows were looked at.", survey.rows));
+        }
+        for column in &survey.unnamed {
+            let column = escaped(column);
+            self.line(&format!(
+                "# The column {column} is left out: ${{ begins a variable here."
+            ));
+        }
+        if let Some(column) = float_time(survey) {
+            let column = escaped(&column.name);
+            self.line(&format!(
+                "# The column {column} is no time here: make whole numbers of it in SQL if it is one."
+            ));
+        }
+        self.line("");
+    }
+
+    fn job_and_table(&mut self, places: &Places) {
+        let name = &self.survey.name;
+        self.line("[job]");
+        self.line(&format!("name = {}", toml(name)));
+        let output = toml(&format!("{}/{name}", places.results));
+        self.key("output", &output, "the tables go here");
+        self.line("");
+        self.line(&format!("[tables.{name}]"));
+        self.line(&format!("path = {}", toml(&places.table)));
+        if let Some(format) = self.survey.format {
+            self.line(&format!("format = {}", toml(format)));
+        }
+        self.line("");
+    }
+
+    fn pairs(&mut self, source: &str, target: &str, amount: &Amount, is_closed: bool) {
+        self.line("[transitions]");
+        let mut columns = vec![self.selected(source), self.selected(target)];
+        match amount {
+            Amount::Count(column) | Amount::Weight(column) => columns.push(sql(column)),
+            Amount::One => {}
+        }
+        self.select(columns);
+        let (source, target) = (self.name_of(source), self.name_of(target));
+        self.key("source", &source, "a row is a transition from here");
+        self.key("target", &target, "to here");
+        match amount {
+            Amount::Count(column) => self.key("count", &toml(column), "the number of transitions"),
+            Amount::Weight(column) => self.key("weight", &toml(column), "the weight of the pair"),
+            Amount::One => {}
+        }
+        if is_closed {
+            let comment = "keep the states that can all reach each other";
+            self.key("connected", "true", comment);
+        }
+        self.partitions();
+    }
+
+    fn transitions(&mut self, order: &Order, state: &State) {
+        self.line("[transitions]");
+        let states: Vec<&str> = match state {
+            State::Column(column) => vec![column],
+            State::Boxes(boxes) => boxes.iter().map(|b| b.column.as_str()).collect(),
+        };
+        self.select_rows(order, &states);
+        self.order(order);
+        self.lag(order, matches!(state, State::Boxes(_)));
+        if let State::Column(column) = state {
+            let state = self.name_of(column);
+            self.key("state", &state, "a state per value");
+        }
+        self.partitions();
+        let states = match state {
+            State::Column(name) => {
+                let mut columns = self.survey.columns.iter();
+                let column = columns.find(|column| column.name == *name);
+                column.map_or(0, Column::distinct)
+            }
+            State::Boxes(boxes) => {
+                self.line("");
+                self.commented("[transitions.bins]", "a state is a box of this grid");
+                boxes.iter().for_each(|boxes| self.boxes(boxes));
+                boxes.iter().map(|b| b.boxes).product()
+            }
+        };
+        self.sets(states);
+    }
+
+    fn sequences(&mut self, order: &Order, symbol: &str) {
+        self.line("[sequences]");
+        self.select_rows(order, &[symbol]);
+        self.order(order);
+        let symbol = self.name_of(symbol);
+        self.key("symbol", &symbol, "what a row shows");
+        self.partitions();
+        let comment = "hidden states; \"auto\" compares ranks";
+        self.fit("hmm", "spectral_hmm", ("rank", 2), comment);
     }
 
     /// The SQL that selects columns, and those of the partition.
-    fn select(&mut self, survey: &Survey, mut columns: Vec<String>) {
-        for name in &survey.partitions {
-            let partition = selected(survey, name);
+    fn select(&mut self, mut columns: Vec<String>) {
+        for name in &self.survey.partitions {
+            let partition = self.selected(name);
             let renamed = format!(" AS {}", sql(name));
             if !columns
                 .iter()
@@ -184,33 +192,32 @@ impl File {
                 columns.push(partition);
             }
         }
-        let text = format!("SELECT {} FROM {}", columns.join(", "), sql(&survey.name));
+        let text = format!(
+            "SELECT {} FROM {}",
+            columns.join(", "),
+            sql(&self.survey.name)
+        );
         self.line(&format!("sql = {}", toml(&text)));
     }
 
     /// The SQL that selects the rows of trajectories and `more` columns.
-    fn select_rows(&mut self, survey: &Survey, order: &Order, more: &[&String]) {
+    fn select_rows(&mut self, order: &Order, more: &[&str]) {
         let columns = order.trajectory.iter().chain([&order.time]);
-        let columns = columns.chain(more.iter().copied());
-        self.select(survey, columns.map(|name| selected(survey, name)).collect());
+        let columns = columns.map(String::as_str).chain(more.iter().copied());
+        self.select(columns.map(|name| self.selected(name)).collect());
     }
 
-    fn order(&mut self, order: &Order, survey: &Survey) {
+    fn order(&mut self, order: &Order) {
         match &order.trajectory {
             Some(column) => {
                 let rows = order.steps.as_ref().map_or(1.0, |steps| steps.rows);
                 let comment = format!("one trajectory per value, of {rows:.0} rows on average");
-                self.key(
-                    &format!("trajectory = {}", name_of(survey, column)),
-                    &comment,
-                );
+                self.key("trajectory", &self.name_of(column), &comment);
             }
             None => self.line("# No trajectory: all rows belong to one."),
         }
-        self.key(
-            &format!("time = {}", name_of(survey, &order.time)),
-            "orders the rows of a trajectory",
-        );
+        let time = self.name_of(&order.time);
+        self.key("time", &time, "orders the rows of a trajectory");
     }
 
     /// The lag: the most frequent time between rows, or ten times as much for coordinates of long
@@ -222,10 +229,8 @@ impl File {
             rows,
         }) = &order.steps
         else {
-            return self.key(
-                "lag = \"1 step\"",
-                "trajectories have one row: change the trajectory",
-            );
+            let comment = "trajectories have one row: change the trajectory";
+            return self.key("lag", "\"1 step\"", comment);
         };
         let n = if is_long && *rows >= 50.0 { 10.0 } else { 1.0 };
         let text = if order.is_clock {
@@ -246,15 +251,15 @@ impl File {
             format!("{n} steps")
         };
         match text.filter(|_| *share >= 0.5 && *most_frequent > 0.0) {
-            Some(text) => self.key(&format!("lag = {text}"), &format!("{steps}: {why}")),
+            Some(text) => self.key("lag", &text, &format!("{steps}: {why}")),
             None => {
                 let why = format!("rows are counted, because only {why}");
-                self.key(&format!("lag = {}", toml(&steps)), &why);
+                self.key("lag", &toml(&steps), &why);
             }
         }
     }
 
-    fn boxes(&mut self, boxes: &Boxes, survey: &Survey) {
+    fn boxes(&mut self, boxes: &Boxes) {
         let [low, high] = boxes.bounds;
         let kind = if boxes.is_periodic {
             "periodic"
@@ -263,54 +268,54 @@ impl File {
         };
         let comment = match boxes.outside {
             0 => format!("boxes of {}", (high - low) / boxes.boxes as f64),
-            n => format!("{n} of {} rows are outside, and are dropped", survey.rows),
+            n => format!(
+                "{n} of {} rows are outside, and are dropped",
+                self.survey.rows
+            ),
         };
-        let key = format!(
-            "{} = {{ {kind} = [{low}, {high}], boxes = {} }}",
-            name_of(survey, &boxes.column),
-            boxes.boxes
-        );
-        self.key(&key, &comment);
+        let grid = format!("{{ {kind} = [{low}, {high}], boxes = {} }}", boxes.boxes);
+        self.key(&self.name_of(&boxes.column), &grid, &comment);
     }
 
-    fn partitions(&mut self, survey: &Survey) {
-        let names = survey.partitions.iter().filter(|name| !name.contains("${"));
-        let names: Vec<String> = names.map(|name| name_of(survey, name)).collect();
+    fn partitions(&mut self) {
+        let names = self.survey.partitions.iter();
+        let names = names.filter(|name| !name.contains("${"));
+        let names: Vec<String> = names.map(|name| self.name_of(name)).collect();
         if !names.is_empty() {
-            let key = format!("# partition_by = [{}]", names.join(", "));
-            self.key(&key, "one model per folder");
+            let names = format!("[{}]", names.join(", "));
+            self.key("# partition_by", &names, "one model per folder");
         }
     }
 
-    /// Sets by likelihood, and sets by singular vectors.
-    fn sets(&mut self, rank: usize) {
-        let rank = format!("rank = {rank}");
-        self.fit("dbmr", "dbmr", &rank, "the number of sets");
-        self.fit("svd", "svd", &rank, "compare both methods");
+    /// Fits of sets to this number of states: by likelihood and by singular vectors.
+    fn sets(&mut self, states: usize) {
+        let rank = if states >= 40 { 4 } else { 2 };
+        self.fit("dbmr", "dbmr", ("rank", rank), "the number of sets");
+        self.fit("svd", "svd", ("rank", rank), "compare both methods");
     }
 
-    fn fit(&mut self, name: &str, method: &str, key: &str, comment: &str) {
+    fn fit(&mut self, name: &str, method: &str, (key, value): (&str, u32), comment: &str) {
         self.line("");
         self.line("[[fit]]");
         self.line(&format!("name = {}", toml(name)));
         self.line(&format!("method = {}", toml(method)));
-        self.key(key, comment);
+        self.key(key, &value.to_string(), comment);
     }
 
-    fn points(&mut self, survey: &Survey, id: Option<&str>, coordinates: &Coordinates) {
+    fn points(&mut self, id: Option<&str>, coordinates: &Coordinates) {
         let (order, columns, names) = match coordinates {
             Coordinates::Columns(columns) => {
                 self.line("[points]");
                 let order: Vec<String> = columns.iter().map(|c| sql(c)).collect();
-                let selected: Vec<String> = columns.iter().map(|c| selected(survey, c)).collect();
-                let names: Vec<String> = columns.iter().map(|c| name_of(survey, c)).collect();
+                let selected = columns.iter().map(|c| self.selected(c)).collect();
+                let names: Vec<String> = columns.iter().map(|c| self.name_of(c)).collect();
                 (order, selected, names.join(", "))
             }
             Coordinates::Sphere {
                 longitude,
                 latitude,
             } => {
-                self.key("[points]", "degrees become points of a unit sphere");
+                self.commented("[points]", "degrees become points of a unit sphere");
                 let (lon, lat) = (sql(longitude), sql(latitude));
                 let selected = vec![
                     format!("cos(radians({lat})) * cos(radians({lon})) AS x"),
@@ -320,81 +325,75 @@ impl File {
                 (vec![lon, lat], selected, "\"x\", \"y\", \"z\"".into())
             }
         };
-        let row = free_name(survey, "row");
+        let row = self.free_name("row");
         let key = match id {
-            Some(id) => selected(survey, id),
+            Some(id) => self.selected(id),
             None => {
                 let order = order.join(", ");
                 format!("row_number() OVER (ORDER BY {order}) AS {}", sql(&row))
             }
         };
-        self.select(survey, std::iter::once(key).chain(columns).collect());
-        match id {
-            Some(id) => self.key(
-                &format!("id = {}", name_of(survey, id)),
-                "differs in every row",
-            ),
-            None => self.key(
-                &format!("id = {}", toml(&row)),
-                "no column differs in every row, so rows are numbered",
-            ),
-        }
+        self.select(std::iter::once(key).chain(columns).collect());
+        let (id, why) = match id {
+            Some(id) => (self.name_of(id), "differs in every row"),
+            None => {
+                let why = "no column differs in every row, so rows are numbered";
+                (toml(&row), why)
+            }
+        };
+        self.key("id", &id, why);
         self.line(&format!("coordinates = [{names}]"));
         if let Coordinates::Columns(_) = coordinates {
-            self.key(
-                "scale = \"standard\"",
-                "each coordinate is divided by its deviation",
-            );
+            let comment = "each coordinate is divided by its deviation";
+            self.key("scale", "\"standard\"", comment);
         }
-        self.partitions(survey);
-        let is_large = survey.all_rows.is_none_or(|rows| rows > MOST_POINTS);
-        for (name, method, dimension, why) in [
+        self.partitions();
+        let is_large = self.survey.all_rows.is_none_or(|rows| rows > MOST_POINTS);
+        let sketch = "more of them keep distances better";
+        for (name, method, dimension, comment) in [
             ("map", "diffusion_map", 2, "coordinates per point"),
-            (
-                "sketch",
-                "heat_sketch",
-                8,
-                "more of them keep distances better",
-            ),
+            ("sketch", "heat_sketch", 8, sketch),
         ] {
-            self.fit(name, method, &format!("dimension = {dimension}"), why);
+            self.fit(name, method, ("dimension", dimension), comment);
             if is_large {
-                self.key("landmarks = 1000", "points that stand for the others");
+                self.key("landmarks", "1000", "points that stand for the others");
             }
         }
     }
-}
 
-/// The name of a column in the pipeline: its own, unless the results have a column of that name.
-fn renamed(survey: &Survey, column: &str) -> String {
-    if is_output_column(column) {
-        free_name(survey, column)
-    } else {
-        column.into()
+    /// The name of a column in the pipeline: its own, unless the results have a column of that
+    /// name.
+    fn renamed(&self, column: &str) -> String {
+        if is_output_column(column) {
+            self.free_name(column)
+        } else {
+            column.into()
+        }
     }
-}
 
-/// A name that neither the table nor the results have.
-fn free_name(survey: &Survey, beginning: &str) -> String {
-    let mut name = beginning.to_string();
-    while is_output_column(&name) || survey.columns.iter().any(|c| c.name == name) {
-        name.push_str("_input");
+    /// A name that neither the table nor the results have.
+    fn free_name(&self, beginning: &str) -> String {
+        let mut name = beginning.to_string();
+        let columns = &self.survey.columns;
+        while is_output_column(&name) || columns.iter().any(|c| c.name == name) {
+            name.push_str("_input");
+        }
+        name
     }
-    name
-}
 
-/// The name of a column in the pipeline, as a value of TOML.
-fn name_of(survey: &Survey, column: &str) -> String {
-    toml(&renamed(survey, column))
-}
-
-/// A column in the list of SELECT.
-fn selected(survey: &Survey, column: &str) -> String {
-    let name = renamed(survey, column);
-    if name == column {
-        return sql(column);
+    /// The name of a column in the pipeline, as a value of TOML.
+    fn name_of(&self, column: &str) -> String {
+        toml(&self.renamed(column))
     }
-    format!("{} AS {}", sql(column), sql(&name))
+
+    /// A column in the list of SELECT.
+    fn selected(&self, column: &str) -> String {
+        let name = self.renamed(column);
+        if name == column {
+            return sql(column);
+        }
+        format!("{} AS {}", sql(column), sql(&name))
+    }
 }
 
 /// A text as a value or key of TOML.

@@ -169,33 +169,10 @@ impl Fitter<'_> {
         functions: &Dynamics,
         system: System,
     ) -> Result<Fit<KalmanModel>> {
+        self.check_dimensions(&params, functions)?;
         let rows = self.rows;
         let (columns, d) = (rows.state_width, rows.observation_width);
         let n = params.state.map_or(columns, <[String]>::len);
-        widest(n)?;
-        for (key, functions, expected, each) in [
-            ("f", &functions.f, n, "coordinate of the state"),
-            ("h", &functions.h, d, "number of an observation"),
-        ] {
-            if functions.len() != expected {
-                return Err(Error::spec(format!(
-                    "`{key}` must have one expression per {each}: {expected}, not {}",
-                    functions.len()
-                )));
-            }
-        }
-        if params.state.is_some() && functions.estimate.len() != columns {
-            return Err(Error::spec(format!(
-                "`estimate` must have one expression per column of the state: {columns}, not {}",
-                functions.estimate.len()
-            )));
-        }
-        if d > WIDEST_FULL {
-            return Err(Error::spec(format!(
-                "an observation has {d} numbers, but a filter of a nonlinear system takes at most \
-                 {WIDEST_FULL}"
-            )));
-        }
         // The rows have no values of own coordinates.
         let known = |key: &str| match params.state {
             Some(_) => Err(Error::spec(format!(
@@ -248,6 +225,37 @@ impl Fitter<'_> {
             x0,
             p0,
         })
+    }
+
+    /// Checks that functions fit the numbers of a state, an observation and the columns.
+    fn check_dimensions(&self, params: &params::System<'_>, functions: &Dynamics) -> Result<()> {
+        let (columns, d) = (self.rows.state_width, self.rows.observation_width);
+        let n = params.state.map_or(columns, <[String]>::len);
+        widest(n)?;
+        for (key, functions, expected, each) in [
+            ("f", &functions.f, n, "coordinate of the state"),
+            ("h", &functions.h, d, "number of an observation"),
+        ] {
+            if functions.len() != expected {
+                return Err(Error::spec(format!(
+                    "`{key}` must have one expression per {each}: {expected}, not {}",
+                    functions.len()
+                )));
+            }
+        }
+        if params.state.is_some() && functions.estimate.len() != columns {
+            return Err(Error::spec(format!(
+                "`estimate` must have one expression per column of the state: {columns}, not {}",
+                functions.estimate.len()
+            )));
+        }
+        if d > WIDEST_FULL {
+            return Err(Error::spec(format!(
+                "an observation has {d} numbers, but a filter of a nonlinear system takes at most \
+                 {WIDEST_FULL}"
+            )));
+        }
+        Ok(())
     }
 
     /// Checks that there are enough training rows for a matrix.

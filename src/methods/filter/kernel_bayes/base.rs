@@ -78,13 +78,13 @@ pub(super) fn positive_solve(a: &Mat<f64>, b: &Mat<f64>) -> Result<Mat<f64>> {
     Ok(x)
 }
 
-/// The value of the only row and column of a factor.
+/// Takes the factor with a name, if there is one.
 pub(super) fn factor_of(factors: &mut Vec<Factor>, name: &str) -> Option<Factor> {
     let at = factors.iter().position(|factor| factor.name == name)?;
     Some(factors.swap_remove(at))
 }
 
-/// The factor with a name.
+/// Takes the factor with a name.
 pub(super) fn required(factors: &mut Vec<Factor>, name: &str) -> Result<Factor> {
     factor_of(factors, name)
         .ok_or_else(|| Error::input(format!("the model has no factor `{name}`")))

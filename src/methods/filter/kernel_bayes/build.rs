@@ -10,12 +10,12 @@ use crate::methods::filter::kernel_bayes::linear;
 use crate::methods::filter::kernel_bayes::model::{Body, KernelModel};
 use crate::methods::filter::kernel_bayes::rows::Rows;
 use crate::methods::filter::kernel_bayes::solve;
-use crate::methods::filter::kernel_bayes::tensor::Tensor;
+use crate::methods::filter::kernel_bayes::tensor::{Tensor, TensorRows};
 use crate::methods::filter::params::{KernelBayes, Rule};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, MatRef, Par};
 
-/// The relative error of the system of the prior by rounding, per unknown.
+/// The largest relative residual of a system of the prior that rounding explains, per unknown.
 const RESIDUAL: f64 = 64.0 * f64::EPSILON;
 
 /// The rows of a fit: pairs of a state and its observation, and the next states.
@@ -87,7 +87,40 @@ fn decomposed(
     decomposition
 }
 
+/// The constants of a filter, and the decomposition of the kernel matrix of the states.
+fn decomposed_states(
+    params: &KernelBayes,
+    rows: &StateSpace,
+    training: &Training,
+    values: Values,
+) -> (Constants, Incomplete) {
+    let n = training.n;
+    let kernel = |bandwidth: f64, width: usize| Kernel {
+        form: params.kernel,
+        bandwidth,
+        width,
+    };
+    let state = kernel(values.state, rows.state_width);
+    let is_approximate = n > params.exact;
+    let limits = is_approximate.then_some((params.tolerance, params.rank_state));
+    let decomposition = decomposed(&state, &training.states, n, limits);
+    let constants = Constants {
+        state,
+        observation: kernel(values.observation, rows.observation_width),
+        lambda: values.lambda,
+        delta: params.delta_of(values.lambda),
+        rows: n,
+        state_residual: decomposition.residual / n as f64,
+        observation_residual: 0.0,
+        is_approximate,
+    };
+    (constants, decomposition)
+}
+
 /// The model with these constants.
+///
+/// # Errors
+/// If λ is too small for the kernel matrix of the states.
 pub(super) fn model_of(
     params: &KernelBayes,
     input: &FitInput<'_>,
@@ -95,169 +128,63 @@ pub(super) fn model_of(
     values: Values,
     seed: u64,
 ) -> Result<Fit<KernelModel>> {
-    let n = training.n;
-    let (state_width, observation_width) = (input.rows.state_width, input.rows.observation_width);
-    let state = Kernel {
-        form: params.kernel,
-        bandwidth: values.state,
-        width: state_width,
-    };
-    let observation = Kernel {
-        form: params.kernel,
-        bandwidth: values.observation,
-        width: observation_width,
-    };
-    let is_approximate = n > params.exact;
-    let limits = is_approximate.then_some((params.tolerance, params.rank_state));
-    let decomposition = decomposed(&state, &training.states, n, limits);
-    let features = Features::new(&decomposition, &training.states, state_width);
-    let mut warnings = Vec::new();
-    let mut claims = Vec::new();
-    let state_residual = decomposition.residual / n as f64;
-    let mut approximated = |name: &str, key: &str, share: f64| {
-        if share <= params.tolerance {
-            claims.push(Claim {
-                name: format!("{name}_trace_residual"),
-                value: share,
-                bound: params.tolerance,
-            });
-        } else {
-            warnings.push(format!(
-                "the kernel matrix of the {name}s is approximated with a trace error of {share:.1e}, more than the tolerance {:.1e}; raise `{key}`",
-                params.tolerance
-            ));
-        }
-    };
-    if is_approximate {
-        approximated("state", "rank_state", state_residual);
-    }
-    let mut constants = Constants {
+    let (n, is_static) = (training.n, input.is_static);
+    let (mut constants, decomposition) = decomposed_states(params, input.rows, training, values);
+    let Constants {
         state,
         observation,
-        lambda: values.lambda,
-        delta: params.delta_of(values.lambda),
-        rows: n,
-        state_residual,
-        observation_residual: 0.0,
         is_approximate,
+        ..
+    } = constants;
+    let features = Features::new(&decomposition, &training.states, state.width);
+    let mut accuracy = Accuracy {
+        tolerance: params.tolerance,
+        claims: Vec::new(),
+        warnings: Vec::new(),
     };
-    // Features of all rows, by columns.
-    let q = &decomposition.columns;
-    let r = features.rank;
-    let regularised = |q: &[f64], n: usize| {
-        let mut a = Mat::zeros(r, r);
-        solve::gram(q, n, None, &mut a);
-        for at in 0..r {
-            a[(at, at)] += n as f64 * values.lambda;
-        }
-        a
-    };
-    let uses_tensor = is_approximate && !input.is_static && params.rule == Rule::Kbr;
+    if is_approximate {
+        accuracy.approximated("state", "rank_state", constants.state_residual);
+    }
+    let uses_tensor = is_approximate && !is_static && params.rule == Rule::Kbr;
     let kept = if is_approximate && !uses_tensor {
         choose(n, params.landmarks, seed)
     } else {
         (0..n).collect()
     };
-    let mut residual = 0.0f64;
-    let mut solved = |a: &Mat<f64>, b: Mat<f64>| -> Result<Mat<f64>> {
-        let x = positive_solve(a, &b)?;
-        residual = residual.max(relative_residual(a, &x, &b));
-        Ok(x)
-    };
-    // C A⁻¹ is the transpose of A⁻¹ Cᵀ.
-    let of_all = regularised(q, n);
-    let mut step = Vec::new();
-    let own: Vec<f64>;
-    let own_a;
-    let (kept_q, kept_a) = if kept.len() == n {
-        (q, &of_all)
+    let q = &decomposition.columns[..];
+    let mut prior = Prior::new(q, features.rank, n, &kept, values.lambda);
+    let (mut step, mut weights) = (Vec::new(), Vec::new());
+    if is_static {
+        weights = prior.weights(&prior_mean(input, &state, &features, q))?;
     } else {
-        let columns = q.chunks_exact(n);
-        own = columns
-            .flat_map(|column| kept.iter().map(|&at| column[at]))
-            .collect();
-        own_a = regularised(&own, kept.len());
-        (&own, &own_a)
-    };
-    if !input.is_static {
-        let next = features.columns(&state, &training.next);
-        let mut c = Mat::zeros(r, r);
-        matmul(
-            c.as_mut(),
-            Accum::Replace,
-            MatRef::from_column_major_slice(q, n, r).transpose(),
-            MatRef::from_column_major_slice(&next, n, r),
-            1.0,
-            Par::Seq,
-        );
-        let right = solved(&of_all, c)?;
-        let right = right.transpose().to_owned();
-        let p = solved(kept_a, right)?;
-        step = (0..r * r).map(|at| p[(at % r, at / r)]).collect();
+        step = prior.step(&features.columns(&state, &training.next))?;
     }
     let body = if uses_tensor {
-        let limits = Some((params.tolerance, params.rank_observation));
-        let of_observations = decomposed(&observation, &training.observations, n, limits);
-        constants.observation_residual = of_observations.residual / n as f64;
-        approximated(
-            "observation",
-            "rank_observation",
-            constants.observation_residual,
-        );
-        let features = Features::new(&of_observations, &training.observations, observation_width);
-        let first = n as f64 * values.lambda;
-        let columns = (&q[..], &of_observations.columns[..]);
-        Body::Tensor(Tensor::new(
-            columns,
-            &training.states,
-            (n, state_width),
-            features,
-            first,
-        )?)
+        let tensor = tensor_of(params, training, &mut constants, q)?;
+        let residual = constants.observation_residual;
+        accuracy.approximated("observation", "rank_observation", residual);
+        Body::Tensor(tensor)
     } else {
-        let pick = |values: &[f64], width: usize| -> Vec<f64> {
-            let rows = kept.iter();
-            rows.flat_map(|&at| &values[at * width..][..width])
-                .copied()
-                .collect()
-        };
-        let mut states = pick(&training.states, state_width);
-        let mut observations = pick(&training.observations, observation_width);
+        let mut states = picked(&training.states, state.width, &kept);
+        let mut observations = picked(&training.observations, observation.width, &kept);
         if let Some(supervision) = input.supervision.filter(|_| params.rule == Rule::Kregbayes) {
             states.extend_from_slice(&supervision.states);
             observations.extend_from_slice(&supervision.observations);
         }
-        let prior = if input.is_static {
-            let mean = match input.prior {
-                Some(prior) => mean_features(&features, &state, &prior.states, &prior.weights),
-                None => q
-                    .chunks_exact(n)
-                    .map(|c| c.iter().sum::<f64>() / n as f64)
-                    .collect(),
-            };
-            let mean = Mat::from_fn(r, 1, |at, _| mean[at]);
-            let c = solved(kept_a, mean)?;
-            let c: Vec<f64> = (0..r).map(|at| c[(at, 0)]).collect();
-            let mut beta = vec![0.0; kept.len()];
-            linear::add_columns(kept_q, &c, &mut beta);
-            beta
-        } else {
-            Vec::new()
-        };
         Body::Rows(Rows::new(
             &constants,
             &features,
             kept.len(),
             states,
             observations,
-            prior,
+            weights,
             if kept.len() < n { kept } else { Vec::new() },
         ))
     };
-    claims.push(Claim {
+    accuracy.claims.push(Claim {
         name: "prior_residual".into(),
-        value: residual,
-        bound: RESIDUAL * (r + 1) as f64,
+        value: prior.residual,
+        bound: RESIDUAL * (features.rank + 1) as f64,
     });
     Ok(Fit {
         model: KernelModel {
@@ -270,26 +197,172 @@ pub(super) fn model_of(
             body,
         },
         tuning: Vec::new(),
-        claims,
-        warnings,
+        claims: accuracy.claims,
+        warnings: accuracy.warnings,
     })
 }
 
-/// Σ w_j q(y_j).
-fn mean_features(
-    features: &Features,
-    kernel: &Kernel,
-    states: &[f64],
-    weights: &[f64],
-) -> Vec<f64> {
-    let columns = features.columns(kernel, states);
+/// Rows of `width` numbers at these places.
+fn picked(values: &[f64], width: usize, places: &[usize]) -> Vec<f64> {
+    let rows = places.iter().map(|&at| &values[at * width..][..width]);
+    rows.flatten().copied().collect()
+}
+
+/// How exact the approximations of a fit are.
+struct Accuracy {
+    /// The largest share of a trace that an approximation may miss.
+    tolerance: f64,
+    claims: Vec<Claim>,
+    warnings: Vec<String>,
+}
+
+impl Accuracy {
+    /// Notes the trace error of a kernel matrix as a share of the trace. `key` is that of the
+    /// parameter that bounds the rank.
+    fn approximated(&mut self, name: &str, key: &str, share: f64) {
+        if share <= self.tolerance {
+            self.claims.push(Claim {
+                name: format!("{name}_trace_residual"),
+                value: share,
+                bound: self.tolerance,
+            });
+        } else {
+            self.warnings.push(format!(
+                "the kernel matrix of the {name}s is approximated with a trace error of {share:.1e}, more than the tolerance {:.1e}; raise `{key}`",
+                self.tolerance
+            ));
+        }
+    }
+}
+
+/// The moments of the training rows, with the features `q` of their states by columns. Sets the
+/// trace error of the observations.
+fn tensor_of(
+    params: &KernelBayes,
+    training: &Training,
+    constants: &mut Constants,
+    q: &[f64],
+) -> Result<Tensor> {
+    let (n, observation) = (training.n, constants.observation);
+    let limits = Some((params.tolerance, params.rank_observation));
+    let decomposition = decomposed(&observation, &training.observations, n, limits);
+    constants.observation_residual = decomposition.residual / n as f64;
+    let features = Features::new(&decomposition, &training.observations, observation.width);
+    let rows = TensorRows {
+        n,
+        q,
+        r: &decomposition.columns,
+        states: &training.states,
+        width: constants.state.width,
+    };
+    Tensor::new(rows, features, n as f64 * constants.lambda)
+}
+
+/// The systems of the prior weights. Their matrices are A = QᵀQ + mλI, for features Q of m rows.
+struct Prior<'a> {
+    /// Features of all rows by columns: n × r.
+    q: &'a [f64],
+    n: usize,
+    rank: usize,
+    /// The lower triangle of A of all rows.
+    all: Mat<f64>,
+    /// Features of the kept rows by columns, and A of them; None if all rows are kept.
+    kept: Option<(Vec<f64>, Mat<f64>)>,
+    n_kept: usize,
+    /// The largest relative residual of a solution.
+    residual: f64,
+}
+
+impl<'a> Prior<'a> {
+    fn new(q: &'a [f64], rank: usize, n: usize, kept: &[usize], lambda: f64) -> Prior<'a> {
+        let regularised = |q: &[f64], n: usize| {
+            let mut a = Mat::zeros(rank, rank);
+            solve::gram(q, n, None, &mut a);
+            for at in 0..rank {
+                a[(at, at)] += n as f64 * lambda;
+            }
+            a
+        };
+        let of_kept = (kept.len() < n).then(|| {
+            let columns = q.chunks_exact(n);
+            let own: Vec<f64> = columns
+                .flat_map(|column| kept.iter().map(|&at| column[at]))
+                .collect();
+            let a = regularised(&own, kept.len());
+            (own, a)
+        });
+        Prior {
+            q,
+            n,
+            rank,
+            all: regularised(q, n),
+            kept: of_kept,
+            n_kept: kept.len(),
+            residual: 0.0,
+        }
+    }
+
+    /// P by columns, for the features of the next states by columns: n × r.
+    fn step(&mut self, next: &[f64]) -> Result<Vec<f64>> {
+        let (n, r) = (self.n, self.rank);
+        let mut c = Mat::zeros(r, r);
+        matmul(
+            c.as_mut(),
+            Accum::Replace,
+            MatRef::from_column_major_slice(self.q, n, r).transpose(),
+            MatRef::from_column_major_slice(next, n, r),
+            1.0,
+            Par::Seq,
+        );
+        // C A⁻¹ is the transpose of A⁻¹ Cᵀ.
+        let right = solved(&self.all, c, &mut self.residual)?;
+        let right = right.transpose().to_owned();
+        let kept_a = self.kept.as_ref().map_or(&self.all, |(_, a)| a);
+        let p = solved(kept_a, right, &mut self.residual)?;
+        Ok((0..r * r).map(|at| p[(at % r, at / r)]).collect())
+    }
+
+    /// The prior weights of the kept rows of a static problem, for the mean of the features of the
+    /// prior.
+    fn weights(&mut self, mean: &[f64]) -> Result<Vec<f64>> {
+        let mean = Mat::from_fn(self.rank, 1, |at, _| mean[at]);
+        let (q, a) = match &self.kept {
+            None => (self.q, &self.all),
+            Some((q, a)) => (&q[..], a),
+        };
+        let c = solved(a, mean, &mut self.residual)?;
+        let c: Vec<f64> = (0..self.rank).map(|at| c[(at, 0)]).collect();
+        let mut beta = vec![0.0; self.n_kept];
+        linear::add_columns(q, &c, &mut beta);
+        Ok(beta)
+    }
+}
+
+/// The solution of AX = B. `largest` becomes the largest relative residual so far.
+fn solved(a: &Mat<f64>, b: Mat<f64>, largest: &mut f64) -> Result<Mat<f64>> {
+    let x = positive_solve(a, &b)?;
+    *largest = largest.max(relative_residual(a, &x, &b));
+    Ok(x)
+}
+
+/// The mean of the features of the prior of a static problem, Σ w_j q(y_j). Without a prior, it is
+/// the mean of `q`, the features of the training rows by columns.
+fn prior_mean(input: &FitInput<'_>, kernel: &Kernel, features: &Features, q: &[f64]) -> Vec<f64> {
+    let Some(prior) = input.prior else {
+        let n = input.rows.len();
+        let columns = q.chunks_exact(n);
+        return columns
+            .map(|column| column.iter().sum::<f64>() / n as f64)
+            .collect();
+    };
+    let columns = features.columns(kernel, &prior.states);
     let mut mean = vec![0.0; features.rank];
-    linear::products(&columns, weights, &mut mean);
+    linear::products(&columns, &prior.weights, &mut mean);
     mean
 }
 
-/// ‖AX − B‖/(‖A‖‖X‖ + ‖B‖) for a symmetric matrix with this lower triangle: what rounding makes of
-/// a stable solution, for any condition of A.
+/// ‖AX − B‖/(‖A‖‖X‖ + ‖B‖) for a symmetric matrix with this lower triangle. For a stable solution
+/// this is a rounding error, for any condition of A.
 fn relative_residual(a: &Mat<f64>, x: &Mat<f64>, b: &Mat<f64>) -> f64 {
     let n = a.nrows();
     let whole = Mat::from_fn(n, n, |i, j| a[(i.max(j), i.min(j))]);

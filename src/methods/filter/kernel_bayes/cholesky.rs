@@ -12,15 +12,15 @@ const NEGLIGIBLE: f64 = 1e-15;
 
 /// A decomposition of a matrix of order n.
 #[derive(Debug, Clone, Default)]
-pub struct Incomplete {
+pub(super) struct Incomplete {
     /// The rank, r.
-    pub rank: usize,
+    pub(super) rank: usize,
     /// L by columns: n × r.
-    pub columns: Vec<f64>,
+    pub(super) columns: Vec<f64>,
     /// The rows of the pivots, in order.
-    pub pivots: Vec<usize>,
+    pub(super) pivots: Vec<usize>,
     /// The trace of the error.
-    pub residual: f64,
+    pub(super) residual: f64,
     /// The diagonal of the error.
     diagonal: Vec<f64>,
     /// Entries of one row of L.
@@ -31,7 +31,7 @@ impl Incomplete {
     /// Decomposes a matrix until the trace of the error is at most `enough` or the rank is `cap`.
     ///
     /// `diagonal` is that of the matrix, and `column` computes a column of it.
-    pub fn decompose(
+    pub(super) fn decompose(
         &mut self,
         diagonal: impl Iterator<Item = f64>,
         mut column: impl FnMut(usize, &mut [f64]),
@@ -83,7 +83,7 @@ impl Incomplete {
     }
 
     /// The rows of the pivots: r × r, lower triangular, row-major.
-    pub fn pivot_rows(&self) -> Vec<f64> {
+    fn pivot_rows(&self) -> Vec<f64> {
         let n = self.diagonal.len();
         let entry = |row: usize, k: usize| {
             if k <= row {
@@ -100,18 +100,18 @@ impl Incomplete {
 /// The features of points: r(x) = L⁻¹ k(P, x) for pivots P, so that k(x, y) ≈ r(x)ᵀr(y), exact if
 /// one of the points is a pivot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Features {
+pub(super) struct Features {
     /// The pivots: r × width.
-    pub points: Vec<f64>,
+    pub(super) points: Vec<f64>,
     /// L at the pivots: r × r, lower triangular, row-major.
-    pub factor: Vec<f64>,
+    pub(super) factor: Vec<f64>,
     /// r.
-    pub rank: usize,
+    pub(super) rank: usize,
 }
 
 impl Features {
     /// The features of the pivots of a decomposition of the kernel of `points`.
-    pub fn new(decomposition: &Incomplete, points: &[f64], width: usize) -> Features {
+    pub(super) fn new(decomposition: &Incomplete, points: &[f64], width: usize) -> Features {
         let rows = decomposition.pivots.iter();
         let rows = rows.flat_map(|at| points[at * width..][..width].iter().copied());
         Features {
@@ -122,13 +122,13 @@ impl Features {
     }
 
     /// The features of x.
-    pub fn of(&self, kernel: &Kernel, x: &[f64], out: &mut [f64]) {
+    pub(super) fn of(&self, kernel: &Kernel, x: &[f64], out: &mut [f64]) {
         kernel.column(&self.points, x, out);
         self.solve(out);
     }
 
     /// x ← L⁻¹x.
-    pub fn solve(&self, x: &mut [f64]) {
+    pub(super) fn solve(&self, x: &mut [f64]) {
         for i in 0..self.rank {
             let row = &self.factor[i * self.rank..][..=i];
             x[i] = (x[i] - dot(&row[..i], &x[..i])) / row[i];
@@ -136,7 +136,7 @@ impl Features {
     }
 
     /// x ← L⁻ᵀx.
-    pub fn solve_transposed(&self, x: &mut [f64]) {
+    pub(super) fn solve_transposed(&self, x: &mut [f64]) {
         for i in (0..self.rank).rev() {
             let row = &self.factor[i * self.rank..][..=i];
             x[i] /= row[i];
@@ -148,7 +148,7 @@ impl Features {
     }
 
     /// The features of many points by columns: n × r.
-    pub fn columns(&self, kernel: &Kernel, points: &[f64]) -> Vec<f64> {
+    pub(super) fn columns(&self, kernel: &Kernel, points: &[f64]) -> Vec<f64> {
         let n = points.len() / kernel.width.max(1);
         let mut columns = vec![0.0; n * self.rank];
         for k in 0..self.rank {

@@ -20,23 +20,23 @@ const BLOCK_NUMBERS: usize = 1 << 16;
 
 /// A kernel of points of one width. k(x, x) = 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Kernel {
+pub(super) struct Kernel {
     /// Its form.
-    pub form: params::Kernel,
+    pub(super) form: params::Kernel,
     /// h of exp(−d²/(2 h²)).
-    pub bandwidth: f64,
+    pub(super) bandwidth: f64,
     /// Numbers per point.
-    pub width: usize,
+    pub(super) width: usize,
 }
 
 impl Kernel {
     /// −1/(2 h²).
-    pub fn exponent(&self) -> f64 {
+    pub(super) fn exponent(&self) -> f64 {
         -0.5 / (self.bandwidth * self.bandwidth)
     }
 
     /// Squared distances become values of the kernel.
-    pub fn of_squares(&self, squares: &mut [f64]) {
+    pub(super) fn of_squares(&self, squares: &mut [f64]) {
         match self.form {
             params::Kernel::Rbf => exponential::scaled(squares, self.exponent()),
             params::Kernel::Delta => {
@@ -48,13 +48,13 @@ impl Kernel {
     }
 
     /// k(p, x) for every point p.
-    pub fn column(&self, points: &[f64], x: &[f64], out: &mut [f64]) {
+    pub(super) fn column(&self, points: &[f64], x: &[f64], out: &mut [f64]) {
         squares(points, x, out);
         self.of_squares(out);
     }
 
     /// The kernel of all pairs: n × n, row-major, symmetric.
-    pub fn gram(&self, points: &[f64]) -> Vec<f64> {
+    pub(super) fn gram(&self, points: &[f64]) -> Vec<f64> {
         let n = points.len() / self.width.max(1);
         let mut all = vec![0.0; n * n];
         let block_points = (BLOCK_NUMBERS / self.width.max(1)).clamp(8, 64) / 8 * 8;
@@ -85,7 +85,7 @@ impl Kernel {
 }
 
 /// Squared distances of points to x.
-pub fn squares(points: &[f64], x: &[f64], out: &mut [f64]) {
+pub(super) fn squares(points: &[f64], x: &[f64], out: &mut [f64]) {
     match x {
         [x] => squares_of_one(points, *x, out),
         [x, y] => squares_of_two(points, [*x, *y], out),
@@ -166,7 +166,7 @@ fn ended(sums: &[f64; LANES], x: &[f64], y: &[f64]) -> f64 {
 }
 
 /// `count` of `n` indices, ascending, drawn by the seed. All of them if there are no more.
-pub fn choose(n: usize, count: usize, seed: u64) -> Vec<usize> {
+pub(super) fn choose(n: usize, count: usize, seed: u64) -> Vec<usize> {
     if n <= count {
         return (0..n).collect();
     }
@@ -180,7 +180,7 @@ pub fn choose(n: usize, count: usize, seed: u64) -> Vec<usize> {
 }
 
 /// The median of the positive distances of points. None if all points are equal.
-pub fn median_distance(points: &[f64], width: usize, seed: u64) -> Option<f64> {
+pub(super) fn median_distance(points: &[f64], width: usize, seed: u64) -> Option<f64> {
     let n = points.len() / width.max(1);
     let few = ((2 * MEDIAN_WORK / width.max(1)) as f64).sqrt() as usize;
     let chosen = choose(n, MEDIAN_POINTS.min(few), seed);

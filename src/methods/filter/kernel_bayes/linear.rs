@@ -42,13 +42,13 @@ fn product(a: &[f64], b: &[f64]) -> f64 {
 
 /// aᵀb.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx2+fma", "x86_64+avx2+fma"))]
-pub fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     product(a, b)
 }
 
 /// out ← out + Σ_k factors[k] · columns[k], for columns of the length of `out` one after another.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx2+fma", "x86_64+avx2+fma"))]
-pub fn add_columns(columns: &[f64], factors: &[f64], out: &mut [f64]) {
+pub(super) fn add_columns(columns: &[f64], factors: &[f64], out: &mut [f64]) {
     let n = out.len();
     if n == 0 {
         return;
@@ -71,7 +71,7 @@ pub fn add_columns(columns: &[f64], factors: &[f64], out: &mut [f64]) {
 
 /// The products of `x` with columns of its length.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx2+fma", "x86_64+avx2+fma"))]
-pub fn products(columns: &[f64], x: &[f64], out: &mut [f64]) {
+pub(super) fn products(columns: &[f64], x: &[f64], out: &mut [f64]) {
     for (column, out) in columns.chunks_exact(x.len().max(1)).zip(out) {
         *out = product(column, x);
     }
@@ -79,23 +79,23 @@ pub fn products(columns: &[f64], x: &[f64], out: &mut [f64]) {
 
 /// A symmetric matrix of which the lower triangle is stored: row i starts at i · stride.
 #[derive(Debug, Clone, Copy)]
-pub struct Lower<'a> {
+pub(super) struct Lower<'a> {
     /// The rows.
-    pub rows: &'a [f64],
+    pub(super) rows: &'a [f64],
     /// The distance of two rows.
-    pub stride: usize,
+    pub(super) stride: usize,
     /// The order of the matrix.
-    pub n: usize,
+    pub(super) n: usize,
 }
 
 impl Lower<'_> {
     /// The entry (i, j).
-    pub fn at(&self, i: usize, j: usize) -> f64 {
+    pub(super) fn at(&self, i: usize, j: usize) -> f64 {
         self.rows[i.max(j) * self.stride + i.min(j)]
     }
 
     /// The column j.
-    pub fn column(&self, j: usize, out: &mut [f64]) {
+    pub(super) fn column(&self, j: usize, out: &mut [f64]) {
         out[..=j].copy_from_slice(&self.rows[j * self.stride..][..=j]);
         let below = self.rows.iter().skip((j + 1) * self.stride + j);
         for (out, x) in out[j + 1..].iter_mut().zip(below.step_by(self.stride)) {
@@ -104,7 +104,7 @@ impl Lower<'_> {
     }
 
     /// out ← Mx, for `K` vectors at once.
-    pub fn multiply<const K: usize>(&self, x: [&[f64]; K], out: [&mut [f64]; K]) {
+    pub(super) fn multiply<const K: usize>(&self, x: [&[f64]; K], out: [&mut [f64]; K]) {
         multiply_lower(self.rows, self.stride, x, out);
     }
 }

@@ -17,13 +17,13 @@
 
 mod base;
 mod build;
-pub mod cholesky;
-pub mod kernel;
-pub mod linear;
-pub mod model;
+mod cholesky;
+mod kernel;
+mod linear;
+mod model;
 mod preimage;
 mod rows;
-pub mod solve;
+mod solve;
 mod tensor;
 #[cfg(test)]
 mod tests;

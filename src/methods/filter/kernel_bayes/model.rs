@@ -123,34 +123,9 @@ pub(crate) fn of_factors(params: &KernelBayes, mut factors: Vec<Factor>) -> Resu
         constants.observation.width = tensor.observation_width();
         Body::Tensor(tensor)
     } else {
-        let states = required(&mut factors, "states")?;
-        let observations = required(&mut factors, "observations")?;
-        constants.observation.width = observations.width;
-        let all = states.values.len() / pivots.width.max(1);
         // A number that is no size becomes 0, or more than all rows.
-        let n = n as usize;
-        let prior = factor_of(&mut factors, "prior").map_or_else(Vec::new, |prior| prior.values);
-        let kept = factor_of(&mut factors, "landmarks").map_or_else(Vec::new, |kept| kept.values);
-        let kept: Vec<usize> = kept.iter().map(|at| *at as usize).collect();
-        let fits = n > 0
-            && states.width == pivots.width
-            && (kept.is_empty() || kept.len() == n)
-            && kept.iter().all(|at| *at < constants.rows)
-            && n <= all
-            && observations.values.len() == all * observations.width
-            && (prior.is_empty() || prior.len() == n);
-        if !fits {
-            return Err(broken());
-        }
-        Body::Rows(Rows::new(
-            &constants,
-            &features,
-            n,
-            states.values,
-            observations.values,
-            prior,
-            kept,
-        ))
+        let rows = rows_of_factors(&mut factors, &mut constants, &features, n as usize)?;
+        Body::Rows(rows.ok_or_else(broken)?)
     };
     // Text of numbers may lose the last bit.
     let params = KernelBayes {
@@ -164,6 +139,42 @@ pub(crate) fn of_factors(params: &KernelBayes, mut factors: Vec<Factor>) -> Resu
         step,
     };
     Ok(KernelModel { base, body })
+}
+
+/// The rows of these factors, of which `n` are training rows. Sets the width of observations. None
+/// if the factors do not fit each other.
+fn rows_of_factors(
+    factors: &mut Vec<Factor>,
+    constants: &mut Constants,
+    features: &Features,
+    n: usize,
+) -> Result<Option<Rows>> {
+    let states = required(factors, "states")?;
+    let observations = required(factors, "observations")?;
+    constants.observation.width = observations.width;
+    let width = constants.state.width;
+    let all = states.values.len() / width.max(1);
+    let prior = factor_of(factors, "prior").map_or_else(Vec::new, |prior| prior.values);
+    let kept = factor_of(factors, "landmarks").map_or_else(Vec::new, |kept| kept.values);
+    let kept: Vec<usize> = kept.iter().map(|at| *at as usize).collect();
+    let fits = n > 0
+        && states.width == width
+        && (kept.is_empty() || kept.len() == n)
+        && kept.iter().all(|at| *at < constants.rows)
+        && n <= all
+        && observations.values.len() == all * observations.width
+        && (prior.is_empty() || prior.len() == n);
+    Ok(fits.then(|| {
+        Rows::new(
+            constants,
+            features,
+            n,
+            states.values,
+            observations.values,
+            prior,
+            kept,
+        )
+    }))
 }
 
 impl KernelModel {

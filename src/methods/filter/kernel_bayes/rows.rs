@@ -7,7 +7,7 @@ use crate::methods::filter::kernel_bayes::cholesky::Features;
 use crate::methods::filter::kernel_bayes::kernel::{Kernel, squares};
 use crate::methods::filter::kernel_bayes::linear::{Lower, add_columns, products};
 use crate::methods::filter::kernel_bayes::preimage::{Weighted, emit};
-use crate::methods::filter::kernel_bayes::solve::Solver;
+use crate::methods::filter::kernel_bayes::solve::{Solver, System};
 use crate::methods::filter::params;
 use crate::methods::filter::params::Rule;
 use std::f64::consts::TAU;
@@ -88,20 +88,7 @@ impl Rows {
         let is_static = !self.prior.is_empty();
         let begins = state.mean.is_empty() && !is_static;
         let mut beta = std::mem::take(&mut memory.vectors[0]);
-        beta.clear();
-        if is_static {
-            beta.extend_from_slice(&self.prior);
-        } else if begins {
-            beta.resize(self.n, 1.0 / self.n as f64);
-        } else {
-            let mut c = std::mem::take(&mut memory.vectors[1]);
-            base.prior_features(&state.mean, &mut c);
-            beta.resize(self.n, 0.0);
-            for (column, c) in self.features.chunks_exact(self.all).zip(&c) {
-                add_columns(&column[..self.n], &[*c], &mut beta);
-            }
-            memory.vectors[1] = c;
-        }
+        self.prior_weights(base, state, &mut memory.vectors[1], &mut beta);
         let mut updated = None;
         let mut log_score = f64::NAN;
         if let Some(x) = x {
@@ -119,7 +106,6 @@ impl Rows {
             .push(if begins { f64::NAN } else { positive });
         out.log_score.push(log_score);
         out.was_updated.push(updated.is_some());
-        let points = |weights: &[f64]| weights.iter().sum::<f64>();
         let kernel = &base.constants.state;
         let decode = base.params.decode;
         match &updated {
@@ -132,7 +118,7 @@ impl Rows {
                 emit(&parts, kernel, decode, out);
                 self.carry(base, &parts, state);
             }
-            None if points(&beta).abs() > NO_WEIGHT => {
+            None if beta.iter().sum::<f64>().abs() > NO_WEIGHT => {
                 let states = &self.states[..self.n * kernel.width];
                 let parts = [Weighted::new(&beta, states)];
                 emit(&parts, kernel, decode, out);
@@ -142,18 +128,30 @@ impl Rows {
             None => {
                 let mut weights = state.mean.clone();
                 base.features.solve_transposed(&mut weights);
-                emit(
-                    &[Weighted::new(&weights, &base.features.points)],
-                    kernel,
-                    decode,
-                    out,
-                );
+                let parts = [Weighted::new(&weights, &base.features.points)];
+                emit(&parts, kernel, decode, out);
             }
         }
         if is_static {
             state.mean.clear();
         }
         memory.vectors[0] = beta;
+    }
+
+    /// The prior weights β of the next row. `c` is memory.
+    fn prior_weights(&self, base: &Base, state: &State, c: &mut Vec<f64>, beta: &mut Vec<f64>) {
+        beta.clear();
+        if !self.prior.is_empty() {
+            beta.extend_from_slice(&self.prior);
+        } else if state.mean.is_empty() {
+            beta.resize(self.n, 1.0 / self.n as f64);
+        } else {
+            base.prior_features(&state.mean, c);
+            beta.resize(self.n, 0.0);
+            for (column, c) in self.features.chunks_exact(self.all).zip(c.iter()) {
+                add_columns(&column[..self.n], &[*c], beta);
+            }
+        }
     }
 
     /// The weights of all rows after an observation. None if it changes nothing.
@@ -217,18 +215,18 @@ impl Rows {
     /// α(1) = (K + nλ)⁻¹ k_x, the posterior without a prior. The values of the kernel are in
     /// `memory`.
     fn first(&self, base: &Base, memory: &mut Memory) -> Option<Vec<f64>> {
-        let lower = Lower {
-            rows: &self.gram,
-            stride: self.all,
-            n: self.n,
+        let system = System {
+            k: Lower {
+                rows: &self.gram,
+                stride: self.all,
+                n: self.n,
+            },
+            e: &vec![1.0; self.n],
+            delta: self.n as f64 * base.constants.lambda,
+            v: &memory.vectors[2][..self.n],
         };
-        let e = vec![1.0; self.n];
-        let delta = self.n as f64 * base.constants.lambda;
         let mut weights = Vec::new();
-        let values = &memory.vectors[2][..self.n];
-        memory
-            .solver
-            .positive(lower, &e, delta, values, &mut weights);
+        memory.solver.positive(system, &mut weights);
         sound(weights, memory.solver.error)
     }
 
@@ -266,57 +264,35 @@ impl Rows {
         } = memory;
         let values = &mut vectors[2];
         values.truncate(self.all);
-        let lower = match supervision {
-            None => Lower {
-                rows: &self.gram,
-                stride: self.all,
+        let mut rows = &self.gram[..];
+        if let Some(points) = supervision {
+            self.bordered(base, points, extra, gram);
+            let mut of_extra = vec![0.0; extra];
+            base.constants
+                .observation
+                .column(&points.observations, x, &mut of_extra);
+            values.extend_from_slice(&of_extra);
+            rows = gram;
+        }
+        let right: Vec<f64> = values.iter().zip(&e).map(|(k, e)| k * e).collect();
+        let system = System {
+            k: Lower {
+                rows,
+                stride: all,
                 n: all,
             },
-            Some(points) => {
-                self.bordered(base, points, extra, gram);
-                let mut of_extra = vec![0.0; extra];
-                base.constants
-                    .observation
-                    .column(&points.observations, x, &mut of_extra);
-                values.extend_from_slice(&of_extra);
-                Lower {
-                    rows: gram,
-                    stride: all,
-                    n: all,
-                }
-            }
+            e: &e,
+            delta: base.constants.delta,
+            v: &right,
         };
-        let right: Vec<f64> = values.iter().zip(&e).map(|(k, e)| k * e).collect();
-        let delta = base.constants.delta;
         let mut weights = Vec::new();
         if is_kbr {
-            let signs: Vec<f64> = beta
-                .iter()
-                .map(|b| if *b < 0.0 { -1.0 } else { 1.0 })
-                .collect();
-            solver.indefinite(lower, &e, &signs, delta, &right, &mut weights);
+            let sign = |b: &f64| if *b < 0.0 { -1.0 } else { 1.0 };
+            let signs: Vec<f64> = beta.iter().map(sign).collect();
+            solver.indefinite(system, &signs, &mut weights);
         } else {
-            // Rows without a prior weight have no part in the system.
-            let chosen: Vec<usize> = (0..all).filter(|&at| e[at] > 0.0).collect();
-            let n = chosen.len();
-            active.resize(n * n, 0.0);
-            for (at, &i) in chosen.iter().enumerate() {
-                let row = &lower.rows[i * lower.stride..][..=i];
-                let own = active[at * n..][..=at].iter_mut();
-                own.zip(&chosen).for_each(|(out, &j)| *out = row[j]);
-            }
-            let own = Lower {
-                rows: active,
-                stride: n,
-                n,
-            };
-            let pick = |x: &[f64]| -> Vec<f64> { chosen.iter().map(|&at| x[at]).collect() };
-            let mut solution = Vec::new();
-            solver.positive(own, &pick(&e), delta, &pick(&right), &mut solution);
             weights.resize(all, 0.0);
-            for (&at, x) in chosen.iter().zip(&solution) {
-                weights[at] = *x;
-            }
+            solve_active(system, solver, active, &mut weights);
         }
         for (w, e) in weights.iter_mut().zip(&e) {
             *w *= e;
@@ -374,6 +350,36 @@ impl Rows {
                 state.mean.iter_mut().for_each(|mean| *mean /= sum);
             }
         }
+    }
+}
+
+/// Solves the positive definite system of the rows with an entry of E that is not 0. The other rows
+/// have no part in it.
+fn solve_active(system: System<'_>, solver: &mut Solver, active: &mut Vec<f64>, x: &mut [f64]) {
+    let System { k, e, .. } = system;
+    let chosen: Vec<usize> = (0..k.n).filter(|&at| e[at] > 0.0).collect();
+    let n = chosen.len();
+    active.resize(n * n, 0.0);
+    for (at, &i) in chosen.iter().enumerate() {
+        let row = &k.rows[i * k.stride..][..=i];
+        let own = active[at * n..][..=at].iter_mut();
+        own.zip(&chosen).for_each(|(out, &j)| *out = row[j]);
+    }
+    let pick = |x: &[f64]| -> Vec<f64> { chosen.iter().map(|&at| x[at]).collect() };
+    let own = System {
+        k: Lower {
+            rows: active,
+            stride: n,
+            n,
+        },
+        e: &pick(e),
+        v: &pick(system.v),
+        ..system
+    };
+    let mut solution = Vec::new();
+    solver.positive(own, &mut solution);
+    for (&at, own) in chosen.iter().zip(&solution) {
+        x[at] = *own;
     }
 }
 

@@ -45,18 +45,31 @@ const FAILED: f64 = 1e-8;
 /// The largest number of steps of an iteration.
 const STEPS: usize = 40;
 
+/// What determines the two systems.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct System<'a> {
+    /// The matrix K.
+    pub(super) k: Lower<'a>,
+    /// The diagonal of E.
+    pub(super) e: &'a [f64],
+    /// δ.
+    pub(super) delta: f64,
+    /// The right side.
+    pub(super) v: &'a [f64],
+}
+
 /// Memory of the solvers.
 #[derive(Debug, Default)]
-pub struct Solver {
+pub(super) struct Solver {
     decomposition: Incomplete,
     small: Small,
     vectors: [Vec<f64>; 10],
     /// The share of the last correction of the last system.
-    pub error: f64,
+    pub(super) error: f64,
 }
 
 /// A positive definite matrix of order k and its Cholesky factor.
-pub struct Small {
+pub(super) struct Small {
     k: usize,
     factor: Mat<f64>,
     stack: Option<MemBuffer>,
@@ -82,7 +95,7 @@ impl fmt::Debug for Small {
 
 impl Small {
     /// Factorises the matrix with this lower triangle. False if it is not positive definite.
-    pub fn factorise(&mut self, k: usize, entry: impl Fn(usize, usize) -> f64) -> bool {
+    fn factorise(&mut self, k: usize, entry: impl Fn(usize, usize) -> f64) -> bool {
         self.reserve(k);
         for j in 0..k {
             for i in j..k {
@@ -94,7 +107,7 @@ impl Small {
 
     /// Factorises the matrix whose lower triangle `fill` writes. False if it is not positive
     /// definite.
-    pub fn factorise_with(&mut self, k: usize, fill: impl FnOnce(&mut Mat<f64>)) -> bool {
+    pub(super) fn factorise_with(&mut self, k: usize, fill: impl FnOnce(&mut Mat<f64>)) -> bool {
         self.reserve(k);
         fill(&mut self.factor);
         self.in_place()
@@ -127,7 +140,7 @@ impl Small {
     }
 
     /// x ← the solution for x.
-    pub fn solve(&mut self, x: &mut [f64]) {
+    pub(super) fn solve(&mut self, x: &mut [f64]) {
         let Some(stack) = &mut self.stack else {
             return;
         };
@@ -143,9 +156,8 @@ impl Small {
 
 impl Solver {
     /// Solves (EKE + δI) x = v. x is 0 if δ is below the rounding errors of the matrix.
-    ///
-    /// `e` is the diagonal of E. The matrix is that of K.
-    pub fn positive(&mut self, k: Lower<'_>, e: &[f64], delta: f64, v: &[f64], x: &mut Vec<f64>) {
+    pub(super) fn positive(&mut self, system: System<'_>, x: &mut Vec<f64>) {
+        let System { k, e, delta, v } = system;
         let n = k.n;
         x.clear();
         x.resize(n, 0.0);
@@ -153,10 +165,7 @@ impl Solver {
         if v.iter().all(|v| *v == 0.0) {
             return;
         }
-        if n > SMALL
-            && self.decompose(k, e, GRADIENT_DEPTH * delta)
-            && self.gradients(k, e, delta, v, x)
-        {
+        if n > SMALL && self.decompose(k, e, GRADIENT_DEPTH * delta) && self.gradients(system, x) {
             return;
         }
         // The iteration is tried again with its own dense factor as the preconditioner, which
@@ -172,7 +181,7 @@ impl Solver {
         x.copy_from_slice(v);
         self.small.solve(x);
         let [t, r, ..] = &mut self.vectors;
-        residual(k, e, delta, v, x, t, r);
+        system.residual(x, t, r);
         self.small.solve(r);
         for (x, r) in x.iter_mut().zip(r.iter()) {
             *x += r;
@@ -196,7 +205,8 @@ impl Solver {
     }
 
     /// Preconditioned conjugate gradients.
-    fn gradients(&mut self, k: Lower<'_>, e: &[f64], delta: f64, v: &[f64], x: &mut [f64]) -> bool {
+    fn gradients(&mut self, system: System<'_>, x: &mut [f64]) -> bool {
+        let System { k, delta, v, .. } = system;
         let (l, rank) = (&self.decomposition.columns, self.decomposition.rank);
         self.small.reserve(rank);
         gram(l, k.n, None, &mut self.small.factor);
@@ -221,7 +231,7 @@ impl Solver {
         };
         precondition(v, z);
         x.copy_from_slice(z);
-        residual(k, e, delta, v, x, t, r);
+        system.residual(x, t, r);
         precondition(r, z);
         p.clone_from(z);
         let mut rz = dot(r, z);
@@ -233,7 +243,7 @@ impl Solver {
                 return true;
             }
             best = best.min(self.error);
-            multiply(k, e, p, t, q);
+            system.multiply(p, t, q);
             for (q, p) in q.iter_mut().zip(p.iter()) {
                 *q = delta.mul_add(*p, *q);
             }
@@ -259,15 +269,8 @@ impl Solver {
     }
 
     /// Solves (EKE + i√δ J) x = v and stores the real part of x. `signs` is the diagonal of J.
-    pub fn indefinite(
-        &mut self,
-        k: Lower<'_>,
-        e: &[f64],
-        signs: &[f64],
-        delta: f64,
-        v: &[f64],
-        x: &mut Vec<f64>,
-    ) {
+    pub(super) fn indefinite(&mut self, system: System<'_>, signs: &[f64], x: &mut Vec<f64>) {
+        let System { k, e, delta, v } = system;
         let s = delta.sqrt();
         x.clear();
         x.resize(k.n, 0.0);
@@ -275,82 +278,39 @@ impl Solver {
         if v.iter().all(|v| *v == 0.0) {
             return;
         }
-        if k.n > SMALL && self.decompose(k, e, DEPTH * s) && self.refine(k, e, signs, s, v, x) {
+        if k.n > SMALL && self.decompose(k, e, DEPTH * s) && self.refine(system, signs, s, x) {
             return;
         }
-        self.factorised(k, e, signs, s, v, x);
+        self.factorised(system, signs, s, x);
     }
 
-    /// Refinement by P = LLᵀ + isJ.
-    fn refine(
-        &mut self,
-        k: Lower<'_>,
-        e: &[f64],
-        signs: &[f64],
-        s: f64,
-        v: &[f64],
-        x: &mut [f64],
-    ) -> bool {
+    /// Iterative refinement with the preconditioner P = LLᵀ + isJ.
+    fn refine(&mut self, system: System<'_>, signs: &[f64], s: f64, x: &mut [f64]) -> bool {
+        let System { k, e, v, .. } = system;
         let n = k.n;
-        let (l, rank) = (&self.decomposition.columns, self.decomposition.rank);
-        // S = LᵀJL, and S² + s²I.
-        let mut inner = Mat::zeros(rank, rank);
-        gram(l, n, Some(signs), &mut inner);
-        for j in 0..rank {
-            for i in 0..j {
-                inner[(i, j)] = inner[(j, i)];
-            }
-        }
-        self.small.reserve(rank);
-        square(&inner, &mut self.small.factor);
-        for at in 0..rank {
-            self.small.factor[(at, at)] += s * s;
-        }
-        if !self.small.in_place() {
+        let decomposition = &self.decomposition;
+        let Some(inner) = inner_system(decomposition, signs, s, &mut self.small) else {
             return false;
-        }
-        let inner: Vec<f64> = (0..rank * rank)
-            .map(|at| inner[(at % rank, at / rank)])
-            .collect();
-        let small = &mut self.small;
+        };
         let [tr, ti, rr, ri, zr, zi, ar, ai, xi, b] = &mut self.vectors;
         for a in [&mut *ar, &mut *ai, &mut *b] {
             a.clear();
-            a.resize(rank, 0.0);
+            a.resize(decomposition.rank, 0.0);
         }
         xi.clear();
         xi.resize(n, 0.0);
-        // P⁻¹r = −(i/s) J [r + iL(s − iS)⁻¹LᵀJr], and (s − iS)⁻¹ = (s + iS)(s² + S²)⁻¹.
-        let mut precondition = |rr: &[f64], ri: &[f64], zr: &mut Vec<f64>, zi: &mut Vec<f64>| {
-            for (r, z, a) in [(rr, &mut *zr, &mut *ar), (ri, &mut *zi, &mut *ai)] {
-                z.clear();
-                z.extend(r.iter().zip(signs).map(|(r, j)| r * j));
-                products(l, z, a);
-                small.solve(a);
-            }
-            // i(s + iS)(a_r + i a_i) = (−S a_r − s a_i) + i(s a_r − S a_i).
-            b.fill(0.0);
-            add_columns(&inner, ar, b);
-            for (b, a) in b.iter_mut().zip(ai.iter()) {
-                *b = -*b - s * a;
-            }
-            zr.copy_from_slice(rr);
-            add_columns(l, b, zr);
-            b.fill(0.0);
-            add_columns(&inner, ai, b);
-            for (b, a) in b.iter_mut().zip(ar.iter()) {
-                *b = s * a - *b;
-            }
-            zi.copy_from_slice(ri);
-            add_columns(l, b, zi);
-            // −(i/s)(z_r + i z_i) = (z_i − i z_r)/s.
-            for ((r, i), j) in zr.iter_mut().zip(zi.iter_mut()).zip(signs) {
-                (*r, *i) = (j * *i / s, -j * *r / s);
-            }
+        let mut preconditioner = Preconditioner {
+            l: &decomposition.columns,
+            signs,
+            s,
+            inner: &inner,
+            small: &mut self.small,
+            along: [ar, ai],
+            b,
         };
         ri.clear();
         ri.resize(n, 0.0);
-        precondition(v, ri, zr, zi);
+        preconditioner.apply([v, ri], [zr, zi]);
         x.copy_from_slice(zr);
         xi.copy_from_slice(zi);
         let mut best = f64::INFINITY;
@@ -369,7 +329,7 @@ impl Solver {
                 rr[at] = v[at] - e[at] * rr[at] + turned * xi[at];
                 ri[at] = -e[at] * ri[at] - turned * x[at];
             }
-            precondition(rr, ri, zr, zi);
+            preconditioner.apply([rr, ri], [zr, zi]);
             for at in 0..n {
                 x[at] += zr[at];
                 xi[at] += zi[at];
@@ -387,15 +347,8 @@ impl Solver {
     }
 
     /// By a dense factorisation, and one step of refinement that measures the error.
-    fn factorised(
-        &mut self,
-        k: Lower<'_>,
-        e: &[f64],
-        signs: &[f64],
-        s: f64,
-        v: &[f64],
-        x: &mut [f64],
-    ) {
+    fn factorised(&mut self, system: System<'_>, signs: &[f64], s: f64, x: &mut [f64]) {
+        let System { k, e, v, .. } = system;
         let n = k.n;
         let matrix = Mat::from_fn(n, n, |i, j| {
             let own = if i == j { s * signs[i] } else { 0.0 };
@@ -413,39 +366,115 @@ impl Solver {
     }
 }
 
+/// Factorises S² + s²I for S = LᵀJL. Returns S by columns, or None if the matrix is not positive
+/// definite.
+fn inner_system(
+    decomposition: &Incomplete,
+    signs: &[f64],
+    s: f64,
+    small: &mut Small,
+) -> Option<Vec<f64>> {
+    let rank = decomposition.rank;
+    let mut inner = Mat::zeros(rank, rank);
+    gram(&decomposition.columns, signs.len(), Some(signs), &mut inner);
+    for j in 0..rank {
+        for i in 0..j {
+            inner[(i, j)] = inner[(j, i)];
+        }
+    }
+    small.reserve(rank);
+    square(&inner, &mut small.factor);
+    for at in 0..rank {
+        small.factor[(at, at)] += s * s;
+    }
+    let entry = |at| inner[(at % rank, at / rank)];
+    small
+        .in_place()
+        .then(|| (0..rank * rank).map(entry).collect())
+}
+
+/// The inverse of P = LLᵀ + isJ.
+struct Preconditioner<'a> {
+    /// L by columns.
+    l: &'a [f64],
+    /// The diagonal of J.
+    signs: &'a [f64],
+    s: f64,
+    /// S = LᵀJL by columns.
+    inner: &'a [f64],
+    /// The factor of S² + s²I.
+    small: &'a mut Small,
+    /// Memory for the real and the imaginary part of (S² + s²I)⁻¹LᵀJr.
+    along: [&'a mut Vec<f64>; 2],
+    /// Memory for one part of (s + iS) times that vector.
+    b: &'a mut Vec<f64>,
+}
+
+impl Preconditioner<'_> {
+    /// z ← P⁻¹r, both as real and imaginary parts.
+    ///
+    /// P⁻¹r = −(i/s) J [r + iL(s − iS)⁻¹LᵀJr], and (s − iS)⁻¹ = (s + iS)(s² + S²)⁻¹.
+    fn apply(&mut self, r: [&[f64]; 2], z: [&mut Vec<f64>; 2]) {
+        let Preconditioner {
+            l, signs, s, inner, ..
+        } = *self;
+        let (small, b) = (&mut *self.small, &mut *self.b);
+        let ([rr, ri], [zr, zi], [ar, ai]) = (r, z, &mut self.along);
+        for (r, z, a) in [(rr, &mut *zr, &mut *ar), (ri, &mut *zi, &mut *ai)] {
+            z.clear();
+            z.extend(r.iter().zip(signs).map(|(r, j)| r * j));
+            products(l, z, a);
+            small.solve(a);
+        }
+        // i(s + iS)(a_r + i a_i) = (−S a_r − s a_i) + i(s a_r − S a_i).
+        b.fill(0.0);
+        add_columns(inner, ar, b);
+        for (b, a) in b.iter_mut().zip(ai.iter()) {
+            *b = -*b - s * a;
+        }
+        zr.copy_from_slice(rr);
+        add_columns(l, b, zr);
+        b.fill(0.0);
+        add_columns(inner, ai, b);
+        for (b, a) in b.iter_mut().zip(ar.iter()) {
+            *b = s * a - *b;
+        }
+        zi.copy_from_slice(ri);
+        add_columns(l, b, zi);
+        // −(i/s)(z_r + i z_i) = (z_i − i z_r)/s.
+        for ((r, i), j) in zr.iter_mut().zip(zi.iter_mut()).zip(signs) {
+            (*r, *i) = (j * *i / s, -j * *r / s);
+        }
+    }
+}
+
+impl System<'_> {
+    /// out ← EKEx.
+    fn multiply(&self, x: &[f64], t: &mut Vec<f64>, out: &mut Vec<f64>) {
+        t.clear();
+        t.extend(x.iter().zip(self.e).map(|(x, e)| x * e));
+        out.resize(self.k.n, 0.0);
+        self.k.multiply([t], [out]);
+        for (out, e) in out.iter_mut().zip(self.e) {
+            *out *= e;
+        }
+    }
+
+    /// r ← v − (EKE + δ)x.
+    fn residual(&self, x: &[f64], t: &mut Vec<f64>, r: &mut Vec<f64>) {
+        self.multiply(x, t, r);
+        for ((r, v), x) in r.iter_mut().zip(self.v).zip(x) {
+            *r = v - *r - self.delta * x;
+        }
+    }
+}
+
 fn length(x: &[f64]) -> f64 {
     dot(x, x).sqrt()
 }
 
-/// out ← EKEx.
-fn multiply(k: Lower<'_>, e: &[f64], x: &[f64], t: &mut Vec<f64>, out: &mut Vec<f64>) {
-    t.clear();
-    t.extend(x.iter().zip(e).map(|(x, e)| x * e));
-    out.resize(k.n, 0.0);
-    k.multiply([t], [out]);
-    for (out, e) in out.iter_mut().zip(e) {
-        *out *= e;
-    }
-}
-
-/// r ← v − (EKE + δ)x.
-fn residual(
-    k: Lower<'_>,
-    e: &[f64],
-    delta: f64,
-    v: &[f64],
-    x: &[f64],
-    t: &mut Vec<f64>,
-    r: &mut Vec<f64>,
-) {
-    multiply(k, e, x, t, r);
-    for ((r, v), x) in r.iter_mut().zip(v).zip(x) {
-        *r = v - *r - delta * x;
-    }
-}
-
 /// The lower triangle of LᵀJL, for L of n rows by columns, and J = I by default.
-pub fn gram(l: &[f64], n: usize, signs: Option<&[f64]>, out: &mut Mat<f64>) {
+pub(super) fn gram(l: &[f64], n: usize, signs: Option<&[f64]>, out: &mut Mat<f64>) {
     let rank = out.nrows();
     let left = MatRef::from_column_major_slice(&l[..n * rank], n, rank);
     let signed: Vec<f64>;
@@ -471,7 +500,7 @@ pub fn gram(l: &[f64], n: usize, signs: Option<&[f64]>, out: &mut Mat<f64>) {
 }
 
 /// The lower triangle of S² of a symmetric matrix S.
-pub fn square(s: &Mat<f64>, out: &mut Mat<f64>) {
+pub(super) fn square(s: &Mat<f64>, out: &mut Mat<f64>) {
     triangular::matmul(
         out.as_mut(),
         BlockStructure::TriangularLower,

@@ -21,6 +21,7 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, MatMut, MatRef, Par};
 use rayon::prelude::*;
 use std::f64::consts::TAU;
+use std::ops::Range;
 
 /// Rows whose moments are added at once.
 const BLOCK: usize = 64;
@@ -54,29 +55,48 @@ pub(super) struct Tensor {
 }
 
 /// Memory of a step.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Memory {
     c: Vec<f64>,
+    /// The sum of the rows of the moments with the weights c.
     combined: Vec<f64>,
-    small: Small,
-    whole: Mat<f64>,
+    squared: Squared,
+    /// r(x).
     features: Vec<f64>,
-    sums: Vec<f64>,
     z: Vec<f64>,
+    /// The products of z with the vectors of the moments.
+    sums: Vec<f64>,
 }
 
-impl Default for Memory {
-    fn default() -> Memory {
-        Memory {
-            c: Vec::new(),
-            combined: Vec::new(),
-            small: Small::default(),
+/// Memory for S and the factor of S² + δI.
+#[derive(Debug)]
+struct Squared {
+    whole: Mat<f64>,
+    small: Small,
+}
+
+impl Default for Squared {
+    fn default() -> Squared {
+        Squared {
             whole: Mat::new(),
-            features: Vec::new(),
-            sums: Vec::new(),
-            z: Vec::new(),
+            small: Small::default(),
         }
     }
+}
+
+/// The training rows of a tensor.
+#[derive(Clone, Copy)]
+pub(super) struct TensorRows<'a> {
+    /// The number of rows.
+    pub(super) n: usize,
+    /// Features of the states by columns: n × r_y.
+    pub(super) q: &'a [f64],
+    /// Features of the observations by columns: n × r_x.
+    pub(super) r: &'a [f64],
+    /// n × width.
+    pub(super) states: &'a [f64],
+    /// Numbers per state.
+    pub(super) width: usize,
 }
 
 /// Numbers of a triangle of order r.
@@ -85,53 +105,24 @@ fn triangle(r: usize) -> usize {
 }
 
 impl Tensor {
-    /// The moments of n rows. `columns` are the features of the states and of the observations.
-    pub(super) fn new(
-        (q, r): (&[f64], &[f64]),
-        states: &[f64],
-        (n, width): (usize, usize),
-        features: Features,
-        first: f64,
-    ) -> Result<Tensor> {
+    /// The moments of training rows. `features` are those of observations, and RᵀR + `ridge` I is
+    /// the matrix of the posterior of a first row.
+    ///
+    /// # Errors
+    /// If that matrix is singular.
+    pub(super) fn new(rows: TensorRows<'_>, features: Features, ridge: f64) -> Result<Tensor> {
+        let TensorRows { n, q, r, .. } = rows;
         let (r_y, r_x) = (q.len() / n, features.rank);
-        let length = triangle(r_x) + r_x * (1 + 2 * width + r_y);
-        let mut origin = vec![0.0; width];
-        for y in states.chunks_exact(width.max(1)).take(n) {
+        let mut origin = vec![0.0; rows.width];
+        for y in rows.states.chunks_exact(rows.width.max(1)).take(n) {
             let sums = origin.iter_mut().zip(y);
             sums.for_each(|(mean, y)| *mean += y / n as f64);
         }
-        // Row 0 has the weights 1, and gives the sums of a first row.
-        let part_rows = n.div_ceil(PARTS).next_multiple_of(BLOCK);
-        let parts: Vec<Vec<f64>> = (0..n.div_ceil(part_rows))
-            .into_par_iter()
-            .map(|part| {
-                let mut sum = vec![0.0; (1 + r_y) * length];
-                let mut memory = [Vec::new(), Vec::new()];
-                let end = n.min((part + 1) * part_rows);
-                for start in (part * part_rows..end).step_by(BLOCK) {
-                    let rows = start..end.min(start + BLOCK);
-                    add_block(
-                        (q, r),
-                        (states, &origin),
-                        (n, r_y, r_x),
-                        rows,
-                        &mut memory,
-                        &mut sum,
-                    );
-                }
-                sum
-            })
-            .collect();
-        let mut all = vec![0.0; (1 + r_y) * length];
-        for part in &parts {
-            for (all, x) in all.iter_mut().zip(part) {
-                *all += x;
-            }
-        }
+        let (sums, moments) = rows.moments(r_x, &origin);
         let mut a = Mat::zeros(r_x, r_x);
         gram(r, n, None, &mut a);
         for at in 0..r_x {
-            a[(at, at)] += first;
+            a[(at, at)] += ridge;
         }
         let inverse = positive_solve(&a, &Mat::identity(r_x, r_x))?;
         let mut covariance = Mat::zeros(r_y, r_y);
@@ -146,8 +137,8 @@ impl Tensor {
             .map(|column| column.iter().sum::<f64>() / n as f64);
         Ok(Tensor {
             features,
-            sums: all[triangle(r_x)..length].to_vec(),
-            moments: all[length..].to_vec(),
+            sums,
+            moments,
             first: (0..r_x * r_x)
                 .map(|at| inverse[(at % r_x, at / r_x)])
                 .collect(),
@@ -246,83 +237,108 @@ impl Tensor {
         x: Option<&[f64]>,
         out: &mut Estimates,
     ) {
-        let r = self.features.rank;
         let begins = state.mean.is_empty();
-        let mut c = std::mem::take(&mut memory.c);
-        let vectors = if begins {
-            &self.sums
-        } else {
-            base.prior_features(&state.mean, &mut c);
-            memory.combined.clear();
-            memory.combined.resize(self.length(), 0.0);
-            add_columns(&self.moments, &c, &mut memory.combined);
-            &memory.combined[triangle(r)..]
-        };
-        memory.c = c;
         // The sum of the prior weights: Σ q_iᵀc.
-        let n = base.constants.rows as f64;
-        let total = if begins {
-            n
-        } else {
-            n * dot(&self.mean, &memory.c)
-        };
-        let mut log_score = f64::NAN;
-        let mut is_updated = false;
-        if let Some(x) = x {
-            memory.features.resize(r, 0.0);
-            self.features
-                .of(&base.constants.observation, x, &mut memory.features);
-            let share = dot(&vectors[..r], &memory.features) / total;
-            log_score = self.log_score(base, share, x.len());
-            memory.z.resize(r, 0.0);
-            if begins {
-                products(&self.first, &memory.features, &mut memory.z);
-                is_updated = true;
-            } else {
-                is_updated = solve(
-                    &memory.combined[..triangle(r)],
-                    base.constants.delta,
-                    &memory.features,
-                    (&mut memory.small, &mut memory.whole),
-                    &mut memory.z,
-                );
-            }
-            memory.sums.resize(vectors.len() / r.max(1), 0.0);
-            products(vectors, &memory.z, &mut memory.sums);
-            let sum = memory.sums[0];
-            is_updated &= sum.is_finite() && sum.abs() > NO_WEIGHT;
+        let mut total = base.constants.rows as f64;
+        if !begins {
+            base.prior_features(&state.mean, &mut memory.c);
+            total *= dot(&self.mean, &memory.c);
         }
+        let (log_score, is_updated) = match x {
+            Some(x) => self.update(base, memory, begins, total, x),
+            None => (f64::NAN, false),
+        };
         out.positive_share.push(f64::NAN);
         out.log_score.push(log_score);
         out.was_updated.push(is_updated);
-        let d = self.origin.len();
-        if is_updated {
-            let sum = memory.sums[0];
-            out.weight_sum.push(sum);
-            let (mean, rest) = memory.sums[1..].split_at_mut(d);
-            let (square, features) = rest.split_at_mut(d);
-            push(mean, square, sum, &self.origin, out);
-            self.decode(base, features, sum, mean, out);
-            carry(base, features, sum, state);
-            return;
+        if !is_updated {
+            let c = (!begins).then_some(&memory.c[..]);
+            return self.predict(base, state, c, total, out);
         }
-        // The prediction stays: the weights of the prior.
-        let has_weight = total.abs() > NO_WEIGHT;
-        let features = if begins {
-            self.mean.clone()
-        } else if has_weight {
-            let mut predicted = vec![0.0; self.mean.len()];
-            add_columns(&self.covariance, &memory.c, &mut predicted);
-            predicted.iter_mut().for_each(|m| *m /= total);
-            predicted
+        let d = self.origin.len();
+        let sum = memory.sums[0];
+        out.weight_sum.push(sum);
+        let (mean, rest) = memory.sums[1..].split_at_mut(d);
+        let (square, features) = rest.split_at_mut(d);
+        push(mean, square, sum, &self.origin, out);
+        self.decode(base, features, sum, mean, out);
+        carry(base, features, sum, state);
+    }
+
+    /// Updates the weights by an observation: their sums are in `memory`. `total` is the sum of the
+    /// prior weights. Returns the log score of the observation, and whether the sums can be used.
+    fn update(
+        &self,
+        base: &Base,
+        memory: &mut Memory,
+        begins: bool,
+        total: f64,
+        x: &[f64],
+    ) -> (f64, bool) {
+        let r = self.features.rank;
+        let Memory {
+            c,
+            combined,
+            squared,
+            features,
+            z,
+            sums,
+        } = memory;
+        let vectors = if begins {
+            &self.sums
         } else {
-            state.mean.clone()
+            combined.clear();
+            combined.resize(self.length(), 0.0);
+            add_columns(&self.moments, c, combined);
+            &combined[triangle(r)..]
+        };
+        features.resize(r, 0.0);
+        self.features.of(&base.constants.observation, x, features);
+        let share = dot(&vectors[..r], features) / total;
+        let log_score = self.log_score(base, share, x.len());
+        z.resize(r, 0.0);
+        let is_solved = if begins {
+            products(&self.first, features, z);
+            true
+        } else {
+            squared.solve(&combined[..triangle(r)], base.constants.delta, features, z)
+        };
+        sums.resize(vectors.len() / r.max(1), 0.0);
+        products(vectors, z, sums);
+        let sum = sums[0];
+        (
+            log_score,
+            is_solved && sum.is_finite() && sum.abs() > NO_WEIGHT,
+        )
+    }
+
+    /// The estimates of a row by its prior weights: those of `c`, which a first row does not have.
+    /// `total` is their sum.
+    fn predict(
+        &self,
+        base: &Base,
+        state: &mut State,
+        c: Option<&[f64]>,
+        total: f64,
+        out: &mut Estimates,
+    ) {
+        let has_weight = total.abs() > NO_WEIGHT;
+        let features = match c {
+            None => self.mean.clone(),
+            Some(c) if has_weight => {
+                let mut predicted = vec![0.0; self.mean.len()];
+                add_columns(&self.covariance, c, &mut predicted);
+                predicted.iter_mut().for_each(|m| *m /= total);
+                predicted
+            }
+            // There is no prediction, so the state stays.
+            Some(_) => state.mean.clone(),
         };
         let mut weights = features.clone();
         base.features.solve_transposed(&mut weights);
         let parts = [Weighted::new(&weights, &base.features.points)];
         emit(&parts, &base.constants.state, base.params.decode, out);
-        let scale = if begins || base.params.normalise || !has_weight {
+        let scale = if c.is_none() || base.params.normalise || !has_weight {
             1.0
         } else {
             total
@@ -367,105 +383,140 @@ fn carry(base: &Base, features: &[f64], sum: f64, state: &mut State) {
     state.mean.extend(features.iter().map(|m| m / divisor));
 }
 
-/// z ← S(S² + δI)⁻¹x for S with this lower triangle. False if that fails.
-fn solve(
-    lower: &[f64],
-    delta: f64,
-    x: &[f64],
-    (small, whole): (&mut Small, &mut Mat<f64>),
-    z: &mut [f64],
-) -> bool {
-    let r = x.len();
-    if whole.nrows() != r {
-        *whole = Mat::zeros(r, r);
-    }
-    let mut at = 0;
-    for i in 0..r {
-        for j in 0..=i {
-            whole[(i, j)] = lower[at];
-            whole[(j, i)] = lower[at];
-            at += 1;
+impl Squared {
+    /// z ← S(S² + δI)⁻¹x for S with this lower triangle. False if that fails.
+    fn solve(&mut self, lower: &[f64], delta: f64, x: &[f64], z: &mut [f64]) -> bool {
+        let Squared { whole, small } = self;
+        let r = x.len();
+        if whole.nrows() != r {
+            *whole = Mat::zeros(r, r);
         }
-    }
-    let is_positive = small.factorise_with(r, |factor| {
-        square(whole, factor);
-        for at in 0..r {
-            factor[(at, at)] += delta;
+        let mut at = 0;
+        for i in 0..r {
+            for j in 0..=i {
+                whole[(i, j)] = lower[at];
+                whole[(j, i)] = lower[at];
+                at += 1;
+            }
         }
-    });
-    if !is_positive {
-        return false;
+        let is_positive = small.factorise_with(r, |factor| {
+            square(whole, factor);
+            for at in 0..r {
+                factor[(at, at)] += delta;
+            }
+        });
+        if !is_positive {
+            return false;
+        }
+        let mut y = x.to_vec();
+        small.solve(&mut y);
+        let rows = whole.col_iter();
+        for (z, column) in z.iter_mut().zip(rows) {
+            *z = column.iter().zip(&y).map(|(s, y)| s * y).sum();
+        }
+        true
     }
-    let mut y = x.to_vec();
-    small.solve(&mut y);
-    let rows = whole.col_iter();
-    for (z, column) in z.iter_mut().zip(rows) {
-        *z = column.iter().zip(&y).map(|(s, y)| s * y).sum();
-    }
-    true
 }
 
-/// Adds the moments of some rows to (1 + r_y) × length sums.
-fn add_block(
-    (q, r): (&[f64], &[f64]),
-    (states, origin): (&[f64], &[f64]),
-    (n, r_y, r_x): (usize, usize, usize),
-    rows: std::ops::Range<usize>,
-    [weights, values]: &mut [Vec<f64>; 2],
-    sum: &mut [f64],
-) {
-    let (count, width) = (rows.len(), origin.len());
-    let length = triangle(r_x) + r_x * (1 + 2 * width + r_y);
-    // The weights of the sums, and the values that are added, by rows.
-    weights.clear();
-    weights.resize(count * (1 + r_y), 1.0);
-    for a in 0..r_y {
-        let column = &q[a * n..][rows.clone()];
-        for (row, q) in column.iter().enumerate() {
-            weights[row * (1 + r_y) + 1 + a] = *q;
-        }
-    }
-    // Every number is written below.
-    values.resize(count * length, 0.0);
-    let (mut of_row, mut y) = (vec![0.0; r_x], vec![0.0; width]);
-    for (at, row) in rows.clone().enumerate() {
-        for (k, x) in of_row.iter_mut().enumerate() {
-            *x = r[k * n + row];
-        }
-        let values = &mut values[at * length..][..length];
-        let (products, vectors) = values.split_at_mut(triangle(r_x));
-        let mut start = 0;
-        for i in 0..r_x {
-            let own = of_row[i];
-            for (out, x) in products[start..=start + i].iter_mut().zip(&of_row) {
-                *out = own * x;
-            }
-            start += i + 1;
-        }
-        let mut vectors = vectors.chunks_exact_mut(r_x.max(1));
-        let mut fill = |factor: f64| {
-            if let Some(out) = vectors.next() {
-                for (out, x) in out.iter_mut().zip(&of_row) {
-                    *out = factor * x;
+impl TensorRows<'_> {
+    /// The sums of a first row and the moments, with r_x features per observation.
+    fn moments(&self, r_x: usize, origin: &[f64]) -> (Vec<f64>, Vec<f64>) {
+        let (n, r_y) = (self.n, self.q.len() / self.n);
+        let length = triangle(r_x) + r_x * (1 + 2 * self.width + r_y);
+        // Row 0 has the weights 1, and gives the sums of a first row.
+        let part_rows = n.div_ceil(PARTS).next_multiple_of(BLOCK);
+        let parts: Vec<Vec<f64>> = (0..n.div_ceil(part_rows))
+            .into_par_iter()
+            .map(|part| {
+                let mut sum = vec![0.0; (1 + r_y) * length];
+                let mut memory = [Vec::new(), Vec::new()];
+                let end = n.min((part + 1) * part_rows);
+                for start in (part * part_rows..end).step_by(BLOCK) {
+                    let block = start..end.min(start + BLOCK);
+                    self.add_block(block, r_x, origin, &mut memory, &mut sum);
                 }
+                sum
+            })
+            .collect();
+        let mut all = vec![0.0; (1 + r_y) * length];
+        for part in &parts {
+            for (all, x) in all.iter_mut().zip(part) {
+                *all += x;
             }
-        };
-        fill(1.0);
-        let state = states[row * width..].iter().zip(origin);
-        for (y, (x, origin)) in y.iter_mut().zip(state) {
-            *y = x - origin;
         }
-        y.iter().for_each(|y| fill(*y));
-        y.iter().for_each(|y| fill(y * y));
-        (0..r_y).for_each(|b| fill(q[b * n + row]));
+        let moments = all[length..].to_vec();
+        (all[triangle(r_x)..length].to_vec(), moments)
     }
-    // sum (length × (1 + r_y) by columns) += valuesᵀ weights.
-    matmul(
-        MatMut::from_column_major_slice_mut(sum, length, 1 + r_y),
-        Accum::Add,
-        MatRef::from_column_major_slice(values, length, count),
-        MatRef::from_column_major_slice(weights, 1 + r_y, count).transpose(),
-        1.0,
-        Par::Seq,
-    );
+
+    /// Adds the moments of some rows to (1 + r_y) × length sums.
+    fn add_block(
+        &self,
+        block: Range<usize>,
+        r_x: usize,
+        origin: &[f64],
+        [weights, values]: &mut [Vec<f64>; 2],
+        sum: &mut [f64],
+    ) {
+        let TensorRows {
+            n,
+            q,
+            r,
+            states,
+            width,
+        } = *self;
+        let (count, r_y) = (block.len(), q.len() / n);
+        let length = sum.len() / (1 + r_y);
+        // The weights of the sums, and the values that are added, by rows.
+        weights.clear();
+        weights.resize(count * (1 + r_y), 1.0);
+        for a in 0..r_y {
+            let column = &q[a * n..][block.clone()];
+            for (row, q) in column.iter().enumerate() {
+                weights[row * (1 + r_y) + 1 + a] = *q;
+            }
+        }
+        // Every number is written below.
+        values.resize(count * length, 0.0);
+        let (mut of_row, mut y) = (vec![0.0; r_x], vec![0.0; width]);
+        for (at, row) in block.clone().enumerate() {
+            for (k, x) in of_row.iter_mut().enumerate() {
+                *x = r[k * n + row];
+            }
+            let values = &mut values[at * length..][..length];
+            let (products, vectors) = values.split_at_mut(triangle(r_x));
+            let mut start = 0;
+            for i in 0..r_x {
+                let own = of_row[i];
+                for (out, x) in products[start..=start + i].iter_mut().zip(&of_row) {
+                    *out = own * x;
+                }
+                start += i + 1;
+            }
+            let mut vectors = vectors.chunks_exact_mut(r_x.max(1));
+            let mut fill = |factor: f64| {
+                if let Some(out) = vectors.next() {
+                    for (out, x) in out.iter_mut().zip(&of_row) {
+                        *out = factor * x;
+                    }
+                }
+            };
+            fill(1.0);
+            let state = states[row * width..].iter().zip(origin);
+            for (y, (x, origin)) in y.iter_mut().zip(state) {
+                *y = x - origin;
+            }
+            y.iter().for_each(|y| fill(*y));
+            y.iter().for_each(|y| fill(y * y));
+            (0..r_y).for_each(|b| fill(q[b * n + row]));
+        }
+        // sum (length × (1 + r_y) by columns) += valuesᵀ weights.
+        matmul(
+            MatMut::from_column_major_slice_mut(sum, length, 1 + r_y),
+            Accum::Add,
+            MatRef::from_column_major_slice(values, length, count),
+            MatRef::from_column_major_slice(weights, 1 + r_y, count).transpose(),
+            1.0,
+            Par::Seq,
+        );
+    }
 }

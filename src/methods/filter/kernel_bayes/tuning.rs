@@ -33,6 +33,14 @@ pub(super) struct Chosen {
     pub(super) warnings: Vec<String>,
 }
 
+/// The candidates: bandwidths times each factor, with each λ.
+struct Grid {
+    state: f64,
+    observation: f64,
+    factors: &'static [f64],
+    lambdas: Vec<f64>,
+}
+
 /// Chooses the constants.
 ///
 /// # Errors
@@ -43,67 +51,21 @@ pub(super) fn choose_constants(
     training: &Training,
     seed: u64,
 ) -> Result<Chosen> {
-    let rows = input.rows;
-    let median = |points: &[f64], width: usize, what: &str| {
-        let found = median_distance(points, width, seed);
-        found.ok_or_else(|| {
-            Error::input(format!(
-                "all {what}s of the training rows are equal, so they have no median distance; give `bandwidth` numbers, or leave the {what} out"
-            ))
-        })
+    let grid = Grid::new(params, input.rows, training, seed)?;
+    let mut chosen = Chosen {
+        values: grid.default(),
+        tuning: Vec::new(),
+        warnings: Vec::new(),
     };
-    let (medians, factors) = match (params.kernel, params.bandwidth) {
-        (Kernel::Delta, _) => ((1.0, 1.0), &[1.0][..]),
-        (Kernel::Rbf, Bandwidth::Values(own)) => ((own.state, own.observation), &[1.0][..]),
-        (Kernel::Rbf, Bandwidth::Rule(rule)) => {
-            let state = median(&training.states, rows.state_width, "state")?;
-            let observation = median(
-                &training.observations,
-                rows.observation_width,
-                "observation",
-            )?;
-            let factors = match rule {
-                BandwidthRule::Median => &[1.0][..],
-                BandwidthRule::HeldOut => &BANDWIDTH_FACTORS[..],
-            };
-            ((state, observation), factors)
-        }
-    };
-    let lambdas = match params.lambda {
-        Regularisation::Value(lambda) => vec![lambda],
-        Regularisation::Rule(_) => LAMBDAS.to_vec(),
-    };
-    let candidate = |factor: f64, lambda: f64| Values {
-        state: factor * medians.0,
-        observation: factor * medians.1,
-        lambda,
-    };
-    let candidates: Vec<Values> = factors
-        .iter()
-        .flat_map(|&factor| lambdas.iter().map(move |&lambda| (factor, lambda)))
-        .map(|(factor, lambda)| candidate(factor, lambda))
-        .collect();
-    if let [values] = candidates[..] {
-        return Ok(Chosen {
-            values,
-            tuning: Vec::new(),
-            warnings: Vec::new(),
-        });
+    let candidates = grid.candidates();
+    if candidates.len() == 1 {
+        return Ok(chosen);
     }
-    let Some((fitted, held_out)) = split(rows, input.is_static) else {
-        let factor = if factors.len() > 1 { 0.5 } else { 1.0 };
-        let lambda = if lambdas.len() > 1 {
-            LAMBDA
-        } else {
-            lambdas[0]
-        };
-        return Ok(Chosen {
-            values: candidate(factor, lambda),
-            tuning: Vec::new(),
-            warnings: vec![format!(
-                "there are fewer than {FEWEST} training rows to choose bandwidths and lambda by; give both as numbers"
-            )],
-        });
+    let Some((fitted, held_out)) = split(input.rows, input.is_static) else {
+        chosen.warnings.push(format!(
+            "there are fewer than {FEWEST} training rows to choose bandwidths and lambda by; give both as numbers"
+        ));
+        return Ok(chosen);
     };
     let rule = match params.rule {
         // Supervision is of the rows that are filtered.
@@ -119,6 +81,83 @@ pub(super) fn choose_constants(
         .par_iter()
         .map(|&values| score(&params, input, &own, &fitted, &held_out, values, seed))
         .collect::<Result<_>>()?;
+    let best = best_of(&tuning);
+    tuning[best].is_chosen = true;
+    chosen.values = candidates[best];
+    chosen.tuning = tuning;
+    Ok(chosen)
+}
+
+impl Grid {
+    fn new(
+        params: &KernelBayes,
+        rows: &StateSpace,
+        training: &Training,
+        seed: u64,
+    ) -> Result<Grid> {
+        let median = |points: &[f64], width: usize, what: &str| {
+            let found = median_distance(points, width, seed);
+            found.ok_or_else(|| {
+                Error::input(format!(
+                    "all {what}s of the training rows are equal, so they have no median distance; give `bandwidth` numbers, or leave the {what} out"
+                ))
+            })
+        };
+        let (state, observation, factors) = match (params.kernel, params.bandwidth) {
+            (Kernel::Delta, _) => (1.0, 1.0, &[1.0][..]),
+            (Kernel::Rbf, Bandwidth::Values(own)) => (own.state, own.observation, &[1.0][..]),
+            (Kernel::Rbf, Bandwidth::Rule(rule)) => {
+                let observations = &training.observations;
+                (
+                    median(&training.states, rows.state_width, "state")?,
+                    median(observations, rows.observation_width, "observation")?,
+                    match rule {
+                        BandwidthRule::Median => &[1.0][..],
+                        BandwidthRule::HeldOut => &BANDWIDTH_FACTORS[..],
+                    },
+                )
+            }
+        };
+        Ok(Grid {
+            state,
+            observation,
+            factors,
+            lambdas: match params.lambda {
+                Regularisation::Value(lambda) => vec![lambda],
+                Regularisation::Rule(_) => LAMBDAS.to_vec(),
+            },
+        })
+    }
+
+    fn values(&self, factor: f64, lambda: f64) -> Values {
+        Values {
+            state: factor * self.state,
+            observation: factor * self.observation,
+            lambda,
+        }
+    }
+
+    fn candidates(&self) -> Vec<Values> {
+        let factors = self.factors.iter();
+        factors
+            .flat_map(|&factor| self.lambdas.iter().map(move |&lambda| (factor, lambda)))
+            .map(|(factor, lambda)| self.values(factor, lambda))
+            .collect()
+    }
+
+    /// The only candidate, or what is used if no rows can choose one.
+    fn default(&self) -> Values {
+        let factor = if self.factors.len() > 1 { 0.5 } else { 1.0 };
+        let lambda = match self.lambdas[..] {
+            [lambda] => lambda,
+            _ => LAMBDA,
+        };
+        self.values(factor, lambda)
+    }
+}
+
+/// The candidate with the smallest error; of equal ones, that with the largest log score.
+fn best_of(tuning: &[Tuned]) -> usize {
     let mut best = 0;
     for (at, one) in tuning.iter().enumerate() {
         let leader = &tuning[best];
@@ -129,12 +168,7 @@ pub(super) fn choose_constants(
             best = at;
         }
     }
-    tuning[best].is_chosen = true;
-    Ok(Chosen {
-        values: candidates[best],
-        tuning,
-        warnings: Vec::new(),
-    })
+    best
 }
 
 /// The rows that candidates are fitted to, and those that score them: the last fifth of the

@@ -1,7 +1,7 @@
 //! `gyre init`: a first pipeline file for a table.
 
 use crate::cli::args::{Init, InitKind};
-use crate::cli::terminal::{Done, Terminal};
+use crate::cli::terminal::{Done, Terminal, start};
 use crate::error::{Error, Kind, Result};
 use crate::run::init::pipeline;
 use crate::run::init::proposal::RowKind;
@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 ///
 /// # Errors
 /// If the table cannot be read, its columns have no roles, or the file exists already.
-pub(crate) fn init(args: &Init, terminal: &dyn Terminal) -> Result<Done> {
+pub(super) fn init(args: &Init, terminal: &dyn Terminal) -> Result<Done> {
     let exists = |to: &Path| {
         let what = format!(
             "{} exists already; choose another name with -o",
@@ -30,7 +30,7 @@ pub(crate) fn init(args: &Init, terminal: &dyn Terminal) -> Result<Done> {
         InitKind::Points => RowKind::Points,
         InitKind::Sequences => RowKind::Sequences,
     });
-    let runtime = crate::cli::terminal::start(
+    let runtime = start(
         std::thread::available_parallelism().map_or(1, |n| n.get()),
         None,
         &std::env::temp_dir(),

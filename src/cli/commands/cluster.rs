@@ -18,7 +18,7 @@ use tracing::level_filters::LevelFilter;
 ///
 /// # Errors
 /// As [`scheduler::serve`].
-pub fn scheduler(args: &Scheduler, terminal: &dyn Terminal) -> Result<Done> {
+pub(super) fn scheduler(args: &Scheduler, terminal: &dyn Terminal) -> Result<Done> {
     let ready = |address: &_| terminal.print(&format!("{address}"));
     let stopped = stopped(terminal, args.with_parent);
     on_runtime(scheduler::serve(&args.listen, ready, stopped))
@@ -28,7 +28,7 @@ pub fn scheduler(args: &Scheduler, terminal: &dyn Terminal) -> Result<Done> {
 ///
 /// # Errors
 /// As [`executor::run`].
-pub fn executor(args: &Executor, terminal: &dyn Terminal) -> Result<Done> {
+pub(super) fn executor(args: &Executor, terminal: &dyn Terminal) -> Result<Done> {
     let vcores = args.vcores.map_or_else(cores, NonZeroUsize::get);
     let folder = args.work_dir.clone().unwrap_or_else(std::env::temp_dir);
     let bound = args.memory.map(|memory| memory.0 as usize);
@@ -56,7 +56,7 @@ pub fn executor(args: &Executor, terminal: &dyn Terminal) -> Result<Done> {
 ///
 /// # Errors
 /// As [`up::up`].
-pub fn up(args: &Up, terminal: &dyn Terminal) -> Result<Done> {
+pub(super) fn up(args: &Up, terminal: &dyn Terminal) -> Result<Done> {
     let executors = args.executors.get();
     let plan = up::ClusterPlan {
         port: args.port,

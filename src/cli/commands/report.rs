@@ -1,7 +1,7 @@
 //! `gyre report`: pictures of a result, as one page or as files.
 
 use crate::cli::args::{Report, ReportFormat};
-use crate::cli::terminal::{Done, Terminal};
+use crate::cli::terminal::{Done, Terminal, runtime_of_one_thread};
 use crate::error::{Error, Kind, Result};
 use crate::output::place::{Companion, Output};
 use crate::read::paths::current::Current;
@@ -14,13 +14,9 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// If there is no result, or nothing can be written.
-pub(crate) fn report(args: &Report, terminal: &dyn Terminal) -> Result<Done> {
+pub(super) fn report(args: &Report, terminal: &dyn Terminal) -> Result<Done> {
     // Polars blocks, which it may only in a runtime with threads.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
+    let runtime = runtime_of_one_thread()?;
     let output = Output::open(&args.output, &Stores::default())?;
     let run = args.version.as_deref();
     let page = runtime.block_on(page(&output, run, &args.partition))?;
@@ -67,7 +63,7 @@ fn unwritten(to: &Path, e: std::io::Error) -> Error {
 }
 
 /// Writes the page of a run beside its tables.
-pub(crate) struct Beside;
+pub(super) struct Beside;
 
 #[async_trait]
 impl Companion for Beside {

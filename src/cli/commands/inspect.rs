@@ -1,7 +1,7 @@
 //! `gyre inspect`: tables of a result in the terminal.
 
 use crate::cli::args::{Inspect, TableFormat};
-use crate::cli::terminal::{Done, Terminal};
+use crate::cli::terminal::{Done, Terminal, runtime_of_one_thread};
 use crate::error::{Error, Kind, Result, printable_json};
 use crate::output::place::Output;
 use crate::report::inspect::{Query, csv, json, parquet, rows, sql, text};
@@ -16,13 +16,9 @@ const ROWS: u32 = 20;
 ///
 /// # Errors
 /// If there is no such result, table or column, or the query is not valid.
-pub(crate) fn inspect(args: &Inspect, terminal: &dyn Terminal) -> Result<Done> {
+pub(super) fn inspect(args: &Inspect, terminal: &dyn Terminal) -> Result<Done> {
     // Polars blocks, which it may only in a runtime with threads.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
+    let runtime = runtime_of_one_thread()?;
     let output = Output::open(&args.output, &Stores::default())?;
     let tables = runtime.block_on(Tables::open(&output, args.version.as_deref()))?;
     let is_overview = args.table.is_none() && args.sql.is_none();
