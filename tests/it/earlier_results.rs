@@ -204,7 +204,7 @@ fn earlier_points_are_read() {
             &["id", "t", "states_affiliation", "states_embedding"],
         ),
         compared: &["90 common rows", "100.00 % in matched clusters"],
-        continued: &["120 points from 120 rows"],
+        continued: &["120 points in 120 rows"],
     });
 }
 

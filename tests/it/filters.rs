@@ -698,7 +698,7 @@ fn rows_that_cannot_be_filtered_are_refused_by_name() {
     if ran.code == Some(0) {
         assert!(
             ran.out
-                .contains("without training rows: 1 partition (part=1)"),
+                .contains("1 model without a training row left out: part=1"),
             "{}",
             ran.out
         );

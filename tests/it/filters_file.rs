@@ -454,9 +454,9 @@ fn plans_say_what_is_fitted_and_filtered() {
     assert_eq!(ran.out.trim(), "p.toml is valid: 1 table, 1 fit per model");
     let text = lake.gyre(&["plan", "p.toml"]).succeeds().out;
     for line in [
-        "rows   trajectories by id in the order of t; each row follows the one before; states y1, y2, observations x1, x2",
+        "train  trajectories by id in the order of t; each row follows the one before; states y1, y2, observations x1, x2",
         "fit    kb: ",
-        "filter a second pass over the input filters all rows and writes the estimates of each row and the scores of each trajectory",
+        "rows   a second pass over the input filters all rows and writes the estimates of each row and the scores of each trajectory",
         "write  out: fits, tuning, factors, certificates, trajectories, estimates",
         "memory at most",
     ] {

@@ -370,7 +370,7 @@ fn sun2019_figure2_four_wells() {
 fn gilbert2023_figure6a_torus() {
     let lake = Lake::new();
     let ran = pipeline(&lake, "torus", &[]).succeeds();
-    assert!(ran.out.contains("500 points from 500 rows"), "{}", ran.out);
+    assert!(ran.out.contains("500 points in 500 rows"), "{}", ran.out);
     let distortion = rows(&lake, "torus", "distortion");
     let logs = distortion.floats("log_distortion");
     let (map, sketch) = logs.split_at(10);

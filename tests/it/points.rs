@@ -327,7 +327,8 @@ fn a_partition_without_pairs_has_rows_and_no_model() {
     let by = "transitions.partition_by=\"half\"";
     let set = ["run", "p.toml", "--set", sql, "--set", by];
     let ran = lake.gyre(&set).succeeds();
-    assert!(ran.err.contains("half=1, lag 1"), "{}", ran.err);
+    let left_out = "without a pair of points left out: half=1, lag 1";
+    assert!(ran.out.contains(left_out), "{}", ran.out);
     let rows = lake.read("points");
     assert_eq!(rows.len(), 2 * 501);
     let column = rows.column("states_r2_embedding");
@@ -436,7 +437,7 @@ fn a_polygon_has_the_eigenvalues_of_its_circulant_kernel() {
     polygon(&lake, n, &[(0, n)]);
     lake.file("p.toml", MAP);
     let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-    assert!(ran.out.contains("60 points from 60 rows"), "{}", ran.out);
+    assert!(ran.out.contains("60 points in 60 rows"), "{}", ran.out);
     let angle = |j: i64| std::f64::consts::PI * j as f64 / n as f64;
     let entry = |j: i64| (-4.0 * angle(j).sin().powi(2) / 0.25).exp();
     let all: f64 = (0..n).map(entry).sum();
