@@ -83,10 +83,10 @@ impl Display for Resumed {
             parts.push(format!("{} of {}", own.fits, counted(own.of, "fit")));
         }
         let pieces = counted(self.pieces, "piece");
-        match parts.is_empty() {
-            true => write!(f, "{pieces} of work"),
-            false => write!(f, "{}; {pieces} of work in all", parts.join(", ")),
+        if parts.is_empty() {
+            return write!(f, "{pieces} of work");
         }
+        write!(f, "{}; {pieces} of work in all", parts.join(", "))
     }
 }
 

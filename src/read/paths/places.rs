@@ -520,6 +520,7 @@ mod tests {
             let table = output.staged(&started.run, "sources");
             output.put(&table, b"1".to_vec()).await.expect("a file");
             let promotion = Promotion {
+                kind: "counts",
                 plan: "a-plan-of-its-own",
                 complete: true,
                 tables: &BTreeMap::from([("sources", 1)]),
