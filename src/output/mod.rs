@@ -3,8 +3,8 @@
 //!
 //! Code map: `place` is the output itself, `staging` writes the tables of models, `commit` turns a
 //! version into the result, `folder` adds what a file system needs for that, `files` lists the
-//! files of a version, `clean` removes old versions, `checkpoint` keeps finished work for the next run,
-//! `made` records the folders of work, `parts` passes data between tasks, `in_flight` tracks
+//! files of a version, `clean` removes old versions, `checkpoint` keeps finished work for the next
+//! run, `made` records the folders of work, `parts` passes data between tasks, `in_flight` tracks
 //! unfinished writes.
 
 pub mod checkpoint;
