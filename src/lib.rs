@@ -26,7 +26,7 @@
 //!
 //! let planned = Pipeline::from_file(path)?.open().await?.plan().await?;
 //! match planned.run().await? {
-//!     Outcome::Done(record) => assert_eq!(record.transitions, 59.0),
+//!     Outcome::Done(record) => assert_eq!(record.facts.transitions, 59.0),
 //!     Outcome::NothingToDo => println!("the output is up to date"),
 //! }
 //! # Ok(())
