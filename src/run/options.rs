@@ -31,7 +31,7 @@ impl Default for Options {
             force: false,
             full_refresh: false,
             keep_every: KEEP_EVERY,
-            workers: Workers::Here,
+            workers: Workers::Local,
         }
     }
 }

@@ -167,8 +167,8 @@ pub async fn run_split(
     let output = planned.output()?;
     let options = Options {
         workers: match nodes {
-            Some(nodes) => Workers::Elsewhere { nodes, split },
-            None => Workers::Here,
+            Some(nodes) => Workers::Remote { nodes, split },
+            None => Workers::Local,
         },
         ..Options::default()
     };
@@ -334,10 +334,10 @@ pub async fn run_with(lake: &Lake, text: &str, workers: Workers) -> Result<(Tabl
 /// Returns the tables.
 #[cfg(feature = "cluster")]
 pub async fn assert_tasks_agree(lake: &Lake, text: &str, rounds: &[&str]) -> Tables {
-    let (expected, local) = run_with(lake, text, Workers::Here).await.expect("tables");
+    let (expected, local) = run_with(lake, text, Workers::Local).await.expect("tables");
     for schedule in [Schedule::InOrder, Schedule::Shuffled(3), Schedule::Lost] {
         let nodes = InProcess::new(schedule);
-        let workers = Workers::Elsewhere {
+        let workers = Workers::Remote {
             nodes: nodes.clone(),
             split: SPLIT,
         };

@@ -688,8 +688,8 @@ async fn a_partition_that_fails_stops_no_other() {
         #[cfg(feature = "cluster")]
         {
             fs::remove_dir_all(lake.path("out")).expect("the output is removed");
-            let (local, record) = run_with(&lake, &text, Workers::Here).await.expect("a run");
-            let workers = Workers::Elsewhere {
+            let (local, record) = run_with(&lake, &text, Workers::Local).await.expect("a run");
+            let workers = Workers::Remote {
                 nodes: InProcess::new(Schedule::InOrder),
                 split: u64::MAX,
             };

@@ -124,10 +124,10 @@ async fn a_run_continues_from_the_sums_and_fits_of_one_that_did_not_end() {
     walks(&lake, 300);
     // Sums for the bandwidths and for the fits; the maps of three partitions.
     for (text, pieces) in [(PAIRS, 2), (MAPS, 3)] {
-        let (expected, record) = run_with(&lake, text, Workers::Here).await.expect("tables");
+        let (expected, record) = run_with(&lake, text, Workers::Local).await.expect("tables");
         assert_eq!(record["resumed"], Value::Null);
         stop_at(&lake, text, "rows").await;
-        let (tables, record) = run_with(&lake, text, Workers::Here).await.expect("tables");
+        let (tables, record) = run_with(&lake, text, Workers::Local).await.expect("tables");
         assert_eq!(record["resumed"]["pieces"], pieces);
         assert!(tables == expected);
     }

@@ -61,7 +61,7 @@ fn run_pipeline(args: &Run, watch: &Arc<Watch>) -> Result<Done> {
         let cluster = cluster(args, job, &output, terminal).await?;
         #[cfg(feature = "cluster")]
         if let Some(cluster) = &cluster {
-            options.workers = Workers::Elsewhere {
+            options.workers = Workers::Remote {
                 nodes: cluster.clone(),
                 split: args.split.unwrap_or(SPLIT),
             };

@@ -82,7 +82,7 @@ impl Kind for CountsKind {
 
     async fn read(run: &Running<'_, Self>) -> Result<Read<Self>> {
         match &run.options.workers {
-            Workers::Here => {
+            Workers::Local => {
                 let (counted, found, ledger) = local::count(run).await?;
                 Ok(Read {
                     evidence: Counted::Here(Box::new(counted)),
@@ -90,7 +90,7 @@ impl Kind for CountsKind {
                     ledger,
                 })
             }
-            Workers::Elsewhere { nodes, .. } => {
+            Workers::Remote { nodes, .. } => {
                 let (output, progress) = (run.output, run.progress.as_ref());
                 let counting = run.plan.counting();
                 let counting = CountRounds::<Self>::begin(counting, output, nodes, progress);

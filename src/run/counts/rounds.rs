@@ -88,7 +88,7 @@ pub(super) async fn fit(
     run: &Running<'_, CountsKind>,
     mut remote: RemoteCounts,
 ) -> Result<Fitted<CountsKind>> {
-    let Workers::Elsewhere { nodes, split } = &run.options.workers else {
+    let Workers::Remote { nodes, split } = &run.options.workers else {
         return Err(Error::bug("the counts are on other machines"));
     };
     let plan = run.plan;

@@ -131,12 +131,12 @@ impl Kind for ObservationsKind {
         let mut failures = Failures::default();
         let (units, empty) = fitting.units(&mut failures)?;
         let fits = match &run.options.workers {
-            Workers::Here => {
+            Workers::Local => {
                 let (fitting, units) = (Arc::clone(&fitting), units.clone());
                 let (work, progress) = (Arc::clone(run.work), Arc::clone(run.progress));
                 blocking(move || Ok(fitting.fit(&units, &work, progress.as_ref()))).await?
             }
-            Workers::Elsewhere { nodes, .. } => rounds::fit(run, nodes, &fitting, &units).await?,
+            Workers::Remote { nodes, .. } => rounds::fit(run, nodes, &fitting, &units).await?,
         };
         let fitted = fit::by_partition(&fitting.run, &units, fits, &mut failures)?;
         let empty = empty.iter().map(|&at| EmptyRecord {
@@ -178,7 +178,7 @@ impl Kind for ObservationsKind {
         let of_rows = Filters::new(fitting, filters)?;
         let width = of_rows.widths.0;
         let rows = match &run.options.workers {
-            Workers::Here => {
+            Workers::Local => {
                 let tables = of_rows.tables(plan, schema);
                 let input = of_rows.input(plan, run.lake, run.frame, sort);
                 let target = Target {
@@ -187,7 +187,7 @@ impl Kind for ObservationsKind {
                 };
                 rows::write(input, &tables, target, &|n| run.progress.advance(n)).await?
             }
-            Workers::Elsewhere { nodes, .. } => rounds::rows(run, nodes, schema, &of_rows).await?,
+            Workers::Remote { nodes, .. } => rounds::rows(run, nodes, schema, &of_rows).await?,
         };
         let filters = std::mem::take(filters).into_iter();
         fitted.models = filters.map(|own| model(plan, own, &rows)).collect();

@@ -82,8 +82,8 @@ impl Kind for PointsKind {
     async fn read(run: &Running<'_, Self>) -> Result<Read<Self>> {
         let layout = &run.plan.layout;
         let (surveyor, found) = match &run.options.workers {
-            Workers::Here => survey_rows(run.lake, run.frame.clone(), layout).await?,
-            Workers::Elsewhere { nodes, .. } => rounds::survey(run, nodes).await?,
+            Workers::Local => survey_rows(run.lake, run.frame.clone(), layout).await?,
+            Workers::Remote { nodes, .. } => rounds::survey(run, nodes).await?,
         };
         let surveyed = survey(layout, surveyor, found)?;
         let warnings = far_values(run, &surveyed).await?;
@@ -116,8 +116,8 @@ impl Kind for PointsKind {
                 .map_err(|e| because(far.as_ref(), e))?,
             PointRoles::Rows => {
                 let fitted = match &run.options.workers {
-                    Workers::Here => kernels::fit(run, &surveyed).await,
-                    Workers::Elsewhere { nodes, .. } => {
+                    Workers::Local => kernels::fit(run, &surveyed).await,
+                    Workers::Remote { nodes, .. } => {
                         rounds::fit_kernels(run, nodes, &surveyed.known).await
                     }
                 };
@@ -184,8 +184,8 @@ impl Kind for PointsKind {
                 largest_hash,
             };
             let written = match &run.options.workers {
-                Workers::Here => rows::write(run, surveyed, table).await?,
-                Workers::Elsewhere { nodes, .. } => {
+                Workers::Local => rows::write(run, surveyed, table).await?,
+                Workers::Remote { nodes, .. } => {
                     rounds::write_rows(run, nodes, surveyed, table).await?
                 }
             };

@@ -24,7 +24,7 @@ pub(crate) async fn sum(
     surveyed: &Surveyed,
     request: SumRequest,
 ) -> Result<Vec<PartitionSums>> {
-    if let Workers::Elsewhere { nodes, .. } = &run.options.workers {
+    if let Workers::Remote { nodes, .. } = &run.options.workers {
         return rounds::sum(run, nodes, &surveyed.known, &request).await;
     }
     let name = format!("sums/{}", blake3::hash(&pack(&request)?).to_hex());

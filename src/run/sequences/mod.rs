@@ -102,8 +102,8 @@ impl Kind for SymbolsKind {
             record: increment,
         } = match (kept, &run.options.workers) {
             (Some(counting), _) => counting,
-            (None, Workers::Here) => increment::count(run, &plan.layout, &plan.increments).await?,
-            (None, Workers::Elsewhere { nodes, .. }) => {
+            (None, Workers::Local) => increment::count(run, &plan.layout, &plan.increments).await?,
+            (None, Workers::Remote { nodes, .. }) => {
                 let (counting, made) = rounds::count(run, nodes).await?;
                 projections = made;
                 counting

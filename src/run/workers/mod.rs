@@ -25,9 +25,9 @@ pub const SPLIT: u64 = 1 << 28;
 #[derive(Clone)]
 pub enum Workers {
     /// In this process.
-    Here,
+    Local,
     /// On other machines.
-    Elsewhere {
+    Remote {
         /// The machines.
         nodes: Arc<dyn Nodes>,
         /// The passes of a model with more non-zeros are spread over all machines; [`SPLIT`] by
