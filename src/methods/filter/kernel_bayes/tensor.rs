@@ -391,11 +391,13 @@ impl Squared {
         if whole.nrows() != r {
             *whole = Mat::zeros(r, r);
         }
+        // A view by value keeps the shape in registers.
+        let mut view = whole.as_mut();
         let mut at = 0;
         for i in 0..r {
             for j in 0..=i {
-                whole[(i, j)] = lower[at];
-                whole[(j, i)] = lower[at];
+                view[(i, j)] = lower[at];
+                view[(j, i)] = lower[at];
                 at += 1;
             }
         }
