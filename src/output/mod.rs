@@ -27,6 +27,7 @@ pub mod pointer;
 pub mod result;
 pub mod retention;
 pub mod row_writer;
+pub(crate) mod slices;
 pub mod staging;
 pub mod tables;
 #[cfg(feature = "cluster")]

@@ -7,6 +7,7 @@ use crate::methods::estimator::States;
 use crate::methods::heat_kernel::params::ChainKernel;
 use crate::output::tables::run_schema::{EmbeddingColumns, FitColumns, LagColumn, RunSchema};
 use crate::output::tables::{self, table};
+use crate::plan::assignment::Assignment;
 use crate::plan::evidence::{check_square, grouping};
 use crate::plan::fits::{PlannedFit, Ranks, embeddings, fits};
 use crate::plan::increments::{Increments, increments};
@@ -68,6 +69,54 @@ pub struct PlannedValidation {
     pub folds: usize,
     /// The confidence level of the intervals.
     pub confidence: f64,
+}
+
+/// New rows with states.
+pub struct NewStates {
+    /// The roles of the columns of the query.
+    pub layout: Arc<Layout>,
+    /// The lags in the order of the matrices, by length.
+    pub lags: Vec<Lag>,
+}
+
+/// Resolves the new rows of a pipeline with the query text `sql` against the tables of a lake.
+/// `connected` is ignored, because new rows need not form a connected chain. Each pair that
+/// `window` admits counts 1, because a common divisor of the counts changes neither sets nor
+/// coordinates nor means.
+///
+/// # Errors
+/// If the SQL or the keys of the pipeline do not fit the tables.
+pub(crate) async fn new_states(
+    pipeline: &Pipeline,
+    sql: &str,
+    lake: &Lake,
+) -> Result<(Assignment<NewStates>, DataFrame)> {
+    let Rows {
+        sql,
+        frame,
+        partition,
+        mut evidence,
+        lags,
+        ..
+    } = rows(pipeline, sql, lake).await?;
+    if let RowRoles::Trajectories { overlap, .. } = &mut evidence {
+        overlap.clear();
+    }
+    let layout = Layout {
+        partition,
+        evidence,
+        given: Vec::new(),
+        grouping: None,
+        one_label_set: false,
+        connected: false,
+    };
+    let frame = lake.select(frame, &layout)?;
+    let rows = NewStates {
+        layout: Arc::new(layout),
+        lags,
+    };
+    let assignment = Assignment::new(pipeline, &sql, lake, &(), rows)?;
+    Ok((assignment, frame))
 }
 
 /// Resolves a pipeline with the query text `sql` against the tables of a lake.

@@ -1,6 +1,6 @@
 //! Pipeline + tables → [`FiltersPlan`]: all that a run of filters will do, resolved and checked.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::evidence::lag::Lag;
 use crate::methods::FilterMethod;
 use crate::methods::filter::model::Dynamics;
@@ -9,6 +9,7 @@ use crate::output::tables::filters;
 use crate::output::tables::filters::{FilterColumns, FilterRowColumns};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences::schema_of;
+use crate::plan::assignment::Assignment;
 use crate::plan::evidence::{Columns, row_step};
 use crate::plan::fits::Ranks;
 use crate::plan::job::PlannedJob;
@@ -212,7 +213,7 @@ pub(crate) fn width(fields: &[Field]) -> Option<usize> {
 
 /// The layout of a pipeline with states and observations. There is no state if the pipeline names
 /// none.
-pub(crate) fn layout(
+fn layout(
     pipeline: &Pipeline,
     columns: &Columns,
     partition: Vec<Field>,
@@ -367,8 +368,8 @@ fn dynamics(fit: &str, system: System<'_>, layout: &StateSpaceLayout) -> Result<
     let fits = |key: &str, texts: &[String], fields: &[Field], role: &str| match width(fields) {
         Some(numbers) if numbers != texts.len() && !fields.is_empty() => Err(Error::spec(format!(
             "`fit.{fit}.{key}` has {} for {} in `sequences.{role}`; write one expression per number, in their order",
-            crate::error::counted(texts.len(), "expression"),
-            crate::error::counted(numbers, "number"),
+            counted(texts.len(), "expression"),
+            counted(numbers, "number"),
         ))),
         _ => Ok(()),
     };
@@ -394,7 +395,7 @@ fn dynamics(fit: &str, system: System<'_>, layout: &StateSpaceLayout) -> Result<
 }
 
 /// Resolves a fit, with the rows and the functions that it names.
-pub(crate) async fn filter(
+async fn filter(
     entry: &FitEntry<FilterMethod>,
     pipeline: &Pipeline,
     layout: &StateSpaceLayout,
@@ -433,6 +434,77 @@ fn functions(
         FilterMethod::KernelBayes(_) | FilterMethod::Kalman(_) => return Ok(None),
     };
     dynamics(&entry.name, system, layout).map(Some)
+}
+
+/// New rows with observations.
+pub struct NewObservations {
+    /// The roles of the columns of the query. There may be no state.
+    pub layout: Arc<StateSpaceLayout>,
+    /// The fits with their methods and functions; those of the model have the same names.
+    pub fits: Vec<PlannedFilter>,
+    /// Whether training rows are left out.
+    pub held_out: bool,
+}
+
+impl NewObservations {
+    /// Checks the columns of the rows against the lengths of the states and observations of the
+    /// model at `at`. The lengths of lists are checked when they are read.
+    ///
+    /// # Errors
+    /// If the lengths differ.
+    pub fn check_widths(&self, state: usize, observation: usize, at: &str) -> Result<()> {
+        let of = [
+            ("state", &self.layout.state, state),
+            ("observation", &self.layout.observation, observation),
+        ];
+        for (role, fields, wanted) in of {
+            let own = width(fields).filter(|_| !fields.is_empty());
+            if let Some(own) = own.filter(|own| *own != wanted) {
+                return Err(Error::spec(format!(
+                    "`sequences.{role}` has {}, but the model at {at} was fitted to {wanted}",
+                    counted(own, "number")
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Resolves the new rows of a pipeline of filters with the query text `sql` against the tables of
+/// a lake.
+///
+/// # Errors
+/// If the SQL or the keys of the pipeline do not fit the tables.
+pub(crate) async fn new_observations(
+    pipeline: &Pipeline,
+    sql: &str,
+    lake: &Lake,
+) -> Result<(Assignment<NewObservations>, DataFrame)> {
+    let PlannedQuery {
+        sql,
+        frame,
+        columns,
+        partition,
+        ..
+    } = query(pipeline, sql, lake).await?;
+    let layout = layout(pipeline, &columns, partition)?;
+    let frame = select(frame, &layout)?;
+    let mut fits = Vec::with_capacity(pipeline.filter_fits.len());
+    for entry in &pipeline.filter_fits {
+        fits.push(filter(entry, pipeline, &layout, lake).await?);
+    }
+    let held_out = match pipeline.output.rows.filtered(layout.split.is_some()) {
+        Some(FilteredRows::None) => layout.split.is_some(),
+        rows => rows == Some(FilteredRows::HeldOut),
+    };
+    let rows = NewObservations {
+        layout: Arc::new(layout),
+        fits,
+        held_out,
+    };
+    let used = (&pipeline.filter_fits, held_out);
+    let assignment = Assignment::new(pipeline, &sql, lake, &used, rows)?;
+    Ok((assignment, frame))
 }
 
 /// Resolves a pipeline with the query text `sql` against the tables of a lake.

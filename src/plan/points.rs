@@ -6,6 +6,7 @@ use crate::methods::PointMethod;
 use crate::output::tables::points;
 use crate::output::tables::points::{PointColumns, schema_of};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
+use crate::plan::assignment::Assignment;
 use crate::plan::evidence::{Columns, steps};
 use crate::plan::fits::{PlannedFit, point_fits};
 use crate::plan::job::PlannedJob;
@@ -16,7 +17,7 @@ use crate::plan::rows::{PlannedQuery, lag_column, query};
 use crate::plan::show::{all, columns, fit_json, names};
 use crate::plan::written::left_out;
 use crate::read::lake::Lake;
-use crate::read::points::layout::{PointLayout, PointRoles};
+use crate::read::points::layout::{PointLayout, PointRoles, Scale};
 use arrow::array::ArrayRef;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
@@ -201,8 +202,49 @@ pub(crate) async fn plan_points(
     Ok((plan, frame))
 }
 
+/// New points.
+pub struct NewPoints {
+    /// The roles of the columns of the query. Weights and the scale are those of the model.
+    pub layout: Arc<PointLayout>,
+    /// The lags by length; empty for rows without time.
+    pub lags: Vec<Lag>,
+}
+
+/// Resolves the new points of a pipeline with the query text `sql` against the tables of a lake.
+///
+/// # Errors
+/// If the SQL or the keys of the pipeline do not fit the tables.
+pub(crate) async fn new_points(
+    pipeline: &Pipeline,
+    sql: &str,
+    lake: &Lake,
+) -> Result<(Assignment<NewPoints>, DataFrame)> {
+    let PlannedQuery {
+        sql,
+        frame,
+        columns,
+        partition,
+        ..
+    } = query(pipeline, sql, lake).await?;
+    let mut pipeline = pipeline.clone();
+    if let Input::PointPairs { weight, scale, .. } | Input::Points { weight, scale, .. } =
+        &mut pipeline.transitions.input
+    {
+        // The divisors are those of the model.
+        (*weight, *scale) = (None, Scale::Standard);
+    }
+    let (layout, lags) = layout(&pipeline, &columns, partition)?;
+    let frame = crate::read::points::select(frame, &layout)?;
+    let rows = NewPoints {
+        layout: Arc::new(layout),
+        lags,
+    };
+    let assignment = Assignment::new(&pipeline, &sql, lake, &(), rows)?;
+    Ok((assignment, frame))
+}
+
 /// The columns of the points of a pipeline, and the lags by length.
-pub(crate) fn layout(
+fn layout(
     pipeline: &Pipeline,
     columns: &Columns,
     partition: Vec<Field>,

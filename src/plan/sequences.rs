@@ -8,6 +8,7 @@ use crate::methods::hmm::params::{Refine, WindowKind};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences;
 use crate::output::tables::sequences::{RowColumns, SequenceColumns, SequenceTables};
+use crate::plan::assignment::Assignment;
 use crate::plan::counts::CountingPlan;
 use crate::plan::evidence::{Columns, row_step};
 use crate::plan::fits::{PlannedFit, Ranks, sequence_fits};
@@ -292,11 +293,7 @@ fn windows(
 }
 
 /// The layout of a pipeline of sequences, without groups of trajectories.
-pub(crate) fn layout(
-    pipeline: &Pipeline,
-    columns: &Columns,
-    partition: Vec<Field>,
-) -> Result<Layout> {
+fn layout(pipeline: &Pipeline, columns: &Columns, partition: Vec<Field>) -> Result<Layout> {
     Ok(Layout {
         partition,
         evidence: windows(pipeline, columns, &sequence_fits(pipeline))?,
@@ -305,6 +302,46 @@ pub(crate) fn layout(
         one_label_set: true,
         connected: false,
     })
+}
+
+/// New rows of sequences.
+pub struct NewSymbols {
+    /// The roles of the columns of the query, without weights.
+    pub layout: Arc<Layout>,
+    /// Whether the table `predictions` has the distribution of the next symbol.
+    pub distribution: bool,
+}
+
+/// Resolves the new sequences of a pipeline with the query text `sql` against the tables of a
+/// lake.
+///
+/// # Errors
+/// If the SQL or the keys of the pipeline do not fit the tables.
+pub(crate) async fn new_symbols(
+    pipeline: &Pipeline,
+    sql: &str,
+    lake: &Lake,
+) -> Result<(Assignment<NewSymbols>, DataFrame)> {
+    let PlannedQuery {
+        sql,
+        frame,
+        columns,
+        partition,
+        ..
+    } = query(pipeline, sql, lake).await?;
+    let mut pipeline = pipeline.clone();
+    if let Input::Sequences { weight, .. } = &mut pipeline.transitions.input {
+        *weight = None;
+    }
+    let layout = layout(&pipeline, &columns, partition)?;
+    let frame = lake.select(frame, &layout)?;
+    let distribution = pipeline.output.distribution;
+    let rows = NewSymbols {
+        layout: Arc::new(layout),
+        distribution,
+    };
+    let assignment = Assignment::new(&pipeline, &sql, lake, &distribution, rows)?;
+    Ok((assignment, frame))
 }
 
 fn held_out(pipeline: &Pipeline) -> HeldOut {

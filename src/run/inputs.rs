@@ -4,19 +4,15 @@
 //! `Pipeline::from_file(path)?.open().await?.plan().await?.run().await?`.
 
 use crate::error::{Error, Kind, Result};
-use crate::plan::assignment::{
-    Assignment, FilterAssignment, PointAssignment, SequenceAssignment, filter_assignment,
-    point_assignment, sequence_assignment,
-};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Fingerprint;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::{Lake, Resources, query_text};
 use crate::run::Planned;
+use crate::run::assign::{Assigns, PlannedAssignment};
 use crate::run::counts::kind::CountsKind;
 use crate::run::kind;
 use crate::store::Stores;
-use datafusion::dataframe::DataFrame;
 use futures::future::LocalBoxFuture;
 use std::path::Path;
 use std::sync::Arc;
@@ -126,99 +122,21 @@ impl Inputs {
         })
     }
 
-    /// Plans the filtering of new rows with a model.
+    /// Plans the assignment of rows of one kind to a model.
     ///
     /// # Errors
     /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub async fn plan_filter_assignment(self) -> Result<PlannedFilterAssignment> {
-        let planned = filter_assignment(&self.pipeline, &self.sql, &self.lake).await;
-        let (assignment, frame) = planned.map_err(|e| self.pipeline.at(e))?;
-        Ok(PlannedFilterAssignment {
-            assignment: Arc::new(assignment),
-            lake: self.lake,
-            frame,
+    pub fn plan_assignment<K: Assigns>(
+        self,
+    ) -> LocalBoxFuture<'static, Result<PlannedAssignment<K>>> {
+        Box::pin(async move {
+            let planned = K::new_rows(&self.pipeline, &self.sql, &self.lake).await;
+            let (assignment, frame) = planned.map_err(|e| self.pipeline.at(e))?;
+            Ok(PlannedAssignment {
+                assignment: Arc::new(assignment),
+                lake: self.lake,
+                frame,
+            })
         })
     }
-
-    /// Plans the assignment of points to the embeddings and clusters of a model.
-    ///
-    /// # Errors
-    /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub async fn plan_point_assignment(self) -> Result<PlannedPointAssignment> {
-        let planned = point_assignment(&self.pipeline, &self.sql, &self.lake).await;
-        let (assignment, frame) = planned.map_err(|e| self.pipeline.at(e))?;
-        Ok(PlannedPointAssignment {
-            assignment: Arc::new(assignment),
-            lake: self.lake,
-            frame,
-        })
-    }
-
-    /// Plans the filtering of sequences with a model.
-    ///
-    /// # Errors
-    /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub async fn plan_sequence_assignment(self) -> Result<PlannedSequenceAssignment> {
-        let planned = sequence_assignment(&self.pipeline, &self.sql, &self.lake).await;
-        let (assignment, frame) = planned.map_err(|e| self.pipeline.at(e))?;
-        Ok(PlannedSequenceAssignment {
-            assignment: Arc::new(assignment),
-            lake: self.lake,
-            frame,
-        })
-    }
-
-    /// Plans the assignment of the rows to the sets of a model.
-    ///
-    /// # Errors
-    /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub async fn plan_assignment(self) -> Result<PlannedAssignment> {
-        let planned = crate::plan::assignment::assignment(&self.pipeline, &self.sql, &self.lake);
-        let (assignment, frame) = planned.await.map_err(|e| self.pipeline.at(e))?;
-        Ok(PlannedAssignment {
-            assignment: Arc::new(assignment),
-            lake: self.lake,
-            frame,
-        })
-    }
-}
-
-/// An assignment of points, the tables that it reads and its query.
-pub struct PlannedPointAssignment {
-    /// What the assignment will do.
-    pub assignment: Arc<PointAssignment>,
-    /// The tables that the query reads.
-    pub lake: Lake,
-    /// The query, with the columns of the layout.
-    pub frame: DataFrame,
-}
-
-/// The filtering of new rows, the tables that it reads and its query.
-pub struct PlannedFilterAssignment {
-    /// What the assignment will do.
-    pub assignment: Arc<FilterAssignment>,
-    /// The tables that the query reads.
-    pub lake: Lake,
-    /// The query, with the columns of the layout.
-    pub frame: DataFrame,
-}
-
-/// An assignment of sequences, the tables that it reads and its query.
-pub struct PlannedSequenceAssignment {
-    /// What the assignment will do.
-    pub assignment: Arc<SequenceAssignment>,
-    /// The tables that the query reads.
-    pub lake: Lake,
-    /// The query, with the columns of the layout.
-    pub frame: DataFrame,
-}
-
-/// An assignment, the tables that it reads and its query.
-pub struct PlannedAssignment {
-    /// What the assignment will do.
-    pub assignment: Arc<Assignment>,
-    /// The tables that the query reads.
-    pub lake: Lake,
-    /// The query.
-    pub frame: DataFrame,
 }

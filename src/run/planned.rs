@@ -9,26 +9,19 @@ use crate::plan::pipeline::Pipeline;
 use crate::plan::show::shown;
 use crate::read::lake::{Lake, Resources};
 use crate::run::assign::record::AssignSummary;
-use crate::run::assign::{AssignOptions, AssignOutcome};
+use crate::run::assign::{AssignOptions, Assigns, PlannedAssignment};
 use crate::run::counts::kind::CountsKind;
-use crate::run::filters::assign::{FilterAssignOutcome, FilterAssignSummary};
 use crate::run::filters::kind::ObservationsKind;
-use crate::run::inputs::{
-    Inputs, PlannedAssignment, PlannedFilterAssignment, PlannedPointAssignment,
-    PlannedSequenceAssignment,
-};
+use crate::run::inputs::Inputs;
 use crate::run::options::Options;
-use crate::run::points::assign::{PointAssignOutcome, PointAssignSummary};
 use crate::run::points::kind::PointsKind;
 use crate::run::progress::Progress;
 use crate::run::record::{Failure, Head};
-use crate::run::sequences::assign::{SequenceAssignOutcome, SequenceAssignSummary};
 use crate::run::sequences::kind::SymbolsKind;
 use crate::run::summary::Summary;
 use crate::run::workers::slices::Spread;
-use crate::run::workers::task::{Tasks, perform, receive};
+use crate::run::workers::task::{Received, Tasks, perform, receive};
 use crate::run::{Outcome, Planned};
-use crate::store::Stores;
 use arrow::datatypes::SchemaRef;
 use datafusion::dataframe::DataFrame;
 use futures::future::{BoxFuture, LocalBoxFuture};
@@ -187,17 +180,22 @@ pub trait AnyKind: Sync {
         seed: Option<u64>,
     ) -> LocalBoxFuture<'static, Result<Box<dyn AnyRun>>>;
 
-    /// Does a task with the resources of this process.
-    fn perform(
+    /// Plans the assignment of new rows to a model.
+    ///
+    /// # Errors
+    /// If the SQL or the keys of the pipeline do not fit the tables.
+    fn plan_assignment(
         &self,
-        task: crate::run::workers::task::Received,
-        resources: Resources,
-    ) -> BoxFuture<'static, Result<Vec<u8>>>;
+        inputs: Inputs,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn AnyAssignment>>>;
+
+    /// Does a task with the resources of this process.
+    fn perform(&self, task: Received, resources: Resources) -> BoxFuture<'static, Result<Vec<u8>>>;
 }
 
 struct Registered<K>(PhantomData<fn() -> K>);
 
-impl<K: Tasks> AnyKind for Registered<K> {
+impl<K: Tasks + Assigns> AnyKind for Registered<K> {
     fn name(&self) -> &'static str {
         K::NAME
     }
@@ -217,11 +215,17 @@ impl<K: Tasks> AnyKind for Registered<K> {
         })
     }
 
-    fn perform(
+    fn plan_assignment(
         &self,
-        task: crate::run::workers::task::Received,
-        resources: Resources,
-    ) -> BoxFuture<'static, Result<Vec<u8>>> {
+        inputs: Inputs,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn AnyAssignment>>> {
+        Box::pin(async move {
+            let planned: PlannedAssignment<K> = inputs.plan_assignment().await?;
+            Ok(Box::new(planned) as Box<dyn AnyAssignment>)
+        })
+    }
+
+    fn perform(&self, task: Received, resources: Resources) -> BoxFuture<'static, Result<Vec<u8>>> {
         perform::<K>(task, resources)
     }
 }
@@ -276,10 +280,9 @@ impl Inputs {
     /// # Errors
     /// If the SQL or the keys of the pipeline do not fit the tables.
     pub fn plan_any(self, seed: Option<u64>) -> LocalBoxFuture<'static, Result<Box<dyn AnyRun>>> {
-        let kind = kinds().into_iter().find(|kind| kind.takes(&self.pipeline));
-        match kind {
-            Some(kind) => kind.plan(self, seed),
-            None => Box::pin(async { Err(Error::bug("no kind takes the rows of the pipeline")) }),
+        match self.kind() {
+            Ok(kind) => kind.plan(self, seed),
+            Err(e) => Box::pin(async { Err(e) }),
         }
     }
 
@@ -287,109 +290,66 @@ impl Inputs {
     ///
     /// # Errors
     /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub fn plan_any_assignment(self) -> LocalBoxFuture<'static, Result<AnyAssignment>> {
-        Box::pin(async move {
-            let input = &self.pipeline.transitions.input;
-            if input.is_points() {
-                let planned = self.plan_point_assignment().await;
-                return planned.map(AnyAssignment::Points);
-            }
-            if input.is_sequences() {
-                let planned = self.plan_sequence_assignment().await;
-                return planned.map(AnyAssignment::Sequences);
-            }
-            if input.is_state_space() {
-                let planned = self.plan_filter_assignment().await;
-                return planned.map(AnyAssignment::Filters);
-            }
-            self.plan_assignment().await.map(AnyAssignment::States)
-        })
-    }
-}
-
-/// A planned assignment of new rows to a written model.
-pub enum AnyAssignment {
-    /// Of states.
-    States(PlannedAssignment),
-    /// Of points.
-    Points(PlannedPointAssignment),
-    /// Of sequences of symbols.
-    Sequences(PlannedSequenceAssignment),
-    /// Of states and observations.
-    Filters(PlannedFilterAssignment),
-}
-
-impl AnyAssignment {
-    /// The stores of the lake, and the folder or URL of the output.
-    pub fn place(&self) -> (&Stores, &str) {
-        match self {
-            AnyAssignment::States(own) => (&own.lake.stores, &own.assignment.output),
-            AnyAssignment::Points(own) => (&own.lake.stores, &own.assignment.output),
-            AnyAssignment::Sequences(own) => (&own.lake.stores, &own.assignment.output),
-            AnyAssignment::Filters(own) => (&own.lake.stores, &own.assignment.output),
+    pub fn plan_any_assignment(self) -> LocalBoxFuture<'static, Result<Box<dyn AnyAssignment>>> {
+        match self.kind() {
+            Ok(kind) => kind.plan_assignment(self),
+            Err(e) => Box::pin(async { Err(e) }),
         }
     }
+
+    /// The kind of the rows of the pipeline.
+    fn kind(&self) -> Result<&'static dyn AnyKind> {
+        let kind = kinds().into_iter().find(|kind| kind.takes(&self.pipeline));
+        kind.ok_or_else(|| Error::bug("no kind takes the rows of the pipeline"))
+    }
+}
+
+/// A planned assignment of new rows of any kind to a written model.
+pub trait AnyAssignment: Send + Sync {
+    /// The tables that the query reads.
+    fn lake(&self) -> &Lake;
+
+    /// The folder or URL of the output.
+    fn place(&self) -> &str;
 
     /// Assigns the rows. None if the output already holds what the assignment would write. An
     /// assignment that fails leaves `output` as it was.
     ///
     /// # Errors
     /// If there is no such model, its columns are others, or a stage fails.
-    pub async fn assign(
-        &self,
-        model: &Output,
-        output: &Output,
-        options: &AssignOptions,
+    fn assign<'a>(
+        &'a self,
+        model: &'a Output,
+        output: &'a Output,
+        options: &'a AssignOptions,
         progress: Arc<dyn Progress>,
-    ) -> Result<Option<Finished>> {
-        let (force, place) = (options.force, output.shown());
-        Ok(match self {
-            AnyAssignment::States(own) => {
-                match own.assign(model, output, options, progress).await? {
-                    AssignOutcome::NothingToDo => None,
-                    AssignOutcome::Done(record) => {
-                        let (record, output) = (&record, place);
-                        Some(Finished::new(
-                            &AssignSummary { record, output },
-                            &record.head,
-                        ))
-                    }
-                }
-            }
-            AnyAssignment::Points(own) => match own.assign(model, output, force, progress).await? {
-                PointAssignOutcome::NothingToDo => None,
-                PointAssignOutcome::Done(record) => {
-                    let (record, output) = (&*record, place);
-                    Some(Finished::new(
-                        &PointAssignSummary { record, output },
-                        &record.head,
-                    ))
-                }
-            },
-            AnyAssignment::Filters(own) => {
-                match own.assign(model, output, force, progress).await? {
-                    FilterAssignOutcome::NothingToDo => None,
-                    FilterAssignOutcome::Done(record) => {
-                        let (record, output) = (&*record, place);
-                        Some(Finished::new(
-                            &FilterAssignSummary { record, output },
-                            &record.head,
-                        ))
-                    }
-                }
-            }
-            AnyAssignment::Sequences(own) => {
-                match own.assign(model, output, force, progress).await? {
-                    SequenceAssignOutcome::NothingToDo => None,
-                    SequenceAssignOutcome::Done(record) => {
-                        let (record, output) = (&*record, place);
-                        Some(Finished::new(
-                            &SequenceAssignSummary { record, output },
-                            &record.head,
-                        ))
-                    }
-                }
-            }
+    ) -> LocalBoxFuture<'a, Result<Option<Finished>>>;
+}
+
+impl<K: Assigns> AnyAssignment for PlannedAssignment<K> {
+    fn lake(&self) -> &Lake {
+        &self.lake
+    }
+
+    fn place(&self) -> &str {
+        &self.assignment.output
+    }
+
+    fn assign<'a>(
+        &'a self,
+        model: &'a Output,
+        output: &'a Output,
+        options: &'a AssignOptions,
+        progress: Arc<dyn Progress>,
+    ) -> LocalBoxFuture<'a, Result<Option<Finished>>> {
+        Box::pin(async move {
+            let assigned = PlannedAssignment::assign(self, model, output, options, progress);
+            let Some(record) = assigned.await? else {
+                return Ok(None);
+            };
+            let (record, output) = (&*record, output.shown());
+            let summary = AssignSummary { record, output };
+            Ok(Some(Finished::new(&summary, &record.head)))
         })
     }
 }

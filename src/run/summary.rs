@@ -24,7 +24,10 @@ impl<K: Kind> Display for Summary<'_, K> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let Summary { record, output } = self;
         let (head, models) = (&record.head, &record.models);
-        begin(f, head, &record.facts.evidence(), "")?;
+        let rows = counted(grouped(head.rows_read as f64), "row");
+        let evidence = record.facts.evidence();
+        writeln!(f, "{}: {evidence} in {rows}", head.pipeline)?;
+        dropped(f, head)?;
         if let Some(increment) = &record.increment {
             writeln!(f, "  {}", increment.what)?;
         }
@@ -112,11 +115,8 @@ pub(crate) fn place(partition: &BTreeMap<String, String>, lag: Option<&str>) -> 
     parts.join(", ") + ": "
 }
 
-/// Writes the first lines: the rows that were read, and those that were dropped. `suffix` ends the
-/// first line.
-pub(crate) fn begin(f: &mut Formatter<'_>, head: &Head, evidence: &str, suffix: &str) -> Result {
-    let rows = counted(grouped(head.rows_read as f64), "row");
-    writeln!(f, "{}: {evidence} in {rows}{suffix}", head.pipeline)?;
+/// Writes the rows that were dropped, by reason.
+pub(crate) fn dropped(f: &mut Formatter<'_>, head: &Head) -> Result {
     for (reason, rows) in &head.rows_dropped {
         writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
     }

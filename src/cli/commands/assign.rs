@@ -29,7 +29,7 @@ pub(super) fn assign(args: &Assign, terminal: &Arc<dyn Terminal>) -> Result<Done
     with_inputs(pipeline, &args.pipeline, terminal, async |inputs| {
         let planning = inputs.plan_any_assignment();
         let planned = stoppable(planning, terminal.as_ref()).await?;
-        let (stores, place) = planned.place();
+        let (stores, place) = (&planned.lake().stores, planned.place());
         let model = Output::open(&args.model, stores)?;
         let mut output = Output::open(place, stores)?;
         output.set_lock_timeout(args.lock_timeout.0.unsigned_abs());

@@ -4,8 +4,10 @@
 //! rows ─ count ─▶ matrices ─ fit ─▶ models ─ names of sets, Markov tests ─▶ tables
 //! ```
 
+pub mod assign;
 pub mod fitted;
 pub mod kind;
+pub mod known;
 pub mod local;
 pub mod markov;
 pub mod model;
@@ -15,6 +17,7 @@ pub mod ranks;
 pub mod record;
 pub mod rounds;
 pub mod rows;
+pub mod score;
 pub(crate) mod tasks;
 
 use crate::error::{Error, Kind as ErrorKind, Result};

@@ -9,10 +9,10 @@ use crate::error::{Error, Kind, Result, counted};
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::output::result::{ModelKey, Written, floats};
+use crate::output::slices::{ModelColumns, TableSlice};
 use crate::output::tables::filters::{ESTIMATES, KNOWN_STATE};
 use crate::output::tables::table::Table;
 use crate::read::rows::keys::Keys;
-use crate::run::assign::model::{Columns, Part};
 use crate::run::compare::Pair;
 use crate::run::points::compare::pairs;
 use crate::run::sequences::compare::without_nulls;
@@ -213,7 +213,7 @@ impl<'a> Side<'a> {
             "mean_log_score",
             "not_updated",
         ];
-        let fits = Columns::read(&written, Table::Fits, &[], &columns).await?;
+        let fits = ModelColumns::read(&written, Table::Fits, &[], &columns).await?;
         let mut models = BTreeMap::new();
         for key in fits.of_model.keys() {
             let mut own = BTreeMap::new();
@@ -278,7 +278,7 @@ impl<'a> Side<'a> {
 }
 
 impl Scores {
-    fn of(row: &Part) -> Result<Scores> {
+    fn of(row: &TableSlice) -> Result<Scores> {
         let number = |name: &str| -> Result<Option<f64>> {
             let column = cast(row.column(name)?, &DataType::Float64);
             let column = column.map_err(|e| {

@@ -4,10 +4,10 @@ use crate::error::{Error, Kind, Result};
 use crate::methods::FilterMethod;
 use crate::methods::filter::model::{Factor, FilterModel};
 use crate::output::result::Written;
+use crate::output::slices::{ModelColumns, TableSlice};
 use crate::output::tables::filters::{FACTORS, FilterColumns};
 use crate::output::tables::table::Table;
 use crate::plan::filters::PlannedFilter;
-use crate::run::assign::model::{Columns, Part};
 use crate::run::sequences::known::partitions;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::partition;
@@ -33,8 +33,8 @@ pub(crate) struct KnownFilters {
 /// If a table cannot be read, or a model does not fit the pipeline.
 pub(crate) async fn read(written: &Written<'_>, planned: &[PlannedFilter]) -> Result<KnownFilters> {
     let names = ["fit", "method", "rule"];
-    let of_fits = Columns::read(written, Table::Fits, &[], &names).await?;
-    let factors = Columns::read(written, FACTORS, &[], &["fit", "factor", "values"]).await?;
+    let of_fits = ModelColumns::read(written, Table::Fits, &[], &names).await?;
+    let factors = ModelColumns::read(written, FACTORS, &[], &["fit", "factor", "values"]).await?;
     let (mut models, mut places) = (Vec::new(), None);
     for key in of_fits.of_model.keys() {
         let factors = factors.of(key).by_fit()?;
@@ -78,7 +78,7 @@ pub(crate) async fn read(written: &Written<'_>, planned: &[PlannedFilter]) -> Re
 fn planned_fit<'p>(
     planned: &'p [PlannedFilter],
     name: &str,
-    row: &Part,
+    row: &TableSlice,
 ) -> Result<(usize, &'p PlannedFilter)> {
     let text = |column: &str| -> Result<Option<String>> {
         let column = row.column(column)?.as_string_opt::<i32>();
@@ -112,7 +112,7 @@ fn planned_fit<'p>(
 }
 
 /// The matrices of a fit.
-fn matrices(part: &Part) -> Result<Vec<Factor>> {
+fn matrices(part: &TableSlice) -> Result<Vec<Factor>> {
     let names = part.column("factor")?;
     let ranges = partition(std::slice::from_ref(names))
         .map_err(|e| Error::with_source(Kind::Bug, "the rows of matrices cannot be separated", e))?

@@ -8,11 +8,11 @@ use crate::methods::state_embedding::clusters::nearest;
 use crate::methods::state_embedding::features::Features;
 use crate::methods::state_embedding::model::combine;
 use crate::output::result::{ModelKey, Written, finite};
+use crate::output::slices::{ModelColumns, TableSlice, size};
 use crate::output::tables::points::{EmbeddingColumn, POINTS, embedding_columns};
 use crate::output::tables::run_schema::LagColumn;
 use crate::output::tables::table::Table;
 use crate::read::points::PointBatch;
-use crate::run::assign::model::{Columns, Part, size};
 use crate::run::points::rows::{RowFit, RowModel, RowModels};
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::compute::cast;
@@ -112,7 +112,7 @@ impl RowModels for KnownModels {
 }
 
 /// Numbers of any type, with `None` for nulls.
-fn optional(part: &Part, name: &str) -> Result<Vec<Option<f64>>> {
+fn optional(part: &TableSlice, name: &str) -> Result<Vec<Option<f64>>> {
     let column = cast(part.column(name)?, &DataType::Float64);
     let none = |e| {
         let what = format!("the written column `{name}` holds no numbers");
@@ -124,7 +124,7 @@ fn optional(part: &Part, name: &str) -> Result<Vec<Option<f64>>> {
 }
 
 /// The numbers of the lists of all rows, one after another. All of them are finite.
-fn lists(part: &Part, name: &str) -> Result<Vec<f64>> {
+fn lists(part: &TableSlice, name: &str) -> Result<Vec<f64>> {
     finite(&list_values(part, name)?, name)
 }
 
@@ -139,7 +139,7 @@ fn positive<'x>(numbers: impl IntoIterator<Item = &'x f64>, name: &str) -> Resul
 }
 
 /// The values of the lists of all rows, one after another.
-fn list_values(part: &Part, name: &str) -> Result<ArrayRef> {
+fn list_values(part: &TableSlice, name: &str) -> Result<ArrayRef> {
     let column = part.column(name)?.as_list_opt::<i32>();
     let none = || Error::input(format!("the written column `{name}` holds no lists"));
     let column = column.ok_or_else(none)?;
@@ -149,7 +149,7 @@ fn list_values(part: &Part, name: &str) -> Result<ArrayRef> {
 }
 
 /// The text in the first row. None if it is null.
-fn text<'a>(part: &'a Part, name: &str) -> Result<Option<&'a str>> {
+fn text<'a>(part: &'a TableSlice, name: &str) -> Result<Option<&'a str>> {
     let column = part.column(name)?.as_string_opt::<i32>();
     let column = column.filter(|column| !column.is_empty());
     let none = || Error::input(format!("the written column `{name}` holds no text"));
@@ -158,7 +158,7 @@ fn text<'a>(part: &'a Part, name: &str) -> Result<Option<&'a str>> {
 }
 
 /// The number in the first row. None if it is null.
-fn number(part: &Part, name: &str) -> Result<Option<f64>> {
+fn number(part: &TableSlice, name: &str) -> Result<Option<f64>> {
     Ok(optional(part, name)?.first().copied().flatten())
 }
 
@@ -171,7 +171,7 @@ fn lacks(name: &str) -> Error {
 /// # Errors
 /// If the table `fits` cannot be read.
 pub(crate) async fn coordinates(written: &Written<'_>) -> Result<Vec<String>> {
-    let fits = Columns::read(written, Table::Fits, &[], &["coordinates"]).await?;
+    let fits = ModelColumns::read(written, Table::Fits, &[], &["coordinates"]).await?;
     let Some(key) = fits.of_model.keys().next() else {
         return Ok(Vec::new());
     };
@@ -211,10 +211,10 @@ pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<KnownM
         "vector",
     ];
     let of_features = ["fit", "frequency", "phase", "left"];
-    let fits = Columns::read(written, Table::Fits, &[], &of_fits).await?;
-    let features = Columns::read(written, "features", &[], &of_features).await?;
-    let landmarks = Columns::read(written, "landmarks", &[], &of_landmarks).await?;
-    let centroids = Columns::read(written, "centroids", &[], &["fit", "center"]).await?;
+    let fits = ModelColumns::read(written, Table::Fits, &[], &of_fits).await?;
+    let features = ModelColumns::read(written, "features", &[], &of_features).await?;
+    let landmarks = ModelColumns::read(written, "landmarks", &[], &of_landmarks).await?;
+    let centroids = ModelColumns::read(written, "centroids", &[], &["fit", "center"]).await?;
     // Columns have the order of those of the run.
     let order = if written.current.tables.contains_key(POINTS) {
         let schema = written.table(POINTS).await?.schema();
@@ -272,10 +272,10 @@ pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<KnownM
 /// What the tables have of a fit.
 struct Parts<'a> {
     /// Its row of `fits`.
-    row: &'a Part,
-    features: Option<&'a Part>,
-    landmarks: Option<&'a Part>,
-    centroids: Option<&'a Part>,
+    row: &'a TableSlice,
+    features: Option<&'a TableSlice>,
+    landmarks: Option<&'a TableSlice>,
+    centroids: Option<&'a TableSlice>,
 }
 
 impl Parts<'_> {

@@ -10,11 +10,11 @@ use crate::error::{Error, Kind, Result, counted};
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::output::result::{ModelKey, ModelRows, Written, floats};
+use crate::output::slices::ModelColumns;
 use crate::output::tables::sequences::{SYMBOLS, TRAJECTORIES};
 use crate::output::tables::table::Table;
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::describe;
-use crate::run::assign::model::Columns;
 use crate::run::compare::Pair;
 use crate::run::points::compare::pairs;
 use crate::run::sequences::held_out::HeldOutSums;
@@ -223,8 +223,9 @@ impl<'a> Side<'a> {
                 output.shown()
             )));
         };
-        let fits = Columns::read(&written, Table::Fits, &[], &["fit", "rank"]).await?;
-        let spectrum = Columns::read(&written, Table::Spectrum, &[], &["fit", "value"]).await?;
+        let fits = ModelColumns::read(&written, Table::Fits, &[], &["fit", "rank"]).await?;
+        let spectrum =
+            ModelColumns::read(&written, Table::Spectrum, &[], &["fit", "value"]).await?;
         let mut models = BTreeMap::new();
         for key in fits.of_model.keys() {
             let spectrum = spectrum.of(key).by_fit()?;

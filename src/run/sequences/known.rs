@@ -3,6 +3,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::methods::hmm::model::HmmModel;
 use crate::output::result::{ModelKey, Written, finite};
+use crate::output::slices::{ModelColumns, TableSlice};
 use crate::output::tables::sequences::{
     OPERATORS, PREDICTIONS, SYMBOLS, SequenceColumns, TRAJECTORIES,
 };
@@ -10,7 +11,7 @@ use crate::output::tables::table::Table;
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::StateColumns;
 use crate::read::sequences::Symbols;
-use crate::run::assign::model::{Columns, Part, check_boxes};
+use crate::run::counts::known::check_boxes;
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::DataType;
@@ -58,9 +59,9 @@ pub(crate) async fn read(
     distributions: bool,
 ) -> Result<KnownModels> {
     let names = ["fit", "rank", "unigram", "floor"];
-    let of_fits = Columns::read(written, Table::Fits, &[], &names).await?;
+    let of_fits = ModelColumns::read(written, Table::Fits, &[], &names).await?;
     let names = ["fit", "vector", "value"];
-    let vectors = Columns::read(written, "vectors", &[], &names).await?;
+    let vectors = ModelColumns::read(written, "vectors", &[], &names).await?;
     let keys: Vec<&str> = written.sources.iter().map(|f| f.name().as_str()).collect();
     let mut columns = written.table(SYMBOLS).await?.columns(&keys).await?;
     check_boxes(symbol, &columns)?;
@@ -216,7 +217,7 @@ impl Operators {
         let fits = columns[n_partition].as_string_opt::<i32>();
         let fits = fits.filter(|fits| fits.null_count() == 0);
         let fits = fits.ok_or_else(|| Error::input("the column `fit` holds no text"))?;
-        let ranks = Columns::read(written, Table::Fits, &[], &["fit", "rank"]).await?;
+        let ranks = ModelColumns::read(written, Table::Fits, &[], &["fit", "rank"]).await?;
         let mut of_rank = BTreeMap::new();
         for key in ranks.of_model.keys() {
             for (name, row) in ranks.of(key).by_fit()? {
@@ -264,8 +265,8 @@ fn lengths(table: &str) -> Error {
 /// What the tables have of a fit.
 struct Parts<'a> {
     /// Its row of `fits`.
-    row: &'a Part,
-    vectors: Option<&'a Part>,
+    row: &'a TableSlice,
+    vectors: Option<&'a TableSlice>,
     operators: Option<OperatorRows>,
     /// The symbols of the model.
     numbers: &'a [u32],

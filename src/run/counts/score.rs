@@ -9,7 +9,7 @@ use crate::methods::low_rank::known::Known;
 use crate::output::tables::assigned::{TrajectoryFit, TrajectoryRows};
 use crate::read::counts::follow::{Followed, FollowedRow, Sink};
 use crate::read::counts::weighted::Weighed;
-use crate::run::assign::model::KnownModel;
+use crate::run::counts::known::KnownModel;
 use hashbrown::HashMap;
 use std::sync::Arc;
 

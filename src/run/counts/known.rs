@@ -1,23 +1,21 @@
 //! Reads the fits of a written result for look-up by state: one [`KnownModel`] per partition and
 //! lag.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::methods::low_rank::known::{FitTables, Known};
 use crate::methods::low_rank::model::{Latent, Side, Singular};
 use crate::output::result::{
     ModelKey, Written, WrittenFit, affiliation, embedding, finite, floats,
 };
+use crate::output::slices::{ModelColumns, TableSlice, size};
 use crate::output::tables::table::Table;
 use crate::read::counts::follow::StateNumbers;
 use crate::read::rows::layout::RowRoles;
 use crate::read::rows::states::StateColumns;
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::compute::partition;
-use arrow::datatypes::{Field, Float64Type, Int32Type};
+use arrow::datatypes::Int32Type;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::Arc;
 
 /// The fits of one partition and lag.
 pub struct KnownModel {
@@ -112,118 +110,26 @@ pub fn sides(evidence: &RowRoles) -> (&StateColumns, &StateColumns) {
     }
 }
 
-/// Some columns of a written table, and the range of rows of each model.
-pub(crate) struct Columns {
-    all: Part,
-    pub(crate) of_model: BTreeMap<ModelKey, Range<usize>>,
-}
-
-/// Some rows of some columns.
-pub(crate) struct Part {
-    names: Arc<Vec<String>>,
-    columns: Vec<ArrayRef>,
-}
-
-impl Columns {
-    /// Reads the columns `keys` and `names` of a table.
-    pub(crate) async fn read(
-        written: &Written<'_>,
-        table: impl Into<&'static str>,
-        keys: &[Field],
-        names: &[&str],
-    ) -> Result<Columns> {
-        let table = table.into();
-        let models = written.models(table).await?.into_iter();
-        let keys = keys.iter().map(|f| f.name().as_str());
-        let names: Vec<&str> = keys.chain(names.iter().copied()).collect();
-        Ok(Columns {
-            all: Part {
-                columns: written.table(table).await?.columns(&names).await?,
-                names: Arc::new(names.into_iter().map(String::from).collect()),
-            },
-            of_model: models.map(|model| (model.key, model.rows)).collect(),
-        })
+/// The sets, embedding and memberships of these states in a fit of rank `rank`.
+fn side(of: &TableSlice, fit: &WrittenFit, rank: usize) -> Result<Side> {
+    let of_fit = |what: &str| of.column(&format!("{}_{what}", fit.name));
+    let soft = fit.is_soft.then(|| points(of_fit("membership")?, rank));
+    let affiliation = affiliation(of_fit("affiliation")?)?;
+    if let Some(set) = affiliation
+        .iter()
+        .find(|set| !(-1..rank as i32).contains(set))
+    {
+        let what = format!(
+            "a state is in set {set} of the fit `{}` of rank {rank}",
+            fit.name
+        );
+        return Err(Error::input(what));
     }
-
-    /// The rows of one model. Empty if the table has none.
-    pub(crate) fn of(&self, key: &ModelKey) -> Part {
-        self.all
-            .rows(&self.of_model.get(key).cloned().unwrap_or_default())
-    }
-}
-
-impl Part {
-    pub(crate) fn rows(&self, rows: &Range<usize>) -> Part {
-        let columns = self.columns.iter();
-        let columns = columns.map(|c| c.slice(rows.start, rows.len()));
-        Part {
-            names: Arc::clone(&self.names),
-            columns: columns.collect(),
-        }
-    }
-
-    pub(crate) fn column(&self, name: &str) -> Result<&ArrayRef> {
-        let at = self.names.iter().position(|own| own == name);
-        let at = at.ok_or_else(|| Error::bug(format!("column `{name}` was not read")))?;
-        Ok(&self.columns[at])
-    }
-
-    /// The rows of each fit. They are adjacent.
-    pub(crate) fn by_fit(&self) -> Result<HashMap<String, Part>> {
-        let fits = self.column("fit")?;
-        let ranges = partition(std::slice::from_ref(fits))
-            .map_err(|e| Error::with_source(Kind::Bug, "the rows of fits cannot be separated", e))?
-            .ranges();
-        let names = fits.as_string_opt::<i32>();
-        let names = names.filter(|names| names.null_count() == 0);
-        let fits = names.ok_or_else(|| Error::input("the written column `fit` is no text"))?;
-        let of_fit = |rows: Range<usize>| (fits.value(rows.start).to_string(), self.rows(&rows));
-        Ok(ranges.into_iter().map(of_fit).collect())
-    }
-
-    fn optional(&self, name: &str) -> Result<Vec<Option<f64>>> {
-        let column = self.column(name)?.as_primitive_opt::<Float64Type>();
-        let none = || Error::input(format!("the written column `{name}` holds no numbers"));
-        Ok(column.ok_or_else(none)?.iter().collect())
-    }
-
-    /// Numbers of any type, all of them finite and none null.
-    pub(crate) fn finite(&self, name: &str) -> Result<Vec<f64>> {
-        finite(self.column(name)?, name)
-    }
-
-    /// The number in the first row.
-    pub(crate) fn first(&self, name: &str) -> Result<f64> {
-        let first = self.finite(name)?.first().copied();
-        first.ok_or_else(|| Error::input(format!("the written column `{name}` is empty")))
-    }
-
-    /// The whole number from 1 to `most` in the first row.
-    pub(crate) fn size(&self, name: &str, most: usize) -> Result<usize> {
-        size(self.first(name)?, name, most)
-    }
-
-    /// The sets, embedding and memberships of these states in a fit of rank `rank`.
-    fn side(&self, fit: &WrittenFit, rank: usize) -> Result<Side> {
-        let of_fit = |what: &str| self.column(&format!("{}_{what}", fit.name));
-        let soft = fit.is_soft.then(|| points(of_fit("membership")?, rank));
-        let affiliation = affiliation(of_fit("affiliation")?)?;
-        if let Some(set) = affiliation
-            .iter()
-            .find(|set| !(-1..rank as i32).contains(set))
-        {
-            let what = format!(
-                "a state is in set {set} of the fit `{}` of rank {rank}",
-                fit.name
-            );
-            return Err(Error::input(what));
-        }
-        Ok(Side {
-            affiliation,
-            embedding: points(of_fit("embedding")?, rank)?,
-            membership: soft.transpose()?,
-        })
-    }
+    Ok(Side {
+        affiliation,
+        embedding: points(of_fit("embedding")?, rank)?,
+        membership: soft.transpose()?,
+    })
 }
 
 /// Reads all models. `evidence` has the roles of the columns of the new rows. Every set gets
@@ -245,14 +151,14 @@ pub async fn read(
     let of_fits: Vec<String> = of_fits.collect();
     let of_states = std::iter::once("count").chain(of_fits.iter().map(String::as_str));
     let of_states: Vec<&str> = of_states.collect();
-    let sources = Columns::read(written, Table::Sources, &written.sources, &of_states).await?;
-    let targets = Columns::read(written, Table::Targets, &written.targets, &of_states).await?;
+    let sources = ModelColumns::read(written, Table::Sources, &written.sources, &of_states).await?;
+    let targets = ModelColumns::read(written, Table::Targets, &written.targets, &of_states).await?;
     let names = ["fit", "latent", "probability"];
-    let latent = Columns::read(written, Table::Latent, &written.targets, &names).await?;
+    let latent = ModelColumns::read(written, Table::Latent, &written.targets, &names).await?;
     let names = ["fit", "transitions", "weights", "crispness"];
-    let of_fits = Columns::read(written, Table::Fits, &[], &names).await?;
+    let of_fits = ModelColumns::read(written, Table::Fits, &[], &names).await?;
     let names = ["fit", "singular_value", "residual", "eigenvalue"];
-    let spectrum = Columns::read(written, Table::Spectrum, &[], &names).await?;
+    let spectrum = ModelColumns::read(written, Table::Spectrum, &[], &names).await?;
 
     let (source_columns, target_columns) = sides(evidence);
     check_boxes(source_columns, &sources.all.columns)?;
@@ -263,7 +169,7 @@ pub async fn read(
         let (sources, targets, latent) = (sources.of(key), targets.of(key), latent.of(key));
         let source_place = places(numbers.sources(&sources.columns[..n_source])?);
         let target_place = places(numbers.targets(&targets.columns[..n_target])?);
-        let [source_total, target_total] = [&sources, &targets].map(|side| side.finite("count"));
+        let [source_total, target_total] = [&sources, &targets].map(|own| own.finite("count"));
         let (source_total, target_total) = (source_total?, target_total?);
         let of_fits = of_fits.of(key).by_fit()?;
         let (mut latent, spectrum) = (latent.by_fit()?, spectrum.of(key).by_fit()?);
@@ -309,10 +215,10 @@ pub async fn read(
                 let what = format!("`spectrum` of fit `{}` does not have {rank} rows", fit.name);
                 return Err(Error::input(what).at(written.place(key)));
             }
-            let mut side = targets.side(fit, rank)?;
+            let mut of_targets = side(&targets, fit, rank)?;
             let tables = FitTables {
-                sources: sources.side(fit, rank)?,
-                targets: &side,
+                sources: side(&sources, fit, rank)?,
+                targets: &of_targets,
                 latent: Latent {
                     offsets: offsets(latent.column("latent")?, rank)?,
                     targets: states.collect::<Option<_>>().ok_or_else(unknown)?,
@@ -326,8 +232,8 @@ pub async fn read(
                 total,
             };
             fits.push(Known::new(tables, smoothing));
-            side.embedding = Vec::new();
-            target_sides.push(side);
+            of_targets.embedding = Vec::new();
+            target_sides.push(of_targets);
         }
         let model = KnownModel {
             sources: source_place,
@@ -338,16 +244,6 @@ pub async fn read(
         models.insert(key.clone(), model);
     }
     Ok(models)
-}
-
-/// A written number as a whole number from 1 to `most`.
-pub(crate) fn size(x: f64, name: &str, most: usize) -> Result<usize> {
-    if x.fract() == 0.0 && x >= 1.0 && x <= most as f64 {
-        return Ok(x as usize);
-    }
-    Err(Error::input(format!(
-        "the written number `{name}` is {x}, not a whole number from 1 to {most}"
-    )))
 }
 
 /// The first `rank` numbers of each row of coordinates or memberships. The others are zeros.
