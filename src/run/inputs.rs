@@ -9,7 +9,7 @@ use crate::plan::pipeline::keys::Fingerprint;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::{Lake, Resources, query_text};
 use crate::run::Planned;
-use crate::run::assign::{Assigns, PlannedAssignment};
+use crate::run::assign::kind::{Assigns, PlannedAssignment};
 use crate::run::counts::kind::CountsKind;
 use crate::run::kind;
 use crate::store::Stores;

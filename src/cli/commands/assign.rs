@@ -7,7 +7,7 @@ use crate::cli::terminal::{Done, Terminal};
 use crate::error::{Error, Result};
 use crate::output::place::Output;
 use crate::plan::pipeline::Pipeline;
-use crate::run::assign::AssignOptions;
+use crate::run::assign::kind::AssignOptions;
 use crate::run::planned::without_transitions;
 use crate::run::progress::Progress;
 use std::sync::Arc;

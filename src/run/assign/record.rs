@@ -2,7 +2,7 @@
 
 use crate::error::{counted, escaped};
 use crate::output::number::grouped;
-use crate::run::assign::{AssignOptions, Assigns};
+use crate::run::assign::kind::{AssignOptions, Assigns};
 use crate::run::record::{Head, ModelEntry};
 use crate::run::summary::{self, SHOWN, place};
 use serde::Serialize;

@@ -29,7 +29,7 @@ use crate::read::counts::follow::{Follower, follow};
 use crate::read::lake::Lake;
 use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::StateTable;
-use crate::run::assign::{AssignedRows, Assigning, Assigns, Model, check_alike, check_lags};
+use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model, check_alike, check_lags};
 use crate::run::counts::kind::CountsKind;
 use crate::run::counts::known::{KnownModel, Numbers, read, sides};
 use crate::run::counts::model::{at_place, check_sum, partition_key, place};

@@ -15,7 +15,7 @@ use crate::plan::job::check_names;
 use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Lake;
 use crate::read::state_space::{StateSpaceInput, Widths};
-use crate::run::assign::{AssignedRows, Assigning, Assigns, Model, check_alike};
+use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model, check_alike};
 use crate::run::filters::kind::ObservationsKind;
 use crate::run::filters::rows::{RowTables, RowsWritten, Target};
 use crate::run::filters::scoring::RowFilter;

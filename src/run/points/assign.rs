@@ -14,7 +14,7 @@ use crate::plan::rows::lag_column;
 use crate::read::lake::Lake;
 use crate::read::points::Found;
 use crate::read::rows::states::describe;
-use crate::run::assign::{AssignedRows, Assigning, Assigns, Model, check_alike, check_lags};
+use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model, check_alike, check_lags};
 use crate::run::points::kind::PointsKind;
 use crate::run::points::known;
 use crate::run::points::rows::{RowCounts, RowInput, RowTable, copy};

@@ -16,7 +16,7 @@ use crate::plan::sequences::{NewSymbols, WindowRows, check_distribution, new_sym
 use crate::read::lake::Lake;
 use crate::read::rows::states::StateTable;
 use crate::read::sequences::SequenceInput;
-use crate::run::assign::{AssignedRows, Assigning, Assigns, Model, check_alike};
+use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model, check_alike};
 use crate::run::record::ModelEntry;
 use crate::run::sequences::fit::dropped;
 use crate::run::sequences::kind::SymbolsKind;
