@@ -1,26 +1,25 @@
-//! Compares the sets of two outputs, A and B, for `gyre compare`.
+//! Compares two results, A and B, for `gyre compare`.
 //!
-//! In: two results with the same partition and state columns. Out: for every common partition and
-//! lag and every pair of fits, the numbers of `assess::changes` and what became of each set. The
-//! number of a set is that of its own output, and its id is that of A. A set of B that A does not
-//! have keeps its id if A and B are the same output, and gets a new id otherwise.
+//! In: two results of one kind of evidence with the same partition columns. Out: what the kind says
+//! of every partition and lag that both results have, and the models that only one of them has.
 
-use crate::assess::changes::compare as compare_partitions;
-use crate::assess::set_tracking::{Ids, TrackedSets};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::evidence::lag::Lag;
 use crate::output::place::Output;
-use crate::output::result::{COUNTS, ModelKey, Written, WrittenFit, finite};
-use crate::output::tables::table::Table;
-use crate::run::counts::record::change_lines;
-use crate::run::sets::{ids, read, same_keys, shared};
+use crate::output::result::{ModelKey, Written};
+use crate::plan::kind::Shown;
+use crate::read::rows::keys::Keys;
+use crate::run::kind::Kind;
+use crate::run::sets::same_keys;
 use crate::store::Stores;
-use arrow::array::ArrayRef;
+use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fmt::{Display, Formatter};
-use std::ops::Range;
+use std::sync::Arc;
 
 /// The names of two fits, or two lags, to compare.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -31,9 +30,38 @@ pub struct Pair {
     pub b: String,
 }
 
+/// A kind of evidence whose results can be compared.
+pub trait Compares: Kind {
+    /// What is said of the models of one partition and lag.
+    type Compared: Serialize + Display;
+
+    /// Compares two results, model by model. `fits` are the fits to compare; if it is empty, fits
+    /// of the same name are compared.
+    ///
+    /// # Errors
+    /// If a fit does not exist, the columns differ, or nothing is common.
+    fn compare(
+        a: &Side<'_>,
+        b: &Side<'_>,
+        fits: &[Pair],
+    ) -> impl Future<Output = Result<Vec<(ModelKey, Self::Compared)>>>;
+}
+
+/// One of two results.
+pub struct Side<'a> {
+    /// The result.
+    pub written: Written<'a>,
+    /// Its location.
+    pub at: &'a str,
+    /// The only lag that is compared. Keys of models then have no lag.
+    pub lag: Option<String>,
+    /// The partition and the lag of each model.
+    pub models: BTreeSet<ModelKey>,
+}
+
 /// The comparison of two results.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct Report<C> {
     /// The location of A.
     pub a: String,
     /// The location of B.
@@ -42,7 +70,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lags: Option<Pair>,
     /// The models that both results have.
-    pub models: Vec<ModelReport>,
+    pub models: Vec<ModelReport<C>>,
     /// The places of models that only A has.
     pub only_a: Vec<String>,
     /// The places of models that only B has.
@@ -51,58 +79,46 @@ pub struct Report {
 
 /// The comparison of one partition and lag.
 #[derive(Debug, Serialize)]
-pub struct ModelReport {
+pub struct ModelReport<C> {
     /// The value of each partition column, by its name.
     pub partition: BTreeMap<String, String>,
-    /// The common lag. None for pairs, or if one lag is compared with another.
+    /// The common lag. None without lags, or if one lag is compared with another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<String>,
     #[serde(skip)]
     place: String,
-    /// One entry per pair of fits.
-    pub fits: Vec<FitReport>,
-}
-
-/// The comparison of two fits.
-#[derive(Debug, Serialize)]
-pub struct FitReport {
-    /// The name of the fit of A.
-    pub fit_a: String,
-    /// The name of the fit of B.
-    pub fit_b: String,
-    /// What became of the sets of A in B.
+    /// What the kind says of it.
     #[serde(flatten)]
-    pub lineage: TrackedSets,
-}
-
-/// The source states of one result.
-struct Side<'a> {
-    written: Written<'a>,
-    models: BTreeMap<ModelKey, Range<usize>>,
-    states: Vec<ArrayRef>,
-    count: Vec<f64>,
+    pub compared: C,
 }
 
 /// The kind of the evidence of the results at two outputs.
 ///
 /// # Errors
-/// If they are of two kinds.
-pub async fn row_kind(a: &str, b: &str) -> Result<String> {
+/// If an output has no result, or they are of two kinds.
+pub async fn kind_of_both(a: &str, b: &str) -> Result<String> {
     let mut kinds = Vec::new();
     for at in [a, b] {
         let output = Output::open(at, &Stores::default())?;
-        // The comparison has the error of an output without a result.
-        if let Some(current) = output.current().await? {
-            kinds.push((at, Written::of(&output, current).await?.kind));
-        }
+        kinds.push(opened(&output).await?.kind);
     }
-    match &kinds[..] {
-        [(a, of_a), (b, of_b)] if of_a != of_b => Err(Error::input(format!(
-            "{a} has {of_a} and {b} has {of_b}, which cannot be compared"
-        ))),
-        [(_, kind), ..] => Ok(kind.clone()),
-        [] => Ok(COUNTS.into()),
+    if kinds[0] == kinds[1] {
+        return Ok(kinds.swap_remove(0));
     }
+    Err(Error::input(format!(
+        "{a} has {} and {b} has {}, which cannot be compared",
+        kinds[0], kinds[1]
+    )))
+}
+
+async fn opened(output: &Output) -> Result<Written<'_>> {
+    let written = Written::open(output).await?;
+    written.ok_or_else(|| {
+        let shown = output.shown();
+        Error::input(format!(
+            "there is no output of gyre at {shown}: give the output of a run"
+        ))
+    })
 }
 
 /// Compares the results at two outputs. `fits` are the fits to compare; if it is empty, fits of the
@@ -111,169 +127,126 @@ pub async fn row_kind(a: &str, b: &str) -> Result<String> {
 /// # Errors
 /// If an output has no result, a fit or lag does not exist, the columns differ, or nothing is
 /// common.
-pub async fn compare(a: &str, b: &str, fits: &[Pair], lags: Option<&Pair>) -> Result<Report> {
+pub async fn compare<K: Compares>(
+    a: &str,
+    b: &str,
+    fits: &[Pair],
+    lags: Option<&Pair>,
+) -> Result<Report<K::Compared>> {
     let lags = lags.map(|lags| Pair {
         a: Lag::canonical(&lags.a),
         b: Lag::canonical(&lags.b),
     });
-    let lags = lags.as_ref();
     let stores = Stores::default();
     let (output_a, output_b) = (Output::open(a, &stores)?, Output::open(b, &stores)?);
-    let side_a = Side::open(&output_a, lags.map(|lags| lags.a.as_str())).await?;
-    let side_b = Side::open(&output_b, lags.map(|lags| lags.b.as_str())).await?;
-    let (written_a, written_b) = (&side_a.written, &side_b.written);
+    let of_a = Side::open(&output_a, lags.as_ref().map(|lags| &lags.a)).await?;
+    let of_b = Side::open(&output_b, lags.as_ref().map(|lags| &lags.b)).await?;
+    let (written_a, written_b) = (&of_a.written, &of_b.written);
     same_keys("partitions", a, &written_b.partition, &written_a.partition)?;
-    same_keys("source states", a, &written_b.sources, &written_a.sources)?;
-    let pairs = pairs(a, written_a, b, written_b, fits)?;
-    let mut models: BTreeMap<&ModelKey, Vec<FitReport>> = side_a
-        .models
-        .keys()
-        .filter(|key| side_b.models.contains_key(key))
-        .map(|key| (key, Vec::new()))
-        .collect();
-    if models.is_empty() {
+    let compared = K::compare(&of_a, &of_b, fits).await?;
+    if compared.is_empty() {
+        let (what, hint) = match written_a.lag {
+            Some(_) => (
+                "partition and lag",
+                "; compare one lag with another with --lag A=B",
+            ),
+            None => ("partition", ""),
+        };
         return Err(Error::input(format!(
-            "{a} and {b} have no partition and lag in common; compare one lag with another with --lag A=B"
+            "{a} and {b} have no {what} in common{hint}"
         )));
     }
-    let mut shared_rows = Vec::with_capacity(models.len());
-    for key in models.keys() {
-        let rows = |side: &Side<'_>| -> Vec<ArrayRef> {
-            let rows = &side.models[*key];
-            let columns = side.states.iter();
-            columns.map(|c| c.slice(rows.start, rows.len())).collect()
-        };
-        shared_rows.push(shared(&rows(&side_a), &rows(&side_b))?);
-    }
-    let ids_of_a = ids(written_a).await?;
-    let is_same_output = output_a.shown() == output_b.shown();
-    for (fit_a, fit_b) in pairs {
-        let numbered = Ids::numbers(fit_a.rank);
-        let labels_a = read(written_a, fit_a, true).await?;
-        let labels_b = read(written_b, fit_b, true).await?;
-        for ((key, reports), shared) in models.iter_mut().zip(&shared_rows) {
-            let comparison = compare_partitions(
-                labels_a.rows(&side_a.models[*key], &side_a.count),
-                labels_b.rows(&side_b.models[*key], &side_b.count),
-                shared,
-            );
-            let numbers_b: Vec<u32> = (0..fit_b.rank as u32).collect();
-            let known = |lag: Option<&String>, fit: &WrittenFit| {
-                let lag = lag.or(key.lag.as_ref()).cloned();
-                let partition = key.partition.clone();
-                ids_of_a.get(&(ModelKey { lag, partition }, fit.name.clone()))
-            };
-            let ids = known(lags.map(|lags| &lags.a), fit_a).unwrap_or(&numbered);
-            let ids_b = known(lags.map(|lags| &lags.b), fit_b)
-                .filter(|_| is_same_output && fit_a.family() == fit_b.family());
-            let taken: Vec<u32> = (0..fit_a.rank).map(|k| ids.of(k)).collect();
-            let ids_of_new_sets: Vec<Option<u32>> = (0..fit_b.rank)
-                .map(|l| ids_b.map(|ids| ids.of(l)).filter(|id| !taken.contains(id)))
-                .collect();
-            reports.push(FitReport {
-                fit_a: fit_a.name.clone(),
-                fit_b: fit_b.name.clone(),
-                lineage: TrackedSets::following(
-                    &comparison,
-                    &numbers_b,
-                    ids,
-                    &ids_of_new_sets,
-                    &mut ids.next.clone(),
-                ),
-            });
-        }
-    }
-    let only = |own: &Side<'_>, others: &Side<'_>| {
-        let keys = own.models.keys();
-        keys.filter(|key| !others.models.contains_key(key))
-            .map(|key| own.written.place(key))
-            .collect()
+    let models = compared.into_iter().map(|(key, compared)| ModelReport {
+        partition: written_b.partition_of(&key),
+        place: written_b.place(&key),
+        lag: key.lag,
+        compared,
+    });
+    let only = |own: &Side<'_>, other: &Side<'_>| {
+        let keys = own.models.difference(&other.models);
+        keys.map(|key| own.written.place(key)).collect()
     };
     Ok(Report {
-        models: models
-            .into_iter()
-            .map(|(key, fits)| ModelReport {
-                partition: written_b.partition_of(key),
-                lag: key.lag.clone(),
-                place: written_b.place(key),
-                fits,
-            })
-            .collect(),
-        only_a: only(&side_a, &side_b),
-        only_b: only(&side_b, &side_a),
+        models: models.collect(),
+        only_a: only(&of_a, &of_b),
+        only_b: only(&of_b, &of_a),
         a: a.to_string(),
         b: b.to_string(),
-        lags: lags.cloned(),
+        lags,
     })
 }
 
-/// The fits to compare: `asked`, or else all fits of the same name.
-fn pairs<'a>(
+/// The comparison as text and as JSON.
+///
+/// # Errors
+/// Those of [`compare`].
+pub(crate) async fn shown<K: Compares>(
     a: &str,
-    written_a: &'a Written<'_>,
     b: &str,
-    written_b: &'a Written<'_>,
-    asked: &[Pair],
-) -> Result<Vec<(&'a WrittenFit, &'a WrittenFit)>> {
-    let names = |fits: &[WrittenFit]| {
-        let names: Vec<String> = fits.iter().map(|f| format!("`{}`", f.name)).collect();
-        names.join(", ")
-    };
-    if asked.is_empty() {
-        let pair = |fit: &'a WrittenFit| Some((fit, find(&written_b.fits, &fit.name)?));
-        let pairs: Vec<_> = written_a.fits.iter().filter_map(pair).collect();
-        let sides = [(a, written_a), (b, written_b)];
-        if let Some((place, _)) = sides.iter().find(|(_, side)| side.fits.is_empty()) {
-            let message = format!("{place} has no fit with sets to compare");
-            return Err(Error::spec(message));
-        }
-        if pairs.is_empty() {
-            return Err(Error::spec(format!(
-                "{a} has the fits {} and {b} has the fits {}, none of the same name; name two fits to compare with --fit A=B",
-                names(&written_a.fits),
-                names(&written_b.fits)
-            )));
-        }
-        return Ok(pairs);
-    }
-    fn find<'a>(fits: &'a [WrittenFit], name: &str) -> Option<&'a WrittenFit> {
-        fits.iter().find(|f| f.name == name)
-    }
-    let missing = |name: &str, place: &str, fits: &[WrittenFit]| {
-        let known = names(fits);
-        Error::spec(format!(
-            "--fit: {place} has no fit `{name}`; it has {known}"
-        ))
-    };
-    let pair = |pair: &Pair| {
-        let fits = (&written_a.fits, &written_b.fits);
-        let of_a = find(fits.0, &pair.a).ok_or_else(|| missing(&pair.a, a, fits.0))?;
-        let of_b = find(fits.1, &pair.b).ok_or_else(|| missing(&pair.b, b, fits.1))?;
-        Ok((of_a, of_b))
-    };
-    asked.iter().map(pair).collect()
+    fits: &[Pair],
+    lags: Option<&Pair>,
+) -> Result<Shown> {
+    Ok(Shown::of(&compare::<K>(a, b, fits, lags).await?))
 }
 
-impl Display for Report {
+impl<'a> Side<'a> {
+    /// Opens the result of an output. With `lag`, only the models of this lag.
+    async fn open(output: &'a Output, lag: Option<&String>) -> Result<Side<'a>> {
+        let written = opened(output).await?;
+        let mut models: BTreeSet<ModelKey> = written.keys().await?.into_iter().collect();
+        if let Some(lag) = lag {
+            let mut known: Vec<&str> = models.iter().filter_map(|key| key.lag.as_deref()).collect();
+            known.sort_by(|a, b| Lag::texts_by_length(a, b));
+            known.dedup();
+            if !known.contains(&lag.as_str()) {
+                let known: Vec<String> = known.iter().map(|lag| format!("`{lag}`")).collect();
+                let known = match known.is_empty() {
+                    true => "none".to_string(),
+                    false => known.join(", "),
+                };
+                let shown = output.shown();
+                return Err(Error::spec(format!(
+                    "--lag: {shown} has no lag `{lag}`; it has {known}"
+                )));
+            }
+            models.retain(|key| key.lag.as_ref() == Some(lag));
+            let without = models.into_iter().map(|key| ModelKey { lag: None, ..key });
+            models = without.collect();
+        }
+        Ok(Side {
+            at: output.shown(),
+            written,
+            lag: lag.cloned(),
+            models,
+        })
+    }
+
+    /// The key of a model in this result.
+    pub(crate) fn key(&self, key: &ModelKey) -> ModelKey {
+        ModelKey {
+            lag: self.lag.clone().or_else(|| key.lag.clone()),
+            ..key.clone()
+        }
+    }
+
+    /// The models that another result has too.
+    pub(crate) fn common<'s>(&'s self, other: &'s Side<'_>) -> impl Iterator<Item = &'s ModelKey> {
+        self.models.intersection(&other.models)
+    }
+}
+
+impl<C: Display> Display for Report<C> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.lags {
             Some(lags) => write!(f, "{}, lag {} → {}, lag {}", self.a, lags.a, self.b, lags.b)?,
             None => write!(f, "{} → {}", self.a, self.b)?,
         }
         for model in &self.models {
+            write!(f, "\n\n")?;
             if !model.place.is_empty() {
-                write!(f, "\n\n{}", model.place)?;
+                write!(f, "{}: ", model.place)?;
             }
-            for fit in &model.fits {
-                let name = if fit.fit_a == fit.fit_b {
-                    fit.fit_a.clone()
-                } else {
-                    format!("{} → {}", fit.fit_a, fit.fit_b)
-                };
-                for line in change_lines(&name, &fit.lineage) {
-                    write!(f, "\n  {line}")?;
-                }
-            }
+            write!(f, "{}", model.compared)?;
         }
         for (place, models) in [(&self.a, &self.only_a), (&self.b, &self.only_b)] {
             if !models.is_empty() {
@@ -284,43 +257,74 @@ impl Display for Report {
     }
 }
 
-impl<'a> Side<'a> {
-    /// Reads the models of an output. With `lag`, only the models of this lag, whose keys then have
-    /// no lag.
-    async fn open(output: &'a Output, lag: Option<&str>) -> Result<Side<'a>> {
-        let Some(written) = Written::open(output).await? else {
-            let shown = output.shown();
-            return Err(Error::input(format!(
-                "there is no output of gyre at {shown}: give the output of a run"
-            )));
-        };
-        let mut models = written.models(Table::Sources).await?;
-        if let Some(lag) = lag {
-            let mut known: Vec<_> = models.iter().filter_map(|m| m.key.lag.as_deref()).collect();
-            known.sort_by(|a, b| Lag::texts_by_length(a, b));
-            known.dedup();
-            if !known.contains(&lag) {
-                let known = known.iter().map(|lag| format!("`{lag}`"));
-                let known = known.collect::<Vec<_>>().join(", ");
-                let known = if known.is_empty() { "none" } else { &known };
-                let shown = output.shown();
-                return Err(Error::spec(format!(
-                    "--lag: {shown} has no lag `{lag}`; it has {known}"
-                )));
-            }
-            models.retain(|m| m.key.lag.as_deref() == Some(lag));
-            models.iter_mut().for_each(|m| m.key.lag = None);
-        }
-        let table = written.table(Table::Sources).await?;
-        let names = written.sources.iter().map(|f| f.name().as_str());
-        let names: Vec<&str> = names.chain(["count"]).collect();
-        let mut states = table.columns(&names).await?;
-        let count = states.split_off(names.len() - 1);
-        Ok(Side {
-            models: models.into_iter().map(|m| (m.key, m.rows)).collect(),
-            count: finite(&count[0], "count")?,
-            states,
-            written,
-        })
+/// The names of two fits as one text.
+pub(crate) fn fit_names(a: &str, b: &str) -> String {
+    if a == b {
+        return a.to_string();
     }
+    format!("{a} → {b}")
+}
+
+/// The names to compare: `asked`, or else all of the same name.
+///
+/// # Errors
+/// If there is no such fit, or no name in common.
+pub(crate) fn pairs(
+    (a, of_a): (&str, &[String]),
+    (b, of_b): (&str, &[String]),
+    asked: &[Pair],
+) -> Result<Vec<(String, String)>> {
+    let listed = |names: &[String]| format!("`{}`", names.join("`, `"));
+    if asked.is_empty() {
+        let both = of_a.iter().filter(|name| of_b.contains(name));
+        let pairs: Vec<_> = both.map(|name| (name.clone(), name.clone())).collect();
+        if pairs.is_empty() {
+            return Err(Error::spec(format!(
+                "{a} has the fits {} and {b} has the fits {}, none of the same name; name two fits to compare with --fit A=B",
+                listed(of_a),
+                listed(of_b)
+            )));
+        }
+        return Ok(pairs);
+    }
+    let known = |name: &String, at: &str, names: &[String]| {
+        if names.contains(name) {
+            return Ok(name.clone());
+        }
+        Err(Error::spec(format!(
+            "--fit: {at} has no fit `{name}`; it has {}",
+            listed(names)
+        )))
+    };
+    let pair = |pair: &Pair| Ok((known(&pair.a, a, of_a)?, known(&pair.b, b, of_b)?));
+    asked.iter().map(pair).collect()
+}
+
+/// Numbers the keys of two results.
+///
+/// # Errors
+/// If a column has a type that cannot be a key.
+pub(crate) fn interned(a: &[ArrayRef], b: &[ArrayRef]) -> Result<(Vec<u32>, Vec<u32>)> {
+    let types: Vec<DataType> = a.iter().map(|column| column.data_type().clone()).collect();
+    let mut keys = Keys::new(&types)?;
+    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+    keys.intern(a, &mut of_a)?;
+    keys.intern(b, &mut of_b)?;
+    Ok((of_a, of_b))
+}
+
+/// A key column with text in place of nulls: a split may be null.
+///
+/// # Errors
+/// If the column is no text.
+pub(crate) fn without_nulls(column: &ArrayRef) -> Result<ArrayRef> {
+    if column.null_count() == 0 {
+        return Ok(Arc::clone(column));
+    }
+    let texts = cast(column, &DataType::Utf8);
+    let broken = |e| Error::with_source(ErrorKind::Input, "a key of a trajectory is null", e);
+    let texts = texts.map_err(broken)?;
+    let texts = texts.as_string::<i32>().iter();
+    let texts: StringArray = texts.map(|text| Some(text.unwrap_or("null"))).collect();
+    cast(&texts, column.data_type()).map_err(broken)
 }

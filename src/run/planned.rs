@@ -10,6 +10,8 @@ use crate::plan::show::shown;
 use crate::read::lake::{Lake, Resources};
 use crate::run::assign::kind::{AssignOptions, Assigns, PlannedAssignment};
 use crate::run::assign::record::AssignSummary;
+use crate::run::compare;
+use crate::run::compare::{Compares, Pair};
 use crate::run::counts::kind::CountsKind;
 use crate::run::filters::kind::ObservationsKind;
 use crate::run::inputs::Inputs;
@@ -189,13 +191,25 @@ pub trait AnyKind: Sync {
         inputs: Inputs,
     ) -> LocalBoxFuture<'static, Result<Box<dyn AnyAssignment>>>;
 
+    /// Compares the results at two outputs.
+    ///
+    /// # Errors
+    /// As [`compare`](crate::run::compare::compare).
+    fn compare<'a>(
+        &'a self,
+        a: &'a str,
+        b: &'a str,
+        fits: &'a [Pair],
+        lags: Option<&'a Pair>,
+    ) -> LocalBoxFuture<'a, Result<Shown>>;
+
     /// Does a task with the resources of this process.
     fn perform(&self, task: Received, resources: Resources) -> BoxFuture<'static, Result<Vec<u8>>>;
 }
 
 struct Registered<K>(PhantomData<fn() -> K>);
 
-impl<K: Tasks + Assigns> AnyKind for Registered<K> {
+impl<K: Tasks + Assigns + Compares> AnyKind for Registered<K> {
     fn name(&self) -> &'static str {
         K::NAME
     }
@@ -225,6 +239,16 @@ impl<K: Tasks + Assigns> AnyKind for Registered<K> {
         })
     }
 
+    fn compare<'a>(
+        &'a self,
+        a: &'a str,
+        b: &'a str,
+        fits: &'a [Pair],
+        lags: Option<&'a Pair>,
+    ) -> LocalBoxFuture<'a, Result<Shown>> {
+        Box::pin(compare::shown::<K>(a, b, fits, lags))
+    }
+
     fn perform(&self, task: Received, resources: Resources) -> BoxFuture<'static, Result<Vec<u8>>> {
         perform::<K>(task, resources)
     }
@@ -240,18 +264,21 @@ pub fn kinds() -> [&'static dyn AnyKind; 4] {
     ]
 }
 
+/// The kind of evidence of this name.
+///
+/// # Errors
+/// If there is none.
+pub fn kind_of(name: &str) -> Result<&'static dyn AnyKind> {
+    let kind = kinds().into_iter().find(|kind| kind.name() == name);
+    kind.ok_or_else(|| Error::spec(format!("there is no kind of evidence `{name}`")))
+}
+
 /// Does a task with the resources of this process. The future gives the answer.
 pub fn perform_task(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<Vec<u8>>> {
     let (received, resources) = (receive(task), *resources);
     Box::pin(async move {
         let received = received?;
-        let kind = kinds()
-            .into_iter()
-            .find(|kind| kind.name() == received.kind);
-        let kind = kind.ok_or_else(|| {
-            let kind = &received.kind;
-            Error::spec(format!("there is no kind of evidence `{kind}`"))
-        })?;
+        let kind = kind_of(&received.kind)?;
         kind.perform(received, resources).await
     })
 }

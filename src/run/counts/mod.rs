@@ -5,6 +5,7 @@
 //! ```
 
 pub mod assign;
+pub mod compare;
 pub mod fitted;
 pub mod kind;
 pub mod known;

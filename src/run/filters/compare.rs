@@ -7,17 +7,12 @@
 
 use crate::error::{Error, Kind, Result, counted};
 use crate::output::number::grouped;
-use crate::output::place::Output;
 use crate::output::result::{ModelKey, Written, floats};
 use crate::output::slices::{ModelColumns, TableSlice};
 use crate::output::tables::filters::{ESTIMATES, KNOWN_STATE};
 use crate::output::tables::table::Table;
-use crate::read::rows::keys::Keys;
-use crate::run::compare::Pair;
-use crate::run::points::compare::pairs;
-use crate::run::sequences::compare::without_nulls;
-use crate::run::sets::same_keys;
-use crate::store::Stores;
+use crate::run::compare::{Compares, Pair, Side, fit_names, interned, pairs, without_nulls};
+use crate::run::filters::kind::ObservationsKind;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float64Type};
@@ -27,28 +22,9 @@ use std::fmt;
 use std::fmt::{Display, Formatter};
 use std::ops::Range;
 
-/// The comparison of two results.
+/// The comparison of the filters of one partition.
 #[derive(Debug, Serialize)]
-pub struct FiltersReport {
-    /// The location of A.
-    pub a: String,
-    /// The location of B.
-    pub b: String,
-    /// The models that both results have.
-    pub models: Vec<FiltersComparison>,
-    /// The places of models that only A has.
-    pub only_a: Vec<String>,
-    /// The places of models that only B has.
-    pub only_b: Vec<String>,
-}
-
-/// The comparison of one partition.
-#[derive(Debug, Serialize)]
-pub struct FiltersComparison {
-    /// The value of each partition column, by its name.
-    pub partition: BTreeMap<String, String>,
-    #[serde(skip)]
-    place: String,
+pub struct ComparedObservations {
     /// Rows of `estimates` with the same key.
     pub rows: usize,
     /// One entry per pair of fits.
@@ -93,79 +69,51 @@ pub struct Differences {
     pub largest: f64,
 }
 
-/// Compares the results at two outputs. `fits` are the fits to compare; if it is empty, fits of the
-/// same name are compared.
-///
-/// # Errors
-/// If an output has no result, a fit does not exist, the columns differ, or nothing is common.
-pub async fn compare(
-    a: &str,
-    b: &str,
-    fits: &[Pair],
-    lags: Option<&Pair>,
-) -> Result<FiltersReport> {
-    if lags.is_some() {
-        return Err(Error::spec("--lag: filters have no lag; leave it out"));
-    }
-    let stores = Stores::default();
-    let (output_a, output_b) = (Output::open(a, &stores)?, Output::open(b, &stores)?);
-    let (of_a, of_b) = (Side::open(&output_a).await?, Side::open(&output_b).await?);
-    let (written_a, written_b) = (&of_a.written, &of_b.written);
-    same_keys("partitions", a, &written_b.partition, &written_a.partition)?;
-    let pairs = pairs(&of_a.names, &of_b.names, fits)?;
-    let numbers = match (&of_a.rows, &of_b.rows) {
-        (Some(a), Some(b)) if a.is_like(b) => Some(interned(&a.columns, &b.columns)?),
-        _ => None,
-    };
-    let mut models = Vec::new();
-    for key in of_a.models.keys() {
-        if !of_b.models.contains_key(key) {
-            continue;
-        }
-        let same = match (&numbers, &of_a.rows, &of_b.rows) {
-            (Some((own, others)), Some(a), Some(b)) => common(own, a.of(key), others, b.of(key)),
-            _ => Vec::new(),
+impl Compares for ObservationsKind {
+    type Compared = ComparedObservations;
+
+    async fn compare(
+        a: &Side<'_>,
+        b: &Side<'_>,
+        fits: &[Pair],
+    ) -> Result<Vec<(ModelKey, ComparedObservations)>> {
+        let (of_a, of_b) = (Filters::of(a).await?, Filters::of(b).await?);
+        let pairs = pairs((a.at, &of_a.names), (b.at, &of_b.names), fits)?;
+        let numbers = match (&of_a.rows, &of_b.rows) {
+            (Some(a), Some(b)) if a.is_like(b) => Some(interned(&a.columns, &b.columns)?),
+            _ => None,
         };
-        let mut model = FiltersComparison {
-            partition: written_a.partition_of(key),
-            place: written_a.place(key),
-            rows: same.len(),
-            fits: Vec::new(),
-        };
-        for (fit_a, fit_b) in &pairs {
-            let means = if same.is_empty() {
-                None
-            } else {
-                let (a, b) = (of_a.means(fit_a).await?, of_b.means(fit_b).await?);
-                differences(&a, &b, &same)
+        let mut models = Vec::new();
+        for key in a.common(b) {
+            let same = match (&numbers, &of_a.rows, &of_b.rows) {
+                (Some((own, others)), Some(a), Some(b)) => {
+                    common(own, a.of(key), others, b.of(key))
+                }
+                _ => Vec::new(),
             };
-            model.fits.push(FilterComparison {
-                fit_a: fit_a.clone(),
-                fit_b: fit_b.clone(),
-                scores_a: of_a.scores(key, fit_a)?,
-                scores_b: of_b.scores(key, fit_b)?,
-                means,
-            });
+            let mut model = ComparedObservations {
+                rows: same.len(),
+                fits: Vec::new(),
+            };
+            for (fit_a, fit_b) in &pairs {
+                let means = if same.is_empty() {
+                    None
+                } else {
+                    let (a, b) = (of_a.means(fit_a).await?, of_b.means(fit_b).await?);
+                    differences(&a, &b, &same)
+                };
+                model.fits.push(FilterComparison {
+                    fit_a: fit_a.clone(),
+                    fit_b: fit_b.clone(),
+                    scores_a: of_a.scores(key, fit_a)?,
+                    scores_b: of_b.scores(key, fit_b)?,
+                    means,
+                });
+            }
+            models.push((key.clone(), model));
         }
-        models.push(model);
+        Ok(models)
     }
-    if models.is_empty() {
-        return Err(Error::input(format!(
-            "{a} and {b} have no partition in common"
-        )));
-    }
-    let only = |own: &Side<'_>, other: &Side<'_>| {
-        let keys = own.models.keys();
-        let keys = keys.filter(|key| !other.models.contains_key(key));
-        keys.map(|key| own.written.place(key)).collect()
-    };
-    Ok(FiltersReport {
-        only_a: only(&of_a, &of_b),
-        only_b: only(&of_b, &of_a),
-        a: a.to_string(),
-        b: b.to_string(),
-        models,
-    })
 }
 
 /// The keys of the rows of `estimates`.
@@ -188,9 +136,9 @@ impl Rows {
     }
 }
 
-/// One result.
-struct Side<'a> {
-    written: Written<'a>,
+/// The filters and estimates of one result.
+struct Filters<'a> {
+    written: &'a Written<'a>,
     models: BTreeMap<ModelKey, BTreeMap<String, Scores>>,
     /// The names of the fits.
     names: Vec<String>,
@@ -198,14 +146,9 @@ struct Side<'a> {
     rows: Option<Rows>,
 }
 
-impl<'a> Side<'a> {
-    async fn open(output: &'a Output) -> Result<Side<'a>> {
-        let Some(written) = Written::open(output).await? else {
-            return Err(Error::input(format!(
-                "there is no output of gyre at {}: give the output of a run",
-                output.shown()
-            )));
-        };
+impl<'a> Filters<'a> {
+    async fn of(side: &'a Side<'a>) -> Result<Filters<'a>> {
+        let written = &side.written;
         let columns = [
             "fit",
             "test_mse",
@@ -213,7 +156,7 @@ impl<'a> Side<'a> {
             "mean_log_score",
             "not_updated",
         ];
-        let fits = ModelColumns::read(&written, Table::Fits, &[], &columns).await?;
+        let fits = ModelColumns::read(written, Table::Fits, &[], &columns).await?;
         let mut models = BTreeMap::new();
         for key in fits.of_model.keys() {
             let mut own = BTreeMap::new();
@@ -246,7 +189,7 @@ impl<'a> Side<'a> {
                 of_model: models.map(|model| (model.key, model.rows)).collect(),
             });
         }
-        Ok(Side {
+        Ok(Filters {
             written,
             models,
             names,
@@ -296,16 +239,6 @@ impl Scores {
     }
 }
 
-/// Numbers the keys of two results.
-fn interned(a: &[ArrayRef], b: &[ArrayRef]) -> Result<(Vec<u32>, Vec<u32>)> {
-    let types: Vec<DataType> = a.iter().map(|column| column.data_type().clone()).collect();
-    let mut keys = Keys::new(&types)?;
-    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
-    keys.intern(a, &mut of_a)?;
-    keys.intern(b, &mut of_b)?;
-    Ok((of_a, of_b))
-}
-
 /// The rows with the same key.
 fn common(a: &[u32], of_a: Range<usize>, b: &[u32], of_b: Range<usize>) -> Vec<(usize, usize)> {
     let places: BTreeMap<u32, usize> = of_b.map(|at| (b[at], at)).collect();
@@ -338,36 +271,17 @@ fn differences(
     })
 }
 
-impl Display for FiltersReport {
+impl Display for ComparedObservations {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{} → {}", self.a, self.b)?;
-        for model in &self.models {
-            write!(f, "\n\n")?;
-            if !model.place.is_empty() {
-                write!(f, "{}: ", model.place)?;
-            }
-            let rows = counted(grouped(model.rows as f64), "common row");
-            write!(f, "{rows} with estimates")?;
-            for fit in &model.fits {
-                fit.write(f)?;
-            }
-        }
-        for (place, models) in [(&self.a, &self.only_a), (&self.b, &self.only_b)] {
-            if !models.is_empty() {
-                write!(f, "\n\nonly in {place}: {}", models.join("; "))?;
-            }
-        }
-        Ok(())
+        let rows = counted(grouped(self.rows as f64), "common row");
+        write!(f, "{rows} with estimates")?;
+        self.fits.iter().try_for_each(|fit| fit.write(f))
     }
 }
 
 impl FilterComparison {
     fn write(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.fit_a == self.fit_b {
-            write!(f, "\n  {}", self.fit_a)?;
-        } else {
-            write!(f, "\n  {} → {}", self.fit_a, self.fit_b)?;
-        }
+        write!(f, "\n  {}", fit_names(&self.fit_a, &self.fit_b))?;
         let (a, b) = (&self.scores_a, &self.scores_b);
         for (what, a, b) in [
             ("test MSE", a.test_mse, b.test_mse),

@@ -7,18 +7,16 @@
 use crate::assess::agreement::{Contingency, adjusted_rand};
 use crate::assess::subspaces::correlations;
 use crate::error::{Error, Kind, Result, counted};
-use crate::evidence::lag::Lag;
 use crate::math::matching;
 use crate::output::number::grouped;
-use crate::output::place::Output;
 use crate::output::result::{ModelKey, Written, affiliation, floats};
 use crate::output::tables::points::POINTS;
 use crate::output::tables::run_schema::LAG_SECONDS;
 use crate::output::tables::table::Table;
 use crate::read::rows::keys::Keys;
-use crate::run::compare::Pair;
+use crate::run::compare::{Compares, Pair, Side, fit_names, pairs};
+use crate::run::points::kind::PointsKind;
 use crate::run::sets::same_keys;
-use crate::store::Stores;
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field};
@@ -27,34 +25,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fmt::{Display, Formatter};
 
-/// The comparison of two results.
+/// The comparison of the points of one partition and lag.
 #[derive(Debug, Serialize)]
-pub struct PointsReport {
-    /// The location of A.
-    pub a: String,
-    /// The location of B.
-    pub b: String,
-    /// The lags that are compared, if one lag is compared with another.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lags: Option<Pair>,
-    /// The models with rows in both results.
-    pub models: Vec<PointsComparison>,
-    /// The places of models that only A has.
-    pub only_a: Vec<String>,
-    /// The places of models that only B has.
-    pub only_b: Vec<String>,
-}
-
-/// The comparison of one partition and lag.
-#[derive(Debug, Serialize)]
-pub struct PointsComparison {
-    /// The value of each partition column, by its name.
-    pub partition: BTreeMap<String, String>,
-    /// The common lag. None for points without time, or if one lag is compared with another.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lag: Option<String>,
-    #[serde(skip)]
-    place: String,
+pub struct ComparedPoints {
     /// Rows with the same key.
     pub rows: usize,
     /// One entry per pair of fits.
@@ -62,7 +35,7 @@ pub struct PointsComparison {
 }
 
 /// A model of both results, its comparison, and the places of its rows in A and in B.
-type SharedRows = (ModelKey, PointsComparison, Vec<(u32, u32)>);
+type SharedRows = (ModelKey, ComparedPoints, Vec<(u32, u32)>);
 
 /// The comparison of two embeddings.
 #[derive(Debug, Serialize)]
@@ -83,56 +56,38 @@ pub struct EmbeddingComparison {
     pub correlations: Vec<f64>,
 }
 
-/// Compares the results at two outputs. `fits` are the fits to compare; if it is empty, fits of the
-/// same name are compared. `lags` compares one lag with another; otherwise equal lags are compared.
-///
-/// # Errors
-/// If an output has no rows, a fit or lag does not exist, the columns differ, or nothing is common.
-pub async fn compare(a: &str, b: &str, fits: &[Pair], lags: Option<&Pair>) -> Result<PointsReport> {
-    let lags = lags.map(|lags| Pair {
-        a: Lag::canonical(&lags.a),
-        b: Lag::canonical(&lags.b),
-    });
-    let stores = Stores::default();
-    let (output_a, output_b) = (Output::open(a, &stores)?, Output::open(b, &stores)?);
-    let of_a = Side::open(&output_a, lags.as_ref().map(|lags| lags.a.as_str())).await?;
-    let of_b = Side::open(&output_b, lags.as_ref().map(|lags| lags.b.as_str())).await?;
-    let (written_a, written_b) = (&of_a.written, &of_b.written);
-    same_keys("partitions", a, &written_b.partition, &written_a.partition)?;
-    same_keys("points", a, &of_b.key, &of_a.key)?;
-    let pairs = pairs(&of_a.embeddings, &of_b.embeddings, fits)?;
-    let shared = shared(&of_a.columns, &of_b.columns, a)?;
-    if shared.is_empty() {
-        return Err(Error::input(format!("{a} and {b} have no row in common")));
-    }
-    let mut models = of_a.by_model(&shared)?;
-    for (base_a, base_b) in pairs {
-        let (read_a, read_b) = (of_a.read(&base_a).await?, of_b.read(&base_b).await?);
-        for (_, model, rows) in &mut models {
-            let found = embeddings([&base_a, &base_b], [&read_a, &read_b], rows);
-            model.fits.push(found);
+impl Compares for PointsKind {
+    type Compared = ComparedPoints;
+
+    async fn compare(
+        a: &Side<'_>,
+        b: &Side<'_>,
+        fits: &[Pair],
+    ) -> Result<Vec<(ModelKey, ComparedPoints)>> {
+        let (of_a, of_b) = (Points::of(a).await?, Points::of(b).await?);
+        same_keys("points", a.at, &of_b.key, &of_a.key)?;
+        let pairs = pairs((a.at, &of_a.embeddings), (b.at, &of_b.embeddings), fits)?;
+        let shared = shared(&of_a.columns, &of_b.columns, a.at)?;
+        if shared.is_empty() {
+            let (a, b) = (a.at, b.at);
+            return Err(Error::input(format!("{a} and {b} have no row in common")));
         }
+        let mut models = of_a.by_model(&shared)?;
+        for (base_a, base_b) in pairs {
+            let (read_a, read_b) = (of_a.read(&base_a).await?, of_b.read(&base_b).await?);
+            for (_, model, rows) in &mut models {
+                let found = embeddings([&base_a, &base_b], [&read_a, &read_b], rows);
+                model.fits.push(found);
+            }
+        }
+        let models = models.into_iter();
+        Ok(models.map(|(key, model, _)| (key, model)).collect())
     }
-    let keys = |side: &Side<'_>| side.models.clone();
-    let (all_a, all_b) = (keys(&of_a), keys(&of_b));
-    let only = |own: &BTreeSet<ModelKey>, other: &BTreeSet<ModelKey>, of: &Written<'_>| {
-        own.difference(other).map(|key| of.place(key)).collect()
-    };
-    Ok(PointsReport {
-        a: a.to_string(),
-        b: b.to_string(),
-        only_a: only(&all_a, &all_b, written_a),
-        only_b: only(&all_b, &all_a, written_b),
-        models: models.into_iter().map(|(_, model, _)| model).collect(),
-        lags,
-    })
 }
 
 /// The rows of one result.
-struct Side<'a> {
-    written: Written<'a>,
-    /// All models. With one lag, keys have no lag.
-    models: BTreeSet<ModelKey>,
+struct Points<'a> {
+    written: &'a Written<'a>,
     /// The key columns of a point.
     key: Vec<Field>,
     /// The names of the embeddings, without `_embedding`.
@@ -156,28 +111,13 @@ struct Read {
     clusters: Option<Vec<i32>>,
 }
 
-impl<'a> Side<'a> {
-    async fn open(output: &'a Output, lag: Option<&str>) -> Result<Side<'a>> {
-        let shown = output.shown();
-        let Some(written) = Written::open(output).await? else {
-            return Err(Error::input(format!(
-                "there is no output of gyre at {shown}: give the output of a run"
-            )));
-        };
+impl<'a> Points<'a> {
+    async fn of(side: &'a Side<'a>) -> Result<Points<'a>> {
+        let (written, shown) = (&side.written, side.at);
         if !written.current.tables.contains_key(POINTS) {
             return Err(Error::input(format!(
                 "the result at {shown} has no rows of points to compare; run it without `output.rows = \"none\"`"
             )));
-        }
-        let models = written.models(Table::Fits).await?.into_iter();
-        let mut models: BTreeSet<ModelKey> = models.map(|model| model.key).collect();
-        if let Some(lag) = lag {
-            models.retain(|key| key.lag.as_deref() == Some(lag));
-            if models.is_empty() {
-                return Err(Error::spec(format!("--lag: {shown} has no lag `{lag}`")));
-            }
-            let without = models.into_iter().map(|key| ModelKey { lag: None, ..key });
-            models = without.collect();
         }
         let names = written.table(Table::Fits).await?.columns(&["fit"]).await?;
         let names = names[0].as_string::<i32>();
@@ -209,11 +149,11 @@ impl<'a> Side<'a> {
         let n = columns.first().map_or(0, |column| column.len());
         let mut rows = UInt32Array::from_iter_values(0..n as u32);
         let mut n_model = leading;
-        if let Some(lag) = lag {
+        if let Some(lag) = &side.lag {
             let own = columns.remove(leading - 1);
             let is_own = |row: usize| {
                 let text = ModelKey::at(&[], Some(&own), row).lag;
-                text.as_deref() == Some(lag)
+                text.as_ref() == Some(lag)
             };
             let kept = (0..n).filter(|&row| is_own(row)).map(|row| row as u32);
             rows = UInt32Array::from_iter_values(kept);
@@ -222,12 +162,11 @@ impl<'a> Side<'a> {
             columns = taken.map_err(broken)?;
             n_model -= 1;
         }
-        Ok(Side {
+        Ok(Points {
             key: fields[leading..n_key].to_vec(),
             embeddings: base("_embedding"),
             clusters: base("_affiliation"),
             written,
-            models,
             rows,
             columns,
             n_model,
@@ -276,10 +215,7 @@ impl<'a> Side<'a> {
             .into_values()
             .map(|rows| {
                 let key = ModelKey::at(partition, lag.first(), rows[0].0 as usize);
-                let model = PointsComparison {
-                    partition: self.written.partition_of(&key),
-                    lag: key.lag.clone(),
-                    place: self.written.place(&key),
+                let model = ComparedPoints {
                     rows: rows.len(),
                     fits: Vec::new(),
                 };
@@ -318,34 +254,6 @@ fn shared(a: &[ArrayRef], b: &[ArrayRef], at: &str) -> Result<Vec<(u32, u32)>> {
     let rows = (0..).zip(of_b);
     let rows = rows.filter_map(|(row, id)| Some((*place.get(id as usize)?, row)));
     Ok(rows.collect())
-}
-
-/// The names to compare: `asked`, or else all of the same name.
-pub(crate) fn pairs(a: &[String], b: &[String], asked: &[Pair]) -> Result<Vec<(String, String)>> {
-    let listed = |names: &[String]| format!("`{}`", names.join("`, `"));
-    if asked.is_empty() {
-        let both = a.iter().filter(|name| b.contains(name));
-        let pairs: Vec<_> = both.map(|name| (name.clone(), name.clone())).collect();
-        if pairs.is_empty() {
-            return Err(Error::spec(format!(
-                "the fits {} and {} have no name in common; name two fits to compare with --fit A=B",
-                listed(a),
-                listed(b)
-            )));
-        }
-        return Ok(pairs);
-    }
-    let known = |name: &String, names: &[String]| {
-        if names.contains(name) {
-            return Ok(name.clone());
-        }
-        Err(Error::spec(format!(
-            "--fit: there is no fit `{name}`; there are {}",
-            listed(names)
-        )))
-    };
-    let pair = |pair: &Pair| Ok((known(&pair.a, a)?, known(&pair.b, b)?));
-    asked.iter().map(pair).collect()
 }
 
 /// Labels without gaps in the same order, and how many there are: a table of others may have any.
@@ -389,44 +297,22 @@ fn embeddings(names: [&String; 2], [a, b]: [&Read; 2], rows: &[(u32, u32)]) -> E
     }
 }
 
-impl Display for PointsReport {
+impl Display for ComparedPoints {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match &self.lags {
-            Some(lags) => write!(f, "{}, lag {} → {}, lag {}", self.a, lags.a, self.b, lags.b)?,
-            None => write!(f, "{} → {}", self.a, self.b)?,
-        }
-        for model in &self.models {
-            let rows = counted(grouped(model.rows as f64), "common row");
-            match model.place.as_str() {
-                "" => write!(f, "\n\n{rows}")?,
-                place => write!(f, "\n\n{place}: {rows}")?,
+        let rows = counted(grouped(self.rows as f64), "common row");
+        write!(f, "{rows}")?;
+        for fit in &self.fits {
+            write!(f, "\n  {}", fit_names(&fit.fit_a, &fit.fit_b))?;
+            if let (Some(matched), Some(rand)) = (fit.matched, fit.adjusted_rand) {
+                let share = 100.0 * matched;
+                write!(
+                    f,
+                    "  {share:.2} % in matched clusters, adjusted Rand {rand:.3};"
+                )?;
             }
-            for fit in &model.fits {
-                let name = if fit.fit_a == fit.fit_b {
-                    fit.fit_a.clone()
-                } else {
-                    format!("{} → {}", fit.fit_a, fit.fit_b)
-                };
-                write!(f, "\n  {name}")?;
-                if let (Some(matched), Some(rand)) = (fit.matched, fit.adjusted_rand) {
-                    let share = 100.0 * matched;
-                    write!(
-                        f,
-                        "  {share:.2} % in matched clusters, adjusted Rand {rand:.3};"
-                    )?;
-                }
-                let values: Vec<String> = fit
-                    .correlations
-                    .iter()
-                    .map(|value| format!("{value:.4}"))
-                    .collect();
-                write!(f, "  correlations {}", values.join(" "))?;
-            }
-        }
-        for (place, models) in [(&self.a, &self.only_a), (&self.b, &self.only_b)] {
-            if !models.is_empty() {
-                write!(f, "\n\nonly in {place}: {}", models.join("; "))?;
-            }
+            let values = fit.correlations.iter();
+            let values: Vec<String> = values.map(|value| format!("{value:.4}")).collect();
+            write!(f, "  correlations {}", values.join(" "))?;
         }
         Ok(())
     }

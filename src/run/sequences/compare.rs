@@ -6,53 +6,30 @@
 //! differ by a change of basis are the same model. Memory holds the keys and the log-likelihoods of
 //! all trajectories.
 
-use crate::error::{Error, Kind, Result, counted};
+use crate::error::{Error, Result, counted};
 use crate::output::number::grouped;
-use crate::output::place::Output;
 use crate::output::result::{ModelKey, ModelRows, Written, floats};
 use crate::output::slices::ModelColumns;
 use crate::output::tables::sequences::{SYMBOLS, TRAJECTORIES};
 use crate::output::tables::table::Table;
-use crate::read::rows::keys::{Keys, NONE};
+use crate::read::rows::keys::NONE;
 use crate::read::rows::states::describe;
-use crate::run::compare::Pair;
-use crate::run::points::compare::pairs;
+use crate::run::compare::{Compares, Pair, Side, fit_names, interned, pairs, without_nulls};
 use crate::run::sequences::held_out::HeldOutSums;
+use crate::run::sequences::kind::SymbolsKind;
 use crate::run::sequences::known::order;
 use crate::run::sets::same_keys;
-use crate::store::Stores;
-use arrow::array::{Array, ArrayRef, AsArray, StringArray};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field};
+use arrow::array::ArrayRef;
+use arrow::datatypes::Field;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::{Display, Formatter};
 use std::ops::Range;
-use std::sync::Arc;
 
-/// The comparison of two results.
+/// The comparison of the models of one partition.
 #[derive(Debug, Serialize)]
-pub struct SequencesReport {
-    /// The location of A.
-    pub a: String,
-    /// The location of B.
-    pub b: String,
-    /// The models that both results have.
-    pub models: Vec<SequencesComparison>,
-    /// The places of models that only A has.
-    pub only_a: Vec<String>,
-    /// The places of models that only B has.
-    pub only_b: Vec<String>,
-}
-
-/// The comparison of one partition.
-#[derive(Debug, Serialize)]
-pub struct SequencesComparison {
-    /// The value of each partition column, by its name.
-    pub partition: BTreeMap<String, String>,
-    #[serde(skip)]
-    place: String,
+pub struct ComparedSymbols {
     /// Symbols that both models have.
     pub symbols: usize,
     /// Symbols that only A has.
@@ -106,76 +83,45 @@ pub struct Likelihoods {
     pub furthest_difference: f64,
 }
 
-/// Compares the results at two outputs. `fits` are the fits to compare; if it is empty, fits of the
-/// same name are compared.
-///
-/// # Errors
-/// If an output has no result, a fit does not exist, the columns differ, or nothing is common.
-pub async fn compare(
-    a: &str,
-    b: &str,
-    fits: &[Pair],
-    lags: Option<&Pair>,
-) -> Result<SequencesReport> {
-    if lags.is_some() {
-        return Err(Error::spec("--lag: sequences have no lag; leave it out"));
-    }
-    let stores = Stores::default();
-    let (output_a, output_b) = (Output::open(a, &stores)?, Output::open(b, &stores)?);
-    let (of_a, of_b) = (Side::open(&output_a).await?, Side::open(&output_b).await?);
-    let (written_a, written_b) = (&of_a.written, &of_b.written);
-    same_keys("partitions", a, &written_b.partition, &written_a.partition)?;
-    same_keys("symbols", a, &written_b.sources, &written_a.sources)?;
-    same_keys("trajectories", a, &of_b.key, &of_a.key)?;
-    let pairs = pairs(&of_a.fits, &of_b.fits, fits)?;
-    let (keys_a, keys_b) = interned(&of_a.symbols.columns, &of_b.symbols.columns)?;
-    let (rows_a, rows_b) = interned(&of_a.trajectories.columns, &of_b.trajectories.columns)?;
-    let mut models = Vec::new();
-    for key in of_a
-        .models
-        .keys()
-        .filter(|key| of_b.models.contains_key(key))
-    {
-        let mut model = symbols(
-            (&keys_a, of_a.symbols.of(key)),
-            (&keys_b, of_b.symbols.of(key)),
-            [&of_a.shares, &of_b.shares],
-        );
-        model.partition = written_a.partition_of(key);
-        model.place = written_a.place(key);
-        let (same, other_rows) = of_a.common(&of_b, key, &rows_a, &rows_b);
-        (model.trajectories, model.other_rows) = (same.len(), other_rows);
-        for (fit_a, fit_b) in &pairs {
-            let (spectrum_a, spectrum_b) = (of_a.fit(key, fit_a)?, of_b.fit(key, fit_b)?);
-            model.fits.push(HmmComparison {
-                fit_a: fit_a.clone(),
-                fit_b: fit_b.clone(),
-                rank_a: spectrum_a.0,
-                rank_b: spectrum_b.0,
-                singular_values_a: spectrum_a.1,
-                singular_values_b: spectrum_b.1,
-                likelihoods: of_a.likelihoods(&of_b, [fit_a, fit_b], &same).await?,
-            });
+impl Compares for SymbolsKind {
+    type Compared = ComparedSymbols;
+
+    async fn compare(
+        a: &Side<'_>,
+        b: &Side<'_>,
+        fits: &[Pair],
+    ) -> Result<Vec<(ModelKey, ComparedSymbols)>> {
+        let (of_a, of_b) = (Models::of(a).await?, Models::of(b).await?);
+        same_keys("symbols", a.at, &b.written.sources, &a.written.sources)?;
+        same_keys("trajectories", a.at, &of_b.key, &of_a.key)?;
+        let pairs = pairs((a.at, &of_a.fits), (b.at, &of_b.fits), fits)?;
+        let (keys_a, keys_b) = interned(&of_a.symbols.columns, &of_b.symbols.columns)?;
+        let (rows_a, rows_b) = interned(&of_a.trajectories.columns, &of_b.trajectories.columns)?;
+        let mut models = Vec::new();
+        for key in a.common(b) {
+            let mut model = symbols(
+                (&keys_a, of_a.symbols.of(key)),
+                (&keys_b, of_b.symbols.of(key)),
+                [&of_a.shares, &of_b.shares],
+            );
+            let (same, other_rows) = of_a.common(&of_b, key, &rows_a, &rows_b);
+            (model.trajectories, model.other_rows) = (same.len(), other_rows);
+            for (fit_a, fit_b) in &pairs {
+                let (spectrum_a, spectrum_b) = (of_a.fit(key, fit_a)?, of_b.fit(key, fit_b)?);
+                model.fits.push(HmmComparison {
+                    fit_a: fit_a.clone(),
+                    fit_b: fit_b.clone(),
+                    rank_a: spectrum_a.0,
+                    rank_b: spectrum_b.0,
+                    singular_values_a: spectrum_a.1,
+                    singular_values_b: spectrum_b.1,
+                    likelihoods: of_a.likelihoods(&of_b, [fit_a, fit_b], &same).await?,
+                });
+            }
+            models.push((key.clone(), model));
         }
-        models.push(model);
+        Ok(models)
     }
-    if models.is_empty() {
-        return Err(Error::input(format!(
-            "{a} and {b} have no partition in common"
-        )));
-    }
-    let only = |own: &Side<'_>, other: &Side<'_>| {
-        let keys = own.models.keys();
-        let keys = keys.filter(|key| !other.models.contains_key(key));
-        keys.map(|key| own.written.place(key)).collect()
-    };
-    Ok(SequencesReport {
-        only_a: only(&of_a, &of_b),
-        only_b: only(&of_b, &of_a),
-        a: a.to_string(),
-        b: b.to_string(),
-        models,
-    })
 }
 
 /// Key columns of a table, and the rows of each model.
@@ -198,9 +144,9 @@ impl Keyed {
     }
 }
 
-/// One result.
-struct Side<'a> {
-    written: Written<'a>,
+/// The models and trajectories of one result.
+struct Models<'a> {
+    written: &'a Written<'a>,
     /// By model and fit: the rank and the singular values up to the first that is left out.
     models: BTreeMap<ModelKey, BTreeMap<String, (usize, Vec<f64>)>>,
     /// The names of the fits, in the order of their columns.
@@ -215,17 +161,11 @@ struct Side<'a> {
     rows: Vec<f64>,
 }
 
-impl<'a> Side<'a> {
-    async fn open(output: &'a Output) -> Result<Side<'a>> {
-        let Some(written) = Written::open(output).await? else {
-            return Err(Error::input(format!(
-                "there is no output of gyre at {}: give the output of a run",
-                output.shown()
-            )));
-        };
-        let fits = ModelColumns::read(&written, Table::Fits, &[], &["fit", "rank"]).await?;
-        let spectrum =
-            ModelColumns::read(&written, Table::Spectrum, &[], &["fit", "value"]).await?;
+impl<'a> Models<'a> {
+    async fn of(side: &'a Side<'a>) -> Result<Models<'a>> {
+        let written = &side.written;
+        let fits = ModelColumns::read(written, Table::Fits, &[], &["fit", "rank"]).await?;
+        let spectrum = ModelColumns::read(written, Table::Spectrum, &[], &["fit", "value"]).await?;
         let mut models = BTreeMap::new();
         for key in fits.of_model.keys() {
             let spectrum = spectrum.of(key).by_fit()?;
@@ -242,7 +182,7 @@ impl<'a> Side<'a> {
             models.insert(key.clone(), own);
         }
         let names: Vec<&str> = written.sources.iter().map(|f| f.name().as_str()).collect();
-        let symbols = Keyed::read(&written, SYMBOLS, &names).await?;
+        let symbols = Keyed::read(written, SYMBOLS, &names).await?;
         let shares = written
             .table(SYMBOLS)
             .await?
@@ -252,7 +192,7 @@ impl<'a> Side<'a> {
         let fields = schema.fields().iter().map(|f| f.as_ref().clone());
         let key: Vec<Field> = fields.take_while(|f| f.name() != "rows").collect();
         let names: Vec<&str> = key.iter().map(|f| f.name().as_str()).collect();
-        let mut trajectories = Keyed::read(&written, TRAJECTORIES, &names).await?;
+        let mut trajectories = Keyed::read(written, TRAJECTORIES, &names).await?;
         for column in &mut trajectories.columns {
             *column = without_nulls(column)?;
         }
@@ -261,8 +201,8 @@ impl<'a> Side<'a> {
             .await?
             .columns(&["rows"])
             .await?;
-        Ok(Side {
-            fits: order(&written).await?,
+        Ok(Models {
+            fits: order(written).await?,
             models,
             symbols,
             shares: floats(&shares[0])?,
@@ -284,7 +224,7 @@ impl<'a> Side<'a> {
     /// another number of rows.
     fn common(
         &self,
-        other: &Side<'_>,
+        other: &Models<'_>,
         key: &ModelKey,
         own_ids: &[u32],
         other_ids: &[u32],
@@ -308,11 +248,11 @@ impl<'a> Side<'a> {
     /// The log-likelihoods of some trajectories.
     async fn likelihoods(
         &self,
-        other: &Side<'_>,
+        other: &Models<'_>,
         [fit_a, fit_b]: [&str; 2],
         same: &[(usize, usize)],
     ) -> Result<Option<Likelihoods>> {
-        let read = async |side: &Side<'_>, fit: &str| {
+        let read = async |side: &Models<'_>, fit: &str| {
             let name = format!("{fit}_log_likelihood");
             let table = side.written.table(TRAJECTORIES).await?;
             floats(&table.columns(&[&name]).await?[0])
@@ -346,35 +286,12 @@ impl<'a> Side<'a> {
     }
 }
 
-/// A key column with text in place of nulls: a split may be null.
-pub(crate) fn without_nulls(column: &ArrayRef) -> Result<ArrayRef> {
-    if column.null_count() == 0 {
-        return Ok(Arc::clone(column));
-    }
-    let texts = cast(column, &DataType::Utf8);
-    let broken = |e| Error::with_source(Kind::Input, "a key of a trajectory is null", e);
-    let texts = texts.map_err(broken)?;
-    let texts = texts.as_string::<i32>().iter();
-    let texts: StringArray = texts.map(|text| Some(text.unwrap_or("null"))).collect();
-    cast(&texts, column.data_type()).map_err(broken)
-}
-
-/// Numbers the keys of two results.
-fn interned(a: &[ArrayRef], b: &[ArrayRef]) -> Result<(Vec<u32>, Vec<u32>)> {
-    let types: Vec<DataType> = a.iter().map(|column| column.data_type().clone()).collect();
-    let mut keys = Keys::new(&types)?;
-    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
-    keys.intern(a, &mut of_a)?;
-    keys.intern(b, &mut of_b)?;
-    Ok((of_a, of_b))
-}
-
 /// Compares the symbols of a model. A side has the keys of all symbols and the rows of the model.
 fn symbols(
     a: (&[u32], Range<usize>),
     b: (&[u32], Range<usize>),
     shares: [&[f64]; 2],
-) -> SequencesComparison {
+) -> ComparedSymbols {
     let mut both: BTreeMap<u32, [Option<f64>; 2]> = BTreeMap::new();
     for (side, ((keys, rows), shares)) in [a, b].into_iter().zip(shares).enumerate() {
         for at in rows.filter(|&at| keys[at] != NONE) {
@@ -386,9 +303,7 @@ fn symbols(
         let [a, b] = own.map(|share| share.unwrap_or(0.0));
         (a - b).abs()
     });
-    SequencesComparison {
-        partition: BTreeMap::new(),
-        place: String::new(),
+    ComparedSymbols {
         symbols: count(|own| matches!(own, [Some(_), Some(_)])),
         symbols_only_a: count(|own| matches!(own, [Some(_), None])),
         symbols_only_b: count(|own| matches!(own, [None, Some(_)])),
@@ -399,44 +314,25 @@ fn symbols(
     }
 }
 
-impl Display for SequencesReport {
+impl Display for ComparedSymbols {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{} → {}", self.a, self.b)?;
-        for model in &self.models {
-            write!(f, "\n\n")?;
-            if !model.place.is_empty() {
-                write!(f, "{}: ", model.place)?;
-            }
-            let symbols = counted(grouped(model.symbols as f64), "common symbol");
-            let same = counted(grouped(model.trajectories as f64), "common trajectory");
-            write!(
-                f,
-                "{symbols}, {} only in A, {} only in B, shares differ by {:.4}; {same}",
-                model.symbols_only_a, model.symbols_only_b, model.total_variation
-            )?;
-            if model.other_rows > 0 {
-                write!(f, ", {} with another number of rows", model.other_rows)?;
-            }
-            for fit in &model.fits {
-                fit.write(f)?;
-            }
+        let symbols = counted(grouped(self.symbols as f64), "common symbol");
+        let same = counted(grouped(self.trajectories as f64), "common trajectory");
+        write!(
+            f,
+            "{symbols}, {} only in A, {} only in B, shares differ by {:.4}; {same}",
+            self.symbols_only_a, self.symbols_only_b, self.total_variation
+        )?;
+        if self.other_rows > 0 {
+            write!(f, ", {} with another number of rows", self.other_rows)?;
         }
-        for (place, models) in [(&self.a, &self.only_a), (&self.b, &self.only_b)] {
-            if !models.is_empty() {
-                write!(f, "\n\nonly in {place}: {}", models.join("; "))?;
-            }
-        }
-        Ok(())
+        self.fits.iter().try_for_each(|fit| fit.write(f))
     }
 }
 
 impl HmmComparison {
     fn write(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.fit_a == self.fit_b {
-            write!(f, "\n  {}", self.fit_a)?;
-        } else {
-            write!(f, "\n  {} → {}", self.fit_a, self.fit_b)?;
-        }
+        write!(f, "\n  {}", fit_names(&self.fit_a, &self.fit_b))?;
         write!(f, "  rank {} → {}", self.rank_a, self.rank_b)?;
         for (side, values) in [
             ("A", &self.singular_values_a),
