@@ -461,7 +461,7 @@ fn the_rows_of_a_run_come_back() {
     let new = ["tables.world.path=new.parquet"];
     let ran = assign(&lake, &new).succeeds();
     assert!(
-        ran.out.contains("rows, filtered by the model "),
+        ran.out.contains("rows, assigned by the model "),
         "{}",
         ran.out
     );
@@ -588,7 +588,7 @@ fn two_results_are_compared_row_by_row() {
     assert!(text.out.contains("means differ by "), "{}", text.out);
     assert!(text.out.contains("test MSE "), "{}", text.out);
     lake.gyre(&["compare", "out", "out", "--lag", "1=2"])
-        .fails(2, "filters have no lag");
+        .fails(2, "--lag: out has no lag `1`; it has none");
     lake.gyre(&["compare", "out", "nowhere"])
         .fails(1, "no output of gyre");
 }

@@ -115,7 +115,7 @@ fn the_rows_of_a_run_come_back() {
     let new = ["tables.visits.path=new.parquet"];
     let ran = assign(&lake, &new).succeeds();
     assert!(
-        ran.out.contains("rows, filtered by the model "),
+        ran.out.contains("rows, assigned by the model "),
         "{}",
         ran.out
     );
@@ -213,7 +213,7 @@ fn rows_that_do_not_fit_the_model_are_refused_by_name() {
     let parts = rows.integers("part");
     let likelihoods = rows.column("hmm_r3_log_likelihood");
     assert!((0..rows.len()).all(|at| likelihoods.is_null(at) == (parts[at] == 2)));
-    assign(&lake, &[&of("id % 3 = 2"), by]).fails(1, "none of the partitions");
+    assign(&lake, &[&of("id % 3 = 2"), by]).fails(1, "belongs to a partition that the model");
     assign(&lake, &[&of("id > 99"), by]).fails(1, "gives no rows");
     assign(&lake, &[]).fails(2, "the columns of partition_by are none in the pipeline");
 
@@ -306,9 +306,9 @@ fn two_results_are_compared_by_spectra_and_likelihoods() {
     assert!(text.contains("nats a symbol, difference "), "{text}");
     assert!(text.contains("largest difference "), "{text}");
     lake.gyre(&["compare", "out", "b", "--fit", "hmm_r2=svd"])
-        .fails(2, "there is no fit `svd`");
+        .fails(2, "has no fit `svd`");
     lake.gyre(&["compare", "out", "b", "--lag", "1=2"])
-        .fails(2, "sequences have no lag");
+        .fails(2, "--lag: out has no lag `1`; it has none");
     lake.gyre(&["compare", "out", "nowhere"])
         .fails(1, "no output of gyre");
 }
