@@ -5,7 +5,7 @@ use gyre::evidence::pass::Passes;
 use gyre::evidence::sequences::Sequences;
 use gyre::evidence::triples::Triples;
 use gyre::methods::hmm::baum_welch::{climb, random_start};
-use gyre::methods::hmm::filter::Filter;
+use gyre::methods::hmm::filtering::Filter;
 use gyre::methods::hmm::params::SpectralHmm;
 use gyre::methods::hmm::project::project;
 use rand::{RngExt, SeedableRng};

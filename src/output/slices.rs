@@ -2,8 +2,9 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::output::result::{ModelKey, Written, finite};
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::compute::partition;
+use crate::output::tables::table::Table;
+use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
+use arrow::compute::{partition, take};
 use arrow::datatypes::{Field, Float64Type};
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
@@ -110,4 +111,26 @@ pub(crate) fn size(x: f64, name: &str, most: usize) -> Result<usize> {
     Err(Error::input(format!(
         "the written number `{name}` is {x}, not a whole number from 1 to {most}"
     )))
+}
+
+/// The partition columns of all models, with one row per model.
+///
+/// # Errors
+/// If the table `fits` cannot be read.
+pub(crate) async fn partitions(written: &Written<'_>) -> Result<Vec<ArrayRef>> {
+    let names: Vec<&str> = written
+        .partition
+        .iter()
+        .map(|f| f.name().as_str())
+        .collect();
+    let models = written.models(Table::Fits).await?.into_iter();
+    // The order of the models is that of their keys.
+    let models: BTreeMap<ModelKey, u32> = models
+        .map(|model| (model.key, model.rows.start as u32))
+        .collect();
+    let first = UInt32Array::from_iter_values(models.into_values());
+    let columns = written.table(Table::Fits).await?.columns(&names).await?;
+    let columns = columns.iter().map(|column| take(column, &first, None));
+    let columns: std::result::Result<Vec<ArrayRef>, _> = columns.collect();
+    columns.map_err(|e| Error::with_source(Kind::Bug, "partitions cannot be taken", e))
 }

@@ -7,8 +7,7 @@ use crate::methods::filter::model::Dynamics;
 use crate::methods::filter::params::{RowsOf, System};
 use crate::output::tables::filters;
 use crate::output::tables::filters::{FilterColumns, FilterRowColumns};
-use crate::output::tables::run_schema::RunSchema;
-use crate::output::tables::sequences::schema_of;
+use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::assignment::Assignment;
 use crate::plan::evidence::{Columns, row_step};
 use crate::plan::fits::Ranks;
@@ -22,7 +21,6 @@ use crate::plan::rows::{PlannedQuery, query};
 use crate::plan::show::{all, column, columns, fit_json, follow_text, names, order_text};
 use crate::plan::written::left_out;
 use crate::read::lake::Lake;
-use crate::read::rows::states::{StateColumns, StateTable};
 use crate::read::sql::expression::expression;
 use crate::read::state_space::layout::{StateSpaceKey, StateSpaceLayout, is_list, select};
 use arrow::array::ArrayRef;
@@ -177,11 +175,7 @@ impl FiltersPlan {
 
 /// What the tables of a run over rows of a layout share.
 pub(crate) fn run_schema(layout: &StateSpaceLayout, partitions: Vec<ArrayRef>) -> RunSchema {
-    let none = StateTable::empty(&StateColumns {
-        keys: Vec::new(),
-        bins: Vec::new(),
-    });
-    schema_of(&layout.partition, partitions, none, false)
+    RunSchema::of_models(&layout.partition, partitions, LagColumn::None)
 }
 
 /// The columns of the rows of a layout in the tables of rows.

@@ -273,10 +273,8 @@ fn new_states_get_the_planted_set_and_unseen_targets_are_reported() {
     assert_eq!(record["models"][0]["new_sources"], 3);
     assert_eq!(record["failures"].as_array().map(Vec::len), Some(2));
     write_words(&lake, "new.parquet", &texts[3..]);
-    assign(&lake, "p.toml", &["--set", "tables.rows.path=new.parquet"]).fails(
-        1,
-        "rows belongs to a partition that the model at out has",
-    );
+    assign(&lake, "p.toml", &["--set", "tables.rows.path=new.parquet"])
+        .fails(1, "rows belongs to a partition that the model at out has");
 }
 
 /// The row number of each partition, lag and word.

@@ -420,7 +420,9 @@ fn two_outputs_are_compared() {
     let lags = ["compare", "out", "out", "--fit", "dbmr", "--lag", "1=2"];
     let report = lake.gyre(&lags).succeeds().out;
     assert!(
-        report.starts_with("out, lag 1 → out, lag 2\n\n6 common states\n  dbmr: sets 2 kept; 0 of 6 states"),
+        report.starts_with(
+            "out, lag 1 → out, lag 2\n\n6 common states\n  dbmr: sets 2 kept; 0 of 6 states"
+        ),
         "{report}"
     );
     lake.gyre(&["compare", "out", "out", "--lag", "3"])

@@ -12,7 +12,7 @@
 //! - `filter`: next-symbol probabilities, states and log-likelihoods of sequences.
 
 pub mod baum_welch;
-pub mod filter;
+pub mod filtering;
 pub mod model;
 pub mod moments;
 pub mod params;

@@ -20,7 +20,6 @@ use crate::output::tables::bootstrap::SPREAD;
 use crate::output::tables::certificates::of_claims;
 use crate::output::tables::columns::{Columns, Placed, TableColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
-use crate::read::rows::states::{StateColumns, StateTable};
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
@@ -300,22 +299,9 @@ pub(crate) fn schema_of(
     partitions: Vec<ArrayRef>,
     lag: LagColumn,
 ) -> RunSchema {
-    let none = StateTable::empty(&StateColumns {
-        keys: Vec::new(),
-        bins: Vec::new(),
-    });
     RunSchema {
-        partition: partition.to_vec(),
-        partitions,
-        lag,
-        sources: none.clone(),
-        targets: none,
         is_weighted: true,
-        fits: Vec::new(),
-        embeddings: Vec::new(),
-        rows: Vec::new(),
-        has_stability: false,
-        tables: Vec::new(),
+        ..RunSchema::of_models(partition, partitions, lag)
     }
 }
 

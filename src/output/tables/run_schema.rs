@@ -3,7 +3,7 @@
 use crate::evidence::lag::Lag;
 use crate::methods::columns::Column;
 use crate::output::tables::table::Table;
-use crate::read::rows::states::StateTable;
+use crate::read::rows::states::{StateColumns, StateTable};
 use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Field};
 use std::sync::Arc;
@@ -202,4 +202,31 @@ pub(crate) fn pair_fields(sources: Vec<Field>, targets: Vec<Field>) -> (Vec<Fiel
             .collect()
     };
     (prefixed(sources, "source"), prefixed(targets, "target"))
+}
+
+impl RunSchema {
+    /// The columns of a partition and a lag, without states, sets and fits.
+    pub(crate) fn of_models(
+        partition: &[Field],
+        partitions: Vec<ArrayRef>,
+        lag: LagColumn,
+    ) -> RunSchema {
+        let none = StateTable::empty(&StateColumns {
+            keys: Vec::new(),
+            bins: Vec::new(),
+        });
+        RunSchema {
+            partition: partition.to_vec(),
+            partitions,
+            lag,
+            sources: none.clone(),
+            targets: none,
+            is_weighted: false,
+            fits: Vec::new(),
+            embeddings: Vec::new(),
+            rows: Vec::new(),
+            has_stability: false,
+            tables: Vec::new(),
+        }
+    }
 }

@@ -200,17 +200,10 @@ pub(crate) fn schema_of(
     is_weighted: bool,
 ) -> RunSchema {
     RunSchema {
-        partition: partition.to_vec(),
-        partitions,
-        lag: LagColumn::None,
         sources: symbols.clone(),
         targets: symbols,
         is_weighted,
-        fits: Vec::new(),
-        embeddings: Vec::new(),
-        rows: Vec::new(),
-        has_stability: false,
-        tables: Vec::new(),
+        ..RunSchema::of_models(partition, partitions, LagColumn::None)
     }
 }
 

@@ -9,8 +9,8 @@ use crate::plan::pipeline::keys::{
     Densities, Empty, InputTable, Job, Naming, OutputTables, Validation, Window,
 };
 use crate::read::lake::files::Query;
-use crate::read::points::layout::Scale;
 use crate::read::rows::bins::Binning;
+use crate::read::rows::coordinates::Scale;
 use crate::store::parameter::Store;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The value of `scale`: a word, or numbers by column.
 
-use crate::read::points::layout::Scale;
+use crate::read::rows::coordinates::Scale;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};

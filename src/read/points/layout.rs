@@ -1,10 +1,11 @@
 //! Which columns of the rows hold the key, the coordinates and the weight of a point.
 
 use crate::evidence::lag::Step;
-use crate::read::points::coordinates::LARGEST;
+use crate::read::rows::coordinates::LARGEST;
+use crate::read::rows::coordinates::Scale;
 use arrow::datatypes::{Field, SchemaRef};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The columns that are read of points, in the order of the columns of a batch: partition keys, the
 /// key of a row, coordinates, weight, known sets.
@@ -45,20 +46,16 @@ pub enum PointRoles {
     Rows,
 }
 
-/// What coordinates are divided by before anything else happens to them.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Scale {
-    /// Nothing.
-    #[default]
-    None,
-    /// The standard deviation of each coordinate over all rows of all partitions.
-    Standard,
-    /// A number for some columns.
-    By(BTreeMap<String, f64>),
-}
-
 impl PointLayout {
+    /// The columns of a trajectory, or of a row without time: rows that are equal in them belong
+    /// together.
+    pub fn dealt_by(&self) -> Range<usize> {
+        match self.roles {
+            PointRoles::Pairs { .. } => 0..self.n_order() - 1,
+            PointRoles::Rows => 0..self.n_order(),
+        }
+    }
+
     /// Every column, in order.
     pub fn fields(&self) -> Vec<Field> {
         let leading = self.partition.iter().chain(&self.key);

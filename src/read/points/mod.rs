@@ -10,7 +10,6 @@
 //! - `pairs` makes blocks of rows with the pairs at each lag.
 //! - `sample` keeps some rows or pairs.
 
-pub mod coordinates;
 pub mod layout;
 pub mod pairs;
 pub mod sample;
@@ -20,9 +19,9 @@ use crate::error::{Error, Result};
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
 use crate::read::lake::rounding::rounding;
-use crate::read::points::coordinates::{Coordinates, FaultKind, LargeValue, coordinates, sound};
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::rows::amounts::weights;
+use crate::read::rows::coordinates::{Coordinates, FaultKind, LargeValue, coordinates, sound};
 use crate::read::rows::doubles::typed;
 use crate::read::rows::keys::Keys;
 use crate::read::rows::ranges::{drop_null_rows, first_rows, partition_ids, ranges};

@@ -180,7 +180,7 @@ impl<R: BlockReceiver> Receiver for Blocks<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::points::layout::Scale;
+    use crate::read::rows::coordinates::Scale;
     use arrow::datatypes::{DataType, Field};
     use std::collections::BTreeSet;
 

@@ -9,12 +9,10 @@ use crate::error::{Error, Kind, Result};
 use crate::read::counts::resample_groups::hash;
 use crate::read::counts::sums;
 use crate::read::lake::Lake;
-use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::rows::doubles::typed;
 use crate::read::rows::layout::{Layout, schema};
 use crate::read::rows::ranges::{first_rows, ranges};
 use crate::read::rows::stop::bug;
-use crate::read::state_space::layout::{StateSpaceKey, StateSpaceLayout};
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::{concat_batches, take};
 use arrow::datatypes::{Field, SchemaRef};
@@ -77,30 +75,6 @@ impl Dealer {
         Dealer::new(&layout.fields(), by, shards)
     }
 
-    /// A dealer of points: by trajectory, or by id for rows without time.
-    ///
-    /// # Errors
-    /// A key column of a type that cannot be compared.
-    pub fn of_points(layout: &PointLayout, shards: usize) -> Result<Dealer> {
-        let by = match layout.roles {
-            PointRoles::Pairs { .. } => 0..layout.n_order() - 1,
-            PointRoles::Rows => 0..layout.n_order(),
-        };
-        Dealer::new(&layout.fields(), by, shards)
-    }
-
-    /// A dealer of states and observations: by trajectory, or by id for rows without time.
-    ///
-    /// # Errors
-    /// A key column of a type that cannot be compared.
-    pub fn of_state_space(layout: &StateSpaceLayout, shards: usize) -> Result<Dealer> {
-        let by = match layout.key {
-            StateSpaceKey::Trajectories { .. } => 0..layout.n_order() - 1,
-            StateSpaceKey::Rows { .. } => 0..layout.n_order(),
-        };
-        Dealer::new(&layout.fields(), by, shards)
-    }
-
     /// A dealer of rows of the table of sums.
     ///
     /// # Errors
@@ -109,7 +83,11 @@ impl Dealer {
         Dealer::new(&sums::fields(layout), sums::keys(layout), shards)
     }
 
-    fn new(fields: &[Field], by: Range<usize>, shards: usize) -> Result<Dealer> {
+    /// A dealer of rows with these columns, by some of them.
+    ///
+    /// # Errors
+    /// A key column of a type that cannot be compared.
+    pub fn new(fields: &[Field], by: Range<usize>, shards: usize) -> Result<Dealer> {
         let keys = fields[by.clone()]
             .iter()
             .map(|f| SortField::new(f.data_type().clone()));

@@ -2,12 +2,14 @@
 
 pub mod amounts;
 pub mod bins;
+pub mod coordinates;
 pub mod deal;
 pub mod decimal;
 pub(crate) mod doubles;
 pub mod ipc;
 pub mod keys;
 pub mod layout;
+pub mod ordered;
 pub(crate) mod pieces;
 pub mod ranges;
 pub(crate) mod split;

@@ -6,19 +6,17 @@
 //! All batches but the last have the same number of rows, so the borders of batches depend on the
 //! rows alone.
 
-pub(crate) mod ordered;
-
 use crate::error::{Error, Result};
 use crate::read::counts::resample_groups::Tagger;
 use crate::read::lake::Lake;
 use crate::read::rows::keys::NONE;
 use crate::read::rows::layout::{Layout, RowRoles};
+use crate::read::rows::ordered::{
+    Found, OrderRoles, Ordered, OrderedBatches, Piece, Placed, TrajectoryPart, again, split_text,
+};
 use crate::read::rows::ranges::first_rows;
 use crate::read::rows::states::{StateColumns, States};
 use crate::read::rows::stop::{Dropped, Stop, bug};
-use crate::read::sequences::ordered::{
-    Found, OrderRoles, Ordered, OrderedBatches, Piece, Placed, TrajectoryPart, again, split_text,
-};
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take;
 use datafusion::dataframe::DataFrame;

@@ -8,6 +8,7 @@ use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::ident;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// The columns that are read of states and observations, in the order of the columns of a batch:
 /// partition keys, the key of a row, state, observation, split.
@@ -52,6 +53,15 @@ pub enum StateSpaceKey {
 }
 
 impl StateSpaceLayout {
+    /// The columns of a trajectory, or of a row without time: rows that are equal in them belong
+    /// together.
+    pub fn dealt_by(&self) -> Range<usize> {
+        match self.key {
+            StateSpaceKey::Trajectories { .. } => 0..self.n_order() - 1,
+            StateSpaceKey::Rows { .. } => 0..self.n_order(),
+        }
+    }
+
     /// Every column, in order.
     pub fn fields(&self) -> Vec<Field> {
         let leading = self.partition.iter().chain(self.key_fields());

@@ -11,12 +11,12 @@ pub(crate) mod training;
 
 use crate::error::Result;
 use crate::read::lake::Lake;
-use crate::read::points::coordinates::{Coordinates, Fault, LARGEST, coordinates};
-use crate::read::rows::states::describe;
-use crate::read::rows::stop::Stop;
-use crate::read::sequences::ordered::{
+use crate::read::rows::coordinates::{Coordinates, Fault, LARGEST, coordinates};
+use crate::read::rows::ordered::{
     Found, OrderRoles, Ordered, OrderedBatches, Piece, TrajectoryPart, again, split_text,
 };
+use crate::read::rows::states::describe;
+use crate::read::rows::stop::Stop;
 use crate::read::state_space::layout::{StateSpaceKey, StateSpaceLayout};
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::Field;

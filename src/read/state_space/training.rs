@@ -4,11 +4,11 @@
 
 use crate::error::Result;
 use crate::evidence::state_space::StateSpace;
-use crate::read::points::coordinates::{Fault, FaultKind, LARGEST, LargeValue, Middle};
+use crate::read::rows::coordinates::{Fault, FaultKind, LARGEST, LargeValue, Middle};
+use crate::read::rows::ordered::Found;
 use crate::read::rows::split::Split;
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Dropped, bug};
-use crate::read::sequences::ordered::Found;
 use crate::read::state_space::layout::StateSpaceLayout;
 use crate::read::state_space::{StateSpaceBatch, StateSpaceInput, Widths, read};
 use arrow::array::{ArrayRef, UInt32Array};

@@ -19,7 +19,7 @@ use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model, check_al
 use crate::run::filters::kind::ObservationsKind;
 use crate::run::filters::rows::{RowTables, RowsWritten, Target};
 use crate::run::filters::scoring::RowFilter;
-use crate::run::filters::{known, points, rows};
+use crate::run::filters::{fit_rows, known, rows};
 use crate::run::record::ModelEntry;
 use datafusion::dataframe::DataFrame;
 use serde::Serialize;
@@ -105,7 +105,7 @@ impl Assigns for ObservationsKind {
         let mut supervision = Vec::with_capacity(known.fits.len());
         for &fit in &known.fits {
             let fit = &new.fits[fit];
-            supervision.push(points::read(lake, fit, &known.partitions, widths).await?);
+            supervision.push(fit_rows::read(lake, fit, &known.partitions, widths).await?);
         }
         run.head.done("read model", 0, 0);
         let schema = run_schema(&new.layout, Vec::new());

@@ -18,7 +18,7 @@ use crate::plan::pipeline::keys::Empty;
 use crate::read::state_space::training::TrainingRows;
 use crate::run::counts::model::{place_of, seed};
 use crate::run::failures::Failures;
-use crate::run::filters::points::FitPoints;
+use crate::run::filters::fit_rows::FitRows;
 use crate::run::progress::Progress;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ pub struct Fitting {
     /// The training rows.
     pub(crate) training: TrainingRows,
     /// Supervision and priors, by fit.
-    pub(crate) points: Vec<FitPoints>,
+    pub(crate) points: Vec<FitRows>,
     /// The partitions.
     pub(crate) run: RunSchema,
 }

@@ -10,7 +10,7 @@ use crate::plan::pipeline::keys::FilteredRows;
 use crate::read::lake::Lake;
 use crate::read::state_space::{StateSpaceInput, Widths};
 use crate::run::filters::fit::{FittedPartition, Fitting};
-use crate::run::filters::points::FitPoints;
+use crate::run::filters::fit_rows::FitRows;
 use crate::run::filters::rows::RowTables;
 use crate::run::filters::scoring::RowFilter;
 use arrow::array::ArrayRef;
@@ -28,7 +28,7 @@ pub(crate) struct Filters<'a> {
     /// The columns of the ids of the training rows, by partition.
     pub(crate) ids: Vec<&'a [ArrayRef]>,
     /// Supervision of single steps, by fit.
-    pub(crate) points: &'a [FitPoints],
+    pub(crate) points: &'a [FitRows],
 }
 
 impl<'a> Filters<'a> {

@@ -4,7 +4,7 @@
 //! training rows ─ fit ─▶ filters ─ filter rows ─▶ estimates and scores ─▶ tables
 //! ```
 //!
-//! - `points` reads the rows of supervision and of priors.
+//! - `fit_rows` reads the rows of supervision and of priors.
 //! - `fit` fits the filters of every partition.
 //! - `scoring` filters batches of rows, `rows` writes their tables.
 //! - `assign` filters new rows with a written model, which `known` reads.
@@ -13,10 +13,10 @@
 pub mod assign;
 pub mod compare;
 pub mod fit;
+pub(crate) mod fit_rows;
 pub(crate) mod input;
 pub mod kind;
 pub(crate) mod known;
-pub(crate) mod points;
 pub mod record;
 pub mod rounds;
 pub mod rows;
@@ -101,7 +101,7 @@ impl Kind for ObservationsKind {
         let partitions = training.found.partitions.clone();
         let mut points = Vec::with_capacity(plan.fits.len());
         for fit in &plan.fits {
-            points.push(points::read(run.lake, fit, &partitions, training.widths).await?);
+            points.push(fit_rows::read(run.lake, fit, &partitions, training.widths).await?);
         }
         let found = Found {
             rows: training.found.rows,

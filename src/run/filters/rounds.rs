@@ -15,7 +15,7 @@ use crate::output::parts::Piece;
 use crate::output::tables::filters::{ESTIMATES, POSTERIORS, TRAJECTORIES};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::filters::FiltersPlan;
-use crate::read::sequences::ordered::Found;
+use crate::read::rows::ordered::Found;
 use crate::run::Planned;
 use crate::run::filters::fit::{Fitting, Unit};
 use crate::run::filters::input::Filters;

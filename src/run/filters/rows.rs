@@ -12,9 +12,9 @@ use crate::output::tables::filters::{
     ESTIMATES, FilterColumns, FilterScores, POSTERIORS, TRAJECTORIES,
 };
 use crate::read::rows::layout::schema as rows_schema;
+use crate::read::rows::ordered::{Found, again};
 use crate::read::rows::split::Split;
 use crate::read::rows::stop::{Stop, bug};
-use crate::read::sequences::ordered::{Found, again};
 use crate::read::state_space::layout::{StateSpaceKey, StateSpaceLayout};
 use crate::read::state_space::{StateSpaceBatch, StateSpaceInput, StateSpaceRows};
 use crate::run::filters::scoring::{RowFilter, Scored, Scoring};

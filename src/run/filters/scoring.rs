@@ -7,10 +7,10 @@
 use crate::error::Result;
 use crate::evidence::state_space::Supervision;
 use crate::methods::filter::model::{Estimates, FilterModel, FilterState};
+use crate::read::rows::ordered::{Piece, TrajectoryPart};
 use crate::read::rows::split::Split;
-use crate::read::sequences::ordered::{Piece, TrajectoryPart};
 use crate::read::state_space::StateSpaceBatch;
-use crate::run::filters::points::Steps;
+use crate::run::filters::fit_rows::Steps;
 use rayon::prelude::*;
 use std::ops::Range;
 

@@ -12,8 +12,8 @@ use crate::read::rows::deal::{Dealer, deal};
 use crate::read::state_space::Widths;
 use crate::read::state_space::layout::select;
 use crate::run::filters::fit::SentInput;
+use crate::run::filters::fit_rows;
 use crate::run::filters::input::Filters;
-use crate::run::filters::points;
 use crate::run::filters::rows::{Ended, collect};
 use crate::run::workers::executor::{TaskExecutor, blocking};
 use crate::run::workers::reading::{PlanQuery, Slice};
@@ -118,7 +118,7 @@ impl TaskExecutor<FiltersPlan> {
         let of_layout = |_: &Lake, frame| select(frame, &plan.layout);
         let (lake, frame) = self.query(query, files, of_layout).await?;
         let layout = Arc::clone(&plan.layout);
-        let dealer = move || Dealer::of_state_space(&layout, lots);
+        let dealer = move || Dealer::new(&layout.fields(), layout.dealt_by(), lots);
         let dealt = deal(&lake, frame, lots, dealer).await?;
         self.put_rows(plan.layout.numbered(), dealt).await
     }
@@ -134,7 +134,7 @@ impl TaskExecutor<FiltersPlan> {
         let tables = reopen(plan.job.tables.clone(), &self.resources, &self.stores)?;
         let mut supervision = Vec::with_capacity(plan.fits.len());
         for fit in &plan.fits {
-            supervision.push(points::read(&tables, fit, &received.partitions, widths).await?);
+            supervision.push(fit_rows::read(&tables, fit, &received.partitions, widths).await?);
         }
         let models = received.models.iter();
         let filters = Filters {

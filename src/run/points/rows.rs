@@ -14,9 +14,9 @@ use crate::output::tables::points::{
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
-use crate::read::points::coordinates::{LARGEST, LargeValue};
 use crate::read::points::layout::PointLayout;
 use crate::read::points::{Found, PointBatch, Reader, sorted};
+use crate::read::rows::coordinates::{LARGEST, LargeValue};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
 use crate::run::kind::Running;

@@ -94,7 +94,7 @@ impl TaskExecutor<PointsPlan> {
         let select = |_: &Lake, frame| crate::read::points::select(frame, &plan.layout);
         let (lake, frame) = self.query(query, files, select).await?;
         let layout = Arc::clone(&plan.layout);
-        let dealer = move || Dealer::of_points(&layout, lots);
+        let dealer = move || Dealer::new(&layout.fields(), layout.dealt_by(), lots);
         let dealt = deal(&lake, frame, lots, dealer).await?;
         self.put_rows(plan.layout.numbered(), dealt).await
     }

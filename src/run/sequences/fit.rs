@@ -16,7 +16,7 @@ use crate::evidence::sequences::Sequences;
 use crate::evidence::triples::Triples;
 use crate::math::scale::times_power;
 use crate::methods::hmm::baum_welch::{recovered_hidden, refine};
-use crate::methods::hmm::filter::Filter;
+use crate::methods::hmm::filtering::Filter;
 use crate::methods::hmm::model::{HmmModel, Warning};
 use crate::methods::hmm::params::{Refine, SpectralHmm};
 use crate::methods::hmm::project::{Projection, project};

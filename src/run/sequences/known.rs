@@ -1,9 +1,9 @@
 //! Reads the models of a written result over sequences, which then filter new rows.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::methods::hmm::model::HmmModel;
 use crate::output::result::{ModelKey, Written, finite};
-use crate::output::slices::{ModelColumns, TableSlice};
+use crate::output::slices::{ModelColumns, TableSlice, partitions};
 use crate::output::tables::sequences::{
     OPERATORS, PREDICTIONS, SYMBOLS, SequenceColumns, TRAJECTORIES,
 };
@@ -12,8 +12,7 @@ use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::StateColumns;
 use crate::read::sequences::Symbols;
 use crate::run::counts::known::check_boxes;
-use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
-use arrow::compute::take;
+use arrow::array::{Array, AsArray};
 use arrow::datatypes::DataType;
 use std::collections::BTreeMap;
 
@@ -134,25 +133,6 @@ pub(crate) async fn read(
             partitions: partitions(written).await?,
         },
     })
-}
-
-/// The partition columns of all models, with one row per model.
-pub(crate) async fn partitions(written: &Written<'_>) -> Result<Vec<ArrayRef>> {
-    let names: Vec<&str> = written
-        .partition
-        .iter()
-        .map(|f| f.name().as_str())
-        .collect();
-    let models = written.models(Table::Fits).await?.into_iter();
-    // The order of the models is that of their keys.
-    let models: BTreeMap<ModelKey, u32> = models
-        .map(|model| (model.key, model.rows.start as u32))
-        .collect();
-    let first = UInt32Array::from_iter_values(models.into_values());
-    let columns = written.table(Table::Fits).await?.columns(&names).await?;
-    let columns = columns.iter().map(|column| take(column, &first, None));
-    let columns: std::result::Result<Vec<ArrayRef>, _> = columns.collect();
-    columns.map_err(|e| Error::with_source(Kind::Bug, "partitions cannot be taken", e))
 }
 
 /// The names of the fits in the order of the columns of the run.

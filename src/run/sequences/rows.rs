@@ -4,16 +4,16 @@
 //! holds the models, a few batches and one encoded row group per table.
 
 use crate::error::{Error, Kind, Result};
-use crate::methods::hmm::filter::{Filter, Scores};
+use crate::methods::hmm::filtering::{Filter, Scores};
 use crate::methods::hmm::model::{HmmModel, UNSEEN};
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
 use crate::output::tables::sequences::{PREDICTIONS, SequenceColumns, TRAJECTORIES};
+use crate::read::rows::ordered::{Found, again};
 use crate::read::rows::split::Split;
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
-use crate::read::sequences::ordered::{Found, again};
 use crate::read::sequences::{SequenceBatch, SequenceInput, Sequences};
 use crate::run::sequences::held_out::HeldOutSums;
 use crate::run::sequences::scoring::{

@@ -5,12 +5,12 @@
 //! scores depend on the earlier rows of its sequence alone.
 
 use crate::evidence::counts::groups::Groups;
-use crate::methods::hmm::filter::{Filter, FilterState, Scores};
+use crate::methods::hmm::filtering::{Filter, FilterState, Scores};
 use crate::methods::hmm::model::UNSEEN;
 use crate::read::rows::keys::NONE;
+use crate::read::rows::ordered::{Piece, TrajectoryPart};
 use crate::read::rows::split::Split;
 use crate::read::sequences::SequenceBatch;
-use crate::read::sequences::ordered::{Piece, TrajectoryPart};
 use hashbrown::HashMap;
 use rayon::prelude::*;
 use std::ops::Range;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::methods::hmm::baum_welch::{Refined, climb, random_start, recovered_hidden, refine};
-use crate::methods::hmm::filter::Filter;
+use crate::methods::hmm::filtering::Filter;
 use crate::methods::hmm::model::{UNSEEN, Warning};
 
 /// Sequences of different lengths, one of which is longer than a block of the forward pass, with

@@ -1,7 +1,7 @@
 //! Fits of counted triples.
 
 use super::*;
-use crate::methods::hmm::filter::Filter;
+use crate::methods::hmm::filtering::Filter;
 use crate::methods::hmm::model::{UNSEEN, Warning};
 
 fn counted(m: usize, n: usize, seed: u64) -> Triples {

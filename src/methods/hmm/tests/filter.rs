@@ -1,7 +1,7 @@
 //! Filters: next-symbol probabilities, resets and the most likely symbol.
 
 use super::*;
-use crate::methods::hmm::filter::{Filter, Scores};
+use crate::methods::hmm::filtering::{Filter, Scores};
 use crate::methods::hmm::model::UNSEEN;
 
 // With k = m and exact moments, the filter is the forward algorithm (Rabiner 1989).

@@ -11,8 +11,8 @@ use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{Empty, PointsText, TransitionsText, Window};
 use crate::plan::pipeline::shape::InOrder;
 use crate::read::lake::files::Query;
-use crate::read::points::layout::Scale;
 use crate::read::rows::bins::{BinText, Binning};
+use crate::read::rows::coordinates::Scale;
 use std::collections::BTreeMap;
 
 /// Columns that gyre writes beside the state columns.

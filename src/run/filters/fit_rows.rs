@@ -10,7 +10,7 @@ use crate::plan::filters::{PlannedFilter, PlannedRows};
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
 use crate::read::lake::rounding::rounding;
-use crate::read::points::coordinates::{Coordinates, LARGEST, coordinates};
+use crate::read::rows::coordinates::{Coordinates, LARGEST, coordinates};
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::bug;
@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 
 /// The rows of supervision and the prior of a fit.
 #[derive(Default)]
-pub(crate) struct FitPoints {
+pub(crate) struct FitRows {
     /// Supervision of every step.
     every: ByPartition<Supervision>,
     /// Supervision of single steps.
@@ -34,7 +34,7 @@ pub(crate) struct FitPoints {
     prior: ByPartition<Prior>,
 }
 
-impl FitPoints {
+impl FitRows {
     /// The supervision of every step of a partition.
     pub(crate) fn every(&self, partition: usize) -> Option<&Supervision> {
         self.every.of(partition)
@@ -105,8 +105,8 @@ pub(crate) async fn read(
     fit: &PlannedFilter,
     partitions: &[ArrayRef],
     widths: Widths,
-) -> Result<FitPoints> {
-    let mut points = FitPoints::default();
+) -> Result<FitRows> {
+    let mut points = FitRows::default();
     if let Some(planned) = &fit.supervision {
         let place = |e: Error| e.at(format!("`fit.{}.supervision`", fit.name));
         let rows = Rows::read(lake, planned, "supervision", widths).await;

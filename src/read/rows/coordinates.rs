@@ -7,9 +7,23 @@ use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float64Type};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::{Display, Formatter};
 use std::sync::Arc;
+
+/// What coordinates are divided by before anything else happens to them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// Nothing.
+    #[default]
+    None,
+    /// The standard deviation of each coordinate over all rows of all partitions.
+    Standard,
+    /// A number for some columns.
+    By(BTreeMap<String, f64>),
+}
 
 /// The largest magnitude of a number in the unit of the scale, 2⁴⁸⁰. Sums of squares of up to 2⁶³
 /// such numbers are in the range of f64.
