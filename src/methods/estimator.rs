@@ -92,6 +92,16 @@ pub trait PointEstimator: Parameters {
     fn bytes_of_points(&self, size: PointSize, threads: u64) -> u64;
 }
 
+/// A method that may have a rank.
+pub trait Ranked: Clone {
+    /// [`Parameters::rank`].
+    fn rank(&self) -> Option<usize>;
+
+    /// [`Parameters::at`].
+    #[must_use]
+    fn at(&self, rank: usize) -> Self;
+}
+
 /// A key that is wrong, and what it must be.
 pub type Fault = (&'static str, String);
 

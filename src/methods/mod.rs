@@ -39,7 +39,7 @@ use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
 use crate::evidence::points::{PointSize, Points};
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, PointEstimator};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, PointEstimator, Ranked};
 use crate::methods::fit::Fit;
 use crate::methods::heat_kernel::chain;
 use crate::methods::heat_kernel::chain::ChainEmbedding;
@@ -95,19 +95,19 @@ macro_rules! registry {
                 match self { $($Method::$name(own) => own.check(),)* }
             }
 
-            /// [`Parameters::rank`].
-            pub fn rank(&self) -> Option<usize> {
-                match self { $($Method::$name(own) => own.rank(),)* }
-            }
-
-            /// [`Parameters::at`].
-            pub fn at(&self, rank: usize) -> $Method {
-                match self { $($Method::$name(own) => $Method::$name(own.at(rank)),)* }
-            }
-
             /// [`Parameters::describe`].
             pub fn describe(&self, rank: &str) -> String {
                 match self { $($Method::$name(own) => own.describe(rank),)* }
+            }
+        }
+
+        impl Ranked for $Method {
+            fn rank(&self) -> Option<usize> {
+                match self { $($Method::$name(own) => own.rank(),)* }
+            }
+
+            fn at(&self, rank: usize) -> $Method {
+                match self { $($Method::$name(own) => $Method::$name(own.at(rank)),)* }
             }
         }
     };

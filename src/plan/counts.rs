@@ -3,13 +3,13 @@
 use crate::error::{Error, Result, counted};
 use crate::evidence::lag::Lag;
 use crate::methods::ChainMethod;
-use crate::methods::estimator::States;
+use crate::methods::estimator::{Ranked, States};
 use crate::methods::heat_kernel::params::ChainKernel;
 use crate::output::tables::run_schema::{EmbeddingColumns, FitColumns, LagColumn, RunSchema};
 use crate::output::tables::{self, table};
 use crate::plan::assignment::Assignment;
 use crate::plan::evidence::{check_square, grouping};
-use crate::plan::fits::{PlannedFit, Ranks, embeddings, fits};
+use crate::plan::fits::{PlannedFit, Ranks, planned};
 use crate::plan::increments::{Increments, increments};
 use crate::plan::job::PlannedJob;
 use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
@@ -151,7 +151,7 @@ pub(crate) async fn plan_counts(
     let resampled = validation.filter(|v| v.bootstrap > 0 || v.folds > 0);
     let grouping = resampled.map(|v| grouping(v, &evidence, &columns));
     let connected = pipeline.transitions.connected;
-    let (fits, embeddings) = (fits(pipeline), embeddings(pipeline));
+    let (fits, embeddings) = (planned(&pipeline.fits), planned(&pipeline.embeddings));
     // Keys and fits that need sources and targets of one kind.
     let mut square = Vec::new();
     square.extend(connected.then(|| "`transitions.connected`".to_string()));

@@ -257,11 +257,6 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
                 lags,
             ))
         }
-        Input::PointPairs { .. } | Input::Points { .. } => {
-            Err(Error::bug("points have no states to count"))
-        }
-        Input::Sequences { .. } => Err(Error::bug("sequences have windows to count")),
-        Input::StateSpace { .. } => Err(Error::bug("states and observations are not counted")),
         Input::Pairs {
             source,
             target,
@@ -289,6 +284,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
                 Vec::new(),
             ))
         }
+        _ => Err(Error::bug("the rows have no states to count")),
     }
 }
 

@@ -1,8 +1,8 @@
 //! `[[fit]]` entries → planned fits, one per rank.
 
 use crate::assess::ranks::Rule;
-use crate::methods::{ChainMethod, Method, PointMethod, SequenceMethod};
-use crate::plan::pipeline::Pipeline;
+use crate::methods::Method;
+use crate::methods::estimator::Ranked;
 use crate::plan::pipeline::fits::FitEntry;
 use serde::{Deserialize, Serialize};
 
@@ -33,29 +33,7 @@ pub enum Ranks {
     },
 }
 
-impl PlannedFit<PointMethod> {
-    /// The rank as text.
-    pub(crate) fn point_rank_text(&self) -> String {
-        rank_text(&self.ranks, self.method.rank())
-    }
-}
-
-impl PlannedFit<SequenceMethod> {
-    /// The name of its `[[fit]]`.
-    pub fn entry(&self) -> &str {
-        match &self.ranks {
-            Ranks::OneOf(name) => name,
-            _ => &self.name,
-        }
-    }
-
-    /// The rank as text.
-    pub(crate) fn sequence_rank_text(&self) -> String {
-        rank_text(&self.ranks, self.method.rank())
-    }
-}
-
-impl PlannedFit {
+impl<M: Ranked> PlannedFit<M> {
     /// The name of its `[[fit]]`.
     pub fn family(&self) -> &str {
         match &self.ranks {
@@ -66,41 +44,17 @@ impl PlannedFit {
 
     /// The rank as text.
     pub(crate) fn rank_text(&self) -> String {
-        rank_text(&self.ranks, self.method.rank())
-    }
-}
-
-fn rank_text(ranks: &Ranks, rank: Option<usize>) -> String {
-    match (ranks, rank) {
-        (Ranks::Auto { rule, candidates }, _) => {
+        if let Ranks::Auto { rule, candidates } = &self.ranks {
             let ranks: Vec<_> = candidates.iter().map(usize::to_string).collect();
-            format!("rank one of {} by {}", ranks.join(" "), rule.name())
+            return format!("rank one of {} by {}", ranks.join(" "), rule.name());
         }
-        (_, rank) => rank.map_or_else(String::new, |rank| format!("rank {rank}")),
+        let rank = self.method.rank();
+        rank.map_or_else(String::new, |rank| format!("rank {rank}"))
     }
 }
 
-/// The fits of a pipeline, one per rank.
-pub(crate) fn fits(pipeline: &Pipeline) -> Vec<PlannedFit> {
-    expand(&pipeline.fits, Method::at)
-}
-
-/// The fits of a pipeline to points, one per rank.
-pub(crate) fn point_fits(pipeline: &Pipeline) -> Vec<PlannedFit<PointMethod>> {
-    expand(&pipeline.point_fits, PointMethod::at)
-}
-
-/// The fits of a pipeline to sequences, one per rank.
-pub(crate) fn sequence_fits(pipeline: &Pipeline) -> Vec<PlannedFit<SequenceMethod>> {
-    expand(&pipeline.sequence_fits, SequenceMethod::at)
-}
-
-/// The embeddings of states of a pipeline.
-pub(crate) fn embeddings(pipeline: &Pipeline) -> Vec<PlannedFit<ChainMethod>> {
-    expand(&pipeline.embeddings, ChainMethod::at)
-}
-
-fn expand<M: Clone>(entries: &[FitEntry<M>], at: fn(&M, usize) -> M) -> Vec<PlannedFit<M>> {
+/// The fits of some entries, one per rank.
+pub(crate) fn planned<M: Ranked>(entries: &[FitEntry<M>]) -> Vec<PlannedFit<M>> {
     let mut fits = Vec::new();
     for fit in entries {
         for (rank, name) in fit.expanded() {
@@ -115,7 +69,7 @@ fn expand<M: Clone>(entries: &[FitEntry<M>], at: fn(&M, usize) -> M) -> Vec<Plan
             };
             fits.push(PlannedFit {
                 name,
-                method: rank.map_or_else(|| fit.method.clone(), |rank| at(&fit.method, rank)),
+                method: rank.map_or_else(|| fit.method.clone(), |rank| fit.method.at(rank)),
                 ranks,
             });
         }

@@ -5,6 +5,7 @@ use crate::error::counted;
 use crate::error::{Error, Result};
 use crate::evidence::counts::Size;
 use crate::memory::machine;
+use crate::methods::estimator::Ranked;
 use crate::output::number::grouped;
 use crate::plan::counts::CountsPlan;
 use crate::plan::fits::PlannedFit;

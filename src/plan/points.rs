@@ -8,7 +8,7 @@ use crate::output::tables::points::{PointColumns, schema_of};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::assignment::Assignment;
 use crate::plan::evidence::{Columns, steps};
-use crate::plan::fits::{PlannedFit, point_fits};
+use crate::plan::fits::{PlannedFit, planned};
 use crate::plan::job::PlannedJob;
 use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
 use crate::plan::pipeline::keys::{PointRows, Validation, Window};
@@ -190,7 +190,7 @@ pub(crate) async fn plan_points(
         job: PlannedJob::new(pipeline, sql, parameters, seed, lake, left_out),
         layout: Arc::new(layout),
         lags,
-        fits: point_fits(pipeline),
+        fits: planned(&pipeline.point_fits),
         rows: pipeline.output.rows.points().unwrap_or_default(),
         validation: PointValidation::of(pipeline.validation.as_ref()),
         densities: densities(pipeline, lake).await?,
@@ -304,10 +304,7 @@ fn layout(
             };
             Ok((layout, Vec::new()))
         }
-        Input::Trajectories { .. }
-        | Input::Pairs { .. }
-        | Input::Sequences { .. }
-        | Input::StateSpace { .. } => Err(Error::bug("states have no coordinates")),
+        _ => Err(Error::bug("the rows have no coordinates")),
     }
 }
 
@@ -370,7 +367,7 @@ impl KindPlan for PointsPlan {
         }
         let mut fits: Vec<Line> = Vec::new();
         fits.extend(self.fits.iter().map(|fit| {
-            let what = fit.method.describe(&fit.point_rank_text());
+            let what = fit.method.describe(&fit.rank_text());
             ("fit", format!("{}: {what}", fit.name))
         }));
         if let Some(densities) = &self.densities {

@@ -11,7 +11,7 @@ use crate::output::tables::sequences::{RowColumns, SequenceColumns, SequenceTabl
 use crate::plan::assignment::Assignment;
 use crate::plan::counts::CountingPlan;
 use crate::plan::evidence::{Columns, row_step};
-use crate::plan::fits::{PlannedFit, Ranks, sequence_fits};
+use crate::plan::fits::{PlannedFit, Ranks, planned};
 use crate::plan::increments::{Increments, increments};
 use crate::plan::job::PlannedJob;
 use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
@@ -296,7 +296,7 @@ fn windows(
 fn layout(pipeline: &Pipeline, columns: &Columns, partition: Vec<Field>) -> Result<Layout> {
     Ok(Layout {
         partition,
-        evidence: windows(pipeline, columns, &sequence_fits(pipeline))?,
+        evidence: windows(pipeline, columns, &planned(&pipeline.sequence_fits))?,
         given: Vec::new(),
         grouping: None,
         one_label_set: true,
@@ -410,7 +410,7 @@ pub(crate) async fn plan_sequences(
         job: PlannedJob::new(pipeline, sql, parameters, seed, lake, left_out),
         layout: Arc::new(layout),
         interval,
-        fits: sequence_fits(pipeline),
+        fits: planned(&pipeline.sequence_fits),
         validation,
         held_out,
         predictions: pipeline.output.rows.predictions().unwrap_or_default(),
@@ -454,7 +454,7 @@ impl KindPlan for SequencesPlan {
     fn lines(&self) -> PlanLines {
         let mut fits: Vec<Line> = Vec::new();
         fits.extend(self.fits.iter().map(|fit| {
-            let what = fit.method.describe(&fit.sequence_rank_text());
+            let what = fit.method.describe(&fit.rank_text());
             ("fit", format!("{}: {what}", fit.name))
         }));
         match self.held_out {

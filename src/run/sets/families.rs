@@ -20,6 +20,7 @@ use crate::assess::changes::{Comparison, compare, overlap};
 use crate::assess::match_sets::{heirs, numbers};
 use crate::assess::set_tracking::{Ids, Reference, TrackedSets};
 use crate::evidence::lag::Lag;
+use crate::methods::estimator::Ranked;
 use crate::methods::fit::Model;
 use crate::output::result::ModelKey;
 use crate::output::tables::fitted_model::FittedModel;
