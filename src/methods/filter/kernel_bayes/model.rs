@@ -125,7 +125,9 @@ pub(crate) fn of_factors(params: &KernelBayes, mut factors: Vec<Factor>) -> Resu
     } else {
         // A number that is no size becomes 0, or more than all rows.
         let rows = rows_of_factors(&mut factors, &mut constants, &features, n as usize)?;
-        Body::Rows(rows.ok_or_else(broken)?)
+        // Only this rule has rows of supervision after the training rows.
+        let fits = |rows: &Rows| params.rule == Rule::Kregbayes || rows.has_training_only();
+        Body::Rows(rows.filter(fits).ok_or_else(broken)?)
     };
     // Text of numbers may lose the last bit.
     let params = KernelBayes {

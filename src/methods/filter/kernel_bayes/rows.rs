@@ -75,6 +75,11 @@ impl Rows {
         }
     }
 
+    /// Whether there are no rows of supervision.
+    pub(super) fn has_training_only(&self) -> bool {
+        self.n == self.all
+    }
+
     /// Filters the next row of a sequence. `x` is its observation, if it has one.
     pub(super) fn filter(
         &self,

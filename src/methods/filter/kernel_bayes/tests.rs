@@ -2,7 +2,7 @@
 //! inference with posterior regularization*.
 
 use crate::evidence::state_space::{Prior, StateSpace, Supervision};
-use crate::methods::filter::fit::{Estimates, FitInput};
+use crate::methods::filter::fit::{Estimates, Factor, FitInput};
 use crate::methods::filter::kernel_bayes::{KernelModel, fit, of_factors};
 use crate::methods::filter::params::{
     Bandwidth, Bandwidths, Decode, Kernel as Form, KernelBayes, Regularisation, Rule,
@@ -491,6 +491,47 @@ fn estimates_do_not_depend_on_pieces_threads_or_a_written_model() {
             (&whole.weight_sum, &pieces.weight_sum),
         ] {
             assert_eq!(bits(a), bits(b));
+        }
+    }
+}
+
+/// A factor with rows left out, repeated or of another width, or with a number of no use.
+#[test]
+fn edited_factors_are_refused_or_filter_without_a_panic() {
+    let rows = trained(30, 1);
+    let supervision = Supervision {
+        states: vec![0.5],
+        observations: vec![0.4],
+    };
+    for rule in [Rule::Kbr, Rule::Pkbr, Rule::Kregbayes] {
+        for exact in [2000, 10] {
+            let params = KernelBayes {
+                exact,
+                rank_state: 6,
+                rank_observation: 6,
+                landmarks: 10,
+                ..params(rule, [0.5, 0.7], 0.01, 0.02)
+            };
+            let mut input = input(&rows, None);
+            input.supervision = Some(&supervision).filter(|_| rule == Rule::Kregbayes);
+            let factors = fitted(&params, &input).factors();
+            for at in 0..factors.len() {
+                let edits: [&dyn Fn(&mut Factor); 6] = [
+                    &|f| f.values.truncate(f.width * (f.values.len() / f.width / 2)),
+                    &|f| f.values.clear(),
+                    &|f| f.values.extend_from_within(..f.width),
+                    &|f| f.values.extend_from_within(..),
+                    &|f| f.width += 1,
+                    &|f| f.values.iter_mut().for_each(|x| *x = 1e300),
+                ];
+                for edit in edits {
+                    let mut edited = factors.clone();
+                    edit(&mut edited[at]);
+                    if let Ok(model) = of_factors(&params, edited) {
+                        filtered(&model, &observations(12));
+                    }
+                }
+            }
         }
     }
 }
