@@ -38,6 +38,15 @@ pub(crate) struct Staging<'a> {
 }
 
 impl<'o> Staging<'o> {
+    /// Tables of the models of a run, which share `schema`.
+    pub(crate) fn new(output: &'o Output, begun: &'o Begun, schema: &'o RunSchema) -> Staging<'o> {
+        Staging {
+            output,
+            begun,
+            schema,
+        }
+    }
+
     fn file<M>(&self, table: &str, columns: &TableColumns<'_, M>) -> Result<(File<'o>, SchemaRef)> {
         let (schema, sorted_by) = columns.schema(self.schema);
         let path = self.output.staged(&self.begun.run, table);

@@ -50,8 +50,10 @@ pub trait KindPlan: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// What all plans have.
     fn job(&self) -> &PlannedJob;
 
-    /// The columns of the partition.
-    fn partition(&self) -> &[Field];
+    /// The columns of the partition; empty if all rows have one model per lag.
+    fn partition(&self) -> &[Field] {
+        &[]
+    }
 
     /// The lags by length; empty if there are none.
     fn lags(&self) -> &[Lag] {
@@ -66,13 +68,19 @@ pub trait KindPlan: Serialize + DeserializeOwned + Send + Sync + 'static {
     fn schemas(&self) -> Vec<(&'static str, SchemaRef)>;
 
     /// The lines of the text of the plan.
-    fn lines(&self) -> PlanLines;
+    fn lines(&self) -> PlanLines {
+        PlanLines::default()
+    }
 
     /// The keys of the JSON of the plan beside those that all plans have.
-    fn own_json(&self) -> Value;
+    fn own_json(&self) -> Value {
+        json!({})
+    }
 
     /// What a second pass over the input does. None if there is none.
-    fn rows_text(&self) -> Option<String>;
+    fn rows_text(&self) -> Option<String> {
+        None
+    }
 
     /// Bounds of the memory of a run. None if nothing says how many rows there are.
     ///
@@ -80,7 +88,9 @@ pub trait KindPlan: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// If the statistics of the files cannot be read.
     fn memory(
         &self,
-        lake: &Lake,
-        frame: DataFrame,
-    ) -> impl Future<Output = Result<Option<Shown>>> + Send;
+        _lake: &Lake,
+        _frame: DataFrame,
+    ) -> impl Future<Output = Result<Option<Shown>>> + Send {
+        async { Ok(None) }
+    }
 }

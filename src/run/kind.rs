@@ -90,14 +90,16 @@ pub trait Kind: Sized + Send + Sync + 'static {
     fn check_certificates(run: &Running<'_, Self>, fitted: &Fitted<Self>) -> Result<()>;
 
     /// Reads the rows again and writes the tables with rows of the input. What it finds may become
-    /// a part of the models.
+    /// a part of the models. Called if the plan has a text for it.
     ///
     /// # Errors
     /// If the rows cannot be read or written.
     fn rows(
-        run: &Running<'_, Self>,
-        fitted: &mut Fitted<Self>,
-    ) -> impl Future<Output = Result<Written<Self>>> + Send;
+        _run: &Running<'_, Self>,
+        _fitted: &mut Fitted<Self>,
+    ) -> impl Future<Output = Result<Written<Self>>> + Send {
+        async { Ok(Written::default()) }
+    }
 
     /// Writes the tables that are made of models.
     ///
@@ -188,6 +190,18 @@ pub struct Found<K: Kind> {
     pub increment: Option<IncrementRecord>,
 }
 
+impl<K: Kind> Default for Found<K> {
+    fn default() -> Found<K> {
+        Found {
+            rows: 0,
+            dropped: DroppedRows::new(),
+            facts: K::Facts::default(),
+            warnings: Vec::new(),
+            increment: None,
+        }
+    }
+}
+
 /// The fits of a run.
 pub struct Fitted<K: Kind> {
     /// The models by partition and lag.
@@ -204,6 +218,21 @@ pub struct Fitted<K: Kind> {
     pub(crate) failures: Failures,
     /// The finished work of earlier runs.
     pub resumed: Option<Resumed>,
+}
+
+impl<K: Kind> Fitted<K> {
+    /// Models of all partitions and lags.
+    pub(crate) fn new(models: Vec<K::Model>, shared: K::Shared, facts: K::Facts) -> Fitted<K> {
+        Fitted {
+            models,
+            shared,
+            facts,
+            empty: Vec::new(),
+            gone: Vec::new(),
+            failures: Failures::default(),
+            resumed: None,
+        }
+    }
 }
 
 /// What the second pass over the rows wrote and found.

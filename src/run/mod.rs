@@ -26,6 +26,9 @@ pub mod sets;
 pub mod summary;
 pub mod workers;
 
+#[cfg(test)]
+mod tests;
+
 use crate::error::Result;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};

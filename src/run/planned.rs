@@ -254,13 +254,18 @@ impl<K: Tasks + Assigns + Compares> AnyKind for Registered<K> {
     }
 }
 
+/// A kind of evidence for a registry.
+pub fn registered<K: Tasks + Assigns + Compares>() -> &'static dyn AnyKind {
+    &Registered::<K>(PhantomData)
+}
+
 /// The kinds of evidence. A new one is a line here.
 pub fn kinds() -> [&'static dyn AnyKind; 4] {
     [
-        &Registered::<CountsKind>(PhantomData),
-        &Registered::<PointsKind>(PhantomData),
-        &Registered::<SymbolsKind>(PhantomData),
-        &Registered::<ObservationsKind>(PhantomData),
+        registered::<CountsKind>(),
+        registered::<PointsKind>(),
+        registered::<SymbolsKind>(),
+        registered::<ObservationsKind>(),
     ]
 }
 
@@ -268,18 +273,23 @@ pub fn kinds() -> [&'static dyn AnyKind; 4] {
 ///
 /// # Errors
 /// If there is none.
-pub fn kind_of(name: &str) -> Result<&'static dyn AnyKind> {
-    let kind = kinds().into_iter().find(|kind| kind.name() == name);
+pub fn kind_named(kinds: &[&'static dyn AnyKind], name: &str) -> Result<&'static dyn AnyKind> {
+    let kind = kinds.iter().find(|kind| kind.name() == name).copied();
     kind.ok_or_else(|| Error::spec(format!("there is no kind of evidence `{name}`")))
 }
 
-/// Does a task with the resources of this process. The future gives the answer.
-pub fn perform_task(task: &[u8], resources: &Resources) -> BoxFuture<'static, Result<Vec<u8>>> {
-    let (received, resources) = (receive(task), *resources);
+/// Does a task of one of the kinds with the resources of this process. The future gives the answer.
+pub fn perform_task(
+    kinds: &[&'static dyn AnyKind],
+    task: &[u8],
+    resources: &Resources,
+) -> BoxFuture<'static, Result<Vec<u8>>> {
+    let received = receive(task);
+    let kind = received.and_then(|task| Ok((kind_named(kinds, &task.kind)?, task)));
+    let resources = *resources;
     Box::pin(async move {
-        let received = received?;
-        let kind = kind_of(&received.kind)?;
-        kind.perform(received, resources).await
+        let (kind, task) = kind?;
+        kind.perform(task, resources).await
     })
 }
 

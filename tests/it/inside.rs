@@ -9,7 +9,7 @@ use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake::Resources;
 use gyre::run::Outcome;
 use gyre::run::options::Options;
-use gyre::run::planned::perform_task;
+use gyre::run::planned::{kinds, perform_task};
 use gyre::run::progress::{Progress, Silent};
 use gyre::run::workers::nodes::{Nodes, Task};
 use gyre::run::workers::{SPLIT, Workers};
@@ -86,7 +86,7 @@ impl InProcess {
             order.shuffle(&mut Pcg64::seed_from_u64(seed));
         }
         let one = |at: usize| {
-            let done = tokio::spawn(perform_task(&tasks[at].bytes, &RESOURCES));
+            let done = tokio::spawn(perform_task(&kinds(), &tasks[at].bytes, &RESOURCES));
             async move { (at, done.await.expect("a task ends")) }
         };
         let done = stream::iter(order).map(one).buffer_unordered(at_once);

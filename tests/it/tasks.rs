@@ -6,7 +6,7 @@ use crate::inside::{InProcess, RESOURCES, RunResult, Schedule, assert_equal_resu
 use crate::lake::Lake;
 use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
 use gyre::error::Kind;
-use gyre::run::planned::perform_task;
+use gyre::run::planned::{kinds, perform_task};
 use gyre::run::workers::nodes::Task;
 use gyre::store::Stores;
 use object_store::ObjectStoreExt;
@@ -498,14 +498,14 @@ async fn tasks_depend_only_on_plan_and_input() {
     assert_eq!(failed.kind(), Kind::Store, "{}", failed.full());
     assert!(!lake.path("out/current").exists());
 
-    let strange = perform_task(b"gyre task 0.0.0\n", &RESOURCES).await;
+    let strange = perform_task(&kinds(), b"gyre task 0.0.0\n", &RESOURCES).await;
     let strange = strange.expect_err("another version");
     assert_eq!(strange.kind(), Kind::Spec);
     assert!(strange.to_string().contains("run one version"), "{strange}");
     let task = Task {
         bytes: b"gyre task 0.1.0 3\n\xff\xff".to_vec(),
     };
-    perform_task(&task.bytes, &RESOURCES)
+    perform_task(&kinds(), &task.bytes, &RESOURCES)
         .await
         .expect_err("no task");
 }

@@ -6,7 +6,7 @@ use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::output::task_answers::Answers;
 use crate::read::lake::Resources;
-use crate::run::planned::perform_task;
+use crate::run::planned::{kinds, perform_task};
 use crate::run::workers::nodes::Task;
 use crate::store::Stores;
 use crate::store::shared_options::SharedOptions;
@@ -161,7 +161,7 @@ impl Node {
                 let resources = self.resources;
                 // On a separate thread: a task may compute for hours, and heartbeats must not wait.
                 let doing = tokio::task::spawn_blocking(move || {
-                    Handle::current().block_on(perform_task(&task.bytes, &resources))
+                    Handle::current().block_on(perform_task(&kinds(), &task.bytes, &resources))
                 });
                 let done = with_beats(doing, &answers, &id, BEAT).await;
                 done.unwrap_or_else(|e| Err(Error::bug(format!("a task died: {e}"))))

@@ -147,11 +147,7 @@ impl Assigns for CountsKind {
         score_trajectories(run, &mut all).await?;
         progress.stage("write", None);
         run.output.claim_version(run.begun).await?;
-        let staging = Staging {
-            output: run.output,
-            begun: run.begun,
-            schema: &all.names.names,
-        };
+        let staging = Staging::new(run.output, run.begun, &all.names.names);
         let tables = all.names.tables().into_iter();
         let tables = tables.map(|table| (table.name, (table.columns)(&all.names)));
         let staged = staging.write_all(tables.collect(), &all.models).await?;

@@ -55,22 +55,21 @@ pub(crate) fn collect(
             .collect();
         (field.name().clone(), labels)
     });
+    let facts = Facts {
+        transitions: 0.0,
+        labels: labels.collect(),
+    };
+    let empty = empty.collect();
+    let shared = Shared {
+        names,
+        records,
+        reuse_sets: false,
+        matrices: None,
+    };
     Ok(Fitted {
-        models,
-        facts: Facts {
-            transitions: 0.0,
-            labels: labels.collect(),
-        },
-        empty: empty.collect(),
-        gone: Vec::new(),
+        empty,
         failures,
-        resumed: None,
-        shared: Shared {
-            names,
-            records,
-            reuse_sets: false,
-            matrices: None,
-        },
+        ..Fitted::new(models, shared, facts)
     })
 }
 

@@ -18,7 +18,6 @@ use crate::run::counts::fitted::collect;
 use crate::run::counts::kind::CountsKind;
 use crate::run::counts::model;
 use crate::run::counts::model::{MatrixSize, check_not_empty, fit_model, names, place};
-use crate::run::counts::record::Facts;
 use crate::run::kind::{Fitted, Found, Running};
 use crate::run::progress::Progress;
 use crate::run::record::Resumed;
@@ -59,9 +58,8 @@ pub(super) async fn count(
     let found = Found {
         rows: counted.rows,
         dropped: counted.dropped.0.clone(),
-        facts: Facts::default(),
-        warnings: Vec::new(),
         increment: record,
+        ..Found::default()
     };
     // If a ledger is kept, its objects hold the counts.
     let is_worth_keeping =

@@ -102,9 +102,8 @@ impl Kind for CountsKind {
                 let found = Found {
                     rows: remote.counted.rows,
                     dropped: remote.counted.dropped.0.clone(),
-                    facts: Facts::default(),
-                    warnings: Vec::new(),
                     increment: remote.record.take(),
+                    ..Found::default()
                 };
                 Ok(Read {
                     evidence: Counted::Stored(Box::new(remote)),
@@ -154,11 +153,7 @@ impl Kind for CountsKind {
             reuse_sets,
             ..
         } = &fitted.shared;
-        let staging = Staging {
-            output: run.output,
-            begun: run.begun,
-            schema: names,
-        };
+        let staging = Staging::new(run.output, run.begun, names);
         let earlier = run.begun.earlier().filter(|_| *reuse_sets);
         let mut written = StagedTables::new();
         // The rows of the input are written already.

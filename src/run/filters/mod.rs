@@ -107,8 +107,7 @@ impl Kind for ObservationsKind {
             rows: training.found.rows,
             dropped: training.found.dropped.0.clone(),
             facts: facts(plan, &training.partitions),
-            warnings: Vec::new(),
-            increment: None,
+            ..Found::default()
         };
         let fitting = Fitting {
             plan: Arc::clone(plan),
@@ -148,18 +147,18 @@ impl Kind for ObservationsKind {
             partition: own.partition,
             fits: Vec::new(),
         });
+        let (models, empty) = (models.collect(), empty.collect());
+        let facts = facts(run.plan, &fitting.training.partitions);
+        let shared = Shared {
+            fitting,
+            fitted,
+            sort,
+        };
         Ok(Fitted {
-            models: models.collect(),
-            facts: facts(run.plan, &fitting.training.partitions),
-            empty: empty.collect(),
-            gone: Vec::new(),
+            empty,
             failures,
             resumed: Resumed::pieces(run.work, false),
-            shared: Shared {
-                fitting,
-                fitted,
-                sort,
-            },
+            ..Fitted::new(models, shared, facts)
         })
     }
 
@@ -203,11 +202,7 @@ impl Kind for ObservationsKind {
     }
 
     async fn stage(run: &Running<'_, Self>, fitted: &Fitted<Self>) -> Result<StagedTables> {
-        let staging = Staging {
-            output: run.output,
-            begun: run.begun,
-            schema: &fitted.shared.fitting.run,
-        };
+        let staging = Staging::new(run.output, run.begun, &fitted.shared.fitting.run);
         let tables = run.plan.model_tables().into_iter();
         let tables = tables.map(|table| (table, columns(table)));
         staging.write_all(tables.collect(), &fitted.models).await

@@ -95,8 +95,8 @@ impl Kind for PointsKind {
             facts: Facts {
                 points: points.sum(),
             },
-            increment: None,
             warnings,
+            ..Found::default()
         };
         Ok(Read {
             evidence: (surveyed, found.warnings.first().cloned()),
@@ -133,20 +133,19 @@ impl Kind for PointsKind {
             }
         };
         let points = surveyed.partitions.iter().map(|survey| survey.rows);
+        let facts = Facts {
+            points: points.sum(),
+        };
+        let shared = Shared {
+            run: plan.run_schema(surveyed.found.partitions.clone()),
+            surveyed,
+            far,
+        };
         Ok(Fitted {
-            models,
-            facts: Facts {
-                points: points.sum(),
-            },
             empty,
-            gone: Vec::new(),
             failures,
             resumed: Resumed::pieces(run.work, false),
-            shared: Shared {
-                run: plan.run_schema(surveyed.found.partitions.clone()),
-                surveyed,
-                far,
-            },
+            ..Fitted::new(models, shared, facts)
         })
     }
 
@@ -199,11 +198,7 @@ impl Kind for PointsKind {
     }
 
     async fn stage(run: &Running<'_, Self>, fitted: &Fitted<Self>) -> Result<StagedTables> {
-        let staging = Staging {
-            output: run.output,
-            begun: run.begun,
-            schema: &fitted.shared.run,
-        };
+        let staging = Staging::new(run.output, run.begun, &fitted.shared.run);
         let tables = run.plan.model_tables().into_iter();
         let tables = tables.map(|table| (table, columns(table)));
         staging.write_all(tables.collect(), &fitted.models).await

@@ -112,9 +112,8 @@ impl Kind for SymbolsKind {
         let found = Found {
             rows: counted.rows,
             dropped: fit::dropped(&counted.dropped),
-            facts: Facts::default(),
-            warnings: Vec::new(),
             increment,
+            ..Found::default()
         };
         let took = start.elapsed();
         let mut counted = counted;
@@ -185,13 +184,10 @@ impl Kind for SymbolsKind {
         .await?;
         let windows = models.iter().map(SequencesModel::n_windows).sum();
         Ok(Fitted {
-            models,
-            facts: Facts { windows },
             empty,
-            gone: Vec::new(),
             failures,
             resumed: Resumed::pieces(run.work, is_resumed),
-            shared: Shared { found, sort },
+            ..Fitted::new(models, Shared { found, sort }, Facts { windows })
         })
     }
 
@@ -230,11 +226,7 @@ impl Kind for SymbolsKind {
             block: run.plan.rows().block,
             fits: &fits,
         };
-        let staging = Staging {
-            output: run.output,
-            begun: run.begun,
-            schema: tables.run,
-        };
+        let staging = Staging::new(run.output, run.begun, tables.run);
         let wanted = run.plan.model_tables().into_iter();
         let wanted = wanted.map(|table| (table, tables.columns(table)));
         staging.write_all(wanted.collect(), &fitted.models).await
