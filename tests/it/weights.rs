@@ -715,4 +715,22 @@ fn extreme_weights_of_other_rows_are_fitted_or_refused_by_name() {
         run(&|id| if id == 1 { -1.0 } else { 1.0 }).fails(1, "`w` = -1");
         run(&|id| if id == 1 { f64::INFINITY } else { 1.0 }).fails(1, "`w` = inf");
     }
+
+    // A partition whose weights are unfit is a failure of its own.
+    for kind in &WEIGHTED[1..] {
+        let lake = Lake::new();
+        let weight = |id: i64| if id % 2 == 1 { 0.0 } else { 1.0 };
+        write_weighted(&lake, kind, &weight);
+        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let query = "sql = \"SELECT *, id % 2 AS part FROM rows\"\npartition_by = \"part\"";
+        let parted = text.replace("sql = \"SELECT * FROM rows\"", query);
+        assert_ne!(text, parted);
+        lake.file("p.toml", &parted);
+        let ran = lake.gyre(&["run", "p.toml"]);
+        ran.fails(1, "part=1");
+        ran.fails(1, "all weights `w` are 0, null or NaN");
+        let fits = lake.read("fits");
+        assert!(fits.integers("part").iter().all(|part| *part == 0));
+        assert!(fits.len() > 0);
+    }
 }

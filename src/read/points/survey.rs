@@ -271,6 +271,15 @@ pub struct WeightUnit {
     mean: f64,
 }
 
+impl Default for WeightUnit {
+    fn default() -> WeightUnit {
+        WeightUnit {
+            exponent: 0,
+            mean: 1.0,
+        }
+    }
+}
+
 impl WeightUnit {
     /// A weight in this unit.
     pub(crate) fn of(self, weight: f64) -> f64 {

@@ -373,9 +373,17 @@ async fn choose_bandwidths(
         .collect();
     // None: the partition has failed.
     let mut chosen: Vec<Option<Vec<(f64, Scores)>>> = vec![Some(Vec::new()); sampled.len()];
+    for (partition, chosen) in chosen.iter_mut().enumerate() {
+        let checked = failures.take(place(partition), surveyed.known.check(partition))?;
+        *chosen = checked.map(|()| Vec::new());
+    }
     if !compared.is_empty() {
         let mut bases: Vec<Vec<Basis>> = Vec::new();
         for (partition, own) in sampled.iter().enumerate() {
+            if chosen[partition].is_none() {
+                bases.push(Vec::new());
+                continue;
+            }
             let made = compared.iter().map(|(key, _)| {
                 // Few features tell bandwidths apart, and their sums are needed for every fold.
                 let few = StateEmbedding {

@@ -214,7 +214,7 @@ pub(crate) async fn fit_partition(
     partition: usize,
     points: OwnPoints,
 ) -> Result<PointsModel> {
-    known.check_varies(&plan.layout, partition)?;
+    known.check(partition)?;
     let (own, place) = (Arc::clone(plan), known.place(plan, partition, 0));
     let rows = points.rows;
     Lack::none(lacks(plan, known, rows))?;

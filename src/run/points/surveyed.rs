@@ -32,23 +32,19 @@ pub struct Known {
     pub(crate) partitions: Vec<ArrayRef>,
     /// The units of the weights by partition, if rows have weights.
     pub(crate) weights: Option<Vec<WeightUnit>>,
-    /// By partition: a coordinate that has one value in all its rows, and the value.
-    pub(crate) constants: Vec<Option<(usize, f64)>>,
+    /// By partition: why no method can use its rows.
+    pub(crate) faults: Vec<Option<String>>,
 }
 
 impl Known {
-    /// Refuses a partition of which a coordinate has one value in all rows.
+    /// Refuses a partition whose rows no method can use.
     ///
     /// # Errors
-    /// The coordinate and its value in the unit of the input.
-    pub(crate) fn check_varies(&self, layout: &PointLayout, partition: usize) -> Result<()> {
-        let Some((k, value)) = self.constants.get(partition).copied().flatten() else {
-            return Ok(());
-        };
-        let name = coordinate_name(layout, k);
-        Err(Error::input(format!(
-            "{name} is {value} in all rows; leave it out, or select other rows in the SQL"
-        )))
+    /// Weights that are all 0, too large or too different, and of points without time, a coordinate
+    /// that has one value in all rows. The message does not name the partition.
+    pub(crate) fn check(&self, partition: usize) -> Result<()> {
+        let fault = self.faults.get(partition).cloned().flatten();
+        fault.map_or(Ok(()), |fault| Err(Error::input(fault)))
     }
 
     /// The number of partitions.
@@ -129,29 +125,6 @@ impl Surveyed {
         far
     }
 
-    /// The same with the units of the weights.
-    fn with_units(mut self, layout: &PointLayout) -> Result<Surveyed> {
-        let Some(weight) = &layout.weight else {
-            return Ok(self);
-        };
-        let mut units = Vec::with_capacity(self.partitions.len());
-        for (partition, survey) in self.partitions.iter().enumerate() {
-            let weights = survey.weights.clone().unwrap_or_default();
-            match (weights.fault(weight.name()), weights.unit()) {
-                (None, Some(unit)) => units.push(unit),
-                (fault, _) => {
-                    let error = Error::input(fault.unwrap_or_default());
-                    return Err(match self.known.parts(layout, partition) {
-                        parts if parts.is_empty() => error,
-                        parts => error.at(parts.join(", ")),
-                    });
-                }
-            }
-        }
-        self.known.weights = Some(units);
-        Ok(self)
-    }
-
     /// A sample of the points of each partition, divided by the scale.
     pub(crate) fn samples(&self) -> Vec<Points> {
         let d = self.known.divisors.len();
@@ -181,6 +154,24 @@ fn coordinate_name(layout: &PointLayout, k: usize) -> String {
         [list] if layout.is_list() => format!("number {k} of the lists in `{}`", list.name()),
         columns => format!("coordinate `{}`", columns[k].name()),
     }
+}
+
+/// Why no method can use the rows of a partition.
+fn fault(layout: &PointLayout, survey: &Survey) -> Option<String> {
+    // A partition without pairs has no model.
+    let weight = layout.weight.as_ref().filter(|_| survey.used > 0);
+    let of_weights = weight.and_then(|weight| {
+        let weights = survey.weights.clone().unwrap_or_default();
+        weights.fault(weight.name())
+    });
+    of_weights.or_else(|| {
+        let is_alone = matches!(layout.roles, PointRoles::Rows);
+        let (k, value) = survey.constant().filter(|_| is_alone)?;
+        let name = coordinate_name(layout, k);
+        Some(format!(
+            "{name} is {value} in all rows; leave it out, or select other rows in the SQL"
+        ))
+    })
 }
 
 /// Checks that there are points and that they vary.
@@ -227,13 +218,20 @@ pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> 
     let known = Known {
         divisors,
         partitions: found.partitions.clone(),
-        weights: None,
-        constants: surveyor.partitions.iter().map(Survey::constant).collect(),
+        weights: layout.weight.as_ref().map(|_| {
+            let surveys = surveyor.partitions.iter();
+            let units = surveys.map(|survey| survey.weights.as_ref().and_then(Weights::unit));
+            units.map(Option::unwrap_or_default).collect()
+        }),
+        faults: surveyor
+            .partitions
+            .iter()
+            .map(|survey| fault(layout, survey))
+            .collect(),
     };
-    let surveyed = Surveyed {
+    Ok(Surveyed {
         partitions: surveyor.partitions,
         known,
         found,
-    };
-    surveyed.with_units(layout)
+    })
 }
