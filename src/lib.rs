@@ -40,10 +40,10 @@
 //!
 //! // How often a walk goes from a source to a target. It stays among the states 0 and 1, or
 //! // among the states 2 and 3, nine times of ten.
-//! let counts = Counts::from_iter(4, 4, [
+//! let counts = Counts::from_triples(4, 4, [
 //!     (0, 0, 5), (0, 1, 4), (0, 2, 1), (1, 0, 4), (1, 1, 5), (1, 3, 1),
 //!     (2, 2, 5), (2, 3, 4), (2, 0, 1), (3, 2, 4), (3, 3, 5), (3, 1, 1),
-//! ]);
+//! ])?;
 //! let fit = gyre::fit(&Svd::new(2), &counts, 1)?;
 //! let Model::LowRank(model) = &fit.model;
 //! assert_eq!(model.sources.affiliation, [0, 0, 1, 1]);
