@@ -33,7 +33,11 @@
 //! # }
 //! ```
 //!
-//! # Fit counts that you have
+//! # Fit evidence that you have
+//!
+//! [`fit`] takes the parameters of a method and its evidence: [`Counts`] for sets,
+//! [`Points`](evidence::points::Points) for [`DiffusionMap`] and [`HeatSketch`],
+//! [`Triples`](evidence::triples::Triples) for [`SpectralHmm`].
 //!
 //! ```
 //! use gyre::{Counts, Model, Svd};
@@ -127,7 +131,6 @@ pub mod store;
 
 pub use error::{Error, Kind, Result};
 pub use evidence::counts::Counts;
-pub use methods::Method;
 pub use methods::cocluster::Cocluster;
 pub use methods::cocluster::metastable::Metastable;
 pub use methods::dbmr::params::Dbmr;
@@ -136,22 +139,22 @@ pub use methods::fit::{Fit, Model};
 pub use methods::given::Given;
 pub use methods::spectral::gpcca::Gpcca;
 pub use methods::spectral::svd::Svd;
+pub use methods::{
+    DiffusionMap, Ekf, HeatSketch, Kalman, KernelBayes, Method, SpectralHmm, StateEmbedding, Ukf,
+};
 pub use plan::counts::CountsPlan;
 pub use plan::pipeline::Pipeline;
 pub use run::Outcome;
 
 use evidence::pass::Passes;
 
-/// Fits a method to transition counts in this process.
+/// Fits a method to its evidence in this process. The same seed gives the same model.
 ///
 /// # Errors
-/// If a parameter is wrong, or the counts have no such fit.
-pub fn fit<M>(method: &M, counts: &Counts<'_>, seed: u64) -> Result<Fit>
-where
-    M: for<'a> Estimator<Evidence<'a> = Counts<'a>>,
-{
+/// If a parameter is wrong, or the evidence has no such fit.
+pub fn fit<M: Estimator>(method: &M, evidence: &M::Evidence<'_>, seed: u64) -> Result<M::Model> {
     method
         .check()
         .map_err(|(key, message)| Error::spec(format!("`{key}` {message}")))?;
-    method.fit(&Passes::local(), counts, seed)
+    method.fit(&Passes::local(), evidence, seed)
 }
