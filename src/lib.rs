@@ -33,6 +33,11 @@
 //! # }
 //! ```
 //!
+//! # Fit rows that you have in memory
+//!
+//! [`Rows`] fits models of all kinds to Arrow record batches, without a pipeline file.
+//! [`run::batches`] has an example for each kind.
+//!
 //! # Fit evidence that you have
 //!
 //! [`fit`] takes the parameters of a method and its evidence: [`Counts`] for sets,
@@ -145,6 +150,10 @@ pub use methods::{
 pub use plan::counts::CountsPlan;
 pub use plan::pipeline::Pipeline;
 pub use run::Outcome;
+pub use run::batches::{Fitted, Rows};
+
+/// The version of Arrow whose record batches [`Rows`] takes.
+pub use arrow;
 
 use evidence::pass::Passes;
 
