@@ -117,9 +117,10 @@
 //! let column = |of: fn(i64) -> i64| -> ArrayRef {
 //!     Arc::new(Int64Array::from_iter_values((0..60).map(of)))
 //! };
-//! let columns = [("from", column(|n| n % 4)), ("to", column(|n| n * n % 7 % 4))];
+//! let next: fn(i64) -> i64 = |n| (n % 4 / 2 * 2 + n / 4 % 2 + n % 9 / 8 * 2) % 4;
+//! let columns = [("a", column(|n| n % 4)), ("b", column(next))];
 //! let rows = Rows::of(vec![RecordBatch::try_from_iter(columns)?]).set("job.output", &*out);
-//! let rows = rows.set("transitions.source", "from").set("transitions.target", "to");
+//! let rows = rows.set("transitions.source", "a").set("transitions.target", "b");
 //! rows.fit("svd", Svd::new(2)).run().await?;
 //! let fits = Fitted::open(&out).await?.table("fits").await?;
 //! assert_eq!(fits.num_rows(), 1);
@@ -196,14 +197,17 @@ impl Rows {
     }
 
     /// Adds a fit. The columns of the result that it gives have names that begin with `name`.
+    ///
+    /// [`set`](Rows::set) takes a list under the key `fit` instead, for what one value of a method
+    /// does not say, such as `rank = "auto"`.
     #[must_use]
     pub fn fit(mut self, name: &str, method: impl Into<AnyMethod>) -> Rows {
         self.fits.push(FitEntry::of(name, method.into()));
         self
     }
 
-    /// Runs the pipeline with all cores of this machine, without a bound on memory. A run of the
-    /// same rows into the same output has nothing to do.
+    /// Runs the pipeline on the tokio runtime of the caller, with all cores of this machine and
+    /// without a bound on memory. A run of the same rows into the same output has nothing to do.
     ///
     /// # Errors
     /// [`Kind::Spec`] if a key or a parameter is wrong, [`Kind::Input`] if the rows cannot be used,
@@ -340,7 +344,7 @@ mod tests {
         rows.set("transitions.target", "m")
     }
 
-    #[tokio::test]
+    #[tokio::test(flavor = "multi_thread")]
     async fn what_is_wrong_with_rows_is_named() {
         let numbers = || batch(Arc::new(Int64Array::from(vec![1, 2, 3])));
         let text = || batch(Arc::new(StringArray::from(vec!["a"])));
@@ -377,7 +381,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(flavor = "multi_thread")]
     async fn nulls_may_be_in_any_batch() {
         let part = |values: Vec<Option<i64>>| batch(Arc::new(Int64Array::from(values)));
         let rows = pairs(vec![
