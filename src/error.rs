@@ -10,6 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. Two kinds differ if the caller's next step differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Kind {
     /// The pipeline file or the command line is wrong.
     Spec,

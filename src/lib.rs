@@ -33,17 +33,26 @@
 //! # }
 //! ```
 //!
-//! # Fit counts that you have
+//! # Fit rows that you have in memory
+//!
+//! [`Rows`] fits models of all kinds to Arrow record batches, without a pipeline file.
+//! [`run::batches`] has an example for each kind.
+//!
+//! # Fit evidence that you have
+//!
+//! [`fit`] takes the parameters of a method and its evidence: [`Counts`] for sets,
+//! [`Points`](evidence::points::Points) for [`DiffusionMap`] and [`HeatSketch`],
+//! [`Triples`](evidence::triples::Triples) for [`SpectralHmm`].
 //!
 //! ```
 //! use gyre::{Counts, Model, Svd};
 //!
 //! // How often a walk goes from a source to a target. It stays among the states 0 and 1, or
 //! // among the states 2 and 3, nine times of ten.
-//! let counts = Counts::from_iter(4, 4, [
+//! let counts = Counts::from_triples(4, 4, [
 //!     (0, 0, 5), (0, 1, 4), (0, 2, 1), (1, 0, 4), (1, 1, 5), (1, 3, 1),
 //!     (2, 2, 5), (2, 3, 4), (2, 0, 1), (3, 2, 4), (3, 3, 5), (3, 1, 1),
-//! ]);
+//! ])?;
 //! let fit = gyre::fit(&Svd::new(2), &counts, 1)?;
 //! let Model::LowRank(model) = &fit.model;
 //! assert_eq!(model.sources.affiliation, [0, 0, 1, 1]);
@@ -127,7 +136,6 @@ pub mod store;
 
 pub use error::{Error, Kind, Result};
 pub use evidence::counts::Counts;
-pub use methods::Method;
 pub use methods::cocluster::Cocluster;
 pub use methods::cocluster::metastable::Metastable;
 pub use methods::dbmr::params::Dbmr;
@@ -136,22 +144,26 @@ pub use methods::fit::{Fit, Model};
 pub use methods::given::Given;
 pub use methods::spectral::gpcca::Gpcca;
 pub use methods::spectral::svd::Svd;
+pub use methods::{
+    DiffusionMap, Ekf, HeatSketch, Kalman, KernelBayes, Method, SpectralHmm, StateEmbedding, Ukf,
+};
 pub use plan::counts::CountsPlan;
 pub use plan::pipeline::Pipeline;
 pub use run::Outcome;
+pub use run::batches::{Fitted, Rows};
+
+/// The version of Arrow whose record batches [`Rows`] takes.
+pub use arrow;
 
 use evidence::pass::Passes;
 
-/// Fits a method to transition counts in this process.
+/// Fits a method to its evidence in this process. The same seed gives the same model.
 ///
 /// # Errors
-/// If a parameter is wrong, or the counts have no such fit.
-pub fn fit<M>(method: &M, counts: &Counts<'_>, seed: u64) -> Result<Fit>
-where
-    M: for<'a> Estimator<Evidence<'a> = Counts<'a>>,
-{
+/// If a parameter is wrong, or the evidence has no such fit.
+pub fn fit<M: Estimator>(method: &M, evidence: &M::Evidence<'_>, seed: u64) -> Result<M::Model> {
     method
         .check()
         .map_err(|(key, message)| Error::spec(format!("`{key}` {message}")))?;
-    method.fit(&Passes::local(), counts, seed)
+    method.fit(&Passes::local(), evidence, seed)
 }

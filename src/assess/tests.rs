@@ -160,7 +160,7 @@ fn chain_of(seed: u64) -> Counts<'static> {
     let cycle = (0..n).flat_map(|j| [(j, (j + 1) % n, 1), (j, j, seed % 2)]);
     let mut entry = |j| (j, random.random_range(0..n), random.random_range(0..most));
     let entries: Vec<(u32, u32, u64)> = cycle.chain((0..n).map(&mut entry)).collect();
-    let counts = Counts::from_iter(n as usize, n as usize, entries);
+    let counts = Counts::from_triples(n as usize, n as usize, entries).expect("counts");
     counts.with_targets((0..n).map(Some).collect())
 }
 

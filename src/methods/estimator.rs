@@ -1,12 +1,52 @@
 //! The interface of a method.
+//!
+//! # A method of one's own
+//!
+//! [`fit`](crate::fit) takes any method. One that pipeline files name has a line of `methods!` in
+//! `methods/mod.rs` too, where its name, its keys and its JSON Schema are registered.
+//!
+//! ```
+//! use gyre::evidence::counts::Size;
+//! use gyre::evidence::pass::Passes;
+//! use gyre::methods::estimator::{Fault, Parameters};
+//! use gyre::{Counts, Estimator, Fit, Given};
+//!
+//! /// Sources in the order of their numbers, in `sets` sets of about one size.
+//! #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+//! struct Ranges { sets: usize }
+//!
+//! impl Parameters for Ranges {
+//!     const NAME: &'static str = "ranges";
+//!     fn check(&self) -> Result<(), Fault> {
+//!         if self.sets > 0 { Ok(()) } else { Err(("sets", "must be at least 1, not 0".into())) }
+//!     }
+//!     fn describe(&self, _: &str) -> String { format!("{} ranges", self.sets) }
+//! }
+//!
+//! impl Estimator for Ranges {
+//!     type Evidence<'a> = Counts<'a>;
+//!     type Size = Size;
+//!     type Model = Fit;
+//!     fn bytes(&self, size: Size, _: u64) -> u64 { 4 * size.sources }
+//!     fn fit(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> gyre::Result<Fit> {
+//!         let n = counts.shards.n_sources;
+//!         let sets = (0..n).map(|j| (j * self.sets / n) as u32).collect();
+//!         let counts = counts.clone().with_given("ranges", sets, self.sets);
+//!         Given::column("ranges").fit(passes, &counts, seed)
+//!     }
+//! }
+//!
+//! let counts = Counts::from_triples(4, 2, [(0, 0, 3), (1, 0, 1), (2, 1, 2), (3, 1, 5)])?;
+//! let fit = gyre::fit(&Ranges { sets: 2 }, &counts, 1)?;
+//! assert_eq!(fit.model.low_rank().unwrap().sources.affiliation, [0, 0, 1, 1]);
+//! assert!(gyre::fit(&Ranges { sets: 0 }, &counts, 1).is_err());
+//! # Ok::<(), gyre::Error>(())
+//! ```
 
 use crate::error::Result;
-use crate::evidence::counts::Size;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
-use crate::evidence::points::PointSize;
 use crate::methods::columns::Column;
-use crate::methods::fit::Fit;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -42,7 +82,7 @@ pub trait Parameters:
     fn describe(&self, rank: &str) -> String;
 }
 
-/// A method that is fitted to counts.
+/// How a method is fitted to its evidence.
 pub trait Estimator: Parameters {
     /// Whether objectives of restarts are proportional to the counts, as log-likelihoods are.
     const OBJECTIVE_SCALES: bool = false;
@@ -50,8 +90,16 @@ pub trait Estimator: Parameters {
     /// What the method is fitted to.
     type Evidence<'a>;
 
+    /// How large the evidence is, for [`bytes`](Estimator::bytes).
+    type Size;
+
+    /// What the method makes of its evidence.
+    type Model;
+
     /// The kernels of the passes of a fit.
-    fn kernels() -> Vec<Entry>;
+    fn kernels() -> Vec<Entry> {
+        Vec::new()
+    }
 
     /// What a fit needs of its evidence and of the process.
     fn needs(&self) -> Needs<'_> {
@@ -59,16 +107,24 @@ pub trait Estimator: Parameters {
     }
 
     /// The columns that a fit adds to the tables of states.
-    fn columns(&self) -> &'static [Column];
+    fn columns(&self) -> &'static [Column] {
+        &[]
+    }
 
-    /// Bytes of dense numbers that a fit accesses at random, so that they must stay in memory.
-    fn bytes(&self, size: Size, threads: u64) -> u64;
+    /// An upper bound of the bytes of dense numbers that a fit accesses at random, so that they
+    /// must stay in memory.
+    fn bytes(&self, size: Self::Size, threads: u64) -> u64;
 
     /// Fits the method. The fit depends on the evidence, the parameters and the seed alone.
     ///
     /// # Errors
     /// If the evidence has no such fit.
-    fn fit(&self, passes: &Passes<'_>, evidence: &Self::Evidence<'_>, seed: u64) -> Result<Fit>;
+    fn fit(
+        &self,
+        passes: &Passes<'_>,
+        evidence: &Self::Evidence<'_>,
+        seed: u64,
+    ) -> Result<Self::Model>;
 
     /// Fits the method to a resample. `before` has the sets of its sources in the fit to all
     /// counts, −1 for none.
@@ -81,15 +137,9 @@ pub trait Estimator: Parameters {
         evidence: &Self::Evidence<'_>,
         _before: &[i32],
         seed: u64,
-    ) -> Result<Fit> {
+    ) -> Result<Self::Model> {
         self.fit(passes, evidence, seed)
     }
-}
-
-/// A method that is fitted to points or to pairs of points.
-pub trait PointEstimator: Parameters {
-    /// An upper bound of the bytes that a fit to one partition holds.
-    fn bytes_of_points(&self, size: PointSize, threads: u64) -> u64;
 }
 
 /// A method that may have a rank.

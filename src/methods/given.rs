@@ -3,7 +3,6 @@
 use crate::error::{Error, Result};
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
-use crate::evidence::pass::registry::Entry;
 use crate::methods::columns::Column;
 use crate::methods::estimator::{Estimator, Fault, Needs, Parameters};
 use crate::methods::fit::{Fit, How};
@@ -46,10 +45,8 @@ impl Parameters for Given {
 
 impl Estimator for Given {
     type Evidence<'a> = Counts<'a>;
-
-    fn kernels() -> Vec<Entry> {
-        Vec::new()
-    }
+    type Size = Size;
+    type Model = Fit;
 
     fn needs(&self) -> Needs<'_> {
         Needs {

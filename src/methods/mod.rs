@@ -1,7 +1,7 @@
 //! Methods: evidence, parameters and a seed → a fit.
 //!
 //! One folder per family. Each method is a struct of its parameters that implements
-//! [`estimator::Parameters`] and [`estimator::Estimator`], and one line in [`Method`].
+//! [`estimator::Parameters`] and [`estimator::Estimator`], and one line of `methods!`.
 //! - `dbmr`: direct Bayesian model reduction, a partition of the sources by likelihood.
 //! - `spectral`: coherent pairs by truncated singular value decomposition, and sets from Schur
 //!   vectors (G-PCCA).
@@ -33,13 +33,18 @@ pub mod metric;
 pub mod spectral;
 pub mod state_embedding;
 
+pub use crate::methods::filter::params::{Ekf, Kalman, KernelBayes, Ukf};
+pub use crate::methods::heat_kernel::params::{DiffusionMap, HeatSketch};
+pub use crate::methods::hmm::params::SpectralHmm;
+pub use crate::methods::state_embedding::params::StateEmbedding;
+
 use crate::error::Result;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
 use crate::evidence::points::{PointSize, Points};
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, PointEstimator, Ranked};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, Ranked};
 use crate::methods::fit::Fit;
 use crate::methods::heat_kernel::chain;
 use crate::methods::heat_kernel::chain::ChainEmbedding;
@@ -49,7 +54,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// Writes an enum of methods, which delegates to the parameters in it.
 macro_rules! registry {
-    ($(#[$about:meta])* $Method:ident $($name:ident: $params:ty,)*) => {
+    ($(#[$about:meta])* $Method:ident { $($name:ident: $params:ty,)* }) => {
         $(#[$about])*
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
         pub enum $Method {
@@ -59,28 +64,6 @@ macro_rules! registry {
         impl $Method {
             /// The names of these methods, as pipeline files have them.
             pub const NAMES: &'static [&'static str] = &[$(<$params as Parameters>::NAME),*];
-
-            /// The method with a name, read from its keys. None if there is no such method.
-            ///
-            /// # Errors
-            /// If the keys are wrong.
-            pub fn read<'de, D: Deserializer<'de>>(
-                name: &str,
-                keys: D,
-            ) -> std::result::Result<Option<$Method>, D::Error> {
-                $(if name == <$params as Parameters>::NAME {
-                    return <$params>::deserialize(keys).map(|read| Some($Method::$name(read)));
-                })*
-                Ok(None)
-            }
-
-            /// The JSON Schema of the keys of a method. None if there is no such method.
-            pub fn schema(name: &str, generator: &mut SchemaGenerator) -> Option<Schema> {
-                $(if name == <$params as Parameters>::NAME {
-                    return Some(<$params>::json_schema(generator));
-                })*
-                None
-            }
 
             /// [`Parameters::NAME`].
             pub fn name(&self) -> &'static str {
@@ -113,33 +96,34 @@ macro_rules! registry {
     };
 }
 
-/// Registers the methods that are fitted to counts.
-macro_rules! methods {
-    ($($name:ident: $params:ty,)*) => {
-        registry! {
-            /// A method that is fitted to counts, with its parameters.
-            Method $($name: $params,)*
+/// Writes what the methods of some evidence have that [`Estimator`] says alone.
+macro_rules! estimators {
+    ($Method:ident [] $($list:tt)*) => {};
+    ($Method:ident [$Size:ty] $($name:ident: $params:ty,)*) => {
+        impl $Method {
+            /// [`Estimator::bytes`].
+            pub fn bytes(&self, size: $Size, threads: u64) -> u64 {
+                match self { $($Method::$name(own) => own.bytes(size, threads),)* }
+            }
         }
+    };
+    ($Method:ident [$Evidence:ty, $Size:ty => $Fit:ty] $($name:ident: $params:ty,)*) => {
+        estimators! { $Method [$Size] $($name: $params,)* }
 
-        impl Method {
+        impl $Method {
             /// [`Estimator::OBJECTIVE_SCALES`].
             pub fn objective_scales(&self) -> bool {
-                match self { $(Method::$name(_) => <$params as Estimator>::OBJECTIVE_SCALES,)* }
+                match self { $($Method::$name(_) => <$params as Estimator>::OBJECTIVE_SCALES,)* }
             }
 
             /// [`Estimator::needs`].
             pub fn needs(&self) -> Needs<'_> {
-                match self { $(Method::$name(own) => own.needs(),)* }
+                match self { $($Method::$name(own) => own.needs(),)* }
             }
 
             /// [`Estimator::columns`].
             pub fn columns(&self) -> &'static [Column] {
-                match self { $(Method::$name(own) => own.columns(),)* }
-            }
-
-            /// [`Estimator::bytes`].
-            pub fn bytes(&self, size: Size, threads: u64) -> u64 {
-                match self { $(Method::$name(own) => own.bytes(size, threads),)* }
+                match self { $($Method::$name(own) => own.columns(),)* }
             }
 
             /// [`Estimator::refit`].
@@ -149,11 +133,11 @@ macro_rules! methods {
             pub fn refit(
                 &self,
                 passes: &Passes<'_>,
-                evidence: &Counts<'_>,
+                evidence: &$Evidence,
                 before: &[i32],
                 seed: u64,
-            ) -> Result<Fit> {
-                match self { $(Method::$name(own) => own.refit(passes, evidence, before, seed),)* }
+            ) -> Result<$Fit> {
+                match self { $($Method::$name(own) => own.refit(passes, evidence, before, seed),)* }
             }
         }
 
@@ -166,11 +150,11 @@ macro_rules! methods {
         /// If the evidence has no such fit.
         pub fn fit(
             passes: &Passes<'_>,
-            method: &Method,
-            evidence: &Counts<'_>,
+            method: &$Method,
+            evidence: &$Evidence,
             seed: u64,
-        ) -> Result<Fit> {
-            match method { $(Method::$name(own) => own.fit(passes, evidence, seed),)* }
+        ) -> Result<$Fit> {
+            match method { $($Method::$name(own) => own.fit(passes, evidence, seed),)* }
         }
 
         /// The kernels of all methods, for machines that receive them as bytes.
@@ -182,43 +166,119 @@ macro_rules! methods {
     };
 }
 
+/// Registers the methods of all kinds of evidence.
+macro_rules! methods {
+    ($($(#[$about:meta])* $Of:ident: $Method:ident $fits:tt {
+        $($name:ident: $params:ty,)*
+    })*) => {
+        $(registry! { $(#[$about])* $Method { $($name: $params,)* } })*
+        $(estimators! { $Method $fits $($name: $params,)* })*
+
+        /// A method with its parameters.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum AnyMethod {
+            $($(#[$about])* $Of($Method),)*
+        }
+
+        $($(impl From<$params> for AnyMethod {
+            fn from(own: $params) -> AnyMethod {
+                AnyMethod::$Of($Method::$name(own))
+            }
+        })*)*
+
+        $(impl $Method {
+            /// The method, if it is one of these.
+            pub fn of(method: AnyMethod) -> Option<$Method> {
+                if let AnyMethod::$Of(own) = method { Some(own) } else { None }
+            }
+        })*
+
+        impl AnyMethod {
+            /// The names of all methods, as pipeline files have them.
+            pub const NAMES: &'static [&'static str] =
+                &[$($(<$params as Parameters>::NAME,)*)*];
+
+            /// The method with a name, read from its keys. None if there is no such method.
+            ///
+            /// # Errors
+            /// If the keys are wrong.
+            pub fn read<'de, D: Deserializer<'de>>(
+                name: &str,
+                keys: D,
+            ) -> std::result::Result<Option<AnyMethod>, D::Error> {
+                $($(if name == <$params as Parameters>::NAME {
+                    return <$params>::deserialize(keys).map(|own| Some(own.into()));
+                })*)*
+                Ok(None)
+            }
+
+            /// The JSON Schema of the keys of a method. None if there is no such method.
+            pub fn schema(name: &str, generator: &mut SchemaGenerator) -> Option<Schema> {
+                $($(if name == <$params as Parameters>::NAME {
+                    return Some(<$params>::json_schema(generator));
+                })*)*
+                None
+            }
+
+            /// [`Parameters::check`].
+            ///
+            /// # Errors
+            /// The first key that is wrong.
+            pub fn check(&self) -> std::result::Result<(), Fault> {
+                match self { $(AnyMethod::$Of(method) => method.check(),)* }
+            }
+
+            /// [`Parameters::NAME`].
+            pub fn name(&self) -> &'static str {
+                match self { $(AnyMethod::$Of(method) => method.name(),)* }
+            }
+
+            /// [`Parameters::rank`].
+            pub fn rank(&self) -> Option<usize> {
+                match self { $(AnyMethod::$Of(method) => method.rank(),)* }
+            }
+        }
+    };
+}
+
 methods! {
-    Dbmr: dbmr::params::Dbmr,
-    Svd: spectral::svd::Svd,
-    Cocluster: cocluster::Cocluster,
-    Metastable: cocluster::metastable::Metastable,
-    Gpcca: spectral::gpcca::Gpcca,
-    Given: given::Given,
-}
+    /// A method that is fitted to counts, with its parameters.
+    OfCounts: Method [Counts<'_>, Size => Fit] {
+        Dbmr: dbmr::params::Dbmr,
+        Svd: spectral::svd::Svd,
+        Cocluster: cocluster::Cocluster,
+        Metastable: cocluster::metastable::Metastable,
+        Gpcca: spectral::gpcca::Gpcca,
+        Given: given::Given,
+    }
 
-registry! {
     /// A method that is fitted to points or to pairs of points, with its parameters.
-    PointMethod
-    StateEmbedding: state_embedding::params::StateEmbedding,
-    DiffusionMap: heat_kernel::params::DiffusionMap,
-    HeatSketch: heat_kernel::params::HeatSketch,
-}
+    OfPoints: PointMethod [PointSize] {
+        StateEmbedding: state_embedding::params::StateEmbedding,
+        DiffusionMap: heat_kernel::params::DiffusionMap,
+        HeatSketch: heat_kernel::params::HeatSketch,
+    }
 
-registry! {
     /// A method that is fitted to sequences of symbols, with its parameters.
-    SequenceMethod
-    SpectralHmm: hmm::params::SpectralHmm,
-}
+    OfSequences: SequenceMethod [] {
+        SpectralHmm: hmm::params::SpectralHmm,
+    }
 
-registry! {
     /// A filter: a method that is fitted to states and observations, with its parameters.
-    FilterMethod
-    KernelBayes: filter::params::KernelBayes,
-    Kalman: filter::params::Kalman,
-    Ekf: filter::params::Ekf,
-    Ukf: filter::params::Ukf,
+    OfFilters: FilterMethod [] {
+        KernelBayes: filter::params::KernelBayes,
+        Kalman: filter::params::Kalman,
+        Ekf: filter::params::Ekf,
+        Ukf: filter::params::Ukf,
+    }
 }
 
 registry! {
     /// A method that embeds the states of a chain by their counts, with its parameters.
-    ChainMethod
-    DiffusionMap: heat_kernel::params::ChainMap,
-    HeatSketch: heat_kernel::params::ChainSketch,
+    ChainMethod {
+        DiffusionMap: heat_kernel::params::ChainMap,
+        HeatSketch: heat_kernel::params::ChainSketch,
+    }
 }
 
 impl ChainMethod {
@@ -290,17 +350,6 @@ impl SequenceMethod {
 }
 
 impl PointMethod {
-    /// [`PointEstimator::bytes_of_points`].
-    pub fn bytes(&self, size: PointSize, threads: u64) -> u64 {
-        match self {
-            PointMethod::StateEmbedding(own) => own.bytes_of_points(size, threads),
-            PointMethod::DiffusionMap(own) => own.bytes_of_points(size, threads),
-            PointMethod::HeatSketch(own) => own.bytes_of_points(size, threads),
-        }
-    }
-}
-
-impl PointMethod {
     /// The kernel of the points. None if pairs of points are the evidence.
     fn kernel(&self) -> Option<KernelParams> {
         match self {
@@ -329,106 +378,6 @@ impl PointMethod {
     /// [`KernelParams::pairs`].
     pub fn pairs(&self, points: &Points) -> Option<u64> {
         self.kernel()?.pairs(points)
-    }
-}
-
-/// A method with its parameters.
-#[derive(Debug, Clone, PartialEq)]
-pub enum AnyMethod {
-    /// It is fitted to counts.
-    OfCounts(Method),
-    /// It is fitted to points or to pairs of points.
-    OfPoints(PointMethod),
-    /// It is fitted to sequences of symbols.
-    OfSequences(SequenceMethod),
-    /// It is fitted to states and observations.
-    OfFilters(FilterMethod),
-}
-
-impl AnyMethod {
-    /// The names of all methods, as pipeline files have them.
-    pub const NAMES: &'static [&'static str] = &AnyMethod::ALL;
-
-    const LISTS: [&'static [&'static str]; 4] = [
-        Method::NAMES,
-        PointMethod::NAMES,
-        SequenceMethod::NAMES,
-        FilterMethod::NAMES,
-    ];
-
-    const COUNT: usize = {
-        let (mut list, mut count) = (0, 0);
-        while list < AnyMethod::LISTS.len() {
-            count += AnyMethod::LISTS[list].len();
-            list += 1;
-        }
-        count
-    };
-
-    const ALL: [&'static str; AnyMethod::COUNT] = {
-        let lists = AnyMethod::LISTS;
-        let mut names = [""; AnyMethod::COUNT];
-        let (mut list, mut at, mut first) = (0, 0, 0);
-        while at < names.len() {
-            if at - first == lists[list].len() {
-                first = at;
-                list += 1;
-            }
-            names[at] = lists[list][at - first];
-            at += 1;
-        }
-        names
-    };
-
-    /// The method with a name, read from its keys. None if there is no such method.
-    ///
-    /// # Errors
-    /// If the keys are wrong.
-    pub fn read<'de, D: Deserializer<'de>>(
-        name: &str,
-        keys: D,
-    ) -> std::result::Result<Option<AnyMethod>, D::Error> {
-        if PointMethod::NAMES.contains(&name) {
-            return Ok(PointMethod::read(name, keys)?.map(AnyMethod::OfPoints));
-        }
-        if SequenceMethod::NAMES.contains(&name) {
-            return Ok(SequenceMethod::read(name, keys)?.map(AnyMethod::OfSequences));
-        }
-        if FilterMethod::NAMES.contains(&name) {
-            return Ok(FilterMethod::read(name, keys)?.map(AnyMethod::OfFilters));
-        }
-        Ok(Method::read(name, keys)?.map(AnyMethod::OfCounts))
-    }
-
-    /// The JSON Schema of the keys of a method. None if there is no such method.
-    pub fn schema(name: &str, generator: &mut SchemaGenerator) -> Option<Schema> {
-        let of_counts = Method::schema(name, generator);
-        let of_points = of_counts.or_else(|| PointMethod::schema(name, generator));
-        let of_sequences = of_points.or_else(|| SequenceMethod::schema(name, generator));
-        of_sequences.or_else(|| FilterMethod::schema(name, generator))
-    }
-
-    /// [`Parameters::check`].
-    ///
-    /// # Errors
-    /// The first key that is wrong.
-    pub fn check(&self) -> std::result::Result<(), Fault> {
-        match self {
-            AnyMethod::OfCounts(method) => method.check(),
-            AnyMethod::OfPoints(method) => method.check(),
-            AnyMethod::OfSequences(method) => method.check(),
-            AnyMethod::OfFilters(method) => method.check(),
-        }
-    }
-
-    /// [`Parameters::NAME`].
-    pub fn name(&self) -> &'static str {
-        match self {
-            AnyMethod::OfCounts(method) => method.name(),
-            AnyMethod::OfPoints(method) => method.name(),
-            AnyMethod::OfSequences(method) => method.name(),
-            AnyMethod::OfFilters(method) => method.name(),
-        }
     }
 }
 

@@ -420,6 +420,14 @@ impl WrittenTable {
         self.columns(names).await
     }
 
+    /// The whole table.
+    pub async fn batch(self) -> Result<RecordBatch> {
+        let (schema, shown) = (self.schema(), self.shown.clone());
+        let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+        let columns = self.columns(&names).await?;
+        RecordBatch::try_new(Arc::clone(&schema), columns).map_err(|e| unreadable(&shown, e))
+    }
+
     /// All rows of some columns, in the order of `names`.
     pub async fn columns(self, names: &[&str]) -> Result<Vec<ArrayRef>> {
         let WrittenTable { builder, shown } = self;

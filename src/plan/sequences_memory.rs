@@ -3,6 +3,7 @@
 
 use crate::error::{Error, counted};
 use crate::evidence::triples::TripleSize;
+use crate::methods::estimator::Estimator;
 use crate::methods::hmm::params::{Refine, SpectralHmm};
 use crate::output::number::grouped;
 use crate::plan::memory::Lack;

@@ -4,6 +4,7 @@
 //! [`kind`] has what a kind says at each of them, and each kind has a folder.
 
 pub mod assign;
+pub mod batches;
 pub mod checks;
 pub mod compare;
 pub mod counting;

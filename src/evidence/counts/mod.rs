@@ -9,10 +9,12 @@ pub mod set_sums;
 pub mod shards;
 pub mod totals;
 
+use crate::error::{Error, Result};
 use crate::evidence::counts::csr::Values;
 use crate::evidence::counts::groups::Resampled;
 use crate::evidence::counts::shards::Shards;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// States and non-zeros of one model: exact numbers or upper bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,7 +34,7 @@ impl Size {
     }
 }
 
-/// Non-zeros per shard of counts that are made by [`Counts::from_iter`].
+/// Non-zeros per shard of counts that are made by [`Counts::from_triples`].
 const SHARD_NNZ: usize = 1 << 18;
 
 /// Transition counts of one partition and lag as methods see them: the matrix, and what is known of
@@ -65,47 +67,56 @@ impl Counts<'static> {
     /// Counts of `n_sources` sources and `n_targets` targets from triples of source, target and
     /// count. Triples of one pair add up. Sources and targets are states apart.
     ///
-    /// # Panics
-    /// If a state is out of range, a source or a target has no count, or a pair has a total of 2³²
-    /// or more.
-    pub fn from_iter(
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) if a state is out of range, a source or a target
+    /// has no count, or a pair has a total of 2³² or more.
+    pub fn from_triples(
         n_sources: usize,
         n_targets: usize,
         triples: impl IntoIterator<Item = (u32, u32, u64)>,
-    ) -> Self {
-        let mut sums = std::collections::BTreeMap::new();
+    ) -> Result<Self> {
+        let mut sums = BTreeMap::<_, u64>::new();
         for (source, target, count) in triples {
-            *sums.entry((source, target)).or_insert(0) += count;
+            let sum = sums.entry((source, target)).or_default();
+            *sum = sum.saturating_add(count);
         }
         sums.retain(|_, count| *count > 0);
         let (sources, targets): (Vec<u32>, Vec<u32>) = sums.keys().copied().unzip();
-        for (side, states, n) in [
-            ("source", &sources, n_sources),
-            ("target", &targets, n_targets),
-        ] {
-            let mut occurs = vec![false; n];
-            states
-                .iter()
-                .for_each(|&state| occurs[state as usize] = true);
-            let missing = occurs.iter().position(|occurs| !occurs);
-            assert_eq!(missing, None, "every {side} needs a count");
+        all_occur("source", &sources, n_sources)?;
+        all_occur("target", &targets, n_targets)?;
+        if let Some(((j, i), count)) = sums.iter().find(|(_, n)| **n > u64::from(u32::MAX)) {
+            return Err(Error::input(format!(
+                "source {j} and target {i} have a count of {count}, and 2^32 is too large; divide all counts by one number"
+            )));
         }
-        let counts = sums.values().map(|&count| {
-            assert!(
-                count <= u64::from(u32::MAX),
-                "a pair is counted 2^32 times or more"
-            );
-            count as f64
-        });
-        let values = Values::of_integers(counts.collect());
-        Counts {
+        let values = Values::of_integers(sums.values().map(|&count| count as f64).collect());
+        Ok(Counts {
             shards: Cow::Owned(Shards::new(
                 n_sources, n_targets, &sources, &targets, values, SHARD_NNZ,
             )),
             target_of_source: Vec::new(),
             source_of_target: Vec::new(),
             given: Vec::new(),
-        }
+        })
+    }
+}
+
+/// An error unless `states` holds the numbers below `n`, and no others.
+fn all_occur(side: &str, states: &[u32], n: usize) -> Result<()> {
+    let mut occurs = vec![false; n];
+    for &state in states {
+        let Some(occurs) = occurs.get_mut(state as usize) else {
+            return Err(Error::input(format!(
+                "{side} {state} is out of range: there are {n} {side}s, numbered from 0"
+            )));
+        };
+        *occurs = true;
+    }
+    match occurs.iter().position(|occurs| !occurs) {
+        Some(missing) => Err(Error::input(format!(
+            "{side} {missing} has no count; number the {side}s that have counts from 0"
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -167,5 +178,43 @@ impl<'a> Counts<'a> {
                 })
                 .collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn triples_that_are_no_counts_are_refused() {
+        let most = u64::from(u32::MAX);
+        for (triples, message) in [
+            (
+                vec![(0, 0, 1), (2, 1, 1)],
+                "source 2 is out of range: there are 2 sources",
+            ),
+            (
+                vec![(0, 0, 1), (1, 2, 1)],
+                "target 2 is out of range: there are 2 targets",
+            ),
+            (vec![(0, 0, 1), (0, 1, 1)], "source 1 has no count"),
+            (
+                vec![(0, 0, 1), (1, 0, 1), (1, 1, 0)],
+                "target 1 has no count",
+            ),
+            (
+                vec![(0, 0, most), (0, 0, 1), (1, 1, 1)],
+                "source 0 and target 0 have a count of 4294967296",
+            ),
+            (
+                vec![(0, 0, 1), (1, 1, u64::MAX), (1, 1, 1)],
+                "source 1 and target 1 have a count of 18446744073709551615",
+            ),
+        ] {
+            let error = Counts::from_triples(2, 2, triples).unwrap_err().to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
+        let counts = Counts::from_triples(2, 2, [(0, 0, most - 1), (1, 1, 1), (0, 0, 1)]);
+        assert_eq!(counts.expect("counts").shards.total, most as f64 + 1.0);
     }
 }

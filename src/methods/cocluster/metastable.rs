@@ -21,7 +21,6 @@ use crate::evidence::counts::shards::Shards;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::executor::each_shard;
-use crate::evidence::pass::registry::Entry;
 use crate::methods::cocluster;
 use crate::methods::cocluster::joint::{Table, x_log_x};
 use crate::methods::cocluster::{Climbed, Cocluster, Partitions, WHOLE_MATRIX, ten, thousand};
@@ -102,10 +101,8 @@ impl Parameters for Metastable {
 
 impl Estimator for Metastable {
     type Evidence<'a> = Counts<'a>;
-
-    fn kernels() -> Vec<Entry> {
-        Vec::new()
-    }
+    type Size = Size;
+    type Model = Fit;
 
     fn needs(&self) -> Needs<'_> {
         Needs {

@@ -36,7 +36,6 @@ use crate::evidence::counts::shards::Shards;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::kernel::Sharded;
-use crate::evidence::pass::registry::Entry;
 use crate::math::seed::restart_seed;
 use crate::methods::cocluster::joint::{Table, merge, x_log_x};
 use crate::methods::columns::Column;
@@ -144,10 +143,8 @@ impl Parameters for Cocluster {
 
 impl Estimator for Cocluster {
     type Evidence<'a> = Counts<'a>;
-
-    fn kernels() -> Vec<Entry> {
-        Vec::new()
-    }
+    type Size = Size;
+    type Model = Fit;
 
     fn needs(&self) -> Needs<'_> {
         Needs {

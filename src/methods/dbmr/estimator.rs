@@ -52,6 +52,8 @@ impl Estimator for Dbmr {
     const OBJECTIVE_SCALES: bool = true;
 
     type Evidence<'a> = Counts<'a>;
+    type Size = Size;
+    type Model = Fit;
 
     fn kernels() -> Vec<Entry> {
         vec![

@@ -6,8 +6,10 @@
 //! The result does not depend on the order of the rows or on threads.
 
 use crate::error::{Error, Result};
-use crate::evidence::points::Points;
+use crate::evidence::pass::Passes;
+use crate::evidence::points::{PointSize, Points};
 use crate::math::dense::NEGLIGIBLE;
+use crate::methods::estimator::Estimator;
 use crate::methods::heat_kernel::diffusion_map;
 use crate::methods::heat_kernel::diffusion_map::Level;
 use crate::methods::heat_kernel::distortion;
@@ -177,6 +179,41 @@ fn check(points: &Points) -> Result<()> {
             low[c]
         ))),
         _ => Ok(()),
+    }
+}
+
+impl Estimator for DiffusionMap {
+    type Evidence<'a> = Points;
+    type Size = PointSize;
+    type Model = Embedded;
+
+    fn bytes(&self, size: PointSize, threads: u64) -> u64 {
+        let dimension = self.dimension as u64;
+        let columns = dimension * self.time.all().len() as u64;
+        // The basis of a block Lanczos iteration between two restarts.
+        let vectors = 8 * (dimension + 1) + 16;
+        self.kernel().bytes(size, vectors, columns, threads)
+    }
+
+    fn fit(&self, _: &Passes<'_>, points: &Points, seed: u64) -> Result<Embedded> {
+        diffusion_map(points, self, seed)
+    }
+}
+
+impl Estimator for HeatSketch {
+    type Evidence<'a> = Points;
+    type Size = PointSize;
+    type Model = Embedded;
+
+    fn bytes(&self, size: PointSize, threads: u64) -> u64 {
+        let dimension = self.dimension as u64;
+        let columns = dimension * self.power.all().len() as u64;
+        self.kernel()
+            .bytes(size, 3 * dimension + 16, columns, threads)
+    }
+
+    fn fit(&self, _: &Passes<'_>, points: &Points, seed: u64) -> Result<Embedded> {
+        heat_sketch(points, self, seed)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The parameters of diffusion maps and heat sketches.
 
 use crate::evidence::points::{PointSize, Points};
-use crate::methods::estimator::{Fault, Parameters, PointEstimator, tolerance};
+use crate::methods::estimator::{Fault, Parameters, tolerance};
 use crate::methods::heat_kernel::kernel::{DENSE_POINTS, Reach};
 use crate::methods::heat_kernel::neighbours;
 use crate::methods::heat_kernel::neighbours::{Distinct, TREE_DIMENSIONS, tile_bytes};
@@ -124,7 +124,7 @@ impl KernelParams {
     /// An upper bound of the bytes of the points, the kernel, `vectors` numbers per point of the
     /// kernel and `columns` numbers per point, on this number of threads. The entries of a kernel
     /// with a radius are not counted: see [`KernelParams::bytes_per_pair`].
-    fn bytes(&self, size: PointSize, vectors: u64, columns: u64, threads: u64) -> u64 {
+    pub(crate) fn bytes(&self, size: PointSize, vectors: u64, columns: u64, threads: u64) -> u64 {
         let (n, held) = match self.landmarks {
             Some(count) => (
                 size.points.min(count as u64),
@@ -453,25 +453,6 @@ impl DiffusionMap {
             landmarks: None,
             connected: Connected::default(),
         }
-    }
-}
-
-impl PointEstimator for DiffusionMap {
-    fn bytes_of_points(&self, size: PointSize, threads: u64) -> u64 {
-        let dimension = self.dimension as u64;
-        let columns = dimension * self.time.all().len() as u64;
-        // The basis of a block Lanczos iteration between two restarts.
-        let vectors = 8 * (dimension + 1) + 16;
-        self.kernel().bytes(size, vectors, columns, threads)
-    }
-}
-
-impl PointEstimator for HeatSketch {
-    fn bytes_of_points(&self, size: PointSize, threads: u64) -> u64 {
-        let dimension = self.dimension as u64;
-        let columns = dimension * self.power.all().len() as u64;
-        self.kernel()
-            .bytes(size, 3 * dimension + 16, columns, threads)
     }
 }
 

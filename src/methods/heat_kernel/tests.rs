@@ -877,7 +877,7 @@ fn automatic_bandwidths_see_the_dimension() {
 /// Counts of a ring of n states that stay with 2 and step to either side with 1.
 fn ring(n: u32) -> Counts<'static> {
     let triples = (0..n).flat_map(|j| [(j, j, 2), (j, (j + 1) % n, 1), (j, (j + n - 1) % n, 1)]);
-    Counts::from_iter(n as usize, n as usize, triples)
+    Counts::from_triples(n as usize, n as usize, triples).unwrap()
 }
 
 #[test]
@@ -905,7 +905,7 @@ fn the_kernel_of_any_counts_has_their_singular_values() {
     let count = |j: u32, i: u32| (random::hash(u64::from(j), u64::from(i)) % 9).saturating_sub(3);
     let triples =
         (0..40).flat_map(|j| (0..30).map(move |i| (j, i, count(j, i) + u64::from(i == j % 30))));
-    let counts = Counts::from_iter(40, 30, triples);
+    let counts = Counts::from_triples(40, 30, triples).unwrap();
     let params = DiffusionMap::new(5).of_chain(ChainKernel::TwoSteps);
     let map = chain::diffusion_map(&passes, &counts, &params.unwrap(), 1);
     assert_eq!(map.targets, None);
@@ -933,7 +933,9 @@ fn the_kernel_of_any_counts_has_their_singular_values() {
 fn states_that_are_only_targets_are_part_of_the_chain() {
     // Source 0 → 0 and 1, source 1 → 2, where target 2 is no source.
     let triples = [(0, 0, 2), (0, 1, 3), (1, 2, 4)];
-    let counts = Counts::from_iter(2, 3, triples).with_targets(vec![Some(0), Some(1)]);
+    let counts = Counts::from_triples(2, 3, triples)
+        .unwrap()
+        .with_targets(vec![Some(0), Some(1)]);
     let passes = Passes::local();
     let chain = Chain::new(&passes, &counts, ChainKernel::Symmetrised);
     let n = [[4.0, 3.0, 0.0], [3.0, 0.0, 4.0], [0.0, 4.0, 0.0]];
@@ -964,7 +966,9 @@ fn two_blocks_of_a_chain_have_a_closed_form() {
     let (passes, n, a, c) = (Passes::local(), 30, 5, 1);
     let count = |j: u32, i: u32| if (j < n) == (i < n) { a } else { c };
     let triples = (0..2 * n).flat_map(|j| (0..2 * n).map(move |i| (j, i, count(j, i))));
-    let counts = Counts::from_iter(60, 60, triples).with_targets((0..60).map(Some).collect());
+    let counts = Counts::from_triples(60, 60, triples)
+        .unwrap()
+        .with_targets((0..60).map(Some).collect());
     let expected = 4.0 / 6.0;
     for (kernel, lambda) in [
         (ChainKernel::Symmetrised, expected),

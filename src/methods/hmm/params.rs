@@ -1,6 +1,5 @@
 //! The parameters of a spectral hidden Markov model.
 
-use crate::evidence::triples::TripleSize;
 use crate::methods::estimator::{Fault, Parameters, at_least_one};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -127,28 +126,6 @@ impl SpectralHmm {
 
     fn tol() -> f64 {
         1e-7
-    }
-
-    /// An upper bound of the bytes that a fit of one partition holds beside its triples and
-    /// sequences.
-    pub fn bytes(&self, size: TripleSize, threads: u64) -> u64 {
-        let k = (self.rank as u64).max(1);
-        let padded = k.next_multiple_of(4);
-        let operators = size.symbols * k * k * 8;
-        // Left and right vectors with one more column, and a Krylov space of a few ranks.
-        let vectors = 2 * size.words.max(size.symbols) * (padded + 4) * 8;
-        let krylov = 4 * size.words.max(size.symbols) * (padded + 16) * 8;
-        // The pairs by past and by future: an index and at most four bytes of count each.
-        let pairs = 2 * size.edges * 8 + size.edges * 16;
-        let decompose = vectors + krylov + pairs;
-        let project = vectors + operators + threads * padded * padded * 8;
-        // The parts of a fit at the largest rank are cut out of the projection.
-        let cut = 2 * operators;
-        let em = match self.refine {
-            Refine::Em => operators + (threads + 2) * (size.symbols + 1) * padded * 8,
-            Refine::None | Refine::Recover => 0,
-        };
-        decompose.max(project).max(cut).max(operators + em)
     }
 }
 

@@ -17,11 +17,12 @@
 
 use crate::error::{Error, Result};
 use crate::evidence::pass::Passes;
-use crate::evidence::triples::Triples;
+use crate::evidence::triples::{TripleSize, Triples};
 use crate::math::scale::times_power;
+use crate::methods::estimator::Estimator;
 use crate::methods::hmm::model::{HmmModel, Warning};
 use crate::methods::hmm::moments::{Classes, NO_ROW, Pairs};
-use crate::methods::hmm::params::{Scaling, SpectralHmm};
+use crate::methods::hmm::params::{Refine, Scaling, SpectralHmm};
 use crate::methods::spectral::truncated_svd;
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -117,6 +118,38 @@ pub struct Diagnostics {
     pub normalisation_gap: f64,
     /// |b_∞ᵀb₁ − 1|.
     pub initial_gap: f64,
+}
+
+impl Estimator for SpectralHmm {
+    type Evidence<'a> = Triples;
+    type Size = TripleSize;
+    type Model = HmmModel;
+
+    /// Beside triples and sequences.
+    fn bytes(&self, size: TripleSize, threads: u64) -> u64 {
+        let k = (self.rank as u64).max(1);
+        let padded = k.next_multiple_of(4);
+        let operators = size.symbols * k * k * 8;
+        // Left and right vectors with one more column, and a Krylov space of a few ranks.
+        let vectors = 2 * size.words.max(size.symbols) * (padded + 4) * 8;
+        let krylov = 4 * size.words.max(size.symbols) * (padded + 16) * 8;
+        // The pairs by past and by future: an index and at most four bytes of count each.
+        let pairs = 2 * size.edges * 8 + size.edges * 16;
+        let decompose = vectors + krylov + pairs;
+        let project = vectors + operators + threads * padded * padded * 8;
+        // The parts of a fit at the largest rank are cut out of the projection.
+        let cut = 2 * operators;
+        let em = match self.refine {
+            Refine::Em => operators + (threads + 2) * (size.symbols + 1) * padded * 8,
+            Refine::None | Refine::Recover => 0,
+        };
+        decompose.max(project).max(cut).max(operators + em)
+    }
+
+    /// Without refinement, which needs the sequences.
+    fn fit(&self, passes: &Passes<'_>, triples: &Triples, seed: u64) -> Result<HmmModel> {
+        project(self, self.rank, triples, passes, seed)?.into_model(self.rank)
+    }
 }
 
 /// Decomposes the matrix of pairs and projects the triples, for all ranks up to `largest_rank`.

@@ -57,6 +57,8 @@ impl Parameters for Svd {
 
 impl Estimator for Svd {
     type Evidence<'a> = Counts<'a>;
+    type Size = Size;
+    type Model = Fit;
 
     fn kernels() -> Vec<Entry> {
         vec![Entry::of::<Multiply<'static>>()]

@@ -99,6 +99,8 @@ impl Parameters for Gpcca {
 
 impl Estimator for Gpcca {
     type Evidence<'a> = Counts<'a>;
+    type Size = Size;
+    type Model = Fit;
 
     fn kernels() -> Vec<Entry> {
         vec![Entry::of::<Multiply<'static>>()]

@@ -1,6 +1,9 @@
 //! A fitted state embedding: all that is needed to embed new points.
 
 use crate::error::{Error, Result};
+use crate::evidence::pass::Passes;
+use crate::evidence::points::PointSize;
+use crate::methods::estimator::Estimator;
 use crate::methods::state_embedding::box_gram::box_gram;
 use crate::methods::state_embedding::embedding::{Embedding, Functions, RightMeasure};
 use crate::methods::state_embedding::features::Features;
@@ -9,6 +12,9 @@ use crate::methods::state_embedding::params::{Norm, StateEmbedding};
 use crate::methods::state_embedding::whitening::project;
 use faer::Mat;
 use serde::{Deserialize, Serialize};
+
+/// Rows of a block whose features are computed at once, with those that wait for the end of a pair.
+const BLOCK_ROWS: u64 = 2 * 8192;
 
 /// A fit with fewer pairs per function than this follows noise.
 const PAIRS_PER_FUNCTION: u64 = 10;
@@ -110,6 +116,33 @@ impl std::fmt::Display for Warning {
                  decrease `rank`"
             ),
         }
+    }
+}
+
+impl Estimator for StateEmbedding {
+    /// Means over pairs, and the features that were summed over.
+    type Evidence<'a> = (&'a Grams, &'a Basis);
+    type Size = PointSize;
+    type Model = StateEmbeddingModel;
+
+    fn bytes(&self, size: PointSize, threads: u64) -> u64 {
+        let m = self.features as u64 + 1;
+        let sums = StateEmbedding::sum_bytes(self.features, size.lags);
+        // A block of features and three products per thread.
+        let per_thread = BLOCK_ROWS * (m + size.dimension) * 8 + 3 * m * m * 8;
+        // Means, whitened sums and the workspace of their decompositions.
+        let decompositions = 10 * m * m * 8;
+        sums + threads * per_thread + decompositions
+    }
+
+    /// Without random numbers.
+    fn fit(
+        &self,
+        _: &Passes<'_>,
+        &(means, basis): &(&Grams, &Basis),
+        _: u64,
+    ) -> Result<StateEmbeddingModel> {
+        fit_means(means, basis, self)
     }
 }
 

@@ -1,7 +1,6 @@
 //! The parameters of a state embedding.
 
-use crate::evidence::points::PointSize;
-use crate::methods::estimator::{Fault, Parameters, PointEstimator, at_least_one};
+use crate::methods::estimator::{Fault, Parameters, at_least_one};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -36,9 +35,6 @@ pub enum BandwidthRule {
     /// The median distance of two points.
     Median,
 }
-
-/// Rows of a block whose features are computed at once, with those that wait for the end of a pair.
-const BLOCK_ROWS: u64 = 2 * 8192;
 
 /// The candidates of [`BandwidthRule::HeldOut`], as factors of the median distance.
 pub const BANDWIDTH_FACTORS: [f64; 4] = [0.125, 0.25, 0.5, 1.0];
@@ -126,18 +122,6 @@ impl StateEmbedding {
     pub fn sum_bytes(features: usize, lags: u64) -> u64 {
         let m = features as u64 + 1;
         lags * 2 * m * m * 16
-    }
-}
-
-impl PointEstimator for StateEmbedding {
-    fn bytes_of_points(&self, size: PointSize, threads: u64) -> u64 {
-        let m = self.features as u64 + 1;
-        let sums = StateEmbedding::sum_bytes(self.features, size.lags);
-        // A block of features and three products per thread.
-        let per_thread = BLOCK_ROWS * (m + size.dimension) * 8 + 3 * m * m * 8;
-        // Means, whitened sums and the workspace of their decompositions.
-        let decompositions = 10 * m * m * 8;
-        sums + threads * per_thread + decompositions
     }
 }
 

@@ -5,6 +5,7 @@
 //! `--set`.
 
 use crate::error::{Error, Result, hint};
+use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
 /// Where a key or value was written.
@@ -208,6 +209,25 @@ impl<'a> Document<'a> {
         Ok(document)
     }
 
+    /// A document with these values under keys such as `transitions.time`, one after the other.
+    pub fn of_values(values: &[(String, Value)]) -> Result<Document<'static>> {
+        let mut root = Node::new(Position::File, Content::Table(Vec::new()));
+        for (key, value) in values {
+            let wrong = |what: String| Error::spec(format!("rows: `{key}` cannot be set: {what}"));
+            let path = key_path(key);
+            let path =
+                path.ok_or_else(|| wrong("write a key such as `transitions.time`".into()))?;
+            let node = of_value(value).ok_or_else(|| wrong("null and NaN are no values".into()))?;
+            put(&mut root, &path, 0, node, Position::File).map_err(wrong)?;
+        }
+        root.set_paths(Vec::new());
+        Ok(Document {
+            root,
+            origin: "rows",
+            sets: &[],
+        })
+    }
+
     /// An error at a place of this document.
     pub fn error(&self, position: Position, message: &str) -> Error {
         located(position, self.origin, self.sets, message)
@@ -224,6 +244,31 @@ impl<'a> Document<'a> {
         }
         self.error(node.position, message)
     }
+}
+
+/// A value without a place. None if there is a null in it.
+fn of_value(value: &Value) -> Option<Node> {
+    let content = match value {
+        Value::Null => return None,
+        Value::Bool(b) => Content::Boolean(*b),
+        Value::Number(n) => match n.as_i64() {
+            Some(n) => Content::Integer(n),
+            None => Content::Float(n.as_f64()?),
+        },
+        Value::String(text) => Content::String(text.clone()),
+        Value::Array(items) => Content::Array(items.iter().map(of_value).collect::<Option<_>>()?),
+        Value::Object(entries) => {
+            let entries = entries.iter().map(|(key, value)| {
+                Some(Entry {
+                    key: key.clone(),
+                    key_position: Position::File,
+                    node: of_value(value)?,
+                })
+            });
+            Content::Table(entries.collect::<Option<_>>()?)
+        }
+    };
+    Some(Node::new(Position::File, content))
 }
 
 fn located(position: Position, origin: &str, sets: &[String], message: &str) -> Error {

@@ -26,6 +26,18 @@ pub struct FitEntry<M = Method> {
     pub method: M,
 }
 
+impl FitEntry<AnyMethod> {
+    /// A method with its rank, if it has one.
+    pub fn of(name: &str, method: AnyMethod) -> FitEntry<AnyMethod> {
+        FitEntry {
+            name: name.to_string(),
+            rule: None,
+            ranks: method.rank().into_iter().collect(),
+            method,
+        }
+    }
+}
+
 impl<M> FitEntry<M> {
     /// The same entry with another type of method. None if `narrow` gives none.
     pub fn narrow<N>(self, narrow: impl FnOnce(M) -> Option<N>) -> Option<FitEntry<N>> {

@@ -731,6 +731,24 @@ impl JsonSchema for OutputRows {
 }
 
 impl PipelineFile {
+    /// Gives the rows this SQL if they have none.
+    pub(crate) fn default_sql(&mut self, default: &str) {
+        let give = |sql: &mut Option<String>, file: &Option<String>| {
+            if file.is_none() {
+                sql.get_or_insert_with(|| default.to_string());
+            }
+        };
+        if let Some(text) = &mut self.transitions {
+            give(&mut text.sql, &text.file);
+        }
+        if let Some(text) = &mut self.points {
+            give(&mut text.sql, &text.file);
+        }
+        if let Some(text) = &mut self.sequences {
+            give(&mut text.sql, &text.file);
+        }
+    }
+
     /// Reads the sections of a document in the order above.
     ///
     /// Returns the file, all errors, and the names of the sections (`job`) and parts (`job.name`,

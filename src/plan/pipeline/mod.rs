@@ -25,7 +25,9 @@ pub use crate::plan::pipeline::consistency::is_output_column;
 pub use crate::plan::pipeline::content::{Input, PairMeasure, Pipeline, Transitions};
 
 use crate::error::{Error, Result};
+use crate::methods::AnyMethod;
 use crate::plan::pipeline::document::{Document, Position};
+use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::PipelineFile;
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
@@ -47,14 +49,39 @@ impl Pipeline {
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Pipeline> {
         let document = Document::read(text, origin, sets, environment)?;
-        let (file, key_errors, faulty) = PipelineFile::read(&document.root);
+        Pipeline::of_document(&document, None, Vec::new())
+    }
+
+    /// A pipeline without a file: values under keys such as `transitions.time`, and fits. Rows
+    /// without SQL are those of `sql`.
+    ///
+    /// # Errors
+    /// All errors of the keys and fits.
+    pub fn of_values(
+        values: &[(String, Value)],
+        sql: &str,
+        fits: Vec<FitEntry<AnyMethod>>,
+    ) -> Result<Pipeline> {
+        Pipeline::of_document(&Document::of_values(values)?, Some(sql), fits)
+    }
+
+    fn of_document(
+        document: &Document<'_>,
+        sql: Option<&str>,
+        fits: Vec<FitEntry<AnyMethod>>,
+    ) -> Result<Pipeline> {
+        let (mut file, key_errors, faulty) = PipelineFile::read(&document.root);
+        file.fit.extend(fits);
+        if let Some(sql) = sql {
+            file.default_sql(sql);
+        }
         let mut errors = Vec::new();
         errors.extend(
             key_errors
                 .iter()
                 .map(|e| document.error(e.position.unwrap_or(Position::File), &e.to_string())),
         );
-        let pipeline = consistency::check(file, &document, &faulty, &mut errors);
+        let pipeline = consistency::check(file, document, &faulty, &mut errors);
         match (Error::all(errors), pipeline) {
             (Some(e), _) => Err(e),
             (None, Some(pipeline)) => Ok(pipeline),

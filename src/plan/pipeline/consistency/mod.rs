@@ -171,12 +171,12 @@ pub(super) fn check(
         errors.note(fits_input(&fit, n, &transitions.input, document));
         errors.note(filters::filter(&fit, n, &transitions.input, document));
         match fit.method {
-            AnyMethod::OfCounts(_) => fits.extend(fit.narrow(of_counts)),
+            AnyMethod::OfCounts(_) => fits.extend(fit.narrow(Method::of)),
             AnyMethod::OfPoints(_) if transitions.input.is_points() => {
-                point_fits.extend(fit.narrow(of_points));
+                point_fits.extend(fit.narrow(PointMethod::of));
             }
-            AnyMethod::OfSequences(_) => sequence_fits.extend(fit.narrow(of_sequences)),
-            AnyMethod::OfFilters(_) => filter_fits.extend(fit.narrow(of_filters)),
+            AnyMethod::OfSequences(_) => sequence_fits.extend(fit.narrow(SequenceMethod::of)),
+            AnyMethod::OfFilters(_) => filter_fits.extend(fit.narrow(FilterMethod::of)),
             AnyMethod::OfPoints(_)
                 if transitions.input.is_sequences() || transitions.input.is_state_space() => {}
             AnyMethod::OfPoints(_) => {
@@ -213,27 +213,6 @@ pub(super) fn check(
     })
 }
 
-fn of_counts(method: AnyMethod) -> Option<Method> {
-    match method {
-        AnyMethod::OfCounts(method) => Some(method),
-        AnyMethod::OfPoints(_) | AnyMethod::OfSequences(_) | AnyMethod::OfFilters(_) => None,
-    }
-}
-
-fn of_sequences(method: AnyMethod) -> Option<SequenceMethod> {
-    match method {
-        AnyMethod::OfSequences(method) => Some(method),
-        AnyMethod::OfCounts(_) | AnyMethod::OfPoints(_) | AnyMethod::OfFilters(_) => None,
-    }
-}
-
-fn of_filters(method: AnyMethod) -> Option<FilterMethod> {
-    match method {
-        AnyMethod::OfFilters(method) => Some(method),
-        AnyMethod::OfCounts(_) | AnyMethod::OfPoints(_) | AnyMethod::OfSequences(_) => None,
-    }
-}
-
 /// The method of a fit to the states of a chain. States of trajectories are of one kind, and so are
 /// those of pairs with `connected = true`. The states of other pairs need not be.
 fn of_chain(
@@ -255,13 +234,6 @@ fn of_chain(
         let message = format!("`fit.{}.{key}` {what}", fit.name);
         document.error_at(&["fit", &n.to_string(), key], &message)
     })
-}
-
-fn of_points(method: AnyMethod) -> Option<PointMethod> {
-    match method {
-        AnyMethod::OfPoints(method) => Some(method),
-        AnyMethod::OfCounts(_) | AnyMethod::OfSequences(_) | AnyMethod::OfFilters(_) => None,
-    }
 }
 
 /// Checks that a method is for the evidence that the rows give. `n` is the index of the fit.
