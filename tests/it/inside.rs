@@ -305,7 +305,6 @@ pub async fn stop_at(lake: &Lake, text: &str, stage: &'static str) {
 }
 
 /// Runs a pipeline over any kind of rows with some workers. Returns its tables and its record.
-#[cfg(feature = "cluster")]
 pub async fn run_with(lake: &Lake, text: &str, workers: Workers) -> Result<(Tables, Value)> {
     let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
     let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None)?;

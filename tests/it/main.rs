@@ -46,6 +46,7 @@
 //! - `points`: rows with coordinates, embedded without boxes
 //! - `points_around`: assignments, samples, checks, metrics and comparisons of points
 //! - `points_sites`: runs over points as tasks, on executors, and after a run that did not end
+//! - `promises`: what every kind of rows promises, one test per promise
 //! - `ranks`: the table that compares ranks, and the rules that select one
 //! - `readers`: DuckDB, Polars and pandas read the tables
 //! - `resume`: killed runs, and runs that reuse finished work
@@ -134,6 +135,7 @@ mod points;
 mod points_around;
 #[cfg(feature = "cluster")]
 mod points_sites;
+mod promises;
 mod ranks;
 mod readers;
 mod resume;

@@ -1,0 +1,488 @@
+//! What every kind of rows promises: one test per promise, and each kind is a case of it.
+
+use crate::cli::integers;
+use crate::inside::{InProcess, Schedule, run_with, stop_at};
+use crate::lake::{Lake, ProgramRun, Rows};
+use gyre::plan::pipeline::Pipeline;
+use gyre::run::workers::Workers;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// A pipeline of one kind of rows.
+struct Case {
+    /// As in `current.json`.
+    kind: &'static str,
+    section: &'static str,
+    keys: &'static str,
+    fit: &'static str,
+    /// The first rows of each trajectory that give no evidence alone. 0 if all rows are evidence.
+    alone: usize,
+    /// A column that new rows need.
+    column: &'static str,
+    /// A table of an assignment.
+    assigned: &'static str,
+}
+
+const CASES: [Case; 5] = [
+    Case {
+        kind: "counts",
+        section: "transitions",
+        keys: "trajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nlag = 1",
+        fit: "method = \"dbmr\"\nrank = 2",
+        alone: 1,
+        column: "s",
+        assigned: "sources",
+    },
+    Case {
+        kind: "points",
+        section: "transitions",
+        keys: "trajectory = \"id\"\ntime = \"t\"\ncoordinates = [\"x\", \"s\"]\nlag = 1",
+        fit: "method = \"state_embedding\"\nrank = 2\nfeatures = 40",
+        alone: 1,
+        column: "x",
+        assigned: "points",
+    },
+    Case {
+        kind: "points",
+        section: "points",
+        keys: "id = \"key\"\ncoordinates = [\"t\", \"s\", \"x\"]",
+        fit: "method = \"diffusion_map\"\ndimension = 2",
+        alone: 0,
+        column: "x",
+        assigned: "points",
+    },
+    Case {
+        kind: "symbols",
+        section: "sequences",
+        keys: "trajectory = \"id\"\ntime = \"t\"\nsymbol = \"s\"",
+        fit: "method = \"spectral_hmm\"\nrank = 2",
+        alone: 2,
+        column: "s",
+        assigned: "trajectories",
+    },
+    Case {
+        kind: "observations",
+        section: "sequences",
+        keys: "trajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nobservation = \"x\"",
+        fit: "method = \"kalman\"",
+        alone: 1,
+        column: "x",
+        assigned: "estimates",
+    },
+];
+
+/// A row of the input: trajectory, time, state and a number.
+type Row = (i64, i64, i64, i64);
+
+/// Twelve walks of 40 steps among five states.
+fn rows() -> Vec<Row> {
+    let walks = (0..12).flat_map(|id| (0..40).map(move |t| (id, t)));
+    let step = |(id, t): (i64, i64)| {
+        let s = (id * 7 + t * t + t / 5) % 5;
+        (id, t, s, s + t % 3)
+    };
+    walks.map(step).collect()
+}
+
+fn write(lake: &Lake, file: &str, rows: &[Row]) {
+    let columns = vec![
+        ("id", integers(rows.iter().map(|row| row.0))),
+        ("t", integers(rows.iter().map(|row| row.1))),
+        ("s", integers(rows.iter().map(|row| row.2))),
+        ("x", integers(rows.iter().map(|row| row.3))),
+        ("key", integers(rows.iter().map(|row| row.0 * 100 + row.1))),
+    ];
+    lake.table(&format!("rows/{file}.parquet"), columns);
+}
+
+impl Case {
+    /// The pipeline with a query for the rows. `FOLDER` stands for the folder of the lake.
+    fn pipeline(&self, sql: &str, more: &str) -> String {
+        let Case {
+            section, keys, fit, ..
+        } = self;
+        format!(
+            "[job]\nname = \"walks\"\noutput = \"FOLDER/out\"\n[tables.rows]\npath = \"FOLDER/rows/\"\n\
+             [{section}]\nsql = \"{sql}\"\n{keys}\n{more}\n[[fit]]\nname = \"one\"\n{fit}\n"
+        )
+    }
+
+    /// A lake with the rows and the pipeline `p.toml`, followed by `more`.
+    fn lake(&self, more: &str) -> Lake {
+        let lake = Lake::new();
+        write(&lake, "a", &rows());
+        put(&lake, &(self.pipeline("SELECT * FROM rows", "") + more));
+        lake
+    }
+}
+
+/// Writes the pipeline `p.toml`.
+fn put(lake: &Lake, text: &str) {
+    let folder = lake.folder.path().display().to_string();
+    lake.file("p.toml", &text.replace("FOLDER", &folder));
+}
+
+/// Runs a promise for every case. The case is printed beside a failure.
+fn each(promise: impl Fn(&Case)) {
+    for case in &CASES {
+        println!("[{}], {}", case.section, case.fit);
+        promise(case);
+    }
+}
+
+/// The bytes of all tables of the result in `folder`.
+fn tables(lake: &Lake, folder: &str) -> BTreeMap<String, Vec<u8>> {
+    let folders = fs::read_dir(lake.path(folder).join("current")).expect("a result");
+    let read = folders.filter_map(|entry| {
+        let path = entry.expect("an entry").path();
+        let bytes = fs::read(path.join("part-0.parquet")).ok()?;
+        Some((path.file_name()?.to_str()?.to_string(), bytes))
+    });
+    read.collect()
+}
+
+/// The records of the runs of the output, by the names of their files.
+fn records(lake: &Lake) -> BTreeMap<String, serde_json::Value> {
+    let files = fs::read_dir(lake.path("out/runs")).expect("records");
+    let read = |entry: std::io::Result<fs::DirEntry>| {
+        let path = entry.expect("an entry").path();
+        let text = fs::read_to_string(&path).expect("a record");
+        let name = path.display().to_string();
+        (name, serde_json::from_str(&text).expect("JSON"))
+    };
+    files.map(read).collect()
+}
+
+fn run(lake: &Lake, more: &[&str]) -> ProgramRun {
+    lake.gyre(&[&["run", "p.toml"][..], more].concat())
+}
+
+#[test]
+fn a_second_run_has_nothing_to_do_and_a_forced_one_gives_the_same_bytes() {
+    each(|case| {
+        let lake = case.lake("");
+        run(&lake, &[]).succeeds();
+        let (first, n) = (tables(&lake, "out"), records(&lake).len());
+        let again = run(&lake, &[]).succeeds();
+        assert!(again.out.contains("Nothing to do"), "{}", again.out);
+        assert_eq!(records(&lake).len(), n);
+        run(&lake, &["--force"]).succeeds();
+        assert_eq!(records(&lake).len(), n + 1);
+        assert!(tables(&lake, "out") == first);
+        let other = run(&lake, &["--seed", "9"]).succeeds();
+        assert!(!other.out.contains("Nothing to do"), "{}", other.out);
+    });
+}
+
+/// A check in a file is part of a plan by its text, not by the name of its file.
+#[test]
+fn an_edited_check_runs_again_and_gates_the_result() {
+    each(|case| {
+        let lake = case.lake("[[check]]\nname = \"few\"\nfile = \"c.sql\"\n");
+        let passes = "SELECT fit FROM fits WHERE fit IS NULL";
+        lake.file("c.sql", passes).file("d.sql", passes);
+        let ran = run(&lake, &[]).succeeds();
+        assert!(ran.out.contains("checks: 1 passed"), "{}", ran.out);
+        let first = tables(&lake, "out");
+        let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        lake.file("p.toml", &text.replace("c.sql", "d.sql"));
+        let renamed = run(&lake, &[]).succeeds();
+        assert!(renamed.out.contains("Nothing to do"), "{}", renamed.out);
+        lake.file("d.sql", "SELECT fit FROM fits");
+        run(&lake, &[]).fails(3, "few: 1 row where there should be none");
+        assert!(tables(&lake, "out") == first);
+    });
+}
+
+#[test]
+fn checks_pass_warn_or_fail() {
+    each(|case| {
+        let lake = case.lake(
+            "[checks]\nmin_rows = 100\nmax_dropped = 0.5\n\
+             [[check]]\nname = \"says\"\nsql = \"SELECT fit FROM fits\"\non = \"warn\"\n",
+        );
+        let checked = lake.gyre(&["check", "p.toml"]).succeeds();
+        let said = checked.out + &checked.err;
+        assert!(said.contains("3 checks"), "{said}");
+        let ran = run(&lake, &[]).succeeds();
+        let said = "checks: 2 passed, 1 warned: says";
+        assert!(ran.out.contains(said), "{}", ran.out);
+        run(&lake, &["--set", "checks.min_rows=1000"]).fails(3, "min_rows: ");
+        let unknown = "[[check]]\nname = \"a\"\nsql = \"SELECT nothing FROM fits\"\n";
+        let lake = case.lake(unknown);
+        lake.gyre(&["check", "p.toml"]).fails(2, "nothing");
+    });
+}
+
+#[test]
+fn neither_threads_nor_files_nor_the_order_of_rows_change_a_byte() {
+    each(|case| {
+        let lake = case.lake("");
+        run(&lake, &["--threads", "1"]).succeeds();
+        let expected = tables(&lake, "out");
+        let other = case.lake("");
+        let mut rows = rows();
+        rows.reverse();
+        let rest = rows.split_off(200);
+        write(&other, "a", &rest);
+        write(&other, "b", &rows);
+        run(&other, &["--threads", "2"]).succeeds();
+        for (table, bytes) in tables(&other, "out") {
+            assert!(bytes == expected[&table], "{table}");
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_give_the_bytes_of_one_process() {
+    for case in &CASES {
+        println!("[{}], {}", case.section, case.fit);
+        let lake = case.lake("");
+        let text = case.pipeline("SELECT * FROM rows", "");
+        let (expected, local) = run_with(&lake, &text, Workers::Local).await.expect("a run");
+        let nodes = InProcess::new(Schedule::Shuffled(3));
+        let remote = Workers::Remote { nodes, split: 1 };
+        let (found, record) = run_with(&lake, &text, remote).await.expect("a run");
+        assert!(expected == found);
+        for key in ["kind", "seed", "rows", "dropped", "models", "hashes"] {
+            assert_eq!(record[key], local[key], "{key}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_continues_from_the_work_of_one_that_was_stopped() {
+    for case in &CASES {
+        println!("[{}], {}", case.section, case.fit);
+        let lake = case.lake("");
+        let text = case.pipeline("SELECT * FROM rows", "");
+        let (expected, whole) = run_with(&lake, &text, Workers::Local).await.expect("a run");
+        assert!(whole["resumed"].is_null(), "{whole}");
+        stop_at(&lake, &text, "rows").await;
+        assert!(!lake.path("out/current.json").exists());
+        let (found, record) = run_with(&lake, &text, Workers::Local).await.expect("a run");
+        assert!(record["resumed"].is_object(), "{record}");
+        assert!(expected == found);
+    }
+}
+
+/// The tables of a plan with their columns are those of the files.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_says_what_a_run_writes() {
+    for case in &CASES {
+        println!("[{}], {}", case.section, case.fit);
+        let lake = case.lake("");
+        run(&lake, &[]).succeeds();
+        let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
+        let inputs = pipeline.open().await.expect("a lake");
+        let planned = inputs.plan_any(None).await.expect("a plan").schemas();
+        let names: BTreeSet<String> = planned.iter().map(|(name, _)| name.to_string()).collect();
+        assert!(names.iter().eq(tables(&lake, "out").keys()), "{names:?}");
+        let shown = lake.gyre(&["plan", "p.toml"]).succeeds().out;
+        for (table, schema) in planned {
+            let written = Rows::open(&lake.path(&format!("out/current/{table}/part-0.parquet")));
+            assert_eq!(written.0.schema().fields(), schema.fields(), "{table}");
+            assert!(shown.contains(table), "{table}: {shown}");
+        }
+    }
+}
+
+#[test]
+fn records_and_pointers_name_the_kind_the_seed_and_the_hashes() {
+    each(|case| {
+        let lake = case.lake("");
+        let ran = run(&lake, &["--seed", "5", "--log-format", "json"]).succeeds();
+        assert!(ran.err.contains("\"run begins\""), "{}", ran.err);
+        let pointer = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
+        let pointer: serde_json::Value = serde_json::from_str(&pointer).expect("JSON");
+        assert_eq!(pointer["kind"], case.kind);
+        let record = records(&lake).into_values().next().expect("a record");
+        assert_eq!(
+            (&record["kind"], &record["seed"]),
+            (&case.kind.into(), &5.into())
+        );
+        let hashes = record["hashes"].as_object().expect("hashes");
+        assert!(!hashes.is_empty());
+        assert_eq!(record["rows"], 480);
+    });
+}
+
+/// A partition whose rows are too few for any evidence.
+#[test]
+fn partitions_without_evidence_are_left_out_unless_the_pipeline_says_fail() {
+    each(|case| {
+        if case.alone == 0 {
+            return;
+        }
+        let lake = case.lake("");
+        let by = |more: &str| {
+            let sql = format!(
+                "SELECT *, id % 2 AS part FROM rows WHERE id % 2 = 0 OR t < {}",
+                case.alone
+            );
+            let more = format!("partition_by = \"part\"\n{more}");
+            put(&lake, &case.pipeline(&sql, &more));
+        };
+        by("empty = \"fail\"");
+        run(&lake, &[]).fails(1, "`empty = \"skip\"` leaves such partitions out");
+        by("");
+        let ran = run(&lake, &[]).succeeds();
+        assert!(ran.out.contains("1 model without "), "{}", ran.out);
+        assert!(ran.out.contains("left out: part=1"), "{}", ran.out);
+        assert!(
+            lake.read("fits")
+                .integers("part")
+                .iter()
+                .all(|part| *part == 0)
+        );
+        let record = records(&lake).into_values().next_back().expect("a record");
+        assert_eq!(
+            record["empty"].as_array().map(Vec::len),
+            Some(1),
+            "{record}"
+        );
+    });
+}
+
+/// A run that fails leaves the result of the one before and a record of its own.
+#[test]
+fn metrics_and_events_say_how_runs_end() {
+    each(|case| {
+        let lake = case.lake("");
+        let files = ["--metrics", "m.prom", "--lineage", "l.json"];
+        run(&lake, &files).succeeds();
+        let read = |name: &str| fs::read_to_string(lake.path(name)).expect("a file");
+        let has = |metric: &str, value: &str| {
+            let page = read("m.prom");
+            let line = format!("gyre_{metric}{{pipeline=\"walks\"}} {value}");
+            assert!(page.contains(&line), "{line} in {page}");
+        };
+        has("run_success", "1");
+        has("models", "1");
+        let fits = lake.read("fits").len();
+        let page = read("m.prom");
+        let line = format!("gyre_table_rows{{pipeline=\"walks\",table=\"fits\"}} {fits}");
+        assert!(page.contains(&line), "{line} in {page}");
+        let events = || -> Vec<serde_json::Value> {
+            let text = read("l.json");
+            let lines = text.lines();
+            lines
+                .map(|line| serde_json::from_str(line).expect("JSON"))
+                .collect()
+        };
+        let first = events();
+        assert_eq!(
+            (&first[0]["eventType"], &first[1]["eventType"]),
+            (&"START".into(), &"COMPLETE".into())
+        );
+        assert_eq!(first[0]["run"]["runId"], first[1]["run"]["runId"]);
+        let outputs = first[1]["outputs"].as_array().expect("outputs");
+        let is_fits = |output: &&serde_json::Value| {
+            output["name"]
+                .as_str()
+                .is_some_and(|name| name.ends_with("out/fits"))
+        };
+        let facets = &outputs.iter().find(is_fits).expect("a table")["outputFacets"];
+        assert_eq!(facets["outputStatistics"]["rowCount"], fits);
+
+        // With nothing to do, the metrics are those of the result in place.
+        run(&lake, &files).succeeds();
+        has("run_nothing_to_do", "1");
+        has("models", "1");
+
+        let (result, n) = (tables(&lake, "out"), records(&lake).len());
+        put(
+            &lake,
+            &case.pipeline("SELECT * FROM rows WHERE id > 99", ""),
+        );
+        run(&lake, &files).fails(1, "gives no rows");
+        has("run_success", "0");
+        assert_eq!(events().last().expect("an event")["eventType"], "FAIL");
+        assert!(tables(&lake, "out") == result);
+        assert_eq!(records(&lake).len(), n + 1);
+    });
+}
+
+/// Assigns rows of a query with a pipeline of this case to the model in `out`.
+fn assign(lake: &Lake, case: &Case, sql: &str) -> ProgramRun {
+    put(lake, &case.pipeline(sql, ""));
+    lake.gyre(&["assign", "p.toml", "--model", "out", "--output", "new"])
+}
+
+#[test]
+fn new_rows_are_assigned_once() {
+    each(|case| {
+        let lake = case.lake("");
+        run(&lake, &[]).succeeds();
+        let some = "SELECT * FROM rows WHERE id < 6";
+        assign(&lake, case, some).succeeds();
+        let first = tables(&lake, "new");
+        assert!(first.contains_key(case.assigned), "{:?}", first.keys());
+        let again = assign(&lake, case, some).succeeds();
+        assert!(again.out.contains("Nothing to do"), "{}", again.out);
+        assert!(tables(&lake, "new") == first);
+
+        assign(&lake, case, "SELECT * FROM rows WHERE id > 99").fails(1, "gives no rows");
+        assert!(tables(&lake, "new") == first);
+        let column = case.column;
+        let without = format!("SELECT * EXCLUDE ({column}) FROM rows");
+        assign(&lake, case, &without).fails(2, &format!("`{column}`"));
+        let onto = [
+            "assign", "p.toml", "--model", "out", "--output", "out", "--force",
+        ];
+        put(&lake, &case.pipeline(some, ""));
+        lake.gyre(&onto).fails(2, "holds the models of a run");
+        let missing = [
+            "assign", "p.toml", "--model", "nowhere", "--output", "other",
+        ];
+        lake.gyre(&missing).fails(1, "there is no finished result");
+    });
+}
+
+#[test]
+fn a_model_of_another_kind_is_neither_applied_nor_compared() {
+    for (a, model) in CASES.iter().enumerate() {
+        let lake = model.lake("");
+        run(&lake, &[]).succeeds();
+        for (b, case) in CASES.iter().enumerate() {
+            if a == b {
+                continue;
+            }
+            println!("[{}] {} {}", model.section, model.fit, case.fit);
+            let ran = assign(&lake, case, "SELECT * FROM rows");
+            ran.fails(2, "model");
+            assert!(!lake.path("new").join("current.json").exists());
+            if model.kind == case.kind {
+                continue;
+            }
+            let other = format!("job.output={}", lake.path("other").display());
+            run(&lake, &["--set", &other, "--force"]).succeeds();
+            lake.gyre(&["compare", "out", "other"]).fails(2, model.kind);
+        }
+    }
+}
+
+#[test]
+fn a_result_is_equal_to_itself() {
+    each(|case| {
+        let lake = case.lake("");
+        run(&lake, &[]).succeeds();
+        let n = records(&lake).len();
+        let ran = lake.gyre(&["compare", "out", "out", "--json"]).succeeds();
+        let report: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+        assert_eq!(
+            report["models"].as_array().map(Vec::len),
+            Some(1),
+            "{report}"
+        );
+        for only in ["only_a", "only_b"] {
+            assert_eq!(report[only], serde_json::json!([]), "{report}");
+        }
+        assert_eq!(records(&lake).len(), n, "comparing writes nothing");
+        lake.gyre(&["compare", "out", "out", "--fit", "one=two"])
+            .fails(2, "has no fit `two`");
+        lake.gyre(&["compare", "out", "nowhere"])
+            .fails(1, "no output of gyre");
+    });
+}
