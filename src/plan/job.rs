@@ -126,7 +126,7 @@ pub(crate) fn check_names(tables: &[(&'static str, SchemaRef)]) -> Result<()> {
             let mut earlier = schema.fields()[..at].iter();
             if earlier.any(|other| other.name() == field.name()) {
                 return Err(Error::spec(format!(
-                    "the column `{}` would stand twice in the table `{table}`; rename the column of the SQL with AS, or the fit that gives it",
+                    "the table `{table}` would have two columns `{}`; rename the column of the SQL with AS, or the fit that gives it",
                     field.name(),
                 )));
             }

@@ -5,6 +5,7 @@
 //! `--set`.
 
 use crate::error::{Error, Result, hint};
+use std::fmt::Display;
 use toml::de::{DeTable, DeValue};
 
 /// Where a key or value was written.
@@ -223,6 +224,11 @@ impl<'a> Document<'a> {
             }
         }
         self.error(node.position, message)
+    }
+
+    /// An error at the key under `path`: its name, then `what`.
+    pub fn wrong<T>(&self, path: &[&str], what: impl Display) -> Result<T> {
+        Err(self.error_at(path, &format!("`{}` {what}", path.join("."))))
     }
 }
 
