@@ -148,8 +148,7 @@ impl FiltersPlan {
 
     /// The names of the tables that are made of models.
     pub fn model_tables(&self) -> Vec<&'static str> {
-        let is_wanted = |table: &&str| !self.job.left_out.contains(table);
-        filters::TABLES.into_iter().filter(is_wanted).collect()
+        self.job.kept(&filters::TABLES)
     }
 
     /// The names of the tables in the order in which they are written.

@@ -79,6 +79,12 @@ impl PlannedJob {
         }
     }
 
+    /// The tables among `all` that the run writes.
+    pub(crate) fn kept(&self, all: &[&'static str]) -> Vec<&'static str> {
+        let is_kept = |table: &&&str| !self.left_out.contains(table);
+        all.iter().filter(is_kept).copied().collect()
+    }
+
     /// Plans the checks of a result with these tables, and hashes the job.
     ///
     /// # Errors

@@ -92,8 +92,7 @@ impl PointsPlan {
 
     /// The names of the tables that are made of models.
     pub fn model_tables(&self) -> Vec<&'static str> {
-        let is_wanted = |table: &&str| !self.job.left_out.contains(table);
-        points::TABLES.into_iter().filter(is_wanted).collect()
+        self.job.kept(&points::TABLES)
     }
 
     /// The columns that the tables of a run share. `partitions` has one array per partition column.

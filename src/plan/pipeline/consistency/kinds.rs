@@ -206,22 +206,13 @@ pub(super) fn rows(
 /// Decides between trajectories and pairs by the keys of `[transitions]`.
 fn transitions(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
     let table = document.root.get("transitions");
-    let written = |keys: &[&'static str]| -> Vec<&'static str> {
+    let written = |keys: &'static str| -> Vec<&'static str> {
         let is_written = |key: &&str| table.is_some_and(|table| table.get(key).is_some());
-        keys.iter().copied().filter(is_written).collect()
+        keys.split(' ').filter(is_written).collect()
     };
-    let of_trajectories = written(&[
-        "trajectory",
-        "time",
-        "state",
-        "bins",
-        "coordinates",
-        "scale",
-        "lag",
-        "window",
-        "interval",
-    ]);
-    let of_pairs = written(&["source", "target", "count"]);
+    let of_trajectories =
+        written("trajectory time state bins coordinates scale lag window interval");
+    let of_pairs = written("source target count");
     match (of_trajectories.is_empty(), of_pairs.is_empty()) {
         (false, true) if text.coordinates.is_empty() => trajectories(text, document),
         (false, true) => point_pairs(text, document),

@@ -255,27 +255,12 @@ pub(super) fn pairs(text: TransitionsText, document: &Document<'_>) -> Result<In
 }
 
 /// The keys of sections whose values are columns.
-const ROLES: [&str; 14] = [
-    "partition_by",
-    "trajectory",
-    "time",
-    "id",
-    "state",
-    "symbol",
-    "bins",
-    "coordinates",
-    "observation",
-    "source",
-    "target",
-    "count",
-    "weight",
-    "split",
-];
+const ROLES: &str = "partition_by trajectory time id state symbol bins coordinates observation source target count weight split";
 
 /// The columns that a section names, each with its key.
 fn roles<'a>(section: &str, document: &'a Document<'_>) -> Vec<(&'static str, &'a str)> {
     let mut roles = Vec::new();
-    for key in ROLES {
+    for key in ROLES.split(' ') {
         let Some(node) = document.root.get(section).and_then(|node| node.get(key)) else {
             continue;
         };
