@@ -5,9 +5,8 @@ use crate::error::counted;
 use crate::error::{Error, Kind, Result};
 use crate::output::number::grouped;
 use crate::plan::parameters::{scalar, values};
-use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::checks::{Limit, On, PartitionKey};
-use crate::plan::written::TableNames;
+use crate::plan::pipeline::{Pipeline, table_names};
 use crate::read::lake::files::Query;
 use crate::read::lake::{Lake, query_text};
 use crate::read::rows::states::key_text;
@@ -146,7 +145,7 @@ pub(crate) async fn planned(
         )?;
         let query = self::query(&session, &check.name, &sql, &parameters).await;
         let is_written = |name: &str| tables.iter().any(|(table, _)| *table == name);
-        let optional = TableNames::of(&pipeline.transitions.input).optional.iter();
+        let optional = table_names(&pipeline.transitions.input).optional.iter();
         let mut absent = optional.filter(|name| !is_written(name) && sql.contains(**name));
         query.map_err(|e| match absent.next() {
             Some(name) => Error::new(

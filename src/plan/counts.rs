@@ -8,17 +8,17 @@ use crate::methods::heat_kernel::params::ChainKernel;
 use crate::output::tables::run_schema::{EmbeddingColumns, FitColumns, LagColumn, RunSchema};
 use crate::output::tables::{self, table};
 use crate::plan::assignment::Assignment;
-use crate::plan::evidence::{check_square, grouping};
-use crate::plan::fits::{PlannedFit, Ranks, planned};
+use crate::plan::evidence::{Columns, check_square, evidence, grouping};
+use crate::plan::fits::{PlannedFit, PlannedValidation, Ranks, planned};
 use crate::plan::increments::{Increments, increments};
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
+use crate::plan::kind::{KindPlan, PlanLines, Shown, finished};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::NamesFrom;
-use crate::plan::rows::{Rows, lag_column, rows};
+use crate::plan::rows::{lag_column, query};
 use crate::plan::show::{
-    all, column, columns, fit_json, increments_json, increments_line, names, order_text,
-    state_columns, state_text,
+    column, columns, fit_lines, fits_json, increments_json, increments_line, names, order_text,
+    state_columns, state_text, weights_text,
 };
 use crate::plan::written::{left_out, repeats};
 use crate::read::lake::Lake;
@@ -60,17 +60,6 @@ pub struct CountsPlan {
     pub rows: Option<Vec<Field>>,
 }
 
-/// Fits to resamples.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PlannedValidation {
-    /// The number of bootstrap resamples; 0 for none.
-    pub bootstrap: usize,
-    /// The number of folds of a cross-validation; 0 for none.
-    pub folds: usize,
-    /// The confidence level of the intervals.
-    pub confidence: f64,
-}
-
 /// New rows with states.
 pub struct NewStates {
     /// The roles of the columns of the query.
@@ -91,37 +80,29 @@ pub(crate) async fn new_states(
     sql: &str,
     lake: &Lake,
 ) -> Result<(Assignment<NewStates>, DataFrame)> {
-    let Rows {
-        sql,
-        frame,
-        partition,
-        mut evidence,
-        lags,
-        ..
-    } = rows(pipeline, sql, lake).await?;
+    let query = query(pipeline, sql, lake).await?;
+    let (mut evidence, lags) = evidence(&pipeline.transitions.input, &query.columns)?;
     if let RowRoles::Trajectories { overlap, .. } = &mut evidence {
         overlap.clear();
     }
     let layout = Layout {
-        partition,
+        partition: query.partition,
         evidence,
         given: Vec::new(),
         grouping: None,
         one_label_set: false,
         connected: false,
     };
-    let frame = lake.select(frame, &layout)?;
+    let frame = lake.select(query.frame, &layout)?;
     let rows = NewStates {
         layout: Arc::new(layout),
         lags,
     };
-    let assignment = Assignment::new(pipeline, &sql, lake, &(), rows)?;
+    let assignment = Assignment::new(pipeline, &query.sql, lake, &(), rows)?;
     Ok((assignment, frame))
 }
 
-/// Resolves a pipeline with the query text `sql` against the tables of a lake.
-///
-/// Also returns the query as a data frame with the columns of the layout.
+/// Plans a run over states. The second value is the query `sql` with the columns of the layout.
 ///
 /// # Errors
 /// If the SQL or the keys of the pipeline do not fit the tables.
@@ -131,100 +112,80 @@ pub(crate) async fn plan_counts(
     seed: Option<u64>,
     lake: &Lake,
 ) -> Result<(CountsPlan, DataFrame)> {
-    let Rows {
-        sql,
-        parameters,
-        frame,
-        columns,
-        partition,
-        evidence,
-        lags,
-    } = rows(pipeline, sql, lake).await?;
-    let given = pipeline
-        .fits
-        .iter()
-        .filter_map(|fit| fit.method.needs().given);
-    let given = given.map(|column| columns.key(column, "affiliation"));
+    let query = query(pipeline, sql, lake).await?;
+    let (evidence, lags) = evidence(&pipeline.transitions.input, &query.columns)?;
+    let given = pipeline.fits.iter();
+    let given = given.filter_map(|fit| fit.method.needs().given);
+    let given = given.map(|column| query.columns.key(column, "affiliation"));
     let given = given.collect::<Result<_>>()?;
-    let validation = pipeline.validation.as_ref();
-    let markov = validation.is_some_and(|v| v.markov);
-    let resampled = validation.filter(|v| v.bootstrap > 0 || v.folds > 0);
-    let grouping = resampled.map(|v| grouping(v, &evidence, &columns));
-    let connected = pipeline.transitions.connected;
     let (fits, embeddings) = (planned(&pipeline.fits), planned(&pipeline.embeddings));
-    // Keys and fits that need sources and targets of one kind.
-    let mut square = Vec::new();
-    square.extend(connected.then(|| "`transitions.connected`".to_string()));
-    square.extend(markov.then(|| "`validation.markov`".to_string()));
-    square.extend(
-        fits.iter()
-            .filter(|fit| fit.method.needs().states != States::Apart)
-            .map(|fit| {
-                let (method, name) = (fit.method.name(), &fit.name);
-                format!("method \"{method}\" of fit `{name}`")
-            }),
-    );
-    square.extend(
-        embeddings
-            .iter()
-            .filter(|fit| fit.method.kernel() == ChainKernel::Symmetrised)
-            .map(|fit| {
-                let (method, name) = (fit.method.name(), &fit.name);
-                format!("method \"{method}\" of fit `{name}`")
-            }),
-    );
-    if let Some(first) = square.first() {
-        check_square(&evidence, first)?;
+    let square = needs_square(pipeline, &fits, &embeddings);
+    if let Some(reason) = &square {
+        check_square(&evidence, reason)?;
     }
-    // The table begins with the columns of the partition in any case.
-    let keys = &pipeline.transitions.partition_by;
-    let asked = pipeline.output.rows.columns().unwrap_or_default();
-    let shown = asked.iter().filter(|name| !keys.contains(name));
-    let shown: Vec<Field> = shown
-        .map(|name| columns.shown(name))
-        .collect::<Result<_>>()?;
-    let rows = (!asked.is_empty()).then_some(shown);
+    let rows = shown_rows(pipeline, &query.columns)?;
+    let validation = pipeline.validation.as_ref();
+    let resampled = validation.filter(|v| v.bootstrap > 0 || v.folds > 0);
+    let grouping = resampled.map(|v| grouping(v, &evidence, &query.columns));
     let layout = Layout {
-        partition,
+        partition: query.partition.clone(),
         evidence,
         given,
         grouping: grouping.transpose()?,
-        one_label_set: !square.is_empty(),
-        connected,
+        one_label_set: square.is_some(),
+        connected: pipeline.transitions.connected,
     };
-    let validation = resampled.map(|v| PlannedValidation {
-        bootstrap: v.bootstrap,
-        folds: v.folds,
-        confidence: v.confidence,
-    });
-    let increments = if pipeline.job.incremental {
-        increments(&frame, &layout, lake, &sql, &parameters)
-    } else {
-        Increments::Off
-    };
-    let frame = lake.select(frame, &layout)?;
+    let increments = increments(pipeline, &query, &layout, lake);
+    let frame = lake.select(query.frame, &layout)?;
     let optional = &table::Table::OPTIONAL;
     let has_fits = !fits.is_empty() || !embeddings.is_empty();
     let is_repeated = has_fits && repeats(&layout.evidence);
     let left_out = left_out(&pipeline.output, optional, is_repeated);
-    let mut plan = CountsPlan {
-        job: PlannedJob::new(pipeline, sql, parameters, seed, lake, left_out),
+    let plan = CountsPlan {
+        job: PlannedJob::new(pipeline, query.sql, query.parameters, seed, lake, left_out),
         layout: Arc::new(layout),
         lags,
         fits,
         embeddings,
-        validation,
+        validation: resampled.map(|_| PlannedValidation::of(validation)),
         names: pipeline.names.from.clone(),
-        markov,
+        markov: validation.is_some_and(|v| v.markov),
         increments,
         rows,
     };
-    let tables = plan.schemas();
-    let layout = Arc::clone(&plan.layout);
-    plan.job
-        .finish(pipeline, &layout.partition, lake, &tables)
-        .await?;
+    let plan = finished(plan, |plan| &mut plan.job, pipeline, lake).await?;
     Ok((plan, frame))
+}
+
+/// The key or fit that needs sources and targets of one kind, if there is one.
+fn needs_square(
+    pipeline: &Pipeline,
+    fits: &[PlannedFit],
+    embeddings: &[PlannedFit<ChainMethod>],
+) -> Option<String> {
+    if pipeline.transitions.connected {
+        return Some("`transitions.connected`".into());
+    }
+    if pipeline.validation.as_ref().is_some_and(|v| v.markov) {
+        return Some("`validation.markov`".into());
+    }
+    let shown = |method: &str, name: &str| format!("method \"{method}\" of fit `{name}`");
+    let mut fits = fits.iter();
+    let fit = fits.find(|fit| fit.method.needs().states != States::Apart);
+    let mut embeddings = embeddings.iter();
+    let embedding = embeddings.find(|fit| fit.method.kernel() == ChainKernel::Symmetrised);
+    let fit = fit.map(|fit| shown(fit.method.name(), &fit.name));
+    fit.or_else(|| embedding.map(|fit| shown(fit.method.name(), &fit.name)))
+}
+
+/// The columns of the table `rows` after those of the partition. None without such a table.
+fn shown_rows(pipeline: &Pipeline, columns: &Columns) -> Result<Option<Vec<Field>>> {
+    let keys = &pipeline.transitions.partition_by;
+    let asked = pipeline.output.rows.columns().unwrap_or_default();
+    let shown = asked.iter().filter(|name| !keys.contains(name));
+    let shown = shown.map(|name| columns.shown(name));
+    let shown: Vec<Field> = shown.collect::<Result<_>>()?;
+    Ok((!asked.is_empty()).then_some(shown))
 }
 
 /// What the tasks that count rows need of a plan.
@@ -369,9 +330,7 @@ impl CountsPlan {
             })
             .collect()
     }
-}
 
-impl CountsPlan {
     /// The output columns of the embeddings of states.
     pub fn embedding_columns(&self) -> Vec<EmbeddingColumns> {
         let columns = |fit: &PlannedFit<ChainMethod>| EmbeddingColumns {
@@ -434,20 +393,14 @@ impl KindPlan for CountsPlan {
     }
 
     fn lines(&self) -> PlanLines {
-        let mut evidence = vec![("count", self.evidence_text())];
+        let mut evidence = vec![("count", self.evidence().text)];
         if self.layout.connected {
             let what = "the largest strongly connected set of states";
             evidence.push(("keep", what.into()));
         }
-        let mut fits: Vec<Line> = Vec::new();
-        fits.extend(self.fits.iter().map(|fit| {
-            let what = fit.method.describe(&fit.rank_text());
-            ("fit", format!("{}: {what}", fit.name))
-        }));
-        fits.extend(self.embeddings.iter().map(|fit| {
-            let what = fit.method.describe("");
-            ("fit", format!("{}: {what}", fit.name))
-        }));
+        let mut fits = fit_lines(&self.fits, |fit, rank| fit.method.describe(rank));
+        let embeddings = &self.embeddings;
+        fits.extend(fit_lines(embeddings, |fit, _| fit.method.describe("")));
         fits.extend(self.validation_text().map(|text| ("trust", text)));
         if self.markov {
             let what = "the sets of every fit for a Markov chain";
@@ -466,14 +419,10 @@ impl KindPlan for CountsPlan {
 
     fn own_json(&self) -> Value {
         let validation = self.validation.as_ref().zip(self.layout.grouping.as_ref());
-        let mut fits = all(&self.fits, |fit| {
-            fit_json(&fit.name, fit.method.name(), &fit.method, &fit.ranks)
-        });
-        fits.extend(all(&self.embeddings, |fit| {
-            fit_json(&fit.name, fit.method.name(), &fit.method, &fit.ranks)
-        }));
+        let mut fits = fits_json(&self.fits, |fit| fit.method.name());
+        fits.extend(fits_json(&self.embeddings, |fit| fit.method.name()));
         json!({
-            "count": self.evidence_json(),
+            "count": self.evidence().json,
             "connected": self.layout.connected,
             "markov": self.markov,
             "fit": fits,
@@ -506,15 +455,15 @@ impl KindPlan for CountsPlan {
 
     async fn memory(&self, lake: &Lake, frame: DataFrame) -> Result<Option<Shown>> {
         let bounds = lake.bounds(frame, &self.layout).await?;
-        let needs = self.needs(bounds, lake.threads);
-        Ok(needs.as_ref().map(Shown::of))
+        Ok(self.needs(bounds, lake.threads))
     }
 
     const UNKNOWN: &'static str = "how many there are";
 }
 
 impl CountsPlan {
-    fn evidence_json(&self) -> Value {
+    /// The rows as a line and as JSON.
+    fn evidence(&self) -> Shown {
         match &self.layout.evidence {
             RowRoles::Trajectories {
                 trajectory,
@@ -523,102 +472,57 @@ impl CountsPlan {
                 weight,
                 ..
             } => {
-                let mut shown = json!({
+                let window = window(&self.layout.evidence);
+                let mut json = json!({
                     "kind": "trajectories",
                     "trajectory": columns(trajectory),
                     "time": column(time),
                     "state": state_columns(state),
                     "lags": self.lags,
-                    "window": window(&self.layout.evidence),
+                    "window": window,
                 });
                 if let Some(field) = weight {
-                    shown["measure"] = json!({"weight": field.name()});
+                    json["measure"] = json!({"weight": field.name()});
                 }
-                shown
-            }
-            RowRoles::Windows {
-                trajectory,
-                time,
-                symbol,
-                block,
-                first,
-                ..
-            } => json!({
-                "kind": "windows",
-                "trajectory": columns(trajectory),
-                "time": column(time),
-                "symbol": state_columns(symbol),
-                "block": block,
-                "windows": if *first { "first" } else { "all" },
-            }),
-            RowRoles::Pairs {
-                source,
-                target,
-                measure,
-            } => json!({
-                "kind": "pairs",
-                "source": state_columns(source),
-                "target": state_columns(target),
-                "measure": match measure {
-                    Measure::One => json!("one a row"),
-                    Measure::Count(field) => json!({"count": field.name()}),
-                    Measure::Weight(field) => json!({"weight": field.name()}),
-                },
-            }),
-        }
-    }
-
-    fn evidence_text(&self) -> String {
-        match &self.layout.evidence {
-            RowRoles::Trajectories {
-                trajectory,
-                time,
-                state,
-                weight,
-                ..
-            } => {
                 let (order, state) = (order_text(trajectory, time), state_text(state));
                 let lags: Vec<_> = self.lags.iter().map(Lag::to_string).collect();
-                let (lags, window) = (lags.join(", "), window(&self.layout.evidence));
-                let weights = weight.as_ref();
-                let weights = weights.map(|field| format!("; weights in {}", field.name()));
-                let weights = weights.unwrap_or_default();
-                format!("{order}: states {state}; lag {lags} ({window}){weights}")
-            }
-            RowRoles::Windows {
-                trajectory,
-                time,
-                symbol,
-                block,
-                ..
-            } => {
-                let (of, symbol) = (names(trajectory), state_text(symbol));
-                let (time, n) = (time.name(), 2 * block + 1);
-                format!("windows of {n} symbols {symbol} in the order of {time}, by {of}")
+                let (lags, weights) = (lags.join(", "), weights_text(weight.as_ref()));
+                let text = format!("{order}: states {state}; lag {lags} ({window}){weights}");
+                Shown { text, json }
             }
             RowRoles::Pairs {
                 source,
                 target,
                 measure,
             } => {
-                let measure = match measure {
-                    Measure::One => "each row counts one".to_string(),
-                    Measure::Count(field) => format!("counts in {}", field.name()),
-                    Measure::Weight(field) => format!("weights in {}", field.name()),
+                let (measured, measure) = match measure {
+                    Measure::One => ("each row counts one".to_string(), json!("one a row")),
+                    Measure::Count(field) => {
+                        let name = field.name();
+                        (format!("counts in {name}"), json!({"count": name}))
+                    }
+                    Measure::Weight(field) => {
+                        let name = field.name();
+                        (format!("weights in {name}"), json!({"weight": name}))
+                    }
                 };
+                let json = json!({
+                    "kind": "pairs",
+                    "source": state_columns(source),
+                    "target": state_columns(target),
+                    "measure": measure,
+                });
                 let (source, target) = (state_text(source), state_text(target));
-                format!("pairs {source} → {target}; {measure}")
+                let text = format!("pairs {source} → {target}; {measured}");
+                Shown { text, json }
             }
+            RowRoles::Windows { .. } => unreachable!("transitions are no windows"),
         }
     }
 
     fn validation_text(&self) -> Option<String> {
         let (validation, grouping) = (self.validation.as_ref()?, self.layout.grouping.as_ref()?);
-        let mut parts = Vec::new();
-        if validation.bootstrap > 0 {
-            let (n, percent) = (validation.bootstrap, 100.0 * validation.confidence);
-            parts.push(format!("{n} bootstrap resamples, intervals at {percent} %"));
-        }
+        let mut parts: Vec<String> = validation.resamples_text().into_iter().collect();
         if validation.folds > 0 {
             parts.push(format!("{} folds", validation.folds));
         }

@@ -69,7 +69,7 @@ impl Columns {
             // Text files with only a header, or with only nulls, give a column no type.
             if field.data_type().is_null() {
                 return Err(Error::input(format!(
-                    "column `{name}` has no value in any row that was looked at; where that is meant, cast it in the SQL"
+                    "column `{name}` is null in all sampled rows, so its type is unknown; CAST it in the SQL"
                 )));
             }
             return Ok(Field::new(name, plain(field.data_type()), true));
@@ -108,6 +108,22 @@ impl Columns {
             )));
         }
         Ok(field)
+    }
+
+    /// Columns whose values can be keys.
+    pub(crate) fn keys(&self, names: &[String], role: &str) -> Result<Vec<Field>> {
+        names.iter().map(|name| self.key(name, role)).collect()
+    }
+
+    /// The column of real weights, if there is one.
+    pub(crate) fn weight(&self, name: Option<&String>) -> Result<Option<Field>> {
+        let weight = name.map(|name| self.number(name, "weight", false));
+        weight.transpose()
+    }
+
+    /// The column that divides the rows, if there is one.
+    pub(crate) fn split(&self, name: Option<&String>) -> Result<Option<Field>> {
+        name.map(|name| self.text(name, "split")).transpose()
     }
 
     /// A column that orders the rows of a trajectory.
@@ -170,7 +186,7 @@ impl Columns {
     }
 
     /// A column of text.
-    pub(crate) fn text(&self, name: &str, role: &str) -> Result<Field> {
+    fn text(&self, name: &str, role: &str) -> Result<Field> {
         let (field, section) = (self.get(name, role)?, self.section);
         let data_type = field.data_type();
         if !matches!(data_type, DataType::Utf8 | DataType::LargeUtf8) {
@@ -210,12 +226,6 @@ fn plain(data_type: &DataType) -> DataType {
 }
 
 pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Vec<Lag>)> {
-    let keys = |names: &[String], role: &str| {
-        names
-            .iter()
-            .map(|n| columns.key(n, role))
-            .collect::<Result<Vec<_>>>()
-    };
     match input {
         Input::Trajectories {
             trajectory,
@@ -230,12 +240,11 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
             let time = columns.time(time)?;
             let state = StateColumns {
                 bins: columns.bins(bins)?,
-                keys: keys(state, "state")?,
+                keys: columns.keys(state, "state")?,
             };
-            let weight = weight.as_ref();
-            let weight = weight.map(|name| columns.number(name, "weight", false));
+            let weight = columns.weight(weight.as_ref())?;
             let (lags, steps) = steps(lags, &time)?;
-            let trajectory = keys(trajectory, "trajectory")?;
+            let trajectory = columns.keys(trajectory, "trajectory")?;
             let strided = *window == Window::Strided;
             let overlap = match window {
                 Window::Sliding | Window::Strided => Vec::new(),
@@ -249,7 +258,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
                     trajectory,
                     time,
                     state,
-                    weight: weight.transpose()?,
+                    weight,
                     lags: steps,
                     strided,
                     overlap,
@@ -264,7 +273,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
         } => {
             let states = |names: &[String], role: &str| {
                 Ok::<_, Error>(StateColumns {
-                    keys: keys(names, role)?,
+                    keys: columns.keys(names, role)?,
                     bins: Vec::new(),
                 })
             };
@@ -304,11 +313,7 @@ pub(crate) fn grouping(
     evidence: &RowRoles,
     columns: &Columns,
 ) -> Result<Grouping> {
-    let named = validation
-        .group
-        .iter()
-        .map(|name| columns.key(name, "group"));
-    let mut by: Vec<Field> = named.collect::<Result<_>>()?;
+    let mut by = columns.keys(&validation.group, "group")?;
     if let RowRoles::Trajectories { trajectory, .. } = evidence
         && by.is_empty()
     {

@@ -10,14 +10,13 @@ use crate::output::tables::filters::{FilterColumns, FilterRowColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::assignment::Assignment;
 use crate::plan::evidence::{Columns, row_step};
-use crate::plan::fits::Ranks;
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
+use crate::plan::kind::{KindPlan, Line, PlanLines, Shown, finished};
 use crate::plan::pipeline::content::RowKey;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::FilteredRows;
 use crate::plan::pipeline::{Input, Pipeline};
-use crate::plan::rows::{PlannedQuery, query};
+use crate::plan::rows::query;
 use crate::plan::show::{all, column, columns, fit_json, follow_text, names, order_text};
 use crate::plan::written::left_out;
 use crate::read::lake::Lake;
@@ -39,7 +38,8 @@ pub struct FiltersPlan {
     /// The roles of the columns of the query.
     #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<StateSpaceLayout>,
-    /// The time between rows that follow each other. None: a row follows the one before.
+    /// The time between rows that follow each other. If None, each row follows the previous row of
+    /// its trajectory, however much later it is.
     pub interval: Option<Lag>,
     /// The fits, in the order of the file.
     #[serde(with = "crate::plan::travel::json")]
@@ -148,8 +148,7 @@ impl FiltersPlan {
 
     /// The names of the tables that are made of models.
     pub fn model_tables(&self) -> Vec<&'static str> {
-        let is_wanted = |table: &&str| !self.job.left_out.contains(table);
-        filters::TABLES.into_iter().filter(is_wanted).collect()
+        self.job.kept(&filters::TABLES)
     }
 
     /// The names of the tables in the order in which they are written.
@@ -221,17 +220,13 @@ fn layout(
     else {
         return Err(Error::bug("the rows have no observations"));
     };
-    let keys = |names: &[String], role: &str| {
-        let keys = names.iter().map(|name| columns.key(name, role));
-        keys.collect::<Result<Vec<_>>>()
-    };
     let key = match key {
         RowKey::Trajectories {
             trajectory,
             time,
             interval,
         } => {
-            let trajectory = keys(trajectory, "trajectory")?;
+            let trajectory = columns.keys(trajectory, "trajectory")?;
             let time = columns.time(time)?;
             StateSpaceKey::Trajectories {
                 trajectory,
@@ -240,16 +235,15 @@ fn layout(
             }
         }
         RowKey::Rows { id } => StateSpaceKey::Rows {
-            id: keys(id, "id")?,
+            id: columns.keys(id, "id")?,
         },
     };
-    let split = split.as_ref().map(|name| columns.text(name, "split"));
     Ok(StateSpaceLayout {
         partition,
         key,
         state: columns.points(state, "state")?,
         observation: columns.points(observation, "observation")?,
-        split: split.transpose()?,
+        split: columns.split(split.as_ref())?,
     })
 }
 
@@ -279,31 +273,7 @@ async fn rows_of(
     let sql = rows.sql.trim().trim_end_matches(';').to_string();
     let frame = lake.query_of(section, &sql, &BTreeMap::new()).await?;
     let columns = Columns::of(&frame, section)?;
-    // Columns that are not needed: all of a group, or none of it.
-    let group = |fields: Vec<&Field>, what: &str| {
-        let (there, missing): (Vec<&Field>, Vec<&Field>) =
-            fields.iter().partition(|field| columns.has(field.name()));
-        if let (Some(there), Some(missing)) = (there.first(), missing.first()) {
-            return Err(Error::spec(format!(
-                "the SQL of [{section}] gives the column `{}` but not `{}`; give all columns of {what}, or none of them",
-                there.name(),
-                missing.name()
-            )));
-        }
-        let own = there.iter().map(|field| {
-            let own = columns.key(field.name(), section)?;
-            if own.data_type() != field.data_type() {
-                return Err(Error::spec(format!(
-                    "column `{}` is {} in the SQL of [{section}], but {} in the SQL of [sequences]; cast it in the SQL",
-                    field.name(),
-                    own.data_type(),
-                    field.data_type()
-                )));
-            }
-            Ok(own)
-        });
-        own.collect::<Result<Vec<Field>>>()
-    };
+    let group = |fields: Vec<&Field>, what: &str| group(&columns, section, &fields, what);
     let (step, observation) = match kind {
         Kind::Supervision if layout.is_static() => {
             (Vec::new(), columns.points(observation, "observation")?)
@@ -333,15 +303,47 @@ async fn rows_of(
         let widths = (width(own), width(of));
         let is_other = matches!(widths, (Some(a), Some(b)) if a != b);
         if !own.is_empty() && !of.is_empty() && (is_list(own) != is_list(of) || is_other) {
-            return Err(Error::spec(format!(
-                "column `{}` is {} in the SQL of [{section}], but {} in the SQL of [sequences]; a point has the same numbers in both",
-                own[0].name(),
-                own[0].data_type(),
-                of[0].data_type()
-            )));
+            let what = "a point has the same numbers in both";
+            return Err(other_type(section, &own[0], &of[0], what));
         }
     }
     Ok(planned)
+}
+
+/// Columns that the SQL of a fit need not have: all of them, which `what` names, or none.
+fn group(
+    columns: &Columns,
+    section: &'static str,
+    fields: &[&Field],
+    what: &str,
+) -> Result<Vec<Field>> {
+    let (there, missing): (Vec<&Field>, Vec<&Field>) =
+        fields.iter().partition(|field| columns.has(field.name()));
+    if let (Some(there), Some(missing)) = (there.first(), missing.first()) {
+        return Err(Error::spec(format!(
+            "the SQL of [{section}] gives the column `{}` but not `{}`; give all columns of {what}, or none of them",
+            there.name(),
+            missing.name()
+        )));
+    }
+    let own = there.into_iter().map(|field| {
+        let own = columns.key(field.name(), section)?;
+        if own.data_type() != field.data_type() {
+            return Err(other_type(section, &own, field, "cast it in the SQL"));
+        }
+        Ok(own)
+    });
+    own.collect()
+}
+
+/// The error of a column whose type is another one in the SQL of the rows.
+fn other_type(section: &str, own: &Field, of: &Field, what: &str) -> Error {
+    Error::spec(format!(
+        "column `{}` is {} in the SQL of [{section}], but {} in the SQL of [sequences]; {what}",
+        own.name(),
+        own.data_type(),
+        of.data_type()
+    ))
 }
 
 /// The functions of a nonlinear system.
@@ -386,6 +388,19 @@ fn dynamics(fit: &str, system: System<'_>, layout: &StateSpaceLayout) -> Result<
         h: all("h", system.h)?,
         estimate: all("estimate", system.estimate.unwrap_or_default())?,
     })
+}
+
+/// Resolves the fits of a pipeline.
+async fn filters_of(
+    pipeline: &Pipeline,
+    layout: &StateSpaceLayout,
+    lake: &Lake,
+) -> Result<Vec<PlannedFilter>> {
+    let mut fits = Vec::with_capacity(pipeline.filter_fits.len());
+    for entry in &pipeline.filter_fits {
+        fits.push(filter(entry, pipeline, layout, lake).await?);
+    }
+    Ok(fits)
 }
 
 /// Resolves a fit, with the rows and the functions that it names.
@@ -474,19 +489,10 @@ pub(crate) async fn new_observations(
     sql: &str,
     lake: &Lake,
 ) -> Result<(Assignment<NewObservations>, DataFrame)> {
-    let PlannedQuery {
-        sql,
-        frame,
-        columns,
-        partition,
-        ..
-    } = query(pipeline, sql, lake).await?;
-    let layout = layout(pipeline, &columns, partition)?;
-    let frame = select(frame, &layout)?;
-    let mut fits = Vec::with_capacity(pipeline.filter_fits.len());
-    for entry in &pipeline.filter_fits {
-        fits.push(filter(entry, pipeline, &layout, lake).await?);
-    }
+    let query = query(pipeline, sql, lake).await?;
+    let layout = layout(pipeline, &query.columns, query.partition)?;
+    let frame = select(query.frame, &layout)?;
+    let fits = filters_of(pipeline, &layout, lake).await?;
     let held_out = match pipeline.output.rows.filtered(layout.split.is_some()) {
         Some(FilteredRows::None) => layout.split.is_some(),
         rows => rows == Some(FilteredRows::HeldOut),
@@ -497,13 +503,11 @@ pub(crate) async fn new_observations(
         held_out,
     };
     let used = (&pipeline.filter_fits, held_out);
-    let assignment = Assignment::new(pipeline, &sql, lake, &used, rows)?;
+    let assignment = Assignment::new(pipeline, &query.sql, lake, &used, rows)?;
     Ok((assignment, frame))
 }
 
-/// Resolves a pipeline with the query text `sql` against the tables of a lake.
-///
-/// Also returns the query as a data frame with the columns of the layout.
+/// Plans a run over states and observations. The second value is the query `sql` with the columns of the layout.
 ///
 /// # Errors
 /// If the SQL or the keys of the pipeline do not fit the tables.
@@ -513,31 +517,22 @@ pub(crate) async fn plan_filters(
     seed: Option<u64>,
     lake: &Lake,
 ) -> Result<(FiltersPlan, DataFrame)> {
-    let PlannedQuery {
-        sql,
-        parameters,
-        frame,
-        columns,
-        partition,
-    } = query(pipeline, sql, lake).await?;
+    let query = query(pipeline, sql, lake).await?;
     let Input::StateSpace { key, .. } = &pipeline.transitions.input else {
         return Err(Error::bug("the rows have no observations"));
     };
-    let layout = layout(pipeline, &columns, partition)?;
+    let layout = layout(pipeline, &query.columns, query.partition)?;
     if layout.state.is_empty() {
         return Err(Error::spec(
             "the table `sequences` needs the key `state`: filters are fitted to rows whose states are known; only `gyre assign` can do without",
         ));
     }
-    let frame = select(frame, &layout)?;
-    let mut fits = Vec::with_capacity(pipeline.filter_fits.len());
-    for entry in &pipeline.filter_fits {
-        fits.push(filter(entry, pipeline, &layout, lake).await?);
-    }
+    let frame = select(query.frame, &layout)?;
+    let fits = filters_of(pipeline, &layout, lake).await?;
     let rows = pipeline.output.rows.filtered(layout.split.is_some());
     let left_out = left_out(&pipeline.output, &filters::OPTIONAL, false);
-    let mut plan = FiltersPlan {
-        job: PlannedJob::new(pipeline, sql, parameters, seed, lake, left_out),
+    let plan = FiltersPlan {
+        job: PlannedJob::new(pipeline, query.sql, query.parameters, seed, lake, left_out),
         layout: Arc::new(layout),
         interval: match key {
             RowKey::Trajectories { interval, .. } => interval.clone(),
@@ -547,11 +542,7 @@ pub(crate) async fn plan_filters(
         rows: rows.unwrap_or(FilteredRows::All),
         posteriors: pipeline.output.posteriors,
     };
-    let tables = plan.schemas();
-    let layout = Arc::clone(&plan.layout);
-    plan.job
-        .finish(pipeline, &layout.partition, lake, &tables)
-        .await?;
+    let plan = finished(plan, |plan| &mut plan.job, pipeline, lake).await?;
     Ok((plan, frame))
 }
 
@@ -605,7 +596,7 @@ impl KindPlan for FiltersPlan {
             rows.map(|rows| json!({"sql": rows.sql, "columns": columns(&rows.fields())}))
         };
         let fit = |fit: &PlannedFilter| {
-            let mut shown = fit_json(&fit.name, fit.method.name(), &fit.method, &Ranks::One);
+            let mut shown = fit_json(&fit.name, fit.method.name(), &fit.method);
             for (key, rows) in [("supervision", &fit.supervision), ("prior", &fit.prior)] {
                 if let Some(rows) = rows_of(rows) {
                     shown[key] = rows;
@@ -663,7 +654,7 @@ impl KindPlan for FiltersPlan {
 
     async fn memory(&self, lake: &Lake, frame: DataFrame) -> Result<Option<Shown>> {
         let rows = lake.most_rows(frame).await?;
-        Ok(self.needs(rows, lake.threads).as_ref().map(Shown::of))
+        Ok(self.needs(rows, lake.threads))
     }
 }
 
@@ -690,11 +681,9 @@ impl FiltersPlan {
             }
         };
         let split = self.layout.split.as_ref();
-        let training =
-            split.map(|field| format!("; training rows have {} = 'train'", field.name()));
-        format!(
-            "{order}; states {state}, observations {observation}{}",
-            training.unwrap_or_default()
-        )
+        let training = split.map_or_else(String::new, |field| {
+            format!("; training rows have {} = 'train'", field.name())
+        });
+        format!("{order}; states {state}, observations {observation}{training}")
     }
 }

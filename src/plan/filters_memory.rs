@@ -1,12 +1,14 @@
 //! Memory needs of a run of filters: an upper bound before a row is read, and the need of each
 //! partition once its training rows are read.
 
-use crate::error::{Error, counted};
+use crate::error::counted;
 use crate::methods::FilterMethod;
 use crate::methods::filter::params::{KernelBayes, Noise, Rule};
 use crate::plan::filters::{FiltersPlan, width};
-use crate::plan::memory::Lack;
+use crate::plan::kind::Shown;
+use crate::plan::memory::{Lack, own_bytes, shown};
 use serde::Serialize;
+use serde_json::json;
 
 /// Rows that are read, filtered and written at a time.
 const STREAMING: u64 = 128 << 20;
@@ -25,20 +27,10 @@ pub struct FilterSize {
     pub observation: u64,
 }
 
-/// Upper bounds of a run of filters.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct FilterNeeds {
-    /// The number of rows, and of the numbers in each of them.
-    #[serde(flatten)]
-    pub size: FilterSize,
-    /// Bytes that the run holds at most.
-    pub bytes: u64,
-}
-
 impl FiltersPlan {
     /// The upper bound of a run over `rows` rows. None if the number of rows, or of the numbers in
     /// a row, is not known.
-    pub fn needs(&self, rows: Option<u64>, threads: usize) -> Option<FilterNeeds> {
+    pub(crate) fn needs(&self, rows: Option<u64>, threads: usize) -> Option<Shown> {
         let size = FilterSize {
             rows: rows?,
             state: width(&self.layout.state)? as u64,
@@ -70,13 +62,14 @@ impl FiltersPlan {
             each.first()
                 .map_or(0, |largest| largest.saturating_mul(workers))
         };
-        let own = crate::memory::least(threads) as u64 + STREAMING;
         let held = size.rows.saturating_mul(numbers(size) * 8);
-        let wanted = own.saturating_add(held);
-        Some(FilterNeeds {
-            size,
-            bytes: wanted.saturating_add(at_once),
-        })
+        let bytes = (own_bytes(threads) + STREAMING).saturating_add(held);
+        let bytes = bytes.saturating_add(at_once);
+        let (of, rows) = (counted(numbers(size), "number"), counted(size.rows, "row"));
+        let text = format!("  memory at most {} for {rows} of {of}", shown(bytes));
+        let mut json = json!(size);
+        json["bytes"] = json!(bytes);
+        Some(Shown { text, json })
     }
 
     /// What a fit to the training rows of one partition lacks within a memory limit.
@@ -88,29 +81,19 @@ impl FiltersPlan {
         threads: usize,
         limit: Option<usize>,
     ) -> Option<Lack> {
-        let limit = limit?;
-        let own = crate::memory::least(threads) as u64;
         let held = size.rows.saturating_mul(numbers(size) * 8);
-        let wanted = own.saturating_add(held);
-        let wanted = wanted.saturating_add(bytes(method, size, threads as u64));
-        if wanted <= limit as u64 {
-            return None;
-        }
+        let bytes = held.saturating_add(bytes(method, size, threads as u64));
         let less = match method {
-            FilterMethod::KernelBayes(own) if size.rows <= own.exact as u64 => "lower `exact`",
-            FilterMethod::KernelBayes(_) => "lower `rank_state`, `rank_observation` or `landmarks`",
-            FilterMethod::Kalman(_) => "write `noise = \"diagonal\"`",
-            FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => "use fewer training rows",
+            FilterMethod::KernelBayes(own) if size.rows <= own.exact as u64 => "or lower `exact`",
+            FilterMethod::KernelBayes(_) => {
+                "or lower `rank_state`, `rank_observation` or `landmarks`"
+            }
+            FilterMethod::Kalman(_) => "or write `noise = \"diagonal\"`",
+            FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => "or use fewer training rows",
         };
-        let shown = crate::memory::shown(wanted as usize);
-        let error = Error::spec(format!(
-            "fit `{fit}` needs {shown} for {} of {} and {}; --memory is {}: give at least {shown}, or {less}",
-            counted(size.rows, "training row"),
-            counted(numbers(size), "number"),
-            counted(threads, "thread"),
-            crate::memory::shown(limit),
-        ));
-        Some(Lack { wanted, error })
+        let rows = counted(size.rows, "training row");
+        let evidence = format!("for {rows} of {}", counted(numbers(size), "number"));
+        Lack::of(fit, bytes, &evidence, less, threads, limit)
     }
 }
 
@@ -183,18 +166,6 @@ fn step(method: &FilterMethod, size: FilterSize) -> u64 {
 fn ranks(own: &KernelBayes, rows: u64) -> (u64, u64) {
     let (ry, rx) = (own.rank_state as u64, own.rank_observation as u64);
     (ry.min(rows), rx.min(rows))
-}
-
-impl std::fmt::Display for FilterNeeds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "  memory at most {} for {} of {}",
-            crate::memory::shown(self.bytes as usize),
-            counted(self.size.rows, "row"),
-            counted(numbers(self.size), "number"),
-        )
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::assess::ranks::Rule;
 use crate::methods::Method;
 use crate::methods::estimator::Ranked;
 use crate::plan::pipeline::fits::FitEntry;
+use crate::plan::pipeline::keys::Validation;
 use serde::{Deserialize, Serialize};
 
 /// One fit of every partition and lag, at one rank.
@@ -50,6 +51,45 @@ impl<M: Ranked> PlannedFit<M> {
         }
         let rank = self.method.rank();
         rank.map_or_else(String::new, |rank| format!("rank {rank}"))
+    }
+}
+
+/// Resamples and folds of trajectories.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedValidation {
+    /// The number of bootstrap resamples; 0 for none.
+    pub bootstrap: usize,
+    /// The number of folds of a cross-validation; 0 for none.
+    pub folds: usize,
+    /// The confidence level of the intervals.
+    pub confidence: f64,
+    /// The maximum number of groups of trajectories.
+    pub groups: usize,
+}
+
+impl PlannedValidation {
+    /// That of a pipeline. Without `[validation]` nothing is resampled.
+    pub(crate) fn of(keys: Option<&Validation>) -> PlannedValidation {
+        PlannedValidation {
+            bootstrap: keys.map_or(0, |keys| keys.bootstrap),
+            folds: keys.map_or(0, |keys| keys.folds),
+            confidence: keys.map_or(0.0, |keys| keys.confidence),
+            groups: keys.map_or_else(Validation::groups, |keys| keys.groups),
+        }
+    }
+
+    /// The resamples as text, if there are some.
+    pub(crate) fn resamples_text(&self) -> Option<String> {
+        let (n, percent) = (self.bootstrap, 100.0 * self.confidence);
+        (n > 0).then(|| format!("{n} bootstrap resamples, intervals at {percent} %"))
+    }
+
+    /// What is resampled, and in how many groups, as text.
+    pub(crate) fn trust_text(&self) -> Option<String> {
+        let (resamples, groups) = (self.resamples_text()?, self.groups);
+        Some(format!(
+            "{resamples}; trajectories in at most {groups} groups"
+        ))
     }
 }
 

@@ -1,12 +1,11 @@
 //! Whether the counts of single files add up, so that a run may count only new files.
 
 use crate::output::ledger::Basis;
+use crate::plan::pipeline::Pipeline;
+use crate::plan::rows::PlannedQuery;
 use crate::read::lake::Lake;
 use crate::read::lake::subset::one_table;
 use crate::read::rows::layout::{Layout, RowRoles};
-use datafusion::common::ScalarValue;
-use datafusion::dataframe::DataFrame;
-use std::collections::BTreeMap;
 
 /// Whether a run may count only the files that are new since the last run.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,14 +24,16 @@ pub enum Increments {
     },
 }
 
-/// Decides whether a query can be counted file by file.
+/// Decides whether a query can be counted file by file, if the pipeline asks for it.
 pub(crate) fn increments(
-    frame: &DataFrame,
+    pipeline: &Pipeline,
+    query: &PlannedQuery,
     layout: &Layout,
     lake: &Lake,
-    sql: &str,
-    parameters: &BTreeMap<String, ScalarValue>,
 ) -> Increments {
+    if !pipeline.job.incremental {
+        return Increments::Off;
+    }
     if layout.evidence.weight().is_some() {
         return Increments::No("weights are no integers".into());
     }
@@ -44,7 +45,7 @@ pub(crate) fn increments(
         let why = "the first window of a trajectory may begin in another file";
         return Increments::No(why.into());
     }
-    let table = match one_table(frame) {
+    let table = match one_table(&query.frame) {
         Ok(name) => lake.tables.iter().find(|table| table.name == name),
         Err(why) => return Increments::No(why),
     };
@@ -61,8 +62,8 @@ pub(crate) fn increments(
         table: table.name.clone(),
         basis: Basis {
             gyre: env!("CARGO_PKG_VERSION").into(),
-            sql: hash(sql.into()),
-            parameters: hash(format!("{parameters:?}")),
+            sql: hash(query.sql.clone()),
+            parameters: hash(format!("{:?}", query.parameters)),
             columns: hash(format!("{} {columns:?}", table.format)),
             layout: hash(format!("{layout:?}")),
         },

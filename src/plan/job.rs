@@ -79,6 +79,12 @@ impl PlannedJob {
         }
     }
 
+    /// The tables among `all` that the run writes.
+    pub(crate) fn kept(&self, all: &[&'static str]) -> Vec<&'static str> {
+        let is_kept = |table: &&&str| !self.left_out.contains(table);
+        all.iter().filter(is_kept).copied().collect()
+    }
+
     /// Plans the checks of a result with these tables, and hashes the job.
     ///
     /// # Errors
@@ -126,7 +132,7 @@ pub(crate) fn check_names(tables: &[(&'static str, SchemaRef)]) -> Result<()> {
             let mut earlier = schema.fields()[..at].iter();
             if earlier.any(|other| other.name() == field.name()) {
                 return Err(Error::spec(format!(
-                    "the column `{}` would stand twice in the table `{table}`; rename the column of the SQL with AS, or the fit that gives it",
+                    "the table `{table}` would have two columns `{}`; rename the column of the SQL with AS, or the fit that gives it",
                     field.name(),
                 )));
             }

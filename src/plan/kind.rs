@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::evidence::lag::Lag;
 use crate::plan::job::PlannedJob;
+use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Lake;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
@@ -93,4 +94,20 @@ pub trait KindPlan: Serialize + DeserializeOwned + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<Shown>>> + Send {
         async { Ok(None) }
     }
+}
+
+/// A plan whose job has its checks and its hash.
+///
+/// # Errors
+/// If a table would have two columns of one name, or the SQL of a check cannot be planned.
+pub(crate) async fn finished<P: KindPlan>(
+    mut plan: P,
+    job: fn(&mut P) -> &mut PlannedJob,
+    pipeline: &Pipeline,
+    lake: &Lake,
+) -> Result<P> {
+    let (tables, partition) = (plan.schemas(), plan.partition().to_vec());
+    let finish = job(&mut plan).finish(pipeline, &partition, lake, &tables);
+    finish.await?;
+    Ok(plan)
 }

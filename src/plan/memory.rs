@@ -1,36 +1,63 @@
 //! Memory needs of a run: upper bounds from file statistics before a row is read, and exact needs
 //! of the fits once the rows are counted.
 
-use crate::error::counted;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::evidence::counts::Size;
-use crate::memory::machine;
+use crate::memory::{self, machine};
 use crate::methods::estimator::Ranked;
 use crate::output::number::grouped;
 use crate::plan::counts::CountsPlan;
 use crate::plan::fits::PlannedFit;
+use crate::plan::kind::Shown;
 use crate::read::lake::statistics::Bounds;
-use crate::read::rows::layout::RowRoles;
 use serde::Serialize;
+use serde_json::{Value, json};
 
-/// Upper bounds. Sizes are in bytes.
+/// Upper bounds, in bytes, of a run that counts rows before it fits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Needs {
-    /// The bounds on rows, states and partitions.
-    #[serde(flatten)]
-    pub bounds: Bounds,
-    /// The number of non-zeros of all models together.
-    pub nonzeros: u64,
-    /// The size of all stored matrices.
-    pub nonzero_bytes: u64,
-    /// The memory of this machine, if the system reports it.
-    pub machine_bytes: Option<u64>,
+pub(crate) struct Needs {
     /// Memory to count the rows.
-    pub count_bytes: u64,
+    pub(crate) count_bytes: u64,
     /// Memory to fit the models.
-    pub fit_bytes: u64,
+    pub(crate) fit_bytes: u64,
     /// The part of `fit_bytes` that a fit accesses at random, so that it cannot be on disk.
-    pub resident_bytes: u64,
+    pub(crate) resident_bytes: u64,
+}
+
+impl Needs {
+    /// The lines of a plan. `bounds` are on rows, partitions and what `noun` names; `size` is that
+    /// of the counts.
+    pub(crate) fn shown(&self, bounds: Bounds, noun: &str, size: Shown) -> Shown {
+        let mut json = json!(bounds);
+        for part in [size.json, json!(self)] {
+            if let (Value::Object(json), Value::Object(part)) = (&mut json, part) {
+                json.extend(part);
+            }
+        }
+        let states = match bounds.states {
+            Some(states) => counted(states, noun),
+            None => format!("an unknown number of {noun}s"),
+        };
+        let text = format!(
+            "  memory count at most {}, fit at most {}, of which {} must be in memory; for {} and {states}\n  size   at most {}",
+            shown(self.count_bytes),
+            shown(self.fit_bytes),
+            shown(self.resident_bytes),
+            counted(bounds.rows.unwrap_or(0), "row"),
+            size.text
+        );
+        Shown { text, json }
+    }
+}
+
+/// A number of bytes as text.
+pub(crate) fn shown(bytes: u64) -> String {
+    memory::shown(bytes as usize)
+}
+
+/// The bytes that the process takes in any case.
+pub(crate) fn own_bytes(threads: usize) -> u64 {
+    memory::least(threads) as u64
 }
 
 /// Bytes per pair while pairs are counted. Measured, with the spare room of growing lists: 15 bytes
@@ -47,6 +74,9 @@ const NONZERO_BYTES: u64 = 12;
 /// index and a count, and the buffers of the transposition. Measured: 21 bytes.
 const FIT_NONZERO_BYTES: u64 = 24;
 
+/// Why a need cannot be met by the disk.
+pub(crate) const RESIDENT: &str = "in memory (this part cannot be on disk)";
+
 /// A need that exceeds the memory limit.
 #[derive(Debug)]
 pub struct Lack {
@@ -57,6 +87,30 @@ pub struct Lack {
 }
 
 impl Lack {
+    /// What a fit lacks if it needs `bytes` beside those of the process. `evidence` says what for,
+    /// and `less` what lowers the need. None if there is no limit or the limit is enough.
+    pub(crate) fn of(
+        fit: &str,
+        bytes: u64,
+        evidence: &str,
+        less: &str,
+        threads: usize,
+        limit: Option<usize>,
+    ) -> Option<Lack> {
+        let (limit, wanted) = (limit? as u64, own_bytes(threads).saturating_add(bytes));
+        let error = || {
+            let (least, limit) = (shown(wanted), shown(limit));
+            let threads = counted(threads, "thread");
+            Error::spec(format!(
+                "fit `{fit}` needs {least} {evidence} and {threads}; --memory is {limit}: give at least {least}, {less}"
+            ))
+        };
+        (wanted > limit).then(|| Lack {
+            wanted,
+            error: error(),
+        })
+    }
+
     /// The same with the place of the need.
     pub(crate) fn at(self, place: impl std::fmt::Display) -> Lack {
         Lack {
@@ -77,49 +131,74 @@ impl Lack {
     }
 }
 
+/// The size of all stored matrices, within the memory of this machine if the system reports it.
+fn size(nonzeros: u64, machine: Option<u64>) -> Shown {
+    let bytes = nonzeros.saturating_mul(NONZERO_BYTES);
+    let fits = match machine {
+        None => String::new(),
+        Some(all) if bytes <= all => format!(
+            "; they fit into the {} of this machine: one process is enough",
+            shown(all)
+        ),
+        Some(all) => format!(
+            "; this machine has {}: use --memory or --cluster",
+            shown(all)
+        ),
+    };
+    Shown {
+        text: format!(
+            "{}, {} at {NONZERO_BYTES} bytes each{fits}",
+            counted(grouped(nonzeros as f64), "non-zero"),
+            shown(bytes)
+        ),
+        json: json!({"nonzeros": nonzeros, "nonzero_bytes": bytes, "machine_bytes": machine}),
+    }
+}
+
 impl CountsPlan {
-    /// The upper bounds of a run; none if the number of rows is unbounded.
-    pub fn needs(&self, bounds: Bounds, threads: usize) -> Option<Needs> {
-        let rows = bounds.rows?;
-        let lags = match &self.layout.evidence {
-            RowRoles::Trajectories { .. } => self.lags.len() as u64,
-            RowRoles::Windows { .. } | RowRoles::Pairs { .. } => 1,
-        };
-        let pairs = rows.saturating_mul(lags);
+    /// An upper bound of the number of pairs of rows. None if the number of rows is unbounded.
+    fn most_pairs(&self, bounds: Bounds) -> Option<u64> {
+        Some(bounds.rows?.saturating_mul(self.lags.len().max(1) as u64))
+    }
+
+    /// An upper bound of the number of non-zeros of all models together. None if the number of rows
+    /// is unbounded.
+    pub(crate) fn most_nonzeros(&self, bounds: Bounds) -> Option<u64> {
+        let pairs = self.most_pairs(bounds)?;
         let states = bounds.states.unwrap_or(u64::MAX).min(pairs);
         // Each partition and lag has its own matrix.
-        let models = bounds.partitions.unwrap_or(u64::MAX).saturating_mul(lags);
-        let nonzeros = pairs.min(states.saturating_mul(states).saturating_mul(models));
+        let models = bounds.partitions.unwrap_or(u64::MAX);
+        let models = models.saturating_mul(self.lags.len().max(1) as u64);
+        Some(pairs.min(states.saturating_mul(states).saturating_mul(models)))
+    }
+
+    /// The upper bounds of a run. None if the number of rows is unbounded.
+    pub(crate) fn needs(&self, bounds: Bounds, threads: usize) -> Option<Shown> {
+        let (pairs, nonzeros) = (self.most_pairs(bounds)?, self.most_nonzeros(bounds)?);
+        let states = bounds.states.unwrap_or(u64::MAX).min(pairs);
         // With resampling, each group has its own matrix, too.
-        let held = match self.layout.grouping {
-            Some(_) => pairs,
-            None => nonzeros,
+        let (held, copies) = match self.layout.grouping {
+            Some(_) => (pairs, 2 + threads as u64),
+            None => (nonzeros, 1),
         };
         let counted = match self.layout.evidence.weight() {
             None => held * PAIR_BYTES,
             Some(_) => pairs * (PAIR_BYTES + WEIGHT_BYTES),
         };
-        let own = crate::memory::least(threads) as u64;
-        let size = Size {
+        let of_model = Size {
             sources: states,
             targets: states,
             nonzeros: held,
         };
-        let resident = self.resident(size, threads);
-        let copies = match self.layout.grouping {
-            Some(_) => 2 + threads as u64,
-            None => 1,
-        };
+        let own = own_bytes(threads);
+        let resident = own + self.resident(of_model, threads);
         let fitted = if self.has_fits() { held } else { 0 };
-        Some(Needs {
-            bounds,
-            nonzeros,
-            nonzero_bytes: nonzeros.saturating_mul(NONZERO_BYTES),
-            machine_bytes: machine::all(),
+        let needs = Needs {
             count_bytes: own + counted,
-            fit_bytes: own + resident + copies * fitted * FIT_NONZERO_BYTES,
-            resident_bytes: own + resident,
-        })
+            fit_bytes: resident + copies * fitted * FIT_NONZERO_BYTES,
+            resident_bytes: resident,
+        };
+        Some(needs.shown(bounds, "state", size(nonzeros, machine::all())))
     }
 
     /// The bytes that the fits of a model access at random.
@@ -132,8 +211,6 @@ impl CountsPlan {
 
     /// What the fits lack within a memory limit. Without it, each access would read the disk.
     pub(crate) fn lacking(&self, size: Size, threads: usize, bound: Option<usize>) -> Option<Lack> {
-        let bound = bound?;
-        let own = crate::memory::least(threads) as u64;
         let embeddings = self.embeddings.iter();
         let embeddings = embeddings.map(|fit| (&fit.name, None, fit.method.bytes(size)));
         let fits = self.fits.iter().map(|fit| {
@@ -142,22 +219,14 @@ impl CountsPlan {
         });
         let all = fits.chain(embeddings);
         let (name, rank, bytes) = all.max_by_key(|(_, _, bytes)| *bytes)?;
-        let wanted = own + bytes;
-        if wanted <= bound as u64 {
-            return None;
-        }
-        let error = Error::spec(format!(
-            "fit `{}` needs {} that cannot be on disk, for {}, {}{} and {}; --memory is {}: give at least {}, lower the rank, or use fewer --threads",
-            name,
-            crate::memory::shown(wanted as usize),
+        let evidence = format!(
+            "{RESIDENT} for {}, {}{}",
             counted(size.sources, "source"),
             counted(size.targets, "target"),
             rank.map_or(String::new(), |rank| format!(", rank {rank}")),
-            counted(threads, "thread"),
-            crate::memory::shown(bound),
-            crate::memory::shown(wanted as usize),
-        ));
-        Some(Lack { wanted, error })
+        );
+        let less = "lower the rank, or use fewer --threads";
+        Lack::of(name, bytes, &evidence, less, threads, bound)
     }
 
     /// Checks that the fits work within a memory limit.
@@ -169,44 +238,6 @@ impl CountsPlan {
     }
 }
 
-impl std::fmt::Display for Needs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let shown = |bytes: u64| crate::memory::shown(bytes as usize);
-        write!(
-            f,
-            "  memory count at most {}, fit at most {}, of which {} cannot be on disk; for {}",
-            shown(self.count_bytes),
-            shown(self.fit_bytes),
-            shown(self.resident_bytes),
-            counted(self.bounds.rows.unwrap_or(0), "row"),
-        )?;
-        match self.bounds.states {
-            Some(states) => writeln!(f, " and {}", counted(states, "state"))?,
-            None => writeln!(f, " and an unknown number of states")?,
-        }
-        let nonzeros = counted(grouped(self.nonzeros as f64), "non-zero");
-        let bytes = shown(self.nonzero_bytes);
-        write!(
-            f,
-            "  size   at most {nonzeros}, {bytes} at {NONZERO_BYTES} bytes each"
-        )?;
-        match self.machine_bytes {
-            None => Ok(()),
-            Some(all) if self.nonzero_bytes <= all => {
-                let all = shown(all);
-                write!(
-                    f,
-                    "; they fit into the {all} of this machine: one process is enough"
-                )
-            }
-            Some(all) => {
-                let all = shown(all);
-                write!(f, "; this machine has {all}: use --memory or --cluster")
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,28 +246,26 @@ mod tests {
 
     #[test]
     fn one_process_is_enough_while_the_nonzeros_fit_into_memory() {
+        let bounds = Bounds {
+            rows: Some(50_000_000),
+            states: Some(100_000),
+            partitions: Some(1),
+        };
         let needs = Needs {
-            bounds: Bounds {
-                rows: Some(50_000_000),
-                states: Some(100_000),
-                partitions: Some(1),
-            },
-            nonzeros: 50_000_000,
-            nonzero_bytes: 600_000_000,
-            machine_bytes: Some(24_000_000_000),
             count_bytes: 968_000_000,
             fit_bytes: 1_394_000_000,
             resident_bytes: 194_000_000,
         };
-        let page = include_str!("../guide/memory.md");
-        assert!(page.contains(&format!("```text\n{needs}\n```")), "{needs}");
-        let with = |machine_bytes| {
-            let needs = Needs {
-                machine_bytes,
-                ..needs
-            };
-            needs.to_string()
+        let with = |machine| {
+            let size = super::size(50_000_000, machine);
+            needs.shown(bounds, "state", size).text
         };
+        let page = include_str!("../guide/memory.md");
+        let enough = with(Some(24_000_000_000));
+        assert!(
+            page.contains(&format!("```text\n{enough}\n```")),
+            "{enough}"
+        );
         let more = with(Some(599_000_000));
         assert!(more.ends_with("; this machine has 599MB: use --memory or --cluster"));
         assert!(with(None).ends_with(" 600MB at 12 bytes each"));

@@ -8,13 +8,13 @@ use crate::output::tables::points::{PointColumns, schema_of};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::assignment::Assignment;
 use crate::plan::evidence::{Columns, steps};
-use crate::plan::fits::{PlannedFit, planned};
+use crate::plan::fits::{PlannedFit, PlannedValidation, planned};
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
-use crate::plan::pipeline::keys::{PointRows, Validation, Window};
+use crate::plan::kind::{KindPlan, PlanLines, Shown, finished};
+use crate::plan::pipeline::keys::{PointRows, Window};
 use crate::plan::pipeline::{Input, Pipeline};
-use crate::plan::rows::{PlannedQuery, lag_column, query};
-use crate::plan::show::{all, columns, fit_json, names};
+use crate::plan::rows::{lag_column, query};
+use crate::plan::show::{columns, fit_lines, fits_json, names, weights_text};
 use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::points::layout::{PointLayout, PointRoles};
@@ -40,8 +40,8 @@ pub struct PointsPlan {
     /// The fits, one per rank unless a rule picks the rank.
     #[serde(with = "crate::plan::travel::json")]
     pub fits: Vec<PlannedFit<PointMethod>>,
-    /// Resamples and folds of the trajectories.
-    pub validation: PointValidation,
+    /// Resamples and folds of the trajectories. There are at least 2 folds.
+    pub validation: PlannedValidation,
     /// Pairs of points to score.
     #[serde(skip)]
     pub densities: Option<PlannedDensities>,
@@ -81,33 +81,8 @@ async fn densities(pipeline: &Pipeline, lake: &Lake) -> Result<Option<PlannedDen
     }))
 }
 
-/// Resamples and folds of trajectories.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PointValidation {
-    /// The number of bootstrap resamples; 0 for none.
-    pub bootstrap: usize,
-    /// The number of folds of the held-out scores, at least 2.
-    pub folds: usize,
-    /// The confidence level of the intervals.
-    pub confidence: f64,
-    /// The maximum number of groups of trajectories.
-    pub groups: usize,
-}
-
-impl PointValidation {
-    /// Folds of the held-out scores if the pipeline does not say.
-    const FOLDS: usize = 5;
-
-    fn of(keys: Option<&Validation>) -> PointValidation {
-        let folds = keys.map_or(0, |keys| keys.folds);
-        PointValidation {
-            bootstrap: keys.map_or(0, |keys| keys.bootstrap),
-            folds: if folds == 0 { Self::FOLDS } else { folds },
-            confidence: keys.map_or(0.0, |keys| keys.confidence),
-            groups: keys.map_or(0, |keys| keys.groups),
-        }
-    }
-}
+/// Folds of the held-out scores if the pipeline does not say.
+const FOLDS: usize = 5;
 
 impl PointsPlan {
     /// The lags as the column `lag` of the output tables.
@@ -117,8 +92,7 @@ impl PointsPlan {
 
     /// The names of the tables that are made of models.
     pub fn model_tables(&self) -> Vec<&'static str> {
-        let is_wanted = |table: &&str| !self.job.left_out.contains(table);
-        points::TABLES.into_iter().filter(is_wanted).collect()
+        self.job.kept(&points::TABLES)
     }
 
     /// The columns that the tables of a run share. `partitions` has one array per partition column.
@@ -163,9 +137,7 @@ fn given(pipeline: &Pipeline, columns: &Columns) -> Result<Vec<Field>> {
     Ok(fields)
 }
 
-/// Resolves a pipeline with the query text `sql` against the tables of a lake.
-///
-/// Also returns the query as a data frame with the columns of the layout.
+/// Plans a run over points. The second value is the query `sql` with the columns of the layout.
 ///
 /// # Errors
 /// If the SQL or the keys of the pipeline do not fit the tables.
@@ -175,31 +147,25 @@ pub(crate) async fn plan_points(
     seed: Option<u64>,
     lake: &Lake,
 ) -> Result<(PointsPlan, DataFrame)> {
-    let PlannedQuery {
-        sql,
-        parameters,
-        frame,
-        columns,
-        partition,
-    } = query(pipeline, sql, lake).await?;
-    let (mut layout, lags) = layout(pipeline, &columns, partition)?;
-    layout.given = given(pipeline, &columns)?;
-    let frame = crate::read::points::select(frame, &layout)?;
+    let query = query(pipeline, sql, lake).await?;
+    let (mut layout, lags) = layout(pipeline, &query.columns, query.partition)?;
+    layout.given = given(pipeline, &query.columns)?;
+    let frame = crate::read::points::select(query.frame, &layout)?;
     let left_out = left_out(&pipeline.output, &points::OPTIONAL, false);
-    let mut plan = PointsPlan {
-        job: PlannedJob::new(pipeline, sql, parameters, seed, lake, left_out),
+    let mut validation = PlannedValidation::of(pipeline.validation.as_ref());
+    if validation.folds == 0 {
+        validation.folds = FOLDS;
+    }
+    let plan = PointsPlan {
+        job: PlannedJob::new(pipeline, query.sql, query.parameters, seed, lake, left_out),
         layout: Arc::new(layout),
         lags,
         fits: planned(&pipeline.point_fits),
         rows: pipeline.output.rows.points().unwrap_or_default(),
-        validation: PointValidation::of(pipeline.validation.as_ref()),
+        validation,
         densities: densities(pipeline, lake).await?,
     };
-    let tables = plan.schemas();
-    let layout = Arc::clone(&plan.layout);
-    plan.job
-        .finish(pipeline, &layout.partition, lake, &tables)
-        .await?;
+    let plan = finished(plan, |plan| &mut plan.job, pipeline, lake).await?;
     Ok((plan, frame))
 }
 
@@ -220,13 +186,7 @@ pub(crate) async fn new_points(
     sql: &str,
     lake: &Lake,
 ) -> Result<(Assignment<NewPoints>, DataFrame)> {
-    let PlannedQuery {
-        sql,
-        frame,
-        columns,
-        partition,
-        ..
-    } = query(pipeline, sql, lake).await?;
+    let query = query(pipeline, sql, lake).await?;
     let mut pipeline = pipeline.clone();
     if let Input::PointPairs { weight, scale, .. } | Input::Points { weight, scale, .. } =
         &mut pipeline.transitions.input
@@ -234,13 +194,13 @@ pub(crate) async fn new_points(
         // The divisors are those of the model.
         (*weight, *scale) = (None, Scale::Standard);
     }
-    let (layout, lags) = layout(&pipeline, &columns, partition)?;
-    let frame = crate::read::points::select(frame, &layout)?;
+    let (layout, lags) = layout(&pipeline, &query.columns, query.partition)?;
+    let frame = crate::read::points::select(query.frame, &layout)?;
     let rows = NewPoints {
         layout: Arc::new(layout),
         lags,
     };
-    let assignment = Assignment::new(&pipeline, &sql, lake, &(), rows)?;
+    let assignment = Assignment::new(&pipeline, &query.sql, lake, &(), rows)?;
     Ok((assignment, frame))
 }
 
@@ -250,16 +210,7 @@ fn layout(
     columns: &Columns,
     partition: Vec<Field>,
 ) -> Result<(PointLayout, Vec<Lag>)> {
-    let weights = |name: &Option<String>| {
-        let weight = name.as_ref();
-        let weight = weight.map(|name| columns.number(name, "weight", false));
-        weight.transpose()
-    };
-    let keys = |names: &[String], role: &str| {
-        let keys = names.iter().map(|name| columns.key(name, role));
-        keys.collect::<Result<Vec<_>>>()
-    };
-    match &pipeline.transitions.input {
+    let (key, roles, lags, (coordinates, scale, weight)) = match &pipeline.transitions.input {
         Input::PointPairs {
             trajectory,
             time,
@@ -269,23 +220,15 @@ fn layout(
             lags,
             window,
         } => {
-            let mut key = keys(trajectory, "trajectory")?;
+            let mut key = columns.keys(trajectory, "trajectory")?;
             let time = columns.time(time)?;
             let (lags, steps) = steps(lags, &time)?;
             key.push(time);
-            let layout = PointLayout {
-                partition,
-                key,
-                roles: PointRoles::Pairs {
-                    lags: steps,
-                    strided: *window == Window::Strided,
-                },
-                coordinates: columns.coordinates(coordinates)?,
-                scale: scale.clone(),
-                weight: weights(weight)?,
-                given: Vec::new(),
+            let roles = PointRoles::Pairs {
+                lags: steps,
+                strided: *window == Window::Strided,
             };
-            Ok((layout, lags))
+            (key, roles, lags, (coordinates, scale, weight))
         }
         Input::Points {
             id,
@@ -293,19 +236,22 @@ fn layout(
             scale,
             weight,
         } => {
-            let layout = PointLayout {
-                partition,
-                key: keys(id, "id")?,
-                roles: PointRoles::Rows,
-                coordinates: columns.coordinates(coordinates)?,
-                scale: scale.clone(),
-                weight: weights(weight)?,
-                given: Vec::new(),
-            };
-            Ok((layout, Vec::new()))
+            let key = columns.keys(id, "id")?;
+            let point = (coordinates, scale, weight);
+            (key, PointRoles::Rows, Vec::new(), point)
         }
-        _ => Err(Error::bug("the rows have no coordinates")),
-    }
+        _ => return Err(Error::bug("the rows have no coordinates")),
+    };
+    let layout = PointLayout {
+        partition,
+        key,
+        roles,
+        coordinates: columns.coordinates(coordinates)?,
+        scale: scale.clone(),
+        weight: columns.weight(weight.as_ref())?,
+        given: Vec::new(),
+    };
+    Ok((layout, lags))
 }
 
 impl KindPlan for PointsPlan {
@@ -357,30 +303,19 @@ impl KindPlan for PointsPlan {
             "coordinates"
         };
         let key = names(&self.layout.key);
-        let weights = self.layout.weight.as_ref();
-        let weights = weights.map(|field| format!("; weights in {}", field.name()));
-        let weights = weights.unwrap_or_default();
+        let weights = weights_text(self.layout.weight.as_ref());
         let mut points = format!("points with {kind} {coordinates}, by {key}{weights}");
         if !self.lags.is_empty() {
             let lags: Vec<String> = self.lags.iter().map(ToString::to_string).collect();
             points += &format!("; lag {}", lags.join(", "));
         }
-        let mut fits: Vec<Line> = Vec::new();
-        fits.extend(self.fits.iter().map(|fit| {
-            let what = fit.method.describe(&fit.rank_text());
-            ("fit", format!("{}: {what}", fit.name))
-        }));
+        let mut fits = fit_lines(&self.fits, |fit, rank| fit.method.describe(rank));
         if let Some(densities) = &self.densities {
             let (from, to) = (names(&densities.from), names(&densities.to));
             fits.push(("score", format!("densities from {from} to {to}")));
         }
-        let PointValidation {
-            bootstrap, groups, ..
-        } = self.validation;
-        if bootstrap > 0 {
-            let percent = 100.0 * self.validation.confidence;
-            fits.push(("trust", format!("{bootstrap} bootstrap resamples, intervals at {percent} %; trajectories in at most {groups} groups")));
-        }
+        let trust = self.validation.trust_text();
+        fits.extend(trust.map(|text| ("trust", text)));
         PlanLines {
             evidence: vec![("points", points)],
             fits,
@@ -395,9 +330,7 @@ impl KindPlan for PointsPlan {
             "coordinates": columns(&self.layout.coordinates),
             "weight": self.layout.weight.as_ref().map(|field| field.name()),
             "lags": lags,
-            "fit": all(&self.fits, |fit| {
-                fit_json(&fit.name, fit.method.name(), &fit.method, &fit.ranks)
-            }),
+            "fit": fits_json(&self.fits, |fit| fit.method.name()),
             "validation": self.validation,
             "rows": match self.rows {
                 PointRows::All => json!("all"),
@@ -428,6 +361,6 @@ impl KindPlan for PointsPlan {
 
     async fn memory(&self, lake: &Lake, frame: DataFrame) -> Result<Option<Shown>> {
         let rows = lake.most_rows(frame).await?;
-        Ok(self.needs(rows, lake.threads).as_ref().map(Shown::of))
+        Ok(self.needs(rows, lake.threads))
     }
 }

@@ -1,16 +1,17 @@
 //! Memory needs of a run over points: an upper bound before a row is read, and the need of each
 //! partition once its points are counted.
 
-use crate::error::{Error, counted};
+use crate::error::counted;
 use crate::evidence::points::PointSize;
 use crate::methods::PointMethod;
 use crate::methods::state_embedding::params::{
     BANDWIDTH_FACTORS, Bandwidth, BandwidthRule, COMPARED_FEATURES, StateEmbedding,
 };
 use crate::plan::fits::Ranks;
-use crate::plan::memory::Lack;
+use crate::plan::kind::Shown;
+use crate::plan::memory::{Lack, own_bytes, shown};
 use crate::plan::points::PointsPlan;
-use serde::Serialize;
+use serde_json::json;
 
 /// Rows that are decoded, embedded and encoded again while the table `points` is written, and
 /// samples of points and of pairs.
@@ -19,25 +20,10 @@ const STREAMING: u64 = 128 << 20;
 /// Sums of groups of trajectories, from which resamples are drawn, in all partitions.
 pub const GROUP_BYTES: u64 = 512 << 20;
 
-/// Upper bounds of a run over points.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct PointNeeds {
-    /// The number of rows.
-    pub rows: u64,
-    /// Coordinates per row. None if they are a list.
-    pub dimension: Option<u64>,
-    /// Bytes that the run holds at most, beside those of pairs and of more partitions.
-    pub bytes: u64,
-    /// Bytes per pair of points within the radius of a kernel. None if no kernel has a radius.
-    pub bytes_per_pair: Option<u64>,
-    /// Bytes per partition after the first. None without partitions, or if it does not matter.
-    pub bytes_per_partition: Option<u64>,
-}
-
 impl PointsPlan {
-    /// The upper bound of a run over `rows` rows. None if the number of rows, or of coordinates, is
-    /// not known and matters.
-    pub fn needs(&self, rows: Option<u64>, threads: usize) -> Option<PointNeeds> {
+    /// The upper bound of a run over `rows` rows, beside pairs of points and more partitions. None
+    /// if the number of rows, or of coordinates, is not known and matters.
+    pub(crate) fn needs(&self, rows: Option<u64>, threads: usize) -> Option<Shown> {
         let dimension = (!self.layout.is_list()).then_some(self.layout.coordinates.len() as u64);
         let size = PointSize {
             points: rows?,
@@ -53,15 +39,28 @@ impl PointsPlan {
         let largest = fits().map(|fit| fit.bytes(size, threads as u64)).max();
         let kept: u64 = fits().map(|fit| fit.kept_bytes(size)).sum();
         let sums = self.sum_bytes(size.lags);
-        let own = crate::memory::least(threads) as u64;
-        let bytes_per_pair = fits().map(PointMethod::bytes_per_pair).max();
-        Some(PointNeeds {
-            rows: size.points,
-            dimension,
-            bytes: own + STREAMING + groups + largest.unwrap_or(0) + kept + sums,
-            bytes_per_pair: bytes_per_pair.filter(|bytes| *bytes > 0),
-            bytes_per_partition: (sums > 0 && !self.layout.partition.is_empty()).then_some(sums),
-        })
+        let fitted = largest.unwrap_or(0) + kept + sums;
+        let bytes = own_bytes(threads) + STREAMING + groups + fitted;
+        let per_pair = fits().map(PointMethod::bytes_per_pair).max();
+        let per_pair = per_pair.filter(|bytes| *bytes > 0);
+        let has_partitions = !self.layout.partition.is_empty();
+        let per_partition = (sums > 0 && has_partitions).then_some(sums);
+        let rows = counted(size.points, "row");
+        let mut text = format!("  memory at most {} for {rows}", shown(bytes));
+        if let Some(bytes) = per_pair {
+            text += &format!(", and {bytes} bytes per pair of points within `radius`");
+        }
+        if let Some(bytes) = per_partition {
+            text += &format!(", and {} per partition after the first", shown(bytes));
+        }
+        let json = json!({
+            "rows": size.points,
+            "dimension": dimension,
+            "bytes": bytes,
+            "bytes_per_pair": per_pair,
+            "bytes_per_partition": per_partition,
+        });
+        Some(Shown { text, json })
     }
 
     /// An upper bound of the bytes of all sums of products of features of a partition. They are
@@ -100,58 +99,25 @@ impl PointsPlan {
         threads: usize,
         limit: Option<usize>,
     ) -> Option<Lack> {
-        let limit = limit?;
-        let own = crate::memory::least(threads) as u64;
         let of_pairs = pairs.saturating_mul(method.bytes_per_pair());
-        let wanted = own + method.bytes(size, threads as u64).saturating_add(of_pairs);
-        if wanted <= limit as u64 {
-            return None;
-        }
+        let bytes = method.bytes(size, threads as u64).saturating_add(of_pairs);
         let less = match method {
-            PointMethod::StateEmbedding(_) => "lower `features`",
+            PointMethod::StateEmbedding(_) => "or lower `features`",
+            PointMethod::DiffusionMap(_) | PointMethod::HeatSketch(_) if pairs > 0 => {
+                "or set a smaller `radius`, or `landmarks`"
+            }
             PointMethod::DiffusionMap(_) | PointMethod::HeatSketch(_) => {
-                if pairs > 0 {
-                    "set a smaller `radius`, or `landmarks`"
-                } else {
-                    "set `landmarks` or fewer `neighbours`"
-                }
+                "or set `landmarks` or fewer `neighbours`"
             }
         };
-        let with_pairs = if pairs > 0 {
-            format!(" with {} within `radius`", counted(pairs, "pair"))
-        } else {
-            String::new()
-        };
-        let error = Error::spec(format!(
-            "fit `{fit}` needs {} for {} of {}{with_pairs} and {}; --memory is {}: give at least {}, or {less}",
-            crate::memory::shown(wanted as usize),
+        let mut evidence = format!(
+            "for {} of {}",
             counted(size.points, "point"),
-            counted(size.dimension, "coordinate"),
-            counted(threads, "thread"),
-            crate::memory::shown(limit),
-            crate::memory::shown(wanted as usize),
-        ));
-        Some(Lack { wanted, error })
-    }
-}
-
-impl std::fmt::Display for PointNeeds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "  memory at most {} for {}",
-            crate::memory::shown(self.bytes as usize),
-            counted(self.rows, "row")
-        )?;
-        if let Some(bytes) = self.bytes_per_pair {
-            write!(f, ", and {bytes} bytes per pair of points within `radius`")?;
+            counted(size.dimension, "coordinate")
+        );
+        if pairs > 0 {
+            evidence += &format!(" with {} within `radius`", counted(pairs, "pair"));
         }
-        match self.bytes_per_partition {
-            Some(bytes) => {
-                let bytes = crate::memory::shown(bytes as usize);
-                write!(f, ", and {bytes} per partition after the first")
-            }
-            None => Ok(()),
-        }
+        Lack::of(fit, bytes, &evidence, less, threads, limit)
     }
 }

@@ -1,16 +1,15 @@
-//! The `[transitions]` section of a pipeline, resolved: SQL, parameters, columns and lags.
+//! The query of a pipeline, resolved: SQL, parameters and columns; and what plans are hashed by.
 
 use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::output::tables::run_schema::LagColumn;
-use crate::plan::evidence::{Columns, all_integers, evidence};
+use crate::plan::evidence::{Columns, all_integers};
 use crate::plan::parameters::values;
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::read::lake::Lake;
 use crate::read::lake::files::{InputFile, Table};
 use crate::read::paths::places::canonical_location;
-use crate::read::rows::layout::RowRoles;
 use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
@@ -34,45 +33,12 @@ pub(crate) async fn query(pipeline: &Pipeline, sql: &str, lake: &Lake) -> Result
     let parameters = values(&keys.parameters, &format!("{section}.parameters"))?;
     let frame = lake.query_of(section, &sql, &parameters).await?;
     let columns = Columns::of(&frame, section)?;
-    let partition = keys.partition_by.iter();
-    let partition = partition.map(|name| columns.key(name, "partition_by"));
     Ok(PlannedQuery {
         sql,
         parameters,
         frame,
-        partition: partition.collect::<Result<_>>()?,
+        partition: columns.keys(&keys.partition_by, "partition_by")?,
         columns,
-    })
-}
-
-/// The `[transitions]` section, resolved.
-pub(crate) struct Rows {
-    pub(crate) sql: String,
-    pub(crate) parameters: BTreeMap<String, ScalarValue>,
-    pub(crate) frame: DataFrame,
-    pub(crate) columns: Columns,
-    pub(crate) partition: Vec<Field>,
-    pub(crate) evidence: RowRoles,
-    pub(crate) lags: Vec<Lag>,
-}
-
-pub(crate) async fn rows(pipeline: &Pipeline, sql: &str, lake: &Lake) -> Result<Rows> {
-    let PlannedQuery {
-        sql,
-        parameters,
-        frame,
-        columns,
-        partition,
-    } = query(pipeline, sql, lake).await?;
-    let (evidence, lags) = evidence(&pipeline.transitions.input, &columns)?;
-    Ok(Rows {
-        sql,
-        parameters,
-        frame,
-        partition,
-        columns,
-        evidence,
-        lags,
     })
 }
 

@@ -11,15 +11,15 @@ use crate::output::tables::sequences::{RowColumns, SequenceColumns, SequenceTabl
 use crate::plan::assignment::Assignment;
 use crate::plan::counts::CountingPlan;
 use crate::plan::evidence::{Columns, row_step};
-use crate::plan::fits::{PlannedFit, Ranks, planned};
+use crate::plan::fits::{PlannedFit, PlannedValidation, Ranks, planned};
 use crate::plan::increments::{Increments, increments};
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
+use crate::plan::kind::{KindPlan, PlanLines, Shown, finished};
 use crate::plan::pipeline::{Input, Pipeline};
-use crate::plan::rows::{PlannedQuery, query};
+use crate::plan::rows::query;
 use crate::plan::show::{
-    all, column, columns, fit_json, follow_text, increments_json, increments_line, order_text,
-    state_columns, state_text,
+    column, columns, fit_lines, fits_json, follow_text, increments_json, increments_line,
+    order_text, state_columns, state_text, weights_text,
 };
 use crate::plan::written::left_out;
 use crate::read::lake::Lake;
@@ -41,13 +41,14 @@ pub struct SequencesPlan {
     /// grouping if trajectories are resampled or held out in folds.
     #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<Layout>,
-    /// The time between rows that follow each other. None: a row follows the one before.
+    /// The time between rows that follow each other. If None, each row follows the previous row of
+    /// its trajectory, however much later it is.
     pub interval: Option<Lag>,
     /// The fits, one per rank unless a rule picks the rank. All have the same block and windows.
     #[serde(with = "crate::plan::travel::json")]
     pub fits: Vec<PlannedFit<SequenceMethod>>,
     /// Resamples of the trajectories.
-    pub validation: SequenceValidation,
+    pub validation: PlannedValidation,
     /// Which rows score the models.
     pub held_out: HeldOut,
     /// Whether to write the table `predictions`, with every row.
@@ -57,17 +58,6 @@ pub struct SequencesPlan {
     /// Whether only new files are counted.
     #[serde(skip)]
     pub increments: Increments,
-}
-
-/// Resamples of the groups of trajectories.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SequenceValidation {
-    /// The number of bootstrap resamples; 0 for none.
-    pub bootstrap: usize,
-    /// The confidence level of the intervals.
-    pub confidence: f64,
-    /// The maximum number of groups of trajectories.
-    pub groups: usize,
 }
 
 /// Which rows score the models. They are not part of the fit that they score.
@@ -171,28 +161,22 @@ impl SequencesPlan {
     /// The columns of a table, and the names of those that order its rows.
     pub fn schema(&self, table: &str, run: &RunSchema) -> (SchemaRef, Vec<String>) {
         let fits = self.fit_columns();
-        match table {
-            sequences::PREDICTIONS => {
-                let schema = sequences::predictions_schema(run, self.rows().columns(), &fits);
-                (schema, Vec::new())
-            }
-            sequences::TRAJECTORIES => {
-                let schema = sequences::trajectories_schema(run, self.rows().columns(), &fits);
-                (schema, Vec::new())
-            }
+        let (rows, block) = (self.rows().columns(), self.rows().block);
+        let schema = match table {
+            sequences::PREDICTIONS => sequences::predictions_schema(run, rows, &fits),
+            sequences::TRAJECTORIES => sequences::trajectories_schema(run, rows, &fits),
             table => {
-                let block = self.rows().block;
                 let fits = &fits;
                 let tables = SequenceTables { run, block, fits };
-                tables.columns(table).schema(run)
+                return tables.columns(table).schema(run);
             }
-        }
+        };
+        (schema, Vec::new())
     }
 
     /// The names of the tables that are made of models.
     pub fn model_tables(&self) -> Vec<&'static str> {
-        let is_wanted = |table: &&str| !self.job.left_out.contains(table);
-        sequences::TABLES.into_iter().filter(is_wanted).collect()
+        self.job.kept(&sequences::TABLES)
     }
 
     /// The names of the tables in the order in which they are written.
@@ -247,12 +231,8 @@ impl SequencesPlan {
     }
 }
 
-/// The columns of windows.
-fn windows(
-    pipeline: &Pipeline,
-    columns: &Columns,
-    fits: &[PlannedFit<SequenceMethod>],
-) -> Result<RowRoles> {
+/// The layout of a pipeline of sequences, without groups of trajectories.
+fn layout(pipeline: &Pipeline, columns: &Columns, partition: Vec<Field>) -> Result<Layout> {
     let Input::Sequences {
         trajectory,
         time,
@@ -265,38 +245,26 @@ fn windows(
     else {
         return Err(Error::bug("the rows have no symbols"));
     };
-    let keys = |names: &[String], role: &str| {
-        let keys = names.iter().map(|name| columns.key(name, role));
-        keys.collect::<Result<Vec<_>>>()
-    };
     let bins = columns.bins(bins)?;
-    let weight = weight.as_ref();
-    let weight = weight.map(|name| columns.number(name, "weight", false));
-    let split = split.as_ref();
-    let split = split.map(|name| columns.text(name, "split"));
     let time = columns.time(time)?;
-    let first = fits.first().map(|fit| fit.method.hmm());
+    let first = pipeline.sequence_fits.first().map(|fit| fit.method.hmm());
     let (block, kind) = first.map_or((1, WindowKind::All), |own| (own.block, own.windows));
-    Ok(RowRoles::Windows {
-        trajectory: keys(trajectory, "trajectory")?,
+    let evidence = RowRoles::Windows {
+        trajectory: columns.keys(trajectory, "trajectory")?,
         symbol: StateColumns {
-            keys: keys(symbol, "symbol")?,
+            keys: columns.keys(symbol, "symbol")?,
             bins,
         },
-        weight: weight.transpose()?,
-        split: split.transpose()?,
+        weight: columns.weight(weight.as_ref())?,
+        split: columns.split(split.as_ref())?,
         step: row_step(interval.as_ref(), &time)?,
         time,
         block,
         first: kind == WindowKind::First,
-    })
-}
-
-/// The layout of a pipeline of sequences, without groups of trajectories.
-fn layout(pipeline: &Pipeline, columns: &Columns, partition: Vec<Field>) -> Result<Layout> {
+    };
     Ok(Layout {
         partition,
-        evidence: windows(pipeline, columns, &planned(&pipeline.sequence_fits))?,
+        evidence,
         given: Vec::new(),
         grouping: None,
         one_label_set: true,
@@ -322,25 +290,19 @@ pub(crate) async fn new_symbols(
     sql: &str,
     lake: &Lake,
 ) -> Result<(Assignment<NewSymbols>, DataFrame)> {
-    let PlannedQuery {
-        sql,
-        frame,
-        columns,
-        partition,
-        ..
-    } = query(pipeline, sql, lake).await?;
+    let query = query(pipeline, sql, lake).await?;
     let mut pipeline = pipeline.clone();
     if let Input::Sequences { weight, .. } = &mut pipeline.transitions.input {
         *weight = None;
     }
-    let layout = layout(&pipeline, &columns, partition)?;
-    let frame = lake.select(frame, &layout)?;
+    let layout = layout(&pipeline, &query.columns, query.partition)?;
+    let frame = lake.select(query.frame, &layout)?;
     let distribution = pipeline.output.distribution;
     let rows = NewSymbols {
         layout: Arc::new(layout),
         distribution,
     };
-    let assignment = Assignment::new(&pipeline, &sql, lake, &distribution, rows)?;
+    let assignment = Assignment::new(&pipeline, &query.sql, lake, &distribution, rows)?;
     Ok((assignment, frame))
 }
 
@@ -359,9 +321,7 @@ fn held_out(pipeline: &Pipeline) -> HeldOut {
     }
 }
 
-/// Resolves a pipeline with the query text `sql` against the tables of a lake.
-///
-/// Also returns the query as a data frame with the columns of the layout.
+/// Plans a run over symbols. The second value is the query `sql` with the columns of the layout.
 ///
 /// # Errors
 /// If the SQL or the keys of the pipeline do not fit the tables.
@@ -371,43 +331,25 @@ pub(crate) async fn plan_sequences(
     seed: Option<u64>,
     lake: &Lake,
 ) -> Result<(SequencesPlan, DataFrame)> {
-    let PlannedQuery {
-        sql,
-        parameters,
-        frame,
-        columns,
-        partition,
-    } = query(pipeline, sql, lake).await?;
-    let mut layout = layout(pipeline, &columns, partition)?;
-    let keys = pipeline.validation.as_ref();
-    let validation = SequenceValidation {
-        bootstrap: keys.map_or(0, |keys| keys.bootstrap),
-        confidence: keys.map_or(0.0, |keys| keys.confidence),
-        groups: keys.map_or(GROUPS, |keys| keys.groups),
-    };
+    let query = query(pipeline, sql, lake).await?;
+    let mut layout = layout(pipeline, &query.columns, query.partition.clone())?;
+    let validation = PlannedValidation::of(pipeline.validation.as_ref());
     let held_out = held_out(pipeline);
     if validation.bootstrap > 0 || matches!(held_out, HeldOut::Folds(_)) {
-        let RowRoles::Windows { trajectory, .. } = &layout.evidence else {
-            return Err(Error::bug("the rows of sequences are windows"));
-        };
         layout.grouping = Some(Grouping {
             most: validation.groups,
-            by: trajectory.clone(),
+            by: WindowRows::of(&layout).trajectory.to_vec(),
         });
     }
-    let increments = if pipeline.job.incremental {
-        increments(&frame, &layout, lake, &sql, &parameters)
-    } else {
-        Increments::Off
-    };
-    let frame = lake.select(frame, &layout)?;
+    let increments = increments(pipeline, &query, &layout, lake);
+    let frame = lake.select(query.frame, &layout)?;
     let interval = match &pipeline.transitions.input {
         Input::Sequences { interval, .. } => interval.clone(),
         _ => None,
     };
     let left_out = left_out(&pipeline.output, &sequences::OPTIONAL, false);
-    let mut plan = SequencesPlan {
-        job: PlannedJob::new(pipeline, sql, parameters, seed, lake, left_out),
+    let plan = SequencesPlan {
+        job: PlannedJob::new(pipeline, query.sql, query.parameters, seed, lake, left_out),
         layout: Arc::new(layout),
         interval,
         fits: planned(&pipeline.sequence_fits),
@@ -417,16 +359,9 @@ pub(crate) async fn plan_sequences(
         distribution: pipeline.output.distribution,
         increments,
     };
-    let tables = plan.schemas();
-    let layout = Arc::clone(&plan.layout);
-    plan.job
-        .finish(pipeline, &layout.partition, lake, &tables)
-        .await?;
+    let plan = finished(plan, |plan| &mut plan.job, pipeline, lake).await?;
     Ok((plan, frame))
 }
-
-/// The maximum number of groups of trajectories if the pipeline does not say.
-const GROUPS: usize = 100;
 
 impl KindPlan for SequencesPlan {
     const UNKNOWN: &'static str = "how many there are";
@@ -452,11 +387,7 @@ impl KindPlan for SequencesPlan {
     }
 
     fn lines(&self) -> PlanLines {
-        let mut fits: Vec<Line> = Vec::new();
-        fits.extend(self.fits.iter().map(|fit| {
-            let what = fit.method.describe(&fit.rank_text());
-            ("fit", format!("{}: {what}", fit.name))
-        }));
+        let mut fits = fit_lines(&self.fits, |fit, rank| fit.method.describe(rank));
         match self.held_out {
             HeldOut::None => {}
             HeldOut::Split => {
@@ -467,16 +398,8 @@ impl KindPlan for SequencesPlan {
                 fits.push(("score", format!("{folds} folds of trajectories")));
             }
         }
-        let (bootstrap, groups) = (self.validation.bootstrap, self.validation.groups);
-        if bootstrap > 0 {
-            let percent = 100.0 * self.validation.confidence;
-            fits.push((
-                "trust",
-                format!(
-                    "{bootstrap} bootstrap resamples, intervals at {percent} %; trajectories in at most {groups} groups"
-                ),
-            ));
-        }
+        let trust = self.validation.trust_text();
+        fits.extend(trust.map(|text| ("trust", text)));
         fits.extend(increments_line(&self.increments));
         PlanLines {
             evidence: vec![("count", self.windows_text())],
@@ -499,9 +422,7 @@ impl KindPlan for SequencesPlan {
                 "block": rows.block,
                 "windows": if rows.first { "first" } else { "all" },
             },
-            "fit": all(&self.fits, |fit| {
-                fit_json(&fit.name, fit.method.name(), &fit.method, &fit.ranks)
-            }),
+            "fit": fits_json(&self.fits, |fit| fit.method.name()),
             "held_out": self.held_out,
             "increments": increments_json(&self.increments),
             "predictions": self.predictions,
@@ -526,8 +447,7 @@ impl KindPlan for SequencesPlan {
 
     async fn memory(&self, lake: &Lake, frame: DataFrame) -> Result<Option<Shown>> {
         let bounds = lake.bounds(frame, &self.layout).await?;
-        let needs = self.needs(bounds, lake.threads);
-        Ok(needs.as_ref().map(Shown::of))
+        Ok(self.needs(bounds, lake.threads))
     }
 }
 
@@ -543,16 +463,10 @@ impl SequencesPlan {
         } else {
             format!("windows of {length} rows")
         };
-        let weights = rows
-            .weight
-            .map(|field| format!("; weights in {}", field.name()));
-        let split = rows
-            .split
-            .map(|field| format!("; only rows with {} = 'train'", field.name()));
-        format!(
-            "{order}: symbols {symbol}; {follow}; {windows}{}{}",
-            weights.unwrap_or_default(),
-            split.unwrap_or_default()
-        )
+        let weights = weights_text(rows.weight);
+        let split = rows.split.map_or_else(String::new, |field| {
+            format!("; only rows with {} = 'train'", field.name())
+        });
+        format!("{order}: symbols {symbol}; {follow}; {windows}{weights}{split}")
     }
 }

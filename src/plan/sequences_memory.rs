@@ -1,31 +1,16 @@
 //! Memory needs of a run over sequences: an upper bound before a row is read, and the need of each
 //! partition once its windows are counted.
 
-use crate::error::{Error, counted};
+use crate::error::counted;
 use crate::evidence::triples::TripleSize;
 use crate::methods::estimator::Estimator;
 use crate::methods::hmm::params::{Refine, SpectralHmm};
 use crate::output::number::grouped;
-use crate::plan::memory::Lack;
+use crate::plan::kind::Shown;
+use crate::plan::memory::{Lack, Needs, RESIDENT, own_bytes};
 use crate::plan::sequences::SequencesPlan;
 use crate::read::lake::statistics::Bounds;
-use serde::Serialize;
-
-/// Upper bounds of a run over sequences. Sizes are in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct SequenceNeeds {
-    /// The bounds on rows, symbols (`states`) and partitions.
-    #[serde(flatten)]
-    pub bounds: Bounds,
-    /// The number of different windows of all models together.
-    pub triples: u64,
-    /// Memory to count the windows.
-    pub count_bytes: u64,
-    /// Memory to fit the models.
-    pub fit_bytes: u64,
-    /// The part of `fit_bytes` that a fit accesses at random, so that it cannot be on disk.
-    pub resident_bytes: u64,
-}
+use serde_json::json;
 
 /// Bytes per different window of one symbol, one symbol and one symbol while windows are counted.
 const WINDOW_BYTES: u64 = 24;
@@ -41,7 +26,7 @@ const SYMBOL_BYTES: u64 = 4;
 
 impl SequencesPlan {
     /// The upper bounds of a run. None if the number of rows is not known.
-    pub fn needs(&self, bounds: Bounds, threads: usize) -> Option<SequenceNeeds> {
+    pub(crate) fn needs(&self, bounds: Bounds, threads: usize) -> Option<Shown> {
         let rows = bounds.rows?;
         let block = self.rows().block as u32;
         let symbols = bounds.states.unwrap_or(u64::MAX).min(rows);
@@ -65,19 +50,20 @@ impl SequencesPlan {
             triples,
             rows,
         };
-        let own = crate::memory::least(threads) as u64;
+        let own = own_bytes(threads);
         let fits = self.fits.iter().map(|fit| fit.method.hmm());
         let resident = fits.map(|fit| needed(fit, size, threads as u64)).max();
-        let resident = resident.unwrap_or(0);
-        Some(SequenceNeeds {
-            bounds,
-            triples,
+        let resident = own.saturating_add(resident.unwrap_or(0));
+        let needs = Needs {
             count_bytes: own.saturating_add(held.saturating_mul(per_window)),
-            fit_bytes: own
-                .saturating_add(resident)
-                .saturating_add(triples.saturating_mul(TRIPLE_BYTES)),
-            resident_bytes: own.saturating_add(resident),
-        })
+            fit_bytes: resident.saturating_add(triples.saturating_mul(TRIPLE_BYTES)),
+            resident_bytes: resident,
+        };
+        let size = Shown {
+            text: counted(grouped(triples as f64), "different window"),
+            json: json!({"triples": triples}),
+        };
+        Some(needs.shown(bounds, "symbol", size))
     }
 
     /// What the fit that needs most for the windows of one partition lacks within a memory limit.
@@ -87,25 +73,18 @@ impl SequencesPlan {
         threads: usize,
         limit: Option<usize>,
     ) -> Option<Lack> {
-        let limit = limit?;
         let fits = self.fits.iter().map(|fit| {
             let method = fit.method.hmm();
             (&fit.name, method.rank, needed(method, size, threads as u64))
         });
         let (fit, rank, bytes) = fits.max_by_key(|(_, _, bytes)| *bytes)?;
-        let wanted = (crate::memory::least(threads) as u64).saturating_add(bytes);
-        if wanted <= limit as u64 {
-            return None;
-        }
-        let shown = crate::memory::shown(wanted as usize);
-        let error = Error::spec(format!(
-            "fit `{fit}` needs {shown} that cannot be on disk, for {}, {}, rank {rank} and {}; --memory is {}: give at least {shown}, lower the rank, or raise `min_count`",
+        let evidence = format!(
+            "{RESIDENT} for {}, {}, rank {rank}",
             counted(size.symbols, "symbol"),
             counted(size.triples, "triple"),
-            counted(threads, "thread"),
-            crate::memory::shown(limit),
-        ));
-        Some(Lack { wanted, error })
+        );
+        let less = "lower the rank, or raise `min_count`";
+        Lack::of(fit, bytes, &evidence, less, threads, limit)
     }
 }
 
@@ -116,24 +95,4 @@ fn needed(method: &SpectralHmm, size: TripleSize, threads: u64) -> u64 {
         Refine::None | Refine::Recover => 0,
     };
     method.bytes(size, threads).saturating_add(sequences)
-}
-
-impl std::fmt::Display for SequenceNeeds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let shown = |bytes: u64| crate::memory::shown(bytes as usize);
-        write!(
-            f,
-            "  memory count at most {}, fit at most {}, of which {} cannot be on disk; for {}",
-            shown(self.count_bytes),
-            shown(self.fit_bytes),
-            shown(self.resident_bytes),
-            counted(self.bounds.rows.unwrap_or(0), "row"),
-        )?;
-        match self.bounds.states {
-            Some(symbols) => writeln!(f, " and {}", counted(symbols, "symbol"))?,
-            None => writeln!(f, " and an unknown number of symbols")?,
-        }
-        let triples = counted(grouped(self.triples as f64), "different window");
-        write!(f, "  size   at most {triples}")
-    }
 }

@@ -5,8 +5,9 @@
 
 use crate::error::{counted, escaped};
 use crate::evidence::lag::Lag;
+use crate::methods::estimator::Ranked;
 use crate::plan::checks::{CheckRule, PlannedCheck};
-use crate::plan::fits::Ranks;
+use crate::plan::fits::{PlannedFit, Ranks};
 use crate::plan::increments::Increments;
 use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
 use crate::read::lake::files::Table;
@@ -157,18 +158,42 @@ fn table_text(table: &Table) -> String {
     format!("{name}: {files} of {format}, {megabytes:.1} MB")
 }
 
+/// The lines of fits. `describe` says what the method of a fit with a rank, which is text, does.
+pub(crate) fn fit_lines<M: Ranked>(
+    fits: &[PlannedFit<M>],
+    describe: impl Fn(&PlannedFit<M>, &str) -> String,
+) -> Vec<Line> {
+    let what = |fit| describe(fit, &fit.rank_text());
+    let lines = fits.iter();
+    lines
+        .map(|fit| ("fit", format!("{}: {}", fit.name, what(fit))))
+        .collect()
+}
+
+/// Fits with the parameters of their methods.
+pub(crate) fn fits_json<M: Serialize>(
+    fits: &[PlannedFit<M>],
+    method: impl Fn(&PlannedFit<M>) -> &'static str,
+) -> Vec<Value> {
+    all(fits, |fit| {
+        let mut shown = fit_json(&fit.name, method(fit), &fit.method);
+        if let Ranks::Auto { rule, candidates } = &fit.ranks {
+            shown["parameters"]["rank"] = json!({"one_of": candidates, "rule": rule.name()});
+        }
+        shown
+    })
+}
+
 /// A fit with the parameters of its method.
-pub(crate) fn fit_json(
-    name: &str,
-    method: &'static str,
-    own: &impl Serialize,
-    ranks: &Ranks,
-) -> Value {
-    let mut parameters = parameters_json(own);
-    if let Ranks::Auto { rule, candidates } = ranks {
-        parameters["rank"] = json!({"one_of": candidates, "rule": rule.name()});
-    }
-    json!({"name": name, "method": method, "parameters": parameters})
+pub(crate) fn fit_json(name: &str, method: &'static str, own: &impl Serialize) -> Value {
+    json!({"name": name, "method": method, "parameters": parameters_json(own)})
+}
+
+/// The column of weights, if there is one, as the end of a text.
+pub(crate) fn weights_text(weight: Option<&Field>) -> String {
+    weight.map_or_else(String::new, |field| {
+        format!("; weights in {}", field.name())
+    })
 }
 
 /// The parameters of a method, without the tag of the method.

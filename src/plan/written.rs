@@ -5,8 +5,6 @@
 
 use crate::error::{hint, nearest};
 use crate::output::tables::table::Table;
-use crate::output::tables::{filters, points, sequences};
-use crate::plan::pipeline::content::Input;
 use crate::plan::pipeline::keys::OutputTables;
 use crate::read::rows::layout::{Measure, RowRoles};
 
@@ -21,33 +19,15 @@ pub(crate) struct TableNames {
 }
 
 impl TableNames {
-    pub(crate) fn of(input: &Input) -> TableNames {
-        let names =
-            |models: &[&'static str], optional, asked: &'static [&'static str]| TableNames {
-                all: models.iter().chain(asked).copied().collect(),
-                optional,
-                asked,
-            };
-        if input.is_points() {
-            let asked = &[points::POINTS, points::DENSITIES];
-            return names(&points::TABLES, &points::OPTIONAL, asked);
-        }
-        if input.is_sequences() {
-            let asked = &[sequences::TRAJECTORIES, sequences::PREDICTIONS];
-            return names(&sequences::TABLES, &sequences::OPTIONAL, asked);
-        }
-        if input.is_state_space() {
-            let asked = &[
-                filters::TRAJECTORIES,
-                filters::ESTIMATES,
-                filters::POSTERIORS,
-            ];
-            return names(&filters::TABLES, &filters::OPTIONAL, asked);
-        }
+    pub(crate) fn new(
+        all: Vec<&'static str>,
+        optional: &'static [&'static str],
+        asked: &'static [&'static str],
+    ) -> TableNames {
         TableNames {
-            all: Table::ALL.into_iter().map(Table::name).collect(),
-            optional: &Table::OPTIONAL,
-            asked: &["rows"],
+            all,
+            optional,
+            asked,
         }
     }
 
@@ -112,6 +92,7 @@ pub(crate) fn left_out(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::tables::{filters, points, sequences};
 
     fn of(tables: Option<&[&str]>, without: &[&str]) -> Vec<&'static str> {
         let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();

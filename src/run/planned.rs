@@ -6,6 +6,7 @@ use crate::plan::job::PlannedJob;
 use crate::plan::kind::KindPlan;
 use crate::plan::kind::Shown;
 use crate::plan::pipeline::Pipeline;
+use crate::plan::pipeline::content::{COUNTS, OBSERVATIONS, SYMBOLS};
 use crate::plan::show::shown;
 use crate::read::lake::{Lake, Resources};
 use crate::run::assign::kind::{AssignOptions, Assigns, PlannedAssignment};
@@ -393,12 +394,10 @@ impl<K: Assigns> AnyAssignment for PlannedAssignment<K> {
 
 /// What the rows of a pipeline have instead of transitions between states, if anything.
 pub fn without_transitions(pipeline: &Pipeline) -> Option<&'static str> {
-    let input = &pipeline.transitions.input;
-    if input.is_points() {
-        return Some("points");
+    match pipeline.transitions.input.kind() {
+        COUNTS => None,
+        SYMBOLS => Some("sequences"),
+        OBSERVATIONS => Some("states and observations"),
+        kind => Some(kind),
     }
-    if input.is_state_space() {
-        return Some("states and observations");
-    }
-    input.is_sequences().then_some("sequences")
 }

@@ -605,7 +605,7 @@ fn input_that_does_not_fit_the_model_is_refused() {
                 "transitions.sql=SELECT id AS transitions, t, state FROM rows",
                 "transitions.trajectory=transitions",
             ],
-            "`transitions` would stand twice in the table `trajectories`",
+            "the table `trajectories` would have two columns `transitions`",
         ),
     ] {
         let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();

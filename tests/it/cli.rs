@@ -425,7 +425,7 @@ fn error_messages_name_the_mistake() {
                 ("lag = 1", "lag = 1\npartition_by = \"method\""),
             ],
             2,
-            "the column `method` would stand twice in the table `fits`",
+            "the table `fits` would have two columns `method`",
         ),
         (
             &[("${OUT:-out}", "folder/out")],

@@ -550,6 +550,6 @@ fn single_files_are_read_over_http() {
     let ran = at(&files[0]).gyre(&["run", "p.toml", "--set", &written]);
     ran.fails(
         2,
-        "`job.output` cannot be written: http:// and https:// locations are read alone",
+        "`job.output` cannot be written: gyre can only read http:// and https:// locations",
     );
 }

@@ -410,7 +410,7 @@ fn pairs_without_a_point_have_no_density_and_wrong_pairs_are_refused() {
     ])
     .fails(
         2,
-        "the column `lag` would stand twice in the table `densities`",
+        "the table `densities` would have two columns `lag`",
     );
     let text = text.replace("to_y\n", "to_y, 'a' AS z\n");
     lake.file(

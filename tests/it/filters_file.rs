@@ -119,7 +119,7 @@ fn a_file_with_states_and_observations_is_read() {
 fn symbols_and_states_exclude_each_other() {
     for key in ["state", "observation"] {
         let expected = format!(
-            "`sequences.{key}` is out of place: what a row shows is a `symbol`, whose states are hidden; for filters, give `state` and `observation` in place of `symbol` and `bins`"
+            "`sequences.{key}` cannot be used with `symbol`: the states of a hidden Markov model are not given; for filters, give `state` and `observation` in place of `symbol` and `bins`"
         );
         let other = [
             "state = [\"y1\", \"y2\"]\n",
@@ -147,7 +147,7 @@ fn symbols_and_states_exclude_each_other() {
     refused(
         &symbols,
         &["sequences.id=spare"],
-        "`sequences.id` is out of place: rows with symbols follow each other in time",
+        "`sequences.id` cannot be used with `symbol`: rows with symbols follow each other in time",
     );
     refused(
         WORLD,
@@ -189,7 +189,7 @@ fn keys_of_rows_that_do_not_apply_have_a_sentence_each() {
     refused(
         &without,
         &[],
-        "the table `sequences` needs the key `observation` beside `state`",
+        "the table `sequences` needs the key `observation`: the columns that are measured in every row",
     );
     let without = WORLD.replace("time = \"t\"\n", "");
     refused(&without, &[], "the table `sequences` needs the key `time`");
@@ -201,12 +201,12 @@ fn keys_of_rows_that_do_not_apply_have_a_sentence_each() {
     refused(
         &still(),
         &["sequences.time=t"],
-        "`sequences.time` and `sequences.id` exclude each other",
+        "`sequences.time` cannot be used with `sequences.id`",
     );
     refused(
         &still(),
         &["sequences.interval=1"],
-        "`sequences.interval` and `sequences.id` exclude each other",
+        "`sequences.interval` cannot be used with `sequences.id`",
     );
     refused(
         WORLD,
@@ -616,6 +616,6 @@ fn columns_must_fit_their_keys() {
             "sequences.sql=SELECT *, id AS rows FROM world",
             "sequences.trajectory=rows",
         ],
-        "the column `rows` would stand twice in the table `trajectories`; rename the column of the SQL with AS",
+        "the table `trajectories` would have two columns `rows`; rename the column of the SQL with AS",
     );
 }

@@ -1,5 +1,6 @@
 //! The layout of the source code: the order of the rooms of `src`, imports without circles, the
-//! purity of the middle rooms, the width of comments and the list of test files.
+//! purity of the middle rooms, the files that name a kind of evidence, the width of comments and the
+//! list of test files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,6 +25,41 @@ const IMPURE: [&str; 7] = [
     "std::env",
     "parquet::",
 ];
+
+/// A kind of evidence beside counts: the names of its folders and files, which may end in `_` and
+/// more; the modules that only it has; and the words with which the names of its types begin.
+struct Kind {
+    own: &'static [&'static str],
+    modules: &'static [&'static str],
+    types: &'static [&'static str],
+}
+
+const KINDS: [Kind; 3] = [
+    Kind {
+        own: &["points", "state_embedding", "heat_kernel"],
+        modules: &["points", "points_memory"],
+        types: &["Point", "Points"],
+    },
+    Kind {
+        own: &["sequences", "symbols", "hmm"],
+        modules: &["sequences", "sequences_memory", "symbols", "hmm"],
+        types: &["Sequence", "Sequences", "Symbol", "Symbols", "Hmm"],
+    },
+    Kind {
+        own: &["filters", "filter", "state_space", "observations"],
+        modules: &[
+            "filters",
+            "filters_memory",
+            "filter",
+            "state_space",
+            "observations",
+        ],
+        types: &["Filters", "StateSpace", "Observation", "Observations"],
+    },
+];
+
+/// The largest number of files outside the folders of a kind that name it.
+const FILES_PER_KIND: usize = 8;
 
 /// The largest number of characters in a line with a comment.
 const COMMENT_COLUMNS: usize = 100;
@@ -208,6 +244,61 @@ fn files_do_not_import_in_a_circle() {
         "circles of imports:\n{}",
         wrong.join("\n")
     );
+}
+
+impl Kind {
+    fn owns(&self, file: &Path) -> bool {
+        file.with_extension("").iter().any(|name| {
+            let name = name.to_str().unwrap_or_default();
+            let is_own = |own: &&str| {
+                let rest = name.strip_prefix(own);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+            };
+            self.own.iter().any(is_own)
+        })
+    }
+
+    /// Whether a text names a module or a type of the kind.
+    fn is_named(&self, code: &str) -> bool {
+        let is_name = |c: char| c.is_alphanumeric() || c == '_';
+        let mut rest = code;
+        while let Some(start) = rest.find(is_name) {
+            rest = &rest[start..];
+            let name = &rest[..rest.find(|c| !is_name(c)).unwrap_or(rest.len())];
+            rest = &rest[name.len()..];
+            let is_path = rest.starts_with("::") && !rest.starts_with("::<");
+            let follows = |word: &&str| {
+                let end = name.strip_prefix(word);
+                end.is_some_and(|end| end.starts_with(|c: char| c.is_ascii_uppercase()))
+            };
+            if is_path && self.modules.contains(&name) || self.types.iter().any(follows) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[test]
+fn few_files_name_a_kind_of_evidence() {
+    let files = sources();
+    for kind in &KINDS {
+        let is_test = |file: &Path| {
+            file.iter()
+                .any(|name| name == "tests" || name == "tests.rs")
+        };
+        let names = |(file, code): &(&PathBuf, &String)| {
+            !is_test(file) && !kind.owns(file) && kind.is_named(code)
+        };
+        let found: Vec<_> = files.iter().filter(names).map(|(file, _)| file).collect();
+        assert!(!found.is_empty(), "no file names {:?}", kind.own);
+        assert!(
+            found.len() <= FILES_PER_KIND,
+            "{} files outside {:?} name its modules or types: {found:#?}",
+            found.len(),
+            kind.own
+        );
+    }
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn a_memory_limit_that_is_too_small_is_refused_with_the_smallest_that_works() {
         "--memory 100MB is too small: the program and 2 threads need 168MB",
     );
     let many = ["--memory", "280MB", "--set", "fit.dbmr.rank=2000"];
-    run(&many).fails(2, "fit `dbmr` needs 328MB that cannot be on disk, for 5003 sources, 4999 targets, rank 2000 and 2 threads; --memory is 280MB: give at least 328MB");
+    run(&many).fails(2, "fit `dbmr` needs 328MB in memory (this part cannot be on disk) for 5003 sources, 4999 targets, rank 2000 and 2 threads; --memory is 280MB: give at least 328MB");
     assert!(!lake.path("out/current.json").exists());
 }
 

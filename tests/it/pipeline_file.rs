@@ -378,7 +378,7 @@ fn stores_are_configured_without_being_shown() {
 29 | affiliation = 'region'\n[store.option]\naws_region = 'hidden' | 30: unknown key `store.option`; did you mean `options`?
 29 | affiliation = 'region'\n[store.options]\naws_region = ['hidden'] | 31: `store.options.aws_region` must be a string, a number or true or false
 6 | path = "s3://key:hidden@lake/tracks" | 6: `tables.tracks.path`: a s3:// URL must not hold credentials; give them by environment variables or `[store.options]`
-3 | output = "https://example.org/out" | 3: `job.output` cannot be written: http:// and https:// locations are read alone
+3 | output = "https://example.org/out" | 3: `job.output` cannot be written: gyre can only read http:// and https:// locations
 3 | output = "s4://hidden" | 3: `job.output`: `s4` locations are not supported; write a path, or a URL that begins with file://, s3://, gs://, az://, http://, https://, memory://
 "#,
     );
@@ -512,7 +512,7 @@ fn the_two_kinds_of_input_do_not_mix() {
         PAIRS,
         r#"
 9 | lag = 1 | 7: `[transitions]` mixes keys of trajectories (`lag`) and of pairs (`source`, `target`); keep one kind
-9 | count = 'n'\nweight = 'w' | 10: `transitions.count` and `transitions.weight` exclude each other
+9 | count = 'n'\nweight = 'w' | 10: use either `transitions.count` or `transitions.weight`, not both
 8 | target = 'word' | 8: `transitions.source` and `transitions.target` are the same columns, so that no state would ever change
 "#,
     );

@@ -435,7 +435,7 @@ fn a_column_that_the_sql_does_not_give_is_an_error() {
         ),
         (
             "[\"id\", \"id\"]",
-            "the column `id` would stand twice in the table `rows`",
+            "the table `rows` would have two columns `id`",
         ),
     ] {
         for command in ["check", "run"] {

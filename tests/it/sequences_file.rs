@@ -132,12 +132,12 @@ fn sections_exclude_each_other() {
     let pairs = "transitions={ sql = \"SELECT 1\", source = \"a\", target = \"b\" }";
     refused(
         &[pairs],
-        &["`[transitions]` and `[sequences]` exclude each other"],
+        &["use either `[transitions]` or `[sequences]`, not both"],
     );
     let points = "points={ sql = \"SELECT 1\", id = \"a\", coordinates = \"b\" }";
     refused(
         &[points],
-        &["`[points]` and `[sequences]` exclude each other"],
+        &["use either `[points]` or `[sequences]`, not both"],
     );
     let other = CLICKS.replace("[sequences]", "[transitions]");
     let other = other.replace("symbol = \"page\"", "state = \"page\"\nlag = 1");
@@ -159,7 +159,7 @@ fn keys_that_do_not_apply_have_a_sentence_each() {
     );
     refused(
         &["sequences.state=\"page\""],
-        &["`sequences.state` is out of place: what a row shows is a `symbol`"],
+        &["`sequences.state` cannot be used with `symbol`"],
     );
     refused(
         &["sequences.symbl=\"page\""],
@@ -384,6 +384,6 @@ fn columns_must_fit_their_keys() {
         "--set",
         "sequences.symbol=probability",
     ];
-    let expected = "the column `probability` would stand twice in the table `symbols`; rename the column of the SQL with AS";
+    let expected = "the table `symbols` would have two columns `probability`; rename the column of the SQL with AS";
     lake.gyre(&sets).fails(2, expected);
 }

@@ -175,7 +175,7 @@ fn later_commands_need_no_optional_table() {
             text
         };
         lake.file("q.toml", &text);
-        let message = format!("the column `{key}` would stand twice in the table `{table}`");
+        let message = format!("the table `{table}` would have two columns `{key}`");
         lake.gyre(&["assign", "q.toml", "--model", "out", "--output", "newer"])
             .fails(2, &message);
         assert!(!lake.path("newer/current.json").exists());
@@ -412,7 +412,7 @@ async fn no_fit_writes_a_column_of_another() {
     let sketch = "method = \"heat_sketch\"\ndimension = 2\n";
     let fit = |name: &str, of: &str| format!("[[fit]]\nname = \"{name}\"\n{of}\n");
     let twice = |column: &str, table: &str| {
-        format!("the column `{column}` would stand twice in the table `{table}`")
+        format!("the table `{table}` would have two columns `{column}`")
     };
     let cases = [
         (

@@ -1,11 +1,11 @@
 //! Values of SQL parameters.
 
 use crate::plan::pipeline::deserializer::MOMENT;
+use crate::plan::pipeline::shape::inline_schema;
 use crate::store::parameter::Parameter;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::json_schema;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, de};
-use std::borrow::Cow;
 use std::fmt;
 
 /// The value of a `$name` in SQL.
@@ -66,17 +66,7 @@ impl<'de> Deserialize<'de> for Argument {
     }
 }
 
-impl JsonSchema for Argument {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Argument".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let one = json_schema!({ "type": ["string", "integer", "number", "boolean"] });
-        json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
-    }
-}
+inline_schema!(Argument, |_| {
+    let one = json_schema!({ "type": ["string", "integer", "number", "boolean"] });
+    json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
+});

@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::deserializer::{KeyError, read};
 use crate::plan::pipeline::document::{Content, Document, Node};
+use crate::plan::pipeline::shape::inline_schema;
 use crate::read::lake::files::Query;
 use crate::store::parameter::Parameter;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -366,20 +367,10 @@ impl<'de> Deserialize<'de> for PartitionKey {
     }
 }
 
-impl JsonSchema for PartitionKey {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "PartitionKey".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let value = generator.subschema_for::<Parameter>();
-        json_schema!({ "anyOf": [value, { "type": "object", "additionalProperties": value, "minProperties": 1 }] })
-    }
-}
+inline_schema!(PartitionKey, |generator| {
+    let value = generator.subschema_for::<Parameter>();
+    json_schema!({ "anyOf": [value, { "type": "object", "additionalProperties": value, "minProperties": 1 }] })
+});
 
 #[cfg(test)]
 mod tests {

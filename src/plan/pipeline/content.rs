@@ -198,29 +198,23 @@ pub enum RowKey {
     },
 }
 
+/// The kinds of evidence, as [`Input::kind`] names them.
+pub const COUNTS: &str = "counts";
+/// Points, and pairs of them.
+pub const POINTS: &str = "points";
+/// Symbols of sequences.
+pub const SYMBOLS: &str = "symbols";
+/// Observations, and states of training rows.
+pub const OBSERVATIONS: &str = "observations";
+
 impl Input {
-    /// Whether the rows have coordinates.
-    pub fn is_points(&self) -> bool {
-        matches!(self, Input::PointPairs { .. } | Input::Points { .. })
-    }
-
-    /// Whether the rows show symbols of sequences.
-    pub fn is_sequences(&self) -> bool {
-        matches!(self, Input::Sequences { .. })
-    }
-
-    /// Whether the rows have states and observations.
-    pub fn is_state_space(&self) -> bool {
-        matches!(self, Input::StateSpace { .. })
-    }
-
     /// The kind of evidence that the rows are.
     pub fn kind(&self) -> &'static str {
         match self {
-            Input::Trajectories { .. } | Input::Pairs { .. } => "counts",
-            Input::PointPairs { .. } | Input::Points { .. } => "points",
-            Input::Sequences { .. } => "symbols",
-            Input::StateSpace { .. } => "observations",
+            Input::Trajectories { .. } | Input::Pairs { .. } => COUNTS,
+            Input::PointPairs { .. } | Input::Points { .. } => POINTS,
+            Input::Sequences { .. } => SYMBOLS,
+            Input::StateSpace { .. } => OBSERVATIONS,
         }
     }
 

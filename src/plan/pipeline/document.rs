@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result, hint};
 use serde_json::Value;
+use std::fmt::Display;
 use toml::de::{DeTable, DeValue};
 
 /// Where a key or value was written.
@@ -243,6 +244,11 @@ impl<'a> Document<'a> {
             }
         }
         self.error(node.position, message)
+    }
+
+    /// An error at the key under `path`: its name, then `what`.
+    pub fn wrong<T>(&self, path: &[&str], what: impl Display) -> Result<T> {
+        Err(self.error_at(path, &format!("`{}` {what}", path.join("."))))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::methods::spectral::svd::Clusters;
 use crate::methods::{AnyMethod, FilterMethod, Method, PointMethod, SequenceMethod};
 use crate::plan::pipeline::deserializer::{KeyError, KeyErrorKind, read, required};
 use crate::plan::pipeline::document::{Content, Entry, Node};
-use crate::plan::pipeline::shape::{OneOrMany, one_or_many};
+use crate::plan::pipeline::shape::{OneOrMany, inline_schema, one_or_many};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde::de::Error as _;
@@ -39,14 +39,14 @@ impl FitEntry<AnyMethod> {
 }
 
 impl<M> FitEntry<M> {
-    /// The same entry with another type of method. None if `narrow` gives none.
-    pub fn narrow<N>(self, narrow: impl FnOnce(M) -> Option<N>) -> Option<FitEntry<N>> {
-        Some(FitEntry {
-            method: narrow(self.method)?,
-            name: self.name,
+    /// The same entry with a method of another type.
+    pub fn with<N: Clone>(&self, method: &N) -> FitEntry<N> {
+        FitEntry {
+            name: self.name.clone(),
             rule: self.rule,
-            ranks: self.ranks,
-        })
+            ranks: self.ranks.clone(),
+            method: method.clone(),
+        }
     }
 
     /// The fits of this entry, each with its rank (if the method has one) and the prefix of its
@@ -487,16 +487,4 @@ fn keys_of_auto(
 /// A rank in the schema.
 struct Rank;
 
-impl JsonSchema for Rank {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Rank".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "minimum": 1 })
-    }
-}
+inline_schema!(Rank, |_| json_schema!({ "type": "integer", "minimum": 1 }));

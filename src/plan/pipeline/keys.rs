@@ -8,16 +8,15 @@ use crate::plan::pipeline::deserializer::{KeyError, KeyErrorKind, read, required
 use crate::plan::pipeline::document::Node;
 use crate::plan::pipeline::fits::{FitEntry, fits};
 use crate::plan::pipeline::scale::ScaleText;
-use crate::plan::pipeline::shape::{InOrder, OneOrMany, none_or_more, one_or_many};
+use crate::plan::pipeline::shape::{InOrder, OneOrMany, inline_schema, none_or_more, one_or_many};
 use crate::read::formats::csv::Dialect;
 use crate::read::formats::format::{Compression, Format};
 use crate::read::lake::files::TableSource;
 use crate::read::rows::bins::BinText;
 use crate::store::parameter::Store;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, json_schema};
 use serde::de::DeserializeOwned;
 use serde::{Serialize, de};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A gyre pipeline: input tables, the SQL that selects transitions from them, and the models fitted
@@ -533,7 +532,7 @@ impl Validation {
         0.95
     }
 
-    fn groups() -> usize {
+    pub(crate) fn groups() -> usize {
         100
     }
 }
@@ -710,25 +709,13 @@ impl<'de> serde::Deserialize<'de> for OutputRows {
     }
 }
 
-impl JsonSchema for OutputRows {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "OutputRows".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "anyOf": [
-                { "type": "string" },
-                { "type": "array", "items": { "type": "string" } },
-                { "type": "integer", "minimum": 1 }
-            ]
-        })
-    }
-}
+inline_schema!(OutputRows, |_| json_schema!({
+    "anyOf": [
+        { "type": "string" },
+        { "type": "array", "items": { "type": "string" } },
+        { "type": "integer", "minimum": 1 }
+    ]
+}));
 
 impl PipelineFile {
     /// Gives the rows this SQL if they have none.

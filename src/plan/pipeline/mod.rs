@@ -22,6 +22,7 @@ mod scale;
 pub mod shape;
 
 pub use crate::plan::pipeline::consistency::is_output_column;
+pub(crate) use crate::plan::pipeline::consistency::table_names;
 pub use crate::plan::pipeline::content::{Input, PairMeasure, Pipeline, Transitions};
 
 use crate::error::{Error, Result};

@@ -1,11 +1,11 @@
 //! The value of `scale`: a word, or numbers by column.
 
+use crate::plan::pipeline::shape::inline_schema;
 use crate::read::rows::coordinates::Scale;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::json_schema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, de};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -37,19 +37,7 @@ impl<'de> Deserialize<'de> for ScaleText {
     }
 }
 
-impl JsonSchema for ScaleText {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Scale".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [
-            { "enum": ["none", "standard"] },
-            { "type": "object", "additionalProperties": { "type": "number", "exclusiveMinimum": 0 } }
-        ] })
-    }
-}
+inline_schema!(ScaleText, |_| json_schema!({ "anyOf": [
+    { "enum": ["none", "standard"] },
+    { "type": "object", "additionalProperties": { "type": "number", "exclusiveMinimum": 0 } }
+] }));

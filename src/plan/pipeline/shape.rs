@@ -9,6 +9,27 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+/// Implements `JsonSchema` for a type whose schema stands in the place of each use.
+macro_rules! inline_schema {
+    ($type:ident, $schema:expr) => {
+        impl schemars::JsonSchema for $type {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                let schema: fn(&mut schemars::SchemaGenerator) -> schemars::Schema = $schema;
+                schema(generator)
+            }
+        }
+    };
+}
+pub(crate) use inline_schema;
+
 /// A table in the order of the file.
 #[derive(Debug)]
 pub struct InOrder<T>(pub Vec<(String, T)>);

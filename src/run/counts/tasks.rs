@@ -85,10 +85,9 @@ impl Tasks for CountsKind {
         let counting = plan.counting();
         rounds::check(&counting)?;
         let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
-        let needs = plan.needs(bounds, lake.threads);
         let none = || format!("none has more than {} non-zeros", grouped(split as f64));
-        let not_split = match needs {
-            Some(needs) if needs.nonzeros <= split => Some(none()),
+        let not_split = match plan.most_nonzeros(bounds) {
+            Some(nonzeros) if nonzeros <= split => Some(none()),
             _ => plan.by_passes().err(),
         };
         Ok(Spread {

@@ -19,14 +19,13 @@ impl Errors<'_> {
 
 pub(super) fn not_blank(text: &str, path: &[&str], document: &Document<'_>) -> Result<()> {
     if text.trim().is_empty() {
-        let message = format!("`{}` must not be empty", path.join("."));
-        return Err(document.error_at(path, &message));
+        return document.wrong(path, "must not be empty");
     }
     Ok(())
 }
 
-/// The error of `[sequences]` whose rows are not ordered.
-pub(super) fn needs_time(document: &Document<'_>) -> Error {
-    let message = "the table `sequences` needs the key `time`";
-    document.error_at(&["sequences"], message)
+/// The error of a section without a key, which is in backticks.
+pub(super) fn lacks(section: &str, key: &str, document: &Document<'_>) -> Error {
+    let message = format!("the table `{section}` needs the key {key}");
+    document.error_at(&[section], &message)
 }

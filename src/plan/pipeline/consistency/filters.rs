@@ -1,35 +1,31 @@
-//! Checks of `[sequences]` with states and observations, and of the keys that go with them or
-//! cannot.
+//! Checks of rows with states and observations, and of the fits to them.
 
 use crate::error::Result;
 use crate::methods::filter::params::{KernelBayes, System};
 use crate::methods::{AnyMethod, FilterMethod};
-use crate::plan::pipeline::consistency::errors::needs_time;
+use crate::plan::pipeline::consistency::errors::lacks;
 use crate::plan::pipeline::content::{Input, RowKey};
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;
-use crate::plan::pipeline::keys::{FilteredRows, Job, OutputTables, SequencesText, Validation};
+use crate::plan::pipeline::keys::SequencesText;
 
 /// Rows with states and observations.
 pub(super) fn state_space(text: SequencesText, document: &Document<'_>) -> Result<Input> {
-    let fail = |key: &str, what: &str| {
-        let message = format!("`sequences.{key}` {what}");
-        Err(document.error_at(&["sequences", key], &message))
-    };
     if text.observation.is_empty() {
-        let message = "the table `sequences` needs the key `observation` beside `state`: what is known of the rows whose states are estimated";
-        return Err(document.error_at(&["sequences"], message));
+        let key = "`observation`: the columns that are measured in every row";
+        return Err(lacks("sequences", key, document));
     }
     if text.weight.is_some() {
-        return fail(
-            "weight",
-            "is for symbols, which are counted: a filter gives all training rows the same weight; leave it out",
-        );
+        let what = "is for symbols, which are counted: a filter gives all training rows the same weight; leave it out";
+        return document.wrong(&["sequences", "weight"], what);
     }
     let key = if text.id.is_empty() {
+        let time = text
+            .time
+            .ok_or_else(|| lacks("sequences", "`time`", document))?;
         RowKey::Trajectories {
             trajectory: text.trajectory,
-            time: text.time.ok_or_else(|| needs_time(document))?,
+            time,
             interval: text.interval,
         }
     } else {
@@ -39,10 +35,8 @@ pub(super) fn state_space(text: SequencesText, document: &Document<'_>) -> Resul
             ("interval", text.interval.is_some()),
         ];
         if let Some((key, _)) = of_time.iter().find(|(_, is_there)| *is_there) {
-            return fail(
-                key,
-                "and `sequences.id` exclude each other: rows follow each other in time, or each row stands alone",
-            );
+            let what = "cannot be used with `sequences.id`: rows with an `id` have no time and no trajectory";
+            return document.wrong(&["sequences", key], what);
         }
         RowKey::Rows { id: text.id }
     };
@@ -54,95 +48,9 @@ pub(super) fn state_space(text: SequencesText, document: &Document<'_>) -> Resul
     })
 }
 
-/// Checks the keys outside of `[sequences]` and `[[fit]]` of a pipeline of filters.
-pub(super) fn other_keys(
-    job: &Job,
-    validation: Option<&Validation>,
-    document: &Document<'_>,
-) -> Result<()> {
-    if document.root.get("names").is_some() {
-        let message = "`[names]` is about sets of states, which filters do not have; leave it out";
-        return Err(document.error_at(&["names"], message));
-    }
-    if let Some(checks) = document.root.get("checks")
-        && checks.get("max_drift").is_some()
-    {
-        let message = "`checks.max_drift` is about the number of transitions between sets of states, and is not available for filters; use `min_rows`, or a `[[check]]` of the table `fits`";
-        return Err(document.error_at(&["checks", "max_drift"], message));
-    }
-    if job.incremental {
-        let message = "`job.incremental` adds up counts, and filters are fitted to rows, not to counts; leave it out";
-        return Err(document.error_at(&["job", "incremental"], message));
-    }
-    if validation.is_some() {
-        let message = "`[validation]` is not available for filters: rows with `sequences.split` = 'test' score them, and `bandwidth` and `lambda` = \"held-out\" choose by training rows that are held out; leave it out";
-        return Err(document.error_at(&["validation"], message));
-    }
-    Ok(())
-}
-
-/// Checks the section `[output]`.
-pub(super) fn output(
-    output: &OutputTables,
-    fits: &[FitEntry<AnyMethod>],
-    input: &Input,
-    document: &Document<'_>,
-) -> Result<()> {
-    let Input::StateSpace { key, split, .. } = input else {
-        if output.posteriors {
-            let message = "`output.posteriors` is about the training rows of filters, which these rows do not have; leave it out";
-            return Err(document.error_at(&["output", "posteriors"], message));
-        }
-        return Ok(());
-    };
-    let fail = |key: &str, what: &str| {
-        let message = format!("`output.{key}` {what}");
-        Err(document.error_at(&["output", key], &message))
-    };
-    let rows = output.rows.filtered(split.is_some());
-    match rows {
-        None => {
-            return fail(
-                "rows",
-                "is \"held-out\", \"all\" or \"none\" for filters: the table `estimates` has the partition and the key of a row, and no other columns",
-            );
-        }
-        Some(FilteredRows::HeldOut) if split.is_none() => {
-            return fail(
-                "rows",
-                "= \"held-out\" leaves training rows out, but without `sequences.split` every row is one; name that column, or write \"all\"",
-            );
-        }
-        Some(_) => {}
-    }
-    if !output.posteriors {
-        return Ok(());
-    }
-    if matches!(key, RowKey::Trajectories { .. }) {
-        return fail(
-            "posteriors",
-            "is for rows without time, which have `sequences.id`: the weights of every step would be as many numbers as there are training rows times rows; leave it out",
-        );
-    }
-    let is_kernel = |fit: &FitEntry<AnyMethod>| {
-        matches!(
-            fit.method,
-            AnyMethod::OfFilters(FilterMethod::KernelBayes(_))
-        )
-    };
-    if !fits.iter().any(is_kernel) {
-        return fail(
-            "posteriors",
-            "has the weights of training rows, which only the method \"kernel_bayes\" gives; leave it out",
-        );
-    }
-    if split.is_none() {
-        return fail(
-            "posteriors",
-            "is about rows that are not training rows, but without `sequences.split` every row is one; name that column",
-        );
-    }
-    Ok(())
+/// Whether a method gives weights of training rows.
+pub(super) fn has_kernels(method: &AnyMethod) -> bool {
+    matches!(method, AnyMethod::OfFilters(FilterMethod::KernelBayes(_)))
 }
 
 /// Checks a filter against the rows. `n` is the index of the fit.

@@ -1,14 +1,14 @@
-//! Checks of `[transitions]` and `[points]`: which columns have which roles.
+//! Checks of the sections that describe rows: which columns have which roles.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::evidence::lag::Lag;
 use crate::methods::AnyMethod;
 use crate::plan::pipeline::argument::Argument;
-use crate::plan::pipeline::consistency::errors::{Errors, not_blank};
-use crate::plan::pipeline::content::{Input, PairMeasure, RowKey, Transitions};
-use crate::plan::pipeline::document::Document;
+use crate::plan::pipeline::consistency::errors::{Errors, lacks, not_blank};
+use crate::plan::pipeline::content::{COUNTS, Input, POINTS, PairMeasure, Transitions};
+use crate::plan::pipeline::document::{Content, Document, Node};
 use crate::plan::pipeline::fits::FitEntry;
-use crate::plan::pipeline::keys::{Empty, PointsText, TransitionsText, Window};
+use crate::plan::pipeline::keys::{Empty, TransitionsText, Window};
 use crate::plan::pipeline::shape::InOrder;
 use crate::read::lake::files::Query;
 use crate::read::rows::bins::{BinText, Binning};
@@ -33,33 +33,42 @@ pub fn is_output_column(name: &str) -> bool {
     OUTPUT_COLUMNS.contains(&name) || OF_FITS.iter().any(|of| name.ends_with(of))
 }
 
-pub(super) fn transitions(
-    text: TransitionsText,
-    document: &Document<'_>,
-    errors: &mut Errors<'_>,
-) -> Option<Transitions> {
-    let query = errors.note(query(
-        "transitions",
-        text.sql.as_ref(),
-        text.file.as_ref(),
-        document,
-    ));
-    parameter_names("transitions", &text.parameters, document, errors);
-    let (parameters, partition_by) = (text.parameters.clone(), text.partition_by.clone());
-    let (connected, empty) = (text.connected, text.empty);
-    let input = errors.note(input(text, document))?;
-    errors.note(distinct_columns(&partition_by, &input, document));
-    Some(Transitions {
-        query: query?,
-        parameters,
-        partition_by,
-        connected,
-        empty,
-        input,
-    })
+/// The keys that all sections of rows have.
+#[derive(Default)]
+pub(super) struct Frame {
+    pub(super) section: &'static str,
+    pub(super) sql: Option<String>,
+    pub(super) file: Option<String>,
+    pub(super) parameters: BTreeMap<String, Argument>,
+    pub(super) partition_by: Vec<String>,
+    pub(super) connected: bool,
+    pub(super) empty: Empty,
 }
 
-pub(super) fn parameter_names(
+impl Frame {
+    /// The section, with the meaning of a row.
+    pub(super) fn with(
+        self,
+        input: Result<Input>,
+        document: &Document<'_>,
+        errors: &mut Errors<'_>,
+    ) -> Option<Transitions> {
+        let query = errors.note(query(self.section, self.sql, self.file, document));
+        parameter_names(self.section, &self.parameters, document, errors);
+        let input = errors.note(input)?;
+        errors.note(distinct_columns(self.section, document));
+        Some(Transitions {
+            query: query?,
+            parameters: self.parameters,
+            partition_by: self.partition_by,
+            connected: self.connected,
+            empty: self.empty,
+            input,
+        })
+    }
+}
+
+fn parameter_names(
     section: &str,
     parameters: &BTreeMap<String, Argument>,
     document: &Document<'_>,
@@ -76,148 +85,50 @@ pub(super) fn parameter_names(
     }
 }
 
-/// The section `[points]`.
-pub(super) fn points(
-    text: PointsText,
-    document: &Document<'_>,
-    errors: &mut Errors<'_>,
-) -> Option<Transitions> {
-    let query = errors.note(query(
-        "points",
-        text.sql.as_ref(),
-        text.file.as_ref(),
-        document,
-    ));
-    parameter_names("points", &text.parameters, document, errors);
-    let scale = errors.note(scale("points", text.scale.0, &text.coordinates, document))?;
-    let input = Input::Points {
-        id: text.id,
-        coordinates: text.coordinates,
-        scale,
-        weight: text.weight,
-    };
-    errors.note(distinct_columns(&text.partition_by, &input, document));
-    Some(Transitions {
-        query: query?,
-        parameters: text.parameters,
-        partition_by: text.partition_by,
-        connected: false,
-        empty: Empty::default(),
-        input,
-    })
-}
-
-/// Checks that the numbers of `scale` are positive and belong to coordinates.
-pub(super) fn scale(
+fn query(
     section: &str,
-    scale: Scale,
-    coordinates: &[String],
-    document: &Document<'_>,
-) -> Result<Scale> {
-    let Scale::By(divisors) = &scale else {
-        return Ok(scale);
-    };
-    for (column, divisor) in divisors {
-        let fault = if !coordinates.contains(column) {
-            "is no column of `coordinates`".to_string()
-        } else if *divisor > 0.0 && divisor.is_finite() {
-            continue;
-        } else {
-            format!("must be positive and finite, not {divisor}")
-        };
-        let message = format!("`{section}.scale.{column}` {fault}");
-        return Err(document.error_at(&[section, "scale", column], &message));
-    }
-    Ok(scale)
-}
-
-pub(super) fn query(
-    section: &str,
-    sql: Option<&String>,
-    file: Option<&String>,
+    sql: Option<String>,
+    file: Option<String>,
     document: &Document<'_>,
 ) -> Result<Query> {
     match (sql, file) {
         (Some(sql), None) => {
-            not_blank(sql, &[section, "sql"], document)?;
-            Ok(Query::Sql(sql.clone()))
+            not_blank(&sql, &[section, "sql"], document)?;
+            Ok(Query::Sql(sql))
         }
         (None, Some(file)) => {
-            not_blank(file, &[section, "file"], document)?;
-            Ok(Query::File(file.clone()))
+            not_blank(&file, &[section, "file"], document)?;
+            Ok(Query::File(file))
         }
-        (Some(_), Some(_)) => Err(document.error_at(
-            &[section, "file"],
-            &format!("`{section}.sql` and `{section}.file` exclude each other"),
-        )),
-        (None, None) => Err(document.error_at(
-            &[section],
-            &format!("the table `{section}` needs one of the keys `sql` and `file`"),
-        )),
-    }
-}
-
-/// Decides between trajectories and pairs by the keys of the table.
-pub(super) fn input(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
-    let written = |keys: &[&'static str]| -> Vec<&'static str> {
-        let table = document.root.get("transitions");
-        keys.iter()
-            .copied()
-            .filter(|key| table.is_some_and(|t| t.get(key).is_some()))
-            .collect()
-    };
-    let of_trajectories = written(&[
-        "trajectory",
-        "time",
-        "state",
-        "bins",
-        "coordinates",
-        "scale",
-        "lag",
-        "window",
-        "interval",
-    ]);
-    let of_pairs = written(&["source", "target", "count"]);
-    match (of_trajectories.is_empty(), of_pairs.is_empty()) {
-        (false, true) => trajectories(text, document),
-        (true, false) => pairs(text, document),
-        (true, true) => Err(document.error_at(
-            &["transitions"],
-            "the table `transitions` needs either `time`, `lag` and one of `state`, `bins` and `coordinates` (trajectories), or `source` and `target` (pairs)",
-        )),
-        (false, false) => {
-            let list = |keys: &[&str]| format!("`{}`", keys.join("`, `"));
-            let message = format!(
-                "`[transitions]` mixes keys of trajectories ({}) and of pairs ({}); keep one kind",
-                list(&of_trajectories),
-                list(&of_pairs)
-            );
-            Err(document.error_at(&["transitions", of_pairs[0]], &message))
+        (Some(_), Some(_)) => {
+            let message = format!("use either `{section}.sql` or `{section}.file`, not both");
+            Err(document.error_at(&[section, "file"], &message))
+        }
+        (None, None) => {
+            let message = format!("the table `{section}` needs one of the keys `sql` and `file`");
+            Err(document.error_at(&[section], &message))
         }
     }
 }
 
-pub(super) fn needs(key: &str, document: &Document<'_>) -> Error {
-    document.error_at(
-        &["transitions"],
-        &format!("the table `transitions` needs the key {key}"),
-    )
+/// The key `time` of trajectories, which need `lag` too.
+pub(super) fn time_and_lag(text: &mut TransitionsText, document: &Document<'_>) -> Result<String> {
+    let lacks = |key: &str| lacks("transitions", key, document);
+    let time = text.time.take().ok_or_else(|| lacks("`time`"))?;
+    if text.lag.is_empty() {
+        return Err(lacks("`lag`"));
+    }
+    Ok(time)
 }
 
 pub(super) fn trajectories(mut text: TransitionsText, document: &Document<'_>) -> Result<Input> {
-    let time = text.time.take().ok_or_else(|| needs("`time`", document))?;
-    if text.lag.is_empty() {
-        return Err(needs("`lag`", document));
-    }
-    if !text.coordinates.is_empty() {
-        return point_pairs(text, time, document);
-    }
+    let time = time_and_lag(&mut text, document)?;
     if text.state.is_empty() && text.bins.0.is_empty() {
-        return Err(needs("`state`, `bins` or `coordinates`", document));
+        let keys = "`state`, `bins` or `coordinates`";
+        return Err(lacks("transitions", keys, document));
     }
     if text.scale.0 != Scale::None {
-        let message = "`transitions.scale` is for `coordinates` alone";
-        return Err(document.error_at(&["transitions", "scale"], message));
+        return document.wrong(&["transitions", "scale"], "is for `coordinates` alone");
     }
     lags(&text.lag, document)?;
     let bins = bins("transitions", text.bins, document)?;
@@ -254,51 +165,6 @@ pub(super) fn bins(
     bins.collect()
 }
 
-/// Rows of trajectories with coordinates.
-pub(super) fn point_pairs(
-    text: TransitionsText,
-    time: String,
-    document: &Document<'_>,
-) -> Result<Input> {
-    let fail = |key: &str, message: &str| Err(document.error_at(&["transitions", key], message));
-    if !text.state.is_empty() || !text.bins.0.is_empty() {
-        let key = if text.state.is_empty() {
-            "bins"
-        } else {
-            "state"
-        };
-        return fail(
-            key,
-            "`transitions.coordinates` is in place of `state` and `bins`; keep one of them",
-        );
-    }
-    if text.connected {
-        return fail(
-            "connected",
-            "`transitions.connected` is about states, and points have none",
-        );
-    }
-    lags(&text.lag, document)?;
-    let window = text.window.unwrap_or_default();
-    if window == Window::Effective {
-        return fail(
-            "window",
-            "`window = \"effective\"` divides counts, and points are not counted; use \"sliding\" or \"strided\"",
-        );
-    }
-    interval(window, &text.lag, text.interval.as_ref(), document)?;
-    let scale = scale("transitions", text.scale.0, &text.coordinates, document)?;
-    Ok(Input::PointPairs {
-        trajectory: text.trajectory,
-        time,
-        coordinates: text.coordinates,
-        scale,
-        weight: text.weight,
-        lags: text.lag,
-        window,
-    })
-}
-
 /// Checks that `window = "effective"` knows every lag in steps: as a number of rows, or as a whole
 /// multiple of the time between rows.
 pub(super) fn interval(
@@ -307,14 +173,13 @@ pub(super) fn interval(
     interval: Option<&Lag>,
     document: &Document<'_>,
 ) -> Result<()> {
-    let fail = |key: &str, message: String| Err(document.error_at(&["transitions", key], &message));
+    let wrong = |what: &str| document.wrong(&["transitions", "interval"], what);
     if window != Window::Effective {
-        let message = "`transitions.interval` is for `window = \"effective\"` alone";
-        return interval.map_or(Ok(()), |_| fail("interval", message.into()));
+        let what = "is for `window = \"effective\"` alone";
+        return interval.map_or(Ok(()), |_| wrong(what));
     }
     if let Some(Lag::Steps(_)) = interval {
-        let message = "`transitions.interval` is the time between two rows: a whole number or a duration, not steps";
-        return fail("interval", message.into());
+        return wrong("is the time between two rows: a whole number or a duration, not steps");
     }
     for lag in lags {
         let message = match (lag, interval) {
@@ -327,7 +192,7 @@ pub(super) fn interval(
             ),
             _ => continue,
         };
-        return fail("window", message);
+        return Err(document.error_at(&["transitions", "window"], &message));
     }
     Ok(())
 }
@@ -360,11 +225,10 @@ pub(super) fn lags(lags: &[Lag], document: &Document<'_>) -> Result<()> {
 }
 
 pub(super) fn pairs(text: TransitionsText, document: &Document<'_>) -> Result<Input> {
-    if text.source.is_empty() {
-        return Err(needs("`source`", document));
-    }
-    if text.target.is_empty() {
-        return Err(needs("`target`", document));
+    for (key, columns) in [("`source`", &text.source), ("`target`", &text.target)] {
+        if columns.is_empty() {
+            return Err(lacks("transitions", key, document));
+        }
     }
     if text.source == text.target {
         return Err(document.error_at(
@@ -379,7 +243,7 @@ pub(super) fn pairs(text: TransitionsText, document: &Document<'_>) -> Result<In
         (Some(_), Some(_)) => {
             return Err(document.error_at(
                 &["transitions", "weight"],
-                "`transitions.count` and `transitions.weight` exclude each other",
+                "use either `transitions.count` or `transitions.weight`, not both",
             ));
         }
     };
@@ -390,111 +254,29 @@ pub(super) fn pairs(text: TransitionsText, document: &Document<'_>) -> Result<In
     })
 }
 
-/// The columns with the keys that name them.
-pub(super) fn roles<'a>(
-    partition_by: &'a [String],
-    input: &'a Input,
-) -> Vec<(&'static str, &'a str)> {
-    fn list<'a>(key: &'static str, columns: &'a [String]) -> Vec<(&'static str, &'a str)> {
-        columns.iter().map(|c| (key, c.as_str())).collect()
-    }
-    let mut roles = list("partition_by", partition_by);
-    match input {
-        Input::Trajectories {
-            trajectory,
-            time,
-            state,
-            bins,
-            weight,
-            ..
-        } => {
-            roles.extend(list("trajectory", trajectory));
-            roles.push(("time", time));
-            roles.extend(list("state", state));
-            roles.extend(bins.iter().map(|(c, _)| ("bins", c.as_str())));
-            roles.extend(weight.iter().map(|c| ("weight", c.as_str())));
-        }
-        Input::PointPairs {
-            trajectory,
-            time,
-            coordinates,
-            weight,
-            ..
-        } => {
-            roles.extend(list("trajectory", trajectory));
-            roles.push(("time", time));
-            roles.extend(list("coordinates", coordinates));
-            roles.extend(weight.iter().map(|c| ("weight", c.as_str())));
-        }
-        Input::Points {
-            id,
-            coordinates,
-            weight,
-            ..
-        } => {
-            roles.extend(list("id", id));
-            roles.extend(list("coordinates", coordinates));
-            roles.extend(weight.iter().map(|c| ("weight", c.as_str())));
-        }
-        Input::Sequences {
-            trajectory,
-            time,
-            symbol,
-            bins,
-            weight,
-            split,
-            ..
-        } => {
-            roles.extend(list("trajectory", trajectory));
-            roles.push(("time", time));
-            roles.extend(list("symbol", symbol));
-            roles.extend(bins.iter().map(|(c, _)| ("bins", c.as_str())));
-            roles.extend(weight.iter().map(|c| ("weight", c.as_str())));
-            roles.extend(split.iter().map(|c| ("split", c.as_str())));
-        }
-        Input::StateSpace {
-            key,
-            state,
-            observation,
-            split,
-        } => {
-            match key {
-                RowKey::Trajectories {
-                    trajectory, time, ..
-                } => {
-                    roles.extend(list("trajectory", trajectory));
-                    roles.push(("time", time));
-                }
-                RowKey::Rows { id } => roles.extend(list("id", id)),
-            }
-            roles.extend(list("state", state));
-            roles.extend(list("observation", observation));
-            roles.extend(split.iter().map(|c| ("split", c.as_str())));
-        }
-        Input::Pairs {
-            source,
-            target,
-            measure,
-        } => {
-            roles.extend(list("source", source));
-            roles.extend(list("target", target));
-            match measure {
-                PairMeasure::Ones => {}
-                PairMeasure::Count(column) => roles.push(("count", column)),
-                PairMeasure::Weight(column) => roles.push(("weight", column)),
-            }
-        }
+/// The keys of sections whose values are columns.
+const ROLES: &str = "partition_by trajectory time id state symbol bins coordinates observation source target count weight split";
+
+/// The columns that a section names, each with its key.
+fn roles<'a>(section: &str, document: &'a Document<'_>) -> Vec<(&'static str, &'a str)> {
+    let mut roles = Vec::new();
+    for key in ROLES.split(' ') {
+        let Some(node) = document.root.get(section).and_then(|node| node.get(key)) else {
+            continue;
+        };
+        let columns: Vec<&str> = match &node.content {
+            Content::Table(entries) => entries.iter().map(|entry| entry.key.as_str()).collect(),
+            Content::Array(items) => items.iter().filter_map(Node::as_str).collect(),
+            _ => node.as_str().into_iter().collect(),
+        };
+        roles.extend(columns.into_iter().map(|column| (key, column)));
     }
     roles
 }
 
 /// Checks that no column has two roles. Source and target may share a column that never changes.
-pub(super) fn distinct_columns(
-    partition_by: &[String],
-    input: &Input,
-    document: &Document<'_>,
-) -> Result<()> {
-    let (roles, section) = (roles(partition_by, input), input.section());
+fn distinct_columns(section: &str, document: &Document<'_>) -> Result<()> {
+    let roles = roles(section, document);
     for (n, (key, column)) in roles.iter().enumerate() {
         not_blank(column, &[section, key], document)?;
         let clash = roles[..n]
@@ -521,10 +303,11 @@ pub(super) fn key_columns(
     fits: &[FitEntry<AnyMethod>],
     document: &Document<'_>,
 ) -> Result<()> {
-    let section = transitions.input.section();
-    let is_points = transitions.input.is_points();
-    let has_lags = !transitions.input.is_sequences() && !transitions.input.is_state_space();
-    for (key, column) in roles(&transitions.partition_by, &transitions.input) {
+    let input = &transitions.input;
+    let section = input.section();
+    let is_points = input.kind() == POINTS;
+    let has_lags = is_points || input.kind() == COUNTS;
+    for (key, column) in roles(section, document) {
         // A last partition column of this name would be read back as the lag.
         if !has_lags && (key, column) != ("partition_by", "lag") {
             continue;

@@ -2,10 +2,10 @@
 
 use crate::error::{Result, nearest};
 use crate::plan::pipeline::consistency::errors::{Errors, not_blank};
+use crate::plan::pipeline::consistency::kinds::table_names;
 use crate::plan::pipeline::content::Input;
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::keys::{InputTable, Job, OutputTables};
-use crate::plan::written::TableNames;
 use crate::read::formats::format::{Compression, Format};
 use crate::read::paths::current::MOST_EARLIER;
 use crate::store;
@@ -20,27 +20,23 @@ pub(super) fn job(
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     let is_name = !job.name.is_empty() && job.name.bytes().all(fits);
     if is_sound("name") && !is_name {
-        let message = format!(
-            "`job.name` must consist of letters, digits, `_` and `-`, not {:?}",
+        let what = format!(
+            "must consist of letters, digits, `_` and `-`, not {:?}",
             job.name
         );
-        errors.add(document.error_at(&["job", "name"], &message));
+        errors.note(document.wrong::<()>(&["job", "name"], what));
     }
     if job.keep as usize > MOST_EARLIER {
-        let message = format!(
-            "`job.keep` must be {MOST_EARLIER} at most, not {}",
-            job.keep
-        );
-        errors.add(document.error_at(&["job", "keep"], &message));
+        let what = format!("must be {MOST_EARLIER} at most, not {}", job.keep);
+        errors.note(document.wrong::<()>(&["job", "keep"], what));
     }
     if !is_sound("output") {
         return;
     }
     errors.note(check_location(&job.output, &["job", "output"], document));
     if job.output.starts_with("http") && job.output.contains("://") {
-        let message =
-            "`job.output` cannot be written: http:// and https:// locations are read alone";
-        errors.add(document.error_at(&["job", "output"], message));
+        let what = "cannot be written: gyre can only read http:// and https:// locations";
+        errors.note(document.wrong::<()>(&["job", "output"], what));
     }
 }
 
@@ -73,7 +69,7 @@ pub(super) fn output_tables(
     document: &Document<'_>,
     errors: &mut Errors<'_>,
 ) {
-    let names = TableNames::of(input);
+    let names = table_names(input);
     let mut note = |key: &str, checked: Result<(), String>| {
         if let Err(why) = checked {
             let message = format!("`output.{key}`: {why}");
@@ -107,10 +103,7 @@ pub(super) fn tables(
 /// Checks that the options of CSV are only given for CSV, and `compression` only for text formats.
 pub(super) fn text_options(name: &str, table: &InputTable, document: &Document<'_>) -> Result<()> {
     let kind = table.kind();
-    let wrong = |key: &str, what: &str| {
-        let message = format!("`tables.{name}.{key}` {what}");
-        Err(document.error_at(&["tables", name, key], &message))
-    };
+    let wrong = |key: &str, what: &str| document.wrong(&["tables", name, key], what);
     let of_csv = [
         ("delimiter", table.delimiter.is_some()),
         ("header", table.header.is_some()),
