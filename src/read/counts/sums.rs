@@ -7,7 +7,7 @@
 //! some list every partition, others hold the labels of a source state.
 
 use crate::error::{Error, Result};
-use crate::read::counts::merge::{Slot, Sums, add_up};
+use crate::read::counts::merge::{CountSums, Slot, add_up};
 use crate::read::counts::stream::{Worker, assign_labels};
 use crate::read::counts::tally::{pack, unpack};
 use crate::read::rows::keys::NONE;
@@ -53,7 +53,7 @@ pub fn sums_schema(layout: &Layout) -> SchemaRef {
     schema(&fields(layout))
 }
 
-impl Sums {
+impl CountSums {
     /// Writes these sums as a table. The counts must be integers.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ pub fn restore(
     direct: bool,
     rows: u64,
     dropped: Dropped,
-) -> Result<Sums> {
+) -> Result<CountSums> {
     let once = |mode| {
         let mut workers = Vec::with_capacity(tables.len());
         for table in tables {
@@ -366,7 +366,7 @@ mod tests {
     }
 
     /// The sums of some batches, minus those of rows among them.
-    fn sums(layout: &Arc<Layout>, batches: &[RecordBatch], minus: &[RecordBatch]) -> Sums {
+    fn sums(layout: &Arc<Layout>, batches: &[RecordBatch], minus: &[RecordBatch]) -> CountSums {
         let order = Order::Any { bytes: 1 << 25 };
         let mode = Mode {
             order,

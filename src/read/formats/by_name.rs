@@ -10,7 +10,7 @@ use crate::read::formats::format;
 use crate::read::formats::json;
 use crate::read::formats::json::JsonRows;
 use crate::read::formats::pieces;
-use crate::read::formats::text::{Rows, Wanted, batches};
+use crate::read::formats::text::{TextRows, Wanted, batches};
 use crate::read::lake::frozen::ListedFiles;
 use crate::store::location::location;
 use arrow::datatypes::{Schema, SchemaRef};
@@ -351,7 +351,7 @@ impl NamedOpener {
         let name = path.as_ref();
         let is_start = range.as_ref().is_none_or(|range| range.start == 0);
         let dialect = &self.named.dialect;
-        let rows: Box<dyn Rows> = match self.named.format {
+        let rows: Box<dyn TextRows> = match self.named.format {
             format::Format::Json => Box::new(JsonRows::new(wanted, self.rows)),
             _ => {
                 let rows = CsvRows::new(wanted, name, dialect, is_start, self.rows);
@@ -435,7 +435,7 @@ mod tests {
     }
 
     /// The columns `k` and `s` of a file of text.
-    fn text_rows(name: &str) -> Box<dyn Rows> {
+    fn text_rows(name: &str) -> Box<dyn TextRows> {
         let field = |name, of_type| arrow::datatypes::Field::new(name, of_type, true);
         let columns = vec![
             field("k", arrow::datatypes::DataType::Int64),

@@ -8,7 +8,7 @@ use crate::read::formats::fault::Fault;
 use crate::read::formats::format::Compression;
 use crate::read::formats::pieces::Pieces;
 use crate::read::formats::text::{
-    BATCH_BYTES, MAX_ROW_BYTES, Rows, SAMPLE, SAMPLE_BYTES, Wanted, value_kind,
+    BATCH_BYTES, MAX_ROW_BYTES, SAMPLE, SAMPLE_BYTES, TextRows, Wanted, value_kind,
 };
 use crate::read::lake::exact::not_exact;
 use crate::read::rows::doubles::{EXACT_INTEGER, is_whole_double, warn_of_rounding};
@@ -609,7 +609,7 @@ impl CsvRows {
     }
 }
 
-impl Rows for CsvRows {
+impl TextRows for CsvRows {
     fn push(&mut self, mut bytes: Bytes) -> Result<Vec<RecordBatch>, Fault> {
         let rows = self.quotes.push(&bytes)?;
         let mut batches = Vec::new();

@@ -22,7 +22,7 @@ pub const MAX_ROW_BYTES: usize = 64 << 20;
 pub const BATCH_BYTES: usize = 8 << 20;
 
 /// Turns the bytes of a file, piece by piece, into rows.
-pub trait Rows: Send {
+pub trait TextRows: Send {
     /// The rows that are complete after the next bytes.
     fn push(&mut self, bytes: Bytes) -> Result<Vec<RecordBatch>, Fault>;
 
@@ -33,12 +33,12 @@ pub trait Rows: Send {
 /// The rows of a file; `wrong` adds the file to a fault.
 pub fn batches(
     pieces: Pieces,
-    rows: Box<dyn Rows>,
+    rows: Box<dyn TextRows>,
     wrong: impl Fn(Fault) -> Fault + Send + 'static,
 ) -> BoxStream<'static, Result<RecordBatch, DataFusionError>> {
     struct Reading<W> {
         pieces: Pieces,
-        rows: Box<dyn Rows>,
+        rows: Box<dyn TextRows>,
         ready: VecDeque<RecordBatch>,
         is_done: bool,
         wrong: W,

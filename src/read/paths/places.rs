@@ -10,7 +10,7 @@ use crate::read::paths::current::Current;
 use crate::read::paths::glob;
 use crate::read::paths::glob::{Pattern, special};
 use crate::read::paths::lakehouse;
-use crate::read::paths::lakehouse::{Kind, Marks};
+use crate::read::paths::lakehouse::{FolderMark, Marks};
 use crate::store;
 use crate::store::location::location;
 use crate::store::{Stores, canonical};
@@ -233,7 +233,7 @@ pub async fn files(
     let marks = Marks::above(store, &place.path).await.map_err(unlisted)?;
     if let Some((root, kind)) = marks
         .of(&place.path)
-        .find(|(_, kind)| *kind != Kind::Output)
+        .find(|(_, kind)| *kind != FolderMark::Output)
     {
         let is_at = *root == place.path && place.pattern.is_none();
         return Err(lakehouse::refused(
@@ -283,7 +283,7 @@ async fn refuse_tables_below(
 ) -> Result<()> {
     for meta in &found.files {
         for (root, kind) in found.marks.of(&meta.location) {
-            if *kind != Kind::Output {
+            if *kind != FolderMark::Output {
                 let is_at = (*root == place.path && place.pattern.is_none()).then_some(true);
                 return Err(lakehouse::refused(*kind, &place.show(root), path, is_at));
             }
@@ -314,7 +314,7 @@ async fn deepest_output(
 ) -> Result<Option<(Path, Current)>> {
     let mut outputs: Vec<&Path> = marks
         .of(place)
-        .filter(|(_, kind)| *kind == Kind::Output)
+        .filter(|(_, kind)| *kind == FolderMark::Output)
         .map(|(root, _)| root)
         .collect();
     outputs.sort_by_key(|root| std::cmp::Reverse(root.as_ref().len()));
