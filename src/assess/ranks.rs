@@ -221,12 +221,12 @@ fn within_one_error(
     let name = "held-out log-likelihood";
     let why = if at == best.0 {
         format!(
-            "best {name}, {:.4} ± {error:.4} nats a transition",
+            "best {name}, {:.4} ± {error:.4} nats per transition",
             best.1.mean
         )
     } else {
         format!(
-            "{name} of {:.4} nats a transition, within one standard error of the best, {:.4} ± {error:.4} of rank {}",
+            "{name} of {:.4} nats per transition, within one standard error of the best, {:.4} ± {error:.4} of rank {}",
             score.mean, best.1.mean, ranks[best.0].rank
         )
     };
@@ -463,7 +463,7 @@ mod tests {
     fn rules_give_their_reasons() {
         let ranks = with_scores(&[(-4.0, 0.1), (-3.05, 0.1), (-3.0, 0.1), (-3.2, 0.1)]);
         let reason = |rule| choose(rule, &ranks);
-        let expected = "held-out log-likelihood of -3.0500 nats a transition, within one standard error of the best, -3.0000 ± 0.1000 of rank 4";
+        let expected = "held-out log-likelihood of -3.0500 nats per transition, within one standard error of the best, -3.0000 ± 0.1000 of rank 4";
         assert_eq!(reason(Rule::HeldOut), Some((1, expected.into())));
         let expected = "VAMP-2 score of -3.0500, which rank 4 raises by 0.0500 ± 0.1000";
         assert_eq!(reason(Rule::Vamp2), Some((1, expected.into())));

@@ -76,7 +76,7 @@ impl<'a> Passes<'a> {
         }
     }
 
-    /// The same, with the steps of a fit reported to `steps`.
+    /// Passes that also record how long each step of the fit takes, in `steps`.
     pub fn timed(self, steps: &'a Steps) -> Self {
         Passes {
             steps: Some(steps),

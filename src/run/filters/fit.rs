@@ -110,7 +110,7 @@ impl Fitting {
         let what = if plan.layout.is_static() {
             "there is no training row with a state and an observation"
         } else {
-            "there are no two training rows in a row with a state and an observation"
+            "no training row with a state and an observation is followed by another one"
         };
         if full.is_empty() && failures.is_empty() {
             let reasons = training.found.dropped.0.iter();

@@ -200,7 +200,7 @@ pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> 
             .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
             .collect();
         return Err(Error::input(format!(
-            "no row of {} is a point{reasons}",
+            "no row of {} has all its coordinates{reasons}",
             crate::error::counted(found.rows, "row")
         )));
     };

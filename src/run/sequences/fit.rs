@@ -163,7 +163,7 @@ pub(crate) fn evidence(plan: &SequencesPlan, counted: Counted) -> Result<Evidenc
             .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
             .collect();
         return Err(Error::input(format!(
-            "there are no {} rows in a row with a symbol in {}{reasons}; check `sequences.interval` against the times of a trajectory",
+            "gyre needs {} consecutive rows with a symbol, and there are none in {}{reasons}; check `sequences.interval` against the times of a trajectory",
             2 * block + 1,
             number_of(counted.rows, "row")
         )));
@@ -285,7 +285,7 @@ pub(crate) fn project_all(
     if plan.job.empty == Empty::Fail {
         for partition in std::mem::take(&mut evidence.empty) {
             let what = format!(
-                "there are no {} rows in a row with a symbol; `empty = \"skip\"` leaves such partitions out",
+                "gyre needs {} consecutive rows with a symbol, and there are none; `empty = \"skip\"` leaves such partitions out",
                 2 * plan.rows().block + 1
             );
             failures.take::<()>(evidence.place(partition), Err(Error::input(what)))?;
