@@ -17,6 +17,7 @@ use crate::evidence::resample::Resample;
 use crate::evidence::sequences::Sequences;
 use crate::evidence::triples::Triples;
 use crate::math::scale::times_power;
+use crate::memory;
 use crate::methods::hmm::baum_welch::{recovered_hidden, refine};
 use crate::methods::hmm::filtering::Filter;
 use crate::methods::hmm::model::{HmmModel, Warning};
@@ -34,7 +35,7 @@ use crate::plan::pipeline::keys::Empty;
 use crate::plan::sequences::{HeldOut, SequencesPlan, check_distribution};
 use crate::read::counts::counted::Counted;
 use crate::read::rows::split::Split;
-use crate::read::rows::stop::Dropped;
+use crate::read::rows::stop::{Dropped, NAN_STATE, NULL_STATE};
 use crate::read::sequences::{SequenceInput, Symbols};
 use crate::read::triples::{Windows, resampled, symbols, windows};
 use crate::run::counts::model::{check_counts, place_of, seed};
@@ -135,9 +136,10 @@ fn is_auto(plan: &SequencesPlan, fit: usize) -> bool {
 
 /// Dropped rows by reason. What counting calls a state is a symbol of a sequence.
 pub(crate) fn dropped(dropped: &Dropped) -> BTreeMap<Cow<'static, str>, u64> {
-    let named = |reason: &Cow<'static, str>| match reason.strip_suffix(" state") {
-        Some(what) => format!("{what} symbol").into(),
-        None => reason.clone(),
+    let named = |reason: &Cow<'static, str>| match &**reason {
+        NULL_STATE => "null symbol".into(),
+        NAN_STATE => "NaN symbol".into(),
+        _ => reason.clone(),
     };
     let all = dropped.0.iter();
     all.map(|(reason, &rows)| (named(reason), rows)).collect()
@@ -248,7 +250,7 @@ pub(crate) fn project_partition(
     passes: &Passes<'_>,
 ) -> Result<Vec<Projection>> {
     let keys = Keys::of(plan);
-    let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
+    let (threads, limit) = (rayon::current_num_threads(), memory::limit());
     Lack::none(plan.lacking(triples.size(rows), threads, limit))?;
     let mut projections = Vec::with_capacity(keys.keys.len());
     for (at, (key, largest)) in keys.keys.iter().enumerate() {
@@ -299,7 +301,7 @@ pub(crate) fn project_all(
             (own, place, given)
         })
         .collect();
-    let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
+    let (threads, limit) = (rayon::current_num_threads(), memory::limit());
     let missing = given.iter().filter(|(.., given)| given.is_none());
     Lack::none(missing.filter_map(|(own, place, _)| {
         let size = own.windows.triples.size(rows);
