@@ -297,6 +297,7 @@ impl Worker<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evidence::counts::matrix::CountMatrix;
     use crate::evidence::lag::Step;
     use crate::read::counts::counted::Counted;
     use crate::read::rows::layout::Grouping;
@@ -392,7 +393,7 @@ mod tests {
                 states(one, &a.source_states),
                 states(other, &b.source_states)
             );
-            let values = |c: &crate::evidence::counts::matrix::CountMatrix| -> Vec<f64> {
+            let values = |c: &CountMatrix| -> Vec<f64> {
                 c.by_source
                     .iter()
                     .flat_map(|s| (0..s.nnz()).map(|at| s.values.get(at)))

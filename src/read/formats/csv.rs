@@ -4,6 +4,7 @@
 //! unclosed quote, text after a closing quote, a value that does not fit the type inferred from the
 //! first rows.
 
+use crate::read::formats::fault;
 use crate::read::formats::fault::Fault;
 use crate::read::formats::format::Compression;
 use crate::read::formats::pieces::Pieces;
@@ -417,7 +418,7 @@ fn describe_error(e: &ArrowError) -> String {
             format!("the row has fewer values than the {n} columns of the file")
         }
         _ if text.contains("UTF-8") => "the text is not UTF-8".into(),
-        _ => crate::read::formats::fault::plain(&text).to_string(),
+        _ => fault::plain(&text).to_string(),
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Arrow's own reader truncates fractions to integers, and converts text to numbers.
 
+use crate::read::formats::fault;
 use crate::read::formats::fault::Fault;
 use crate::read::formats::pieces::Pieces;
 use crate::read::formats::text::{
@@ -364,7 +365,7 @@ fn long_integers(object: &[u8]) -> Vec<(String, String)> {
 }
 
 fn fault_of(e: ArrowError) -> Fault {
-    Fault::new(crate::read::formats::fault::plain(&e.to_string()))
+    Fault::new(fault::plain(&e.to_string()))
 }
 
 /// The fields of an object, and a column for each.

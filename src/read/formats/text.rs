@@ -1,5 +1,6 @@
 //! The common part of CSV and JSON: bytes that become rows, with the wanted columns of a file.
 
+use crate::read::formats::fault;
 use crate::read::formats::fault::Fault;
 use crate::read::formats::pieces::Pieces;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
@@ -158,7 +159,7 @@ impl Wanted {
             .collect::<Result<Vec<_>, Fault>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
         RecordBatch::try_new_with_options(Arc::clone(&self.table), columns, &options)
-            .map_err(|e| Fault::new(crate::read::formats::fault::plain(&e.to_string())))
+            .map_err(|e| Fault::new(fault::plain(&e.to_string())))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Folders whose Parquet files must not be read directly: Delta, Iceberg and Hudi tables, whose
 //! files may hold deleted rows, and outputs of gyre, which also hold earlier results.
 
+use crate::error;
 use crate::error::{Error, Result};
 use crate::read::paths::current::{Current, LARGEST};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -138,7 +139,7 @@ fn is_closed(e: &StoreError) -> bool {
             | NotImplemented { .. }
             | InvalidPath { .. }
     );
-    is_kind || crate::error::is_denied(e)
+    is_kind || error::is_denied(e)
 }
 
 /// Iceberg metadata files: `v3.metadata.json`, `00003-<uuid>.metadata.json`.

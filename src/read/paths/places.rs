@@ -3,6 +3,7 @@
 //! Files on disk are named by their canonical path, so that a file that is reached through links is
 //! counted once.
 
+use crate::error::Kind;
 use crate::error::{Error, Result};
 use crate::read::lake::errors::failed;
 use crate::read::lake::frozen::ListedFiles;
@@ -77,7 +78,7 @@ pub fn path_at(root: &ObjectStoreUrl, location: &str) -> Option<Path> {
 pub fn literal(location: &str) -> Result<(ObjectStoreUrl, Path)> {
     let wrong = |e: Box<dyn std::error::Error + Send + Sync>| {
         let message = format!("{location} is not a path or URL");
-        Error::with_source(crate::error::Kind::Input, message, e)
+        Error::with_source(Kind::Input, message, e)
     };
     store::check(location).map_err(Error::input)?;
     let url = store::url(location).map_err(|e| wrong(e.into()))?;
@@ -347,13 +348,9 @@ async fn canonical_files(
         };
         files.into_iter().map(name).collect()
     };
-    tokio::task::spawn_blocking(named).await.map_err(|e| {
-        Error::with_source(
-            crate::error::Kind::Bug,
-            "resolving links of the files panicked",
-            e,
-        )
-    })
+    tokio::task::spawn_blocking(named)
+        .await
+        .map_err(|e| Error::with_source(Kind::Bug, "resolving links of the files panicked", e))
 }
 
 impl Place {

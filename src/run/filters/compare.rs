@@ -52,7 +52,7 @@ pub struct FilterComparison {
 pub struct Scores {
     /// The mean squared error of the means of test rows.
     pub test_mse: Option<f64>,
-    /// The same of the decoded states.
+    /// The mean squared error of the decoded states of test rows.
     pub test_mse_decoded: Option<f64>,
     /// The mean log score of a row with an observation, in nats.
     pub mean_log_score: Option<f64>,

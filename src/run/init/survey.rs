@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::read::formats::format::Format;
+use crate::read::lake;
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::rounding::rounding;
@@ -129,7 +130,7 @@ pub async fn survey(data: &str) -> Result<Survey> {
         memory_bytes: Some(MEMORY_BYTES),
         ..Resources::default()
     };
-    let lake = crate::read::lake::open(&sources, &resources, &stores).await?;
+    let lake = lake::open(&sources, &resources, &stores).await?;
     let (columns, is_whole) = read(&lake).await?;
     let rows = columns.first().map_or(0, |(_, values)| values.len());
     if rows == 0 {

@@ -5,6 +5,7 @@ use crate::assess::embedding_bootstrap::{Resampling, bootstrap};
 use crate::assess::ranks::by_vamp_2;
 use crate::error::{Error, Result, counted};
 use crate::evidence::points::{Pairs, PointSize, Points};
+use crate::memory;
 use crate::methods::PointMethod;
 use crate::methods::estimator::Parameters;
 use crate::methods::state_embedding::candidates::candidates;
@@ -23,6 +24,7 @@ use crate::plan::pipeline::keys::Empty;
 use crate::plan::points::PointsPlan;
 use crate::plan::points_memory::GROUP_BYTES;
 use crate::read::points::sample::Sample;
+use crate::read::points::survey;
 use crate::run::failures::Failures;
 use crate::run::kind::Running;
 use crate::run::points::confusion::compare;
@@ -185,7 +187,7 @@ impl Fitting<'_> {
             planned,
             keys,
         } = self;
-        let limit = crate::memory::limit();
+        let limit = memory::limit();
         let mut lacks = Vec::new();
         for (partition, (survey, bases)) in surveyed.partitions.iter().zip(bases).enumerate() {
             let size = PointSize {
@@ -388,7 +390,7 @@ async fn check_boxes(
     Ok(())
 }
 
-/// The same with a box in the units of the scaled coordinates.
+/// The parameters with the box in the units of the scaled coordinates.
 fn scaled_box(params: &StateEmbedding, divisors: &[f64]) -> Result<StateEmbedding> {
     let scaled = params.bounds.as_ref().map(|bounds| {
         if bounds.len() != divisors.len() {
@@ -626,7 +628,7 @@ fn clusters(
         return Err(Error::input(format!(
             "`clusters` is {k}, but there are only {} to cluster, of which at most {} are used; decrease `clusters`",
             counted(known.len(), "row"),
-            crate::read::points::survey::SAMPLE_ROWS
+            survey::SAMPLE_ROWS
         )));
     }
     let own = known.iter().flat_map(|i| &embedded[i * rank..][..rank]);

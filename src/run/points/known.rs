@@ -1,5 +1,6 @@
 //! Reads the fits of a written result over points, which then embed new rows.
 
+use crate::error::Kind;
 use crate::error::{Error, Result};
 use crate::methods::heat_kernel::extension::{Embedder, Extension};
 use crate::methods::heat_kernel::kernel::Reach;
@@ -116,7 +117,7 @@ fn optional(part: &TableSlice, name: &str) -> Result<Vec<Option<f64>>> {
     let column = cast(part.column(name)?, &DataType::Float64);
     let none = |e| {
         let what = format!("the written column `{name}` holds no numbers");
-        Error::with_source(crate::error::Kind::Input, what, e)
+        Error::with_source(Kind::Input, what, e)
     };
     let column = column.map_err(none)?;
     let numbers: &Float64Array = column.as_primitive::<Float64Type>();

@@ -154,8 +154,8 @@ struct Scaled {
 }
 
 impl Scaled {
-    /// The kept rows. Those that are too far are replaced by zeros; `far` gets the row and its first
-    /// coordinate that is too far.
+    /// The kept rows. Those that are too far are replaced by zeros; `far` gets the row and its
+    /// first coordinate that is too far.
     fn of(
         points: &PointBatch,
         kept: &[usize],

@@ -1,5 +1,6 @@
 //! What the first pass over points found.
 
+use crate::error;
 use crate::error::{Error, Kind, Result, escaped};
 use crate::evidence::points::Points;
 use crate::output::result::ModelKey;
@@ -129,7 +130,7 @@ impl Surveyed {
         far
     }
 
-    /// The same with the units of the weights.
+    /// The survey with the units of the weights.
     fn with_units(mut self, layout: &PointLayout) -> Result<Surveyed> {
         let Some(weight) = &layout.weight else {
             return Ok(self);
@@ -201,7 +202,7 @@ pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> 
             .collect();
         return Err(Error::input(format!(
             "no row of {} has all its coordinates{reasons}",
-            crate::error::counted(found.rows, "row")
+            error::counted(found.rows, "row")
         )));
     };
     if dimension == 0 {
