@@ -56,10 +56,10 @@ pub struct Bootstrap {
     /// resample that never decays is infinite. An end is none if it is infinite; both are none if
     /// fewer than two resamples have the timescale.
     pub timescales: Vec<[Option<f64>; 2]>,
-    /// For every source and target, the share of the resamples with the state in which it keeps its
-    /// set. None if no resample has the state, or if it has no set.
+    /// For every source, the share of the resamples with the state in which it keeps its set. None
+    /// if no resample has the state, or if it has no set.
     pub source_stability: Vec<Option<f64>>,
-    /// The same for the targets.
+    /// For every target, the share of the resamples with the state in which it keeps its set.
     pub target_stability: Vec<Option<f64>>,
 }
 
@@ -338,8 +338,10 @@ mod tests {
     use crate::evidence::counts::groups::GroupedRows;
     use crate::evidence::pass::packed::pack;
     use crate::evidence::resample::Resample;
+    use crate::methods::dbmr::params::Dbmr;
     use crate::methods::fit as fit_whole;
     use crate::methods::given::Given;
+    use crate::methods::spectral::svd::Svd;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
     use std::collections::BTreeMap;
@@ -418,8 +420,8 @@ mod tests {
 
     fn methods() -> Vec<Method> {
         vec![
-            Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(2)),
-            Method::Svd(crate::methods::spectral::svd::Svd::new(2)),
+            Method::Dbmr(Dbmr::new(2)),
+            Method::Svd(Svd::new(2)),
             Method::Given(Given::column("sets")),
         ]
     }
@@ -508,23 +510,13 @@ mod tests {
             group: vec![0, 1, 2],
         };
         let groups = Groups::new(3, vec![part]);
-        let found = run(
-            &groups,
-            &[Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(3))],
-            &params(40),
-        )
-        .remove(0);
+        let found = run(&groups, &[Method::Dbmr(Dbmr::new(3))], &params(40)).remove(0);
         // 3!/3³ = 2/9 of them hold all three.
         assert!((2..20).contains(&found.resamples), "{}", found.resamples);
         assert_eq!(found.source_stability, vec![Some(1.0); 3]);
 
         let alone = Groups::scatter(3, &groups.resample(&[1, 1, 1], 9).shards.by_source, 1);
-        let found = run(
-            &alone,
-            &[Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(2))],
-            &params(5),
-        )
-        .remove(0);
+        let found = run(&alone, &[Method::Dbmr(Dbmr::new(2))], &params(5)).remove(0);
         assert_eq!((found.resamples, found.groups), (0, 1));
         assert!(found.numbers.iter().all(|number| number.spread.is_none()));
         assert_eq!(found.target_stability, vec![None; 3]);

@@ -258,9 +258,12 @@ mod tests {
     use crate::evidence::counts::csr::Values;
     use crate::evidence::pass::Passes;
     use crate::methods::Method;
+    use crate::methods::cocluster::Cocluster;
+    use crate::methods::dbmr::params::Dbmr;
     use crate::methods::fit;
     use crate::methods::fit::Model;
     use crate::methods::given::Given;
+    use crate::methods::spectral::svd::Svd;
     use proptest::prelude::*;
 
     /// Shards of a dense matrix of counts, targets × sources.
@@ -284,9 +287,9 @@ mod tests {
         let given = (0..shards.n_sources as u32).map(|j| j % rank as u32);
         let counts = Counts::of(shards).with_given("sets", given.collect(), rank);
         let methods = [
-            Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(rank)),
-            Method::Svd(crate::methods::spectral::svd::Svd::new(rank)),
-            Method::Cocluster(crate::methods::cocluster::Cocluster::new(rank)),
+            Method::Dbmr(Dbmr::new(rank)),
+            Method::Svd(Svd::new(rank)),
+            Method::Cocluster(Cocluster::new(rank)),
             Method::Given(Given::column("sets")),
         ];
         methods

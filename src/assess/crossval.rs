@@ -31,6 +31,7 @@ use crate::evidence::pass::Passes;
 use crate::math::dense;
 use crate::math::seed::restart_seed;
 use crate::math::sum;
+use crate::methods;
 use crate::methods::Method;
 use crate::methods::fit::Model;
 use crate::methods::low_rank::factors::of_partition;
@@ -119,16 +120,17 @@ pub fn validate(
             // Far from the numbers of restarts, so that no fold repeats the draws of the fit to all
             // counts.
             let seed = restart_seed(*seed, usize::MAX - fold);
-            scores.push(passes.try_piece(&format!("fold-{fold}-{at}"), |passes| {
-                match crate::methods::fit(passes, method, &counts, seed) {
+            scores.push(passes.try_piece(
+                &format!("fold-{fold}-{at}"),
+                |passes| match methods::fit(passes, method, &counts, seed) {
                     Ok(fit) => {
                         let Model::LowRank(model) = &fit.model;
                         Ok(score(passes, train, test, model))
                     }
                     Err(e) if e.kind() == Kind::Input => Ok(None),
                     Err(e) => Err(e.at(format!("fold {fold}"))),
-                }
-            })?);
+                },
+            )?);
         }
         Ok(())
     };
@@ -352,7 +354,7 @@ mod tests {
         ]);
         let method = Method::Given(Given::column("sets"));
         let evidence = &Counts::of(&train.shards).with_given("sets", vec![0, 0, 1], 2);
-        let fit = crate::methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
+        let fit = methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
         let Model::LowRank(model) = fit.model;
         (train, test, model)
     }
@@ -393,7 +395,7 @@ mod tests {
         let (train, test, model) = world();
         let method = Method::Given(Given::column("sets"));
         let evidence = &Counts::of(&train.shards).with_given("sets", vec![0, 0, 1], 3);
-        let wide = crate::methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
+        let wide = methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
         let Model::LowRank(wide) = wide.model;
         let fold =
             |model| score(&Passes::local(), &train, &test, model).expect("known transitions");

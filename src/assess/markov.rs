@@ -8,6 +8,7 @@
 //! memory the sets lose.
 
 use crate::evidence::counts::csr::Csr;
+use crate::evidence::counts::csr::Value;
 use crate::evidence::counts::groups::Resampled;
 use crate::evidence::counts::totals::Totals;
 use crate::evidence::pass::Passes;
@@ -92,7 +93,7 @@ impl Kernel for OfSets<'_> {
                 let span = shard.span(l);
                 for (&i, &n) in shard.columns[span.clone()].iter().zip(&values[span]) {
                     if let Ok(set) = usize::try_from(self.target_sets[i as usize]) {
-                        row[set] += crate::evidence::counts::csr::Value::f64(n);
+                        row[set] += Value::f64(n);
                     }
                 }
             }

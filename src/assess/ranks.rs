@@ -221,12 +221,12 @@ fn within_one_error(
     let name = "held-out log-likelihood";
     let why = if at == best.0 {
         format!(
-            "best {name}, {:.4} ± {error:.4} nats a transition",
+            "best {name}, {:.4} ± {error:.4} nats per transition",
             best.1.mean
         )
     } else {
         format!(
-            "{name} of {:.4} nats a transition, within one standard error of the best, {:.4} ± {error:.4} of rank {}",
+            "{name} of {:.4} nats per transition, within one standard error of the best, {:.4} ± {error:.4} of rank {}",
             score.mean, best.1.mean, ranks[best.0].rank
         )
     };
@@ -289,13 +289,20 @@ pub struct RankRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::assess::crossval::Score;
+    use crate::assess::crossval::Validation;
     use crate::assess::resampling::Folds;
     use crate::evidence::counts::Counts;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::groups::Groups;
     use crate::evidence::pass::Passes;
+    use crate::methods;
     use crate::methods::Method;
+    use crate::methods::dbmr::params::Dbmr;
     use crate::methods::given::Given;
+    use crate::methods::spectral::svd::Svd;
+    use crate::methods::spectral::truncated_svd;
+    use crate::methods::spectral::truncated_svd::Options;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
 
@@ -307,7 +314,7 @@ mod tests {
         let values = Values::Count(vec![3, 1, 1, 3, 2]);
         let shards = Shards::new(3, 2, &[0, 0, 1, 1, 2], &[0, 1, 0, 1, 1], values, 9);
         let counts = Counts::of(&shards).with_given("sets", vec![0, 0, 1], 2);
-        let fit = crate::methods::fit(
+        let fit = methods::fit(
             &Passes::local(),
             &Method::Given(Given::column("sets")),
             &counts,
@@ -368,19 +375,17 @@ mod tests {
         ranks: std::ops::Range<usize>,
         of: fn(usize) -> Method,
     ) -> Vec<Criteria> {
-        let options = crate::methods::spectral::truncated_svd::Options {
+        let options = Options {
             rank: ranks.end,
             tolerance: 1e-8,
             max_products: 100_000,
             seed: 0,
         };
-        let spectrum =
-            crate::methods::spectral::truncated_svd::leading(&Passes::local(), shards, &options)
-                .values;
+        let spectrum = truncated_svd::leading(&Passes::local(), shards, &options).values;
         let groups = Groups::scatter(shards.n_targets, &shards.by_source, 40);
         let methods: Vec<Method> = ranks.map(of).collect();
         let candidates: Vec<(&Method, u64)> = methods.iter().map(|m| (m, 0)).collect();
-        let validations = crate::assess::crossval::validate(
+        let validations = crossval::validate(
             &Passes::local(),
             &Counts::of(shards),
             &groups,
@@ -394,8 +399,8 @@ mod tests {
         let scored = methods.iter().zip(validations.expect("five folds"));
         scored
             .map(|(method, validation)| {
-                let fit = crate::methods::fit(&Passes::local(), method, &Counts::of(shards), 0)
-                    .expect("a fit");
+                let fit =
+                    methods::fit(&Passes::local(), method, &Counts::of(shards), 0).expect("a fit");
                 Criteria {
                     validation,
                     ..Criteria::new(fit.model.low_rank().expect("sets"), &spectrum, shards)
@@ -406,10 +411,8 @@ mod tests {
 
     #[test]
     fn rules_find_planted_sets() {
-        let methods: [fn(usize) -> Method; 2] = [
-            |r| Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(r)),
-            |r| Method::Svd(crate::methods::spectral::svd::Svd::new(r)),
-        ];
+        let methods: [fn(usize) -> Method; 2] =
+            [|r| Method::Dbmr(Dbmr::new(r)), |r| Method::Svd(Svd::new(r))];
         for (sets, of) in [3, 5].into_iter().flat_map(|n| methods.map(|of| (n, of))) {
             let ranks = sweep(&planted(sets, sets as u64), 2..9, of);
             let chosen = |rule| {
@@ -433,7 +436,7 @@ mod tests {
 
     fn with_scores(scores: &[(f64, f64)]) -> Vec<Criteria> {
         let criteria = |(at, &(mean, error)): (usize, &(f64, f64))| {
-            let score = crate::assess::crossval::Score { mean, error };
+            let score = Score { mean, error };
             Criteria {
                 rank: at + 2,
                 singular_value: Some(0.5),
@@ -448,7 +451,7 @@ mod tests {
                 empty_states: 0,
                 crispness: None,
                 stability: None,
-                validation: Some(crate::assess::crossval::Validation {
+                validation: Some(Validation {
                     folds: 2,
                     log_likelihood: score,
                     vamp_2: score,
@@ -463,7 +466,7 @@ mod tests {
     fn rules_give_their_reasons() {
         let ranks = with_scores(&[(-4.0, 0.1), (-3.05, 0.1), (-3.0, 0.1), (-3.2, 0.1)]);
         let reason = |rule| choose(rule, &ranks);
-        let expected = "held-out log-likelihood of -3.0500 nats a transition, within one standard error of the best, -3.0000 ± 0.1000 of rank 4";
+        let expected = "held-out log-likelihood of -3.0500 nats per transition, within one standard error of the best, -3.0000 ± 0.1000 of rank 4";
         assert_eq!(reason(Rule::HeldOut), Some((1, expected.into())));
         let expected = "VAMP-2 score of -3.0500, which rank 4 raises by 0.0500 ± 0.1000";
         assert_eq!(reason(Rule::Vamp2), Some((1, expected.into())));

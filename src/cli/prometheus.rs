@@ -98,7 +98,7 @@ const FIT: [Number; 23] = [
     ("test_mse", "Mean squared error of the states of test rows."),
     ("mean_log_score", "Mean log score of an observation, in nats."),
     ("not_updated", "Rows whose observation did not change the estimate."),
-    ("resets", "Rows at which the filter began anew."),
+    ("resets", "Rows at which the filter was reset."),
     ("negative_share", "Share of the raw predictions that are negative."),
     ("reference_log_likelihood", "Upper bound of the log-likelihood, in nats."),
     ("coherence", "Sum of the singular values of a fit."),

@@ -2,6 +2,10 @@
 
 use crate::error::counted;
 use crate::error::{Error, Kind, Result};
+use crate::memory;
+use crate::memory::machine;
+use crate::read::lake;
+use crate::read::lake::panics::Reading;
 use crate::run::progress::Progress;
 use futures::future::BoxFuture;
 use std::path::Path;
@@ -86,8 +90,8 @@ const COMPUTING_STACK_BYTES: usize = 2 << 20;
 /// Starts the threads of a computing process and sets its memory bound.
 pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Result<Runtime> {
     match bound {
-        Some(bytes) => crate::memory::bound(bytes, threads, folder)?,
-        None => crate::memory::use_freed_again(),
+        Some(bytes) => memory::bound(bytes, threads, folder)?,
+        None => memory::use_freed_again(),
     }
     let no_threads = |e: &dyn std::fmt::Display| {
         Error::new(
@@ -99,8 +103,8 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
         )
     };
     // A thread that starts and finds no room for the stack of its signals aborts the process.
-    let stacks = threads.saturating_mul(COMPUTING_STACK_BYTES + crate::read::lake::STACK_BYTES);
-    if !crate::memory::machine::has_address_space(stacks) {
+    let stacks = threads.saturating_mul(COMPUTING_STACK_BYTES + lake::STACK_BYTES);
+    if !machine::has_address_space(stacks) {
         return Err(no_threads(
             &"the address space has no room for their stacks",
         ));
@@ -114,11 +118,11 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
         let mut runtime = Builder::new_multi_thread();
         runtime
             .worker_threads(threads)
-            .thread_stack_size(crate::read::lake::STACK_BYTES);
+            .thread_stack_size(lake::STACK_BYTES);
         runtime.enable_all().build()
     };
     // tokio panics if the system cannot start its threads.
-    let _caught = crate::read::lake::panics::Reading::new();
+    let _caught = Reading::new();
     match std::panic::catch_unwind(build) {
         Ok(built) => built.map_err(|e| no_threads(&e)),
         Err(_) => Err(no_threads(&"the system has no room for them")),

@@ -15,10 +15,10 @@ pub trait EvidenceKind: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// The lists of shards that passes run over, such as the rows and the columns of a matrix.
     fn sides(&self) -> Vec<&dyn Side>;
 
-    /// The same with every shard of more than about `entries` entries cut into smaller ones.
+    /// The evidence with every shard of more than about `entries` entries cut into smaller ones.
     fn split(self, entries: usize) -> Self;
 
-    /// The same without the entries of the shards: what a fit needs if all passes run on other
+    /// The evidence without the entries of the shards: what a fit needs if all passes run on other
     /// machines, which have the entries.
     fn outline(&self) -> Self;
 }

@@ -83,7 +83,8 @@ impl Lag {
         place(self).cmp(&place(other))
     }
 
-    /// The same for texts from a table; what is no lag is ordered as text, after those that are.
+    /// Orders texts of lags from a table by length; what is no lag is ordered as text, after those
+    /// that are.
     pub fn texts_by_length(a: &str, b: &str) -> Ordering {
         let read = |text: &str| match text.parse() {
             Ok(ticks) => Lag::ticks(ticks).ok(),

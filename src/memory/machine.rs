@@ -9,7 +9,7 @@ pub fn all() -> Option<u64> {
     below(Path::new("/"))
 }
 
-/// The same for a system whose files are below `root`.
+/// Available memory of a system whose files are below `root`.
 fn below(root: &Path) -> Option<u64> {
     let read = |path: &Path| fs::read_to_string(path).ok();
     let meminfo = read(&root.join("proc/meminfo"))?;

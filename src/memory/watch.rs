@@ -3,6 +3,7 @@
 //! watching thread checks regularly on behalf of all others.
 
 use crate::error::{Error, Kind, Result};
+use crate::memory;
 use crate::memory::allocator;
 use crate::memory::{EXCEEDED, give_back};
 use std::fs::File;
@@ -136,8 +137,8 @@ fn in_use(statm: &File) -> InUse {
         .map(|pages| pages.parse().unwrap_or(0));
     let (all, of_files) = (pages.nth(1).unwrap_or(0), pages.next().unwrap_or(0));
     InUse {
-        all: all * crate::memory::page(),
-        plain: all.saturating_sub(of_files) * crate::memory::page(),
+        all: all * memory::page(),
+        plain: all.saturating_sub(of_files) * memory::page(),
     }
 }
 

@@ -11,6 +11,7 @@
 
 use crate::error::Result;
 use crate::evidence::pass::checkpoints::Checkpoints;
+use crate::memory;
 use crate::output::made::WorkFolder;
 use crate::output::place::Output;
 use bytes::Bytes;
@@ -99,7 +100,7 @@ impl Checkpoint {
                 continue;
             }
             // A piece that needs more memory cannot be used.
-            if meta.size > (crate::memory::limit_or_all() / 2) as u64 {
+            if meta.size > (memory::limit_or_all() / 2) as u64 {
                 tracing::info!("{} is too large and not used", output.show(&object));
                 continue;
             }
@@ -244,6 +245,7 @@ impl Checkpoints for Checkpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::retention::Cleaning;
     use futures::StreamExt;
     use jiff::SignedDuration;
     use object_store::ObjectStore;
@@ -404,7 +406,7 @@ mod tests {
             (SignedDuration::from_hours(1), 2),
             (SignedDuration::ZERO, 0),
         ] {
-            let asked = crate::output::retention::Cleaning {
+            let asked = Cleaning {
                 keep: 2,
                 older_than,
                 dry_run: false,
@@ -448,7 +450,7 @@ mod tests {
         for plan in ["mine", "x", "notes", "other"] {
             lake.runtime.block_on(output.remove_checkpoints(plan));
         }
-        let asked = crate::output::retention::Cleaning {
+        let asked = Cleaning {
             keep: 2,
             older_than: SignedDuration::ZERO,
             dry_run: false,

@@ -11,6 +11,7 @@
 use crate::error::{Error, Result, is_in_the_way};
 use crate::output::layout::{MADE, WORK, plan_of};
 use crate::output::place::{FolderContent, Output};
+use crate::output::retention;
 use jiff::{SignedDuration, Timestamp};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
@@ -130,7 +131,7 @@ impl Output {
     /// day.
     pub async fn remove_checkpoints(&self, plan: &str) {
         let forget = async {
-            let stale = self.stale_work(Some(plan), crate::output::retention::DAY);
+            let stale = self.stale_work(Some(plan), retention::DAY);
             for (name, _) in stale.await?.plans {
                 self.remove_work(&name).await?;
             }

@@ -226,11 +226,6 @@ impl Output {
         Ok(seconds.unwrap_or(Timestamp::MIN))
     }
 
-    /// Writes a JSON object and replaces any existing one.
-    pub async fn put_json(&self, path: &Path, value: &impl Serialize) -> Result<()> {
-        self.put(path, json(value)?).await
-    }
-
     /// Writes a run record without secrets. Records are for people; nothing reads them back to
     /// resume.
     pub async fn put_record(&self, path: &Path, record: &impl Serialize) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Execution plans of tables whose rows are computed while they are read, trajectory by trajectory.
 
+use crate::math::portable;
 use crate::math::seed::mixed;
 use arrow::array::RecordBatch;
 use arrow::compute::SortOptions;
@@ -190,7 +191,7 @@ pub(crate) fn random(seed: u64, trajectory: usize) -> Pcg64 {
 /// Two independent standard normal numbers.
 pub(crate) fn normals(random: &mut Pcg64) -> [f64; 2] {
     let first = random.random();
-    crate::math::portable::normals([first, random.random()])
+    portable::normals([first, random.random()])
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@
 //! The result is ordered by (trajectory, time): `trajectory`, `time`, `symbol` and the hidden
 //! `state` are BIGINT from 0; `is_anomalous` is BOOLEAN.
 
+use crate::math::seed;
 use crate::read::arguments::Arguments;
 use crate::read::generated::scan;
 use arrow::array::{BooleanArray, Int64Array, RecordBatch};
@@ -203,8 +204,7 @@ impl World {
 
     /// The random numbers and the first hidden state of a sequence.
     fn start(&self, sequence: usize) -> (Pcg64, usize) {
-        let seed =
-            crate::math::seed::mixed(self.seed ^ crate::math::seed::mixed(sequence as u64 + 1));
+        let seed = seed::mixed(self.seed ^ seed::mixed(sequence as u64 + 1));
         let mut random = Pcg64::seed_from_u64(seed);
         let state = random.random_range(0..self.states);
         (random, state)

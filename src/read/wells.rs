@@ -31,6 +31,7 @@
 //! DOUBLE.
 
 use crate::math::portable::normals;
+use crate::math::seed;
 use crate::read::arguments::Arguments;
 use crate::read::generated::{SCHEMA, scan};
 use arrow::array::{Float64Array, Int64Array, RecordBatch};
@@ -96,8 +97,7 @@ struct Walk {
 
 impl Walk {
     fn new(wells: &Wells, trajectory: usize) -> Walk {
-        let seed =
-            crate::math::seed::mixed(wells.seed ^ crate::math::seed::mixed(trajectory as u64 + 1));
+        let seed = seed::mixed(wells.seed ^ seed::mixed(trajectory as u64 + 1));
         let mut random = Pcg64::seed_from_u64(seed);
         let bits = random.next_u64();
         let side = |bit: u64| if bits >> bit & 1 == 1 { 1.0 } else { -1.0 };

@@ -16,7 +16,7 @@ const EVERY: &str = "Columns that begin every table";
 
 /// What kind of rows a result is made from: the title of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ResultKind {
     /// Pairs of states.
     Transitions,
     /// Rows with coordinates.
@@ -29,23 +29,23 @@ pub enum Kind {
     NewRows,
 }
 
-impl Kind {
+impl ResultKind {
     /// The kind of a result.
     ///
     /// # Errors
     /// If a table cannot be read.
-    pub fn of(tables: &Tables) -> Result<Kind> {
+    pub fn of(tables: &Tables) -> Result<ResultKind> {
         // Each kind has a column that no other has; assignments have no fits.
         for (table, column, kind) in [
-            ("fits", "n_symbols", Kind::Sequences),
-            ("fits", "rule", Kind::Filters),
-            ("fits", "kernel_points", Kind::Points),
-            ("fits", "n_sources", Kind::Transitions),
-            ("trajectories", "unseen", Kind::Sequences),
-            ("trajectories", "missing", Kind::Filters),
-            ("points", "", Kind::Points),
-            ("predictions", "", Kind::Sequences),
-            ("estimates", "", Kind::Filters),
+            ("fits", "n_symbols", ResultKind::Sequences),
+            ("fits", "rule", ResultKind::Filters),
+            ("fits", "kernel_points", ResultKind::Points),
+            ("fits", "n_sources", ResultKind::Transitions),
+            ("trajectories", "unseen", ResultKind::Sequences),
+            ("trajectories", "missing", ResultKind::Filters),
+            ("points", "", ResultKind::Points),
+            ("predictions", "", ResultKind::Sequences),
+            ("estimates", "", ResultKind::Filters),
         ] {
             if !tables.has(table) {
                 continue;
@@ -55,16 +55,16 @@ impl Kind {
                 return Ok(kind);
             }
         }
-        Ok(Kind::NewRows)
+        Ok(ResultKind::NewRows)
     }
 
     fn title(self) -> &'static str {
         match self {
-            Kind::Transitions => "Transitions",
-            Kind::Points => "Points",
-            Kind::Sequences => "Sequences",
-            Kind::Filters => "Filters",
-            Kind::NewRows => "New rows of transitions",
+            ResultKind::Transitions => "Transitions",
+            ResultKind::Points => "Points",
+            ResultKind::Sequences => "Sequences",
+            ResultKind::Filters => "Filters",
+            ResultKind::NewRows => "New rows of transitions",
         }
     }
 }
@@ -89,7 +89,7 @@ pub struct Meanings {
 
 impl Meanings {
     /// Reads the page.
-    pub fn new(kind: Kind) -> Meanings {
+    pub fn new(kind: ResultKind) -> Meanings {
         let mut all = Meanings {
             tables: BTreeMap::new(),
             columns: BTreeMap::new(),
@@ -226,7 +226,7 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn text(kind: Kind, table: &str, name: &str) -> Option<[String; 2]> {
+    fn text(kind: ResultKind, table: &str, name: &str) -> Option<[String; 2]> {
         let fits = ["svd".to_string(), "svd_soft".to_string()];
         let all = Meanings::new(kind);
         let found = all.column(table, name, &fits, &["year".to_string()])?;
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn columns_are_found_by_their_patterns() {
         let of = |table: &str, name: &str| {
-            let [pattern, unit] = text(Kind::Transitions, table, name).expect("a meaning");
+            let [pattern, unit] = text(ResultKind::Transitions, table, name).expect("a meaning");
             format!("{pattern} ({unit})")
         };
         assert_eq!(of("sources", "svd_soft_embedding"), "<fit>_embedding ()");
@@ -249,8 +249,8 @@ mod tests {
         let pair = "source_<column> (of the SQL)";
         assert_eq!(of("counts", "source_state"), pair);
         assert_eq!(of("restarts", "sources"), "sources (states)");
-        assert_eq!(text(Kind::Transitions, "fits", "unknown"), None);
-        assert_eq!(text(Kind::Points, "sources", "count"), None);
+        assert_eq!(text(ResultKind::Transitions, "fits", "unknown"), None);
+        assert_eq!(text(ResultKind::Points, "sources", "count"), None);
     }
 
     #[test]
@@ -260,9 +260,9 @@ mod tests {
                 .table("trajectories")
                 .map(str::to_string)
         };
-        assert_eq!(noise(Kind::Transitions), None);
-        assert_ne!(noise(Kind::Filters), noise(Kind::NewRows));
-        let all = Meanings::new(Kind::Transitions);
+        assert_eq!(noise(ResultKind::Transitions), None);
+        assert_ne!(noise(ResultKind::Filters), noise(ResultKind::NewRows));
+        let all = Meanings::new(ResultKind::Transitions);
         let per = "fit and rank; where ranks are compared, see Number of sets";
         assert_eq!(all.table("ranks"), Some(per));
     }

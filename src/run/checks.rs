@@ -15,6 +15,7 @@ use crate::plan::kind::KindPlan;
 use crate::plan::pipeline::checks::On;
 use crate::read::formats::parquet::Parquet;
 use crate::read::lake::Lake;
+use crate::read::lake::errors;
 use crate::read::rows::states::describe;
 use crate::run::journal::Journal;
 use crate::run::kind::{Facts, Kind as EvidenceKind, Running};
@@ -173,12 +174,8 @@ impl Candidate<'_> {
                     }
                     let session = session.as_ref().ok_or_else(|| Error::bug("no session"))?;
                     let frame = query(session, &check.name, sql, parameters).await?;
-                    let failed = |e| {
-                        crate::read::lake::errors::failed(
-                            &format!("check `{}` cannot be made", check.name),
-                            e,
-                        )
-                    };
+                    let failed =
+                        |e| errors::failed(&format!("check `{}` cannot be made", check.name), e);
                     let (n, rows) = first_rows(frame).await.map_err(failed)?;
                     (n == 0, Some(n as f64), rows)
                 }

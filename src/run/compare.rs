@@ -41,14 +41,14 @@ pub trait Compares: Kind {
     /// # Errors
     /// If a fit does not exist, the columns differ, or nothing is common.
     fn compare(
-        a: &Side<'_>,
-        b: &Side<'_>,
+        a: &CompareSide<'_>,
+        b: &CompareSide<'_>,
         fits: &[Pair],
     ) -> impl Future<Output = Result<Vec<(ModelKey, Self::Compared)>>>;
 }
 
 /// One of two results.
-pub struct Side<'a> {
+pub struct CompareSide<'a> {
     /// The result.
     pub written: Written<'a>,
     /// Its location.
@@ -139,8 +139,8 @@ pub async fn compare<K: Compares>(
     });
     let stores = Stores::default();
     let (output_a, output_b) = (Output::open(a, &stores)?, Output::open(b, &stores)?);
-    let of_a = Side::open(&output_a, lags.as_ref().map(|lags| &lags.a)).await?;
-    let of_b = Side::open(&output_b, lags.as_ref().map(|lags| &lags.b)).await?;
+    let of_a = CompareSide::open(&output_a, lags.as_ref().map(|lags| &lags.a)).await?;
+    let of_b = CompareSide::open(&output_b, lags.as_ref().map(|lags| &lags.b)).await?;
     let (written_a, written_b) = (&of_a.written, &of_b.written);
     same_keys("partitions", a, &written_b.partition, &written_a.partition)?;
     let compared = K::compare(&of_a, &of_b, fits).await?;
@@ -162,7 +162,7 @@ pub async fn compare<K: Compares>(
         lag: key.lag,
         compared,
     });
-    let only = |own: &Side<'_>, other: &Side<'_>| {
+    let only = |own: &CompareSide<'_>, other: &CompareSide<'_>| {
         let keys = own.models.difference(&other.models);
         keys.map(|key| own.written.place(key)).collect()
     };
@@ -189,9 +189,9 @@ pub(crate) async fn shown<K: Compares>(
     Ok(Shown::of(&compare::<K>(a, b, fits, lags).await?))
 }
 
-impl<'a> Side<'a> {
+impl<'a> CompareSide<'a> {
     /// Opens the result of an output. With `lag`, only the models of this lag.
-    async fn open(output: &'a Output, lag: Option<&String>) -> Result<Side<'a>> {
+    async fn open(output: &'a Output, lag: Option<&String>) -> Result<CompareSide<'a>> {
         let written = opened(output).await?;
         let mut models: BTreeSet<ModelKey> = written.keys().await?.into_iter().collect();
         if let Some(lag) = lag {
@@ -213,7 +213,7 @@ impl<'a> Side<'a> {
             let without = models.into_iter().map(|key| ModelKey { lag: None, ..key });
             models = without.collect();
         }
-        Ok(Side {
+        Ok(CompareSide {
             at: output.shown(),
             written,
             lag: lag.cloned(),
@@ -230,7 +230,10 @@ impl<'a> Side<'a> {
     }
 
     /// The models that another result has too.
-    pub(crate) fn common<'s>(&'s self, other: &'s Side<'_>) -> impl Iterator<Item = &'s ModelKey> {
+    pub(crate) fn common<'s>(
+        &'s self,
+        other: &'s CompareSide<'_>,
+    ) -> impl Iterator<Item = &'s ModelKey> {
         self.models.intersection(&other.models)
     }
 }

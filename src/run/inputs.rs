@@ -6,8 +6,11 @@
 use crate::error::{Error, Kind, Result};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Fingerprint;
+use crate::plan::relative;
+use crate::read::lake;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::{Lake, Resources, query_text};
+use crate::read::paths::overlap;
 use crate::run::Planned;
 use crate::run::assign::kind::{Assigns, PlannedAssignment};
 use crate::run::counts::kind::CountsKind;
@@ -71,15 +74,15 @@ impl Pipeline {
     ) -> LocalBoxFuture<'a, Result<Inputs>> {
         Box::pin(async move {
             if let Some(file) = self.file.clone() {
-                crate::plan::relative::resolve(&mut self, &file).await?;
+                relative::resolve(&mut self, &file).await?;
             }
             let sources: Vec<TableSource<'_>> = self
                 .tables
                 .iter()
                 .map(|(name, table)| table.source(name))
                 .collect();
-            crate::read::paths::overlap::check_no_overlap(&sources, &self.job.output)?;
-            let mut lake = crate::read::lake::open(&sources, resources, stores).await?;
+            overlap::check_no_overlap(&sources, &self.job.output)?;
+            let mut lake = lake::open(&sources, resources, stores).await?;
             lake.check_no_overlap(&self.job.output)?;
             if self.job.fingerprint == Fingerprint::Content {
                 lake.fingerprint().await?;

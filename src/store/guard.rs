@@ -4,6 +4,7 @@
 //! The guard has no retries and no time limits. The clients have both, because only they know which
 //! requests may be sent twice.
 
+use crate::store::location;
 use crate::store::secrets::hide;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -65,7 +66,7 @@ impl Guard {
     }
 
     fn may_write(&self) -> Result<()> {
-        if !crate::store::location::is_http(&self.scheme) {
+        if !location::is_http(&self.scheme) {
             return Ok(());
         }
         let source = "http:// and https:// locations are read-only".into();
@@ -241,11 +242,13 @@ impl MultipartUpload for GuardedUpload {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
+    use crate::store::secrets;
 
     #[test]
     fn echoed_secrets_are_hidden_and_error_kinds_stay() {
-        crate::store::secrets::learn("aws_session_token", "token-of-a-session");
-        crate::store::secrets::learn("aws_session_token", "short");
+        secrets::learn("aws_session_token", "token-of-a-session");
+        secrets::learn("aws_session_token", "short");
         let precondition = |body: &str| Error::Precondition {
             path: "current.json".into(),
             source: body.into(),
@@ -258,12 +261,12 @@ mod tests {
         let deep = Error::Generic {
             store: "S3",
             source: Box::new(crate::error::Error::with_source(
-                crate::error::Kind::Store,
+                Kind::Store,
                 "the request failed",
                 "token-of-a-session",
             )),
         };
-        let text = crate::error::Error::with_source(crate::error::Kind::Store, "x", redacted(deep));
+        let text = crate::error::Error::with_source(Kind::Store, "x", redacted(deep));
         assert_eq!(text.full(), "x (Generic S3 error: the request failed)");
         let open = redacted(precondition("the ETag does not match"));
         assert!(open.to_string().ends_with("the ETag does not match"));

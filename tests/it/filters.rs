@@ -681,7 +681,10 @@ fn rows_that_cannot_be_filtered_are_refused_by_name() {
         &lake,
         &[&sql("SELECT * EXCLUDE (split), 'test' AS split FROM world")],
     )
-    .fails(1, "there are no two training rows in a row");
+    .fails(
+        1,
+        "no training row with a state and an observation is followed by another one",
+    );
     run(
         &lake,
         &[&sql(

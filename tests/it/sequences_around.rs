@@ -119,7 +119,7 @@ fn the_rows_of_a_run_come_back() {
         "{}",
         ran.out
     );
-    assert!(ran.out.contains("nats a symbol"), "{}", ran.out);
+    assert!(ran.out.contains("nats per symbol"), "{}", ran.out);
     for table in ["predictions", "trajectories"] {
         assert_equal(&lake.read(table), &assigned(&lake, table));
     }
@@ -303,7 +303,7 @@ fn two_results_are_compared_by_spectra_and_likelihoods() {
     let text = lake.gyre(&["compare", "out", "out", "--fit", "hmm_r2=hmm_r3"]);
     let text = text.succeeds().out;
     assert!(text.contains("15 common trajectories"), "{text}");
-    assert!(text.contains("nats a symbol, difference "), "{text}");
+    assert!(text.contains("nats per symbol, difference "), "{text}");
     assert!(text.contains("largest difference "), "{text}");
     lake.gyre(&["compare", "out", "b", "--fit", "hmm_r2=svd"])
         .fails(2, "has no fit `svd`");
@@ -518,7 +518,7 @@ fn metrics_and_events_of_sequences_are_written() {
     assert!(page.contains("gyre_run_nothing_to_do{pipeline=\"visits\"} 1"));
     assert!(page.contains(&format!("gyre_windows{{pipeline=\"visits\"}} {windows}")));
     let fails = [&run[..], &["--set", "sequences.interval=1000"]].concat();
-    lake.gyre(&fails).fails(1, "rows in a row with a symbol");
+    lake.gyre(&fails).fails(1, "consecutive rows with a symbol");
     assert!(read("m.prom").contains("gyre_run_success{pipeline=\"visits\"} 0"));
     assert!(
         read("l.json")

@@ -4,6 +4,7 @@ use crate::cli::args::PipelineArgs;
 use crate::cli::commands::stopping::stoppable;
 use crate::cli::terminal::{Done, Terminal, leave, start};
 use crate::error::Result;
+use crate::memory;
 use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Resources;
 use crate::run::inputs::Inputs;
@@ -40,7 +41,7 @@ pub(super) fn with_inputs(
         let resources = Resources {
             threads,
             // The program takes the rest of the bound.
-            memory_bytes: bound.map(|bytes| bytes - crate::memory::least(threads)),
+            memory_bytes: bound.map(|bytes| bytes - memory::least(threads)),
         };
         let stores = Stores::from(&pipeline.store);
         let opening = pipeline.open_with(&resources, &stores);

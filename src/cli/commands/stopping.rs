@@ -2,6 +2,7 @@
 
 use crate::cli::terminal::{Done, Terminal};
 use crate::error::{Error, Kind, Result};
+use crate::memory;
 use crate::output::place::Output;
 use crate::read::lake::{STACK_BYTES, spill};
 use crate::run::planned::Finished;
@@ -39,7 +40,7 @@ pub(super) async fn until_stopped<T: Send + 'static, F: Future<Output = Result<T
                 let what = "stopped; the output is as it was before";
                 Err(Error::new(Kind::Cancelled, what))
             }
-            e = crate::memory::exceeded() => Err(e),
+            e = memory::exceeded() => Err(e),
             done = &mut ended => Ok(done),
         }
     };
@@ -73,7 +74,7 @@ pub(super) async fn stoppable<T>(
         // Polled before the first step of the run, which may be a long one.
         biased;
         () = terminal.stopped() => Err(Error::new(Kind::Cancelled, "stopped")),
-        e = crate::memory::exceeded() => Err(e),
+        e = memory::exceeded() => Err(e),
         outcome = reading => outcome,
     }
 }

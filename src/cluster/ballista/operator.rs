@@ -280,6 +280,7 @@ fn encoded(version: &str, site: &AnswerSite) -> postcard::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::place::Output;
     use crate::read::lake::Resources;
     use crate::store::Stores;
     use datafusion::physical_plan::empty::EmptyExec;
@@ -309,7 +310,7 @@ mod tests {
     async fn each_partition_of_a_decoded_plan_does_its_task() {
         let folder = tempfile::tempdir().expect("a folder");
         let site = site(folder.path());
-        let output = crate::output::place::Output::open(&site.output, &Stores::default());
+        let output = Output::open(&site.output, &Stores::default());
         let output = output.expect("an output");
         let answers = output.answers("plan");
         answers.put_mark("mark").await.expect("a store");

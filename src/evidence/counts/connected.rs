@@ -6,6 +6,8 @@
 
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::matrix::{CountMatrix, LeftOut};
+use crate::math::components;
+use crate::memory;
 
 /// The number of a state that has none.
 const NONE: u32 = u32::MAX;
@@ -22,7 +24,7 @@ impl CountMatrix {
             row_of[state as usize] = row as u32;
         }
         for shard in &mut self.by_source {
-            crate::memory::wait_for_room();
+            memory::wait_for_room();
             let columns = shard.columns.iter_mut();
             columns.for_each(|column| *column = state_of_target[*column as usize]);
         }
@@ -31,14 +33,13 @@ impl CountMatrix {
             .iter()
             .flat_map(|shard| (0..shard.n_rows()).map(move |l| (shard, l)))
             .collect();
-        let component =
-            crate::math::components::strong(states.len(), |state| match row_of[state] {
-                NONE => &[],
-                row => {
-                    let (shard, l) = rows[row as usize];
-                    &shard.columns[shard.span(l)]
-                }
-            });
+        let component = components::strong(states.len(), |state| match row_of[state] {
+            NONE => &[],
+            row => {
+                let (shard, l) = rows[row as usize];
+                &shard.columns[shard.span(l)]
+            }
+        });
 
         let largest = Largest::of(&component, &rows, &state_of_source);
         // A single state without a transition to itself is no chain.
@@ -54,7 +55,7 @@ impl CountMatrix {
         for shard in &self.by_source {
             let is_kept = |l: usize| number[state_of_source[shard.first_row + l] as usize] != NONE;
             let column = |state: u32| Some(number[state as usize]).filter(|&at| at != NONE);
-            crate::memory::wait_for_room();
+            memory::wait_for_room();
             let (rows, _) = shard.part(first_row, is_kept, column);
             first_row += rows.n_rows();
             by_source.extend((rows.n_rows() > 0).then_some(rows));
@@ -90,7 +91,7 @@ struct Largest {
     transitions: f64,
     /// The transitions inside the component.
     inside: f64,
-    /// The same as an integer. Weights have none.
+    /// `inside` as an integer. It is not used for weights.
     exact: u128,
 }
 

@@ -264,7 +264,7 @@ pub struct LeftOut {
     pub states: usize,
     /// Σ of the removed counts or weights.
     pub transitions: f64,
-    /// The same, exact, or 0 for weights.
+    /// `transitions` as an integer; 0 for weights.
     pub total: u128,
 }
 

@@ -9,6 +9,7 @@ use crate::evidence::counts::csr::{Csr, Value, Values};
 use crate::evidence::counts::totals::Totals;
 use crate::evidence::kind::{EvidenceKind, Side};
 use crate::evidence::pass::kernel::Sharded;
+use crate::math::sum;
 use crate::memory;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -325,7 +326,7 @@ pub fn totals(n_targets: usize, by_source: &[Csr]) -> (Vec<f64>, Vec<f64>, f64) 
 }
 
 fn sum(totals: &[f64]) -> f64 {
-    crate::math::sum::terms(totals.len(), |j| totals[j])
+    sum::terms(totals.len(), |j| totals[j])
 }
 
 fn column_totals(shards: &[Csr], n: usize) -> Vec<f64> {

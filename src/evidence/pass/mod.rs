@@ -60,7 +60,7 @@ impl<'a> Passes<'a> {
         }
     }
 
-    /// The same with checkpoints for the pieces of `whole`.
+    /// Passes with checkpoints for the pieces of `whole`.
     pub fn resuming<'b>(&self, checkpoints: &'b dyn Checkpoints, whole: String) -> Passes<'b>
     where
         'a: 'b,
@@ -76,7 +76,7 @@ impl<'a> Passes<'a> {
         }
     }
 
-    /// The same, with the steps of a fit reported to `steps`.
+    /// Passes that also record how long each step of the fit takes, in `steps`.
     pub fn timed(self, steps: &'a Steps) -> Self {
         Passes {
             steps: Some(steps),
@@ -160,10 +160,15 @@ impl<'a> Passes<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::assess::bootstrap;
+    use crate::assess::bootstrap::BootstrapParams;
     use crate::evidence::counts::Counts;
     use crate::evidence::counts::groups::Groups;
+    use crate::evidence::counts::shards;
     use crate::evidence::pass::checkpoints::{find, keep};
     use crate::methods::Method;
+    use crate::methods::cocluster::Cocluster;
+    use crate::methods::dbmr::params::Dbmr;
     use crate::methods::fit;
     use crate::methods::fit::{Fit, Model};
     use bytes::Bytes;
@@ -192,7 +197,7 @@ mod tests {
     }
 
     impl Everything {
-        /// The same without some of what it knows.
+        /// The checkpoints without some of their pieces.
         fn without(&self, forget: impl Fn(usize, &str) -> bool) -> Everything {
             let known = self.0.lock().unwrap().clone();
             let known = known.into_iter().enumerate();
@@ -248,8 +253,8 @@ mod tests {
             vec![2.0, 2.0, 1.0],
             vec![0.0, 1.0, 4.0],
         ];
-        let shards = crate::evidence::counts::shards::dense(&columns, false, 2);
-        let method = Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(2));
+        let shards = shards::dense(&columns, false, 2);
+        let method = Method::Dbmr(Dbmr::new(2));
         let mut fit = fit(&Passes::local(), &method, &Counts::of(&shards), 1).expect("a fit");
         let odd = [
             0.0,
@@ -298,19 +303,19 @@ mod tests {
                     .collect()
             })
             .collect();
-        let shards = crate::evidence::counts::shards::dense(&columns, false, 40);
+        let shards = shards::dense(&columns, false, 40);
         let groups = Groups::scatter(n, &shards.by_source, 6);
-        let searched = crate::methods::dbmr::params::Dbmr {
+        let searched = Dbmr {
             restarts: 6,
-            ..crate::methods::dbmr::params::Dbmr::new(3)
+            ..Dbmr::new(3)
         };
-        let plain = crate::methods::dbmr::params::Dbmr {
+        let plain = Dbmr {
             restarts: 6,
-            ..crate::methods::dbmr::params::Dbmr::plain(3)
+            ..Dbmr::plain(3)
         };
-        let cocluster = crate::methods::cocluster::Cocluster {
+        let cocluster = Cocluster {
             restarts: 4,
-            ..crate::methods::cocluster::Cocluster::new(3)
+            ..Cocluster::new(3)
         };
         for method in [
             Method::Dbmr(searched),
@@ -323,14 +328,14 @@ mod tests {
                 let found = passes.piece("fit", |passes| {
                     fit(passes, &method, evidence, 5).expect("a fit")
                 });
-                let params = crate::assess::bootstrap::BootstrapParams {
+                let params = BootstrapParams {
                     resamples: 3,
                     confidence: 0.9,
                     chain: None,
                     shard_nnz: 40,
                 };
                 let fits = [(&method, &found)];
-                let of = crate::assess::bootstrap::bootstrap(
+                let of = bootstrap::bootstrap(
                     &passes,
                     &groups,
                     &Counts::of(&shards),

@@ -1,5 +1,6 @@
 //! Counted windows of symbols: past word, middle symbol, future word.
 
+use crate::math::sum;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -134,7 +135,7 @@ impl Triples {
 
     /// The sum of all counts, N.
     pub fn total(&self) -> f64 {
-        crate::math::sum::terms(self.counts.len(), |at| self.counts[at])
+        sum::terms(self.counts.len(), |at| self.counts[at])
     }
 
     /// The triples of an edge: future words and counts.

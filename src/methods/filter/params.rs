@@ -58,7 +58,7 @@ pub enum Bandwidth {
 pub enum BandwidthRule {
     /// The best of 1/4, 1/2 and 1 times the median distances, by training rows that are held out.
     HeldOut,
-    /// The median distances of two rows.
+    /// The median of the distances between two rows.
     Median,
 }
 

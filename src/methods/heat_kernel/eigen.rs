@@ -248,7 +248,11 @@ impl Filter {
             out,
             now,
             before,
-            [first * self.slope, first * self.shift, 0.0],
+            Factors {
+                out: first * self.slope,
+                now: first * self.shift,
+                before: 0.0,
+            },
         );
         // `out` is p_1 and `now` is p_0.
         for i in 1..self.degree {
@@ -261,15 +265,27 @@ impl Filter {
                 out,
                 now,
                 before,
-                [twice * self.slope, twice * self.shift, back],
+                Factors {
+                    out: twice * self.slope,
+                    now: twice * self.shift,
+                    before: back,
+                },
             );
         }
     }
 }
 
-/// out = a · out + b · now + c · before.
-fn combine(out: &mut [f64], now: &[f64], before: &[f64], [a, b, c]: [f64; 3]) {
+/// The factors of a linear combination of three vectors.
+struct Factors {
+    out: f64,
+    now: f64,
+    before: f64,
+}
+
+/// out = a · out + b · now + c · before, for the factors a, b and c.
+fn combine(out: &mut [f64], now: &[f64], before: &[f64], factors: Factors) {
     let block = 1 << 14;
+    let (a, b, c) = (factors.out, factors.now, factors.before);
     out.par_chunks_mut(block)
         .zip(now.par_chunks(block))
         .zip(before.par_chunks(block))

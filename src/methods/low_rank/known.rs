@@ -27,7 +27,7 @@ pub struct Known {
     /// The share of a target in the point of a source, m × r row-major: f_ik / σ_k or x_i S^{-1}.
     /// None if the fit decomposed Λ̃.
     pub projection: Option<Vec<f64>>,
-    /// If the fit is soft.
+    /// The memberships, if the fit is soft.
     pub soft: Option<Soft>,
 }
 

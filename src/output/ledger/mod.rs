@@ -80,7 +80,7 @@ pub struct CountedFile {
     #[serde(flatten)]
     /// The file as it was when it was counted.
     pub file: InputFile,
-    /// According to the metadata of the file.
+    /// The number of rows, from the metadata of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
 }

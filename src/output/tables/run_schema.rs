@@ -54,7 +54,7 @@ impl LagColumn {
         }
     }
 
-    /// The columns, with one row per lag.
+    /// The lag column of a table that has one row per lag.
     pub(crate) fn table(&self) -> Vec<ArrayRef> {
         match self {
             LagColumn::None => Vec::new(),

@@ -226,7 +226,7 @@ fn numbers() -> Arc<Field> {
 /// - `<fit>_next_<column>`: the columns of the most likely next symbol.
 /// - `<fit>_next_probability`: its probability.
 /// - `<fit>_embedding`: the state of the filter after the row, b / (b_∞ᵀb).
-/// - `<fit>_was_reset`: whether the filter began anew at the row.
+/// - `<fit>_was_reset`: whether the filter was reset at the row.
 /// - `<fit>_next_distribution`: the probability of every symbol, in the order of the table
 ///   `symbols`.
 pub(crate) fn predictions_schema(
@@ -744,7 +744,7 @@ fn fits<'a>() -> TableColumns<'a, SequencesModel> {
         })
         .column("negative_share", |(_, fit)| fit.diagnostics.negative_share)
         .column("negative_mass", |(_, fit)| fit.diagnostics.negative_mass)
-        // How often the filter began anew because no state explains the rows.
+        // How often the filter was reset because no state explains the rows.
         .column("resets", |(_, fit)| fit.diagnostics.resets)
         // The mean log-likelihood of a held-out symbol, in nats, and its standard error.
         .column("held_out", move |row| {

@@ -34,6 +34,7 @@
 mod render;
 
 use crate::math::portable::direction;
+use crate::math::seed;
 use crate::read::arguments::Arguments;
 use crate::read::camera::render::Scene;
 use crate::read::generated::{Generated, World, normals, random};
@@ -155,7 +156,7 @@ impl World for Track {
 
     fn start(&self, trajectory: usize) -> Walk {
         // Scenes have different tracks.
-        let seed = self.seed ^ crate::math::seed::mixed(self.scene);
+        let seed = self.seed ^ seed::mixed(self.scene);
         let mut random = random(seed, trajectory);
         let share: f64 = random.random();
         Walk {

@@ -14,6 +14,7 @@ use crate::read::rows::keys::Keys;
 use crate::read::rows::layout::{Layout, RowRoles, schema};
 use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges};
 use crate::read::rows::stop::{Dropped, Stop, bug};
+use crate::read::rows::time;
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, UInt32Array};
 use arrow::buffer::ScalarBuffer;
 use arrow::compute::{cast, concat, filter, take};
@@ -89,9 +90,9 @@ impl Spans {
         for (column, field) in columns.iter_mut().zip(&self.fields) {
             *column = typed(column, field).map_err(bug)?;
         }
-        columns[n_key] = crate::read::rows::time::without_nan(&columns[n_key], dropped)?;
+        columns[n_key] = time::without_nan(&columns[n_key], dropped)?;
         drop_null_rows(columns, n_key + 1, |_| "key", dropped)?;
-        let times = crate::read::rows::time::ticks(&columns[n_key], self.fields[n_key].name())?;
+        let times = time::ticks(&columns[n_key], self.fields[n_key].name())?;
         let mut of_rows = vec![0; times.len()];
         if let Some(keys) = &mut self.keys {
             let key_ranges = ranges(&columns[..n_key], times.len())?;

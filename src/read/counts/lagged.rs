@@ -50,6 +50,16 @@ pub struct Disorder {
     pub after: i64,
 }
 
+/// The first row of a trajectory.
+#[derive(Clone, Copy)]
+struct FirstRow {
+    time: i64,
+    /// Its index in the trajectory.
+    row: usize,
+    /// Its index among the rows that are walked.
+    at: usize,
+}
+
 impl<P: Copy> Walker<P> {
     /// A walker at the start of a trajectory. `strided`: emit only the pairs that start at
     /// multiples of each lag.
@@ -193,12 +203,21 @@ impl<P: Copy> Walker<P> {
             }
             return;
         }
-        // The first row of the trajectory of row j: its time, its index in the trajectory, and its
-        // index in `times`.
-        let begin = (self.start, self.base + self.times.len(), 0);
-        let first = |before: (i64, usize, usize), j: usize| {
+        let begin = FirstRow {
+            time: self.start,
+            row: self.base + self.times.len(),
+            at: 0,
+        };
+        let first = |before: FirstRow, j: usize| {
             let is_new = self.strided && j > 0 && trajectory(j) != trajectory(j - 1);
-            if is_new { (times[j], 0, j) } else { before }
+            if !is_new {
+                return before;
+            }
+            FirstRow {
+                time: times[j],
+                row: 0,
+                at: j,
+            }
         };
         for (lag, step) in self.lags.iter().enumerate() {
             let mut of = begin;
@@ -214,7 +233,7 @@ impl<P: Copy> Walker<P> {
                             i += 1;
                         }
                         if elapsed(i) == ticks as u64 {
-                            let since = times[i].wrapping_sub(of.0) as u64;
+                            let since = times[i].wrapping_sub(of.time) as u64;
                             if !self.strided || since.is_multiple_of(ticks as u64) {
                                 emit.pair(lag, points[i], target);
                             }
@@ -231,7 +250,7 @@ impl<P: Copy> Walker<P> {
                         if trajectory(i) != trajectory(j) {
                             continue;
                         }
-                        if !self.strided || (of.1 + i - of.2).is_multiple_of(rows) {
+                        if !self.strided || (of.row + i - of.at).is_multiple_of(rows) {
                             emit.pair(lag, points[i], target);
                         }
                     }

@@ -115,7 +115,7 @@ struct Slots {
 
 /// Added-up counts before the steps that need whole matrices, so that sums can be added to other
 /// sums.
-pub struct Sums {
+pub struct CountSums {
     pub(crate) partitions: Vec<ArrayRef>,
     pub(crate) n_partitions: usize,
     pub(crate) sources: StateTable,
@@ -243,7 +243,7 @@ pub fn add_up<P: Point>(
     mode: Mode,
     workers: Vec<Worker<P>>,
     minus: Vec<Worker<P>>,
-) -> Result<Sums, Stop> {
+) -> Result<CountSums, Stop> {
     let numbering = number(layout, mode, workers.iter().chain(&minus))?;
     let given = labels(layout, &numbering, &workers)?;
     let (maps, maps_of_minus) = numbering.maps.split_at(workers.len());
@@ -272,7 +272,7 @@ pub fn add_up<P: Point>(
     if let Some(words) = &words {
         (sources, targets) = number_words(layout, words, &sources, &mut slots)?;
     }
-    Ok(Sums {
+    Ok(CountSums {
         slots,
         given,
         rows: all.rows - minus.rows,
@@ -478,7 +478,7 @@ fn subtract(pieces: Vec<MatrixRows>, minus: &[MatrixRows]) -> Result<Vec<MatrixR
     }
 }
 
-impl Sums {
+impl CountSums {
     /// The matrices that the layout asks for.
     ///
     /// # Errors

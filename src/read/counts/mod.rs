@@ -26,7 +26,7 @@ pub(crate) mod words;
 use crate::error::{Error, Kind, Result};
 use crate::read::counts::carry::Tails;
 use crate::read::counts::counted::Counted;
-use crate::read::counts::merge::{Sums, add_up};
+use crate::read::counts::merge::{CountSums, add_up};
 use crate::read::counts::stream::Worker;
 use crate::read::counts::weighted::{Point, Weighed};
 use crate::read::lake::Lake;
@@ -71,7 +71,7 @@ pub async fn sums(
     layout: &Arc<Layout>,
     carried: Option<&RecordBatch>,
     advance: Advance,
-) -> Result<(Sums, Option<Tails>)> {
+) -> Result<(CountSums, Option<Tails>)> {
     let has_rows = layout.evidence.trajectories().is_some();
     if layout.evidence.weight().is_some() && has_rows {
         return sums_of::<Weighed>(lake, frame, layout, carried, advance).await;
@@ -85,7 +85,7 @@ async fn sums_of<P: Point>(
     layout: &Arc<Layout>,
     carried: Option<&RecordBatch>,
     advance: Advance,
-) -> Result<(Sums, Option<Tails>)> {
+) -> Result<(CountSums, Option<Tails>)> {
     let mut mode = Mode::FIRST;
     let in_any_order = Order::Any {
         bytes: lake.gathered_bytes,
@@ -127,7 +127,7 @@ async fn count_once<P: Point>(
     mode: Mode,
     carried: Option<&RecordBatch>,
     advance: &Advance,
-) -> Result<(Sums, Option<Tails>), Stop> {
+) -> Result<(CountSums, Option<Tails>), Stop> {
     let frame = match mode.order {
         Order::Sorted => lake.sorted(frame, layout.n_order())?,
         _ => frame,

@@ -9,6 +9,7 @@ use crate::read::rows::keys::integers;
 use crate::read::rows::ranges::{first_rows, ranges};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Order, Stop, bug};
+use crate::read::rows::time;
 use arrow::array::ArrayRef;
 use arrow::datatypes::Field;
 use arrow::row::{RowConverter, Rows, SortField};
@@ -307,10 +308,7 @@ pub(crate) fn disordered(
     if disorder.before != disorder.after {
         return Stop::Unsorted;
     }
-    let (name, at) = (
-        time.name(),
-        crate::read::rows::time::show(disorder.after, time.data_type()),
-    );
+    let (name, at) = (time.name(), time::show(disorder.after, time.data_type()));
     Stop::Failed(Error::input(match trajectory().as_str() {
         // No columns identify trajectories.
         "()" => format!(

@@ -12,6 +12,7 @@ use crate::evidence::counts::csr::{Csr, Values};
 use crate::evidence::counts::groups::GroupedRows;
 use crate::evidence::counts::matrix::MatrixRows;
 use crate::math::seed::restart_seed;
+use crate::memory;
 use crate::read::counts::tally::{pack, unpack};
 use crate::read::rows::keys::NONE;
 use crate::read::rows::layout::Layout;
@@ -188,7 +189,7 @@ impl Split {
 }
 
 fn untagged(rows: MatrixRows, tag: Tag, number: &[u16]) -> (MatrixRows, Split) {
-    crate::memory::wait_for_room();
+    memory::wait_for_room();
     let is_weighted = matches!(rows.values, Values::Real(_)) && rows.total == 0;
     let mut whole = MatrixRows {
         total: rows.total,

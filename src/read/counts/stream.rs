@@ -17,6 +17,7 @@ use crate::read::rows::ranges::{drop_null_rows, partition_ids, ranges, spread};
 use crate::read::rows::split::is_train;
 use crate::read::rows::states::{States, describe};
 use crate::read::rows::stop::{Dropped, Mode, Order, Stop, bug};
+use crate::read::rows::time;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field};
 use hashbrown::HashMap;
@@ -158,8 +159,7 @@ impl<P: Point> Worker<P> {
         let n_trajectory = roles.trajectory.len();
         let n_partition = self.layout.partition.len();
         let n_group = n_partition + n_trajectory;
-        columns[n_group] =
-            crate::read::rows::time::without_nan(&columns[n_group], &mut self.dropped)?;
+        columns[n_group] = time::without_nan(&columns[n_group], &mut self.dropped)?;
         let kind = |at| match at {
             at if at < n_partition => "partition",
             at if at < n_group => "trajectory",
@@ -170,7 +170,7 @@ impl<P: Point> Worker<P> {
         if rows == 0 {
             return Ok(());
         }
-        let ticks = crate::read::rows::time::ticks(&columns[n_group], time.name())?;
+        let ticks = time::ticks(&columns[n_group], time.name())?;
         let (state_columns, rest) = columns[n_group + 1..].split_at(n_state);
         let mut states = Vec::with_capacity(rows);
         self.states

@@ -7,7 +7,7 @@
 //! some list every partition, others hold the labels of a source state.
 
 use crate::error::{Error, Result};
-use crate::read::counts::merge::{Slot, Sums, add_up};
+use crate::read::counts::merge::{CountSums, Slot, add_up};
 use crate::read::counts::stream::{Worker, assign_labels};
 use crate::read::counts::tally::{pack, unpack};
 use crate::read::rows::keys::NONE;
@@ -53,7 +53,7 @@ pub fn sums_schema(layout: &Layout) -> SchemaRef {
     schema(&fields(layout))
 }
 
-impl Sums {
+impl CountSums {
     /// Writes these sums as a table. The counts must be integers.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ pub fn restore(
     direct: bool,
     rows: u64,
     dropped: Dropped,
-) -> Result<Sums> {
+) -> Result<CountSums> {
     let once = |mode| {
         let mut workers = Vec::with_capacity(tables.len());
         for table in tables {
@@ -297,6 +297,7 @@ impl Worker<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evidence::counts::matrix::CountMatrix;
     use crate::evidence::lag::Step;
     use crate::read::counts::counted::Counted;
     use crate::read::rows::layout::Grouping;
@@ -366,7 +367,7 @@ mod tests {
     }
 
     /// The sums of some batches, minus those of rows among them.
-    fn sums(layout: &Arc<Layout>, batches: &[RecordBatch], minus: &[RecordBatch]) -> Sums {
+    fn sums(layout: &Arc<Layout>, batches: &[RecordBatch], minus: &[RecordBatch]) -> CountSums {
         let order = Order::Any { bytes: 1 << 25 };
         let mode = Mode {
             order,
@@ -392,7 +393,7 @@ mod tests {
                 states(one, &a.source_states),
                 states(other, &b.source_states)
             );
-            let values = |c: &crate::evidence::counts::matrix::CountMatrix| -> Vec<f64> {
+            let values = |c: &CountMatrix| -> Vec<f64> {
                 c.by_source
                     .iter()
                     .flat_map(|s| (0..s.nnz()).map(|at| s.values.get(at)))

@@ -25,7 +25,7 @@ const PART_PAIRS: usize = 16 << 10;
 /// different pairs that are distributed over parts take more memory.
 const TABLE_BITS: u32 = 20;
 
-/// The same for fewer different pairs, so that a table takes no more memory than one full part.
+/// The bound for fewer different pairs, so that a table takes no more memory than one full part.
 const SMALL_TABLE_BITS: u32 = 16;
 
 /// Least number of non-zeros of a finished piece of the matrix: see `pieces`.

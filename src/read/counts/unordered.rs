@@ -6,7 +6,9 @@ use crate::read::counts::lagged::{Disorder, Walker};
 use crate::read::counts::tallies::Tallies;
 use crate::read::counts::weighted::Point;
 use crate::read::rows::keys::Keys;
+use crate::read::rows::layout::Layout;
 use crate::read::rows::states::describe;
+use crate::read::rows::stop;
 use crate::read::rows::stop::Stop;
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::take;
@@ -30,10 +32,7 @@ impl<P: Point> Gathered<P> {
     /// Bytes per row: once as it came, and once while rows are grouped.
     const ROW: usize = size_of::<u32>() + size_of::<i64>() + size_of::<P>() + size_of::<(i64, P)>();
 
-    pub(crate) fn new(
-        layout: &crate::read::rows::layout::Layout,
-        trajectory: &[Field],
-    ) -> Result<Gathered<P>> {
+    pub(crate) fn new(layout: &Layout, trajectory: &[Field]) -> Result<Gathered<P>> {
         let fields = layout.partition.iter().chain(trajectory);
         let types: Vec<_> = fields.map(|f| f.data_type().clone()).collect();
         Ok(Gathered {
@@ -85,7 +84,7 @@ impl<P: Point> Gathered<P> {
                     .iter()
                     .map(|c| take(c, &firsts, None))
                     .collect::<Result<_, _>>()
-                    .map_err(crate::read::rows::stop::bug)?;
+                    .map_err(stop::bug)?;
                 keys.intern(&columns, &mut self.partitions)?;
             }
             None => self

@@ -10,7 +10,8 @@ use crate::read::formats::format;
 use crate::read::formats::json;
 use crate::read::formats::json::JsonRows;
 use crate::read::formats::pieces;
-use crate::read::formats::text::{Rows, Wanted, batches};
+use crate::read::formats::text;
+use crate::read::formats::text::{TextRows, Wanted, batches};
 use crate::read::lake::frozen::ListedFiles;
 use crate::store::location::location;
 use arrow::datatypes::{Schema, SchemaRef};
@@ -100,9 +101,7 @@ impl Named {
             _ => csv::columns(pieces, file.as_ref(), &self.dialect).await,
         };
         let columns = columns.map_err(|e| match e {
-            DataFusionError::IoError(e) => {
-                Fault::new(crate::read::formats::text::unpacked(&e)).into()
-            }
+            DataFusionError::IoError(e) => Fault::new(text::unpacked(&e)).into(),
             e => e,
         })?;
         Ok((Arc::new(columns), false))
@@ -351,7 +350,7 @@ impl NamedOpener {
         let name = path.as_ref();
         let is_start = range.as_ref().is_none_or(|range| range.start == 0);
         let dialect = &self.named.dialect;
-        let rows: Box<dyn Rows> = match self.named.format {
+        let rows: Box<dyn TextRows> = match self.named.format {
             format::Format::Json => Box::new(JsonRows::new(wanted, self.rows)),
             _ => {
                 let rows = CsvRows::new(wanted, name, dialect, is_start, self.rows);
@@ -390,6 +389,9 @@ fn in_file(e: DataFusionError, shown: &str) -> DataFusionError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::pipeline::Pipeline;
+    use crate::read::lake;
+    use crate::read::lake::reopen;
     use crate::read::lake::{Lake, Resources};
     use crate::store::Stores;
     use arrow::array::{AsArray, RecordBatch};
@@ -409,9 +411,9 @@ mod tests {
             "[job]\nname='j'\noutput='o'\n[tables.t]\npath='{}/{name}'\n[transitions]\nsql='s'\nsource='a'\ntarget='b'\n[[fit]]\nname='f'\nmethod='dbmr'\nrank=1\n",
             folder.display()
         );
-        let spec = crate::plan::pipeline::Pipeline::parse(&toml, "p", &[], &|_| None).unwrap();
+        let spec = Pipeline::parse(&toml, "p", &[], &|_| None).unwrap();
         let source = spec.tables["t"].source("t");
-        let lake = crate::read::lake::open(&[source], &RESOURCES, &Stores::default()).await?;
+        let lake = lake::open(&[source], &RESOURCES, &Stores::default()).await?;
         Ok(in_parts(lake).await)
     }
 
@@ -430,12 +432,11 @@ mod tests {
     async fn reopened(lake: &Lake) -> Lake {
         let tables = postcard::to_stdvec(&lake.tables).unwrap();
         let tables = postcard::from_bytes(&tables).unwrap();
-        in_parts(crate::read::lake::reopen::reopen(tables, &RESOURCES, &Stores::default()).unwrap())
-            .await
+        in_parts(reopen::reopen(tables, &RESOURCES, &Stores::default()).unwrap()).await
     }
 
     /// The columns `k` and `s` of a file of text.
-    fn text_rows(name: &str) -> Box<dyn Rows> {
+    fn text_rows(name: &str) -> Box<dyn TextRows> {
         let field = |name, of_type| arrow::datatypes::Field::new(name, of_type, true);
         let columns = vec![
             field("k", arrow::datatypes::DataType::Int64),

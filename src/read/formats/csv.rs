@@ -4,11 +4,12 @@
 //! unclosed quote, text after a closing quote, a value that does not fit the type inferred from the
 //! first rows.
 
+use crate::read::formats::fault;
 use crate::read::formats::fault::Fault;
 use crate::read::formats::format::Compression;
 use crate::read::formats::pieces::Pieces;
 use crate::read::formats::text::{
-    BATCH_BYTES, MAX_ROW_BYTES, Rows, SAMPLE, SAMPLE_BYTES, Wanted, value_kind,
+    BATCH_BYTES, MAX_ROW_BYTES, SAMPLE, SAMPLE_BYTES, TextRows, Wanted, value_kind,
 };
 use crate::read::lake::exact::not_exact;
 use crate::read::rows::doubles::{EXACT_INTEGER, is_whole_double, warn_of_rounding};
@@ -417,7 +418,7 @@ fn describe_error(e: &ArrowError) -> String {
             format!("the row has fewer values than the {n} columns of the file")
         }
         _ if text.contains("UTF-8") => "the text is not UTF-8".into(),
-        _ => crate::read::formats::fault::plain(&text).to_string(),
+        _ => fault::plain(&text).to_string(),
     }
 }
 
@@ -609,7 +610,7 @@ impl CsvRows {
     }
 }
 
-impl Rows for CsvRows {
+impl TextRows for CsvRows {
     fn push(&mut self, mut bytes: Bytes) -> Result<Vec<RecordBatch>, Fault> {
         let rows = self.quotes.push(&bytes)?;
         let mut batches = Vec::new();

@@ -3,10 +3,11 @@
 //!
 //! Arrow's own reader truncates fractions to integers, and converts text to numbers.
 
+use crate::read::formats::fault;
 use crate::read::formats::fault::Fault;
 use crate::read::formats::pieces::Pieces;
 use crate::read::formats::text::{
-    BATCH_BYTES, MAX_ROW_BYTES, Rows, SAMPLE, SAMPLE_BYTES, Wanted, value_kind,
+    BATCH_BYTES, MAX_ROW_BYTES, SAMPLE, SAMPLE_BYTES, TextRows, Wanted, value_kind,
 };
 use crate::read::lake::exact::{holds_also, not_exact};
 use crate::read::rows::doubles::{is_whole_double, warn_of_rounding};
@@ -246,7 +247,7 @@ impl JsonRows {
     }
 }
 
-impl Rows for JsonRows {
+impl TextRows for JsonRows {
     fn push(&mut self, bytes: Bytes) -> Result<Vec<RecordBatch>, Fault> {
         let mut batches = Vec::new();
         let (rows, each) = (&mut self.rows, self.each);
@@ -364,7 +365,7 @@ fn long_integers(object: &[u8]) -> Vec<(String, String)> {
 }
 
 fn fault_of(e: ArrowError) -> Fault {
-    Fault::new(crate::read::formats::fault::plain(&e.to_string()))
+    Fault::new(fault::plain(&e.to_string()))
 }
 
 /// The fields of an object, and a column for each.

@@ -1,5 +1,6 @@
 //! The common part of CSV and JSON: bytes that become rows, with the wanted columns of a file.
 
+use crate::read::formats::fault;
 use crate::read::formats::fault::Fault;
 use crate::read::formats::pieces::Pieces;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
@@ -22,7 +23,7 @@ pub const MAX_ROW_BYTES: usize = 64 << 20;
 pub const BATCH_BYTES: usize = 8 << 20;
 
 /// Turns the bytes of a file, piece by piece, into rows.
-pub trait Rows: Send {
+pub trait TextRows: Send {
     /// The rows that are complete after the next bytes.
     fn push(&mut self, bytes: Bytes) -> Result<Vec<RecordBatch>, Fault>;
 
@@ -33,12 +34,12 @@ pub trait Rows: Send {
 /// The rows of a file; `wrong` adds the file to a fault.
 pub fn batches(
     pieces: Pieces,
-    rows: Box<dyn Rows>,
+    rows: Box<dyn TextRows>,
     wrong: impl Fn(Fault) -> Fault + Send + 'static,
 ) -> BoxStream<'static, Result<RecordBatch, DataFusionError>> {
     struct Reading<W> {
         pieces: Pieces,
-        rows: Box<dyn Rows>,
+        rows: Box<dyn TextRows>,
         ready: VecDeque<RecordBatch>,
         is_done: bool,
         wrong: W,
@@ -158,7 +159,7 @@ impl Wanted {
             .collect::<Result<Vec<_>, Fault>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
         RecordBatch::try_new_with_options(Arc::clone(&self.table), columns, &options)
-            .map_err(|e| Fault::new(crate::read::formats::fault::plain(&e.to_string())))
+            .map_err(|e| Fault::new(fault::plain(&e.to_string())))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Kind, is_denied, is_full};
 use crate::read::lake::pages::TooLarge;
+use crate::read::sql::messages;
 use datafusion::common::DataFusionError;
 use object_store::Error as StoreError;
 
@@ -11,7 +12,7 @@ pub(crate) const READING: &str = "reading the input failed";
 /// An engine error as an error of gyre: `what` failed because of `e`. The kind follows from the
 /// root cause.
 pub(crate) fn failed(what: &str, e: DataFusionError) -> Error {
-    let (text, root) = (crate::read::sql::messages::brief(&e), e.find_root());
+    let (text, root) = (messages::brief(&e), e.find_root());
     if let DataFusionError::ResourcesExhausted(_) = root {
         let do_what = "give SQL more memory with `--memory`, or use fewer `--threads`";
         return Error::new(Kind::Resources, format!("{what}: {text}; {do_what}"));

@@ -6,6 +6,7 @@
 //! checked after reading, because ranges of them are read without a conditional request.
 
 use crate::store::forward::forward;
+use crate::store::location;
 use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::path::Path;
@@ -129,7 +130,7 @@ impl ListedStore {
             _ => return e,
         };
         Error::Precondition {
-            path: crate::store::location::location(self.root.trim_end_matches('/'), file),
+            path: location::location(self.root.trim_end_matches('/'), file),
             source: format!("was {what} while the run was reading").into(),
         }
     }

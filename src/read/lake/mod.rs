@@ -26,6 +26,11 @@ pub mod tables;
 pub(crate) mod widened;
 
 use crate::error::{Error, Kind, Result, escaped};
+use crate::read::camera;
+use crate::read::double_gyre;
+use crate::read::hmm_world;
+use crate::read::kernel_toy;
+use crate::read::lake;
 use crate::read::lake::errors::{READING, failed};
 use crate::read::lake::files::{Query, Table, TableSource, ident_reference};
 use crate::read::lake::frozen::ListedFiles;
@@ -33,8 +38,20 @@ use crate::read::lake::pages::PageLimit;
 use crate::read::lake::panics::{Reading, catch_panic};
 use crate::read::lake::rounding::rounding;
 use crate::read::lake::spill::SpillFolder;
+use crate::read::linear_gaussian;
+use crate::read::paths::places;
 use crate::read::rows::layout::Layout;
 use crate::read::rows::stop::Stop;
+use crate::read::sql::checked_integers;
+use crate::read::sql::checked_integers::CheckedIntegers;
+use crate::read::sql::defaults;
+use crate::read::sql::floats::OneFloat;
+use crate::read::sql::local_times::LocalTimes;
+use crate::read::sql::messages;
+use crate::read::sql::moments;
+use crate::read::sql::statement;
+use crate::read::sql::unbounded::Unbounded;
+use crate::read::wells;
 use crate::store::Stores;
 use crate::store::local::LocalFiles;
 use crate::store::parquet::StoredFile;
@@ -183,18 +200,16 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
         state = state.with_physical_optimizer_rule(Arc::new(limit));
     }
     let context = SessionContext::new_with_state(state.build());
-    context.add_analyzer_rule(Arc::new(
-        crate::read::sql::checked_integers::CheckedIntegers,
-    ));
-    context.add_analyzer_rule(Arc::new(crate::read::sql::floats::OneFloat));
-    context.add_analyzer_rule(Arc::new(crate::read::sql::local_times::LocalTimes));
-    context.add_optimizer_rule(Arc::new(crate::read::sql::unbounded::Unbounded));
-    crate::read::camera::register(&context);
-    crate::read::double_gyre::register(&context);
-    crate::read::hmm_world::register(&context);
-    crate::read::kernel_toy::register(&context);
-    crate::read::linear_gaussian::register(&context);
-    crate::read::wells::register(&context);
+    context.add_analyzer_rule(Arc::new(CheckedIntegers));
+    context.add_analyzer_rule(Arc::new(OneFloat));
+    context.add_analyzer_rule(Arc::new(LocalTimes));
+    context.add_optimizer_rule(Arc::new(Unbounded));
+    camera::register(&context);
+    double_gyre::register(&context);
+    hmm_world::register(&context);
+    kernel_toy::register(&context);
+    linear_gaussian::register(&context);
+    wells::register(&context);
     let room = |bytes: usize| bytes / 2 / resources.threads.max(1);
     Ok(Lake {
         context,
@@ -231,7 +246,7 @@ impl Lake {
         parameters: &BTreeMap<String, ScalarValue>,
     ) -> Result<DataFrame> {
         let of = format!("[{section}]");
-        crate::read::lake::sql(&self.context, &of, sql, parameters).await
+        lake::sql(&self.context, &of, sql, parameters).await
     }
 
     /// A separate session with the tables and functions of this one, to which other tables can be
@@ -460,7 +475,7 @@ impl Lake {
                 if e.kind() == Kind::Input
                     && e.to_string().starts_with(READING)
                     // An overflow in the SQL is not the fault of a file.
-                    && !e.to_string().contains(crate::read::sql::checked_integers::OVERFLOW) =>
+                    && !e.to_string().contains(checked_integers::OVERFLOW) =>
             {
                 let damaged = crate::read::lake::damaged::find(&self.context, &self.listed).await;
                 let named = damaged.map(|what| Error::input(format!("{READING}: {what}")));
@@ -481,7 +496,7 @@ impl Lake {
             let of_table = self.tables.iter().find(|t| t.name == table)?;
             let root = ObjectStoreUrl::parse(&of_table.root).ok()?;
             let store = self.context.runtime_env().object_store(&root).ok()?;
-            let path = crate::read::paths::places::path_at(&root, location)?;
+            let path = places::path_at(&root, location)?;
             let mut file = StoredFile::new(store, path);
             let footer = file.get_metadata(None).await.ok()?;
             Some(footer.file_metadata().num_rows() as u64)
@@ -540,17 +555,11 @@ pub(crate) async fn sql(
         .with_allow_statements(false);
     let state = context.state();
     let wrong = |what: String| Error::spec(format!("the SQL of {of} cannot be planned: {what}"));
-    let plan = |e: DataFusionError| {
-        wrong(crate::read::sql::messages::of_plan(
-            &e,
-            &state,
-            &table_names(context),
-        ))
-    };
-    let statement = crate::read::sql::statement::parse(sql, &state).map_err(wrong)?;
+    let plan = |e: DataFusionError| wrong(messages::of_plan(&e, &state, &table_names(context)));
+    let statement = statement::parse(sql, &state).map_err(wrong)?;
     let planned = state.statement_to_plan(statement).await.map_err(plan)?;
     options.verify_plan(&planned).map_err(plan)?;
-    let planned = crate::read::sql::moments::with_zones(planned, parameters);
+    let planned = moments::with_zones(planned, parameters);
     let planned = planned.map_err(plan)?.map_err(wrong)?;
     let frame = DataFrame::new(state.clone(), planned);
     // Also without parameters: this step finds a `$name` without a value.
@@ -560,12 +569,12 @@ pub(crate) async fn sql(
         .collect();
     let frame = frame.with_param_values(ParamValues::Map(values));
     let (state, planned) = frame.map_err(plan)?.into_parts();
-    let planned = crate::read::sql::moments::in_local_time(planned);
+    let planned = moments::in_local_time(planned);
     let planned = planned.map_err(plan)?.map_err(wrong)?;
     // Before it, a column has the type of its first branch.
     let coerced = Analyzer::new().execute_and_check(planned, state.config_options(), |_, _| {});
     let coerced = coerced.map_err(plan)?;
-    match crate::read::sql::defaults::changed_default(&coerced).map_err(plan)? {
+    match defaults::changed_default(&coerced).map_err(plan)? {
         Some(what) => Err(wrong(what)),
         None => Ok(DataFrame::new(state, coerced)),
     }

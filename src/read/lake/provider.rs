@@ -8,6 +8,7 @@
 use crate::read::formats::by_name::Named;
 use crate::read::formats::fault::Fault;
 use crate::read::lake::exact::Rounded;
+use crate::read::lake::files;
 use crate::read::lake::precision::Widened;
 use crate::read::rows::doubles::warn_of_rounding;
 use crate::read::sql::floats;
@@ -87,7 +88,7 @@ impl TableOfFiles {
             let mut file = PartitionedFile::from(meta);
             let values = of_folders.iter().zip(values).map(value);
             file.partition_values = values.collect::<Result<_>>()?;
-            file.table_reference = Some(crate::read::lake::files::ident_reference(table));
+            file.table_reference = Some(files::ident_reference(table));
             Ok(file)
         });
         let files = named.collect::<Result<Vec<_>>>()?;

@@ -1,12 +1,14 @@
 //! Reopens a lake on another machine from the driver's file listing, and queries parts of it.
 
 use crate::error::{Error, Result};
+use crate::read::formats::format::Format;
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::{InputFile, Packed, Table};
 use crate::read::lake::frozen::ListedFiles;
 use crate::read::lake::provider::TableOfFiles;
 use crate::read::lake::tables::{format, name_files};
 use crate::read::lake::{Lake, Resources, empty};
+use crate::read::paths::places;
 use crate::store::Stores;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
@@ -81,7 +83,7 @@ fn register_known(
 ) -> Result<()> {
     let wrong = |e: DataFusionError| failed("its store cannot be named", e);
     let root = ObjectStoreUrl::parse(&table.root).map_err(wrong)?;
-    crate::read::paths::places::store(context, stores, listing, &root)?;
+    places::store(context, stores, listing, &root)?;
     if table.folders.len() != table.files.len() {
         return Err(Error::bug(
             "its files do not have the values of their folders",
@@ -93,11 +95,7 @@ fn register_known(
         listing.note(root.as_str(), &meta);
         files.push((meta, values.as_slice()));
     }
-    let of_name = |name: &str| {
-        crate::read::formats::format::Format::ALL
-            .into_iter()
-            .find(|f| f.name() == name)
-    };
+    let of_name = |name: &str| Format::ALL.into_iter().find(|f| f.name() == name);
     let kind = of_name(&table.format).ok_or_else(|| Error::bug("it has no format"))?;
     let format = format(kind, &table.dialect, listing);
     let is_folder_column = |f: &Field| table.partition_columns.contains(f.name());
@@ -121,7 +119,7 @@ impl InputFile {
     fn meta(&self, root: &ObjectStoreUrl) -> Result<ObjectMeta> {
         let broken =
             |what: &str| Error::bug(format!("{} has no {what} in its store", self.location));
-        let path = crate::read::paths::places::path_at(root, &self.location);
+        let path = places::path_at(root, &self.location);
         Ok(ObjectMeta {
             location: path.ok_or_else(|| broken("place"))?,
             last_modified: self.modified.parse().map_err(|_| broken("time"))?,
@@ -158,6 +156,7 @@ impl From<Packed> for Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::lake;
     use crate::read::lake::files::TableSource;
     use crate::read::lake::subset::{FilePart, over_part};
     use arrow::array::{ArrayRef, AsArray, Int64Array};
@@ -202,9 +201,7 @@ mod tests {
         let paths = [folder.path().display().to_string()];
         let sources = [TableSource::of_parquet("t", &paths)];
         let stores = Stores::default();
-        let lake = crate::read::lake::open(&sources, &resources, &stores)
-            .await
-            .unwrap();
+        let lake = lake::open(&sources, &resources, &stores).await.unwrap();
         let found = lake.tables;
         let bytes = postcard::to_stdvec(&found).unwrap();
         let found: Vec<Table> = postcard::from_bytes(&bytes).unwrap();
@@ -241,9 +238,7 @@ mod tests {
         let paths = [folder.path().display().to_string()];
         let sources = [TableSource::of_parquet("t", &paths)];
         let stores = Stores::default();
-        let lake = crate::read::lake::open(&sources, &resources, &stores)
-            .await
-            .unwrap();
+        let lake = lake::open(&sources, &resources, &stores).await.unwrap();
         let bytes = postcard::to_stdvec(&lake.tables).unwrap();
         let found: Vec<Table> = postcard::from_bytes(&bytes).unwrap();
         let again = reopen(found, &resources, &stores).unwrap();

@@ -1,6 +1,7 @@
 //! Folders whose Parquet files must not be read directly: Delta, Iceberg and Hudi tables, whose
 //! files may hold deleted rows, and outputs of gyre, which also hold earlier results.
 
+use crate::error;
 use crate::error::{Error, Result};
 use crate::read::paths::current::{Current, LARGEST};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -14,7 +15,7 @@ const MAX_METADATA_OBJECTS: usize = 1000;
 
 /// The kind of a marked folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum FolderMark {
     /// A Delta Lake table.
     Delta,
     /// An Apache Iceberg table.
@@ -25,13 +26,13 @@ pub enum Kind {
     Output,
 }
 
-impl Kind {
+impl FolderMark {
     fn name(self) -> &'static str {
         match self {
-            Kind::Delta => "Delta",
-            Kind::Iceberg => "Iceberg",
-            Kind::Hudi => "Hudi",
-            Kind::Output => "gyre",
+            FolderMark::Delta => "Delta",
+            FolderMark::Iceberg => "Iceberg",
+            FolderMark::Hudi => "Hudi",
+            FolderMark::Output => "gyre",
         }
     }
 
@@ -39,8 +40,8 @@ impl Kind {
     fn export(self, table: &str) -> String {
         let table = table.replace('\'', "''");
         let (extension, scan) = match self {
-            Kind::Delta => ("delta", "delta_scan"),
-            Kind::Iceberg => ("iceberg", "iceberg_scan"),
+            FolderMark::Delta => ("delta", "delta_scan"),
+            FolderMark::Iceberg => ("iceberg", "iceberg_scan"),
             // DuckDB has no Hudi reader.
             _ => {
                 return format!("spark.read.format('hudi').load('{table}').write.parquet('table')");
@@ -54,7 +55,7 @@ impl Kind {
 
 /// Marked folders and their kinds.
 #[derive(Debug, Default)]
-pub struct Marks(BTreeSet<(Path, Kind)>);
+pub struct Marks(BTreeSet<(Path, FolderMark)>);
 
 impl Marks {
     /// Records what a file or folder reveals about the folders above it.
@@ -63,12 +64,12 @@ impl Marks {
         let folder = |n: usize| Path::from_iter(parts[..n].iter().cloned());
         for (at, part) in parts.iter().enumerate() {
             let kind = match part.as_ref() {
-                "_delta_log" => Kind::Delta,
-                ".hoodie" => Kind::Hudi,
+                "_delta_log" => FolderMark::Delta,
+                ".hoodie" => FolderMark::Hudi,
                 "metadata" if parts.get(at + 1).is_some_and(|p| is_iceberg(p.as_ref())) => {
-                    Kind::Iceberg
+                    FolderMark::Iceberg
                 }
-                "current.json" if at + 1 == parts.len() => Kind::Output,
+                "current.json" if at + 1 == parts.len() => FolderMark::Output,
                 _ => continue,
             };
             self.0.insert((folder(at), kind));
@@ -76,7 +77,7 @@ impl Marks {
     }
 
     /// The marked folders that contain a file.
-    pub fn of(&self, file: &Path) -> impl Iterator<Item = &(Path, Kind)> {
+    pub fn of(&self, file: &Path) -> impl Iterator<Item = &(Path, FolderMark)> {
         self.0
             .iter()
             .filter(|(folder, _)| file.prefix_matches(folder))
@@ -138,7 +139,7 @@ fn is_closed(e: &StoreError) -> bool {
             | NotImplemented { .. }
             | InvalidPath { .. }
     );
-    is_kind || crate::error::is_denied(e)
+    is_kind || error::is_denied(e)
 }
 
 /// Iceberg metadata files: `v3.metadata.json`, `00003-<uuid>.metadata.json`.
@@ -152,14 +153,18 @@ fn is_iceberg(name: &str) -> bool {
 
 /// The error for a path that reads a table of another format. `table` and `path` are shown in the
 /// message; `is_at`: the path is the table, is inside it, or (`None`) matches files of it.
-pub fn refused(kind: Kind, table: &str, path: &str, is_at: Option<bool>) -> Error {
+pub fn refused(kind: FolderMark, table: &str, path: &str, is_at: Option<bool>) -> Error {
     let what = match is_at {
         Some(true) => format!("{path} is"),
         Some(false) => format!("{path} lies in {table},"),
         None => format!("{path} reads {table},"),
     };
     let (name, export) = (kind.name(), kind.export(table));
-    let article = if kind == Kind::Iceberg { "an" } else { "a" };
+    let article = if kind == FolderMark::Iceberg {
+        "an"
+    } else {
+        "a"
+    };
     Error::input(format!(
         "{what} {article} {name} table, whose files may hold deleted rows; export it and read the export, or name its files one by one: {export}"
     ))
@@ -201,26 +206,26 @@ mod tests {
     #[test]
     fn metadata_files_identify_tables() {
         let cases = [
-            ("t/_delta_log/0.json", Some(("t", Kind::Delta))),
-            ("t/_delta_log", Some(("t", Kind::Delta))),
-            ("_delta_log/0.json", Some(("", Kind::Delta))),
-            ("t/.hoodie/hoodie.properties", Some(("t", Kind::Hudi))),
+            ("t/_delta_log/0.json", Some(("t", FolderMark::Delta))),
+            ("t/_delta_log", Some(("t", FolderMark::Delta))),
+            ("_delta_log/0.json", Some(("", FolderMark::Delta))),
+            ("t/.hoodie/hoodie.properties", Some(("t", FolderMark::Hudi))),
             (
                 "a/t/metadata/v1.metadata.json",
-                Some(("a/t", Kind::Iceberg)),
+                Some(("a/t", FolderMark::Iceberg)),
             ),
             (
                 "t/metadata/00001-9c12d441.metadata.json",
-                Some(("t", Kind::Iceberg)),
+                Some(("t", FolderMark::Iceberg)),
             ),
             (
                 "t/metadata/00001-9c.gz.metadata.json",
-                Some(("t", Kind::Iceberg)),
+                Some(("t", FolderMark::Iceberg)),
             ),
             ("t/metadata/notes.json", None),
             ("t/metadata/table.metadata.json", None),
             ("t/metadata", None),
-            ("out/current.json", Some(("out", Kind::Output))),
+            ("out/current.json", Some(("out", FolderMark::Output))),
             ("t/a.parquet", None),
         ];
         for (path, expected) in cases {
@@ -233,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_export_command_quotes_the_name_of_the_table() {
-        let refusal = refused(Kind::Delta, "/lake/it's", "lake/it's", Some(true)).to_string();
+        let refusal = refused(FolderMark::Delta, "/lake/it's", "lake/it's", Some(true)).to_string();
         let line = "duckdb -c \"INSTALL delta; LOAD delta; COPY (FROM delta_scan('/lake/it''s')) TO 'table.parquet'\"";
         assert!(refusal.ends_with(line), "{refusal}");
     }

@@ -5,6 +5,7 @@ use crate::read::lake::Lake;
 use crate::read::lake::files::TableSource;
 use crate::read::paths::glob;
 use crate::read::paths::places::{Place, literal};
+use crate::store::location;
 use object_store::path::Path;
 
 /// How the path of a table and an output overlap.
@@ -76,10 +77,7 @@ impl Lake {
         let Ok((root, folder)) = literal(output) else {
             return Ok(());
         };
-        let folder = format!(
-            "{}/",
-            crate::store::location::location(root.as_str(), &folder)
-        );
+        let folder = format!("{}/", location::location(root.as_str(), &folder));
         for table in &self.tables {
             let mut files = table.files.iter();
             if let Some(file) = files.find(|file| file.location.starts_with(&folder)) {

@@ -3,6 +3,7 @@
 //! Files on disk are named by their canonical path, so that a file that is reached through links is
 //! counted once.
 
+use crate::error::Kind;
 use crate::error::{Error, Result};
 use crate::read::lake::errors::failed;
 use crate::read::lake::frozen::ListedFiles;
@@ -10,7 +11,7 @@ use crate::read::paths::current::Current;
 use crate::read::paths::glob;
 use crate::read::paths::glob::{Pattern, special};
 use crate::read::paths::lakehouse;
-use crate::read::paths::lakehouse::{Kind, Marks};
+use crate::read::paths::lakehouse::{FolderMark, Marks};
 use crate::store;
 use crate::store::location::location;
 use crate::store::{Stores, canonical};
@@ -77,7 +78,7 @@ pub fn path_at(root: &ObjectStoreUrl, location: &str) -> Option<Path> {
 pub fn literal(location: &str) -> Result<(ObjectStoreUrl, Path)> {
     let wrong = |e: Box<dyn std::error::Error + Send + Sync>| {
         let message = format!("{location} is not a path or URL");
-        Error::with_source(crate::error::Kind::Input, message, e)
+        Error::with_source(Kind::Input, message, e)
     };
     store::check(location).map_err(Error::input)?;
     let url = store::url(location).map_err(|e| wrong(e.into()))?;
@@ -233,7 +234,7 @@ pub async fn files(
     let marks = Marks::above(store, &place.path).await.map_err(unlisted)?;
     if let Some((root, kind)) = marks
         .of(&place.path)
-        .find(|(_, kind)| *kind != Kind::Output)
+        .find(|(_, kind)| *kind != FolderMark::Output)
     {
         let is_at = *root == place.path && place.pattern.is_none();
         return Err(lakehouse::refused(
@@ -283,7 +284,7 @@ async fn refuse_tables_below(
 ) -> Result<()> {
     for meta in &found.files {
         for (root, kind) in found.marks.of(&meta.location) {
-            if *kind != Kind::Output {
+            if *kind != FolderMark::Output {
                 let is_at = (*root == place.path && place.pattern.is_none()).then_some(true);
                 return Err(lakehouse::refused(*kind, &place.show(root), path, is_at));
             }
@@ -314,7 +315,7 @@ async fn deepest_output(
 ) -> Result<Option<(Path, Current)>> {
     let mut outputs: Vec<&Path> = marks
         .of(place)
-        .filter(|(_, kind)| *kind == Kind::Output)
+        .filter(|(_, kind)| *kind == FolderMark::Output)
         .map(|(root, _)| root)
         .collect();
     outputs.sort_by_key(|root| std::cmp::Reverse(root.as_ref().len()));
@@ -347,13 +348,9 @@ async fn canonical_files(
         };
         files.into_iter().map(name).collect()
     };
-    tokio::task::spawn_blocking(named).await.map_err(|e| {
-        Error::with_source(
-            crate::error::Kind::Bug,
-            "resolving links of the files panicked",
-            e,
-        )
-    })
+    tokio::task::spawn_blocking(named)
+        .await
+        .map_err(|e| Error::with_source(Kind::Bug, "resolving links of the files panicked", e))
 }
 
 impl Place {

@@ -3,6 +3,7 @@
 use crate::evidence::lag::Step;
 use crate::read::rows::coordinates::LARGEST;
 use crate::read::rows::coordinates::Scale;
+use crate::read::rows::layout;
 use arrow::datatypes::{Field, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -65,7 +66,7 @@ impl PointLayout {
 
     /// The columns of a query for this layout, named by position.
     pub fn numbered(&self) -> SchemaRef {
-        crate::read::rows::layout::schema(&self.fields())
+        layout::schema(&self.fields())
     }
 
     /// The number of leading columns that order the rows: partition keys and the key of a row.

@@ -16,6 +16,7 @@ pub mod sample;
 pub mod survey;
 
 use crate::error::{Error, Result};
+use crate::math::seed;
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
 use crate::read::lake::rounding::rounding;
@@ -27,6 +28,7 @@ use crate::read::rows::keys::Keys;
 use crate::read::rows::ranges::{drop_null_rows, first_rows, partition_ids, ranges};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Dropped, Stop, bug};
+use crate::read::rows::time;
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::DataType;
@@ -213,7 +215,7 @@ impl Reader {
         let by_trajectory = if is_pairs { n_order - 1 } else { n_partition };
         let times = if is_pairs && n > 0 {
             let name = layout.key.last().map_or("time", |field| field.name());
-            crate::read::rows::time::ticks(&columns[n_order - 1], name)?.to_vec()
+            time::ticks(&columns[n_order - 1], name)?.to_vec()
         } else {
             Vec::new()
         };
@@ -377,7 +379,7 @@ fn hash(bytes: &[u8]) -> u64 {
     for byte in bytes {
         hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     }
-    crate::math::seed::mixed(hash)
+    seed::mixed(hash)
 }
 
 /// Selects the columns of a layout, in its order. Column `i` is named `i`.

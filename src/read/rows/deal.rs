@@ -179,6 +179,7 @@ mod tests {
     use super::*;
     use crate::evidence::lag::Step;
     use crate::read::rows::layout::RowRoles;
+    use crate::read::rows::states;
     use crate::read::rows::states::StateColumns;
     use arrow::array::{AsArray, Int64Array, StringArray};
     use arrow::datatypes::{DataType, Int64Type};
@@ -230,7 +231,7 @@ mod tests {
                 let mut times: BTreeMap<String, Vec<i64>> = BTreeMap::new();
                 for batch in shard {
                     for at in 0..batch.num_rows() {
-                        let name = crate::read::rows::states::key_text(&batch.columns()[..2], at);
+                        let name = states::key_text(&batch.columns()[..2], at);
                         let time = batch.column(2).as_primitive::<Int64Type>().value(at);
                         times.entry(name).or_default().push(time);
                     }

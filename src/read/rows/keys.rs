@@ -2,6 +2,7 @@
 //! first appearance.
 
 use crate::error::{Error, Kind, Result};
+use crate::memory;
 use crate::memory::{Touched, shown};
 use crate::read::rows::pieces::{PIECE, joined, pieces};
 use crate::read::sql::floats;
@@ -221,7 +222,7 @@ fn decoded(
 ) -> std::result::Result<Vec<ArrayRef>, ArrowError> {
     let parser = converter.parser();
     let decode = |ids: &[u32]| {
-        crate::memory::wait_for_room();
+        memory::wait_for_room();
         converter.convert_rows(ids.iter().map(|&id| parser.parse(keys.get(id))))
     };
     let mut decoded = Vec::new();

@@ -1,6 +1,7 @@
 //! Columns in pieces of some megabytes. Code of libraries touches all bytes of a column at once,
 //! and faster than memory beyond a bound can be released.
 
+use crate::memory;
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::compute::{concat, take};
 use arrow::datatypes::DataType;
@@ -17,7 +18,7 @@ pub(crate) fn pieces(columns: Vec<ArrayRef>) -> impl Iterator<Item = Vec<ArrayRe
     let mut ranges = Vec::new();
     cut(&columns, 0..rows, &mut ranges);
     ranges.into_iter().map(move |rows| {
-        crate::memory::wait_for_room();
+        memory::wait_for_room();
         let piece = columns.iter().map(|c| c.slice(rows.start, rows.len()));
         piece.collect()
     })
@@ -66,7 +67,7 @@ pub(crate) fn taken(columns: &[ArrayRef], ids: &[u32]) -> Result<Vec<ArrayRef>, 
         return columns.iter().map(|c| take(c, &ids, None)).collect();
     }
     let pieces = ids.chunks(at_a_time).map(|ids| {
-        crate::memory::wait_for_room();
+        memory::wait_for_room();
         taken(columns, ids)
     });
     joined(&pieces.collect::<Result<Vec<_>, _>>()?)

@@ -6,7 +6,7 @@ use crate::read::rows::bins::{Binning, Grid, Outside, Precision};
 use crate::read::rows::doubles::doubles;
 use crate::read::rows::keys::{Keys, NONE, too_long, union};
 use crate::read::rows::pieces::taken;
-use crate::read::rows::stop::{Dropped, Stop};
+use crate::read::rows::stop::{Dropped, NAN_STATE, NULL_STATE, Stop};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, UInt32Array};
 use arrow::compute::cast;
 use arrow::datatypes::{
@@ -186,7 +186,7 @@ impl States {
                 if !small_integers(&keys[0], ids) {
                     return Err(Stop::WideStates);
                 }
-                dropped.add("null state", keys[0].null_count() as u64);
+                dropped.add(NULL_STATE, keys[0].null_count() as u64);
             }
             Coding::Boxes(boxes) => {
                 ids.resize(arrays[0].len(), 0);
@@ -206,14 +206,14 @@ impl States {
                 for key in keys {
                     let nulls = key.null_count();
                     if nulls > 0 {
-                        dropped.add("null state", nulls as u64);
+                        dropped.add(NULL_STATE, nulls as u64);
                     }
                     if key.data_type().is_floating() {
                         let nan = nan_rows(key)?;
                         bad.iter_mut()
                             .enumerate()
                             .for_each(|(at, bad)| *bad |= nan.value(at));
-                        dropped.add("NaN state", nan.true_count() as u64);
+                        dropped.add(NAN_STATE, nan.true_count() as u64);
                     }
                     arrays.push(Arc::clone(key));
                 }

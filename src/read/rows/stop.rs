@@ -6,6 +6,12 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+/// The reason of rows whose state, or symbol, is null.
+pub(crate) const NULL_STATE: &str = "null state";
+
+/// The reason of rows whose state, or symbol, is NaN.
+pub(crate) const NAN_STATE: &str = "NaN state";
+
 /// Number of rows that were dropped, by reason: they cannot be an end of a transition, or count 0.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dropped(pub BTreeMap<Cow<'static, str>, u64>);

@@ -1,6 +1,7 @@
 //! Time columns ↔ order-preserving i64 ticks.
 
 use crate::error::{Error, Kind};
+use crate::read::rows::states;
 use crate::read::rows::stop::{Dropped, Stop};
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
 use arrow::buffer::ScalarBuffer;
@@ -69,7 +70,7 @@ pub fn ticks(times: &ArrayRef, name: &str) -> Result<ScalarBuffer<i64>, Stop> {
     let nulls = ticks.nulls().filter(|nulls| nulls.null_count() > 0);
     if let Some(row) = nulls.and_then(|nulls| nulls.iter().position(|is_valid| !is_valid)) {
         let time = std::slice::from_ref(times);
-        let time = crate::read::rows::states::describe(time, row);
+        let time = states::describe(time, row);
         return Err(Stop::Failed(Error::input(format!(
             "the time column `{name}` holds {time}, and times have at most 64 bits with a sign: up to 9223372036854775807; subtract a constant from it in the SQL"
         ))));
@@ -108,10 +109,8 @@ pub fn show(tick: i64, data_type: &DataType) -> String {
     if data_type.is_floating() {
         return float(tick).to_string();
     }
-    column(&[tick], data_type).map_or_else(
-        |_| tick.to_string(),
-        |array| crate::read::rows::states::describe(&[array], 0),
-    )
+    column(&[tick], data_type)
+        .map_or_else(|_| tick.to_string(), |array| states::describe(&[array], 0))
 }
 
 fn unreadable(e: arrow::error::ArrowError) -> Stop {

@@ -86,7 +86,7 @@ pub(crate) struct SequenceInput<'a> {
     pub(crate) layout: &'a Arc<Layout>,
     /// The symbols and partitions with known numbers.
     pub(crate) symbols: &'a Symbols,
-    /// Whether the rows must be sorted, as far as earlier passes know.
+    /// Set by the first pass that finds rows out of order; later passes then sort.
     pub(crate) sort: &'a AtomicBool,
 }
 

@@ -1003,6 +1003,8 @@ impl<'a> Call<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::lake;
+    use crate::read::sql::checked_integers::CheckedIntegers;
     use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
     use datafusion::prelude::{SessionConfig, SessionContext};
     use std::sync::Arc;
@@ -1010,9 +1012,7 @@ mod tests {
     fn session() -> SessionContext {
         let context =
             SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
-        context.add_analyzer_rule(Arc::new(
-            crate::read::sql::checked_integers::CheckedIntegers,
-        ));
+        context.add_analyzer_rule(Arc::new(CheckedIntegers));
         let id: ArrayRef = Arc::new(Int64Array::from(vec![1, 1, 2, 2]));
         let t: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 1, 2]));
         let s: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "a", "c"]));
@@ -1336,7 +1336,7 @@ mod tests {
 
     /// Runs on a stack of the size that threads have which plan or run SQL.
     fn on_a_thread(run: impl FnOnce() + Send + 'static) {
-        let thread = std::thread::Builder::new().stack_size(crate::read::lake::STACK_BYTES);
+        let thread = std::thread::Builder::new().stack_size(lake::STACK_BYTES);
         thread.spawn(run).unwrap().join().expect("no panic");
     }
 

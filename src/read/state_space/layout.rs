@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::evidence::lag::Step;
 use crate::read::lake::errors::failed;
 use crate::read::lake::rounding::rounding;
+use crate::read::rows::layout;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::ident;
@@ -82,7 +83,7 @@ impl StateSpaceLayout {
 
     /// The columns of a query for this layout, named by position.
     pub fn numbered(&self) -> SchemaRef {
-        crate::read::rows::layout::schema(&self.fields())
+        layout::schema(&self.fields())
     }
 
     /// The number of leading columns that order the rows: partition keys and the key of a row.

@@ -100,7 +100,7 @@ pub(crate) struct StateSpaceInput<'a> {
     pub(crate) partitions: &'a [ArrayRef],
     /// The widths that an earlier pass or a model has found.
     pub(crate) widths: Widths,
-    /// Whether the rows must be sorted, as far as earlier passes know.
+    /// Set by the first pass that finds rows out of order; later passes then sort.
     pub(crate) sort: &'a AtomicBool,
 }
 

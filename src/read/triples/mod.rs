@@ -212,6 +212,7 @@ impl<'a> Rows<'a> {
 mod tests {
     use super::*;
     use crate::evidence::lag::Step;
+    use crate::math::seed;
     use crate::read::counts::merge::{add_up, finish};
     use crate::read::counts::stream::Worker;
     use crate::read::counts::sums::restore;
@@ -460,7 +461,7 @@ mod tests {
             let mut shuffled = rows.clone();
             shuffled.sort_by_key(|row| {
                 let key = (row.0 * 31 + row.1) * 1009 + row.2;
-                crate::math::seed::restart_seed(seed, key as usize)
+                seed::restart_seed(seed, key as usize)
             });
             let streams = [&shuffled[..a], &shuffled[a..b], &shuffled[b..c], &shuffled[c..]];
             let mode = Mode { order: Order::Any { bytes: 1 << 22 }, direct: !is_named, packed };

@@ -16,7 +16,7 @@ use crate::plan::kind::KindPlan;
 use crate::read::counts;
 use crate::read::counts::carry::{Spans, Tails};
 use crate::read::counts::counted::Counted;
-use crate::read::counts::merge::Sums;
+use crate::read::counts::merge::CountSums;
 use crate::read::counts::sums::restore;
 use crate::read::lake::Lake;
 use crate::read::lake::files::InputFile;
@@ -254,7 +254,7 @@ impl IncrementalCount<'_> {
         carried: Carried,
         why: String,
         advance: Advance,
-    ) -> Result<(Sums, Unit, Vec<RecordBatch>)> {
+    ) -> Result<(CountSums, Unit, Vec<RecordBatch>)> {
         let locations: Vec<String> = unread.iter().map(|file| file.location.clone()).collect();
         // Only listed files are counted. The next run counts files that arrive from now on.
         let frame = subset::over(frame, locations.iter().cloned().collect())?;
@@ -306,7 +306,7 @@ impl IncrementalCount<'_> {
     }
 
     /// The sum of the first units of a ledger, whose counts are `tables`.
-    async fn restored(&self, ledger: &Ledger, tables: &[Vec<RecordBatch>]) -> Result<Sums> {
+    async fn restored(&self, ledger: &Ledger, tables: &[Vec<RecordBatch>]) -> Result<CountSums> {
         let (rows, dropped) = ledger.rows(tables.len());
         let (layout, tables) = (Arc::clone(self.layout), tables.to_vec());
         blocking(move || restore(&layout, &tables, true, rows, dropped)).await

@@ -8,7 +8,7 @@ use crate::output::parts::Piece;
 use crate::plan::counts::CountingPlan;
 use crate::read::counts;
 use crate::read::counts::counted::Counted;
-use crate::read::counts::merge::Sums;
+use crate::read::counts::merge::CountSums;
 use crate::read::counts::sums::{restore, sums_schema};
 use crate::read::lake::Lake;
 use crate::read::rows::deal::{Dealer, deal};
@@ -221,7 +221,7 @@ impl TaskExecutor<CountingPlan> {
         self.query(query, slice, select).await
     }
 
-    async fn restored(&self, sums: &[Piece], direct: bool) -> Result<Sums> {
+    async fn restored(&self, sums: &[Piece], direct: bool) -> Result<CountSums> {
         let bytes = self.pieces(sums).await?;
         let layout = Arc::clone(&self.plan.layout);
         blocking(move || {

@@ -439,8 +439,8 @@ impl Display for AssignedStates {
         let width = names.max().unwrap_or(0).max(3);
         writeln!(
             f,
-            "\n  {:width$}  {:>14}  {:>13}  {:>10}  {:>19}",
-            "fit", "log-likelihood", "a transition", "impossible", "sources without set"
+            "\n  {:width$}  {:>14}  {:>14}  {:>10}  {:>19}",
+            "fit", "log-likelihood", "per transition", "impossible", "sources without set"
         )?;
         for fit in &model.fits {
             let mean = match fit.scored {
@@ -449,7 +449,7 @@ impl Display for AssignedStates {
             };
             writeln!(
                 f,
-                "  {:width$}  {:>14.1}  {mean:>13}  {:>10}  {:>19}",
+                "  {:width$}  {:>14.1}  {mean:>14}  {:>10}  {:>19}",
                 fit.name,
                 fit.log_likelihood,
                 grouped(fit.impossible),

@@ -10,7 +10,7 @@ use crate::error::{Error, Result, counted};
 use crate::output::number::grouped;
 use crate::output::result::{ModelKey, Written, WrittenFit, finite};
 use crate::output::tables::table::Table;
-use crate::run::compare::{Compares, Pair, Side, fit_names, pairs};
+use crate::run::compare::{CompareSide, Compares, Pair, fit_names, pairs};
 use crate::run::counts::kind::CountsKind;
 use crate::run::counts::record::change_lines;
 use crate::run::sets::{ids, read, same_keys, shared};
@@ -46,8 +46,8 @@ impl Compares for CountsKind {
     type Compared = ComparedSets;
 
     async fn compare(
-        a: &Side<'_>,
-        b: &Side<'_>,
+        a: &CompareSide<'_>,
+        b: &CompareSide<'_>,
         fits: &[Pair],
     ) -> Result<Vec<(ModelKey, ComparedSets)>> {
         let (written_a, written_b) = (&a.written, &b.written);
@@ -59,7 +59,7 @@ impl Compares for CountsKind {
                 return Err(Error::spec(message));
             }
         }
-        let names = |side: &Side<'_>| -> Vec<String> {
+        let names = |side: &CompareSide<'_>| -> Vec<String> {
             side.written.fits.iter().map(|f| f.name.clone()).collect()
         };
         let pairs = pairs((a.at, &names(a)), (b.at, &names(b)), fits)?;
@@ -87,7 +87,7 @@ impl Compares for CountsKind {
                     shared,
                 );
                 let numbers_b: Vec<u32> = (0..fit_b.rank as u32).collect();
-                let known = |side: &Side<'_>, fit: &WrittenFit| {
+                let known = |side: &CompareSide<'_>, fit: &WrittenFit| {
                     ids_of_a.get(&(side.key(key), fit.name.clone()))
                 };
                 let ids = known(a, fit_a).unwrap_or(&numbered);
@@ -128,7 +128,7 @@ struct States {
 }
 
 impl States {
-    async fn of(side: &Side<'_>) -> Result<States> {
+    async fn of(side: &CompareSide<'_>) -> Result<States> {
         let written = &side.written;
         let models = written.models(Table::Sources).await?.into_iter();
         let models = models.filter_map(|own| {

@@ -13,6 +13,7 @@ use crate::run::counts::record::{BootstrapRecord, Facts};
 use crate::run::failures::Failures;
 use crate::run::kind::{Fitted, Running};
 use crate::run::record::{EmptyRecord, Resumed, ResumedFits};
+use crate::run::sets;
 use crate::run::sets::Naming;
 use arrow::array::ArrayRef;
 use std::collections::BTreeSet;
@@ -88,7 +89,7 @@ pub(super) async fn keep_names(
     let is_whole = fitted.failures.is_empty();
     let (names, models) = (&fitted.shared.names, &mut fitted.models);
     let Naming { reuse_sets, gone } =
-        crate::run::sets::keep(plan, output, replaced, names, models, is_whole).await?;
+        sets::keep(plan, output, replaced, names, models, is_whole).await?;
     // Failed models and models without a transition have records of their own.
     let reported: BTreeSet<&str> = fitted
         .failures

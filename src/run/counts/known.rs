@@ -174,6 +174,14 @@ pub async fn read(
         let of_fits = of_fits.of(key).by_fit()?;
         let (mut latent, spectrum) = (latent.by_fit()?, spectrum.of(key).by_fit()?);
         let (mut fits, mut target_sides) = (Vec::new(), Vec::new());
+        let of_model = ModelSlices {
+            place: written.place(key),
+            sources: &sources,
+            targets: &targets,
+            source_total: &source_total,
+            target_total: &target_total,
+            target_place: &target_place,
+        };
         for fit in &written.fits {
             let lacks = |table: Table| {
                 let what = format!("`{}` lacks fit `{}`", table.name(), fit.name);
@@ -186,53 +194,15 @@ pub async fn read(
             let latent = latent
                 .remove(&fit.name)
                 .ok_or_else(|| lacks(Table::Latent))?;
-            let total = row.first("transitions")?;
-            let weights = row.column("weights")?.as_list_opt::<i32>();
-            let weights = weights.filter(|weights| weights.is_valid(0));
-            let weights = weights.ok_or_else(|| Error::input("written weights are no list"))?;
-            let weights = finite(&weights.value(0), "weights")?;
-            // If a rule chose the rank, this model may have a smaller rank than the columns.
-            let rank = size(weights.len() as f64, "weights", fit.rank)?;
-            let states = numbers.targets(&latent.columns[..n_target])?;
-            let states = states.iter().map(|state| target_place.get(state).copied());
-            let unknown = || {
-                let what = "`latent` has a target that `targets` does not have";
-                Error::input(what).at(written.place(key))
+            let states = || numbers.targets(&latent.columns[..n_target]);
+            let of_fit = FitSlices {
+                fit,
+                row,
+                spectrum,
+                latent: &latent,
             };
-            let eigenvalues = spectrum.optional("eigenvalue")?.into_iter();
-            let residuals = spectrum.optional("residual")?.into_iter();
-            let values = spectrum.finite("singular_value")?.into_iter();
-            let values = values.zip(residuals).zip(eigenvalues);
-            // Known fits do not use the imaginary part.
-            let singular = |((value, residual), real): ((f64, _), Option<f64>)| Singular {
-                value,
-                residual,
-                eigenvalue: real.map(|real| [real, 0.0]),
-            };
-            let values: Vec<Singular> = values.map(singular).collect();
-            if values.first().is_some_and(|first| first.residual.is_some()) && values.len() != rank
-            {
-                let what = format!("`spectrum` of fit `{}` does not have {rank} rows", fit.name);
-                return Err(Error::input(what).at(written.place(key)));
-            }
-            let mut of_targets = side(&targets, fit, rank)?;
-            let tables = FitTables {
-                sources: side(&sources, fit, rank)?,
-                targets: &of_targets,
-                latent: Latent {
-                    offsets: offsets(latent.column("latent")?, rank)?,
-                    targets: states.collect::<Option<_>>().ok_or_else(unknown)?,
-                    probability: latent.finite("probability")?,
-                },
-                spectrum: &values,
-                crispness: row.optional("crispness")?[0],
-                weights: &weights,
-                source_total: &source_total,
-                target_total: &target_total,
-                total,
-            };
-            fits.push(Known::new(tables, smoothing));
-            of_targets.embedding = Vec::new();
+            let (known, of_targets) = of_model.known(&of_fit, states, smoothing)?;
+            fits.push(known);
             target_sides.push(of_targets);
         }
         let model = KnownModel {
@@ -244,6 +214,95 @@ pub async fn read(
         models.insert(key.clone(), model);
     }
     Ok(models)
+}
+
+/// What the tables have of one model.
+struct ModelSlices<'a> {
+    place: String,
+    sources: &'a TableSlice,
+    targets: &'a TableSlice,
+    source_total: &'a [f64],
+    target_total: &'a [f64],
+    /// State number → its index among the targets.
+    target_place: &'a HashMap<u32, u32>,
+}
+
+/// What the tables have of one fit of a model.
+struct FitSlices<'a> {
+    fit: &'a WrittenFit,
+    row: &'a TableSlice,
+    spectrum: &'a TableSlice,
+    latent: &'a TableSlice,
+}
+
+impl ModelSlices<'_> {
+    /// A fit, and the sets and memberships of its targets. `states` gives the numbers of the
+    /// targets of its latent states.
+    fn known(
+        &self,
+        of: &FitSlices<'_>,
+        states: impl FnOnce() -> Result<Vec<u32>>,
+        smoothing: f64,
+    ) -> Result<(Known, Side)> {
+        let FitSlices {
+            fit, row, latent, ..
+        } = of;
+        let total = row.first("transitions")?;
+        let weights = row.column("weights")?.as_list_opt::<i32>();
+        let weights = weights.filter(|weights| weights.is_valid(0));
+        let weights = weights.ok_or_else(|| Error::input("written weights are no list"))?;
+        let weights = finite(&weights.value(0), "weights")?;
+        // If a rule chose the rank, this model may have a smaller rank than the columns.
+        let rank = size(weights.len() as f64, "weights", fit.rank)?;
+        let states = states()?;
+        let place = |state: &u32| self.target_place.get(state).copied();
+        let values = singular_values(of.spectrum)?;
+        if values.first().is_some_and(|first| first.residual.is_some()) && values.len() != rank {
+            let what = format!("`spectrum` of fit `{}` does not have {rank} rows", fit.name);
+            return Err(Error::input(what).at(&self.place));
+        }
+        let unknown = || {
+            let what = "`latent` has a target that `targets` does not have";
+            Error::input(what).at(&self.place)
+        };
+        let mut of_targets = side(self.targets, fit, rank)?;
+        let tables = FitTables {
+            sources: side(self.sources, fit, rank)?,
+            targets: &of_targets,
+            latent: Latent {
+                offsets: offsets(latent.column("latent")?, rank)?,
+                targets: states
+                    .iter()
+                    .map(place)
+                    .collect::<Option<_>>()
+                    .ok_or_else(unknown)?,
+                probability: latent.finite("probability")?,
+            },
+            spectrum: &values,
+            crispness: row.optional("crispness")?[0],
+            weights: &weights,
+            source_total: self.source_total,
+            target_total: self.target_total,
+            total,
+        };
+        let known = Known::new(tables, smoothing);
+        of_targets.embedding = Vec::new();
+        Ok((known, of_targets))
+    }
+}
+
+fn singular_values(spectrum: &TableSlice) -> Result<Vec<Singular>> {
+    let eigenvalues = spectrum.optional("eigenvalue")?.into_iter();
+    let residuals = spectrum.optional("residual")?.into_iter();
+    let values = spectrum.finite("singular_value")?.into_iter();
+    let values = values.zip(residuals).zip(eigenvalues);
+    // Known fits do not use the imaginary part.
+    let singular = |((value, residual), real): ((f64, _), Option<f64>)| Singular {
+        value,
+        residual,
+        eigenvalue: real.map(|real| [real, 0.0]),
+    };
+    Ok(values.map(singular).collect())
 }
 
 /// The first `rank` numbers of each row of coordinates or memberships. The others are zeros.

@@ -4,6 +4,7 @@ use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::Size;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::checkpoints;
+use crate::memory;
 use crate::output::checkpoint::Checkpoint;
 use crate::output::ledger::Ledger;
 use crate::output::tables::run_schema::RunSchema;
@@ -88,7 +89,7 @@ pub(super) async fn fit(
     } = counted;
     let matrices: Vec<MatrixSize> = counted.counts.iter().map(size).collect();
     check_not_empty(&counted, &matrices)?;
-    crate::memory::give_back();
+    memory::give_back();
     let (plan, work) = (Arc::clone(run.plan), Arc::clone(run.work));
     let progress = Arc::clone(run.progress);
     let fitted = tokio::task::spawn_blocking(move || {
@@ -132,7 +133,7 @@ pub(crate) async fn counts_of_checkpoint(
 /// # Errors
 /// If no model does: the largest need.
 fn check_memory(plan: &CountsPlan, names: &RunSchema, counts: &[CountMatrix]) -> Result<()> {
-    let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
+    let (threads, limit) = (rayon::current_num_threads(), memory::limit());
     let lack = |counts: &CountMatrix| {
         let size = Size {
             sources: counts.source_states.len() as u64,

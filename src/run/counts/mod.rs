@@ -21,6 +21,8 @@ pub mod rows;
 pub mod score;
 pub(crate) mod tasks;
 
+use crate::assess::certificates;
+use crate::assess::kernels;
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::output::place::Output;
 use crate::output::result::COUNTS;
@@ -41,6 +43,7 @@ use crate::run::counts::model::{at_place, partition_key};
 use crate::run::counts::record::{Deviation, Facts, ModelRecord};
 use crate::run::kind::{Fitted, Found, Kind, Read, Running, Written};
 use crate::run::record::ModelEntry;
+use crate::run::sets;
 use crate::run::workers::Workers;
 use datafusion::dataframe::DataFrame;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -79,7 +82,7 @@ impl Kind for CountsKind {
         if let NamesFrom::Output(location) = &plan.names {
             let from = Output::open(location, &plan.job.stores)?;
             let found = from.current().await.map_err(|e| e.at("`names.from`"))?;
-            crate::run::sets::check_named(location, found.as_ref())?;
+            sets::check_named(location, found.as_ref())?;
         }
         Ok(())
     }
@@ -210,11 +213,9 @@ fn check_certificates(names: &RunSchema, models: &[FittedModel]) -> Result<()> {
         let fits = names.fits.iter().zip(&model.certificates);
         let fits = fits.map(|(columns, list)| (&columns.name, list.clone()));
         let embeddings = names.embeddings.iter().zip(&model.embeddings);
-        let embeddings =
-            embeddings.map(|(columns, own)| (&columns.name, crate::assess::kernels::of_chain(own)));
+        let embeddings = embeddings.map(|(columns, own)| (&columns.name, kernels::of_chain(own)));
         for (name, list) in fits.chain(embeddings) {
-            crate::assess::certificates::check(name, &list)
-                .map_err(|e| at_place(e, names, &model.counts))?;
+            certificates::check(name, &list).map_err(|e| at_place(e, names, &model.counts))?;
         }
     }
     Ok(())

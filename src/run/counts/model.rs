@@ -1,11 +1,12 @@
 //! The counts of one partition and lag → a model: its fits, resamples, ranks and certificates.
 
-use crate::assess::bootstrap;
+use crate::assess::bootstrap::{self, Bootstrap, BootstrapParams};
 use crate::assess::certificates;
 use crate::assess::kernels;
 use crate::assess::markov::Chain;
 use crate::error::{Error, Result, escaped};
 use crate::evidence::counts::csr::Csr;
+use crate::evidence::counts::groups::Groups;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::counts::shards::{Shards, totals};
 use crate::evidence::counts::{Counts, Size};
@@ -204,93 +205,21 @@ pub(crate) fn fit_shards(
     progress: &dyn Progress,
 ) -> Result<(FittedModel, Timings)> {
     let place = place(names, &counts);
-    let folder = format!("{}-{}", counts.partition, counts.lag);
-    let mut fitted = Vec::new();
-    let candidates = plan.candidates(shards.n_sources, shards.n_targets)?;
     let evidence = evidence(plan, names, &counts, shards);
-    for (n, (at, candidate)) in candidates.iter().enumerate() {
-        let method = &candidate.method;
-        check_evidence(plan, names, &counts, &evidence, method)?;
-        let (start, steps) = (Instant::now(), Steps::default());
-        let seed = seed(plan.job.seed, &place, &candidate.name);
-        let name = format!("fit-{n}");
-        let is_resumed = checkpoints.has(&format!("{folder}/{name}"));
-        let fit = Passes::at(executor)
-            .resuming(checkpoints, folder.clone())
-            .timed(&steps)
-            .try_piece(&name, |passes| {
-                methods::fit(passes, method, &evidence, seed)
-            })
-            .map_err(|e| e.at(format!("fit `{}`", candidate.name)))?;
-        let seconds = start.elapsed().as_secs_f64();
-        let steps = steps.seconds().into_iter();
-        let timings = FitTimings {
-            resumed: is_resumed,
-            seconds,
-            steps: steps.map(|(step, s)| (step.into(), s)).collect(),
-            choice: None,
-        };
-        fitted.push(FittedCandidate {
-            planned: *at,
-            method: method.clone(),
-            seed,
-            fit,
-            timings,
-            bootstrap: None,
-        });
-        if candidates.get(n + 1).is_none_or(|next| next.0 != *at) {
-            progress.advance(1);
-        }
-    }
-    let (mut embeddings, mut embedding_timings) = (Vec::new(), Vec::new());
-    for (n, planned) in plan.embeddings.iter().enumerate() {
-        let (start, steps) = (Instant::now(), Steps::default());
-        let seed = seed(plan.job.seed, &place, &planned.name);
-        let name = format!("embedding-{n}");
-        let resumed = checkpoints.has(&format!("{folder}/{name}"));
-        let passes = Passes::at(executor)
-            .resuming(checkpoints, folder.clone())
-            .timed(&steps);
-        embeddings.push(passes.piece(&name, |passes| {
-            planned.method.embed(passes, &evidence, seed)
-        }));
-        let seconds = start.elapsed().as_secs_f64();
-        let steps = steps.seconds().into_iter();
-        embedding_timings.push(FitTimings {
-            resumed,
-            seconds,
-            steps: steps.map(|(step, s)| (step.into(), s)).collect(),
-            choice: None,
-        });
-        progress.advance(1);
-    }
-    let passes = Passes::at(executor).resuming(checkpoints, folder);
-    let (start, groups) = (Instant::now(), counts.groups.take());
-    let bootstraps = match (&plan.validation, &groups) {
-        (Some(validation), Some(groups)) if validation.bootstrap > 0 => {
-            let lag = plan.lags.get(counts.lag).map_or(1.0, Lag::number);
-            let source_of_target = if plan.markov {
-                places(&counts.target_states, &counts.source_states).collect()
-            } else {
-                Vec::new()
-            };
-            let chain = Chain {
-                source_of_target: &source_of_target,
-                lag,
-            };
-            let params = bootstrap::BootstrapParams {
-                resamples: validation.bootstrap,
-                confidence: validation.confidence,
-                chain: plan.markov.then_some(chain),
-                shard_nnz: shard_nnz(shards.nnz()),
-            };
-            let fits: Vec<_> = fitted.iter().map(|c| (&c.method, &c.fit)).collect();
-            let seed = seed(plan.job.seed, &place, "bootstrap");
-            let advance = || progress.advance(1);
-            bootstrap::bootstrap(&passes, groups, &evidence, &fits, &params, seed, &advance)
-        }
-        _ => Vec::new(),
+    let stages = Stages {
+        executor,
+        plan,
+        place: &place,
+        folder: format!("{}-{}", counts.partition, counts.lag),
+        evidence: &evidence,
+        checkpoints,
+        progress,
     };
+    let check = |method: &Method| check_evidence(plan, names, &counts, &evidence, method);
+    let mut fitted = stages.fit_all(check)?;
+    let (embeddings, embedding_timings) = stages.embed_all();
+    let (start, groups) = (Instant::now(), counts.groups.take());
+    let bootstraps = stages.resample(&counts, groups.as_ref(), &fitted);
     let bootstrap_seconds = (!bootstraps.is_empty()).then(|| start.elapsed().as_secs_f64());
     for (candidate, bootstrap) in fitted.iter_mut().zip(bootstraps) {
         candidate.bootstrap = Some(bootstrap);
@@ -300,42 +229,23 @@ pub(crate) fn fit_shards(
         counts: &evidence,
         shard_nnz: shard_nnz(shards.nnz()),
         groups: groups.as_ref(),
-        seed: seed(plan.job.seed, &place, "ranks"),
+        seed: stages.seed("ranks"),
     };
-    let mut ranks = ranks::compare(&passes, plan, &rank_evidence, &fitted)?;
+    let mut ranks = ranks::compare(&stages.passes(), plan, &rank_evidence, &fitted)?;
     let ranks_seconds = (!ranks.is_empty()).then(|| start.elapsed().as_secs_f64());
-    let (mut fits, mut fit_timings, mut bootstraps) = (Vec::new(), Vec::new(), Vec::new());
-    let mut methods = Vec::new();
+    let mut model = FittedModel {
+        embeddings,
+        ..FittedModel::bare(counts)
+    };
+    let (mut fit_timings, mut methods) = (Vec::new(), Vec::new());
     for chosen in ranks::choose(plan, fitted, &mut ranks)? {
         methods.push(chosen.method);
-        fits.push(chosen.fit);
+        model.fits.push(chosen.fit);
         fit_timings.push(chosen.timings);
-        bootstraps.extend(chosen.bootstrap);
+        model.bootstraps.extend(chosen.bootstrap);
     }
-    let start = Instant::now();
-    let models: Vec<&LowRank> = (fits.iter())
-        .map(|fit| {
-            let Model::LowRank(model) = &fit.model;
-            model
-        })
-        .collect();
-    let mut certificates = certificates::of(shards, &models);
-    if shards.exponent != 0 {
-        let scale = |x: &mut f64| *x = times_power(*x, shards.exponent);
-        for (fit, method) in fits.iter_mut().zip(&methods) {
-            scale::fit(fit, method, scale);
-        }
-        certificates
-            .iter_mut()
-            .for_each(|of_fit| scale::certificates(of_fit, scale));
-        bootstraps
-            .iter_mut()
-            .for_each(|bootstrap| scale::bootstrap(bootstrap, scale));
-        for row in &mut ranks {
-            scale(&mut row.criteria.log_likelihood);
-        }
-    }
-    tracing::debug!(seconds = start.elapsed().as_secs_f64(), "certificates");
+    model.ranks = ranks;
+    certify(&mut model, &methods, shards);
     let timings = Timings {
         shard_seconds: 0.0,
         bootstrap_seconds,
@@ -343,21 +253,153 @@ pub(crate) fn fit_shards(
         fits: fit_timings,
         embeddings: embedding_timings,
     };
-    let model = FittedModel {
-        counts,
-        nonzeros: 0,
-        fits,
-        embeddings,
-        certificates,
-        bootstraps,
-        ranks,
-        tracked_sets: Vec::new(),
-        markov: Vec::new(),
-        source_total: Vec::new(),
-        target_total: Vec::new(),
-        total: 0.0,
-    };
     Ok((model, timings))
+}
+
+/// The certificates of the fits of a model, and all its numbers in the unit of the input.
+fn certify(model: &mut FittedModel, methods: &[Method], shards: &Shards) {
+    let start = Instant::now();
+    let models: Vec<&LowRank> = (model.fits.iter())
+        .map(|fit| {
+            let Model::LowRank(model) = &fit.model;
+            model
+        })
+        .collect();
+    model.certificates = certificates::of(shards, &models);
+    if shards.exponent != 0 {
+        let scale = |x: &mut f64| *x = times_power(*x, shards.exponent);
+        for (fit, method) in model.fits.iter_mut().zip(methods) {
+            scale::fit(fit, method, scale);
+        }
+        for of_fit in &mut model.certificates {
+            scale::certificates(of_fit, scale);
+        }
+        for bootstrap in &mut model.bootstraps {
+            scale::bootstrap(bootstrap, scale);
+        }
+        for row in &mut model.ranks {
+            scale(&mut row.criteria.log_likelihood);
+        }
+    }
+    tracing::debug!(seconds = start.elapsed().as_secs_f64(), "certificates");
+}
+
+/// What the stages of fitting one model have in common.
+struct Stages<'a> {
+    executor: &'a dyn Executor,
+    plan: &'a CountsPlan,
+    /// The partition and lag, see [`place`].
+    place: &'a str,
+    /// Where the checkpoints of the model are.
+    folder: String,
+    evidence: &'a Counts<'a>,
+    checkpoints: &'a dyn Checkpoints,
+    progress: &'a dyn Progress,
+}
+
+impl Stages<'_> {
+    fn seed(&self, name: &str) -> u64 {
+        seed(self.plan.job.seed, self.place, name)
+    }
+
+    fn passes(&self) -> Passes<'_> {
+        Passes::at(self.executor).resuming(self.checkpoints, self.folder.clone())
+    }
+
+    /// Does a piece of work that has the name `name` among the checkpoints.
+    fn timed<T>(&self, name: &str, work: impl FnOnce(&Passes<'_>) -> T) -> (T, FitTimings) {
+        let (start, steps) = (Instant::now(), Steps::default());
+        let resumed = self.checkpoints.has(&format!("{}/{name}", self.folder));
+        let done = work(&self.passes().timed(&steps));
+        let seconds = start.elapsed().as_secs_f64();
+        let steps = steps.seconds().into_iter();
+        let timings = FitTimings {
+            resumed,
+            seconds,
+            steps: steps.map(|(step, s)| (step.into(), s)).collect(),
+            choice: None,
+        };
+        (done, timings)
+    }
+
+    /// Fits all candidates. `check` refuses methods that the states do not suit.
+    fn fit_all(&self, check: impl Fn(&Method) -> Result<()>) -> Result<Vec<FittedCandidate>> {
+        let mut fitted = Vec::new();
+        let shards = &self.evidence.shards;
+        let candidates = self.plan.candidates(shards.n_sources, shards.n_targets)?;
+        for (n, (at, candidate)) in candidates.iter().enumerate() {
+            let method = &candidate.method;
+            check(method)?;
+            let (name, seed) = (format!("fit-{n}"), self.seed(&candidate.name));
+            let (fit, timings) = self.timed(&name, |passes| {
+                passes.try_piece(&name, |passes| {
+                    methods::fit(passes, method, self.evidence, seed)
+                })
+            });
+            fitted.push(FittedCandidate {
+                planned: *at,
+                method: method.clone(),
+                seed,
+                fit: fit.map_err(|e| e.at(format!("fit `{}`", candidate.name)))?,
+                timings,
+                bootstrap: None,
+            });
+            if candidates.get(n + 1).is_none_or(|next| next.0 != *at) {
+                self.progress.advance(1);
+            }
+        }
+        Ok(fitted)
+    }
+
+    /// Makes all embeddings.
+    fn embed_all(&self) -> (Vec<ChainEmbedding>, Vec<FitTimings>) {
+        let each = self.plan.embeddings.iter().enumerate().map(|(n, planned)| {
+            let (name, seed) = (format!("embedding-{n}"), self.seed(&planned.name));
+            let embedded = self.timed(&name, |passes| {
+                passes.piece(&name, |passes| {
+                    planned.method.embed(passes, self.evidence, seed)
+                })
+            });
+            self.progress.advance(1);
+            embedded
+        });
+        each.unzip()
+    }
+
+    /// Fits all candidates to resamples of the groups. Empty if the plan asks for none.
+    fn resample(
+        &self,
+        counts: &CountMatrix,
+        groups: Option<&Groups>,
+        fitted: &[FittedCandidate],
+    ) -> Vec<Bootstrap> {
+        let (plan, evidence) = (self.plan, self.evidence);
+        let (Some(validation), Some(groups)) = (&plan.validation, groups) else {
+            return Vec::new();
+        };
+        if validation.bootstrap == 0 {
+            return Vec::new();
+        }
+        let source_of_target = if plan.markov {
+            places(&counts.target_states, &counts.source_states).collect()
+        } else {
+            Vec::new()
+        };
+        let chain = Chain {
+            source_of_target: &source_of_target,
+            lag: plan.lags.get(counts.lag).map_or(1.0, Lag::number),
+        };
+        let params = BootstrapParams {
+            resamples: validation.bootstrap,
+            confidence: validation.confidence,
+            chain: plan.markov.then_some(chain),
+            shard_nnz: shard_nnz(evidence.shards.nnz()),
+        };
+        let fits: Vec<_> = fitted.iter().map(|c| (&c.method, &c.fit)).collect();
+        let (passes, seed) = (self.passes(), self.seed("bootstrap"));
+        let advance = || self.progress.advance(1);
+        bootstrap::bootstrap(&passes, groups, evidence, &fits, &params, seed, &advance)
+    }
 }
 
 impl FittedModel {

@@ -14,6 +14,7 @@ use crate::evidence::counts::Size;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::kind::{EvidenceKind, Side};
 use crate::evidence::pass::executor::{Executor, Pass};
+use crate::memory;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::run::counting::rounds::{RemoteCounts, groups};
 use crate::run::counting::tasks::CountsGroup;
@@ -191,8 +192,7 @@ impl Rounds<'_> {
             nonzeros: 0,
         };
         let threads = rayon::current_num_threads();
-        self.plan
-            .check_memory(size, threads, crate::memory::limit())?;
+        self.plan.check_memory(size, threads, memory::limit())?;
         let (plan, checkpoints) = (Arc::clone(&self.plan), self.checkpoints.clone());
         let fit = move |executor: &dyn Executor, shards: &Shards| {
             fit_shards(

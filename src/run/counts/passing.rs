@@ -17,6 +17,8 @@ use crate::output::parts::Piece;
 use crate::plan::counts::CountsPlan;
 use crate::run::counting::tasks::CountsGroup;
 use crate::run::counting::tasks::read_counts;
+use crate::run::counts::model;
+use crate::run::workers::cache;
 use crate::run::workers::cache::Name;
 use crate::run::workers::executor::{TaskExecutor, blocking};
 use serde::{Deserialize, Serialize};
@@ -84,8 +86,7 @@ impl TaskExecutor<CountsPlan> {
             counts.relabel(&group.labels);
             let n = n_units(counts.nnz() as u64, slots);
             let most = (counts.nnz() as u64).div_ceil(n * SHARDS_PER_UNIT);
-            let shards =
-                crate::run::counts::model::shards(&plan.layout, &mut counts)?.split(most as usize);
+            let shards = model::shards(&plan.layout, &mut counts)?.split(most as usize);
             counts.by_source = Vec::new();
             let mut pieces = vec![vec![pack(&(&counts, shards.outline()))?]];
             let mut units = Vec::new();
@@ -150,10 +151,10 @@ impl TaskExecutor<CountsPlan> {
             blocking(move || (entry.kernel)(&bytes)).await
         };
         // A unit takes less than twice its packed size in memory.
-        let units = crate::run::workers::cache::of_units();
+        let units = cache::of_units();
         let unit = units.get(name("unit", &pass.unit), 2 * pass.unit.len(), unit);
         let unit = unit.await?;
-        let kernels = crate::run::workers::cache::of_kernels();
+        let kernels = cache::of_kernels();
         let kernel = kernels.get(name(entry.name, &pass.kernel), pass.kernel.len(), kernel);
         let kernel = kernel.await?;
         let rows = read(&pass.rows).await?;

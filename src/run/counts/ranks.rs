@@ -5,6 +5,8 @@
 //! groups.
 
 use crate::assess::bootstrap::Bootstrap;
+use crate::assess::crossval;
+use crate::assess::ranks;
 use crate::assess::ranks::{Criteria, RankRow};
 use crate::assess::resampling::Folds;
 use crate::error::{Error, Result};
@@ -14,6 +16,8 @@ use crate::evidence::pass::Passes;
 use crate::methods::Method;
 use crate::methods::fit::{Fit, Model};
 use crate::methods::low_rank::model::LowRank;
+use crate::methods::spectral::truncated_svd;
+use crate::methods::spectral::truncated_svd::Options;
 use crate::plan::counts::{CountsPlan, is_compared};
 use crate::plan::fits::Ranks;
 use crate::run::counts::record::{ChoiceRecord, FitTimings};
@@ -77,14 +81,14 @@ pub fn compare(
         .filter(|c| plan.fits[c.planned].ranks != Ranks::One);
     let largest = swept.map(|c| c.low_rank().rank).max();
     let spectrum = largest.map_or_else(Vec::new, |largest| {
-        let options = crate::methods::spectral::truncated_svd::Options {
+        let options = Options {
             rank: (largest + 1).min(shards.n_sources).min(shards.n_targets),
             tolerance: ACCURACY,
             max_products: 100_000,
             seed: evidence.seed,
         };
         passes.piece("spectrum", |passes| {
-            crate::methods::spectral::truncated_svd::leading(passes, shards, &options).values
+            truncated_svd::leading(passes, shards, &options).values
         })
     });
     let validations = match evidence.groups {
@@ -95,7 +99,7 @@ pub fn compare(
                 entries: evidence.shard_nnz,
                 seed: evidence.seed,
             };
-            crate::assess::crossval::validate(passes, evidence.counts, groups, folds, &candidates)?
+            crossval::validate(passes, evidence.counts, groups, folds, &candidates)?
         }
         _ => vec![None; compared.len()],
     };
@@ -148,7 +152,7 @@ pub fn choose(
                     .zip(&rows[from..])
                     .map(|(_, row)| row.criteria.clone())
                     .collect();
-                let Some((place, reason)) = crate::assess::ranks::choose(*rule, &criteria) else {
+                let Some((place, reason)) = ranks::choose(*rule, &criteria) else {
                     return Err(Error::input(format!(
                         "no rank can be chosen by `{}`: folds need at least two groups of trajectories, each with enough states for the smallest rank",
                         rule.name()

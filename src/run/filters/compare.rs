@@ -11,7 +11,7 @@ use crate::output::result::{ModelKey, Written, floats};
 use crate::output::slices::{ModelColumns, TableSlice};
 use crate::output::tables::filters::{ESTIMATES, KNOWN_STATE};
 use crate::output::tables::table::Table;
-use crate::run::compare::{Compares, Pair, Side, fit_names, interned, pairs, without_nulls};
+use crate::run::compare::{CompareSide, Compares, Pair, fit_names, interned, pairs, without_nulls};
 use crate::run::filters::kind::ObservationsKind;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
@@ -52,7 +52,7 @@ pub struct FilterComparison {
 pub struct Scores {
     /// The mean squared error of the means of test rows.
     pub test_mse: Option<f64>,
-    /// The same of the decoded states.
+    /// The mean squared error of the decoded states of test rows.
     pub test_mse_decoded: Option<f64>,
     /// The mean log score of a row with an observation, in nats.
     pub mean_log_score: Option<f64>,
@@ -73,8 +73,8 @@ impl Compares for ObservationsKind {
     type Compared = ComparedObservations;
 
     async fn compare(
-        a: &Side<'_>,
-        b: &Side<'_>,
+        a: &CompareSide<'_>,
+        b: &CompareSide<'_>,
         fits: &[Pair],
     ) -> Result<Vec<(ModelKey, ComparedObservations)>> {
         let (of_a, of_b) = (Filters::of(a).await?, Filters::of(b).await?);
@@ -147,7 +147,7 @@ struct Filters<'a> {
 }
 
 impl<'a> Filters<'a> {
-    async fn of(side: &'a Side<'a>) -> Result<Filters<'a>> {
+    async fn of(side: &'a CompareSide<'a>) -> Result<Filters<'a>> {
         let written = &side.written;
         let columns = [
             "fit",

@@ -2,9 +2,11 @@
 
 use crate::assess::certificates;
 use crate::assess::filters::of_claims;
+use crate::error;
 use crate::error::{Error, Result};
 use crate::evidence::pass::checkpoints;
 use crate::evidence::state_space::{Prior, StateSpace, Supervision};
+use crate::memory;
 use crate::methods::FilterMethod;
 use crate::methods::filter::model::{FilterFit, FilterModel, FitInput};
 use crate::methods::filter::params::{Bandwidth, Kalman, Kernel, KernelBayes, System};
@@ -110,7 +112,7 @@ impl Fitting {
         let what = if plan.layout.is_static() {
             "there is no training row with a state and an observation"
         } else {
-            "there are no two training rows in a row with a state and an observation"
+            "no training row with a state and an observation is followed by another one"
         };
         if full.is_empty() && failures.is_empty() {
             let reasons = training.found.dropped.0.iter();
@@ -124,7 +126,7 @@ impl Fitting {
             };
             return Err(Error::input(format!(
                 "{what} in {}{reasons}; {hint}",
-                crate::error::counted(training.found.rows, "row")
+                error::counted(training.found.rows, "row")
             )));
         }
         if plan.job.empty == Empty::Fail {
@@ -133,7 +135,7 @@ impl Fitting {
                 failures.take::<()>(place_in(run, partition), Err(Error::input(what)))?;
             }
         }
-        let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
+        let (threads, limit) = (rayon::current_num_threads(), memory::limit());
         Lack::none(full.iter().flat_map(|&partition| {
             let rows = &training.partitions[partition].rows;
             let size = FilterSize {
@@ -174,7 +176,7 @@ impl Fitting {
     ) -> Vec<Result<FilterFit>> {
         progress.stage("fit", Some(units.len() as u64));
         let fitted = units.par_iter().map(|&unit| {
-            crate::memory::wait_for_room();
+            memory::wait_for_room();
             let name = format!("filters-{}-{}", unit.partition, unit.fit);
             let fit = match checkpoints::find::<FilterFit>(work, &name) {
                 Some(fit) => fit,

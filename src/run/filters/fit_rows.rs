@@ -134,6 +134,42 @@ pub(crate) async fn read(
     Ok(points)
 }
 
+/// The numbers of some columns, row by row, and how many a row has: `width` if it is known. `key`
+/// names the rows in errors.
+fn numbers(
+    fields: &[Field],
+    columns: &[ArrayRef],
+    key: &[ArrayRef],
+    width: Option<usize>,
+    limit: f64,
+) -> Result<(usize, Vec<f64>)> {
+    if fields.is_empty() {
+        return Ok((0, Vec::new()));
+    }
+    let place = |row: usize| format!("row {}", row + 1);
+    let mut found = width;
+    let read = coordinates(fields, columns, &mut found, |_| limit, place);
+    let Coordinates { values, faults } = read.map_err(|stop| stop.into_error("reading points"))?;
+    let faulty = faults
+        .iter()
+        .enumerate()
+        .find_map(|(row, f)| Some((row, (*f)?)));
+    if let Some((row, fault)) = faulty {
+        let name = fields[fault.column.min(fields.len() - 1)].name();
+        let shown = describe(key, row);
+        let at = if key.is_empty() {
+            String::new()
+        } else {
+            format!(" at {shown}")
+        };
+        return Err(Error::input(format!(
+            "column `{name}` has a value that is {}{at}; leave such rows out",
+            fault.kind.name()
+        )));
+    }
+    Ok((found.unwrap_or(0), values))
+}
+
 /// The rows of a query.
 struct Rows {
     partition: Vec<ArrayRef>,
@@ -209,33 +245,9 @@ impl Rows {
                 return Err(Error::input(what));
             }
         }
-        let numbers = |fields: &[Field], own: &[ArrayRef], width: Option<usize>, limit: f64| {
-            if fields.is_empty() {
-                return Ok((0, Vec::new()));
-            }
-            let place = |row: usize| format!("row {}", row + 1);
-            let mut found = width;
-            let read = coordinates(fields, own, &mut found, |_| limit, place);
-            let Coordinates { values, faults } =
-                read.map_err(|stop| stop.into_error("reading points"))?;
-            let faulty = faults
-                .iter()
-                .enumerate()
-                .find_map(|(row, f)| Some((row, (*f)?)));
-            if let Some((row, fault)) = faulty {
-                let name = fields[fault.column.min(fields.len() - 1)].name();
-                let shown = describe(&columns[..first], row);
-                let at = if first > 0 {
-                    format!(" at {shown}")
-                } else {
-                    String::new()
-                };
-                return Err(Error::input(format!(
-                    "column `{name}` has a value that is {}{at}; leave such rows out",
-                    fault.kind.name()
-                )));
-            }
-            Ok((found.unwrap_or(0), values))
+        let key = &columns[..first];
+        let numbers = |fields: &[Field], own: &[ArrayRef], width, limit| {
+            numbers(fields, own, key, width, limit)
         };
         let weights = match &planned.weight {
             Some(field) => {

@@ -23,6 +23,7 @@ pub mod rows;
 pub(crate) mod scoring;
 pub(crate) mod tasks;
 
+use crate::error;
 use crate::error::{Error, Result};
 use crate::evidence::state_space::StateSpace;
 use crate::output::result::ModelKey;
@@ -250,7 +251,7 @@ fn model(plan: &FiltersPlan, own: FittedPartition, written: &RowsWritten) -> Fil
         };
         let numbers = fit.model.numbers();
         let warning = sums.never_updated().map(|rows| {
-            let rows = crate::error::counted(rows, "filtered row");
+            let rows = error::counted(rows, "filtered row");
             match (numbers.state_bandwidth, numbers.observation_bandwidth, numbers.lambda) {
                 (Some(state), Some(observation), Some(lambda)) => format!(
                     "no observation of {rows} changed the estimate: the observations are far from all training rows, or no prior weight is positive; the bandwidths are {state} of the state and {observation} of the observation, and lambda is {lambda}"

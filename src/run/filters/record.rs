@@ -75,7 +75,7 @@ pub struct FilterRecord {
     /// The mean squared error of the means of test rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_mse: Option<f64>,
-    /// The same of the decoded states.
+    /// The mean squared error of the decoded states of test rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_mse_decoded: Option<f64>,
     /// Test rows.

@@ -1,7 +1,7 @@
 //! The values of coordinates → boxes of a round width.
 
 use crate::run::init::roles::{Order, coordinates, degrees};
-use crate::run::init::survey::{Column, Survey};
+use crate::run::init::survey::{Survey, SurveyColumn};
 
 /// The boxes of a coordinate.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,7 +36,7 @@ pub fn boxes(survey: &Survey, order: &Order) -> Vec<Boxes> {
     let per_side = all
         .powf(1.0 / columns.len().max(1) as f64)
         .clamp(2.0, 100.0);
-    let is_longitude = |column: &Column| {
+    let is_longitude = |column: &SurveyColumn| {
         degrees(survey).is_some_and(|[longitude, _]| longitude.name == column.name)
     };
     columns
@@ -52,7 +52,7 @@ pub fn boxes(survey: &Survey, order: &Order) -> Vec<Boxes> {
 }
 
 /// Boxes around the globe, if the longitudes go most of the way.
-fn around(column: &Column, sorted: &[f64], per_side: f64) -> Option<Boxes> {
+fn around(column: &SurveyColumn, sorted: &[f64], per_side: f64) -> Option<Boxes> {
     let (low, high) = (*sorted.first()?, *sorted.last()?);
     if high - low < 300.0 {
         return within(column, sorted, per_side);
@@ -74,7 +74,7 @@ fn around(column: &Column, sorted: &[f64], per_side: f64) -> Option<Boxes> {
 }
 
 /// Boxes of a round width over the values. Values that are far from all others are left outside.
-fn within(column: &Column, sorted: &[f64], per_side: f64) -> Option<Boxes> {
+fn within(column: &SurveyColumn, sorted: &[f64], per_side: f64) -> Option<Boxes> {
     let quantile = |share: f64| {
         sorted
             .get((share * (sorted.len() - 1) as f64) as usize)

@@ -6,7 +6,7 @@ use crate::run::init::names::{Role, fit};
 use crate::run::init::roles::{
     KEYS, NUMBERS, Order, by_name, coordinates, degrees, ends, missing, order, state, time,
 };
-use crate::run::init::survey::{Column, Survey, ValueKind};
+use crate::run::init::survey::{Survey, SurveyColumn, ValueKind};
 use std::collections::HashSet;
 
 /// What a row of a table is.
@@ -123,7 +123,7 @@ pub fn propose(survey: &Survey, kind: Option<RowKind>) -> Result<Proposal> {
             let column = state(survey, &order);
             // A column that is called a state comes before coordinates, and these before others.
             let named = column.filter(|column| fit(&column.name, Role::State) > 0);
-            let of = |column: &Column| State::Column(column.name.clone());
+            let of = |column: &SurveyColumn| State::Column(column.name.clone());
             let state = named
                 .map(of)
                 .or_else(|| boxes().filter(has_boxes))
@@ -160,8 +160,10 @@ fn pairs(survey: &Survey) -> Result<Proposal> {
             "a source and a target of one type, such as `source` and `target`",
         )
     })?;
-    let is_other = |column: &&Column| column.name != source.name && column.name != target.name;
-    let is_amount = |column: &&Column| is_other(column) && column.numbers.iter().all(|x| *x >= 0.0);
+    let is_other =
+        |column: &&SurveyColumn| column.name != source.name && column.name != target.name;
+    let is_amount =
+        |column: &&SurveyColumn| is_other(column) && column.numbers.iter().all(|x| *x >= 0.0);
     let count = by_name(survey, Role::Count, &[ValueKind::Integer]).filter(is_amount);
     let weight = by_name(survey, Role::Weight, &NUMBERS).filter(is_amount);
     let amount = match (count, weight) {
@@ -183,7 +185,7 @@ fn pairs(survey: &Survey) -> Result<Proposal> {
 fn points(survey: &Survey) -> Result<Proposal> {
     let sphere = degrees(survey);
     let columns = coordinates(survey, &[]);
-    let is_key = |column: &&Column| {
+    let is_key = |column: &&SurveyColumn| {
         // The coordinates of a sphere are called x, y and z.
         let is_taken = sphere.is_some() && ["x", "y", "z"].contains(&column.name.as_str());
         KEYS.contains(&column.kind)
@@ -192,7 +194,7 @@ fn points(survey: &Survey) -> Result<Proposal> {
             && !is_taken
             && !columns.iter().any(|c| c.name == column.name)
     };
-    let mut keys: Vec<&Column> = survey.columns.iter().filter(is_key).collect();
+    let mut keys: Vec<&SurveyColumn> = survey.columns.iter().filter(is_key).collect();
     keys.sort_by_key(|column| std::cmp::Reverse(fit(&column.name, Role::Trajectory)));
     // The first rows do not show whether a value comes again behind them.
     let is_whole = survey.is_whole();

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::read::rows::keys::NONE;
 use crate::run::init::names::{Role, fit};
-use crate::run::init::survey::{Column, Survey, ValueKind};
+use crate::run::init::survey::{Survey, SurveyColumn, ValueKind};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The time from a row to the next one of its trajectory.
@@ -42,7 +42,11 @@ pub fn missing(survey: &Survey, what: &str) -> Error {
 }
 
 /// The column whose name fits a role best, among those of some kinds of values.
-pub fn by_name<'a>(survey: &'a Survey, role: Role, kinds: &[ValueKind]) -> Option<&'a Column> {
+pub fn by_name<'a>(
+    survey: &'a Survey,
+    role: Role,
+    kinds: &[ValueKind],
+) -> Option<&'a SurveyColumn> {
     let columns = survey.columns.iter().enumerate();
     let columns = columns.filter(|(_, column)| kinds.contains(&column.kind));
     let scored = columns.map(|(at, column)| (fit(&column.name, role), at, column));
@@ -57,7 +61,7 @@ pub const KEYS: [ValueKind; 2] = [ValueKind::Text, ValueKind::Integer];
 pub const NUMBERS: [ValueKind; 2] = [ValueKind::Float, ValueKind::Integer];
 
 /// The columns of the source and the target, of one type.
-pub fn ends(survey: &Survey) -> Option<(&Column, &Column)> {
+pub fn ends(survey: &Survey) -> Option<(&SurveyColumn, &SurveyColumn)> {
     let source = by_name(survey, Role::Source, &KEYS)?;
     let target = by_name(survey, Role::Target, &KEYS)?;
     (source.name != target.name && source.kind == target.kind).then_some((source, target))
@@ -65,7 +69,7 @@ pub fn ends(survey: &Survey) -> Option<(&Column, &Column)> {
 
 /// The column of the time: by name among dates, timestamps and whole numbers, else the first column
 /// of dates or timestamps.
-pub fn time(survey: &Survey) -> Option<&Column> {
+pub fn time(survey: &Survey) -> Option<&SurveyColumn> {
     let kinds = [ValueKind::Time, ValueKind::Integer];
     let clocks = || survey.columns.iter().filter(|c| c.kind == ValueKind::Time);
     let named = by_name(survey, Role::Time, &[ValueKind::Time]);
@@ -75,7 +79,7 @@ pub fn time(survey: &Survey) -> Option<&Column> {
 }
 
 /// A column of other numbers that is called a time, if no column can be one.
-pub fn float_time(survey: &Survey) -> Option<&Column> {
+pub fn float_time(survey: &Survey) -> Option<&SurveyColumn> {
     match time(survey) {
         Some(_) => None,
         None => by_name(survey, Role::Time, &[ValueKind::Float]),
@@ -94,13 +98,13 @@ pub fn order(survey: &Survey) -> Result<Order> {
             "a time: a date, a timestamp, or whole numbers with a name such as `time`",
         ),
     })?;
-    let is_candidate = |column: &&Column| {
+    let is_candidate = |column: &&SurveyColumn| {
         KEYS.contains(&column.kind)
             && column.name != time.name
             && column.nulls() == 0
             && !survey.partitions.contains(&column.name)
     };
-    let mut candidates: Vec<(usize, usize, &Column)> = (survey.columns.iter().enumerate())
+    let mut candidates: Vec<(usize, usize, &SurveyColumn)> = (survey.columns.iter().enumerate())
         .filter(|(_, column)| is_candidate(column))
         .filter(|(_, column)| repeats(time, Some(column)) == 0)
         .map(|(at, column)| (fit(&column.name, Role::Trajectory), at, column))
@@ -131,7 +135,7 @@ pub fn order(survey: &Survey) -> Result<Order> {
 }
 
 /// The number of rows whose time is that of another row of the trajectory.
-fn repeats(time: &Column, trajectory: Option<&Column>) -> usize {
+fn repeats(time: &SurveyColumn, trajectory: Option<&SurveyColumn>) -> usize {
     let mut seen = HashSet::new();
     let rows = time.ids.iter().enumerate();
     let rows = rows.filter(|(_, id)| **id != NONE);
@@ -139,7 +143,7 @@ fn repeats(time: &Column, trajectory: Option<&Column>) -> usize {
         .count()
 }
 
-fn steps(time: &Column, trajectory: Option<&Column>) -> Option<Steps> {
+fn steps(time: &SurveyColumn, trajectory: Option<&SurveyColumn>) -> Option<Steps> {
     let mut times: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for (at, t) in time
         .numbers
@@ -172,9 +176,9 @@ fn steps(time: &Column, trajectory: Option<&Column>) -> Option<Steps> {
 
 /// The column of the states: by name, else the column of texts or whole numbers with the fewest
 /// values, of those whose values repeat.
-pub fn state<'a>(survey: &'a Survey, order: &Order) -> Option<&'a Column> {
+pub fn state<'a>(survey: &'a Survey, order: &Order) -> Option<&'a SurveyColumn> {
     let is_taken = |name: &String| *name == order.time || Some(name) == order.trajectory.as_ref();
-    let mut columns: Vec<(usize, usize, &Column)> = (survey.columns.iter().enumerate())
+    let mut columns: Vec<(usize, usize, &SurveyColumn)> = (survey.columns.iter().enumerate())
         .filter(|(_, column)| KEYS.contains(&column.kind) && !is_taken(&column.name))
         .filter(|(_, column)| column.distinct() >= 2 && 2 * column.distinct() <= survey.rows)
         .filter(|(_, column)| !survey.partitions.contains(&column.name))
@@ -186,11 +190,11 @@ pub fn state<'a>(survey: &'a Survey, order: &Order) -> Option<&'a Column> {
 
 /// Columns of coordinates, the best first: longitude and latitude, then x, y and z, then other
 /// numbers with few nulls.
-pub fn coordinates<'a>(survey: &'a Survey, taken: &[&str]) -> Vec<&'a Column> {
+pub fn coordinates<'a>(survey: &'a Survey, taken: &[&str]) -> Vec<&'a SurveyColumn> {
     if let Some(pair) = degrees(survey) {
         return pair.to_vec();
     }
-    let is_coordinate = |column: &&Column| {
+    let is_coordinate = |column: &&SurveyColumn| {
         let is_named = fit(&column.name, Role::Coordinate) >= 100;
         let is_number =
             column.kind == ValueKind::Float || (is_named && column.kind == ValueKind::Integer);
@@ -199,17 +203,17 @@ pub fn coordinates<'a>(survey: &'a Survey, taken: &[&str]) -> Vec<&'a Column> {
             && 5 * column.nulls() <= survey.rows
             && !taken.contains(&column.name.as_str())
     };
-    let all: Vec<&Column> = survey.columns.iter().filter(is_coordinate).collect();
+    let all: Vec<&SurveyColumn> = survey.columns.iter().filter(is_coordinate).collect();
     let named = all.iter().filter(|c| fit(&c.name, Role::Coordinate) > 0);
-    let named: Vec<&Column> = named.copied().collect();
+    let named: Vec<&SurveyColumn> = named.copied().collect();
     if named.len() >= 2 { named } else { all }
 }
 
 /// The columns of longitude and latitude, if their values are degrees.
-pub fn degrees(survey: &Survey) -> Option<[&Column; 2]> {
+pub fn degrees(survey: &Survey) -> Option<[&SurveyColumn; 2]> {
     let longitude = by_name(survey, Role::Longitude, &NUMBERS)?;
     let latitude = by_name(survey, Role::Latitude, &NUMBERS)?;
-    let is_within = |column: &Column, low: f64, high: f64| {
+    let is_within = |column: &SurveyColumn, low: f64, high: f64| {
         let mut values = column.numbers.iter().filter(|x| x.is_finite());
         values.all(|x| (low..=high).contains(x))
     };

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::read::formats::format::Format;
+use crate::read::lake;
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::rounding::rounding;
@@ -18,19 +19,19 @@ use futures::StreamExt;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// Rows that are looked at.
+/// The largest number of sampled rows.
 const ROWS: usize = 100_000;
 
 /// Bytes of memory for the pages of the files.
 const MEMORY_BYTES: usize = 1 << 30;
 
-/// Bytes of rows after which no more rows are looked at.
+/// Bytes of rows after which no more rows are sampled.
 const ROW_BYTES: usize = 64 << 20;
 
 /// Rows that are read at once, so that few long values are in memory beyond [`ROW_BYTES`].
 const BATCH: usize = 256;
 
-/// Columns that are looked at.
+/// The largest number of columns of a survey.
 const COLUMNS: usize = 500;
 
 /// What the values of a column are.
@@ -50,7 +51,7 @@ pub enum ValueKind {
 
 /// A column and its first values.
 #[derive(Debug, Clone)]
-pub struct Column {
+pub struct SurveyColumn {
     /// The name in the table.
     pub name: String,
     /// The type as SQL shows it.
@@ -65,7 +66,7 @@ pub struct Column {
     pub numbers: Vec<f64>,
 }
 
-impl Column {
+impl SurveyColumn {
     /// The number of rows with null.
     pub fn nulls(&self) -> usize {
         self.ids.iter().filter(|id| **id == NONE).count()
@@ -93,8 +94,8 @@ pub struct Survey {
     /// The format, if the path does not say it.
     pub format: Option<&'static str>,
     /// The columns.
-    pub columns: Vec<Column>,
-    /// The rows that were looked at.
+    pub columns: Vec<SurveyColumn>,
+    /// The number of sampled rows.
     pub rows: usize,
     is_whole: bool,
     /// All rows, if the files say how many there are.
@@ -106,7 +107,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Whether all rows were looked at.
+    /// Whether the sample has all rows.
     pub fn is_whole(&self) -> bool {
         self.is_whole
     }
@@ -129,7 +130,7 @@ pub async fn survey(data: &str) -> Result<Survey> {
         memory_bytes: Some(MEMORY_BYTES),
         ..Resources::default()
     };
-    let lake = crate::read::lake::open(&sources, &resources, &stores).await?;
+    let lake = lake::open(&sources, &resources, &stores).await?;
     let (columns, is_whole) = read(&lake).await?;
     let rows = columns.first().map_or(0, |(_, values)| values.len());
     if rows == 0 {
@@ -251,7 +252,7 @@ fn table_name(data: &str) -> String {
     }
 }
 
-fn column(name: String, values: &ArrayRef) -> Result<Column> {
+fn column(name: String, values: &ArrayRef) -> Result<SurveyColumn> {
     let bug = |e| Error::with_source(Kind::Bug, format!("column `{name}` cannot be read"), e);
     let value_type = match values.data_type() {
         DataType::Dictionary(_, value) => value.as_ref().clone(),
@@ -265,7 +266,7 @@ fn column(name: String, values: &ArrayRef) -> Result<Column> {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => ValueKind::Text,
         _ => ValueKind::Other,
     };
-    let mut column = Column {
+    let mut column = SurveyColumn {
         data_type: value_type.to_string(),
         name: name.clone(),
         kind,
@@ -312,9 +313,9 @@ fn column(name: String, values: &ArrayRef) -> Result<Column> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use crate::run::init::survey::{Column, Survey, ValueKind, table_name};
+    use crate::run::init::survey::{Survey, SurveyColumn, ValueKind, table_name};
 
-    pub(crate) fn column(name: &str, kind: ValueKind, rows: &[f64]) -> Column {
+    pub(crate) fn column(name: &str, kind: ValueKind, rows: &[f64]) -> SurveyColumn {
         let mut values: Vec<String> = Vec::new();
         let ids = rows.iter().map(|x| {
             let text = x.to_string();
@@ -324,7 +325,7 @@ pub(crate) mod tests {
             });
             at as u32
         });
-        Column {
+        SurveyColumn {
             name: name.into(),
             data_type: format!("{kind:?}"),
             kind,
@@ -334,7 +335,7 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn survey(columns: Vec<Column>) -> Survey {
+    pub(crate) fn survey(columns: Vec<SurveyColumn>) -> Survey {
         Survey {
             name: "rows".into(),
             format: None,
@@ -348,7 +349,7 @@ pub(crate) mod tests {
     }
 
     /// Two trajectories of four rows, with steps of 2, 2, 2 and 2, 2, 5.
-    pub(crate) fn walks() -> Vec<Column> {
+    pub(crate) fn walks() -> Vec<SurveyColumn> {
         vec![
             column("who", ValueKind::Integer, &[7., 7., 7., 7., 8., 8., 8., 8.]),
             column("t", ValueKind::Integer, &[0., 2., 4., 6., 0., 2., 4., 9.]),

@@ -5,7 +5,7 @@ use crate::plan::pipeline::is_output_column;
 use crate::run::init::boxes::Boxes;
 use crate::run::init::proposal::{Amount, Coordinates, Proposal, State};
 use crate::run::init::roles::{Order, Steps, float_time};
-use crate::run::init::survey::{Column, Survey};
+use crate::run::init::survey::{Survey, SurveyColumn};
 use std::fmt::Write;
 
 /// How a pipeline file names places.
@@ -157,7 +157,7 @@ impl File<'_> {
             State::Column(name) => {
                 let mut columns = self.survey.columns.iter();
                 let column = columns.find(|column| column.name == *name);
-                column.map_or(0, Column::distinct)
+                column.map_or(0, SurveyColumn::distinct)
             }
             State::Boxes(boxes) => {
                 self.line("");

@@ -14,7 +14,7 @@ use crate::output::tables::points::POINTS;
 use crate::output::tables::run_schema::LAG_SECONDS;
 use crate::output::tables::table::Table;
 use crate::read::rows::keys::Keys;
-use crate::run::compare::{Compares, Pair, Side, fit_names, pairs};
+use crate::run::compare::{CompareSide, Compares, Pair, fit_names, pairs};
 use crate::run::points::kind::PointsKind;
 use crate::run::sets::same_keys;
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
@@ -60,8 +60,8 @@ impl Compares for PointsKind {
     type Compared = ComparedPoints;
 
     async fn compare(
-        a: &Side<'_>,
-        b: &Side<'_>,
+        a: &CompareSide<'_>,
+        b: &CompareSide<'_>,
         fits: &[Pair],
     ) -> Result<Vec<(ModelKey, ComparedPoints)>> {
         let (of_a, of_b) = (Points::of(a).await?, Points::of(b).await?);
@@ -112,7 +112,7 @@ struct Read {
 }
 
 impl<'a> Points<'a> {
-    async fn of(side: &'a Side<'a>) -> Result<Points<'a>> {
+    async fn of(side: &'a CompareSide<'a>) -> Result<Points<'a>> {
         let (written, shown) = (&side.written, side.at);
         if !written.current.tables.contains_key(POINTS) {
             return Err(Error::input(format!(

@@ -5,6 +5,7 @@ use crate::assess::embedding_bootstrap::{Resampling, bootstrap};
 use crate::assess::ranks::by_vamp_2;
 use crate::error::{Error, Result, counted};
 use crate::evidence::points::{Pairs, PointSize, Points};
+use crate::memory;
 use crate::methods::PointMethod;
 use crate::methods::estimator::Parameters;
 use crate::methods::state_embedding::candidates::candidates;
@@ -23,6 +24,7 @@ use crate::plan::pipeline::keys::Empty;
 use crate::plan::points::PointsPlan;
 use crate::plan::points_memory::GROUP_BYTES;
 use crate::read::points::sample::Sample;
+use crate::read::points::survey;
 use crate::run::failures::Failures;
 use crate::run::kind::Running;
 use crate::run::points::confusion::compare;
@@ -104,102 +106,68 @@ pub(super) async fn fit(
             _ => None,
         })
         .collect();
-    // Fits that share features share their sums.
-    let mut keys: Vec<StateEmbedding> = Vec::new();
-    for fit in &planned {
-        let key = of_features(fit.params);
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-    }
-    let ranks: Vec<usize> = keys
-        .iter()
-        .map(|key| {
-            let own = planned.iter().filter(|fit| of_features(fit.params) == *key);
-            own.map(|fit| fit.params.rank).max().unwrap_or(1)
-        })
-        .collect();
+    let (keys, ranks) = keys(&planned);
     let scaled: Vec<StateEmbedding> = keys
         .iter()
         .map(|key| scaled_box(key, &surveyed.known.divisors))
         .collect::<Result<_>>()?;
     check_boxes(run, surveyed, &planned).await?;
-    let samples = surveyed.samples().into_iter().zip(&surveyed.partitions);
-    let mut sampled: Vec<Sampled> = samples
-        .map(|(sample, survey)| {
-            let ends = survey.ends.low.iter().zip(&survey.ends.high);
-            let ends = ends.zip(&surveyed.known.divisors);
-            // A partition without pairs has no model, and any features will do.
-            let (sample, range) = if survey.used == 0 {
-                let d = survey.ends.low.len();
-                (Points::new(d, vec![0.0; d]), vec![[0.0; 2]; d])
-            } else {
-                let range = ends.map(|((low, high), s)| [low / s, high / s]);
-                (sample, range.collect())
-            };
-            Sampled {
-                sample,
-                range,
-                bases: Vec::new(),
-                scores: Vec::new(),
-            }
-        })
-        .collect();
-    let n_lags = plan.layout.n_lags();
+    let mut sampled = sampled(surveyed);
     let asked = (&scaled[..], &ranks[..]);
     choose_bandwidths(run, surveyed, &mut sampled, asked, failures).await?;
     let bases: Vec<Vec<Basis>> = sampled.iter().map(|own| own.bases.clone()).collect();
-    check_memory(plan, surveyed, &planned, &keys, &bases)?;
-    let validation = &plan.validation;
-    let is_auto = |planned: &Planned<'_>| matches!(planned.fit.ranks, Ranks::Auto { .. });
-    let folds = if planned.iter().any(is_auto) {
-        validation.folds
-    } else {
-        1
-    };
-    let groups = if validation.bootstrap > 0 {
-        groups(validation.groups, &bases, n_lags)?
-    } else {
-        1
-    };
-    let sums = sum(run, surveyed, &bases, (groups, folds)).await?;
-    let (mut models, mut empty) = (Vec::new(), Vec::new());
     let fitting = Fitting {
         plan,
         surveyed,
         planned: &planned,
         keys: &keys,
     };
-    for (partition, sums) in sums.iter().enumerate() {
-        let own = &sampled[partition];
-        if own.bases.is_empty() {
-            continue;
-        }
-        for lag in 0..n_lags {
-            let place = surveyed.known.place(plan, partition, lag);
-            if sums.pairs(lag) == 0 && plan.job.empty == Empty::Skip {
-                empty.push(EmptyRecord {
-                    partition: place,
-                    had_model: false,
-                    key: surveyed.known.key(plan, partition, lag),
-                });
-                continue;
-            }
-            let model = fitting.model(partition, lag, own, sums);
-            models.extend(failures.take(place, model)?);
-        }
-    }
-    if models.is_empty() && failures.is_empty() {
-        let is_only = n_lags * sampled.len() == 1;
-        let place = surveyed.known.place(plan, 0, 0);
-        return Err(if is_only {
-            no_pairs().at(place)
-        } else {
-            no_pairs()
-        });
-    }
+    fitting.check_memory(&bases)?;
+    let sums = sum(run, surveyed, &bases, fitting.parts(&bases)?).await?;
+    let (mut models, empty) = fitting.models(&sampled, &sums, failures)?;
     compare(run, surveyed, &mut models).await?;
     Ok((models, empty))
+}
+
+/// The parameters of the features of all fits, and the largest rank of the fits with these
+/// features. Fits that share features share their sums.
+fn keys(planned: &[Planned<'_>]) -> (Vec<StateEmbedding>, Vec<usize>) {
+    let (mut keys, mut ranks) = (Vec::new(), Vec::new());
+    for fit in planned {
+        let key = of_features(fit.params);
+        match keys.iter().position(|other| *other == key) {
+            Some(at) => ranks[at] = fit.params.rank.max(ranks[at]),
+            None => {
+                keys.push(key);
+                ranks.push(fit.params.rank);
+            }
+        }
+    }
+    (keys, ranks)
+}
+
+/// The sampled points of each partition, without features.
+fn sampled(surveyed: &Surveyed) -> Vec<Sampled> {
+    let samples = surveyed.samples().into_iter().zip(&surveyed.partitions);
+    let sampled = samples.map(|(sample, survey)| {
+        let ends = survey.ends.low.iter().zip(&survey.ends.high);
+        let ends = ends.zip(&surveyed.known.divisors);
+        // A partition without pairs has no model, and any features will do.
+        let (sample, range) = if survey.used == 0 {
+            let d = survey.ends.low.len();
+            (Points::new(d, vec![0.0; d]), vec![[0.0; 2]; d])
+        } else {
+            let range = ends.map(|((low, high), s)| [low / s, high / s]);
+            (sample, range.collect())
+        };
+        Sampled {
+            sample,
+            range,
+            bases: Vec::new(),
+            scores: Vec::new(),
+        }
+    });
+    sampled.collect()
 }
 
 /// What the models of all partitions and lags have in common.
@@ -211,6 +179,96 @@ struct Fitting<'a> {
 }
 
 impl Fitting<'_> {
+    /// Checks that the sums and decompositions of the features fit into memory.
+    fn check_memory(&self, bases: &[Vec<Basis>]) -> Result<()> {
+        let &Fitting {
+            plan,
+            surveyed,
+            planned,
+            keys,
+        } = self;
+        let limit = memory::limit();
+        let mut lacks = Vec::new();
+        for (partition, (survey, bases)) in surveyed.partitions.iter().zip(bases).enumerate() {
+            let size = PointSize {
+                points: survey.rows,
+                dimension: surveyed.known.divisors.len() as u64,
+                lags: plan.layout.n_lags() as u64,
+            };
+            for Planned { fit, params } in planned {
+                let key = of_features(params);
+                let own = keys.iter().zip(bases).find(|(other, _)| **other == key);
+                let Some((_, basis)) = own else { continue };
+                let method = PointMethod::StateEmbedding(StateEmbedding {
+                    features: basis.features.count(),
+                    ..(*params).clone()
+                });
+                let threads = rayon::current_num_threads();
+                let lack = plan.lacking(&fit.name, &method, size, 0, threads, limit);
+                lacks.extend(lack.map(|lack| lack.at(surveyed.known.place(plan, partition, 0))));
+            }
+        }
+        Lack::none(lacks)
+    }
+
+    /// The groups of trajectories and the folds whose sums are kept apart.
+    fn parts(&self, bases: &[Vec<Basis>]) -> Result<(usize, usize)> {
+        let validation = &self.plan.validation;
+        let is_auto = |planned: &Planned<'_>| matches!(planned.fit.ranks, Ranks::Auto { .. });
+        let folds = if self.planned.iter().any(is_auto) {
+            validation.folds
+        } else {
+            1
+        };
+        let groups = if validation.bootstrap > 0 {
+            groups(validation.groups, bases, self.plan.layout.n_lags())?
+        } else {
+            1
+        };
+        Ok((groups, folds))
+    }
+
+    /// The models of all partitions and lags, and the partitions and lags without a pair.
+    fn models(
+        &self,
+        sampled: &[Sampled],
+        sums: &[PartitionSums],
+        failures: &mut Failures,
+    ) -> Result<(Vec<PointsModel>, Vec<EmptyRecord>)> {
+        let (plan, known) = (self.plan, &self.surveyed.known);
+        let n_lags = plan.layout.n_lags();
+        let (mut models, mut empty) = (Vec::new(), Vec::new());
+        for (partition, sums) in sums.iter().enumerate() {
+            let own = &sampled[partition];
+            if own.bases.is_empty() {
+                continue;
+            }
+            for lag in 0..n_lags {
+                let place = known.place(plan, partition, lag);
+                if sums.pairs(lag) == 0 && plan.job.empty == Empty::Skip {
+                    empty.push(EmptyRecord {
+                        partition: place,
+                        had_model: false,
+                        key: known.key(plan, partition, lag),
+                    });
+                    continue;
+                }
+                let model = self.model(partition, lag, own, sums);
+                models.extend(failures.take(place, model)?);
+            }
+        }
+        if models.is_empty() && failures.is_empty() {
+            let is_only = n_lags * sampled.len() == 1;
+            let error = no_pairs();
+            return Err(if is_only {
+                error.at(known.place(plan, 0, 0))
+            } else {
+                error
+            });
+        }
+        Ok((models, empty))
+    }
+
     /// Fits all state embeddings to one partition and lag.
     fn model(
         &self,
@@ -332,7 +390,7 @@ async fn check_boxes(
     Ok(())
 }
 
-/// The same with a box in the units of the scaled coordinates.
+/// The parameters with the box in the units of the scaled coordinates.
 fn scaled_box(params: &StateEmbedding, divisors: &[f64]) -> Result<StateEmbedding> {
     let scaled = params.bounds.as_ref().map(|bounds| {
         if bounds.len() != divisors.len() {
@@ -493,38 +551,6 @@ async fn sum(
     sums::sum(run, surveyed, request).await
 }
 
-/// Checks that the sums and decompositions of the features fit into memory.
-fn check_memory(
-    plan: &PointsPlan,
-    surveyed: &Surveyed,
-    planned: &[Planned<'_>],
-    keys: &[StateEmbedding],
-    bases: &[Vec<Basis>],
-) -> Result<()> {
-    let limit = crate::memory::limit();
-    let mut lacks = Vec::new();
-    for (partition, (survey, bases)) in surveyed.partitions.iter().zip(bases).enumerate() {
-        let size = PointSize {
-            points: survey.rows,
-            dimension: surveyed.known.divisors.len() as u64,
-            lags: plan.layout.n_lags() as u64,
-        };
-        for Planned { fit, params } in planned {
-            let key = of_features(params);
-            let own = keys.iter().zip(bases).find(|(other, _)| **other == key);
-            let Some((_, basis)) = own else { continue };
-            let method = PointMethod::StateEmbedding(StateEmbedding {
-                features: basis.features.count(),
-                ..(*params).clone()
-            });
-            let threads = rayon::current_num_threads();
-            let lack = plan.lacking(&fit.name, &method, size, 0, threads, limit);
-            lacks.extend(lack.map(|lack| lack.at(surveyed.known.place(plan, partition, 0))));
-        }
-    }
-    Lack::none(lacks)
-}
-
 /// The number of groups of trajectories whose sums fit into memory, `most` at most.
 fn groups(most: usize, bases: &[Vec<Basis>], lags: usize) -> Result<usize> {
     let bases = bases.iter().flatten();
@@ -610,7 +636,7 @@ fn clusters(
         return Err(Error::input(format!(
             "`clusters` is {k}, but there are only {} to cluster, of which at most {} are used; decrease `clusters`",
             counted(known.len(), "row"),
-            crate::read::points::survey::SAMPLE_ROWS
+            survey::SAMPLE_ROWS
         )));
     }
     let own = known.iter().flat_map(|i| &embedded[i * rank..][..rank]);

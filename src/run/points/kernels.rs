@@ -3,6 +3,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::evidence::pass::checkpoints;
 use crate::evidence::points::{PointSize, Points};
+use crate::memory;
 use crate::methods::PointMethod;
 use crate::methods::heat_kernel::fit::{diffusion_map, heat_sketch};
 use crate::methods::heat_kernel::thinned::{Thinned, points_of_landmarks};
@@ -171,7 +172,7 @@ pub(super) async fn fit(
 
 /// What the fits to a partition with this number of points lack within the memory limit.
 fn lacks(plan: &PointsPlan, known: &Known, points: u64) -> impl Iterator<Item = Lack> {
-    let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
+    let (threads, limit) = (rayon::current_num_threads(), memory::limit());
     let size = PointSize {
         points,
         dimension: known.divisors.len() as u64,
@@ -239,7 +240,7 @@ pub(crate) async fn fit_partition(
 /// Checks that the pairs of points within the radius of a kernel stay within the memory limit. They
 /// are counted before they are listed.
 fn check_pairs(plan: &PointsPlan, fit: &PlannedFit<PointMethod>, points: &Points) -> Result<()> {
-    let limit = crate::memory::limit();
+    let limit = memory::limit();
     let Some(pairs) = limit.and_then(|_| fit.method.pairs(points)) else {
         return Ok(());
     };

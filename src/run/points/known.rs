@@ -1,5 +1,6 @@
 //! Reads the fits of a written result over points, which then embed new rows.
 
+use crate::error::Kind;
 use crate::error::{Error, Result};
 use crate::methods::heat_kernel::extension::{Embedder, Extension};
 use crate::methods::heat_kernel::kernel::Reach;
@@ -116,7 +117,7 @@ fn optional(part: &TableSlice, name: &str) -> Result<Vec<Option<f64>>> {
     let column = cast(part.column(name)?, &DataType::Float64);
     let none = |e| {
         let what = format!("the written column `{name}` holds no numbers");
-        Error::with_source(crate::error::Kind::Input, what, e)
+        Error::with_source(Kind::Input, what, e)
     };
     let column = column.map_err(none)?;
     let numbers: &Float64Array = column.as_primitive::<Float64Type>();
@@ -163,7 +164,9 @@ fn number(part: &TableSlice, name: &str) -> Result<Option<f64>> {
 }
 
 fn lacks(name: &str) -> Error {
-    Error::input(format!("the fit lacks `{name}`"))
+    Error::input(format!(
+        "the table `fits` of the model has no value `{name}`; it was written by another version"
+    ))
 }
 
 /// The columns of the coordinates of a result.
@@ -252,7 +255,12 @@ pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<KnownM
         };
         models.insert(key.clone(), model);
     }
-    // The columns are those of all models.
+    check_columns(&models)?;
+    Ok(KnownModels { models, lag })
+}
+
+/// An error unless all models have the same columns.
+fn check_columns(models: &BTreeMap<ModelKey, KnownModel>) -> Result<()> {
     let columns = |model: &KnownModel| -> Vec<(String, bool, Vec<String>)> {
         let names = |fit: &KnownFit| fit.columns.iter().map(|c| c.name.clone()).collect();
         let fits = model.fits.iter();
@@ -266,7 +274,7 @@ pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<KnownM
             "the fits of two partitions or lags are not the same",
         ));
     }
-    Ok(KnownModels { models, lag })
+    Ok(())
 }
 
 /// What the tables have of a fit.
@@ -339,7 +347,8 @@ impl Parts<'_> {
     }
 
     fn extension(&self, dimension: usize, columns: usize) -> Result<Extension> {
-        let (row, points) = (self.row, self.landmarks.ok_or_else(|| lacks("landmarks"))?);
+        let none = || Error::input("`landmarks` lacks the fit");
+        let (row, points) = (self.row, self.landmarks.ok_or_else(none)?);
         let weights = points.finite("weight")?;
         let n = weights.len();
         let (epsilon, alpha) = (row.first("epsilon")?, row.first("alpha")?);

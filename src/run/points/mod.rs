@@ -20,6 +20,7 @@ pub(crate) mod sums;
 pub mod surveyed;
 pub(crate) mod tasks;
 
+use crate::assess::certificates;
 use crate::error::{Error, Kind as ErrorKind, Result, counted};
 use crate::output::staging::{StagedTables, Staging};
 use crate::output::tables::points::{DENSITIES, POINTS, PointsModel, columns};
@@ -155,7 +156,7 @@ impl Kind for PointsKind {
             for fit in &model.fits {
                 let warnings = fit.warnings();
                 let place = || surveyed.known.place(run.plan, model.partition, model.lag);
-                crate::assess::certificates::check(&fit.name, &fit.certificates())
+                certificates::check(&fit.name, &fit.certificates())
                     .map_err(|e| match warnings.first() {
                         Some(warning) => e.at(warning),
                         None => e,

@@ -183,101 +183,115 @@ impl Display for PointsModelRecord {
             counted(grouped(model.points as f64), "point"),
             counted(model.dimension, "coordinate")
         )?;
-        let numbers = |values: &[f64], digits: usize| {
-            let values: Vec<String> = values.iter().map(|x| format!("{x:.digits$}")).collect();
-            values.join(" ")
-        };
         for fit in &model.fits {
-            match &fit.found {
-                FoundRecord::StateEmbedding {
-                    pairs,
-                    bandwidth,
-                    compared,
-                    features,
-                    kept,
-                    singular_values,
-                    noise,
-                    rank_reason,
-                    ranks,
-                    standard_errors,
-                    resamples,
-                    weights,
-                    confusion,
-                } => {
-                    writeln!(
-                        f,
-                        "  {}  {}, bandwidth {bandwidth:.4}, {} of which {} independent",
-                        fit.name,
-                        counted(grouped(*pairs as f64), "pair"),
-                        counted(*features, "feature"),
-                        kept[0].min(kept[1])
-                    )?;
-                    let values = numbers(singular_values, 4);
-                    writeln!(f, "    singular values {values}; noise {noise:.4}")?;
-                    if let Some((resamples, groups)) = resamples {
-                        let of = format!(
-                            "{} of {} of trajectories",
-                            counted(*resamples, "resample"),
-                            counted(*groups, "group")
-                        );
-                        if standard_errors.is_empty() {
-                            writeln!(f, "    no standard errors: {of}")?;
-                        } else {
-                            let errors = numbers(standard_errors, 4);
-                            writeln!(f, "    standard errors {errors} from {of}")?;
-                        }
-                    }
-                    if let Some(reason) = rank_reason {
-                        let all: Vec<_> = ranks.iter().map(|(rank, ..)| rank.to_string()).collect();
-                        let (rank, all) = (singular_values.len(), all.join(", "));
-                        writeln!(f, "    rank {rank} of {all}: {reason}")?;
-                    }
-                    if compared.len() > 1 {
-                        let scores = compared
-                            .iter()
-                            .map(|(s, score)| format!("{s:.4}: {score:.3}"));
-                        let scores: Vec<String> = scores.collect();
-                        writeln!(f, "    held-out VAMP-2 by bandwidth {}", scores.join(", "))?;
-                    }
-                    if !weights.is_empty() {
-                        writeln!(f, "    clusters {}", numbers(weights, 3))?;
-                    }
-                    if let Some(confusion) = confusion {
-                        confusion_line(f, confusion)?;
-                    }
-                }
-                FoundRecord::Heat {
-                    epsilon,
-                    epsilon_reason,
-                    effective_neighbours,
-                    cut,
-                    landmarks,
-                    eigenvalues,
-                    log_distortion,
-                } => {
-                    let of_landmarks = landmarks.map(|n| format!(", {}", counted(n, "landmark")));
-                    writeln!(
-                        f,
-                        "  {}  epsilon {epsilon:.4} ({epsilon_reason}), {effective_neighbours:.1} effective neighbours, {:.2} % cut{}",
-                        fit.name,
-                        100.0 * cut,
-                        of_landmarks.unwrap_or_default()
-                    )?;
-                    if !eigenvalues.is_empty() {
-                        writeln!(f, "    eigenvalues {}", numbers(eigenvalues, 4))?;
-                    }
-                    let logs = log_distortion.iter();
-                    let logs = logs.filter_map(|(t, log)| Some(format!("{t}: {:.3}", (*log)?)));
-                    let logs: Vec<String> = logs.collect();
-                    writeln!(f, "    log distortion by time or power {}", logs.join(", "))?;
-                }
-            }
+            embedding_lines(f, fit)?;
+            heat_lines(f, fit)?;
             for warning in &fit.warnings {
                 writeln!(f, "    warning: {}", escaped(warning))?;
             }
         }
         Ok(())
     }
+}
+
+fn numbers(values: &[f64], digits: usize) -> String {
+    let values: Vec<String> = values.iter().map(|x| format!("{x:.digits$}")).collect();
+    values.join(" ")
+}
+
+/// Writes the lines of a state embedding, and none for other methods.
+fn embedding_lines(f: &mut Formatter<'_>, fit: &PointFitRecord) -> Result {
+    let FoundRecord::StateEmbedding {
+        pairs,
+        bandwidth,
+        compared,
+        features,
+        kept,
+        singular_values,
+        noise,
+        rank_reason,
+        ranks,
+        standard_errors,
+        resamples,
+        weights,
+        confusion,
+    } = &fit.found
+    else {
+        return Ok(());
+    };
+    writeln!(
+        f,
+        "  {}  {}, bandwidth {bandwidth:.4}, {} of which {} independent",
+        fit.name,
+        counted(grouped(*pairs as f64), "pair"),
+        counted(*features, "feature"),
+        kept[0].min(kept[1])
+    )?;
+    let values = numbers(singular_values, 4);
+    writeln!(f, "    singular values {values}; noise {noise:.4}")?;
+    if let Some((resamples, groups)) = resamples {
+        let of = format!(
+            "{} of {} of trajectories",
+            counted(*resamples, "resample"),
+            counted(*groups, "group")
+        );
+        if standard_errors.is_empty() {
+            writeln!(f, "    no standard errors: {of}")?;
+        } else {
+            let errors = numbers(standard_errors, 4);
+            writeln!(f, "    standard errors {errors} from {of}")?;
+        }
+    }
+    if let Some(reason) = rank_reason {
+        let all: Vec<_> = ranks.iter().map(|(rank, ..)| rank.to_string()).collect();
+        let (rank, all) = (singular_values.len(), all.join(", "));
+        writeln!(f, "    rank {rank} of {all}: {reason}")?;
+    }
+    if compared.len() > 1 {
+        let scores = compared
+            .iter()
+            .map(|(s, score)| format!("{s:.4}: {score:.3}"));
+        let scores: Vec<String> = scores.collect();
+        writeln!(f, "    held-out VAMP-2 by bandwidth {}", scores.join(", "))?;
+    }
+    if !weights.is_empty() {
+        writeln!(f, "    clusters {}", numbers(weights, 3))?;
+    }
+    if let Some(confusion) = confusion {
+        confusion_line(f, confusion)?;
+    }
+    Ok(())
+}
+
+/// Writes the lines of a diffusion map or a sketch, and none for other methods.
+fn heat_lines(f: &mut Formatter<'_>, fit: &PointFitRecord) -> Result {
+    let FoundRecord::Heat {
+        epsilon,
+        epsilon_reason,
+        effective_neighbours,
+        cut,
+        landmarks,
+        eigenvalues,
+        log_distortion,
+    } = &fit.found
+    else {
+        return Ok(());
+    };
+    let of_landmarks = landmarks.map(|n| format!(", {}", counted(n, "landmark")));
+    writeln!(
+        f,
+        "  {}  epsilon {epsilon:.4} ({epsilon_reason}), {effective_neighbours:.1} effective neighbours, {:.2} % cut{}",
+        fit.name,
+        100.0 * cut,
+        of_landmarks.unwrap_or_default()
+    )?;
+    if !eigenvalues.is_empty() {
+        writeln!(f, "    eigenvalues {}", numbers(eigenvalues, 4))?;
+    }
+    let logs = log_distortion.iter();
+    let logs = logs.filter_map(|(t, log)| Some(format!("{t}: {:.3}", (*log)?)));
+    let logs: Vec<String> = logs.collect();
+    writeln!(f, "    log distortion by time or power {}", logs.join(", "))
 }
 
 /// Writes the line of clusters against known sets.

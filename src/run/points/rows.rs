@@ -147,6 +147,41 @@ pub(crate) struct RowCounts {
     pub(crate) embedded: Option<Vec<u64>>,
 }
 
+/// Points in the units of a model, and which of them were too far.
+struct Scaled {
+    points: Vec<f64>,
+    is_far: Vec<bool>,
+}
+
+impl Scaled {
+    /// The kept rows. Those that are too far are replaced by zeros; `far` gets the row and its
+    /// first coordinate that is too far.
+    fn of(
+        points: &PointBatch,
+        kept: &[usize],
+        divisors: &[f64],
+        far: &mut impl FnMut(usize, usize),
+    ) -> Scaled {
+        let d = points.dimension;
+        let mut scaled = Vec::with_capacity(kept.len() * d);
+        let mut is_far = vec![false; kept.len()];
+        for (&row, is_far) in kept.iter().zip(&mut is_far) {
+            let point = &points.coordinates[row * d..][..d];
+            let own = scaled.len();
+            scaled.extend(point.iter().zip(divisors).map(|(x, s)| x / s));
+            if let Some(k) = scaled[own..].iter().position(|x: &f64| x.abs() > LARGEST) {
+                *is_far = true;
+                scaled[own..].fill(0.0);
+                far(row, k);
+            }
+        }
+        Scaled {
+            points: scaled,
+            is_far,
+        }
+    }
+}
+
 /// Makes the rows of the table.
 pub(crate) struct RowTable<'a, M: ?Sized> {
     pub(crate) schema: SchemaRef,
@@ -247,20 +282,12 @@ impl<'a, M: RowModels + ?Sized> RowTable<'a, M> {
                         counted(model.divisors.len(), "coordinate")
                     ))));
                 }
-                let mut scaled = Vec::with_capacity(kept.len() * d);
-                let mut is_far = vec![false; kept.len()];
-                for (&row, is_far) in kept.iter().zip(&mut is_far) {
-                    let point = &points.coordinates[row * d..][..d];
-                    let own = scaled.len();
-                    scaled.extend(point.iter().zip(model.divisors).map(|(x, s)| x / s));
-                    let far = scaled[own..].iter().position(|x| x.abs() > LARGEST);
-                    if let Some(k) = far {
-                        *is_far = true;
-                        scaled[own..].fill(0.0);
-                        let large = large(&self.coordinates, points, row, k);
-                        LargeValue::keep(&mut self.large, large);
-                    }
-                }
+                let (names, found) = (&self.coordinates, &mut self.large);
+                let mut keep = |row, k| LargeValue::keep(found, large(names, points, row, k));
+                let Scaled {
+                    points: scaled,
+                    is_far,
+                } = Scaled::of(points, kept, model.divisors, &mut keep);
                 // Places count the rows of the partition.
                 let first = counts.rows as usize;
                 let places: Vec<usize> = kept.iter().map(|row| first + row - start).collect();
@@ -279,9 +306,7 @@ impl<'a, M: RowModels + ?Sized> RowTable<'a, M> {
                         if nulls.is_some_and(|nulls| nulls.is_null(at)) && !is_far[at] {
                             let own = scaled[at * d..][..d].iter().map(|x| x.abs());
                             let k = own.enumerate().max_by(|a, b| a.1.total_cmp(&b.1));
-                            let k = k.map_or(0, |(k, _)| k);
-                            let large = large(&self.coordinates, points, row, k);
-                            LargeValue::keep(&mut self.large, large);
+                            keep(row, k.map_or(0, |(k, _)| k));
                         }
                     }
                     columns.extend(own);

@@ -1,5 +1,6 @@
 //! What the first pass over points found.
 
+use crate::error;
 use crate::error::{Error, Kind, Result, escaped};
 use crate::evidence::points::Points;
 use crate::output::result::ModelKey;
@@ -191,8 +192,8 @@ pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> 
             .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
             .collect();
         return Err(Error::input(format!(
-            "no row of {} is a point{reasons}",
-            crate::error::counted(found.rows, "row")
+            "no row of {} has all its coordinates{reasons}",
+            error::counted(found.rows, "row")
         )));
     };
     if dimension == 0 {

@@ -7,6 +7,7 @@ use crate::output::parts::Piece;
 use crate::output::tables::points::PointsModel;
 use crate::plan::points::PointsPlan;
 use crate::read::lake::Lake;
+use crate::read::points;
 use crate::read::points::survey::survey;
 use crate::read::rows::deal::{Dealer, deal};
 use crate::run::points::grams::{SumRequest, sum};
@@ -91,7 +92,7 @@ impl TaskExecutor<PointsPlan> {
             sql: &plan.job.sql,
             parameters: &plan.job.parameters,
         };
-        let select = |_: &Lake, frame| crate::read::points::select(frame, &plan.layout);
+        let select = |_: &Lake, frame| points::select(frame, &plan.layout);
         let (lake, frame) = self.query(query, files, select).await?;
         let layout = Arc::clone(&plan.layout);
         let dealer = move || Dealer::new(&layout.fields(), layout.dealt_by(), lots);

@@ -52,7 +52,7 @@ pub struct FilteredFitRecord {
     pub name: String,
     /// The mean log-likelihood of a symbol, in nats.
     pub mean_log_likelihood: f64,
-    /// Rows at which the filter began anew.
+    /// Rows at which the filter was reset.
     pub resets: u64,
     /// The trajectories with the least mean log-likelihood, ascending.
     pub least_likely: Vec<LeastLikely>,
@@ -198,12 +198,12 @@ impl Display for AssignedSymbols {
         for fit in &self.fits {
             writeln!(
                 f,
-                "  {}  {:.4} nats a symbol",
+                "  {}  {:.4} nats per symbol",
                 fit.name, fit.mean_log_likelihood
             )?;
             if fit.resets > 0 {
                 let resets = counted(grouped(fit.resets as f64), "row");
-                writeln!(f, "    the filter began anew at {resets}")?;
+                writeln!(f, "    the filter was reset at {resets}")?;
             }
             LeastLikely::write(f, &fit.least_likely)?;
         }

@@ -14,7 +14,7 @@ use crate::output::tables::sequences::{SYMBOLS, TRAJECTORIES};
 use crate::output::tables::table::Table;
 use crate::read::rows::keys::NONE;
 use crate::read::rows::states::describe;
-use crate::run::compare::{Compares, Pair, Side, fit_names, interned, pairs, without_nulls};
+use crate::run::compare::{CompareSide, Compares, Pair, fit_names, interned, pairs, without_nulls};
 use crate::run::sequences::held_out::HeldOutSums;
 use crate::run::sequences::kind::SymbolsKind;
 use crate::run::sequences::known::order;
@@ -87,8 +87,8 @@ impl Compares for SymbolsKind {
     type Compared = ComparedSymbols;
 
     async fn compare(
-        a: &Side<'_>,
-        b: &Side<'_>,
+        a: &CompareSide<'_>,
+        b: &CompareSide<'_>,
         fits: &[Pair],
     ) -> Result<Vec<(ModelKey, ComparedSymbols)>> {
         let (of_a, of_b) = (Models::of(a).await?, Models::of(b).await?);
@@ -162,7 +162,7 @@ struct Models<'a> {
 }
 
 impl<'a> Models<'a> {
-    async fn of(side: &'a Side<'a>) -> Result<Models<'a>> {
+    async fn of(side: &'a CompareSide<'a>) -> Result<Models<'a>> {
         let written = &side.written;
         let fits = ModelColumns::read(written, Table::Fits, &[], &["fit", "rank"]).await?;
         let spectrum = ModelColumns::read(written, Table::Spectrum, &[], &["fit", "value"]).await?;
@@ -344,7 +344,7 @@ impl HmmComparison {
         if let Some(own) = &self.likelihoods {
             write!(
                 f,
-                "\n    {:.4} → {:.4} nats a symbol, difference {:.4} ± {:.4}",
+                "\n    {:.4} → {:.4} nats per symbol, difference {:.4} ± {:.4}",
                 own.a, own.b, own.difference, own.error
             )?;
             if !own.furthest.is_empty() && own.furthest_difference != 0.0 {

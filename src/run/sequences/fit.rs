@@ -5,6 +5,8 @@
 //! scores the models of all ranks and folds.
 
 use crate::assess::bootstrap::Number;
+use crate::assess::certificates::check;
+use crate::assess::hmm::{certificates, of_trace};
 use crate::assess::interval::Spread;
 use crate::assess::resampling::{Draws, each_resample};
 use crate::error::{Error, Kind, Result, counted as number_of};
@@ -15,6 +17,7 @@ use crate::evidence::resample::Resample;
 use crate::evidence::sequences::Sequences;
 use crate::evidence::triples::Triples;
 use crate::math::scale::times_power;
+use crate::memory;
 use crate::methods::hmm::baum_welch::{recovered_hidden, refine};
 use crate::methods::hmm::filtering::Filter;
 use crate::methods::hmm::model::{HmmModel, Warning};
@@ -32,7 +35,7 @@ use crate::plan::pipeline::keys::Empty;
 use crate::plan::sequences::{HeldOut, SequencesPlan, check_distribution};
 use crate::read::counts::counted::Counted;
 use crate::read::rows::split::Split;
-use crate::read::rows::stop::Dropped;
+use crate::read::rows::stop::{Dropped, NAN_STATE, NULL_STATE};
 use crate::read::sequences::{SequenceInput, Symbols};
 use crate::read::triples::{Windows, resampled, symbols, windows};
 use crate::run::counts::model::{check_counts, place_of, seed};
@@ -133,9 +136,10 @@ fn is_auto(plan: &SequencesPlan, fit: usize) -> bool {
 
 /// Dropped rows by reason. What counting calls a state is a symbol of a sequence.
 pub(crate) fn dropped(dropped: &Dropped) -> BTreeMap<Cow<'static, str>, u64> {
-    let named = |reason: &Cow<'static, str>| match reason.strip_suffix(" state") {
-        Some(what) => format!("{what} symbol").into(),
-        None => reason.clone(),
+    let named = |reason: &Cow<'static, str>| match &**reason {
+        NULL_STATE => "null symbol".into(),
+        NAN_STATE => "NaN symbol".into(),
+        _ => reason.clone(),
     };
     let all = dropped.0.iter();
     all.map(|(reason, &rows)| (named(reason), rows)).collect()
@@ -161,7 +165,7 @@ pub(crate) fn evidence(plan: &SequencesPlan, counted: Counted) -> Result<Evidenc
             .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
             .collect();
         return Err(Error::input(format!(
-            "there are no {} rows in a row with a symbol in {}{reasons}; check `sequences.interval` against the times of a trajectory",
+            "gyre needs {} consecutive rows with a symbol, and there are none in {}{reasons}; check `sequences.interval` against the times of a trajectory",
             2 * block + 1,
             number_of(counted.rows, "row")
         )));
@@ -246,7 +250,7 @@ pub(crate) fn project_partition(
     passes: &Passes<'_>,
 ) -> Result<Vec<Projection>> {
     let keys = Keys::of(plan);
-    let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
+    let (threads, limit) = (rayon::current_num_threads(), memory::limit());
     Lack::none(plan.lacking(triples.size(rows), threads, limit))?;
     let mut projections = Vec::with_capacity(keys.keys.len());
     for (at, (key, largest)) in keys.keys.iter().enumerate() {
@@ -283,7 +287,7 @@ pub(crate) fn project_all(
     if plan.job.empty == Empty::Fail {
         for partition in std::mem::take(&mut evidence.empty) {
             let what = format!(
-                "there are no {} rows in a row with a symbol; `empty = \"skip\"` leaves such partitions out",
+                "gyre needs {} consecutive rows with a symbol, and there are none; `empty = \"skip\"` leaves such partitions out",
                 2 * plan.rows().block + 1
             );
             failures.take::<()>(evidence.place(partition), Err(Error::input(what)))?;
@@ -297,7 +301,7 @@ pub(crate) fn project_all(
             (own, place, given)
         })
         .collect();
-    let (threads, limit) = (rayon::current_num_threads(), crate::memory::limit());
+    let (threads, limit) = (rayon::current_num_threads(), memory::limit());
     let missing = given.iter().filter(|(.., given)| given.is_none());
     Lack::none(missing.filter_map(|(own, place, _)| {
         let size = own.windows.triples.size(rows);
@@ -416,31 +420,69 @@ pub(crate) async fn read_training(
     training(input, &partitions).await.map(Some)
 }
 
-/// Fits the models of all candidates of a partition.
-fn candidates_of(
-    plan: &SequencesPlan,
-    keys: &Keys,
-    own: &Partition,
-    place: &str,
-    training: Option<&Training>,
-    work: &Checkpoint,
-) -> Result<Candidates> {
-    let passes = Passes::at(&Local).resuming(work, format!("{}-candidates", folder(own.index)));
-    let mut found = Candidates {
-        list: Vec::new(),
-        folds: 0,
-        unigrams: Vec::new(),
-    };
-    let HeldOut::Folds(folds) = plan.held_out else {
-        let sequences = training.map(|training| &training.sequences);
+/// What the fits of one partition have in common.
+struct PartitionFits<'a> {
+    plan: &'a SequencesPlan,
+    keys: &'a Keys,
+    own: &'a Partition,
+    place: &'a str,
+    training: Option<&'a Training>,
+    work: &'a Checkpoint,
+}
+
+/// The decompositions of the windows of all folds but one, and their training rows.
+struct Folds {
+    /// By fold and by key of [`Keys`].
+    projections: Vec<Vec<Projection>>,
+    /// By fold. Empty unless fits need the rows.
+    sequences: Vec<Sequences>,
+}
+
+impl PartitionFits<'_> {
+    fn seed(&self, name: &str) -> u64 {
+        seed(self.plan.job.seed, self.place, name)
+    }
+
+    /// The passes of a stage, whose checkpoints are in a folder of its name.
+    fn passes(&self, stage: &str) -> Passes<'_> {
+        Passes::at(&Local).resuming(self.work, format!("{}-{stage}", folder(self.own.index)))
+    }
+
+    /// Fits the models of all candidates.
+    fn candidates(&self) -> Result<Candidates> {
+        let HeldOut::Folds(folds) = self.plan.held_out else {
+            return self.candidates_of_all_rows();
+        };
+        let groups = self.own.matrix.groups.as_ref();
+        let n_groups = groups.map_or(0, |groups| groups.n_groups);
+        let folds = folds.min(n_groups);
+        if folds >= 2 {
+            return self.candidates_of_folds(self.folds(folds, n_groups)?);
+        }
+        let fits = &self.plan.fits;
+        if let Some(fit) = (0..fits.len()).find(|&fit| is_auto(self.plan, fit)) {
+            return Err(Error::input(format!(
+                "rank = \"auto\" holds trajectories out, and only {} has windows; name a column with 'train' and 'test' as `sequences.split`, or give a rank",
+                number_of(n_groups, "trajectory")
+            ))
+            .at(format!("fit `{}`", fits[fit].name)));
+        }
+        Ok(Candidates::default())
+    }
+
+    /// Fits the candidates of the fits whose rank is chosen to all training rows.
+    fn candidates_of_all_rows(&self) -> Result<Candidates> {
+        let plan = self.plan;
+        let mut found = Candidates::default();
+        let sequences = self.training.map(|training| &training.sequences);
         for fit in (0..plan.fits.len()).filter(|&fit| is_auto(plan, fit)) {
-            let projection = &own.projections[keys.of_fit[fit]];
+            let projection = &self.own.projections[self.keys.of_fit[fit]];
             for rank in candidates(plan, fit) {
                 if projection.checked_rank(rank).is_err() {
                     continue;
                 }
                 let params = plan.fits[fit].method.hmm();
-                let seed = seed(plan.job.seed, place, &plan.fits[fit].name);
+                let seed = self.seed(&plan.fits[fit].name);
                 let fitted = fit_at(params, projection, rank, sequences, seed)
                     .map_err(|e| e.at(format!("fit `{}`", plan.fits[fit].name)))?;
                 found.list.push(Candidate {
@@ -454,79 +496,198 @@ fn candidates_of(
         found
             .unigrams
             .extend(first.map(|first| first.models[0].model.clone()));
-        return Ok(found);
-    };
-    let groups = own.matrix.groups.as_ref();
-    let n_groups = groups.map_or(0, |groups| groups.n_groups);
-    let folds = folds.min(n_groups);
-    if folds < 2 {
-        if let Some(fit) = (0..plan.fits.len()).find(|&fit| is_auto(plan, fit)) {
-            return Err(Error::input(format!(
-                "rank = \"auto\" holds trajectories out, and only {} has windows; name a column with 'train' and 'test' as `sequences.split`, or give a rank",
-                number_of(n_groups, "trajectory")
-            ))
-            .at(format!("fit `{}`", plan.fits[fit].name)));
-        }
-        return Ok(found);
+        Ok(found)
     }
-    found.folds = folds;
-    let fold_of = |hash: u32| groups.and_then(|all| Some(all.of_hash(hash)? % folds));
-    let mut projections: Vec<Vec<Projection>> = Vec::new();
-    let mut sequences = Vec::new();
-    for fold in 0..folds {
-        let weights: Vec<u32> = (0..n_groups)
-            .map(|g| u32::from(g % folds != fold))
-            .collect();
-        let triples = resampled(&own.matrix, &own.windows, &weights)?;
-        let mut of_keys = Vec::new();
-        for (at, (key, largest)) in keys.keys.iter().enumerate() {
-            let name = format!("fold-{fold}-{at}");
-            let seed = seed(plan.job.seed, place, &name);
-            of_keys.push(passes.try_piece(&name, |passes| {
-                project(key, *largest, &triples, passes, seed)
-            })?);
-        }
-        projections.push(of_keys);
-        if let Some(training) = training {
-            // A sequence without a window is in no fold, and in every fit.
-            sequences.push(training.of_groups(|hash| fold_of(hash) != Some(fold)));
-        }
-    }
-    for (fit, planned) in plan.fits.iter().enumerate() {
-        let params = planned.method.hmm();
-        for rank in candidates(plan, fit) {
-            let key = keys.of_fit[fit];
-            let has_model = |own: &Projection| own.checked_rank(rank).is_ok();
-            if !projections.iter().all(|own| has_model(&own[key])) {
-                continue;
+
+    /// Projects the windows of all folds but one, for each of `folds`.
+    fn folds(&self, folds: usize, n_groups: usize) -> Result<Folds> {
+        let groups = self.own.matrix.groups.as_ref();
+        let fold_of = |hash: u32| groups.and_then(|all| Some(all.of_hash(hash)? % folds));
+        let passes = self.passes("candidates");
+        let mut projections: Vec<Vec<Projection>> = Vec::new();
+        let mut sequences = Vec::new();
+        for fold in 0..folds {
+            let weights: Vec<u32> = (0..n_groups)
+                .map(|g| u32::from(g % folds != fold))
+                .collect();
+            let triples = resampled(&self.own.matrix, &self.own.windows, &weights)?;
+            let mut of_keys = Vec::new();
+            for (at, (key, largest)) in self.keys.keys.iter().enumerate() {
+                let name = format!("fold-{fold}-{at}");
+                let seed = self.seed(&name);
+                of_keys.push(passes.try_piece(&name, |passes| {
+                    project(key, *largest, &triples, passes, seed)
+                })?);
             }
-            let models = (0..folds).into_par_iter().map(|fold| {
-                let seed = seed(
-                    plan.job.seed,
-                    place,
-                    &format!("{}-{rank}-{fold}", planned.name),
-                );
-                fit_at(
-                    params,
-                    &projections[fold][key],
+            projections.push(of_keys);
+            if let Some(training) = self.training {
+                // A sequence without a window is in no fold, and in every fit.
+                sequences.push(training.of_groups(|hash| fold_of(hash) != Some(fold)));
+            }
+        }
+        Ok(Folds {
+            projections,
+            sequences,
+        })
+    }
+
+    /// Fits the candidates of all fits to the rows of all folds but one, for each fold.
+    fn candidates_of_folds(&self, of: Folds) -> Result<Candidates> {
+        let plan = self.plan;
+        let folds = of.projections.len();
+        let mut found = Candidates {
+            folds,
+            ..Candidates::default()
+        };
+        for (fit, planned) in plan.fits.iter().enumerate() {
+            let (params, key) = (planned.method.hmm(), self.keys.of_fit[fit]);
+            for rank in candidates(plan, fit) {
+                let has_model = |own: &Projection| own.checked_rank(rank).is_ok();
+                if !of.projections.iter().all(|own| has_model(&own[key])) {
+                    continue;
+                }
+                let models = (0..folds).into_par_iter().map(|fold| {
+                    let seed = self.seed(&format!("{}-{rank}-{fold}", planned.name));
+                    let projection = &of.projections[fold][key];
+                    fit_at(params, projection, rank, of.sequences.get(fold), seed)
+                });
+                let models = models.collect::<Result<Vec<_>>>();
+                found.list.push(Candidate {
+                    fit,
                     rank,
-                    sequences.get(fold),
-                    seed,
-                )
-            });
-            let models = models.collect::<Result<Vec<_>>>();
-            found.list.push(Candidate {
-                fit,
-                rank,
-                models: models.map_err(|e| e.at(format!("fit `{}`", planned.name)))?,
-            });
+                    models: models.map_err(|e| e.at(format!("fit `{}`", planned.name)))?,
+                });
+            }
+        }
+        for of_keys in of.projections {
+            let smallest = of_keys.into_iter().next().map(|own| own.into_model(1));
+            found.unigrams.extend(smallest.transpose()?);
+        }
+        Ok(found)
+    }
+
+    /// The fits of the result, at the chosen ranks.
+    fn fits(&self, choices: Vec<Choice>) -> Result<Vec<SequenceFit>> {
+        let each = choices.into_iter().enumerate();
+        each.map(|(at, choice)| self.fit(at, choice)).collect()
+    }
+
+    /// A fit of the result. `at` is its index among the fits of the plan.
+    fn fit(&self, at: usize, mut choice: Choice) -> Result<SequenceFit> {
+        let (plan, planned) = (self.plan, &self.plan.fits[at]);
+        let method = planned.method.hmm();
+        let projection = &self.own.projections[self.keys.of_fit[at]];
+        let (name, rank) = (&planned.name, choice.rank);
+        let within = |e: Error| e.at(format!("fit `{name}`"));
+        let sequences = self.training.map(|training| &training.sequences);
+        let Fitted {
+            model,
+            refined,
+            warnings,
+        } = match choice.fitted.take() {
+            Some(fitted) => fitted,
+            None => self.fit_chosen(at, rank).map_err(within)?,
+        };
+        let mut all = projection.warnings(rank);
+        all.extend(warnings);
+        for warning in &all {
+            tracing::warn!(fit = name, place = self.place, "{warning}");
+        }
+        let model_rank = projection.checked_rank(rank).map_err(within)?;
+        let found = projection.diagnostics(model_rank);
+        let mut certificates = certificates(projection, model_rank);
+        let trace = refined.as_ref().map(|own| &own.log_likelihood[..]);
+        let symbols = sequences.map_or(0, |sequences| sequences.symbols.len());
+        let climb = trace.and_then(|trace| of_trace(trace, symbols));
+        certificates.splice(0..0, climb);
+        check(name, &certificates)?;
+        let bootstrap = (plan.validation.bootstrap > 0).then(|| self.bootstrap(at, rank));
+        let train = refined.as_ref().and_then(|own| {
+            let sequences = sequences?;
+            let rows = times_power(sequences.weighted_symbols(), sequences.exponent);
+            Some(own.log_likelihood.last()? / rows)
+        });
+        Ok(SequenceFit {
+            name: name.clone(),
+            method: planned.method.name().to_string(),
+            model,
+            unigram: method.unigram,
+            floor: method.floor,
+            left: projection.left(model_rank),
+            singular_values: projection.spectrum.clone(),
+            noise: found.noise,
+            diagnostics: Diagnostics {
+                stationarity_gap: projection.drift,
+                normalisation_gap: found.normalisation_gap,
+                negative_share: None,
+                negative_mass: None,
+                resets: None,
+            },
+            refined,
+            held_out: choice.held_out,
+            train,
+            ranks: choice.ranks,
+            bootstrap,
+            certificates,
+            warnings: all.iter().map(ToString::to_string).collect(),
+        })
+    }
+
+    /// Fits a model of the chosen rank to all training rows.
+    fn fit_chosen(&self, at: usize, rank: usize) -> Result<Fitted> {
+        let planned = &self.plan.fits[at];
+        let method = planned.method.hmm();
+        let projection = &self.own.projections[self.keys.of_fit[at]];
+        let sequences = self.training.map(|training| &training.sequences);
+        let seed = self.seed(&planned.name);
+        if method.refine != Refine::Em {
+            return fit_at(method, projection, rank, sequences, seed);
+        }
+        let passes = self.passes("models");
+        let (model, refined, warnings) = passes.try_piece(&format!("em-{at}"), |_| {
+            let fitted = fit_at(method, projection, rank, sequences, seed)?;
+            Ok::<_, Error>((fitted.model, fitted.refined, fitted.warnings))
+        })?;
+        Ok(Fitted {
+            model,
+            refined,
+            warnings,
+        })
+    }
+
+    /// Resamples the singular values of a fit.
+    fn bootstrap(&self, at: usize, rank: usize) -> SequenceBootstrap {
+        let (groups, validation) = (WindowGroups(self.own), &self.plan.validation);
+        let method = self.plan.fits[at].method.hmm();
+        let spectrum = &self.own.projections[self.keys.of_fit[at]].spectrum;
+        let draws = Draws {
+            resamples: validation.bootstrap,
+            entries: 0,
+            seed: self.seed("bootstrap"),
+        };
+        let refit = |passes: &Passes<'_>, triples: Option<Triples>, seed: u64| {
+            let projection = project(method, rank, &triples?, passes, seed).ok()?;
+            (projection.spectrum.len() >= rank).then_some(projection.spectrum)
+        };
+        let mut resamples: Vec<Vec<f64>> = Vec::new();
+        let mut add = |values: Option<Vec<f64>>| resamples.extend(values);
+        let passes = self.passes(&format!("bootstrap-{at}"));
+        each_resample(&passes, &groups, draws, &refit, &|| (), &mut add);
+        let numbers = (0..spectrum.len().min(rank + 1)).map(|k| Number {
+            metric: "singular_value".into(),
+            index: Some(k),
+            value: spectrum.get(k).copied(),
+            spread: Spread::of(
+                resamples.iter().filter_map(|values| values.get(k).copied()),
+                validation.confidence,
+            ),
+        });
+        SequenceBootstrap {
+            resamples: resamples.len(),
+            groups: groups.n_groups(),
+            numbers: numbers.collect(),
         }
     }
-    for of_keys in projections {
-        let smallest = of_keys.into_iter().next().map(|own| own.into_model(1));
-        found.unigrams.extend(smallest.transpose()?);
-    }
-    Ok(found)
 }
 
 /// The ranks of all fits, by partition, or why the partition cannot be fitted.
@@ -562,7 +723,15 @@ pub(crate) async fn choose(
         let each = own.partitions.par_iter().map(|partition| {
             let place = own.place(partition.index);
             let training = training.as_ref().and_then(|all| all.get(partition.index));
-            candidates_of(&of, &keys, partition, &place, training, &with)
+            let fits = PartitionFits {
+                plan: &of,
+                keys: &keys,
+                own: partition,
+                place: &place,
+                training,
+                work: &with,
+            };
+            fits.candidates()
         });
         each.collect::<Vec<Result<Candidates>>>()
     });
@@ -700,8 +869,21 @@ pub(crate) fn finish(
     let models = each.map(|(own, choices)| {
         let place = evidence.place(own.index);
         let training = training.and_then(|all| all.get(own.index));
-        let model =
-            choices.and_then(|choices| model_of(plan, &keys, own, &place, training, choices, work));
+        let fits = PartitionFits {
+            plan,
+            keys: &keys,
+            own: &own,
+            place: &place,
+            training,
+            work,
+        };
+        let model = choices.and_then(|choices| fits.fits(choices));
+        let model = model.map(|fits| SequencesModel {
+            partition: own.index,
+            symbols: own.windows.symbols,
+            triples: own.windows.triples,
+            fits,
+        });
         (place, model)
     });
     let models: Vec<(String, Result<SequencesModel>)> = models.collect();
@@ -710,106 +892,6 @@ pub(crate) fn finish(
         fitted.extend(failures.take(place, model)?);
     }
     Ok(fitted)
-}
-
-fn model_of(
-    plan: &SequencesPlan,
-    keys: &Keys,
-    own: Partition,
-    place: &str,
-    training: Option<&Training>,
-    choices: Vec<Choice>,
-    work: &Checkpoint,
-) -> Result<SequencesModel> {
-    let passes = Passes::at(&Local).resuming(work, format!("{}-models", folder(own.index)));
-    let mut fits = Vec::new();
-    for ((at, planned), choice) in plan.fits.iter().enumerate().zip(choices) {
-        let method = planned.method.hmm();
-        let projection = &own.projections[keys.of_fit[at]];
-        let (name, rank) = (&planned.name, choice.rank);
-        let within = |e: Error| e.at(format!("fit `{name}`"));
-        let sequences = training.map(|training| &training.sequences);
-        let seed = seed(plan.job.seed, place, name);
-        let fitted = match choice.fitted {
-            Some(fitted) => fitted,
-            None if method.refine == Refine::Em => {
-                let piece = passes.try_piece(&format!("em-{at}"), |_| {
-                    let fitted = fit_at(method, projection, rank, sequences, seed)?;
-                    Ok::<_, Error>((fitted.model, fitted.refined, fitted.warnings))
-                });
-                let (model, refined, warnings) = piece.map_err(within)?;
-                Fitted {
-                    model,
-                    refined,
-                    warnings,
-                }
-            }
-            None => fit_at(method, projection, rank, sequences, seed).map_err(within)?,
-        };
-        let Fitted {
-            model,
-            refined,
-            warnings,
-        } = fitted;
-        let mut all = projection.warnings(rank);
-        all.extend(warnings);
-        for warning in &all {
-            tracing::warn!(fit = name, place, "{warning}");
-        }
-        let model_rank = projection.checked_rank(rank).map_err(within)?;
-        let found = projection.diagnostics(model_rank);
-        let mut certificates = crate::assess::hmm::certificates(projection, model_rank);
-        let trace = refined.as_ref().map(|own| &own.log_likelihood[..]);
-        let symbols = sequences.map_or(0, |sequences| sequences.symbols.len());
-        let climb = trace.and_then(|trace| crate::assess::hmm::of_trace(trace, symbols));
-        certificates.splice(0..0, climb);
-        crate::assess::certificates::check(name, &certificates)?;
-        let bootstrap = (plan.validation.bootstrap > 0).then(|| {
-            let draws = Draws {
-                resamples: plan.validation.bootstrap,
-                entries: 0,
-                seed: self::seed(plan.job.seed, place, "bootstrap"),
-            };
-            let passes =
-                Passes::at(&Local).resuming(work, format!("{}-bootstrap-{at}", folder(own.index)));
-            bootstrap(plan, &own, method, rank, projection, &passes, draws)
-        });
-        let train = refined.as_ref().and_then(|own| {
-            let sequences = sequences?;
-            let rows = times_power(sequences.weighted_symbols(), sequences.exponent);
-            Some(own.log_likelihood.last()? / rows)
-        });
-        fits.push(SequenceFit {
-            name: name.clone(),
-            method: planned.method.name().to_string(),
-            model,
-            unigram: method.unigram,
-            floor: method.floor,
-            left: projection.left(model_rank),
-            singular_values: projection.spectrum.clone(),
-            noise: found.noise,
-            diagnostics: Diagnostics {
-                stationarity_gap: projection.drift,
-                normalisation_gap: found.normalisation_gap,
-                negative_share: None,
-                negative_mass: None,
-                resets: None,
-            },
-            refined,
-            held_out: choice.held_out,
-            train,
-            ranks: choice.ranks,
-            bootstrap,
-            certificates,
-            warnings: all.iter().map(ToString::to_string).collect(),
-        });
-    }
-    Ok(SequencesModel {
-        partition: own.index,
-        symbols: own.windows.symbols,
-        triples: own.windows.triples,
-        fits,
-    })
 }
 
 /// The windows of groups of trajectories.
@@ -828,39 +910,5 @@ impl Resample for WindowGroups<'_> {
 
     fn resample(&self, weights: &[u32], _: usize) -> Option<Triples> {
         resampled(&self.0.matrix, &self.0.windows, weights).ok()
-    }
-}
-
-/// Resamples the singular values of a fit.
-fn bootstrap(
-    plan: &SequencesPlan,
-    own: &Partition,
-    method: &SpectralHmm,
-    rank: usize,
-    projection: &Projection,
-    passes: &Passes<'_>,
-    draws: Draws,
-) -> SequenceBootstrap {
-    let groups = WindowGroups(own);
-    let refit = |passes: &Passes<'_>, triples: Option<Triples>, seed: u64| -> Option<Vec<f64>> {
-        let projection = project(method, rank, &triples?, passes, seed).ok()?;
-        (projection.spectrum.len() >= rank).then_some(projection.spectrum)
-    };
-    let mut resamples: Vec<Vec<f64>> = Vec::new();
-    let mut add = |values: Option<Vec<f64>>| resamples.extend(values);
-    each_resample(passes, &groups, draws, &refit, &|| (), &mut add);
-    let numbers = (0..projection.spectrum.len().min(rank + 1)).map(|k| Number {
-        metric: "singular_value".into(),
-        index: Some(k),
-        value: projection.spectrum.get(k).copied(),
-        spread: Spread::of(
-            resamples.iter().filter_map(|values| values.get(k).copied()),
-            plan.validation.confidence,
-        ),
-    });
-    SequenceBootstrap {
-        resamples: resamples.len(),
-        groups: groups.n_groups(),
-        numbers: numbers.collect(),
     }
 }

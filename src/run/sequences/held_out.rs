@@ -139,13 +139,13 @@ impl HeldOutSums {
         let &(rank, chosen, found) = near?;
         let mut why = if rank == best {
             format!(
-                "best held-out log-likelihood, {:.4} ± {:.4} nats a symbol",
+                "best held-out log-likelihood, {:.4} ± {:.4} nats per symbol",
                 score.mean, score.error
             )
         } else {
             let below = self.mean(model, Some(chosen))?;
             format!(
-                "held-out log-likelihood of {:.4} nats a symbol, {:.4} ± {:.4} below that of rank {best}",
+                "held-out log-likelihood of {:.4} nats per symbol, {:.4} ± {:.4} below that of rank {best}",
                 found.mean, below.mean, below.error
             )
         };

@@ -110,6 +110,23 @@ pub(crate) async fn read(
     if models.iter().any(|model| model.fits.len() != widths.len()) {
         return Err(Error::input("a partition of `fits` lacks a fit"));
     }
+    let fits = columns_of_fits(written, widths, distributions).await?;
+    Ok(KnownModels {
+        fits,
+        models,
+        symbols: Symbols {
+            columns,
+            partitions: partitions(written).await?,
+        },
+    })
+}
+
+/// The columns of the fits. `widths` has the place of each fit, its name and its largest rank.
+async fn columns_of_fits(
+    written: &Written<'_>,
+    widths: BTreeMap<(Option<usize>, String), usize>,
+    distributions: bool,
+) -> Result<Vec<SequenceColumns>> {
     let lists = lists(written).await?;
     for ((_, name), width) in &widths {
         if lists.get(name).is_some_and(|list| list < width) {
@@ -125,14 +142,7 @@ pub(crate) async fn read(
             has_distribution: distributions,
             has_hidden: false,
         });
-    Ok(KnownModels {
-        fits: fits.collect(),
-        models,
-        symbols: Symbols {
-            columns,
-            partitions: partitions(written).await?,
-        },
-    })
+    Ok(fits.collect())
 }
 
 /// The names of the fits in the order of the columns of the run.

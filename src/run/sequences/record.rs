@@ -86,7 +86,7 @@ pub struct SequenceFitRecord {
     /// The ranks that were compared, with their held-out scores.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranks: Vec<(usize, Option<f64>)>,
-    /// Rows at which the filter began anew.
+    /// Rows at which the filter was reset.
     pub resets: u64,
     /// The share of raw predictions that are negative.
     pub negative_share: Option<f64>,
@@ -180,7 +180,7 @@ impl Display for SequencesModelRecord {
 fn fit(f: &mut Formatter<'_>, fit: &SequenceFitRecord) -> Result {
     write!(f, "  {}  rank {}", fit.name, fit.rank)?;
     if let Some(mean) = fit.mean_log_likelihood {
-        write!(f, ", {mean:.4} nats a symbol")?;
+        write!(f, ", {mean:.4} nats per symbol")?;
     }
     if let Some(mean) = fit.held_out {
         let error = fit.held_out_error.unwrap_or(0.0);
@@ -212,7 +212,7 @@ fn fit(f: &mut Formatter<'_>, fit: &SequenceFitRecord) -> Result {
     }
     if fit.resets > 0 {
         let resets = counted(grouped(fit.resets as f64), "row");
-        writeln!(f, "    the filter began anew at {resets}")?;
+        writeln!(f, "    the filter was reset at {resets}")?;
     }
     LeastLikely::write(f, &fit.least_likely)?;
     for warning in &fit.warnings {

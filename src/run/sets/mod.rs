@@ -18,6 +18,7 @@ use crate::assess::changes::{Labelled, compare};
 use crate::assess::set_tracking::Ids;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
+use crate::output::result;
 use crate::output::result::{COUNTS, ModelKey, ModelRows, Written, WrittenFit, kind_of};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
@@ -199,7 +200,7 @@ async fn compare_with(
         .await?
         .columns(&["count"])
         .await?;
-    let count = crate::output::result::finite(&count[0], "count")?;
+    let count = result::finite(&count[0], "count")?;
     // Per model: the rows of the earlier model, and the states that both have.
     let mut pairs = Vec::with_capacity(models.len());
     for model in models {
@@ -252,7 +253,7 @@ pub struct Labels {
 pub async fn read(written: &Written<'_>, fit: &WrittenFit, embedding: bool) -> Result<Labels> {
     let table = written.table(Table::Sources).await?;
     let column = format!("{}_affiliation", fit.name);
-    let affiliation = crate::output::result::affiliation(&table.columns(&[&column]).await?[0])?;
+    let affiliation = result::affiliation(&table.columns(&[&column]).await?[0])?;
     if affiliation
         .iter()
         .any(|k| !(-1..fit.rank as i32).contains(k))
@@ -265,7 +266,7 @@ pub async fn read(written: &Written<'_>, fit: &WrittenFit, embedding: bool) -> R
     let embedding = if embedding {
         let table = written.table(Table::Sources).await?;
         let column = format!("{}_embedding", fit.name);
-        crate::output::result::embedding(&table.columns(&[&column]).await?[0])?
+        result::embedding(&table.columns(&[&column]).await?[0])?
     } else {
         None
     };
@@ -326,8 +327,8 @@ pub async fn ids(earlier: &Written<'_>) -> Result<BTreeMap<(ModelKey, String), I
         let models = earlier.models(table).await?;
         let columns = earlier.table(table).await?.columns(&columns).await?;
         let (id, number) = (
-            crate::output::result::affiliation(&columns[1])?,
-            crate::output::result::affiliation(&columns[2])?,
+            result::affiliation(&columns[1])?,
+            result::affiliation(&columns[2])?,
         );
         // Ids count sets, one after another.
         if let Some(id) = id.iter().find(|id| !(0..i32::MAX / 2).contains(*id)) {

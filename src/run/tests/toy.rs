@@ -13,7 +13,7 @@ use crate::plan::kind::KindPlan;
 use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Lake;
 use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model};
-use crate::run::compare::{Compares, Pair, Side};
+use crate::run::compare::{CompareSide, Compares, Pair};
 use crate::run::kind::{DroppedRows, Facts, Fitted, Found, Kind, Read, Running};
 use crate::run::record::{ModelEntry, Resumed};
 use crate::run::workers::Workers;
@@ -251,7 +251,11 @@ impl Assigns for Toy {
 impl Compares for Toy {
     type Compared = Sum;
 
-    async fn compare(a: &Side<'_>, b: &Side<'_>, _: &[Pair]) -> Result<Vec<(ModelKey, Sum)>> {
+    async fn compare(
+        a: &CompareSide<'_>,
+        b: &CompareSide<'_>,
+        _: &[Pair],
+    ) -> Result<Vec<(ModelKey, Sum)>> {
         let sum = known(&b.written).await? - known(&a.written).await?;
         Ok(a.common(b).map(|key| (key.clone(), Sum { sum })).collect())
     }

@@ -8,6 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::evidence::pass::packed::unpack;
+use crate::memory;
 use crate::output::place::Output;
 use crate::read::lake::Resources;
 use crate::run::Planned;
@@ -113,7 +114,7 @@ pub(crate) fn perform<K: Tasks>(
         let answer = K::perform(place, work).await;
         // A pass uses little memory, and the next one follows at once.
         if name != "pass" {
-            crate::memory::give_back();
+            memory::give_back();
         }
         let seconds = start.elapsed().as_secs_f64();
         tracing::info!(work = name, plan = hash, seconds, "task done");
