@@ -37,7 +37,6 @@ pub struct PlannedJob {
     #[serde(with = "crate::plan::travel::values")]
     pub parameters: BTreeMap<String, ScalarValue>,
     /// What happens to a partition without evidence.
-    #[serde(skip)]
     pub empty: Empty,
     /// The conditions that must hold before the result is put in place.
     #[serde(skip)]

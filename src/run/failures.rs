@@ -4,7 +4,16 @@
 //! others go on, and the exit code is 1.
 
 use crate::error::{Error, Kind, Result};
+use crate::plan::pipeline::keys::Empty;
 use crate::run::record::Failure;
+
+/// The error of a partition or lag without evidence. `what` says which evidence.
+pub(crate) fn no_evidence(empty: Empty, what: &str) -> Error {
+    Error::input(match empty {
+        Empty::Fail => format!("{what}; `empty = \"skip\"` leaves such partitions out"),
+        Empty::Skip => what.to_string(),
+    })
+}
 
 /// The models of a run that could not be fitted: their places and errors.
 #[derive(Default)]

@@ -408,10 +408,7 @@ fn pairs_without_a_point_have_no_density_and_wrong_pairs_are_refused() {
         "densities.from=[\"lag\", \"b\"]",
         "densities.to=[\"c\", \"d\"]",
     ])
-    .fails(
-        2,
-        "the table `densities` would have two columns `lag`",
-    );
+    .fails(2, "the table `densities` would have two columns `lag`");
     let text = text.replace("to_y\n", "to_y, 'a' AS z\n");
     lake.file(
         "q.toml",

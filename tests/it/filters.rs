@@ -1,23 +1,14 @@
 //! Runs of filters: rows, training, tables, assignments and comparisons.
 
 use crate::cli::integers;
-use crate::inside::RESOURCES;
 use crate::lake::{Lake, ProgramRun, Rows};
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, LargeListArray, StringArray};
 use arrow::datatypes::Float64Type;
-use gyre::plan::pipeline::Pipeline;
-use gyre::run::Outcome;
-use gyre::run::filters::kind::ObservationsKind;
-use gyre::run::options::Options;
-use gyre::run::progress::{Progress, Silent};
-use gyre::store::Stores;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::Notify;
 
 const PIPELINE: &str = r#"
 [job]
@@ -54,15 +45,6 @@ noise = "diagonal"
 [output]
 rows = "all"
 "#;
-
-const TABLES: [&str; 6] = [
-    "fits",
-    "tuning",
-    "factors",
-    "certificates",
-    "trajectories",
-    "estimates",
-];
 
 /// A row: trajectory, time, state, observation, split.
 #[derive(Debug, Clone, PartialEq)]
@@ -189,35 +171,6 @@ fn states(rows: &Rows, name: &str) -> Vec<Vec<f64>> {
 fn maybe(rows: &Rows, name: &str) -> Vec<Option<f64>> {
     let column = rows.column(name).as_primitive::<Float64Type>();
     column.iter().collect()
-}
-
-#[test]
-fn neither_threads_nor_files_nor_the_order_of_rows_change_a_byte() {
-    let rows = world(9, 40, 1);
-    let whole = lake(&rows);
-    whole.gyre(&["run", "p.toml", "--threads", "1"]).succeeds();
-    let expected = tables(&whole, "out");
-    assert!(TABLES.iter().all(|table| expected.contains_key(*table)));
-    assert_eq!(whole.read("estimates").len(), rows.len());
-    let shuffled = shuffled(&rows, 2);
-    for (name, parts) in [
-        ("ordered", vec![&rows[..70], &rows[70..71], &rows[71..]]),
-        ("shuffled", vec![&shuffled[..200], &shuffled[200..]]),
-    ] {
-        let lake = Lake::new();
-        lake.file("p.toml", PIPELINE);
-        for (at, part) in parts.into_iter().enumerate() {
-            table(&lake, &format!("world/{at}.parquet"), part);
-        }
-        lake.gyre(&["run", "p.toml", "--threads", "3"]).succeeds();
-        let found = tables(&lake, "out");
-        assert!(found.keys().eq(expected.keys()));
-        for (table, bytes) in &expected {
-            assert!(*bytes == found[table], "{name}: {table}");
-        }
-        let again = lake.gyre(&["run", "p.toml"]).succeeds();
-        assert!(again.out.contains("Nothing to do"), "{}", again.out);
-    }
 }
 
 const LINE: &str = r#"
@@ -593,72 +546,6 @@ fn two_results_are_compared_row_by_row() {
         .fails(1, "no output of gyre");
 }
 
-/// Says when a stage begins.
-struct At(&'static str, Arc<Notify>);
-
-impl Progress for At {
-    fn stage(&self, name: &'static str, _: Option<u64>) {
-        if name == self.0 {
-            self.1.notify_one();
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_continues_from_the_work_of_one_that_was_stopped() {
-    let lake = lake(&world(6, 40, 9));
-    let text = PIPELINE
-        .replace(
-            "\"out\"",
-            &format!("{:?}", lake.path("out").display().to_string()),
-        )
-        .replace("world/", &format!("{}/", lake.path("world").display()));
-    let plan = async || {
-        let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
-        let inputs = pipeline.open_with(&RESOURCES, &Stores::default()).await;
-        let planned = inputs
-            .expect("a lake")
-            .plan_as::<ObservationsKind>(None)
-            .await;
-        planned.expect("a plan")
-    };
-    let options = Options {
-        keep_every: Duration::ZERO,
-        ..Options::default()
-    };
-    let planned = plan().await;
-    let output = planned.output().expect("an output");
-    let stopped = Arc::new(Notify::new());
-    let progress = Arc::new(At("rows", Arc::clone(&stopped)));
-    tokio::select! {
-        biased;
-        () = stopped.notified() => output.abandon().await,
-        _ = planned.run_with(&output, &options, progress) => panic!("the run was not stopped"),
-    }
-    drop((planned, output));
-    assert!(!lake.path("out/fits").exists());
-    let planned = plan().await;
-    let output = planned.output().expect("an output");
-    let ended = planned.run_with(&output, &options, Arc::new(Silent)).await;
-    let Outcome::Done(record) = ended.expect("a result") else {
-        panic!("there was a result");
-    };
-    assert_eq!(record.resumed.map(|own| own.pieces), Some(3));
-    let resumed = tables(&lake, "out");
-    fs::remove_dir_all(lake.path("out")).expect("the output is removed");
-    let output = planned.output().expect("an output");
-    let ended = planned.run_with(&output, &options, Arc::new(Silent)).await;
-    let Outcome::Done(record) = ended.expect("a result") else {
-        panic!("there was a result");
-    };
-    assert!(record.resumed.is_none());
-    let whole = tables(&lake, "out");
-    assert!(resumed.keys().eq(whole.keys()));
-    for (name, bytes) in &whole {
-        assert!(*bytes == resumed[name], "{name}");
-    }
-}
-
 #[test]
 fn rows_that_cannot_be_filtered_are_refused_by_name() {
     let rows = world(6, 30, 10);
@@ -712,48 +599,6 @@ fn rows_that_cannot_be_filtered_are_refused_by_name() {
         assert!((0..parts.len()).all(|at| means.is_null(at) == (parts[at] == 1)));
     }
     run(&lake, &[&by, part, "sequences.empty=fail"]).fails(1, "`empty = \"skip\"` leaves");
-}
-
-#[test]
-fn checks_metrics_and_events_are_written() {
-    let rows = world(6, 30, 11);
-    let lake = lake(&rows);
-    let arguments = [
-        "run",
-        "p.toml",
-        "--metrics",
-        "m.prom",
-        "--lineage",
-        "l.json",
-    ];
-    lake.gyre(&arguments).succeeds();
-    let read = |name: &str| fs::read_to_string(lake.path(name)).expect("a file");
-    let page = read("m.prom");
-    for line in [
-        "gyre_run_success{pipeline=\"world\"} 1".to_string(),
-        format!("gyre_model_rows{{pipeline=\"world\"}} {}", rows.len()),
-        "gyre_fit_test_mse{pipeline=\"world\",fit=\"kf\"} 0.".into(),
-        "gyre_fit_mean_log_score{pipeline=\"world\",fit=\"ekf\"} -".into(),
-        "gyre_fit_not_updated{pipeline=\"world\",fit=\"kf\"} 0".into(),
-        format!(
-            "gyre_table_rows{{pipeline=\"world\",table=\"estimates\"}} {}",
-            rows.len()
-        ),
-    ] {
-        assert!(page.contains(&line), "{line} in {page}");
-    }
-    let events = read("l.json");
-    let types: Vec<bool> = events
-        .lines()
-        .map(|line| line.contains("\"START\"") || line.contains("\"COMPLETE\""))
-        .collect();
-    assert_eq!(types, [true, true]);
-    let mut text = PIPELINE.to_string();
-    text += "\n[[check]]\nname = \"far\"\nsql = \"SELECT fit FROM fits WHERE test_mse > 1e-9\"\n";
-    lake.file("p.toml", &text);
-    let ran = run(&lake, &[]);
-    assert_eq!(ran.code, Some(3), "{}\n{}", ran.out, ran.err);
-    assert!(ran.err.contains("far"), "{}", ran.err);
 }
 
 /// Filters by kernel Bayes' rule: all forms, whole and approximated.

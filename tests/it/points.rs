@@ -653,7 +653,10 @@ fn what_a_kernel_cannot_do_is_said() {
         "q.toml",
         &MAP.replace("[points]", "[transitions]\ntime = \"id\"\n[points]"),
     );
-    lake.gyre(&["run", "q.toml"]).fails(2, "use either `[transitions]` (rows with a time) or `[points]` (rows without), not both");
+    lake.gyre(&["run", "q.toml"]).fails(
+        2,
+        "use either `[transitions]` (rows with a time) or `[points]` (rows without), not both",
+    );
 }
 
 // A pipe can be read once only.

@@ -1,22 +1,12 @@
 //! Around the fits of sequences: `gyre assign`, `gyre compare`, runs that do nothing or continue,
 //! increments with resamples, checks, metrics, events and partitions without windows.
 
-use crate::inside::RESOURCES;
 use crate::lake::{Lake, ProgramRun, Rows};
 use crate::sequences::{PIPELINE, Visit, lake, run, table, visits};
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Float64Type};
-use gyre::plan::pipeline::Pipeline;
-use gyre::run::Outcome;
-use gyre::run::options::Options;
-use gyre::run::progress::{Progress, Silent};
-use gyre::run::sequences::kind::SymbolsKind;
-use gyre::store::Stores;
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::Notify;
 
 fn assign(lake: &Lake, sets: &[&str]) -> ProgramRun {
     let fixed = ["assign", "p.toml", "--model", "out", "--output", "new"];
@@ -313,100 +303,6 @@ fn two_results_are_compared_by_spectra_and_likelihoods() {
         .fails(1, "no output of gyre");
 }
 
-#[test]
-fn a_forced_run_gives_the_same_bytes() {
-    let lake = lake(&visits(12, 50, 25));
-    run(&lake, &[]).succeeds();
-    let before = tables(&lake, "out");
-    let record = |lake: &Lake| {
-        fs::read_dir(lake.path("out/runs"))
-            .expect("records")
-            .count()
-    };
-    let n = record(&lake);
-    let again = run(&lake, &[]).succeeds();
-    assert!(again.out.contains("Nothing to do"), "{}", again.out);
-    assert_eq!(record(&lake), n);
-    let forced = lake.gyre(&["run", "p.toml", "--force", "--threads", "1"]);
-    assert!(forced.succeeds().out.contains("symbols"));
-    assert_eq!(record(&lake), n + 1);
-    assert!(tables(&lake, "out") == before);
-    let other = lake.gyre(&["run", "p.toml", "--seed", "9"]).succeeds();
-    assert!(!other.out.contains("Nothing to do"));
-}
-
-/// Says when a stage begins.
-struct At(&'static str, Arc<Notify>);
-
-impl Progress for At {
-    fn stage(&self, name: &'static str, _: Option<u64>) {
-        if name == self.0 {
-            self.1.notify_one();
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_continues_from_the_work_of_one_that_was_stopped() {
-    let lake = lake(&visits(16, 60, 26));
-    let text = around()
-        .replace(
-            "\"out\"",
-            &format!("{:?}", lake.path("out").display().to_string()),
-        )
-        .replace("visits/", &format!("{}/", lake.path("visits").display()))
-        + "\n[validation]\nbootstrap = 3\n";
-    let plan = async || {
-        let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
-        let inputs = pipeline.open_with(&RESOURCES, &Stores::default()).await;
-        let planned = inputs.expect("a lake").plan_as::<SymbolsKind>(None).await;
-        planned.expect("a plan")
-    };
-    let options = Options {
-        keep_every: Duration::ZERO,
-        ..Options::default()
-    };
-    let planned = plan().await;
-    let output = planned.output().expect("an output");
-    let stopped = Arc::new(Notify::new());
-    let progress = Arc::new(At("rows", Arc::clone(&stopped)));
-    tokio::select! {
-        biased;
-        () = stopped.notified() => output.abandon().await,
-        _ = planned.run_with(&output, &options, progress) => panic!("the run was not stopped"),
-    }
-    drop((planned, output));
-    assert!(!lake.path("out/fits").exists());
-    let planned = plan().await;
-    let output = planned.output().expect("an output");
-    let ended = planned.run_with(&output, &options, Arc::new(Silent)).await;
-    let Outcome::Done(record) = ended.expect("a result") else {
-        panic!("there was a result");
-    };
-    let resumed = record.resumed.map_or(0, |own| own.pieces);
-    assert!(resumed > 3, "{resumed}");
-    assert!(
-        !lake.path("out/work").exists()
-            || fs::read_dir(lake.path("out/work"))
-                .expect("a folder")
-                .count()
-                == 0
-    );
-    let resumed = tables(&lake, "out");
-    fs::remove_dir_all(lake.path("out")).expect("the output is removed");
-    let output = planned.output().expect("an output");
-    let ended = planned.run_with(&output, &options, Arc::new(Silent)).await;
-    let Outcome::Done(record) = ended.expect("a result") else {
-        panic!("there was a result");
-    };
-    assert!(record.resumed.is_none());
-    let whole = tables(&lake, "out");
-    assert!(resumed.keys().eq(whole.keys()));
-    for (name, bytes) in &whole {
-        assert!(*bytes == resumed[name], "{name}");
-    }
-}
-
 const VALIDATED: [&str; 5] = [
     "validation.bootstrap=4",
     "validation.folds=3",
@@ -468,109 +364,6 @@ fn resamples_and_folds_do_not_depend_on_threads_files_or_increments() {
     for (name, bytes) in tables(&grown, "out") {
         assert!(bytes == expected[&name], "{name}");
     }
-}
-
-#[test]
-fn metrics_and_events_of_sequences_are_written() {
-    let lake = lake(&visits(12, 50, 28));
-    let run = [
-        "run",
-        "p.toml",
-        "--metrics",
-        "m.prom",
-        "--lineage",
-        "l.json",
-    ];
-    lake.gyre(&run).succeeds();
-    let read = |name: &str| fs::read_to_string(lake.path(name)).expect("a file");
-    let page = read("m.prom");
-    let windows: i64 = lake.read("triples").integers("count").iter().sum();
-    let rows: i64 = lake.read("trajectories").integers("rows").iter().sum();
-    for line in [
-        "gyre_run_success{pipeline=\"visits\"} 1".to_string(),
-        format!("gyre_windows{{pipeline=\"visits\"}} {windows}"),
-        "gyre_models{pipeline=\"visits\"} 1".into(),
-        "gyre_model_symbols{pipeline=\"visits\"} 5".into(),
-        format!("gyre_model_rows{{pipeline=\"visits\"}} {rows}"),
-        "gyre_fit_rank{pipeline=\"visits\",fit=\"hmm_r3\"} 3".into(),
-        "gyre_fit_mean_log_likelihood{pipeline=\"visits\",fit=\"hmm_r2\"} -1.".into(),
-        "gyre_table_rows{pipeline=\"visits\",table=\"trajectories\"} 12".into(),
-    ] {
-        assert!(page.contains(&line), "{line} in {page}");
-    }
-    let events = read("l.json");
-    let events: Vec<serde_json::Value> = events
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .collect();
-    let types = events.iter().filter_map(|e| e["eventType"].as_str());
-    assert_eq!(types.collect::<Vec<_>>(), ["START", "COMPLETE"]);
-    let outputs = events[1]["outputs"].as_array().expect("outputs");
-    let own = outputs.iter().find(|o| {
-        let name = o["name"].as_str().unwrap_or_default();
-        name.ends_with("out/trajectories")
-    });
-    let statistics = &own.expect("a table")["outputFacets"]["outputStatistics"];
-    assert_eq!(statistics["rowCount"], 12);
-    // With nothing to do, the metrics are those of the result in place.
-    lake.gyre(&run).succeeds();
-    let page = read("m.prom");
-    assert!(page.contains("gyre_run_nothing_to_do{pipeline=\"visits\"} 1"));
-    assert!(page.contains(&format!("gyre_windows{{pipeline=\"visits\"}} {windows}")));
-    let fails = [&run[..], &["--set", "sequences.interval=1000"]].concat();
-    lake.gyre(&fails).fails(1, "consecutive rows with a symbol");
-    assert!(read("m.prom").contains("gyre_run_success{pipeline=\"visits\"} 0"));
-    assert!(
-        read("l.json")
-            .lines()
-            .last()
-            .expect("an event")
-            .contains("\"FAIL\"")
-    );
-}
-
-#[test]
-fn checks_gate_the_result_of_sequences() {
-    let lake = lake(&visits(12, 60, 29));
-    let with = |checks: &str| {
-        lake.file("p.toml", &format!("{PIPELINE}\n{checks}"));
-    };
-    with(
-        r#"
-[checks]
-min_rows = 100
-max_dropped = 0.5
-[[check]]
-name = "likely"
-sql = "SELECT id FROM trajectories WHERE hmm_r3_mean_log_likelihood < -5"
-[[check]]
-name = "every_symbol"
-sql = "SELECT symbol FROM visits WHERE symbol IS NOT NULL AND symbol NOT IN (SELECT symbol FROM symbols)"
-[[check]]
-name = "rows"
-sql = "SELECT 1 FROM predictions WHERE hmm_r2_log_likelihood > 0"
-on = "warn"
-"#,
-    );
-    lake.gyre(&["check", "p.toml"]).succeeds();
-    let ran = run(&lake, &[]).succeeds();
-    assert!(ran.out.contains("checks: 5 passed"), "{}", ran.out);
-    let before = tables(&lake, "out");
-
-    with("[[check]]\nname = \"ranks\"\nsql = \"SELECT fit FROM fits WHERE rank > 2\"\n");
-    run(&lake, &["fit.hmm.unigram=0.02"]).fails(3, "ranks: 1 row where there should be none");
-    assert!(tables(&lake, "out") == before);
-    with("[checks]\nmax_dropped = 0.0\n");
-    run(&lake, &[]).fails(3, "max_dropped: ");
-    with("[checks]\nmin_rows = { value = 10000, on = \"warn\" }\n");
-    let ran = run(&lake, &[]).succeeds();
-    assert!(
-        ran.out.contains("0 passed, 1 warned: min_rows"),
-        "{}",
-        ran.out
-    );
-    with("[[check]]\nname = \"a\"\nsql = \"SELECT latent FROM vectors\"\n");
-    lake.gyre(&["check", "p.toml"]).fails(2, "latent");
 }
 
 #[test]

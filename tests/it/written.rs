@@ -341,27 +341,6 @@ fn checks_need_written_tables() {
     left_out.fails(2, "the run does not write the table `counts`");
 }
 
-/// A check in a file is part of a plan by its text, not by the name of its file.
-#[test]
-fn an_edited_check_is_another_plan() {
-    let check = |file: &str| format!("\n[[check]]\nname = \"few\"\nfile = \"{file}\"\n");
-    for kind in 0..KINDS.len() {
-        let lake = lake();
-        pipeline(&lake, kind, "");
-        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
-        lake.file("c.sql", "SELECT 1 AS a WHERE false");
-        lake.file("d.sql", "SELECT 1 AS a WHERE false");
-        let plan = |file: &str| {
-            lake.file("p.toml", &(text.clone() + &check(file)));
-            lake.gyre(&["plan", "p.toml"]).succeeds().out
-        };
-        let first = plan("c.sql");
-        assert_eq!(plan("d.sql"), first, "{kind}");
-        lake.file("c.sql", "SELECT 1 AS a");
-        assert_ne!(plan("c.sql"), first, "{kind}");
-    }
-}
-
 /// The plan of a kind of rows, with a partition column or another key.
 async fn planned(
     lake: &Lake,

@@ -36,6 +36,7 @@ use crate::run::counts::ranks::{FittedCandidate, RankEvidence};
 use crate::run::counts::record::{
     DroppedStates, EmbeddingRecord, FitRecord, FitTimings, ModelRecord, Timings,
 };
+use crate::run::failures::no_evidence;
 use crate::run::progress::Progress;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -170,7 +171,10 @@ pub fn fit_model(
         if left_out.is_some_and(|l| l.transitions > 0.0) {
             return Err(nothing_connected());
         }
-        return Err(Error::input("there is no transition at this lag"));
+        return Err(no_evidence(
+            plan.job.empty,
+            "there is no transition at this lag",
+        ));
     }
     if !plan.has_fits() {
         check_total(&plan.layout, &counts)?;

@@ -19,7 +19,7 @@ use crate::plan::memory::Lack;
 use crate::plan::pipeline::keys::Empty;
 use crate::read::state_space::training::TrainingRows;
 use crate::run::counts::model::{place_of, seed};
-use crate::run::failures::Failures;
+use crate::run::failures::{Failures, no_evidence};
 use crate::run::filters::fit_rows::FitRows;
 use crate::run::progress::Progress;
 use rayon::prelude::*;
@@ -131,8 +131,8 @@ impl Fitting {
         }
         if plan.job.empty == Empty::Fail {
             for partition in std::mem::take(&mut empty) {
-                let what = format!("{what}; `empty = \"skip\"` leaves such partitions out");
-                failures.take::<()>(place_in(run, partition), Err(Error::input(what)))?;
+                let lacking = Err(no_evidence(Empty::Fail, what));
+                failures.take::<()>(place_in(run, partition), lacking)?;
             }
         }
         let (threads, limit) = (rayon::current_num_threads(), memory::limit());

@@ -25,7 +25,7 @@ use crate::plan::points::PointsPlan;
 use crate::plan::points_memory::GROUP_BYTES;
 use crate::read::points::sample::Sample;
 use crate::read::points::survey;
-use crate::run::failures::Failures;
+use crate::run::failures::{Failures, no_evidence};
 use crate::run::kind::Running;
 use crate::run::points::confusion::compare;
 use crate::run::points::grams::{PartitionSums, Parts, SumRequest, Wanted};
@@ -259,7 +259,7 @@ impl Fitting<'_> {
         }
         if models.is_empty() && failures.is_empty() {
             let is_only = n_lags * sampled.len() == 1;
-            let error = no_pairs();
+            let error = no_pairs(Empty::Skip);
             return Err(if is_only {
                 error.at(known.place(plan, 0, 0))
             } else {
@@ -284,7 +284,7 @@ impl Fitting<'_> {
             keys,
         } = self;
         if sums.pairs(lag) == 0 {
-            return Err(no_pairs());
+            return Err(no_pairs(plan.job.empty));
         }
         let (validation, place) = (&plan.validation, surveyed.known.place(plan, partition, lag));
         let mut fits = Vec::new();
@@ -293,7 +293,7 @@ impl Fitting<'_> {
             let at = at.ok_or_else(|| Error::bug("a fit has no features"))?;
             let basis = &own.bases[at];
             let within = |e: Error| e.at(format!("fit `{}`", fit.name));
-            let total = sums.total(at).ok_or_else(no_pairs);
+            let total = sums.total(at).ok_or_else(|| no_pairs(Empty::Skip));
             let means = total.and_then(|sums| sums.means(lag)).map_err(within)?;
             let (chosen, ranks) = match &fit.ranks {
                 Ranks::Auto { candidates, .. } => {
@@ -352,8 +352,9 @@ impl Fitting<'_> {
     }
 }
 
-fn no_pairs() -> Error {
-    Error::input(
+fn no_pairs(empty: Empty) -> Error {
+    no_evidence(
+        empty,
         "there are no pairs of points at this lag; check the lag against the times of a trajectory",
     )
 }

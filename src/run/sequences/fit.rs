@@ -39,7 +39,7 @@ use crate::read::rows::stop::{Dropped, NAN_STATE, NULL_STATE};
 use crate::read::sequences::{SequenceInput, Symbols};
 use crate::read::triples::{Windows, resampled, symbols, windows};
 use crate::run::counts::model::{check_counts, place_of, seed};
-use crate::run::failures::Failures;
+use crate::run::failures::{Failures, no_evidence};
 use crate::run::sequences::held_out::{HeldOutSums, Unigrams, score};
 use crate::run::sequences::scoring::{PartitionScorers, Scorer, SymbolMap};
 use crate::run::sequences::training::{PartitionSymbols, Training, training};
@@ -287,10 +287,11 @@ pub(crate) fn project_all(
     if plan.job.empty == Empty::Fail {
         for partition in std::mem::take(&mut evidence.empty) {
             let what = format!(
-                "gyre needs {} consecutive rows with a symbol, and there are none; `empty = \"skip\"` leaves such partitions out",
+                "gyre needs {} consecutive rows with a symbol, and there are none",
                 2 * plan.rows().block + 1
             );
-            failures.take::<()>(evidence.place(partition), Err(Error::input(what)))?;
+            let lacking = Err(no_evidence(Empty::Fail, &what));
+            failures.take::<()>(evidence.place(partition), lacking)?;
         }
     }
     let partitions = std::mem::take(&mut evidence.partitions).into_iter();
