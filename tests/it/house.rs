@@ -1,6 +1,6 @@
 //! The layout of the source code: the order of the rooms of `src`, imports without circles, the
-//! purity of the middle rooms, the files that name a kind of evidence, the width of comments and the
-//! list of test files.
+//! purity of the middle rooms, the files that name a kind of evidence, the width of comments and
+//! the list of test files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -335,7 +335,7 @@ fn a_partition_without_pairs_has_rows_and_no_model() {
     assert_eq!((column.null_count(), column.is_null(2 * 500)), (2, true));
     assert_eq!(lake.read("fits").len(), 4);
     let fail = lake.gyre(&[&set[..], &["--set", "transitions.empty=\"fail\""]].concat());
-    fail.fails(1, "there are no pairs of points at this lag; check the lag against the times of a trajectory partition=\"half=1, lag 1\"");
+    fail.fails(1, "there are no pairs of points at this lag; check the lag against the times of a trajectory; `empty = \"skip\"` leaves such partitions out partition=\"half=1, lag 1\"");
 }
 
 #[test]
