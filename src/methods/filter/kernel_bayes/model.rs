@@ -120,13 +120,20 @@ pub(crate) fn of_factors(params: &KernelBayes, mut factors: Vec<Factor>) -> Resu
         is_approximate: is_approximate != 0.0,
     };
     let body = if let Some(tensor) = Tensor::of_factors(&mut factors, rank, pivots.width)? {
+        if step.is_empty() {
+            return Err(broken());
+        }
         constants.observation.width = tensor.observation_width();
         Body::Tensor(tensor)
     } else {
         // A number that is no size becomes 0, or more than all rows.
         let rows = rows_of_factors(&mut factors, &mut constants, &features, n as usize)?;
-        // Only this rule has rows of supervision after the training rows.
-        let fits = |rows: &Rows| params.rule == Rule::Kregbayes || rows.has_training_only();
+        // Only this rule has rows of supervision after the training rows, and only a filter of
+        // independent rows has no step from one row to the next.
+        let fits = |rows: &Rows| {
+            (params.rule == Rule::Kregbayes || rows.has_training_only())
+                && rows.is_static() == step.is_empty()
+        };
         Body::Rows(rows.filter(fits).ok_or_else(broken)?)
     };
     // Text of numbers may lose the last bit.

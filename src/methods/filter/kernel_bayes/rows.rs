@@ -75,6 +75,11 @@ impl Rows {
         }
     }
 
+    /// Whether all rows have the same prior.
+    pub(super) fn is_static(&self) -> bool {
+        !self.prior.is_empty()
+    }
+
     /// Whether there are no rows of supervision.
     pub(super) fn has_training_only(&self) -> bool {
         self.n == self.all
@@ -90,7 +95,7 @@ impl Rows {
         supervision: Option<&Supervision>,
         out: &mut Estimates,
     ) {
-        let is_static = !self.prior.is_empty();
+        let is_static = self.is_static();
         let begins = state.mean.is_empty() && !is_static;
         let mut beta = std::mem::take(&mut memory.vectors[0]);
         self.prior_weights(base, state, &mut memory.vectors[1], &mut beta);
