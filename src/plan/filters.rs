@@ -507,8 +507,8 @@ pub(crate) async fn new_observations(
     Ok((assignment, frame))
 }
 
-/// Plans a run over states and observations. The second value is the query `sql` with the columns of
-/// the layout.
+/// Plans a run over states and observations. The second value is the query `sql` with the columns
+/// of the layout.
 ///
 /// # Errors
 /// If the SQL or the keys of the pipeline do not fit the tables.

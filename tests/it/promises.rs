@@ -66,7 +66,7 @@ const CASES: [Case; 5] = [
         metrics: &[
             ("points", "", "480"),
             ("model_points", "", "480"),
-            ("fit_bandwidth", ",fit=\"one\"", ""),
+            ("fit_epsilon", ",fit=\"one\"", ""),
         ],
     },
     Case {
