@@ -250,11 +250,9 @@ pub fn assert_equal_results(one: &RunResult, other: &RunResult, what: &dyn std::
 }
 
 /// The bytes of each table.
-#[cfg(feature = "cluster")]
 pub type Tables = BTreeMap<String, Vec<u8>>;
 
 /// The tables of the output `out`, which is removed.
-#[cfg(feature = "cluster")]
 pub fn take_tables(lake: &Lake) -> Tables {
     let folders = fs::read_dir(lake.path("out")).expect("an output");
     let names = folders.map(|entry| entry.expect("an entry").file_name());

@@ -3,13 +3,9 @@
 
 use crate::checks::record;
 use crate::cli::{integers, small_pipeline};
-#[cfg(feature = "cluster")]
-use crate::inside::run_with;
-use crate::inside::{InProcess, Schedule, assert_equal_results, run_in};
+use crate::inside::{InProcess, Schedule, assert_equal_results, run_in, run_with};
 use crate::lake::Lake;
 use arrow::array::Float64Array;
-#[cfg(feature = "cluster")]
-#[cfg(feature = "cluster")]
 use gyre::run::workers::Workers;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -685,22 +681,16 @@ async fn a_partition_that_fails_stops_no_other() {
         lake.gyre(&["run", "q.toml", "--set", "job.output=other"])
             .fails(1, "error: ");
         assert!(!lake.path("other/current.json").exists());
-        #[cfg(feature = "cluster")]
-        {
-            fs::remove_dir_all(lake.path("out")).expect("the output is removed");
-            let (local, record) = run_with(&lake, &text, Workers::Local).await.expect("a run");
-            let workers = Workers::Remote {
-                nodes: InProcess::new(Schedule::InOrder),
-                split: u64::MAX,
-            };
-            let (tasks, other) = run_with(&lake, &text, workers).await.expect("a run");
-            assert!(tasks == local, "{fit}");
-            assert_eq!(other["failures"], record["failures"], "{fit}");
-            assert_eq!(
-                record["failures"].as_array().map(Vec::len),
-                Some(1),
-                "{fit}"
-            );
-        }
+        fs::remove_dir_all(lake.path("out")).expect("the output is removed");
+        let (local, record) = run_with(&lake, &text, Workers::Local).await.expect("a run");
+        let workers = Workers::Remote {
+            nodes: InProcess::new(Schedule::InOrder),
+            split: u64::MAX,
+        };
+        let (tasks, other) = run_with(&lake, &text, workers).await.expect("a run");
+        assert!(tasks == local, "{fit}");
+        assert_eq!(other["failures"], record["failures"], "{fit}");
+        let failures = record["failures"].as_array().map(Vec::len);
+        assert_eq!(failures, Some(1), "{fit}");
     }
 }

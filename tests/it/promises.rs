@@ -3,11 +3,13 @@
 use crate::cli::integers;
 use crate::inside::{InProcess, Schedule, run_with, stop_at};
 use crate::lake::{Lake, ProgramRun, Rows};
+use arrow::array::{Array, StringArray};
 use gyre::plan::pipeline::Pipeline;
 use gyre::run::workers::Workers;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::sync::Arc;
 
 /// A pipeline of one kind of rows.
 struct Case {
@@ -22,6 +24,11 @@ struct Case {
     column: &'static str,
     /// A table of an assignment.
     assigned: &'static str,
+    /// An error of a run in which no row is evidence, with the key that makes it so.
+    nothing: (&'static str, &'static str),
+    /// The pieces of work that a run keeps: those of two fits and of resamples, if there are any.
+    pieces: u64,
+    resamples: &'static str,
     /// Metrics of a run, with their labels after the pipeline.
     metrics: &'static [(&'static str, &'static str, &'static str)],
 }
@@ -35,6 +42,9 @@ const CASES: [Case; 5] = [
         alone: 1,
         column: "s",
         assigned: "sources",
+        nothing: ("transitions.lag=900", "no transition was found in 480 rows"),
+        pieces: 6,
+        resamples: "[validation]\nbootstrap = 3\n",
         metrics: &[
             ("transitions", "", "468"),
             ("model_transitions", ",lag=\"1\"", "468"),
@@ -49,6 +59,12 @@ const CASES: [Case; 5] = [
         alone: 1,
         column: "x",
         assigned: "points",
+        nothing: (
+            "transitions.lag=900",
+            "there are no pairs of points at this lag",
+        ),
+        pieces: 2,
+        resamples: "[validation]\nbootstrap = 3\n",
         metrics: &[
             ("points", "", "480"),
             ("model_points", ",lag=\"1\"", "480"),
@@ -63,6 +79,12 @@ const CASES: [Case; 5] = [
         alone: 0,
         column: "x",
         assigned: "points",
+        nothing: (
+            "points.sql=\"SELECT key, s, x, CAST(NULL AS BIGINT) AS t FROM rows\"",
+            "no row of 480 rows has all its coordinates",
+        ),
+        pieces: 1,
+        resamples: "",
         metrics: &[
             ("points", "", "480"),
             ("model_points", "", "480"),
@@ -77,6 +99,12 @@ const CASES: [Case; 5] = [
         alone: 2,
         column: "s",
         assigned: "trajectories",
+        nothing: (
+            "sequences.interval=1000",
+            "gyre needs 3 consecutive rows with a symbol, and there are none in 480 rows",
+        ),
+        pieces: 8,
+        resamples: "[validation]\nbootstrap = 3\n",
         metrics: &[
             ("windows", "", "456"),
             ("model_symbols", "", "5"),
@@ -88,14 +116,21 @@ const CASES: [Case; 5] = [
     Case {
         kind: "observations",
         section: "sequences",
-        keys: "trajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nobservation = \"x\"",
+        keys: "trajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nobservation = \"x\"\nsplit = \"split\"",
         fit: "method = \"kalman\"",
         alone: 1,
         column: "x",
         assigned: "estimates",
+        nothing: (
+            "sequences.interval=1000",
+            "no training row with a state and an observation is followed by another one",
+        ),
+        pieces: 2,
+        resamples: "",
         metrics: &[
-            ("model_rows", "", "480"),
+            ("model_rows", "", "80"),
             ("fit_mean_log_score", ",fit=\"one\"", "-"),
+            ("fit_test_mse", ",fit=\"one\"", ""),
             ("fit_not_updated", ",fit=\"one\"", "0"),
         ],
     },
@@ -115,12 +150,15 @@ fn rows() -> Vec<Row> {
 }
 
 fn write(lake: &Lake, file: &str, rows: &[Row]) {
+    let split = |row: &Row| Some(if row.0 > 9 { "test" } else { "train" });
+    let splits = rows.iter().map(split);
     let columns = vec![
         ("id", integers(rows.iter().map(|row| row.0))),
         ("t", integers(rows.iter().map(|row| row.1))),
         ("s", integers(rows.iter().map(|row| row.2))),
         ("x", integers(rows.iter().map(|row| row.3))),
         ("key", integers(rows.iter().map(|row| row.0 * 100 + row.1))),
+        ("split", Arc::new(splits.collect::<StringArray>()) as _),
     ];
     lake.table(&format!("rows/{file}.parquet"), columns);
 }
@@ -229,23 +267,49 @@ fn checks_pass_warn_or_fail() {
     each(|case| {
         let lake = case.lake(
             "[checks]\nmin_rows = 100\nmax_dropped = 0.5\n\
-             [[check]]\nname = \"says\"\nsql = \"SELECT fit FROM fits\"\non = \"warn\"\n",
+             [[check]]\nname = \"says\"\nsql = \"SELECT fit FROM fits\"\non = \"warn\"\n\
+             [[check]]\nname = \"every_row\"\nsql = \"SELECT n FROM (SELECT count(*) AS n FROM rows) WHERE n <> 480\"\n",
         );
         let checked = lake.gyre(&["check", "p.toml"]).succeeds();
         let said = checked.out + &checked.err;
-        assert!(said.contains("3 checks"), "{said}");
+        assert!(said.contains("4 checks"), "{said}");
         let ran = run(&lake, &[]).succeeds();
-        let said = "checks: 2 passed, 1 warned: says";
+        let said = "checks: 3 passed, 1 warned: says";
         assert!(ran.out.contains(said), "{}", ran.out);
-        run(&lake, &["--set", "checks.min_rows=1000"]).fails(3, "min_rows: ");
+        let (first, few) = (tables(&lake, "out"), "checks.min_rows=1000");
+        run(&lake, &["--set", few]).fails(3, "min_rows: 480 rows were read, fewer than 1,000");
+        let dropped = case.pipeline("SELECT * EXCLUDE (t), NULLIF(t, 3) AS t FROM rows", "");
+        put(&lake, &(dropped + "[checks]\nmax_dropped = 0.02\n"));
+        let lost = "max_dropped: 2.50 % of the rows were dropped, more than 2 %";
+        run(&lake, &[]).fails(3, lost);
+        assert!(tables(&lake, "out") == first);
+        let warns = "checks.max_dropped={value=0.02, on=\"warn\"}";
+        let ran = run(&lake, &["--set", warns]).succeeds();
+        let said = "checks: 0 passed, 1 warned: max_dropped";
+        assert!(ran.out.contains(said), "{}", ran.out);
         let drift = lake.gyre(&["check", "p.toml", "--set", "checks.max_drift=0.1"]);
         if case.kind == "counts" {
             drift.succeeds();
         } else {
             drift.fails(2, "`checks.max_drift` is about the number of transitions");
         }
-        let unknown = "[[check]]\nname = \"a\"\nsql = \"SELECT nothing FROM fits\"\n";
-        let lake = case.lake(unknown);
+        // The SQL sees all tables that the run writes.
+        let of = |table: &String| {
+            format!(
+                "[[check]]\nname = \"of_{table}\"\nsql = \"SELECT * FROM {table}\"\non = \"warn\"\n"
+            )
+        };
+        let lake = case.lake(&first.keys().map(of).collect::<String>());
+        let ran = run(&lake, &[]).succeeds();
+        assert!(ran.out.contains("warned: of_"), "{}", ran.out);
+        let pointer = fs::read_to_string(lake.path("out/current/run.json")).expect("a record");
+        let record: serde_json::Value = serde_json::from_str(&pointer).expect("JSON");
+        let checked = record["checks"].as_array().expect("checks");
+        assert_eq!(checked.len(), first.len());
+        for (check, table) in checked.iter().zip(first.keys()) {
+            assert_eq!(check["value"], lake.read(table).len() as f64, "{check}");
+        }
+        let lake = case.lake("[[check]]\nname = \"a\"\nsql = \"SELECT nothing FROM fits\"\n");
         lake.gyre(&["check", "p.toml"]).fails(2, "nothing");
     });
 }
@@ -263,7 +327,9 @@ fn neither_threads_nor_files_nor_the_order_of_rows_change_a_byte() {
         write(&other, "a", &rest);
         write(&other, "b", &rows);
         run(&other, &["--threads", "2"]).succeeds();
-        for (table, bytes) in tables(&other, "out") {
+        let found = tables(&other, "out");
+        assert!(found.keys().eq(expected.keys()), "{:?}", found.keys());
+        for (table, bytes) in found {
             assert!(bytes == expected[&table], "{table}");
         }
     });
@@ -291,13 +357,14 @@ async fn a_run_continues_from_the_work_of_one_that_was_stopped() {
     for case in &CASES {
         println!("[{}], {}", case.section, case.fit);
         let lake = case.lake("");
-        let text = case.pipeline("SELECT * FROM rows", "");
+        let two = format!("[[fit]]\nname = \"two\"\n{}\n{}", case.fit, case.resamples);
+        let text = case.pipeline("SELECT * FROM rows", "") + &two;
         let (expected, whole) = run_with(&lake, &text, Workers::Local).await.expect("a run");
         assert!(whole["resumed"].is_null(), "{whole}");
         stop_at(&lake, &text, "write").await;
         assert!(!lake.path("out/current.json").exists());
         let (found, record) = run_with(&lake, &text, Workers::Local).await.expect("a run");
-        assert!(record["resumed"].is_object(), "{record}");
+        assert_eq!(record["resumed"]["pieces"], case.pieces, "{record}");
         assert!(expected == found);
     }
 }
@@ -428,6 +495,8 @@ fn metrics_and_events_say_how_runs_end() {
         };
         let facets = &outputs.iter().find(is_fits).expect("a table")["outputFacets"];
         assert_eq!(facets["outputStatistics"]["rowCount"], fits);
+        let size = fs::metadata(lake.path("out/fits/part-0.parquet")).expect("a table");
+        assert_eq!(facets["outputStatistics"]["size"], size.len());
 
         // With nothing to do, the metrics are those of the result in place.
         run(&lake, &files).succeeds();
@@ -435,15 +504,20 @@ fn metrics_and_events_say_how_runs_end() {
         has("models", "1");
 
         let (result, n) = (tables(&lake, "out"), records(&lake).len());
-        put(
-            &lake,
-            &case.pipeline("SELECT * FROM rows WHERE id > 99", ""),
-        );
-        run(&lake, &files).fails(1, "gives no rows");
-        has("run_success", "0");
-        assert_eq!(events().last().expect("an event")["eventType"], "FAIL");
-        assert!(tables(&lake, "out") == result);
-        assert_eq!(records(&lake).len(), n + 1);
+        let none = format!("{}.sql=SELECT * FROM rows WHERE id > 99", case.section);
+        let failures = [(none.as_str(), "gives no rows"), case.nothing];
+        for (at, (set, message)) in failures.into_iter().enumerate() {
+            run(&lake, &[&files[..], &["--set", set]].concat()).fails(1, message);
+            has("run_success", "0");
+            assert_eq!(events().last().expect("an event")["eventType"], "FAIL");
+            assert!(tables(&lake, "out") == result);
+            assert_eq!(records(&lake).len(), n + 1 + at);
+        }
+        for record in records(&lake).values() {
+            assert_eq!(record["kind"], case.kind, "{record}");
+            assert!(record["seed"].is_u64(), "{record}");
+            assert!(record["hashes"].is_object(), "{record}");
+        }
     });
 }
 
@@ -458,7 +532,7 @@ fn new_rows_are_assigned_once() {
     each(|case| {
         let lake = case.lake("");
         run(&lake, &[]).succeeds();
-        let some = "SELECT * FROM rows WHERE id < 6";
+        let some = "SELECT * FROM rows WHERE id >= 6";
         assign(&lake, case, some).succeeds();
         let first = tables(&lake, "new");
         assert!(first.contains_key(case.assigned), "{:?}", first.keys());
@@ -480,6 +554,47 @@ fn new_rows_are_assigned_once() {
             "assign", "p.toml", "--model", "nowhere", "--output", "other",
         ];
         lake.gyre(&missing).fails(1, "there is no finished result");
+        if case.kind != "counts" {
+            let smooth = ["assign", "p.toml", "--model", "out", "--output", "new"];
+            let smooth = [&smooth[..], &["--smoothing", "1"]].concat();
+            lake.gyre(&smooth).fails(2, " have none");
+        }
+    });
+}
+
+#[test]
+fn new_rows_of_a_partition_without_a_model_are_a_failure() {
+    each(|case| {
+        let lake = case.lake("");
+        let part = |rows: &str| {
+            let sql = format!("SELECT *, id % 2 AS part FROM rows WHERE {rows}");
+            case.pipeline(&sql, "partition_by = \"part\"")
+        };
+        put(&lake, &part("id % 2 = 0"));
+        run(&lake, &[]).succeeds();
+        let assign = |text: &str| {
+            put(&lake, text);
+            lake.gyre(&["assign", "p.toml", "--model", "out", "--output", "new"])
+        };
+        for _ in 0..2 {
+            // The result is incomplete, so that it is not up to date.
+            let ran = assign(&part("true"));
+            ran.fails(1, "part=1");
+            let said = "\n1 of 2 models failed: part=1";
+            assert!(ran.out.contains(said), "{}", ran.out);
+        }
+        let rows = lake.read_at(&format!("new/{}", case.assigned));
+        let schema = rows.0.schema();
+        let mut names = schema.fields().iter().map(|field| field.name());
+        let first = names.find(|name| name.starts_with("one_"));
+        let first = rows.column(first.expect("a column of the fit"));
+        for (at, part) in rows.integers("part").into_iter().enumerate() {
+            assert_eq!(first.is_null(at), part == 1, "{at}");
+        }
+        let none = "belongs to a partition that the model at out has";
+        assign(&part("id % 2 = 1")).fails(1, none);
+        let other = "the columns of partition_by are none in the pipeline";
+        assign(&case.pipeline("SELECT * FROM rows", "")).fails(2, other);
     });
 }
 
@@ -494,15 +609,29 @@ fn a_model_of_another_kind_is_neither_applied_nor_compared() {
             }
             println!("[{}] {} {}", model.section, model.fit, case.fit);
             let ran = assign(&lake, case, "SELECT * FROM rows");
-            ran.fails(2, "model");
+            let kinds = [
+                format!("the pipeline has {}", case.kind),
+                format!("was made from {}", model.kind),
+            ];
+            if model.kind == case.kind {
+                let theirs = match model.section {
+                    "points" => "points without time",
+                    _ => "trajectories",
+                };
+                ran.fails(2, &format!("was made from {theirs}"));
+            } else {
+                kinds.iter().for_each(|said| ran.fails(2, said));
+            }
             assert!(!lake.path("new").join("current.json").exists());
             if model.kind == case.kind {
                 continue;
             }
             let other = format!("job.output={}", lake.path("other").display());
             run(&lake, &["--set", &other, "--force"]).succeeds();
-            lake.gyre(&["compare", "out", "other"])
-                .fails(1, "which cannot be compared");
+            lake.gyre(&["compare", "out", "other"]).fails(
+                1,
+                &format!("out has {} and other has {}", model.kind, case.kind),
+            );
         }
     }
 }

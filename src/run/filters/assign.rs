@@ -150,6 +150,13 @@ impl Assigns for ObservationsKind {
         };
         let found = rows::write(input, &tables, target, &|n| progress.advance(n)).await?;
         let (models, lacking) = models_of(written, &known, &found);
+        if new.held_out && found.found.rows > 0 && found.rows.is_empty() {
+            let rows = counted(found.found.rows, "row");
+            return Err(Error::input(format!(
+                "the {rows} have the split of training rows, which are not assigned; set \
+                 `output.rows = \"all\"`, or leave `split` out"
+            )));
+        }
         Ok(AssignedRows {
             rows: found.found.rows,
             dropped: found.found.dropped.0.clone(),
