@@ -200,9 +200,10 @@ impl<'a> CompareSide<'a> {
             known.dedup();
             if !known.contains(&lag.as_str()) {
                 let known: Vec<String> = known.iter().map(|lag| format!("`{lag}`")).collect();
-                let known = match known.is_empty() {
-                    true => "none".to_string(),
-                    false => known.join(", "),
+                let known = if known.is_empty() {
+                    "none".to_string()
+                } else {
+                    known.join(", ")
                 };
                 let shown = output.shown();
                 return Err(Error::spec(format!(

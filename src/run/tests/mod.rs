@@ -106,9 +106,10 @@ async fn run(planned: &Planned<Toy>, is_remote: bool) -> (Option<String>, Output
     let nodes: Arc<dyn Nodes> = Arc::new(Loopback);
     let options = Options {
         keep_every: Duration::ZERO,
-        workers: match is_remote {
-            true => Workers::Remote { nodes, split: 1 },
-            false => Workers::Local,
+        workers: if is_remote {
+            Workers::Remote { nodes, split: 1 }
+        } else {
+            Workers::Local
         },
         ..Options::default()
     };

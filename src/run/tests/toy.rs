@@ -169,7 +169,11 @@ impl Kind for Toy {
             }
         };
         let (work, piece) = (Arc::clone(run.work), pack(&sum)?);
-        blocking(move || Ok(work.keep("sum", Duration::ZERO, piece))).await?;
+        let keep = move || {
+            work.keep("sum", Duration::ZERO, piece);
+            Ok(())
+        };
+        blocking(keep).await?;
         let resumed = Resumed::pieces(run.work, false);
         let fitted = Fitted::new(vec![Sum { sum }], (), Sum { sum });
         Ok(Fitted { resumed, ..fitted })
