@@ -101,7 +101,7 @@ const CASES: [Case; 5] = [
         assigned: "trajectories",
         nothing: (
             "sequences.interval=1000",
-            "gyre needs 3 consecutive rows with a symbol, and there are none in 480 rows",
+            "gyre needs 3 rows in a row with a symbol, and there are none in 480 rows",
         ),
         pieces: 8,
         resamples: "[validation]\nbootstrap = 3\n",

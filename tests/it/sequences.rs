@@ -749,7 +749,7 @@ fn what_cannot_be_fitted_is_refused_by_name() {
     let visits = visits(6, 40, 7);
     let lake = lake(&visits);
     let short = "sequences.sql=\"SELECT * FROM visits WHERE t < 2\"";
-    run(&lake, &[short]).fails(1, "gyre needs 3 consecutive rows with a symbol");
+    run(&lake, &[short]).fails(1, "gyre needs 3 rows in a row with a symbol");
     let twice = "sequences.sql=\"SELECT id, t / 2 AS t, symbol FROM visits\"";
     run(&lake, &[twice]).fails(1, "has two rows at t = ");
     let none = "sequences.sql=\"SELECT * FROM visits WHERE id > 99\"";

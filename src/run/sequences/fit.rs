@@ -165,7 +165,7 @@ pub(crate) fn evidence(plan: &SequencesPlan, counted: Counted) -> Result<Evidenc
             .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
             .collect();
         return Err(Error::input(format!(
-            "gyre needs {} consecutive rows with a symbol, and there are none in {}{reasons}; check `sequences.interval` against the times of a trajectory",
+            "gyre needs {} rows in a row with a symbol, and there are none in {}{reasons}; check `sequences.interval` against the times of a trajectory",
             2 * block + 1,
             number_of(counted.rows, "row")
         )));
@@ -287,7 +287,7 @@ pub(crate) fn project_all(
     if plan.job.empty == Empty::Fail {
         for partition in std::mem::take(&mut evidence.empty) {
             let what = format!(
-                "gyre needs {} consecutive rows with a symbol, and there are none",
+                "gyre needs {} rows in a row with a symbol, and there are none",
                 2 * plan.rows().block + 1
             );
             let lacking = Err(no_evidence(Empty::Fail, &what));
