@@ -45,7 +45,7 @@
 //! [`Triples`](evidence::triples::Triples) for [`SpectralHmm`].
 //!
 //! ```
-//! use gyre::{Counts, Model, Svd};
+//! use gyre::{Counts, Svd};
 //!
 //! // How often a walk goes from a source to a target. It stays among the states 0 and 1, or
 //! // among the states 2 and 3, nine times of ten.
@@ -54,7 +54,7 @@
 //!     (2, 2, 5), (2, 3, 4), (2, 0, 1), (3, 2, 4), (3, 3, 5), (3, 1, 1),
 //! ])?;
 //! let fit = gyre::fit(&Svd::new(2), &counts, 1)?;
-//! let Model::LowRank(model) = &fit.model;
+//! let model = &fit.model;
 //! assert_eq!(model.sources.affiliation, [0, 0, 1, 1]);
 //! assert!((model.spectrum[1].value - 0.8).abs() < 1e-9);
 //! # Ok::<(), gyre::Error>(())
@@ -140,8 +140,9 @@ pub use methods::cocluster::Cocluster;
 pub use methods::cocluster::metastable::Metastable;
 pub use methods::dbmr::params::Dbmr;
 pub use methods::estimator::Estimator;
-pub use methods::fit::{Fit, Model};
+pub use methods::fit::Fit;
 pub use methods::given::Given;
+pub use methods::low_rank::model::LowRank;
 pub use methods::spectral::gpcca::Gpcca;
 pub use methods::spectral::svd::Svd;
 pub use methods::{

@@ -24,7 +24,7 @@ use crate::evidence::counts::groups::{Groups, Resampled};
 use crate::evidence::pass::Passes;
 use crate::math::matching;
 use crate::methods::Method;
-use crate::methods::fit::{Fit, Model};
+use crate::methods::fit::Fit;
 use crate::methods::low_rank::metrics::WEIGHT;
 use crate::methods::metric::Metric;
 use serde::{Deserialize, Serialize};
@@ -166,11 +166,11 @@ fn refit(
     let pick = |labels: &[i32], states: &[u32]| -> Vec<i32> {
         states.iter().map(|&j| labels[j as usize]).collect()
     };
-    let Model::LowRank(of_whole) = &of_whole.model;
+    let of_whole = &of_whole.model;
     let before = pick(&of_whole.sources.affiliation, &resampled.sources);
     let counts = whole.of_resample(resampled);
     let fit = method.refit(passes, &counts, &before, seed).ok()?;
-    let Model::LowRank(model) = &fit.model;
+    let model = &fit.model;
     let rank = model.rank.max(of_whole.rank);
 
     let places = resampled.sources.iter();
@@ -259,7 +259,7 @@ impl Stability {
 
 impl Sums {
     fn new(fit: &Fit) -> Sums {
-        let Model::LowRank(model) = &fit.model;
+        let model = &fit.model;
         Sums {
             values: Vec::new(),
             timescales: Vec::new(),
@@ -272,7 +272,7 @@ impl Sums {
 
     fn add(&mut self, fit: &Fit, next: &Refitted, last: Option<&Refitted>, at: usize) {
         let Some(one) = &next.fits[at] else { return };
-        let Model::LowRank(model) = &fit.model;
+        let model = &fit.model;
         let (of_sources, of_targets) = (&model.sources.affiliation, &model.targets.affiliation);
         self.sources.add(&next.sources, &one.sources, of_sources);
         self.targets.add(&next.targets, &one.targets, of_targets);
@@ -291,7 +291,7 @@ impl Sums {
     }
 
     fn finish(self, fit: &Fit, groups: usize, params: &BootstrapParams) -> Bootstrap {
-        let Model::LowRank(model) = &fit.model;
+        let model = &fit.model;
         let same: Vec<usize> = (0..model.rank).collect();
         let mut numbers: Vec<Number> = metrics(&fit.model, &same)
             .enumerate()

@@ -261,7 +261,6 @@ mod tests {
     use crate::methods::cocluster::Cocluster;
     use crate::methods::dbmr::params::Dbmr;
     use crate::methods::fit;
-    use crate::methods::fit::Model;
     use crate::methods::given::Given;
     use crate::methods::spectral::svd::Svd;
     use proptest::prelude::*;
@@ -296,7 +295,7 @@ mod tests {
             .iter()
             .map(|method| {
                 let fit = fit(&Passes::local(), method, &counts, 1);
-                let Model::LowRank(model) = fit.expect("a fit").model;
+                let model = fit.expect("a fit").model;
                 model
             })
             .collect()
@@ -315,7 +314,7 @@ mod tests {
         let counts = Counts::of(&shards).with_given("sets", vec![0, 0, 1], 2);
         let given = Method::Given(Given::column("sets"));
         let fit = fit(&Passes::local(), &given, &counts, 0).expect("a fit");
-        let model = fit.model.low_rank().expect("sets");
+        let model = &fit.model;
         let certificates = &of(&shards, &[model])[0];
         let sides = |name: &str| {
             let found = certificates.iter().find(|c| c.name == name);

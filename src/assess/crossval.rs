@@ -33,7 +33,6 @@ use crate::math::seed::restart_seed;
 use crate::math::sum;
 use crate::methods;
 use crate::methods::Method;
-use crate::methods::fit::Model;
 use crate::methods::low_rank::factors::of_partition;
 use crate::methods::low_rank::model::LowRank;
 use rayon::prelude::*;
@@ -124,7 +123,7 @@ pub fn validate(
                 &format!("fold-{fold}-{at}"),
                 |passes| match methods::fit(passes, method, &counts, seed) {
                     Ok(fit) => {
-                        let Model::LowRank(model) = &fit.model;
+                        let model = &fit.model;
                         Ok(score(passes, train, test, model))
                     }
                     Err(e) if e.kind() == Kind::Input => Ok(None),
@@ -355,7 +354,7 @@ mod tests {
         let method = Method::Given(Given::column("sets"));
         let evidence = &Counts::of(&train.shards).with_given("sets", vec![0, 0, 1], 2);
         let fit = methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
-        let Model::LowRank(model) = fit.model;
+        let model = fit.model;
         (train, test, model)
     }
 
@@ -396,7 +395,7 @@ mod tests {
         let method = Method::Given(Given::column("sets"));
         let evidence = &Counts::of(&train.shards).with_given("sets", vec![0, 0, 1], 3);
         let wide = methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
-        let Model::LowRank(wide) = wide.model;
+        let wide = wide.model;
         let fold =
             |model| score(&Passes::local(), &train, &test, model).expect("known transitions");
         assert!((fold(&wide).vamp_2 - fold(&model).vamp_2).abs() < 1e-12);

@@ -321,7 +321,7 @@ mod tests {
             0,
         )
         .expect("a fit");
-        let model = fit.model.low_rank().expect("sets");
+        let model = &fit.model;
         let c = Criteria::new(model, &[1.0, 0.75], &shards);
         let deviance = 16.0 * 2f64.ln();
         assert_eq!(c.parameters, 1);
@@ -403,7 +403,7 @@ mod tests {
                     methods::fit(&Passes::local(), method, &Counts::of(shards), 0).expect("a fit");
                 Criteria {
                     validation,
-                    ..Criteria::new(fit.model.low_rank().expect("sets"), &spectrum, shards)
+                    ..Criteria::new(&fit.model, &spectrum, shards)
                 }
             })
             .collect()

@@ -184,7 +184,7 @@ fn sets_of_the_states_of_random_chains() {
         let fits = methods
             .iter()
             .map(|method| fit_counts(&Passes::local(), method, &counts, seed));
-        let models = fits.filter_map(|fit| fit.ok()?.model.low_rank().cloned());
+        let models = fits.filter_map(|fit| Some(fit.ok()?.model));
         let models: Vec<LowRank> = models.collect();
         for list in certificates::of(&counts.shards, &models.iter().collect::<Vec<_>>()) {
             hold(&list, &format!("{seed}: {counts:?}"));

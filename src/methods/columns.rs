@@ -1,6 +1,6 @@
 //! Columns of models as plain values, which the output turns into tables.
 
-use crate::methods::fit::Model;
+use crate::methods::low_rank::model::LowRank;
 use std::fmt::Display;
 
 /// The two sides of a transition matrix.
@@ -25,9 +25,9 @@ pub struct Column {
 #[derive(Clone, Copy)]
 pub enum Values {
     /// The index of a set, −1 for none.
-    Sets(fn(&Model, Axis) -> Option<&[i32]>),
+    Sets(fn(&LowRank, Axis) -> Option<&[i32]>),
     /// One row of numbers per state.
-    Rows(fn(&Model, Axis) -> Option<Rows<'_>>),
+    Rows(fn(&LowRank, Axis) -> Option<Rows<'_>>),
 }
 
 /// One row of numbers per state.

@@ -38,7 +38,7 @@
 //!
 //! let counts = Counts::from_triples(4, 2, [(0, 0, 3), (1, 0, 1), (2, 1, 2), (3, 1, 5)])?;
 //! let fit = gyre::fit(&Ranges { sets: 2 }, &counts, 1)?;
-//! assert_eq!(fit.model.low_rank().unwrap().sources.affiliation, [0, 0, 1, 1]);
+//! assert_eq!(fit.model.sources.affiliation, [0, 0, 1, 1]);
 //! assert!(gyre::fit(&Ranges { sets: 0 }, &counts, 1).is_err());
 //! # Ok::<(), gyre::Error>(())
 //! ```

@@ -10,37 +10,8 @@ use std::borrow::Cow;
 pub struct Fit {
     /// How the fit was made.
     pub how: How,
-    /// The model that the fit found.
-    pub model: Model,
-}
-
-/// What a method makes of its evidence.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Model {
-    /// Sets of sources and targets, and the matrix Λ.
-    LowRank(LowRank),
-}
-
-impl Model {
-    /// The sets of sources and targets and the matrix Λ, if the model has them.
-    pub fn low_rank(&self) -> Option<&LowRank> {
-        match self {
-            Model::LowRank(model) => Some(model),
-        }
-    }
-
-    /// All numbers of the model.
-    pub fn metrics(&self) -> Vec<Metric> {
-        match self {
-            Model::LowRank(model) => model.metrics(),
-        }
-    }
-}
-
-impl From<LowRank> for Model {
-    fn from(model: LowRank) -> Model {
-        Model::LowRank(model)
-    }
+    /// The sets of sources and targets, and the matrix Λ.
+    pub model: LowRank,
 }
 
 /// How a fit was made.

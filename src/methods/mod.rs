@@ -420,7 +420,7 @@ mod tests {
     }
 
     fn low_rank(fit: &Fit) -> &LowRank {
-        fit.model.low_rank().expect("sets")
+        &fit.model
     }
 
     fn methods() -> Vec<Method> {

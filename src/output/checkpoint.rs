@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// First bytes of an object: the format of the rest.
-const FORMAT: &[u8] = b"gyre work 2\n";
+const FORMAT: &[u8] = b"gyre work 3\n";
 
 /// How often finished work is checkpointed. A run that is stopped repeats at most about this much,
 /// and a run that takes less time writes no checkpoint.
@@ -377,7 +377,7 @@ mod tests {
             whole.clone(),
         );
         assert_eq!(known(&lake.work("another", false, HOUR), &["a"]), [false]);
-        let later = Bytes::from([b"gyre work 3\n", &whole[FORMAT.len()..]].concat());
+        let later = Bytes::from([b"gyre work 4\n", &whole[FORMAT.len()..]].concat());
         let work = lake.work("a-third", false, HOUR);
         let name = work.name(std::slice::from_ref(&later));
         lake.put(&work.folder.path.clone().join(name), later.to_vec());

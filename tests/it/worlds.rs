@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// The sets of a fit.
 pub fn low_rank(fit: &Fit) -> &LowRank {
-    fit.model.low_rank().expect("sets")
+    &fit.model
 }
 
 /// Counts N and the partition of the sources from which the world was built.

@@ -170,7 +170,7 @@ mod tests {
     use crate::methods::cocluster::Cocluster;
     use crate::methods::dbmr::params::Dbmr;
     use crate::methods::fit;
-    use crate::methods::fit::{Fit, Model};
+    use crate::methods::fit::Fit;
     use bytes::Bytes;
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -266,7 +266,7 @@ mod tests {
         let odd = odd.map(f64::to_bits);
         let odd = [&odd[..], &[f64::NAN.to_bits() ^ 1, (-f64::NAN).to_bits()]].concat();
         fit.how.trace = odd.iter().copied().map(f64::from_bits).collect();
-        let Model::LowRank(model) = &mut fit.model;
+        let model = &mut fit.model;
         model.metrics.kappa_2 = f64::from_bits(odd[5]);
         model.sources.membership = Some(vec![f64::from_bits(odd[1])]);
         let memory = Everything::default();
@@ -274,7 +274,7 @@ mod tests {
         let back: Fit = find(&memory, "fit").expect("it was kept");
         let bits = |values: &[f64]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(&back.how.trace), odd);
-        let Model::LowRank(model) = back.model;
+        let model = back.model;
         assert_eq!(model.metrics.kappa_2.to_bits(), odd[5]);
         assert_eq!(
             model.sources.membership.map(|m| bits(&m)),

@@ -406,7 +406,7 @@ mod tests {
             ] {
                 let counts = Counts::of(&shards).with_targets((0..12).map(Some).collect());
                 let fit = fit(&Passes::local(), &method, &counts, 3).expect("a fit");
-                let model = fit.model.low_rank().expect("sets");
+                let model = &fit.model;
                 let known = known(&shards, model);
                 let targets: Vec<Option<u32>> = (0..12).map(Some).collect();
                 let got = assign(&known, &shards.by_source, &[None; 12], &targets);

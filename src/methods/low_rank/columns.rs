@@ -1,31 +1,24 @@
 //! The columns that low-rank models add to the tables of states.
 
 use crate::methods::columns::{Axis, Column, Rows, Values};
-use crate::methods::fit::Model;
 use crate::methods::low_rank::model::{LowRank, Side};
 
 /// The set, from 0.
 const AFFILIATION: Column = Column {
     name: "affiliation",
-    values: Values::Sets(|model, axis| Some(&side(model, axis)?.1.affiliation)),
+    values: Values::Sets(|model, axis| Some(&side(model, axis).affiliation)),
 };
 
 /// r coordinates.
 const EMBEDDING: Column = Column {
     name: "embedding",
-    values: Values::Rows(|model, axis| {
-        let (model, side) = side(model, axis)?;
-        Some(rows(model, &side.embedding))
-    }),
+    values: Values::Rows(|model, axis| Some(rows(model, &side(model, axis).embedding))),
 };
 
 /// r memberships from 0 to 1.
 const MEMBERSHIP: Column = Column {
     name: "membership",
-    values: Values::Rows(|model, axis| {
-        let (model, side) = side(model, axis)?;
-        Some(rows(model, side.membership.as_ref()?))
-    }),
+    values: Values::Rows(|model, axis| Some(rows(model, side(model, axis).membership.as_ref()?))),
 };
 
 /// The columns of a method that gives every state one set.
@@ -34,13 +27,11 @@ pub(crate) const SETS: &[Column] = &[AFFILIATION, EMBEDDING];
 /// The columns of a method that gives memberships as well.
 pub(crate) const SOFT_SETS: &[Column] = &[AFFILIATION, EMBEDDING, MEMBERSHIP];
 
-fn side(model: &Model, axis: Axis) -> Option<(&LowRank, &Side)> {
-    let model = model.low_rank()?;
-    let side = match axis {
+fn side(model: &LowRank, axis: Axis) -> &Side {
+    match axis {
         Axis::Sources => &model.sources,
         Axis::Targets => &model.targets,
-    };
-    Some((model, side))
+    }
 }
 
 fn rows<'a>(model: &LowRank, values: &'a [f64]) -> Rows<'a> {

@@ -66,7 +66,6 @@ mod tests {
     use crate::evidence::pass::Passes;
     use crate::methods::Method;
     use crate::methods::fit;
-    use crate::methods::fit::Model;
     use crate::methods::given::Given;
 
     /// A given partition with other labels is the same fit with other numbers.
@@ -94,8 +93,7 @@ mod tests {
             .expect("a fit")
             .model
         };
-        let (Model::LowRank(mut own), Model::LowRank(other)) =
-            (given(&|k| k), given(&|k| numbers[k as usize]));
+        let (mut own, other) = (given(&|k| k), given(&|k| numbers[k as usize]));
         own.renumber(&numbers);
         assert_eq!(own.sources.affiliation, other.sources.affiliation);
         assert_eq!(own.targets.affiliation, other.targets.affiliation);

@@ -22,16 +22,14 @@ struct FitRow<'a> {
 pub(crate) fn fits<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     let rows = |model: &'a FittedModel| {
         let fits = by_name(run, model.fits.iter().zip(&model.certificates)).into_iter();
-        let row = |(columns, (fit, certificates)): (_, (&'a Fit, &'a Vec<_>))| {
-            Some(FitRow {
-                columns,
-                how: &fit.how,
-                low_rank: fit.model.low_rank()?,
-                certificates,
-                model,
-            })
+        let row = |(columns, (fit, certificates)): (_, (&'a Fit, &'a Vec<_>))| FitRow {
+            columns,
+            how: &fit.how,
+            low_rank: &fit.model,
+            certificates,
+            model,
         };
-        fits.filter_map(row).collect()
+        fits.map(row).collect()
     };
     let sizes = |sizes: &[usize]| sizes.iter().map(|&n| n as u64).collect::<Vec<_>>();
     Columns::of(rows)
@@ -112,9 +110,8 @@ pub(crate) fn restarts<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> 
 pub(crate) fn spectrum<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     let rows = |model: &'a FittedModel| {
         let fits = by_name(run, &model.fits).into_iter();
-        let models = fits.filter_map(|(columns, fit)| Some((columns, fit.model.low_rank()?)));
-        let of_fits = models.flat_map(|(columns, model)| {
-            let values = model.spectrum.iter().enumerate();
+        let of_fits = fits.flat_map(|(columns, fit)| {
+            let values = fit.model.spectrum.iter().enumerate();
             values.map(|(at, value)| (columns.name.as_str(), at, *value))
         });
         let of_embeddings = embeddings::by_name(run, model).into_iter();

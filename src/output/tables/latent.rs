@@ -16,8 +16,8 @@ struct Entry<'a> {
 
 pub(crate) fn latent<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     let len = |model: &'a FittedModel| {
-        let models = model.fits.iter().filter_map(|fit| fit.model.low_rank());
-        models.map(|model| model.latent.targets.len()).sum()
+        let fits = model.fits.iter();
+        fits.map(|fit| fit.model.latent.targets.len()).sum()
     };
     Columns::in_pieces(len, |model, rows| entries(run, model, rows))
         .key("fit", |e| e.fit)
@@ -37,7 +37,7 @@ fn low_rank<'a>(
     model: &'a FittedModel,
 ) -> impl Iterator<Item = (&'a str, &'a LowRank)> {
     let fits = by_name(run, &model.fits).into_iter();
-    fits.filter_map(|(columns, fit)| Some((columns.name.as_str(), fit.model.low_rank()?)))
+    fits.map(|(columns, fit)| (columns.name.as_str(), &fit.model))
 }
 
 fn entries<'a>(run: &'a RunSchema, model: &'a FittedModel, rows: Range<usize>) -> Vec<Entry<'a>> {

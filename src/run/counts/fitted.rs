@@ -1,7 +1,6 @@
 //! Collects the fits of a run, and gives their sets the names that they had.
 
 use crate::error::Result;
-use crate::methods::fit::Model;
 use crate::output::checkpoint::Checkpoint;
 use crate::output::result::ModelKey;
 use crate::output::tables::run_schema::RunSchema;
@@ -108,7 +107,7 @@ pub(super) async fn keep_names(
         }
         let fits = record.fits.iter_mut().zip(&model.fits);
         for ((record, fit), lineage) in fits.zip(&model.tracked_sets) {
-            let Model::LowRank(model) = &fit.model;
+            let model = &fit.model;
             record.source_sizes.clone_from(&model.metrics.source_sizes);
             let is_new = lineage.changes.is_some() && !reuse_sets;
             record.lineage = is_new.then(|| lineage.clone());

@@ -10,7 +10,7 @@ use crate::evidence::counts::totals::Totals;
 use crate::evidence::lag::Lag;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::kernel::Sharded;
-use crate::methods::fit::{Fit, Model};
+use crate::methods::fit::Fit;
 use crate::output::tables::fitted_model::FittedModel;
 use rayon::prelude::*;
 
@@ -47,7 +47,7 @@ fn of_fit(
     lag: f64,
     others: &[(u64, &FittedModel)],
 ) -> Markov {
-    let Model::LowRank(low_rank) = &fit.model;
+    let low_rank = &fit.model;
     let rank = low_rank.rank;
     let counts = |at: &FittedModel| {
         let (states, sets) = (&model.counts.source_states, &low_rank.sources.affiliation);

@@ -18,7 +18,7 @@ use crate::evidence::pass::steps::Steps;
 use crate::math::scale::{exponent, times_power};
 use crate::methods;
 use crate::methods::estimator::States;
-use crate::methods::fit::{Fit, Model};
+use crate::methods::fit::Fit;
 use crate::methods::heat_kernel::chain::ChainEmbedding;
 use crate::methods::heat_kernel::params::ChainKernel;
 use crate::methods::low_rank::model::LowRank;
@@ -265,7 +265,7 @@ fn certify(model: &mut FittedModel, methods: &[Method], shards: &Shards) {
     let start = Instant::now();
     let models: Vec<&LowRank> = (model.fits.iter())
         .map(|fit| {
-            let Model::LowRank(model) = &fit.model;
+            let model = &fit.model;
             model
         })
         .collect();
@@ -443,10 +443,10 @@ mod scale {
     use crate::assess::bootstrap::Bootstrap;
     use crate::assess::certificates::Certificate;
     use crate::methods::Method;
-    use crate::methods::fit::{Fit, Model};
+    use crate::methods::fit::Fit;
 
     pub(super) fn fit(fit: &mut Fit, method: &Method, mut scale: impl FnMut(&mut f64)) {
-        let Model::LowRank(model) = &mut fit.model;
+        let model = &mut fit.model;
         model.scale_counts(&mut scale);
         // The objectives of the other methods depend on probabilities alone.
         if method.objective_scales() {
@@ -661,7 +661,7 @@ fn embedding_record(
 }
 
 fn fit_record(planned: &PlannedFit, fit: &Fit, certified: bool, timings: FitTimings) -> FitRecord {
-    let Model::LowRank(model) = &fit.model;
+    let model = &fit.model;
     let metrics = &model.metrics;
     FitRecord {
         name: planned.name.clone(),

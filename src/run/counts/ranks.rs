@@ -14,7 +14,7 @@ use crate::evidence::counts::Counts;
 use crate::evidence::counts::groups::Groups;
 use crate::evidence::pass::Passes;
 use crate::methods::Method;
-use crate::methods::fit::{Fit, Model};
+use crate::methods::fit::Fit;
 use crate::methods::low_rank::model::LowRank;
 use crate::methods::spectral::truncated_svd;
 use crate::methods::spectral::truncated_svd::Options;
@@ -56,7 +56,7 @@ pub struct RankEvidence<'a> {
 
 impl FittedCandidate {
     fn low_rank(&self) -> &LowRank {
-        let Model::LowRank(model) = &self.fit.model;
+        let model = &self.fit.model;
         model
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::assess::changes::{Comparison, Labelled};
 use crate::assess::set_tracking::Ids;
-use crate::methods::fit::Model;
 use crate::output::result::ModelKey;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
@@ -30,7 +29,7 @@ pub fn key(names: &RunSchema, model: &FittedModel) -> ModelKey {
 
 /// The sets of fit `fit` of a model, to be compared.
 pub fn labelled(model: &FittedModel, fit: usize) -> Labelled<'_> {
-    let Model::LowRank(fit) = &model.fits[fit].model;
+    let fit = &model.fits[fit].model;
     Labelled {
         rank: fit.rank,
         affiliation: &fit.sources.affiliation,

@@ -21,7 +21,6 @@ use crate::assess::match_sets::{heirs, numbers};
 use crate::assess::set_tracking::{Ids, Reference, TrackedSets};
 use crate::evidence::lag::Lag;
 use crate::methods::estimator::Ranked;
-use crate::methods::fit::Model;
 use crate::output::result::ModelKey;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
@@ -184,7 +183,7 @@ impl<'a> Family<'a> {
             let (lineage, numbers) = self.lineage(members, place);
             let (model, fit) = self.at(place);
             let model = &mut *members[model].model;
-            let Model::LowRank(low_rank) = &mut model.fits[fit].model;
+            let low_rank = &mut model.fits[fit].model;
             low_rank.renumber(&numbers);
             if let Some(bootstrap) = model.bootstraps.get_mut(fit) {
                 bootstrap.renumber(&numbers);

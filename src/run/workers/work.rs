@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// The first bytes of a task: the version of gyre, and of tasks within it.
 pub(crate) const FORMAT: &[u8] =
-    concat!("gyre task ", env!("CARGO_PKG_VERSION"), " 7\n").as_bytes();
+    concat!("gyre task ", env!("CARGO_PKG_VERSION"), " 8\n").as_bytes();
 
 /// Where a task finds its plan and its data.
 #[derive(Debug, Clone, Serialize, Deserialize)]
