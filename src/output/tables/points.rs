@@ -591,16 +591,15 @@ fn distortion<'a>() -> TableColumns<'a, PointsModel> {
         .finish()
 }
 
+/// A fit of a model.
+type FitRow<'a> = (&'a PointsModel, &'a PointFit);
+
 /// One row per fit.
 fn fits<'a>() -> TableColumns<'a, PointsModel> {
-    type Row<'a> = (&'a PointsModel, &'a PointFit);
-    let rows = |model: &'a PointsModel| -> Vec<Row<'a>> {
+    let rows = |model: &'a PointsModel| -> Vec<FitRow<'a>> {
         by_name(model).into_iter().map(|fit| (model, fit)).collect()
     };
-    let states = |r: &Row<'a>| r.1.states().map(|own| &own.model);
-    let clusters = |r: &Row<'a>| r.1.states().and_then(|own| own.clusters.as_ref());
-    let heat = |r: &Row<'a>| r.1.heat();
-    Columns::of(rows)
+    let of_all = Columns::of(rows)
         .key("fit", |(_, fit)| fit.name.as_str())
         .column("method", |(_, fit)| fit.method.as_str())
         // Coordinates of the embedding.
@@ -613,7 +612,19 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
         .column("points", |(model, _)| model.rows)
         .column("coordinates", |(model, _)| model.coordinates.clone())
         // What each coordinate was divided by.
-        .column("scale", |(model, _)| model.divisors.clone())
+        .column("scale", |(model, _)| model.divisors.clone());
+    of_kernels(of_states(of_all))
+        .column("warnings", |(_, fit)| fit.warnings())
+        .finish()
+}
+
+/// The columns of state embeddings in `fits`.
+fn of_states<'a>(
+    columns: Columns<'a, PointsModel, FitRow<'a>>,
+) -> Columns<'a, PointsModel, FitRow<'a>> {
+    let states = |r: &FitRow<'a>| r.1.states().map(|own| &own.model);
+    let clusters = |r: &FitRow<'a>| r.1.states().and_then(|own| own.clusters.as_ref());
+    columns
         .column("pairs", move |r| states(r).map(|m| m.pairs))
         // The features that span the others, with the constant.
         .column("features", move |r| {
@@ -655,6 +666,14 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
         .column("is_separated", move |r| {
             Some(clusters(r)?.separation()?.is_separated)
         })
+}
+
+/// The columns of diffusion maps and sketches in `fits`.
+fn of_kernels<'a>(
+    columns: Columns<'a, PointsModel, FitRow<'a>>,
+) -> Columns<'a, PointsModel, FitRow<'a>> {
+    let heat = |r: &FitRow<'a>| r.1.heat();
+    columns
         // ε of the kernel exp(−d²/ε), and where it comes from.
         .column("epsilon", move |r| heat(r).map(|m| m.quality.epsilon))
         .column("epsilon_reason", move |r| {
@@ -690,8 +709,6 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
         })
         // The times of a diffusion map, or the powers of a sketch.
         .column("times", move |r| heat(r).map(|m| m.times.clone()))
-        .column("warnings", |(_, fit)| fit.warnings())
-        .finish()
 }
 
 /// One row per certificate.
