@@ -25,6 +25,7 @@ use crate::evidence::pass::Passes;
 use crate::math::matching;
 use crate::methods::Method;
 use crate::methods::fit::Fit;
+use crate::methods::low_rank::model::LowRank;
 use crate::methods::low_rank::metrics::WEIGHT;
 use crate::methods::metric::Metric;
 use serde::{Deserialize, Serialize};
@@ -205,7 +206,7 @@ fn agreement(a: &[i32], b: &[i32], rank: usize) -> f64 {
 }
 
 /// The metrics of a model by name and index. Its set k becomes `name[k]`.
-fn metrics(model: &Model, name: &[usize]) -> impl Iterator<Item = Metric> {
+fn metrics(model: &LowRank, name: &[usize]) -> impl Iterator<Item = Metric> {
     let mut metrics = model.metrics();
     for weight in metrics.iter_mut().filter(|m| m.name == WEIGHT) {
         weight.index = weight.index.map(|k| name[k]);

@@ -1,7 +1,6 @@
 //! A fit: how it was made, and its model.
 
 use crate::methods::low_rank::model::LowRank;
-use crate::methods::metric::Metric;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
