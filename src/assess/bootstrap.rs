@@ -25,8 +25,8 @@ use crate::evidence::pass::Passes;
 use crate::math::matching;
 use crate::methods::Method;
 use crate::methods::fit::Fit;
-use crate::methods::low_rank::model::LowRank;
 use crate::methods::low_rank::metrics::WEIGHT;
+use crate::methods::low_rank::model::LowRank;
 use crate::methods::metric::Metric;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -44,15 +44,22 @@ pub struct BootstrapParams<'a> {
     pub shard_nnz: usize,
 }
 
-/// The bootstrap of one fit.
+/// The numbers of one fit with their spread over resamples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Bootstrap {
-    /// The resamples that could be fitted. The others have fewer states than the rank.
+pub struct ResampledNumbers {
+    /// The resamples that could be fitted. The others are too small for the rank.
     pub resamples: usize,
     /// The number of groups from which the resamples are drawn.
     pub groups: usize,
     /// Ordered by metric and index.
     pub numbers: Vec<Number>,
+}
+
+/// The bootstrap of sets of states.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bootstrap {
+    /// The numbers of the fit.
+    pub of: ResampledNumbers,
     /// If asked for, the ends of the interval of each timescale of the fit. A timescale of a
     /// resample that never decays is infinite. An end is none if it is infinite; both are none if
     /// fewer than two resamples have the timescale.
@@ -67,11 +74,11 @@ pub struct Bootstrap {
 impl Bootstrap {
     /// Set k becomes `numbers[k]`.
     pub fn renumber(&mut self, numbers: &[u32]) {
-        for number in self.numbers.iter_mut().filter(|n| n.metric == WEIGHT) {
+        let numbers_of_fit = &mut self.of.numbers;
+        for number in numbers_of_fit.iter_mut().filter(|n| n.metric == WEIGHT) {
             number.index = number.index.map(|k| numbers[k] as usize);
         }
-        self.numbers
-            .sort_by(|a, b| (&a.metric, a.index).cmp(&(&b.metric, b.index)));
+        numbers_of_fit.sort_by(|a, b| (&a.metric, a.index).cmp(&(&b.metric, b.index)));
     }
 }
 
@@ -320,9 +327,11 @@ impl Sums {
             Spread::of(known, params.confidence).map_or([None; 2], |spread| spread.ends())
         };
         Bootstrap {
-            resamples: self.values.len(),
-            groups,
-            numbers,
+            of: ResampledNumbers {
+                resamples: self.values.len(),
+                groups,
+                numbers,
+            },
             timescales: params
                 .chain
                 .map_or_else(Vec::new, |_| (0..model.rank).map(of_index).collect()),
@@ -409,7 +418,7 @@ mod tests {
     }
 
     fn number(bootstrap: &Bootstrap, metric: &str, index: Option<usize>) -> (f64, Spread) {
-        let mut numbers = bootstrap.numbers.iter();
+        let mut numbers = bootstrap.of.numbers.iter();
         let number = numbers
             .find(|n| n.metric == metric && n.index == index)
             .expect("a number");
@@ -431,7 +440,7 @@ mod tests {
     fn clear_sets_are_stable_whatever_they_are_called() {
         let groups = two_halves(40, 100, 5, 0.05, 1);
         for found in run(&groups, &methods(), &params(20)) {
-            assert_eq!((found.resamples, found.groups), (20, 40));
+            assert_eq!((found.of.resamples, found.of.groups), (20, 40));
             assert_eq!(found.source_stability, vec![Some(1.0); 10]);
             assert_eq!(found.target_stability, vec![Some(1.0); 10]);
             for metric in ["adjusted_rand", "adjusted_rand_between"] {
@@ -513,13 +522,23 @@ mod tests {
         let groups = Groups::new(3, vec![part]);
         let found = run(&groups, &[Method::Dbmr(Dbmr::new(3))], &params(40)).remove(0);
         // 3!/3³ = 2/9 of them hold all three.
-        assert!((2..20).contains(&found.resamples), "{}", found.resamples);
+        assert!(
+            (2..20).contains(&found.of.resamples),
+            "{}",
+            found.of.resamples
+        );
         assert_eq!(found.source_stability, vec![Some(1.0); 3]);
 
         let alone = Groups::scatter(3, &groups.resample(&[1, 1, 1], 9).shards.by_source, 1);
         let found = run(&alone, &[Method::Dbmr(Dbmr::new(2))], &params(5)).remove(0);
-        assert_eq!((found.resamples, found.groups), (0, 1));
-        assert!(found.numbers.iter().all(|number| number.spread.is_none()));
+        assert_eq!((found.of.resamples, found.of.groups), (0, 1));
+        assert!(
+            found
+                .of
+                .numbers
+                .iter()
+                .all(|number| number.spread.is_none())
+        );
         assert_eq!(found.target_stability, vec![None; 3]);
     }
 

@@ -6,7 +6,7 @@
 //! over resamples of the groups. Features and bandwidth stay those of the fit. Sums are integers,
 //! so those of a resample are the sums of its groups, without rounding and in any order.
 
-use crate::assess::bootstrap::Number;
+use crate::assess::bootstrap::{Number, ResampledNumbers};
 use crate::assess::interval::Spread;
 use crate::assess::resampling::{Draws, each_resample};
 use crate::evidence::pass::Passes;
@@ -16,17 +16,6 @@ use crate::methods::state_embedding::model::{Basis, functions};
 use crate::methods::state_embedding::params::StateEmbedding;
 use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
-
-/// The bootstrap of one embedding.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EmbeddingBootstrap {
-    /// The resamples that could be fitted. The others have fewer singular functions than the rank.
-    pub resamples: usize,
-    /// The number of groups from which the resamples are drawn.
-    pub groups: usize,
-    /// The numbers of the fit, ordered by metric and index.
-    pub numbers: Vec<Number>,
-}
 
 /// How many resamples there are, and how they are used.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +60,7 @@ pub fn bootstrap<S: Borrow<GramSums> + Sync>(
     params: &StateEmbedding,
     singular_values: &[f64],
     resampling: Resampling,
-) -> EmbeddingBootstrap {
+) -> ResampledNumbers {
     let rank = params.rank;
     let sums = Groups { sums: groups, lag };
     let draws = Draws {
@@ -106,7 +95,7 @@ pub fn bootstrap<S: Borrow<GramSums> + Sync>(
         value: Some(squares(singular_values)),
         spread: spread(&squares),
     });
-    EmbeddingBootstrap {
+    ResampledNumbers {
         resamples: resamples.len(),
         groups: groups.len(),
         numbers,

@@ -1,14 +1,16 @@
 //! The table `bootstrap`: one row per number of a fit.
 
-use crate::assess::bootstrap::{Bootstrap, Number};
+use crate::assess::bootstrap::{Number, ResampledNumbers};
 use crate::assess::interval::Spread;
 use crate::output::tables::columns::{Columns, TableColumns, by_name};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 
-struct Row<'a> {
+/// A number of a fit.
+pub(crate) struct Row<'a> {
     fit: &'a str,
-    bootstrap: &'a Bootstrap,
+    /// All numbers of the fit.
+    pub(crate) of: &'a ResampledNumbers,
     number: &'a Number,
 }
 
@@ -21,27 +23,35 @@ pub(crate) const SPREAD: [(&str, fn(&Spread) -> f64); 4] = [
     ("high", |s| s.high),
 ];
 
-pub(crate) fn bootstrap<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
-    let rows = |model: &'a FittedModel| {
-        let fits = by_name(run, &model.bootstraps).into_iter();
-        fits.flat_map(|(columns, bootstrap)| {
-            bootstrap.numbers.iter().map(|number| Row {
-                fit: &columns.name,
-                bootstrap,
-                number,
-            })
-        })
-        .collect()
-    };
+/// The rows of fits with these names.
+pub(crate) fn rows<'a>(
+    fits: impl Iterator<Item = (&'a str, &'a ResampledNumbers)>,
+) -> Vec<Row<'a>> {
+    let rows =
+        fits.flat_map(|(fit, of)| of.numbers.iter().map(move |number| Row { fit, of, number }));
+    rows.collect()
+}
+
+/// The columns that all kinds of evidence have.
+pub(crate) fn columns<'a, M: 'a>(
+    rows: impl Fn(&'a M) -> Vec<Row<'a>> + Copy + Send + Sync + 'a,
+) -> Columns<'a, M, Row<'a>> {
     Columns::of(rows)
         .key("fit", |r| r.fit)
         .key("metric", |r| r.number.metric.as_ref())
         // The index of a singular value or of a set, from 0.
         .column("index", |r| r.number.index.map(|at| at as u32))
-        // The number of the fit to all transitions.
+        // The number of the fit to all transitions, pairs or windows.
         .column("value", |r| r.number.value)
         .each(SPREAD, |part, r| r.number.spread.as_ref().map(part))
         // Resamples that could be fitted.
-        .column("resamples", |r| r.bootstrap.resamples as u32)
-        .finish()
+        .column("resamples", |r| r.of.resamples as u32)
+}
+
+pub(crate) fn bootstrap<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
+    let of_fits = |model: &'a FittedModel| {
+        let fits = by_name(run, &model.bootstraps).into_iter();
+        rows(fits.map(|(columns, bootstrap)| (columns.name.as_str(), &bootstrap.of)))
+    };
+    columns(of_fits).finish()
 }

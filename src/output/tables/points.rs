@@ -1,9 +1,8 @@
 //! The tables of a run over points. `points` itself is written row by row.
 
-use crate::assess::bootstrap::Number;
+use crate::assess::bootstrap::ResampledNumbers;
 use crate::assess::certificates::Certificate;
 use crate::assess::crossval::Score;
-use crate::assess::embedding_bootstrap::EmbeddingBootstrap;
 use crate::assess::embeddings;
 use crate::assess::kernels;
 use crate::methods::columns::parts;
@@ -16,7 +15,7 @@ use crate::methods::state_embedding::clusters::{Centroid, Clusters, Confusion};
 use crate::methods::state_embedding::model::StateEmbeddingModel;
 use crate::methods::state_embedding::params::Norm;
 use crate::methods::state_embedding::reshape::JointDensity;
-use crate::output::tables::bootstrap::SPREAD;
+use crate::output::tables::bootstrap;
 use crate::output::tables::certificates::of_claims;
 use crate::output::tables::columns::{Columns, Placed, TableColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
@@ -76,7 +75,7 @@ pub struct EmbeddedStates {
     /// The ranks that were compared, ascending; empty without `rank = "auto"`.
     pub ranks: Vec<RankScore>,
     /// The bootstrap, if the pipeline asks for resamples.
-    pub bootstrap: Option<EmbeddingBootstrap>,
+    pub bootstrap: Option<ResampledNumbers>,
     /// The mean embedding of the pairs, if densities are asked for.
     pub joint_density: Option<JointDensity>,
     /// The clusters against known sets, if the fit names a column of them.
@@ -485,26 +484,14 @@ fn ranks<'a>() -> TableColumns<'a, PointsModel> {
 
 /// One row per number of a fit that is resampled.
 fn bootstrap<'a>() -> TableColumns<'a, PointsModel> {
-    type Row<'a> = (&'a PointFit, &'a EmbeddingBootstrap, &'a Number);
-    let rows = |model: &'a PointsModel| -> Vec<Row<'a>> {
+    let rows = |model: &'a PointsModel| {
         let fits = by_name(model).into_iter();
-        let fits = fits.filter_map(|fit| Some((fit, fit.states()?.bootstrap.as_ref()?)));
-        fits.flat_map(|(fit, own)| own.numbers.iter().map(move |number| (fit, own, number)))
-            .collect()
+        bootstrap::rows(
+            fits.filter_map(|fit| Some((fit.name.as_str(), fit.states()?.bootstrap.as_ref()?))),
+        )
     };
-    Columns::of(rows)
-        .key("fit", |(fit, ..)| fit.name.as_str())
-        .key("metric", |(.., number)| number.metric.as_ref())
-        // The index of a singular value, from 0.
-        .column("index", |(.., number)| number.index.map(|at| at as u32))
-        // The number of the fit to all pairs.
-        .column("value", |(.., number)| number.value)
-        .each(SPREAD, |part, (.., number)| {
-            number.spread.as_ref().map(part)
-        })
-        // Resamples that could be fitted.
-        .column("resamples", |(_, own, _)| own.resamples as u32)
-        .column("groups", |(_, own, _)| own.groups as u32)
+    bootstrap::columns(rows)
+        .column("groups", |row| row.of.groups as u32)
         .finish()
 }
 

@@ -1,13 +1,13 @@
 //! The tables of a run over sequences. `predictions` and `trajectories` are written row by row.
 
-use crate::assess::bootstrap::Number;
+use crate::assess::bootstrap::ResampledNumbers;
 use crate::assess::certificates::Certificate;
 use crate::assess::crossval::Score;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::triples::Triples;
 use crate::math::scale::times_power;
 use crate::methods::hmm::model::HmmModel;
-use crate::output::tables::bootstrap::SPREAD;
+use crate::output::tables::bootstrap;
 use crate::output::tables::certificates::of_claims;
 use crate::output::tables::columns::{Columns, Placed, TableColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
@@ -98,7 +98,7 @@ pub struct SequenceFit {
     /// The ranks that were compared, ascending; empty without `rank = "auto"`.
     pub ranks: Vec<RankScore>,
     /// The bootstrap, if the pipeline asks for resamples.
-    pub bootstrap: Option<SequenceBootstrap>,
+    pub bootstrap: Option<ResampledNumbers>,
     /// Claims about the numbers of the fit.
     pub certificates: Vec<Certificate>,
     /// What makes the fit doubtful.
@@ -153,17 +153,6 @@ pub struct RankScore {
     pub held_out: Option<HeldOutScore>,
     /// Why the rank was chosen. None for the other ranks.
     pub reason: Option<String>,
-}
-
-/// The bootstrap of a hidden Markov model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SequenceBootstrap {
-    /// The resamples that could be fitted.
-    pub resamples: usize,
-    /// The number of groups of trajectories from which resamples are drawn.
-    pub groups: usize,
-    /// The numbers of the fit, ordered by metric and index.
-    pub numbers: Vec<Number>,
 }
 
 /// What the columns of a fit depend on.
@@ -680,26 +669,12 @@ fn ranks<'a>() -> TableColumns<'a, SequencesModel> {
 
 /// One row per number of a fit that is resampled.
 fn bootstrap<'a>() -> TableColumns<'a, SequencesModel> {
-    type Row<'a> = (&'a SequenceFit, &'a SequenceBootstrap, &'a Number);
-    let rows = |model: &'a SequencesModel| -> Vec<Row<'a>> {
+    let rows = |model: &'a SequencesModel| {
         let fits = by_name(model).into_iter();
-        let fits = fits.filter_map(|fit| Some((fit, fit.bootstrap.as_ref()?)));
-        fits.flat_map(|(fit, own)| own.numbers.iter().map(move |number| (fit, own, number)))
-            .collect()
+        bootstrap::rows(fits.filter_map(|fit| Some((fit.name.as_str(), fit.bootstrap.as_ref()?))))
     };
-    Columns::of(rows)
-        .key("fit", |(fit, ..)| fit.name.as_str())
-        .key("metric", |(.., number)| number.metric.as_ref())
-        // The index of a singular value, from 0.
-        .column("index", |(.., number)| number.index.map(|at| at as u32))
-        // The number of the fit to all windows.
-        .column("value", |(.., number)| number.value)
-        .each(SPREAD, |part, (.., number)| {
-            number.spread.as_ref().map(part)
-        })
-        // Resamples that could be fitted.
-        .column("resamples", |(_, own, _)| own.resamples as u32)
-        .column("groups", |(_, own, _)| own.groups as u32)
+    bootstrap::columns(rows)
+        .column("groups", |row| row.of.groups as u32)
         .finish()
 }
 

@@ -470,7 +470,7 @@ mod scale {
     }
 
     pub(super) fn bootstrap(bootstrap: &mut Bootstrap, mut scale: impl FnMut(&mut f64)) {
-        for number in &mut bootstrap.numbers {
+        for number in &mut bootstrap.of.numbers {
             if !number.metric.ends_with("log_likelihood") {
                 continue;
             }

@@ -121,7 +121,7 @@ pub fn compare(
 
 /// The mean adjusted Rand index between the source partitions of two resamples.
 fn stability(bootstrap: &Bootstrap) -> Option<f64> {
-    let mut numbers = bootstrap.numbers.iter();
+    let mut numbers = bootstrap.of.numbers.iter();
     let between = numbers.find(|number| number.metric == "adjusted_rand_between")?;
     Some(between.spread?.mean)
 }

@@ -1,6 +1,6 @@
 //! What the record of a run says of counts and of the models that are fitted to them.
 
-use crate::assess::bootstrap::Bootstrap;
+use crate::assess::bootstrap::ResampledNumbers;
 use crate::assess::match_sets::Event;
 use crate::assess::set_tracking::{Reference, Set, TrackedSets};
 use crate::error::{counted, escaped};
@@ -218,7 +218,7 @@ pub struct BootstrapRecord {
 
 impl BootstrapRecord {
     /// The record of a bootstrap.
-    pub fn new(bootstrap: &Bootstrap, confidence: f64) -> BootstrapRecord {
+    pub fn new(bootstrap: &ResampledNumbers, confidence: f64) -> BootstrapRecord {
         let mut adjusted_rand = None;
         let mut intervals = BTreeMap::new();
         for number in &bootstrap.numbers {

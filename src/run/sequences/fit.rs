@@ -4,7 +4,7 @@
 //! of all ranks. Where a rank is chosen, or rows are held out in folds, one pass over the rows
 //! scores the models of all ranks and folds.
 
-use crate::assess::bootstrap::Number;
+use crate::assess::bootstrap::{Number, ResampledNumbers};
 use crate::assess::certificates::check;
 use crate::assess::hmm::{certificates, of_trace};
 use crate::assess::interval::Spread;
@@ -26,8 +26,7 @@ use crate::methods::hmm::project::{Projection, project};
 use crate::output::checkpoint::Checkpoint;
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences::{
-    Diagnostics, HeldOutScore, RankScore, Refinement, SequenceBootstrap, SequenceFit,
-    SequencesModel,
+    Diagnostics, HeldOutScore, RankScore, Refinement, SequenceFit, SequencesModel,
 };
 use crate::plan::fits::Ranks;
 use crate::plan::memory::Lack;
@@ -657,7 +656,7 @@ impl PartitionFits<'_> {
     }
 
     /// Resamples the singular values of a fit.
-    fn bootstrap(&self, at: usize, rank: usize) -> SequenceBootstrap {
+    fn bootstrap(&self, at: usize, rank: usize) -> ResampledNumbers {
         let (groups, validation) = (WindowGroups(self.own), &self.plan.validation);
         let method = self.plan.fits[at].method.hmm();
         let spectrum = &self.own.projections[self.keys.of_fit[at]].spectrum;
@@ -683,7 +682,7 @@ impl PartitionFits<'_> {
                 validation.confidence,
             ),
         });
-        SequenceBootstrap {
+        ResampledNumbers {
             resamples: resamples.len(),
             groups: groups.n_groups(),
             numbers: numbers.collect(),
