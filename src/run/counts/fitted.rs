@@ -103,7 +103,7 @@ pub(super) async fn keep_names(
     let confidence = plan.validation.as_ref().map_or(0.0, |v| v.confidence);
     for (record, model) in fitted.shared.records.iter_mut().zip(&fitted.models) {
         for (record, bootstrap) in record.fits.iter_mut().zip(&model.bootstraps) {
-            record.bootstrap = Some(BootstrapRecord::new(bootstrap, confidence));
+            record.bootstrap = Some(BootstrapRecord::new(&bootstrap.of, confidence));
         }
         let fits = record.fits.iter_mut().zip(&model.fits);
         for ((record, fit), lineage) in fits.zip(&model.tracked_sets) {
