@@ -25,6 +25,7 @@ pub mod run_record;
 pub mod sequences;
 pub mod sets;
 pub mod summary;
+pub(crate) mod trajectories;
 pub mod workers;
 
 #[cfg(test)]

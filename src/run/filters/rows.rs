@@ -18,6 +18,7 @@ use crate::read::rows::stop::{Stop, bug};
 use crate::read::state_space::layout::{StateSpaceKey, StateSpaceLayout};
 use crate::read::state_space::{StateSpaceBatch, StateSpaceInput, StateSpaceRows};
 use crate::run::filters::scoring::{RowFilter, Scored, Scoring};
+use crate::run::trajectories::{Open, SPLITS, Target, lists, place, typed};
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BooleanArray, FixedSizeListArray, Float64Array,
     RecordBatch, StringArray, UInt32Array, UInt64Array,
@@ -208,36 +209,10 @@ struct SplitSums {
     fits: Vec<Sums>,
 }
 
-/// The trajectory that the next rows may continue.
-struct Open {
-    /// Its row in the keys.
-    key: u32,
-    partition: u32,
-    /// By split, in the order of [`SPLITS`].
-    splits: [SplitSums; 3],
-}
-
-/// The values of a split in the order of the rows of a trajectory.
-const SPLITS: [(Split, Option<&str>); 3] = [
-    (Split::Train, Some("train")),
-    (Split::Test, Some("test")),
-    (Split::Neither, None),
-];
-
-fn place(split: Split) -> usize {
-    match split {
-        Split::Train => 0,
-        Split::Test => 1,
-        Split::Neither => 2,
-    }
-}
-
 /// Adds up the scores of trajectories.
 #[derive(Default)]
 struct Totals {
-    open: Option<Open>,
-    /// The keys of the open trajectory: one row per column.
-    pending: Vec<ArrayRef>,
+    open: Open<SplitSums>,
 }
 
 /// The rows of a trajectory that ended and have one split.
@@ -353,28 +328,15 @@ impl Totals {
         scoring: &Scoring<'_>,
         scored: &[Scored],
     ) -> Result<Ended> {
-        // Row 0 of the keys is that of the open trajectory.
-        let offset = u32::from(self.open.is_some());
-        let keys = match &self.open {
-            Some(_) => {
-                let columns = self.pending.iter().zip(&batch.trajectory_keys);
-                let columns = columns.map(|(a, b)| concat(&[a.as_ref(), b.as_ref()]));
-                columns.collect::<Result<Vec<_>, _>>().map_err(bug)?
-            }
-            None => batch.trajectory_keys.clone(),
-        };
+        let (keys, offset) = self.open.keys(&batch.trajectory_keys)?;
         let mut ended = Vec::new();
         for task in scored {
             let mut at = 0;
             for place in task.trajectories.clone() {
                 let part = &batch.trajectories[place];
-                if !part.continues || self.open.is_none() {
+                if !part.continues || self.open.trajectory.is_none() {
                     self.close(&mut ended);
-                    self.open = Some(Open {
-                        key: offset + place as u32,
-                        partition: part.partition,
-                        splits: Default::default(),
-                    });
+                    self.open.begin(offset + place as u32, part.partition);
                 }
                 for piece in scoring.pieces(batch, part) {
                     for row in piece.rows.clone() {
@@ -384,18 +346,15 @@ impl Totals {
                 }
             }
         }
-        let ended = Ended::new(&keys, ended)?;
-        if let Some(open) = &mut self.open {
-            let key = open.key as usize;
-            self.pending = keys.iter().map(|column| column.slice(key, 1)).collect();
-            open.key = 0;
-        }
-        Ok(ended)
+        self.open.keep(&keys);
+        Ended::new(&keys, ended)
     }
 
     /// Adds a row to the open trajectory. `at` is its place in the estimates.
     fn add(&mut self, batch: &StateSpaceBatch, task: &Scored, split: Split, row: usize, at: usize) {
-        let Some(open) = &mut self.open else { return };
+        let Some(open) = &mut self.open.trajectory else {
+            return;
+        };
         let is_missing = batch.observations.row(row).is_none();
         let sums = &mut open.splits[place(split)];
         sums.rows += 1;
@@ -425,7 +384,9 @@ impl Totals {
 
     /// Ends the open trajectory.
     fn close(&mut self, ended: &mut Vec<EndedRow>) {
-        let Some(open) = self.open.take() else { return };
+        let Some(open) = self.open.trajectory.take() else {
+            return;
+        };
         let mut begins = true;
         for (split, sums) in open.splits.into_iter().enumerate() {
             if sums.rows > 0 {
@@ -442,7 +403,7 @@ impl Totals {
 
     /// Ends the last trajectory.
     fn finish(&mut self) -> Result<Ended> {
-        let keys = std::mem::take(&mut self.pending);
+        let keys = self.open.last_keys();
         let mut ended = Vec::new();
         self.close(&mut ended);
         Ended::new(&keys, ended)
@@ -452,20 +413,6 @@ impl Totals {
 /// The squared distance of two states.
 fn squared_distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
-}
-
-/// A batch with the types of a schema.
-fn typed(schema: &SchemaRef, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
-    let fields = schema.fields().iter();
-    let typed = columns.into_iter().zip(fields).map(|(column, field)| {
-        if column.data_type() == field.data_type() {
-            return Ok(column);
-        }
-        cast(&column, field.data_type()).map_err(bug)
-    });
-    let columns = typed.collect::<Result<Vec<_>>>()?;
-    RecordBatch::try_new(Arc::clone(schema), columns)
-        .map_err(|e| Error::with_source(Kind::Bug, "rows do not fit the columns of their table", e))
 }
 
 /// The filtered rows of a batch.
@@ -557,7 +504,7 @@ impl EstimateRows<'_> {
                 |own| &own.decoded,
             ] {
                 let values = of.all(self.width, 0.0, values);
-                columns.push(self.lists(values, nulls.clone()));
+                columns.push(lists(values, self.width, nulls.clone()));
             }
             columns.push(numbers(of.all(1, f64::NAN, |own| &own.log_score)));
             if fit.has_weights {
@@ -585,15 +532,7 @@ impl EstimateRows<'_> {
             }
         }
         let is_known = states().map(|state| state.is_some()).collect::<Vec<bool>>();
-        self.lists(values, NullBuffer::from(is_known))
-    }
-
-    /// Lists of one number per coordinate of the state.
-    fn lists(&self, values: Vec<f64>, nulls: NullBuffer) -> ArrayRef {
-        let item = Arc::new(Field::new("item", DataType::Float64, false));
-        let values = Arc::new(Float64Array::from(values));
-        let width = self.width as i32;
-        Arc::new(FixedSizeListArray::new(item, width, values, Some(nulls)))
+        lists(values, self.width, NullBuffer::from(is_known))
     }
 }
 
@@ -731,26 +670,6 @@ impl PosteriorRows<'_> {
         }
         columns.push(Arc::new(Float64Array::from(values)));
         typed(self.schema, columns)
-    }
-}
-
-/// The run whose tables are written.
-#[derive(Clone, Copy)]
-pub(crate) struct Target<'a> {
-    /// The output.
-    pub(crate) output: &'a Output,
-    /// The run.
-    pub(crate) begun: &'a Begun,
-}
-
-impl<'a> Target<'a> {
-    /// Starts to write a table.
-    ///
-    /// # Errors
-    /// If the store fails.
-    pub(crate) fn table(&self, name: &str, schema: &SchemaRef) -> Result<RowWriter<'a>> {
-        let path = self.output.staged(&self.begun.run, name);
-        RowWriter::create(self.output, path, Arc::clone(schema))
     }
 }
 

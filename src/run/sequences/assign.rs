@@ -25,6 +25,7 @@ use crate::run::sequences::rows;
 use crate::run::sequences::rows::{
     FitRows, LeastLikely, PartitionRows, RowFit, RowModel, RowTables,
 };
+use crate::run::trajectories::Target;
 use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 use std::fmt;
@@ -116,8 +117,10 @@ impl Assigns for SymbolsKind {
             predictions: Some(predictions),
             fits: &known.fits,
             models: known.models.iter().map(|own| Some(own.of_rows())).collect(),
-            output: run.output,
-            begun: run.begun,
+            target: Target {
+                output: run.output,
+                begun: run.begun,
+            },
         };
         let found = rows::write(input, &tables, &|n| progress.advance(n)).await?;
         let (mut models, mut lacking) = (Vec::new(), Vec::new());

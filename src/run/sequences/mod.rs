@@ -41,6 +41,7 @@ use crate::run::sequences::fit::{Evidence, evidence};
 use crate::run::sequences::kind::SymbolsKind;
 use crate::run::sequences::record::{Facts, SequencesModelRecord};
 use crate::run::sequences::rows::{RowFit, RowModel, RowTables, RowsWritten};
+use crate::run::trajectories::Target;
 use crate::run::workers::Workers;
 use crate::run::workers::executor::blocking;
 use datafusion::dataframe::DataFrame;
@@ -297,8 +298,10 @@ async fn filter(
         predictions: plan.predictions.then(|| schema(PREDICTIONS)),
         fits: &fits,
         models: of_rows,
-        output: run.output,
-        begun: run.begun,
+        target: Target {
+            output: run.output,
+            begun: run.begun,
+        },
     };
     rows::write(input, &tables, &|n| run.progress.advance(n)).await
 }

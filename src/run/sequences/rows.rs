@@ -3,11 +3,9 @@
 //! The models are known before the first row is filtered, so a run reads its input again. Memory
 //! holds the models, a few batches and one encoded row group per table.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::methods::hmm::filtering::{Filter, Scores};
 use crate::methods::hmm::model::{HmmModel, UNSEEN};
-use crate::output::place::Output;
-use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
 use crate::output::tables::sequences::{PREDICTIONS, SequenceColumns, TRAJECTORIES};
 use crate::read::rows::ordered::{Found, again};
@@ -19,12 +17,13 @@ use crate::run::sequences::held_out::HeldOutSums;
 use crate::run::sequences::scoring::{
     PartitionScorers, Scored, Scorer, Scoring, SymbolMap, TaskScores,
 };
+use crate::run::trajectories::{Open, SPLITS, Target, lists, place, typed};
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, ListArray, RecordBatch,
-    StringArray, UInt32Array, UInt64Array,
+    ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, StringArray, UInt32Array,
+    UInt64Array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::{cast, concat, take};
+use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -63,10 +62,8 @@ pub(crate) struct RowTables<'a> {
     pub(crate) fits: &'a [SequenceColumns],
     /// By partition. None if a partition has no model.
     pub(crate) models: Vec<Option<RowModel<'a>>>,
-    /// The output.
-    pub(crate) output: &'a Output,
-    /// The run.
-    pub(crate) begun: &'a Begun,
+    /// Where the tables are written.
+    pub(crate) target: Target<'a>,
 }
 
 /// What filtering all rows found.
@@ -187,30 +184,6 @@ struct FitSums {
     resets: u64,
 }
 
-/// The trajectory that the next rows may continue.
-struct Open {
-    /// Its row in the keys.
-    key: u32,
-    partition: u32,
-    /// By split, in the order of [`SPLITS`].
-    splits: [SplitSums; 3],
-}
-
-/// The values of a split in the order of the rows of a trajectory.
-const SPLITS: [(Split, Option<&str>); 3] = [
-    (Split::Train, Some("train")),
-    (Split::Test, Some("test")),
-    (Split::Neither, None),
-];
-
-fn place(split: Split) -> usize {
-    match split {
-        Split::Train => 0,
-        Split::Test => 1,
-        Split::Neither => 2,
-    }
-}
-
 /// The training rows of the sequence that the next rows may continue.
 struct Short {
     rows: u64,
@@ -233,10 +206,8 @@ struct Totals<'a, 't> {
     tables: &'t RowTables<'a>,
     has_split: bool,
     n_partition: usize,
-    open: Option<Open>,
+    open: Open<SplitSums>,
     short: Short,
-    /// The keys of the open trajectory: one row per column.
-    pending: Vec<ArrayRef>,
     of_fits: BTreeMap<(u32, usize), FitRows>,
     rows: BTreeMap<u32, PartitionRows>,
 }
@@ -261,28 +232,15 @@ impl Totals<'_, '_> {
         symbols: &[u32],
         scored: &[Scored],
     ) -> Result<Option<RecordBatch>> {
-        // Row 0 of the keys is that of the open trajectory.
-        let offset = u32::from(self.open.is_some());
-        let keys = match &self.open {
-            Some(_) => {
-                let columns = self.pending.iter().zip(&batch.trajectory_keys);
-                let columns = columns.map(|(a, b)| concat(&[a.as_ref(), b.as_ref()]));
-                columns.collect::<Result<Vec<_>, _>>().map_err(bug)?
-            }
-            None => batch.trajectory_keys.clone(),
-        };
+        let (keys, offset) = self.open.keys(&batch.trajectory_keys)?;
         let mut ended = Vec::new();
         for task in scored {
             let first = batch.trajectories[task.trajectories.start].rows.start;
             for at in task.trajectories.clone() {
                 let part = &batch.trajectories[at];
-                if !part.continues || self.open.is_none() {
+                if !part.continues || self.open.trajectory.is_none() {
                     self.close(&keys, &mut ended);
-                    self.open = Some(Open {
-                        key: offset + at as u32,
-                        partition: part.partition,
-                        splits: Default::default(),
-                    });
+                    self.open.begin(offset + at as u32, part.partition);
                 }
                 self.add(batch, symbols, task, at, first);
             }
@@ -294,13 +252,8 @@ impl Totals<'_, '_> {
                 of_fit.rows += scores.of_rows.log_likelihood.len() as u64;
             }
         }
-        let rows = self.trajectories(&keys, ended)?;
-        if let Some(open) = &mut self.open {
-            let key = open.key as usize;
-            self.pending = keys.iter().map(|column| column.slice(key, 1)).collect();
-            open.key = 0;
-        }
-        Ok(rows)
+        self.open.keep(&keys);
+        self.trajectories(&keys, ended)
     }
 
     /// Adds the rows of a trajectory to the open one. `first` is the first row of the task.
@@ -315,7 +268,9 @@ impl Totals<'_, '_> {
         let part = &batch.trajectories[at];
         let models = self.tables.models.get(part.partition as usize);
         let model = models.and_then(|model| model.as_ref());
-        let Some(open) = &mut self.open else { return };
+        let Some(open) = &mut self.open.trajectory else {
+            return;
+        };
         let of_partition = self.rows.entry(part.partition).or_default();
         for piece in &batch.pieces[part.pieces.clone()] {
             let sums = &mut open.splits[place(piece.split)];
@@ -355,7 +310,9 @@ impl Totals<'_, '_> {
 
     /// Ends the open trajectory.
     fn close(&mut self, keys: &[ArrayRef], ended: &mut Vec<TrajectoryRow>) {
-        let Some(open) = self.open.take() else { return };
+        let Some(open) = self.open.trajectory.take() else {
+            return;
+        };
         let has_model = self.model(open.partition).is_some();
         let mut is_any = false;
         for ((split, text), sums) in SPLITS.into_iter().zip(open.splits) {
@@ -420,12 +377,9 @@ impl Totals<'_, '_> {
         let at = UInt32Array::from_iter_values(ended.iter().map(|row| row.key));
         let taken = keys.iter().map(|column| take(column, &at, None));
         let mut columns: Vec<ArrayRef> = taken.collect::<Result<_, _>>().map_err(bug)?;
-        let schema = &self.tables.trajectories;
         if self.has_split {
-            let texts: ArrayRef =
-                Arc::new(ended.iter().map(|row| row.split).collect::<StringArray>());
-            let wanted = schema.field(columns.len()).data_type();
-            columns.push(cast(&texts, wanted).map_err(bug)?);
+            let texts = ended.iter().map(|row| row.split);
+            columns.push(Arc::new(texts.collect::<StringArray>()));
         }
         let numbers = |value: fn(&SplitSums) -> u64| -> ArrayRef {
             let values = ended.iter().map(|row| value(&row.sums));
@@ -447,22 +401,16 @@ impl Totals<'_, '_> {
             let resets = ended.iter().map(|row| of(row).map(|(.., resets)| resets));
             columns.push(Arc::new(resets.collect::<UInt64Array>()));
         }
-        RecordBatch::try_new(Arc::clone(schema), columns)
-            .map(Some)
-            .map_err(broken)
+        typed(&self.tables.trajectories, columns).map(Some)
     }
 
     /// Ends the last trajectory.
     fn finish(&mut self) -> Result<Option<RecordBatch>> {
-        let keys = std::mem::take(&mut self.pending);
+        let keys = self.open.last_keys();
         let mut ended = Vec::new();
         self.close(&keys, &mut ended);
         self.trajectories(&keys, ended)
     }
-}
-
-fn broken(e: arrow::error::ArrowError) -> Error {
-    Error::with_source(Kind::Bug, "rows do not fit the columns of their table", e)
 }
 
 /// The values of all rows of a batch, null where a partition has no model.
@@ -503,7 +451,6 @@ impl Predictions<'_, '_> {
         symbols: &[u32],
         scored: &[Scored],
     ) -> Result<RecordBatch> {
-        let n = batch.len();
         let mut columns = batch.partition.clone();
         columns.extend(batch.key.iter().cloned());
         columns.extend(batch.split.clone());
@@ -532,16 +479,7 @@ impl Predictions<'_, '_> {
                 columns.push(self.distributions(batch, scored, at, nulls));
             }
         }
-        debug_assert!(columns.iter().all(|column| column.len() == n));
-        let fields = self.schema.fields().iter();
-        let typed = columns.into_iter().zip(fields).map(|(column, field)| {
-            if column.data_type() == field.data_type() {
-                return Ok(column);
-            }
-            cast(&column, field.data_type()).map_err(bug)
-        });
-        let columns = typed.collect::<Result<Vec<_>>>()?;
-        RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(broken)
+        typed(&self.schema, columns)
     }
 
     /// The model of a task and its scores by a fit.
@@ -603,14 +541,7 @@ impl Predictions<'_, '_> {
                 }
             }
         }
-        let item = Arc::new(Field::new("item", DataType::Float64, false));
-        let values = Arc::new(Float64Array::from(values));
-        Arc::new(FixedSizeListArray::new(
-            item,
-            width as i32,
-            values,
-            Some(nulls),
-        ))
+        lists(values, width, nulls)
     }
 
     /// The whole distributions of the next symbol.
@@ -679,10 +610,7 @@ struct Writing<'a, 't> {
 
 impl<'a, 't> Writing<'a, 't> {
     fn start(input: SequenceInput<'t>, tables: &'t RowTables<'a>) -> Result<Writing<'a, 't>> {
-        let writer = |table: &str, schema: &SchemaRef| {
-            let path = tables.output.staged(&tables.begun.run, table);
-            RowWriter::create(tables.output, path, Arc::clone(schema))
-        };
+        let target = tables.target;
         let has_predictions = tables.predictions.is_some();
         let partitions = tables.models.iter().map(|model| {
             let model = model.as_ref()?;
@@ -709,7 +637,9 @@ impl<'a, 't> Writing<'a, 't> {
                 schema: Arc::clone(schema),
                 symbols: &input.symbols.columns,
             };
-            writer(PREDICTIONS, schema).map(|writer| (predictions, writer))
+            target
+                .table(PREDICTIONS, schema)
+                .map(|writer| (predictions, writer))
         });
         Ok(Writing {
             scoring: Scoring::new(partitions.collect(), distributions && has_predictions, None),
@@ -717,16 +647,15 @@ impl<'a, 't> Writing<'a, 't> {
                 tables,
                 has_split: crate::read::sequences::has_split(input.layout),
                 n_partition: input.layout.partition.len(),
-                open: None,
+                open: Open::default(),
                 short: Short {
                     rows: 0,
                     window: crate::read::sequences::window_rows(input.layout),
                 },
-                pending: Vec::new(),
                 of_fits: BTreeMap::new(),
                 rows: BTreeMap::new(),
             },
-            trajectories: writer(TRAJECTORIES, &tables.trajectories)?,
+            trajectories: target.table(TRAJECTORIES, &tables.trajectories)?,
             predictions: predictions.transpose()?,
         })
     }
