@@ -110,7 +110,11 @@ impl<'a> Target<'a> {
 /// # Errors
 /// Columns that are not those of the schema, which is a bug.
 pub(crate) fn typed(schema: &SchemaRef, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
-    let fields = schema.fields().iter();
+    let fields = schema.fields();
+    if columns.len() != fields.len() {
+        let what = format!("{} columns for {} fields", columns.len(), fields.len());
+        return Err(Error::bug(what));
+    }
     let typed = columns.into_iter().zip(fields).map(|(column, field)| {
         if column.data_type() == field.data_type() {
             return Ok(column);

@@ -2,11 +2,9 @@
 //!
 //! Memory holds the models, a few batches and one encoded row group per table.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::evidence::pass::packed::{pack, unpack};
 use crate::methods::filter::model::{Estimates, FilterModel};
-use crate::output::place::Output;
-use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
 use crate::output::tables::filters::{
     ESTIMATES, FilterColumns, FilterScores, POSTERIORS, TRAJECTORIES,
@@ -20,11 +18,11 @@ use crate::read::state_space::{StateSpaceBatch, StateSpaceInput, StateSpaceRows}
 use crate::run::filters::scoring::{RowFilter, Scored, Scoring};
 use crate::run::trajectories::{Open, SPLITS, Target, lists, place, typed};
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, FixedSizeListArray, Float64Array,
-    RecordBatch, StringArray, UInt32Array, UInt64Array,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float64Array, RecordBatch, StringArray,
+    UInt32Array, UInt64Array,
 };
 use arrow::buffer::NullBuffer;
-use arrow::compute::{cast, concat, take};
+use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
