@@ -14,7 +14,6 @@ use crate::evidence::resample::Resample;
 use crate::methods::state_embedding::grams::{GramSums, Grams};
 use crate::methods::state_embedding::model::{Basis, functions};
 use crate::methods::state_embedding::params::StateEmbedding;
-use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
 
 /// How many resamples there are, and how they are used.
