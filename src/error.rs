@@ -32,7 +32,7 @@ pub enum Kind {
 
 impl Kind {
     /// The name of the kind in run records.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Spec => "spec",
             Kind::Input => "input",
@@ -57,7 +57,7 @@ impl Kind {
     }
 
     /// Whether the same command may succeed later without any change by the user.
-    pub fn is_retryable(self) -> bool {
+    pub(crate) fn is_retryable(self) -> bool {
         matches!(self, Kind::Store | Kind::Conflict | Kind::Resources)
     }
 }
@@ -80,7 +80,7 @@ impl Error {
     }
 
     /// An error whose message is the [`full`](Self::full) text of another error.
-    pub fn restored(kind: Kind, message: impl Into<String>) -> Self {
+    pub(crate) fn restored(kind: Kind, message: impl Into<String>) -> Self {
         Error {
             kind,
             message: message.into(),
@@ -90,7 +90,7 @@ impl Error {
 
     /// An error with further lines under its message, such as the [`full`](Self::full) texts of
     /// others. Their line breaks stay.
-    pub fn with_lines(kind: Kind, message: &str, lines: &[String]) -> Self {
+    pub(crate) fn with_lines(kind: Kind, message: &str, lines: &[String]) -> Self {
         let lines = lines.iter().map(|line| line.replace('\n', "\n  "));
         let lines = lines.map(|line| format!("\n  {line}")).collect::<String>();
         Self::restored(kind, in_one_line(message) + &lines)
@@ -111,7 +111,7 @@ impl Error {
     /// An operation that a store or a file system failed to do: [`Kind::Resources`] if the disk or
     /// the quota is full, [`Kind::Spec`] if something is [in the way](InTheWay), else
     /// [`Kind::Store`].
-    pub fn store(
+    pub(crate) fn store(
         message: impl Into<String>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
@@ -127,18 +127,18 @@ impl Error {
     }
 
     /// An error of kind [`Kind::Spec`].
-    pub fn spec(message: impl Into<String>) -> Self {
+    pub(crate) fn spec(message: impl Into<String>) -> Self {
         Self::new(Kind::Spec, message)
     }
 
     /// An error of kind [`Kind::Input`].
-    pub fn input(message: impl Into<String>) -> Self {
+    pub(crate) fn input(message: impl Into<String>) -> Self {
         Self::new(Kind::Input, message)
     }
 
     /// Joins several errors of a pipeline file into one, one line per distinct error. Returns
     /// `None` for an empty list.
-    pub fn all(mut errors: Vec<Error>) -> Option<Self> {
+    pub(crate) fn all(mut errors: Vec<Error>) -> Option<Self> {
         let mut lines: Vec<String> = Vec::new();
         for e in &errors {
             let line = e.full();
@@ -168,7 +168,7 @@ impl Error {
     }
 
     /// Prefixes the message with the place where the error happened.
-    pub fn at(mut self, place: impl std::fmt::Display) -> Self {
+    pub(crate) fn at(mut self, place: impl std::fmt::Display) -> Self {
         self.message = format!("{}: {}", in_one_line(&place.to_string()), self.message);
         self
     }
@@ -195,7 +195,7 @@ impl Error {
 /// as a pipe, or to a folder in place of a file. What a link leads to may not belong to gyre.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is {what}{}", .path.display(), if *.is_folder { REMOVE } else { REPLACE })]
-pub struct InTheWay {
+pub(crate) struct InTheWay {
     path: std::path::PathBuf,
     what: &'static str,
     is_folder: bool,
@@ -207,7 +207,7 @@ const REPLACE: &str =
 
 impl InTheWay {
     /// What is in the way at a path, if anything. Nothing is, if nothing is there.
-    pub fn at(path: &std::path::Path) -> Option<InTheWay> {
+    pub(crate) fn at(path: &std::path::Path) -> Option<InTheWay> {
         let found = std::fs::symlink_metadata(path).ok()?.file_type();
         let what = match (found.is_symlink(), found.is_file() || found.is_dir()) {
             (true, _) => "a link",
@@ -222,7 +222,7 @@ impl InTheWay {
     }
 
     /// The folder at a path, if there is one.
-    pub fn folder(path: &std::path::Path) -> Option<InTheWay> {
+    pub(crate) fn folder(path: &std::path::Path) -> Option<InTheWay> {
         let is_folder = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
         is_folder.then(|| InTheWay {
             path: path.to_path_buf(),
@@ -232,13 +232,13 @@ impl InTheWay {
     }
 
     /// What is in the way of a file at a path, if anything.
-    pub fn of_file(path: &std::path::Path) -> Option<InTheWay> {
+    pub(crate) fn of_file(path: &std::path::Path) -> Option<InTheWay> {
         InTheWay::at(path).or_else(|| InTheWay::folder(path))
     }
 }
 
 /// Whether the error was caused by something [in the way](InTheWay).
-pub fn is_in_the_way(e: &(dyn StdError + 'static)) -> bool {
+pub(crate) fn is_in_the_way(e: &(dyn StdError + 'static)) -> bool {
     has_cause::<InTheWay>(e)
 }
 
@@ -255,7 +255,7 @@ fn has_cause<E: StdError + 'static>(e: &(dyn StdError + 'static)) -> bool {
 }
 
 /// Whether the error was caused by missing permission for a file.
-pub fn is_denied(e: &(dyn StdError + 'static)) -> bool {
+pub(crate) fn is_denied(e: &(dyn StdError + 'static)) -> bool {
     let mut cause = Some(e);
     while let Some(e) = cause {
         let found = e.downcast_ref::<std::io::Error>();
@@ -268,7 +268,7 @@ pub fn is_denied(e: &(dyn StdError + 'static)) -> bool {
 }
 
 /// Whether the error was caused by a full disk, an exhausted quota or a file size limit.
-pub fn is_full(e: &(dyn StdError + 'static)) -> bool {
+pub(crate) fn is_full(e: &(dyn StdError + 'static)) -> bool {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let mut cause = Some(e);
     while let Some(e) = cause {
@@ -282,7 +282,7 @@ pub fn is_full(e: &(dyn StdError + 'static)) -> bool {
 }
 
 /// The candidate that is closest to `word`, if any is within a third of its length in edits.
-pub fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
+pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     let word = word.to_lowercase();
     candidates
         .iter()
@@ -294,7 +294,7 @@ pub fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
 
 /// The end of a message about an unknown `word`: the nearest candidate if there is one, else all
 /// candidates.
-pub fn hint(word: &str, candidates: &[&str]) -> String {
+pub(crate) fn hint(word: &str, candidates: &[&str]) -> String {
     if let Some(near) = nearest(word, candidates) {
         return format!("; did you mean `{near}`?");
     }
@@ -364,7 +364,7 @@ fn without_hidden(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
 
 /// A number and a noun: `1 table`, `2 tables`, `3 trajectories`. The number may be text, such as
 /// `1,000`.
-pub fn counted(n: impl std::fmt::Display, one: &str) -> String {
+pub(crate) fn counted(n: impl std::fmt::Display, one: &str) -> String {
     let n = n.to_string();
     match (n.as_str(), one.strip_suffix('y')) {
         ("1", _) => format!("1 {one}"),

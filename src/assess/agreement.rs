@@ -7,7 +7,7 @@
 
 /// The contingency table of two labelings. States without a label in A or in B are left out.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Contingency {
+pub(crate) struct Contingency {
     /// The number of sets of A.
     pub rows: usize,
     /// The number of sets of B.
@@ -20,7 +20,7 @@ pub struct Contingency {
 
 impl Contingency {
     /// Counts the states `0..a.len()`. Labels are below `rows` and `columns`.
-    pub fn new(a: &[i32], b: &[i32], weights: &[f64], rows: usize, columns: usize) -> Contingency {
+    pub(crate) fn new(a: &[i32], b: &[i32], weights: &[f64], rows: usize, columns: usize) -> Contingency {
         assert!(
             a.len() == b.len() && a.len() == weights.len(),
             "every state has two labels and a weight"
@@ -43,17 +43,17 @@ impl Contingency {
     }
 
     /// Σ w over the states of a cell.
-    pub fn at(&self, row: usize, column: usize) -> f64 {
+    pub(crate) fn at(&self, row: usize, column: usize) -> f64 {
         self.weight[row * self.columns + column]
     }
 
     /// The weights of the sets of A.
-    pub fn row_sums(&self) -> Vec<f64> {
+    pub(crate) fn row_sums(&self) -> Vec<f64> {
         sums(&self.weight, self.rows, self.columns).0
     }
 
     /// The weights of the sets of B.
-    pub fn column_sums(&self) -> Vec<f64> {
+    pub(crate) fn column_sums(&self) -> Vec<f64> {
         sums(&self.weight, self.rows, self.columns).1
     }
 }
@@ -70,7 +70,7 @@ fn sums(cells: &[f64], rows: usize, columns: usize) -> (Vec<f64>, Vec<f64>) {
 /// The adjusted Rand index: 1 for equal partitions, about 0 for independent ones. The weight of a
 /// pair of states is w_i w_j, so weights of one give the index over states. Two trivial partitions
 /// agree.
-pub fn adjusted_rand(table: &Contingency) -> f64 {
+pub(crate) fn adjusted_rand(table: &Contingency) -> f64 {
     // The weight of all pairs of different states in each group: ((Σ w)² − Σ w²) / 2.
     let pairs = |weights: &[f64], squares: &[f64]| -> f64 {
         let pair = |(w, s): (&f64, &f64)| (w * w - s) / 2.0;
@@ -92,7 +92,7 @@ pub fn adjusted_rand(table: &Contingency) -> f64 {
 
 /// The variation of information H(A|B) + H(B|A), nats: 0 for equal partitions, at most ln of the
 /// number of states.
-pub fn variation_of_information(table: &Contingency) -> f64 {
+pub(crate) fn variation_of_information(table: &Contingency) -> f64 {
     let (of_a, of_b) = (table.row_sums(), table.column_sums());
     let total: f64 = of_a.iter().sum();
     let mut information = 0.0;

@@ -33,7 +33,7 @@ use std::borrow::Cow;
 
 /// The parameters of a bootstrap.
 #[derive(Debug, Clone, Copy)]
-pub struct BootstrapParams<'a> {
+pub(crate) struct BootstrapParams<'a> {
     /// B.
     pub resamples: usize,
     /// The probability with which an interval should contain the true value.
@@ -73,7 +73,7 @@ pub struct Bootstrap {
 
 impl Bootstrap {
     /// Set k becomes `numbers[k]`.
-    pub fn renumber(&mut self, numbers: &[u32]) {
+    pub(crate) fn renumber(&mut self, numbers: &[u32]) {
         let numbers_of_fit = &mut self.of.numbers;
         for number in numbers_of_fit.iter_mut().filter(|n| n.metric == WEIGHT) {
             number.index = number.index.map(|k| numbers[k] as usize);
@@ -97,7 +97,7 @@ pub struct Number {
 
 /// Fits `params.resamples` resamples with each method. `fits` are the fits to the whole; `done` is
 /// called after each resample.
-pub fn bootstrap(
+pub(crate) fn bootstrap(
     passes: &Passes<'_>,
     groups: &Groups,
     whole: &Counts<'_>,

@@ -46,7 +46,7 @@ pub enum Relation {
 
 impl Relation {
     /// `=` or `<=`.
-    pub fn sign(self) -> &'static str {
+    pub(crate) fn sign(self) -> &'static str {
         match self {
             Relation::Equal => "=",
             Relation::AtMost => "<=",
@@ -56,12 +56,12 @@ impl Relation {
 
 impl Certificate {
     /// The claim that two numbers are equal up to `tolerance`.
-    pub fn equal(name: &'static str, left: f64, right: f64, tolerance: f64) -> Certificate {
+    pub(crate) fn equal(name: &'static str, left: f64, right: f64, tolerance: f64) -> Certificate {
         Certificate::new(name, left, Relation::Equal, right, tolerance)
     }
 
     /// The claim that `left` is at most `right` up to `tolerance`.
-    pub fn at_most(name: &'static str, left: f64, right: f64, tolerance: f64) -> Certificate {
+    pub(crate) fn at_most(name: &'static str, left: f64, right: f64, tolerance: f64) -> Certificate {
         Certificate::new(name, left, Relation::AtMost, right, tolerance)
     }
 
@@ -88,7 +88,7 @@ impl Certificate {
     }
 
     /// right − left: the slack of an inequality, or the residual of an equation.
-    pub fn slack(&self) -> f64 {
+    pub(crate) fn slack(&self) -> f64 {
         self.right - self.left
     }
 }
@@ -113,7 +113,7 @@ pub fn certified(certificates: &[Certificate]) -> bool {
 }
 
 /// Fails with both sides of the first certificate that does not hold.
-pub fn check(fit: &str, certificates: &[Certificate]) -> Result<()> {
+pub(crate) fn check(fit: &str, certificates: &[Certificate]) -> Result<()> {
     let Some(broken) = certificates.iter().find(|c| c.holds == Some(false)) else {
         return Ok(());
     };

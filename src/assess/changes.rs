@@ -81,7 +81,7 @@ pub struct Comparison {
 }
 
 /// Compares A with B. `shared` has the indices of the shared states in A and in B.
-pub fn compare(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Comparison {
+pub(crate) fn compare(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Comparison {
     let (of_a, of_b, weights) = shared_labels(a, b, shared);
     let table = Contingency::new(&of_a, &of_b, &weights, a.rank, b.rank);
     let matches = match_sets(&table);
@@ -132,7 +132,7 @@ pub fn compare(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Compa
 }
 
 /// The contingency table of the shared states.
-pub fn overlap(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Contingency {
+pub(crate) fn overlap(a: Labelled<'_>, b: Labelled<'_>, shared: &[(u32, u32)]) -> Contingency {
     let (of_a, of_b, weights) = shared_labels(a, b, shared);
     Contingency::new(&of_a, &of_b, &weights, a.rank, b.rank)
 }
@@ -162,7 +162,7 @@ fn shared_labels(
 }
 
 /// The states and the amount of every set.
-pub fn sizes(labelled: Labelled<'_>) -> Vec<Size> {
+pub(crate) fn sizes(labelled: Labelled<'_>) -> Vec<Size> {
     let mut sizes = vec![Size::default(); labelled.rank];
     for (&k, amount) in labelled.affiliation.iter().zip(labelled.amount) {
         if let Ok(k) = usize::try_from(k) {

@@ -51,7 +51,7 @@ pub struct Score {
 
 impl Score {
     /// The mean and its standard error. None for fewer than two folds.
-    pub fn of(folds: &[f64]) -> Option<Score> {
+    pub(crate) fn of(folds: &[f64]) -> Option<Score> {
         let n = folds.len() as f64;
         let mean = folds.iter().sum::<f64>() / n;
         let squares = folds.iter().map(|f| (f - mean) * (f - mean));
@@ -87,7 +87,7 @@ pub struct Fold {
 
 impl Validation {
     /// None for fewer than two folds, which have no standard error, or if a fold has no score.
-    pub fn of(folds: &[Option<Fold>]) -> Option<Validation> {
+    pub(crate) fn of(folds: &[Option<Fold>]) -> Option<Validation> {
         let folds: Vec<Fold> = folds.iter().copied().collect::<Option<_>>()?;
         let score = |part: fn(&Fold) -> f64| {
             let parts: Vec<f64> = folds.iter().map(part).collect();
@@ -105,7 +105,7 @@ impl Validation {
 /// For every fold, fits every candidate (a method and its seed) to the counts of the other folds,
 /// and scores it with the fold. There are no more folds than groups. None for a candidate that
 /// cannot be fitted to some fold because too few states are left.
-pub fn validate(
+pub(crate) fn validate(
     passes: &Passes<'_>,
     whole: &Counts<'_>,
     groups: &Groups,
@@ -142,7 +142,7 @@ const UNSEEN: u32 = u32::MAX;
 
 /// Scores a model of `train` with the counts of `test`. Their states are those of the same whole.
 /// None if `train` has no state of these transitions.
-pub fn score(
+pub(crate) fn score(
     passes: &Passes<'_>,
     train: &Resampled,
     test: &Resampled,

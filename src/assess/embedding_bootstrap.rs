@@ -18,7 +18,7 @@ use std::borrow::Borrow;
 
 /// How many resamples there are, and how they are used.
 #[derive(Debug, Clone, Copy)]
-pub struct Resampling {
+pub(crate) struct Resampling {
     /// B.
     pub resamples: usize,
     /// The probability with which an interval should contain the true value.
@@ -52,7 +52,7 @@ impl<S: Borrow<GramSums> + Sync> Resample for Groups<'_, S> {
 
 /// Resamples an embedding with these singular values, which has the rank of `params`. `groups` has
 /// the sums of every group with pairs at the lag.
-pub fn bootstrap<S: Borrow<GramSums> + Sync>(
+pub(crate) fn bootstrap<S: Borrow<GramSums> + Sync>(
     groups: &[S],
     lag: usize,
     basis: &Basis,

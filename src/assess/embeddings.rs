@@ -4,7 +4,7 @@ use crate::assess::certificates::Certificate;
 use crate::methods::state_embedding::model::StateEmbeddingModel;
 
 /// The certificates of a state embedding, ordered by name.
-pub fn of_embedding(model: &StateEmbeddingModel) -> Vec<Certificate> {
+pub(crate) fn of_embedding(model: &StateEmbeddingModel) -> Vec<Certificate> {
     let (values, tolerance) = (&model.singular_values, model.rounding);
     let rise = values.windows(2).map(|w| w[1] - w[0]);
     // With one value, there is nothing to compare.

@@ -5,7 +5,7 @@ use crate::methods::filter::model::Claim;
 use std::borrow::Cow;
 
 /// The certificates of the claims of a fit, ordered by name.
-pub fn of_claims(claims: &[Claim]) -> Vec<Certificate> {
+pub(crate) fn of_claims(claims: &[Claim]) -> Vec<Certificate> {
     let certificate = |claim: &Claim| Certificate {
         name: Cow::Owned(claim.name.clone()),
         ..Certificate::at_most("", claim.value, claim.bound, 0.0)

@@ -14,7 +14,7 @@ fn rounding(terms: usize) -> f64 {
 }
 
 /// The certificates of the model of a rank, ordered by name.
-pub fn certificates(projection: &Projection, rank: usize) -> Vec<Certificate> {
+pub(crate) fn certificates(projection: &Projection, rank: usize) -> Vec<Certificate> {
     let checked = &projection.checked;
     let found = projection.diagnostics(rank);
     let rounding = rounding(checked.terms);
@@ -63,7 +63,7 @@ pub fn certificates(projection: &Projection, rank: usize) -> Vec<Certificate> {
 
 /// The certificate that no iteration of the Baum–Welch algorithm lowers the log-likelihood of
 /// `symbols` symbols. None for fewer than two values.
-pub fn of_trace(trace: &[f64], symbols: usize) -> Option<Certificate> {
+pub(crate) fn of_trace(trace: &[f64], symbols: usize) -> Option<Certificate> {
     let falls = trace.windows(2).map(|pair| pair[0] - pair[1]);
     let largest = falls.max_by(f64::total_cmp)?;
     let magnitude = trace.iter().map(|l| l.abs()).fold(0.0, f64::max);

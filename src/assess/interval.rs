@@ -18,7 +18,7 @@ pub struct Spread {
 
 impl Spread {
     /// None for fewer than two values.
-    pub fn of(values: impl Iterator<Item = f64>, confidence: f64) -> Option<Spread> {
+    pub(crate) fn of(values: impl Iterator<Item = f64>, confidence: f64) -> Option<Spread> {
         let mut values: Vec<f64> = values.collect();
         if values.len() < 2 {
             return None;
@@ -37,7 +37,7 @@ impl Spread {
     }
 
     /// The ends of the interval. None for an infinite end.
-    pub fn ends(&self) -> [Option<f64>; 2] {
+    pub(crate) fn ends(&self) -> [Option<f64>; 2] {
         [self.low, self.high].map(|end| end.is_finite().then_some(end))
     }
 }

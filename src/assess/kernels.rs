@@ -16,7 +16,7 @@ fn rounding(points: usize) -> f64 {
 }
 
 /// The certificates of an embedding of states, ordered by name.
-pub fn of_chain(embedding: &ChainEmbedding) -> Vec<Certificate> {
+pub(crate) fn of_chain(embedding: &ChainEmbedding) -> Vec<Certificate> {
     let mut list = of_spectrum(&embedding.spectrum, rounding(embedding.states), 0.0);
     list.extend(of_energies(&embedding.energies));
     list.sort_by(|a, b| a.name.cmp(&b.name));
@@ -24,7 +24,7 @@ pub fn of_chain(embedding: &ChainEmbedding) -> Vec<Certificate> {
 }
 
 /// The certificates of a diffusion map or a sketch of points, ordered by name.
-pub fn of_points(model: &HeatModel) -> Vec<Certificate> {
+pub(crate) fn of_points(model: &HeatModel) -> Vec<Certificate> {
     let checked = &model.checked;
     let rounding = rounding(model.quality.points);
     let mut list = of_spectrum(&model.spectrum, rounding, checked.row_error);

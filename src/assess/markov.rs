@@ -44,7 +44,7 @@ pub struct ChapmanKolmogorov {
 
 impl ChapmanKolmogorov {
     /// From the coarse counts at the lags τ and kτ.
-    pub fn new(steps: u64, own: &[f64], longer: &[f64], rank: usize) -> ChapmanKolmogorov {
+    pub(crate) fn new(steps: u64, own: &[f64], longer: &[f64], rank: usize) -> ChapmanKolmogorov {
         let t = transition_matrix(own, rank);
         let power = power(&t, rank, steps);
         let known = |of: &[f64], row: usize| of[row * rank..][..rank].iter().any(|&x| x > 0.0);
@@ -62,7 +62,7 @@ impl ChapmanKolmogorov {
     }
 
     /// The largest |predicted − estimated|.
-    pub fn deviation(&self) -> f64 {
+    pub(crate) fn deviation(&self) -> f64 {
         let pairs = self.predicted.iter().zip(&self.estimated);
         let known = pairs.filter_map(|(p, e)| Some((p.as_ref()? - e.as_ref()?).abs()));
         known.fold(0.0, f64::max)
@@ -71,7 +71,7 @@ impl ChapmanKolmogorov {
 
 /// Sums of the counts of every source over the sets of targets. A target of set −1 is left out.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct OfSets<'a> {
+pub(crate) struct OfSets<'a> {
     target_sets: Cow<'a, [i32]>,
     rank: usize,
 }
@@ -111,7 +111,7 @@ impl Kernel for OfSets<'_> {
 
 /// C, r × r row-major, from the sets of sources (rows of `by_source`) and of targets (its columns).
 /// States of set −1 are left out.
-pub fn coarse_counts(
+pub(crate) fn coarse_counts(
     passes: &Passes<'_>,
     by_source: Sharded<'_, Csr>,
     source_sets: &[i32],
@@ -134,7 +134,7 @@ pub fn coarse_counts(
 }
 
 /// T from C. The row of a set without counts is zero.
-pub fn transition_matrix(coarse_counts: &[f64], rank: usize) -> Vec<f64> {
+pub(crate) fn transition_matrix(coarse_counts: &[f64], rank: usize) -> Vec<f64> {
     let mut t = coarse_counts.to_vec();
     for row in t.chunks_exact_mut(rank) {
         let total: f64 = row.iter().sum();
@@ -148,7 +148,7 @@ pub fn transition_matrix(coarse_counts: &[f64], rank: usize) -> Vec<f64> {
 /// The eigenvalues of T by descending magnitude and their timescales. There are at most r, because
 /// sets without counts are no part of the chain. It is cheap enough for every resample of the
 /// counts.
-pub fn timescales(coarse_counts: &[f64], rank: usize, lag: f64) -> Vec<Timescale> {
+pub(crate) fn timescales(coarse_counts: &[f64], rank: usize, lag: f64) -> Vec<Timescale> {
     let t = transition_matrix(coarse_counts, rank);
     let sets: Vec<usize> = (0..rank)
         .filter(|k| t[k * rank..][..rank].iter().any(|&x| x > 0.0))
@@ -180,7 +180,7 @@ pub fn timescales(coarse_counts: &[f64], rank: usize, lag: f64) -> Vec<Timescale
 
 /// What the timescales of a resample need. Sources and targets are states of one kind.
 #[derive(Debug, Clone, Copy)]
-pub struct Chain<'a> {
+pub(crate) struct Chain<'a> {
     /// The source that every target of the whole is, if it is one.
     pub source_of_target: &'a [Option<u32>],
     /// The lag of the counts.
@@ -190,7 +190,7 @@ pub struct Chain<'a> {
 impl Chain<'_> {
     /// The timescales of the sets of the sources of a resample, on its own counts; infinite for a
     /// set that never decays. A target that is no source of the resample has no set.
-    pub fn timescales(
+    pub(crate) fn timescales(
         &self,
         passes: &Passes<'_>,
         resampled: &Resampled,
@@ -212,7 +212,7 @@ impl Chain<'_> {
 }
 
 /// Tᵏ by repeated squaring.
-pub fn power(t: &[f64], rank: usize, mut k: u64) -> Vec<f64> {
+pub(crate) fn power(t: &[f64], rank: usize, mut k: u64) -> Vec<f64> {
     let product = |a: &[f64], b: &[f64]| -> Vec<f64> {
         let entry = |at: usize| {
             let (i, j) = (at / rank, at % rank);
@@ -247,7 +247,7 @@ pub struct Markov {
 
 impl Markov {
     /// The steps with the largest difference of prediction and estimate, and the difference.
-    pub fn deviation(&self) -> Option<(u64, f64)> {
+    pub(crate) fn deviation(&self) -> Option<(u64, f64)> {
         let all = self.comparisons.iter().map(|c| (c.steps, c.deviation()));
         all.max_by(|a, b| a.1.total_cmp(&b.1))
     }

@@ -19,7 +19,7 @@ use crate::assess::agreement::Contingency;
 use crate::math::matching;
 
 /// The least share of a piece in its set of A, and of a part in its set of B.
-pub const SHARE: f64 = 0.2;
+pub(crate) const SHARE: f64 = 0.2;
 
 /// The event by which a set of B came to be, or a set of A ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -39,7 +39,7 @@ pub enum Event {
 
 impl Event {
     /// The name in tables and records.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Event::Kept => "kept",
             Event::Split => "split",
@@ -65,7 +65,7 @@ pub struct SetMatches {
 
 /// The set of A of which each set of B is the heir, among the pairs (k, l) for which `is_free` is
 /// true.
-pub fn heirs(table: &Contingency, is_free: impl Fn(usize, usize) -> bool) -> Vec<Option<usize>> {
+pub(crate) fn heirs(table: &Contingency, is_free: impl Fn(usize, usize) -> bool) -> Vec<Option<usize>> {
     let (rows, columns) = (table.rows, table.columns);
     let (a, b) = (table.row_sums(), table.column_sums());
     let size = rows.max(columns);
@@ -88,7 +88,7 @@ pub fn heirs(table: &Contingency, is_free: impl Fn(usize, usize) -> bool) -> Vec
 }
 
 /// Matches the sets of B to those of A.
-pub fn match_sets(table: &Contingency) -> SetMatches {
+pub(crate) fn match_sets(table: &Contingency) -> SetMatches {
     let (rows, columns) = (table.rows, table.columns);
     let (a, b) = (table.row_sums(), table.column_sums());
     let heir_of = heirs(table, |_, _| true);
@@ -144,7 +144,7 @@ pub fn match_sets(table: &Contingency) -> SetMatches {
 
 /// The number of every set of B. An heir has the number of its set in A, if it is below the number
 /// of sets of B. The other sets take the remaining numbers in their order.
-pub fn numbers(heir_of: &[Option<usize>]) -> Vec<u32> {
+pub(crate) fn numbers(heir_of: &[Option<usize>]) -> Vec<u32> {
     let rank = heir_of.len();
     let mut taken = vec![false; rank];
     let own: Vec<Option<u32>> = heir_of

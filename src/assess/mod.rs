@@ -1,22 +1,22 @@
 //! Judges fits: certificates, bootstrap, ranks, Markov tests, and changes between runs.
 
-pub mod agreement;
+pub(crate) mod agreement;
 pub mod bootstrap;
 pub mod certificates;
 pub mod changes;
 pub mod crossval;
-pub mod embedding_bootstrap;
-pub mod embeddings;
-pub mod filters;
-pub mod hmm;
+pub(crate) mod embedding_bootstrap;
+pub(crate) mod embeddings;
+pub(crate) mod filters;
+pub(crate) mod hmm;
 pub mod interval;
-pub mod kernels;
+pub(crate) mod kernels;
 pub mod markov;
 pub mod match_sets;
 pub mod ranks;
 pub mod resampling;
 pub mod set_tracking;
-pub mod subspaces;
+pub(crate) mod subspaces;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +24,6 @@ use crate::assess::markov::OfSets;
 use crate::evidence::pass::registry::Entry;
 
 /// The kernels of the passes of this room, for machines that receive them as bytes.
-pub fn kernels() -> Vec<Entry> {
+pub(crate) fn kernels() -> Vec<Entry> {
     vec![Entry::of::<OfSets<'static>>()]
 }

@@ -78,7 +78,7 @@ pub struct Criteria {
 
 impl Criteria {
     /// The criteria of the model alone. `spectrum` has the leading singular values of P̃.
-    pub fn new(model: &LowRank, spectrum: &[f64], shards: &Shards) -> Criteria {
+    pub(crate) fn new(model: &LowRank, spectrum: &[f64], shards: &Shards) -> Criteria {
         let least = shards.n_sources.min(shards.n_targets);
         let value = |at: usize| {
             let computed = spectrum.get(at).copied();
@@ -105,13 +105,13 @@ impl Criteria {
     }
 
     /// σ_r(P̃) − σ_{r+1}(P̃).
-    pub fn gap(&self) -> Option<f64> {
+    pub(crate) fn gap(&self) -> Option<f64> {
         Some(self.singular_value? - self.next_singular_value?)
     }
 
     /// σ_{r+1}(P̃) / σ_r(P̃): near 0 if there are r sets, near 1 if r cuts a spectrum that
     /// continues.
-    pub fn ratio(&self) -> Option<f64> {
+    pub(crate) fn ratio(&self) -> Option<f64> {
         let (value, next) = (self.singular_value?, self.next_singular_value?);
         Some(if value > 0.0 { next / value } else { 1.0 })
     }
@@ -132,12 +132,12 @@ impl Rule {
     pub const NAMES: [&str; 5] = ["gap", "held-out", "vamp2", "bic", "aic"];
 
     /// Whether the rule needs the folds of a cross-validation.
-    pub fn needs_folds(self) -> bool {
+    pub(crate) fn needs_folds(self) -> bool {
         matches!(self, Rule::HeldOut | Rule::Vamp2)
     }
 
     /// The name in pipeline files.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Rule::Gap => "gap",
             Rule::Aic => "aic",
@@ -150,7 +150,7 @@ impl Rule {
 
 /// The index of the rank that the rule chooses among `ranks`, which ascend, and the reason. None if
 /// no rank has the criterion of the rule. The smaller rank wins a tie.
-pub fn choose(rule: Rule, ranks: &[Criteria]) -> Option<(usize, String)> {
+pub(crate) fn choose(rule: Rule, ranks: &[Criteria]) -> Option<(usize, String)> {
     let validated = |score: fn(&crossval::Validation) -> crossval::Score| {
         let scored = |at: usize| Some((at, ranks[at].validation.as_ref().map(score)?));
         (0..ranks.len()).filter_map(scored).collect::<Vec<_>>()
@@ -238,7 +238,7 @@ const NO_LARGER: &str = "; no larger rank was tried";
 
 /// The index of the rank that [`Rule::Vamp2`] chooses among `ranks`, which ascend, and the reason.
 /// There is one score per rank.
-pub fn by_vamp_2(ranks: &[usize], scores: &[crossval::Score]) -> Option<(usize, String)> {
+pub(crate) fn by_vamp_2(ranks: &[usize], scores: &[crossval::Score]) -> Option<(usize, String)> {
     let scores: Vec<_> = scores.iter().copied().enumerate().collect();
     let (at, mut why) = before_the_rest(ranks, &scores)?;
     if at > 0 && at + 1 == ranks.len() {

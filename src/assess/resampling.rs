@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 /// How many resamples are drawn, and how.
 #[derive(Debug, Clone, Copy)]
-pub struct Draws {
+pub(crate) struct Draws {
     /// B.
     pub resamples: usize,
     /// Entries per shard of a resample.
@@ -24,7 +24,7 @@ pub struct Draws {
 /// hands the results to `add` in order. `done` is called after each resample.
 ///
 /// Resamples run in parallel, one per thread, and no more of them are in memory.
-pub fn each_resample<G: Resample, T: Serialize + DeserializeOwned + Send>(
+pub(crate) fn each_resample<G: Resample, T: Serialize + DeserializeOwned + Send>(
     passes: &Passes<'_>,
     groups: &G,
     draws: Draws,
@@ -73,7 +73,7 @@ type Validate<'a, G> =
 ///
 /// # Errors
 /// The first of `validate`.
-pub fn each_fold<G: Resample>(
+pub(crate) fn each_fold<G: Resample>(
     groups: &G,
     folds: Folds,
     validate: &mut Validate<'_, G>,

@@ -86,7 +86,7 @@ pub struct Previous {
 
 impl TrackedSets {
     /// A fit without an earlier one: ids count from the next id.
-    pub fn first(fit: Labelled<'_>, next_id: &mut u32) -> TrackedSets {
+    pub(crate) fn first(fit: Labelled<'_>, next_id: &mut u32) -> TrackedSets {
         let first = *next_id;
         *next_id += fit.rank as u32;
         let total: f64 = fit.amount.iter().sum();
@@ -112,7 +112,7 @@ impl TrackedSets {
 
     /// A fit after an earlier one, whose sets have the ids `ids`. Set l gets the number
     /// `numbers[l]`. A set that is no heir has its id from `known_ids`, or the next id.
-    pub fn following(
+    pub(crate) fn following(
         comparison: &Comparison,
         numbers: &[u32],
         ids: &Ids,
@@ -178,7 +178,7 @@ impl TrackedSets {
     }
 
     /// The number of sets with an event. Of sets that ended, only those that died count.
-    pub fn met(&self, event: Event) -> usize {
+    pub(crate) fn met(&self, event: Event) -> usize {
         let met =
             |set: &&Set| set.event == Some(event) && (set.number.is_some() || event == Event::Died);
         self.sets.iter().filter(met).count()
@@ -195,7 +195,7 @@ pub struct Ids {
 
 impl Ids {
     /// The ids of a fit without ids: the numbers of its sets.
-    pub fn numbers(rank: usize) -> Ids {
+    pub(crate) fn numbers(rank: usize) -> Ids {
         Ids {
             by_number: BTreeMap::new(),
             next: rank as u32,
@@ -203,7 +203,7 @@ impl Ids {
     }
 
     /// The ids of the sets of a fit.
-    pub fn of_sets(tracked: &TrackedSets) -> Ids {
+    pub(crate) fn of_sets(tracked: &TrackedSets) -> Ids {
         let sets = tracked.sets.iter();
         Ids {
             by_number: sets.filter_map(|set| Some((set.number?, set.id))).collect(),
@@ -212,7 +212,7 @@ impl Ids {
     }
 
     /// The id of the set with a number.
-    pub fn of(&self, number: usize) -> u32 {
+    pub(crate) fn of(&self, number: usize) -> u32 {
         let number = number as u32;
         self.by_number.get(&number).copied().unwrap_or(number)
     }

@@ -16,7 +16,7 @@ const NEGLIGIBLE: f64 = 1e-12;
 ///
 /// # Panics
 /// If the embeddings are not of the same number of points.
-pub fn correlations(a: &[f64], b: &[f64], widths: [usize; 2]) -> Vec<f64> {
+pub(crate) fn correlations(a: &[f64], b: &[f64], widths: [usize; 2]) -> Vec<f64> {
     let [a, b] = [whitened(a, widths[0]), whitened(b, widths[1])];
     let n = a.rows.len() / a.width.max(1);
     if a.width == 0 || b.width == 0 {

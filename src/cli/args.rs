@@ -357,7 +357,7 @@ pub struct TableChoice {
 
 impl TableChoice {
     /// The choice as values of keys of the pipeline file.
-    pub fn set(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn set(&self) -> impl Iterator<Item = String> {
         let keys = [("tables", &self.only), ("without", &self.without)];
         let given = keys.into_iter().filter(|(_, names)| !names.is_empty());
         given.map(|(key, names)| format!("output.{key}={}", serde_json::json!(names)))
@@ -820,7 +820,7 @@ impl FromStr for Bytes {
 }
 
 /// The command line as clap's description, for completions and manual pages.
-pub fn command() -> clap::Command {
+pub(crate) fn command() -> clap::Command {
     Cli::command()
 }
 

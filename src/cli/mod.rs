@@ -4,6 +4,6 @@ pub mod args;
 pub mod commands;
 pub mod openlineage;
 pub mod prometheus;
-pub mod sink;
+pub(crate) mod sink;
 pub mod terminal;
-pub mod watch;
+pub(crate) mod watch;

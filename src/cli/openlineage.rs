@@ -69,7 +69,7 @@ pub struct Event<'a> {
 
 impl Event<'_> {
     /// The event as the JSON object that OpenLineage defines.
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let (inputs, outputs) = match self.plan {
             Some(plan) => (plan.tables.iter().map(input).collect(), self.outputs(plan)),
             None => (Vec::new(), Vec::new()),

@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Ended<'a> {
+pub(crate) struct Ended<'a> {
     /// Name of the pipeline.
     pub pipeline: &'a str,
     /// Exit code of the program.
@@ -111,7 +111,7 @@ const FIT: [Number; 23] = [
 ];
 
 /// The whole page: every family once, with its help and type.
-pub fn text(ended: &Ended<'_>, record: Option<&Value>) -> String {
+pub(crate) fn text(ended: &Ended<'_>, record: Option<&Value>) -> String {
     let mut page = Page {
         pipeline: ended.pipeline,
         text: String::new(),

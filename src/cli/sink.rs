@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Where metrics or events are written.
-pub enum Sink {
+pub(crate) enum Sink {
     /// A regular file, which may not exist yet.
     Regular(PathBuf),
     /// A device or a pipe. It is open since before the run, so a pipe has a reader.
@@ -25,7 +25,7 @@ impl Sink {
     ///
     /// # Errors
     /// If the path cannot be written, as far as that is known before the run.
-    pub fn open(option: &str, path: &Path) -> Result<Sink> {
+    pub(crate) fn open(option: &str, path: &Path) -> Result<Sink> {
         let wrong = |what: &str| Error::spec(format!("{option} {}: {what}", path.display()));
         let folder = path.parent().filter(|folder| *folder != Path::new(""));
         let Ok(found) = path.metadata() else {
@@ -71,7 +71,7 @@ impl Sink {
     }
 
     /// Replaces the content. A reader sees either the old or the new text.
-    pub fn replace(&self, text: &str) -> io::Result<()> {
+    pub(crate) fn replace(&self, text: &str) -> io::Result<()> {
         match self {
             Sink::Regular(path) => replace(path, text),
             _ => self.append(text),
@@ -79,7 +79,7 @@ impl Sink {
     }
 
     /// Appends a text in one write, so that runs that share a file do not mix their lines.
-    pub fn append(&self, text: &str) -> io::Result<()> {
+    pub(crate) fn append(&self, text: &str) -> io::Result<()> {
         let is_terminal = match self {
             Sink::Regular(_) => false,
             Sink::Direct(file) => file

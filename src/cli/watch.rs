@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Follows one run from the command line to its end.
-pub struct Watch {
+pub(crate) struct Watch {
     /// Shows the progress of the run.
     pub terminal: Arc<dyn Terminal>,
     metrics: Option<Sink>,
@@ -44,7 +44,7 @@ impl Watch {
     ///
     /// # Errors
     /// If a file cannot be written, as far as that is known before the run.
-    pub fn new(args: &args::Run, terminal: Arc<dyn Terminal>) -> Result<Watch> {
+    pub(crate) fn new(args: &args::Run, terminal: Arc<dyn Terminal>) -> Result<Watch> {
         let open = |option: &str, path: &Option<PathBuf>| {
             let path = path.as_ref();
             path.map(|path| Sink::open(option, path)).transpose()
@@ -69,17 +69,17 @@ impl Watch {
     }
 
     /// Sets the name of the pipeline.
-    pub fn set_pipeline(&self, pipeline: &str) {
+    pub(crate) fn set_pipeline(&self, pipeline: &str) {
         self.known().pipeline = pipeline.to_string();
     }
 
     /// The record of the run as far as it has come, if the run has begun.
-    pub fn record(&self) -> Option<Box<dyn Record>> {
+    pub(crate) fn record(&self) -> Option<Box<dyn Record>> {
         self.known().record.as_ref().map(|record| record.boxed())
     }
 
     /// Sets the plan of the run.
-    pub fn set_plan(&self, plan: Planned) {
+    pub(crate) fn set_plan(&self, plan: Planned) {
         self.known().plan = Some(plan);
     }
 
@@ -95,7 +95,7 @@ impl Watch {
     }
 
     /// Notes that there is nothing to do; `in_place` is the record of the result.
-    pub fn set_nothing_to_do(&self, in_place: Option<Value>) {
+    pub(crate) fn set_nothing_to_do(&self, in_place: Option<Value>) {
         let mut known = self.known();
         (known.had_nothing_to_do, known.in_place) = (true, in_place);
     }
@@ -104,7 +104,7 @@ impl Watch {
     ///
     /// # Errors
     /// That of the run, or else the failure to write the reports.
-    pub fn end(&self, ran: Result<Done>) -> Result<Done> {
+    pub(crate) fn end(&self, ran: Result<Done>) -> Result<Done> {
         let (exit_code, error) = match &ran {
             Ok(done) => (done.exit_code(), None),
             Err(e) => (e.kind().exit_code(), Some(e.full())),

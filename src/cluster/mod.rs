@@ -4,4 +4,4 @@ pub mod address;
 #[cfg(feature = "cluster")]
 pub mod ballista;
 #[cfg(feature = "cluster")]
-pub mod preview;
+pub(crate) mod preview;

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 const SETTLED: Duration = Duration::from_millis(400);
 
 #[derive(Debug, Serialize)]
-pub struct Preview {
+pub(crate) struct Preview {
     address: String,
     executors: usize,
     /// Tasks that all executors run at once.
@@ -38,7 +38,7 @@ pub struct Preview {
 ///
 /// # Errors
 /// As [`Cluster::connect`], and if a cluster does not take such a plan.
-pub async fn preview(address: &Address, run: &dyn AnyRun, split: u64) -> Result<Preview> {
+pub(crate) async fn preview(address: &Address, run: &dyn AnyRun, split: u64) -> Result<Preview> {
     let Spread { width, split } = run.spread(split).await?;
     let job = run.job();
     // Executors probe the output under a name of its own, so saved work of a run stays there.

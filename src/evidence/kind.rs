@@ -11,7 +11,7 @@ use std::ops::Range;
 ///
 /// Evidence that is kept per group of trajectories is another type of the same kind, which
 /// implements [`Resample`](crate::evidence::resample::Resample).
-pub trait EvidenceKind: Serialize + DeserializeOwned + Send + Sync + 'static {
+pub(crate) trait EvidenceKind: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// The lists of shards that passes run over, such as the rows and the columns of a matrix.
     fn sides(&self) -> Vec<&dyn Side>;
 
@@ -24,7 +24,7 @@ pub trait EvidenceKind: Serialize + DeserializeOwned + Send + Sync + 'static {
 }
 
 /// All shards of one side of the evidence, without their type.
-pub trait Side: Sync {
+pub(crate) trait Side: Sync {
     /// The number of shards.
     fn n_shards(&self) -> usize;
 
@@ -69,7 +69,7 @@ impl<S: Shard> Side for Vec<S> {
 }
 
 /// Neighbouring shards together, in at most `n` units of about equal numbers of entries.
-pub fn units(side: &dyn Side, n: u64) -> Vec<Range<usize>> {
+pub(crate) fn units(side: &dyn Side, n: u64) -> Vec<Range<usize>> {
     let sizes: Vec<usize> = (0..side.n_shards()).map(|at| side.entries(at)).collect();
     let all: usize = sizes.iter().sum();
     let mut units: Vec<Range<usize>> = Vec::new();

@@ -69,12 +69,12 @@ impl Lag {
     }
 
     /// The text of a lag in tables and records, from any text that an earlier version wrote.
-    pub fn canonical(text: &str) -> String {
+    pub(crate) fn canonical(text: &str) -> String {
         Lag::parse(text).map_or_else(|_| text.to_string(), |lag| lag.to_string())
     }
 
     /// Orders lags by length; those of one kind stand together.
-    pub fn by_length(&self, other: &Lag) -> Ordering {
+    pub(crate) fn by_length(&self, other: &Lag) -> Ordering {
         let place = |lag: &Lag| match *lag {
             Lag::Ticks(n) => (0, n as u64),
             Lag::Steps(n) => (1, n),
@@ -85,7 +85,7 @@ impl Lag {
 
     /// Orders texts of lags from a table by length; what is no lag is ordered as text, after those
     /// that are.
-    pub fn texts_by_length(a: &str, b: &str) -> Ordering {
+    pub(crate) fn texts_by_length(a: &str, b: &str) -> Ordering {
         let read = |text: &str| match text.parse() {
             Ok(ticks) => Lag::ticks(ticks).ok(),
             Err(_) => Lag::parse(text).ok(),
@@ -98,7 +98,7 @@ impl Lag {
     }
 
     /// Its length where it is a time.
-    pub fn seconds(&self) -> Option<f64> {
+    pub(crate) fn seconds(&self) -> Option<f64> {
         matches!(self, Lag::Duration { .. }).then(|| self.number())
     }
 
@@ -110,7 +110,7 @@ impl Lag {
     }
 
     /// How many times the other one this is, if that is a whole number and both are of one kind.
-    pub fn in_steps_of(&self, other: &Lag) -> Option<u64> {
+    pub(crate) fn in_steps_of(&self, other: &Lag) -> Option<u64> {
         let (whole, part) = match (self, other) {
             (Lag::Ticks(a), Lag::Ticks(b)) => (*a as u64, *b as u64),
             (Lag::Steps(a), Lag::Steps(b)) => (*a, *b),
@@ -208,7 +208,7 @@ pub enum Step {
 impl Step {
     /// Whether a row at time `after` follows the row before it, which is at time `before`.
     #[inline(always)]
-    pub fn leads(self, before: i64, after: i64) -> bool {
+    pub(crate) fn leads(self, before: i64, after: i64) -> bool {
         match self {
             Step::Ticks(ticks) => after.wrapping_sub(before) == ticks,
             Step::Rows(_) => true,

@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 /// Evidence that is kept per group.
-pub trait Resample: Sync {
+pub(crate) trait Resample: Sync {
     /// The evidence of a resample.
     type Sample;
 
@@ -22,7 +22,7 @@ pub trait Resample: Sync {
 }
 
 /// Draws a bootstrap resample: how often each group is in `n_groups` draws with replacement.
-pub fn draw(n_groups: usize, seed: u64) -> Vec<u32> {
+pub(crate) fn draw(n_groups: usize, seed: u64) -> Vec<u32> {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut times = vec![0; n_groups];
     for _ in 0..n_groups {
@@ -32,7 +32,7 @@ pub fn draw(n_groups: usize, seed: u64) -> Vec<u32> {
 }
 
 /// The fold of every group. The sizes of two folds differ by at most one group.
-pub fn folds(n_groups: usize, n_folds: usize, seed: u64) -> Vec<u32> {
+pub(crate) fn folds(n_groups: usize, n_folds: usize, seed: u64) -> Vec<u32> {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut fold: Vec<u32> = (0..n_groups).map(|g| (g % n_folds) as u32).collect();
     for last in (1..n_groups).rev() {
@@ -42,7 +42,7 @@ pub fn folds(n_groups: usize, n_folds: usize, seed: u64) -> Vec<u32> {
 }
 
 /// The weights of the groups for training without a fold, and for testing with it.
-pub fn train_and_test(folds: &[u32], fold: u32) -> (Vec<u32>, Vec<u32>) {
+pub(crate) fn train_and_test(folds: &[u32], fold: u32) -> (Vec<u32>, Vec<u32>) {
     let test: Vec<u32> = folds.iter().map(|&f| u32::from(f == fold)).collect();
     (test.iter().map(|w| 1 - w).collect(), test)
 }

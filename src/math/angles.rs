@@ -23,7 +23,7 @@ struct Basis {
 ///
 /// # Panics
 /// If a basis does not have one row per weight.
-pub fn principal_angles(
+pub(crate) fn principal_angles(
     a: Vec<f64>,
     rank_a: usize,
     b: Vec<f64>,

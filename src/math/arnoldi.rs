@@ -39,7 +39,7 @@ pub struct Options {
 
 /// The result of [`leading`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Leading {
+pub(crate) struct Leading {
     /// n × wanted, row-major.
     pub vectors: Vec<f64>,
     /// Real and imaginary parts in leading order. Complex pairs are adjacent, the positive
@@ -68,7 +68,7 @@ fn dimensions(wanted: usize, width: usize) -> (usize, usize) {
 ///
 /// # Panics
 /// If `wanted` is not below n, or if `width` is odd.
-pub fn leading(
+pub(crate) fn leading(
     mut apply: impl FnMut(&[f64], &mut [f64]),
     known: &[f64],
     options: &Options,

@@ -7,7 +7,7 @@ const NEW: u32 = u32::MAX;
 /// The component of every node `0..n`. Two nodes are in the same component if each can be reached
 /// from the other. `edges(v)` are the successors of v; successors that are not below `n` are
 /// ignored. Components are numbered in the order in which they are found.
-pub fn strong<'a>(n: usize, edges: impl Fn(usize) -> &'a [u32]) -> Vec<u32> {
+pub(crate) fn strong<'a>(n: usize, edges: impl Fn(usize) -> &'a [u32]) -> Vec<u32> {
     let mut component = vec![NEW; n];
     // When a node was visited, and the earliest visit on the path that can be reached from it.
     let (mut visit, mut back) = (vec![NEW; n], vec![NEW; n]);

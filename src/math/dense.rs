@@ -21,7 +21,7 @@ use std::ops::Range;
 const ROWS: usize = 1024;
 
 /// For an operator of norm one, a shorter direction is a rounding error.
-pub const NEGLIGIBLE: f64 = 1e-13;
+pub(crate) const NEGLIGIBLE: f64 = 1e-13;
 
 /// Unit vectors with a product of at most this are treated as orthogonal: a subtraction would leave
 /// no less than its own rounding error. Two thirds of the panels of a Krylov basis are orthogonal
@@ -34,7 +34,7 @@ const ORTHOGONAL: f64 = 1e-14;
 const ENOUGH: f64 = 0.5;
 
 /// `VᵀW` (`K × width`), for a basis `panels` = V and one panel `w` = W.
-pub fn project<P: AsRef<[f64]> + Sync>(panels: &[P], width: usize, w: &[f64]) -> Vec<f64> {
+pub(crate) fn project<P: AsRef<[f64]> + Sync>(panels: &[P], width: usize, w: &[f64]) -> Vec<f64> {
     let tile = width * width;
     let parts: Vec<Vec<f64>> = w
         .par_chunks(ROWS * width)
@@ -69,7 +69,7 @@ pub fn project<P: AsRef<[f64]> + Sync>(panels: &[P], width: usize, w: &[f64]) ->
 }
 
 /// W ← W − VC for `coefficients` = C (`K × width`).
-pub fn subtract<P: AsRef<[f64]> + Sync>(
+pub(crate) fn subtract<P: AsRef<[f64]> + Sync>(
     panels: &[P],
     width: usize,
     coefficients: &[f64],
@@ -127,7 +127,7 @@ fn subtract_large<P: AsRef<[f64]> + Sync>(
 
 /// V ← VS in place, for `s` = S (`K × kept`, row-major, `kept` a multiple of the width). The first
 /// panels become the product; the others are unchanged.
-pub fn rotate(panels: &mut [Vec<f64>], width: usize, s: &[f64], kept: usize) {
+pub(crate) fn rotate(panels: &mut [Vec<f64>], width: usize, s: &[f64], kept: usize) {
     let k = panels.len() * width;
     assert!(s.len() == k * kept && kept.is_multiple_of(width) && kept <= k);
     let tile = width * width;
@@ -187,7 +187,7 @@ pub struct Split {
 ///
 /// # Panics
 /// Unless `K + width ≤ n`.
-pub fn orthonormalise<P: AsRef<[f64]> + Sync>(
+pub(crate) fn orthonormalise<P: AsRef<[f64]> + Sync>(
     panels: &[P],
     near: Range<usize>,
     width: usize,
@@ -302,7 +302,7 @@ impl Whitening {
 
 /// Eigenvalues, ascending, and eigenvectors (columns of an `n × n` row-major matrix) of a symmetric
 /// `n × n` matrix.
-pub fn symmetric_eigen(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
+pub(crate) fn symmetric_eigen(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
     let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
     let mut values = faer::Col::<f64>::zeros(n);
     let mut vectors = Mat::<f64>::zeros(n, n);
@@ -329,7 +329,7 @@ pub fn symmetric_eigen(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
 
 /// The `count` leading eigenpairs of a symmetric `n × n` matrix: values, descending, and vectors
 /// (`n × count`, row-major).
-pub fn leading_eigen(a: &[f64], n: usize, count: usize) -> (Vec<f64>, Vec<f64>) {
+pub(crate) fn leading_eigen(a: &[f64], n: usize, count: usize) -> (Vec<f64>, Vec<f64>) {
     let (values, vectors) = symmetric_eigen(a, n);
     (
         values.iter().rev().take(count).copied().collect(),
@@ -341,7 +341,7 @@ pub fn leading_eigen(a: &[f64], n: usize, count: usize) -> (Vec<f64>, Vec<f64>) 
 
 /// The `count` leading right singular vectors (columns, `n × count`, row-major) of a row-major
 /// matrix with `n` columns and at least as many rows.
-pub fn leading_right(a: &[f64], n: usize, count: usize) -> Vec<f64> {
+pub(crate) fn leading_right(a: &[f64], n: usize, count: usize) -> Vec<f64> {
     let m = a.len() / n;
     assert!(n <= m, "the shorter side is that of the right vectors");
     let a = Mat::from_fn(m, n, |i, j| a[i * n + j]);
@@ -366,7 +366,7 @@ pub fn leading_right(a: &[f64], n: usize, count: usize) -> Vec<f64> {
 
 /// Singular values, descending, with left and right vectors (columns of `n × n` row-major matrices)
 /// of an `n × n` matrix.
-pub fn square_svd(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+pub(crate) fn square_svd(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
     let mut values = faer::Col::<f64>::zeros(n);
     let mut left = Mat::<f64>::zeros(n, n);
@@ -389,7 +389,7 @@ pub fn square_svd(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
 
 /// The eigenvalues (real and imaginary part) of an `n × n` matrix, in no particular order.
 /// Conjugate pairs are exact.
-pub fn eigenvalues(a: &[f64], n: usize) -> Vec<(f64, f64)> {
+pub(crate) fn eigenvalues(a: &[f64], n: usize) -> Vec<(f64, f64)> {
     let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
     let mut re = faer::Col::<f64>::zeros(n);
     let mut im = faer::Col::<f64>::zeros(n);
@@ -411,7 +411,7 @@ pub fn eigenvalues(a: &[f64], n: usize) -> Vec<(f64, f64)> {
 
 /// The right eigenvectors of an `n × n` matrix as columns of a row-major matrix. A conjugate pair
 /// has the real and the imaginary part of its vector.
-pub fn real_eigenvectors(a: &[f64], n: usize) -> Vec<f64> {
+pub(crate) fn real_eigenvectors(a: &[f64], n: usize) -> Vec<f64> {
     let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
     let mut re = faer::Col::<f64>::zeros(n);
     let mut im = faer::Col::<f64>::zeros(n);

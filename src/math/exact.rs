@@ -25,7 +25,7 @@ const TERMS: u32 = 1 << 28;
 
 /// An exact sum of finite numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ExactSum(Limbs);
+pub(crate) struct ExactSum(Limbs);
 
 /// An integer as a sum of limbs times powers of 2³².
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ impl Default for ExactSum {
 
 impl ExactSum {
     /// Adds a finite number.
-    pub fn add(&mut self, x: f64) {
+    pub(crate) fn add(&mut self, x: f64) {
         let (mantissa, shift) = parts(x);
         let wide = u128::from(mantissa) << (shift % BITS);
         let first = shift / BITS;
@@ -71,18 +71,18 @@ impl ExactSum {
     }
 
     /// Adds all terms of another sum.
-    pub fn merge(&mut self, other: ExactSum) {
+    pub(crate) fn merge(&mut self, other: ExactSum) {
         self.0.merge(other.0);
     }
 
     /// Bytes on the heap.
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.0.limbs.capacity() * size_of::<i64>()
     }
 
     /// The f64 that is nearest to the sum. So the sum of terms times a power of two is this number
     /// times the power, to the last bit.
-    pub fn value(&self) -> f64 {
+    pub(crate) fn value(&self) -> f64 {
         let (is_negative, digits) = self.0.digits();
         let (mantissa, exponent) = leading(&digits).unwrap_or_default();
         let magnitude = times_power(mantissa, exponent - BELOW as i32);
@@ -92,7 +92,7 @@ impl ExactSum {
 
 /// The number, the exact sum and the exact sum of squares of finite numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ExactMoments {
+pub(crate) struct ExactMoments {
     n: u64,
     sum: ExactSum,
     squares: Limbs,
@@ -110,7 +110,7 @@ impl Default for ExactMoments {
 
 impl ExactMoments {
     /// Adds a finite number.
-    pub fn add(&mut self, x: f64) {
+    pub(crate) fn add(&mut self, x: f64) {
         self.n += 1;
         self.sum.add(x);
         let (mantissa, shift) = parts(x);
@@ -127,7 +127,7 @@ impl ExactMoments {
     }
 
     /// Adds all terms of other moments.
-    pub fn merge(&mut self, other: ExactMoments) {
+    pub(crate) fn merge(&mut self, other: ExactMoments) {
         self.n += other.n;
         self.sum.merge(other.sum);
         self.squares.merge(other.squares);
@@ -135,7 +135,7 @@ impl ExactMoments {
 
     /// The standard deviation √(Σ(x − mean)² / n), to a few units in the last place. None if all
     /// numbers are equal.
-    pub fn deviation(&self) -> Option<f64> {
+    pub(crate) fn deviation(&self) -> Option<f64> {
         // n² times the variance is n Σx² − (Σx)².
         let n = [self.n as u32, (self.n >> BITS) as u32];
         let (_, sum) = self.sum.0.digits();
@@ -152,7 +152,7 @@ impl ExactMoments {
     /// (Σx)² / Σx², to a few units in the last place: the number of equal weights with as much
     /// noise as these. A power of two as a factor of all numbers changes no bit. None if all
     /// numbers are 0.
-    pub fn effective(&self) -> Option<f64> {
+    pub(crate) fn effective(&self) -> Option<f64> {
         let (_, sum) = self.sum.0.digits();
         let (_, squares) = self.squares.digits();
         let (squares, of_squares) = leading(&squares)?;

@@ -40,7 +40,7 @@ pub struct Options {
 }
 
 /// The result of [`leading`].
-pub struct Ritz {
+pub(crate) struct Ritz {
     /// `⌈wanted / width⌉` panels.
     pub panels: Vec<Vec<f64>>,
     /// Number of restarts.
@@ -54,7 +54,7 @@ pub struct Ritz {
 ///
 /// # Panics
 /// If n is below [`smallest_dimension`].
-pub fn leading(
+pub(crate) fn leading(
     mut apply: impl FnMut(&[f64], &mut [f64]),
     start: &[f64],
     options: &Options,
@@ -272,13 +272,13 @@ fn dimensions(wanted: usize, width: usize, room: usize) -> (usize, usize) {
 }
 
 /// The largest number of vectors of the basis of `leading`.
-pub fn largest_dimension(wanted: usize, width: usize, room: usize) -> usize {
+pub(crate) fn largest_dimension(wanted: usize, width: usize, room: usize) -> usize {
     dimensions(wanted, width, room).1.next_multiple_of(width) + width
 }
 
 /// The smallest n for which `leading` has room for its largest basis. Below it, and generally below
 /// a few hundred, a dense method is better.
-pub fn smallest_dimension(wanted: usize, width: usize) -> usize {
+pub(crate) fn smallest_dimension(wanted: usize, width: usize) -> usize {
     2 * wanted + 24 * width
 }
 

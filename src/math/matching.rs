@@ -9,7 +9,7 @@
 ///
 /// # Panics
 /// If `gain` is not `n × n` or not finite.
-pub fn maximise(gain: &[f64], n: usize) -> Vec<usize> {
+pub(crate) fn maximise(gain: &[f64], n: usize) -> Vec<usize> {
     assert_eq!(gain.len(), n * n, "the gains must be a square matrix");
     const FREE: usize = usize::MAX;
     // Costs are −gain. The potentials keep every reduced cost `cost − row[i] − column[j]` at or

@@ -6,7 +6,7 @@ fn power(n: i32) -> f64 {
 }
 
 /// x · 2^n, rounded once, and only if f64 cannot hold the exact result.
-pub fn times_power(mut x: f64, mut n: i32) -> f64 {
+pub(crate) fn times_power(mut x: f64, mut n: i32) -> f64 {
     // Intermediate steps keep 53 bits in reserve, so that only the last one can round a subnormal
     // result.
     let down = power(-1022) * power(53);
@@ -23,7 +23,7 @@ pub fn times_power(mut x: f64, mut n: i32) -> f64 {
 }
 
 /// The e with 2^e ≤ x < 2^(e + 1), for a finite x above 0.
-pub fn exponent(x: f64) -> i32 {
+pub(crate) fn exponent(x: f64) -> i32 {
     let of_normal = |x: f64| ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023;
     if x < f64::MIN_POSITIVE {
         of_normal(x * power(54)) - 54
@@ -33,14 +33,14 @@ pub fn exponent(x: f64) -> i32 {
 }
 
 /// The e for which 2^e is nearest to x, for a finite x above 0.
-pub fn nearest(x: f64) -> i32 {
+pub(crate) fn nearest(x: f64) -> i32 {
     let e = exponent(x);
     e + i32::from(times_power(x, -e) >= std::f64::consts::SQRT_2)
 }
 
 /// The e for which 2^e is nearest to the sum of finite values, each at least 0, divided by `n`; 0
 /// if all are 0. The sum may exceed the range of f64.
-pub fn nearest_to_mean(values: impl Iterator<Item = f64> + Clone, n: u64) -> i32 {
+pub(crate) fn nearest_to_mean(values: impl Iterator<Item = f64> + Clone, n: u64) -> i32 {
     let largest = values.clone().fold(0.0, f64::max);
     if largest == 0.0 || n == 0 {
         return 0;

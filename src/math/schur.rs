@@ -42,7 +42,7 @@ pub enum Which {
 
 impl Which {
     /// The name of the order in pipeline files.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Which::Magnitude => "magnitude",
             Which::Real => "real",
@@ -52,7 +52,7 @@ impl Which {
 
 /// The leading part of a Schur decomposition.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Schur {
+pub(crate) struct Schur {
     /// n × count, row-major, with orthonormal columns.
     pub vectors: Vec<f64>,
     /// count × count, row-major: upper triangular except for the blocks of complex pairs.
@@ -66,7 +66,7 @@ pub struct Schur {
 ///
 /// # Panics
 /// If `a` is not n × n, if `count` exceeds n, or if `n − count` is odd.
-pub fn leading(a: &[f64], n: usize, count: usize, by: Which) -> Schur {
+pub(crate) fn leading(a: &[f64], n: usize, count: usize, by: Which) -> Schur {
     assert!(a.len() == n * n && count <= n);
     assert!((n - count).is_multiple_of(2), "complex pairs stay whole");
     let mut t = a.to_vec();

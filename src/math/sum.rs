@@ -5,11 +5,11 @@ use std::ops::Range;
 
 /// Terms that are added one after another into a block sum. The number is fixed because it
 /// determines the rounding.
-pub const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 
 /// Σ over `0..n`, where `block(range)` adds up a range from left to right. Blocks run in parallel
 /// and are added in order.
-pub fn blocks(n: usize, block: impl Fn(Range<usize>) -> f64 + Sync) -> f64 {
+pub(crate) fn blocks(n: usize, block: impl Fn(Range<usize>) -> f64 + Sync) -> f64 {
     let parts: Vec<f64> = (0..n.div_ceil(BLOCK))
         .into_par_iter()
         .map(|b| block(b * BLOCK..((b + 1) * BLOCK).min(n)))
@@ -18,7 +18,7 @@ pub fn blocks(n: usize, block: impl Fn(Range<usize>) -> f64 + Sync) -> f64 {
 }
 
 /// Σ term(i) over `0..n`.
-pub fn terms(n: usize, term: impl Fn(usize) -> f64 + Sync) -> f64 {
+pub(crate) fn terms(n: usize, term: impl Fn(usize) -> f64 + Sync) -> f64 {
     blocks(n, |range| range.map(&term).sum())
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Available memory in bytes, if the system reports it.
-pub fn all() -> Option<u64> {
+pub(crate) fn all() -> Option<u64> {
     below(Path::new("/"))
 }
 
@@ -44,7 +44,7 @@ fn below(root: &Path) -> Option<u64> {
 
 /// Whether the process may map `bytes` more bytes of addresses. A limit of the system, such as
 /// `ulimit -v`, can forbid it when there is enough memory.
-pub fn has_address_space(bytes: usize) -> bool {
+pub(crate) fn has_address_space(bytes: usize) -> bool {
     #[cfg(unix)]
     {
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

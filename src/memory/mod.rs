@@ -9,12 +9,12 @@
 //! This works on Linux only: other systems do not release pages of a mapped file on demand.
 
 pub mod allocator;
-pub mod machine;
-pub mod ranges;
+pub(crate) mod machine;
+pub(crate) mod ranges;
 #[cfg(target_os = "linux")]
 pub mod scratch;
 #[cfg(target_os = "linux")]
-pub mod watch;
+pub(crate) mod watch;
 
 use crate::error::counted;
 use crate::error::{Error, Kind, Result};
@@ -40,7 +40,7 @@ const RESIDENT: usize = 128 << 20;
 const TOUCHED_BETWEEN_CHECKS: usize = 28 << 20;
 
 /// The smallest bound in bytes for this number of threads.
-pub const fn least(threads: usize) -> usize {
+pub(crate) const fn least(threads: usize) -> usize {
     OWN + threads * PER_THREAD
 }
 
@@ -50,12 +50,12 @@ const UNKNOWN: u64 = 4 << 30;
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// The memory bound of the process in bytes, if there is one.
-pub fn limit() -> Option<usize> {
+pub(crate) fn limit() -> Option<usize> {
     Some(LIMIT.load(Ordering::Relaxed)).filter(|&bytes| bytes < usize::MAX)
 }
 
 /// The memory bound of the process in bytes, or else all memory that is available to it.
-pub fn limit_or_all() -> usize {
+pub(crate) fn limit_or_all() -> usize {
     limit().unwrap_or_else(|| all().unwrap_or(UNKNOWN) as usize)
 }
 
@@ -63,7 +63,7 @@ pub fn limit_or_all() -> usize {
 ///
 /// # Errors
 /// If `bytes` is too small for `threads` threads, or if the folder cannot hold the scratch file.
-pub fn bound(bytes: usize, threads: usize, folder: &Path) -> Result<()> {
+pub(crate) fn bound(bytes: usize, threads: usize, folder: &Path) -> Result<()> {
     let least = least(threads);
     if bytes < least {
         return Err(Error::spec(format!(
@@ -90,12 +90,12 @@ pub fn bound(bytes: usize, threads: usize, folder: &Path) -> Result<()> {
 /// Checks the memory in use on a thread that is about to touch much memory. Near the bound, the
 /// call blocks until other pages have been released. It takes one or two microseconds, and nothing
 /// without a bound. Results do not depend on it.
-pub fn wait_for_room() {
+pub(crate) fn wait_for_room() {
     wait_for_room_of(0);
 }
 
 /// [`wait_for_room`] on a thread that is about to touch `bytes` bytes without another check.
-pub fn wait_for_room_of(bytes: usize) {
+pub(crate) fn wait_for_room_of(bytes: usize) {
     #[cfg(target_os = "linux")]
     watch::wait_for_room(bytes);
     #[cfg(not(target_os = "linux"))]
@@ -104,14 +104,14 @@ pub fn wait_for_room_of(bytes: usize) {
 
 /// Counts the bytes that a loop touches, and checks the memory in use after every few megabytes.
 #[derive(Debug, Default)]
-pub struct Touched(Cell<usize>);
+pub(crate) struct Touched(Cell<usize>);
 
 impl Touched {
     /// Bytes that are touched between two checks.
     const BETWEEN: usize = 4 << 20;
 
     /// Counts `bytes` bytes that are touched next.
-    pub fn add(&self, bytes: usize) {
+    pub(crate) fn add(&self, bytes: usize) {
         let all = self.0.get().saturating_add(bytes);
         let is_due = all >= Touched::BETWEEN;
         if is_due {
@@ -164,7 +164,7 @@ fn refused(bytes: usize) {
 
 /// Completes when the process cannot be kept within its bound or the system refuses memory, which
 /// may never happen.
-pub async fn exceeded() -> Error {
+pub(crate) async fn exceeded() -> Error {
     struct Waiting;
     impl Drop for Waiting {
         fn drop(&mut self) {
@@ -192,13 +192,13 @@ pub async fn exceeded() -> Error {
 }
 
 /// Bytes of the scratch file, which never shrinks; `None` without a bound.
-pub fn scratch_bytes() -> Option<u64> {
+pub(crate) fn scratch_bytes() -> Option<u64> {
     allocator::scratch_len().map(|len| len as u64)
 }
 
 /// Returns freed memory to the system. glibc keeps it in scattered pieces, and later stages would
 /// add to it: after counting 37 million non-zeros this lowers the peak of the whole run by 27 %.
-pub fn give_back() {
+pub(crate) fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it takes no pointer and may be called from any thread at any time; memory in use is
     // unaffected.
@@ -209,7 +209,7 @@ pub fn give_back() {
 
 /// Lets a process without a bound use freed memory again. By default glibc returns the dictionary
 /// of each row group to the system when it is freed, and the next one is faulted in page by page.
-pub fn use_freed_again() {
+pub(crate) fn use_freed_again() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it takes no pointer and may be called at any time.
     unsafe {
@@ -220,7 +220,7 @@ pub fn use_freed_again() {
 }
 
 /// Formats bytes as `--memory` accepts them.
-pub fn shown(bytes: usize) -> String {
+pub(crate) fn shown(bytes: usize) -> String {
     format!("{}MB", bytes.div_ceil(1_000_000))
 }
 

@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All sizes are rounded up to this many bytes.
-pub const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// Free parts of a file, by start and by length in bytes. No two of them touch.
 #[derive(Debug, Default)]
-pub struct Ranges {
+pub(crate) struct Ranges {
     by_start: BTreeMap<usize, usize>,
     by_len: BTreeSet<(usize, usize)>,
 }
 
 impl Ranges {
     /// No free parts.
-    pub const fn new() -> Ranges {
+    pub(crate) const fn new() -> Ranges {
         Ranges {
             by_start: BTreeMap::new(),
             by_len: BTreeSet::new(),
@@ -23,7 +23,7 @@ impl Ranges {
 
     /// Takes `len` bytes, a multiple of [`PAGE`], from the smallest free part that is large enough.
     /// Returns the first byte.
-    pub fn take(&mut self, len: usize) -> Option<usize> {
+    pub(crate) fn take(&mut self, len: usize) -> Option<usize> {
         let &(found, start) = self.by_len.range((len, 0)..).next()?;
         self.remove(start, found);
         if found > len {
@@ -33,7 +33,7 @@ impl Ranges {
     }
 
     /// Takes `more` bytes from `start` on if they are free. Returns whether they were.
-    pub fn take_at(&mut self, start: usize, more: usize) -> bool {
+    pub(crate) fn take_at(&mut self, start: usize, more: usize) -> bool {
         match self.by_start.get(&start) {
             Some(&found) if found >= more => {
                 self.remove(start, found);
@@ -47,7 +47,7 @@ impl Ranges {
     }
 
     /// Frees a taken part and merges it with free neighbours.
-    pub fn give(&mut self, mut start: usize, mut len: usize) {
+    pub(crate) fn give(&mut self, mut start: usize, mut len: usize) {
         if let Some((&before, &own)) = self.by_start.range(..start).next_back()
             && before + own == start
         {

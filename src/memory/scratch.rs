@@ -46,7 +46,7 @@ impl Scratch {
     /// # Errors
     /// If the folder is missing, not writable or in memory, or if its file system cannot reserve
     /// space.
-    pub fn new(folder: &Path) -> io::Result<Scratch> {
+    pub(crate) fn new(folder: &Path) -> io::Result<Scratch> {
         let file = tempfile::tempfile_in(folder)?;
         // SAFETY: the call fills the structure, which holds only numbers.
         let place = unsafe {
@@ -114,7 +114,7 @@ impl Scratch {
     }
 
     /// Takes uninitialised memory for `len` bytes, aligned to a page; `None` if the disk is full.
-    pub fn take(&self, len: usize) -> Option<NonNull<u8>> {
+    pub(crate) fn take(&self, len: usize) -> Option<NonNull<u8>> {
         let len = len.next_multiple_of(PAGE);
         let mut used = self.used();
         let at = match used.free.take(len) {
@@ -129,7 +129,7 @@ impl Scratch {
     }
 
     /// Resizes `len` taken bytes to `new_len` in place. Returns whether that was possible.
-    pub fn resize(&self, at: NonNull<u8>, len: usize, new_len: usize) -> bool {
+    pub(crate) fn resize(&self, at: NonNull<u8>, len: usize, new_len: usize) -> bool {
         let (len, new_len) = (len.next_multiple_of(PAGE), new_len.next_multiple_of(PAGE));
         let start = self.place(at);
         let mut used = self.used();
@@ -140,13 +140,13 @@ impl Scratch {
     }
 
     /// Returns `len` bytes that were taken.
-    pub fn give(&self, at: NonNull<u8>, len: usize) {
+    pub(crate) fn give(&self, at: NonNull<u8>, len: usize) {
         let start = self.place(at);
         self.used().free.give(start, len.next_multiple_of(PAGE));
     }
 
     /// Whether an address lies in the mapping.
-    pub fn holds(&self, at: *const u8) -> bool {
+    pub(crate) fn holds(&self, at: *const u8) -> bool {
         (at as usize).wrapping_sub(self.first.as_ptr() as usize) < self.most
     }
 
@@ -159,7 +159,7 @@ impl Scratch {
         clippy::len_without_is_empty,
         reason = "a length on disk, not of a collection"
     )]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
 
@@ -168,7 +168,7 @@ impl Scratch {
     /// at once. The next call starts where this one ended, so a part of the data stays resident
     /// across repeated passes. There are few parts, because other threads go on touching pages
     /// meanwhile.
-    pub fn release(&self, mut enough: impl FnMut() -> bool) {
+    pub(crate) fn release(&self, mut enough: impl FnMut() -> bool) {
         let len = self.len();
         let part = (len / PARTS).next_multiple_of(PAGE).max(PAGE);
         for _ in 0..PARTS {

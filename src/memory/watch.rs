@@ -53,7 +53,7 @@ struct InUse {
 }
 
 /// Starts watching. `slack` bytes may be touched until the next check.
-pub fn start(bound: usize, slack: usize) -> Result<()> {
+pub(crate) fn start(bound: usize, slack: usize) -> Result<()> {
     let unreadable = |e| Error::with_source(Kind::Resources, "the memory in use cannot be read", e);
     let statm = File::open("/proc/self/statm").map_err(unreadable)?;
     let cannot = |e: io::Error| Error::with_source(Kind::Resources, "cannot start a thread", e);
@@ -79,7 +79,7 @@ pub fn start(bound: usize, slack: usize) -> Result<()> {
 }
 
 /// Checks the memory in use on the calling thread, which is about to touch `wanted` bytes.
-pub fn wait_for_room(wanted: usize) {
+pub(crate) fn wait_for_room(wanted: usize) {
     if let Some(watch) = WATCH.get() {
         watch.wait_for_room(wanted);
     }

@@ -41,13 +41,13 @@ pub struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// The row of a state.
-    pub fn row(self, state: usize) -> &'a [f64] {
+    pub(crate) fn row(self, state: usize) -> &'a [f64] {
         &self.values[state * self.width..][..self.width]
     }
 }
 
 /// What the names of the columns of each time or power end with: nothing if there is only one.
-pub fn parts<T: Display>(letter: &str, times: &[T]) -> Vec<String> {
+pub(crate) fn parts<T: Display>(letter: &str, times: &[T]) -> Vec<String> {
     match times {
         [_] => vec![String::new()],
         _ => times.iter().map(|t| format!("_{letter}{t}")).collect(),

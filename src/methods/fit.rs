@@ -34,7 +34,7 @@ pub struct How {
 
 impl How {
     /// A fit without restarts and iterations.
-    pub fn direct(seed: u64) -> How {
+    pub(crate) fn direct(seed: u64) -> How {
         How {
             seed,
             restarts: Vec::new(),

@@ -20,7 +20,7 @@
 //! parameters and the seed alone, not on threads or shards. Not converging is data, not an error.
 
 pub mod cocluster;
-pub mod columns;
+pub(crate) mod columns;
 pub mod dbmr;
 pub mod estimator;
 pub mod filter;
@@ -286,7 +286,7 @@ impl ChainMethod {
     ///
     /// # Errors
     /// A key that is about points.
-    pub fn of_points(
+    pub(crate) fn of_points(
         method: &PointMethod,
         kernel: ChainKernel,
     ) -> std::result::Result<Option<ChainMethod>, Fault> {
@@ -300,7 +300,7 @@ impl ChainMethod {
     }
 
     /// How the counts become a kernel.
-    pub fn kernel(&self) -> ChainKernel {
+    pub(crate) fn kernel(&self) -> ChainKernel {
         match self {
             ChainMethod::DiffusionMap(own) => own.kernel,
             ChainMethod::HeatSketch(own) => own.kernel,
@@ -308,7 +308,7 @@ impl ChainMethod {
     }
 
     /// Coordinates per time or power.
-    pub fn dimension(&self) -> usize {
+    pub(crate) fn dimension(&self) -> usize {
         match self {
             ChainMethod::DiffusionMap(own) => own.dimension,
             ChainMethod::HeatSketch(own) => own.dimension,
@@ -316,7 +316,7 @@ impl ChainMethod {
     }
 
     /// What the names of the columns of each time or power end with.
-    pub fn parts(&self) -> Vec<String> {
+    pub(crate) fn parts(&self) -> Vec<String> {
         match self {
             ChainMethod::DiffusionMap(own) => columns::parts("t", &own.times),
             ChainMethod::HeatSketch(own) => columns::parts("p", &own.powers),
@@ -324,7 +324,7 @@ impl ChainMethod {
     }
 
     /// Bytes of dense numbers that [`ChainMethod::embed`] accesses at random.
-    pub fn bytes(&self, size: Size) -> u64 {
+    pub(crate) fn bytes(&self, size: Size) -> u64 {
         match self {
             ChainMethod::DiffusionMap(own) => chain::map_bytes(own, size),
             ChainMethod::HeatSketch(own) => chain::sketch_bytes(own, size),
@@ -332,7 +332,7 @@ impl ChainMethod {
     }
 
     /// Embeds the states.
-    pub fn embed(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> ChainEmbedding {
+    pub(crate) fn embed(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> ChainEmbedding {
         match self {
             ChainMethod::DiffusionMap(own) => chain::diffusion_map(passes, counts, own, seed),
             ChainMethod::HeatSketch(own) => chain::heat_sketch(passes, counts, own, seed),
@@ -342,7 +342,7 @@ impl ChainMethod {
 
 impl SequenceMethod {
     /// The parameters of a hidden Markov model.
-    pub fn hmm(&self) -> &hmm::params::SpectralHmm {
+    pub(crate) fn hmm(&self) -> &hmm::params::SpectralHmm {
         match self {
             SequenceMethod::SpectralHmm(own) => own,
         }
@@ -360,7 +360,7 @@ impl PointMethod {
     }
 
     /// An upper bound of the bytes of a fit that is kept while others are made.
-    pub fn kept_bytes(&self, size: PointSize) -> u64 {
+    pub(crate) fn kept_bytes(&self, size: PointSize) -> u64 {
         let columns = match self {
             // Its model does not grow with points.
             PointMethod::StateEmbedding(_) => return 0,
@@ -371,12 +371,12 @@ impl PointMethod {
     }
 
     /// [`KernelParams::bytes_per_pair`].
-    pub fn bytes_per_pair(&self) -> u64 {
+    pub(crate) fn bytes_per_pair(&self) -> u64 {
         self.kernel().map_or(0, |kernel| kernel.bytes_per_pair())
     }
 
     /// [`KernelParams::pairs`].
-    pub fn pairs(&self, points: &Points) -> Option<u64> {
+    pub(crate) fn pairs(&self, points: &Points) -> Option<u64> {
         self.kernel()?.pairs(points)
     }
 }

@@ -61,7 +61,7 @@ impl Output {
     /// Opens the checkpoints of a plan. Pieces of earlier runs are reused unless `afresh`. A piece
     /// whose work took at least `every` is written at once; smaller pieces wait until `every` has
     /// passed since the last write.
-    pub async fn work(&self, plan: &str, afresh: bool, every: Duration) -> Checkpoint {
+    pub(crate) async fn work(&self, plan: &str, afresh: bool, every: Duration) -> Checkpoint {
         let folder = self.work_folder(plan);
         let mut work = Checkpoint {
             shown: self.show(&folder.path),
@@ -86,7 +86,7 @@ impl Output {
 
 impl Checkpoint {
     /// Number of pieces taken from earlier runs.
-    pub fn taken(&self) -> usize {
+    pub(crate) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 

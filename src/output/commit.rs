@@ -44,7 +44,7 @@ impl Output {
     }
 
     /// As [`Output::current`], but `None` for a damaged result, which a run makes anew.
-    pub async fn intact(&self) -> Result<Option<Current>> {
+    pub(crate) async fn intact(&self) -> Result<Option<Current>> {
         let Some(Seen { current, .. }) = self.pointer().await? else {
             return Ok(None);
         };
@@ -66,7 +66,7 @@ impl Output {
     ///
     /// # Errors
     /// If the result belongs to another job: replacing it is probably a mistake.
-    pub async fn check_job(&self, name: &str) -> Result<()> {
+    pub(crate) async fn check_job(&self, name: &str) -> Result<()> {
         let Some(seen) = self.pointer().await? else {
             return Ok(());
         };
@@ -420,7 +420,7 @@ impl Output {
 
     /// Ends all writes to versions, although a thread of the run may still compute, and removes the
     /// claimed version.
-    pub async fn stop(&self) {
+    pub(crate) async fn stop(&self) {
         self.writes.close(self.at(&[VERSIONS])).await;
         self.abandon().await;
     }

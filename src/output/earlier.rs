@@ -24,7 +24,7 @@ impl Output {
     ///
     /// # Errors
     /// If the run is none of them, or its version has no record.
-    pub async fn kept(&self, current: &Current, run: &str) -> Result<Current> {
+    pub(crate) async fn kept(&self, current: &Current, run: &str) -> Result<Current> {
         if run == current.run {
             return Ok(current.clone());
         }
@@ -104,7 +104,7 @@ impl Output {
     }
 
     /// The file of an object, if the output is a folder.
-    pub fn local(&self, path: &Path) -> Option<PathBuf> {
+    pub(crate) fn local(&self, path: &Path) -> Option<PathBuf> {
         let folder = self.folder.as_ref()?.path();
         let inside = self.inside(path);
         Some(folder.join(inside))

@@ -41,7 +41,7 @@ const POINTER_DRAFT: &str = ".current.json";
 const LINK_DRAFT: &str = ".link";
 
 /// How long a run waits for the lock of its output, which is normally held for moments.
-pub const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a run waits for the lock before it logs a warning.
 const WARN_AFTER: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// A version that the pointer does not name.
-pub struct Unnamed {
+pub(crate) struct Unnamed {
     /// The name of its folder, usually a run id.
     pub run: String,
     /// Whether it may be removed.
@@ -72,7 +72,7 @@ pub enum State {
 
 /// The folder of an output.
 #[derive(Debug, Clone)]
-pub struct Folder {
+pub(crate) struct Folder {
     path: PathBuf,
     /// How long to wait for its lock.
     pub patience: Duration,
@@ -80,7 +80,7 @@ pub struct Folder {
 
 impl Folder {
     /// The folder at `path`, with the default [`LOCK_TIMEOUT`].
-    pub fn new(path: PathBuf) -> Folder {
+    pub(crate) fn new(path: PathBuf) -> Folder {
         Folder {
             path,
             patience: LOCK_TIMEOUT,
@@ -88,7 +88,7 @@ impl Folder {
     }
 
     /// The path of the folder.
-    pub fn path(&self) -> &std::path::Path {
+    pub(crate) fn path(&self) -> &std::path::Path {
         &self.path
     }
 
@@ -97,7 +97,7 @@ impl Folder {
     }
 
     /// The error for an operation on this folder that failed: "... cannot be {what}".
-    pub fn failed(
+    pub(crate) fn failed(
         &self,
         what: &str,
         e: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -190,7 +190,7 @@ impl Folder {
 
     /// Creates the folder of a version, with a lock that marks its run as alive while the file is
     /// open.
-    pub async fn claim(&self, run: &str) -> Result<File> {
+    pub(crate) async fn claim(&self, run: &str) -> Result<File> {
         // A version without a lock counts as dead, so the output stays locked between the next two
         // steps.
         self.check_no_links(&[VERSIONS])?;
@@ -206,7 +206,7 @@ impl Folder {
 
     /// The pointer, and the versions that it does not name. Both are read under the lock: no run is
     /// promoted and none begins to write in between.
-    pub async fn unnamed(&self) -> Result<(Option<Current>, Vec<Unnamed>)> {
+    pub(crate) async fn unnamed(&self) -> Result<(Option<Current>, Vec<Unnamed>)> {
         if !self.path.exists() {
             return Ok((None, Vec::new()));
         }
@@ -261,7 +261,7 @@ impl Folder {
 
     /// Fails if one of these files and folders of the output is a link or the like: what a link
     /// leads to does not belong to this output.
-    pub fn check_no_links(&self, places: &[&str]) -> Result<()> {
+    pub(crate) fn check_no_links(&self, places: &[&str]) -> Result<()> {
         let mut found = places.iter().map(|place| self.path.join(place));
         match found.find_map(|path| InTheWay::at(&path)) {
             Some(e) => Err(Error::spec(e.to_string())),
@@ -279,7 +279,7 @@ impl Folder {
     }
 
     /// Flushes every file of a version to disk, so that the pointer is not on disk before them.
-    pub fn sync(&self, run: &str) -> Result<()> {
+    pub(crate) fn sync(&self, run: &str) -> Result<()> {
         fn collect(path: PathBuf, paths: &mut Vec<PathBuf>) -> io::Result<()> {
             for entry in fs::read_dir(&path)? {
                 let entry = entry?;
@@ -302,7 +302,7 @@ impl Folder {
 
     /// Replaces the pointer by the result of `next`, and updates the links. After an error the
     /// pointer is unchanged. `begins` is called when the lock is held.
-    pub async fn swap<T>(
+    pub(crate) async fn swap<T>(
         &self,
         begins: &(dyn Fn() -> Result<()> + Sync),
         next: impl FnOnce(Option<&Current>) -> Result<(Current, T)>,
@@ -328,7 +328,7 @@ impl Folder {
     }
 
     /// Updates the links if they do not match the pointer.
-    pub async fn repair(&self) -> Result<()> {
+    pub(crate) async fn repair(&self) -> Result<()> {
         let Some(current) = self.pointer()? else {
             return Ok(());
         };
@@ -421,13 +421,13 @@ impl Folder {
     }
 
     /// Whether the folder exists.
-    pub fn exists(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         self.path.is_dir()
     }
 
     /// Fails if this folder cannot be written, or if something is where the link of a table must
     /// go. Changes nothing.
-    pub fn check(&self, tables: &[&str]) -> Result<()> {
+    pub(crate) fn check(&self, tables: &[&str]) -> Result<()> {
         let unusable = |path: &Path, why: &str| {
             let (shown, path) = (self.path.display(), path.display());
             Err(Error::spec(format!(
@@ -475,7 +475,7 @@ impl Folder {
     }
 
     /// The folders in one such as `versions`, and when an entry of each last changed.
-    pub fn folders_in(&self, place: &str) -> io::Result<Vec<(String, Timestamp)>> {
+    pub(crate) fn folders_in(&self, place: &str) -> io::Result<Vec<(String, Timestamp)>> {
         let entries = match fs::read_dir(self.path.join(place)) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
@@ -495,7 +495,7 @@ impl Folder {
     /// Removes partial records and partial objects of the ledger, which killed processes leave, and
     /// an empty folder of work. They are called `name#1`, and the store does not list them. Returns
     /// their paths and bytes.
-    pub fn drafts(&self, asked: &Cleaning) -> io::Result<Vec<(String, u64)>> {
+    pub(crate) fn drafts(&self, asked: &Cleaning) -> io::Result<Vec<(String, u64)>> {
         let mut drafts = Vec::new();
         let is_record = |name: &str| name.strip_suffix(".json").is_some_and(is_run);
         type IsOurs<'a> = &'a dyn Fn(&str) -> bool;
@@ -548,7 +548,7 @@ impl Folder {
 
     /// Removes a folder in one such as `versions`. Links in it are removed, and never what they
     /// lead to. If a link or a file has its name, that stays.
-    pub fn remove(&self, place: &str, name: &str) -> Result<()> {
+    pub(crate) fn remove(&self, place: &str, name: &str) -> Result<()> {
         self.check_no_links(&[place])?;
         let folder = self.path.join(place).join(name);
         let is_folder = fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir());
@@ -563,7 +563,7 @@ impl Folder {
 
     /// Removes partial files of a place, `name#1`, which killed processes leave. A place that is a
     /// link stays as it is.
-    pub fn remove_partial(&self, place: &str, name: &str) {
+    pub(crate) fn remove_partial(&self, place: &str, name: &str) {
         let place = self.path.join(place);
         let is_link = fs::symlink_metadata(&place).is_ok_and(|found| found.is_symlink());
         let entries = fs::read_dir(&place).into_iter().flatten().flatten();
@@ -580,12 +580,12 @@ impl Folder {
     }
 
     /// Removes the folder of all versions or of all work, if it is empty.
-    pub fn remove_if_empty_place(&self, place: &str) {
+    pub(crate) fn remove_if_empty_place(&self, place: &str) {
         fs::remove_dir(self.path.join(place)).ok();
     }
 
     /// Removes drafts of dead processes that only a holder of the lock may write.
-    pub async fn sweep(&self) -> Result<()> {
+    pub(crate) async fn sweep(&self) -> Result<()> {
         if !self.path.exists() {
             return Ok(());
         }
@@ -599,13 +599,13 @@ impl Folder {
     }
 
     /// Marks a version as promoted by removing its lock file.
-    pub fn release(&self, run: &str) {
+    pub(crate) fn release(&self, run: &str) {
         fs::remove_file(self.version(run).join(LOCK)).ok();
     }
 
     /// Removes an output without a result. If another process holds the lock, the output is in use
     /// and stays.
-    pub async fn remove_if_empty(&self) {
+    pub(crate) async fn remove_if_empty(&self) {
         let hurried = Folder {
             patience: REMOVAL_TIMEOUT.min(self.patience),
             ..self.clone()

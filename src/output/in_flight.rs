@@ -20,22 +20,22 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 /// The writes of a run. Each of them holds a shared lock on the folder that is closed to them, if
 /// the run was stopped.
 #[derive(Debug, Clone, Default)]
-pub struct Writes(Arc<RwLock<Option<Path>>>);
+pub(crate) struct Writes(Arc<RwLock<Option<Path>>>);
 
 impl Writes {
     /// Wraps a store so that its writes belong to these.
-    pub fn of(&self, inner: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
+    pub(crate) fn of(&self, inner: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
         let writes = self.clone();
         Arc::new(Tracked { inner, writes })
     }
 
     /// Waits until no write is in flight. No write begins while the guard lives.
-    pub async fn none(&self) -> OwnedRwLockWriteGuard<Option<Path>> {
+    pub(crate) async fn none(&self) -> OwnedRwLockWriteGuard<Option<Path>> {
         Arc::clone(&self.0).write_owned().await
     }
 
     /// Waits until no write is in flight, and refuses all writes below a folder from then on.
-    pub async fn close(&self, folder: Path) {
+    pub(crate) async fn close(&self, folder: Path) {
         *self.none().await = Some(folder);
     }
 
@@ -43,7 +43,7 @@ impl Writes {
     ///
     /// # Errors
     /// If the place is closed.
-    pub async fn begin(&self, place: &Path) -> Result<OwnedRwLockReadGuard<Option<Path>>> {
+    pub(crate) async fn begin(&self, place: &Path) -> Result<OwnedRwLockReadGuard<Option<Path>>> {
         let in_flight = Arc::clone(&self.0).read_owned().await;
         match &*in_flight {
             Some(folder) if place.prefix_matches(folder) => {

@@ -38,7 +38,7 @@ pub(crate) const LEDGER: &str = "ledger";
 pub(crate) const WORK: &str = "work";
 
 /// Version of the names and columns of the tables, in the metadata of every file.
-pub const SCHEMA_VERSION: &str = "1";
+pub(crate) const SCHEMA_VERSION: &str = "1";
 
 /// How the record of a folder of work ends, after the plan.
 pub(crate) const MADE: &str = ".made";

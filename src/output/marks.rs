@@ -16,7 +16,7 @@ pub struct FileMark {
 
 /// The files of a version: path in the version → mark.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileMarks {
+pub(crate) struct FileMarks {
     /// By the path in the version.
     pub files: BTreeMap<String, FileMark>,
 }
@@ -46,7 +46,7 @@ impl FileMark {
 
 impl FileMarks {
     /// The mark of a table, unless the version has none of this name.
-    pub fn table(&self, table: &str) -> Option<&FileMark> {
+    pub(crate) fn table(&self, table: &str) -> Option<&FileMark> {
         self.files.get(&format!("{table}/{PART}"))
     }
 }

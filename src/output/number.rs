@@ -25,7 +25,7 @@ pub(crate) fn grouped(x: f64) -> String {
 }
 
 /// A number of files, as in `1 new file` or `12 files`.
-pub fn files(n: usize, what: &str) -> String {
+pub(crate) fn files(n: usize, what: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };
     format!("{n}{what} file{plural}")
 }

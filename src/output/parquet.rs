@@ -24,14 +24,14 @@ use tokio::io::AsyncWriteExt;
 
 /// Rows per row group. The columns of a group are encoded in parallel, and an embedding is as large
 /// as all others together, so a table of a million states needs several groups.
-pub const ROW_GROUP: usize = 1 << 17;
+pub(crate) const ROW_GROUP: usize = 1 << 17;
 
 /// Bytes at the end of a file that are read back: more than any footer but those of the widest
 /// tables.
 const TAIL: usize = 1 << 16;
 
 /// Rows of a table that are built and encoded at a time. Their arrays fit the cache.
-pub const PIECE: usize = 1 << 14;
+pub(crate) const PIECE: usize = 1 << 14;
 
 /// Bytes of the dictionary of floats of a row group. Values after it is full are stored plain.
 const DICTIONARY: usize = 1 << 16;
@@ -75,7 +75,7 @@ impl std::io::Write for Buffer {
 
 impl<'a> File<'a> {
     /// Starts a file. `sorted_by` names the columns that order the rows, ascending.
-    pub fn create(
+    pub(crate) fn create(
         output: &'a Output,
         path: Path,
         schema: SchemaRef,
@@ -123,7 +123,7 @@ impl<'a> File<'a> {
 
     /// Appends row groups, each in pieces of rows that `batch` builds. Groups are encoded in
     /// parallel, and so are the columns of a piece.
-    pub async fn write<P: Send>(
+    pub(crate) async fn write<P: Send>(
         &mut self,
         groups: Vec<Vec<P>>,
         batch: impl Fn(P) -> Result<RecordBatch> + Sync,
@@ -163,7 +163,7 @@ impl<'a> File<'a> {
     }
 
     /// Starts the row group after those that are written, to be encoded piece by piece.
-    pub fn row_group(&self) -> Result<RowGroup> {
+    pub(crate) fn row_group(&self) -> Result<RowGroup> {
         self.begin(self.writer.flushed_row_groups().len())
     }
 
@@ -185,13 +185,13 @@ impl<'a> File<'a> {
     }
 
     /// Encodes rows of a row group. The columns are encoded in parallel.
-    pub fn encode(&self, group: &mut RowGroup, rows: &RecordBatch) -> Result<()> {
+    pub(crate) fn encode(&self, group: &mut RowGroup, rows: &RecordBatch) -> Result<()> {
         let encoded = group.encode(&self.schema, rows);
         encoded.map_err(|e| unwritable(self.output, &self.path, e))
     }
 
     /// Appends an encoded row group.
-    pub async fn append(&mut self, group: RowGroup) -> Result<()> {
+    pub(crate) async fn append(&mut self, group: RowGroup) -> Result<()> {
         let closed = group.close();
         let (rows, chunks) = closed.map_err(|e| unwritable(self.output, &self.path, e))?;
         self.append_chunks(rows, chunks).await
@@ -213,14 +213,14 @@ impl<'a> File<'a> {
     }
 
     /// Gives the file up. The store keeps nothing of it.
-    pub async fn abort(mut self) -> Result<()> {
+    pub(crate) async fn abort(mut self) -> Result<()> {
         let aborted = self.target.abort().await;
         aborted.map_err(|e| unwritable(self.output, &self.path, e))
     }
 
     /// Closes the file, checks that the store returns what was written, and returns the number of
     /// rows.
-    pub async fn finish(mut self) -> Result<u64> {
+    pub(crate) async fn finish(mut self) -> Result<u64> {
         self.writer
             .finish()
             .map_err(|e| unwritable(self.output, &self.path, e))?;
@@ -245,7 +245,7 @@ pub struct RowGroup {
 
 impl RowGroup {
     /// The number of rows so far.
-    pub fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
@@ -278,7 +278,7 @@ impl RowGroup {
 }
 
 /// Copies a file inside the store and checks the copy. `mark` says what the file was written as.
-pub async fn copy(output: &Output, from: &Path, to: &Path, mark: &FileMark) -> Result<()> {
+pub(crate) async fn copy(output: &Output, from: &Path, to: &Path, mark: &FileMark) -> Result<()> {
     output
         .store
         .copy(from, to)

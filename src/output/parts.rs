@@ -34,24 +34,24 @@ pub struct Piece {
 
 impl Piece {
     /// Whether the piece has no bytes.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
     /// Number of bytes.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.bytes.end - self.bytes.start
     }
 
     /// The blake3 hash of the bytes.
-    pub fn checksum(&self) -> [u8; 32] {
+    pub(crate) fn checksum(&self) -> [u8; 32] {
         self.checksum
     }
 }
 
 impl Output {
     /// Writes pieces as one part of the checkpoints of a plan.
-    pub async fn put_part(&self, plan: &str, pieces: Vec<Vec<u8>>) -> Result<Vec<Piece>> {
+    pub(crate) async fn put_part(&self, plan: &str, pieces: Vec<Vec<u8>>) -> Result<Vec<Piece>> {
         let mut hasher = blake3::Hasher::new();
         for piece in &pieces {
             hasher.update(piece);
@@ -81,13 +81,13 @@ impl Output {
     ///
     /// # Errors
     /// [`Kind::Store`] if they are not the bytes that were written.
-    pub async fn piece(&self, plan: &str, piece: &Piece) -> Result<Bytes> {
+    pub(crate) async fn piece(&self, plan: &str, piece: &Piece) -> Result<Bytes> {
         let bytes = self.read_part(plan, std::slice::from_ref(piece)).await?;
         Ok(bytes.into_iter().next().unwrap_or_default())
     }
 
     /// The bytes of several pieces. Neighbours in a part are read together.
-    pub async fn pieces(&self, plan: &str, pieces: &[Piece]) -> Result<Vec<Bytes>> {
+    pub(crate) async fn pieces(&self, plan: &str, pieces: &[Piece]) -> Result<Vec<Bytes>> {
         let parts = pieces.chunk_by(|a, b| a.part == b.part);
         let read: Vec<_> = parts.map(|own| self.read_part(plan, own)).collect();
         let read: Vec<Vec<Bytes>> = stream::iter(read)
@@ -122,7 +122,7 @@ impl Output {
     }
 
     /// Removes the part of a piece that is not needed any more.
-    pub async fn remove_part(&self, plan: &str, piece: &Piece) -> Result<()> {
+    pub(crate) async fn remove_part(&self, plan: &str, piece: &Piece) -> Result<()> {
         let path = self.part(plan, piece.part);
         match self.store.delete(&path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),

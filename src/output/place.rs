@@ -77,7 +77,7 @@ pub struct Output {
 
 /// Writes a file beside the tables of a version, under the same commit.
 #[async_trait]
-pub trait Companion: Send + Sync {
+pub(crate) trait Companion: Send + Sync {
     /// Writes the file of the version `staged`, which will replace the result of the run `before`.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ pub trait Companion: Send + Sync {
 
 impl Output {
     /// Sets what is written beside the tables of every version.
-    pub fn set_companion(&mut self, companion: Arc<dyn Companion>) {
+    pub(crate) fn set_companion(&mut self, companion: Arc<dyn Companion>) {
         self.companion = Some(companion);
     }
 
@@ -116,7 +116,7 @@ impl Output {
 
     /// Sets how long to wait for another process that holds the lock of a folder. The default is
     /// [`LOCK_TIMEOUT`](super::folder::LOCK_TIMEOUT).
-    pub fn set_lock_timeout(&mut self, timeout: Duration) {
+    pub(crate) fn set_lock_timeout(&mut self, timeout: Duration) {
         if let Some(folder) = &mut self.folder {
             folder.patience = timeout;
         }
@@ -163,14 +163,14 @@ impl Output {
     }
 
     /// Size in bytes of a table that a run has written.
-    pub async fn staged_bytes(&self, run: &str, table: &str) -> Result<u64> {
+    pub(crate) async fn staged_bytes(&self, run: &str, table: &str) -> Result<u64> {
         let path = self.staged(run, table);
         let found = self.store.head(&path).await;
         Ok(found.map_err(|e| self.failed(&path, "read back", e))?.size)
     }
 
     /// The path of a file next to the tables of a version, such as `ledger.json`.
-    pub fn version_file(&self, run: &str, name: &str) -> Path {
+    pub(crate) fn version_file(&self, run: &str, name: &str) -> Path {
         self.at(&[VERSIONS, run, name])
     }
 
@@ -181,7 +181,7 @@ impl Output {
 
     /// Fails if these tables could never be written to this output, as far as can be seen without
     /// writing.
-    pub fn check(&self, tables: &[&str]) -> Result<()> {
+    pub(crate) fn check(&self, tables: &[&str]) -> Result<()> {
         self.folder
             .as_ref()
             .map_or(Ok(()), |folder| folder.check(tables))
@@ -228,14 +228,14 @@ impl Output {
 
     /// Writes a run record without secrets. Records are for people; nothing reads them back to
     /// resume.
-    pub async fn put_record(&self, path: &Path, record: &impl Serialize) -> Result<()> {
+    pub(crate) async fn put_record(&self, path: &Path, record: &impl Serialize) -> Result<()> {
         let record = json(record)?;
         let record = hide(&String::from_utf8_lossy(&record)).into_owned();
         self.put(path, record.into_bytes()).await
     }
 
     /// Reads a JSON object, or `None` if it does not exist.
-    pub async fn get_json<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
+    pub(crate) async fn get_json<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
         let Some(bytes) = self.bytes(path, LARGEST_RECORD).await? else {
             return Ok(None);
         };

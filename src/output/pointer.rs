@@ -17,7 +17,7 @@ pub struct Begun {
 
 /// The pointer, and the object version for a conditional put.
 #[derive(Clone, PartialEq)]
-pub(crate) struct Seen {
+pub struct Seen {
     pub current: Current,
     pub(crate) version: UpdateVersion,
 }
@@ -48,7 +48,7 @@ pub struct Promotion<'a, R> {
 
 impl Begun {
     /// The result that the run will replace, if its tables are complete.
-    pub fn earlier(&self) -> Option<&Current> {
+    pub(crate) fn earlier(&self) -> Option<&Current> {
         let seen = self.seen.as_ref().filter(|_| self.is_whole);
         seen.map(|seen| &seen.current)
     }

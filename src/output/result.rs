@@ -66,14 +66,14 @@ pub struct WrittenFit {
 
 impl WrittenFit {
     /// The name of the `[[fit]]`, which all of its ranks share.
-    pub fn family(&self) -> &str {
+    pub(crate) fn family(&self) -> &str {
         let rank = format!("_r{}", self.rank);
         self.name.strip_suffix(&rank).unwrap_or(&self.name)
     }
 }
 
 /// The kind of the evidence of results with counts, and with sets of states.
-pub const COUNTS: &str = "counts";
+pub(crate) const COUNTS: &str = "counts";
 
 /// The kind of the evidence of results that do not say it, by a table that only they have.
 const KINDS_BY_TABLE: [(&str, &str); 4] = [
@@ -85,7 +85,7 @@ const KINDS_BY_TABLE: [(&str, &str); 4] = [
 
 /// The kind of the evidence of a result. None for the rows that an assignment wrote: they come
 /// without models.
-pub fn kind_of(result: &Current) -> Option<&str> {
+pub(crate) fn kind_of(result: &Current) -> Option<&str> {
     let has = |table: &str| result.tables.contains_key(table);
     if !has(Table::Fits.name()) {
         return None;
@@ -116,7 +116,7 @@ pub struct ModelKey {
 
 impl ModelKey {
     /// The key in row `at` of the partition and lag columns.
-    pub fn at(partition: &[ArrayRef], lag: Option<&ArrayRef>, at: usize) -> ModelKey {
+    pub(crate) fn at(partition: &[ArrayRef], lag: Option<&ArrayRef>, at: usize) -> ModelKey {
         let text = |column: &ArrayRef| key_text(std::slice::from_ref(column), at);
         ModelKey {
             partition: partition.iter().map(text).collect(),
@@ -150,7 +150,7 @@ pub struct WrittenTable {
 
 impl<'a> Written<'a> {
     /// Opens the result at an output, or `None` if there is no complete result.
-    pub async fn open(output: &'a Output) -> Result<Option<Written<'a>>> {
+    pub(crate) async fn open(output: &'a Output) -> Result<Option<Written<'a>>> {
         match output.current().await? {
             Some(current) => Written::of(output, current).await.map(Some),
             None => Ok(None),
@@ -159,7 +159,7 @@ impl<'a> Written<'a> {
 
     /// Opens a current or earlier result of the output if its rows are of a kind. `None` if they
     /// are of another kind: nothing of such a result is of use to a run.
-    pub async fn of_kind(
+    pub(crate) async fn of_kind(
         kind: &str,
         output: &'a Output,
         current: Current,
@@ -174,7 +174,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// If it has no models, or cannot be read.
-    pub async fn of(output: &'a Output, current: Current) -> Result<Written<'a>> {
+    pub(crate) async fn of(output: &'a Output, current: Current) -> Result<Written<'a>> {
         let Some(kind) = kind_of(&current).map(String::from) else {
             return Err(Error::spec(format!(
                 "the result at {} has assigned rows and no models; name the output of a run",
@@ -236,7 +236,7 @@ impl<'a> Written<'a> {
     }
 
     /// Whether the result has a table: results of older versions may lack some.
-    pub fn has(&self, table: Table) -> bool {
+    pub(crate) fn has(&self, table: Table) -> bool {
         self.current.tables.contains_key(table.name())
     }
 
@@ -245,7 +245,7 @@ impl<'a> Written<'a> {
     /// # Errors
     /// [`Kind::Input`] if its bytes are not those that were written, or it has other rows than the
     /// pointer says.
-    pub async fn table(&self, name: impl Into<&'static str>) -> Result<WrittenTable> {
+    pub(crate) async fn table(&self, name: impl Into<&'static str>) -> Result<WrittenTable> {
         let name = name.into();
         let path = self.output.table(&self.current, name);
         let held = self.verified(name, &path).await?;
@@ -264,7 +264,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn is_intact(&self, name: impl Into<&'static str>) -> Result<bool> {
+    pub(crate) async fn is_intact(&self, name: impl Into<&'static str>) -> Result<bool> {
         let name = name.into();
         let path = self.output.table(&self.current, name);
         match self.verified(name, &path).await {
@@ -292,7 +292,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// If the table that has them cannot be read.
-    pub async fn keys(&self) -> Result<Vec<ModelKey>> {
+    pub(crate) async fn keys(&self) -> Result<Vec<ModelKey>> {
         // A result without fits has counts alone.
         let table = if self.has(Table::Sources) {
             Table::Sources
@@ -304,7 +304,7 @@ impl<'a> Written<'a> {
     }
 
     /// The models of a table with their row ranges, in row order.
-    pub async fn models(&self, table: impl Into<&'static str>) -> Result<Vec<ModelRows>> {
+    pub(crate) async fn models(&self, table: impl Into<&'static str>) -> Result<Vec<ModelRows>> {
         let file = self.table(table).await?;
         let rows = file.rows();
         let names: Vec<&str> = self
@@ -333,7 +333,7 @@ impl<'a> Written<'a> {
     }
 
     /// A model in words, such as `airline=FR, lag 5d`; empty if there is only one model.
-    pub fn place(&self, key: &ModelKey) -> String {
+    pub(crate) fn place(&self, key: &ModelKey) -> String {
         let names = self.partition.iter().map(|f| f.name());
         let partition = names
             .zip(&key.partition)
@@ -343,7 +343,7 @@ impl<'a> Written<'a> {
     }
 
     /// The partition of a model, by column.
-    pub fn partition_of(&self, key: &ModelKey) -> BTreeMap<String, String> {
+    pub(crate) fn partition_of(&self, key: &ModelKey) -> BTreeMap<String, String> {
         let names = self.partition.iter().map(|f| f.name().clone());
         names.zip(key.partition.iter().cloned()).collect()
     }
@@ -390,17 +390,17 @@ impl WrittenTable {
     }
 
     /// The Arrow schema of the table.
-    pub fn schema(&self) -> SchemaRef {
+    pub(crate) fn schema(&self) -> SchemaRef {
         Arc::clone(self.builder.schema())
     }
 
     /// Number of rows.
-    pub fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.builder.metadata().file_metadata().num_rows() as usize
     }
 
     /// The rows of some columns in which all of the integers `zeros` are 0.
-    pub async fn columns_where_zero(
+    pub(crate) async fn columns_where_zero(
         mut self,
         names: &[&str],
         zeros: &[&str],
@@ -421,7 +421,7 @@ impl WrittenTable {
     }
 
     /// The whole table.
-    pub async fn batch(self) -> Result<RecordBatch> {
+    pub(crate) async fn batch(self) -> Result<RecordBatch> {
         let (schema, shown) = (self.schema(), self.shown.clone());
         let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
         let columns = self.columns(&names).await?;
@@ -429,7 +429,7 @@ impl WrittenTable {
     }
 
     /// All rows of some columns, in the order of `names`.
-    pub async fn columns(self, names: &[&str]) -> Result<Vec<ArrayRef>> {
+    pub(crate) async fn columns(self, names: &[&str]) -> Result<Vec<ArrayRef>> {
         let WrittenTable { builder, shown } = self;
         let schema = Arc::clone(builder.schema());
         let mut roots = Vec::new();
@@ -471,7 +471,7 @@ impl WrittenTable {
 }
 
 /// Numbers of any type as f64.
-pub fn floats(column: &ArrayRef) -> Result<Vec<f64>> {
+pub(crate) fn floats(column: &ArrayRef) -> Result<Vec<f64>> {
     let column = cast(column, &DataType::Float64).map_err(|e| {
         Error::with_source(
             Kind::Input,
@@ -483,7 +483,7 @@ pub fn floats(column: &ArrayRef) -> Result<Vec<f64>> {
 }
 
 /// Numbers of any type, all of them finite and none null: gyre writes no others for a fit.
-pub fn finite(column: &ArrayRef, name: &str) -> Result<Vec<f64>> {
+pub(crate) fn finite(column: &ArrayRef, name: &str) -> Result<Vec<f64>> {
     let strange = |what: &str| Error::input(format!("the written column `{name}` holds {what}"));
     if column.null_count() > 0 {
         return Err(strange("a null"));
@@ -496,7 +496,7 @@ pub fn finite(column: &ArrayRef, name: &str) -> Result<Vec<f64>> {
 }
 
 /// Set numbers, with −1 for no set.
-pub fn affiliation(column: &ArrayRef) -> Result<Vec<i32>> {
+pub(crate) fn affiliation(column: &ArrayRef) -> Result<Vec<i32>> {
     let column = cast(column, &DataType::Int32).map_err(|e| {
         Error::with_source(
             Kind::Input,
@@ -509,7 +509,7 @@ pub fn affiliation(column: &ArrayRef) -> Result<Vec<i32>> {
 }
 
 /// An embedding, row-major, or `None` if a row is null.
-pub fn embedding(column: &ArrayRef) -> Result<Option<Vec<f64>>> {
+pub(crate) fn embedding(column: &ArrayRef) -> Result<Option<Vec<f64>>> {
     let Some(lists) = column.as_fixed_size_list_opt() else {
         return Err(Error::input(
             "an embedding of the result is not a list of fixed size",

@@ -20,7 +20,7 @@ const ROW_GROUP_BYTES: usize = 16 << 20;
 const TEXT_BYTES: usize = 16;
 
 /// Writes a table batch by batch.
-pub struct RowWriter<'a> {
+pub(crate) struct RowWriter<'a> {
     file: File<'a>,
     pieces: BatchCoalescer,
     group: RowGroup,
@@ -32,7 +32,7 @@ impl<'a> RowWriter<'a> {
     ///
     /// # Errors
     /// If Parquet does not have the type of a column.
-    pub fn create(output: &'a Output, path: Path, schema: SchemaRef) -> Result<RowWriter<'a>> {
+    pub(crate) fn create(output: &'a Output, path: Path, schema: SchemaRef) -> Result<RowWriter<'a>> {
         let group_rows = rows_per_group(&schema);
         let pieces = BatchCoalescer::new(schema.clone(), PIECE);
         let file = File::create(output, path, schema, &[])?;
@@ -48,7 +48,7 @@ impl<'a> RowWriter<'a> {
     ///
     /// # Errors
     /// If the batch has another schema, or the store fails.
-    pub async fn write(&mut self, batch: RecordBatch) -> Result<()> {
+    pub(crate) async fn write(&mut self, batch: RecordBatch) -> Result<()> {
         self.pieces.push_batch(batch).map_err(broken)?;
         self.write_pieces().await
     }
@@ -71,7 +71,7 @@ impl<'a> RowWriter<'a> {
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn finish(mut self) -> Result<u64> {
+    pub(crate) async fn finish(mut self) -> Result<u64> {
         self.pieces.finish_buffered_batch().map_err(broken)?;
         self.write_pieces().await?;
         if self.group.rows() > 0 {
@@ -84,7 +84,7 @@ impl<'a> RowWriter<'a> {
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn abort(self) -> Result<()> {
+    pub(crate) async fn abort(self) -> Result<()> {
         self.file.abort().await
     }
 }

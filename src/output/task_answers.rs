@@ -49,7 +49,7 @@ pub type Running = BTreeMap<Attempt, Timestamp>;
 
 impl Output {
     /// The answers to the tasks of a plan.
-    pub fn answers(&self, plan: &str) -> Answers {
+    pub(crate) fn answers(&self, plan: &str) -> Answers {
         let folder = self.work_folder(plan);
         Answers {
             shown: self.show(&folder.path),
@@ -60,7 +60,7 @@ impl Output {
 
 impl Answers {
     /// The folder as the user would write it.
-    pub fn shown(&self) -> &str {
+    pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
 
@@ -74,7 +74,7 @@ impl Answers {
     }
 
     /// The tasks that have an answer.
-    pub async fn done(&self) -> Result<BTreeSet<String>> {
+    pub(crate) async fn done(&self) -> Result<BTreeSet<String>> {
         let names = self
             .folder
             .store
@@ -87,7 +87,7 @@ impl Answers {
     }
 
     /// The attempts that have sent a heartbeat and have not ended.
-    pub async fn running(&self) -> Result<Running> {
+    pub(crate) async fn running(&self) -> Result<Running> {
         let found: Vec<_> = self
             .folder
             .store
@@ -106,7 +106,7 @@ impl Answers {
     }
 
     /// The result of a task, or `None` if it is missing or damaged.
-    pub async fn read(&self, task: &str) -> Result<Option<Result<Vec<u8>>>> {
+    pub(crate) async fn read(&self, task: &str) -> Result<Option<Result<Vec<u8>>>> {
         let read = async {
             self.folder
                 .store
@@ -123,7 +123,7 @@ impl Answers {
     }
 
     /// Writes the result of a task.
-    pub async fn write(&self, task: &str, answer: Result<Vec<u8>>) -> Result<()> {
+    pub(crate) async fn write(&self, task: &str, answer: Result<Vec<u8>>) -> Result<()> {
         let bytes = framed(answer)?;
         self.folder
             .put(&self.at(&[DONE, task]), bytes.into())
@@ -132,7 +132,7 @@ impl Answers {
     }
 
     /// Removes the answers to some tasks.
-    pub async fn remove_all(&self, tasks: impl Iterator<Item = String>) -> Result<()> {
+    pub(crate) async fn remove_all(&self, tasks: impl Iterator<Item = String>) -> Result<()> {
         let paths: Vec<_> = tasks.map(|task| Ok(self.at(&[DONE, &task]))).collect();
         let gone = self
             .folder
@@ -146,7 +146,7 @@ impl Answers {
     }
 
     /// Removes all answers, so that every task is repeated.
-    pub async fn forget(&self) -> Result<()> {
+    pub(crate) async fn forget(&self) -> Result<()> {
         let all = self
             .folder
             .store
@@ -162,7 +162,7 @@ impl Answers {
     }
 
     /// Writes the heartbeat of an attempt.
-    pub async fn beat(&self, task: &str, attempt: &str) -> Result<()> {
+    pub(crate) async fn beat(&self, task: &str, attempt: &str) -> Result<()> {
         let path = self.at(&[RUNNING, task, attempt]);
         self.folder
             .put(&path, attempt.to_string().into())
@@ -171,7 +171,7 @@ impl Answers {
     }
 
     /// Removes the heartbeat of an attempt.
-    pub async fn end(&self, task: &str, attempt: &str) -> Result<()> {
+    pub(crate) async fn end(&self, task: &str, attempt: &str) -> Result<()> {
         self.remove(&self.at(&[RUNNING, task, attempt])).await
     }
 
@@ -183,7 +183,7 @@ impl Answers {
     }
 
     /// Writes a mark.
-    pub async fn put_mark(&self, mark: &str) -> Result<()> {
+    pub(crate) async fn put_mark(&self, mark: &str) -> Result<()> {
         let path = self.at(&[MARKS, mark]);
         self.folder
             .put(&path, mark.to_string().into())
@@ -192,7 +192,7 @@ impl Answers {
     }
 
     /// Whether a mark exists.
-    pub async fn has_mark(&self, mark: &str) -> Result<bool> {
+    pub(crate) async fn has_mark(&self, mark: &str) -> Result<bool> {
         match self.folder.store.head(&self.at(&[MARKS, mark])).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
@@ -201,7 +201,7 @@ impl Answers {
     }
 
     /// Removes a mark.
-    pub async fn remove_mark(&self, mark: &str) -> Result<()> {
+    pub(crate) async fn remove_mark(&self, mark: &str) -> Result<()> {
         self.remove(&self.at(&[MARKS, mark])).await
     }
 }

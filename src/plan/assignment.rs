@@ -11,7 +11,7 @@ use crate::read::lake::files::Table;
 use serde::Serialize;
 
 /// What an assignment will do, without the model. `R` has the roles of the columns of the rows.
-pub struct Assignment<R> {
+pub(crate) struct Assignment<R> {
     /// The name of the job.
     pub name: String,
     /// The section of the pipeline file that describes the rows.

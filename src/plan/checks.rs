@@ -54,7 +54,7 @@ pub enum CheckRule {
 
 impl CheckRule {
     /// The name of the condition in run records.
-    pub fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             CheckRule::MinRows(_) => "min_rows",
             CheckRule::MaxDropped(_) => "max_dropped",
@@ -65,7 +65,7 @@ impl CheckRule {
     }
 
     /// The bound of the measured value: the limit, or 0 missing partitions or returned rows.
-    pub fn limit(&self) -> f64 {
+    pub(crate) fn limit(&self) -> f64 {
         match self {
             CheckRule::MinRows(rows) => *rows as f64,
             CheckRule::MaxDropped(limit) | CheckRule::MaxDrift(limit) => *limit,
@@ -199,7 +199,7 @@ fn typed(value: &Parameter, field: &Field) -> Result<String> {
 pub(crate) const STAGED: &str = "gyre-staged://output/";
 
 /// A session with the input tables and with empty tables in place of the result.
-pub async fn planning(lake: &Lake, tables: &[(&'static str, SchemaRef)]) -> Result<SessionContext> {
+pub(crate) async fn planning(lake: &Lake, tables: &[(&'static str, SchemaRef)]) -> Result<SessionContext> {
     let session = lake.fork().await?;
     for (name, schema) in tables {
         add(
@@ -227,7 +227,7 @@ pub(crate) fn bug(what: &str, e: impl Into<Box<dyn std::error::Error + Send + Sy
 }
 
 /// Plans the SQL of a check.
-pub async fn query(
+pub(crate) async fn query(
     session: &SessionContext,
     check: &str,
     sql: &str,
@@ -237,7 +237,7 @@ pub async fn query(
 }
 
 /// A share in percent, with at most two decimals.
-pub fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{} %", grouped((1e4 * share).round() / 100.0))
 }
 

@@ -61,7 +61,7 @@ pub struct CountsPlan {
 }
 
 /// New rows with states.
-pub struct NewStates {
+pub(crate) struct NewStates {
     /// The roles of the columns of the query.
     pub layout: Arc<Layout>,
     /// The lags in the order of the matrices, by length.
@@ -203,7 +203,7 @@ pub struct CountingPlan {
 
 impl CountsPlan {
     /// What counts the transitions.
-    pub fn counting(&self) -> CountingPlan {
+    pub(crate) fn counting(&self) -> CountingPlan {
         CountingPlan {
             job: self.job.clone(),
             layout: Arc::clone(&self.layout),
@@ -212,7 +212,7 @@ impl CountsPlan {
     }
 
     /// The lags as the column `lag` of the output tables.
-    pub fn lag_column(&self) -> LagColumn {
+    pub(crate) fn lag_column(&self) -> LagColumn {
         lag_column(&self.lags)
     }
 
@@ -223,7 +223,7 @@ impl CountsPlan {
     ///
     /// # Errors
     /// If all candidates are above the number of states.
-    pub fn candidates(
+    pub(crate) fn candidates(
         &self,
         n_sources: usize,
         n_targets: usize,
@@ -260,7 +260,7 @@ impl CountsPlan {
     ///
     /// # Errors
     /// The reason why not.
-    pub fn by_passes(&self) -> Result<(), String> {
+    pub(crate) fn by_passes(&self) -> Result<(), String> {
         if self.validation.is_some() || self.markov {
             return Err("[validation] makes matrices of its own".into());
         }
@@ -272,17 +272,17 @@ impl CountsPlan {
     }
 
     /// Whether there is a model to fit. Otherwise a run counts only.
-    pub fn has_fits(&self) -> bool {
+    pub(crate) fn has_fits(&self) -> bool {
         !self.fits.is_empty() || !self.embeddings.is_empty()
     }
 
     /// The number of folds of a cross-validation; 0 for none.
-    pub fn folds(&self) -> usize {
+    pub(crate) fn folds(&self) -> usize {
         self.validation.as_ref().map_or(0, |v| v.folds)
     }
 
     /// The tables that the run will write. Some are optional.
-    pub fn tables(&self) -> Vec<table::Table> {
+    pub(crate) fn tables(&self) -> Vec<table::Table> {
         let compared = self.fits.iter().any(|fit| is_compared(self, fit));
         let is_written = |table: &table::Table| match table {
             table::Table::Ranks => compared,
@@ -301,7 +301,7 @@ impl CountsPlan {
     }
 
     /// The number of bootstrap resamples; 0 for none.
-    pub fn resamples(&self) -> usize {
+    pub(crate) fn resamples(&self) -> usize {
         self.validation.as_ref().map_or(0, |v| v.bootstrap)
     }
 
@@ -315,7 +315,7 @@ impl CountsPlan {
 
     /// The output columns of the fits. `label_counts` are the numbers of sets of the given
     /// partitions, which are known once the rows are counted.
-    pub fn fit_columns(&self, label_counts: &[usize]) -> Vec<FitColumns> {
+    pub(crate) fn fit_columns(&self, label_counts: &[usize]) -> Vec<FitColumns> {
         let rank = |fit: &PlannedFit| match fit.method.needs().given {
             Some(column) => self.given(column).map_or(0, |at| label_counts[at]),
             None => fit.method.rank().unwrap_or(0),
@@ -332,7 +332,7 @@ impl CountsPlan {
     }
 
     /// The output columns of the embeddings of states.
-    pub fn embedding_columns(&self) -> Vec<EmbeddingColumns> {
+    pub(crate) fn embedding_columns(&self) -> Vec<EmbeddingColumns> {
         let columns = |fit: &PlannedFit<ChainMethod>| EmbeddingColumns {
             name: fit.name.clone(),
             method: fit.method.name(),
@@ -345,7 +345,7 @@ impl CountsPlan {
 
 /// Whether a fit has rows in the table `ranks`: there are other ranks to compare, or folds to score
 /// it.
-pub fn is_compared(plan: &CountsPlan, planned: &PlannedFit) -> bool {
+pub(crate) fn is_compared(plan: &CountsPlan, planned: &PlannedFit) -> bool {
     planned.ranks != Ranks::One || plan.folds() > 0
 }
 

@@ -90,7 +90,7 @@ pub struct PlannedRows {
 
 impl PlannedRows {
     /// Every column, in the order of the fields of this struct.
-    pub fn fields(&self) -> Vec<Field> {
+    pub(crate) fn fields(&self) -> Vec<Field> {
         let leading = self.partition.iter().chain(&self.step);
         let points = self.state.iter().chain(&self.observation);
         leading.chain(points).chain(&self.weight).cloned().collect()
@@ -109,12 +109,12 @@ enum Kind {
 
 impl FiltersPlan {
     /// The columns of the rows in the tables of rows.
-    pub fn row_columns(&self) -> FilterRowColumns<'_> {
+    pub(crate) fn row_columns(&self) -> FilterRowColumns<'_> {
         row_columns(&self.layout)
     }
 
     /// The columns that the fits add to tables of rows.
-    pub fn fit_columns(&self) -> Vec<FilterColumns> {
+    pub(crate) fn fit_columns(&self) -> Vec<FilterColumns> {
         let fits = self.fits.iter();
         fits.map(|fit| FilterColumns {
             name: fit.name.clone(),
@@ -124,7 +124,7 @@ impl FiltersPlan {
     }
 
     /// The rows that are filtered, also if none of them are written.
-    pub fn filtered(&self) -> FilteredRows {
+    pub(crate) fn filtered(&self) -> FilteredRows {
         match self.rows {
             FilteredRows::None if self.layout.split.is_some() => FilteredRows::HeldOut,
             FilteredRows::None => FilteredRows::All,
@@ -134,7 +134,7 @@ impl FiltersPlan {
 
     /// The columns of a table, and the names of those that order its rows. A state has `width`
     /// numbers.
-    pub fn schema(&self, table: &str, run: &RunSchema, width: usize) -> (SchemaRef, Vec<String>) {
+    pub(crate) fn schema(&self, table: &str, run: &RunSchema, width: usize) -> (SchemaRef, Vec<String>) {
         let rows = self.row_columns();
         let fits = self.fit_columns();
         let schema = match table {
@@ -147,12 +147,12 @@ impl FiltersPlan {
     }
 
     /// The names of the tables that are made of models.
-    pub fn model_tables(&self) -> Vec<&'static str> {
+    pub(crate) fn model_tables(&self) -> Vec<&'static str> {
         self.job.kept(&filters::TABLES)
     }
 
     /// The names of the tables in the order in which they are written.
-    pub fn table_names(&self) -> Vec<&'static str> {
+    pub(crate) fn table_names(&self) -> Vec<&'static str> {
         let mut tables = self.model_tables();
         if !self.layout.is_static() {
             tables.push(filters::TRAJECTORIES);
@@ -167,7 +167,7 @@ impl FiltersPlan {
     }
 
     /// What the tables of a run share. `partitions` has one array per partition column.
-    pub fn run_schema(&self, partitions: Vec<ArrayRef>) -> RunSchema {
+    pub(crate) fn run_schema(&self, partitions: Vec<ArrayRef>) -> RunSchema {
         run_schema(&self.layout, partitions)
     }
 }
@@ -446,7 +446,7 @@ fn functions(
 }
 
 /// New rows with observations.
-pub struct NewObservations {
+pub(crate) struct NewObservations {
     /// The roles of the columns of the query. There may be no state.
     pub layout: Arc<StateSpaceLayout>,
     /// The fits with their methods and functions; those of the model have the same names.
@@ -461,7 +461,7 @@ impl NewObservations {
     ///
     /// # Errors
     /// If the lengths differ.
-    pub fn check_widths(&self, state: usize, observation: usize, at: &str) -> Result<()> {
+    pub(crate) fn check_widths(&self, state: usize, observation: usize, at: &str) -> Result<()> {
         let of = [
             ("state", &self.layout.state, state),
             ("observation", &self.layout.observation, observation),

@@ -18,7 +18,7 @@ const DENSE_MATRICES: u64 = 6;
 
 /// The training rows of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct FilterSize {
+pub(crate) struct FilterSize {
     /// The number of training rows.
     pub rows: u64,
     /// Numbers per state.

@@ -36,7 +36,7 @@ pub enum Ranks {
 
 impl<M: Ranked> PlannedFit<M> {
     /// The name of its `[[fit]]`.
-    pub fn family(&self) -> &str {
+    pub(crate) fn family(&self) -> &str {
         match &self.ranks {
             Ranks::OneOf(name) => name,
             _ => &self.name,

@@ -79,7 +79,7 @@ pub(crate) const RESIDENT: &str = "in memory (this part cannot be on disk)";
 
 /// A need that exceeds the memory limit.
 #[derive(Debug)]
-pub struct Lack {
+pub(crate) struct Lack {
     /// The smallest limit in bytes that is enough.
     pub(crate) wanted: u64,
     /// Says so, and what else helps.
@@ -233,7 +233,7 @@ impl CountsPlan {
     ///
     /// # Errors
     /// If the limit is too small: the fit, its sizes and the smallest limit that works.
-    pub fn check_memory(&self, size: Size, threads: usize, bound: Option<usize>) -> Result<()> {
+    pub(crate) fn check_memory(&self, size: Size, threads: usize, bound: Option<usize>) -> Result<()> {
         Lack::none(self.lacking(size, threads, bound))
     }
 }

@@ -4,7 +4,7 @@
 //! kinds of evidence share, and each kind has a file of its own. An [`assignment::Assignment`] is
 //! the same for `gyre assign`. Nothing is computed here.
 
-pub mod assignment;
+pub(crate) mod assignment;
 pub mod checks;
 pub mod counts;
 pub mod evidence;
@@ -15,14 +15,14 @@ pub mod increments;
 pub mod job;
 pub mod kind;
 pub mod memory;
-pub mod parameters;
+pub(crate) mod parameters;
 pub mod pipeline;
-pub mod points;
-pub mod points_memory;
-pub mod relative;
-pub mod rows;
+pub(crate) mod points;
+pub(crate) mod points_memory;
+pub(crate) mod relative;
+pub(crate) mod rows;
 pub mod sequences;
-pub mod sequences_memory;
-pub mod show;
+pub(crate) mod sequences_memory;
+pub(crate) mod show;
 pub(crate) mod travel;
 pub(crate) mod written;

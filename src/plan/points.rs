@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 /// What a run over points will do. The serialized part is what executors need.
 #[derive(Serialize, Deserialize)]
-pub struct PointsPlan {
+pub(crate) struct PointsPlan {
     /// What the run reads and where it writes.
     pub job: PlannedJob,
     /// The roles of the columns of the query.
@@ -51,7 +51,7 @@ pub struct PointsPlan {
 
 /// Pairs of points (x, y) to score.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PlannedDensities {
+pub(crate) struct PlannedDensities {
     /// The SQL of the pairs.
     pub sql: String,
     /// The columns of x.
@@ -62,7 +62,7 @@ pub struct PlannedDensities {
 
 impl PlannedDensities {
     /// The columns of x, then those of y.
-    pub fn fields(&self) -> impl Iterator<Item = &Field> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &Field> {
         self.from.iter().chain(&self.to)
     }
 }
@@ -86,17 +86,17 @@ const FOLDS: usize = 5;
 
 impl PointsPlan {
     /// The lags as the column `lag` of the output tables.
-    pub fn lag_column(&self) -> LagColumn {
+    pub(crate) fn lag_column(&self) -> LagColumn {
         lag_column(&self.lags)
     }
 
     /// The names of the tables that are made of models.
-    pub fn model_tables(&self) -> Vec<&'static str> {
+    pub(crate) fn model_tables(&self) -> Vec<&'static str> {
         self.job.kept(&points::TABLES)
     }
 
     /// The columns that the tables of a run share. `partitions` has one array per partition column.
-    pub fn run_schema(&self, partitions: Vec<ArrayRef>) -> RunSchema {
+    pub(crate) fn run_schema(&self, partitions: Vec<ArrayRef>) -> RunSchema {
         schema_of(&self.layout.partition, partitions, self.lag_column())
     }
 }
@@ -170,7 +170,7 @@ pub(crate) async fn plan_points(
 }
 
 /// New points.
-pub struct NewPoints {
+pub(crate) struct NewPoints {
     /// The roles of the columns of the query. Weights and the scale are those of the model.
     pub layout: Arc<PointLayout>,
     /// The lags by length; empty for rows without time.

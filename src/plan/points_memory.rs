@@ -18,7 +18,7 @@ use serde_json::json;
 const STREAMING: u64 = 128 << 20;
 
 /// Sums of groups of trajectories, from which resamples are drawn, in all partitions.
-pub const GROUP_BYTES: u64 = 512 << 20;
+pub(crate) const GROUP_BYTES: u64 = 512 << 20;
 
 impl PointsPlan {
     /// The upper bound of a run over `rows` rows, beside pairs of points and more partitions. None

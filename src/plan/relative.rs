@@ -17,7 +17,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// If a path exists in neither folder.
-pub async fn resolve(pipeline: &mut Pipeline, file: &Path) -> Result<()> {
+pub(crate) async fn resolve(pipeline: &mut Pipeline, file: &Path) -> Result<()> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let is_current = || Some(canonical(folder).ok()? == canonical(Path::new(".")).ok()?);
     if folder.as_os_str().is_empty() || is_current() == Some(true) {

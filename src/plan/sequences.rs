@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 /// What a run over sequences will do. The serialized part is what executors need.
 #[derive(Serialize, Deserialize)]
-pub struct SequencesPlan {
+pub(crate) struct SequencesPlan {
     /// What the run reads and where it writes.
     pub job: PlannedJob,
     /// The roles of the columns of the query. The evidence is [`RowRoles::Windows`]. There is a
@@ -77,13 +77,13 @@ pub enum HeldOut {
 const FOLDS: usize = 5;
 
 /// The maximum number of symbols for the column `<fit>_next_distribution`.
-pub const MAX_DISTRIBUTION: usize = 1000;
+pub(crate) const MAX_DISTRIBUTION: usize = 1000;
 
 /// An error if the distribution of the next symbol has too many numbers for a row.
 ///
 /// # Errors
 /// If there are more than [`MAX_DISTRIBUTION`] symbols.
-pub fn check_distribution(symbols: usize) -> Result<()> {
+pub(crate) fn check_distribution(symbols: usize) -> Result<()> {
     if symbols <= MAX_DISTRIBUTION {
         return Ok(());
     }
@@ -94,7 +94,7 @@ pub fn check_distribution(symbols: usize) -> Result<()> {
 
 /// The columns of a row of trajectories and symbols.
 #[derive(Debug, Clone, Copy)]
-pub struct WindowRows<'a> {
+pub(crate) struct WindowRows<'a> {
     /// The columns that identify a trajectory; empty if each partition is one.
     pub trajectory: &'a [Field],
     /// The time of a row.
@@ -116,7 +116,7 @@ impl<'a> WindowRows<'a> {
     ///
     /// # Panics
     /// If the rows of the layout are no windows.
-    pub fn of(layout: &'a Layout) -> WindowRows<'a> {
+    pub(crate) fn of(layout: &'a Layout) -> WindowRows<'a> {
         let RowRoles::Windows {
             trajectory,
             time,
@@ -142,7 +142,7 @@ impl<'a> WindowRows<'a> {
     }
 
     /// The columns in the tables of rows.
-    pub fn columns(&self) -> RowColumns<'a> {
+    pub(crate) fn columns(&self) -> RowColumns<'a> {
         RowColumns {
             trajectory: self.trajectory,
             time: self.time,
@@ -154,12 +154,12 @@ impl<'a> WindowRows<'a> {
 
 impl SequencesPlan {
     /// The columns of the rows.
-    pub fn rows(&self) -> WindowRows<'_> {
+    pub(crate) fn rows(&self) -> WindowRows<'_> {
         WindowRows::of(&self.layout)
     }
 
     /// The columns of a table, and the names of those that order its rows.
-    pub fn schema(&self, table: &str, run: &RunSchema) -> (SchemaRef, Vec<String>) {
+    pub(crate) fn schema(&self, table: &str, run: &RunSchema) -> (SchemaRef, Vec<String>) {
         let fits = self.fit_columns();
         let (rows, block) = (self.rows().columns(), self.rows().block);
         let schema = match table {
@@ -175,12 +175,12 @@ impl SequencesPlan {
     }
 
     /// The names of the tables that are made of models.
-    pub fn model_tables(&self) -> Vec<&'static str> {
+    pub(crate) fn model_tables(&self) -> Vec<&'static str> {
         self.job.kept(&sequences::TABLES)
     }
 
     /// The names of the tables in the order in which they are written.
-    pub fn table_names(&self) -> Vec<&'static str> {
+    pub(crate) fn table_names(&self) -> Vec<&'static str> {
         let mut tables = self.model_tables();
         tables.push(sequences::TRAJECTORIES);
         if self.predictions {
@@ -190,7 +190,7 @@ impl SequencesPlan {
     }
 
     /// The columns that the fits add to tables of symbols and of rows.
-    pub fn fit_columns(&self) -> Vec<SequenceColumns> {
+    pub(crate) fn fit_columns(&self) -> Vec<SequenceColumns> {
         let fits = self.fits.iter();
         fits.map(|fit| {
             let own = fit.method.hmm();
@@ -205,13 +205,13 @@ impl SequencesPlan {
     }
 
     /// What the tables of a run share. `partitions` has one array per partition column.
-    pub fn run_schema(&self, partitions: Vec<ArrayRef>, symbols: StateTable) -> RunSchema {
+    pub(crate) fn run_schema(&self, partitions: Vec<ArrayRef>, symbols: StateTable) -> RunSchema {
         let is_weighted = self.layout.is_weighted();
         sequences::schema_of(&self.layout.partition, partitions, symbols, is_weighted)
     }
 
     /// What counts the windows.
-    pub fn counting(&self) -> CountingPlan {
+    pub(crate) fn counting(&self) -> CountingPlan {
         CountingPlan {
             job: self.job.clone(),
             layout: Arc::clone(&self.layout),
@@ -220,13 +220,13 @@ impl SequencesPlan {
     }
 
     /// Whether a fit reads the training rows as sequences.
-    pub fn refines(&self) -> bool {
+    pub(crate) fn refines(&self) -> bool {
         let mut fits = self.fits.iter();
         fits.any(|fit| fit.method.hmm().refine == Refine::Em)
     }
 
     /// Whether a fit has rows in the table `ranks`.
-    pub fn is_compared(fit: &PlannedFit<SequenceMethod>) -> bool {
+    pub(crate) fn is_compared(fit: &PlannedFit<SequenceMethod>) -> bool {
         fit.ranks != Ranks::One
     }
 }
@@ -273,7 +273,7 @@ fn layout(pipeline: &Pipeline, columns: &Columns, partition: Vec<Field>) -> Resu
 }
 
 /// New rows of sequences.
-pub struct NewSymbols {
+pub(crate) struct NewSymbols {
     /// The roles of the columns of the query, without weights.
     pub layout: Arc<Layout>,
     /// Whether the table `predictions` has the distribution of the next symbol.

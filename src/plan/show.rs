@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// A plan as `gyre plan` prints it.
-pub fn shown<P: KindPlan>(plan: &P) -> Shown {
+pub(crate) fn shown<P: KindPlan>(plan: &P) -> Shown {
     Shown {
         text: text(plan),
         json: json_of(plan),

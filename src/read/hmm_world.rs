@@ -58,7 +58,7 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 /// Registers `hmm_world(…)` with a session.
-pub fn register(ctx: &SessionContext) {
+pub(crate) fn register(ctx: &SessionContext) {
     ctx.register_udtf("hmm_world", Arc::new(Function));
 }
 

@@ -1,12 +1,12 @@
 //! Reads the lake: paths and formats → tables → SQL → rows → counts or points.
 
 pub(crate) mod arguments;
-pub mod camera;
+pub(crate) mod camera;
 pub mod counts;
 pub mod double_gyre;
 pub mod formats;
 pub(crate) mod generated;
-pub mod hmm_world;
+pub(crate) mod hmm_world;
 pub mod kernel_toy;
 pub mod lake;
 pub mod linear_gaussian;
@@ -14,7 +14,7 @@ pub mod paths;
 pub mod points;
 pub mod rows;
 pub mod sequences;
-pub mod sql;
+pub(crate) mod sql;
 pub mod state_space;
 pub mod triples;
-pub mod wells;
+pub(crate) mod wells;

@@ -53,7 +53,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Registers `wells(…)` with a session.
-pub fn register(ctx: &SessionContext) {
+pub(crate) fn register(ctx: &SessionContext) {
     ctx.register_udtf("wells", Arc::new(Function));
 }
 

@@ -14,10 +14,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// At most this number of series share a chart.
-pub const MOST_SERIES: usize = 8;
+pub(crate) const MOST_SERIES: usize = 8;
 
 /// A point of a line chart.
-pub struct Mark {
+pub(crate) struct Mark {
     /// Where it is.
     pub at: [f64; 2],
     /// Ends of its interval, if both are numbers.
@@ -27,7 +27,7 @@ pub struct Mark {
 }
 
 /// A line of a chart.
-pub struct Series {
+pub(crate) struct Series {
     /// Its name in the legend.
     pub name: String,
     /// Its points, by the first coordinate.
@@ -42,7 +42,7 @@ pub struct Series {
 
 impl Series {
     /// Points that a line joins.
-    pub fn new(name: &str, marks: Vec<Mark>) -> Series {
+    pub(crate) fn new(name: &str, marks: Vec<Mark>) -> Series {
         Series {
             name: name.to_string(),
             marks,
@@ -53,7 +53,7 @@ impl Series {
     }
 
     /// Points alone.
-    pub fn points(name: &str, marks: Vec<Mark>) -> Series {
+    pub(crate) fn points(name: &str, marks: Vec<Mark>) -> Series {
         Series {
             has_line: false,
             ..Series::new(name, marks)
@@ -62,7 +62,7 @@ impl Series {
 }
 
 /// Draws lines; nothing if no series has a point.
-pub fn lines(series: &[Series], labels: [&str; 2], log: bool) -> Option<String> {
+pub(crate) fn lines(series: &[Series], labels: [&str; 2], log: bool) -> Option<String> {
     let is_shown = |m: &&Mark| m.at.iter().all(|x| x.is_finite()) && (!log || m.at[1] > 0.0);
     let mut plots = Vec::new();
     let mut entries = Vec::new();
@@ -162,12 +162,12 @@ fn with_entries(layout: Layout, entries: Vec<LegendEntry>) -> Layout {
 }
 
 /// A tooltip: one short line.
-pub fn tip(text: &str) -> String {
+pub(crate) fn tip(text: &str) -> String {
     style::short(text, 200)
 }
 
 /// A bar.
-pub struct Bar {
+pub(crate) struct Bar {
     /// Its name below it.
     pub name: String,
     /// Its height.
@@ -179,7 +179,7 @@ pub struct Bar {
 }
 
 /// Draws bars; nothing if there is none.
-pub fn bars(bars: &[Bar], labels: [&str; 2]) -> Option<String> {
+pub(crate) fn bars(bars: &[Bar], labels: [&str; 2]) -> Option<String> {
     if bars.is_empty() || bars.iter().any(|bar| !bar.value.is_finite()) {
         return None;
     }
@@ -197,7 +197,7 @@ pub fn bars(bars: &[Bar], labels: [&str; 2]) -> Option<String> {
 }
 
 /// Draws a matrix of shares between 0 and 1, the first row on top.
-pub fn matrix(rows: &[Vec<f64>], names: [&[String]; 2], labels: [&str; 2]) -> Option<String> {
+pub(crate) fn matrix(rows: &[Vec<f64>], names: [&[String]; 2], labels: [&str; 2]) -> Option<String> {
     if rows.is_empty() || rows[0].is_empty() {
         return None;
     }
@@ -242,7 +242,7 @@ fn shade(share: f64) -> String {
 }
 
 /// Draws points in the colours of their sets, and centres of sets as crosses with tooltips.
-pub fn cloud(
+pub(crate) fn cloud(
     points: &[([f64; 2], i64)],
     centres: &[([f64; 2], String)],
     labels: [&str; 2],

@@ -6,7 +6,7 @@ use crate::report::style::number;
 use serde_json::Value;
 
 /// A table of text.
-pub struct Listing {
+pub(crate) struct Listing {
     /// What the rows are.
     pub title: &'static str,
     /// Names of the columns.
@@ -19,7 +19,7 @@ pub struct Listing {
 const MOST: usize = 200;
 
 /// What the record says about the input, the time and the memory of a run.
-pub fn of_run(record: &Value) -> Vec<Listing> {
+pub(crate) fn of_run(record: &Value) -> Vec<Listing> {
     let mut lists = vec![run(record), input(record)];
     lists.push(Listing {
         title: "Seconds by stage",
@@ -57,7 +57,7 @@ fn check(check: &Value) -> Vec<String> {
 }
 
 /// A time to the second.
-pub fn seconds(time: &str) -> String {
+pub(crate) fn seconds(time: &str) -> String {
     match time.split_once('.') {
         Some((whole, rest)) if rest.ends_with('Z') => format!("{whole}Z"),
         _ => time.to_string(),
@@ -131,7 +131,7 @@ fn pairs(object: &Value) -> Vec<Vec<String>> {
 ///
 /// # Errors
 /// If `certificates` cannot be read.
-pub fn certificates(model: &Model<'_>) -> Result<Listing> {
+pub(crate) fn certificates(model: &Model<'_>) -> Result<Listing> {
     let columns = [
         "fit",
         "certificate",
@@ -172,7 +172,7 @@ pub fn certificates(model: &Model<'_>) -> Result<Listing> {
 ///
 /// # Errors
 /// If `fits` cannot be read.
-pub fn fits(model: &Model<'_>) -> Result<Listing> {
+pub(crate) fn fits(model: &Model<'_>) -> Result<Listing> {
     let wanted = [
         "method",
         "rank",

@@ -11,13 +11,13 @@ use kuva::render::render::{PathData, Primitive, Scene, render_multiple};
 use std::fmt::Write;
 
 /// Width of a figure in pixels, so that its text can be read on a telephone.
-pub const WIDTH: f64 = 420.0;
+pub(crate) const WIDTH: f64 = 420.0;
 
 /// Height of most figures.
-pub const HEIGHT: f64 = 300.0;
+pub(crate) const HEIGHT: f64 = 300.0;
 
 /// A picture of a result.
-pub struct Figure {
+pub(crate) struct Figure {
     /// Name for a file: letters, digits, `-` and `_`.
     pub name: String,
     /// What is drawn.
@@ -32,7 +32,7 @@ pub struct Figure {
 
 impl Figure {
     /// Names a drawing.
-    pub fn new(
+    pub(crate) fn new(
         [kind, of]: [&str; 2],
         title: &str,
         alt: &str,
@@ -49,7 +49,7 @@ impl Figure {
     }
 
     /// The drawing as a file of its own, in fixed colours on white.
-    pub fn standalone(&self) -> String {
+    pub(crate) fn standalone(&self) -> String {
         let paper = "height=\"100%\" fill=\"#ffffff\"";
         let svg = style::fixed(&self.svg).replacen("height=\"100%\" fill=\"none\"", paper, 1);
         let (head, rest) = svg.split_once('>').unwrap_or((&svg, ""));
@@ -60,7 +60,7 @@ impl Figure {
 }
 
 /// A layout with the theme, the size and the axis labels of a figure.
-pub fn layout(x: (f64, f64), y: (f64, f64), labels: [&str; 2]) -> Layout {
+pub(crate) fn layout(x: (f64, f64), y: (f64, f64), labels: [&str; 2]) -> Layout {
     Layout::new(x, y)
         .with_width(WIDTH)
         .with_height(HEIGHT)
@@ -73,7 +73,7 @@ pub fn layout(x: (f64, f64), y: (f64, f64), labels: [&str; 2]) -> Layout {
 }
 
 /// The layout of a figure around some plots.
-pub fn around(plots: &[Plot], labels: [&str; 2]) -> Layout {
+pub(crate) fn around(plots: &[Plot], labels: [&str; 2]) -> Layout {
     Layout::auto_from_plots(plots)
         .with_width(WIDTH)
         .with_height(HEIGHT)
@@ -86,12 +86,12 @@ pub fn around(plots: &[Plot], labels: [&str; 2]) -> Layout {
 }
 
 /// Draws plots.
-pub fn draw(plots: Vec<Plot>, layout: Layout) -> String {
+pub(crate) fn draw(plots: Vec<Plot>, layout: Layout) -> String {
     svg(&render_multiple(plots, layout))
 }
 
 /// The legend of numbered sets below a figure.
-pub fn with_sets(layout: Layout, sets: &[i64]) -> Layout {
+pub(crate) fn with_sets(layout: Layout, sets: &[i64]) -> Layout {
     let entry = |set: &i64| LegendEntry {
         label: style::set_name(*set),
         color: style::set_colour(*set),
@@ -116,7 +116,7 @@ pub struct Cell {
 }
 
 /// Draws rectangles of few colours as one path per set, each with a tooltip.
-pub fn mosaic(cells: &[Cell], layout: Layout, tip: impl Fn(i64) -> String) -> String {
+pub(crate) fn mosaic(cells: &[Cell], layout: Layout, tip: impl Fn(i64) -> String) -> String {
     let computed = ComputedLayout::from_layout(&layout);
     // Axes are drawn around plots only.
     let corners = [layout.x_range, layout.y_range];

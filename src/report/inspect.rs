@@ -31,7 +31,7 @@ const CELL: usize = 48;
 ///
 /// # Errors
 /// If the table or a column does not exist, or the expression is not valid.
-pub fn rows(tables: &Tables, table: &str, query: &Query) -> Result<DataFrame> {
+pub(crate) fn rows(tables: &Tables, table: &str, query: &Query) -> Result<DataFrame> {
     let known = columns_of(tables, table)?;
     for name in query.columns.iter().chain(&query.sort) {
         check_column(tables, table, name.trim_start_matches('-'), &known)?;
@@ -73,7 +73,7 @@ pub fn rows(tables: &Tables, table: &str, query: &Query) -> Result<DataFrame> {
 ///
 /// # Errors
 /// If the query is not valid.
-pub fn sql(tables: &Tables, query: &str, limit: Option<u32>) -> Result<DataFrame> {
+pub(crate) fn sql(tables: &Tables, query: &str, limit: Option<u32>) -> Result<DataFrame> {
     let mut context = SQLContext::new();
     for table in tables.names() {
         context.register(table, tables.scan(table)?);
@@ -129,7 +129,7 @@ fn check_column(tables: &Tables, table: &str, name: &str, known: &[String]) -> R
 }
 
 /// Rows as columns of text.
-pub fn text(rows: &DataFrame) -> String {
+pub(crate) fn text(rows: &DataFrame) -> String {
     let columns = rows.columns().iter().map(|column| {
         let is_number = column.dtype().is_primitive_numeric();
         let name = escaped(column.name());
@@ -188,7 +188,7 @@ fn brackets(list: &polars::prelude::Series) -> String {
 ///
 /// # Errors
 /// If a value cannot be written.
-pub fn csv(rows: &DataFrame) -> Result<Vec<u8>> {
+pub(crate) fn csv(rows: &DataFrame) -> Result<Vec<u8>> {
     let mut rows = rows.clone();
     let names = rows.get_column_names_owned();
     for name in names {
@@ -231,7 +231,7 @@ fn list_json(value: &AnyValue<'_>) -> String {
 ///
 /// # Errors
 /// If a value cannot be written.
-pub fn json(rows: &DataFrame) -> Result<Vec<u8>> {
+pub(crate) fn json(rows: &DataFrame) -> Result<Vec<u8>> {
     let mut rows = lists(rows)?;
     let mut out = Vec::new();
     JsonWriter::new(&mut out)
@@ -260,7 +260,7 @@ fn lists(rows: &DataFrame) -> Result<DataFrame> {
 ///
 /// # Errors
 /// If a value cannot be written.
-pub fn parquet(rows: &DataFrame) -> Result<Vec<u8>> {
+pub(crate) fn parquet(rows: &DataFrame) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     ParquetWriter::new(&mut out)
         .finish(&mut rows.clone())

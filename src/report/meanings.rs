@@ -34,7 +34,7 @@ impl ResultKind {
     ///
     /// # Errors
     /// If a table cannot be read.
-    pub fn of(tables: &Tables) -> Result<ResultKind> {
+    pub(crate) fn of(tables: &Tables) -> Result<ResultKind> {
         // Each kind has a column that no other has; assignments have no fits.
         for (table, column, kind) in [
             ("fits", "n_symbols", ResultKind::Sequences),

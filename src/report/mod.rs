@@ -2,15 +2,15 @@
 //!
 //! Polars queries the tables, and Kuva draws. This room reads results through `output` alone.
 
-pub mod chart;
-pub mod facts;
+pub(crate) mod chart;
+pub(crate) mod facts;
 pub mod figure;
 pub mod inspect;
 pub mod meanings;
 pub mod model;
-pub mod overview;
-pub mod page;
-pub mod pictures;
+pub(crate) mod overview;
+pub(crate) mod page;
+pub(crate) mod pictures;
 pub mod style;
 pub mod tables;
 
@@ -24,14 +24,14 @@ use crate::report::tables::Tables;
 use serde_json::Value;
 
 /// A page has at most this number of partitions and lags.
-pub const MOST_MODELS: usize = 24;
+pub(crate) const MOST_MODELS: usize = 24;
 
 /// The pictures and tables of the result in place, or of the version of an earlier run.
 /// `partition` chooses models by the values of their keys.
 ///
 /// # Errors
 /// If there is no such result, or a table cannot be read.
-pub async fn page(
+pub(crate) async fn page(
     output: &Output,
     run: Option<&str>,
     partition: &[(String, String)],
@@ -68,7 +68,7 @@ pub async fn page(
 ///
 /// # Errors
 /// If a table cannot be read, or no model has these keys.
-pub fn draw(
+pub(crate) fn draw(
     tables: &Tables,
     before: Option<&Tables>,
     record: &Value,
@@ -119,13 +119,13 @@ fn section(model: &Model<'_>, before: Option<&Model<'_>>) -> Result<Section> {
 }
 
 /// The name of the page inside a version.
-pub const REPORT: &str = "report.html";
+pub(crate) const REPORT: &str = "report.html";
 
 /// Writes the page of a version that is about to become the result beside its tables.
 ///
 /// # Errors
 /// If a table cannot be read, or the page cannot be written.
-pub async fn write_beside(output: &Output, staged: &Current, before: Option<&str>) -> Result<()> {
+pub(crate) async fn write_beside(output: &Output, staged: &Current, before: Option<&str>) -> Result<()> {
     let tables = Tables::staged(output, staged.clone()).await?;
     let before = match before {
         Some(run) => match output.intact().await? {

@@ -17,7 +17,7 @@ pub struct Model<'a> {
 ///
 /// # Errors
 /// If `fits` cannot be read.
-pub fn models(tables: &Tables) -> Result<Vec<Model<'_>>> {
+pub(crate) fn models(tables: &Tables) -> Result<Vec<Model<'_>>> {
     let names = key_columns(tables)?;
     if names.is_empty() {
         let keys = Vec::new();
@@ -46,7 +46,7 @@ pub fn models(tables: &Tables) -> Result<Vec<Model<'_>>> {
 ///
 /// # Errors
 /// If `fits` cannot be read.
-pub fn key_columns(tables: &Tables) -> Result<Vec<String>> {
+pub(crate) fn key_columns(tables: &Tables) -> Result<Vec<String>> {
     if !tables.has("fits") {
         // Assigned rows have no fits of their own.
         return Ok(Vec::new());
@@ -60,7 +60,7 @@ pub fn key_columns(tables: &Tables) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// If there is no such table, or it cannot be read.
-pub fn columns_of(tables: &Tables, table: &str) -> Result<Vec<String>> {
+pub(crate) fn columns_of(tables: &Tables, table: &str) -> Result<Vec<String>> {
     let schema = tables.scan(table)?.collect_schema();
     let schema = schema.map_err(|e| failed(&tables.shown, table, e))?;
     Ok(schema.iter_names().map(PlSmallStr::to_string).collect())
@@ -72,7 +72,7 @@ fn text_of(name: &str) -> Expr {
 
 impl<'a> Model<'a> {
     /// The model in words, such as `airline = FR, lag = 5d`; empty if there is only one.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let key = |(name, value): &(String, Option<String>)| {
             format!("{name} = {}", value.as_deref().unwrap_or("null"))
         };
@@ -83,7 +83,7 @@ impl<'a> Model<'a> {
     ///
     /// # Errors
     /// If `fits` cannot be read.
-    pub fn with_all_lags(&self) -> Result<Option<Model<'a>>> {
+    pub(crate) fn with_all_lags(&self) -> Result<Option<Model<'a>>> {
         let is_lag = |(name, _): &&(String, Option<String>)| name == "lag";
         let Some((_, own)) = self.keys.iter().find(is_lag) else {
             return Ok(None);
@@ -99,12 +99,12 @@ impl<'a> Model<'a> {
     }
 
     /// Whether the result has a table.
-    pub fn has(&self, table: &str) -> bool {
+    pub(crate) fn has(&self, table: &str) -> bool {
         self.tables.has(table)
     }
 
     /// The names of the columns of a table; none if the result lacks it.
-    pub fn columns(&self, table: &str) -> Result<Vec<String>> {
+    pub(crate) fn columns(&self, table: &str) -> Result<Vec<String>> {
         if self.has(table) {
             columns_of(self.tables, table)
         } else {
@@ -113,7 +113,7 @@ impl<'a> Model<'a> {
     }
 
     /// The rows of the model in a table.
-    pub fn scan(&self, table: &str) -> Result<LazyFrame> {
+    pub(crate) fn scan(&self, table: &str) -> Result<LazyFrame> {
         let mut rows = self.tables.scan(table)?;
         for (name, value) in &self.keys {
             let is_own = match value {
@@ -126,13 +126,13 @@ impl<'a> Model<'a> {
     }
 
     /// The rows of a query over a table.
-    pub fn collect(&self, table: &str, query: LazyFrame) -> Result<Rows> {
+    pub(crate) fn collect(&self, table: &str, query: LazyFrame) -> Result<Rows> {
         Rows::collect(self.tables, table, query)
     }
 
     /// Some columns of the rows of the model in a table; those that the table lacks are left out.
     /// No rows if the result lacks the table.
-    pub fn rows(&self, table: &str, columns: &[&str]) -> Result<Rows> {
+    pub(crate) fn rows(&self, table: &str, columns: &[&str]) -> Result<Rows> {
         if !self.has(table) {
             return Ok(Rows(DataFrame::empty()));
         }
@@ -145,7 +145,7 @@ impl<'a> Model<'a> {
     }
 
     /// At most `most` rows of a query, at equal distances.
-    pub fn sample(&self, table: &str, query: LazyFrame, most: usize) -> Result<Rows> {
+    pub(crate) fn sample(&self, table: &str, query: LazyFrame, most: usize) -> Result<Rows> {
         let rows = self.collect(
             table,
             query.clone().select([polars::prelude::len().alias("n")]),
@@ -160,7 +160,7 @@ impl<'a> Model<'a> {
 }
 
 /// A column by its name, in which `*` and `^` have no meaning.
-pub fn column(name: &str) -> Expr {
+pub(crate) fn column(name: &str) -> Expr {
     Expr::Column(PlSmallStr::from_str(name))
 }
 
@@ -176,22 +176,22 @@ impl Rows {
     }
 
     /// The number of rows.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.height()
     }
 
     /// Whether there are no rows.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Whether the rows have a column.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.0.column(name).is_ok()
     }
 
     /// Whether a column holds numbers.
-    pub fn is_number(&self, name: &str) -> bool {
+    pub(crate) fn is_number(&self, name: &str) -> bool {
         let column = self.column(name);
         column.is_some_and(|c| c.dtype().is_primitive_numeric())
     }
@@ -201,7 +201,7 @@ impl Rows {
     }
 
     /// A column of numbers; NaN for null, for text and for a column that is not there.
-    pub fn floats(&self, name: &str) -> Vec<f64> {
+    pub(crate) fn floats(&self, name: &str) -> Vec<f64> {
         let numbers = self
             .column(name)
             .and_then(|c| c.cast(&DataType::Float64).ok());
@@ -212,7 +212,7 @@ impl Rows {
     }
 
     /// A column as text; nothing for null and for a column that is not there.
-    pub fn texts(&self, name: &str) -> Vec<Option<String>> {
+    pub(crate) fn texts(&self, name: &str) -> Vec<Option<String>> {
         let texts = self
             .column(name)
             .and_then(|c| c.cast(&DataType::String).ok());
@@ -223,13 +223,13 @@ impl Rows {
     }
 
     /// A column of set numbers; −1 for null.
-    pub fn sets(&self, name: &str) -> Vec<i64> {
+    pub(crate) fn sets(&self, name: &str) -> Vec<i64> {
         let set = |x: f64| if x.is_nan() { -1 } else { x as i64 };
         self.floats(name).into_iter().map(set).collect()
     }
 
     /// A column of lists of numbers.
-    pub fn lists(&self, name: &str) -> Vec<Vec<f64>> {
+    pub(crate) fn lists(&self, name: &str) -> Vec<Vec<f64>> {
         let list = |value: &polars::prelude::Series| {
             let numbers = value.cast(&DataType::Float64).ok();
             let numbers = numbers.as_ref().and_then(|n| n.f64().ok().cloned());
@@ -252,12 +252,12 @@ impl Rows {
     }
 
     /// The rows as a query.
-    pub fn lazy(&self) -> LazyFrame {
+    pub(crate) fn lazy(&self) -> LazyFrame {
         self.0.clone().lazy()
     }
 
     /// The rows in which a column of text has a value.
-    pub fn having(&self, name: &str, value: &str) -> Rows {
+    pub(crate) fn having(&self, name: &str, value: &str) -> Rows {
         let texts = self.texts(name);
         let kept = texts.iter().map(|text| text.as_deref() == Some(value));
         let mask = kept.collect::<polars::prelude::BooleanChunked>();

@@ -19,7 +19,7 @@ const MOST_MODELS: usize = 12;
 ///
 /// # Errors
 /// If a table cannot be read.
-pub async fn overview(output: &Output, tables: &Tables) -> Result<String> {
+pub(crate) async fn overview(output: &Output, tables: &Tables) -> Result<String> {
     let record = record(output, &tables.current.run).await?;
     let text = |key: &str| escaped(record[key].as_str().unwrap_or("?"));
     let mut out = format!(

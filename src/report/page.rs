@@ -14,7 +14,7 @@ const MOST_BYTES: usize = 4_600_000;
 const NAME: usize = 120;
 
 /// A part of the page.
-pub struct Section {
+pub(crate) struct Section {
     /// Its heading; empty for a result with one model.
     pub name: String,
     /// Its pictures.
@@ -24,7 +24,7 @@ pub struct Section {
 }
 
 /// The whole page.
-pub struct Page {
+pub(crate) struct Page {
     /// Name of the pipeline.
     pub title: String,
     /// When and by which run the result was made.
@@ -39,7 +39,7 @@ pub struct Page {
 
 impl Page {
     /// The page as HTML.
-    pub fn html(&self) -> String {
+    pub(crate) fn html(&self) -> String {
         let title = escape(&short(&self.title, NAME));
         let mut out = format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -7,13 +7,13 @@ use crate::output::number::grouped;
 use kuva::render::theme::Theme;
 
 /// Colour of text and axes: a variable of the page, which is light or dark.
-pub const INK: &str = "var(--ink)";
+pub(crate) const INK: &str = "var(--ink)";
 
 /// Colour of grids.
-pub const GRID: &str = "var(--grid)";
+pub(crate) const GRID: &str = "var(--grid)";
 
 /// Colour behind a picture.
-pub const PAPER: &str = "var(--paper)";
+pub(crate) const PAPER: &str = "var(--paper)";
 
 /// The values of these variables on a white page.
 const FIXED: [(&str, &str); 3] = [(INK, "#222222"), (GRID, "#dddddd"), (PAPER, "#ffffff")];
@@ -25,7 +25,7 @@ const SETS: [&str; 10] = [
 ];
 
 /// The theme of all pictures.
-pub fn theme() -> Theme {
+pub(crate) fn theme() -> Theme {
     Theme {
         background: "none".into(),
         axis_color: INK.into(),
@@ -44,7 +44,7 @@ pub fn theme() -> Theme {
 }
 
 /// The colour of a set; grey for states in no set.
-pub fn set_colour(set: i64) -> String {
+pub(crate) fn set_colour(set: i64) -> String {
     match usize::try_from(set) {
         Ok(set) if set < SETS.len() => SETS[set].to_string(),
         // The golden angle separates neighbouring numbers.
@@ -69,7 +69,7 @@ fn hsl(hue: f64, saturation: f64, light: f64) -> String {
 }
 
 /// The name of a set in a legend.
-pub fn set_name(set: i64) -> String {
+pub(crate) fn set_name(set: i64) -> String {
     if set < 0 {
         "no set".to_string()
     } else {
@@ -78,7 +78,7 @@ pub fn set_name(set: i64) -> String {
 }
 
 /// Replaces the variables by the colours of a white page.
-pub fn fixed(svg: &str) -> String {
+pub(crate) fn fixed(svg: &str) -> String {
     let mut svg = svg.to_string();
     for (variable, colour) in FIXED {
         svg = svg.replace(variable, colour);
@@ -87,7 +87,7 @@ pub fn fixed(svg: &str) -> String {
 }
 
 /// At most `most` characters of a text in one line.
-pub fn short(text: &str, most: usize) -> String {
+pub(crate) fn short(text: &str, most: usize) -> String {
     let text = escaped(text);
     if text.chars().count() <= most {
         return text;
@@ -97,12 +97,12 @@ pub fn short(text: &str, most: usize) -> String {
 }
 
 /// A short text for a picture, in which `$` does not begin a formula.
-pub fn label(text: &str) -> String {
+pub(crate) fn label(text: &str) -> String {
     short(text, 28).replace('$', "\\$")
 }
 
 /// The name of a file.
-pub fn file_name(text: &str) -> String {
+pub(crate) fn file_name(text: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || c == '_' {
             c
@@ -114,7 +114,7 @@ pub fn file_name(text: &str) -> String {
 }
 
 /// Text in HTML and SVG.
-pub fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -48,7 +48,7 @@ impl Tables {
     ///
     /// # Errors
     /// If there is no result, if the run is not one of those kept, or if the store fails.
-    pub async fn open(output: &Output, run: Option<&str>) -> Result<Tables> {
+    pub(crate) async fn open(output: &Output, run: Option<&str>) -> Result<Tables> {
         let current = output.current().await?.ok_or_else(|| {
             let what = format!("{} holds no result of gyre", output.shown());
             Error::input(what)
@@ -70,7 +70,7 @@ impl Tables {
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn of(output: &Output, current: Current) -> Result<Tables> {
+    pub(crate) async fn of(output: &Output, current: Current) -> Result<Tables> {
         let marks = output.file_marks(&current.run).await?;
         Tables::marked(output, current, Some(marks)).await
     }
@@ -79,7 +79,7 @@ impl Tables {
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn staged(output: &Output, current: Current) -> Result<Tables> {
+    pub(crate) async fn staged(output: &Output, current: Current) -> Result<Tables> {
         Tables::marked(output, current, None).await
     }
 
@@ -125,17 +125,17 @@ impl Tables {
     }
 
     /// The names of the tables, in alphabetical order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str)
     }
 
     /// Whether there is a table of this name.
-    pub fn has(&self, table: &str) -> bool {
+    pub(crate) fn has(&self, table: &str) -> bool {
         self.files.contains_key(table)
     }
 
     /// The number of rows of a table; 0 if there is no such table.
-    pub fn rows(&self, table: &str) -> u64 {
+    pub(crate) fn rows(&self, table: &str) -> u64 {
         self.current.tables.get(table).copied().unwrap_or_default()
     }
 
@@ -143,7 +143,7 @@ impl Tables {
     ///
     /// # Errors
     /// If the result has no such table, or its bytes are not those that were written.
-    pub fn scan(&self, table: &str) -> Result<LazyFrame> {
+    pub(crate) fn scan(&self, table: &str) -> Result<LazyFrame> {
         let file = self.files.get(table).ok_or_else(|| {
             let known = self.names().collect::<Vec<_>>().join(", ");
             let shown = &self.shown;
@@ -225,7 +225,7 @@ impl TableFile {
 }
 
 /// The error of a query over a table.
-pub fn failed(shown: &str, table: &str, e: PolarsError) -> Error {
+pub(crate) fn failed(shown: &str, table: &str, e: PolarsError) -> Error {
     let what = format!("the table `{table}` of {shown} cannot be read");
     Error::with_source(Kind::Input, what, e)
 }

@@ -31,7 +31,7 @@ pub struct Pair {
 }
 
 /// A kind of evidence whose results can be compared.
-pub trait Compares: Kind {
+pub(crate) trait Compares: Kind {
     /// What is said of the models of one partition and lag.
     type Compared: Serialize + Display;
 
@@ -48,7 +48,7 @@ pub trait Compares: Kind {
 }
 
 /// One of two results.
-pub struct CompareSide<'a> {
+pub(crate) struct CompareSide<'a> {
     /// The result.
     pub written: Written<'a>,
     /// Its location.
@@ -61,7 +61,7 @@ pub struct CompareSide<'a> {
 
 /// The comparison of two results.
 #[derive(Debug, Serialize)]
-pub struct Report<C> {
+pub(crate) struct Report<C> {
     /// The location of A.
     pub a: String,
     /// The location of B.
@@ -79,7 +79,7 @@ pub struct Report<C> {
 
 /// The comparison of one partition and lag.
 #[derive(Debug, Serialize)]
-pub struct ModelReport<C> {
+pub(crate) struct ModelReport<C> {
     /// The value of each partition column, by its name.
     pub partition: BTreeMap<String, String>,
     /// The common lag. None without lags, or if one lag is compared with another.
@@ -96,7 +96,7 @@ pub struct ModelReport<C> {
 ///
 /// # Errors
 /// If an output has no result, or they are of two kinds.
-pub async fn kind_of_both(a: &str, b: &str) -> Result<String> {
+pub(crate) async fn kind_of_both(a: &str, b: &str) -> Result<String> {
     let mut kinds = Vec::new();
     for at in [a, b] {
         let output = Output::open(at, &Stores::default())?;
@@ -127,7 +127,7 @@ async fn opened(output: &Output) -> Result<Written<'_>> {
 /// # Errors
 /// If an output has no result, a fit or lag does not exist, the columns differ, or nothing is
 /// common.
-pub async fn compare<K: Compares>(
+pub(crate) async fn compare<K: Compares>(
     a: &str,
     b: &str,
     fits: &[Pair],

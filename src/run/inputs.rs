@@ -43,7 +43,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// If the file cannot be read, or all errors in it.
-    pub fn from_file_with(path: &Path, sets: &[String]) -> Result<Pipeline> {
+    pub(crate) fn from_file_with(path: &Path, sets: &[String]) -> Result<Pipeline> {
         let text = std::fs::read_to_string(path).map_err(|e| {
             let what = format!("pipeline {} cannot be read", path.display());
             Error::with_source(Kind::Spec, what, e)
@@ -129,7 +129,7 @@ impl Inputs {
     ///
     /// # Errors
     /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub fn plan_assignment<K: Assigns>(
+    pub(crate) fn plan_assignment<K: Assigns>(
         self,
     ) -> LocalBoxFuture<'static, Result<PlannedAssignment<K>>> {
         Box::pin(async move {

@@ -7,7 +7,7 @@ use crate::run::progress::Progress;
 use crate::run::run_record::RunRecord;
 
 /// The record of a run that is in progress, and the receiver of its progress.
-pub struct Journal<'a, K: Kind> {
+pub(crate) struct Journal<'a, K: Kind> {
     /// The record so far.
     pub record: RunRecord<K>,
     /// Receives the record after every stage.
@@ -16,7 +16,7 @@ pub struct Journal<'a, K: Kind> {
 
 impl<'a, K: Kind> Journal<'a, K> {
     /// Logs and reports that a run begins.
-    pub fn new(record: RunRecord<K>, progress: &'a dyn Progress) -> Journal<'a, K> {
+    pub(crate) fn new(record: RunRecord<K>, progress: &'a dyn Progress) -> Journal<'a, K> {
         let head = &record.head;
         tracing::info!(
             run = head.id,
@@ -83,7 +83,7 @@ impl<'a, K: Kind> Journal<'a, K> {
     }
 
     /// Records that a stage is done, see `Head::done`.
-    pub fn done(&mut self, stage: &'static str, rows: u64, bytes: u64) {
+    pub(crate) fn done(&mut self, stage: &'static str, rows: u64, bytes: u64) {
         self.record.head.done(stage, rows, bytes);
         self.progress.recorded(&self.record);
     }

@@ -5,27 +5,27 @@
 
 pub mod assign;
 pub mod batches;
-pub mod checks;
+pub(crate) mod checks;
 pub mod compare;
 pub mod counting;
 pub mod counts;
 pub(crate) mod empty;
-pub(crate) mod failures;
+pub mod failures;
 pub mod filters;
 pub mod init;
 pub mod inputs;
-pub mod journal;
+pub(crate) mod journal;
 pub mod kind;
 pub mod options;
 pub mod planned;
 pub mod points;
 pub mod progress;
 pub mod record;
-pub mod run_record;
+pub(crate) mod run_record;
 pub mod sequences;
 pub mod sets;
-pub mod summary;
-pub(crate) mod trajectories;
+pub(crate) mod summary;
+pub mod trajectories;
 pub mod workers;
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ impl<K: Kind> Planned<K> {
     /// # Errors
     /// If the output cannot be written, holds the result of another job (unless `force`), or the
     /// pipeline names something that is not there.
-    pub async fn check_places(&self, output: &Output, force: bool) -> Result<()> {
+    pub(crate) async fn check_places(&self, output: &Output, force: bool) -> Result<()> {
         let schemas = self.plan.schemas();
         let tables: Vec<&str> = schemas.iter().map(|(name, _)| *name).collect();
         output.check(&tables)?;
@@ -95,7 +95,7 @@ impl<K: Kind> Planned<K> {
     ///
     /// # Errors
     /// If a stage fails: reading, fitting, checking or writing.
-    pub async fn run(&self) -> Result<Outcome<K>> {
+    pub(crate) async fn run(&self) -> Result<Outcome<K>> {
         let output = self.output()?;
         self.run_with(&output, &Options::default(), Arc::new(Silent))
             .await

@@ -256,7 +256,7 @@ impl<K: Tasks + Assigns + Compares> AnyKind for Registered<K> {
 }
 
 /// A kind of evidence for a registry.
-pub fn registered<K: Tasks + Assigns + Compares>() -> &'static dyn AnyKind {
+pub(crate) fn registered<K: Tasks + Assigns + Compares>() -> &'static dyn AnyKind {
     &Registered::<K>(PhantomData)
 }
 
@@ -274,7 +274,7 @@ pub fn kinds() -> [&'static dyn AnyKind; 4] {
 ///
 /// # Errors
 /// If there is none.
-pub fn kind_named(kinds: &[&'static dyn AnyKind], name: &str) -> Result<&'static dyn AnyKind> {
+pub(crate) fn kind_named(kinds: &[&'static dyn AnyKind], name: &str) -> Result<&'static dyn AnyKind> {
     let kind = kinds.iter().find(|kind| kind.name() == name).copied();
     kind.ok_or_else(|| Error::spec(format!("there is no kind of evidence `{name}`")))
 }
@@ -328,7 +328,7 @@ impl Inputs {
     ///
     /// # Errors
     /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub fn plan_any_assignment(self) -> LocalBoxFuture<'static, Result<Box<dyn AnyAssignment>>> {
+    pub(crate) fn plan_any_assignment(self) -> LocalBoxFuture<'static, Result<Box<dyn AnyAssignment>>> {
         match self.kind() {
             Ok(kind) => kind.plan_assignment(self),
             Err(e) => Box::pin(async { Err(e) }),
@@ -393,7 +393,7 @@ impl<K: Assigns> AnyAssignment for PlannedAssignment<K> {
 }
 
 /// What the rows of a pipeline have instead of transitions between states, if anything.
-pub fn without_transitions(pipeline: &Pipeline) -> Option<&'static str> {
+pub(crate) fn without_transitions(pipeline: &Pipeline) -> Option<&'static str> {
     match pipeline.transitions.input.kind() {
         COUNTS => None,
         SYMBOLS => Some("sequences"),

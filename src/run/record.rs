@@ -70,7 +70,7 @@ impl Head {
     }
 
     /// Begins the record of the run `id` over `inputs`; `plan` is the hash of the plan.
-    pub fn begin(id: &str, pipeline: &str, plan: &str, threads: usize, inputs: &[Table]) -> Head {
+    pub(crate) fn begin(id: &str, pipeline: &str, plan: &str, threads: usize, inputs: &[Table]) -> Head {
         let files = inputs.iter().flat_map(|t| &t.files);
         let input_bytes = files.map(|file| file.size_bytes).sum();
         let inputs = inputs.iter().map(|t| (t.name.clone(), t.files.clone()));
@@ -104,7 +104,7 @@ impl Head {
     }
 
     /// Ends the record of a run without a result.
-    pub fn failed(&mut self, e: &Error) {
+    pub(crate) fn failed(&mut self, e: &Error) {
         self.outcome = match e.kind() {
             Kind::Cancelled => Ended::Stopped,
             _ => Ended::Failed,
@@ -121,7 +121,7 @@ impl Head {
 
     /// Ends a stage, begins the next one and logs an event. `rows` is the number of rows read or
     /// written, of non-zeros counted or of checks made.
-    pub fn done(&mut self, stage: &'static str, rows: u64, bytes: u64) {
+    pub(crate) fn done(&mut self, stage: &'static str, rows: u64, bytes: u64) {
         let seconds = self.clock.elapsed().as_secs_f64();
         self.seconds.insert(stage, seconds);
         self.peak_memory_bytes = peak_memory_bytes();

@@ -90,7 +90,7 @@ impl<K: Kind> Record for RunRecord<K> {
 
 impl<K: Kind> RunRecord<K> {
     /// Begins the record of a run.
-    pub fn new(job: &PlannedJob, id: &str, threads: usize) -> RunRecord<K> {
+    pub(crate) fn new(job: &PlannedJob, id: &str, threads: usize) -> RunRecord<K> {
         RunRecord {
             head: Head::begin(id, &job.name, &job.hash, threads, &job.tables),
             kind: K::NAME,
@@ -109,7 +109,7 @@ impl<K: Kind> RunRecord<K> {
     }
 
     /// Rows and bytes of all tables.
-    pub fn written(&self) -> (u64, u64) {
+    pub(crate) fn written(&self) -> (u64, u64) {
         let (rows, bytes) = (self.head.tables.values(), self.table_bytes.values());
         (rows.sum(), bytes.sum())
     }

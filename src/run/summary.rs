@@ -13,7 +13,7 @@ use std::fmt::{Display, Formatter, Result};
 pub(crate) const SHOWN: usize = 12;
 
 /// The summary of a run.
-pub struct Summary<'a, K: Kind> {
+pub(crate) struct Summary<'a, K: Kind> {
     /// The record of the run.
     pub record: &'a RunRecord<K>,
     /// The location of its tables.
@@ -184,7 +184,7 @@ pub(crate) fn checks(f: &mut Formatter<'_>, checks: &[CheckRecord]) -> Result {
 }
 
 /// The message of a failed check: one line, then one line per row that is shown.
-pub fn check_message(check: &CheckRecord) -> String {
+pub(crate) fn check_message(check: &CheckRecord) -> String {
     let (value, limit) = (check.value.unwrap_or(f64::NAN), check.limit);
     let n = grouped(value);
     let what = match check.kind {

@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The same error without secrets. Servers may echo them, as S3 does with an expired session token.
-pub fn redacted(e: Error) -> Error {
+pub(crate) fn redacted(e: Error) -> Error {
     use Error::*;
     let mut causes = vec![e.to_string()];
     let mut cause = std::error::Error::source(&e);
@@ -53,14 +53,14 @@ pub fn redacted(e: Error) -> Error {
 }
 
 /// A remote store whose errors show no secrets.
-pub struct Guard {
+pub(crate) struct Guard {
     inner: Arc<dyn ObjectStore>,
     scheme: Box<str>,
 }
 
 impl Guard {
     /// `scheme` is that of the store's URLs.
-    pub fn new(inner: Arc<dyn ObjectStore>, scheme: &str) -> Guard {
+    pub(crate) fn new(inner: Arc<dyn ObjectStore>, scheme: &str) -> Guard {
         let scheme = scheme.into();
         Guard { inner, scheme }
     }

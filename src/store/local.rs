@@ -22,7 +22,7 @@ const KEPT: usize = 64 << 20;
 /// The local file system. Ranges are read into recycled buffers; all other calls go to
 /// [`LocalFileSystem`].
 #[derive(Debug, Default)]
-pub struct LocalFiles {
+pub(crate) struct LocalFiles {
     files: LocalFileSystem,
     free: Arc<Free>,
 }

@@ -6,15 +6,15 @@
 //! their values: a location that holds credentials is refused without being repeated, values are
 //! checked before a client is built from them, and a guard wraps every remote store.
 
-pub mod forward;
-pub mod guard;
-pub mod local;
-pub mod location;
-pub mod no_links;
-pub mod options;
+pub(crate) mod forward;
+pub(crate) mod guard;
+pub(crate) mod local;
+pub(crate) mod location;
+pub(crate) mod no_links;
+pub(crate) mod options;
 pub mod parameter;
-pub mod parquet;
-pub mod seal;
+pub(crate) mod parquet;
+pub(crate) mod seal;
 pub mod secrets;
 pub mod shared_options;
 
@@ -39,7 +39,7 @@ use std::time::Duration;
 use url::{Position, Url};
 
 /// Names of options, for suggestions. [`is_option`] decides, and accepts further aliases.
-pub const OPTIONS: &str = "aws_access_key_id aws_secret_access_key aws_session_token aws_region aws_default_region aws_endpoint_url \
+pub(crate) const OPTIONS: &str = "aws_access_key_id aws_secret_access_key aws_session_token aws_region aws_default_region aws_endpoint_url \
     aws_endpoint_url_s3 aws_endpoint_url_sts aws_virtual_hosted_style_request aws_s3_express aws_imdsv1_fallback aws_metadata_endpoint \
     aws_unsigned_payload aws_checksum_algorithm aws_container_credentials_relative_uri aws_container_credentials_full_uri \
     aws_container_authorization_token_file aws_web_identity_token_file aws_role_arn aws_role_session_name aws_skip_signature \
@@ -97,7 +97,7 @@ pub struct Place {
 
 /// Checks that a location is a path or a URL that gyre supports. The error does not repeat the
 /// location, which may hold a secret.
-pub fn check(location: &str) -> Result<(), String> {
+pub(crate) fn check(location: &str) -> Result<(), String> {
     let Some((scheme, rest)) = location.split_once("://") else {
         let scheme = location.split(':').next().unwrap_or_default();
         let is_url = SCHEMES
@@ -162,7 +162,7 @@ fn has_query(rest: &str) -> bool {
 
 /// Parses a location that [`check`] accepts; `None` for a path. `?` and `#` are ordinary characters
 /// of a name.
-pub fn url(location: &str) -> Result<Option<Url>, url::ParseError> {
+pub(crate) fn url(location: &str) -> Result<Option<Url>, url::ParseError> {
     if !location.contains("://") {
         return Ok(None);
     }
@@ -172,7 +172,7 @@ pub fn url(location: &str) -> Result<Option<Url>, url::ParseError> {
 
 /// Whether `[store.options]` may hold a key. Keys that the URL sets, and keys that outputs rely on,
 /// are not allowed.
-pub fn is_option(key: &str) -> bool {
+pub(crate) fn is_option(key: &str) -> bool {
     match key.split('_').next() {
         Some("aws") => {
             use AmazonS3ConfigKey::*;
@@ -294,7 +294,7 @@ impl Stores {
     ///
     /// # Errors
     /// If the store cannot be set up.
-    pub fn store(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
+    pub(crate) fn store(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
         let root = &url[..Position::BeforePath];
         let mut opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(store) = opened.get(root) {
@@ -458,7 +458,7 @@ fn check_value(key: &str, value: &str) -> Result<(), String> {
 }
 
 /// The absolute path without links, `.` and `..`. Components that do not exist keep their names.
-pub fn canonical(name: &std::path::Path) -> std::io::Result<PathBuf> {
+pub(crate) fn canonical(name: &std::path::Path) -> std::io::Result<PathBuf> {
     let mut at = PathBuf::new();
     for component in std::path::absolute(name)?.components() {
         match component {

@@ -22,7 +22,7 @@ use std::{fs, io};
 
 /// Refuses paths that lead through links, and lists nothing behind them.
 #[derive(Debug)]
-pub struct NoLinks {
+pub(crate) struct NoLinks {
     inner: Arc<dyn ObjectStore>,
     /// The path of the folder in the store.
     root: Path,
@@ -37,7 +37,7 @@ impl std::fmt::Display for NoLinks {
 
 impl NoLinks {
     /// The folder `root` of a store of local files.
-    pub fn new(inner: Arc<dyn ObjectStore>, root: Path) -> NoLinks {
+    pub(crate) fn new(inner: Arc<dyn ObjectStore>, root: Path) -> NoLinks {
         NoLinks {
             inner,
             root,

@@ -62,7 +62,7 @@ pub fn learn_environment() {
 
 /// Learns the value of an option or variable if its name marks it as secret, and any credentials in
 /// it if it is a URL.
-pub fn learn(name: &str, value: &str) {
+pub(crate) fn learn(name: &str, value: &str) {
     let name = name.to_ascii_lowercase();
     let mut found = Vec::new();
     if is_secret(&name) {

@@ -16,7 +16,7 @@ pub struct SharedOptions {
 
 impl Stores {
     /// The options that another machine needs to open the same stores.
-    pub fn shared(&self) -> SharedOptions {
+    pub(crate) fn shared(&self) -> SharedOptions {
         let mut shared = SharedOptions::default();
         for (key, value) in &self.0.options {
             match Class::of(key) {
@@ -39,7 +39,7 @@ impl SharedOptions {
     /// # Errors
     /// If an option may not be set by other machines, or if an endpoint is not set in this
     /// machine's environment.
-    pub fn stores(&self) -> Result<Stores> {
+    pub(crate) fn stores(&self) -> Result<Stores> {
         self.check(|key| {
             let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
             let mut keys = names.map(|name| name.to_ascii_lowercase());

@@ -115,7 +115,7 @@ impl Cluster {
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn forget(&self) -> Result<()> {
+    pub(crate) async fn forget(&self) -> Result<()> {
         self.answers.forget().await
     }
 

@@ -39,7 +39,7 @@ const LEAVE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// If the scheduler does not answer, or a task exceeds the memory.
-pub async fn run(
+pub(crate) async fn run(
     scheduler: &Address,
     vcores: usize,
     resources: Resources,

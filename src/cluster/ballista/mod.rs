@@ -24,12 +24,12 @@
 //!   them on this machine.
 
 pub mod client;
-pub mod executor;
-pub mod operator;
+pub(crate) mod executor;
+pub(crate) mod operator;
 pub mod probe;
-pub mod scheduler;
-pub mod scheduler_client;
-pub mod up;
+pub(crate) mod scheduler;
+pub(crate) mod scheduler_client;
+pub(crate) mod up;
 pub mod worker;
 
 use crate::store::shared_options::SharedOptions;
@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The version that all machines of a cluster must have.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Upper limit in bytes of a message between two machines, the same in all processes.
 const MESSAGE_BYTES: usize = 64 << 20;

@@ -152,7 +152,7 @@ fn wrapped(e: &Error) -> String {
 }
 
 /// The error of gyre in a message of Ballista, which quotes it in several layers.
-pub fn unwrapped(message: &str) -> Option<Error> {
+pub(crate) fn unwrapped(message: &str) -> Option<Error> {
     let inside = message.split_once(BEGIN)?.1.split_once(END)?.0;
     let (kind, text) = inside.split_once(": ")?;
     let kinds = [
@@ -174,7 +174,7 @@ pub fn unwrapped(message: &str) -> Option<Error> {
 ///
 /// # Errors
 /// If DataFusion cannot encode it, which is a bug.
-pub fn plan(site: &AnswerSite, tasks: &[Task]) -> crate::error::Result<Vec<u8>> {
+pub(crate) fn plan(site: &AnswerSite, tasks: &[Task]) -> crate::error::Result<Vec<u8>> {
     let bytes = || {
         let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new(
             "task",
@@ -199,7 +199,7 @@ pub fn plan(site: &AnswerSite, tasks: &[Task]) -> crate::error::Result<Vec<u8>> 
 
 /// Encodes and decodes the operator of gyre. The codec of Ballista handles all others.
 #[derive(Debug, Default)]
-pub struct TasksCodec {
+pub(crate) struct TasksCodec {
     node: Option<Arc<Node>>,
     ballista: BallistaPhysicalExtensionCodec,
 }
@@ -210,7 +210,7 @@ const MAGIC: &[u8] = b"gyre tasks\n";
 
 impl TasksCodec {
     /// The codec of an executor.
-    pub fn of(node: Arc<Node>) -> TasksCodec {
+    pub(crate) fn of(node: Arc<Node>) -> TasksCodec {
         TasksCodec {
             node: Some(node),
             ballista: BallistaPhysicalExtensionCodec::default(),

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpSocket, lookup_host};
 ///
 /// # Errors
 /// If the address cannot be used.
-pub async fn serve(
+pub(crate) async fn serve(
     listen: &str,
     ready: impl FnOnce(&Address) -> Result<()>,
     stopped: impl Future<Output = ()>,

@@ -30,7 +30,7 @@ const ANSWER: Duration = Duration::from_secs(20);
 
 /// A connection to a scheduler, which is made again when it breaks.
 #[derive(Clone)]
-pub struct SchedulerClient {
+pub(crate) struct SchedulerClient {
     /// The address of the scheduler.
     pub address: Address,
     channel: Channel,
@@ -39,7 +39,7 @@ pub struct SchedulerClient {
 
 /// The state of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum JobState {
+pub(crate) enum JobState {
     /// No task has begun.
     Queued,
     /// Some task has begun.
@@ -57,7 +57,7 @@ impl SchedulerClient {
     ///
     /// # Errors
     /// [`Kind::Store`] if no scheduler answers.
-    pub async fn connect(address: &Address) -> Result<SchedulerClient> {
+    pub(crate) async fn connect(address: &Address) -> Result<SchedulerClient> {
         let config = GrpcClientConfig {
             connect_timeout_seconds: CONNECT.as_secs(),
             timeout_seconds: ANSWER.as_secs(),
@@ -79,7 +79,7 @@ impl SchedulerClient {
     }
 
     /// A client for requests that this type does not have.
-    pub fn grpc(&self) -> SchedulerGrpcClient<Channel> {
+    pub(crate) fn grpc(&self) -> SchedulerGrpcClient<Channel> {
         SchedulerGrpcClient::new(self.channel.clone())
             .max_encoding_message_size(MESSAGE_BYTES)
             .max_decoding_message_size(MESSAGE_BYTES)
@@ -107,7 +107,7 @@ impl SchedulerClient {
     ///
     /// # Errors
     /// If the scheduler does not answer, or is not of gyre.
-    pub async fn executors(&self) -> Result<usize> {
+    pub(crate) async fn executors(&self) -> Result<usize> {
         let not_gyre = || {
             let message = format!("{} is not a scheduler of gyre", self.address);
             Error::new(Kind::Conflict, message)
@@ -140,7 +140,7 @@ impl SchedulerClient {
     ///
     /// # Errors
     /// If the scheduler does not answer or refuses the job.
-    pub async fn submit(&self, name: &str, plan: Vec<u8>) -> Result<String> {
+    pub(crate) async fn submit(&self, name: &str, plan: Vec<u8>) -> Result<String> {
         let setting = |key: &str, value: &str| KeyValuePair {
             key: key.into(),
             value: Some(value.into()),
@@ -176,7 +176,7 @@ impl SchedulerClient {
     ///
     /// # Errors
     /// If the scheduler does not answer.
-    pub async fn state(&self, job: &str) -> Result<JobState> {
+    pub(crate) async fn state(&self, job: &str) -> Result<JobState> {
         let request = GetJobStatusParams { job_id: job.into() };
         let answer = self.grpc().get_job_status(request).await;
         let status = answer.map_err(|e| self.failed(e))?.into_inner().status;
@@ -193,7 +193,7 @@ impl SchedulerClient {
     ///
     /// # Errors
     /// If the scheduler does not answer.
-    pub async fn cancel(&self, job: &str) -> Result<()> {
+    pub(crate) async fn cancel(&self, job: &str) -> Result<()> {
         let request = CancelJobParams { job_id: job.into() };
         let answer = self.grpc().cancel_job(request).await;
         answer.map(drop).map_err(|e| self.failed(e))
@@ -203,7 +203,7 @@ impl SchedulerClient {
     ///
     /// # Errors
     /// If the scheduler does not answer.
-    pub async fn close(&self) -> Result<()> {
+    pub(crate) async fn close(&self) -> Result<()> {
         let request = RemoveSessionParams {
             session_id: self.session.clone(),
         };

@@ -18,7 +18,7 @@ pub(crate) const START: Duration = Duration::from_secs(20);
 const STOP: Duration = Duration::from_secs(25);
 
 /// The cluster to start.
-pub struct ClusterPlan {
+pub(crate) struct ClusterPlan {
     /// The port of the scheduler, or 0 for any free port.
     pub port: u16,
     /// Number of executors.
@@ -35,7 +35,7 @@ pub struct ClusterPlan {
 ///
 /// # Errors
 /// If a process cannot start, or the scheduler or all executors end.
-pub async fn up(
+pub(crate) async fn up(
     plan: &ClusterPlan,
     ready: impl FnOnce(&Address) -> Result<()>,
     stopped: impl Future<Output = ()>,

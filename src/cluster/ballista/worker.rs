@@ -62,7 +62,7 @@ impl Debug for Node {
 
 impl Node {
     /// A process that does `resources.threads` tasks at once.
-    pub fn new(name: String, resources: Resources) -> Node {
+    pub(crate) fn new(name: String, resources: Resources) -> Node {
         Node {
             name,
             slots: Arc::new(Semaphore::new(resources.threads)),
@@ -75,7 +75,7 @@ impl Node {
     }
 
     /// The name of the process in errors.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
@@ -84,7 +84,7 @@ impl Node {
     ///
     /// # Errors
     /// Those that another attempt may not meet.
-    pub async fn answer(self: &Arc<Self>, site: &AnswerSite, task: Task) -> Result<()> {
+    pub(crate) async fn answer(self: &Arc<Self>, site: &AnswerSite, task: Task) -> Result<()> {
         let (answered, longest) = match self.check_store(site).await {
             Ok(()) => (self.try_answer(site, task).await, REST[1]),
             Err(e) => (Err(e), AWAY),
@@ -98,12 +98,12 @@ impl Node {
     }
 
     /// One permit per task that may be done at once.
-    pub fn slots(&self) -> &Arc<Semaphore> {
+    pub(crate) fn slots(&self) -> &Arc<Semaphore> {
         &self.slots
     }
 
     /// Lets no task begin any more, and waits until all tasks have ended.
-    pub async fn end(&self) {
+    pub(crate) async fn end(&self) {
         self.stopped.notify_waiters();
         // No task can begin without a permit.
         if let Ok(all) = self.slots.acquire_many(self.resources.threads as u32).await {

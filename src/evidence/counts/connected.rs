@@ -14,7 +14,7 @@ const NONE: u32 = u32::MAX;
 
 impl CountMatrix {
     /// Keeps the largest strongly connected set. IDs of sources and targets must be of one table.
-    pub fn keep_connected(&mut self) {
+    pub(crate) fn keep_connected(&mut self) {
         let states = union(&self.source_states, &self.target_states);
         // Within this function, the number of a state is its index in the union.
         let state_of_source = places(&states, &self.source_states);

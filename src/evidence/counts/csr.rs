@@ -71,7 +71,7 @@ impl Default for Values {
 
 impl Values {
     /// Integers in as few bytes as they need.
-    pub fn of_integers(counts: Vec<f64>) -> Values {
+    pub(crate) fn of_integers(counts: Vec<f64>) -> Values {
         let top = counts.iter().copied().fold(0.0, f64::max);
         if top <= f64::from(u8::MAX) {
             Values::Small(counts.iter().map(|&n| n as u8).collect())
@@ -83,7 +83,7 @@ impl Values {
     }
 
     /// The number of values.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Values::Small(v) => v.len(),
             Values::Count(v) => v.len(),
@@ -92,12 +92,12 @@ impl Values {
     }
 
     /// Whether there is no value.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The value at an index.
-    pub fn get(&self, at: usize) -> f64 {
+    pub(crate) fn get(&self, at: usize) -> f64 {
         match self {
             Values::Small(v) => v[at].f64(),
             Values::Count(v) => v[at].f64(),
@@ -108,18 +108,18 @@ impl Values {
 
 impl Values {
     /// Every value divided by the same number.
-    pub fn divided(&self, by: f64) -> Values {
+    pub(crate) fn divided(&self, by: f64) -> Values {
         Values::Real((0..self.len()).map(|e| self.get(e) / by).collect())
     }
 
     /// Every value multiplied by 2^`n`.
-    pub fn scaled(&self, n: i32) -> Values {
+    pub(crate) fn scaled(&self, n: i32) -> Values {
         let values = (0..self.len()).map(|e| times_power(self.get(e), n));
         Values::Real(values.collect())
     }
 
     /// The values at some indices, in their order.
-    pub fn at(&self, entries: &[usize]) -> Values {
+    pub(crate) fn at(&self, entries: &[usize]) -> Values {
         match self {
             Values::Small(v) => Values::Small(entries.iter().map(|&e| v[e]).collect()),
             Values::Count(v) => Values::Count(entries.iter().map(|&e| v[e]).collect()),
@@ -170,22 +170,22 @@ impl Shard for Csr {
 
 impl Csr {
     /// The number of rows.
-    pub fn n_rows(&self) -> usize {
+    pub(crate) fn n_rows(&self) -> usize {
         self.offsets.len() - 1
     }
 
     /// The indices of the rows in the whole matrix.
-    pub fn rows(&self) -> Range<usize> {
+    pub(crate) fn rows(&self) -> Range<usize> {
         self.first_row..self.first_row + self.n_rows()
     }
 
     /// The number of non-zeros.
-    pub fn nnz(&self) -> usize {
+    pub(crate) fn nnz(&self) -> usize {
         self.offsets.last().copied().unwrap_or(0)
     }
 
     /// The rows without their entries: only the number of entries and the type of values remain.
-    pub fn outline(&self) -> Csr {
+    pub(crate) fn outline(&self) -> Csr {
         Csr {
             first_row: self.first_row,
             offsets: self.offsets.clone(),
@@ -199,18 +199,18 @@ impl Csr {
     }
 
     /// Whether the entries are on other machines.
-    pub fn is_outline(&self) -> bool {
+    pub(crate) fn is_outline(&self) -> bool {
         self.columns.len() < self.nnz()
     }
 
     /// The entries of local row `l` in `columns` and `values`.
     #[inline(always)]
-    pub fn span(&self, l: usize) -> Range<usize> {
+    pub(crate) fn span(&self, l: usize) -> Range<usize> {
         self.offsets[l]..self.offsets[l + 1]
     }
 
     /// A local row as a matrix with one row.
-    pub fn row(&self, l: usize) -> Csr {
+    pub(crate) fn row(&self, l: usize) -> Csr {
         let span = self.span(l);
         Csr {
             first_row: 0,
@@ -223,7 +223,7 @@ impl Csr {
     /// The local rows that are kept, as rows from `first_row` on, without the columns for which
     /// `number` has no new number. New numbers ascend as the old ones do. Also returns the indices
     /// of the remaining entries.
-    pub fn part(
+    pub(crate) fn part(
         &self,
         first_row: usize,
         keep: impl Fn(usize) -> bool,
@@ -253,7 +253,7 @@ impl Csr {
     /// An output number is the sum of two sums: that of the terms at even entries of the row, and
     /// that of the terms at odd entries, each in ascending column order. Rounding thus depends on
     /// the row alone. The product is the fastest if `x` starts on a cache line.
-    pub fn multiply(&self, x: &[f64], width: usize, out: &mut [f64]) {
+    pub(crate) fn multiply(&self, x: &[f64], width: usize, out: &mut [f64]) {
         assert_eq!(out.len(), self.n_rows() * width, "one output row per row");
         with_values!(self, values => multiply(self, values, x, width, out));
     }

@@ -34,7 +34,7 @@ pub struct GroupedRows {
 
 /// The counts of a resample, over the states that have counts in it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Resampled {
+pub(crate) struct Resampled {
     /// The counts.
     pub shards: Shards,
     /// The index in the whole of every source, ascending.
@@ -49,7 +49,7 @@ impl Groups {
     ///
     /// # Panics
     /// If a part has not one group per entry.
-    pub fn new(n_targets: usize, mut parts: Vec<GroupedRows>) -> Groups {
+    pub(crate) fn new(n_targets: usize, mut parts: Vec<GroupedRows>) -> Groups {
         let mut number = vec![u16::MAX; 1 << 16];
         for part in &parts {
             memory::wait_for_room();
@@ -76,13 +76,13 @@ impl Groups {
     }
 
     /// The same groups with the hashes of their rows, ascending, and the group of each.
-    pub fn with_hashes(mut self, hashes: Vec<(u32, u16)>) -> Groups {
+    pub(crate) fn with_hashes(mut self, hashes: Vec<(u32, u16)>) -> Groups {
         self.hashes = hashes;
         self
     }
 
     /// The group of the rows with a hash. None if no such row was counted.
-    pub fn of_hash(&self, hash: u32) -> Option<usize> {
+    pub(crate) fn of_hash(&self, hash: u32) -> Option<usize> {
         let at = self.hashes.binary_search_by_key(&hash, |(own, _)| *own);
         at.ok().map(|at| usize::from(self.hashes[at].1))
     }
@@ -90,7 +90,7 @@ impl Groups {
     /// Distributes the single transitions of integer counts over `n_groups` groups at random, for
     /// rows without trajectories. A count of n is split by a draw from the multinomial distribution
     /// of n over the groups. The draw depends on the counts alone.
-    pub fn scatter(n_targets: usize, by_source: &[Csr], n_groups: u16) -> Groups {
+    pub(crate) fn scatter(n_targets: usize, by_source: &[Csr], n_groups: u16) -> Groups {
         let part = |whole: &Csr| {
             let mut offsets = vec![0];
             let (mut columns, mut group, mut counts) = (Vec::new(), Vec::new(), Vec::new());
@@ -122,7 +122,7 @@ impl Groups {
 
     /// The counts of the sources that are kept and of the targets that have a new number. The
     /// numbers ascend as the old ones do.
-    pub fn restricted(
+    pub(crate) fn restricted(
         &self,
         n_targets: usize,
         is_kept: impl Fn(usize) -> bool,
@@ -140,14 +140,14 @@ impl Groups {
     }
 
     /// Divides every count. The counts become weights.
-    pub fn divide(&mut self, by: f64) {
+    pub(crate) fn divide(&mut self, by: f64) {
         for part in &mut self.parts {
             part.counts.values = part.counts.values.divided(by);
         }
     }
 
     /// Multiplies every weight by 2^`n`.
-    pub fn scale(&mut self, n: i32) {
+    pub(crate) fn scale(&mut self, n: i32) {
         for part in &mut self.parts {
             memory::wait_for_room();
             part.counts.values = part.counts.values.scaled(n);
@@ -156,7 +156,7 @@ impl Groups {
 
     /// Whether Σ_g N_g is the whole: exactly for counts, up to rounding for weights. Both may be
     /// cut into different shards.
-    pub fn add_up_to(&self, by_source: &[Csr]) -> bool {
+    pub(crate) fn add_up_to(&self, by_source: &[Csr]) -> bool {
         let ones = vec![1; self.n_groups];
         let sums: Vec<Csr> = self
             .parts

@@ -25,12 +25,12 @@ pub struct MatrixRows {
 
 impl MatrixRows {
     /// The last source, if there is one.
-    pub fn last_source(&self) -> Option<u32> {
+    pub(crate) fn last_source(&self) -> Option<u32> {
         self.sources.last().copied()
     }
 
     /// Source, target and count of every entry, for integer counts.
-    pub fn entries(&self) -> impl Iterator<Item = (u32, u32, u64)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u32, u32, u64)> {
         self.sources
             .iter()
             .enumerate()
@@ -42,7 +42,7 @@ impl MatrixRows {
 
     /// Appends an entry without a value, which the caller keeps.
     #[inline(always)]
-    pub fn begin(&mut self, source: u32, target: u32) {
+    pub(crate) fn begin(&mut self, source: u32, target: u32) {
         if self.last_source() != Some(source) {
             self.sources.push(source);
             self.offsets.push(self.columns.len());
@@ -52,7 +52,7 @@ impl MatrixRows {
 
     /// Adds a count to the last entry, or to a new one if it is for another pair.
     #[inline(always)]
-    pub fn add(&mut self, source: u32, target: u32, count: u64, counts: &mut Vec<u64>) {
+    pub(crate) fn add(&mut self, source: u32, target: u32, count: u64, counts: &mut Vec<u64>) {
         self.total += u128::from(count);
         let is_same = self.last_source() == Some(source) && self.columns.last() == Some(&target);
         match counts.last_mut().filter(|_| is_same) {
@@ -66,7 +66,7 @@ impl MatrixRows {
     }
 
     /// Adds the counts of all entries, in as few bytes as they need.
-    pub fn with_counts(mut self, counts: &[u64]) -> MatrixRows {
+    pub(crate) fn with_counts(mut self, counts: &[u64]) -> MatrixRows {
         self.values = match counts.iter().max() {
             Some(0..=0xff) | None => Values::Small(counts.iter().map(|&n| n as u8).collect()),
             Some(0..=0xffff_ffff) => Values::Count(counts.iter().map(|&n| n as u32).collect()),
@@ -76,12 +76,12 @@ impl MatrixRows {
     }
 
     /// Adds the weights of all entries.
-    pub fn with_weights(self, weights: Vec<f64>) -> MatrixRows {
+    pub(crate) fn with_weights(self, weights: Vec<f64>) -> MatrixRows {
         self.with_values(Values::Real(weights))
     }
 
     /// Adds the values of all entries.
-    pub fn with_values(mut self, values: Values) -> MatrixRows {
+    pub(crate) fn with_values(mut self, values: Values) -> MatrixRows {
         self.values = values;
         self.close()
     }
@@ -125,7 +125,7 @@ pub struct CountMatrix {
 
 impl CountMatrix {
     /// The counts in some rows, in ascending order of sources.
-    pub fn new(partition: usize, lag: usize, pieces: Vec<MatrixRows>) -> CountMatrix {
+    pub(crate) fn new(partition: usize, lag: usize, pieces: Vec<MatrixRows>) -> CountMatrix {
         let total = pieces.iter().map(|rows| rows.total).sum();
         let columns: Vec<&[u32]> = pieces.iter().map(|rows| &rows.columns[..]).collect();
         let (target_states, places) = dense(&columns);
@@ -163,7 +163,7 @@ impl CountMatrix {
     }
 
     /// Divides every count. The counts become weights.
-    pub fn divide(&mut self, by: u64) {
+    pub(crate) fn divide(&mut self, by: u64) {
         let by = by as f64;
         for shard in &mut self.by_source {
             memory::wait_for_room();
@@ -185,7 +185,7 @@ impl CountMatrix {
     }
 
     /// Every count or weight, in the order of sources and targets.
-    pub fn values(&self) -> impl Iterator<Item = f64> + Clone {
+    pub(crate) fn values(&self) -> impl Iterator<Item = f64> + Clone {
         let shards = self.by_source.iter();
         shards.flat_map(|shard| (0..shard.nnz()).map(move |e| shard.values.get(e)))
     }

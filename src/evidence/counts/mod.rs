@@ -1,11 +1,11 @@
 //! Transition counts: sparse matrices, shards, groups and connected sets.
 
-pub mod connected;
+pub(crate) mod connected;
 pub mod csr;
 pub mod groups;
 pub mod matrix;
 pub mod products;
-pub mod set_sums;
+pub(crate) mod set_sums;
 pub mod shards;
 pub mod totals;
 
@@ -70,7 +70,7 @@ impl Counts<'static> {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if a state is out of range, a source or a target
     /// has no count, or a pair has a total of 2³² or more.
-    pub fn from_triples(
+    pub(crate) fn from_triples(
         n_sources: usize,
         n_targets: usize,
         triples: impl IntoIterator<Item = (u32, u32, u64)>,
@@ -154,7 +154,7 @@ impl<'a> Counts<'a> {
     }
 
     /// The counts of a resample, with what is known of its states.
-    pub fn of_resample<'b>(&self, resampled: &'b Resampled) -> Counts<'b> {
+    pub(crate) fn of_resample<'b>(&self, resampled: &'b Resampled) -> Counts<'b> {
         let (sources, targets) = (&resampled.sources, &resampled.targets);
         let place =
             |states: &[u32], whole: u32| states.binary_search(&whole).ok().map(|at| at as u32);

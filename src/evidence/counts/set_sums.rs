@@ -46,7 +46,7 @@ pub(crate) fn gather(csr: &Csr, affiliation: &[u32], rank: usize, sums: &mut [f6
 
 /// The update of λ (15): C_ik, one row per target.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Gather<'a> {
+pub(crate) struct Gather<'a> {
     /// γ(j), n values.
     pub affiliation: Cow<'a, [u32]>,
     /// Number of sets.

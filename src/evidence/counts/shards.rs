@@ -67,7 +67,7 @@ impl Shards {
 
     /// Shards from the rows of sources, which are not cut. Shards by target get about `shard_nnz`
     /// non-zeros. Every source and every target `0..n_targets` must have counts.
-    pub fn from_sources(n_targets: usize, by_source: Vec<Csr>, shard_nnz: usize) -> Shards {
+    pub(crate) fn from_sources(n_targets: usize, by_source: Vec<Csr>, shard_nnz: usize) -> Shards {
         let n_sources = by_source.last().map_or(0, |shard| shard.rows().end);
         let by_target = transposed(n_targets, &by_source, shard_nnz);
         let source_total = row_totals(&by_source, n_sources);
@@ -92,12 +92,12 @@ impl Shards {
     }
 
     /// Whether the entries are on other machines.
-    pub fn is_outline(&self) -> bool {
+    pub(crate) fn is_outline(&self) -> bool {
         self.by_source.iter().any(Csr::is_outline)
     }
 
     /// The rows of the sources.
-    pub fn sources(&self) -> Sharded<'_, Csr> {
+    pub(crate) fn sources(&self) -> Sharded<'_, Csr> {
         let totals = Totals {
             rows: &self.source_total,
             columns: &self.target_total,
@@ -110,7 +110,7 @@ impl Shards {
     }
 
     /// The rows of the targets.
-    pub fn targets(&self) -> Sharded<'_, Csr> {
+    pub(crate) fn targets(&self) -> Sharded<'_, Csr> {
         let totals = Totals {
             rows: &self.target_total,
             columns: &self.source_total,
@@ -123,12 +123,12 @@ impl Shards {
     }
 
     /// The number of non-zeros.
-    pub fn nnz(&self) -> usize {
+    pub(crate) fn nnz(&self) -> usize {
         self.by_source.iter().map(Csr::nnz).sum()
     }
 
     /// Whether all counts are integers, so that their sums in f64 are exact (below 2⁵³).
-    pub fn is_integral(&self) -> bool {
+    pub(crate) fn is_integral(&self) -> bool {
         self.by_source
             .iter()
             .all(|s| !matches!(s.values, Values::Real(_)))
@@ -317,7 +317,7 @@ fn cut(
 
 /// The totals N_·j, N_i· and S of a matrix, without its shards. They are equal to those of
 /// [`Shards`], to the last bit.
-pub fn totals(n_targets: usize, by_source: &[Csr]) -> (Vec<f64>, Vec<f64>, f64) {
+pub(crate) fn totals(n_targets: usize, by_source: &[Csr]) -> (Vec<f64>, Vec<f64>, f64) {
     let n_sources = by_source.last().map_or(0, |shard| shard.rows().end);
     let source_total = row_totals(by_source, n_sources);
     let target_total = column_totals(by_source, n_targets);

@@ -20,7 +20,7 @@ const ROUNDING: f64 = 1e-9;
 
 impl Totals<'_> {
     /// For passes in this process, which are not checked.
-    pub const UNKNOWN: Totals<'static> = Totals {
+    pub(crate) const UNKNOWN: Totals<'static> = Totals {
         rows: &[],
         columns: &[],
         are_exact: false,
@@ -31,7 +31,7 @@ impl Totals<'_> {
     ///
     /// # Errors
     /// Both sums, if they do not agree.
-    pub fn agree(
+    pub(crate) fn agree(
         &self,
         found: f64,
         expected: f64,
@@ -49,7 +49,7 @@ impl Totals<'_> {
     ///
     /// # Errors
     /// The first row that does not.
-    pub fn are_sums(&self, rows: &[f64], width: usize) -> Conserved {
+    pub(crate) fn are_sums(&self, rows: &[f64], width: usize) -> Conserved {
         each(rows, |&sum| {
             sum >= 0.0 && (!self.are_exact || sum.fract() == 0.0)
         })?;

@@ -19,7 +19,7 @@ pub trait Checkpoints: Sync {
 }
 
 /// Stores nothing.
-pub struct NoCheckpoints;
+pub(crate) struct NoCheckpoints;
 
 impl Checkpoints for NoCheckpoints {
     fn has(&self, _: &str) -> bool {
@@ -34,7 +34,7 @@ impl Checkpoints for NoCheckpoints {
 }
 
 /// Finds a piece. A piece that cannot be deserialized counts as missing.
-pub fn find<T: DeserializeOwned>(checkpoints: &dyn Checkpoints, name: &str) -> Option<T> {
+pub(crate) fn find<T: DeserializeOwned>(checkpoints: &dyn Checkpoints, name: &str) -> Option<T> {
     let bytes = checkpoints.find(name)?;
     let piece = postcard::from_bytes(&bytes);
     let ignored = |e: &_| tracing::info!(name, "a checkpoint cannot be read: {e}");
@@ -42,7 +42,7 @@ pub fn find<T: DeserializeOwned>(checkpoints: &dyn Checkpoints, name: &str) -> O
 }
 
 /// Offers a piece to the store, if it can be serialized.
-pub fn keep<T: Serialize>(checkpoints: &dyn Checkpoints, name: &str, took: Duration, piece: &T) {
+pub(crate) fn keep<T: Serialize>(checkpoints: &dyn Checkpoints, name: &str, took: Duration, piece: &T) {
     match postcard::to_stdvec(piece) {
         Ok(bytes) => checkpoints.keep(name, took, bytes),
         Err(e) => tracing::warn!(name, "a checkpoint cannot be written: {e}"),

@@ -133,7 +133,7 @@ pub(crate) fn apply<K: Kernel>(shards: &[K::Shard], kernel: &K, out: &mut [K::Ce
 }
 
 /// The shards in order, for a loop that is no pass. The loop stays within the memory bound.
-pub fn each_shard<S: Shard>(shards: &[S]) -> impl Iterator<Item = &S> {
+pub(crate) fn each_shard<S: Shard>(shards: &[S]) -> impl Iterator<Item = &S> {
     shards.iter().inspect(|_| memory::wait_for_room())
 }
 

@@ -73,7 +73,7 @@ pub type Conserved = Result<(), String>;
 ///
 /// # Errors
 /// The index of the first cell that is not valid.
-pub fn each<T>(rows: &[T], is_valid: impl Fn(&T) -> bool) -> Conserved {
+pub(crate) fn each<T>(rows: &[T], is_valid: impl Fn(&T) -> bool) -> Conserved {
     match rows.iter().position(|cell| !is_valid(cell)) {
         None => Ok(()),
         Some(at) => Err(format!("cell {at} is not a valid result")),

@@ -8,7 +8,7 @@
 pub mod checkpoints;
 pub mod executor;
 pub mod kernel;
-pub mod packed;
+pub(crate) mod packed;
 pub mod registry;
 pub mod steps;
 
@@ -52,7 +52,7 @@ impl Passes<'static> {
 
 impl<'a> Passes<'a> {
     /// Passes of an executor, without checkpoints.
-    pub fn at(executor: &'a dyn Executor) -> Self {
+    pub(crate) fn at(executor: &'a dyn Executor) -> Self {
         Passes {
             executor,
             resuming: None,
@@ -61,7 +61,7 @@ impl<'a> Passes<'a> {
     }
 
     /// Passes with checkpoints for the pieces of `whole`.
-    pub fn resuming<'b>(&self, checkpoints: &'b dyn Checkpoints, whole: String) -> Passes<'b>
+    pub(crate) fn resuming<'b>(&self, checkpoints: &'b dyn Checkpoints, whole: String) -> Passes<'b>
     where
         'a: 'b,
     {
@@ -77,7 +77,7 @@ impl<'a> Passes<'a> {
     }
 
     /// Passes that also record how long each step of the fit takes, in `steps`.
-    pub fn timed(self, steps: &'a Steps) -> Self {
+    pub(crate) fn timed(self, steps: &'a Steps) -> Self {
         Passes {
             steps: Some(steps),
             ..self
@@ -85,19 +85,19 @@ impl<'a> Passes<'a> {
     }
 
     /// Begins a step of a fit.
-    pub fn step(&self, name: &'static str) {
+    pub(crate) fn step(&self, name: &'static str) {
         if let Some(steps) = self.steps {
             steps.begin(name);
         }
     }
 
     /// Applies a kernel to every shard with the shard's own rows of `out` (`n × width`, row-major).
-    pub fn rows<K: Kernel>(&self, over: Sharded<'_, K::Shard>, kernel: &K, out: &mut [K::Cell]) {
+    pub(crate) fn rows<K: Kernel>(&self, over: Sharded<'_, K::Shard>, kernel: &K, out: &mut [K::Cell]) {
         self.executor.run(&mut TypedPass { kernel, over, out });
     }
 
     /// The number of pieces of work that are worth running at a time.
-    pub fn concurrency(&self) -> usize {
+    pub(crate) fn concurrency(&self) -> usize {
         self.executor.concurrency()
     }
 
@@ -105,7 +105,7 @@ impl<'a> Passes<'a> {
     ///
     /// # Panics
     /// If the executor leaves a call out.
-    pub fn times<T: Send + Sync>(&self, times: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
+    pub(crate) fn times<T: Send + Sync>(&self, times: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
         let done: Vec<OnceLock<T>> = (0..times).map(|_| OnceLock::new()).collect();
         self.executor.times(times, &|at| {
             let _ = done[at].set(work());
@@ -120,7 +120,7 @@ impl<'a> Passes<'a> {
     ///
     /// # Errors
     /// Those of `work`.
-    pub fn try_piece<T: Serialize + DeserializeOwned, E>(
+    pub(crate) fn try_piece<T: Serialize + DeserializeOwned, E>(
         &self,
         name: &str,
         work: impl FnOnce(&Passes<'_>) -> Result<T, E>,
@@ -147,7 +147,7 @@ impl<'a> Passes<'a> {
     }
 
     /// [`Passes::try_piece`] for work that cannot fail.
-    pub fn piece<T: Serialize + DeserializeOwned>(
+    pub(crate) fn piece<T: Serialize + DeserializeOwned>(
         &self,
         name: &str,
         work: impl FnOnce(&Passes<'_>) -> T,

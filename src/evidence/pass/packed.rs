@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 ///
 /// # Errors
 /// If the value cannot be serialized, which is a bug.
-pub fn pack(value: &impl Serialize) -> Result<Vec<u8>> {
+pub(crate) fn pack(value: &impl Serialize) -> Result<Vec<u8>> {
     let bytes = postcard::to_stdvec(value);
     bytes.map_err(|e| Error::with_source(Kind::Bug, "a part of a task cannot be written", e))
 }
@@ -17,7 +17,7 @@ pub fn pack(value: &impl Serialize) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// If the bytes are of another type, which is a bug.
-pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+pub(crate) fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let value = postcard::from_bytes(bytes);
     value.map_err(|e| Error::with_source(Kind::Bug, "a part of a task cannot be understood", e))
 }
@@ -26,7 +26,7 @@ pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 ///
 /// # Errors
 /// An error that another attempt or another machine may not have: it is that of the whole task.
-pub fn pack_result<T: Serialize>(result: Result<T>) -> Result<Vec<u8>> {
+pub(crate) fn pack_result<T: Serialize>(result: Result<T>) -> Result<Vec<u8>> {
     match result {
         Err(e) if e.kind().is_retryable() => Err(e),
         result => pack(&result.map_err(|e| (e.kind(), e.full()))),
@@ -37,7 +37,7 @@ pub fn pack_result<T: Serialize>(result: Result<T>) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// If the bytes are of another type, which is a bug.
-pub fn unpack_result<T: DeserializeOwned>(bytes: &[u8]) -> Result<Result<T>> {
+pub(crate) fn unpack_result<T: DeserializeOwned>(bytes: &[u8]) -> Result<Result<T>> {
     let result: Result<T, (Kind, String)> = unpack(bytes)?;
     Ok(result.map_err(|(kind, message)| Error::restored(kind, message)))
 }

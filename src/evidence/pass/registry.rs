@@ -25,7 +25,7 @@ pub struct Entry {
 
 impl Entry {
     /// The entry of a kernel.
-    pub fn of<K: Kernel + Send + 'static>() -> Entry {
+    pub(crate) fn of<K: Kernel + Send + 'static>() -> Entry {
         Entry {
             name: K::NAME,
             kernel: |bytes| Ok(Arc::new(unpack::<K>(bytes)?)),

@@ -10,13 +10,13 @@ pub struct Steps(Mutex<Vec<(&'static str, Instant)>>);
 
 impl Steps {
     /// Ends the step before, if there is one, and begins a step.
-    pub fn begin(&self, name: &'static str) {
+    pub(crate) fn begin(&self, name: &'static str) {
         let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         begun.push((name, Instant::now()));
     }
 
     /// Seconds per step; the last step ends now.
-    pub fn seconds(self) -> BTreeMap<&'static str, f64> {
+    pub(crate) fn seconds(self) -> BTreeMap<&'static str, f64> {
         let mut begun = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         begun.push(("", Instant::now()));
         let mut seconds = BTreeMap::new();

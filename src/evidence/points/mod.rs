@@ -29,7 +29,7 @@ impl Points {
     ///
     /// # Panics
     /// If the coordinates are not whole points.
-    pub fn new(dimension: usize, coordinates: Vec<f64>) -> Points {
+    pub(crate) fn new(dimension: usize, coordinates: Vec<f64>) -> Points {
         assert!(
             dimension > 0 && coordinates.len().is_multiple_of(dimension),
             "{} coordinates are not points of dimension {dimension}",
@@ -46,7 +46,7 @@ impl Points {
     ///
     /// # Panics
     /// Unless there is one weight per point.
-    pub fn with_weights(self, weights: Vec<f64>) -> Points {
+    pub(crate) fn with_weights(self, weights: Vec<f64>) -> Points {
         assert_eq!(weights.len(), self.n(), "one weight per point");
         Points {
             weights: Some(weights),
@@ -55,17 +55,17 @@ impl Points {
     }
 
     /// The number of points, n.
-    pub fn n(&self) -> usize {
+    pub(crate) fn n(&self) -> usize {
         self.coordinates.len() / self.dimension.max(1)
     }
 
     /// The coordinates of a point.
-    pub fn row(&self, i: usize) -> &[f64] {
+    pub(crate) fn row(&self, i: usize) -> &[f64] {
         &self.coordinates[i * self.dimension..][..self.dimension]
     }
 
     /// The weight of a point.
-    pub fn weight(&self, i: usize) -> f64 {
+    pub(crate) fn weight(&self, i: usize) -> f64 {
         self.weights.as_ref().map_or(1.0, |weights| weights[i])
     }
 }
@@ -83,7 +83,7 @@ pub struct Pairs {
 
 impl Pairs {
     /// The pairs of one trajectory whose rows have equal time steps.
-    pub fn lagged(points: Points, lag: usize) -> Pairs {
+    pub(crate) fn lagged(points: Points, lag: usize) -> Pairs {
         let starts = points.n().saturating_sub(lag);
         let pairs = (0..starts).map(|i| (i as u32, (i + lag) as u32)).collect();
         Pairs { points, pairs }

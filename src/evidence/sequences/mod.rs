@@ -33,17 +33,17 @@ impl Sequences {
     }
 
     /// The number of sequences.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.offsets.len().saturating_sub(1)
     }
 
     /// Whether there is no sequence.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The symbols of a sequence.
-    pub fn get(&self, sequence: usize) -> &[u32] {
+    pub(crate) fn get(&self, sequence: usize) -> &[u32] {
         &self.symbols[self.offsets[sequence]..self.offsets[sequence + 1]]
     }
 
@@ -59,25 +59,25 @@ impl Sequences {
     }
 
     /// Adds a sequence, perhaps with a weight. All sequences have weights, or none has.
-    pub fn push_weighted(&mut self, symbols: &[u32], weight: Option<f64>) {
+    pub(crate) fn push_weighted(&mut self, symbols: &[u32], weight: Option<f64>) {
         self.push(symbols);
         self.weights.extend(weight);
     }
 
     /// The weight of a sequence, in the unit of the weights.
-    pub fn weight(&self, sequence: usize) -> f64 {
+    pub(crate) fn weight(&self, sequence: usize) -> f64 {
         self.weights.get(sequence).copied().unwrap_or(1.0)
     }
 
     /// Σ weight · symbols, in the unit of the weights.
-    pub fn weighted_symbols(&self) -> f64 {
+    pub(crate) fn weighted_symbols(&self) -> f64 {
         let of = |s: usize| self.weight(s) * (self.offsets[s + 1] - self.offsets[s]) as f64;
         (0..self.len()).map(of).sum()
     }
 
     /// The same sequences with weights in the power of two that is nearest to their mean, so that
     /// their scale changes no bit of a fit.
-    pub fn in_own_unit(mut self) -> Sequences {
+    pub(crate) fn in_own_unit(mut self) -> Sequences {
         let n = self.weights.len() as u64;
         let exponent = scale::nearest_to_mean(self.weights.iter().copied(), n);
         let all = self.weights.iter_mut();
@@ -87,7 +87,7 @@ impl Sequences {
     }
 
     /// Neighbouring sequences together, in at most `n` parts of about equal numbers of symbols.
-    pub fn parts(&self, n: usize) -> Vec<std::ops::Range<usize>> {
+    pub(crate) fn parts(&self, n: usize) -> Vec<std::ops::Range<usize>> {
         let enough = self.symbols.len().div_ceil(n.max(1)).max(1);
         let (mut parts, mut first) = (Vec::new(), 0);
         for s in 0..self.len() {

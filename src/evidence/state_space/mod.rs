@@ -31,33 +31,33 @@ impl StateSpace {
     }
 
     /// The number of rows, n.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.offsets.last().copied().unwrap_or(0)
     }
 
     /// Whether there is no row.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The number of sequences.
-    pub fn n_sequences(&self) -> usize {
+    pub(crate) fn n_sequences(&self) -> usize {
         self.offsets.len().saturating_sub(1)
     }
 
     /// The number of rows that the next row of their sequence follows, T.
-    pub fn n_transitions(&self) -> usize {
+    pub(crate) fn n_transitions(&self) -> usize {
         let lengths = self.offsets.windows(2).map(|pair| pair[1] - pair[0]);
         lengths.map(|rows| rows.saturating_sub(1)).sum()
     }
 
     /// The state of a row.
-    pub fn state(&self, row: usize) -> &[f64] {
+    pub(crate) fn state(&self, row: usize) -> &[f64] {
         &self.states[row * self.state_width..][..self.state_width]
     }
 
     /// The observation of a row.
-    pub fn observation(&self, row: usize) -> &[f64] {
+    pub(crate) fn observation(&self, row: usize) -> &[f64] {
         &self.observations[row * self.observation_width..][..self.observation_width]
     }
 

@@ -114,46 +114,46 @@ impl Triples {
     }
 
     /// The number of words.
-    pub fn n_words(&self) -> usize {
+    pub(crate) fn n_words(&self) -> usize {
         self.words.len() / self.block.max(1)
     }
 
     /// The symbols of a word.
-    pub fn word(&self, word: u32) -> &[u32] {
+    pub(crate) fn word(&self, word: u32) -> &[u32] {
         &self.words[word as usize * self.block..][..self.block]
     }
 
     /// The number of different triples.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.last.len()
     }
 
     /// Whether there is no triple.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.last.is_empty()
     }
 
     /// The sum of all counts, N.
-    pub fn total(&self) -> f64 {
+    pub(crate) fn total(&self) -> f64 {
         sum::terms(self.counts.len(), |at| self.counts[at])
     }
 
     /// The triples of an edge: future words and counts.
-    pub fn of_edge(&self, edge: usize) -> impl Iterator<Item = (u32, f64)> {
+    pub(crate) fn of_edge(&self, edge: usize) -> impl Iterator<Item = (u32, f64)> {
         let span = self.offsets[edge]..self.offsets[edge + 1];
         let words = self.last[span.clone()].iter().copied();
         words.zip(self.counts[span].iter().copied())
     }
 
     /// The count of an edge.
-    pub fn edge_count(&self, edge: usize) -> f64 {
+    pub(crate) fn edge_count(&self, edge: usize) -> f64 {
         self.counts[self.offsets[edge]..self.offsets[edge + 1]]
             .iter()
             .sum()
     }
 
     /// Every triple in order: past word, middle symbol, future word, count.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, u32, u32, f64)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32, u32, f64)> {
         self.edges
             .iter()
             .enumerate()
@@ -164,12 +164,12 @@ impl Triples {
     }
 
     /// Whether all counts are integers, so that their sums are exact below 2⁵³.
-    pub fn is_integral(&self) -> bool {
+    pub(crate) fn is_integral(&self) -> bool {
         self.counts.par_iter().all(|count| count.fract() == 0.0)
     }
 
     /// The sizes of these triples. `rows` is the number of symbols of all training rows.
-    pub fn size(&self, rows: u64) -> TripleSize {
+    pub(crate) fn size(&self, rows: u64) -> TripleSize {
         TripleSize {
             symbols: self.n_symbols as u64,
             words: self.n_words() as u64,

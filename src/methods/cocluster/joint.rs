@@ -11,12 +11,12 @@ const NO_GAIN: f64 = 1e-14;
 
 /// x log x, and 0 for 0.
 #[inline(always)]
-pub fn x_log_x(x: f64) -> f64 {
+pub(crate) fn x_log_x(x: f64) -> f64 {
     if x > 0.0 { x * x.ln() } else { 0.0 }
 }
 
 /// I of a table of counts, nats.
-pub fn information(counts: &[f64], rank: usize) -> f64 {
+pub(crate) fn information(counts: &[f64], rank: usize) -> f64 {
     Table::of(counts.to_vec(), rank).information()
 }
 
@@ -36,7 +36,7 @@ pub struct Table {
 
 impl Table {
     /// The table of rows (n × r sums over the sets of columns) with one set per row.
-    pub fn new(rows: &[f64], labels: &[u32], rank: usize) -> Table {
+    pub(crate) fn new(rows: &[f64], labels: &[u32], rank: usize) -> Table {
         let mut counts = vec![0.0; rank * rank];
         for (row, &k) in rows.chunks_exact(rank).zip(labels) {
             let own = &mut counts[k as usize * rank..][..rank];
@@ -46,7 +46,7 @@ impl Table {
     }
 
     /// The table with given counts.
-    pub fn of(counts: Vec<f64>, rank: usize) -> Table {
+    pub(crate) fn of(counts: Vec<f64>, rank: usize) -> Table {
         let row_totals: Vec<f64> = counts
             .chunks_exact(rank)
             .map(|row| row.iter().sum())
@@ -62,19 +62,19 @@ impl Table {
     }
 
     /// I, nats.
-    pub fn information(&self) -> f64 {
+    pub(crate) fn information(&self) -> f64 {
         let sum = |x: &[f64]| x.iter().map(|&x| x_log_x(x)).sum::<f64>();
         let margins = sum(&self.row_totals) + sum(&self.column_totals);
         ((sum(&self.counts) - margins + x_log_x(self.total)) / self.total).max(0.0)
     }
 
     /// A gain of S I up to this is rounding.
-    pub fn no_gain(&self) -> f64 {
+    pub(crate) fn no_gain(&self) -> f64 {
         NO_GAIN * self.total * (1.0 + self.total.ln().abs())
     }
 
     /// Pr[column set | row set], r × r row-major; 0 for an empty set.
-    pub fn conditional(&self) -> Vec<f64> {
+    pub(crate) fn conditional(&self) -> Vec<f64> {
         let rows = self.counts.chunks_exact(self.rank).zip(&self.row_totals);
         rows.flat_map(|(row, &total)| {
             row.iter()
@@ -84,7 +84,7 @@ impl Table {
     }
 
     /// The part of S I that depends on the sets of rows, for fixed sets of columns.
-    pub fn score(&self) -> f64 {
+    pub(crate) fn score(&self) -> f64 {
         let sum = |x: &[f64]| x.iter().map(|&x| x_log_x(x)).sum::<f64>();
         sum(&self.counts) - sum(&self.row_totals)
     }
@@ -92,7 +92,7 @@ impl Table {
 
 /// Merges rows and columns of a square table in turn, each time the pair that loses the least
 /// information, until `rank` of each are left. Returns the merged set of every row.
-pub fn merge(mut counts: Vec<f64>, fine: usize, rank: usize) -> Vec<u32> {
+pub(crate) fn merge(mut counts: Vec<f64>, fine: usize, rank: usize) -> Vec<u32> {
     let mut place: Vec<usize> = (0..fine).collect();
     let (mut n_rows, mut n_columns) = (fine, fine);
     while n_rows > rank {

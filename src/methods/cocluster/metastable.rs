@@ -141,7 +141,7 @@ impl Estimator for Metastable {
 }
 
 /// Source j is target `target_of_source[j]`, if it is one. No two sources are one target.
-pub fn fit(
+pub(crate) fn fit(
     passes: &Passes<'_>,
     shards: &Shards,
     target_of_source: &[Option<u32>],

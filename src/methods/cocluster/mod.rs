@@ -231,7 +231,7 @@ pub struct Partitions {
 }
 
 /// Fits `params.restarts` pairs of partitions and keeps the best.
-pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Cocluster, seed: u64) -> Partitions {
+pub(crate) fn fit(passes: &Passes<'_>, shards: &Shards, params: &Cocluster, seed: u64) -> Partitions {
     search(passes, shards, params, None, seed, |sources| {
         climb(passes, shards, params, sources)
     })

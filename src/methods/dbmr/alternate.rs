@@ -34,14 +34,14 @@ const LAMBDA_BYTES: usize = 256 << 20;
 const FEW: usize = 2;
 
 /// The number of restarts that run in parallel, at most `most`.
-pub fn concurrency(n_targets: usize, params: &Dbmr, most: usize) -> usize {
+pub(crate) fn concurrency(n_targets: usize, params: &Dbmr, most: usize) -> usize {
     (LAMBDA_BYTES / Lambda::bytes(n_targets, params.rank))
         .min(most)
         .clamp(1, params.restarts)
 }
 
 /// Runs `params.restarts` restarts, from `start` if there is one.
-pub fn fit(
+pub(crate) fn fit(
     passes: &Passes<'_>,
     shards: &Shards,
     params: &Dbmr,

@@ -30,7 +30,7 @@ const NEIGHBOURS: usize = 64;
 
 /// A local search over all sources of a matrix.
 #[derive(Debug)]
-pub struct BlockSearch<'a> {
+pub(crate) struct BlockSearch<'a> {
     passes: &'a Passes<'a>,
     columns: Columns<'a>,
     /// The sums C.
@@ -48,7 +48,7 @@ pub struct BlockSearch<'a> {
 impl<'a> BlockSearch<'a> {
     /// `states` has n values below r, or [`NONE`] for a source that joins its best state among
     /// those of the other sources.
-    pub fn new(passes: &'a Passes<'a>, shards: &'a Shards, rank: usize, states: Vec<u32>) -> Self {
+    pub(crate) fn new(passes: &'a Passes<'a>, shards: &'a Shards, rank: usize, states: Vec<u32>) -> Self {
         let n = shards.n_sources;
         assert_eq!(states.len(), n, "one state a source");
         let columns = Columns::new(shards);
@@ -77,7 +77,7 @@ impl<'a> BlockSearch<'a> {
     }
 
     /// ℓ̂, summed from C.
-    pub fn log_likelihood(&self) -> f64 {
+    pub(crate) fn log_likelihood(&self) -> f64 {
         self.clusters.log_likelihood(&self.columns.entropy)
     }
 

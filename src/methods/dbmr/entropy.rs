@@ -58,7 +58,7 @@ impl From<Entropy> for Sums {
 }
 
 /// A count.
-pub trait Amount: Value {
+pub(crate) trait Amount: Value {
     /// Whether f(c + 1) − f(c) is the rise of this count.
     fn is_one(self) -> bool;
     /// The count as an integer, if it is one.
@@ -99,7 +99,7 @@ impl Amount for f64 {
 }
 
 /// A sum of counts: an integer, or a weight.
-pub trait Sum: Copy + Default + PartialEq + std::ops::AddAssign {
+pub(crate) trait Sum: Copy + Default + PartialEq + std::ops::AddAssign {
     /// A count as a sum.
     fn of(v: impl Amount) -> Self;
     /// f(x + y) − f(x) − f(y).
@@ -137,7 +137,7 @@ impl Sum for f64 {
 
 impl Entropy {
     /// For sums of columns of these counts.
-    pub fn new(shards: &Shards) -> Entropy {
+    pub(crate) fn new(shards: &Shards) -> Entropy {
         let largest = shards.target_total.iter().fold(0.0, |a: f64, &b| a.max(b));
         let are_integral = shards.is_integral();
         Entropy::from(Sums {
@@ -152,7 +152,7 @@ impl Entropy {
 
     /// f(x), 0 for x = 0.
     #[inline(always)]
-    pub fn of(&self, x: f64) -> f64 {
+    pub(crate) fn of(&self, x: f64) -> f64 {
         if x < self.table.len() as f64 && (x == 0.0 || self.is_integral()) {
             self.table[x as usize]
         } else {
@@ -162,7 +162,7 @@ impl Entropy {
 
     /// f(high) − f(low).
     #[inline(always)]
-    pub fn between(&self, low: u32, high: u32) -> f64 {
+    pub(crate) fn between(&self, low: u32, high: u32) -> f64 {
         match self.table.get(high as usize) {
             Some(f) => f - self.table[low as usize],
             None => self.rise(f64::from(low), f64::from(high - low)),
@@ -171,7 +171,7 @@ impl Entropy {
 
     /// f(c + 1) − f(c).
     #[inline(always)]
-    pub fn step(&self, c: u32) -> f64 {
+    pub(crate) fn step(&self, c: u32) -> f64 {
         match self.steps.get(c as usize) {
             Some(step) => *step,
             None => self.rise(f64::from(c), 1.0),
@@ -180,14 +180,14 @@ impl Entropy {
 
     /// f(c) and f(c + v) of c = 0, 1, … as far as the table has both.
     #[inline(always)]
-    pub fn shifted(&self, v: u32) -> (&'static [f64], &'static [f64]) {
+    pub(crate) fn shifted(&self, v: u32) -> (&'static [f64], &'static [f64]) {
         let n = self.table.len().saturating_sub(v as usize);
         (&self.table[..n], &self.table[self.table.len() - n..])
     }
 
     /// f(x + v) − f(x).
     #[inline(always)]
-    pub fn rise(&self, x: f64, v: f64) -> f64 {
+    pub(crate) fn rise(&self, x: f64, v: f64) -> f64 {
         if x + v < self.table.len() as f64 && self.is_integral() {
             self.table[(x + v) as usize] - self.table[x as usize]
         } else if x > 0.0 {

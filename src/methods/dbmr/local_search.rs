@@ -18,7 +18,7 @@ use rand_pcg::Pcg64;
 use rayon::prelude::*;
 
 /// Between two sweeps over all columns, one in `ACTIVE` columns is scored again.
-pub const ACTIVE: usize = 8;
+pub(crate) const ACTIVE: usize = 8;
 
 /// An upper bound of the sweeps over active columns between two sweeps over all.
 const ACTIVE_SWEEPS: usize = 10;
@@ -33,7 +33,7 @@ const BLOCKS: usize = 32;
 const UNIT: usize = 16;
 
 /// Columns whose states change by single moves.
-pub trait Sweeps {
+pub(crate) trait Sweeps {
     /// Scores the columns at `positions` (ascending) and makes the moves that increase ℓ̂. Returns
     /// the number of moves.
     fn sweep(&mut self, positions: &[u32]) -> usize;
@@ -84,7 +84,7 @@ fn active(margins: &[f64]) -> Vec<u32> {
 
 /// A local search over some columns.
 #[derive(Debug)]
-pub struct Search<'a> {
+pub(crate) struct Search<'a> {
     /// The columns of all sources.
     pub columns: &'a Columns<'a>,
     /// The sources in the search, ascending.
@@ -103,7 +103,7 @@ pub struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// No member has a state. `clusters` must be empty.
-    pub fn new(columns: &'a Columns<'a>, members: &'a [u32], clusters: Clusters) -> Search<'a> {
+    pub(crate) fn new(columns: &'a Columns<'a>, members: &'a [u32], clusters: Clusters) -> Search<'a> {
         let shards = columns.shards;
         let column_nnz = shards.nnz().div_ceil(shards.n_sources);
         let block = BLOCK.div_ceil(column_nnz);
@@ -123,7 +123,7 @@ impl<'a> Search<'a> {
     }
 
     /// Sets the states of all members, of which some may be [`NONE`].
-    pub fn fill(&mut self, states: Vec<u32>) {
+    pub(crate) fn fill(&mut self, states: Vec<u32>) {
         self.states = states;
         let with = self.members.iter().zip(&self.states);
         let with = with.filter(|(_, k)| **k != NONE);
@@ -132,7 +132,7 @@ impl<'a> Search<'a> {
     }
 
     /// Replaces the states of all members, and returns the old ones.
-    pub fn replace(&mut self, states: Vec<u32>) -> Vec<u32> {
+    pub(crate) fn replace(&mut self, states: Vec<u32>) -> Vec<u32> {
         let members = self.members.iter();
         self.clusters
             .clear(members.map(|&j| self.columns.get(j as usize)));
@@ -143,7 +143,7 @@ impl<'a> Search<'a> {
 
     /// Starts one state from each seed, which is the position of a member without a state. Every
     /// other member joins its best state.
-    pub fn grow(&mut self, seeds: &[usize]) {
+    pub(crate) fn grow(&mut self, seeds: &[usize]) {
         for (k, &p) in seeds.iter().enumerate() {
             let column = self.columns.get(self.members[p] as usize);
             self.clusters.add(&self.columns.entropy, column, k as u32);
@@ -153,21 +153,21 @@ impl<'a> Search<'a> {
     }
 
     /// [`Search::grow`] from seeds that are far apart.
-    pub fn grow_apart(&mut self, rng: &mut Pcg64) {
+    pub(crate) fn grow_apart(&mut self, rng: &mut Pcg64) {
         let seeds = seeding::kl(self.columns, self.members, self.clusters.rank(), rng);
         self.scores += (seeds.len() * self.members.len()) as u64;
         self.grow(&seeds);
     }
 
     /// Gives every member without a state its best state.
-    pub fn insert(&mut self) {
+    pub(crate) fn insert(&mut self) {
         let without = |p: &u32| self.states[*p as usize] == NONE;
         let positions: Vec<u32> = (0..self.members.len() as u32).filter(without).collect();
         self.sweep(&positions);
     }
 
     /// ℓ̂, summed from C.
-    pub fn log_likelihood(&self) -> f64 {
+    pub(crate) fn log_likelihood(&self) -> f64 {
         self.clusters.log_likelihood(&self.columns.entropy)
     }
 

@@ -22,7 +22,7 @@ pub struct Column<'a> {
 impl<'a> Column<'a> {
     /// Local row `l` of `csr`, a source.
     #[inline(always)]
-    pub fn of(csr: &'a Csr, l: usize) -> Column<'a> {
+    pub(crate) fn of(csr: &'a Csr, l: usize) -> Column<'a> {
         let span = csr.span(l);
         let total = match &csr.values {
             // Sums of integers are exact in any order, and faster without one.
@@ -40,17 +40,17 @@ impl<'a> Column<'a> {
 
     /// The non-zeros in the arrays of the shard.
     #[inline(always)]
-    pub fn span(&self) -> Range<usize> {
+    pub(crate) fn span(&self) -> Range<usize> {
         self.start..self.end
     }
 
     /// The targets of all non-zeros, ascending.
-    pub fn targets(&self) -> &'a [u32] {
+    pub(crate) fn targets(&self) -> &'a [u32] {
         &self.csr.columns[self.span()]
     }
 
     /// Target and count of every non-zero, ascending.
-    pub fn entries(&self) -> impl Iterator<Item = (usize, f64)> + use<'a> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, f64)> + use<'a> {
         let (csr, span) = (self.csr, self.span());
         span.map(|e| (csr.columns[e] as usize, csr.values.get(e)))
     }
@@ -69,7 +69,7 @@ pub struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     /// The columns of a matrix.
-    pub fn new(shards: &'a Shards) -> Columns<'a> {
+    pub(crate) fn new(shards: &'a Shards) -> Columns<'a> {
         let numbered = shards.by_source.iter().enumerate();
         Columns {
             shard: numbered
@@ -82,7 +82,7 @@ impl<'a> Columns<'a> {
 
     /// The column of source j.
     #[inline(always)]
-    pub fn get(&self, j: usize) -> Column<'a> {
+    pub(crate) fn get(&self, j: usize) -> Column<'a> {
         let csr = &self.shards.by_source[self.shard[j] as usize];
         let span = csr.span(j - csr.first_row);
         // A search is no pass. Most searches go through the columns in order.

@@ -12,18 +12,18 @@
 //! that are far apart (`seeding`). This reaches larger ℓ̂ with fewer restarts. If there are many
 //! sources, the restarts run on a sample of them, and the best one continues on all sources.
 
-pub mod alternate;
-pub mod block_search;
+pub(crate) mod alternate;
+pub(crate) mod block_search;
 pub mod entropy;
-pub mod estimator;
-pub mod local_search;
+pub(crate) mod estimator;
+pub(crate) mod local_search;
 pub mod matrix_columns;
 pub mod moves;
 pub mod nearest;
 pub mod params;
-pub mod scan;
-pub mod seeding;
-pub mod split_merge;
+pub(crate) mod scan;
+pub(crate) mod seeding;
+pub(crate) mod split_merge;
 
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
@@ -60,7 +60,7 @@ const SAMPLE_TOLERANCE: f64 = 1e-3;
 const MANY_NONZEROS: usize = 1 << 22;
 
 /// Fits `params.restarts` affiliations and keeps the best.
-pub fn fit(passes: &Passes<'_>, shards: &Shards, params: &Dbmr, seed: u64) -> Partition {
+pub(crate) fn fit(passes: &Passes<'_>, shards: &Shards, params: &Dbmr, seed: u64) -> Partition {
     if params.init != Init::Svd {
         return fit_from(passes, shards, params, None, seed);
     }
@@ -196,7 +196,7 @@ fn local_optimum(
 
 /// The local optimum near `start`, a partition that is nearly right. There is one restart and no
 /// split and merge.
-pub fn fit_near(
+pub(crate) fn fit_near(
     passes: &Passes<'_>,
     shards: &Shards,
     params: &Dbmr,

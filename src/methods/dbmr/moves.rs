@@ -23,7 +23,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// The state of a column without a state.
-pub const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// States per [`Line`]. Rows are padded to a multiple of it.
 const LANES: usize = 8;
@@ -83,11 +83,11 @@ pub struct Clusters {
 }
 
 /// Gains up to this may be rounding, nats per count.
-pub const ROUNDING: f64 = 1e-9;
+pub(crate) const ROUNDING: f64 = 1e-9;
 
 impl Clusters {
     /// r states without columns.
-    pub fn new(n_targets: usize, rank: usize, entropy: &Entropy) -> Clusters {
+    pub(crate) fn new(n_targets: usize, rank: usize, entropy: &Entropy) -> Clusters {
         let stride = rank.next_multiple_of(LANES);
         let mut clusters = Clusters {
             rank,
@@ -134,17 +134,17 @@ impl Clusters {
     }
 
     /// r.
-    pub fn rank(&self) -> usize {
+    pub(crate) fn rank(&self) -> usize {
         self.rank
     }
 
     /// The number of states without columns.
-    pub fn empty(&self) -> usize {
+    pub(crate) fn empty(&self) -> usize {
         self.sizes.iter().filter(|&&n| n == 0).count()
     }
 
     /// Removes all columns, which are `touched`.
-    pub fn clear<'a>(&mut self, touched: impl Iterator<Item = Column<'a>> + Clone) {
+    pub(crate) fn clear<'a>(&mut self, touched: impl Iterator<Item = Column<'a>> + Clone) {
         let entries: usize = touched.clone().map(|c| c.span().len()).sum();
         if entries * self.stride >= self.narrow.len() * LANES + self.wide.len() {
             self.narrow.fill(Line::default());
@@ -169,7 +169,7 @@ impl Clusters {
     }
 
     /// Adds columns, each with its state.
-    pub fn fill<'a>(
+    pub(crate) fn fill<'a>(
         &mut self,
         entropy: &Entropy,
         columns: impl Iterator<Item = (Column<'a>, u32)>,
@@ -184,7 +184,7 @@ impl Clusters {
 
     /// The sums of all sources that have a state. `sums` is C_ik, one row per target, of which the
     /// first r values are used; `source_total` is N_·j.
-    pub fn of_sums(
+    pub(crate) fn of_sums(
         entropy: &Entropy,
         rank: usize,
         sums: Rows<'_>,
@@ -217,13 +217,13 @@ impl Clusters {
     }
 
     /// Adds one column.
-    pub fn add(&mut self, entropy: &Entropy, column: Column, k: u32) {
+    pub(crate) fn add(&mut self, entropy: &Entropy, column: Column, k: u32) {
         self.alter(entropy, column, k as usize, 1.0);
         self.sizes[k as usize] += 1;
     }
 
     /// Moves a column. Exact for integer counts only.
-    pub fn shift(&mut self, entropy: &Entropy, column: Column, from: u32, to: u32) {
+    pub(crate) fn shift(&mut self, entropy: &Entropy, column: Column, from: u32, to: u32) {
         self.alter(entropy, column, from as usize, -1.0);
         self.alter(entropy, column, to as usize, 1.0);
         self.sizes[from as usize] -= 1;
@@ -269,12 +269,12 @@ impl Clusters {
     }
 
     /// ℓ̂, updated by each move at no cost. Its error is some units in the last place per move.
-    pub fn running_log_likelihood(&self, entropy: &Entropy) -> f64 {
+    pub(crate) fn running_log_likelihood(&self, entropy: &Entropy) -> f64 {
         self.value - self.totals.iter().map(|&c| entropy.of(c)).sum::<f64>()
     }
 
     /// Σ_ik f(C_ik) − Σ_k f(C_·k).
-    pub fn log_likelihood(&self, entropy: &Entropy) -> f64 {
+    pub(crate) fn log_likelihood(&self, entropy: &Entropy) -> f64 {
         self.entropies(entropy) - self.totals.iter().map(|&c| entropy.of(c)).sum::<f64>()
     }
 
@@ -287,7 +287,7 @@ impl Clusters {
     }
 
     /// The increase of ℓ̂ if a column moves from one state to another.
-    pub fn gain(&self, entropy: &Entropy, column: Column, from: u32, to: u32) -> f64 {
+    pub(crate) fn gain(&self, entropy: &Entropy, column: Column, from: u32, to: u32) -> f64 {
         let (from, to) = (from as usize, to as usize);
         let mut gain = 0.0;
         for (i, v) in column.entries() {
@@ -298,7 +298,7 @@ impl Clusters {
     }
 
     /// Compares all states for a column whose state is `own`, or none. `scores` is scratch memory.
-    pub fn best(
+    pub(crate) fn best(
         &self,
         entropy: &Entropy,
         column: Column,

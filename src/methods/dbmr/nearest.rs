@@ -80,7 +80,7 @@ pub struct Logarithm {
 impl Logarithm {
     /// `target_total` is N_i·, m values. No count is below `smallest`. `integral`: all counts are
     /// integers.
-    pub fn new(target_total: &[f64], smallest: f64, integral: bool) -> Logarithm {
+    pub(crate) fn new(target_total: &[f64], smallest: f64, integral: bool) -> Logarithm {
         let n = if integral { 4096 } else { 1 };
         let largest = target_total.iter().fold(smallest, |a, &b| a.max(b));
         Logarithm {
@@ -147,7 +147,7 @@ pub struct Column {
 
 impl Lambda {
     /// λ without counts.
-    pub fn new(n_targets: usize, rank: usize) -> Lambda {
+    pub(crate) fn new(n_targets: usize, rank: usize) -> Lambda {
         let width = rank.next_multiple_of(LANES);
         let never = vec![NEVER; n_targets * width];
         Lambda {
@@ -165,24 +165,24 @@ impl Lambda {
     }
 
     /// Bytes of one λ.
-    pub fn bytes(n_targets: usize, rank: usize) -> usize {
+    pub(crate) fn bytes(n_targets: usize, rank: usize) -> usize {
         n_targets * (8 * rank + 4 * rank.next_multiple_of(LANES) + 10)
     }
 
     /// C_·k, r values.
-    pub fn totals(&self) -> &[f64] {
+    pub(crate) fn totals(&self) -> &[f64] {
         &self.totals
     }
 
     /// The sums of all rows (m × r), to be computed by
     /// [`crate::evidence::counts::set_sums::Gather`].
-    pub fn renew(&mut self) -> &mut [f64] {
+    pub(crate) fn renew(&mut self) -> &mut [f64] {
         self.stale.fill(true);
         &mut self.sums
     }
 
     /// C_·k = Σ_{γ(j)=k} N_·j, in ascending order of j.
-    pub fn renew_totals(&mut self, affiliation: &[u32], source_total: &[f64]) {
+    pub(crate) fn renew_totals(&mut self, affiliation: &[u32], source_total: &[f64]) {
         self.totals.fill(0.0);
         for (&k, &total) in affiliation.iter().zip(source_total) {
             self.totals[k as usize] += total;
@@ -191,7 +191,7 @@ impl Lambda {
 
     /// Moves local row `l` of `csr`, a source, from one latent state to another. Exact for integer
     /// counts only.
-    pub fn shift(&mut self, csr: &Csr, l: usize, from: u32, to: u32) {
+    pub(crate) fn shift(&mut self, csr: &Csr, l: usize, from: u32, to: u32) {
         let (from, to) = (from as usize, to as usize);
         let (span, mut moved) = (csr.span(l), 0.0);
         crate::with_values!(csr, values => {
@@ -211,7 +211,7 @@ impl Lambda {
     /// Updates everything that depends on the sums. Returns ℓ̂ = Σ_ik C_ik log C_ik − Σ_k C_·k log
     /// C_·k and, for each state k, how much the scores of others gained on those of k by the change
     /// of log C_·k, in steps per count.
-    pub fn refresh(&mut self, log: &Logarithm) -> (f64, Vec<f64>) {
+    pub(crate) fn refresh(&mut self, log: &Logarithm) -> (f64, Vec<f64>) {
         self.steps = log.steps;
         let (rank, width) = (self.rank, self.log_totals.len());
         (
@@ -321,7 +321,7 @@ fn gains(rises: &mut [f64]) {
 }
 
 /// Non-zeros of `csr` (rows of targets) that [`spread`] has to visit.
-pub fn reach(csr: &Csr, lambda: &Lambda) -> usize {
+pub(crate) fn reach(csr: &Csr, lambda: &Lambda) -> usize {
     let drifted = &lambda.drifted[csr.rows()];
     let spans = (0..csr.n_rows()).map(|l| csr.span(l).len());
     drifted
@@ -355,7 +355,7 @@ impl Lambda {
 
 /// Subtracts the drift of λ in the last refresh from the margins of the columns that it reaches
 /// through the targets in `csr` (rows of targets).
-pub fn spread(csr: &Csr, lambda: &Lambda, columns: &mut [Column]) {
+pub(crate) fn spread(csr: &Csr, lambda: &Lambda, columns: &mut [Column]) {
     fn rows<V: Value>(csr: &Csr, values: &[V], lambda: &Lambda, columns: &mut [Column]) {
         let mut drift = vec![0.0; lambda.rank];
         for (l, i) in csr.rows().enumerate() {
@@ -385,7 +385,7 @@ pub struct Spread {
 
 impl Spread {
     /// The drift of λ in its last refresh.
-    pub fn new(lambda: &Lambda) -> Spread {
+    pub(crate) fn new(lambda: &Lambda) -> Spread {
         let mut row = vec![0.0; lambda.rank];
         let mut places = Vec::with_capacity(lambda.drifted.len());
         let mut drift = Vec::new();
@@ -435,7 +435,7 @@ impl Kernel for Spread {
 
 /// The update of γ (16) of the columns without a margin.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Assign<'a> {
+pub(crate) struct Assign<'a> {
     /// N_·j, n values.
     pub source_total: Cow<'a, [f64]>,
     /// λ.

@@ -19,7 +19,7 @@ pub enum Init {
 
 impl Init {
     /// As it is written in pipelines and tables.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Init::Random => "random",
             Init::Kl => "kl",
@@ -94,7 +94,7 @@ impl Dbmr {
     }
 
     /// The tolerance, or its default.
-    pub fn tolerance(&self) -> f64 {
+    pub(crate) fn tolerance(&self) -> f64 {
         let default = if self.polish { 1e-3 } else { 0.0 };
         self.tolerance.unwrap_or(default)
     }
@@ -102,7 +102,7 @@ impl Dbmr {
 
 /// One restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Restart {
+pub(crate) struct Restart {
     /// `fit` with this seed and a single restart repeats it.
     pub seed: u64,
     /// The sets with which the restart began.
@@ -125,7 +125,7 @@ pub struct Restart {
 
 /// The partition of the best restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Partition {
+pub(crate) struct Partition {
     /// γ(j) of the best restart, n values.
     pub affiliation: Vec<u32>,
     /// All restarts, in order.

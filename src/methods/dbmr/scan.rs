@@ -12,11 +12,11 @@ use std::borrow::Cow;
 
 /// Some of the sources.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Subset(Vec<u64>);
+pub(crate) struct Subset(Vec<u64>);
 
 impl Subset {
     /// The given sources, of n.
-    pub fn of(n: usize, sources: impl IntoIterator<Item = u32>) -> Subset {
+    pub(crate) fn of(n: usize, sources: impl IntoIterator<Item = u32>) -> Subset {
         let mut bits = vec![0; n.div_ceil(64)];
         for j in sources {
             bits[j as usize / 64] |= 1 << (j % 64);
@@ -26,14 +26,14 @@ impl Subset {
 
     /// Whether source j is in the subset.
     #[inline(always)]
-    pub fn has(&self, j: usize) -> bool {
+    pub(crate) fn has(&self, j: usize) -> bool {
         self.0[j / 64] >> (j % 64) & 1 == 1
     }
 }
 
 /// The result for one source.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Scanned {
+pub(crate) struct Scanned {
     /// None for a source that was not scored.
     pub best: Option<BestMove>,
     /// The column of a source that is to move, as a matrix of one row, if the pass asks for it.
@@ -42,14 +42,14 @@ pub struct Scanned {
 
 impl Scanned {
     /// The column, if the pass returned it.
-    pub fn column(&self) -> Option<Column<'_>> {
+    pub(crate) fn column(&self) -> Option<Column<'_>> {
         self.column.as_deref().map(|csr| Column::of(csr, 0))
     }
 }
 
 /// Compares all states for some of the sources.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Scan<'a> {
+pub(crate) struct Scan<'a> {
     /// The sums C.
     pub clusters: Cow<'a, Clusters>,
     /// x log x of these sums.
@@ -113,7 +113,7 @@ impl Kernel for Scan<'_> {
 
 /// Copies the columns of some sources.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Pick<'a> {
+pub(crate) struct Pick<'a> {
     /// The sources to copy.
     pub sources: Cow<'a, Subset>,
 }

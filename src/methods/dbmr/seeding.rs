@@ -24,12 +24,12 @@ const COLUMNS_PER_STATE: usize = 16;
 const COLUMNS: usize = 128;
 
 /// Independent uniform states of n sources.
-pub fn random(n: usize, rank: usize, rng: &mut Pcg64) -> Vec<u32> {
+pub(crate) fn random(n: usize, rank: usize, rng: &mut Pcg64) -> Vec<u32> {
     (0..n).map(|_| rng.random_range(0..rank as u32)).collect()
 }
 
 /// Up to `count` different positions out of n, independent and uniform.
-pub fn uniform(n: usize, count: usize, rng: &mut Pcg64) -> Vec<usize> {
+pub(crate) fn uniform(n: usize, count: usize, rng: &mut Pcg64) -> Vec<usize> {
     let mut seeds = Vec::with_capacity(count);
     for _ in 0..count {
         let p = rng.random_range(0..n);
@@ -42,7 +42,7 @@ pub fn uniform(n: usize, count: usize, rng: &mut Pcg64) -> Vec<usize> {
 
 /// Draws up to `rank` of the `members` (sources) by the cost of merging them with the nearest seed.
 /// There are fewer if all other members are proportional to a seed. Returns positions in `members`.
-pub fn kl(columns: &Columns, members: &[u32], rank: usize, rng: &mut Pcg64) -> Vec<usize> {
+pub(crate) fn kl(columns: &Columns, members: &[u32], rank: usize, rng: &mut Pcg64) -> Vec<usize> {
     if columns.entropy.fits_f32 {
         far_apart::<u32>(columns, members, rank, rng)
     } else {
@@ -114,7 +114,7 @@ fn draw(cost: &[f64], level: f64) -> usize {
 /// A sample of the sources, ascending: about one non-zero per target, and enough for the rank. It
 /// has the sources with the smallest hashes of their numbers, so that no order of the sources
 /// matters. None if it would be most of the sources.
-pub fn sample(shards: &Shards, rank: usize) -> Option<Vec<u32>> {
+pub(crate) fn sample(shards: &Shards, rank: usize) -> Option<Vec<u32>> {
     let n = shards.n_sources;
     let of_targets = (n as f64 * shards.n_targets as f64 / shards.nnz() as f64).ceil() as usize;
     let wanted = of_targets.max(COLUMNS_PER_STATE * rank).max(COLUMNS);
@@ -132,7 +132,7 @@ pub fn sample(shards: &Shards, rank: usize) -> Option<Vec<u32>> {
 
 /// The counts of some sources (ascending), without targets that they do not reach. Sources and
 /// targets are renumbered in their order.
-pub fn restrict(passes: &Passes<'_>, shards: &Shards, sources: &[u32]) -> Shards {
+pub(crate) fn restrict(passes: &Passes<'_>, shards: &Shards, sources: &[u32]) -> Shards {
     let subset = Subset::of(shards.n_sources, sources.iter().copied());
     let pick = Pick {
         sources: Cow::Owned(subset),

@@ -23,7 +23,7 @@ const PIECES: usize = 3;
 /// Improves the partition of a search over all columns until `patience` attempts in a row fail.
 /// Each attempt draws other pieces. Adds ℓ̂ after every sweep of a successful attempt to `trace`,
 /// up to `max_iterations` values. Returns whether the search converged.
-pub fn split_and_merge(
+pub(crate) fn split_and_merge(
     search: &mut Search,
     params: &Dbmr,
     patience: usize,
@@ -226,7 +226,7 @@ impl<S: Sum> Rows<S> {
 }
 
 /// Whether two partitions are equal up to the numbers of their states.
-pub fn is_same(one: &[u32], other: &[u32], rank: usize) -> bool {
+pub(crate) fn is_same(one: &[u32], other: &[u32], rank: usize) -> bool {
     let mut names = [vec![u32::MAX; rank], vec![u32::MAX; rank]];
     one.iter().zip(other).all(|(&a, &b)| {
         let [forward, backward] = &mut names;

@@ -14,7 +14,7 @@ const SLOPES: usize = 4;
 
 /// A function of one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unary {
+pub(crate) enum Unary {
     /// −x.
     Negate,
     /// 1 where x is 0, else 0.
@@ -133,7 +133,7 @@ pub struct Expression {
 
 impl Expression {
     /// A constant. Conditions are 1 if they hold, else 0.
-    pub fn number(value: f64) -> Expression {
+    pub(crate) fn number(value: f64) -> Expression {
         Expression {
             program: vec![Operation::Number(value)],
             depth: 1,
@@ -141,7 +141,7 @@ impl Expression {
     }
 
     /// The coordinate of the state with this index.
-    pub fn coordinate(index: usize) -> Expression {
+    pub(crate) fn coordinate(index: usize) -> Expression {
         Expression {
             program: vec![Operation::Coordinate(index as u32)],
             depth: 1,
@@ -149,20 +149,20 @@ impl Expression {
     }
 
     /// A function of one expression.
-    pub fn unary(function: Unary, mut of: Expression) -> Expression {
+    pub(crate) fn unary(function: Unary, mut of: Expression) -> Expression {
         of.program.push(Operation::Unary(function));
         of
     }
 
     /// A function of two expressions.
-    pub fn binary(function: Binary, mut a: Expression, b: Expression) -> Expression {
+    pub(crate) fn binary(function: Binary, mut a: Expression, b: Expression) -> Expression {
         a.append(b, 1);
         a.program.push(Operation::Binary(function));
         a
     }
 
     /// `a` where the condition is not 0, else `b`. Both are evaluated.
-    pub fn choose(mut condition: Expression, a: Expression, b: Expression) -> Expression {
+    pub(crate) fn choose(mut condition: Expression, a: Expression, b: Expression) -> Expression {
         condition.append(a, 1);
         condition.append(b, 2);
         condition.program.push(Operation::Choose);
@@ -176,7 +176,7 @@ impl Expression {
 
     /// The number of coordinates that a state must have: the largest index in the expression plus
     /// 1.
-    pub fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         let indices = self.program.iter().map(|operation| match operation {
             Operation::Coordinate(index) => *index as usize + 1,
             _ => 0,
@@ -185,13 +185,13 @@ impl Expression {
     }
 
     /// The value at a state. NaN where the function is not defined.
-    pub fn eval(&self, state: &[f64]) -> f64 {
+    pub(crate) fn eval(&self, state: &[f64]) -> f64 {
         self.run(0.0, |index| state[index])
     }
 
     /// The value at a state. `gradient` becomes its derivatives by all coordinates, one value per
     /// coordinate. Steps, rounding and comparisons have derivative 0.
-    pub fn gradient(&self, state: &[f64], gradient: &mut [f64]) -> f64 {
+    pub(crate) fn gradient(&self, state: &[f64], gradient: &mut [f64]) -> f64 {
         let mut value = f64::NAN;
         if gradient.is_empty() {
             return self.eval(state);

@@ -45,7 +45,7 @@ pub struct Fit<M> {
 
 impl<M> Fit<M> {
     /// The same with another form of the model.
-    pub fn map<N>(self, form: impl FnOnce(M) -> N) -> Fit<N> {
+    pub(crate) fn map<N>(self, form: impl FnOnce(M) -> N) -> Fit<N> {
         Fit {
             model: form(self.model),
             tuning: self.tuning,
@@ -152,12 +152,12 @@ impl Estimates {
     }
 
     /// The number of rows.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.was_updated.len()
     }
 
     /// Whether there is no row.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.was_updated.is_empty()
     }
 }

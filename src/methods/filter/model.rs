@@ -60,7 +60,7 @@ impl FilterMethod {
 
 impl FilterModel {
     /// What the table `fits` says.
-    pub fn numbers(&self) -> Numbers {
+    pub(crate) fn numbers(&self) -> Numbers {
         match self {
             FilterModel::KernelBayes(model) => model.numbers(),
             FilterModel::Kalman(model) => model.numbers(),
@@ -68,7 +68,7 @@ impl FilterModel {
     }
 
     /// The whole model as matrices.
-    pub fn factors(&self) -> Vec<Factor> {
+    pub(crate) fn factors(&self) -> Vec<Factor> {
         match self {
             FilterModel::KernelBayes(model) => model.factors(),
             FilterModel::Kalman(model) => model.factors(),
@@ -79,7 +79,7 @@ impl FilterModel {
     ///
     /// # Errors
     /// If a matrix is missing or has another shape.
-    pub fn of_factors(
+    pub(crate) fn of_factors(
         method: &FilterMethod,
         factors: Vec<Factor>,
         dynamics: Option<&Dynamics>,
@@ -148,7 +148,7 @@ impl FilterModel {
 
     /// The weights of the training rows after the observation of one row of a static problem, and
     /// nothing for other models. For rows without an observation, the weights of the prior.
-    pub fn posterior_weights(&self, observation: &[f64]) -> Vec<f64> {
+    pub(crate) fn posterior_weights(&self, observation: &[f64]) -> Vec<f64> {
         match self {
             FilterModel::KernelBayes(model) => model.posterior_weights(observation),
             FilterModel::Kalman(_) => Vec::new(),

@@ -91,10 +91,10 @@ pub enum RegularisationRule {
 }
 
 /// Candidates of [`BandwidthRule::HeldOut`], as factors of the median distances.
-pub const BANDWIDTH_FACTORS: [f64; 3] = [0.25, 0.5, 1.0];
+pub(crate) const BANDWIDTH_FACTORS: [f64; 3] = [0.25, 0.5, 1.0];
 
 /// Candidates of [`RegularisationRule::HeldOut`].
-pub const LAMBDAS: [f64; 3] = [1e-2, 1e-3, 1e-4];
+pub(crate) const LAMBDAS: [f64; 3] = [1e-2, 1e-3, 1e-4];
 
 /// Rows of a query of their own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -201,7 +201,7 @@ impl KernelBayes {
     }
 
     /// The δ for a λ, unless the parameters have one.
-    pub fn delta_of(&self, lambda: f64) -> f64 {
+    pub(crate) fn delta_of(&self, lambda: f64) -> f64 {
         self.delta.unwrap_or(match self.rule {
             Rule::Kbr => 4.0 * lambda * lambda,
             Rule::Pkbr | Rule::Kregbayes => 2.0 * lambda,

@@ -52,7 +52,7 @@ pub struct ChainEmbedding {
 
 impl ChainEmbedding {
     /// The coordinates of a state at the time or power with index `part`.
-    pub fn row(&self, axis: Axis, part: usize, state: usize) -> Option<&[f64]> {
+    pub(crate) fn row(&self, axis: Axis, part: usize, state: usize) -> Option<&[f64]> {
         let rows = match axis {
             Axis::Sources => &self.sources,
             Axis::Targets => self.targets.as_ref()?,
@@ -64,7 +64,7 @@ impl ChainEmbedding {
 
 /// The counts of a chain as a symmetric operator on its states.
 #[derive(Debug)]
-pub struct Chain<'a> {
+pub(crate) struct Chain<'a> {
     passes: &'a Passes<'a>,
     shards: &'a Shards,
     /// The state of every target, if states are of one kind.
@@ -80,7 +80,7 @@ impl<'a> Chain<'a> {
     ///
     /// # Panics
     /// If the kernel is that of states of one kind, and the counts are not of such states.
-    pub fn new(passes: &'a Passes<'a>, counts: &'a Counts<'_>, kernel: ChainKernel) -> Self {
+    pub(crate) fn new(passes: &'a Passes<'a>, counts: &'a Counts<'_>, kernel: ChainKernel) -> Self {
         let shards: &Shards = &counts.shards;
         if kernel == ChainKernel::TwoSteps {
             return Chain {
@@ -113,7 +113,7 @@ impl<'a> Chain<'a> {
     }
 
     /// The number of sources, which are the first states.
-    pub fn sources(&self) -> usize {
+    pub(crate) fn sources(&self) -> usize {
         self.shards.n_sources
     }
 
@@ -199,7 +199,7 @@ impl Operator for Chain<'_> {
 }
 
 /// Bytes of dense numbers that [`diffusion_map`] accesses at random.
-pub fn map_bytes(params: &ChainMap, size: Size) -> u64 {
+pub(crate) fn map_bytes(params: &ChainMap, size: Size) -> u64 {
     let states = size.sources.saturating_add(size.targets);
     let rows = params.dimension * params.times.len();
     let numbers = eigen::vectors(states as usize, params.dimension + 2) + rows;
@@ -207,7 +207,7 @@ pub fn map_bytes(params: &ChainMap, size: Size) -> u64 {
 }
 
 /// Bytes of dense numbers that [`heat_sketch`] accesses at random.
-pub fn sketch_bytes(params: &ChainSketch, size: Size) -> u64 {
+pub(crate) fn sketch_bytes(params: &ChainSketch, size: Size) -> u64 {
     // Five blocks of a product, and the snapshots with those of the other draws.
     let numbers = 5 * sketch::WIDTH + (2 * params.dimension + 8) * params.powers.len();
     let states = size.sources.saturating_add(size.targets);
@@ -215,7 +215,7 @@ pub fn sketch_bytes(params: &ChainSketch, size: Size) -> u64 {
 }
 
 /// A diffusion map. It depends on the counts, the parameters and the seed alone.
-pub fn diffusion_map(
+pub(crate) fn diffusion_map(
     passes: &Passes<'_>,
     counts: &Counts<'_>,
     params: &ChainMap,
@@ -251,7 +251,7 @@ pub fn diffusion_map(
 
 /// A sketch. It depends on the counts, the parameters and the seed alone: a state is named by its
 /// number.
-pub fn heat_sketch(
+pub(crate) fn heat_sketch(
     passes: &Passes<'_>,
     counts: &Counts<'_>,
     params: &ChainSketch,

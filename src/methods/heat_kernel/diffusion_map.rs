@@ -32,7 +32,7 @@ pub struct Level {
 
 /// The leading eigenpairs of a kernel.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Map {
+pub(crate) struct Map {
     /// The first `dimension + 1` eigenvalues, descending.
     pub spectrum: Vec<Level>,
     /// u of all but the first, n × dimension, row-major.
@@ -46,7 +46,7 @@ pub struct Map {
 }
 
 /// The spectrum of a kernel. There are `dimension` vectors, or fewer if there are too few points.
-pub fn of(
+pub(crate) fn of(
     operator: &dyn Operator,
     dimension: usize,
     epsilon: Option<f64>,
@@ -108,12 +108,12 @@ fn warnings(spectrum: &[Level], converged: bool) -> Vec<Warning> {
 }
 
 /// Whether the kernel hardly tells points apart.
-pub fn is_wide(spectrum: &[Level]) -> bool {
+pub(crate) fn is_wide(spectrum: &[Level]) -> bool {
     spectrum.get(1).is_some_and(|level| level.value < WIDE)
 }
 
 /// λᵗ. Eigenvalues that are not positive are zero for times that are not integers.
-pub fn power(value: f64, time: f64) -> f64 {
+pub(crate) fn power(value: f64, time: f64) -> f64 {
     if value <= 0.0 && time.fract() != 0.0 {
         0.0
     } else if time.fract() == 0.0 && time.abs() < 1e6 {

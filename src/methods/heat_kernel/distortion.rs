@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// The quantiles of the ratio that are reported, in percent.
-pub const QUANTILES: [u8; 5] = [0, 5, 50, 95, 100];
+pub(crate) const QUANTILES: [u8; 5] = [0, 5, 50, 95, 100];
 
 /// The distortion of an embedding on some pairs of points.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct Distortion {
 /// The distortion of `embedding` (n × k) against Euclidean distances of `reference` (n × d), on all
 /// pairs or on `most` random ones. None if all points of the reference or of the embedding are
 /// equal. Rows that are not finite are left out.
-pub fn of(
+pub(crate) fn of(
     embedding: &[f64],
     k: usize,
     reference: &[f64],

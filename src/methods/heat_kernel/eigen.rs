@@ -16,7 +16,7 @@ use rand_pcg::Pcg64;
 use rayon::prelude::*;
 
 /// The largest ‖Bu − λu‖ of a pair that has converged.
-pub const LARGEST_RESIDUAL: f64 = 1e-3;
+pub(crate) const LARGEST_RESIDUAL: f64 = 1e-3;
 
 /// Columns of a block.
 const WIDTH: usize = 4;
@@ -31,7 +31,7 @@ const ROOM: usize = 85 << 19;
 const MAX_PRODUCTS: usize = 400_000;
 
 /// An upper bound of the vectors of length `n` that [`leading`] keeps for `count` pairs.
-pub fn vectors(n: usize, count: usize) -> usize {
+pub(crate) fn vectors(n: usize, count: usize) -> usize {
     let basis = lanczos::largest_dimension(count, WIDTH, ROOM / n.max(1));
     // The Ritz vectors and their images, and the blocks of the filter and of a product.
     basis + 4 * count.next_multiple_of(WIDTH) + 8 * WIDTH
@@ -60,7 +60,7 @@ pub struct Pairs {
 ///
 /// # Panics
 /// If there are more pairs than dimensions.
-pub fn leading(operator: &dyn Operator, count: usize, tolerance: f64, seed: u64) -> Pairs {
+pub(crate) fn leading(operator: &dyn Operator, count: usize, tolerance: f64, seed: u64) -> Pairs {
     let n = operator.n();
     assert!(1 <= count && count <= n, "an operator has at most n pairs");
     if n <= (100 + 8 * count).max(lanczos::smallest_dimension(count, WIDTH)) {

@@ -29,7 +29,7 @@ const TAYLOR: [f64; 12] = [
 /// Fused multiply-adds give the same bits on every machine. The loop around this function must be
 /// compiled for a target that has them, or they are slow.
 #[inline(always)]
-pub fn of_negative(x: f64) -> f64 {
+pub(crate) fn of_negative(x: f64) -> f64 {
     let bounded = x.max(-708.0);
     let shifted = bounded.mul_add(std::f64::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
@@ -45,7 +45,7 @@ pub fn of_negative(x: f64) -> f64 {
 
 /// x ← exp(factor · x) for every number, where factor · x ≤ 0.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx2+fma", "x86_64+avx2+fma"))]
-pub fn scaled(numbers: &mut [f64], factor: f64) {
+pub(crate) fn scaled(numbers: &mut [f64], factor: f64) {
     for x in numbers {
         *x = of_negative(*x * factor);
     }

@@ -78,7 +78,7 @@ impl Extension {
     ///
     /// # Panics
     /// Unless there is one row of features per point.
-    pub fn new(kernel: &Kernel, factors: &Factors, features: Vec<f64>, columns: usize) -> Self {
+    pub(crate) fn new(kernel: &Kernel, factors: &Factors, features: Vec<f64>, columns: usize) -> Self {
         assert_eq!(features.len(), kernel.n() * columns, "one row per point");
         let (points, weights) = (&kernel.points, &kernel.points.weights);
         let (coordinates, farthest, weights, q, v, features) = match &kernel.whole {
@@ -120,19 +120,19 @@ impl Extension {
     }
 
     /// The same, prepared for many rows.
-    pub fn embedder(&self) -> Embedder<'_> {
+    pub(crate) fn embedder(&self) -> Embedder<'_> {
         Embedder::new(Cow::Borrowed(self))
     }
 
     /// The same, prepared for many rows.
-    pub fn into_embedder(self) -> Embedder<'static> {
+    pub(crate) fn into_embedder(self) -> Embedder<'static> {
         Embedder::new(Cow::Owned(self))
     }
 }
 
 /// An [`Extension`] in the form that its sums need.
 #[derive(Debug)]
-pub struct Embedder<'a> {
+pub(crate) struct Embedder<'a> {
     model: Cow<'a, Extension>,
     /// Coordinate c of the points of group g is at `g d + c`.
     points: Vec<[f64; LANES]>,
@@ -212,7 +212,7 @@ impl<'a> Embedder<'a> {
 
 impl Embedder<'_> {
     /// Columns of the embedding.
-    pub fn columns(&self) -> usize {
+    pub(crate) fn columns(&self) -> usize {
         self.model.columns
     }
 
@@ -221,7 +221,7 @@ impl Embedder<'_> {
     ///
     /// # Panics
     /// If the rows are not whole points.
-    pub fn embed(&self, rows: &[f64]) -> Vec<f64> {
+    pub(crate) fn embed(&self, rows: &[f64]) -> Vec<f64> {
         let (d, columns) = (self.model.dimension, self.model.columns);
         assert!(rows.len().is_multiple_of(d), "rows of {d} coordinates");
         let mut out = vec![f64::NAN; rows.len() / d * columns];

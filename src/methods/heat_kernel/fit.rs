@@ -84,13 +84,13 @@ pub struct Checked {
 
 impl HeatModel {
     /// Coordinates of a row.
-    pub fn columns(&self) -> usize {
+    pub(crate) fn columns(&self) -> usize {
         self.extension.columns
     }
 
     /// Embeds new rows (n × d, row-major). Returns n × columns; NaN for rows without a neighbour.
     /// For many blocks of rows, keep an [`Extension::embedder`].
-    pub fn embed(&self, rows: &[f64]) -> Vec<f64> {
+    pub(crate) fn embed(&self, rows: &[f64]) -> Vec<f64> {
         self.extension.embedder().embed(rows)
     }
 }
@@ -107,7 +107,7 @@ pub struct Embedded {
 
 impl Embedded {
     /// The rows of the points of the fit, embedded by the landmarks if there are some.
-    pub fn rows_of(&self, points: &Points) -> Cow<'_, [f64]> {
+    pub(crate) fn rows_of(&self, points: &Points) -> Cow<'_, [f64]> {
         match &self.rows {
             Some(rows) => Cow::Borrowed(rows),
             None => Cow::Owned(self.model.embed(&points.coordinates)),
@@ -221,7 +221,7 @@ impl Estimator for HeatSketch {
 ///
 /// # Errors
 /// If the points have no such kernel ([`kernel::of`]), or a coordinate is constant.
-pub fn diffusion_map(points: &Points, params: &DiffusionMap, seed: u64) -> Result<Embedded> {
+pub(crate) fn diffusion_map(points: &Points, params: &DiffusionMap, seed: u64) -> Result<Embedded> {
     let points = &*used(points, &params.kernel(), seed);
     let prepared = prepare(points, &params.kernel(), seed)?;
     let operator = Normalised::new(&prepared.kernel, &prepared.factors);
@@ -282,7 +282,7 @@ fn times_of(vectors: &[f64], factors: &[f64], dimension: usize) -> Vec<f64> {
 ///
 /// # Errors
 /// If the points have no such kernel ([`kernel::of`]), or a coordinate is constant.
-pub fn heat_sketch(points: &Points, params: &HeatSketch, seed: u64) -> Result<Embedded> {
+pub(crate) fn heat_sketch(points: &Points, params: &HeatSketch, seed: u64) -> Result<Embedded> {
     let points = &*used(points, &params.kernel(), seed);
     let prepared = prepare(points, &params.kernel(), seed)?;
     let operator = Normalised::new(&prepared.kernel, &prepared.factors);
@@ -484,7 +484,7 @@ fn sample(points: &Points, count: usize, seed: u64) -> Vec<usize> {
 
 /// A warning for the first time at which all coordinates are 0. The rows (n × columns) have
 /// `dimension` columns per time.
-pub fn vanished(rows: &[f64], dimension: usize, times: &[f64]) -> Option<Warning> {
+pub(crate) fn vanished(rows: &[f64], dimension: usize, times: &[f64]) -> Option<Warning> {
     let columns = dimension * times.len();
     let is_zero = |at: &usize| {
         let own = rows.chunks_exact(columns.max(1));

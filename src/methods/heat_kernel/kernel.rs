@@ -22,11 +22,11 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// The largest number of points of a dense kernel, which takes 3.2 GB.
-pub const DENSE_POINTS: usize = 20_000;
+pub(crate) const DENSE_POINTS: usize = 20_000;
 
 /// Entries below this do not connect: two parts that are linked by them have an eigenvalue of 1 to
 /// rounding. Sparse kernels leave them out.
-pub const SMALLEST: f64 = 1e-14;
+pub(crate) const SMALLEST: f64 = 1e-14;
 
 /// Squared distances near the end of the range of f64 lose digits.
 const SMALLEST_EPSILON: f64 = 1e-280;
@@ -118,7 +118,7 @@ pub struct Quality {
 /// # Errors
 /// If there are fewer than two distinct points, too many for the method, or if the kernel has
 /// several components and `only_connected` does not allow that or none has two points.
-pub fn of(
+pub(crate) fn of(
     points: Distinct,
     reach: Reach,
     epsilon: Option<f64>,
@@ -233,7 +233,7 @@ fn bandwidth(points: &Distinct, reach: Reach, lists: Option<&Lists>) -> (f64, St
 /// The bandwidth at which log Σ_ij K_ij grows fastest with log ε, and twice that slope, which
 /// estimates the dimension of the points (Coifman, Shkolnisky, Sigworth & Singer, IEEE Trans. Image
 /// Process. 17, 2008; Berry & Harlim, Appl. Comput. Harmon. Anal. 40, 2016).
-pub fn steepest(points: &Distinct) -> (f64, f64) {
+pub(crate) fn steepest(points: &Distinct) -> (f64, f64) {
     let n = points.n();
     let step = n.div_ceil(BANDWIDTH_POINTS);
     let some: Vec<usize> = (0..n).step_by(step).collect();
@@ -406,7 +406,7 @@ impl Entries {
 
 impl Kernel {
     /// The dense kernel of points with weights of their own.
-    pub fn dense(points: Distinct, epsilon: f64) -> Kernel {
+    pub(crate) fn dense(points: Distinct, epsilon: f64) -> Kernel {
         Kernel {
             entries: Entries::Dense(dense(&points, epsilon)),
             points,
@@ -418,7 +418,7 @@ impl Kernel {
     }
 
     /// The number of points.
-    pub fn n(&self) -> usize {
+    pub(crate) fn n(&self) -> usize {
         self.points.n()
     }
 
@@ -431,7 +431,7 @@ impl Kernel {
     }
 
     /// out = Kx, for `x` of `n × width`, row-major.
-    pub fn multiply(&self, x: &[f64], width: usize, out: &mut [f64]) {
+    pub(crate) fn multiply(&self, x: &[f64], width: usize, out: &mut [f64]) {
         let n = self.n();
         assert!(x.len() == n * width && out.len() == n * width);
         out.par_chunks_mut(ROWS * width)
@@ -465,7 +465,7 @@ impl Kernel {
     }
 
     /// Σ_j K_ij w_j f_j.
-    pub fn sums(&self, f: &[f64]) -> Vec<f64> {
+    pub(crate) fn sums(&self, f: &[f64]) -> Vec<f64> {
         let weighted: Vec<f64> = f
             .iter()
             .zip(&self.points.weights)
@@ -558,7 +558,7 @@ impl Kernel {
     }
 
     /// ‖B‖_F² of B = S K S, where S has the factors `scale` on its diagonal.
-    pub fn square_sum(&self, scale: &[f64]) -> f64 {
+    pub(crate) fn square_sum(&self, scale: &[f64]) -> f64 {
         let n = self.n();
         let squares: Vec<f64> = scale.iter().map(|s| s * s).collect();
         let row = |i: usize| -> f64 {

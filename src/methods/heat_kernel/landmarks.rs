@@ -21,7 +21,7 @@ use rayon::prelude::*;
 const POINTS: usize = 4096;
 
 /// Landmarks of points. None if there are not more distinct points than landmarks.
-pub fn choose(points: &Points, count: usize, seed: u64) -> Option<Distinct> {
+pub(crate) fn choose(points: &Points, count: usize, seed: u64) -> Option<Distinct> {
     let sample = sample(points, SAMPLED * count, seed);
     let sampled = Distinct::new(sample.as_ref().unwrap_or(points));
     let n = sampled.n();

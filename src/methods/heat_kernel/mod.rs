@@ -15,20 +15,20 @@
 
 pub mod chain;
 pub mod diffusion_map;
-pub mod distortion;
+pub(crate) mod distortion;
 pub mod eigen;
-pub mod exponential;
-pub mod extension;
-pub mod fit;
+pub(crate) mod exponential;
+pub(crate) mod extension;
+pub(crate) mod fit;
 pub mod kernel;
-pub mod landmarks;
+pub(crate) mod landmarks;
 pub mod neighbours;
-pub mod normalise;
-pub mod operator;
+pub(crate) mod normalise;
+pub(crate) mod operator;
 pub mod params;
-pub mod random;
+pub(crate) mod random;
 pub mod sketch;
-pub mod thinned;
+pub(crate) mod thinned;
 pub mod tree;
 pub mod warning;
 

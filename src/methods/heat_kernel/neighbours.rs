@@ -12,16 +12,16 @@ use faer::{Accum, MatMut, MatRef, Par};
 use rayon::prelude::*;
 
 /// Dimensions up to which a kd-tree finds neighbours. Above, all distances are computed.
-pub const TREE_DIMENSIONS: usize = 8;
+pub(crate) const TREE_DIMENSIONS: usize = 8;
 
 /// Points up to which all distances are computed for neighbours in high dimensions.
-pub const BRUTE_FORCE_POINTS: usize = 200_000;
+pub(crate) const BRUTE_FORCE_POINTS: usize = 200_000;
 
 /// Rows and columns of a block of distances in high dimensions.
 const TILE: [usize; 2] = [256, 2048];
 
 /// Bytes of the distances from a block of points to `n` points, which a thread holds at a time.
-pub fn tile_bytes(n: u64) -> u64 {
+pub(crate) fn tile_bytes(n: u64) -> u64 {
     let [rows, columns] = TILE.map(|length| length as u64);
     rows * n * size_of::<Candidate>() as u64 + rows * columns * 8
 }
@@ -41,7 +41,7 @@ pub struct Distinct {
 
 impl Distinct {
     /// Collapses equal rows and orders the points.
-    pub fn new(points: &Points) -> Distinct {
+    pub(crate) fn new(points: &Points) -> Distinct {
         let d = points.dimension;
         let mut rows: Vec<u32> = (0..points.n() as u32)
             .filter(|&i| points.weight(i as usize) > 0.0)
@@ -93,17 +93,17 @@ impl Distinct {
     }
 
     /// The number of distinct points.
-    pub fn n(&self) -> usize {
+    pub(crate) fn n(&self) -> usize {
         self.weights.len()
     }
 
     /// The coordinates of a point.
-    pub fn row(&self, i: usize) -> &[f64] {
+    pub(crate) fn row(&self, i: usize) -> &[f64] {
         &self.coordinates[i * self.dimension..][..self.dimension]
     }
 
     /// Some of the points, in the same order, and the rows at them.
-    pub fn subset(&self, keep: &[bool]) -> Distinct {
+    pub(crate) fn subset(&self, keep: &[bool]) -> Distinct {
         let mut next = 0;
         let position: Vec<Option<u32>> = keep
             .iter()
@@ -126,7 +126,7 @@ impl Distinct {
 
 /// Lists of neighbours, which are symmetric and ascending.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lists {
+pub(crate) struct Lists {
     /// The list of point i is `columns[offsets[i]..offsets[i + 1]]`.
     pub offsets: Vec<usize>,
     /// Neighbours, and the point itself.
@@ -137,7 +137,7 @@ pub struct Lists {
 
 impl Lists {
     /// The squared distances of the farthest points.
-    pub fn squares(&self) -> Vec<f64> {
+    pub(crate) fn squares(&self) -> Vec<f64> {
         self.farthest.iter().map(|near| near.0).collect()
     }
 }
@@ -168,7 +168,7 @@ fn of_leaves<T: Send>(
 
 /// The number of pairs of points within a distance of each other, in both orders, and with each
 /// point and itself.
-pub fn count_within(points: &Distinct, radius: f64) -> u64 {
+pub(crate) fn count_within(points: &Distinct, radius: f64) -> u64 {
     let bound = square_of(radius);
     if points.dimension <= TREE_DIMENSIONS {
         let add = |pairs: &mut u64, near: &[Near]| *pairs += near.len() as u64;
@@ -186,12 +186,12 @@ pub fn count_within(points: &Distinct, radius: f64) -> u64 {
 
 /// The square of a distance. That of a very large one is the largest number, which no missing point
 /// of a tree is within.
-pub fn square_of(distance: f64) -> f64 {
+pub(crate) fn square_of(distance: f64) -> f64 {
     (distance * distance).min(f64::MAX)
 }
 
 /// All points within a distance of each other.
-pub fn within(points: &Distinct, radius: f64) -> Lists {
+pub(crate) fn within(points: &Distinct, radius: f64) -> Lists {
     let bound = square_of(radius);
     let rows: Vec<(Vec<u32>, Vec<u32>)> = if points.dimension <= TREE_DIMENSIONS {
         let add = |(columns, lengths): &mut (Vec<u32>, Vec<u32>), near: &[Near]| {
@@ -236,7 +236,7 @@ pub fn within(points: &Distinct, radius: f64) -> Lists {
 ///
 /// # Panics
 /// Unless there are more than `k` points.
-pub fn nearest(points: &Distinct, k: usize) -> Lists {
+pub(crate) fn nearest(points: &Distinct, k: usize) -> Lists {
     let n = points.n();
     assert!(0 < k && k < n, "{n} points do not have {k} neighbours each");
     let (chosen, last) = if points.dimension <= TREE_DIMENSIONS {
@@ -341,7 +341,7 @@ fn fill(chosen: &mut [u32], near: &[Near], last: Near) {
 }
 
 /// Whether a point is not after the last of a list of nearest points.
-pub fn is_within(near: Near, last: Near) -> bool {
+pub(crate) fn is_within(near: Near, last: Near) -> bool {
     near.0 < last.0 || (near.0 == last.0 && near.1 <= last.1)
 }
 
@@ -519,7 +519,7 @@ fn merge<'a>(mut a: &'a [u32], mut b: &'a [u32], out: &mut [u32]) {
 }
 
 /// The length of the longest edge of the minimum spanning tree, by Prim's algorithm in n² steps.
-pub fn longest_link(points: &Distinct) -> f64 {
+pub(crate) fn longest_link(points: &Distinct) -> f64 {
     let n = points.n();
     let mut nearest = vec![f64::INFINITY; n];
     let mut open: Vec<usize> = (1..n).collect();
@@ -541,7 +541,7 @@ pub fn longest_link(points: &Distinct) -> f64 {
 
 /// The length of the longest edge of the minimum spanning tree of some neighbours, by Borůvka's
 /// algorithm. None if the neighbours do not connect all points.
-pub fn longest_link_of(points: &Distinct, lists: &Lists) -> Option<f64> {
+pub(crate) fn longest_link_of(points: &Distinct, lists: &Lists) -> Option<f64> {
     let n = points.n();
     let mut component: Vec<u32> = (0..n as u32).collect();
     let (mut components, mut longest) = (n, 0.0f64);

@@ -35,7 +35,7 @@ pub enum Normalisation {
 
 impl Normalisation {
     /// The normalisation with a name.
-    pub fn of_name(name: &str) -> Option<Normalisation> {
+    pub(crate) fn of_name(name: &str) -> Option<Normalisation> {
         let all = [
             Normalisation::Symmetric,
             Normalisation::Stochastic,
@@ -45,7 +45,7 @@ impl Normalisation {
     }
 
     /// As it is written in pipelines.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Normalisation::Symmetric => "symmetric",
             Normalisation::Stochastic => "stochastic",
@@ -56,7 +56,7 @@ impl Normalisation {
 
 /// The factors of a normalised kernel, one number per point in each vector.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Factors {
+pub(crate) struct Factors {
     /// Which normalisation.
     pub normalisation: Normalisation,
     /// α; 0 for bistochastic kernels.
@@ -75,20 +75,20 @@ pub struct Factors {
 
 impl Factors {
     /// s, with A_ij = s_i K_ij s_j.
-    pub fn scale(&self) -> Vec<f64> {
+    pub(crate) fn scale(&self) -> Vec<f64> {
         let pairs = self.q.iter().zip(&self.v);
         let scale = pairs.map(|(q, v)| scale(self.normalisation, self.alpha, *q, *v));
         scale.collect()
     }
 
     /// V = Σ w v.
-    pub fn total(&self, weights: &[f64]) -> f64 {
+    pub(crate) fn total(&self, weights: &[f64]) -> f64 {
         self.v.iter().zip(weights).map(|(v, w)| v * w).sum()
     }
 
     /// What the rows of an embedding are multiplied with: 1, √(V/v) or, for a bistochastic kernel,
     /// what makes the sum of a row 1, as it is for a new row.
-    pub fn row_scale(&self, weights: &[f64]) -> Vec<f64> {
+    pub(crate) fn row_scale(&self, weights: &[f64]) -> Vec<f64> {
         match self.normalisation {
             Normalisation::Symmetric => vec![1.0; self.v.len()],
             Normalisation::Stochastic => {
@@ -104,7 +104,7 @@ impl Factors {
 }
 
 /// s of a point with q (or d) and v.
-pub fn scale(normalisation: Normalisation, alpha: f64, q: f64, v: f64) -> f64 {
+pub(crate) fn scale(normalisation: Normalisation, alpha: f64, q: f64, v: f64) -> f64 {
     match normalisation {
         Normalisation::Bistochastic => 1.0 / q,
         _ => 1.0 / (q.powf(alpha) * v.sqrt()),
@@ -112,7 +112,7 @@ pub fn scale(normalisation: Normalisation, alpha: f64, q: f64, v: f64) -> f64 {
 }
 
 /// The factors of a kernel. `delta` is the error of row sums at which bistochastic scaling stops.
-pub fn factors(kernel: &Kernel, normalisation: Normalisation, alpha: f64, delta: f64) -> Factors {
+pub(crate) fn factors(kernel: &Kernel, normalisation: Normalisation, alpha: f64, delta: f64) -> Factors {
     if normalisation == Normalisation::Bistochastic {
         return bistochastic(kernel, delta);
     }
@@ -162,7 +162,7 @@ fn bistochastic(kernel: &Kernel, delta: f64) -> Factors {
 
 /// B = W^{1/2} A W^{1/2}.
 #[derive(Debug)]
-pub struct Normalised<'a> {
+pub(crate) struct Normalised<'a> {
     kernel: &'a Kernel,
     /// √w s.
     scale: Vec<f64>,
@@ -171,7 +171,7 @@ pub struct Normalised<'a> {
 
 impl<'a> Normalised<'a> {
     /// The operator of a kernel.
-    pub fn new(kernel: &'a Kernel, factors: &Factors) -> Self {
+    pub(crate) fn new(kernel: &'a Kernel, factors: &Factors) -> Self {
         let weights = &kernel.points.weights;
         let scale = factors.scale();
         let total = factors.total(weights);
@@ -190,7 +190,7 @@ impl<'a> Normalised<'a> {
 
 impl Normalised<'_> {
     /// ‖B‖_F².
-    pub fn square_sum(&self) -> f64 {
+    pub(crate) fn square_sum(&self) -> f64 {
         self.kernel.square_sum(&self.scale)
     }
 }

@@ -1,7 +1,7 @@
 //! Symmetric operators on vectors of one number per point.
 
 /// A symmetric operator of norm one.
-pub trait Operator: Sync {
+pub(crate) trait Operator: Sync {
     /// The dimension.
     fn n(&self) -> usize;
 

@@ -23,7 +23,7 @@ pub enum OneOrMore<T> {
 
 impl<T: Copy> OneOrMore<T> {
     /// All values, as they are written.
-    pub fn all(&self) -> Vec<T> {
+    pub(crate) fn all(&self) -> Vec<T> {
         match self {
             OneOrMore::One(value) => vec![*value],
             OneOrMore::More(values) => values.clone(),
@@ -152,7 +152,7 @@ impl KernelParams {
 
     /// An upper bound of the bytes per pair of points within the radius of the kernel; 0 without a
     /// radius.
-    pub fn bytes_per_pair(&self) -> u64 {
+    pub(crate) fn bytes_per_pair(&self) -> u64 {
         match self.reach {
             Reach::Radius(_) => BYTES_PER_ENTRY,
             Reach::All | Reach::Neighbours(_) => 0,
@@ -161,7 +161,7 @@ impl KernelParams {
 
     /// The pairs of points within the radius of the kernel, those of a point with itself included.
     /// None without a radius.
-    pub fn pairs(&self, points: &Points) -> Option<u64> {
+    pub(crate) fn pairs(&self, points: &Points) -> Option<u64> {
         match self.reach {
             Reach::Radius(radius) => Some(neighbours::count_within(&Distinct::new(points), radius)),
             Reach::All | Reach::Neighbours(_) => None,
@@ -353,7 +353,7 @@ pub enum ChainKernel {
 
 impl ChainKernel {
     /// The kernel in words.
-    pub fn describe(self) -> &'static str {
+    pub(crate) fn describe(self) -> &'static str {
         match self {
             ChainKernel::Symmetrised => "of the symmetrised counts",
             ChainKernel::TwoSteps => "of steps from source to target and back",
@@ -439,7 +439,7 @@ fn first_power() -> OneOrMore<usize> {
 
 impl DiffusionMap {
     /// The defaults.
-    pub fn new(dimension: usize) -> Self {
+    pub(crate) fn new(dimension: usize) -> Self {
         DiffusionMap {
             dimension,
             time: one_time(),
@@ -461,7 +461,7 @@ impl DiffusionMap {
     ///
     /// # Errors
     /// A key that is about points.
-    pub fn of_chain(&self, kernel: ChainKernel) -> std::result::Result<ChainMap, Fault> {
+    pub(crate) fn of_chain(&self, kernel: ChainKernel) -> std::result::Result<ChainMap, Fault> {
         self.check_of_chain()?;
         Ok(ChainMap {
             dimension: self.dimension,
@@ -504,7 +504,7 @@ impl Parameters for DiffusionMap {
 
 impl HeatSketch {
     /// The defaults.
-    pub fn new(dimension: usize) -> Self {
+    pub(crate) fn new(dimension: usize) -> Self {
         HeatSketch {
             dimension,
             power: first_power(),
@@ -526,7 +526,7 @@ impl HeatSketch {
     ///
     /// # Errors
     /// A key that is about points.
-    pub fn of_chain(&self, kernel: ChainKernel) -> std::result::Result<ChainSketch, Fault> {
+    pub(crate) fn of_chain(&self, kernel: ChainKernel) -> std::result::Result<ChainSketch, Fault> {
         self.check_of_chain()?;
         Ok(ChainSketch {
             dimension: self.dimension,

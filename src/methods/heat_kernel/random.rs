@@ -12,34 +12,34 @@ fn mixed(mut x: u64) -> u64 {
 }
 
 /// A hash of two numbers.
-pub fn hash(a: u64, b: u64) -> u64 {
+pub(crate) fn hash(a: u64, b: u64) -> u64 {
     mixed(mixed(a.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ b.wrapping_mul(0xd6e8_feb8_6659_fd93))
 }
 
 /// A hash of the coordinates of a point, which names the point in random draws.
-pub fn of_point(point: &[f64]) -> u64 {
+pub(crate) fn of_point(point: &[f64]) -> u64 {
     point.iter().fold(0, |h, x| hash(h, (x + 0.0).to_bits()))
 }
 
 /// A uniform number in (0, 1).
-pub fn uniform(key: u64) -> f64 {
+pub(crate) fn uniform(key: u64) -> f64 {
     ((mixed(key) >> 12) as f64 + 0.5) / (1u64 << 52) as f64
 }
 
 /// A standard normal number, by the method of Box and Muller.
-pub fn normal(key: u64) -> f64 {
+pub(crate) fn normal(key: u64) -> f64 {
     let (radius, angle) = (uniform(hash(key, 1)), uniform(hash(key, 2)));
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
 /// −1 or 1.
-pub fn sign(key: u64) -> f64 {
+pub(crate) fn sign(key: u64) -> f64 {
     if mixed(key) >> 63 == 0 { 1.0 } else { -1.0 }
 }
 
 /// Pairs of different numbers below `n`: all of them if there are at most `most`, else `most`
 /// random ones.
-pub fn pairs(n: usize, most: usize, seed: u64) -> Vec<(u32, u32)> {
+pub(crate) fn pairs(n: usize, most: usize, seed: u64) -> Vec<(u32, u32)> {
     if n * n.saturating_sub(1) / 2 <= most {
         let row = |i: u32| (0..i).map(move |j| (i, j));
         return (0..n as u32).flat_map(row).collect();

@@ -26,7 +26,7 @@ const OTHER_COLUMNS: usize = 8;
 const UNLIKELY: f64 = 32.0;
 
 /// The largest number of columns of a product.
-pub const WIDTH: usize = 16;
+pub(crate) const WIDTH: usize = 16;
 
 /// Products between two projections. Rounding brings back the leading eigenvector.
 const PROJECTED: usize = 16;
@@ -44,7 +44,7 @@ pub enum Distribution {
 
 impl Distribution {
     /// As it is written in pipelines.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Distribution::Gaussian => "gaussian",
             Distribution::Bernoulli => "bernoulli",
@@ -54,7 +54,7 @@ impl Distribution {
 
 /// One power of a sketch.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// p.
     pub power: usize,
     /// k^{-1/2} Bᵖ G, n × k, row-major.
@@ -78,7 +78,7 @@ pub struct Energy {
 ///
 /// # Panics
 /// If the powers do not ascend.
-pub fn sweep(
+pub(crate) fn sweep(
     operator: &dyn Operator,
     names: &[u64],
     powers: &[usize],
@@ -166,7 +166,7 @@ fn project(unit: &[f64], width: usize, x: &mut [f64]) {
 }
 
 /// The rows of all snapshots, one power after another in each row.
-pub fn joined(snapshots: &[&Snapshot], columns: usize) -> Vec<f64> {
+pub(crate) fn joined(snapshots: &[&Snapshot], columns: usize) -> Vec<f64> {
     let all = snapshots.len() * columns;
     let mut out = vec![0.0; snapshots.iter().map(|s| s.rows.len()).sum()];
     out.par_chunks_exact_mut(all)
@@ -181,7 +181,7 @@ pub fn joined(snapshots: &[&Snapshot], columns: usize) -> Vec<f64> {
 
 /// The energies of the powers of at most [`CHECKED_POWER`], beside those of other draws. `norm` is
 /// a bound of ‖B‖.
-pub fn energies(
+pub(crate) fn energies(
     operator: &dyn Operator,
     norm: f64,
     names: &[u64],

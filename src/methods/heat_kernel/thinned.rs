@@ -7,25 +7,25 @@ use crate::methods::heat_kernel::random;
 use std::collections::BTreeMap;
 
 /// Points of the sample per landmark.
-pub const SAMPLED: usize = 10;
+pub(crate) const SAMPLED: usize = 10;
 
 /// Pairs of points on which the distortion is measured.
-pub const PAIRS: usize = 125_000;
+pub(crate) const PAIRS: usize = 125_000;
 
 /// The number of points with about `most` pairs.
-pub fn ends(most: usize) -> usize {
+pub(crate) fn ends(most: usize) -> usize {
     ((2 * most) as f64).sqrt().ceil() as usize
 }
 
 /// The number of distinct points that a fit with this number of landmarks uses: candidates for
 /// landmarks, and ends of the pairs whose distortion is measured.
-pub fn points_of_landmarks(count: usize) -> usize {
+pub(crate) fn points_of_landmarks(count: usize) -> usize {
     (SAMPLED * count).max(ends(PAIRS))
 }
 
 /// Distinct points with the smallest hashes, and the weight of all points.
 #[derive(Debug, Clone)]
-pub struct Thinned {
+pub(crate) struct Thinned {
     dimension: usize,
     most: usize,
     seed: u64,
@@ -37,7 +37,7 @@ pub struct Thinned {
 
 impl Thinned {
     /// No points of `dimension` coordinates yet, and room for `most` distinct ones.
-    pub fn new(dimension: usize, most: usize, seed: u64) -> Thinned {
+    pub(crate) fn new(dimension: usize, most: usize, seed: u64) -> Thinned {
         Thinned {
             dimension,
             most: most.max(1),
@@ -50,7 +50,7 @@ impl Thinned {
 
     /// Takes a point. Weights are summed in the order of the calls. A point of weight 0 is left
     /// out.
-    pub fn push(&mut self, row: &[f64], weight: f64) {
+    pub(crate) fn push(&mut self, row: &[f64], weight: f64) {
         if weight == 0.0 {
             return;
         }
@@ -75,7 +75,7 @@ impl Thinned {
     }
 
     /// The `most` points with the smallest hashes. Their weights add up to that of all points.
-    pub fn points(&self, most: usize) -> Points {
+    pub(crate) fn points(&self, most: usize) -> Points {
         let kept = || self.kept.values().take(most);
         let is_partial = self.is_partial || self.kept.len() > most;
         let scale = if is_partial {
@@ -92,7 +92,7 @@ impl Thinned {
 }
 
 /// The `most` distinct points with the smallest hashes, with the weights of all.
-pub fn thin(points: &Points, most: usize, seed: u64) -> Points {
+pub(crate) fn thin(points: &Points, most: usize, seed: u64) -> Points {
     let mut thinned = Thinned::new(points.dimension, most, seed);
     for i in 0..points.n() {
         thinned.push(points.row(i), points.weight(i));

@@ -9,14 +9,14 @@
 use multiversion::multiversion;
 
 /// Points per leaf, whose distances are computed together.
-pub const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// A point and its squared distance.
 pub type Near = (f64, u32);
 
 /// A kd-tree.
 #[derive(Debug, Clone)]
-pub struct Tree {
+pub(crate) struct Tree {
     dimension: usize,
     n: usize,
     /// Coordinate c of the points of leaf l is at `(l d + c) · LANES`. Missing points of the last
@@ -27,7 +27,7 @@ pub struct Tree {
 }
 
 /// The order of points in a kd-tree: position → point.
-pub fn order(points: &[f64], dimension: usize) -> Vec<u32> {
+pub(crate) fn order(points: &[f64], dimension: usize) -> Vec<u32> {
     let n = points.len() / dimension;
     let mut order: Vec<u32> = (0..n as u32).collect();
     arrange(points, dimension, &mut order);
@@ -70,7 +70,7 @@ fn extend(corners: &mut [f64], point: &[f64]) {
 
 impl Tree {
     /// The tree of points that are in its order ([`order`]).
-    pub fn new(points: &[f64], dimension: usize) -> Tree {
+    pub(crate) fn new(points: &[f64], dimension: usize) -> Tree {
         let n = points.len() / dimension;
         let leaf_count = n.div_ceil(LANES);
         let mut leaves = vec![f64::INFINITY; leaf_count * dimension * LANES];
@@ -117,17 +117,17 @@ impl Tree {
     }
 
     /// The number of points.
-    pub fn n(&self) -> usize {
+    pub(crate) fn n(&self) -> usize {
         self.n
     }
 
     /// The number of leaves.
-    pub fn leaf_count(&self) -> usize {
+    pub(crate) fn leaf_count(&self) -> usize {
         self.n.div_ceil(LANES)
     }
 
     /// For every node the largest of the numbers of its points, in preorder.
-    pub fn largest(&self, numbers: &[f64]) -> Vec<f64> {
+    pub(crate) fn largest(&self, numbers: &[f64]) -> Vec<f64> {
         let mut out = vec![f64::NEG_INFINITY; self.boxes.len() / (2 * self.dimension)];
         if self.n > 0 {
             self.largest_below(numbers, 0, 0, self.leaf_count(), &mut out);
@@ -157,7 +157,7 @@ impl Tree {
 
     /// The leaves, ascending, whose box may be within the squared distance `bound` of the box from
     /// `low` to `high`. `own` may give each node a larger bound ([`Tree::largest`]).
-    pub fn leaves_within(
+    pub(crate) fn leaves_within(
         &self,
         [low, high]: [&[f64]; 2],
         bound: f64,
@@ -190,7 +190,7 @@ impl Tree {
     }
 
     /// The points of some leaves within a squared distance of `x`, in the order of the leaves.
-    pub fn gather(&self, leaves: &[u32], x: &[f64], bound: f64, out: &mut Vec<Near>) {
+    pub(crate) fn gather(&self, leaves: &[u32], x: &[f64], bound: f64, out: &mut Vec<Near>) {
         gather(&self.leaves, leaves, x, bound, out);
     }
 }
@@ -222,7 +222,7 @@ fn gather(all: &[f64], leaves: &[u32], x: &[f64], bound: f64, out: &mut Vec<Near
 
 /// ‖a − b‖², with the same bits as in [`Tree::gather`].
 #[inline(always)]
-pub fn squared_distance(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn squared_distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter()
         .zip(b)
         .fold(0.0, |sum, (a, b)| sum + (a - b) * (a - b))

@@ -25,7 +25,7 @@ use rand_pcg::Pcg64;
 use rayon::prelude::*;
 
 /// The largest number of hidden states.
-pub const LARGEST: usize = 128;
+pub(crate) const LARGEST: usize = 128;
 
 /// Parts of the sequences that are summed up alone. The number is fixed because it determines the
 /// rounding.
@@ -58,7 +58,7 @@ pub struct Climb {
 
 /// A hidden Markov model that the Baum–Welch algorithm found from a spectral seed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Refined {
+pub(crate) struct Refined {
     /// The model: A_x = T diag(O_x), b₁ = π, b_∞ = 1.
     pub model: HmmModel,
     /// The log-likelihood of the training sequences before every iteration and after the last one,
@@ -74,7 +74,7 @@ pub struct Refined {
 ///
 /// # Errors
 /// If the rank is above the numerical rank or above [`LARGEST`].
-pub fn refine(
+pub(crate) fn refine(
     params: &SpectralHmm,
     projection: &Projection,
     rank: usize,
@@ -114,7 +114,7 @@ pub fn refine(
 
 /// Transition and emission probabilities of a spectral model: recovered, clipped at 0 and
 /// normalised. None if they cannot be recovered.
-pub fn recovered_hidden(model: &HmmModel, seed: u64) -> Option<Hidden> {
+pub(crate) fn recovered_hidden(model: &HmmModel, seed: u64) -> Option<Hidden> {
     let m = model.rank;
     let Hidden {
         initial,
@@ -297,7 +297,7 @@ fn expectation(hidden: &Hidden, sequences: &Sequences) -> Sums {
 impl Hidden {
     /// Σ w ln Pr(x₁, …, x_T) over all sequences, in nats and in the unit of the weights, by the
     /// forward algorithm. Unseen symbols are missing observations.
-    pub fn log_likelihood(&self, sequences: &Sequences) -> f64 {
+    pub(crate) fn log_likelihood(&self, sequences: &Sequences) -> f64 {
         with_width!(self.states(), log_likelihood_of(self, sequences))
     }
 }

@@ -100,7 +100,7 @@ pub struct Scores {
 
 impl Scores {
     /// Removes all rows, and sets the sums to zero.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.log_likelihood.clear();
         self.next.clear();
         self.next_probability.clear();
@@ -129,12 +129,12 @@ pub struct SequenceScore {
 
 impl SequenceScore {
     /// The log-likelihood per row, in nats. NaN without rows.
-    pub fn mean(&self) -> f64 {
+    pub(crate) fn mean(&self) -> f64 {
         self.log_likelihood / self.rows as f64
     }
 
     /// Adds another score.
-    pub fn add(&mut self, other: &SequenceScore) {
+    pub(crate) fn add(&mut self, other: &SequenceScore) {
         self.rows += other.rows;
         self.unseen += other.unseen;
         self.log_likelihood += other.log_likelihood;
@@ -145,7 +145,7 @@ impl SequenceScore {
 
     /// The share of negative entries among all raw predictions of a model with `n_classes`
     /// operators.
-    pub fn negative_share(&self, n_classes: usize) -> f64 {
+    pub(crate) fn negative_share(&self, n_classes: usize) -> f64 {
         let all = self.rows as f64 * n_classes as f64;
         if all > 0.0 {
             self.negatives as f64 / all
@@ -195,19 +195,19 @@ impl<'a> Filter<'a> {
     }
 
     /// The same with the most likely next symbol of every row.
-    pub fn with_next(mut self) -> Self {
+    pub(crate) fn with_next(mut self) -> Self {
         self.next = true;
         self
     }
 
     /// The same with the state after every row.
-    pub fn with_states(mut self) -> Self {
+    pub(crate) fn with_states(mut self) -> Self {
         self.states = true;
         self
     }
 
     /// The state before the first row of a sequence.
-    pub fn start(&self) -> FilterState {
+    pub(crate) fn start(&self) -> FilterState {
         self.start.clone()
     }
 
@@ -215,7 +215,7 @@ impl<'a> Filter<'a> {
     ///
     /// # Panics
     /// If a symbol is out of range and not [`UNSEEN`].
-    pub fn push(&self, state: &mut FilterState, symbols: &[u32], out: &mut Scores) {
+    pub(crate) fn push(&self, state: &mut FilterState, symbols: &[u32], out: &mut Scores) {
         let mut raw = vec![0.0; self.model.rank];
         for &symbol in symbols {
             out.negatives += state.negatives;
@@ -236,7 +236,7 @@ impl<'a> Filter<'a> {
     }
 
     /// The score of a whole sequence.
-    pub fn score(&self, symbols: &[u32]) -> SequenceScore {
+    pub(crate) fn score(&self, symbols: &[u32]) -> SequenceScore {
         let mut state = self.start();
         let mut raw = vec![0.0; self.model.rank];
         let mut score = SequenceScore::default();
@@ -253,7 +253,7 @@ impl<'a> Filter<'a> {
     }
 
     /// The scores of all sequences in their order, computed in parallel.
-    pub fn scores(&self, sequences: &Sequences) -> Vec<SequenceScore> {
+    pub(crate) fn scores(&self, sequences: &Sequences) -> Vec<SequenceScore> {
         let all = (0..sequences.len()).into_par_iter();
         all.map(|s| self.score(sequences.get(s))).collect()
     }
@@ -268,7 +268,7 @@ impl<'a> Filter<'a> {
     }
 
     /// The predicted distribution of the next symbol: n values that add up to 1.
-    pub fn distribution(&self, state: &FilterState) -> Vec<f64> {
+    pub(crate) fn distribution(&self, state: &FilterState) -> Vec<f64> {
         let k = self.model.rank;
         let classes: Vec<f64> = (0..self.model.n_classes() as u32)
             .map(|class| {

@@ -17,6 +17,6 @@ pub mod model;
 pub mod moments;
 pub mod params;
 pub mod project;
-pub mod recover;
+pub(crate) mod recover;
 #[cfg(test)]
 mod tests;

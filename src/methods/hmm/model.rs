@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The id of a symbol that the model has never seen.
-pub const UNSEEN: u32 = u32::MAX;
+pub(crate) const UNSEEN: u32 = u32::MAX;
 
 /// Observable operators of a hidden Markov model (Kulesza, Rao, Singh, *Low-rank spectral
 /// learning*, (5)).
@@ -36,29 +36,29 @@ pub struct HmmModel {
 
 impl HmmModel {
     /// The number of operators.
-    pub fn n_classes(&self) -> usize {
+    pub(crate) fn n_classes(&self) -> usize {
         self.operators.len() / (self.rank * self.rank).max(1)
     }
 
     /// The operator of a class: k × k, row-major.
-    pub fn operator(&self, class: u32) -> &[f64] {
+    pub(crate) fn operator(&self, class: u32) -> &[f64] {
         let size = self.rank * self.rank;
         &self.operators[class as usize * size..][..size]
     }
 
     /// The share of a symbol among all positions of all windows. None if it is in no window.
-    pub fn share_of(&self, symbol: u32) -> Option<f64> {
+    pub(crate) fn share_of(&self, symbol: u32) -> Option<f64> {
         let share = self.unigram.get(symbol as usize).copied();
         share.filter(|share| *share > 0.0)
     }
 
     /// Whether a symbol shares its operator with other symbols.
-    pub fn is_pooled(&self, symbol: u32) -> bool {
+    pub(crate) fn is_pooled(&self, symbol: u32) -> bool {
         self.pool == Some(self.class_of[symbol as usize])
     }
 
     /// Σ_x B_x: k × k, row-major.
-    pub fn sum_of_operators(&self) -> Vec<f64> {
+    pub(crate) fn sum_of_operators(&self) -> Vec<f64> {
         let size = self.rank * self.rank;
         let mut sum = vec![0.0; size];
         for operator in self.operators.chunks_exact(size.max(1)) {
@@ -94,12 +94,12 @@ pub struct Hidden {
 
 impl Hidden {
     /// The number of hidden states, m.
-    pub fn states(&self) -> usize {
+    pub(crate) fn states(&self) -> usize {
         self.initial.len()
     }
 
     /// The number of symbols, n.
-    pub fn symbols(&self) -> usize {
+    pub(crate) fn symbols(&self) -> usize {
         self.emission.len() / self.states().max(1)
     }
 
@@ -201,6 +201,6 @@ impl fmt::Display for Warning {
 }
 
 /// Σ aᵢ bᵢ from left to right.
-pub fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }

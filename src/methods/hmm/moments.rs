@@ -17,11 +17,11 @@ use std::borrow::Cow;
 const SHARD_NNZ: usize = 1 << 18;
 
 /// No row of the matrix of pairs.
-pub const NO_ROW: u32 = u32::MAX;
+pub(crate) const NO_ROW: u32 = u32::MAX;
 
 /// The classes of symbols: a symbol of its own, or the pool of rare symbols.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Classes {
+pub(crate) struct Classes {
     /// The number of classes.
     pub n: usize,
     /// The class of each symbol.
@@ -64,7 +64,7 @@ fn positions(triples: &Triples) -> (Vec<[f64; 3]>, Vec<f64>) {
 impl Classes {
     /// Pools the symbols that are counted less than `min_count` times at the first, the middle and
     /// the last position of windows. Weights are those of the input.
-    pub fn new(triples: &Triples, min_count: usize) -> Classes {
+    pub(crate) fn new(triples: &Triples, min_count: usize) -> Classes {
         let n = triples.n_symbols;
         let (ends, all) = positions(triples);
         let total: f64 = all.iter().sum();
@@ -105,7 +105,7 @@ impl Classes {
     }
 
     /// The triples of classes.
-    pub fn triples<'a>(&self, triples: &'a Triples) -> Cow<'a, Triples> {
+    pub(crate) fn triples<'a>(&self, triples: &'a Triples) -> Cow<'a, Triples> {
         if self.pool.is_none() {
             return Cow::Borrowed(triples);
         }
@@ -153,7 +153,7 @@ impl Pairs {
     ///
     /// # Errors
     /// If there is no triple.
-    pub fn new(triples: &Triples) -> Result<Pairs> {
+    pub(crate) fn new(triples: &Triples) -> Result<Pairs> {
         if triples.is_empty() {
             return Err(Error::input("there is no window of symbols to fit"));
         }

@@ -105,7 +105,7 @@ pub struct Checked {
 
 /// What tells how far a low rank can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Diagnostics {
+pub(crate) struct Diagnostics {
     /// σ_k.
     pub last_kept: f64,
     /// σ_{k+1}, the largest omitted singular value; 0 if there is none.
@@ -682,12 +682,12 @@ fn check_sum(triples: &Triples, vectors: &Vectors, operators: &[f64], rank: usiz
 
 impl Projection {
     /// An upper bound of the residuals of a decomposition that converged.
-    pub fn largest_residual(&self) -> f64 {
+    pub(crate) fn largest_residual(&self) -> f64 {
         truncated_svd::largest_residual(TOLERANCE)
     }
 
     /// The number of symbols.
-    pub fn n_symbols(&self) -> usize {
+    pub(crate) fn n_symbols(&self) -> usize {
         self.model.n_symbols
     }
 
@@ -695,7 +695,7 @@ impl Projection {
     ///
     /// # Errors
     /// If the rank is above the numerical rank of the matrix of pairs.
-    pub fn model(&self, rank: usize) -> Result<HmmModel> {
+    pub(crate) fn model(&self, rank: usize) -> Result<HmmModel> {
         let rank = self.checked_rank(rank)?;
         if rank == self.rank {
             return Ok(self.model.clone());
@@ -738,7 +738,7 @@ impl Projection {
 
     /// U at a rank: symbols × k, row-major. Pooled symbols have the same row. Empty for words of
     /// several symbols.
-    pub fn left(&self, rank: usize) -> Vec<f64> {
+    pub(crate) fn left(&self, rank: usize) -> Vec<f64> {
         if self.left.is_empty() {
             return Vec::new();
         }
@@ -748,7 +748,7 @@ impl Projection {
     }
 
     /// The rank of the model for a rank that was asked for: 1 if there is only one symbol.
-    pub fn checked_rank(&self, rank: usize) -> Result<usize> {
+    pub(crate) fn checked_rank(&self, rank: usize) -> Result<usize> {
         if self.is_one_symbol() {
             return Ok(1);
         }
@@ -766,7 +766,7 @@ impl Projection {
     }
 
     /// What makes the model of a rank doubtful.
-    pub fn warnings(&self, rank: usize) -> Vec<Warning> {
+    pub(crate) fn warnings(&self, rank: usize) -> Vec<Warning> {
         let mut warnings = Vec::new();
         if self.is_one_symbol() && rank > 1 {
             warnings.push(Warning::OneSymbol { rank });
@@ -785,7 +785,7 @@ impl Projection {
     }
 
     /// How far a rank can be trusted.
-    pub fn diagnostics(&self, rank: usize) -> Diagnostics {
+    pub(crate) fn diagnostics(&self, rank: usize) -> Diagnostics {
         let rank = rank.clamp(1, self.rank);
         let k = self.rank;
         let mut sums = vec![0.0; rank];
@@ -812,7 +812,7 @@ impl Projection {
 
 /// ‖first-step distribution − average distribution‖₁ from the counts of the symbols of the first
 /// rows of sequences and those of all rows, in [0, 2].
-pub fn stationarity_gap(first: &[f64], all: &[f64]) -> f64 {
+pub(crate) fn stationarity_gap(first: &[f64], all: &[f64]) -> f64 {
     let (of_first, of_all): (f64, f64) = (first.iter().sum(), all.iter().sum());
     let shares = first.iter().zip(all);
     shares.map(|(a, b)| (a / of_first - b / of_all).abs()).sum()

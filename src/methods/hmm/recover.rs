@@ -27,7 +27,7 @@ const COMPARED: usize = 4096;
 
 /// Recovered probabilities, as they come out of the operators.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recovered {
+pub(crate) struct Recovered {
     /// Probabilities, which may be negative if the moments are not exact. Columns add up to about
     /// 1.
     pub raw: Hidden,
@@ -37,7 +37,7 @@ pub struct Recovered {
 
 /// Recovers transition and emission probabilities from a spectral model. None if S or all
 /// eigenvectors are singular.
-pub fn recover(model: &HmmModel, seed: u64) -> Option<Recovered> {
+pub(crate) fn recover(model: &HmmModel, seed: u64) -> Option<Recovered> {
     let k = model.rank;
     let sum = model.sum_of_operators();
     let inverse = pseudo_inverse(&sum, k)?;

@@ -42,7 +42,7 @@ pub struct State {
 
 /// The sources of the new rows.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Assigned {
+pub(crate) struct Assigned {
     /// r. Other models of the fit may have another rank.
     pub rank: usize,
     /// n' sources.
@@ -56,7 +56,7 @@ pub struct Assigned {
 }
 
 /// Assigns every source. `sources` and `targets` have the indices of the new states in the model.
-pub fn assign(
+pub(crate) fn assign(
     known: &Known,
     counts: &[Csr],
     sources: &[Option<u32>],
@@ -146,7 +146,7 @@ impl Soft {
 }
 
 /// Σ_i N_ij over the targets that the model does not have, for every source.
-pub fn unseen(counts: &[Csr], targets: &[Option<u32>]) -> Vec<f64> {
+pub(crate) fn unseen(counts: &[Csr], targets: &[Option<u32>]) -> Vec<f64> {
     let of_row = |shard: &Csr, l: usize| {
         let entries = shard
             .span(l)

@@ -24,7 +24,7 @@ const NEGLIGIBLE: f64 = 1e-13;
 
 /// λ and Γ as sums of counts, which are exact for integer counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Factors {
+pub(crate) struct Factors {
     /// r, empty latent states included.
     pub rank: usize,
     /// γ(j) for every source.
@@ -37,7 +37,7 @@ pub struct Factors {
 
 /// Singular triplets of Λ̃ in the coordinates of the states: e = D_p^{-1/2} V and f = D_q^{-1/2} U.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spectrum {
+pub(crate) struct Spectrum {
     /// r values, descending.
     pub values: Vec<f64>,
     /// n × r row-major.
@@ -47,7 +47,7 @@ pub struct Spectrum {
 }
 
 /// One pass over the counts by target.
-pub fn of_partition(
+pub(crate) fn of_partition(
     passes: &Passes<'_>,
     shards: &Shards,
     affiliation: Vec<u32>,
@@ -79,7 +79,7 @@ pub fn of_partition(
 impl Factors {
     /// λ_ik (15); 0 for an empty latent state.
     #[inline(always)]
-    pub fn probability(&self, target: usize, latent: usize) -> f64 {
+    pub(crate) fn probability(&self, target: usize, latent: usize) -> f64 {
         let count = self.counts[target * self.rank + latent];
         if count > 0.0 {
             count / self.totals[latent]
@@ -89,7 +89,7 @@ impl Factors {
     }
 
     /// (11): the latent state with the largest probability of a target, the lowest one on ties.
-    pub fn target_sets(&self) -> Vec<u32> {
+    pub(crate) fn target_sets(&self) -> Vec<u32> {
         (0..self.counts.len() / self.rank)
             .into_par_iter()
             .map(|i| {
@@ -105,7 +105,7 @@ impl Factors {
     }
 
     /// λ without its zeros.
-    pub fn latent(&self) -> Latent {
+    pub(crate) fn latent(&self) -> Latent {
         let of_state: Vec<(Vec<u32>, Vec<f64>)> = (0..self.rank)
             .into_par_iter()
             .map(|k| {
@@ -130,7 +130,7 @@ impl Factors {
 
     /// Σ of N over sources in E_k and targets in F_l, r × r row-major (k, l). Targets without a set
     /// are left out.
-    pub fn coarse_counts(&self, target_sets: &[i32]) -> Vec<f64> {
+    pub(crate) fn coarse_counts(&self, target_sets: &[i32]) -> Vec<f64> {
         let mut coarse = vec![0.0; self.rank * self.rank];
         for (row, &set) in self.counts.chunks_exact(self.rank).zip(target_sets) {
             if let Ok(l) = usize::try_from(set) {
@@ -143,7 +143,7 @@ impl Factors {
     }
 
     /// Pr[Y ∈ F_l | X ∈ E_k] (6), r × r row-major (k, l). The row of an empty latent state is 0.
-    pub fn coarse(&self, coarse_counts: &[f64]) -> Vec<f64> {
+    pub(crate) fn coarse(&self, coarse_counts: &[f64]) -> Vec<f64> {
         let mut coarse = coarse_counts.to_vec();
         for (row, &total) in coarse.chunks_exact_mut(self.rank).zip(&self.totals) {
             for x in row.iter_mut().filter(|x| **x > 0.0) {
@@ -163,14 +163,14 @@ impl Factors {
     }
 
     /// σ(Λ̃), r values, descending.
-    pub fn singular_values(&self, shards: &Shards) -> Vec<f64> {
+    pub(crate) fn singular_values(&self, shards: &Shards) -> Vec<f64> {
         let factor = |i: usize, k: usize| self.factor(shards, i, k);
         small_svd(shards.n_targets, self.rank, &factor).0
     }
 
     /// The singular triplets of Λ̃ = B A. The rows of A are orthonormal, so with B = U Σ Wᵀ the
     /// right vectors are V = Aᵀ W: sources of one latent state share a point.
-    pub fn spectrum(&self, shards: &Shards) -> Spectrum {
+    pub(crate) fn spectrum(&self, shards: &Shards) -> Spectrum {
         let rank = self.rank;
         let factor = |i: usize, k: usize| self.factor(shards, i, k);
         let (values, right) = small_svd(shards.n_targets, rank, &factor);

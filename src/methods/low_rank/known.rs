@@ -15,7 +15,7 @@ const NEGLIGIBLE: f64 = 1e-13;
 
 /// A fit of n sources and m targets, for new states.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Known {
+pub(crate) struct Known {
     /// r.
     pub rank: usize,
     /// γ, −1 for none: n values.
@@ -33,7 +33,7 @@ pub struct Known {
 
 /// The memberships of a soft fit.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Soft {
+pub(crate) struct Soft {
     /// The memberships of the sources, n × r row-major.
     pub membership: Vec<f64>,
     /// The map from points to memberships.
@@ -41,7 +41,7 @@ pub struct Soft {
 }
 
 /// A fit as its tables have it.
-pub struct FitTables<'a> {
+pub(crate) struct FitTables<'a> {
     /// The columns of the table `sources`.
     pub sources: Side,
     /// The columns of the table `targets`.
@@ -64,7 +64,7 @@ pub struct FitTables<'a> {
 
 impl Known {
     /// `smoothing` is the number of transitions that every set gets in addition ([`log_latent`]).
-    pub fn new(tables: FitTables<'_>, smoothing: f64) -> Known {
+    pub(crate) fn new(tables: FitTables<'_>, smoothing: f64) -> Known {
         let rank = tables.weights.len();
         let set_total: Vec<f64> = tables.weights.iter().map(|w| w * tables.total).collect();
         let q: Vec<f64> = tables

@@ -61,10 +61,10 @@ pub struct Metrics {
 }
 
 /// The name of a metric, and the metric.
-pub type NamedMetric = (&'static str, fn(&Metrics) -> f64);
+pub(crate) type NamedMetric = (&'static str, fn(&Metrics) -> f64);
 
 /// The metrics that every model has, in the order of the table `fits` (coherence §4-7).
-pub const METRICS: [NamedMetric; 16] = [
+pub(crate) const METRICS: [NamedMetric; 16] = [
     ("log_likelihood", |m| m.log_likelihood),
     ("reference_log_likelihood", |m| m.reference_log_likelihood),
     ("kullback_leibler", |m| m.kullback_leibler),
@@ -84,4 +84,4 @@ pub const METRICS: [NamedMetric; 16] = [
 ];
 
 /// The name of w_k, the only metric with one number per set.
-pub const WEIGHT: &str = "weight";
+pub(crate) const WEIGHT: &str = "weight";

@@ -2,9 +2,9 @@
 //! sets for new rows.
 
 pub mod assign;
-pub mod columns;
-pub mod factors;
-pub mod known;
+pub(crate) mod columns;
+pub(crate) mod factors;
+pub(crate) mod known;
 pub mod metrics;
 pub mod model;
 mod renumber;

@@ -64,7 +64,7 @@ pub struct Singular {
 
 impl LowRank {
     /// All numbers of the model.
-    pub fn metrics(&self) -> Vec<Metric> {
+    pub(crate) fn metrics(&self) -> Vec<Metric> {
         let metric = |name, index, value| Metric { name, index, value };
         let metrics = METRICS.map(|(name, of)| metric(name, None, of(&self.metrics)));
         let coherence_p = self.metrics.coherence_p.into_iter();
@@ -78,7 +78,7 @@ impl LowRank {
     }
 
     /// Applies `scale` to all numbers that are proportional to the counts.
-    pub fn scale_counts(&mut self, mut scale: impl FnMut(&mut f64)) {
+    pub(crate) fn scale_counts(&mut self, mut scale: impl FnMut(&mut f64)) {
         self.coarse_counts.iter_mut().for_each(&mut scale);
         scale(&mut self.metrics.log_likelihood);
         scale(&mut self.metrics.reference_log_likelihood);
@@ -88,7 +88,7 @@ impl LowRank {
 
 impl Singular {
     /// A singular value of Λ̃, which has no residual.
-    pub fn value(value: f64) -> Singular {
+    pub(crate) fn value(value: f64) -> Singular {
         Singular {
             value,
             residual: None,

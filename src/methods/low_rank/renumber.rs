@@ -5,7 +5,7 @@ use crate::methods::low_rank::model::{Latent, LowRank, Side};
 impl LowRank {
     /// Set k becomes `numbers[k]`, a permutation. Embeddings, spectrum and sums over all sets do
     /// not change.
-    pub fn renumber(&mut self, numbers: &[u32]) {
+    pub(crate) fn renumber(&mut self, numbers: &[u32]) {
         let rank = self.rank;
         let mut old = vec![rank; rank];
         for (k, &number) in numbers.iter().enumerate() {

@@ -24,7 +24,7 @@ use std::borrow::Cow;
 
 /// Scores the factors. `singular_values` are σ(Λ̃). `coarse_counts` are those of N over E_k and
 /// F_l, r × r row-major (k, l).
-pub fn score(
+pub(crate) fn score(
     passes: &Passes<'_>,
     shards: &Shards,
     factors: &Factors,
@@ -136,7 +136,7 @@ fn allowance(shards: &Shards) -> f64 {
 /// 0]. The probability is a difference of sums of counts, exact for integers, so it is exactly 0 if
 /// every source of a latent state has the target.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Missed<'a> {
+pub(crate) struct Missed<'a> {
     factors: Cow<'a, Factors>,
     source_total: Cow<'a, [f64]>,
     target_total: Cow<'a, [f64]>,
@@ -200,7 +200,7 @@ pub struct Column {
 
 /// The data with which the columns are scored.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Scoring<'a> {
+pub(crate) struct Scoring<'a> {
     affiliation: Cow<'a, [u32]>,
     /// C_ik by latent state, r × m: a column needs those of one latent state.
     counts: Vec<f64>,

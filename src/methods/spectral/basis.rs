@@ -14,7 +14,7 @@ const BLOCK: usize = 4096;
 const DEPENDENT: f64 = 1e-14;
 
 /// The sum over states of the terms that `add(row, weight, sums)` adds to `len` numbers.
-pub fn blocks(
+pub(crate) fn blocks(
     rows: &[f64],
     rank: usize,
     weights: &[f64],
@@ -43,13 +43,13 @@ pub fn blocks(
 
 /// The closest orthonormal columns: E G^{-1/2} (n × r) with the Gram matrix G. If columns are
 /// dependent, the result spans fewer dimensions.
-pub fn orthonormal(rows: &[f64], rank: usize, weights: &[f64]) -> Vec<f64> {
+pub(crate) fn orthonormal(rows: &[f64], rank: usize, weights: &[f64]) -> Vec<f64> {
     // G^{-1/2} is symmetric, so its rows serve as its columns.
     multiply(rows, &inverse_root(rows, rank, weights), rank)
 }
 
 /// G^{-1/2} (r × r) for the Gram matrix G of the columns, on the dimensions that they span.
-pub fn inverse_root(rows: &[f64], rank: usize, weights: &[f64]) -> Vec<f64> {
+pub(crate) fn inverse_root(rows: &[f64], rank: usize, weights: &[f64]) -> Vec<f64> {
     let gram = blocks(rows, rank, weights, rank * rank, |row, weight, gram| {
         for (gram, x) in gram.chunks_exact_mut(rank).zip(row) {
             for (gram, y) in gram.iter_mut().zip(row) {
@@ -70,7 +70,7 @@ pub fn inverse_root(rows: &[f64], rank: usize, weights: &[f64]) -> Vec<f64> {
 }
 
 /// Every row x becomes Bx, for `b` = B (r × r, row-major).
-pub fn multiply(rows: &[f64], b: &[f64], rank: usize) -> Vec<f64> {
+pub(crate) fn multiply(rows: &[f64], b: &[f64], rank: usize) -> Vec<f64> {
     let mut out = vec![0.0; rows.len()];
     out.par_chunks_mut(rank)
         .zip(rows.par_chunks(rank))
@@ -83,7 +83,7 @@ pub fn multiply(rows: &[f64], b: &[f64], rank: usize) -> Vec<f64> {
 }
 
 /// Σ_i a_i b_i.
-pub fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 

@@ -27,10 +27,10 @@ const PARALLEL: f64 = 1e-11;
 const STUCK: usize = 20;
 
 /// A set with a smaller weight is empty.
-pub const EMPTY: f64 = 1e-12;
+pub(crate) const EMPTY: f64 = 1e-12;
 
 /// Σ_i ‖A_i‖² / A_0i. A column without weight adds nothing.
-pub fn trace(a: &[f64], rank: usize) -> f64 {
+pub(crate) fn trace(a: &[f64], rank: usize) -> f64 {
     (0..rank).map(|i| column_square(a, rank, i).1).sum()
 }
 
@@ -43,7 +43,7 @@ fn column_square(a: &[f64], rank: usize, i: usize) -> (f64, f64) {
 }
 
 /// Climbs from `a`. Returns whether it reached a local maximum within `max_steps`.
-pub fn climb(rows: &[f64], rank: usize, a: &mut [f64], max_steps: usize) -> bool {
+pub(crate) fn climb(rows: &[f64], rank: usize, a: &mut [f64], max_steps: usize) -> bool {
     assert!(a.len() == rank * rank && rows.len().is_multiple_of(rank));
     let unknowns = rank * rank;
     let mut face = Face::new(unknowns);

@@ -176,7 +176,7 @@ fn cycles(
 
 /// Leading Schur vectors.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Dominant {
+pub(crate) struct Dominant {
     /// X, n × r row-major.
     pub embedding: Vec<f64>,
     /// Real and imaginary parts of the r leading eigenvalues, and of the next one if there is one.
@@ -193,7 +193,7 @@ pub struct Dominant {
 }
 
 /// The leading Schur vectors, if all targets are sources: target i is source `source_of_target[i]`.
-pub fn leading(
+pub(crate) fn leading(
     passes: &Passes<'_>,
     shards: &Shards,
     source_of_target: &[u32],

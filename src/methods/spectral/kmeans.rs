@@ -65,7 +65,7 @@ pub struct Restart {
 
 /// Clusters of points.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Clustering {
+pub(crate) struct Clustering {
     /// The cluster of every point in the best restart.
     pub affiliation: Vec<u32>,
     /// All restarts, in order.
@@ -75,7 +75,7 @@ pub struct Clustering {
 }
 
 /// Clusters `points` (n × `dimension`, row-major).
-pub fn fit(
+pub(crate) fn fit(
     points: &[f64],
     dimension: usize,
     weights: &[f64],

@@ -49,7 +49,7 @@ const OTHER_STARTS: usize = 20;
 
 /// Memberships of PCCA+.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Memberships {
+pub(crate) struct Memberships {
     /// χ, n × r row-major; rows sum to 1. In noise a column may be 0: the set does not exist.
     pub membership: Vec<f64>,
     /// The set with the largest membership, the first one on ties.
@@ -62,7 +62,7 @@ pub struct Memberships {
 
 /// The crispest memberships in the span of the columns of `embedding` (n × `rank`, row-major). None
 /// if the columns are dependent.
-pub fn fit(embedding: &[f64], rank: usize, weights: &[f64]) -> Option<Memberships> {
+pub(crate) fn fit(embedding: &[f64], rank: usize, weights: &[f64]) -> Option<Memberships> {
     let n = weights.len();
     assert!(rank > 0, "a partition needs a set");
     assert_eq!(embedding.len(), n * rank, "one weight a state");

@@ -49,7 +49,7 @@ const MAX_ITERATIONS: usize = 5_000;
 
 /// Memberships of SEBA.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sparse {
+pub(crate) struct Sparse {
     /// The positive part of S, with columns scaled to a largest value of 1, n × r row-major. A row
     /// whose sum is above 1 is divided by it. A row of zeros is in no set.
     pub membership: Vec<f64>,
@@ -63,7 +63,7 @@ pub struct Sparse {
 }
 
 /// Sparse vectors for `embedding` (n × `rank`, row-major).
-pub fn fit(embedding: &[f64], rank: usize, weights: &[f64]) -> Sparse {
+pub(crate) fn fit(embedding: &[f64], rank: usize, weights: &[f64]) -> Sparse {
     sparse(embedding, rank, weights, SPARSITY)
 }
 
@@ -88,7 +88,7 @@ fn sparse(embedding: &[f64], rank: usize, weights: &[f64], sparsity: f64) -> Spa
 
 /// The map that gives the memberships of a fit, for any coordinates.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Map {
+pub(crate) struct Map {
     /// B such that the columns of EB are orthonormal, r × r and symmetric.
     root: Vec<f64>,
     sets: Sets,
@@ -97,7 +97,7 @@ pub struct Map {
 impl Map {
     /// The map from `embedding` to `membership` (both n × `rank`, row-major), computed again as in
     /// `fit`. Its sets have the numbers of their columns.
-    pub fn of(embedding: &[f64], membership: &[f64], rank: usize, weights: &[f64]) -> Map {
+    pub(crate) fn of(embedding: &[f64], membership: &[f64], rank: usize, weights: &[f64]) -> Map {
         let root = basis::inverse_root(embedding, rank, weights);
         let basis = basis::multiply(embedding, &root, rank);
         let states = States::new(&basis, rank, weights, SPARSITY);
@@ -123,7 +123,7 @@ impl Map {
     }
 
     /// The memberships of one state, from its coordinates.
-    pub fn apply(&self, point: &[f64], out: &mut [f64]) {
+    pub(crate) fn apply(&self, point: &[f64], out: &mut [f64]) {
         let lines = self.root.chunks_exact(point.len());
         let row: Vec<f64> = lines.map(|line| dot(line, point)).collect();
         self.sets.place(&row, out);

@@ -20,7 +20,7 @@ const DEPENDENT: f64 = 1e-12;
 
 /// Soft sets of both sides.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Soft {
+pub(crate) struct Soft {
     /// The sets of the sources.
     pub sources: Members,
     /// The sets of the targets.
@@ -33,7 +33,7 @@ pub struct Soft {
 
 /// The sets of one side.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Members {
+pub(crate) struct Members {
     /// The set of every state.
     pub affiliation: Vec<u32>,
     /// States × r, row-major.
@@ -41,7 +41,7 @@ pub struct Members {
 }
 
 /// Pairs from singular vectors, by SEBA or PCCA+.
-pub fn pairs(embedding: &svd::Embedding, shards: &Shards, params: &svd::Svd) -> Result<Soft> {
+pub(crate) fn pairs(embedding: &svd::Embedding, shards: &Shards, params: &svd::Svd) -> Result<Soft> {
     let rank = params.rank;
     let both = [&embedding.sources[..], &embedding.targets].concat();
     let weights = [&shards.source_total[..], &shards.target_total].concat();
@@ -80,7 +80,7 @@ pub fn pairs(embedding: &svd::Embedding, shards: &Shards, params: &svd::Svd) -> 
 
 /// Sets of the states of a square problem from `embedding` (n × r) by PCCA+: target i is source
 /// `source_of_target[i]`.
-pub fn square(
+pub(crate) fn square(
     embedding: &[f64],
     rank: usize,
     weights: &[f64],
@@ -118,7 +118,7 @@ fn perron(e: &[f64], rank: usize, weights: &[f64]) -> Result<(Members, Option<f6
 
 /// The map from the coordinates of a state to its memberships.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Map {
+pub(crate) enum Map {
     /// χ = (1, e) A of PCCA+, (r + 1) × r row-major. The first row is for the constant, which may
     /// not be in the span of e (see `pcca`).
     Linear(Vec<f64>),
@@ -129,7 +129,7 @@ pub enum Map {
 impl Map {
     /// A by weighted least squares from coordinates and memberships (both n × `rank`, row-major),
     /// the shortest if several fit equally.
-    pub fn linear(embedding: &[f64], membership: &[f64], rank: usize, weights: &[f64]) -> Map {
+    pub(crate) fn linear(embedding: &[f64], membership: &[f64], rank: usize, weights: &[f64]) -> Map {
         let (known, width) = (rank + 1, 2 * rank + 1);
         let rows = embedding
             .chunks_exact(rank)
@@ -165,7 +165,7 @@ impl Map {
 
     /// The memberships of one state. A point outside the simplex of PCCA+ would have negative
     /// memberships. They are set to 0, and the others are divided by their sum.
-    pub fn apply(&self, point: &[f64], out: &mut [f64]) {
+    pub(crate) fn apply(&self, point: &[f64], out: &mut [f64]) {
         let a = match self {
             Map::Sparse(map) => return map.apply(point, out),
             Map::Linear(a) => a,
@@ -183,7 +183,7 @@ impl Map {
 
 impl Members {
     /// Set k becomes set `names[k]`.
-    pub fn rename(&mut self, names: &[u32]) {
+    pub(crate) fn rename(&mut self, names: &[u32]) {
         self.affiliation
             .iter_mut()
             .for_each(|k| *k = names[*k as usize]);

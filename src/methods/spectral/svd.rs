@@ -40,7 +40,7 @@ pub enum Clusters {
 
 impl Clusters {
     /// As it is written in pipelines.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Clusters::KMeans => "kmeans",
             Clusters::Seba => "seba",
@@ -104,7 +104,7 @@ impl Svd {
 
 /// The singular vectors of P̃ as points.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Embedding {
+pub(crate) struct Embedding {
     /// Without the vectors, which became the embeddings.
     pub triplets: Triplets,
     /// e, n × r row-major.
@@ -114,7 +114,7 @@ pub struct Embedding {
 }
 
 /// Decomposes P̃.
-pub fn embedding(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Embedding {
+pub(crate) fn embedding(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Embedding {
     let options = truncated_svd::Options {
         rank: params.rank,
         tolerance: params.tolerance,
@@ -132,7 +132,7 @@ pub fn embedding(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) 
 }
 
 /// k-means of each side with its own labels, the sources first.
-pub fn clusters(
+pub(crate) fn clusters(
     embedding: &Embedding,
     shards: &Shards,
     params: &Svd,
@@ -166,7 +166,7 @@ fn embed(mut rows: Vec<f64>, totals: &[f64], total: f64) -> Vec<f64> {
 }
 
 /// Renames the target clusters so that objective (2) is largest for the partition of the sources.
-pub fn match_targets(factors: &Factors, clusters: &[u32]) -> Vec<i32> {
+pub(crate) fn match_targets(factors: &Factors, clusters: &[u32]) -> Vec<i32> {
     let unmatched: Vec<i32> = clusters.iter().map(|&l| l as i32).collect();
     let coarse = factors.coarse(&factors.coarse_counts(&unmatched));
     let partner = matching::maximise(&coarse, factors.rank);

@@ -53,7 +53,7 @@ pub struct Options {
 
 /// Leading singular triplets.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Triplets {
+pub(crate) struct Triplets {
     /// σ, r values, descending.
     pub values: Vec<f64>,
     /// m × r, row-major, orthonormal columns.
@@ -88,7 +88,7 @@ const TINY: usize = 1 << 18;
 const NARROW: usize = 1 << 19;
 
 /// Columns of a panel, by the states of the larger side.
-pub fn width(states: usize) -> usize {
+pub(crate) fn width(states: usize) -> usize {
     if states <= NARROW { 4 } else { 2 }
 }
 
@@ -101,12 +101,12 @@ const RESIDUAL: f64 = 100.0;
 
 /// An upper bound of the measured residuals of a decomposition that converged. σ₁ = 1, so this is
 /// twice the test on the largest values: the measured residual is not the predicted one.
-pub fn largest_residual(tolerance: f64) -> f64 {
+pub(crate) fn largest_residual(tolerance: f64) -> f64 {
     2.0 * (RESIDUAL * tolerance).max(dense::NEGLIGIBLE)
 }
 
 /// The r leading singular triplets of P̃.
-pub fn leading(passes: &Passes<'_>, shards: &Shards, options: &Options) -> Triplets {
+pub(crate) fn leading(passes: &Passes<'_>, shards: &Shards, options: &Options) -> Triplets {
     let inverse_roots = |totals: &[f64]| totals.iter().map(|t| 1.0 / t.sqrt()).collect();
     let source_scale = inverse_roots(&shards.source_total);
     let target_scale = inverse_roots(&shards.target_total);
@@ -114,7 +114,7 @@ pub fn leading(passes: &Passes<'_>, shards: &Shards, options: &Options) -> Tripl
 }
 
 /// The r leading singular triplets of N / S, the matrix of joint probabilities.
-pub fn leading_of_joint(passes: &Passes<'_>, shards: &Shards, options: &Options) -> Triplets {
+pub(crate) fn leading_of_joint(passes: &Passes<'_>, shards: &Shards, options: &Options) -> Triplets {
     let root = 1.0 / shards.total.sqrt();
     let scale = |n: usize| vec![root; n];
     let (source_scale, target_scale) = (scale(shards.n_sources), scale(shards.n_targets));

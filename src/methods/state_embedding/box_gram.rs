@@ -7,7 +7,7 @@ use crate::methods::state_embedding::features::{Features, cosine};
 /// A product of two cosines is half the sum of the cosines of the difference and of the sum of the
 /// phases. The integral of cos(aᵀy + b) is cos(aᵀm + b) Π L_k sinc(a_k L_k/2), for a box with
 /// centre m and lengths L.
-pub fn box_gram(features: &Features, bounds: &[[f64; 2]]) -> Vec<f64> {
+pub(crate) fn box_gram(features: &Features, bounds: &[[f64; 2]]) -> Vec<f64> {
     assert_eq!(bounds.len(), features.dimension(), "bounds per coordinate");
     let m = features.count();
     let frequencies: Vec<Vec<f64>> = (0..m).map(|l| features.frequency(l)).collect();

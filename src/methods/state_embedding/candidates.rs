@@ -25,7 +25,7 @@ const MARGIN: f64 = 3.0;
 ///
 /// # Errors
 /// If all points of the sample are equal, or the box has other coordinates than the points.
-pub fn candidates(
+pub(crate) fn candidates(
     sample: &Points,
     range: &[[f64; 2]],
     params: &StateEmbedding,
@@ -74,7 +74,7 @@ pub fn candidates(
 ///
 /// # Errors
 /// If fewer than two folds have pairs.
-pub fn choose(
+pub(crate) fn choose(
     bases: &[Basis],
     folds: &[Vec<GramSums>],
     lag: usize,

@@ -13,7 +13,7 @@ const MAX_ITERATIONS: usize = 300;
 
 /// A partition of embedded points.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Clusters {
+pub(crate) struct Clusters {
     /// Coordinates per centre, r.
     pub rank: usize,
     /// The cluster of every point.
@@ -28,7 +28,7 @@ pub struct Clusters {
 
 /// A cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Centroid {
+pub(crate) struct Centroid {
     /// s_k, in r dimensions.
     pub center: Vec<f64>,
     /// The share of the weights.
@@ -53,7 +53,7 @@ pub struct Separation {
 }
 
 /// Clusters points by their embeddings (n × rank, row-major). Points without weights weigh 1.
-pub fn cluster(
+pub(crate) fn cluster(
     embedded: &[f64],
     rank: usize,
     weights: Option<&[f64]>,
@@ -144,7 +144,7 @@ fn by_mass(affiliation: &[u32], masses: &[f64]) -> Vec<usize> {
 impl Clusters {
     /// The cluster with the nearest centre for embedded points (n × rank, row-major), the first one
     /// on ties.
-    pub fn assign(&self, embedded: &[f64]) -> Vec<u32> {
+    pub(crate) fn assign(&self, embedded: &[f64]) -> Vec<u32> {
         let centers = self.centroids.iter().map(|centroid| &centroid.center[..]);
         let points = embedded.chunks_exact(self.rank);
         points
@@ -153,7 +153,7 @@ impl Clusters {
     }
 
     /// [`Clusters::assign`], and none for points without an embedding, which is NaN.
-    pub fn assign_known(&self, embedded: &[f64]) -> Vec<Option<u32>> {
+    pub(crate) fn assign_known(&self, embedded: &[f64]) -> Vec<Option<u32>> {
         let points = embedded.chunks_exact(self.rank);
         let is_known = points.map(|point| !point[0].is_nan());
         let all = self.assign(embedded).into_iter().zip(is_known);
@@ -161,7 +161,7 @@ impl Clusters {
     }
 
     /// Sets the exit probabilities from pairs of points, given the cluster of every point.
-    pub fn set_exits(&mut self, pairs: &Pairs, affiliation: &[u32]) {
+    pub(crate) fn set_exits(&mut self, pairs: &Pairs, affiliation: &[u32]) {
         let mut sums = vec![[0.0; 2]; self.centroids.len()];
         for &(from, to) in &pairs.pairs {
             let k = affiliation[from as usize];
@@ -177,7 +177,7 @@ impl Clusters {
     }
 
     /// The statement of Theorem 4. None for fewer than two clusters.
-    pub fn separation(&self) -> Option<Separation> {
+    pub(crate) fn separation(&self) -> Option<Separation> {
         let mut least = f64::INFINITY;
         for (k, a) in self.centroids.iter().enumerate() {
             for b in self.centroids[..k].iter() {
@@ -196,7 +196,7 @@ impl Clusters {
 }
 
 /// The index of the centre that is nearest to an embedded point, the first one on ties.
-pub fn nearest<'a>(centers: impl Iterator<Item = &'a [f64]>, point: &[f64]) -> u32 {
+pub(crate) fn nearest<'a>(centers: impl Iterator<Item = &'a [f64]>, point: &[f64]) -> u32 {
     let mut best = (0, f64::INFINITY);
     for (k, center) in (0..).zip(centers) {
         let cost = square_distance(point, center);
@@ -209,7 +209,7 @@ pub fn nearest<'a>(centers: impl Iterator<Item = &'a [f64]>, point: &[f64]) -> u
 
 /// Known sets against clusters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Confusion {
+pub(crate) struct Confusion {
     /// The names of the sets.
     pub sets: Vec<String>,
     /// The weight of the points of each set in each cluster: sets × clusters, row-major.
@@ -223,7 +223,7 @@ pub struct Confusion {
 
 impl Confusion {
     /// Matches sets with clusters. `shared` is sets × clusters, row-major.
-    pub fn new(sets: Vec<String>, shared: Vec<f64>) -> Confusion {
+    pub(crate) fn new(sets: Vec<String>, shared: Vec<f64>) -> Confusion {
         let n = sets.len();
         let clusters = shared.len() / n.max(1);
         let m = n.max(clusters);
@@ -254,13 +254,13 @@ impl Confusion {
     }
 
     /// The number of clusters.
-    pub fn clusters(&self) -> usize {
+    pub(crate) fn clusters(&self) -> usize {
         self.shared.len() / self.sets.len().max(1)
     }
 }
 
 /// The misclassification rate of points with known sets, see [`Confusion::rate`].
-pub fn misclassification(sets: &[u32], clusters: &[u32], weights: Option<&[f64]>) -> f64 {
+pub(crate) fn misclassification(sets: &[u32], clusters: &[u32], weights: Option<&[f64]>) -> f64 {
     let count = |labels: &[u32]| labels.iter().max().map_or(0, |k| *k as usize + 1);
     let (n, m) = (count(sets), count(clusters));
     let mut shared = vec![0.0; n * m];

@@ -18,7 +18,7 @@ use faer::{Mat, MatRef};
 
 /// The measure in which right functions are orthonormal.
 #[derive(Debug, Clone, Copy)]
-pub enum RightMeasure<'a> {
+pub(crate) enum RightMeasure<'a> {
     /// The distribution of the ends of pairs.
     Ends,
     /// A measure by the Gram matrix of the features in it (M × M, row-major).
@@ -27,7 +27,7 @@ pub enum RightMeasure<'a> {
 
 /// Singular functions as combinations of features.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Embedding {
+pub(crate) struct Embedding {
     /// All singular values, descending.
     pub singular_values: Vec<f64>,
     /// Coefficients of Ψ: features × rank, row-major.
@@ -40,7 +40,7 @@ pub struct Embedding {
 
 /// All singular functions of the transition kernel in the span of the features.
 #[derive(Debug, Clone)]
-pub struct Functions {
+pub(crate) struct Functions {
     start: Whitening,
     end: Whitening,
     singular_values: Vec<f64>,
@@ -53,7 +53,7 @@ pub struct Functions {
 
 impl Functions {
     /// `metric` and `tolerance` are those of [`Whitening::new`].
-    pub fn new(
+    pub(crate) fn new(
         means: &Grams,
         measure: RightMeasure<'_>,
         metric: Option<&[f64]>,
@@ -95,22 +95,22 @@ impl Functions {
 
     /// Σ_j |P̂_1j| or Σ_i |P̂_i1|, the larger one, for the constants as the first functions of x
     /// and of y. It is 1, because they are singular functions. None unless both bases have it.
-    pub fn constant(&self) -> Option<f64> {
+    pub(crate) fn constant(&self) -> Option<f64> {
         self.constant
     }
 
     /// The largest error of a singular value by rounding.
-    pub fn rounding(&self) -> f64 {
+    pub(crate) fn rounding(&self) -> f64 {
         self.rounding
     }
 
     /// The number of singular functions, the smaller of J and J₁.
-    pub fn available(&self) -> usize {
+    pub(crate) fn available(&self) -> usize {
         self.singular_values.len()
     }
 
     /// All singular values, descending.
-    pub fn singular_values(&self) -> &[f64] {
+    pub(crate) fn singular_values(&self) -> &[f64] {
         &self.singular_values
     }
 
@@ -118,7 +118,7 @@ impl Functions {
     ///
     /// # Errors
     /// If the rank is 0 or above the number of singular functions.
-    pub fn embed(&self, rank: usize) -> Result<Embedding> {
+    pub(crate) fn embed(&self, rank: usize) -> Result<Embedding> {
         if rank == 0 {
             return Err(Error::input("rank 0 leaves no dimension"));
         }

@@ -28,7 +28,7 @@ const TILE: usize = 96;
 const CACHE_BYTES: usize = 256 * 1024;
 
 /// The spacing of rounded features.
-pub const QUANTUM: f64 = 1.0 / (1u64 << 20) as f64;
+pub(crate) const QUANTUM: f64 = 1.0 / (1u64 << 20) as f64;
 
 /// Adding and subtracting this rounds to a multiple of [`QUANTUM`].
 const TO_QUANTUM: f64 = 1.5 * (1u64 << 52) as f64 * QUANTUM;
@@ -68,7 +68,7 @@ pub struct Features {
 impl Features {
     /// `count` random features of a Gaussian kernel with a bandwidth, and the constant before them.
     /// A random feature depends on its index and on the seed alone.
-    pub fn random(count: usize, dimension: usize, bandwidth: f64, seed: u64) -> Features {
+    pub(crate) fn random(count: usize, dimension: usize, bandwidth: f64, seed: u64) -> Features {
         let mut frequencies = vec![0.0; dimension];
         let mut phases = vec![0.0];
         for l in 0..count {
@@ -92,7 +92,7 @@ impl Features {
     ///
     /// # Panics
     /// Unless the first feature is the constant 1.
-    pub fn new(dimension: usize, frequencies: &[f64], phases: &[f64]) -> Features {
+    pub(crate) fn new(dimension: usize, frequencies: &[f64], phases: &[f64]) -> Features {
         let count = phases.len();
         assert_eq!(
             frequencies.len(),
@@ -122,35 +122,35 @@ impl Features {
     }
 
     /// The features with these indices, which start with the constant.
-    pub fn select(&self, kept: &[usize]) -> Features {
+    pub(crate) fn select(&self, kept: &[usize]) -> Features {
         let frequencies: Vec<f64> = kept.iter().flat_map(|&l| self.frequency(l)).collect();
         let phases: Vec<f64> = kept.iter().map(|&l| self.phase(l)).collect();
         Features::new(self.dimension, &frequencies, &phases)
     }
 
     /// The number of features with the constant, M.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count
     }
 
     /// Coordinates per point, d.
-    pub fn dimension(&self) -> usize {
+    pub(crate) fn dimension(&self) -> usize {
         self.dimension
     }
 
     /// ω_l.
-    pub fn frequency(&self, l: usize) -> Vec<f64> {
+    pub(crate) fn frequency(&self, l: usize) -> Vec<f64> {
         let group = &self.frequencies[l / LANES * self.dimension..][..self.dimension];
         group.iter().map(|lanes| lanes[l % LANES]).collect()
     }
 
     /// b_l.
-    pub fn phase(&self, l: usize) -> f64 {
+    pub(crate) fn phase(&self, l: usize) -> f64 {
         self.phases[l / LANES][l % LANES]
     }
 
     /// The largest magnitude of the frequencies of each coordinate.
-    pub fn reach(&self) -> Vec<f64> {
+    pub(crate) fn reach(&self) -> Vec<f64> {
         let mut reach = vec![0.0; self.dimension];
         for group in self.frequencies.chunks_exact(self.dimension) {
             for (reach, lanes) in reach.iter_mut().zip(group) {
@@ -162,21 +162,21 @@ impl Features {
 
     /// Whether a point is so far from 0 that rounding decides its features. `reach` is that of
     /// these features.
-    pub fn is_too_far(reach: &[f64], point: &[f64]) -> bool {
+    pub(crate) fn is_too_far(reach: &[f64], point: &[f64]) -> bool {
         let terms = reach.iter().zip(point).map(|(w, x)| w * x.abs());
         let phase: f64 = terms.sum();
         phase.is_nan() || phase > FARTHEST
     }
 
     /// The features of some points (n × d, row-major): n × M, row-major.
-    pub fn evaluate(&self, rows: &[f64]) -> Vec<f64> {
+    pub(crate) fn evaluate(&self, rows: &[f64]) -> Vec<f64> {
         let mut values = vec![0.0; rows.len() / self.dimension * self.count];
         self.fill(rows, false, &mut values);
         values
     }
 
     /// [`Features::evaluate`], rounded to multiples of [`QUANTUM`] and written to `values`.
-    pub fn evaluate_rounded(&self, rows: &[f64], values: &mut Vec<f64>) {
+    pub(crate) fn evaluate_rounded(&self, rows: &[f64], values: &mut Vec<f64>) {
         values.clear();
         values.resize(rows.len() / self.dimension * self.count, 0.0);
         self.fill(rows, true, values);
@@ -200,7 +200,7 @@ impl Features {
 }
 
 /// Rounds values of a magnitude of at most 1 to multiples of [`QUANTUM`].
-pub fn round_to_quantum(values: &mut [f64]) {
+pub(crate) fn round_to_quantum(values: &mut [f64]) {
     for value in values {
         *value = (*value + TO_QUANTUM) - TO_QUANTUM;
     }
@@ -214,7 +214,7 @@ const FARTHEST: f64 = QUANTUM * (1u64 << 52) as f64;
 
 /// cos(t) with an error below 1e−15, for every finite t.
 #[inline(always)]
-pub fn cosine(t: f64) -> f64 {
+pub(crate) fn cosine(t: f64) -> f64 {
     if t.abs() <= NEAR {
         near_cosine(t)
     } else {

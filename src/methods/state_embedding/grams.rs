@@ -45,7 +45,7 @@ const WEIGHTED_PAIRS: u64 = 1 << 34;
 
 /// Sums of products of M features over pairs of points, for one or several lags.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GramSums {
+pub(crate) struct GramSums {
     features: usize,
     /// Weights are fractions of 2 to this power.
     power: Option<i32>,
@@ -116,7 +116,7 @@ impl GramSums {
     ///
     /// # Panics
     /// If the largest weight is not positive and finite.
-    pub fn new(features: usize, lags: usize, largest: Option<f64>) -> GramSums {
+    pub(crate) fn new(features: usize, lags: usize, largest: Option<f64>) -> GramSums {
         let power = |largest: f64| {
             assert!(
                 largest > 0.0 && largest.is_finite(),
@@ -141,18 +141,18 @@ impl GramSums {
     }
 
     /// The number of features, M.
-    pub fn features(&self) -> usize {
+    pub(crate) fn features(&self) -> usize {
         self.features
     }
 
     /// The number of pairs of positive weight of a lag.
-    pub fn pairs(&self, lag: usize) -> u64 {
+    pub(crate) fn pairs(&self, lag: usize) -> u64 {
         self.lags[lag].pairs
     }
 
     /// (Σ w)² / Σ w² over the pairs of a lag: the number of pairs if all weights are equal. 0 if no
     /// pair has a weight.
-    pub fn effective(&self, lag: usize) -> f64 {
+    pub(crate) fn effective(&self, lag: usize) -> f64 {
         let sums = &self.lags[lag];
         if sums.squares == 0 {
             return 0.0;
@@ -173,7 +173,7 @@ impl GramSums {
     ///
     /// # Panics
     /// If a position is outside the block, or a weight above the largest one.
-    pub fn add(&mut self, values: &[f64], weights: Option<&[f64]>, pairs: &[&[(u32, u32)]]) {
+    pub(crate) fn add(&mut self, values: &[f64], weights: Option<&[f64]>, pairs: &[&[(u32, u32)]]) {
         assert_eq!(pairs.len(), self.lags.len(), "a list of pairs per lag");
         let weights = self.power.zip(weights);
         for (sums, pairs) in self.lags.iter_mut().zip(pairs) {
@@ -194,7 +194,7 @@ impl GramSums {
     ///
     /// # Panics
     /// Those of [`GramSums::add`].
-    pub fn add_shared(
+    pub(crate) fn add_shared(
         sums: &Mutex<GramSums>,
         products: &mut Products,
         values: &[f64],
@@ -215,7 +215,7 @@ impl GramSums {
     }
 
     /// Bytes of sums in memory.
-    pub fn bytes(features: usize, lags: usize) -> u64 {
+    pub(crate) fn bytes(features: usize, lags: usize) -> u64 {
         // Two triangles and a square of 16-byte integers.
         (lags * features * (2 * features + 1) * 16) as u64
     }
@@ -224,7 +224,7 @@ impl GramSums {
     ///
     /// # Panics
     /// If they are of other features, lags or weights.
-    pub fn merge(&mut self, other: &GramSums) {
+    pub(crate) fn merge(&mut self, other: &GramSums) {
         self.combine(other, 1);
     }
 
@@ -232,12 +232,12 @@ impl GramSums {
     ///
     /// # Panics
     /// If they are of other features, lags or weights.
-    pub fn merge_times(&mut self, other: &GramSums, times: u32) {
+    pub(crate) fn merge_times(&mut self, other: &GramSums, times: u32) {
         self.combine(other, i128::from(times));
     }
 
     /// Sums over no pair of the same features, lags and weights.
-    pub fn like(&self) -> GramSums {
+    pub(crate) fn like(&self) -> GramSums {
         let mut like = self.clone();
         like.combine(self, -1);
         like
@@ -247,7 +247,7 @@ impl GramSums {
     ///
     /// # Panics
     /// If they are of other features, lags or weights.
-    pub fn subtract(&mut self, part: &GramSums) {
+    pub(crate) fn subtract(&mut self, part: &GramSums) {
         self.combine(part, -1);
     }
 
@@ -279,7 +279,7 @@ impl GramSums {
     /// # Errors
     /// If there is no pair with a weight, all weights of pairs are tiny against the largest one, or
     /// there are too many pairs with weights for exact sums.
-    pub fn means(&self, lag: usize) -> Result<Grams> {
+    pub(crate) fn means(&self, lag: usize) -> Result<Grams> {
         let (sums, m) = (&self.lags[lag], self.features);
         // The product of the constant with itself is the weight.
         let mass = sums.cross[0];
@@ -357,7 +357,7 @@ enum Half {
 }
 
 /// Products of the features of up to [`EXACT`] pairs, with buffers.
-pub struct Products {
+pub(crate) struct Products {
     features: usize,
     /// The number of pairs that no sums before had.
     pairs: u64,
@@ -373,7 +373,7 @@ pub struct Products {
 
 impl Products {
     /// Buffers for some number of features.
-    pub fn new(features: usize) -> Products {
+    pub(crate) fn new(features: usize) -> Products {
         let zeros = || Mat::zeros(features, features);
         Products {
             features,

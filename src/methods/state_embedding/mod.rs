@@ -17,18 +17,18 @@
 //! - `clusters`: k-means of embedded points (Algorithm 3).
 //! - `reshape`: kernel mean embeddings of low rank (Algorithm 1).
 
-pub mod box_gram;
-pub mod candidates;
+pub(crate) mod box_gram;
+pub(crate) mod candidates;
 pub mod clusters;
-pub mod embedding;
+pub(crate) mod embedding;
 pub mod features;
-pub mod grams;
+pub(crate) mod grams;
 pub mod model;
-pub mod params;
-pub mod pilot;
-pub mod reshape;
-pub mod vamp;
-pub mod whitening;
+pub(crate) mod params;
+pub(crate) mod pilot;
+pub(crate) mod reshape;
+pub(crate) mod vamp;
+pub(crate) mod whitening;
 
 #[cfg(test)]
 mod tests;

@@ -150,7 +150,7 @@ impl Estimator for StateEmbedding {
 ///
 /// # Errors
 /// If there are no pairs, or fewer independent features than the rank.
-pub fn fit(
+pub(crate) fn fit(
     sums: &GramSums,
     lag: usize,
     basis: &Basis,
@@ -163,7 +163,7 @@ pub fn fit(
 ///
 /// # Errors
 /// Those of [`fit`].
-pub fn fit_means(
+pub(crate) fn fit_means(
     means: &Grams,
     basis: &Basis,
     params: &StateEmbedding,
@@ -194,7 +194,7 @@ pub fn fit_means(
 ///
 /// # Errors
 /// If the sums are of other features.
-pub fn functions(
+pub(crate) fn functions(
     means: &Grams,
     basis: &Basis,
     params: &StateEmbedding,
@@ -248,7 +248,7 @@ fn warnings(
 
 /// Functions of some points (n × d, row-major) that have coefficients (M × rank, row-major) in some
 /// features: n × rank, row-major. NaN for points that are too far for the features.
-pub fn combine(features: &Features, coefficients: &[f64], rank: usize, rows: &[f64]) -> Vec<f64> {
+pub(crate) fn combine(features: &Features, coefficients: &[f64], rank: usize, rows: &[f64]) -> Vec<f64> {
     let values = features.evaluate(rows);
     let n = rows.len() / features.dimension();
     let mut out = vec![0.0; n * rank];
@@ -272,18 +272,18 @@ pub fn combine(features: &Features, coefficients: &[f64], rank: usize, rows: &[f
 impl StateEmbeddingModel {
     /// Ψ of some points (n × d, row-major): n × r, row-major. A row depends on its point alone. NaN
     /// for points that are too far for the features.
-    pub fn embed(&self, rows: &[f64]) -> Vec<f64> {
+    pub(crate) fn embed(&self, rows: &[f64]) -> Vec<f64> {
         self.combine(rows, &self.left)
     }
 
     /// Right functions of some points (n × d, row-major): n × r, row-major.
-    pub fn right_functions(&self, rows: &[f64]) -> Vec<f64> {
+    pub(crate) fn right_functions(&self, rows: &[f64]) -> Vec<f64> {
         self.combine(rows, &self.right)
     }
 
     /// p̂(y | x) of pairs of points (each n × d, row-major), relative to the measure of the right
     /// functions.
-    pub fn densities(&self, from: &[f64], to: &[f64]) -> Vec<f64> {
+    pub(crate) fn densities(&self, from: &[f64], to: &[f64]) -> Vec<f64> {
         let (left, right) = (self.embed(from), self.right_functions(to));
         let pairs = left
             .chunks_exact(self.rank)
@@ -294,7 +294,7 @@ impl StateEmbeddingModel {
     }
 
     /// p̂(y | x), relative to the measure of the right functions.
-    pub fn density(&self, x: &[f64], y: &[f64]) -> f64 {
+    pub(crate) fn density(&self, x: &[f64], y: &[f64]) -> f64 {
         self.densities(x, y).iter().sum()
     }
 
@@ -304,7 +304,7 @@ impl StateEmbeddingModel {
 
     /// The largest deviation from I of the Gram matrix of the left singular functions on pairs that
     /// the model was not fitted to. It is of the size of √(J/n) for n held-out pairs.
-    pub fn gram_error(&self, held_out: &Grams) -> f64 {
+    pub(crate) fn gram_error(&self, held_out: &Grams) -> f64 {
         let m = self.features.count();
         let unit = Mat::from_fn(m, self.rank, |i, k| {
             let sigma = self.singular_values[k];

@@ -37,10 +37,10 @@ pub enum BandwidthRule {
 }
 
 /// The candidates of [`BandwidthRule::HeldOut`], as factors of the median distance.
-pub const BANDWIDTH_FACTORS: [f64; 4] = [0.125, 0.25, 0.5, 1.0];
+pub(crate) const BANDWIDTH_FACTORS: [f64; 4] = [0.125, 0.25, 0.5, 1.0];
 
 /// Most random features of the fits that compare bandwidths.
-pub const COMPARED_FEATURES: usize = 256;
+pub(crate) const COMPARED_FEATURES: usize = 256;
 
 /// An embedding of points by where they move.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -85,7 +85,7 @@ pub struct StateEmbedding {
 
 impl StateEmbedding {
     /// The defaults.
-    pub fn new(rank: usize) -> Self {
+    pub(crate) fn new(rank: usize) -> Self {
         StateEmbedding {
             rank,
             features: StateEmbedding::features(),
@@ -119,7 +119,7 @@ impl StateEmbedding {
 impl StateEmbedding {
     /// Bytes of the sums of products of features at this number of lags: two triangles and a square
     /// of 128-bit integers per lag.
-    pub fn sum_bytes(features: usize, lags: u64) -> u64 {
+    pub(crate) fn sum_bytes(features: usize, lags: u64) -> u64 {
         let m = features as u64 + 1;
         lags * 2 * m * m * 16
     }

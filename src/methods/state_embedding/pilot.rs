@@ -24,7 +24,7 @@ const NEGLIGIBLE: f64 = 1e-12;
 
 /// Features that span all features on a sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Selection {
+pub(crate) struct Selection {
     /// The indices of the features, ascending, with the constant as the first.
     pub kept: Vec<usize>,
     /// The kernel K(x, y) = h(x)ᵀ S h(y) of all random features in terms of the kept ones, such
@@ -36,7 +36,7 @@ pub struct Selection {
 ///
 /// # Errors
 /// If all points are equal.
-pub fn median_distance(points: &Points) -> Result<f64> {
+pub(crate) fn median_distance(points: &Points) -> Result<f64> {
     let count = points.n().min(DISTANCES);
     let sample: Vec<&[f64]> = (0..count)
         .map(|i| points.row(i * points.n() / count))
@@ -66,7 +66,7 @@ pub fn median_distance(points: &Points) -> Result<f64> {
 /// The variance of every other feature that the kept ones do not explain is at most `tolerance`
 /// times the largest variance of a feature. With a box, the points of the box count as much as the
 /// sample: the Lebesgue norm needs features that span the others there, too.
-pub fn select(
+pub(crate) fn select(
     features: &Features,
     rows: &[f64],
     bounds: Option<&[[f64; 2]]>,

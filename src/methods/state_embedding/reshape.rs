@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A kernel mean embedding in an orthonormal basis of the Hilbert space.
 #[derive(Debug, Clone)]
-pub struct MeanEmbedding {
+pub(crate) struct MeanEmbedding {
     /// P̂ in that basis.
     pub matrix: Mat<f64>,
     /// R: the functions of the basis are Rᵀh for features h.
@@ -19,7 +19,7 @@ pub struct MeanEmbedding {
 
 /// The plain and the reshaped embedding as functions of pairs: μ(x, y) = E K(X, x) K(Y, y).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct JointDensity {
+pub(crate) struct JointDensity {
     /// M, the number of features.
     features: usize,
     /// r.
@@ -32,7 +32,7 @@ pub struct JointDensity {
 
 impl JointDensity {
     /// μ and μ_r of pairs of points, from their features (n × M, row-major).
-    pub fn values(&self, from: &[f64], to: &[f64]) -> [Vec<f64>; 2] {
+    pub(crate) fn values(&self, from: &[f64], to: &[f64]) -> [Vec<f64>; 2] {
         let (m, r) = (self.features, self.rank);
         let n = from.len() / m;
         let rows = |a| MatRef::from_row_major_slice(a, n, m);
@@ -56,7 +56,7 @@ impl JointDensity {
 impl MeanEmbedding {
     /// The plain embedding, from E h(x)h(y)ᵀ and the kernel in terms of the features (both M × M,
     /// row-major).
-    pub fn plain(cross: &[f64], metric: &[f64]) -> MeanEmbedding {
+    pub(crate) fn plain(cross: &[f64], metric: &[f64]) -> MeanEmbedding {
         let m = cross.len().isqrt();
         // The kernel has no part of its own for the constant, so it may be singular.
         let metric = Mat::from_fn(m, m, |i, j| metric[i * m + j]);
@@ -72,7 +72,7 @@ impl MeanEmbedding {
     }
 
     /// The embedding and its best approximation of a rank, as functions of pairs.
-    pub fn joint_density(&self, rank: usize) -> JointDensity {
+    pub(crate) fn joint_density(&self, rank: usize) -> JointDensity {
         let (u, s, v) = self.decomposition();
         let rank = rank.min(s.len());
         let scaled = Mat::from_fn(u.nrows(), rank, |i, k| u[(i, k)] * s[k]);
@@ -100,7 +100,7 @@ impl MeanEmbedding {
     }
 
     /// The best approximation of a rank.
-    pub fn reshaped(&self, rank: usize) -> MeanEmbedding {
+    pub(crate) fn reshaped(&self, rank: usize) -> MeanEmbedding {
         let (u, s, v) = self.decomposition();
         let rank = rank.min(s.len());
         let scaled = Mat::from_fn(u.nrows(), rank, |i, k| u[(i, k)] * s[k]);
@@ -111,7 +111,7 @@ impl MeanEmbedding {
     }
 
     /// The distance of two embeddings in the product of the Hilbert spaces.
-    pub fn distance(&self, other: &MeanEmbedding) -> f64 {
+    pub(crate) fn distance(&self, other: &MeanEmbedding) -> f64 {
         (&self.matrix - &other.matrix).norm_l2()
     }
 }

@@ -22,7 +22,7 @@ const NEGLIGIBLE: f64 = 1e-10;
 ///
 /// # Errors
 /// If fewer than two folds have pairs.
-pub fn held_out(
+pub(crate) fn held_out(
     folds: &[impl Borrow<GramSums>],
     lag: usize,
     metric: Option<&[f64]>,
@@ -58,7 +58,7 @@ pub fn held_out(
 /// The mean score of `rank` functions that tell nothing of each other, beyond that of the constant,
 /// on folds with these numbers of pairs, (Σ w)² / Σ w² with weights. There are (r − 1)² sample
 /// correlations, whose squares have the mean 1/n if pairs are independent.
-pub fn chance(rank: usize, pairs: &[f64]) -> f64 {
+pub(crate) fn chance(rank: usize, pairs: &[f64]) -> f64 {
     let squares = ((rank - 1) * (rank - 1)) as f64;
     let pairs: Vec<f64> = pairs.iter().copied().filter(|n| *n > 0.0).collect();
     pairs.iter().map(|n| squares / n).sum::<f64>() / pairs.len().max(1) as f64
@@ -69,7 +69,7 @@ fn too_few_folds() -> Error {
 }
 
 /// The score of the leading `rank` functions on held-out pairs.
-pub fn score(embedding: &Embedding, rank: usize, held_out: &Grams) -> f64 {
+pub(crate) fn score(embedding: &Embedding, rank: usize, held_out: &Grams) -> f64 {
     let m = held_out.features;
     let columns = embedding.left.len() / m;
     assert!(rank <= columns, "{columns} functions, not {rank}");
@@ -107,7 +107,7 @@ fn inverse_root(a: MatRef<f64>) -> Mat<f64> {
 
 /// The position of the largest mean score, the first one on ties. `scores` has a list of scores by
 /// fold for every candidate.
-pub fn best(scores: &[Vec<f64>]) -> Option<usize> {
+pub(crate) fn best(scores: &[Vec<f64>]) -> Option<usize> {
     let means = scores
         .iter()
         .map(|s| s.iter().sum::<f64>() / s.len() as f64);

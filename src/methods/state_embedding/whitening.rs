@@ -10,7 +10,7 @@ use faer::{Mat, MatRef, Side};
 
 /// Orthonormal functions as combinations of features.
 #[derive(Debug, Clone)]
-pub struct Whitening {
+pub(crate) struct Whitening {
     /// B, features × functions.
     pub basis: Mat<f64>,
     /// All variances of principal components, descending, in units of the kernel.
@@ -20,7 +20,7 @@ pub struct Whitening {
 impl Whitening {
     /// Whitens features by their Gram matrix (M × M, row-major). `metric` is the kernel in terms of
     /// these features (M × M, row-major); without it, it is the product of the features.
-    pub fn new(gram: &[f64], metric: Option<&[f64]>, tolerance: f64) -> Whitening {
+    pub(crate) fn new(gram: &[f64], metric: Option<&[f64]>, tolerance: f64) -> Whitening {
         let m = gram.len().isqrt();
         let mass = gram[0];
         let mean: Vec<f64> = gram[..m].iter().map(|g| g / mass).collect();
@@ -58,7 +58,7 @@ impl Whitening {
     }
 
     /// The number of functions with the constant, J.
-    pub fn kept(&self) -> usize {
+    pub(crate) fn kept(&self) -> usize {
         self.basis.ncols()
     }
 }
@@ -87,7 +87,7 @@ fn descending_eigen(a: MatRef<f64>) -> (Vec<f64>, Mat<f64>) {
 }
 
 /// AᵀXB for a row-major X.
-pub fn project(a: &Mat<f64>, x: &[f64], b: &Mat<f64>) -> Mat<f64> {
+pub(crate) fn project(a: &Mat<f64>, x: &[f64], b: &Mat<f64>) -> Mat<f64> {
     let x = MatRef::from_row_major_slice(x, a.nrows(), b.nrows());
     a.transpose() * (x * b)
 }

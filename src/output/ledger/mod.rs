@@ -100,7 +100,7 @@ pub struct Object {
 
 impl Object {
     /// The object for bytes that are to be stored.
-    pub fn new(kind: &str, bytes: &[u8], rows: u64) -> Object {
+    pub(crate) fn new(kind: &str, bytes: &[u8], rows: u64) -> Object {
         let checksum = blake3::hash(bytes).to_hex().to_string();
         Object {
             name: format!("{kind}-{}.parquet", &checksum[..32]),
@@ -111,7 +111,7 @@ impl Object {
     }
 
     /// Whether a file of the ledger has such a name: a kind, and 32 digits of its checksum.
-    pub fn is_name(name: &str) -> bool {
+    pub(crate) fn is_name(name: &str) -> bool {
         let digits = |name: &str, kind: &str| {
             let rest = name.strip_prefix(kind)?.strip_prefix('-')?;
             Some(rest.strip_suffix(".parquet")?.to_string())
@@ -122,7 +122,7 @@ impl Object {
     }
 
     /// Whether the bytes are those that were stored.
-    pub fn is(&self, bytes: &[u8]) -> bool {
+    pub(crate) fn is(&self, bytes: &[u8]) -> bool {
         blake3::hash(bytes).to_hex().as_str() == self.checksum
     }
 }
@@ -138,7 +138,7 @@ pub struct Kept {
 
 impl Kept {
     /// Limits the kept units to `units`.
-    pub fn at_most(&mut self, units: usize, why: impl FnOnce() -> String) {
+    pub(crate) fn at_most(&mut self, units: usize, why: impl FnOnce() -> String) {
         if units < self.units {
             self.units = units;
             self.why = Some(why());
@@ -175,7 +175,7 @@ impl Basis {
 
 impl Ledger {
     /// A ledger without units.
-    pub fn new(basis: &Basis) -> Ledger {
+    pub(crate) fn new(basis: &Basis) -> Ledger {
         Ledger {
             schema: SCHEMA,
             basis: basis.clone(),
@@ -184,7 +184,7 @@ impl Ledger {
     }
 
     /// What can be kept, given the files that the table has now.
-    pub fn kept(&self, basis: &Basis, present: &[InputFile]) -> Kept {
+    pub(crate) fn kept(&self, basis: &Basis, present: &[InputFile]) -> Kept {
         let all = self.units.len();
         let mut kept = Kept {
             units: all,
@@ -221,7 +221,7 @@ impl Ledger {
     }
 
     /// The files that are not in the first `kept` units.
-    pub fn unread<'a>(&self, kept: usize, present: &'a [InputFile]) -> Vec<&'a InputFile> {
+    pub(crate) fn unread<'a>(&self, kept: usize, present: &'a [InputFile]) -> Vec<&'a InputFile> {
         let files = self.units[..kept].iter().flat_map(|unit| &unit.files);
         let read: HashSet<&str> = files.map(|file| file.file.location.as_str()).collect();
         let unread = present
@@ -231,12 +231,12 @@ impl Ledger {
     }
 
     /// Number of files that are in no unit.
-    pub fn new_files(&self, present: &[InputFile]) -> usize {
+    pub(crate) fn new_files(&self, present: &[InputFile]) -> usize {
         self.unread(self.units.len(), present).len()
     }
 
     /// Rows of the first `kept` units, and those that were dropped.
-    pub fn rows(&self, kept: usize) -> (u64, Dropped) {
+    pub(crate) fn rows(&self, kept: usize) -> (u64, Dropped) {
         let (mut rows, mut dropped) = (0, Dropped::default());
         for unit in &self.units[..kept] {
             rows += unit.rows;
@@ -249,7 +249,7 @@ impl Ledger {
 
     /// How many of the oldest units to merge: half of them, so that merges are rare and late rows
     /// find young units.
-    pub fn overdue(&self) -> usize {
+    pub(crate) fn overdue(&self) -> usize {
         if self.units.len() > MOST_UNITS {
             MOST_UNITS / 2 + 1
         } else {
@@ -258,7 +258,7 @@ impl Ledger {
     }
 
     /// Merges the first units into one, whose counts are `counts`.
-    pub fn merge(&mut self, units: usize, counts: Object) {
+    pub(crate) fn merge(&mut self, units: usize, counts: Object) {
         let (rows, dropped) = self.rows(units);
         let rest = self.units.split_off(units);
         let dropped = dropped
@@ -281,7 +281,7 @@ impl Ledger {
     }
 
     /// Names of the objects that the ledger needs.
-    pub fn objects(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &str> {
         let objects = self
             .units
             .iter()

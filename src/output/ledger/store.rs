@@ -31,20 +31,20 @@ const BATCH: usize = 1 << 16;
 
 impl Output {
     /// The ledger of a result, or `None` if it is missing or unreadable.
-    pub async fn ledger(&self, result: &Current) -> Result<Option<Ledger>> {
+    pub(crate) async fn ledger(&self, result: &Current) -> Result<Option<Ledger>> {
         let path = self.version_file(&result.run, FILE);
         let bytes = self.bytes(&path, LARGEST_RECORD).await?;
         Ok(bytes.and_then(|bytes| unsealed(&bytes).ok()))
     }
 
     /// Writes the ledger of a run next to its tables.
-    pub async fn put_ledger(&self, run: &str, ledger: &Ledger) -> Result<()> {
+    pub(crate) async fn put_ledger(&self, run: &str, ledger: &Ledger) -> Result<()> {
         self.put(&self.version_file(run, FILE), sealed(ledger)?)
             .await
     }
 
     /// Stores rows as an object.
-    pub async fn put_object(
+    pub(crate) async fn put_object(
         &self,
         kind: &'static str,
         schema: SchemaRef,
@@ -67,7 +67,7 @@ impl Output {
     }
 
     /// The rows of an object, or `None` if it is missing or damaged.
-    pub async fn object(&self, object: &Object) -> Result<Option<Vec<RecordBatch>>> {
+    pub(crate) async fn object(&self, object: &Object) -> Result<Option<Vec<RecordBatch>>> {
         let path = self.object_path(object);
         // A larger file is another one, and is not read.
         let bytes = match self.bytes(&path, object.bytes).await {

@@ -14,7 +14,7 @@ use arrow::compute::take;
 use arrow::datatypes::{Field, SchemaRef};
 
 /// Everything that the schemas of an assignment depend on.
-pub struct AssignedSchema {
+pub(crate) struct AssignedSchema {
     /// The schema of the new rows, without fits.
     pub names: RunSchema,
     /// The fits of the model.
@@ -24,7 +24,7 @@ pub struct AssignedSchema {
 }
 
 /// The schema of new trajectories.
-pub struct TrajectorySchema {
+pub(crate) struct TrajectorySchema {
     /// The key columns of a trajectory.
     pub fields: Vec<Field>,
     /// The time column.
@@ -36,7 +36,7 @@ pub struct TrajectorySchema {
 }
 
 /// The new rows of one partition and lag.
-pub struct AssignedModel {
+pub(crate) struct AssignedModel {
     /// The counts of the new rows.
     pub counts: CountMatrix,
     /// N_·j and N_i·.
@@ -59,7 +59,7 @@ pub struct AssignedModel {
 
 /// The trajectories of one partition in ascending order, and their scores at one lag.
 #[derive(Default)]
-pub struct TrajectoryRows {
+pub(crate) struct TrajectoryRows {
     /// The end of each trajectory.
     pub ends: Vec<FollowedRow>,
     /// The transitions of each trajectory at the lag.
@@ -70,7 +70,7 @@ pub struct TrajectoryRows {
 
 /// The score of a trajectory by a fit. Numbers of transitions are sums of their weights.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct TrajectoryFit {
+pub(crate) struct TrajectoryFit {
     /// The set of its last state, −1 for none.
     pub affiliation: i32,
     /// Σ log (λΓ)_yx over the scored transitions.
@@ -84,7 +84,7 @@ pub struct TrajectoryFit {
 }
 
 /// An output table of an assignment.
-pub struct AssignedTable {
+pub(crate) struct AssignedTable {
     /// The name of the table.
     pub name: &'static str,
     pub(crate) columns: for<'a> fn(&'a AssignedSchema) -> TableColumns<'a, AssignedModel>,
@@ -113,13 +113,13 @@ const TRAJECTORIES: AssignedTable = AssignedTable {
 
 impl AssignedSchema {
     /// Pairs have no trajectories.
-    pub fn tables(&self) -> Vec<AssignedTable> {
+    pub(crate) fn tables(&self) -> Vec<AssignedTable> {
         let trajectories = self.trajectories.as_ref().map(|_| TRAJECTORIES);
         [SOURCES, TARGETS].into_iter().chain(trajectories).collect()
     }
 
     /// The columns of the tables.
-    pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
+    pub(crate) fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
         let tables = self.tables().into_iter();
         let schema = |table: AssignedTable| (table.columns)(self).schema(&self.names).0;
         tables.map(|table| (table.name, schema(table))).collect()

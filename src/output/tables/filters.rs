@@ -13,26 +13,26 @@ use std::sync::Arc;
 
 /// The names of the tables of a run of filters, in the order in which they are written.
 /// `trajectories`, `estimates` and `posteriors` follow them.
-pub const TABLES: [&str; 4] = ["fits", "tuning", FACTORS, "certificates"];
+pub(crate) const TABLES: [&str; 4] = ["fits", "tuning", FACTORS, "certificates"];
 
 /// The tables that no later command reads, so that a run may leave them out.
-pub const OPTIONAL: [&str; 2] = ["tuning", "certificates"];
+pub(crate) const OPTIONAL: [&str; 2] = ["tuning", "certificates"];
 
 /// The table with one row per row of a matrix of a model.
-pub const FACTORS: &str = "factors";
+pub(crate) const FACTORS: &str = "factors";
 
 /// The table with one row per trajectory.
-pub const TRAJECTORIES: &str = "trajectories";
+pub(crate) const TRAJECTORIES: &str = "trajectories";
 
 /// The table with one row per row of the input that is filtered.
-pub const ESTIMATES: &str = "estimates";
+pub(crate) const ESTIMATES: &str = "estimates";
 
 /// The table with one row per row of a static problem and training row with a weight.
-pub const POSTERIORS: &str = "posteriors";
+pub(crate) const POSTERIORS: &str = "posteriors";
 
 /// The filters of one partition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FiltersModel {
+pub(crate) struct FiltersModel {
     /// The index of the partition.
     pub partition: usize,
     /// In the order of the plan.
@@ -41,7 +41,7 @@ pub struct FiltersModel {
 
 /// A filter with what is known of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FittedFilter {
+pub(crate) struct FittedFilter {
     /// The name of the fit.
     pub name: String,
     /// The name of its method.
@@ -65,7 +65,7 @@ pub struct FittedFilter {
 /// The scores of the rows that a filter filtered. A squared error is the squared distance between
 /// an estimate and the known state: the sum over their numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct FilterScores {
+pub(crate) struct FilterScores {
     /// The mean squared error of the means of training rows. None if no training row was filtered.
     pub train_mse: Option<f64>,
     /// The same of the decoded states.
@@ -85,7 +85,7 @@ pub struct FilterScores {
 
 /// What the columns of a fit depend on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FilterColumns {
+pub(crate) struct FilterColumns {
     /// The name of the fit.
     pub name: String,
     /// Whether rows have weights of training rows.
@@ -94,7 +94,7 @@ pub struct FilterColumns {
 
 /// The columns of a row of the input in the tables of rows.
 #[derive(Debug, Clone, Copy)]
-pub struct FilterRowColumns<'a> {
+pub(crate) struct FilterRowColumns<'a> {
     /// The columns that identify a trajectory, or a row without time.
     pub key: &'a [Field],
     /// The time of a row.

@@ -5,22 +5,22 @@
 // Lists of names and functions read better than named types of them.
 #![allow(clippy::type_complexity)]
 
-pub mod assigned;
+pub(crate) mod assigned;
 mod bootstrap;
 mod certificates;
 pub(crate) mod columns;
 mod counts;
 mod embeddings;
-pub mod filters;
+pub(crate) mod filters;
 mod fits;
 pub mod fitted_model;
 mod latent;
 mod markov;
-pub mod points;
+pub(crate) mod points;
 mod ranks;
-pub mod rows;
+pub(crate) mod rows;
 pub mod run_schema;
-pub mod sequences;
+pub(crate) mod sequences;
 mod sets;
 mod states;
 pub mod table;
@@ -32,7 +32,7 @@ use crate::output::tables::table::Table;
 use arrow::datatypes::SchemaRef;
 
 /// The columns of a table.
-pub(crate) fn columns(table: Table, run: &RunSchema) -> TableColumns<'_, FittedModel> {
+pub fn columns(table: Table, run: &RunSchema) -> TableColumns<'_, FittedModel> {
     match table {
         Table::Sources => states::sources(run),
         Table::Targets => states::targets(run),
@@ -56,7 +56,7 @@ pub(crate) fn columns(table: Table, run: &RunSchema) -> TableColumns<'_, FittedM
 }
 
 /// The columns of a table, and the names of those that order its rows.
-pub fn schema(table: Table, run: &RunSchema) -> (SchemaRef, Vec<String>) {
+pub(crate) fn schema(table: Table, run: &RunSchema) -> (SchemaRef, Vec<String>) {
     if table == Table::Rows {
         return (rows::schema(run), Vec::new());
     }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 /// The fits of one partition and lag.
 #[derive(Serialize, Deserialize)]
-pub struct PointsModel {
+pub(crate) struct PointsModel {
     /// The index of the partition.
     pub partition: usize,
     /// The index of the lag; 0 for rows without time.
@@ -43,7 +43,7 @@ pub struct PointsModel {
 
 /// A fit to points.
 #[derive(Serialize, Deserialize)]
-pub struct PointFit {
+pub(crate) struct PointFit {
     /// The name of the fit.
     pub name: String,
     /// The name of its method.
@@ -54,7 +54,7 @@ pub struct PointFit {
 
 /// What a method makes of points.
 #[derive(Serialize, Deserialize)]
-pub enum PointModel {
+pub(crate) enum PointModel {
     /// An embedding of points by where they move.
     StateEmbedding(Box<EmbeddedStates>),
     /// A diffusion map or a heat sketch.
@@ -63,7 +63,7 @@ pub enum PointModel {
 
 /// A state embedding with its clusters.
 #[derive(Serialize, Deserialize)]
-pub struct EmbeddedStates {
+pub(crate) struct EmbeddedStates {
     /// The embedding.
     pub model: StateEmbeddingModel,
     /// The clusters of the embedded points.
@@ -84,7 +84,7 @@ pub struct EmbeddedStates {
 
 /// The held-out VAMP-2 score of a rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RankScore {
+pub(crate) struct RankScore {
     /// The rank.
     pub rank: usize,
     /// The mean over folds, and its standard error.
@@ -99,7 +99,7 @@ pub struct RankScore {
 
 /// A column with a part of the coordinates of an embedding.
 #[derive(Debug, Clone)]
-pub struct EmbeddingColumn {
+pub(crate) struct EmbeddingColumn {
     /// The name of the column.
     pub name: String,
     /// The first of its coordinates among all of the fit.
@@ -184,7 +184,7 @@ pub(crate) fn points_schema(run: &RunSchema, key: &[Field], fits: &[PointColumns
 
 impl PointFit {
     /// The columns of the embedding: one, or one per time or power.
-    pub fn columns(&self) -> Vec<EmbeddingColumn> {
+    pub(crate) fn columns(&self) -> Vec<EmbeddingColumn> {
         let (width, times) = match &self.model {
             PointModel::StateEmbedding(own) => (own.model.rank, &[0.0][..]),
             PointModel::Heat(own) => (own.model.dimension, &own.model.times[..]),
@@ -193,7 +193,7 @@ impl PointFit {
     }
 
     /// Whether points have clusters.
-    pub fn has_clusters(&self) -> bool {
+    pub(crate) fn has_clusters(&self) -> bool {
         match &self.model {
             PointModel::StateEmbedding(own) => own.clusters.is_some(),
             PointModel::Heat(_) => false,
@@ -202,7 +202,7 @@ impl PointFit {
 
     /// The coordinates of some rows of a partition (n × d, row-major, divided by the scale), and
     /// their clusters. `places` are the places of the rows among the rows of the fit.
-    pub fn embed(&self, rows: &[f64], places: &[usize]) -> (Vec<f64>, Option<Vec<u32>>) {
+    pub(crate) fn embed(&self, rows: &[f64], places: &[usize]) -> (Vec<f64>, Option<Vec<u32>>) {
         match &self.model {
             PointModel::StateEmbedding(own) => {
                 let embedded = own.model.embed(rows);
@@ -221,7 +221,7 @@ impl PointFit {
     }
 
     /// Whether the model embeds any row by its coordinates, without its place among all rows.
-    pub fn embeds_any_row(&self) -> bool {
+    pub(crate) fn embeds_any_row(&self) -> bool {
         match &self.model {
             PointModel::StateEmbedding(_) => true,
             PointModel::Heat(own) => own.rows.is_none(),
@@ -229,7 +229,7 @@ impl PointFit {
     }
 
     /// What makes the fit doubtful.
-    pub fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         match &self.model {
             PointModel::StateEmbedding(own) => {
                 own.model.warnings.iter().map(ToString::to_string).collect()
@@ -239,7 +239,7 @@ impl PointFit {
     }
 
     /// Claims about the numbers of the fit.
-    pub fn certificates(&self) -> Vec<Certificate> {
+    pub(crate) fn certificates(&self) -> Vec<Certificate> {
         match &self.model {
             PointModel::StateEmbedding(own) => embeddings::of_embedding(&own.model),
             PointModel::Heat(own) => kernels::of_points(&own.model),
@@ -263,7 +263,7 @@ impl PointFit {
 
 /// The names of the tables of a run over points, in the order in which they are written. `points`
 /// follows them.
-pub const TABLES: [&str; 10] = [
+pub(crate) const TABLES: [&str; 10] = [
     "features",
     "landmarks",
     "spectrum",
@@ -277,7 +277,7 @@ pub const TABLES: [&str; 10] = [
 ];
 
 /// The tables that no later command reads, so that a run may leave them out.
-pub const OPTIONAL: [&str; 6] = [
+pub(crate) const OPTIONAL: [&str; 6] = [
     "spectrum",
     "ranks",
     "bootstrap",
@@ -287,10 +287,10 @@ pub const OPTIONAL: [&str; 6] = [
 ];
 
 /// The table of transition densities.
-pub const DENSITIES: &str = "densities";
+pub(crate) const DENSITIES: &str = "densities";
 
 /// The table with the embedding of every row.
-pub const POINTS: &str = "points";
+pub(crate) const POINTS: &str = "points";
 
 /// The schema that the tables of points share.
 pub(crate) fn schema_of(

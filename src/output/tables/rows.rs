@@ -12,7 +12,7 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, SchemaRef};
 
 /// Some rows of the input.
-pub struct InputRows<'a> {
+pub(crate) struct InputRows<'a> {
     /// The partition columns.
     pub partition: Vec<ArrayRef>,
     /// The columns of `RunSchema::rows`.
@@ -23,7 +23,7 @@ pub struct InputRows<'a> {
 
 /// The places of the states of a row in a model. A row of a trajectory has a source only.
 #[derive(Clone, Copy, Default)]
-pub struct Place<'a> {
+pub(crate) struct Place<'a> {
     /// The model of the partition and lag, if there is one.
     pub model: Option<&'a FittedModel>,
     /// The index of the source among those of the model.
@@ -51,7 +51,7 @@ struct RowAt<'a> {
 }
 
 /// The columns of the table.
-pub fn schema(run: &RunSchema) -> SchemaRef {
+pub(crate) fn schema(run: &RunSchema) -> SchemaRef {
     columns(run).own_schema()
 }
 
@@ -59,7 +59,7 @@ pub fn schema(run: &RunSchema) -> SchemaRef {
 ///
 /// # Errors
 /// If the rows do not have the columns of the run.
-pub fn batch(run: &RunSchema, rows: &InputRows<'_>) -> Result<RecordBatch> {
+pub(crate) fn batch(run: &RunSchema, rows: &InputRows<'_>) -> Result<RecordBatch> {
     columns(run).own_batch(Table::Rows.name(), rows)
 }
 

@@ -22,7 +22,7 @@ pub enum LagColumn {
 
 impl LagColumn {
     /// The lag with index `at` as a text.
-    pub fn text(&self, at: usize) -> Option<String> {
+    pub(crate) fn text(&self, at: usize) -> Option<String> {
         match self {
             LagColumn::None => None,
             LagColumn::Integers(lags) => Some(lags[at].to_string()),
@@ -46,7 +46,7 @@ impl LagColumn {
     }
 
     /// The number of models per partition.
-    pub fn n_lags(&self) -> usize {
+    pub(crate) fn n_lags(&self) -> usize {
         match self {
             LagColumn::None => 1,
             LagColumn::Integers(lags) => lags.len(),
@@ -95,7 +95,7 @@ impl LagColumn {
 }
 
 /// The column after `lag` if lags are times.
-pub const LAG_SECONDS: &str = "lag_seconds";
+pub(crate) const LAG_SECONDS: &str = "lag_seconds";
 
 /// What the columns of a fit depend on.
 #[derive(Clone)]
@@ -126,7 +126,7 @@ pub struct EmbeddingColumns {
 
 impl EmbeddingColumns {
     /// The name of the column of a time or power. `side` is empty, or names the end of a pair.
-    pub fn column(&self, part: usize, side: &str) -> String {
+    pub(crate) fn column(&self, part: usize, side: &str) -> String {
         format!("{}{}_{side}embedding", self.name, self.parts[part])
     }
 }
@@ -159,7 +159,7 @@ pub struct RunSchema {
 
 impl RunSchema {
     /// Whether the input has pairs, not trajectories.
-    pub fn is_of_pairs(&self) -> bool {
+    pub(crate) fn is_of_pairs(&self) -> bool {
         self.lag == LagColumn::None
     }
 

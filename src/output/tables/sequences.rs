@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// The names of the tables of a run over sequences, in the order in which they are written.
 /// `trajectories` and `predictions` follow them.
-pub const TABLES: [&str; 10] = [
+pub(crate) const TABLES: [&str; 10] = [
     SYMBOLS,
     OPERATORS,
     "vectors",
@@ -35,7 +35,7 @@ pub const TABLES: [&str; 10] = [
 ];
 
 /// The tables that no later command reads, so that a run may leave them out.
-pub const OPTIONAL: [&str; 5] = [
+pub(crate) const OPTIONAL: [&str; 5] = [
     "hidden_transitions",
     "triples",
     "ranks",
@@ -44,20 +44,20 @@ pub const OPTIONAL: [&str; 5] = [
 ];
 
 /// The table with one row per symbol.
-pub const SYMBOLS: &str = "symbols";
+pub(crate) const SYMBOLS: &str = "symbols";
 
 /// The table with one row per entry of an operator.
-pub const OPERATORS: &str = "operators";
+pub(crate) const OPERATORS: &str = "operators";
 
 /// The table with one row per row of the input.
-pub const PREDICTIONS: &str = "predictions";
+pub(crate) const PREDICTIONS: &str = "predictions";
 
 /// The table with one row per trajectory.
-pub const TRAJECTORIES: &str = "trajectories";
+pub(crate) const TRAJECTORIES: &str = "trajectories";
 
 /// The fits of one partition.
 #[derive(Serialize, Deserialize)]
-pub struct SequencesModel {
+pub(crate) struct SequencesModel {
     /// The index of the partition.
     pub partition: usize,
     /// The ids of its symbols in the table of all symbols. Symbol s of the models is `symbols[s]`.
@@ -70,7 +70,7 @@ pub struct SequencesModel {
 
 /// A hidden Markov model with what is known of it.
 #[derive(Serialize, Deserialize)]
-pub struct SequenceFit {
+pub(crate) struct SequenceFit {
     /// The name of the fit.
     pub name: String,
     /// The name of its method.
@@ -107,7 +107,7 @@ pub struct SequenceFit {
 
 /// Numbers that say how good a model of low rank is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Diagnostics {
+pub(crate) struct Diagnostics {
     /// The L1 distance between the distributions of the first and of the last symbol of windows.
     pub stationarity_gap: f64,
     /// max |Σ_x b_∞ᵀB_x − b_∞ᵀ|.
@@ -122,7 +122,7 @@ pub struct Diagnostics {
 
 /// How Baum–Welch ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Refinement {
+pub(crate) struct Refinement {
     /// The log-likelihood of the training sequences before each iteration, and at the end.
     pub log_likelihood: Vec<f64>,
     /// Whether the last iteration changed it by less than `tol`.
@@ -131,7 +131,7 @@ pub struct Refinement {
 
 /// The mean log-likelihood per symbol of rows that are held out.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct HeldOutScore {
+pub(crate) struct HeldOutScore {
     /// The mean over rows, and its standard error over trajectories.
     pub score: Score,
     /// The rows that were scored.
@@ -146,7 +146,7 @@ pub struct HeldOutScore {
 
 /// The held-out score of a rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RankScore {
+pub(crate) struct RankScore {
     /// The rank.
     pub rank: usize,
     /// The held-out score. None if no model of this rank could be fitted.
@@ -157,7 +157,7 @@ pub struct RankScore {
 
 /// What the columns of a fit depend on.
 #[derive(Debug, Clone)]
-pub struct SequenceColumns {
+pub(crate) struct SequenceColumns {
     /// The name of the fit.
     pub name: String,
     /// The largest rank that a model may have. States of a smaller rank end with zeros.
@@ -170,7 +170,7 @@ pub struct SequenceColumns {
 
 /// The columns of a row of the input in the tables of rows.
 #[derive(Debug, Clone, Copy)]
-pub struct RowColumns<'a> {
+pub(crate) struct RowColumns<'a> {
     /// The columns that identify a trajectory.
     pub trajectory: &'a [Field],
     /// The time of a row.
@@ -297,7 +297,7 @@ impl Placed for SequencesModel {
 }
 
 /// What the columns of the tables of a run over sequences depend on.
-pub struct SequenceTables<'a> {
+pub(crate) struct SequenceTables<'a> {
     /// Partitions and symbols.
     pub run: &'a RunSchema,
     /// Symbols per past and per future of a window.
@@ -353,7 +353,7 @@ impl SequencesModel {
     }
 
     /// The number of windows, or the sum of their weights.
-    pub fn n_windows(&self) -> f64 {
+    pub(crate) fn n_windows(&self) -> f64 {
         times_power(self.triples.total(), self.triples.exponent)
     }
 

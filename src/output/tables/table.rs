@@ -24,7 +24,7 @@ macro_rules! tables {
 
 impl Table {
     /// The tables that no later command reads, so that a run may leave them out.
-    pub const OPTIONAL: [&'static str; 9] = [
+    pub(crate) const OPTIONAL: [&'static str; 9] = [
         "coarse",
         "certificates",
         "restarts",

@@ -30,7 +30,7 @@ pub struct Checks {
 
 impl Checks {
     /// Whether there are no checks.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == Checks::default()
     }
 }
@@ -108,7 +108,7 @@ pub struct QueryCheck {
 #[derive(Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Check", extend("oneOf" = [{ "required": ["sql"] }, { "required": ["file"] }]))]
-pub struct CheckText {
+pub(crate) struct CheckText {
     /// Letters, digits, `_` and `-`.
     #[schemars(regex(pattern = "^[A-Za-z0-9_-]+$"), example = &"small_sets")]
     pub name: String,
@@ -129,7 +129,7 @@ pub struct CheckText {
 const NAMES: [&str; 4] = ["min_rows", "max_dropped", "partitions", "max_drift"];
 
 /// Reads every `[[check]]`.
-pub fn queries(root: &Node) -> Result<Vec<CheckText>, KeyError> {
+pub(crate) fn queries(root: &Node) -> Result<Vec<CheckText>, KeyError> {
     let Some(node) = root.get("check") else {
         return Ok(Vec::new());
     };
@@ -141,7 +141,7 @@ pub fn queries(root: &Node) -> Result<Vec<CheckText>, KeyError> {
 }
 
 /// The checks of a file, if they agree with its other keys, such as the partition columns.
-pub fn checks(
+pub(crate) fn checks(
     limits: Limits,
     texts: Vec<CheckText>,
     partition_by: &[String],

@@ -199,17 +199,17 @@ pub enum RowKey {
 }
 
 /// The kinds of evidence, as [`Input::kind`] names them.
-pub const COUNTS: &str = "counts";
+pub(crate) const COUNTS: &str = "counts";
 /// Points, and pairs of them.
-pub const POINTS: &str = "points";
+pub(crate) const POINTS: &str = "points";
 /// Symbols of sequences.
-pub const SYMBOLS: &str = "symbols";
+pub(crate) const SYMBOLS: &str = "symbols";
 /// Observations, and states of training rows.
-pub const OBSERVATIONS: &str = "observations";
+pub(crate) const OBSERVATIONS: &str = "observations";
 
 impl Input {
     /// The kind of evidence that the rows are.
-    pub fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Input::Trajectories { .. } | Input::Pairs { .. } => COUNTS,
             Input::PointPairs { .. } | Input::Points { .. } => POINTS,
@@ -219,7 +219,7 @@ impl Input {
     }
 
     /// The section of the file that describes the rows.
-    pub fn section(&self) -> &'static str {
+    pub(crate) fn section(&self) -> &'static str {
         match self {
             Input::Points { .. } => "points",
             Input::Sequences { .. } | Input::StateSpace { .. } => "sequences",

@@ -97,12 +97,12 @@ impl KeyError {
         }
     }
 
-    pub fn wrong(message: impl Into<String>) -> KeyError {
+    pub(crate) fn wrong(message: impl Into<String>) -> KeyError {
         KeyError::new(KeyErrorKind::Wrong(message.into()))
     }
 
     /// The error at a table or value, unless it has a position already.
-    pub fn at(mut self, node: &Node) -> KeyError {
+    pub(crate) fn at(mut self, node: &Node) -> KeyError {
         if self.position.is_none() {
             let entry = match &self.kind {
                 KeyErrorKind::UnknownKey { key, .. } => {
@@ -117,7 +117,7 @@ impl KeyError {
     }
 
     /// The error at a key.
-    pub fn at_key(self, entry: &Entry) -> KeyError {
+    pub(crate) fn at_key(self, entry: &Entry) -> KeyError {
         KeyError {
             position: Some(entry.key_position),
             path: entry.node.path.clone(),
@@ -126,7 +126,7 @@ impl KeyError {
     }
 
     /// The section of the file, such as `job`, and the key or fit in it, such as `job.name`.
-    pub fn within(&self) -> String {
+    pub(crate) fn within(&self) -> String {
         let culprit = self.culprit();
         culprit[..culprit.len().min(2)].join(".")
     }
@@ -144,7 +144,7 @@ impl KeyError {
     }
 
     /// The error without the value, which may be secret.
-    pub fn without_value(mut self) -> KeyError {
+    pub(crate) fn without_value(mut self) -> KeyError {
         if let KeyErrorKind::Wrong(message) = &mut self.kind
             && let Some(at) = message.find(", not ")
         {

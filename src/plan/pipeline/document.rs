@@ -54,7 +54,7 @@ pub struct Filled {
 
 impl Filled {
     /// The text as number or boolean, if it is one in TOML.
-    pub fn scalar(&self) -> Option<Content> {
+    pub(crate) fn scalar(&self) -> Option<Content> {
         let value = DeValue::parse(self.text.trim()).ok()?;
         let content = node(value.get_ref(), 0, &|_| Position::File).ok()?.content;
         let is_scalar = matches!(
@@ -74,7 +74,7 @@ pub struct Entry {
 
 impl Node {
     /// A node that has no path yet.
-    pub fn new(position: Position, content: Content) -> Node {
+    pub(crate) fn new(position: Position, content: Content) -> Node {
         Node {
             position,
             path: Vec::new(),
@@ -83,7 +83,7 @@ impl Node {
     }
 
     /// The value of a key of a table, or the entry of a list with this `name` or index.
-    pub fn get(&self, segment: &str) -> Option<&Node> {
+    pub(crate) fn get(&self, segment: &str) -> Option<&Node> {
         match &self.content {
             Content::Table(_) => self.get_key(segment),
             Content::Array(items) => items.get(item_index(items, segment)?),
@@ -126,7 +126,7 @@ impl Node {
     }
 
     /// Removes the value under a path; false if there is none.
-    pub fn remove(&mut self, path: &[String]) -> bool {
+    pub(crate) fn remove(&mut self, path: &[String]) -> bool {
         let [first, rest @ ..] = path else {
             return false;
         };
@@ -153,14 +153,14 @@ impl Node {
         }
     }
 
-    pub fn entries(&self) -> &[Entry] {
+    pub(crate) fn entries(&self) -> &[Entry] {
         match &self.content {
             Content::Table(entries) => entries,
             _ => &[],
         }
     }
 
-    pub fn as_str(&self) -> Option<&str> {
+    pub(crate) fn as_str(&self) -> Option<&str> {
         match &self.content {
             Content::String(text) => Some(text),
             Content::Filled(filled) => Some(&filled.text),
@@ -178,7 +178,7 @@ fn item_index(items: &[Node], segment: &str) -> Option<usize> {
 
 /// A pipeline file as TOML, before its keys are read.
 #[derive(Debug)]
-pub struct Document<'a> {
+pub(crate) struct Document<'a> {
     pub root: Node,
     origin: &'a str,
     sets: &'a [String],
@@ -186,7 +186,7 @@ pub struct Document<'a> {
 
 impl<'a> Document<'a> {
     /// Reads the text, applies the assignments in order, then replaces `${VAR}` in every string.
-    pub fn read(
+    pub(crate) fn read(
         text: &str,
         origin: &'a str,
         sets: &'a [String],
@@ -211,7 +211,7 @@ impl<'a> Document<'a> {
     }
 
     /// A document with these values under keys such as `transitions.time`, one after the other.
-    pub fn of_values(values: &[(String, Value)]) -> Result<Document<'static>> {
+    pub(crate) fn of_values(values: &[(String, Value)]) -> Result<Document<'static>> {
         let mut root = Node::new(Position::File, Content::Table(Vec::new()));
         for (key, value) in values {
             let wrong = |what: String| Error::spec(format!("rows: `{key}` cannot be set: {what}"));
@@ -230,12 +230,12 @@ impl<'a> Document<'a> {
     }
 
     /// An error at a place of this document.
-    pub fn error(&self, position: Position, message: &str) -> Error {
+    pub(crate) fn error(&self, position: Position, message: &str) -> Error {
         located(position, self.origin, self.sets, message)
     }
 
     /// An error at the value under `path`, or at the nearest table above it that exists.
-    pub fn error_at(&self, path: &[&str], message: &str) -> Error {
+    pub(crate) fn error_at(&self, path: &[&str], message: &str) -> Error {
         let mut node = &self.root;
         for segment in path {
             match node.get(segment) {
@@ -247,7 +247,7 @@ impl<'a> Document<'a> {
     }
 
     /// An error at the key under `path`: its name, then `what`.
-    pub fn wrong<T>(&self, path: &[&str], what: impl Display) -> Result<T> {
+    pub(crate) fn wrong<T>(&self, path: &[&str], what: impl Display) -> Result<T> {
         Err(self.error_at(path, &format!("`{}` {what}", path.join("."))))
     }
 }

@@ -28,7 +28,7 @@ pub struct FitEntry<M = Method> {
 
 impl FitEntry<AnyMethod> {
     /// A method with its rank, if it has one.
-    pub fn of(name: &str, method: AnyMethod) -> FitEntry<AnyMethod> {
+    pub(crate) fn of(name: &str, method: AnyMethod) -> FitEntry<AnyMethod> {
         FitEntry {
             name: name.to_string(),
             rule: None,
@@ -40,7 +40,7 @@ impl FitEntry<AnyMethod> {
 
 impl<M> FitEntry<M> {
     /// The same entry with a method of another type.
-    pub fn with<N: Clone>(&self, method: &N) -> FitEntry<N> {
+    pub(crate) fn with<N: Clone>(&self, method: &N) -> FitEntry<N> {
         FitEntry {
             name: self.name.clone(),
             rule: self.rule,
@@ -111,7 +111,7 @@ fn has_rank(method: &str) -> bool {
 }
 
 /// Reads all fits of a file. There may be none.
-pub fn fits(root: &Node) -> Result<Vec<FitEntry<AnyMethod>>, KeyError> {
+pub(crate) fn fits(root: &Node) -> Result<Vec<FitEntry<AnyMethod>>, KeyError> {
     let Some(node) = root.get("fit") else {
         return Ok(Vec::new());
     };

@@ -159,13 +159,13 @@ pub struct InputTable {
 impl InputTable {
     /// The format of the files: the key `format`, else the extension of the first path, else
     /// Parquet.
-    pub fn kind(&self) -> Format {
+    pub(crate) fn kind(&self) -> Format {
         let by_name = || self.path.first().and_then(|path| Format::of_name(path));
         self.format.or_else(by_name).unwrap_or(Format::Parquet)
     }
 
     /// The table under its name in the SQL, as the lake opens it.
-    pub fn source<'a>(&'a self, name: &'a str) -> TableSource<'a> {
+    pub(crate) fn source<'a>(&'a self, name: &'a str) -> TableSource<'a> {
         TableSource {
             name,
             paths: &self.path,
@@ -232,7 +232,7 @@ impl From<String> for NamesFrom {
         ]
     )
 )]
-pub struct TransitionsText {
+pub(crate) struct TransitionsText {
     /// A SELECT statement over the tables. It refers to `parameters` as `$name`.
     #[schemars(example = &"SELECT drifter, time, lon, lat FROM tracks")]
     pub sql: Option<String>,
@@ -309,7 +309,7 @@ pub struct TransitionsText {
     rename = "Points",
     extend("oneOf" = [{ "required": ["sql"] }, { "required": ["file"] }])
 )]
-pub struct PointsText {
+pub(crate) struct PointsText {
     /// A SELECT statement over the tables. It refers to `parameters` as `$name`.
     #[schemars(example = &"SELECT station, day, temperatures FROM days")]
     pub sql: Option<String>,
@@ -358,7 +358,7 @@ pub struct PointsText {
         ]
     )
 )]
-pub struct SequencesText {
+pub(crate) struct SequencesText {
     /// A SELECT statement over the tables. It refers to `parameters` as `$name`.
     #[schemars(example = &"SELECT session, n, page FROM clicks")]
     pub sql: Option<String>,
@@ -653,7 +653,7 @@ impl OutputRows {
     }
 
     /// The columns of the table `rows`. None for a number of points.
-    pub fn columns(&self) -> Option<&[String]> {
+    pub(crate) fn columns(&self) -> Option<&[String]> {
         match self {
             OutputRows::Names(names) => Some(names),
             OutputRows::Number(_) => None,
@@ -670,7 +670,7 @@ impl OutputRows {
     }
 
     /// The rows of the table `points`. None if they are columns.
-    pub fn points(&self) -> Option<PointRows> {
+    pub(crate) fn points(&self) -> Option<PointRows> {
         match self {
             OutputRows::Number(n) => Some(PointRows::Sample(*n)),
             OutputRows::Names(names) => match &names[..] {

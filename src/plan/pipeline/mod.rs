@@ -19,7 +19,7 @@ mod document;
 pub mod fits;
 pub mod keys;
 mod scale;
-pub mod shape;
+pub(crate) mod shape;
 
 pub use crate::plan::pipeline::consistency::is_output_column;
 pub(crate) use crate::plan::pipeline::consistency::table_names;
@@ -58,7 +58,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// All errors of the keys and fits.
-    pub fn of_values(
+    pub(crate) fn of_values(
         values: &[(String, Value)],
         sql: &str,
         fits: Vec<FitEntry<AnyMethod>>,

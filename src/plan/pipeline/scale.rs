@@ -11,7 +11,7 @@ use std::fmt;
 
 /// What coordinates are divided by, as a file says it.
 #[derive(Debug, Default)]
-pub struct ScaleText(pub Scale);
+pub(crate) struct ScaleText(pub Scale);
 
 impl<'de> Deserialize<'de> for ScaleText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

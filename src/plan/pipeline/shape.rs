@@ -32,7 +32,7 @@ pub(crate) use inline_schema;
 
 /// A table in the order of the file.
 #[derive(Debug)]
-pub struct InOrder<T>(pub Vec<(String, T)>);
+pub(crate) struct InOrder<T>(pub Vec<(String, T)>);
 
 impl<T> Default for InOrder<T> {
     fn default() -> Self {
@@ -75,7 +75,7 @@ impl<T: JsonSchema> JsonSchema for InOrder<T> {
 }
 
 /// Reads one value, or a list of at least one.
-pub fn one_or_many<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+pub(crate) fn one_or_many<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     T: Deserialize<'de>,
     D: Deserializer<'de>,
@@ -84,7 +84,7 @@ where
 }
 
 /// Reads one value, or a list.
-pub fn none_or_more<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+pub(crate) fn none_or_more<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     T: Deserialize<'de>,
     D: Deserializer<'de>,
@@ -125,7 +125,7 @@ where
 }
 
 /// The schema of a `Vec<T>` that [`one_or_many`] reads.
-pub struct OneOrMany<T>(PhantomData<T>);
+pub(crate) struct OneOrMany<T>(PhantomData<T>);
 
 impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
     fn inline_schema() -> bool {

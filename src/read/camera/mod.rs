@@ -50,7 +50,7 @@ use std::f64::consts::PI;
 use std::sync::{Arc, LazyLock};
 
 /// Registers `camera(…)` with a session.
-pub fn register(ctx: &SessionContext) {
+pub(crate) fn register(ctx: &SessionContext) {
     ctx.register_udtf("camera", Arc::new(Function));
 }
 

@@ -24,7 +24,7 @@ use datafusion::logical_expr::ident;
 use std::sync::Arc;
 
 /// When every trajectory starts and ends.
-pub struct Spans {
+pub(crate) struct Spans {
     fields: Vec<Field>,
     /// (partition, trajectory) keys; `None` if all rows are one trajectory.
     keys: Option<Keys>,
@@ -37,7 +37,7 @@ impl Spans {
     ///
     /// # Errors
     /// Rows that cannot be read.
-    pub async fn read(lake: &Lake, frame: DataFrame, layout: &Arc<Layout>) -> Result<Spans> {
+    pub(crate) async fn read(lake: &Lake, frame: DataFrame, layout: &Arc<Layout>) -> Result<Spans> {
         let columns: Vec<_> = (0..layout.n_order())
             .map(|at| ident(at.to_string()))
             .collect();
@@ -62,7 +62,7 @@ impl Spans {
     ///
     /// # Errors
     /// A key column of a type that cannot be compared.
-    pub fn new(layout: &Layout) -> Result<Spans> {
+    pub(crate) fn new(layout: &Layout) -> Result<Spans> {
         let mut fields = layout.fields();
         fields.truncate(layout.n_order());
         let n_key = fields.len().saturating_sub(1);
@@ -76,7 +76,7 @@ impl Spans {
     }
 
     /// Reads the next rows.
-    pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
+    pub(crate) fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
         let mut columns = batch.columns().to_vec();
         self.take_in(&mut columns).map(|_| ())
     }
@@ -112,7 +112,7 @@ impl Spans {
     }
 
     /// Adds the trajectories of `other`; returns their numbers in `self`.
-    pub fn absorb(&mut self, other: &Spans) -> Result<Vec<u32>> {
+    pub(crate) fn absorb(&mut self, other: &Spans) -> Result<Vec<u32>> {
         let ids = match (&mut self.keys, &other.keys) {
             (Some(own), Some(others)) => own.absorb(others)?,
             _ => vec![0; other.of.len()],
@@ -127,7 +127,7 @@ impl Spans {
     }
 
     /// Whether every trajectory starts after it ended in `earlier`.
-    pub fn are_after(&self, earlier: &Spans) -> Result<bool> {
+    pub(crate) fn are_after(&self, earlier: &Spans) -> Result<bool> {
         let mut all = Spans {
             fields: self.fields.clone(),
             keys: match &self.keys {
@@ -149,14 +149,14 @@ impl Spans {
     }
 
     /// Ticks of the first and the last row of all trajectories; `None` without rows.
-    pub fn whole(&self) -> Option<(i64, i64)> {
+    pub(crate) fn whole(&self) -> Option<(i64, i64)> {
         let first = self.of.iter().map(|span| span.0).min()?;
         Some((first, self.of.iter().map(|span| span.1).max()?))
     }
 }
 
 /// The last rows of every trajectory.
-pub struct Tails {
+pub(crate) struct Tails {
     fields: Vec<Field>,
     /// When every trajectory starts and ends.
     pub spans: Spans,
@@ -184,7 +184,7 @@ impl Tails {
     ///
     /// # Errors
     /// A layout of pairs.
-    pub fn new(layout: &Layout) -> Result<Tails> {
+    pub(crate) fn new(layout: &Layout) -> Result<Tails> {
         let (mut ticks, mut steps) = (0, 1);
         match &layout.evidence {
             RowRoles::Trajectories { lags, .. } => {
@@ -212,7 +212,7 @@ impl Tails {
     }
 
     /// Reads the next rows.
-    pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
+    pub(crate) fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
         let mut columns = Vec::with_capacity(batch.num_columns());
         for (column, field) in batch.columns().iter().zip(&self.fields) {
             columns.push(typed(column, field).map_err(bug)?);
@@ -297,7 +297,7 @@ impl Tails {
     }
 
     /// Adds the rows of `other`.
-    pub fn absorb(&mut self, other: Tails) -> Result<()> {
+    pub(crate) fn absorb(&mut self, other: Tails) -> Result<()> {
         let ids = self.spans.absorb(&other.spans)?;
         self.n_kept += other.n_kept;
         self.kept.extend(other.kept.into_iter().map(|mut kept| {
@@ -310,7 +310,7 @@ impl Tails {
     }
 
     /// The rows ordered by partition, trajectory and time, and the spans.
-    pub fn finish(mut self) -> Result<(RecordBatch, Spans)> {
+    pub(crate) fn finish(mut self) -> Result<(RecordBatch, Spans)> {
         self.compact()
             .map_err(|stop| stop.into_error("carrying rows"))?;
         let kept = self.kept.swap_remove(0);

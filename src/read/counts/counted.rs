@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Largest total of integer counts. Sums are kept in f64 after counting, which is exact up to this
 /// value.
-pub const LARGEST_TOTAL: u64 = 1 << 53;
+pub(crate) const LARGEST_TOTAL: u64 = 1 << 53;
 
 /// All transition counts of a run.
 #[derive(Serialize, Deserialize)]

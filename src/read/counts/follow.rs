@@ -30,12 +30,12 @@ pub struct StateNumbers(States);
 
 impl StateNumbers {
     /// An empty numbering for states with these columns.
-    pub fn new(columns: &StateColumns) -> Result<StateNumbers> {
+    pub(crate) fn new(columns: &StateColumns) -> Result<StateNumbers> {
         States::new(columns, false).map(StateNumbers)
     }
 
     /// A copy with the same numbers.
-    pub fn duplicate(&self) -> Result<StateNumbers> {
+    pub(crate) fn duplicate(&self) -> Result<StateNumbers> {
         let mut states = States::new(self.0.columns(), false)?;
         states.absorb(&self.0)?;
         Ok(StateNumbers(states))
@@ -43,7 +43,7 @@ impl StateNumbers {
 
     /// The number of each row of some columns, in the order of `StateColumns`; a binned coordinate
     /// may be the centre of its box. `None` for rows without a state.
-    pub fn of(&mut self, columns: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
+    pub(crate) fn of(&mut self, columns: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
         let mut ids = Vec::new();
         let numbered = self.0.ids(columns, &mut Dropped::default(), &mut ids);
         numbered.map_err(|stop| stop.into_error("numbering states"))?;
@@ -53,7 +53,7 @@ impl StateNumbers {
 }
 
 /// Receives the pairs of trajectories.
-pub trait Sink: Send {
+pub(crate) trait Sink: Send {
     /// Receives one pair. `trajectory` numbers trajectories by first appearance; `lag` is the index
     /// in the layout. Both states are valid. The weight of the source is the weight of the pair; it
     /// is 1 if rows have no weights.
@@ -61,7 +61,7 @@ pub trait Sink: Send {
 }
 
 /// Follows trajectories one after another.
-pub struct Follower<S> {
+pub(crate) struct Follower<S> {
     /// Receives the pairs.
     pub sink: S,
     layout: Arc<Layout>,
@@ -84,7 +84,7 @@ struct End {
 }
 
 /// Every trajectory with a state, ascending by partition and trajectory.
-pub struct Followed<S> {
+pub(crate) struct Followed<S> {
     /// The sink with all pairs.
     pub sink: S,
     /// The trajectory columns of all trajectories.
@@ -97,7 +97,7 @@ pub struct Followed<S> {
 
 /// One trajectory.
 #[derive(Debug, Clone, Copy)]
-pub struct FollowedRow {
+pub(crate) struct FollowedRow {
     /// Its row in `Followed::keys`.
     pub key: u32,
     /// Its number in the calls of the sink.
@@ -117,7 +117,7 @@ pub struct FollowedRow {
 ///
 /// # Errors
 /// Rows that cannot be read.
-pub async fn follow<S: Sink + 'static>(
+pub(crate) async fn follow<S: Sink + 'static>(
     lake: &Lake,
     frame: DataFrame,
     layout: &Layout,
@@ -140,7 +140,7 @@ impl<S: Sink> Follower<S> {
     ///
     /// # Errors
     /// A layout of pairs, or keys of a type that cannot be compared.
-    pub fn new(
+    pub(crate) fn new(
         layout: &Arc<Layout>,
         numbers: StateNumbers,
         partitions: &[ArrayRef],
@@ -179,7 +179,7 @@ impl<S: Sink> Follower<S> {
     }
 
     /// Follows the next rows.
-    pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
+    pub(crate) fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
         let layout = Arc::clone(&self.layout);
         let roles = layout.evidence.trajectories();
         let roles = roles.ok_or_else(|| Error::bug("a table of pairs has no trajectories"))?;
@@ -274,7 +274,7 @@ impl<S: Sink> Follower<S> {
     }
 
     /// The trajectories, their last states, and the sink.
-    pub fn finish(self) -> Result<Followed<S>> {
+    pub(crate) fn finish(self) -> Result<Followed<S>> {
         let (mut keys, place) = match self.trajectories {
             Some(keys) => keys.sorted()?,
             None => (Vec::new(), vec![0; self.ends.len()]),
@@ -308,7 +308,7 @@ impl<S: Sink> Follower<S> {
 }
 
 /// Ticks as a column of the time type of `field`.
-pub fn times(ticks: &[i64], field: &Field) -> Result<ArrayRef> {
+pub(crate) fn times(ticks: &[i64], field: &Field) -> Result<ArrayRef> {
     time::column(ticks, field.data_type()).map_err(bug)
 }
 

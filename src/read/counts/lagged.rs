@@ -5,7 +5,7 @@ use crate::evidence::lag::Step;
 use crate::read::rows::layout::RowRoles;
 
 /// Receives pairs or windows.
-pub trait Emit<P> {
+pub(crate) trait Emit<P> {
     /// Receives a pair of points at a lag. Points may have no state.
     fn pair(&mut self, lag: usize, source: P, target: P);
 
@@ -25,7 +25,7 @@ impl<P, F: FnMut(usize, P, P)> Emit<P> for F {
 
 /// Follows one trajectory through pieces of any size and emits each pair of points once.
 #[derive(Debug, Clone)]
-pub struct Walker<P> {
+pub(crate) struct Walker<P> {
     lags: Vec<Step>,
     /// Emit only the pairs that start at 0, τ, 2τ, … after the first row, or only the window that
     /// starts with it.
@@ -43,7 +43,7 @@ pub struct Walker<P> {
 
 /// Two rows that are not in strictly ascending time order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Disorder {
+pub(crate) struct Disorder {
     /// Ticks of the earlier row.
     pub before: i64,
     /// Ticks of the later row.
@@ -63,7 +63,7 @@ struct FirstRow {
 impl<P: Copy> Walker<P> {
     /// A walker at the start of a trajectory. `strided`: emit only the pairs that start at
     /// multiples of each lag.
-    pub fn new(lags: &[Step], strided: bool) -> Walker<P> {
+    pub(crate) fn new(lags: &[Step], strided: bool) -> Walker<P> {
         Walker {
             lags: lags.to_vec(),
             strided,
@@ -76,7 +76,7 @@ impl<P: Copy> Walker<P> {
     }
 
     /// A walker for the rows of a layout. None for pairs that are given.
-    pub fn of(roles: &RowRoles) -> Option<Walker<P>> {
+    pub(crate) fn of(roles: &RowRoles) -> Option<Walker<P>> {
         match roles {
             RowRoles::Trajectories { lags, strided, .. } => Some(Walker::new(lags, *strided)),
             RowRoles::Windows {
@@ -90,19 +90,19 @@ impl<P: Copy> Walker<P> {
     }
 
     /// Number of lags.
-    pub fn n_lags(&self) -> usize {
+    pub(crate) fn n_lags(&self) -> usize {
         self.lags.len()
     }
 
     /// Forgets the trajectory; the next piece starts another one.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.times.clear();
         self.points.clear();
         self.base = 0;
     }
 
     /// The same walker with its kept points replaced by `other` of them.
-    pub fn map(mut self, other: impl Fn(P) -> P) -> Walker<P> {
+    pub(crate) fn map(mut self, other: impl Fn(P) -> P) -> Walker<P> {
         self.points
             .iter_mut()
             .for_each(|point| *point = other(*point));
@@ -110,14 +110,14 @@ impl<P: Copy> Walker<P> {
     }
 
     /// The points that can still start a pair.
-    pub fn points(&self) -> &[P] {
+    pub(crate) fn points(&self) -> &[P] {
         &self.points
     }
 
     /// Whether rows at `times` span so much that no pair joins a row before them with a row after
     /// them, and no window has both. Always false for strided pairs and first windows: the first
     /// row of a trajectory decides which of these exist.
-    pub fn is_spanned_by(&self, times: &[i64]) -> bool {
+    pub(crate) fn is_spanned_by(&self, times: &[i64]) -> bool {
         let (Some(first), Some(last)) = (times.first(), times.last()) else {
             return false;
         };
@@ -134,7 +134,7 @@ impl<P: Copy> Walker<P> {
     ///
     /// # Errors
     /// The first two rows that are not in ascending time order.
-    pub fn push(
+    pub(crate) fn push(
         &mut self,
         times: &[i64],
         points: &[P],
@@ -164,7 +164,7 @@ impl<P: Copy> Walker<P> {
 
     /// Emits the pairs of whole trajectories one after another; times ascend strictly in each.
     /// Equivalent to a restart and a push per trajectory, but faster for short trajectories.
-    pub fn push_whole(
+    pub(crate) fn push_whole(
         &mut self,
         trajectories: &[i64],
         times: &[i64],
@@ -263,7 +263,7 @@ impl<P: Copy> Walker<P> {
     ///
     /// # Errors
     /// The next piece does not start later than the kept rows end.
-    pub fn join(
+    pub(crate) fn join(
         &self,
         times: &[i64],
         points: &[P],

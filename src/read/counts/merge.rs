@@ -115,7 +115,7 @@ struct Slots {
 
 /// Added-up counts before the steps that need whole matrices, so that sums can be added to other
 /// sums.
-pub struct CountSums {
+pub(crate) struct CountSums {
     pub(crate) partitions: Vec<ArrayRef>,
     pub(crate) n_partitions: usize,
     pub(crate) sources: StateTable,
@@ -238,7 +238,7 @@ impl Slot {
 ///
 /// # Errors
 /// [`Stop`] if the streams must be read again in another mode, or if counting failed.
-pub fn add_up<P: Point>(
+pub(crate) fn add_up<P: Point>(
     layout: &Layout,
     mode: Mode,
     workers: Vec<Worker<P>>,
@@ -343,7 +343,7 @@ fn number_words(
 
 /// The counts of all streams.
 #[cfg(test)]
-pub fn finish<P: Point>(
+pub(crate) fn finish<P: Point>(
     layout: &Layout,
     mode: Mode,
     workers: Vec<Worker<P>>,
@@ -483,7 +483,7 @@ impl CountSums {
     ///
     /// # Errors
     /// [`Kind::Bug`](crate::error::Kind::Bug) if the totals do not add up.
-    pub fn counted(self, layout: &Layout) -> Result<Counted> {
+    pub(crate) fn counted(self, layout: &Layout) -> Result<Counted> {
         let n_lags = layout.n_lags();
         let is_weighted = layout.evidence.weight().is_some();
         let given = &self.given;

@@ -7,20 +7,20 @@
 //! the attempt with `Stop::Unsorted`; the next attempt gathers rows by trajectory in memory, or
 //! sorts them.
 
-pub mod carry;
+pub(crate) mod carry;
 pub mod counted;
 pub mod follow;
-pub mod lagged;
-pub mod merge;
+pub(crate) mod lagged;
+pub(crate) mod merge;
 pub mod ordered;
-pub mod renumber;
+pub(crate) mod renumber;
 pub mod resample_groups;
-pub mod stream;
-pub mod sums;
-pub mod tallies;
-pub mod tally;
-pub mod unordered;
-pub mod weighted;
+pub(crate) mod stream;
+pub(crate) mod sums;
+pub(crate) mod tallies;
+pub(crate) mod tally;
+pub(crate) mod unordered;
+pub(crate) mod weighted;
 pub(crate) mod words;
 
 use crate::error::{Error, Kind, Result};
@@ -65,7 +65,7 @@ pub async fn count(
 ///
 /// # Errors
 /// Rows that cannot be read or counted.
-pub async fn sums(
+pub(crate) async fn sums(
     lake: &Lake,
     frame: DataFrame,
     layout: &Arc<Layout>,

@@ -10,7 +10,7 @@ use arrow::array::ArrayRef;
 
 /// New numbers for the partitions, states and labels of some counts, by old number.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NewNumbers {
+pub(crate) struct NewNumbers {
     /// New number of each partition.
     pub partitions: Vec<u32>,
     /// New number of each source state; `None` if the numbers do not change.
@@ -23,7 +23,7 @@ pub struct NewNumbers {
 
 /// Merges what several sets of partitions have besides their counts, and returns the new numbers of
 /// each set. No partition may occur in two sets.
-pub fn merge_partitions(parts: &[Counted]) -> Result<(Counted, Vec<NewNumbers>)> {
+pub(crate) fn merge_partitions(parts: &[Counted]) -> Result<(Counted, Vec<NewNumbers>)> {
     let sides = |of: fn(&Counted) -> &StateTable| {
         let tables: Vec<&StateTable> = parts.iter().map(of).collect();
         StateTable::merge(&tables)
@@ -78,7 +78,7 @@ pub fn merge_partitions(parts: &[Counted]) -> Result<(Counted, Vec<NewNumbers>)>
 
 impl CountMatrix {
     /// Applies the new numbers of the partition and the states, which ascend as the old ones do.
-    pub fn renumber(&mut self, to: &NewNumbers) {
+    pub(crate) fn renumber(&mut self, to: &NewNumbers) {
         self.partition = to.partitions[self.partition] as usize;
         let sides = [
             (&mut self.source_states, &to.sources),
@@ -92,7 +92,7 @@ impl CountMatrix {
     }
 
     /// Applies the new numbers of the labels of each given partition.
-    pub fn relabel(&mut self, to: &[Vec<u32>]) {
+    pub(crate) fn relabel(&mut self, to: &[Vec<u32>]) {
         for (labels, numbers) in self.given.iter_mut().zip(to) {
             let labels = labels.iter_mut().flatten();
             labels.for_each(|label| *label = numbers[*label as usize]);

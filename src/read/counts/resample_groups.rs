@@ -24,14 +24,14 @@ use arrow::row::{RowConverter, SortField};
 use rayon::prelude::*;
 
 /// Tags the states of rows with their group.
-pub struct Tagger {
+pub(crate) struct Tagger {
     tag: Tag,
     converter: RowConverter,
 }
 
 impl Tagger {
     /// `None` if rows have no groups.
-    pub fn new(layout: &Layout) -> Result<Option<Tagger>> {
+    pub(crate) fn new(layout: &Layout) -> Result<Option<Tagger>> {
         let Some(grouping) = layout.grouping.as_ref().filter(|g| !g.by.is_empty()) else {
             return Ok(None);
         };
@@ -55,7 +55,7 @@ impl Tagger {
     }
 
     /// The hash of each row. `by` are the columns that identify groups.
-    pub fn hashes(&self, by: &[ArrayRef], rows: usize) -> Result<Vec<u32>> {
+    pub(crate) fn hashes(&self, by: &[ArrayRef], rows: usize) -> Result<Vec<u32>> {
         let key_ranges = ranges(by, rows)?;
         let keys = self
             .converter
@@ -159,7 +159,7 @@ pub(crate) fn split_by_group(
 }
 
 /// The entries of the pairs of some rows by group.
-pub(crate) struct Split {
+pub struct Split {
     /// Number of groups per pair.
     lengths: Vec<u16>,
     group: Vec<u16>,

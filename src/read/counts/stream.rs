@@ -24,7 +24,7 @@ use hashbrown::HashMap;
 use std::sync::Arc;
 
 /// Counts the rows of one stream: points of trajectories, or pairs.
-pub struct Worker<P> {
+pub(crate) struct Worker<P> {
     pub(crate) layout: Arc<Layout>,
     pub(crate) mode: Mode,
     pub(crate) states: States,
@@ -84,7 +84,7 @@ fn types(fields: &[Field]) -> Vec<DataType> {
 
 impl<P: Point> Worker<P> {
     /// A worker for a stream; `first` says that it is the first stream.
-    pub fn new(layout: &Arc<Layout>, mode: Mode, first: bool) -> Result<Worker<P>> {
+    pub(crate) fn new(layout: &Arc<Layout>, mode: Mode, first: bool) -> Result<Worker<P>> {
         let (states, targets, pair_source) = match &layout.evidence {
             RowRoles::Pairs { source, target, .. } => (
                 States::new(source, mode.direct)?,
@@ -129,7 +129,7 @@ impl<P: Point> Worker<P> {
     }
 
     /// Counts the next rows of the stream.
-    pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
+    pub(crate) fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
         self.rows += batch.num_rows() as u64;
         let layout = Arc::clone(&self.layout);
         let mut columns = Vec::with_capacity(batch.num_columns());

@@ -49,7 +49,7 @@ pub(crate) fn keys(layout: &Layout) -> Range<usize> {
 }
 
 /// The Arrow schema of a table of sums.
-pub fn sums_schema(layout: &Layout) -> SchemaRef {
+pub(crate) fn sums_schema(layout: &Layout) -> SchemaRef {
     schema(&fields(layout))
 }
 
@@ -58,7 +58,7 @@ impl CountSums {
     ///
     /// # Errors
     /// [`Kind::Bug`](crate::error::Kind::Bug) if the columns do not fit the layout.
-    pub fn table(&self, layout: &Layout) -> Result<Vec<RecordBatch>> {
+    pub(crate) fn table(&self, layout: &Layout) -> Result<Vec<RecordBatch>> {
         let mut batches = vec![self.marks(layout)?];
         for (at, slot) in self.slots.iter().enumerate() {
             let (partition, lag) = (at / layout.n_lags(), at % layout.n_lags());
@@ -160,7 +160,7 @@ fn after_nulls(n: usize, column: &ArrayRef) -> Result<ArrayRef> {
 ///
 /// # Errors
 /// A table whose columns do not match `layout`.
-pub fn restore(
+pub(crate) fn restore(
     layout: &Arc<Layout>,
     tables: &[Vec<RecordBatch>],
     direct: bool,

@@ -6,7 +6,7 @@ use crate::read::rows::stop::Stop;
 use crate::read::rows::tag::Tag;
 
 /// Pairs by `partition × n_lags + lag`: the count of each pair, or every pair with its weight.
-pub struct Tallies {
+pub(crate) struct Tallies {
     pub(crate) by_slot: Vec<Tally>,
     pub(crate) weights: Vec<Vec<(u64, f64)>>,
     /// Number of counted pairs, without those that have weights.

@@ -35,12 +35,12 @@ const MIN_PIECE_NONZEROS: usize = 16 << 10;
 const LOW: u64 = 0xffff_ffff;
 
 /// Packs a pair: the source in the high 32 bits, the target in the low 32 bits.
-pub fn pack(source: u32, target: u32) -> u64 {
+pub(crate) fn pack(source: u32, target: u32) -> u64 {
     u64::from(source) << 32 | u64::from(target)
 }
 
 /// The (source, target) of a packed pair.
-pub fn unpack(pair: u64) -> (u32, u32) {
+pub(crate) fn unpack(pair: u64) -> (u32, u32) {
     ((pair >> 32) as u32, pair as u32)
 }
 
@@ -358,7 +358,7 @@ impl<E: Entry> Parts<E> {
 
 /// Counts pairs of state ids.
 #[derive(Debug, Clone)]
-pub struct Tally(Form);
+pub(crate) struct Tally(Form);
 
 #[derive(Debug, Clone)]
 enum Form {
@@ -394,13 +394,13 @@ impl Tally {
 
     /// Counts a pair once.
     #[inline(always)]
-    pub fn add(&mut self, pair: u64) {
+    pub(crate) fn add(&mut self, pair: u64) {
         self.add_count(pair, 1);
     }
 
     /// Counts a pair `count` times.
     #[inline(always)]
-    pub fn add_count(&mut self, pair: u64, count: u32) {
+    pub(crate) fn add_count(&mut self, pair: u64, count: u32) {
         let added = match &mut self.0 {
             Form::Table(table) => table.add(pair, count),
             Form::Narrow(parts) => parts.add(pair, count),
@@ -413,7 +413,7 @@ impl Tally {
 
     /// Counts a pair `count` times, of which there may be more than a u32 holds.
     #[inline(always)]
-    pub fn add_all(&mut self, pair: u64, mut count: u64) {
+    pub(crate) fn add_all(&mut self, pair: u64, mut count: u64) {
         while count > 0 {
             let part = count.min(u64::from(u32::MAX));
             self.add_count(pair, part as u32);
@@ -479,7 +479,7 @@ impl Tally {
     }
 
     /// The counts under other numbers for the states.
-    pub fn renumbered(self, source: impl Fn(u32) -> u32, target: impl Fn(u32) -> u32) -> Tally {
+    pub(crate) fn renumbered(self, source: impl Fn(u32) -> u32, target: impl Fn(u32) -> u32) -> Tally {
         let mut new = Tally::default();
         self.drain(|pair, count| {
             let (s, t) = unpack(pair);
@@ -489,7 +489,7 @@ impl Tally {
     }
 
     /// Aggregates the pairs so far. Frees memory if no more pairs are expected soon.
-    pub fn aggregate(&mut self) {
+    pub(crate) fn aggregate(&mut self) {
         match &mut self.0 {
             Form::Table(table) => {
                 memory::wait_for_room();
@@ -501,7 +501,7 @@ impl Tally {
     }
 
     /// All counts of several tallies, in pieces by ascending sources.
-    pub fn finish(mut tallies: Vec<Tally>) -> Vec<MatrixRows> {
+    pub(crate) fn finish(mut tallies: Vec<Tally>) -> Vec<MatrixRows> {
         let Some(mut shape) = tallies.first().map(Tally::shape) else {
             return Vec::new();
         };
@@ -655,7 +655,7 @@ fn sort<E: Entry>(entries: &mut Vec<E>, spare: &mut Vec<E>) {
 
 /// Sums the weights of equal pairs. Sorting the weights first makes the sum independent of the
 /// order of rows, and Neumaier compensation keeps its error at the last digit.
-pub fn sum_weights(mut entries: Vec<(u64, f64)>) -> Vec<MatrixRows> {
+pub(crate) fn sum_weights(mut entries: Vec<(u64, f64)>) -> Vec<MatrixRows> {
     entries.par_sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let enough = (entries.len() / 64).max(MIN_PIECE_NONZEROS);
     let (mut pieces, mut rows, mut weights) = (Vec::new(), MatrixRows::default(), Vec::new());

@@ -13,7 +13,7 @@ use crate::read::rows::tag::Tag;
 use std::borrow::Cow;
 
 /// A row of a trajectory without its time. A pair of plain states counts 1.
-pub trait Point: Copy + Default + Send + Sync + 'static {
+pub(crate) trait Point: Copy + Default + Send + Sync + 'static {
     /// The points of rows, from their states and their weights, if any.
     fn of_rows(states: &[u32], weights: Option<Vec<f64>>) -> Result<Cow<'_, [Self]>>;
 
@@ -78,7 +78,7 @@ impl Emit<u32> for Counter<'_> {
 /// A state and a finite weight ≥ 0. The weight of a pair is the weight of its source; a pair of
 /// weight 0 is not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Weighed {
+pub(crate) struct Weighed {
     /// The id of the state, or `NONE`.
     pub state: u32,
     /// The weight of the row.
@@ -87,7 +87,7 @@ pub struct Weighed {
 
 impl Weighed {
     /// Whether a pair from this row to `target` counts.
-    pub fn goes_to(self, target: Weighed) -> bool {
+    pub(crate) fn goes_to(self, target: Weighed) -> bool {
         self.state != NONE && target.state != NONE && self.weight > 0.0
     }
 }

@@ -15,9 +15,9 @@ use std::f64::consts::PI;
 use std::ops::Range;
 
 /// Upper end of x. The domain is [0, WIDTH] × [0, HEIGHT].
-pub const WIDTH: f64 = 2.0;
+pub(crate) const WIDTH: f64 = 2.0;
 /// Upper end of y.
-pub const HEIGHT: f64 = 1.0;
+pub(crate) const HEIGHT: f64 = 1.0;
 
 /// A.
 const STRENGTH: f64 = 0.25;
@@ -34,7 +34,7 @@ const BLOCK: usize = 256;
 /// # Panics
 /// If `x` and `y` differ in length.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-pub fn advance(x: &mut [f64], y: &mut [f64], start: f64, step: f64, steps: usize) {
+pub(crate) fn advance(x: &mut [f64], y: &mut [f64], start: f64, step: f64, steps: usize) {
     assert_eq!(x.len(), y.len(), "one y for every x");
     // The rates omit their common factor πA/2, so the step lengths include it.
     let h = step * (0.5 * PI * STRENGTH);
@@ -132,7 +132,7 @@ fn rate(a: f64, x: f64, y: f64) -> (f64, f64) {
 
 /// The point of [0, hi) that `z` reaches if it is reflected at 0 and `hi`; exactly `hi` becomes the
 /// next smaller number. `z` is in [−hi, 2·hi].
-pub fn reflect(z: f64, hi: f64) -> f64 {
+pub(crate) fn reflect(z: f64, hi: f64) -> f64 {
     let z = z.abs();
     let z = if z > hi { 2.0 * hi - z } else { z };
     z.min(hi.next_down())
@@ -140,7 +140,7 @@ pub fn reflect(z: f64, hi: f64) -> f64 {
 
 /// The coordinate `z` of [0, hi] as observed: moved by a uniform number from [−noise, noise], noise
 /// ≤ hi, and reflected at the border. `draw` is uniform on [0, 1).
-pub fn observe(z: f64, draw: f64, noise: f64, hi: f64) -> f64 {
+pub(crate) fn observe(z: f64, draw: f64, noise: f64, hi: f64) -> f64 {
     reflect(z + noise * (2.0 * draw - 1.0), hi)
 }
 
@@ -158,13 +158,13 @@ pub struct Boxes {
 
 impl Boxes {
     /// S, the number of trajectories.
-    pub fn trajectories(&self) -> usize {
+    pub(crate) fn trajectories(&self) -> usize {
         self.nx * self.ny * self.per_box
     }
 
     /// The start (x, y) of a trajectory: the point of its box at the fractions `across` and `up`,
     /// both in [0, 1).
-    pub fn start(&self, trajectory: usize, across: f64, up: f64) -> (f64, f64) {
+    pub(crate) fn start(&self, trajectory: usize, across: f64, up: f64) -> (f64, f64) {
         let number = trajectory / self.per_box;
         (
             place(number % self.nx, across, WIDTH, self.nx),
@@ -187,7 +187,7 @@ const DRAWS: usize = 6;
 /// the noise of the end. Trajectory s uses the numbers 6s .. 6s + 6 of the one sequence of `seed`.
 /// The generator can jump there, so the numbers do not depend on how trajectories are split into
 /// ranges.
-pub fn draws(seed: u64, trajectories: Range<usize>) -> Vec<[f64; DRAWS]> {
+pub(crate) fn draws(seed: u64, trajectories: Range<usize>) -> Vec<[f64; DRAWS]> {
     let mut random = Pcg64::seed_from_u64(seed);
     random.advance(DRAWS as u128 * trajectories.start as u128);
     trajectories

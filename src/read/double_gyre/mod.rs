@@ -48,7 +48,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Registers `double_gyre(…)` with a session.
-pub fn register(ctx: &SessionContext) {
+pub(crate) fn register(ctx: &SessionContext) {
     ctx.register_udtf("double_gyre", Arc::new(Function));
 }
 

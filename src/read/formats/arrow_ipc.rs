@@ -27,7 +27,7 @@ const END: u64 = 10;
 ///
 /// # Errors
 /// A damaged footer, or a stream that ends before its schema.
-pub async fn columns(
+pub(crate) async fn columns(
     store: &dyn ObjectStore,
     file: &Path,
 ) -> Result<(SchemaRef, bool), DataFusionError> {
@@ -82,7 +82,7 @@ async fn of_footer(store: &dyn ObjectStore, file: &Path) -> Result<SchemaRef, Da
 }
 
 /// A reader of the columns at `positions` of files of a store.
-pub fn opener(
+pub(crate) fn opener(
     store: Arc<dyn ObjectStore>,
     has_footer: bool,
     positions: Vec<usize>,
@@ -98,7 +98,7 @@ pub fn opener(
 ///
 /// # Errors
 /// A value that does not fit the type of its column.
-pub fn typed(rows: &RecordBatch, wanted: &Wanted) -> Result<RecordBatch, Fault> {
+pub(crate) fn typed(rows: &RecordBatch, wanted: &Wanted) -> Result<RecordBatch, Fault> {
     let options = CastOptions {
         safe: false,
         ..Default::default()

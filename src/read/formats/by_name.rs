@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// DataFusion's reader of a format other than Parquet.
 #[derive(Debug, Clone)]
-pub struct Named {
+pub(crate) struct Named {
     format: format::Format,
     dialect: Dialect,
     listed: ListedFiles,
@@ -53,7 +53,7 @@ pub struct Named {
 
 impl Named {
     /// A reader of `format`, which must not be Parquet.
-    pub fn new(format: format::Format, dialect: Dialect, listed: &ListedFiles) -> Named {
+    pub(crate) fn new(format: format::Format, dialect: Dialect, listed: &ListedFiles) -> Named {
         Named {
             format,
             dialect,

@@ -47,13 +47,13 @@ pub struct Dialect {
 
 impl Dialect {
     /// The compression of a file, by its name unless the pipeline sets one.
-    pub fn compression(&self, name: &str) -> Compression {
+    pub(crate) fn compression(&self, name: &str) -> Compression {
         self.compression
             .unwrap_or_else(|| Compression::of_name(name).1)
     }
 
     /// The compression that the pipeline sets for all files.
-    pub fn asked_compression(&self) -> Option<Compression> {
+    pub(crate) fn asked_compression(&self) -> Option<Compression> {
         self.compression
     }
 
@@ -109,7 +109,7 @@ impl Dialect {
 ///
 /// # Errors
 /// A row that does not fit, or two columns of one name.
-pub async fn columns(
+pub(crate) async fn columns(
     mut pieces: Pieces,
     name: &str,
     dialect: &Dialect,
@@ -539,7 +539,7 @@ fn lines_in(bytes: &[u8]) -> u64 {
 }
 
 /// Turns the bytes of a file, from its start or the start of a row, into rows.
-pub struct CsvRows {
+pub(crate) struct CsvRows {
     layout: Layout,
     decoder: Decoder,
     quotes: Quotes,
@@ -553,7 +553,7 @@ pub struct CsvRows {
 impl CsvRows {
     /// A reader of the file `name`. `is_start`: the bytes start at the start of the file. Returns
     /// batches of `rows` rows.
-    pub fn new(
+    pub(crate) fn new(
         wanted: Wanted,
         name: &str,
         dialect: &Dialect,

@@ -14,13 +14,13 @@ pub struct Fault {
 
 impl Fault {
     /// A fault without a line.
-    pub fn new(what: impl Into<String>) -> Fault {
+    pub(crate) fn new(what: impl Into<String>) -> Fault {
         let what = what.into();
         Fault { line: None, what }
     }
 
     /// A fault in a line.
-    pub fn at(line: u64, what: impl Into<String>) -> Fault {
+    pub(crate) fn at(line: u64, what: impl Into<String>) -> Fault {
         Fault {
             line: Some(line),
             what: what.into(),
@@ -28,7 +28,7 @@ impl Fault {
     }
 
     /// Moves the place into the message: the file, and the line if known.
-    pub fn of(self, file: &str) -> Fault {
+    pub(crate) fn of(self, file: &str) -> Fault {
         let what = match self.line {
             Some(line) => format!("{file}, line {line}: {}", self.what),
             None => format!("{file}: {}", self.what),
@@ -55,7 +55,7 @@ impl From<Fault> for DataFusionError {
 }
 
 /// The message of an engine without the names of its layers.
-pub fn plain(text: &str) -> &str {
+pub(crate) fn plain(text: &str) -> &str {
     const LAYERS: [&str; 27] = [
         "Error during planning: ",
         "This feature is not implemented: ",

@@ -22,7 +22,7 @@ impl Format {
     pub const ALL: [Format; 4] = [Format::Parquet, Format::Csv, Format::Json, Format::Arrow];
 
     /// The name in a pipeline.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Format::Parquet => "parquet",
             Format::Csv => "csv",
@@ -59,7 +59,7 @@ pub enum Compression {
 
 impl Compression {
     /// Splits the extension of a compression from a file name.
-    pub fn of_name(name: &str) -> (&str, Compression) {
+    pub(crate) fn of_name(name: &str) -> (&str, Compression) {
         let packed = [(".gz", Compression::Gzip), (".zst", Compression::Zstd)];
         let by_ending = |(ending, how): (&str, _)| Some((name.strip_suffix(ending)?, how));
         packed
@@ -69,7 +69,7 @@ impl Compression {
     }
 
     /// The file name extension of the compression.
-    pub fn ending(self) -> &'static str {
+    pub(crate) fn ending(self) -> &'static str {
         match self {
             Compression::None => "",
             Compression::Gzip => ".gz",

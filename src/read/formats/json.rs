@@ -43,7 +43,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 ///
 /// # Errors
 /// A row that is not a JSON object, or a key with values of several types.
-pub async fn columns(mut pieces: Pieces) -> Result<Schema, DataFusionError> {
+pub(crate) async fn columns(mut pieces: Pieces) -> Result<Schema, DataFusionError> {
     let mut values: Vec<Value> = Vec::new();
     let (mut objects, mut bytes) = (Objects::new(), 0);
     while let Some(piece) = pieces.try_next().await? {
@@ -223,7 +223,7 @@ fn lines_in(bytes: &[u8]) -> u64 {
 }
 
 /// Turns the bytes of a file, from its start or the start of a row, into rows.
-pub struct JsonRows {
+pub(crate) struct JsonRows {
     objects: Objects,
     rows: OpenRows,
     each: usize,
@@ -231,7 +231,7 @@ pub struct JsonRows {
 
 impl JsonRows {
     /// A reader that returns batches of `each` rows.
-    pub fn new(wanted: Wanted, each: usize) -> JsonRows {
+    pub(crate) fn new(wanted: Wanted, each: usize) -> JsonRows {
         let fields = wanted.table.fields().clone();
         let rounds = |name: &str| wanted.may_round(name).then(|| name.to_string());
         JsonRows {

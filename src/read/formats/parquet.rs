@@ -42,7 +42,7 @@ impl Default for Parquet {
 impl Parquet {
     /// A reader that skips nothing by statistics of row groups, for files whose columns do not
     /// pass [`floats::scanned`].
-    pub fn without_pruning() -> Parquet {
+    pub(crate) fn without_pruning() -> Parquet {
         let mut options = TableParquetOptions::default();
         options.global.pruning = false;
         Parquet::new(options)

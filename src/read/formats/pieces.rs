@@ -21,7 +21,7 @@ pub type Pieces = BoxStream<'static, Result<Bytes, DataFusionError>>;
 
 /// The bytes of a file, or of the lines that start in a range of it. A range requires an
 /// uncompressed file.
-pub async fn open(
+pub(crate) async fn open(
     store: &dyn ObjectStore,
     file: &Path,
     range: Option<Range<u64>>,

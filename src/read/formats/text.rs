@@ -13,17 +13,17 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Number of rows from which types of columns are inferred.
-pub const SAMPLE: usize = 1000;
+pub(crate) const SAMPLE: usize = 1000;
 /// Most bytes from which types of columns are inferred.
-pub const SAMPLE_BYTES: usize = 4 << 20;
+pub(crate) const SAMPLE_BYTES: usize = 4 << 20;
 
 /// Longest row in bytes. A longer one is taken for a missing end of a value or of the row.
-pub const MAX_ROW_BYTES: usize = 64 << 20;
+pub(crate) const MAX_ROW_BYTES: usize = 64 << 20;
 /// Bytes of text from which on the rows so far are a batch.
-pub const BATCH_BYTES: usize = 8 << 20;
+pub(crate) const BATCH_BYTES: usize = 8 << 20;
 
 /// Turns the bytes of a file, piece by piece, into rows.
-pub trait TextRows: Send {
+pub(crate) trait TextRows: Send {
     /// The rows that are complete after the next bytes.
     fn push(&mut self, bytes: Bytes) -> Result<Vec<RecordBatch>, Fault>;
 
@@ -32,7 +32,7 @@ pub trait TextRows: Send {
 }
 
 /// The rows of a file; `wrong` adds the file to a fault.
-pub fn batches(
+pub(crate) fn batches(
     pieces: Pieces,
     rows: Box<dyn TextRows>,
     wrong: impl Fn(Fault) -> Fault + Send + 'static,
@@ -75,13 +75,13 @@ pub fn batches(
 }
 
 /// The message for bytes that cannot be decompressed.
-pub fn unpacked(e: &std::io::Error) -> String {
+pub(crate) fn unpacked(e: &std::io::Error) -> String {
     format!("it cannot be read to its end ({e})")
 }
 
 /// The wanted columns of a table, matched to a file by name. Columns that the file lacks are null.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// All columns of the file.
     pub file: SchemaRef,
     /// The wanted columns of the table.
@@ -95,7 +95,7 @@ pub struct Wanted {
 
 impl Wanted {
     /// The columns of `table`, wanted of a file with the columns of `file`.
-    pub fn new(file: SchemaRef, table: SchemaRef) -> Wanted {
+    pub(crate) fn new(file: SchemaRef, table: SchemaRef) -> Wanted {
         let at = |field: &Arc<Field>| file.index_of(field.name()).ok();
         let at = table.fields().iter().map(at).collect();
         let may_round = Arc::default();
@@ -118,24 +118,24 @@ impl Wanted {
     }
 
     /// No column of a file.
-    pub fn none(file: SchemaRef) -> Wanted {
+    pub(crate) fn none(file: SchemaRef) -> Wanted {
         Wanted::new(file, Arc::new(Schema::empty()))
     }
 
     /// The positions of the wanted columns that the file has.
-    pub fn positions(&self) -> Vec<usize> {
+    pub(crate) fn positions(&self) -> Vec<usize> {
         self.at.iter().flatten().copied().collect()
     }
 
     /// The wanted column at a position of the file.
-    pub fn field_at(&self, position: usize) -> Option<&Field> {
+    pub(crate) fn field_at(&self, position: usize) -> Option<&Field> {
         let at = self.at.iter().position(|at| *at == Some(position))?;
         Some(self.table.field(at))
     }
 
     /// The wanted columns of rows whose columns are those at `positions`, in that order. `convert`
     /// converts to the types of the table.
-    pub fn of(
+    pub(crate) fn of(
         &self,
         rows: &RecordBatch,
         convert: impl Fn(&ArrayRef, &Field) -> Result<ArrayRef, Fault>,
@@ -164,7 +164,7 @@ impl Wanted {
 }
 
 /// A description of the values of a type, for messages.
-pub fn value_kind(data_type: &DataType) -> &'static str {
+pub(crate) fn value_kind(data_type: &DataType) -> &'static str {
     match data_type {
         DataType::Null => "no value",
         DataType::Boolean => "true or false",

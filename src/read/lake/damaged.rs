@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Decodes the most recently read Parquet files, latest first, and describes the first column that
 /// cannot be decoded. `None` if there is none, or if a store fails.
-pub async fn find(context: &SessionContext, listed: &ListedFiles) -> Option<String> {
+pub(crate) async fn find(context: &SessionContext, listed: &ListedFiles) -> Option<String> {
     for (root, path) in listed.latest() {
         let url = ListingTableUrl::parse(&root).ok()?;
         let store = context.runtime_env().object_store(&url).ok()?;

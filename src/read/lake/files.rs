@@ -38,7 +38,7 @@ pub struct InputFile {
 impl InputFile {
     /// What identifies this version of the file: its content hash if known, else size, time and
     /// tag.
-    pub fn fingerprint(&self) -> InputFile {
+    pub(crate) fn fingerprint(&self) -> InputFile {
         let mut print = self.clone();
         if print.content.is_some() {
             (print.modified, print.e_tag) = (String::new(), None);
@@ -74,7 +74,7 @@ pub struct Table {
 
 impl Table {
     /// The same table with the files at these indices; `None` if the range is out of bounds.
-    pub fn of_files(&self, files: Range<usize>) -> Option<Table> {
+    pub(crate) fn of_files(&self, files: Range<usize>) -> Option<Table> {
         Some(Table {
             files: self.files.get(files.clone())?.to_vec(),
             folders: self.folders.get(files)?.to_vec(),

@@ -18,7 +18,7 @@ impl Lake {
     ///
     /// # Errors
     /// A file that cannot be read.
-    pub async fn fingerprint(&mut self) -> Result<()> {
+    pub(crate) async fn fingerprint(&mut self) -> Result<()> {
         let mut places = BTreeMap::new();
         for table in &self.tables {
             for file in &table.files {

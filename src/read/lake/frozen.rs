@@ -23,7 +23,7 @@ const MAX_LATEST: usize = 64;
 
 /// The files of all tables. Clones share their state.
 #[derive(Debug, Clone, Default)]
-pub struct ListedFiles(Arc<Files>);
+pub(crate) struct ListedFiles(Arc<Files>);
 
 #[derive(Debug, Default)]
 struct Files {
@@ -38,7 +38,7 @@ struct Files {
 
 impl ListedFiles {
     /// Records a file as it was listed; `root` is the URL of its store.
-    pub fn note(&self, root: &str, meta: &ObjectMeta) {
+    pub(crate) fn note(&self, root: &str, meta: &ObjectMeta) {
         let tag = meta.e_tag.iter().find(|tag| !tag.starts_with("W/"));
         let Some(tag) = tag else { return };
         let mut stores = self.0.tags.write().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ impl ListedFiles {
     }
 
     /// Store and path of the files of which ranges were read most recently, latest first.
-    pub fn latest(&self) -> Vec<(String, Path)> {
+    pub(crate) fn latest(&self) -> Vec<(String, Path)> {
         self.0
             .latest
             .lock()
@@ -75,13 +75,13 @@ impl ListedFiles {
     }
 
     /// Makes later reads treat the file as one part.
-    pub fn read_whole(&self, file: &Path) {
+    pub(crate) fn read_whole(&self, file: &Path) {
         let mut whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
         whole.insert(file.clone());
     }
 
     /// Whether the file is read in one part.
-    pub fn is_whole(&self, file: &Path) -> bool {
+    pub(crate) fn is_whole(&self, file: &Path) -> bool {
         self.0
             .whole
             .lock()
@@ -90,7 +90,7 @@ impl ListedFiles {
     }
 
     /// Number of files that are read in one part.
-    pub fn n_whole(&self) -> usize {
+    pub(crate) fn n_whole(&self) -> usize {
         self.0
             .whole
             .lock()
@@ -99,7 +99,7 @@ impl ListedFiles {
     }
 
     /// Wraps a store so that reads return the listed versions only.
-    pub fn of(&self, root: &str, inner: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
+    pub(crate) fn of(&self, root: &str, inner: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
         Arc::new(ListedStore {
             inner,
             root: root.to_string(),

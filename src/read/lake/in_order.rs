@@ -41,7 +41,7 @@ impl Lake {
     ///
     /// # Errors
     /// If the query lacks a column.
-    pub fn in_order(
+    pub(crate) fn in_order(
         &self,
         frame: DataFrame,
         columns: &[&str],
@@ -76,7 +76,7 @@ impl Lake {
     ///
     /// # Errors
     /// If the query cannot start.
-    pub async fn batches(&self, frame: DataFrame) -> Result<Batches<'_>> {
+    pub(crate) async fn batches(&self, frame: DataFrame) -> Result<Batches<'_>> {
         let n_whole = self.listed.n_whole();
         let reading = Reading::new();
         let streams = self.streams(frame).await?;
@@ -108,7 +108,7 @@ impl Batches<'_> {
     /// # Errors
     /// If the rows cannot be read. If [`must_read_again`](Self::must_read_again) then, the caller
     /// starts the query again.
-    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+    pub(crate) async fn next(&mut self) -> Result<Option<RecordBatch>> {
         match self.batches.recv().await {
             Some(Ok(batch)) => Ok(Some(batch)),
             Some(Err(e)) => {
@@ -124,7 +124,7 @@ impl Batches<'_> {
 
     /// Whether reading failed because a row continues past the end of a part of its file. The next
     /// query reads that file in one part.
-    pub fn must_read_again(&self) -> bool {
+    pub(crate) fn must_read_again(&self) -> bool {
         self.lake.reads_another_whole_file(self.n_whole)
     }
 }

@@ -4,25 +4,25 @@
 //! gyre. A query gives one stream of batches per thread. Each stream has files in their order, so
 //! rows that are in order need no sorting.
 
-pub mod damaged;
+pub(crate) mod damaged;
 pub mod errors;
 pub(crate) mod exact;
 pub mod files;
 pub mod fingerprint;
-pub mod frozen;
+pub(crate) mod frozen;
 pub mod in_order;
 pub(crate) mod merge;
 pub(crate) mod pages;
 pub mod panics;
 pub(crate) mod precision;
-pub mod provider;
-pub mod pruned;
+pub(crate) mod provider;
+pub(crate) mod pruned;
 pub mod reopen;
 pub(crate) mod rounding;
-pub mod spill;
+pub(crate) mod spill;
 pub mod statistics;
 pub mod subset;
-pub mod tables;
+pub(crate) mod tables;
 pub(crate) mod widened;
 
 use crate::error::{Error, Kind, Result, escaped};
@@ -239,7 +239,7 @@ impl Lake {
     ///
     /// # Errors
     /// [`Kind::Spec`] if the SQL is wrong.
-    pub async fn query_of(
+    pub(crate) async fn query_of(
         &self,
         section: &str,
         sql: &str,
@@ -254,7 +254,7 @@ impl Lake {
     ///
     /// # Errors
     /// If a table cannot be registered.
-    pub async fn fork(&self) -> Result<SessionContext> {
+    pub(crate) async fn fork(&self) -> Result<SessionContext> {
         let state = SessionStateBuilder::new_from_existing(self.context.state())
             .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
             .with_config(self.context.copied_config())
@@ -273,7 +273,7 @@ impl Lake {
     ///
     /// # Errors
     /// If the query lacks a column, or a coordinate of boxes has several precisions.
-    pub fn select(&self, frame: DataFrame, layout: &Layout) -> Result<DataFrame> {
+    pub(crate) fn select(&self, frame: DataFrame, layout: &Layout) -> Result<DataFrame> {
         let columns: Vec<_> = layout.fields().iter().map(|f| ident(f.name())).collect();
         // One column may have two roles, such as a state and a given partition.
         let columns = columns
@@ -291,7 +291,7 @@ impl Lake {
     ///
     /// # Errors
     /// If the query cannot be planned.
-    pub async fn explain(&self, frame: DataFrame) -> Result<String> {
+    pub(crate) async fn explain(&self, frame: DataFrame) -> Result<String> {
         let logical = frame
             .clone()
             .into_optimized_plan()
@@ -487,7 +487,7 @@ impl Lake {
 
     /// The number of rows of each Parquet file, from its footer. `None` for other formats, and if
     /// the footer cannot be read.
-    pub async fn rows_of(&self, table: &str, locations: &[String]) -> Vec<Option<u64>> {
+    pub(crate) async fn rows_of(&self, table: &str, locations: &[String]) -> Vec<Option<u64>> {
         let is_parquet = |t: &Table| t.name == table && t.format == "parquet";
         if !self.tables.iter().any(is_parquet) {
             return vec![None; locations.len()];

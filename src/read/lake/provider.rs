@@ -40,7 +40,7 @@ use tokio::sync::OnceCell;
 
 /// A table of the listed files.
 #[derive(Debug, Clone)]
-pub struct TableOfFiles {
+pub(crate) struct TableOfFiles {
     root: ObjectStoreUrl,
     format: Arc<dyn FileFormat>,
     /// The columns of the files, without those of folders.
@@ -65,7 +65,7 @@ impl TableOfFiles {
     ///
     /// # Errors
     /// A folder value that does not have the type of its column.
-    pub fn new(
+    pub(crate) fn new(
         table: &str,
         root: ObjectStoreUrl,
         format: Arc<dyn FileFormat>,

@@ -23,7 +23,7 @@ struct Scanned {
 }
 
 /// One line per table: files and bytes that the plan reads, of all.
-pub fn show(tables: &[Table], plan: &Arc<dyn ExecutionPlan>) -> String {
+pub(crate) fn show(tables: &[Table], plan: &Arc<dyn ExecutionPlan>) -> String {
     let mut scanned: BTreeMap<String, Scanned> = BTreeMap::new();
     let walked = plan.apply(|node| {
         let scan = node.downcast_ref::<DataSourceExec>();

@@ -25,7 +25,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// A store that cannot be opened, or tables that do not fit together.
-pub fn reopen(found: Vec<Table>, resources: &Resources, stores: &Stores) -> Result<Lake> {
+pub(crate) fn reopen(found: Vec<Table>, resources: &Resources, stores: &Stores) -> Result<Lake> {
     let roots = found.iter().map(|table| table.root.as_str());
     let remote: BTreeSet<&str> = roots.filter(|root| !root.starts_with("file:")).collect();
     let mut lake = empty(resources, stores, remote.len())?;
@@ -41,7 +41,7 @@ impl Lake {
     ///
     /// # Errors
     /// Rows whose columns differ from `schema`.
-    pub fn rows(
+    pub(crate) fn rows(
         &self,
         schema: &SchemaRef,
         rows: Vec<RecordBatch>,

@@ -18,7 +18,7 @@ const PREFIX: &str = "gyre-sql-";
 const LOCK: &str = ".lock";
 
 /// A spill folder, which is removed when this value is dropped.
-pub struct SpillFolder {
+pub(crate) struct SpillFolder {
     folder: TempDir,
     _lock: File,
     _opened: Opened,
@@ -29,7 +29,7 @@ pub struct SpillFolder {
 ///
 /// # Errors
 /// [`Kind::Resources`] if the folder cannot be created.
-pub fn bound(engine: RuntimeEnvBuilder, bytes: usize) -> Result<(RuntimeEnvBuilder, SpillFolder)> {
+pub(crate) fn bound(engine: RuntimeEnvBuilder, bytes: usize) -> Result<(RuntimeEnvBuilder, SpillFolder)> {
     let place = std::env::temp_dir();
     sweep(&place, false);
     let made = SpillFolder::new(&place).map_err(|e| {
@@ -49,7 +49,7 @@ pub fn bound(engine: RuntimeEnvBuilder, bytes: usize) -> Result<(RuntimeEnvBuild
 static OPEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// Removes the spill folders of this process, which ends.
-pub fn remove_all() {
+pub(crate) fn remove_all() {
     for folder in OPEN
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -99,7 +99,7 @@ impl SpillFolder {
 /// Removes the spill folders of dead processes, or only lists them if `is_dry_run`. Returns their
 /// paths and sizes in bytes. Folders that cannot be opened or removed may belong to other users and
 /// are left alone.
-pub fn sweep(place: &Path, is_dry_run: bool) -> Vec<(String, u64)> {
+pub(crate) fn sweep(place: &Path, is_dry_run: bool) -> Vec<(String, u64)> {
     let mut swept = Vec::new();
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let is_folder = entry.file_type().is_ok_and(|found| found.is_dir());

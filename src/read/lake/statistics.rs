@@ -18,7 +18,7 @@ impl Lake {
     ///
     /// # Errors
     /// A query that cannot be planned.
-    pub async fn bounds(&self, frame: DataFrame, layout: &Layout) -> Result<Bounds> {
+    pub(crate) async fn bounds(&self, frame: DataFrame, layout: &Layout) -> Result<Bounds> {
         let plan = self.physical(frame).await?;
         let known = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
         let known =
@@ -57,7 +57,7 @@ impl Lake {
     ///
     /// # Errors
     /// A query that cannot be planned.
-    pub async fn most_rows(&self, frame: DataFrame) -> Result<Option<u64>> {
+    pub(crate) async fn most_rows(&self, frame: DataFrame) -> Result<Option<u64>> {
         let plan = self.physical(frame).await?;
         let known = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
         let known =

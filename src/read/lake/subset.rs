@@ -29,7 +29,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Why the query does not map one table row by row.
-pub fn one_table(frame: &DataFrame) -> Result<String, String> {
+pub(crate) fn one_table(frame: &DataFrame) -> Result<String, String> {
     let mut tables = Vec::new();
     let mut reason = None;
     let walked = frame.logical_plan().apply(|node| {
@@ -137,7 +137,7 @@ impl FilePart {
 ///
 /// # Errors
 /// [`Kind::Bug`] if the query cannot be planned again.
-pub fn over(frame: DataFrame, locations: HashSet<String>) -> Result<DataFrame> {
+pub(crate) fn over(frame: DataFrame, locations: HashSet<String>) -> Result<DataFrame> {
     narrowed(frame, Wanted::Files(locations))
 }
 
@@ -145,7 +145,7 @@ pub fn over(frame: DataFrame, locations: HashSet<String>) -> Result<DataFrame> {
 ///
 /// # Errors
 /// [`Kind::Bug`] if the query cannot be planned again.
-pub fn over_part(frame: DataFrame, part: FilePart) -> Result<DataFrame> {
+pub(crate) fn over_part(frame: DataFrame, part: FilePart) -> Result<DataFrame> {
     narrowed(frame, Wanted::FilePart(part))
 }
 

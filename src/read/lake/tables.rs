@@ -35,7 +35,7 @@ use std::sync::Arc;
 const CONCURRENT_SCHEMAS: usize = 32;
 
 /// Number of distinct remote stores among some paths.
-pub fn remote_stores<'a>(paths: impl Iterator<Item = &'a str>) -> usize {
+pub(crate) fn remote_stores<'a>(paths: impl Iterator<Item = &'a str>) -> usize {
     let roots = paths.filter_map(|path| {
         let (scheme, rest) = path.split_once("://")?;
         (scheme != "file").then_some((scheme, rest.split('/').next()))
@@ -47,7 +47,7 @@ pub fn remote_stores<'a>(paths: impl Iterator<Item = &'a str>) -> usize {
 ///
 /// # Errors
 /// Files that cannot be read or do not fit together; the message names the table.
-pub async fn register(
+pub(crate) async fn register(
     context: &SessionContext,
     source: &TableSource<'_>,
     stores: &Stores,

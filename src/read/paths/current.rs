@@ -116,7 +116,7 @@ impl Current {
     }
 
     /// Whether the version of a run is current or kept.
-    pub fn names(&self, run: &str) -> bool {
+    pub(crate) fn names(&self, run: &str) -> bool {
         self.run == run || self.earlier.iter().any(|kept| kept == run)
     }
 }

@@ -43,7 +43,7 @@ struct Choice {
 }
 
 /// Position of the first wildcard character; `None` for a plain path.
-pub fn special(path: &str) -> Option<usize> {
+pub(crate) fn special(path: &str) -> Option<usize> {
     path.find(['*', '?', '[', '{'])
 }
 
@@ -137,7 +137,7 @@ impl Pattern {
     ///
     /// # Errors
     /// What is wrong with the text.
-    pub fn new(text: &str) -> Result<Pattern, String> {
+    pub(crate) fn new(text: &str) -> Result<Pattern, String> {
         let is_of_folders = text.ends_with('/');
         let choices = choices(text)?;
         let choices = choices.iter().map(|text| Choice::new(text, is_of_folders));
@@ -148,13 +148,13 @@ impl Pattern {
     }
 
     /// Whether the pattern matches a file, given relative to its folder.
-    pub fn matches(&self, below: &str) -> bool {
+    pub(crate) fn matches(&self, below: &str) -> bool {
         self.choices.iter().any(|choice| choice.matches(below))
     }
 
     /// Whether the pattern may match a file somewhere below a folder, given as folder names
     /// relative to the folder of the pattern.
-    pub fn may_match_below(&self, folders: &[&str]) -> bool {
+    pub(crate) fn may_match_below(&self, folders: &[&str]) -> bool {
         let may_match = |choice: &Choice| {
             let mut folders = folders.iter();
             for level in &choice.levels {
@@ -196,7 +196,7 @@ pub struct Found {
 }
 
 /// `path` relative to `folder` as text; `None` if it is not below.
-pub fn below<'a>(folder: &Path, path: &'a Path) -> Option<&'a str> {
+pub(crate) fn below<'a>(folder: &Path, path: &'a Path) -> Option<&'a str> {
     let rest = path.as_ref().strip_prefix(folder.as_ref())?;
     if folder.as_ref().is_empty() {
         Some(rest)
@@ -209,7 +209,7 @@ pub fn below<'a>(folder: &Path, path: &'a Path) -> Option<&'a str> {
 ///
 /// # Errors
 /// The store cannot list a folder.
-pub async fn list(
+pub(crate) async fn list(
     store: &Arc<dyn ObjectStore>,
     folder: &Path,
     pattern: Option<&Pattern>,

@@ -59,7 +59,7 @@ pub struct Marks(BTreeSet<(Path, FolderMark)>);
 
 impl Marks {
     /// Records what a file or folder reveals about the folders above it.
-    pub fn record(&mut self, path: &Path) {
+    pub(crate) fn record(&mut self, path: &Path) {
         let parts: Vec<_> = path.parts().collect();
         let folder = |n: usize| Path::from_iter(parts[..n].iter().cloned());
         for (at, part) in parts.iter().enumerate() {
@@ -77,7 +77,7 @@ impl Marks {
     }
 
     /// The marked folders that contain a file.
-    pub fn of(&self, file: &Path) -> impl Iterator<Item = &(Path, FolderMark)> {
+    pub(crate) fn of(&self, file: &Path) -> impl Iterator<Item = &(Path, FolderMark)> {
         self.0
             .iter()
             .filter(|(folder, _)| file.prefix_matches(folder))
@@ -85,7 +85,7 @@ impl Marks {
 
     /// The marks at and above a folder, found by probing for each. A folder that cannot be accessed
     /// has none.
-    pub async fn above(store: &Arc<dyn ObjectStore>, folder: &Path) -> Result<Marks, StoreError> {
+    pub(crate) async fn above(store: &Arc<dyn ObjectStore>, folder: &Path) -> Result<Marks, StoreError> {
         let parts: Vec<_> = folder.parts().collect();
         let folders = (0..=parts.len()).map(|n| Path::from_iter(parts[..n].iter().cloned()));
         let mut probes = Vec::new();
@@ -102,7 +102,7 @@ impl Marks {
 }
 
 /// Probes one place for the first object that marks a folder.
-pub async fn probe(store: &Arc<dyn ObjectStore>, place: Path) -> Result<Option<Path>, StoreError> {
+pub(crate) async fn probe(store: &Arc<dyn ObjectStore>, place: Path) -> Result<Option<Path>, StoreError> {
     let probed = async {
         match place.filename() {
             Some("current.json") => store.head(&place).await.map(|meta| Some(meta.location)),
@@ -153,7 +153,7 @@ fn is_iceberg(name: &str) -> bool {
 
 /// The error for a path that reads a table of another format. `table` and `path` are shown in the
 /// message; `is_at`: the path is the table, is inside it, or (`None`) matches files of it.
-pub fn refused(kind: FolderMark, table: &str, path: &str, is_at: Option<bool>) -> Error {
+pub(crate) fn refused(kind: FolderMark, table: &str, path: &str, is_at: Option<bool>) -> Error {
     let what = match is_at {
         Some(true) => format!("{path} is"),
         Some(false) => format!("{path} lies in {table},"),
@@ -171,7 +171,7 @@ pub fn refused(kind: FolderMark, table: &str, path: &str, is_at: Option<bool>) -
 }
 
 /// The current result of an output; `None` if `current.json` belongs to another program.
-pub async fn output(
+pub(crate) async fn output(
     store: &Arc<dyn ObjectStore>,
     folder: &Path,
 ) -> Result<Option<Current>, StoreError> {
@@ -185,7 +185,7 @@ pub async fn output(
 }
 
 /// The error for a path that is a whole output instead of one of its tables. `shown` is the output.
-pub fn whole_output(path: &str, shown: &str, is_at: bool, current: &Current) -> Error {
+pub(crate) fn whole_output(path: &str, shown: &str, is_at: bool, current: &Current) -> Error {
     let what = if is_at {
         format!("{path} is an output of gyre")
     } else {

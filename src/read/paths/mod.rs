@@ -3,5 +3,5 @@
 pub mod current;
 pub mod glob;
 pub mod lakehouse;
-pub mod overlap;
+pub(crate) mod overlap;
 pub mod places;

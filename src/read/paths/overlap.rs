@@ -21,7 +21,7 @@ enum Overlap {
 ///
 /// # Errors
 /// The first path that overlaps or cannot be parsed.
-pub fn check_no_overlap(sources: &[TableSource<'_>], output: &str) -> Result<()> {
+pub(crate) fn check_no_overlap(sources: &[TableSource<'_>], output: &str) -> Result<()> {
     // Opening the output reports a location that cannot be parsed.
     let Ok((root, folder)) = literal(output) else {
         return Ok(());
@@ -73,7 +73,7 @@ impl Lake {
     ///
     /// # Errors
     /// The first such file.
-    pub fn check_no_overlap(&self, output: &str) -> Result<()> {
+    pub(crate) fn check_no_overlap(&self, output: &str) -> Result<()> {
         let Ok((root, folder)) = literal(output) else {
             return Ok(());
         };

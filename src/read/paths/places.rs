@@ -40,7 +40,7 @@ pub struct Place {
 }
 
 /// A file of a table.
-pub struct FoundFile {
+pub(crate) struct FoundFile {
     /// The file as the store listed it.
     pub meta: ObjectMeta,
     /// The file as messages and records show it.
@@ -51,7 +51,7 @@ pub struct FoundFile {
 }
 
 /// The folder value that Spark and Hive write for null.
-pub const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
+pub(crate) const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// The canonical spelling of a location.
 pub(crate) fn canonical_location(location: &str) -> String {
@@ -66,7 +66,7 @@ fn shown_at(root: &ObjectStoreUrl, path: &Path) -> String {
 }
 
 /// The path in a store of a listed file.
-pub fn path_at(root: &ObjectStoreUrl, location: &str) -> Option<Path> {
+pub(crate) fn path_at(root: &ObjectStoreUrl, location: &str) -> Option<Path> {
     let below = location.strip_prefix(root.as_str().trim_end_matches('/'))?;
     Path::parse(below.strip_prefix('/')?).ok()
 }
@@ -75,7 +75,7 @@ pub fn path_at(root: &ObjectStoreUrl, location: &str) -> Option<Path> {
 ///
 /// # Errors
 /// A location that is not a path or URL.
-pub fn literal(location: &str) -> Result<(ObjectStoreUrl, Path)> {
+pub(crate) fn literal(location: &str) -> Result<(ObjectStoreUrl, Path)> {
     let wrong = |e: Box<dyn std::error::Error + Send + Sync>| {
         let message = format!("{location} is not a path or URL");
         Error::with_source(Kind::Input, message, e)
@@ -118,7 +118,7 @@ impl Place {
     ///
     /// # Errors
     /// A path that does not exist on disk or cannot be parsed.
-    pub fn of(path: &str) -> Result<Place> {
+    pub(crate) fn of(path: &str) -> Result<Place> {
         store::check(path).map_err(Error::input)?;
         let disk = on_disk(path);
         let is_there = disk.as_ref().map(|disk| disk.try_exists());
@@ -166,7 +166,7 @@ impl Place {
     }
 
     /// Whether the place is on disk.
-    pub fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         self.root.as_str().starts_with("file:")
     }
 
@@ -188,7 +188,7 @@ impl Place {
 ///
 /// # Errors
 /// A store that cannot be opened.
-pub fn store(
+pub(crate) fn store(
     context: &SessionContext,
     stores: &Stores,
     listing: &ListedFiles,
@@ -208,7 +208,7 @@ pub fn store(
 ///
 /// # Errors
 /// No files, or files of a lakehouse table or of a whole output.
-pub async fn files(
+pub(crate) async fn files(
     mut place: Place,
     store: &Arc<dyn ObjectStore>,
     path: &str,

@@ -11,7 +11,7 @@ use std::ops::Range;
 /// The columns that are read of points, in the order of the columns of a batch: partition keys, the
 /// key of a row, coordinates, weight, known sets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PointLayout {
+pub(crate) struct PointLayout {
     /// Partition keys.
     #[serde(with = "crate::read::rows::ipc::fields")]
     pub partition: Vec<Field>,
@@ -35,7 +35,7 @@ pub struct PointLayout {
 
 /// How rows become evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum PointRoles {
+pub(crate) enum PointRoles {
     /// Rows of trajectories become pairs of points. The last column of the key is the time.
     Pairs {
         /// The lags, one model per partition each.
@@ -50,7 +50,7 @@ pub enum PointRoles {
 impl PointLayout {
     /// The columns of a trajectory, or of a row without time: rows that are equal in them belong
     /// together.
-    pub fn dealt_by(&self) -> Range<usize> {
+    pub(crate) fn dealt_by(&self) -> Range<usize> {
         match self.roles {
             PointRoles::Pairs { .. } => 0..self.n_order() - 1,
             PointRoles::Rows => 0..self.n_order(),
@@ -58,24 +58,24 @@ impl PointLayout {
     }
 
     /// Every column, in order.
-    pub fn fields(&self) -> Vec<Field> {
+    pub(crate) fn fields(&self) -> Vec<Field> {
         let leading = self.partition.iter().chain(&self.key);
         let fields = leading.chain(&self.coordinates).chain(&self.weight);
         fields.chain(&self.given).cloned().collect()
     }
 
     /// The columns of a query for this layout, named by position.
-    pub fn numbered(&self) -> SchemaRef {
+    pub(crate) fn numbered(&self) -> SchemaRef {
         layout::schema(&self.fields())
     }
 
     /// The number of leading columns that order the rows: partition keys and the key of a row.
-    pub fn n_order(&self) -> usize {
+    pub(crate) fn n_order(&self) -> usize {
         self.partition.len() + self.key.len()
     }
 
     /// The number of lags; 1 for rows without time.
-    pub fn n_lags(&self) -> usize {
+    pub(crate) fn n_lags(&self) -> usize {
         match &self.roles {
             PointRoles::Pairs { lags, .. } => lags.len(),
             PointRoles::Rows => 1,
@@ -83,7 +83,7 @@ impl PointLayout {
     }
 
     /// The names of the columns of the coordinates.
-    pub fn coordinate_names(&self) -> Vec<String> {
+    pub(crate) fn coordinate_names(&self) -> Vec<String> {
         let names = self.coordinates.iter().map(|field| field.name().clone());
         names.collect()
     }
@@ -103,7 +103,7 @@ impl PointLayout {
     }
 
     /// Whether the coordinates are one column of lists.
-    pub fn is_list(&self) -> bool {
+    pub(crate) fn is_list(&self) -> bool {
         self.coordinates.len() == 1 && self.coordinates[0].data_type().is_nested()
     }
 }

@@ -10,10 +10,10 @@
 //! - `pairs` makes blocks of rows with the pairs at each lag.
 //! - `sample` keeps some rows or pairs.
 
-pub mod layout;
-pub mod pairs;
+pub(crate) mod layout;
+pub(crate) mod pairs;
 pub mod sample;
-pub mod survey;
+pub(crate) mod survey;
 
 use crate::error::{Error, Result};
 use crate::math::seed;

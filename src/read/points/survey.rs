@@ -37,7 +37,7 @@ const LISTED: usize = 4096;
 
 /// What is known of the points of one partition.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Survey {
+pub(crate) struct Survey {
     /// The number of points.
     pub(crate) rows: u64,
     /// What is known of the weights, if rows have weights.
@@ -133,7 +133,7 @@ impl Survey {
 
 /// The smallest and the largest value of each coordinate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Ends {
+pub(crate) struct Ends {
     /// The smallest values; infinite without rows.
     pub(crate) low: Vec<f64>,
     /// The largest values.
@@ -192,7 +192,7 @@ impl Ends {
 
 /// What is known of the weights of the points of one partition.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Weights {
+pub(crate) struct Weights {
     /// The number of positive weights.
     positive: u64,
     /// The largest weight.
@@ -265,7 +265,7 @@ impl Weights {
 /// The unit in which the mean of the positive weights of a partition is 1, so that the scale of
 /// weights does not matter. Scaling by a power of two changes no bit of a weight in this unit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct WeightUnit {
+pub(crate) struct WeightUnit {
     exponent: i32,
     /// The mean over 2^`exponent`, at most 2.
     mean: f64,
@@ -413,7 +413,7 @@ impl Receiver for Surveying {
 
 /// Makes a [`Survey`] of each partition.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Surveyor {
+pub(crate) struct Surveyor {
     /// By partition.
     pub(crate) partitions: Vec<Survey>,
     /// Whether the scale is the standard deviation.

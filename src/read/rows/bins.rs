@@ -81,7 +81,7 @@ impl Binning {
     ///
     /// # Errors
     /// The key at fault (or "") and what it must be.
-    pub fn new(text: &BinText) -> Result<Binning, (&'static str, String)> {
+    pub(crate) fn new(text: &BinText) -> Result<Binning, (&'static str, String)> {
         let &BinText {
             step,
             boxes,
@@ -145,7 +145,7 @@ impl Binning {
     }
 
     /// The places of the boxes.
-    pub fn grid(&self) -> Grid {
+    pub(crate) fn grid(&self) -> Grid {
         let borders = match *self {
             Binning::Open { origin, step } => Sequence::by_step(origin, step),
             Binning::Bounded {
@@ -174,7 +174,7 @@ pub enum Precision {
 
 impl Precision {
     /// The precision of a column.
-    pub fn of(data_type: &DataType) -> Precision {
+    pub(crate) fn of(data_type: &DataType) -> Precision {
         match data_type {
             DataType::Float16 => Precision::Half,
             DataType::Float32 => Precision::Single,
@@ -183,7 +183,7 @@ impl Precision {
     }
 
     /// The type of a column of this precision.
-    pub fn data_type(self) -> DataType {
+    pub(crate) fn data_type(self) -> DataType {
         match self {
             Precision::Half => DataType::Float16,
             Precision::Single => DataType::Float32,
@@ -225,12 +225,12 @@ pub struct Grid {
 
 impl Grid {
     /// The box of a double; see [`Locator::index`].
-    pub fn index(&self, x: f64) -> Option<i64> {
+    pub(crate) fn index(&self, x: f64) -> Option<i64> {
         self.locator(Precision::Double).index(x)
     }
 
     /// Finds the boxes of the values of a column.
-    pub fn locator(&self, precision: Precision) -> Locator<'_> {
+    pub(crate) fn locator(&self, precision: Precision) -> Locator<'_> {
         let (start, end, first, count) = match self.binning {
             Binning::Open { origin, .. } => (origin, origin, i64::MIN, u64::MAX),
             Binning::Bounded {
@@ -269,7 +269,7 @@ impl Grid {
     }
 
     /// The centre of box `index`.
-    pub fn center(&self, index: i64) -> f64 {
+    pub(crate) fn center(&self, index: i64) -> f64 {
         let halves = 2 * i128::from(index) + 1;
         // A written centre identifies its box, also if the box has few doubles.
         let is_in_box = |&x: &f64| self.index(x) == Some(index);
@@ -279,12 +279,12 @@ impl Grid {
     }
 
     /// The lower border of box `index`, which belongs to the box.
-    pub fn low(&self, index: i64) -> f64 {
+    pub(crate) fn low(&self, index: i64) -> f64 {
         self.border(i128::from(index))
     }
 
     /// The upper border of box `index`, which is the lower border of the next box.
-    pub fn high(&self, index: i64) -> f64 {
+    pub(crate) fn high(&self, index: i64) -> f64 {
         self.border(i128::from(index) + 1)
     }
 
@@ -317,7 +317,7 @@ impl Grid {
 /// Finds the boxes of values of one precision. The quotient of a value and the width of a box is
 /// rounded, so a value next to a border is compared with the border.
 #[derive(Debug, Clone, Copy)]
-pub struct Locator<'a> {
+pub(crate) struct Locator<'a> {
     grid: &'a Grid,
     precision: Precision,
     /// The borders, if they have few digits.
@@ -340,7 +340,7 @@ impl Locator<'_> {
     /// upper bound belongs to the last box. `None` if x is not finite, if it is outside bounds that
     /// do not clip, or, without bounds, if the number does not fit an i64.
     #[inline]
-    pub fn index(&self, x: f64) -> Option<i64> {
+    pub(crate) fn index(&self, x: f64) -> Option<i64> {
         let position = (x - self.start) * self.per_unit;
         // The number of the box, but for values next to a border.
         let k = position as i64 - i64::from(position < 0.0);

@@ -80,7 +80,7 @@ impl FaultKind {
 
 /// A number that is too large, or far from all others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LargeValue {
+pub(crate) struct LargeValue {
     /// The number.
     pub(crate) value: f64,
     /// Its column.

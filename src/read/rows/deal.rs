@@ -25,7 +25,7 @@ use std::sync::Arc;
 const BATCH_ROWS: usize = 1 << 16;
 
 /// Distributes rows over shards.
-pub struct Dealer {
+pub(crate) struct Dealer {
     schema: SchemaRef,
     by: Range<usize>,
     converter: RowConverter,
@@ -67,7 +67,7 @@ impl Dealer {
     ///
     /// # Errors
     /// A layout of pairs, or a key column of a type that cannot be compared.
-    pub fn of_rows(layout: &Layout, shards: usize) -> Result<Dealer> {
+    pub(crate) fn of_rows(layout: &Layout, shards: usize) -> Result<Dealer> {
         let Some(rows) = layout.evidence.trajectories() else {
             return Err(Error::bug("a table of pairs has no trajectories"));
         };
@@ -79,7 +79,7 @@ impl Dealer {
     ///
     /// # Errors
     /// A key column of a type that cannot be compared.
-    pub fn of_sums(layout: &Layout, shards: usize) -> Result<Dealer> {
+    pub(crate) fn of_sums(layout: &Layout, shards: usize) -> Result<Dealer> {
         Dealer::new(&sums::fields(layout), sums::keys(layout), shards)
     }
 
@@ -87,7 +87,7 @@ impl Dealer {
     ///
     /// # Errors
     /// A key column of a type that cannot be compared.
-    pub fn new(fields: &[Field], by: Range<usize>, shards: usize) -> Result<Dealer> {
+    pub(crate) fn new(fields: &[Field], by: Range<usize>, shards: usize) -> Result<Dealer> {
         let keys = fields[by.clone()]
             .iter()
             .map(|f| SortField::new(f.data_type().clone()));
@@ -104,7 +104,7 @@ impl Dealer {
     }
 
     /// Distributes the next rows.
-    pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+    pub(crate) fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         let n = batch.num_rows();
         let typed = batch
             .columns()
@@ -141,7 +141,7 @@ impl Dealer {
     }
 
     /// The rows of each shard.
-    pub fn finish(mut self) -> Result<Vec<Vec<RecordBatch>>> {
+    pub(crate) fn finish(mut self) -> Result<Vec<Vec<RecordBatch>>> {
         for shard in &mut self.shards {
             shard.fill(&self.schema)?;
         }
@@ -154,7 +154,7 @@ impl Dealer {
 ///
 /// # Errors
 /// Rows that cannot be read.
-pub async fn deal(
+pub(crate) async fn deal(
     lake: &Lake,
     frame: DataFrame,
     n: usize,

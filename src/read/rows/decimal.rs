@@ -10,7 +10,7 @@ const EXACT: u128 = 1 << 53;
 
 /// The numbers (`first` + k · `difference`) / `scale` for all integers k.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sequence {
+pub(crate) struct Sequence {
     first: i128,
     difference: i128,
     /// Above zero.
@@ -19,7 +19,7 @@ pub struct Sequence {
 
 impl Sequence {
     /// The numbers first + k · step. `None` if they have too many digits.
-    pub fn by_step(first: f64, step: f64) -> Option<Sequence> {
+    pub(crate) fn by_step(first: f64, step: f64) -> Option<Sequence> {
         let (first, difference, scale) = common(first, step)?;
         Some(Sequence {
             first,
@@ -29,7 +29,7 @@ impl Sequence {
     }
 
     /// The numbers first + k · (last − first) / n. `None` if they have too many digits.
-    pub fn between(first: f64, last: f64, n: u32) -> Option<Sequence> {
+    pub(crate) fn between(first: f64, last: f64, n: u32) -> Option<Sequence> {
         let (first, last, scale) = common(first, last)?;
         let n = i128::from(n);
         Some(Sequence {
@@ -40,14 +40,14 @@ impl Sequence {
     }
 
     /// The number for k = `halves` / 2, as the nearest double. `None` if it has too many digits.
-    pub fn at_half(&self, halves: i128) -> Option<f64> {
+    pub(crate) fn at_half(&self, halves: i128) -> Option<f64> {
         let first = self.first.checked_mul(2)?;
         let sum = first.checked_add(self.difference.checked_mul(halves)?)?;
         Some(quotient(sum, self.scale.checked_mul(2)?))
     }
 
     /// The same numbers for whole k, without integers of 128 bits. `None` if they are too large.
-    pub fn short(&self) -> Option<ShortSequence> {
+    pub(crate) fn short(&self) -> Option<ShortSequence> {
         let exact = |x: i128| (x.unsigned_abs() < EXACT).then_some(x as f64);
         Some(ShortSequence {
             first: exact(self.first)?,
@@ -59,7 +59,7 @@ impl Sequence {
 
 /// A [`Sequence`] whose integers are doubles.
 #[derive(Debug, Clone, Copy)]
-pub struct ShortSequence {
+pub(crate) struct ShortSequence {
     first: f64,
     difference: f64,
     scale: f64,
@@ -68,7 +68,7 @@ pub struct ShortSequence {
 impl ShortSequence {
     /// The number for a whole k, as the nearest double. `None` if it has too many digits.
     #[inline]
-    pub fn at(&self, k: f64) -> Option<f64> {
+    pub(crate) fn at(&self, k: f64) -> Option<f64> {
         let rest = self.difference * k;
         // Both operations are exact, and the division is rounded once.
         let is_exact = self.first.abs() + rest.abs() < EXACT as f64;

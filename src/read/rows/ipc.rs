@@ -38,18 +38,18 @@ fn read(bytes: &[u8]) -> Result<(Field, ArrayRef), ArrowError> {
 }
 
 /// Serializes a list of columns.
-pub mod arrays {
+pub(crate) mod arrays {
     use super::*;
 
     /// Serializes each column as an Arrow stream.
-    pub fn serialize<S: Serializer>(arrays: &[ArrayRef], to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(arrays: &[ArrayRef], to: S) -> Result<S::Ok, S::Error> {
         let column = |a: &ArrayRef| write(Field::new("", a.data_type().clone(), true), a.clone());
         let columns: Result<Vec<_>, _> = arrays.iter().map(column).collect();
         columns.map_err(S::Error::custom)?.serialize(to)
     }
 
     /// Reads what [`serialize`] wrote.
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ArrayRef>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ArrayRef>, D::Error> {
         let columns = Vec::<Vec<u8>>::deserialize(from)?;
         let array = |bytes: &Vec<u8>| read(bytes).map(|(_, array)| array);
         let arrays: Result<Vec<_>, _> = columns.iter().map(array).collect();
@@ -58,18 +58,18 @@ pub mod arrays {
 }
 
 /// Serializes a list of column names and types.
-pub mod fields {
+pub(crate) mod fields {
     use super::*;
 
     /// Serializes each field as an empty Arrow stream.
-    pub fn serialize<S: Serializer>(fields: &[Field], to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(fields: &[Field], to: S) -> Result<S::Ok, S::Error> {
         let column = |f: &Field| write(f.clone(), new_empty_array(f.data_type()));
         let columns: Result<Vec<_>, _> = fields.iter().map(column).collect();
         columns.map_err(S::Error::custom)?.serialize(to)
     }
 
     /// Reads what [`serialize`] wrote.
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Field>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Field>, D::Error> {
         let columns = Vec::<Vec<u8>>::deserialize(from)?;
         let field = |bytes: &Vec<u8>| read(bytes).map(|(field, _)| field);
         let fields: Result<Vec<_>, _> = columns.iter().map(field).collect();
@@ -78,38 +78,38 @@ pub mod fields {
 }
 
 /// Serializes the name and type of one column.
-pub mod field {
+pub(crate) mod field {
     use super::*;
 
     /// Serializes the field as an empty Arrow stream.
-    pub fn serialize<S: Serializer>(field: &Field, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(field: &Field, to: S) -> Result<S::Ok, S::Error> {
         fields::serialize(std::slice::from_ref(field), to)
     }
 
     /// Reads what [`serialize`] wrote.
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Field, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Field, D::Error> {
         let none = || D::Error::custom("no column");
         maybe_field::deserialize(from)?.ok_or_else(none)
     }
 }
 
 /// Serializes the name and type of an optional column.
-pub mod maybe_field {
+pub(crate) mod maybe_field {
     use super::*;
 
     /// Serializes the field, if any, as an empty Arrow stream.
-    pub fn serialize<S: Serializer>(field: &Option<Field>, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(field: &Option<Field>, to: S) -> Result<S::Ok, S::Error> {
         fields::serialize(field.as_slice(), to)
     }
 
     /// Reads what [`serialize`] wrote.
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Field>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Field>, D::Error> {
         Ok(fields::deserialize(from)?.pop())
     }
 }
 
 /// Rows with the columns of `schema` as one Arrow stream; empty bytes for no rows.
-pub fn write_rows(schema: &SchemaRef, rows: &[RecordBatch]) -> Result<Vec<u8>, ArrowError> {
+pub(crate) fn write_rows(schema: &SchemaRef, rows: &[RecordBatch]) -> Result<Vec<u8>, ArrowError> {
     if rows.iter().all(|batch| batch.num_rows() == 0) {
         return Ok(Vec::new());
     }
@@ -121,7 +121,7 @@ pub fn write_rows(schema: &SchemaRef, rows: &[RecordBatch]) -> Result<Vec<u8>, A
 }
 
 /// Reads what [`write_rows`] wrote.
-pub fn read_rows(bytes: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
+pub(crate) fn read_rows(bytes: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
     match bytes {
         [] => Ok(Vec::new()),
         bytes => StreamReader::try_new(bytes, None)?.collect(),

@@ -16,13 +16,13 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// The id of a null key, which is not a key.
-pub const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// Bytes of text that one column can hold.
 const MOST_BYTES: usize = i32::MAX as usize;
 
 /// Distinct keys in order of first appearance.
-pub struct Keys {
+pub(crate) struct Keys {
     types: Vec<DataType>,
     stored: Stored,
     table: HashTable<u32>,
@@ -56,7 +56,7 @@ impl Bytes {
 }
 
 /// The values of an integer column; `None` if the type is not an integer type within i64.
-pub fn integers(column: &ArrayRef) -> Option<Int64Array> {
+pub(crate) fn integers(column: &ArrayRef) -> Option<Int64Array> {
     if !is_integer(column.data_type()) {
         return None;
     }
@@ -72,7 +72,7 @@ impl Keys {
     ///
     /// # Errors
     /// A type that cannot be compared.
-    pub fn new(types: &[DataType]) -> Result<Keys> {
+    pub(crate) fn new(types: &[DataType]) -> Result<Keys> {
         let stored = match types {
             [one] if is_integer(one) => Stored::Integers(Vec::new()),
             _ => {
@@ -94,17 +94,17 @@ impl Keys {
 
     /// Number of distinct keys.
     #[allow(clippy::len_without_is_empty, reason = "callers need the number alone")]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
     /// An empty set of keys of the same types.
-    pub fn empty(&self) -> Result<Keys> {
+    pub(crate) fn empty(&self) -> Result<Keys> {
         Keys::new(&self.types)
     }
 
     /// The rank of each id among all keys in ascending order.
-    pub fn ranks(&self) -> Vec<u32> {
+    pub(crate) fn ranks(&self) -> Vec<u32> {
         ranks(&self.order())
     }
 
@@ -127,7 +127,7 @@ impl Keys {
     ///
     /// # Errors
     /// More than 2^32 − 2 distinct keys.
-    pub fn intern(&mut self, columns: &[ArrayRef], ids: &mut Vec<u32>) -> Result<()> {
+    pub(crate) fn intern(&mut self, columns: &[ArrayRef], ids: &mut Vec<u32>) -> Result<()> {
         let broken = |e| Error::with_source(Kind::Bug, "key columns changed their type", e);
         match &mut self.stored {
             Stored::Integers(keys) => {
@@ -172,7 +172,7 @@ impl Keys {
     }
 
     /// Adds the keys of `other`; returns the new id of each of its keys.
-    pub fn absorb(&mut self, other: &Keys) -> Result<Vec<u32>> {
+    pub(crate) fn absorb(&mut self, other: &Keys) -> Result<Vec<u32>> {
         let (table, hasher) = (&mut self.table, &self.hasher);
         match (&mut self.stored, &other.stored) {
             (Stored::Integers(keys), Stored::Integers(others)) => others
@@ -187,13 +187,13 @@ impl Keys {
     }
 
     /// The keys as columns in ascending order, and the rank of each id.
-    pub fn sorted(self) -> Result<(Vec<ArrayRef>, Vec<u32>)> {
+    pub(crate) fn sorted(self) -> Result<(Vec<ArrayRef>, Vec<u32>)> {
         let order = self.order();
         Ok((self.columns(&order)?, ranks(&order)))
     }
 
     /// The keys `ids` as columns.
-    pub fn columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+    pub(crate) fn columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
         match &self.stored {
             // Without columns all rows are one key, which is not stored.
             Stored::Rows(..) if self.types.is_empty() => Ok(Vec::new()),

@@ -129,7 +129,7 @@ pub struct TrajectoryRows<'a> {
 
 impl RowRoles {
     /// The columns of trajectories. None for pairs.
-    pub fn trajectories(&self) -> Option<TrajectoryRows<'_>> {
+    pub(crate) fn trajectories(&self) -> Option<TrajectoryRows<'_>> {
         match self {
             RowRoles::Trajectories {
                 trajectory,
@@ -163,7 +163,7 @@ impl RowRoles {
     }
 
     /// The columns of the sources and of the targets of what is counted.
-    pub fn states(&self) -> (Cow<'_, StateColumns>, Cow<'_, StateColumns>) {
+    pub(crate) fn states(&self) -> (Cow<'_, StateColumns>, Cow<'_, StateColumns>) {
         match self {
             RowRoles::Trajectories { state, .. } => (Cow::Borrowed(state), Cow::Borrowed(state)),
             RowRoles::Pairs { source, target, .. } => {
@@ -177,7 +177,7 @@ impl RowRoles {
     }
 
     /// The column of weights, if pairs have weights.
-    pub fn weight(&self) -> Option<&Field> {
+    pub(crate) fn weight(&self) -> Option<&Field> {
         match self {
             RowRoles::Trajectories { weight, .. } | RowRoles::Windows { weight, .. } => {
                 weight.as_ref()
@@ -190,7 +190,7 @@ impl RowRoles {
     }
 
     /// Divisor of the counts of a lag; 1 for plain counts.
-    pub fn overlap(&self, lag: usize) -> u64 {
+    pub(crate) fn overlap(&self, lag: usize) -> u64 {
         match self {
             RowRoles::Trajectories { overlap, .. } => overlap.get(lag).copied().unwrap_or(1),
             RowRoles::Windows { .. } | RowRoles::Pairs { .. } => 1,
@@ -200,7 +200,7 @@ impl RowRoles {
 
 impl Layout {
     /// Every column, in order.
-    pub fn fields(&self) -> Vec<Field> {
+    pub(crate) fn fields(&self) -> Vec<Field> {
         let mut fields = self.partition.clone();
         match &self.evidence {
             RowRoles::Trajectories {
@@ -247,7 +247,7 @@ impl Layout {
     }
 
     /// The positions and names of the coordinates that are cut into boxes.
-    pub fn bins(&self) -> Vec<(usize, &str)> {
+    pub(crate) fn bins(&self) -> Vec<(usize, &str)> {
         let Some(rows) = self.evidence.trajectories() else {
             return Vec::new();
         };
@@ -259,7 +259,7 @@ impl Layout {
     }
 
     /// The positions of coordinates and weights, which are rounded to doubles.
-    pub fn numbers(&self) -> Vec<usize> {
+    pub(crate) fn numbers(&self) -> Vec<usize> {
         let mut at = self.partition.len();
         let mut numbers = Vec::new();
         let of_state = |at: &mut usize, state: &StateColumns, numbers: &mut Vec<usize>| {
@@ -289,19 +289,19 @@ impl Layout {
 
     /// The columns of a query for this layout, named by position because a column may be requested
     /// twice.
-    pub fn numbered(&self) -> SchemaRef {
+    pub(crate) fn numbered(&self) -> SchemaRef {
         layout::schema(&self.fields())
     }
 
     /// Number of leading columns that order the rows: partition keys, trajectory keys and time. 0
     /// for pairs.
-    pub fn n_order(&self) -> usize {
+    pub(crate) fn n_order(&self) -> usize {
         let rows = self.evidence.trajectories();
         rows.map_or(0, |rows| self.partition.len() + rows.trajectory.len() + 1)
     }
 
     /// Number of matrices per partition.
-    pub fn n_lags(&self) -> usize {
+    pub(crate) fn n_lags(&self) -> usize {
         match &self.evidence {
             RowRoles::Trajectories { lags, .. } => lags.len(),
             RowRoles::Windows { .. } | RowRoles::Pairs { .. } => 1,
@@ -309,7 +309,7 @@ impl Layout {
     }
 
     /// Whether counts are real numbers.
-    pub fn is_weighted(&self) -> bool {
+    pub(crate) fn is_weighted(&self) -> bool {
         let is_divided =
             matches!(&self.evidence, RowRoles::Trajectories { overlap, .. } if !overlap.is_empty());
         self.evidence.weight().is_some() || is_divided

@@ -41,17 +41,17 @@ pub struct StateColumns {
 
 impl StateColumns {
     /// Number of columns.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.keys.len() + self.bins.len()
     }
 
     /// Whether the state has no columns.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The columns of the input that make up a state.
-    pub fn input_fields(&self) -> Vec<Field> {
+    pub(crate) fn input_fields(&self) -> Vec<Field> {
         let bins = self.bins.iter();
         let bins = bins.map(|bin| Field::new(&bin.name, bin.precision.data_type(), true));
         self.keys.iter().cloned().chain(bins).collect()
@@ -59,7 +59,7 @@ impl StateColumns {
 
     /// The columns that describe a state in the output: keys in their own types, binned coordinates
     /// as box centres.
-    pub fn output_fields(&self) -> Vec<Field> {
+    pub(crate) fn output_fields(&self) -> Vec<Field> {
         self.keys
             .iter()
             .map(|f| Field::new(f.name(), f.data_type().clone(), false))
@@ -72,7 +72,7 @@ impl StateColumns {
     }
 
     /// The columns of the symbols at some positions of a window: `page_1`, `page_2`, …
-    pub fn word(&self, positions: Range<usize>) -> StateColumns {
+    pub(crate) fn word(&self, positions: Range<usize>) -> StateColumns {
         let named = |name: &str, at: usize| format!("{name}_{}", at + 1);
         let keys = positions.clone().flat_map(|at| {
             let keys = self.keys.iter();
@@ -135,7 +135,7 @@ impl States {
     ///
     /// # Errors
     /// A key column of a type that cannot be compared.
-    pub fn new(columns: &StateColumns, direct: bool) -> Result<States> {
+    pub(crate) fn new(columns: &StateColumns, direct: bool) -> Result<States> {
         let coding = match (columns.keys.as_slice(), columns.box_numbers()) {
             ([key], _) if direct && columns.bins.is_empty() && key.data_type().is_integer() => {
                 Coding::Direct
@@ -161,7 +161,7 @@ impl States {
     }
 
     /// The columns of a state.
-    pub fn columns(&self) -> &StateColumns {
+    pub(crate) fn columns(&self) -> &StateColumns {
         &self.columns
     }
 
@@ -171,7 +171,7 @@ impl States {
     /// # Errors
     /// [`Stop::WideStates`] if direct integers are not small ids; a coordinate outside bounds that
     /// forbid it.
-    pub fn ids(
+    pub(crate) fn ids(
         &mut self,
         arrays: &[ArrayRef],
         dropped: &mut Dropped,
@@ -238,7 +238,7 @@ impl States {
 
     /// Adds the states of `other`; returns the new id of each of its ids, or `None` if ids are
     /// values.
-    pub fn absorb(&mut self, other: &States) -> Result<Option<Vec<u32>>> {
+    pub(crate) fn absorb(&mut self, other: &States) -> Result<Option<Vec<u32>>> {
         match (&mut self.coding, &other.coding) {
             (Coding::Interned(own), Coding::Interned(others)) => own.absorb(others).map(Some),
             _ => Ok(None),
@@ -247,7 +247,7 @@ impl States {
 
     /// All states in ascending order, and the rank of each id. The ranks are `None` if ids are
     /// values, which already ascend.
-    pub fn finish(self) -> Result<(StateTable, Option<Vec<u32>>)> {
+    pub(crate) fn finish(self) -> Result<(StateTable, Option<Vec<u32>>)> {
         let columns = self.columns;
         match self.coding {
             Coding::Direct => Ok((
@@ -387,7 +387,7 @@ enum Coded {
 
 /// States that are words of symbols.
 #[derive(Debug, Clone, Copy)]
-pub struct WordList<'a> {
+pub(crate) struct WordList<'a> {
     /// All symbols.
     pub symbols: &'a StateTable,
     /// The symbols of all words, one word after another, ascending.
@@ -405,7 +405,7 @@ pub struct StateTable {
 
 impl StateTable {
     /// A table without states, with the columns of one.
-    pub fn empty(columns: &StateColumns) -> StateTable {
+    pub(crate) fn empty(columns: &StateColumns) -> StateTable {
         let coded = Coded::Listed(Vec::new());
         StateTable {
             columns: columns.clone(),
@@ -431,7 +431,7 @@ impl StateTable {
     }
 
     /// The words, if the states are words of symbols.
-    pub fn word_list(&self) -> Option<WordList<'_>> {
+    pub(crate) fn word_list(&self) -> Option<WordList<'_>> {
         match &self.coded {
             Coded::Words {
                 symbols,
@@ -508,18 +508,18 @@ impl StateTable {
     }
 
     /// The same states under other column names of the same types.
-    pub fn named(mut self, columns: &StateColumns) -> StateTable {
+    pub(crate) fn named(mut self, columns: &StateColumns) -> StateTable {
         self.columns = columns.clone();
         self
     }
 
     /// The output columns of a state.
-    pub fn fields(&self) -> Vec<Field> {
+    pub(crate) fn fields(&self) -> Vec<Field> {
         self.columns.output_fields()
     }
 
     /// The output columns of the states `ids`, as in `StateColumns::output_fields`.
-    pub fn columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+    pub(crate) fn columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
         let mut out = self.decoded(ids)?;
         let coordinates = &mut out[self.columns.keys.len()..];
         for (bin, column) in self.columns.bins.iter().zip(coordinates) {
@@ -530,7 +530,7 @@ impl StateTable {
     }
 
     /// The columns with the number and the borders of the box of each binned coordinate.
-    pub fn box_fields(&self) -> Vec<Field> {
+    pub(crate) fn box_fields(&self) -> Vec<Field> {
         let of = |name: &String| {
             [
                 Field::new(format!("{name}_index"), DataType::Int64, false),
@@ -546,7 +546,7 @@ impl StateTable {
     }
 
     /// The columns of [`box_fields`](Self::box_fields) of the states `ids`.
-    pub fn box_columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+    pub(crate) fn box_columns(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
         if self.columns.bins.is_empty() {
             return Ok(Vec::new());
         }
@@ -563,7 +563,7 @@ impl StateTable {
 
     /// State columns that an earlier version wrote, with the box centres of this version: older
     /// centres have the rounding of double arithmetic.
-    pub fn recentered(&self, mut columns: Vec<ArrayRef>) -> Vec<ArrayRef> {
+    pub(crate) fn recentered(&self, mut columns: Vec<ArrayRef>) -> Vec<ArrayRef> {
         let coordinates = columns.iter_mut().skip(self.columns.keys.len());
         for (bin, column) in self.columns.bins.iter().zip(coordinates) {
             let Some(values) = column.as_primitive_opt::<Float64Type>() else {
@@ -636,7 +636,7 @@ impl StateTable {
     }
 
     /// One state as messages show it.
-    pub fn describe(&self, id: u32) -> String {
+    pub(crate) fn describe(&self, id: u32) -> String {
         match self.columns(&[id]) {
             Ok(columns) => describe(&columns, 0),
             Err(e) => e.to_string(),

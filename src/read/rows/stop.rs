@@ -65,7 +65,7 @@ impl From<Error> for Stop {
 
 /// How to read the streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mode {
+pub(crate) struct Mode {
     /// What is known of the order of rows.
     pub order: Order,
     /// Integer states are their own ids.
@@ -76,7 +76,7 @@ pub struct Mode {
 
 impl Mode {
     /// How streams are read first.
-    pub const FIRST: Mode = Mode {
+    pub(crate) const FIRST: Mode = Mode {
         order: Order::Assumed,
         direct: true,
         packed: true,
@@ -104,7 +104,7 @@ impl Mode {
 
 /// What is known of the order of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// Each stream seems to be ordered by (partition, trajectory, time).
     Assumed,
     /// Rows may come in any order. Each stream holds at most `bytes` of them until its end.

@@ -8,13 +8,13 @@ pub(crate) const SPARE_BITS: u32 = 4;
 
 /// The number of low bits of a state id that hold a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tag {
+pub struct Tag {
     pub(crate) bits: u32,
 }
 
 impl Tag {
     /// No groups.
-    pub(crate) const NONE: Tag = Tag { bits: 0 };
+    pub const NONE: Tag = Tag { bits: 0 };
 
     /// A tag with room for the hashes of `most` groups.
     pub(crate) fn for_groups(most: usize) -> Tag {

@@ -11,7 +11,7 @@ use arrow::error::ArrowError;
 use std::sync::Arc;
 
 /// Whether a column of this type can order the rows of a trajectory.
-pub fn is_time(data_type: &DataType) -> bool {
+pub(crate) fn is_time(data_type: &DataType) -> bool {
     use DataType::*;
     is_whole(data_type)
         || matches!(
@@ -22,13 +22,13 @@ pub fn is_time(data_type: &DataType) -> bool {
 
 /// Whether the values of a type are whole numbers. Files with and without a sign make decimals
 /// without fraction.
-pub fn is_whole(data_type: &DataType) -> bool {
+pub(crate) fn is_whole(data_type: &DataType) -> bool {
     data_type.is_integer() || matches!(data_type, DataType::Decimal128(_, 0))
 }
 
 /// Replaces NaN times by null, so that these rows are dropped with a reason, like other rows
 /// without a time.
-pub fn without_nan(times: &ArrayRef, dropped: &mut Dropped) -> Result<ArrayRef, Stop> {
+pub(crate) fn without_nan(times: &ArrayRef, dropped: &mut Dropped) -> Result<ArrayRef, Stop> {
     if !times.data_type().is_floating() {
         return Ok(Arc::clone(times));
     }
@@ -49,7 +49,7 @@ pub fn without_nan(times: &ArrayRef, dropped: &mut Dropped) -> Result<ArrayRef, 
 ///
 /// # Errors
 /// A time that does not fit an i64.
-pub fn ticks(times: &ArrayRef, name: &str) -> Result<ScalarBuffer<i64>, Stop> {
+pub(crate) fn ticks(times: &ArrayRef, name: &str) -> Result<ScalarBuffer<i64>, Stop> {
     if times.data_type().is_floating() {
         let floats = cast(times, &DataType::Float64).map_err(unreadable)?;
         return Ok(floats
@@ -91,7 +91,7 @@ fn float(tick: i64) -> f64 {
 }
 
 /// Ticks as a column of times.
-pub fn column(ticks: &[i64], data_type: &DataType) -> Result<ArrayRef, ArrowError> {
+pub(crate) fn column(ticks: &[i64], data_type: &DataType) -> Result<ArrayRef, ArrowError> {
     if data_type.is_floating() {
         let floats = ticks.iter().map(|&tick| float(tick));
         let floats: ArrayRef = Arc::new(Float64Array::from_iter_values(floats));
@@ -105,7 +105,7 @@ pub fn column(ticks: &[i64], data_type: &DataType) -> Result<ArrayRef, ArrowErro
 }
 
 /// A tick as the column would show it.
-pub fn show(tick: i64, data_type: &DataType) -> String {
+pub(crate) fn show(tick: i64, data_type: &DataType) -> String {
     if data_type.is_floating() {
         return float(tick).to_string();
     }

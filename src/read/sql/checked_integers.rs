@@ -26,11 +26,11 @@ use std::any::Any;
 use std::sync::Arc;
 
 /// How an overflow error begins. It is caused by the SQL, not by a file.
-pub const OVERFLOW: &str = "an integer in the SQL is too large for its type";
+pub(crate) const OVERFLOW: &str = "an integer in the SQL is too large for its type";
 
 /// Analyzer rule that replaces wrapping integer arithmetic.
 #[derive(Debug)]
-pub struct CheckedIntegers;
+pub(crate) struct CheckedIntegers;
 
 impl AnalyzerRule for CheckedIntegers {
     fn name(&self) -> &str {

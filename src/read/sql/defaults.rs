@@ -14,7 +14,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, WindowFunctionD
 ///
 /// # Errors
 /// A plan that cannot be traversed.
-pub fn changed_default(plan: &LogicalPlan) -> Result<Option<String>> {
+pub(crate) fn changed_default(plan: &LogicalPlan) -> Result<Option<String>> {
     let mut found = None;
     plan.apply_with_subqueries(|plan| {
         let schema = merge_schema(&plan.inputs());

@@ -52,7 +52,7 @@ const UNARY: [(&str, Unary); 26] = [
 /// # Errors
 /// If the text is not one expression, or has a column or an operation that there is not. The
 /// message has the whole text and the culprit.
-pub fn expression(text: &str, names: &[String]) -> Result<Expression> {
+pub(crate) fn expression(text: &str, names: &[String]) -> Result<Expression> {
     read(text, names)
         .map_err(|why| Error::spec(format!("the expression `{text}` cannot be used: {why}")))
 }

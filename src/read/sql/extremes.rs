@@ -21,7 +21,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// The function that takes the place of that of an aggregate. None if the engine's is right.
-pub fn ordered(aggregate: &AggregateFunction, schema: &DFSchema) -> Option<AggregateUDF> {
+pub(crate) fn ordered(aggregate: &AggregateFunction, schema: &DFSchema) -> Option<AggregateUDF> {
     let is_max = match aggregate.func.name() {
         "max" => true,
         "min" => false,

@@ -31,7 +31,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Whether values of a type are or contain floating numbers.
-pub fn has_floats(of: &DataType) -> bool {
+pub(crate) fn has_floats(of: &DataType) -> bool {
     use DataType as T;
     match of {
         T::Float16 | T::Float32 | T::Float64 => true,
@@ -51,7 +51,7 @@ pub fn has_floats(of: &DataType) -> bool {
 ///
 /// # Errors
 /// An array whose parts do not fit together.
-pub fn one_form(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+pub(crate) fn one_form(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     use DataType as T;
     if !has_floats(array.data_type()) {
         return Ok(Arc::clone(array));
@@ -168,7 +168,7 @@ fn list_view<O: OffsetSizeTrait>(
 }
 
 /// Columns `at` of a table as its scan gives them.
-pub fn scanned(schema: &Schema, at: impl Iterator<Item = usize>) -> ProjectionExprs {
+pub(crate) fn scanned(schema: &Schema, at: impl Iterator<Item = usize>) -> ProjectionExprs {
     let (function, options) = (function(), Arc::new(ConfigOptions::default()));
     let columns = at.map(|at| {
         let field = Arc::clone(&schema.fields()[at]);
@@ -187,7 +187,7 @@ pub fn scanned(schema: &Schema, at: impl Iterator<Item = usize>) -> ProjectionEx
 /// Analyzer rule that gives one form to the floating values that a query computes, and replaces
 /// aggregates of the engine that treat them otherwise. Columns of files have one form already.
 #[derive(Debug)]
-pub struct OneFloat;
+pub(crate) struct OneFloat;
 
 impl AnalyzerRule for OneFloat {
     fn name(&self) -> &str {

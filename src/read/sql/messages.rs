@@ -31,7 +31,7 @@ const TYPES: [(&str, &str); 20] = [
 
 /// The message of a planning error. `tables` are the names of the pipeline's tables, for
 /// suggestions.
-pub fn of_plan(e: &DataFusionError, state: &SessionState, tables: &[String]) -> String {
+pub(crate) fn of_plan(e: &DataFusionError, state: &SessionState, tables: &[String]) -> String {
     let root = first(e);
     let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
     if let DataFusionError::SchemaError(e, _) = root {
@@ -116,7 +116,7 @@ fn within<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
 }
 
 /// The engine's message without its layers, with SQL names for types.
-pub fn brief(e: &DataFusionError) -> String {
+pub(crate) fn brief(e: &DataFusionError) -> String {
     let text = first(e).strip_backtrace();
     let text = plain(&text);
     // The rest addresses the engine's developers, or lists every candidate function.

@@ -1,14 +1,14 @@
 //! The SQL of a pipeline: the statement, expressions, checked integers, floating values, times of
 //! parameters, and messages.
 
-pub mod checked_integers;
-pub mod defaults;
-pub mod expression;
-pub mod extremes;
-pub mod floats;
-pub mod local_times;
-pub mod messages;
-pub mod moments;
-pub mod moving_sums;
-pub mod statement;
-pub mod unbounded;
+pub(crate) mod checked_integers;
+pub(crate) mod defaults;
+pub(crate) mod expression;
+pub(crate) mod extremes;
+pub(crate) mod floats;
+pub(crate) mod local_times;
+pub(crate) mod messages;
+pub(crate) mod moments;
+pub(crate) mod moving_sums;
+pub(crate) mod statement;
+pub(crate) mod unbounded;

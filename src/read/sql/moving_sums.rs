@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
 };
 
 /// The function that takes the place of that of a window. None if the engine's is exact.
-pub fn exact(window: &WindowFunction, schema: &DFSchema) -> Option<AggregateUDF> {
+pub(crate) fn exact(window: &WindowFunction, schema: &DFSchema) -> Option<AggregateUDF> {
     let WindowFunctionDefinition::AggregateUDF(function) = &window.fun else {
         return None;
     };

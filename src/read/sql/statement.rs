@@ -43,7 +43,7 @@ type Refused = Box<String>;
 ///
 /// # Errors
 /// A sentence that says what is wrong with the text.
-pub fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
+pub(crate) fn parse(text: &str, state: &SessionState) -> Result<Statement, String> {
     let dialect = GenericDialect {};
     let tokens = Tokenizer::new(&dialect, text)
         .tokenize_with_location()

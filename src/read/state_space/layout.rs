@@ -56,7 +56,7 @@ pub enum StateSpaceKey {
 impl StateSpaceLayout {
     /// The columns of a trajectory, or of a row without time: rows that are equal in them belong
     /// together.
-    pub fn dealt_by(&self) -> Range<usize> {
+    pub(crate) fn dealt_by(&self) -> Range<usize> {
         match self.key {
             StateSpaceKey::Trajectories { .. } => 0..self.n_order() - 1,
             StateSpaceKey::Rows { .. } => 0..self.n_order(),
@@ -64,14 +64,14 @@ impl StateSpaceLayout {
     }
 
     /// Every column, in order.
-    pub fn fields(&self) -> Vec<Field> {
+    pub(crate) fn fields(&self) -> Vec<Field> {
         let leading = self.partition.iter().chain(self.key_fields());
         let fields = leading.chain(&self.state).chain(&self.observation);
         fields.chain(&self.split).cloned().collect()
     }
 
     /// The columns of the key: trajectory keys and the time, or the `id` columns.
-    pub fn key_fields(&self) -> impl Iterator<Item = &Field> {
+    pub(crate) fn key_fields(&self) -> impl Iterator<Item = &Field> {
         let (keys, time) = match &self.key {
             StateSpaceKey::Trajectories {
                 trajectory, time, ..
@@ -82,23 +82,23 @@ impl StateSpaceLayout {
     }
 
     /// The columns of a query for this layout, named by position.
-    pub fn numbered(&self) -> SchemaRef {
+    pub(crate) fn numbered(&self) -> SchemaRef {
         layout::schema(&self.fields())
     }
 
     /// The number of leading columns that order the rows: partition keys and the key of a row.
-    pub fn n_order(&self) -> usize {
+    pub(crate) fn n_order(&self) -> usize {
         self.partition.len() + self.key_fields().count()
     }
 
     /// Whether rows are independent.
-    pub fn is_static(&self) -> bool {
+    pub(crate) fn is_static(&self) -> bool {
         matches!(self.key, StateSpaceKey::Rows { .. })
     }
 }
 
 /// Whether the numbers are one column of lists.
-pub fn is_list(fields: &[Field]) -> bool {
+pub(crate) fn is_list(fields: &[Field]) -> bool {
     matches!(fields, [field] if field.data_type().is_nested())
 }
 
@@ -106,7 +106,7 @@ pub fn is_list(fields: &[Field]) -> bool {
 ///
 /// # Errors
 /// If the query lacks a column.
-pub fn select(frame: DataFrame, layout: &StateSpaceLayout) -> Result<DataFrame> {
+pub(crate) fn select(frame: DataFrame, layout: &StateSpaceLayout) -> Result<DataFrame> {
     let columns = layout.fields().into_iter().enumerate();
     let columns: Vec<_> = columns
         .map(|(at, field)| ident(field.name()).alias(at.to_string()))

@@ -44,7 +44,7 @@ fn sides(counted: &Counted) -> Result<Sides<'_>> {
 ///
 /// # Errors
 /// [`Kind::Bug`](crate::error::Kind::Bug) if the counts are not those of windows.
-pub fn symbols(counted: &Counted) -> Result<&StateTable> {
+pub(crate) fn symbols(counted: &Counted) -> Result<&StateTable> {
     Ok(sides(counted)?.sources.symbols)
 }
 
@@ -52,7 +52,7 @@ pub fn symbols(counted: &Counted) -> Result<&StateTable> {
 ///
 /// # Errors
 /// [`Kind::Bug`](crate::error::Kind::Bug) if the counts are not those of windows.
-pub fn windows(counted: &Counted, matrix: &CountMatrix) -> Result<Windows> {
+pub(crate) fn windows(counted: &Counted, matrix: &CountMatrix) -> Result<Windows> {
     let Sides { sources, targets } = sides(counted)?;
     let block = targets.length;
     let source = |id: u32| &sources.words[id as usize * (block + 1)..][..block + 1];
@@ -119,7 +119,7 @@ pub fn windows(counted: &Counted, matrix: &CountMatrix) -> Result<Windows> {
 ///
 /// # Errors
 /// [`Kind::Bug`](crate::error::Kind::Bug) if the counts have no groups.
-pub fn resampled(matrix: &CountMatrix, windows: &Windows, weights: &[u32]) -> Result<Triples> {
+pub(crate) fn resampled(matrix: &CountMatrix, windows: &Windows, weights: &[u32]) -> Result<Triples> {
     let groups = matrix.groups.as_ref();
     let groups = groups.ok_or_else(|| Error::bug("the counts have no groups"))?;
     let sample = groups.resample(weights, usize::MAX);

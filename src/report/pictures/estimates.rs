@@ -27,7 +27,7 @@ const ROW_BY_ROW: &str = "The estimated mean of a coordinate of the state with t
 ///
 /// # Errors
 /// If `estimates` or `trajectories` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
+pub(crate) fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let columns = model.columns("estimates")?;
     let means = fits.iter().map(|fit| format!("{}_mean", fit.name));

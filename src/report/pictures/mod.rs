@@ -1,16 +1,16 @@
 //! The pictures of a model: one file per kind of table.
 
-pub mod changes;
-pub mod clouds;
-pub mod estimates;
-pub mod intervals;
-pub mod maps;
-pub mod matrices;
-pub mod ranks;
-pub mod rows;
-pub mod sizes;
-pub mod spectrum;
-pub mod timescales;
+pub(crate) mod changes;
+pub(crate) mod clouds;
+pub(crate) mod estimates;
+pub(crate) mod intervals;
+pub(crate) mod maps;
+pub(crate) mod matrices;
+pub(crate) mod ranks;
+pub(crate) mod rows;
+pub(crate) mod sizes;
+pub(crate) mod spectrum;
+pub(crate) mod timescales;
 
 use crate::error::Result;
 use crate::report::figure::Figure;
@@ -18,7 +18,7 @@ use crate::report::model::Model;
 
 /// A fit of a model.
 #[derive(Debug, Clone)]
-pub struct FitRow {
+pub(crate) struct FitRow {
     /// Its name.
     pub name: String,
     /// Its method, if the table has one.
@@ -29,7 +29,7 @@ pub struct FitRow {
 ///
 /// # Errors
 /// If `fits` cannot be read.
-pub fn fits(model: &Model<'_>) -> Result<Vec<FitRow>> {
+pub(crate) fn fits(model: &Model<'_>) -> Result<Vec<FitRow>> {
     let rows = model.rows("fits", &["fit", "method"])?;
     let names = rows.texts("fit").into_iter().flatten();
     let methods = rows.texts("method");
@@ -43,7 +43,7 @@ pub fn fits(model: &Model<'_>) -> Result<Vec<FitRow>> {
 ///
 /// # Errors
 /// If a table cannot be read.
-pub fn of_model(model: &Model<'_>, earlier: Option<&Model<'_>>) -> Result<Vec<Figure>> {
+pub(crate) fn of_model(model: &Model<'_>, earlier: Option<&Model<'_>>) -> Result<Vec<Figure>> {
     let fits = fits(model)?;
     let mut figures = maps::figures(model, &fits)?;
     figures.extend(clouds::figures(model, &fits)?);

@@ -22,7 +22,7 @@ const CRITERIA: [[&str; 3]; 4] = [
 ///
 /// # Errors
 /// If `ranks` cannot be read.
-pub fn figures(model: &Model<'_>) -> Result<Vec<Figure>> {
+pub(crate) fn figures(model: &Model<'_>) -> Result<Vec<Figure>> {
     let names = CRITERIA
         .iter()
         .flatten()

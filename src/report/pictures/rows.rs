@@ -25,7 +25,7 @@ const DISTORTION: &str = "Log distortion says how unequally the embedding stretc
 ///
 /// # Errors
 /// If `trajectories` or `distortion` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
+pub(crate) fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let trajectories = model.columns("trajectories")?;
     for fit in fits {

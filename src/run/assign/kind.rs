@@ -29,7 +29,7 @@ pub struct AssignOptions {
 }
 
 /// A kind of evidence whose new rows can be assigned to a model.
-pub trait Assigns: Kind {
+pub(crate) trait Assigns: Kind {
     /// The roles of the columns of new rows.
     type NewRows: Send + Sync + 'static;
     /// What the record says of the new rows of a model, and how the summary prints it.
@@ -64,7 +64,7 @@ pub trait Assigns: Kind {
 }
 
 /// An assignment, the tables that it reads and its query.
-pub struct PlannedAssignment<K: Assigns> {
+pub(crate) struct PlannedAssignment<K: Assigns> {
     /// What the assignment will do.
     pub assignment: Arc<Assignment<K::NewRows>>,
     /// The tables that the query reads.
@@ -82,7 +82,7 @@ pub struct Model<'a> {
 }
 
 /// An assignment that goes on: what its stages may use.
-pub struct Assigning<'a, K: Assigns> {
+pub(crate) struct Assigning<'a, K: Assigns> {
     /// What the assignment does.
     pub planned: &'a PlannedAssignment<K>,
     /// The model.
@@ -108,7 +108,7 @@ impl<K: Assigns> Assigning<'_, K> {
 }
 
 /// What an assignment has written and found.
-pub struct AssignedRows<R> {
+pub(crate) struct AssignedRows<R> {
     /// The number of rows that were read.
     pub rows: u64,
     /// Rows that were dropped, by reason.

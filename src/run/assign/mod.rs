@@ -5,7 +5,7 @@
 //! kind of evidence does with new rows is in its folder.
 
 pub mod kind;
-pub mod record;
+pub(crate) mod record;
 
 use crate::error::{Error, Result, counted};
 use crate::output::place::Output;
@@ -25,7 +25,7 @@ impl<K: Assigns> PlannedAssignment<K> {
     ///
     /// # Errors
     /// If there is no such model, its columns are others, or a stage fails.
-    pub fn assign<'a>(
+    pub(crate) fn assign<'a>(
         &'a self,
         model: &'a Output,
         output: &'a Output,

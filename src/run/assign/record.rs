@@ -11,7 +11,7 @@ use std::fmt::{Display, Formatter, Result};
 /// `runs/<id>.json` of an assignment.
 #[derive(Serialize)]
 #[serde(bound = "")]
-pub struct AssignRecord<K: Assigns> {
+pub(crate) struct AssignRecord<K: Assigns> {
     /// What all records have.
     #[serde(flatten)]
     pub head: Head,
@@ -45,7 +45,7 @@ impl<K: Assigns> AssignRecord<K> {
 }
 
 /// The summary of an assignment.
-pub struct AssignSummary<'a, K: Assigns> {
+pub(crate) struct AssignSummary<'a, K: Assigns> {
     /// The record of the assignment.
     pub record: &'a AssignRecord<K>,
     /// The location of its tables.

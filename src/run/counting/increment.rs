@@ -32,7 +32,7 @@ use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
 
 /// The counts of a run, and the ledger for the next run.
-pub struct Counting {
+pub(crate) struct Counting {
     /// The counts of all files.
     pub counted: Counted,
     /// The files of these counts. None if every run counts all files.
@@ -49,7 +49,7 @@ type Advance = Arc<dyn Fn(usize) + Send + Sync>;
 ///
 /// # Errors
 /// If the rows cannot be read or counted, or the ledger cannot be read or written.
-pub async fn count<K: Kind>(
+pub(crate) async fn count<K: Kind>(
     run: &Running<'_, K>,
     layout: &Arc<Layout>,
     increments: &Increments,

@@ -1,6 +1,6 @@
 //! Rows → counts, in this process or on other machines: transitions of states, and windows of
 //! symbols.
 
-pub mod increment;
+pub(crate) mod increment;
 pub mod rounds;
-pub(crate) mod tasks;
+pub mod tasks;

@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 /// Requests the tasks that count rows.
-pub struct CountRounds<'a, K: Tasks> {
+pub(crate) struct CountRounds<'a, K: Tasks> {
     plan: Arc<CountingPlan>,
     output: &'a Output,
     requests: Requests<'a, K>,
@@ -63,7 +63,7 @@ impl<'a, K: Tasks<Work: From<CountingWork>>> CountRounds<'a, K> {
     ///
     /// # Errors
     /// If the plan counts new files only, or the store fails.
-    pub async fn begin(
+    pub(crate) async fn begin(
         plan: CountingPlan,
         output: &'a Output,
         nodes: &Arc<dyn Nodes>,
@@ -93,7 +93,7 @@ impl<'a, K: Tasks<Work: From<CountingWork>>> CountRounds<'a, K> {
     ///
     /// # Errors
     /// If a task fails.
-    pub async fn count(&self, frame: &DataFrame) -> Result<RemoteCounts> {
+    pub(crate) async fn count(&self, frame: &DataFrame) -> Result<RemoteCounts> {
         let (found, totals, record) = match slices_of(&self.plan, frame) {
             Ok(slices) => {
                 let (found, totals) = self.count_slices(slices).await?;
@@ -206,7 +206,7 @@ impl<'a, K: Tasks<Work: From<CountingWork>>> CountRounds<'a, K> {
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn whole(&self, remote: RemoteCounts) -> Result<Counted> {
+    pub(crate) async fn whole(&self, remote: RemoteCounts) -> Result<Counted> {
         let RemoteCounts {
             mut counted,
             units,
@@ -239,7 +239,7 @@ fn slices_of(plan: &CountingPlan, frame: &DataFrame) -> Result<Vec<Slice>, Strin
 ///
 /// # Errors
 /// [`Kind::Spec`] if it cannot.
-pub fn check(plan: &CountingPlan) -> Result<()> {
+pub(crate) fn check(plan: &CountingPlan) -> Result<()> {
     if let Increments::Of { .. } = plan.increments {
         let what = "`job.incremental` counts new files on one machine; set it to false to count all of them on several";
         return Err(Error::spec(what));
@@ -251,7 +251,7 @@ pub fn check(plan: &CountingPlan) -> Result<()> {
 ///
 /// # Errors
 /// Why one task reads all files.
-pub fn width(plan: &CountingPlan, frame: &DataFrame) -> Result<Width, String> {
+pub(crate) fn width(plan: &CountingPlan, frame: &DataFrame) -> Result<Width, String> {
     let slices = slices_of(plan, frame)?;
     let is_dealt = plan.layout.evidence.trajectories().is_some();
     let is_added = plan.layout.partition.is_empty() && (is_dealt || slices.len() > 1);

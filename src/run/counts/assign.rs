@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 /// The new rows of one partition and lag.
 #[derive(Debug, Clone, Serialize)]
-pub struct AssignedStates {
+pub(crate) struct AssignedStates {
     /// The number of sources in the new rows.
     pub sources: usize,
     /// Sources that the model does not have.
@@ -67,7 +67,7 @@ pub struct AssignedStates {
 
 /// What one fit says of the new rows.
 #[derive(Debug, Clone, Serialize)]
-pub struct AssignedFit {
+pub(crate) struct AssignedFit {
     /// The name of the fit.
     pub name: String,
     /// Sources without a set.

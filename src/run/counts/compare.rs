@@ -23,7 +23,7 @@ use std::ops::Range;
 
 /// The comparison of the sets of one partition and lag.
 #[derive(Debug, Serialize)]
-pub struct ComparedSets {
+pub(crate) struct ComparedSets {
     /// Source states that both models have.
     pub states: usize,
     /// One entry per pair of fits.
@@ -32,7 +32,7 @@ pub struct ComparedSets {
 
 /// The comparison of two fits.
 #[derive(Debug, Serialize)]
-pub struct FitReport {
+pub(crate) struct FitReport {
     /// The name of the fit of A.
     pub fit_a: String,
     /// The name of the fit of B.

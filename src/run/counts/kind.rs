@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 pub struct CountsKind;
 
 /// Fetches the matrices of models that do not hold theirs.
-pub trait Fetch: Send + Sync {
+pub(crate) trait Fetch: Send + Sync {
     /// The counts, with their matrix, of model number `model`.
     fn counts(&self, model: usize) -> BoxFuture<'_, Result<CountMatrix>>;
     /// How many models to fetch concurrently.

@@ -18,7 +18,7 @@ use hashbrown::HashMap;
 use std::collections::BTreeMap;
 
 /// The fits of one partition and lag.
-pub struct KnownModel {
+pub(crate) struct KnownModel {
     /// State number → its index among the sources.
     pub sources: HashMap<u32, u32>,
     /// State number → its index among the targets.
@@ -41,7 +41,7 @@ impl Numbers {
     ///
     /// # Errors
     /// If a key column has a type that cannot be a key.
-    pub fn new(evidence: &RowRoles) -> Result<Numbers> {
+    pub(crate) fn new(evidence: &RowRoles) -> Result<Numbers> {
         let (sources, targets) = sides(evidence);
         let is_pairs = matches!(evidence, RowRoles::Pairs { .. });
         Ok(Numbers {
@@ -54,7 +54,7 @@ impl Numbers {
     ///
     /// # Errors
     /// If a key is null or NaN.
-    pub fn sources(&mut self, columns: &[ArrayRef]) -> Result<Vec<u32>> {
+    pub(crate) fn sources(&mut self, columns: &[ArrayRef]) -> Result<Vec<u32>> {
         states(self.sources.of(columns)?)
     }
 
@@ -62,7 +62,7 @@ impl Numbers {
     ///
     /// # Errors
     /// If a key is null or NaN.
-    pub fn targets(&mut self, columns: &[ArrayRef]) -> Result<Vec<u32>> {
+    pub(crate) fn targets(&mut self, columns: &[ArrayRef]) -> Result<Vec<u32>> {
         let numbers = self.targets.as_mut().unwrap_or(&mut self.sources);
         states(numbers.of(columns)?)
     }
@@ -71,7 +71,7 @@ impl Numbers {
     ///
     /// # Errors
     /// If a coordinate is outside bounds that forbid it.
-    pub fn of_sources(&mut self, columns: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
+    pub(crate) fn of_sources(&mut self, columns: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
         self.sources.of(columns)
     }
 
@@ -79,7 +79,7 @@ impl Numbers {
     ///
     /// # Errors
     /// If a coordinate is outside bounds that forbid it.
-    pub fn of_targets(&mut self, columns: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
+    pub(crate) fn of_targets(&mut self, columns: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
         self.targets
             .as_mut()
             .unwrap_or(&mut self.sources)
@@ -90,7 +90,7 @@ impl Numbers {
     ///
     /// # Errors
     /// If the states cannot be copied.
-    pub fn states(&self) -> Result<StateNumbers> {
+    pub(crate) fn states(&self) -> Result<StateNumbers> {
         self.sources.duplicate()
     }
 }
@@ -101,7 +101,7 @@ fn states(numbers: Vec<Option<u32>>) -> Result<Vec<u32>> {
 }
 
 /// The state columns of sources and targets.
-pub fn sides(evidence: &RowRoles) -> (&StateColumns, &StateColumns) {
+pub(crate) fn sides(evidence: &RowRoles) -> (&StateColumns, &StateColumns) {
     match evidence {
         RowRoles::Trajectories { state, .. } | RowRoles::Windows { symbol: state, .. } => {
             (state, state)
@@ -137,7 +137,7 @@ fn side(of: &TableSlice, fit: &WrittenFit, rank: usize) -> Result<Side> {
 ///
 /// # Errors
 /// If a table cannot be read, lacks a fit, or has other bins than the pipeline.
-pub async fn read(
+pub(crate) async fn read(
     written: &Written<'_>,
     evidence: &RowRoles,
     numbers: &mut Numbers,
@@ -324,7 +324,7 @@ fn points(column: &ArrayRef, rank: usize) -> Result<Vec<f64>> {
 }
 
 /// State number → its index in `states`.
-pub fn places(states: Vec<u32>) -> HashMap<u32, u32> {
+pub(crate) fn places(states: Vec<u32>) -> HashMap<u32, u32> {
     states.into_iter().zip(0..).collect()
 }
 

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 /// Tests every fit of every model. Models are ordered by partition, and their sources and targets
 /// have common state ids. `lags` has the lags of the run. It is empty for pairs, whose lag is 1.
-pub fn test(models: &mut [FittedModel], lags: &[Lag]) {
+pub(crate) fn test(models: &mut [FittedModel], lags: &[Lag]) {
     let tested: Vec<Vec<Markov>> = models
         .par_iter()
         .map(|model| {

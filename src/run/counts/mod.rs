@@ -4,21 +4,21 @@
 //! rows ─ count ─▶ matrices ─ fit ─▶ models ─ names of sets, Markov tests ─▶ tables
 //! ```
 
-pub mod assign;
-pub mod compare;
-pub mod fitted;
+pub(crate) mod assign;
+pub(crate) mod compare;
+pub(crate) mod fitted;
 pub mod kind;
 pub mod known;
 pub mod local;
-pub mod markov;
+pub(crate) mod markov;
 pub mod model;
-pub mod passes;
-pub mod passing;
-pub mod ranks;
+pub(crate) mod passes;
+pub(crate) mod passing;
+pub(crate) mod ranks;
 pub mod record;
-pub mod rounds;
-pub mod rows;
-pub mod score;
+pub(crate) mod rounds;
+pub(crate) mod rows;
+pub(crate) mod score;
 pub(crate) mod tasks;
 
 use crate::assess::certificates;

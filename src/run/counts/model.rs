@@ -159,7 +159,7 @@ fn scale_rows(shards: &mut [Csr], n: i32) {
 ///
 /// # Errors
 /// If there is no transition, the memory does not suffice, or a fit fails.
-pub fn fit_model(
+pub(crate) fn fit_model(
     plan: &CountsPlan,
     names: &RunSchema,
     mut counts: CountMatrix,
@@ -609,7 +609,7 @@ pub(crate) fn seed(seed: u64, place: &str, fit: &str) -> u64 {
 }
 
 /// The record of a model.
-pub fn record(plan: &CountsPlan, model: &FittedModel, timings: Timings) -> ModelRecord {
+pub(crate) fn record(plan: &CountsPlan, model: &FittedModel, timings: Timings) -> ModelRecord {
     let counts = &model.counts;
     let fits = plan.fits.iter().zip(&model.fits);
     let certified = model

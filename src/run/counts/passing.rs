@@ -35,7 +35,7 @@ const SHARDS_PER_UNIT: u64 = 8;
 
 /// Evidence in units, in the store of the output.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Cut {
+pub(crate) struct Cut {
     /// A `CountMatrix` without its matrix, and the outline of the shards.
     pub outline: Piece,
     /// The units of each side of the evidence.
@@ -44,7 +44,7 @@ pub struct Cut {
 
 /// Neighbouring shards of one side.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Unit {
+pub(crate) struct Unit {
     /// Their indices.
     pub shards: Range<usize>,
     /// The shards.
@@ -166,7 +166,7 @@ impl TaskExecutor<CountsPlan> {
 ///
 /// # Errors
 /// If the bytes are no outline, which is a bug.
-pub fn outline(bytes: &[u8]) -> Result<(CountMatrix, Shards)> {
+pub(crate) fn outline(bytes: &[u8]) -> Result<(CountMatrix, Shards)> {
     unpack(bytes)
 }
 

@@ -27,7 +27,7 @@ use crate::run::counts::record::{ChoiceRecord, FitTimings};
 const ACCURACY: f64 = 1e-6;
 
 /// A fit of one rank, before one rank per planned fit is chosen.
-pub struct FittedCandidate {
+pub(crate) struct FittedCandidate {
     /// Its index in `CountsPlan::fits`.
     pub planned: usize,
     /// The method, with the rank of the candidate.
@@ -43,7 +43,7 @@ pub struct FittedCandidate {
 }
 
 /// The counts on which ranks are compared.
-pub struct RankEvidence<'a> {
+pub(crate) struct RankEvidence<'a> {
     /// All counts of the model.
     pub counts: &'a Counts<'a>,
     /// Non-zeros per shard of a fold.
@@ -65,7 +65,7 @@ impl FittedCandidate {
 ///
 /// # Errors
 /// If a fold cannot be fitted.
-pub fn compare(
+pub(crate) fn compare(
     passes: &Passes<'_>,
     plan: &CountsPlan,
     evidence: &RankEvidence<'_>,
@@ -131,7 +131,7 @@ fn stability(bootstrap: &Bootstrap) -> Option<f64> {
 ///
 /// # Errors
 /// If the rule of a fit can compare no ranks.
-pub fn choose(
+pub(crate) fn choose(
     plan: &CountsPlan,
     candidates: Vec<FittedCandidate>,
     rows: &mut [RankRow],

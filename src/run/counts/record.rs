@@ -91,7 +91,7 @@ pub struct EmbeddingRecord {
 
 /// How a model was fitted, as far as the model does not hold it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Timings {
+pub(crate) struct Timings {
     /// The time to cut the counts into shards.
     pub shard_seconds: f64,
     /// The time of the bootstrap of all fits.
@@ -106,7 +106,7 @@ pub struct Timings {
 
 /// How one fit was made, as far as the fit does not hold it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct FitTimings {
+pub(crate) struct FitTimings {
     /// Whether an earlier run had finished the fit.
     pub resumed: bool,
     /// The time of the fit.
@@ -218,7 +218,7 @@ pub struct BootstrapRecord {
 
 impl BootstrapRecord {
     /// The record of a bootstrap.
-    pub fn new(bootstrap: &ResampledNumbers, confidence: f64) -> BootstrapRecord {
+    pub(crate) fn new(bootstrap: &ResampledNumbers, confidence: f64) -> BootstrapRecord {
         let mut adjusted_rand = None;
         let mut intervals = BTreeMap::new();
         for number in &bootstrap.numbers {
@@ -402,7 +402,7 @@ fn notes(f: &mut Formatter<'_>, model: &ModelRecord) -> std::fmt::Result {
 
 /// What became of the sets of a fit: one line for all sets, then one line per set that was not just
 /// kept with its number.
-pub fn change_lines(fit: &str, lineage: &TrackedSets) -> Vec<String> {
+pub(crate) fn change_lines(fit: &str, lineage: &TrackedSets) -> Vec<String> {
     let Some(changes) = &lineage.changes else {
         return vec![format!("{fit}: there is nothing to compare with")];
     };

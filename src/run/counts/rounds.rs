@@ -45,7 +45,7 @@ const FITS: u64 = 128;
 const HELD_NONZEROS: u64 = 1 << 22;
 
 /// Requests the tasks that fit models to counts.
-pub struct Rounds<'a> {
+pub(crate) struct Rounds<'a> {
     pub(super) plan: Arc<CountsPlan>,
     pub(super) output: &'a Output,
     pub(super) requests: Requests<'a, CountsKind>,
@@ -56,7 +56,7 @@ pub struct Rounds<'a> {
 }
 
 /// Matrices in the store of the output.
-pub struct StoredMatrices {
+pub(crate) struct StoredMatrices {
     output: Output,
     plan: String,
     /// The matrix of each model, and the new numbers of its states.
@@ -151,7 +151,7 @@ impl<'a> Rounds<'a> {
     ///
     /// # Errors
     /// Those that stop the whole run, such as a failing store.
-    pub async fn fit(&self, remote: &RemoteCounts, names: &RunSchema) -> Result<Vec<ModelResult>> {
+    pub(crate) async fn fit(&self, remote: &RemoteCounts, names: &RunSchema) -> Result<Vec<ModelResult>> {
         let labels: Vec<usize> = remote.counted.labels.iter().map(|l| l.len()).collect();
         let mut models: Vec<Option<ModelResult>> = Vec::new();
         models.resize_with(remote.units.len(), || None);
@@ -255,7 +255,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// The matrices of the models, to be read from the store of the output.
-    pub fn matrices(&self, remote: RemoteCounts, models: &[ModelResult]) -> StoredMatrices {
+    pub(crate) fn matrices(&self, remote: RemoteCounts, models: &[ModelResult]) -> StoredMatrices {
         let RemoteCounts { units, heads, .. } = remote;
         let new_numbers: Vec<_> = heads.into_iter().map(|(_, to)| Arc::new(to)).collect();
         let units = units.into_iter().zip(models);

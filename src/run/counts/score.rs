@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 use std::sync::Arc;
 
 /// The states of one partition and lag: those of the model, and new ones.
-pub struct Lookup {
+pub(crate) struct Lookup {
     /// State number → its row in `sets`.
     sources: HashMap<u32, u32>,
     /// State number → its index among the targets of the model.
@@ -27,7 +27,7 @@ pub struct Lookup {
 impl Lookup {
     /// The states of a model and the new source states. `states` are the numbers of the sources of
     /// the new rows; `assigned` has one entry per fit, with one row per entry of `states`.
-    pub fn new(model: KnownModel, states: &[u32], assigned: &[Assigned]) -> Lookup {
+    pub(crate) fn new(model: KnownModel, states: &[u32], assigned: &[Assigned]) -> Lookup {
         let KnownModel {
             mut sources,
             targets,
@@ -60,7 +60,7 @@ impl Lookup {
 }
 
 /// Adds up the scores of trajectories, pair by pair.
-pub struct Scorer {
+pub(crate) struct Scorer {
     /// Index: partition × lags + lag. None if the model does not have the partition and lag.
     lookups: Arc<Vec<Option<Lookup>>>,
     n_lags: usize,
@@ -73,7 +73,7 @@ pub struct Scorer {
 
 impl Scorer {
     /// A scorer without any pair.
-    pub fn new(lookups: &Arc<Vec<Option<Lookup>>>, n_lags: usize, n_fits: usize) -> Scorer {
+    pub(crate) fn new(lookups: &Arc<Vec<Option<Lookup>>>, n_lags: usize, n_fits: usize) -> Scorer {
         Scorer {
             lookups: Arc::clone(lookups),
             n_lags,
@@ -132,7 +132,7 @@ impl Sink for Scorer {
 
 /// The trajectories of a partition and their scores at one lag. Sums are divided by `overlap`.
 /// Empty if the model does not have the partition and lag.
-pub fn rows(
+pub(crate) fn rows(
     followed: &Followed<Scorer>,
     partition: usize,
     lag: usize,

@@ -31,7 +31,7 @@ use std::sync::atomic::AtomicBool;
 
 /// The new rows of one partition.
 #[derive(Debug, Clone, Serialize)]
-pub struct AssignedObservations {
+pub(crate) struct AssignedObservations {
     /// Rows that were filtered.
     pub rows: u64,
     /// Rows without an observation.
@@ -44,7 +44,7 @@ pub struct AssignedObservations {
 
 /// The new rows of one fit.
 #[derive(Debug, Clone, Serialize)]
-pub struct EstimatedFitRecord {
+pub(crate) struct EstimatedFitRecord {
     /// The name of the fit.
     pub name: String,
     /// The mean squared error of the means of rows with a known state.

@@ -24,7 +24,7 @@ use std::ops::Range;
 
 /// The comparison of the filters of one partition.
 #[derive(Debug, Serialize)]
-pub struct ComparedObservations {
+pub(crate) struct ComparedObservations {
     /// Rows of `estimates` with the same key.
     pub rows: usize,
     /// One entry per pair of fits.
@@ -33,7 +33,7 @@ pub struct ComparedObservations {
 
 /// The comparison of two fits.
 #[derive(Debug, Serialize)]
-pub struct FilterComparison {
+pub(crate) struct FilterComparison {
     /// The name of the fit of A.
     pub fit_a: String,
     /// The name of the fit of B.
@@ -49,7 +49,7 @@ pub struct FilterComparison {
 
 /// The scores of a fit.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Scores {
+pub(crate) struct Scores {
     /// The mean squared error of the means of test rows.
     pub test_mse: Option<f64>,
     /// The mean squared error of the decoded states of test rows.
@@ -62,7 +62,7 @@ pub struct Scores {
 
 /// Differences of two estimates of the same rows, over all numbers of the states.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Differences {
+pub(crate) struct Differences {
     /// The root of the mean squared difference.
     pub rms: f64,
     /// The largest magnitude.

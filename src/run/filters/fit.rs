@@ -226,7 +226,7 @@ pub(crate) fn by_partition(
 
 /// What one filter of one partition is fitted to.
 #[derive(Debug, Serialize)]
-pub(crate) struct UnitInput<'a> {
+pub struct UnitInput<'a> {
     /// The place of the fit in the plan.
     fit: usize,
     /// The partition, for messages and seeds.

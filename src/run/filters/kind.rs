@@ -1,4 +1,4 @@
 //! The name of the kind of evidence in types.
 
 /// Rows with states and observations.
-pub struct ObservationsKind;
+pub(crate) struct ObservationsKind;

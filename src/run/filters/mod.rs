@@ -10,15 +10,15 @@
 //! - `assign` filters new rows with a written model, which `known` reads.
 //! - `compare` compares two results.
 
-pub mod assign;
-pub mod compare;
+pub(crate) mod assign;
+pub(crate) mod compare;
 pub mod fit;
-pub(crate) mod fit_rows;
-pub(crate) mod input;
-pub mod kind;
+pub mod fit_rows;
+pub mod input;
+pub(crate) mod kind;
 pub(crate) mod known;
-pub mod record;
-pub mod rounds;
+pub(crate) mod record;
+pub(crate) mod rounds;
 pub mod rows;
 pub(crate) mod scoring;
 pub(crate) mod tasks;
@@ -51,7 +51,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// The training rows of a run.
-pub struct Trained {
+pub(crate) struct Trained {
     fitting: Arc<Fitting>,
     /// Set by the first pass that finds rows out of order; later passes then sort.
     sort: AtomicBool,

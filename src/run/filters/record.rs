@@ -10,7 +10,7 @@ use std::fmt::{Display, Formatter, Result};
 
 /// What the record says of the training rows.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// Training rows that the next row of their sequence follows, of all partitions; all training
     /// rows of a static problem.
     pub transitions: u64,
@@ -32,7 +32,7 @@ impl kind::Facts for Facts {
 
 /// The filters of one partition.
 #[derive(Debug, Clone, Serialize)]
-pub struct FiltersModelRecord {
+pub(crate) struct FiltersModelRecord {
     /// Training rows with a state and an observation.
     pub training_rows: u64,
     /// Rows that were filtered.
@@ -47,7 +47,7 @@ pub struct FiltersModelRecord {
 
 /// One filter.
 #[derive(Debug, Clone, Serialize)]
-pub struct FilterRecord {
+pub(crate) struct FilterRecord {
     /// The name of the fit.
     pub name: String,
     /// The name of its method.

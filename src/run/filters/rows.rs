@@ -33,7 +33,7 @@ use std::sync::Arc;
 const WEIGHTS: usize = 1 << 20;
 
 /// The tables that are written row by row.
-pub(crate) struct RowTables<'a> {
+pub struct RowTables<'a> {
     /// The schema of the table `trajectories`, if it is written.
     pub(crate) trajectories: Option<SchemaRef>,
     /// The schema of the table `estimates`, if it is written.
@@ -50,7 +50,7 @@ pub(crate) struct RowTables<'a> {
 }
 
 /// What filtering all rows found.
-pub struct RowsWritten {
+pub(crate) struct RowsWritten {
     /// Rows by table.
     pub(crate) tables: BTreeMap<&'static str, u64>,
     /// By partition and fit.
@@ -227,7 +227,7 @@ pub(crate) struct EndedRow {
 }
 
 /// Trajectories that ended.
-pub(crate) struct Ended {
+pub struct Ended {
     /// Partition and trajectory columns, with one row per element of `rows`.
     pub(crate) keys: Vec<ArrayRef>,
     /// Up to three rows per trajectory.

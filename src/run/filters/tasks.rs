@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicBool;
 
 /// The work of a task of a run of filters.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum FiltersWork {
+pub(crate) enum FiltersWork {
     /// Training rows of a partition → a filter, or its error. `input` is a piece, and so is the
     /// answer.
     Fit { input: Piece },

@@ -22,7 +22,7 @@ pub struct Boxes {
 const ROWS_PER_BOX: f64 = 50.0;
 
 /// Boxes of at most two coordinates.
-pub fn boxes(survey: &Survey, order: &Order) -> Vec<Boxes> {
+pub(crate) fn boxes(survey: &Survey, order: &Order) -> Vec<Boxes> {
     let taken = [
         order.time.as_str(),
         order.trajectory.as_deref().unwrap_or(""),

@@ -5,11 +5,11 @@
 //! file.
 
 pub mod boxes;
-pub mod names;
+pub(crate) mod names;
 pub mod proposal;
 pub mod roles;
-pub mod survey;
-pub mod text;
+pub(crate) mod survey;
+pub(crate) mod text;
 
 use crate::error::{Error, Result};
 use crate::plan::pipeline::Pipeline;
@@ -22,7 +22,7 @@ use crate::run::init::text::Places;
 ///
 /// # Errors
 /// If the table cannot be read, or its columns have no roles in such a pipeline.
-pub async fn pipeline(data: &str, places: &Places, kind: Option<RowKind>) -> Result<String> {
+pub(crate) async fn pipeline(data: &str, places: &Places, kind: Option<RowKind>) -> Result<String> {
     let survey = survey(data).await?;
     let proposal = propose(&survey, kind)?;
     let text = text::text(&survey, &proposal, places);

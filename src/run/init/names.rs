@@ -2,7 +2,7 @@
 
 /// A role of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub(crate) enum Role {
     /// Orders the rows of a trajectory.
     Time,
     /// Says to which trajectory a row belongs.
@@ -101,7 +101,7 @@ const NAMES: [(Role, &[&str]); 10] = [
 
 /// How well a name fits a role, from 0 (not at all): the whole name before a word of it, and early
 /// words of the list before later ones.
-pub fn fit(name: &str, role: Role) -> usize {
+pub(crate) fn fit(name: &str, role: Role) -> usize {
     let known = NAMES.iter().find(|(of, _)| *of == role);
     let known = known.map_or(&[][..], |(_, names)| names);
     let lower = name.to_lowercase();

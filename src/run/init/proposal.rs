@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 /// What a row of a table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowKind {
+pub(crate) enum RowKind {
     /// A row of a trajectory, at a time, with a state or with coordinates.
     Transitions,
     /// A pair of a source and a target.
@@ -24,7 +24,7 @@ pub enum RowKind {
 
 /// How many transitions a pair stands for.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Amount {
+pub(crate) enum Amount {
     /// One.
     One,
     /// The count in a column.
@@ -44,7 +44,7 @@ pub enum State {
 
 /// The coordinates of a point.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Coordinates {
+pub(crate) enum Coordinates {
     /// Columns.
     Columns(Vec<String>),
     /// A longitude and a latitude in degrees, which become three coordinates of a unit sphere.
@@ -58,7 +58,7 @@ pub enum Coordinates {
 
 /// What the rows of a table are.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Proposal {
+pub(crate) enum Proposal {
     /// Pairs.
     Pairs {
         /// The column of the source.
@@ -99,7 +99,7 @@ pub enum Proposal {
 ///
 /// # Errors
 /// If a column that the rows need is missing.
-pub fn propose(survey: &Survey, kind: Option<RowKind>) -> Result<Proposal> {
+pub(crate) fn propose(survey: &Survey, kind: Option<RowKind>) -> Result<Proposal> {
     let kind = kind.unwrap_or_else(|| natural(survey));
     match kind {
         RowKind::Pairs => pairs(survey),

@@ -19,7 +19,7 @@ pub struct Steps {
 
 /// The order of rows in trajectories.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Order {
+pub(crate) struct Order {
     /// The columns of the trajectory; maybe none.
     pub trajectory: Option<String>,
     /// The column of the time.
@@ -31,7 +31,7 @@ pub struct Order {
 }
 
 /// The error if no column looks like `what`.
-pub fn missing(survey: &Survey, what: &str) -> Error {
+pub(crate) fn missing(survey: &Survey, what: &str) -> Error {
     let columns = survey.columns.iter();
     let columns = columns.map(|column| format!("`{}` ({})", column.name, column.data_type));
     let columns: Vec<String> = columns.collect();
@@ -42,7 +42,7 @@ pub fn missing(survey: &Survey, what: &str) -> Error {
 }
 
 /// The column whose name fits a role best, among those of some kinds of values.
-pub fn by_name<'a>(
+pub(crate) fn by_name<'a>(
     survey: &'a Survey,
     role: Role,
     kinds: &[ValueKind],
@@ -56,12 +56,12 @@ pub fn by_name<'a>(
 }
 
 /// Kinds of values that are names of things.
-pub const KEYS: [ValueKind; 2] = [ValueKind::Text, ValueKind::Integer];
+pub(crate) const KEYS: [ValueKind; 2] = [ValueKind::Text, ValueKind::Integer];
 /// Kinds of values that are numbers.
-pub const NUMBERS: [ValueKind; 2] = [ValueKind::Float, ValueKind::Integer];
+pub(crate) const NUMBERS: [ValueKind; 2] = [ValueKind::Float, ValueKind::Integer];
 
 /// The columns of the source and the target, of one type.
-pub fn ends(survey: &Survey) -> Option<(&SurveyColumn, &SurveyColumn)> {
+pub(crate) fn ends(survey: &Survey) -> Option<(&SurveyColumn, &SurveyColumn)> {
     let source = by_name(survey, Role::Source, &KEYS)?;
     let target = by_name(survey, Role::Target, &KEYS)?;
     (source.name != target.name && source.kind == target.kind).then_some((source, target))
@@ -69,7 +69,7 @@ pub fn ends(survey: &Survey) -> Option<(&SurveyColumn, &SurveyColumn)> {
 
 /// The column of the time: by name among dates, timestamps and whole numbers, else the first column
 /// of dates or timestamps.
-pub fn time(survey: &Survey) -> Option<&SurveyColumn> {
+pub(crate) fn time(survey: &Survey) -> Option<&SurveyColumn> {
     let kinds = [ValueKind::Time, ValueKind::Integer];
     let clocks = || survey.columns.iter().filter(|c| c.kind == ValueKind::Time);
     let named = by_name(survey, Role::Time, &[ValueKind::Time]);
@@ -79,7 +79,7 @@ pub fn time(survey: &Survey) -> Option<&SurveyColumn> {
 }
 
 /// A column of other numbers that is called a time, if no column can be one.
-pub fn float_time(survey: &Survey) -> Option<&SurveyColumn> {
+pub(crate) fn float_time(survey: &Survey) -> Option<&SurveyColumn> {
     match time(survey) {
         Some(_) => None,
         None => by_name(survey, Role::Time, &[ValueKind::Float]),
@@ -87,7 +87,7 @@ pub fn float_time(survey: &Survey) -> Option<&SurveyColumn> {
 }
 
 /// The order of the rows: a time, and the column that makes it differ from row to row.
-pub fn order(survey: &Survey) -> Result<Order> {
+pub(crate) fn order(survey: &Survey) -> Result<Order> {
     let time = time(survey).ok_or_else(|| match float_time(survey) {
         Some(column) => Error::input(format!(
             "times are dates, timestamps or whole numbers, and `{}` is {}; make whole numbers of it in SQL, such as CAST(round(1000 * t) AS BIGINT), and write the pipeline by hand",
@@ -176,7 +176,7 @@ fn steps(time: &SurveyColumn, trajectory: Option<&SurveyColumn>) -> Option<Steps
 
 /// The column of the states: by name, else the column of texts or whole numbers with the fewest
 /// values, of those whose values repeat.
-pub fn state<'a>(survey: &'a Survey, order: &Order) -> Option<&'a SurveyColumn> {
+pub(crate) fn state<'a>(survey: &'a Survey, order: &Order) -> Option<&'a SurveyColumn> {
     let is_taken = |name: &String| *name == order.time || Some(name) == order.trajectory.as_ref();
     let mut columns: Vec<(usize, usize, &SurveyColumn)> = (survey.columns.iter().enumerate())
         .filter(|(_, column)| KEYS.contains(&column.kind) && !is_taken(&column.name))
@@ -190,7 +190,7 @@ pub fn state<'a>(survey: &'a Survey, order: &Order) -> Option<&'a SurveyColumn> 
 
 /// Columns of coordinates, the best first: longitude and latitude, then x, y and z, then other
 /// numbers with few nulls.
-pub fn coordinates<'a>(survey: &'a Survey, taken: &[&str]) -> Vec<&'a SurveyColumn> {
+pub(crate) fn coordinates<'a>(survey: &'a Survey, taken: &[&str]) -> Vec<&'a SurveyColumn> {
     if let Some(pair) = degrees(survey) {
         return pair.to_vec();
     }
@@ -210,7 +210,7 @@ pub fn coordinates<'a>(survey: &'a Survey, taken: &[&str]) -> Vec<&'a SurveyColu
 }
 
 /// The columns of longitude and latitude, if their values are degrees.
-pub fn degrees(survey: &Survey) -> Option<[&SurveyColumn; 2]> {
+pub(crate) fn degrees(survey: &Survey) -> Option<[&SurveyColumn; 2]> {
     let longitude = by_name(survey, Role::Longitude, &NUMBERS)?;
     let latitude = by_name(survey, Role::Latitude, &NUMBERS)?;
     let is_within = |column: &SurveyColumn, low: f64, high: f64| {

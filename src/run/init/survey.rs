@@ -36,7 +36,7 @@ const COLUMNS: usize = 500;
 
 /// What the values of a column are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ValueKind {
+pub(crate) enum ValueKind {
     /// Whole numbers.
     Integer,
     /// Other numbers.
@@ -51,7 +51,7 @@ pub enum ValueKind {
 
 /// A column and its first values.
 #[derive(Debug, Clone)]
-pub struct SurveyColumn {
+pub(crate) struct SurveyColumn {
     /// The name in the table.
     pub name: String,
     /// The type as SQL shows it.
@@ -68,17 +68,17 @@ pub struct SurveyColumn {
 
 impl SurveyColumn {
     /// The number of rows with null.
-    pub fn nulls(&self) -> usize {
+    pub(crate) fn nulls(&self) -> usize {
         self.ids.iter().filter(|id| **id == NONE).count()
     }
 
     /// The number of different values.
-    pub fn distinct(&self) -> usize {
+    pub(crate) fn distinct(&self) -> usize {
         self.values.len()
     }
 
     /// The finite values in ascending order.
-    pub fn sorted(&self) -> Vec<f64> {
+    pub(crate) fn sorted(&self) -> Vec<f64> {
         let finite = self.numbers.iter().copied().filter(|x| x.is_finite());
         let mut sorted: Vec<f64> = finite.collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -88,7 +88,7 @@ impl SurveyColumn {
 
 /// The columns of a table.
 #[derive(Debug, Clone)]
-pub struct Survey {
+pub(crate) struct Survey {
     /// A name for the table and the job.
     pub name: String,
     /// The format, if the path does not say it.
@@ -108,7 +108,7 @@ pub struct Survey {
 
 impl Survey {
     /// Whether the sample has all rows.
-    pub fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.is_whole
     }
 }
@@ -117,7 +117,7 @@ impl Survey {
 ///
 /// # Errors
 /// If the table cannot be read or has no rows.
-pub async fn survey(data: &str) -> Result<Survey> {
+pub(crate) async fn survey(data: &str) -> Result<Survey> {
     let (format, needs_format) = format(data);
     let paths = [data.to_string()];
     let source = TableSource {

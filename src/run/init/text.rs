@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 /// How a pipeline file names places.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub(crate) struct Places {
     /// The place of the table as a person wrote it.
     pub shown: String,
     /// The place of the table in the file.
@@ -26,7 +26,7 @@ const MOST_POINTS: u64 = 100_000;
 const COMMENT: usize = 41;
 
 /// The text of a pipeline file for the table at `places.table`.
-pub fn text(survey: &Survey, proposal: &Proposal, places: &Places) -> String {
+pub(crate) fn text(survey: &Survey, proposal: &Proposal, places: &Places) -> String {
     let mut file = File {
         survey,
         text: String::new(),

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 /// The new rows of one partition and lag.
 #[derive(Debug, Clone, Serialize)]
-pub struct AssignedPoints {
+pub(crate) struct AssignedPoints {
     /// The number of points.
     pub points: u64,
     /// By fit, the points that are connected to no point with an embedding.

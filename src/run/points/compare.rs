@@ -27,7 +27,7 @@ use std::fmt::{Display, Formatter};
 
 /// The comparison of the points of one partition and lag.
 #[derive(Debug, Serialize)]
-pub struct ComparedPoints {
+pub(crate) struct ComparedPoints {
     /// Rows with the same key.
     pub rows: usize,
     /// One entry per pair of fits.
@@ -39,7 +39,7 @@ type SharedRows = (ModelKey, ComparedPoints, Vec<(u32, u32)>);
 
 /// The comparison of two embeddings.
 #[derive(Debug, Serialize)]
-pub struct EmbeddingComparison {
+pub(crate) struct EmbeddingComparison {
     /// The name of the fit of A, with its time or power if it has several.
     pub fit_a: String,
     /// The name of the fit of B, with its time or power if it has several.

@@ -27,7 +27,7 @@ const SAMPLE_NUMBERS: usize = 1 << 21;
 
 /// What is summed over the pairs of all partitions.
 #[derive(Serialize, Deserialize)]
-pub struct SumRequest {
+pub(crate) struct SumRequest {
     /// What each coordinate is divided by.
     pub(crate) divisors: Vec<f64>,
     /// By partition.
@@ -137,7 +137,7 @@ impl Parts {
 
 /// The sums of one partition.
 #[derive(Serialize, Deserialize)]
-pub struct PartitionSums {
+pub(crate) struct PartitionSums {
     parts: Parts,
     /// By basis, then by part. None for a part without pairs.
     sums: Vec<Vec<Option<GramSums>>>,

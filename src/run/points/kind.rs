@@ -1,4 +1,4 @@
 //! The name of the kind of evidence in types.
 
 /// Rows with coordinates.
-pub struct PointsKind;
+pub(crate) struct PointsKind;

@@ -4,20 +4,20 @@
 //! rows ─ survey ─▶ scales, ranges, samples ─ sums by method, or points ─▶ models ─ rows ─▶ tables
 //! ```
 
-pub mod assign;
-pub mod compare;
+pub(crate) mod assign;
+pub(crate) mod compare;
 pub(crate) mod confusion;
 pub(crate) mod densities;
-pub mod embeddings;
-pub mod grams;
+pub(crate) mod embeddings;
+pub(crate) mod grams;
 pub(crate) mod kernels;
-pub mod kind;
+pub(crate) mod kind;
 mod known;
-pub mod record;
-pub mod rounds;
+pub(crate) mod record;
+pub(crate) mod rounds;
 pub(crate) mod rows;
 pub(crate) mod sums;
-pub mod surveyed;
+pub(crate) mod surveyed;
 pub(crate) mod tasks;
 
 use crate::assess::certificates;

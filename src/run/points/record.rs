@@ -11,7 +11,7 @@ use std::fmt::{Display, Formatter, Result};
 
 /// What the record says of the points.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// The number of points.
     pub points: u64,
 }
@@ -32,7 +32,7 @@ impl kind::Facts for Facts {
 
 /// The fits of one partition and lag.
 #[derive(Debug, Clone, Serialize)]
-pub struct PointsModelRecord {
+pub(crate) struct PointsModelRecord {
     /// The number of points.
     pub points: u64,
     /// Coordinates per point.
@@ -43,7 +43,7 @@ pub struct PointsModelRecord {
 
 /// One fit.
 #[derive(Debug, Clone, Serialize)]
-pub struct PointFitRecord {
+pub(crate) struct PointFitRecord {
     /// The name of the fit.
     pub name: String,
     /// What the method found.
@@ -56,7 +56,7 @@ pub struct PointFitRecord {
 /// What a method found.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "method", rename_all = "snake_case")]
-pub enum FoundRecord {
+pub(crate) enum FoundRecord {
     /// A state embedding.
     StateEmbedding {
         /// The number of pairs of points.

@@ -14,7 +14,7 @@ use arrow::array::ArrayRef;
 use serde::{Deserialize, Serialize};
 
 /// What the first pass found.
-pub struct Surveyed {
+pub(crate) struct Surveyed {
     /// By partition.
     pub(crate) partitions: Vec<Survey>,
     /// What all later passes need.
@@ -25,7 +25,7 @@ pub struct Surveyed {
 
 /// What every pass after the first needs.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct Known {
+pub(crate) struct Known {
     /// What each coordinate is divided by.
     pub(crate) divisors: Vec<f64>,
     /// The partitions in their order: one array per partition column.

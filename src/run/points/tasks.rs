@@ -27,7 +27,7 @@ const PIECE_ROWS: usize = 1 << 14;
 
 /// The work of a task of a run over points. Answers are pieces.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum PointsWork {
+pub(crate) enum PointsWork {
     /// Rows of some files, or of the whole query → lots of whole trajectories, one piece per lot.
     Deal { files: Option<Slice>, lots: usize },
     /// A lot → a survey of it and what reading found.

@@ -35,7 +35,7 @@ use std::sync::atomic::AtomicBool;
 
 /// The new rows of one partition.
 #[derive(Debug, Clone, Serialize)]
-pub struct AssignedSymbols {
+pub(crate) struct AssignedSymbols {
     /// Rows that were filtered.
     pub rows: u64,
     /// Rows whose symbol the models do not have.
@@ -48,7 +48,7 @@ pub struct AssignedSymbols {
 
 /// The new rows of one fit.
 #[derive(Debug, Clone, Serialize)]
-pub struct FilteredFitRecord {
+pub(crate) struct FilteredFitRecord {
     /// The name of the fit.
     pub name: String,
     /// The mean log-likelihood of a symbol, in nats.

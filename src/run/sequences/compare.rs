@@ -29,7 +29,7 @@ use std::ops::Range;
 
 /// The comparison of the models of one partition.
 #[derive(Debug, Serialize)]
-pub struct ComparedSymbols {
+pub(crate) struct ComparedSymbols {
     /// Symbols that both models have.
     pub symbols: usize,
     /// Symbols that only A has.
@@ -48,7 +48,7 @@ pub struct ComparedSymbols {
 
 /// The comparison of two fits.
 #[derive(Debug, Serialize)]
-pub struct HmmComparison {
+pub(crate) struct HmmComparison {
     /// The name of the fit of A.
     pub fit_a: String,
     /// The name of the fit of B.
@@ -68,7 +68,7 @@ pub struct HmmComparison {
 
 /// Mean log-likelihoods of a symbol of the common trajectories, in nats.
 #[derive(Debug, Serialize)]
-pub struct Likelihoods {
+pub(crate) struct Likelihoods {
     /// By the model of A.
     pub a: f64,
     /// By the model of B.

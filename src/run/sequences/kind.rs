@@ -1,4 +1,4 @@
 //! The name of the kind of evidence in types.
 
 /// Sequences of rows that show one symbol each.
-pub struct SymbolsKind;
+pub(crate) struct SymbolsKind;

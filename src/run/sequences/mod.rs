@@ -7,15 +7,15 @@
 //! Windows are counted as pairs are, with increments. The rows are read again to filter them, and
 //! for fits that choose a rank, hold rows out or run the Baum–Welch algorithm.
 
-pub mod assign;
-pub mod compare;
-pub(crate) mod fit;
+pub(crate) mod assign;
+pub(crate) mod compare;
+pub mod fit;
 mod held_out;
-pub mod kind;
+pub(crate) mod kind;
 pub(crate) mod known;
-pub mod record;
-pub mod rounds;
-pub(crate) mod rows;
+pub(crate) mod record;
+pub(crate) mod rounds;
+pub mod rows;
 pub(crate) mod scoring;
 pub(crate) mod tasks;
 mod training;
@@ -54,7 +54,7 @@ use std::time::Instant;
 type Projections = BTreeMap<usize, Result<Vec<Projection>>>;
 
 /// The windows of a run.
-pub struct CountedWindows {
+pub(crate) struct CountedWindows {
     counted: Counted,
     /// The decompositions that other machines have made.
     projections: Projections,

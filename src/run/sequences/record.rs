@@ -11,7 +11,7 @@ use std::fmt::{Display, Formatter, Result};
 
 /// What the record says of the windows.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// The number of windows, or the sum of their weights.
     pub windows: f64,
 }
@@ -32,7 +32,7 @@ impl kind::Facts for Facts {
 
 /// The fits of one partition.
 #[derive(Debug, Clone, Serialize)]
-pub struct SequencesModelRecord {
+pub(crate) struct SequencesModelRecord {
     /// The number of symbols.
     pub symbols: usize,
     /// The number of different windows.
@@ -51,7 +51,7 @@ pub struct SequencesModelRecord {
 
 /// One fit.
 #[derive(Debug, Clone, Serialize)]
-pub struct SequenceFitRecord {
+pub(crate) struct SequenceFitRecord {
     /// The name of the fit.
     pub name: String,
     /// The name of its method.

@@ -53,7 +53,7 @@ pub(crate) struct RowModel<'a> {
 }
 
 /// The tables that are written row by row.
-pub(crate) struct RowTables<'a> {
+pub struct RowTables<'a> {
     /// The schema of the table `trajectories`.
     pub(crate) trajectories: SchemaRef,
     /// The schema of the table `predictions`, if it is written.
@@ -67,7 +67,7 @@ pub(crate) struct RowTables<'a> {
 }
 
 /// What filtering all rows found.
-pub struct RowsWritten {
+pub(crate) struct RowsWritten {
     /// Rows by table.
     pub(crate) tables: BTreeMap<&'static str, u64>,
     /// By partition and fit.
@@ -114,7 +114,7 @@ pub(crate) struct FitRows {
 
 /// A trajectory with a small mean log-likelihood.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct LeastLikely {
+pub(crate) struct LeastLikely {
     /// The trajectory as text; empty if the partition is one trajectory.
     pub trajectory: String,
     /// The number of its rows.

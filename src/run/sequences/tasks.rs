@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// The work of a task of a run over symbols.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum SymbolsWork {
+pub(crate) enum SymbolsWork {
     /// Work that counts windows.
     Counting(CountingWork),
     /// The counts of some partitions → the decompositions of each or its error, one piece per

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// An earlier result, compared with the fits of a run.
 #[derive(Debug, Default)]
-pub struct EarlierSets {
+pub(crate) struct EarlierSets {
     /// By model and fit of this run. None for a fit that the earlier result does not have.
     pub comparisons: Vec<Vec<Option<Comparison>>>,
     /// The ids of all sets of the earlier result, by model and fit.
@@ -19,7 +19,7 @@ pub struct EarlierSets {
 }
 
 /// The key of a model of this run, as [`Written`](crate::output::result::Written) has it.
-pub fn key(names: &RunSchema, model: &FittedModel) -> ModelKey {
+pub(crate) fn key(names: &RunSchema, model: &FittedModel) -> ModelKey {
     let text = |column: &ArrayRef| key_text(std::slice::from_ref(column), model.counts.partition);
     ModelKey {
         partition: names.partitions.iter().map(text).collect(),
@@ -28,7 +28,7 @@ pub fn key(names: &RunSchema, model: &FittedModel) -> ModelKey {
 }
 
 /// The sets of fit `fit` of a model, to be compared.
-pub fn labelled(model: &FittedModel, fit: usize) -> Labelled<'_> {
+pub(crate) fn labelled(model: &FittedModel, fit: usize) -> Labelled<'_> {
     let fit = &model.fits[fit].model;
     Labelled {
         rank: fit.rank,

@@ -48,7 +48,7 @@ struct Place {
 }
 
 /// Names the sets of all fits. Models are ordered by partition.
-pub fn name(
+pub(crate) fn name(
     plan: &CountsPlan,
     names: &RunSchema,
     models: &mut [FittedModel],

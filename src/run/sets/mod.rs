@@ -11,8 +11,8 @@
 //! the rank falls below its number, and no other set gets it. An id means the same set in all ranks
 //! and lags of a `[[fit]]` in a partition.
 
-pub mod earlier;
-pub mod families;
+pub(crate) mod earlier;
+pub(crate) mod families;
 
 use crate::assess::changes::{Labelled, compare};
 use crate::assess::set_tracking::Ids;
@@ -49,7 +49,7 @@ pub struct Naming {
 ///
 /// # Errors
 /// If `names.from` is not an output of gyre or has other states, or a store fails.
-pub async fn keep(
+pub(crate) async fn keep(
     plan: &CountsPlan,
     output: &Output,
     replaced: Option<&Current>,
@@ -115,7 +115,7 @@ fn no_output(location: &str) -> Error {
 ///
 /// # Errors
 /// If there is no result, or a result of other rows.
-pub fn check_named(location: &str, found: Option<&Current>) -> Result<()> {
+pub(crate) fn check_named(location: &str, found: Option<&Current>) -> Result<()> {
     match found.and_then(kind_of) {
         Some(COUNTS) => Ok(()),
         None => Err(no_output(location)),
@@ -158,7 +158,7 @@ async fn open<'a>(
 
 /// An error unless two results have the same key columns. `what` names the columns, and `other` is
 /// the location of the result with the columns `others`.
-pub fn same_keys(what: &str, other: &str, own: &[Field], others: &[Field]) -> Result<()> {
+pub(crate) fn same_keys(what: &str, other: &str, own: &[Field], others: &[Field]) -> Result<()> {
     let show = |fields: &[Field]| {
         let fields = fields.iter();
         let shown: Vec<String> = fields
@@ -239,7 +239,7 @@ async fn compare_with(
 }
 
 /// The source columns of a written fit, for all models.
-pub struct Labels {
+pub(crate) struct Labels {
     rank: usize,
     affiliation: Vec<i32>,
     /// Sources × dimensions, row-major. Empty if it was not asked for or has nulls.
@@ -250,7 +250,7 @@ pub struct Labels {
 ///
 /// # Errors
 /// If the table cannot be read or a set is not below the rank.
-pub async fn read(written: &Written<'_>, fit: &WrittenFit, embedding: bool) -> Result<Labels> {
+pub(crate) async fn read(written: &Written<'_>, fit: &WrittenFit, embedding: bool) -> Result<Labels> {
     let table = written.table(Table::Sources).await?;
     let column = format!("{}_affiliation", fit.name);
     let affiliation = result::affiliation(&table.columns(&[&column]).await?[0])?;
@@ -279,7 +279,7 @@ pub async fn read(written: &Written<'_>, fit: &WrittenFit, embedding: bool) -> R
 
 impl Labels {
     /// The rows of one model. `count` is the count column of all models.
-    pub fn rows<'a>(&'a self, rows: &Range<usize>, count: &'a [f64]) -> Labelled<'a> {
+    pub(crate) fn rows<'a>(&'a self, rows: &Range<usize>, count: &'a [f64]) -> Labelled<'a> {
         let width = self.embedding.len().checked_div(count.len()).unwrap_or(0);
         Labelled {
             rank: self.rank,
@@ -295,7 +295,7 @@ impl Labels {
 ///
 /// # Errors
 /// If a key occurs twice in `a`.
-pub fn shared(a: &[ArrayRef], b: &[ArrayRef]) -> Result<Vec<(u32, u32)>> {
+pub(crate) fn shared(a: &[ArrayRef], b: &[ArrayRef]) -> Result<Vec<(u32, u32)>> {
     let types: Vec<_> = a.iter().map(|column| column.data_type().clone()).collect();
     let mut keys = Keys::new(&types)?;
     let mut ids = Vec::new();
@@ -315,7 +315,7 @@ pub fn shared(a: &[ArrayRef], b: &[ArrayRef]) -> Result<Vec<(u32, u32)>> {
 ///
 /// # Errors
 /// If a table cannot be read.
-pub async fn ids(earlier: &Written<'_>) -> Result<BTreeMap<(ModelKey, String), Ids>> {
+pub(crate) async fn ids(earlier: &Written<'_>) -> Result<BTreeMap<(ModelKey, String), Ids>> {
     let mut ids: BTreeMap<(ModelKey, String), Ids> = BTreeMap::new();
     if !earlier.has(Table::Sets) || !earlier.has(Table::Changes) {
         return Ok(ids);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::OnceCell;
 
 /// The type of a value and the checksum of its bytes, because equal bytes may be of several types.
-pub type Name = (&'static str, [u8; 32]);
+pub(crate) type Name = (&'static str, [u8; 32]);
 
 type Value = Arc<dyn Any + Send + Sync>;
 
@@ -17,7 +17,7 @@ type Value = Arc<dyn Any + Send + Sync>;
 const KERNEL_BYTES: u64 = 256 << 20;
 
 /// Holds the most recently used values, up to a number of bytes.
-pub struct Cache {
+pub(crate) struct Cache {
     max_bytes: u64,
     held: Mutex<Held>,
 }
@@ -35,14 +35,14 @@ struct CacheEntry {
 }
 
 /// The cache of units, which gets half of the memory. The other half is for the tasks.
-pub fn of_units() -> &'static Cache {
+pub(crate) fn of_units() -> &'static Cache {
     static CACHE: OnceLock<Cache> = OnceLock::new();
     CACHE.get_or_init(|| Cache::new(memory::limit_or_all() as u64 / 2))
 }
 
 /// The cache of kernels. The kernels of one round are small or few, and those of earlier rounds are
 /// not needed again.
-pub fn of_kernels() -> &'static Cache {
+pub(crate) fn of_kernels() -> &'static Cache {
     static CACHE: Cache = Cache::new(KERNEL_BYTES);
     &CACHE
 }
@@ -65,7 +65,7 @@ impl Cache {
     ///
     /// # Errors
     /// That of `read`; the next call reads again.
-    pub async fn get<T: Any + Send + Sync>(
+    pub(crate) async fn get<T: Any + Send + Sync>(
         &self,
         name: Name,
         bytes: u64,

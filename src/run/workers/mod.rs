@@ -4,15 +4,15 @@
 //! `slices` cuts the input for them, and `merge` brings sorted rows of several tasks together. What
 //! the tasks of a kind of evidence do is in its folder.
 
-pub mod cache;
-pub mod executor;
-pub mod merge;
+pub(crate) mod cache;
+pub(crate) mod executor;
+pub(crate) mod merge;
 pub mod nodes;
 pub mod reading;
 pub mod requests;
 pub mod slices;
 pub mod task;
-pub mod work;
+pub(crate) mod work;
 
 use crate::run::workers::nodes::Nodes;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ pub(crate) const FORMAT: &[u8] =
 
 /// Where a task finds its plan and its data.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct PlanSite {
+pub(crate) struct PlanSite {
     /// The location of the output.
     pub(crate) output: String,
     /// The options of the stores.
@@ -30,7 +30,7 @@ impl PlanSite {
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn of(
+    pub(crate) async fn of(
         hash: &str,
         stores: &Stores,
         plan: &impl Serialize,
