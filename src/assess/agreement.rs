@@ -20,7 +20,13 @@ pub(crate) struct Contingency {
 
 impl Contingency {
     /// Counts the states `0..a.len()`. Labels are below `rows` and `columns`.
-    pub(crate) fn new(a: &[i32], b: &[i32], weights: &[f64], rows: usize, columns: usize) -> Contingency {
+    pub(crate) fn new(
+        a: &[i32],
+        b: &[i32],
+        weights: &[f64],
+        rows: usize,
+        columns: usize,
+    ) -> Contingency {
         assert!(
             a.len() == b.len() && a.len() == weights.len(),
             "every state has two labels and a weight"

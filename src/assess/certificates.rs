@@ -61,7 +61,12 @@ impl Certificate {
     }
 
     /// The claim that `left` is at most `right` up to `tolerance`.
-    pub(crate) fn at_most(name: &'static str, left: f64, right: f64, tolerance: f64) -> Certificate {
+    pub(crate) fn at_most(
+        name: &'static str,
+        left: f64,
+        right: f64,
+        tolerance: f64,
+    ) -> Certificate {
         Certificate::new(name, left, Relation::AtMost, right, tolerance)
     }
 

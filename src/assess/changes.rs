@@ -15,7 +15,7 @@ const FAR: i32 = 400;
 
 /// A partition to compare.
 #[derive(Debug, Clone, Copy)]
-pub struct Labelled<'a> {
+pub(crate) struct Labelled<'a> {
     /// The number of sets, empty ones included.
     pub rank: usize,
     /// The set of every state, −1 for none.
@@ -57,7 +57,7 @@ pub struct Changes {
 
 /// The states and the amount of a set.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Size {
+pub(crate) struct Size {
     /// The number of states.
     pub states: u64,
     /// The sum of their amounts.
@@ -66,7 +66,7 @@ pub struct Size {
 
 /// The comparison of A with B.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// Numbers that measure the changes.
     pub changes: Changes,
     /// Heirs and events.

@@ -76,7 +76,7 @@ pub struct Validation {
 
 /// The scores of one fold.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Fold {
+pub(crate) struct Fold {
     /// Nats per transition.
     pub log_likelihood: f64,
     /// From 0 to r.

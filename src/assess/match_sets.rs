@@ -52,7 +52,7 @@ impl Event {
 
 /// How the sets of B continue those of A.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SetMatches {
+pub(crate) struct SetMatches {
     /// The set of A of which each set of B is the heir.
     pub heir_of: Vec<Option<usize>>,
     /// The event of each set of B. A set that shares no state with A was born.
@@ -65,7 +65,10 @@ pub struct SetMatches {
 
 /// The set of A of which each set of B is the heir, among the pairs (k, l) for which `is_free` is
 /// true.
-pub(crate) fn heirs(table: &Contingency, is_free: impl Fn(usize, usize) -> bool) -> Vec<Option<usize>> {
+pub(crate) fn heirs(
+    table: &Contingency,
+    is_free: impl Fn(usize, usize) -> bool,
+) -> Vec<Option<usize>> {
     let (rows, columns) = (table.rows, table.columns);
     let (a, b) = (table.row_sums(), table.column_sums());
     let size = rows.max(columns);

@@ -55,7 +55,7 @@ pub(crate) fn each_resample<G: Resample, T: Serialize + DeserializeOwned + Send>
 
 /// How many folds there are, and how groups are dealt to them.
 #[derive(Debug, Clone, Copy)]
-pub struct Folds {
+pub(crate) struct Folds {
     /// The number of folds, if there are as many groups.
     pub n: usize,
     /// Entries per shard of the evidence of a fold.

@@ -187,7 +187,7 @@ impl TrackedSets {
 
 /// The ids of the sets of an earlier fit.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Ids {
+pub(crate) struct Ids {
     pub(crate) by_number: BTreeMap<u32, u32>,
     /// The id of the next new set.
     pub next: u32,

@@ -19,7 +19,7 @@ const NAMESPACE: &str = "gyre";
 
 /// How far a run has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventType {
+pub(crate) enum EventType {
     /// The run has begun.
     Start,
     /// The run has ended with a result.
@@ -31,7 +31,7 @@ pub enum EventType {
 }
 
 /// What events need of a plan.
-pub struct Planned {
+pub(crate) struct Planned {
     /// The SQL of the rows.
     pub sql: String,
     /// The folder or URL of the output.
@@ -44,7 +44,7 @@ pub struct Planned {
 
 /// What events need of the record of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct Recorded<'a> {
+pub(crate) struct Recorded<'a> {
     /// The head of the record.
     pub head: &'a Head,
     /// Bytes per output table.
@@ -52,7 +52,7 @@ pub struct Recorded<'a> {
 }
 
 /// One event of a run.
-pub struct Event<'a> {
+pub(crate) struct Event<'a> {
     /// What the event reports.
     pub event: EventType,
     /// When the event happened.

@@ -23,7 +23,7 @@ use rand_pcg::Pcg64;
 
 /// Parameters of [`leading`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Options {
+pub(crate) struct Options {
     /// Wanted Schur vectors besides the given one.
     pub wanted: usize,
     /// Vectors per panel: 2, 4 or 8.

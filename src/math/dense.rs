@@ -169,7 +169,7 @@ pub(crate) fn rotate(panels: &mut [Vec<f64>], width: usize, s: &[f64], kept: usi
 }
 
 /// The decomposition of a panel by [`orthonormalise`]: panel = `basis · along + new panel · rest`.
-pub struct Split {
+pub(crate) struct Split {
     /// `K × width`, row-major.
     pub along: Vec<f64>,
     /// `width × width`, row-major; a zero row for every direction that was replaced by a random

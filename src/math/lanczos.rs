@@ -23,7 +23,7 @@ use crate::math::krylov::{column_length, coupling, random_panel};
 use rand_pcg::Pcg64;
 
 /// Parameters of [`leading`].
-pub struct Options {
+pub(crate) struct Options {
     /// Wanted eigenvectors, at least one; see [`smallest_dimension`].
     pub wanted: usize,
     /// Vectors per panel. Wide panels make the product with one vector cheaper, but a Krylov space

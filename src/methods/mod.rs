@@ -332,7 +332,12 @@ impl ChainMethod {
     }
 
     /// Embeds the states.
-    pub(crate) fn embed(&self, passes: &Passes<'_>, counts: &Counts<'_>, seed: u64) -> ChainEmbedding {
+    pub(crate) fn embed(
+        &self,
+        passes: &Passes<'_>,
+        counts: &Counts<'_>,
+        seed: u64,
+    ) -> ChainEmbedding {
         match self {
             ChainMethod::DiffusionMap(own) => chain::diffusion_map(passes, counts, own, seed),
             ChainMethod::HeatSketch(own) => chain::heat_sketch(passes, counts, own, seed),

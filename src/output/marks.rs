@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// What was written to a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileMark {
+pub(crate) struct FileMark {
     /// Its size.
     pub bytes: u64,
     /// Its hash, in hexadecimal digits. None in a version of an older gyre, which has no list.

@@ -37,7 +37,7 @@ pub(crate) const PIECE: usize = 1 << 14;
 const DICTIONARY: usize = 1 << 16;
 
 /// A Parquet file that is being written.
-pub struct File<'a> {
+pub(crate) struct File<'a> {
     output: &'a Output,
     path: Path,
     schema: SchemaRef,
@@ -237,7 +237,7 @@ impl<'a> File<'a> {
 }
 
 /// A row group that is being encoded.
-pub struct RowGroup {
+pub(crate) struct RowGroup {
     /// The writers of the leaves of each column, and their pages.
     columns: Vec<Vec<(ArrowColumnWriter, ColumnPages)>>,
     rows: usize,

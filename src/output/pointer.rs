@@ -17,13 +17,13 @@ pub struct Begun {
 
 /// The pointer, and the object version for a conditional put.
 #[derive(Clone, PartialEq)]
-pub struct Seen {
+pub(crate) struct Seen {
     pub current: Current,
     pub(crate) version: UpdateVersion,
 }
 
 /// A version that is being written, with the lock of its run if the output is a folder.
-pub(crate) struct Claim {
+pub struct Claim {
     pub(crate) run: String,
     pub(crate) _lock: Option<File>,
 }

@@ -32,7 +32,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The result in place at an output, and the meaning of its columns.
-pub struct Written<'a> {
+pub(crate) struct Written<'a> {
     output: &'a Output,
     marks: FileMarks,
     /// The tables whose bytes have been compared with their hashes, and those of small ones.
@@ -55,7 +55,7 @@ pub struct Written<'a> {
 
 /// A fit, as described by the columns of the states.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WrittenFit {
+pub(crate) struct WrittenFit {
     /// Name of the fit, with its rank.
     pub name: String,
     /// The largest rank that the fit of any model may have.
@@ -98,7 +98,7 @@ pub(crate) fn kind_of(result: &Current) -> Option<&str> {
 
 /// The rows of one partition and lag in a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelRows {
+pub(crate) struct ModelRows {
     /// Partition and lag.
     pub key: ModelKey,
     /// Range of rows in the table.
@@ -143,7 +143,7 @@ impl PartialOrd for ModelKey {
 }
 
 /// One table of the result.
-pub struct WrittenTable {
+pub(crate) struct WrittenTable {
     builder: ParquetRecordBatchStreamBuilder<StoredFile>,
     shown: String,
 }

@@ -32,7 +32,11 @@ impl<'a> RowWriter<'a> {
     ///
     /// # Errors
     /// If Parquet does not have the type of a column.
-    pub(crate) fn create(output: &'a Output, path: Path, schema: SchemaRef) -> Result<RowWriter<'a>> {
+    pub(crate) fn create(
+        output: &'a Output,
+        path: Path,
+        schema: SchemaRef,
+    ) -> Result<RowWriter<'a>> {
         let group_rows = rows_per_group(&schema);
         let pieces = BatchCoalescer::new(schema.clone(), PIECE);
         let file = File::create(output, path, schema, &[])?;

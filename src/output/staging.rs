@@ -25,7 +25,7 @@ pub struct StagedTable {
 }
 
 /// The tables that a run has written, by their names.
-pub type StagedTables = BTreeMap<&'static str, StagedTable>;
+pub(crate) type StagedTables = BTreeMap<&'static str, StagedTable>;
 
 /// Writes tables of models to the version of a run, which the run has claimed.
 pub(crate) struct Staging<'a> {

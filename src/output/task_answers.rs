@@ -45,7 +45,7 @@ struct Failed {
 pub type Attempt = (String, String);
 
 /// The attempts of long tasks, with the time of their last heartbeat.
-pub type Running = BTreeMap<Attempt, Timestamp>;
+pub(crate) type Running = BTreeMap<Attempt, Timestamp>;
 
 impl Output {
     /// The answers to the tasks of a plan.

@@ -199,7 +199,10 @@ fn typed(value: &Parameter, field: &Field) -> Result<String> {
 pub(crate) const STAGED: &str = "gyre-staged://output/";
 
 /// A session with the input tables and with empty tables in place of the result.
-pub(crate) async fn planning(lake: &Lake, tables: &[(&'static str, SchemaRef)]) -> Result<SessionContext> {
+pub(crate) async fn planning(
+    lake: &Lake,
+    tables: &[(&'static str, SchemaRef)],
+) -> Result<SessionContext> {
     let session = lake.fork().await?;
     for (name, schema) in tables {
         add(

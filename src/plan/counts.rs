@@ -190,7 +190,7 @@ fn shown_rows(pipeline: &Pipeline, columns: &Columns) -> Result<Option<Vec<Field
 
 /// What the tasks that count rows need of a plan.
 #[derive(Serialize, Deserialize)]
-pub struct CountingPlan {
+pub(crate) struct CountingPlan {
     /// What the run reads and where it writes.
     pub job: PlannedJob,
     /// The roles of the columns of the query.

@@ -14,7 +14,7 @@ use datafusion::dataframe::DataFrame;
 use parquet::arrow::ArrowSchemaConverter;
 
 /// The columns of the query.
-pub struct Columns {
+pub(crate) struct Columns {
     fields: Vec<Field>,
     /// The section of the pipeline that names the columns.
     section: &'static str,

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 /// What a run of filters will do. The serialized part is what executors need.
 #[derive(Serialize, Deserialize)]
-pub struct FiltersPlan {
+pub(crate) struct FiltersPlan {
     /// What the run reads and where it writes.
     pub job: PlannedJob,
     /// The roles of the columns of the query.
@@ -52,7 +52,7 @@ pub struct FiltersPlan {
 
 /// A filter of every partition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PlannedFilter {
+pub(crate) struct PlannedFilter {
     /// The prefix of its column names.
     pub name: String,
     /// The method.
@@ -67,7 +67,7 @@ pub struct PlannedFilter {
 
 /// Rows of a query of their own: supervision, or a prior.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PlannedRows {
+pub(crate) struct PlannedRows {
     /// The SQL of the rows, without parameters.
     pub sql: String,
     /// Partition keys. Empty: the rows are for all partitions.
@@ -134,7 +134,12 @@ impl FiltersPlan {
 
     /// The columns of a table, and the names of those that order its rows. A state has `width`
     /// numbers.
-    pub(crate) fn schema(&self, table: &str, run: &RunSchema, width: usize) -> (SchemaRef, Vec<String>) {
+    pub(crate) fn schema(
+        &self,
+        table: &str,
+        run: &RunSchema,
+        width: usize,
+    ) -> (SchemaRef, Vec<String>) {
         let rows = self.row_columns();
         let fits = self.fit_columns();
         let schema = match table {

@@ -31,7 +31,7 @@ impl Shown {
 }
 
 /// A line of the text of a plan: its label and what it says.
-pub type Line = (&'static str, String);
+pub(crate) type Line = (&'static str, String);
 
 /// What the text of a plan says beside the frame.
 #[derive(Default)]

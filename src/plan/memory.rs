@@ -233,7 +233,12 @@ impl CountsPlan {
     ///
     /// # Errors
     /// If the limit is too small: the fit, its sizes and the smallest limit that works.
-    pub(crate) fn check_memory(&self, size: Size, threads: usize, bound: Option<usize>) -> Result<()> {
+    pub(crate) fn check_memory(
+        &self,
+        size: Size,
+        threads: usize,
+        bound: Option<usize>,
+    ) -> Result<()> {
         Lack::none(self.lacking(size, threads, bound))
     }
 }

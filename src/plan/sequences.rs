@@ -63,7 +63,7 @@ pub(crate) struct SequencesPlan {
 /// Which rows score the models. They are not part of the fit that they score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum HeldOut {
+pub(crate) enum HeldOut {
     /// No rows.
     None,
     /// Rows whose split is `test`.

@@ -197,7 +197,11 @@ pub(crate) fn bars(bars: &[Bar], labels: [&str; 2]) -> Option<String> {
 }
 
 /// Draws a matrix of shares between 0 and 1, the first row on top.
-pub(crate) fn matrix(rows: &[Vec<f64>], names: [&[String]; 2], labels: [&str; 2]) -> Option<String> {
+pub(crate) fn matrix(
+    rows: &[Vec<f64>],
+    names: [&[String]; 2],
+    labels: [&str; 2],
+) -> Option<String> {
     if rows.is_empty() || rows[0].is_empty() {
         return None;
     }

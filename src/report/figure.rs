@@ -106,7 +106,7 @@ pub(crate) fn with_sets(layout: Layout, sets: &[i64]) -> Layout {
 
 /// A rectangle in the units of the axes, with the index of its colour.
 #[derive(Clone, Copy)]
-pub struct Cell {
+pub(crate) struct Cell {
     /// Left and right border.
     pub x: [f64; 2],
     /// Lower and upper border.

@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 /// What to show of a table.
 #[derive(Debug, Clone, Default)]
-pub struct Query {
+pub(crate) struct Query {
     /// An SQL expression that the rows fulfil.
     pub condition: Option<String>,
     /// Names of columns to sort by, with `-` before those in falling order.

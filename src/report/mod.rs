@@ -125,7 +125,11 @@ pub(crate) const REPORT: &str = "report.html";
 ///
 /// # Errors
 /// If a table cannot be read, or the page cannot be written.
-pub(crate) async fn write_beside(output: &Output, staged: &Current, before: Option<&str>) -> Result<()> {
+pub(crate) async fn write_beside(
+    output: &Output,
+    staged: &Current,
+    before: Option<&str>,
+) -> Result<()> {
     let tables = Tables::staged(output, staged.clone()).await?;
     let before = match before {
         Some(run) => match output.intact().await? {

@@ -7,7 +7,7 @@ use polars::prelude::{
 };
 
 /// One partition and lag of a result.
-pub struct Model<'a> {
+pub(crate) struct Model<'a> {
     tables: &'a Tables,
     /// Key columns with their values as text.
     pub keys: Vec<(String, Option<String>)>,

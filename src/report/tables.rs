@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 use tempfile::TempDir;
 
 /// The tables of one version of a result.
-pub struct Tables {
+pub(crate) struct Tables {
     /// The version.
     pub current: Current,
     /// The output as the user wrote it.

@@ -170,7 +170,7 @@ pub struct Rows {
 
 impl Rows {
     /// Batches of one schema, in the order of the rows. In SQL, they are the table `rows`.
-    pub(crate) fn of(batches: Vec<RecordBatch>) -> Rows {
+    pub fn of(batches: Vec<RecordBatch>) -> Rows {
         let defaults = [
             ("job.name", "rows"),
             ("job.output", "memory:///result"),
@@ -191,7 +191,7 @@ impl Rows {
     ///
     /// Without `job.output`, the result is in memory, as long as there is a [`Fitted`].
     #[must_use]
-    pub(crate) fn set(mut self, key: &str, value: impl Into<Value>) -> Rows {
+    pub fn set(mut self, key: &str, value: impl Into<Value>) -> Rows {
         self.keys.push((key.into(), value.into()));
         self
     }
@@ -201,7 +201,7 @@ impl Rows {
     /// [`set`](Rows::set) takes a list under the key `fit` instead, for what one value of a method
     /// does not say, such as `rank = "auto"`.
     #[must_use]
-    pub(crate) fn fit(mut self, name: &str, method: impl Into<AnyMethod>) -> Rows {
+    pub fn fit(mut self, name: &str, method: impl Into<AnyMethod>) -> Rows {
         self.fits.push(FitEntry::of(name, method.into()));
         self
     }
@@ -213,7 +213,7 @@ impl Rows {
     /// [`Kind::Spec`] if a key or a parameter is wrong, [`Kind::Input`] if the rows cannot be used,
     /// and the errors of the stages of a run. The model of a partition that cannot be fitted is
     /// missing: see [`Fitted::is_complete`].
-    pub(crate) fn run(self) -> LocalBoxFuture<'static, Result<Fitted>> {
+    pub fn run(self) -> LocalBoxFuture<'static, Result<Fitted>> {
         Box::pin(async move {
             let pipeline = Pipeline::of_values(&self.keys, "SELECT * FROM rows", self.fits)?;
             let stores = Stores::from(&pipeline.store);
@@ -285,7 +285,7 @@ impl Fitted {
     ///
     /// # Errors
     /// If there is no result, or it cannot be read.
-    pub(crate) async fn open(location: &str) -> Result<Fitted> {
+    pub async fn open(location: &str) -> Result<Fitted> {
         Fitted::at(Output::open(location, &Stores::default())?).await
     }
 
@@ -300,12 +300,12 @@ impl Fitted {
     }
 
     /// Whether every partition has its model.
-    pub(crate) fn is_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.current.complete
     }
 
     /// The number of rows of every table.
-    pub(crate) fn tables(&self) -> &BTreeMap<String, u64> {
+    pub fn tables(&self) -> &BTreeMap<String, u64> {
         &self.current.tables
     }
 
@@ -315,7 +315,7 @@ impl Fitted {
     /// # Errors
     /// [`Kind::Spec`] if the result has no such table, [`Kind::Input`] if its bytes are not those
     /// that were written.
-    pub(crate) async fn table(&self, name: &'static str) -> Result<RecordBatch> {
+    pub async fn table(&self, name: &'static str) -> Result<RecordBatch> {
         if !self.current.tables.contains_key(name) {
             let known: Vec<&str> = self.current.tables.keys().map(String::as_str).collect();
             return Err(Error::spec(format!(

@@ -17,7 +17,7 @@ pub(crate) fn no_evidence(empty: Empty, what: &str) -> Error {
 
 /// The models of a run that could not be fitted: their places and errors.
 #[derive(Default)]
-pub struct Failures(Vec<(String, Error)>);
+pub(crate) struct Failures(Vec<(String, Error)>);
 
 impl Failures {
     /// The model of a place. None if it could not be fitted.

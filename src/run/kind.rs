@@ -24,7 +24,7 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 /// Rows that were dropped, by reason.
-pub type DroppedRows = BTreeMap<Cow<'static, str>, u64>;
+pub(crate) type DroppedRows = BTreeMap<Cow<'static, str>, u64>;
 
 /// One kind of evidence, from the rows of a query to the tables of a result.
 pub trait Kind: Sized + Send + Sync + 'static {

@@ -95,7 +95,7 @@ impl<K: Kind> Planned<K> {
     ///
     /// # Errors
     /// If a stage fails: reading, fitting, checking or writing.
-    pub(crate) async fn run(&self) -> Result<Outcome<K>> {
+    pub async fn run(&self) -> Result<Outcome<K>> {
         let output = self.output()?;
         self.run_with(&output, &Options::default(), Arc::new(Silent))
             .await

@@ -274,7 +274,10 @@ pub fn kinds() -> [&'static dyn AnyKind; 4] {
 ///
 /// # Errors
 /// If there is none.
-pub(crate) fn kind_named(kinds: &[&'static dyn AnyKind], name: &str) -> Result<&'static dyn AnyKind> {
+pub(crate) fn kind_named(
+    kinds: &[&'static dyn AnyKind],
+    name: &str,
+) -> Result<&'static dyn AnyKind> {
     let kind = kinds.iter().find(|kind| kind.name() == name).copied();
     kind.ok_or_else(|| Error::spec(format!("there is no kind of evidence `{name}`")))
 }
@@ -328,7 +331,9 @@ impl Inputs {
     ///
     /// # Errors
     /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub(crate) fn plan_any_assignment(self) -> LocalBoxFuture<'static, Result<Box<dyn AnyAssignment>>> {
+    pub(crate) fn plan_any_assignment(
+        self,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn AnyAssignment>>> {
         match self.kind() {
             Ok(kind) => kind.plan_assignment(self),
             Err(e) => Box::pin(async { Err(e) }),

@@ -70,7 +70,13 @@ impl Head {
     }
 
     /// Begins the record of the run `id` over `inputs`; `plan` is the hash of the plan.
-    pub(crate) fn begin(id: &str, pipeline: &str, plan: &str, threads: usize, inputs: &[Table]) -> Head {
+    pub(crate) fn begin(
+        id: &str,
+        pipeline: &str,
+        plan: &str,
+        threads: usize,
+        inputs: &[Table],
+    ) -> Head {
         let files = inputs.iter().flat_map(|t| &t.files);
         let input_bytes = files.map(|file| file.size_bytes).sum();
         let inputs = inputs.iter().map(|t| (t.name.clone(), t.files.clone()));

@@ -40,7 +40,7 @@ pub(crate) struct Trajectory<S> {
 
 /// The trajectory that the next rows may continue.
 #[derive(Default)]
-pub struct Open<S> {
+pub(crate) struct Open<S> {
     /// The trajectory. None before the first row, and when it has ended.
     pub(crate) trajectory: Option<Trajectory<S>>,
     /// Its keys: one row per column.

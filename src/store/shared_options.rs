@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The options of a pipeline that may be sent to other machines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct SharedOptions {
+pub(crate) struct SharedOptions {
     pub(crate) values: BTreeMap<String, String>,
     /// Keys that the receiving machine must have in its own environment.
     pub(crate) local_keys: BTreeSet<String>,

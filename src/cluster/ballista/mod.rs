@@ -50,7 +50,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where the answers to tasks are, as any machine finds it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct AnswerSite {
+pub(crate) struct AnswerSite {
     /// The location of the output; a path is absolute.
     pub output: String,
     /// The hash of the plan.

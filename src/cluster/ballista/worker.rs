@@ -36,7 +36,7 @@ const REST: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)]
 const AWAY: Duration = Duration::from_secs(20);
 
 /// A process that does tasks.
-pub struct Node {
+pub(crate) struct Node {
     /// The name of the process in errors.
     name: String,
     /// What one task may use of the machine.

@@ -20,7 +20,7 @@ pub enum Values {
 }
 
 /// A number type of a count matrix. Kernels are compiled once for each.
-pub trait Value: Copy + Send + Sync + 'static {
+pub(crate) trait Value: Copy + Send + Sync + 'static {
     /// The value as an f64, exactly.
     fn f64(self) -> f64;
     /// The nearest number to `x`.

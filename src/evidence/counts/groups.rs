@@ -25,7 +25,7 @@ pub struct Groups {
 
 /// Some rows of the counts, with one entry per target and group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GroupedRows {
+pub(crate) struct GroupedRows {
     /// The targets of a row ascend, with repeats.
     pub counts: Csr,
     /// The group of every entry, ascending among the entries of one target.

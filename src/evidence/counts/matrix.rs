@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Some rows of a count matrix: ascending sources, each with its targets by state id.
 #[derive(Debug, Default, PartialEq)]
-pub struct MatrixRows {
+pub(crate) struct MatrixRows {
     /// State ids, each once.
     pub sources: Vec<u32>,
     /// Source k has the entries `offsets[k]..offsets[k + 1]`.

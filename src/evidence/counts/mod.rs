@@ -70,7 +70,7 @@ impl Counts<'static> {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if a state is out of range, a source or a target
     /// has no count, or a pair has a total of 2³² or more.
-    pub(crate) fn from_triples(
+    pub fn from_triples(
         n_sources: usize,
         n_targets: usize,
         triples: impl IntoIterator<Item = (u32, u32, u64)>,

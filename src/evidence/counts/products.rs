@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 /// The pass diag(scale) · N · x, by [`Csr::multiply`].
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Multiply<'a> {
+pub(crate) struct Multiply<'a> {
     /// Columns of the matrix × `width`, row-major.
     pub x: Cow<'a, [f64]>,
     /// Columns of `x`.

@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 /// Row and column sums of the matrix of a pass.
 #[derive(Debug, Clone, Copy)]
-pub struct Totals<'a> {
+pub(crate) struct Totals<'a> {
     /// The sum of each row.
     pub rows: &'a [f64],
     /// The sum of each column.

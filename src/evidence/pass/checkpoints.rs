@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use std::time::Duration;
 
 /// Stores finished pieces of work. Names are paths: `a/b` is a piece of `a`.
-pub trait Checkpoints: Sync {
+pub(crate) trait Checkpoints: Sync {
     /// Whether an earlier run has stored this piece.
     fn has(&self, name: &str) -> bool;
 
@@ -42,7 +42,12 @@ pub(crate) fn find<T: DeserializeOwned>(checkpoints: &dyn Checkpoints, name: &st
 }
 
 /// Offers a piece to the store, if it can be serialized.
-pub(crate) fn keep<T: Serialize>(checkpoints: &dyn Checkpoints, name: &str, took: Duration, piece: &T) {
+pub(crate) fn keep<T: Serialize>(
+    checkpoints: &dyn Checkpoints,
+    name: &str,
+    took: Duration,
+    piece: &T,
+) {
     match postcard::to_stdvec(piece) {
         Ok(bytes) => checkpoints.keep(name, took, bytes),
         Err(e) => tracing::warn!(name, "a checkpoint cannot be written: {e}"),

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// Runs passes and pieces of work.
-pub trait Executor: Sync {
+pub(crate) trait Executor: Sync {
     /// Applies a kernel to every shard.
     fn run(&self, pass: &mut dyn Pass);
 
@@ -24,7 +24,7 @@ pub trait Executor: Sync {
 }
 
 /// A kernel, the shards that it is applied to, and its output rows, without their types.
-pub trait Pass {
+pub(crate) trait Pass {
     /// [`Kernel::NAME`].
     fn name(&self) -> &'static str;
 
@@ -139,7 +139,7 @@ pub(crate) fn each_shard<S: Shard>(shards: &[S]) -> impl Iterator<Item = &S> {
 
 /// The threads of this process.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Local;
+pub(crate) struct Local;
 
 impl Executor for Local {
     fn run(&self, pass: &mut dyn Pass) {

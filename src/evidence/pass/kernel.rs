@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use std::ops::Range;
 
 /// A part of some evidence that owns a range of output rows.
-pub trait Shard: Serialize + DeserializeOwned + Send + Sync + 'static {
+pub(crate) trait Shard: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Sums over all shards of one side, which the rows of a pass must agree with.
     type Totals<'a>: Copy + Sync;
 
@@ -18,7 +18,7 @@ pub trait Shard: Serialize + DeserializeOwned + Send + Sync + 'static {
 
 /// All shards of one side of the evidence, in ascending order of their rows.
 #[derive(Debug)]
-pub struct Sharded<'a, S: Shard> {
+pub(crate) struct Sharded<'a, S: Shard> {
     /// The shards.
     pub shards: &'a [S],
     /// Sums over all of them.
@@ -35,7 +35,7 @@ impl<S: Shard> Copy for Sharded<'_, S> {}
 
 /// A plain function of a shard and of vectors that all shards share. It computes the output rows
 /// that the shard owns.
-pub trait Kernel: Serialize + DeserializeOwned + Sync {
+pub(crate) trait Kernel: Serialize + DeserializeOwned + Sync {
     /// The evidence that the kernel reads.
     type Shard: Shard;
 
@@ -67,7 +67,7 @@ pub trait Kernel: Serialize + DeserializeOwned + Sync {
 }
 
 /// Nothing, or what is not conserved.
-pub type Conserved = Result<(), String>;
+pub(crate) type Conserved = Result<(), String>;
 
 /// Checks every cell.
 ///

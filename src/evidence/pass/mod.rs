@@ -92,7 +92,12 @@ impl<'a> Passes<'a> {
     }
 
     /// Applies a kernel to every shard with the shard's own rows of `out` (`n × width`, row-major).
-    pub(crate) fn rows<K: Kernel>(&self, over: Sharded<'_, K::Shard>, kernel: &K, out: &mut [K::Cell]) {
+    pub(crate) fn rows<K: Kernel>(
+        &self,
+        over: Sharded<'_, K::Shard>,
+        kernel: &K,
+        out: &mut [K::Cell],
+    ) {
         self.executor.run(&mut TypedPass { kernel, over, out });
     }
 
@@ -105,7 +110,11 @@ impl<'a> Passes<'a> {
     ///
     /// # Panics
     /// If the executor leaves a call out.
-    pub(crate) fn times<T: Send + Sync>(&self, times: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
+    pub(crate) fn times<T: Send + Sync>(
+        &self,
+        times: usize,
+        work: impl Fn() -> T + Sync,
+    ) -> Vec<T> {
         let done: Vec<OnceLock<T>> = (0..times).map(|_| OnceLock::new()).collect();
         self.executor.times(times, &|at| {
             let _ = done[at].set(work());

@@ -8,7 +8,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 /// An unpacked kernel, or the unpacked shards of a unit.
-pub type Unpacked = Arc<dyn Any + Send + Sync>;
+pub(crate) type Unpacked = Arc<dyn Any + Send + Sync>;
 
 /// A kernel without its type.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 /// The steps of a fit and when they began.
 #[derive(Debug, Default)]
-pub struct Steps(Mutex<Vec<(&'static str, Instant)>>);
+pub(crate) struct Steps(Mutex<Vec<(&'static str, Instant)>>);
 
 impl Steps {
     /// Ends the step before, if there is one, and begins a step.

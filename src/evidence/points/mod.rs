@@ -46,7 +46,7 @@ impl Points {
     ///
     /// # Panics
     /// Unless there is one weight per point.
-    pub(crate) fn with_weights(self, weights: Vec<f64>) -> Points {
+    pub fn with_weights(self, weights: Vec<f64>) -> Points {
         assert_eq!(weights.len(), self.n(), "one weight per point");
         Points {
             weights: Some(weights),
@@ -74,7 +74,7 @@ impl Points {
 ///
 /// Every point is stored once, although it may be the start of one pair and the end of another.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pairs {
+pub(crate) struct Pairs {
     /// The points. The weight of a pair is the weight of its start.
     pub points: Points,
     /// The start and the end of every pair, as positions in `points`.
@@ -83,7 +83,7 @@ pub struct Pairs {
 
 impl Pairs {
     /// The pairs of one trajectory whose rows have equal time steps.
-    pub(crate) fn lagged(points: Points, lag: usize) -> Pairs {
+    pub fn lagged(points: Points, lag: usize) -> Pairs {
         let starts = points.n().saturating_sub(lag);
         let pairs = (0..starts).map(|i| (i as u32, (i + lag) as u32)).collect();
         Pairs { points, pairs }

@@ -21,7 +21,7 @@ pub(crate) fn information(counts: &[f64], rank: usize) -> f64 {
 }
 
 /// The coarse joint table, sets of rows × sets of columns, and its margins.
-pub struct Table {
+pub(crate) struct Table {
     /// r.
     pub rank: usize,
     /// r × r row-major.

@@ -178,7 +178,7 @@ impl Estimator for Cocluster {
 
 /// One restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Restart {
+pub(crate) struct Restart {
     /// The seed of the restart.
     pub seed: u64,
     /// The method whose partition begins the restart, or `random`.
@@ -217,7 +217,7 @@ impl Partitions {
 
 /// Sets of both sides, numbered independently.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Partitions {
+pub(crate) struct Partitions {
     /// The set of every source, n values.
     pub sources: Vec<u32>,
     /// The set of every target, m values.
@@ -231,7 +231,12 @@ pub struct Partitions {
 }
 
 /// Fits `params.restarts` pairs of partitions and keeps the best.
-pub(crate) fn fit(passes: &Passes<'_>, shards: &Shards, params: &Cocluster, seed: u64) -> Partitions {
+pub(crate) fn fit(
+    passes: &Passes<'_>,
+    shards: &Shards,
+    params: &Cocluster,
+    seed: u64,
+) -> Partitions {
     search(passes, shards, params, None, seed, |sources| {
         climb(passes, shards, params, sources)
     })

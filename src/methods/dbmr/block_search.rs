@@ -48,7 +48,12 @@ pub(crate) struct BlockSearch<'a> {
 impl<'a> BlockSearch<'a> {
     /// `states` has n values below r, or [`NONE`] for a source that joins its best state among
     /// those of the other sources.
-    pub(crate) fn new(passes: &'a Passes<'a>, shards: &'a Shards, rank: usize, states: Vec<u32>) -> Self {
+    pub(crate) fn new(
+        passes: &'a Passes<'a>,
+        shards: &'a Shards,
+        rank: usize,
+        states: Vec<u32>,
+    ) -> Self {
         let n = shards.n_sources;
         assert_eq!(states.len(), n, "one state a source");
         let columns = Columns::new(shards);

@@ -20,7 +20,7 @@ static ENTROPIES: LazyLock<[Vec<f64>; 2]> = LazyLock::new(|| {
 /// x log x, with a table for small integers.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(from = "Sums", into = "Sums")]
-pub struct Entropy {
+pub(crate) struct Entropy {
     /// f(c) of c = 0, 1, …; only of 0 if the counts are not integers.
     table: &'static [f64],
     /// f(c + 1) − f(c) of the same c.

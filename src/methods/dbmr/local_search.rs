@@ -103,7 +103,11 @@ pub(crate) struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// No member has a state. `clusters` must be empty.
-    pub(crate) fn new(columns: &'a Columns<'a>, members: &'a [u32], clusters: Clusters) -> Search<'a> {
+    pub(crate) fn new(
+        columns: &'a Columns<'a>,
+        members: &'a [u32],
+        clusters: Clusters,
+    ) -> Search<'a> {
         let shards = columns.shards;
         let column_nnz = shards.nnz().div_ceil(shards.n_sources);
         let block = BLOCK.div_ceil(column_nnz);

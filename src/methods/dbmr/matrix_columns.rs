@@ -11,7 +11,7 @@ const UNSEEN: usize = 256;
 
 /// One column of N.
 #[derive(Debug, Clone, Copy)]
-pub struct Column<'a> {
+pub(crate) struct Column<'a> {
     pub(super) csr: &'a Csr,
     pub(super) start: usize,
     pub(super) end: usize,
@@ -58,7 +58,7 @@ impl<'a> Column<'a> {
 
 /// The columns of a count matrix, with access by index.
 #[derive(Debug)]
-pub struct Columns<'a> {
+pub(crate) struct Columns<'a> {
     /// The matrix.
     pub shards: &'a Shards,
     /// The shard of every source, n values.

@@ -54,7 +54,7 @@ const SMALL: f64 = 0.2;
 
 /// The best state of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct BestMove {
+pub(crate) struct BestMove {
     /// The lowest state on ties, except that the present state stays unless another one gains more
     /// than rounding.
     pub state: u32,
@@ -65,7 +65,7 @@ pub struct BestMove {
 
 /// The cluster sums C of some columns.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Clusters {
+pub(crate) struct Clusters {
     rank: usize,
     /// r padded.
     stride: usize,

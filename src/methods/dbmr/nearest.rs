@@ -68,7 +68,7 @@ impl Weight for f64 {
 
 /// The logarithms that all λ of a count matrix share.
 #[derive(Debug)]
-pub struct Logarithm {
+pub(crate) struct Logarithm {
     /// log c of small integers c, with 0 for c = 0. Most cluster sums of counts are among them.
     table: Vec<f64>,
     /// log N_i·, m values.
@@ -105,7 +105,7 @@ impl Logarithm {
 
 /// λ of one affiliation, as cluster sums. The serialized fields are those that assign columns.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Lambda {
+pub(crate) struct Lambda {
     rank: usize,
     /// C_ik, m × r.
     sums: Vec<f64>,
@@ -135,7 +135,7 @@ pub struct Lambda {
 
 /// The state of one column and its bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Column {
+pub(crate) struct Column {
     /// The present latent state.
     pub state: u32,
     /// Whether the last pass scored the column.
@@ -375,7 +375,7 @@ pub(crate) fn spread(csr: &Csr, lambda: &Lambda, columns: &mut [Column]) {
 /// [`spread`] as a pass over the rows of sources. The terms of a column are the same, in the same
 /// order.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Spread {
+pub(crate) struct Spread {
     rank: usize,
     /// For every target its index among those that drifted, m values.
     places: Vec<u32>,

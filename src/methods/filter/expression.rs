@@ -75,7 +75,7 @@ pub(crate) enum Unary {
 
 /// A function of two numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Binary {
+pub(crate) enum Binary {
     /// a + b.
     Add,
     /// a − b.

@@ -13,7 +13,7 @@ pub use crate::methods::filter::fit::{
 };
 
 /// A filter, and what its fit found.
-pub type FilterFit = Fit<FilterModel>;
+pub(crate) type FilterFit = Fit<FilterModel>;
 
 /// A fitted filter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

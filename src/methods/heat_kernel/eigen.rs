@@ -39,7 +39,7 @@ pub(crate) fn vectors(n: usize, count: usize) -> usize {
 
 /// Leading eigenpairs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pairs {
+pub(crate) struct Pairs {
     /// λ, descending.
     pub values: Vec<f64>,
     /// n × r, row-major, orthonormal columns. In each column the first entry of largest magnitude

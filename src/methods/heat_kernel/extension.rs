@@ -78,7 +78,12 @@ impl Extension {
     ///
     /// # Panics
     /// Unless there is one row of features per point.
-    pub(crate) fn new(kernel: &Kernel, factors: &Factors, features: Vec<f64>, columns: usize) -> Self {
+    pub(crate) fn new(
+        kernel: &Kernel,
+        factors: &Factors,
+        features: Vec<f64>,
+        columns: usize,
+    ) -> Self {
         assert_eq!(features.len(), kernel.n() * columns, "one row per point");
         let (points, weights) = (&kernel.points, &kernel.points.weights);
         let (coordinates, farthest, weights, q, v, features) = match &kernel.whole {

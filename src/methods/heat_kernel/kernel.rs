@@ -56,7 +56,7 @@ pub enum Reach {
 
 /// A kernel of distinct points.
 #[derive(Debug, Clone)]
-pub struct Kernel {
+pub(crate) struct Kernel {
     /// The points.
     pub points: Distinct,
     /// ε.
@@ -73,7 +73,7 @@ pub struct Kernel {
 /// The points of a kernel of which only some are kept. New rows need them: the neighbours of a row
 /// may be points that are not kept.
 #[derive(Debug, Clone)]
-pub struct Whole {
+pub(crate) struct Whole {
     /// N × d, row-major.
     pub coordinates: Vec<f64>,
     /// For k nearest points, the farthest of each.

@@ -28,7 +28,7 @@ pub(crate) fn tile_bytes(n: u64) -> u64 {
 
 /// Distinct points with positive weights, in the order of a kd-tree.
 #[derive(Debug, Clone)]
-pub struct Distinct {
+pub(crate) struct Distinct {
     /// Coordinates per point, d.
     pub dimension: usize,
     /// n × d, row-major.

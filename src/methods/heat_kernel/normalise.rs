@@ -112,7 +112,12 @@ pub(crate) fn scale(normalisation: Normalisation, alpha: f64, q: f64, v: f64) ->
 }
 
 /// The factors of a kernel. `delta` is the error of row sums at which bistochastic scaling stops.
-pub(crate) fn factors(kernel: &Kernel, normalisation: Normalisation, alpha: f64, delta: f64) -> Factors {
+pub(crate) fn factors(
+    kernel: &Kernel,
+    normalisation: Normalisation,
+    alpha: f64,
+    delta: f64,
+) -> Factors {
     if normalisation == Normalisation::Bistochastic {
         return bistochastic(kernel, delta);
     }

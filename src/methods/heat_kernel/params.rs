@@ -439,7 +439,7 @@ fn first_power() -> OneOrMore<usize> {
 
 impl DiffusionMap {
     /// The defaults.
-    pub(crate) fn new(dimension: usize) -> Self {
+    pub fn new(dimension: usize) -> Self {
         DiffusionMap {
             dimension,
             time: one_time(),
@@ -504,7 +504,7 @@ impl Parameters for DiffusionMap {
 
 impl HeatSketch {
     /// The defaults.
-    pub(crate) fn new(dimension: usize) -> Self {
+    pub fn new(dimension: usize) -> Self {
         HeatSketch {
             dimension,
             power: first_power(),

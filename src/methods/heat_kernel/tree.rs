@@ -12,7 +12,7 @@ use multiversion::multiversion;
 pub(crate) const LANES: usize = 16;
 
 /// A point and its squared distance.
-pub type Near = (f64, u32);
+pub(crate) type Near = (f64, u32);
 
 /// A kd-tree.
 #[derive(Debug, Clone)]

@@ -66,7 +66,7 @@ struct Blocks {
 
 /// The state of a sequence between two rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FilterState {
+pub(crate) struct FilterState {
     /// b: k values.
     pub state: Vec<f64>,
     /// The sum S of the clipped predictions of the next symbol.
@@ -79,7 +79,7 @@ pub struct FilterState {
 
 /// What a filter says about rows, one value per row.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Scores {
+pub(crate) struct Scores {
     /// ln Pr(x_t | x_1, …, x_{t−1}), in nats.
     pub log_likelihood: Vec<f64>,
     /// The most likely symbol after this row, if it is wanted. The smallest of equally likely ones.

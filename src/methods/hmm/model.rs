@@ -129,7 +129,7 @@ impl Hidden {
 
 /// What makes a fit doubtful.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub enum Warning {
+pub(crate) enum Warning {
     /// All rows show one symbol, so the rank is 1.
     OneSymbol {
         /// The rank that was asked for.

@@ -137,7 +137,7 @@ impl Classes {
 
 /// The matrix of pairs, and which word is which row and column.
 #[derive(Debug)]
-pub struct Pairs {
+pub(crate) struct Pairs {
     /// Its sources are future words and its targets past words, which is P₂₁ᵀ · N.
     pub shards: Shards,
     /// The row of each word of the triples among the future words; [`NO_ROW`] if the word is never

@@ -181,7 +181,7 @@ impl Kernel for Missed<'_> {
 
 /// The terms of one column j in the metrics.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub struct Column {
+pub(crate) struct Column {
     /// Σ_i N_ij log Λ_ij.
     log_likelihood: f64,
     /// Σ_i N_ij log P_ij.

@@ -39,7 +39,7 @@ const NONE: u32 = u32::MAX;
 
 /// The parameters of k-means.
 #[derive(Debug, Clone, PartialEq)]
-pub struct KMeans {
+pub(crate) struct KMeans {
     /// The number of clusters, k.
     pub clusters: usize,
     /// Independent seedings, of which the best is kept.
@@ -50,7 +50,7 @@ pub struct KMeans {
 
 /// One restart.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Restart {
+pub(crate) struct Restart {
     /// `fit` with this seed and a single restart repeats it.
     pub seed: u64,
     /// Iterations of the restart.

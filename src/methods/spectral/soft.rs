@@ -41,7 +41,11 @@ pub(crate) struct Members {
 }
 
 /// Pairs from singular vectors, by SEBA or PCCA+.
-pub(crate) fn pairs(embedding: &svd::Embedding, shards: &Shards, params: &svd::Svd) -> Result<Soft> {
+pub(crate) fn pairs(
+    embedding: &svd::Embedding,
+    shards: &Shards,
+    params: &svd::Svd,
+) -> Result<Soft> {
     let rank = params.rank;
     let both = [&embedding.sources[..], &embedding.targets].concat();
     let weights = [&shards.source_total[..], &shards.target_total].concat();
@@ -129,7 +133,12 @@ pub(crate) enum Map {
 impl Map {
     /// A by weighted least squares from coordinates and memberships (both n × `rank`, row-major),
     /// the shortest if several fit equally.
-    pub(crate) fn linear(embedding: &[f64], membership: &[f64], rank: usize, weights: &[f64]) -> Map {
+    pub(crate) fn linear(
+        embedding: &[f64],
+        membership: &[f64],
+        rank: usize,
+        weights: &[f64],
+    ) -> Map {
         let (known, width) = (rank + 1, 2 * rank + 1);
         let rows = embedding
             .chunks_exact(rank)

@@ -114,7 +114,12 @@ pub(crate) struct Embedding {
 }
 
 /// Decomposes P̃.
-pub(crate) fn embedding(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Embedding {
+pub(crate) fn embedding(
+    passes: &Passes<'_>,
+    shards: &Shards,
+    params: &Svd,
+    seed: u64,
+) -> Embedding {
     let options = truncated_svd::Options {
         rank: params.rank,
         tolerance: params.tolerance,

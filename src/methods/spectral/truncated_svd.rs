@@ -40,7 +40,7 @@ use std::borrow::Cow;
 
 /// The parameters of a decomposition.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Options {
+pub(crate) struct Options {
     /// The number r of leading triplets, `1 ≤ r ≤ min(m, n)`.
     pub rank: usize,
     /// The relative accuracy of the singular values, usually 1e-10; see the head of this file.
@@ -114,7 +114,11 @@ pub(crate) fn leading(passes: &Passes<'_>, shards: &Shards, options: &Options) -
 }
 
 /// The r leading singular triplets of N / S, the matrix of joint probabilities.
-pub(crate) fn leading_of_joint(passes: &Passes<'_>, shards: &Shards, options: &Options) -> Triplets {
+pub(crate) fn leading_of_joint(
+    passes: &Passes<'_>,
+    shards: &Shards,
+    options: &Options,
+) -> Triplets {
     let root = 1.0 / shards.total.sqrt();
     let scale = |n: usize| vec![root; n];
     let (source_scale, target_scale) = (scale(shards.n_sources), scale(shards.n_targets));

@@ -41,7 +41,7 @@ pub(crate) struct Centroid {
 
 /// The statement of Theorem 4 with estimates in place of the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Separation {
+pub(crate) struct Separation {
     /// Δ₁: the least distance of two centres, times the root of the weight of one of them.
     pub delta_1: f64,
     /// Δ₂: the root of the objective.

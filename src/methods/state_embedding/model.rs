@@ -248,7 +248,12 @@ fn warnings(
 
 /// Functions of some points (n × d, row-major) that have coefficients (M × rank, row-major) in some
 /// features: n × rank, row-major. NaN for points that are too far for the features.
-pub(crate) fn combine(features: &Features, coefficients: &[f64], rank: usize, rows: &[f64]) -> Vec<f64> {
+pub(crate) fn combine(
+    features: &Features,
+    coefficients: &[f64],
+    rank: usize,
+    rows: &[f64],
+) -> Vec<f64> {
     let values = features.evaluate(rows);
     let n = rows.len() / features.dimension();
     let mut out = vec![0.0; n * rank];

@@ -129,7 +129,7 @@ impl Object {
 
 /// Which part of a ledger can be kept.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Kept {
+pub(crate) struct Kept {
     /// Number of leading units.
     pub units: usize,
     /// Why the next unit cannot be kept, if there is one.

@@ -7,7 +7,7 @@ use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 
 /// A number of a fit.
-pub struct Row<'a> {
+pub(crate) struct Row<'a> {
     fit: &'a str,
     /// All numbers of the fit.
     pub(crate) of: &'a ResampledNumbers,

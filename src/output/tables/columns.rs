@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A value that has an Arrow type.
-pub trait Value: Sized {
+pub(crate) trait Value: Sized {
     fn data_type() -> DataType;
     fn array(values: impl Iterator<Item = Self>) -> ArrayRef;
     fn nullable(values: impl Iterator<Item = Option<Self>>) -> ArrayRef;
@@ -84,7 +84,7 @@ impl<V: Value> Value for Vec<V> {
 }
 
 /// The content of a row in a column: a value, or an `Option` of one.
-pub trait Cell: Sized {
+pub(crate) trait Cell: Sized {
     type Value: Value;
     const IS_NULLABLE: bool;
     /// The column of these rows, with values of another type.
@@ -113,7 +113,7 @@ impl<V: Value> Cell for Option<V> {
 }
 
 /// A model of one partition and lag.
-pub trait Placed: Sync {
+pub(crate) trait Placed: Sync {
     /// The indices of its partition and of its lag.
     fn place(&self) -> (usize, usize);
 }
@@ -127,7 +127,7 @@ type Arrays<'a, T> = Box<dyn Fn(&[T]) -> Result<Vec<ArrayRef>> + Send + Sync + '
 type ArraysOf<'a, M> = Box<dyn Fn(&Pieces<'a, M>) -> Result<Vec<ArrayRef>> + Send + Sync + 'a>;
 
 /// The list of columns of a table. A model `M` adds rows `T` to it.
-pub struct Columns<'a, M, T> {
+pub(crate) struct Columns<'a, M, T> {
     at_once: usize,
     len: Len<'a, M>,
     rows: Rows<'a, M, T>,

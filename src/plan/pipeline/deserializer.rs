@@ -12,7 +12,7 @@ use std::fmt;
 
 /// An error in a pipeline file.
 #[derive(Debug)]
-pub struct KeyError {
+pub(crate) struct KeyError {
     pub position: Option<Position>,
     /// The keys from the top of the file to the table or value at `position`.
     pub path: Vec<String>,
@@ -20,7 +20,7 @@ pub struct KeyError {
 }
 
 #[derive(Debug)]
-pub enum KeyErrorKind {
+pub(crate) enum KeyErrorKind {
     UnknownKey {
         key: String,
         known: Vec<String>,

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 /// Where a key or value was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Position {
+pub(crate) enum Position {
     /// The file as a whole.
     File,
     /// A line of the file, from 1.
@@ -21,7 +21,7 @@ pub enum Position {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Node {
+pub(crate) struct Node {
     /// The start of the value; for a table with a header, the header.
     pub position: Position,
     /// The keys from the top of the file. An entry of `[[fit]]` or `[[check]]` adds its name or,
@@ -31,7 +31,7 @@ pub struct Node {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Content {
+pub(crate) enum Content {
     String(String),
     /// A string with values of environment variables, which may also be read as number or boolean.
     Filled(Filled),
@@ -46,7 +46,7 @@ pub enum Content {
 
 /// A string with the values of environment variables in it, which may be secret.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Filled {
+pub(crate) struct Filled {
     pub text: String,
     /// The variables as written, such as `${SEED}`.
     pub variables: String,
@@ -66,7 +66,7 @@ impl Filled {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub(crate) struct Entry {
     pub key: String,
     pub key_position: Position,
     pub node: Node,

@@ -614,7 +614,7 @@ impl Default for OutputRows {
 
 /// Which points are rows of the table `points`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
-pub enum PointRows {
+pub(crate) enum PointRows {
     /// All of them.
     #[default]
     All,

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 /// Numbers for states that do not depend on where a state occurs: in tables that gyre wrote or in
 /// new rows.
-pub struct StateNumbers(States);
+pub(crate) struct StateNumbers(States);
 
 impl StateNumbers {
     /// An empty numbering for states with these columns.

@@ -39,7 +39,7 @@ use datafusion::logical_expr::{cast, ident};
 use std::sync::Arc;
 
 /// Receives the number of rows of each batch that was read.
-pub type Advance = Arc<dyn Fn(usize) + Send + Sync>;
+pub(crate) type Advance = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// Counts the transitions in the rows of a query with the columns of `layout`.
 ///

@@ -30,7 +30,7 @@ pub(crate) struct OrderedTrajectories<P> {
 
 /// A trajectory. Within a partition, trajectories compare as their columns do.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
-pub enum TrajectoryKey {
+pub(crate) enum TrajectoryKey {
     /// One integer column.
     Integer(i64),
     /// Any columns in row format.
@@ -41,7 +41,7 @@ pub enum TrajectoryKey {
 /// There are enough rows that no pair joins a row before them with a row after them, or all rows of
 /// the group.
 #[derive(Default)]
-pub struct Head<P> {
+pub(crate) struct Head<P> {
     pub group: Option<TrajectoryKey>,
     pub partition: u32,
     pub times: Vec<i64>,

@@ -159,7 +159,7 @@ pub(crate) fn split_by_group(
 }
 
 /// The entries of the pairs of some rows by group.
-pub struct Split {
+pub(crate) struct Split {
     /// Number of groups per pair.
     lengths: Vec<u16>,
     group: Vec<u16>,

@@ -479,7 +479,11 @@ impl Tally {
     }
 
     /// The counts under other numbers for the states.
-    pub(crate) fn renumbered(self, source: impl Fn(u32) -> u32, target: impl Fn(u32) -> u32) -> Tally {
+    pub(crate) fn renumbered(
+        self,
+        source: impl Fn(u32) -> u32,
+        target: impl Fn(u32) -> u32,
+    ) -> Tally {
         let mut new = Tally::default();
         self.drain(|pair, count| {
             let (s, t) = unpack(pair);

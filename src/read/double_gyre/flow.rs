@@ -147,7 +147,7 @@ pub(crate) fn observe(z: f64, draw: f64, noise: f64, hi: f64) -> f64 {
 /// `nx` × `ny` equal boxes, each the start of `per_box` trajectories. Trajectory s starts in box s
 /// / per_box; box b is in column b mod nx and row b / nx.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Boxes {
+pub(crate) struct Boxes {
     /// Boxes along x.
     pub nx: usize,
     /// Boxes along y.

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Why a file cannot be read, and in which line, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub(crate) struct Fault {
     /// The line, if known.
     pub line: Option<u64>,
     /// The message, without the place.

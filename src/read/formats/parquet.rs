@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 /// The reader of Parquet files.
 #[derive(Debug)]
-pub struct Parquet {
+pub(crate) struct Parquet {
     reader: ParquetFormat,
 }
 

@@ -17,7 +17,7 @@ use tokio_util::io::{ReaderStream, StreamReader};
 const PIECE_BYTES: usize = 256 << 10;
 
 /// The bytes of a file, piece by piece.
-pub type Pieces = BoxStream<'static, Result<Bytes, DataFusionError>>;
+pub(crate) type Pieces = BoxStream<'static, Result<Bytes, DataFusionError>>;
 
 /// The bytes of a file, or of the lines that start in a range of it. A range requires an
 /// uncompressed file.

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 const AHEAD: usize = 2;
 
 /// The batches of a query, in order.
-pub struct Batches<'a> {
+pub(crate) struct Batches<'a> {
     lake: &'a Lake,
     /// Number of files that are read in one part, when the query began.
     n_whole: usize,

@@ -29,7 +29,10 @@ pub(crate) struct SpillFolder {
 ///
 /// # Errors
 /// [`Kind::Resources`] if the folder cannot be created.
-pub(crate) fn bound(engine: RuntimeEnvBuilder, bytes: usize) -> Result<(RuntimeEnvBuilder, SpillFolder)> {
+pub(crate) fn bound(
+    engine: RuntimeEnvBuilder,
+    bytes: usize,
+) -> Result<(RuntimeEnvBuilder, SpillFolder)> {
     let place = std::env::temp_dir();
     sweep(&place, false);
     let made = SpillFolder::new(&place).map_err(|e| {

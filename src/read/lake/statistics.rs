@@ -99,7 +99,7 @@ fn integers(column: &ColumnStatistics) -> Option<u64> {
 
 /// Upper bounds known before any row is read; `None` if statistics do not give one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Bounds {
+pub(crate) struct Bounds {
     /// Number of rows.
     pub rows: Option<u64>,
     /// Number of integers between the smallest and the largest state.

@@ -28,7 +28,7 @@ const OPTIONS: MatchOptions = MatchOptions {
 
 /// A glob below a folder, as one pattern per choice of its braces.
 #[derive(Debug, Clone)]
-pub struct Pattern {
+pub(crate) struct Pattern {
     choices: Vec<Choice>,
     /// The pattern ends with a slash: it matches folders and every file in them.
     pub is_of_folders: bool,
@@ -186,7 +186,7 @@ fn is_hidden(below: &str, pattern: Option<&Choice>) -> bool {
 
 /// The content of a folder in a store.
 #[derive(Debug, Default)]
-pub struct Found {
+pub(crate) struct Found {
     /// The files, without hidden ones.
     pub files: Vec<ObjectMeta>,
     /// A folder that the pattern matches.

@@ -15,7 +15,7 @@ const MAX_METADATA_OBJECTS: usize = 1000;
 
 /// The kind of a marked folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FolderMark {
+pub(crate) enum FolderMark {
     /// A Delta Lake table.
     Delta,
     /// An Apache Iceberg table.
@@ -55,7 +55,7 @@ impl FolderMark {
 
 /// Marked folders and their kinds.
 #[derive(Debug, Default)]
-pub struct Marks(BTreeSet<(Path, FolderMark)>);
+pub(crate) struct Marks(BTreeSet<(Path, FolderMark)>);
 
 impl Marks {
     /// Records what a file or folder reveals about the folders above it.
@@ -85,7 +85,10 @@ impl Marks {
 
     /// The marks at and above a folder, found by probing for each. A folder that cannot be accessed
     /// has none.
-    pub(crate) async fn above(store: &Arc<dyn ObjectStore>, folder: &Path) -> Result<Marks, StoreError> {
+    pub(crate) async fn above(
+        store: &Arc<dyn ObjectStore>,
+        folder: &Path,
+    ) -> Result<Marks, StoreError> {
         let parts: Vec<_> = folder.parts().collect();
         let folders = (0..=parts.len()).map(|n| Path::from_iter(parts[..n].iter().cloned()));
         let mut probes = Vec::new();
@@ -102,7 +105,10 @@ impl Marks {
 }
 
 /// Probes one place for the first object that marks a folder.
-pub(crate) async fn probe(store: &Arc<dyn ObjectStore>, place: Path) -> Result<Option<Path>, StoreError> {
+pub(crate) async fn probe(
+    store: &Arc<dyn ObjectStore>,
+    place: Path,
+) -> Result<Option<Path>, StoreError> {
     let probed = async {
         match place.filename() {
             Some("current.json") => store.head(&place).await.map(|meta| Some(meta.location)),

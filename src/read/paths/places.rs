@@ -28,7 +28,7 @@ use url::{Position, Url};
 
 /// A file or folder in a store, and a pattern below it.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub(crate) struct Place {
     /// The URL of the store.
     pub root: ObjectStoreUrl,
     /// The file or folder, or the folder that contains every match of the pattern.

@@ -91,7 +91,7 @@ pub(crate) trait Receiver: Send + 'static {
 
 /// What reading found beside the points.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Found {
+pub(crate) struct Found {
     /// The rows of the query.
     pub(crate) rows: u64,
     /// Rows that are no points, by reason.

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 /// The rows with the smallest hashes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// Hashes with the places of rows in `numbers`, the largest hash first.
     heap: BinaryHeap<(u64, usize)>,
     /// Numbers per row.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Bin", extend("oneOf" = [{ "required": ["step"] }, { "required": ["boxes"] }]))]
-pub struct BinText {
+pub(crate) struct BinText {
     /// Width of a box, in the unit of the column.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub step: Option<f64>,
@@ -217,7 +217,7 @@ const UNIT: f64 = f64::EPSILON / 2.0;
 /// Centres and borders of boxes, in the unit of the column. They are the doubles nearest to their
 /// decimal values, without the rounding of double arithmetic.
 #[derive(Debug, Clone)]
-pub struct Grid {
+pub(crate) struct Grid {
     binning: Binning,
     /// None if the borders have too many digits.
     borders: Option<Sequence>,

@@ -49,7 +49,9 @@ pub(crate) mod arrays {
     }
 
     /// Reads what [`serialize`] wrote.
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ArrayRef>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<ArrayRef>, D::Error> {
         let columns = Vec::<Vec<u8>>::deserialize(from)?;
         let array = |bytes: &Vec<u8>| read(bytes).map(|(_, array)| array);
         let arrays: Result<Vec<_>, _> = columns.iter().map(array).collect();
@@ -98,12 +100,17 @@ pub(crate) mod maybe_field {
     use super::*;
 
     /// Serializes the field, if any, as an empty Arrow stream.
-    pub(crate) fn serialize<S: Serializer>(field: &Option<Field>, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        field: &Option<Field>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         fields::serialize(field.as_slice(), to)
     }
 
     /// Reads what [`serialize`] wrote.
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Field>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Field>, D::Error> {
         Ok(fields::deserialize(from)?.pop())
     }
 }

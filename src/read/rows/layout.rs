@@ -114,7 +114,7 @@ pub enum Measure {
 
 /// The columns of rows that belong to trajectories.
 #[derive(Debug, Clone, Copy)]
-pub struct TrajectoryRows<'a> {
+pub(crate) struct TrajectoryRows<'a> {
     /// The trajectory keys; empty if each partition is one trajectory.
     pub trajectory: &'a [Field],
     /// The time of a row.

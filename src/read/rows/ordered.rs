@@ -42,7 +42,7 @@ pub(crate) struct TrajectoryPart {
 
 /// Rows of one sequence.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Piece {
+pub(crate) struct Piece {
     /// The rows of the batch.
     pub(crate) rows: Range<usize>,
     /// Whether the first row begins a sequence. Otherwise it follows the last row of the batch
@@ -54,7 +54,7 @@ pub struct Piece {
 
 /// What reading found beside the sequences.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub(crate) struct Found {
     /// The rows of the query.
     pub(crate) rows: u64,
     /// Rows without a place in a sequence, by reason.

@@ -8,7 +8,7 @@ use arrow::datatypes::DataType;
 
 /// What a row is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Split {
+pub(crate) enum Split {
     /// The models are fitted to the row.
     Train,
     /// The models are scored on the row.

@@ -122,7 +122,7 @@ enum Coding {
 }
 
 /// Assigns ids to the states of a stream.
-pub struct States {
+pub(crate) struct States {
     columns: StateColumns,
     /// The boxes of each binned coordinate.
     grids: Vec<Grid>,

@@ -34,7 +34,7 @@ impl Dropped {
 
 /// Why counting stopped.
 #[derive(Debug)]
-pub enum Stop {
+pub(crate) enum Stop {
     /// Rows are not ordered by (partition, trajectory, time): gather or sort them and count again.
     Unsorted,
     /// There are more rows than may be gathered: sort them and count again.

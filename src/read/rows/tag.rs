@@ -8,7 +8,7 @@ pub(crate) const SPARE_BITS: u32 = 4;
 
 /// The number of low bits of a state id that hold a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tag {
+pub(crate) struct Tag {
     pub(crate) bits: u32,
 }
 

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const BATCH: usize = 1 << 16;
 
 /// A batch of rows, without those that have no symbol.
-pub struct SequenceBatch {
+pub(crate) struct SequenceBatch {
     /// The partition columns.
     pub(crate) partition: Vec<ArrayRef>,
     /// The trajectory columns and the time.
@@ -77,7 +77,7 @@ impl Symbols {
 
 /// The rows of a query.
 #[derive(Clone, Copy)]
-pub struct SequenceInput<'a> {
+pub(crate) struct SequenceInput<'a> {
     /// The tables of the query.
     pub(crate) lake: &'a Lake,
     /// The query, with the columns of the layout.
@@ -91,7 +91,7 @@ pub struct SequenceInput<'a> {
 }
 
 /// Reads sequences batch by batch.
-pub struct Sequences<'a> {
+pub(crate) struct Sequences<'a> {
     batches: OrderedBatches<'a>,
     reader: Reader,
 }

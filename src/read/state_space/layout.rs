@@ -14,7 +14,7 @@ use std::ops::Range;
 /// The columns that are read of states and observations, in the order of the columns of a batch:
 /// partition keys, the key of a row, state, observation, split.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StateSpaceLayout {
+pub(crate) struct StateSpaceLayout {
     /// Partition keys.
     #[serde(with = "crate::read::rows::ipc::fields")]
     pub partition: Vec<Field>,
@@ -33,7 +33,7 @@ pub struct StateSpaceLayout {
 
 /// The columns that identify a row within its partition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum StateSpaceKey {
+pub(crate) enum StateSpaceKey {
     /// Rows of trajectories, which are filtered in the order of time.
     Trajectories {
         /// The trajectory keys; empty if each partition is one trajectory.

@@ -89,7 +89,7 @@ pub(crate) struct Widths {
 
 /// The rows of a query.
 #[derive(Clone, Copy)]
-pub struct StateSpaceInput<'a> {
+pub(crate) struct StateSpaceInput<'a> {
     /// The tables of the query.
     pub(crate) lake: &'a Lake,
     /// The query, with the columns of the layout.

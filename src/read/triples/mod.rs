@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// The triples of one partition.
 #[derive(Debug, Clone)]
-pub struct Windows {
+pub(crate) struct Windows {
     /// The symbols of the triples, ascending, by their number in [`symbols`]. Symbol s of the
     /// triples is `symbols[s]`.
     pub symbols: Vec<u32>,
@@ -119,7 +119,11 @@ pub(crate) fn windows(counted: &Counted, matrix: &CountMatrix) -> Result<Windows
 ///
 /// # Errors
 /// [`Kind::Bug`](crate::error::Kind::Bug) if the counts have no groups.
-pub(crate) fn resampled(matrix: &CountMatrix, windows: &Windows, weights: &[u32]) -> Result<Triples> {
+pub(crate) fn resampled(
+    matrix: &CountMatrix,
+    windows: &Windows,
+    weights: &[u32],
+) -> Result<Triples> {
     let groups = matrix.groups.as_ref();
     let groups = groups.ok_or_else(|| Error::bug("the counts have no groups"))?;
     let sample = groups.resample(weights, usize::MAX);

@@ -74,7 +74,7 @@ pub(crate) struct PlannedAssignment<K: Assigns> {
 }
 
 /// The model of an assignment.
-pub struct Model<'a> {
+pub(crate) struct Model<'a> {
     /// Its result.
     pub written: Written<'a>,
     /// Its location.

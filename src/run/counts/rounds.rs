@@ -151,7 +151,11 @@ impl<'a> Rounds<'a> {
     ///
     /// # Errors
     /// Those that stop the whole run, such as a failing store.
-    pub(crate) async fn fit(&self, remote: &RemoteCounts, names: &RunSchema) -> Result<Vec<ModelResult>> {
+    pub(crate) async fn fit(
+        &self,
+        remote: &RemoteCounts,
+        names: &RunSchema,
+    ) -> Result<Vec<ModelResult>> {
         let labels: Vec<usize> = remote.counted.labels.iter().map(|l| l.len()).collect();
         let mut models: Vec<Option<ModelResult>> = Vec::new();
         models.resize_with(remote.units.len(), || None);

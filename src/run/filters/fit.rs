@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// The filters of one partition.
-pub struct FittedPartition {
+pub(crate) struct FittedPartition {
     /// The number of the partition.
     pub(crate) partition: usize,
     /// In the order of the plan.
@@ -62,7 +62,7 @@ fn needs_rows(method: &FilterMethod) -> bool {
 }
 
 /// The evidence of all filters.
-pub struct Fitting {
+pub(crate) struct Fitting {
     /// The plan.
     pub(crate) plan: Arc<FiltersPlan>,
     /// The training rows.
@@ -75,7 +75,7 @@ pub struct Fitting {
 
 /// A filter to fit.
 #[derive(Debug, Clone, Copy)]
-pub struct Unit {
+pub(crate) struct Unit {
     /// The number of the partition.
     pub(crate) partition: usize,
     /// The place of the fit in the plan.
@@ -226,7 +226,7 @@ pub(crate) fn by_partition(
 
 /// What one filter of one partition is fitted to.
 #[derive(Debug, Serialize)]
-pub struct UnitInput<'a> {
+pub(crate) struct UnitInput<'a> {
     /// The place of the fit in the plan.
     fit: usize,
     /// The partition, for messages and seeds.

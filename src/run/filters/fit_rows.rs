@@ -68,7 +68,7 @@ impl<T> ByPartition<T> {
 }
 
 /// Supervision of single steps.
-pub struct Steps {
+pub(crate) struct Steps {
     converter: RowConverter,
     /// Whether the key begins with the partition columns.
     has_partition: bool,

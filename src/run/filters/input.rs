@@ -18,7 +18,7 @@ use datafusion::dataframe::DataFrame;
 use std::sync::atomic::AtomicBool;
 
 /// The fitted filters, and what filtering rows needs beside them.
-pub struct Filters<'a> {
+pub(crate) struct Filters<'a> {
     /// The partitions, one array per partition column.
     pub(crate) partitions: &'a [ArrayRef],
     /// Numbers per state and per observation.

@@ -58,7 +58,7 @@ pub(crate) struct Trained {
 }
 
 /// What the models of a run share.
-pub struct Shared {
+pub(crate) struct Shared {
     fitting: Arc<Fitting>,
     /// The filters, until the rows are filtered. The models then have them, with their scores.
     fitted: Vec<FittedPartition>,

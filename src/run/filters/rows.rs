@@ -33,7 +33,7 @@ use std::sync::Arc;
 const WEIGHTS: usize = 1 << 20;
 
 /// The tables that are written row by row.
-pub struct RowTables<'a> {
+pub(crate) struct RowTables<'a> {
     /// The schema of the table `trajectories`, if it is written.
     pub(crate) trajectories: Option<SchemaRef>,
     /// The schema of the table `estimates`, if it is written.
@@ -227,7 +227,7 @@ pub(crate) struct EndedRow {
 }
 
 /// Trajectories that ended.
-pub struct Ended {
+pub(crate) struct Ended {
     /// Partition and trajectory columns, with one row per element of `rows`.
     pub(crate) keys: Vec<ArrayRef>,
     /// Up to three rows per trajectory.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The time from a row to the next one of its trajectory.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Steps {
+pub(crate) struct Steps {
     /// The most frequent time, in units of the column or in microseconds.
     pub most_frequent: f64,
     /// The share of rows with that time.

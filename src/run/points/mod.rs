@@ -51,7 +51,7 @@ use std::collections::BTreeSet;
 const SMALLEST_SPREAD: f64 = 1e-100;
 
 /// What the models of a run share.
-pub struct Shared {
+pub(crate) struct Shared {
     /// What the first pass found.
     pub(crate) surveyed: Surveyed,
     /// The partition and lag columns.

@@ -60,7 +60,7 @@ pub(crate) struct Partition {
 }
 
 /// The counts of all partitions.
-pub struct Evidence {
+pub(crate) struct Evidence {
     /// The partitions with windows.
     pub(crate) partitions: Vec<Partition>,
     /// The number of partitions.

@@ -63,7 +63,7 @@ pub(crate) struct CountedWindows {
 }
 
 /// What the models of a run share.
-pub struct Shared {
+pub(crate) struct Shared {
     /// The windows and the symbols.
     found: Evidence,
     /// Set by the first pass that finds rows out of order; later passes then sort.

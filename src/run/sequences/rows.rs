@@ -53,7 +53,7 @@ pub(crate) struct RowModel<'a> {
 }
 
 /// The tables that are written row by row.
-pub struct RowTables<'a> {
+pub(crate) struct RowTables<'a> {
     /// The schema of the table `trajectories`.
     pub(crate) trajectories: SchemaRef,
     /// The schema of the table `predictions`, if it is written.

@@ -36,7 +36,7 @@ use std::ops::Range;
 
 /// The result of naming the sets of a run.
 #[derive(Debug, Default)]
-pub struct Naming {
+pub(crate) struct Naming {
     /// Whether the current result has the tables of sets and changes of this run already, because
     /// it was made by the same plan.
     pub reuse_sets: bool,
@@ -250,7 +250,11 @@ pub(crate) struct Labels {
 ///
 /// # Errors
 /// If the table cannot be read or a set is not below the rank.
-pub(crate) async fn read(written: &Written<'_>, fit: &WrittenFit, embedding: bool) -> Result<Labels> {
+pub(crate) async fn read(
+    written: &Written<'_>,
+    fit: &WrittenFit,
+    embedding: bool,
+) -> Result<Labels> {
     let table = written.table(Table::Sources).await?;
     let column = format!("{}_affiliation", fit.name);
     let affiliation = result::affiliation(&table.columns(&[&column]).await?[0])?;

@@ -51,7 +51,7 @@ pub struct Split {
 }
 
 /// The plan of a run and its rows in the store of the output.
-pub struct Dealt {
+pub(crate) struct Dealt {
     /// The plan.
     pub(crate) site: PlanSite,
     /// The pieces of each lot of whole trajectories.
