@@ -41,8 +41,8 @@
 //! # Fit evidence that you have
 //!
 //! [`fit`] takes the parameters of a method and its evidence: [`Counts`] for sets,
-//! [`Points`](evidence::points::Points) for [`DiffusionMap`] and [`HeatSketch`],
-//! [`Triples`](evidence::triples::Triples) for [`SpectralHmm`].
+//! [`Points`] for [`DiffusionMap`] and [`HeatSketch`],
+//! [`Triples`] for [`SpectralHmm`].
 //!
 //! ```
 //! use gyre::{Counts, Svd};
@@ -136,6 +136,8 @@ pub mod store;
 
 pub use error::{Error, Kind, Result};
 pub use evidence::counts::Counts;
+pub use evidence::points::Points;
+pub use evidence::triples::Triples;
 pub use methods::cocluster::Cocluster;
 pub use methods::cocluster::metastable::Metastable;
 pub use methods::dbmr::params::Dbmr;

@@ -11,7 +11,7 @@ use crate::output::tables::sequences::{RowColumns, SequenceColumns, SequenceTabl
 use crate::plan::assignment::Assignment;
 use crate::plan::counts::CountingPlan;
 use crate::plan::evidence::{Columns, row_step};
-use crate::plan::fits::{PlannedFit, PlannedValidation, Ranks, planned};
+use crate::plan::fits::{PlannedFit, PlannedValidation, planned};
 use crate::plan::increments::{Increments, increments};
 use crate::plan::job::PlannedJob;
 use crate::plan::kind::{KindPlan, PlanLines, Shown, finished};
@@ -223,11 +223,6 @@ impl SequencesPlan {
     pub(crate) fn refines(&self) -> bool {
         let mut fits = self.fits.iter();
         fits.any(|fit| fit.method.hmm().refine == Refine::Em)
-    }
-
-    /// Whether a fit has rows in the table `ranks`.
-    pub(crate) fn is_compared(fit: &PlannedFit<SequenceMethod>) -> bool {
-        fit.ranks != Ranks::One
     }
 }
 

@@ -70,7 +70,7 @@ fn list_tables(out: &mut String, tables: &Tables, all: &[Model<'_>]) -> Result<(
     let partition = key_columns(tables)?;
     let mut names = Vec::new();
     if let Some(first) = all.first() {
-        names = fits(first)?.into_iter().map(|fit| fit.name).collect();
+        names = fits(first)?;
     }
     for table in tables.names() {
         let per = meanings

@@ -91,11 +91,6 @@ impl Values {
         }
     }
 
-    /// Whether there is no value.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The value at an index.
     pub(crate) fn get(&self, at: usize) -> f64 {
         match self {

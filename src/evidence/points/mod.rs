@@ -29,7 +29,7 @@ impl Points {
     ///
     /// # Panics
     /// If the coordinates are not whole points.
-    pub(crate) fn new(dimension: usize, coordinates: Vec<f64>) -> Points {
+    pub fn new(dimension: usize, coordinates: Vec<f64>) -> Points {
         assert!(
             dimension > 0 && coordinates.len().is_multiple_of(dimension),
             "{} coordinates are not points of dimension {dimension}",
@@ -83,7 +83,8 @@ pub(crate) struct Pairs {
 
 impl Pairs {
     /// The pairs of one trajectory whose rows have equal time steps.
-    pub fn lagged(points: Points, lag: usize) -> Pairs {
+    #[cfg(test)]
+    pub(crate) fn lagged(points: Points, lag: usize) -> Pairs {
         let starts = points.n().saturating_sub(lag);
         let pairs = (0..starts).map(|i| (i as u32, (i + lag) as u32)).collect();
         Pairs { points, pairs }

@@ -37,11 +37,6 @@ impl Sequences {
         self.offsets.len().saturating_sub(1)
     }
 
-    /// Whether there is no sequence.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The symbols of a sequence.
     pub(crate) fn get(&self, sequence: usize) -> &[u32] {
         &self.symbols[self.offsets[sequence]..self.offsets[sequence + 1]]

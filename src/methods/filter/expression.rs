@@ -174,16 +174,6 @@ impl Expression {
         self.program.extend(next.program);
     }
 
-    /// The number of coordinates that a state must have: the largest index in the expression plus
-    /// 1.
-    pub(crate) fn width(&self) -> usize {
-        let indices = self.program.iter().map(|operation| match operation {
-            Operation::Coordinate(index) => *index as usize + 1,
-            _ => 0,
-        });
-        indices.max().unwrap_or(0)
-    }
-
     /// The value at a state. NaN where the function is not defined.
     pub(crate) fn eval(&self, state: &[f64]) -> f64 {
         self.run(0.0, |index| state[index])
@@ -526,7 +516,6 @@ mod tests {
     #[test]
     fn a_product_of_many_coordinates_has_all_derivatives() {
         let product = (1..7).fold(x(0), |all, i| binary(Binary::Multiply, all, x(i)));
-        assert_eq!(product.width(), 7);
         let state = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
         let mut gradient = [0.0; 7];
         assert_eq!(product.gradient(&state, &mut gradient), 5040.0);

@@ -150,16 +150,6 @@ impl Estimates {
             ..Estimates::default()
         }
     }
-
-    /// The number of rows.
-    pub(crate) fn len(&self) -> usize {
-        self.was_updated.len()
-    }
-
-    /// Whether there is no row.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.was_updated.is_empty()
-    }
 }
 
 /// Supervision of single rows: from the index of a row to its points.

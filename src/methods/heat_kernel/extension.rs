@@ -216,11 +216,6 @@ impl<'a> Embedder<'a> {
 }
 
 impl Embedder<'_> {
-    /// Columns of the embedding.
-    pub(crate) fn columns(&self) -> usize {
-        self.model.columns
-    }
-
     /// Embeds rows (n × d, row-major). Returns n × columns; NaN for rows without a neighbour. A row
     /// does not depend on the other rows.
     ///

@@ -107,6 +107,7 @@ pub struct Embedded {
 
 impl Embedded {
     /// The rows of the points of the fit, embedded by the landmarks if there are some.
+    #[cfg(test)]
     pub(crate) fn rows_of(&self, points: &Points) -> Cow<'_, [f64]> {
         match &self.rows {
             Some(rows) => Cow::Borrowed(rows),

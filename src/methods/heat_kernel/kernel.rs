@@ -406,6 +406,7 @@ impl Entries {
 
 impl Kernel {
     /// The dense kernel of points with weights of their own.
+    #[cfg(test)]
     pub(crate) fn dense(points: Distinct, epsilon: f64) -> Kernel {
         Kernel {
             entries: Entries::Dense(dense(&points, epsilon)),

@@ -42,15 +42,7 @@ pub enum Distribution {
     Bernoulli,
 }
 
-impl Distribution {
-    /// As it is written in pipelines.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Distribution::Gaussian => "gaussian",
-            Distribution::Bernoulli => "bernoulli",
-        }
-    }
-}
+impl Distribution {}
 
 /// One power of a sketch.
 #[derive(Debug, Clone, PartialEq)]

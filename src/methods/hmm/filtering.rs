@@ -98,17 +98,7 @@ pub(crate) struct Scores {
     pub negative_mass: f64,
 }
 
-impl Scores {
-    /// Removes all rows, and sets the sums to zero.
-    pub(crate) fn clear(&mut self) {
-        self.log_likelihood.clear();
-        self.next.clear();
-        self.next_probability.clear();
-        self.was_reset.clear();
-        self.states.clear();
-        (self.unseen, self.negatives, self.negative_mass) = (0, 0, 0.0);
-    }
-}
+impl Scores {}
 
 /// The score of one sequence, or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -128,11 +118,6 @@ pub struct SequenceScore {
 }
 
 impl SequenceScore {
-    /// The log-likelihood per row, in nats. NaN without rows.
-    pub(crate) fn mean(&self) -> f64 {
-        self.log_likelihood / self.rows as f64
-    }
-
     /// Adds another score.
     pub(crate) fn add(&mut self, other: &SequenceScore) {
         self.rows += other.rows;
@@ -145,6 +130,7 @@ impl SequenceScore {
 
     /// The share of negative entries among all raw predictions of a model with `n_classes`
     /// operators.
+    #[cfg(test)]
     pub(crate) fn negative_share(&self, n_classes: usize) -> f64 {
         let all = self.rows as f64 * n_classes as f64;
         if all > 0.0 {

@@ -686,11 +686,6 @@ impl Projection {
         truncated_svd::largest_residual(TOLERANCE)
     }
 
-    /// The number of symbols.
-    pub(crate) fn n_symbols(&self) -> usize {
-        self.model.n_symbols
-    }
-
     /// The model of a rank.
     ///
     /// # Errors
@@ -808,12 +803,4 @@ impl Projection {
             initial_gap: (one - 1.0).abs(),
         }
     }
-}
-
-/// ‖first-step distribution − average distribution‖₁ from the counts of the symbols of the first
-/// rows of sequences and those of all rows, in [0, 2].
-pub(crate) fn stationarity_gap(first: &[f64], all: &[f64]) -> f64 {
-    let (of_first, of_all): (f64, f64) = (first.iter().sum(), all.iter().sum());
-    let shares = first.iter().zip(all);
-    shares.map(|(a, b)| (a / of_first - b / of_all).abs()).sum()
 }

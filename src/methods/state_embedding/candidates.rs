@@ -3,13 +3,11 @@
 use crate::error::{Error, Result, counted};
 use crate::evidence::points::Points;
 use crate::methods::state_embedding::features::Features;
-use crate::methods::state_embedding::grams::GramSums;
 use crate::methods::state_embedding::model::Basis;
 use crate::methods::state_embedding::params::{
     BANDWIDTH_FACTORS, Bandwidth, BandwidthRule, Norm, StateEmbedding,
 };
 use crate::methods::state_embedding::pilot::{median_distance, select};
-use crate::methods::state_embedding::vamp;
 
 /// The share of `tolerance` up to which a feature may be explained by the kept ones. Directions
 /// near the cut then keep two digits.
@@ -67,28 +65,4 @@ pub(crate) fn candidates(
         }
     };
     Ok(bandwidths.into_iter().map(basis).collect())
-}
-
-/// The position of the basis with the largest held-out VAMP-2 score. `folds` has the sums of every
-/// fold for every basis.
-///
-/// # Errors
-/// If fewer than two folds have pairs.
-pub(crate) fn choose(
-    bases: &[Basis],
-    folds: &[Vec<GramSums>],
-    lag: usize,
-    params: &StateEmbedding,
-) -> Result<usize> {
-    assert_eq!(bases.len(), folds.len(), "sums for every basis");
-    if bases.len() == 1 {
-        return Ok(0);
-    }
-    let mut scores = Vec::new();
-    for (basis, folds) in bases.iter().zip(folds) {
-        let (metric, ranks) = (basis.metric.as_deref(), [params.rank]);
-        let of_basis = vamp::held_out(folds, lag, metric, params.tolerance, &ranks)?;
-        scores.extend(of_basis);
-    }
-    Ok(vamp::best(&scores).unwrap_or_default())
 }

@@ -260,6 +260,7 @@ impl Confusion {
 }
 
 /// The misclassification rate of points with known sets, see [`Confusion::rate`].
+#[cfg(test)]
 pub(crate) fn misclassification(sets: &[u32], clusters: &[u32], weights: Option<&[f64]>) -> f64 {
     let count = |labels: &[u32]| labels.iter().max().map_or(0, |k| *k as usize + 1);
     let (n, m) = (count(sets), count(clusters));

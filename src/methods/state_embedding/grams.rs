@@ -140,11 +140,6 @@ impl GramSums {
         }
     }
 
-    /// The number of features, M.
-    pub(crate) fn features(&self) -> usize {
-        self.features
-    }
-
     /// The number of pairs of positive weight of a lag.
     pub(crate) fn pairs(&self, lag: usize) -> u64 {
         self.lags[lag].pairs
@@ -173,6 +168,7 @@ impl GramSums {
     ///
     /// # Panics
     /// If a position is outside the block, or a weight above the largest one.
+    #[cfg(test)]
     pub(crate) fn add(&mut self, values: &[f64], weights: Option<&[f64]>, pairs: &[&[(u32, u32)]]) {
         assert_eq!(pairs.len(), self.lags.len(), "a list of pairs per lag");
         let weights = self.power.zip(weights);

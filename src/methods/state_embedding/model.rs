@@ -7,10 +7,8 @@ use crate::methods::estimator::Estimator;
 use crate::methods::state_embedding::box_gram::box_gram;
 use crate::methods::state_embedding::embedding::{Embedding, Functions, RightMeasure};
 use crate::methods::state_embedding::features::Features;
-use crate::methods::state_embedding::grams::{GramSums, Grams};
+use crate::methods::state_embedding::grams::Grams;
 use crate::methods::state_embedding::params::{Norm, StateEmbedding};
-use crate::methods::state_embedding::whitening::project;
-use faer::Mat;
 use serde::{Deserialize, Serialize};
 
 /// Rows of a block whose features are computed at once, with those that wait for the end of a pair.
@@ -146,23 +144,10 @@ impl Estimator for StateEmbedding {
     }
 }
 
-/// Fits the embedding of one lag to sums over pairs.
+/// Fits the embedding of one lag to means over pairs.
 ///
 /// # Errors
 /// If there are no pairs, or fewer independent features than the rank.
-pub(crate) fn fit(
-    sums: &GramSums,
-    lag: usize,
-    basis: &Basis,
-    params: &StateEmbedding,
-) -> Result<StateEmbeddingModel> {
-    fit_means(&sums.means(lag)?, basis, params)
-}
-
-/// [`fit`] to means over pairs.
-///
-/// # Errors
-/// Those of [`fit`].
 pub(crate) fn fit_means(
     means: &Grams,
     basis: &Basis,
@@ -298,32 +283,7 @@ impl StateEmbeddingModel {
             .collect()
     }
 
-    /// p̂(y | x), relative to the measure of the right functions.
-    pub(crate) fn density(&self, x: &[f64], y: &[f64]) -> f64 {
-        self.densities(x, y).iter().sum()
-    }
-
     fn combine(&self, rows: &[f64], coefficients: &[f64]) -> Vec<f64> {
         combine(&self.features, coefficients, self.rank, rows)
-    }
-
-    /// The largest deviation from I of the Gram matrix of the left singular functions on pairs that
-    /// the model was not fitted to. It is of the size of √(J/n) for n held-out pairs.
-    pub(crate) fn gram_error(&self, held_out: &Grams) -> f64 {
-        let m = self.features.count();
-        let unit = Mat::from_fn(m, self.rank, |i, k| {
-            let sigma = self.singular_values[k];
-            let c = self.left[i * self.rank + k];
-            if sigma > 0.0 { c / sigma } else { 0.0 }
-        });
-        let gram = project(&unit, &held_out.starts, &unit);
-        let mut largest: f64 = 0.0;
-        for i in 0..self.rank {
-            for j in 0..self.rank {
-                let exact = if i == j { 1.0 } else { 0.0 };
-                largest = largest.max((gram[(i, j)] - exact).abs());
-            }
-        }
-        largest
     }
 }

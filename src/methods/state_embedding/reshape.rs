@@ -100,6 +100,7 @@ impl MeanEmbedding {
     }
 
     /// The best approximation of a rank.
+    #[cfg(test)]
     pub(crate) fn reshaped(&self, rank: usize) -> MeanEmbedding {
         let (u, s, v) = self.decomposition();
         let rank = rank.min(s.len());
@@ -111,6 +112,7 @@ impl MeanEmbedding {
     }
 
     /// The distance of two embeddings in the product of the Hilbert spaces.
+    #[cfg(test)]
     pub(crate) fn distance(&self, other: &MeanEmbedding) -> f64 {
         (&self.matrix - &other.matrix).norm_l2()
     }

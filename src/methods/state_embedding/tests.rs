@@ -1,16 +1,18 @@
 //! Reproductions of closed forms and of the paper's figures.
 
+use crate::error::Result;
 use crate::evidence::points::{Pairs, Points};
-use crate::methods::state_embedding::candidates::{candidates, choose};
+use crate::methods::state_embedding::candidates::candidates;
 use crate::methods::state_embedding::clusters::{cluster, misclassification};
 use crate::methods::state_embedding::embedding::{Functions, RightMeasure};
 use crate::methods::state_embedding::features::Features;
-use crate::methods::state_embedding::grams::GramSums;
-use crate::methods::state_embedding::model::{Basis, Warning, fit};
+use crate::methods::state_embedding::grams::{GramSums, Grams};
+use crate::methods::state_embedding::model::{Basis, StateEmbeddingModel, Warning, fit_means};
 use crate::methods::state_embedding::params::{Bandwidth, BandwidthRule, Norm, StateEmbedding};
 use crate::methods::state_embedding::pilot::{median_distance, select};
 use crate::methods::state_embedding::reshape::MeanEmbedding;
 use crate::methods::state_embedding::vamp;
+use crate::methods::state_embedding::whitening::project;
 use faer::Mat;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -18,6 +20,55 @@ use rayon::prelude::*;
 
 /// Points per block.
 const BLOCK: usize = 4096;
+
+/// Fits the embedding of the first lag of sums.
+fn fit(sums: &GramSums, basis: &Basis, params: &StateEmbedding) -> Result<StateEmbeddingModel> {
+    fit_means(&sums.means(0)?, basis, params)
+}
+
+/// The largest deviation from I of the Gram matrix of the left singular functions on pairs that the
+/// model was not fitted to. It is of the size of √(J/n) for n held-out pairs.
+fn gram_error(model: &StateEmbeddingModel, held_out: &Grams) -> f64 {
+    let m = model.features.count();
+    let unit = Mat::from_fn(m, model.rank, |i, k| {
+        let sigma = model.singular_values[k];
+        let c = model.left[i * model.rank + k];
+        if sigma > 0.0 { c / sigma } else { 0.0 }
+    });
+    let gram = project(&unit, &held_out.starts, &unit);
+    let mut largest: f64 = 0.0;
+    for i in 0..model.rank {
+        for j in 0..model.rank {
+            let exact = if i == j { 1.0 } else { 0.0 };
+            largest = largest.max((gram[(i, j)] - exact).abs());
+        }
+    }
+    largest
+}
+
+/// The position of the basis with the largest held-out VAMP-2 score. `folds` has the sums of every
+/// fold for every basis.
+///
+/// # Errors
+/// If fewer than two folds have pairs.
+fn choose(
+    bases: &[Basis],
+    folds: &[Vec<GramSums>],
+    lag: usize,
+    params: &StateEmbedding,
+) -> Result<usize> {
+    assert_eq!(bases.len(), folds.len(), "sums for every basis");
+    if bases.len() == 1 {
+        return Ok(0);
+    }
+    let mut scores = Vec::new();
+    for (basis, folds) in bases.iter().zip(folds) {
+        let (metric, ranks) = (basis.metric.as_deref(), [params.rank]);
+        let of_basis = vamp::held_out(folds, lag, metric, params.tolerance, &ranks)?;
+        scores.extend(of_basis);
+    }
+    Ok(vamp::best(&scores).unwrap_or_default())
+}
 
 fn normal(random: &mut Pcg64) -> f64 {
     let radius = (-2.0 * (1.0 - random.random::<f64>()).ln()).sqrt();
@@ -84,7 +135,7 @@ fn ornstein_uhlenbeck_in_the_density_norm_has_powers_and_hermite_functions() {
         let basis = basis(&points, 500, bandwidth, None, 2);
         assert!(basis.features.count() < 100, "{}", basis.features.count());
         params.tolerance = 1e-4;
-        let model = fit(&sums(&basis.features, &points, 1), 0, &basis, &params).unwrap();
+        let model = fit(&sums(&basis.features, &points, 1), &basis, &params).unwrap();
         assert_eq!(model.singular_values[0], 1.0);
         for (k, sigma) in model.singular_values[..4].iter().enumerate() {
             let exact = rho.powi(k as i32);
@@ -104,13 +155,13 @@ fn ornstein_uhlenbeck_in_the_density_norm_has_powers_and_hermite_functions() {
         let variance = 1.0 - rho * rho;
         let exact =
             (-(y - rho * x).powi(2) / (2.0 * variance) + y * y / 2.0).exp() / variance.sqrt();
-        let density = model.density(&[x], &[y]);
+        let density = model.densities(&[x], &[y])[0];
         assert!((density - exact).abs() < 0.15 * exact, "{density} {exact}");
 
         // Functions are orthonormal on other points.
         let others = ornstein_uhlenbeck(50_000, rho, 77);
         let held_out = sums(&basis.features, &others, 1).means(0).unwrap();
-        let error = model.gram_error(&held_out);
+        let error = gram_error(&model, &held_out);
         assert!(error < 0.1, "{error}");
     }
 }
@@ -122,7 +173,7 @@ fn ornstein_uhlenbeck_in_the_lebesgue_norm_has_its_closed_form() {
     let mut params = StateEmbedding::new(3);
     params.norm = Norm::Lebesgue;
     let basis = basis(&points, 500, 0.5, Some(vec![[-6.0, 6.0]]), 4);
-    let model = fit(&sums(&basis.features, &points, 1), 0, &basis, &params).unwrap();
+    let model = fit(&sums(&basis.features, &points, 1), &basis, &params).unwrap();
     let s2 = 1.0 - rho * rho;
     let (a, b) = (0.25, rho * rho / (4.0 * s2));
     let big = a + b + (a * a + 2.0 * a * b).sqrt();
@@ -248,7 +299,7 @@ fn figure_2_metastable_sets_are_the_quadrants() {
         let median = median_distance(&points).unwrap();
         let basis = basis(&points, 300, 0.25 * median, None, 6);
         let params = StateEmbedding::new(4);
-        let model = fit(&sums(&basis.features, &points, 1), 0, &basis, &params).unwrap();
+        let model = fit(&sums(&basis.features, &points, 1), &basis, &params).unwrap();
         for (sigma, exact) in model.singular_values.iter().zip(exact.iter().flatten()) {
             assert!((sigma - exact).abs() < 0.01, "{sigma} {exact}");
         }
@@ -413,7 +464,7 @@ fn a_fit_on_few_pairs_warns() {
     let points = ornstein_uhlenbeck(60, 0.5, 5);
     let basis = basis(&points, 100, 0.2, None, 1);
     let sums = sums(&basis.features, &points, 1);
-    let model = fit(&sums, 0, &basis, &StateEmbedding::new(2)).unwrap();
+    let model = fit(&sums, &basis, &StateEmbedding::new(2)).unwrap();
     let warning = model.warnings.first().expect("a warning");
     assert!(
         matches!(warning, Warning::ManyFunctions { pairs: 59, .. }),
@@ -421,7 +472,7 @@ fn a_fit_on_few_pairs_warns() {
     );
     let mut params = StateEmbedding::new(2);
     params.rank = 1000;
-    let error = fit(&sums, 0, &basis, &params).unwrap_err().to_string();
+    let error = fit(&sums, &basis, &params).unwrap_err().to_string();
     assert!(error.contains("1000"), "{error}");
 }
 

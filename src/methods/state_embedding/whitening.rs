@@ -13,8 +13,6 @@ use faer::{Mat, MatRef, Side};
 pub(crate) struct Whitening {
     /// B, features × functions.
     pub basis: Mat<f64>,
-    /// All variances of principal components, descending, in units of the kernel.
-    pub variances: Vec<f64>,
 }
 
 impl Whitening {
@@ -54,7 +52,7 @@ impl Whitening {
             }
             basis[(0, j + 1)] = constant;
         }
-        Whitening { basis, variances }
+        Whitening { basis }
     }
 
     /// The number of functions with the constant, J.

@@ -45,11 +45,6 @@ impl StateColumns {
         self.keys.len() + self.bins.len()
     }
 
-    /// Whether the state has no columns.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The columns of the input that make up a state.
     pub(crate) fn input_fields(&self) -> Vec<Field> {
         let bins = self.bins.iter();

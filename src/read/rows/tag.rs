@@ -14,7 +14,7 @@ pub(crate) struct Tag {
 
 impl Tag {
     /// No groups.
-    pub const NONE: Tag = Tag { bits: 0 };
+    pub(crate) const NONE: Tag = Tag { bits: 0 };
 
     /// A tag with room for the hashes of `most` groups.
     pub(crate) fn for_groups(most: usize) -> Tag {

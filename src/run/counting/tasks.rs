@@ -87,15 +87,35 @@ pub struct CountsGroup {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum CountingWork {
     /// Rows of some files → lots of whole trajectories, one piece per lot.
-    Deal { files: Slice, lots: usize },
+    Deal {
+        /// The files.
+        files: Slice,
+        /// The number of lots.
+        lots: usize,
+    },
     /// Rows → their sums, in lots of partitions, or of sources if there are no partitions:
     /// [`Summed`].
-    Sum { rows: RowSource, lots: usize },
-    /// Sums → their sum, as a piece. `direct`: integer states are their own IDs in all of them.
-    Add { sums: Vec<Piece>, direct: bool },
+    Sum {
+        /// The rows.
+        rows: RowSource,
+        /// The number of lots.
+        lots: usize,
+    },
+    /// Sums → their sum, as a piece.
+    Add {
+        /// The sums.
+        sums: Vec<Piece>,
+        /// Whether integer states are their own IDs in all sums.
+        direct: bool,
+    },
     /// Sums → the counts of their partitions:
     /// [`Matrices`].
-    Count { sums: Vec<Piece>, direct: bool },
+    Count {
+        /// The sums.
+        sums: Vec<Piece>,
+        /// Whether integer states are their own IDs in all sums.
+        direct: bool,
+    },
     /// All rows → the counts of all partitions:
     /// [`Matrices`].
     CountAll,
