@@ -153,7 +153,7 @@ pub trait Ranked: Clone {
 }
 
 /// A key that is wrong, and what it must be.
-pub(crate) type Fault = (&'static str, String);
+pub type Fault = (&'static str, String);
 
 /// What a fit needs of its evidence and of the process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
