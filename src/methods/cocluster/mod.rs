@@ -9,7 +9,7 @@
 //! S I = Σ_kl C_kl log C_kl − Σ_k C_k· log C_k· − Σ_l C_·l log C_·l + S log S.
 //!
 //! I(X; Y) − I is the Kullback–Leibler divergence between N / S and the model
-//! C_kl / S · p_j / Pr[E_k] · q_i / Pr[F_l]. Compared with DBMR, this model also says that the
+//! C_kl / S · p_j / Pr(E_k) · q_i / Pr(F_l). Compared with DBMR, this model also says that the
 //! targets of one set have fixed proportions.
 //!
 //! For fixed sets of the targets, sources are columns of DBMR with r sums each, A_jl = Σ_{i ∈ F_l}

@@ -2,7 +2,7 @@
 //!
 //! Kulesza, Rao, Singh, *Low-rank spectral learning*, AISTATS 2014. In: triples of symbols
 //! ([`Triples`](crate::evidence::triples::Triples)). Out: observable operators
-//! ([`model::HmmModel`]), which filter and score sequences ([`filter::Filter`]).
+//! ([`model::HmmModel`]), which filter and score sequences ([`filtering::Filter`]).
 //!
 //! - `params`: the keys of a fit.
 //! - `moments`: triples → classes of symbols and the matrix of pairs.

@@ -1,6 +1,6 @@
 //! Rows → points, in the order of their keys.
 //!
-//! In: the rows of a query with the columns of a [`PointLayout`](layout::PointLayout). Out: batches
+//! In: the rows of a query with the columns of a [`PointLayout`]. Out: batches
 //! of points for a [`Receiver`], ordered by partition and key. Rows in another order are sorted
 //! first, so neither the order of rows nor that of files changes a result.
 //!

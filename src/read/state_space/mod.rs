@@ -1,7 +1,7 @@
 //! Rows → states and observations, in the order of partition, trajectory and time.
 //!
 //! In: the rows of a query with the columns of a [`StateSpaceLayout`]. Out: batches of
-//! [`StateSpaceBatch`], or the training rows of each partition as [`StateSpace`].
+//! [`StateSpaceBatch`], or the training rows of each partition as `StateSpace`.
 //!
 //! - `layout` names the columns.
 //! - `training` collects the training rows.
