@@ -178,6 +178,35 @@ pub enum States {
     Closed,
 }
 
+/// Writes [`Parameters::rank`] and [`Parameters::at`] for parameters with a key `rank`.
+macro_rules! ranked {
+    () => {
+        fn rank(&self) -> Option<usize> {
+            Some(self.rank)
+        }
+
+        fn at(&self, rank: usize) -> Self {
+            Self {
+                rank,
+                ..self.clone()
+            }
+        }
+    };
+}
+
+/// Writes the functions of defaults that serde calls.
+macro_rules! defaults {
+    ($Method:ident { $($key:ident: $type:ty = $value:expr,)* }) => {
+        impl $Method {
+            $(fn $key() -> $type {
+                $value
+            })*
+        }
+    };
+}
+
+pub(crate) use {defaults, ranked};
+
 /// Checks that numbers of restarts and iterations are at least 1.
 pub(crate) fn at_least_one(numbers: &[(&'static str, usize)]) -> std::result::Result<(), Fault> {
     match numbers.iter().find(|(_, number)| *number == 0) {

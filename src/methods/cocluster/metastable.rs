@@ -25,7 +25,7 @@ use crate::methods::cocluster;
 use crate::methods::cocluster::joint::{Table, x_log_x};
 use crate::methods::cocluster::{Climbed, Cocluster, Partitions, WHOLE_MATRIX, ten, thousand};
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, States};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, States, ranked};
 use crate::methods::fit::Fit;
 use crate::methods::low_rank::columns::SETS;
 use crate::methods::low_rank::factors::Factors;
@@ -80,16 +80,7 @@ impl Parameters for Metastable {
         self.search().check()
     }
 
-    fn rank(&self) -> Option<usize> {
-        Some(self.rank)
-    }
-
-    fn at(&self, rank: usize) -> Self {
-        Metastable {
-            rank,
-            ..self.clone()
-        }
-    }
+    ranked!();
 
     fn describe(&self, rank: &str) -> String {
         format!(
@@ -443,29 +434,17 @@ fn gain(table: &Table, terms: &[f64], counts: &OfState, b: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::shards::dense;
     use crate::evidence::pass::Passes;
+    use crate::math::testing::on_threads;
     use proptest::prelude::*;
 
     /// Shards of dense counts `rows[j][i]` from source j to target i.
     fn shards(rows: &[Vec<u32>], shard_nnz: usize) -> Shards {
-        let (mut sources, mut targets, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        for (j, row) in rows.iter().enumerate() {
-            for (i, &v) in row.iter().enumerate().filter(|(_, v)| **v > 0) {
-                sources.push(j as u32);
-                targets.push(i as u32);
-                values.push(v);
-            }
-        }
-        let values = Values::Count(values);
-        Shards::new(
-            rows.len(),
-            rows[0].len(),
-            &sources,
-            &targets,
-            values,
-            shard_nnz,
-        )
+        let rows = rows
+            .iter()
+            .map(|row| row.iter().map(|&v| f64::from(v)).collect());
+        dense(&rows.collect::<Vec<_>>(), false, shard_nnz)
     }
 
     fn params(rank: usize, restarts: usize) -> Cocluster {
@@ -497,7 +476,7 @@ mod tests {
         assert!(e[0] == e[1] && e[2] == e[3] && e[0] != e[2]);
         assert_eq!(found.targets, found.sources);
         let by_hand = 32.0 / 34.0 * (16.0 * 34.0 / 289f64).ln() + 2.0 / 34.0 * (34.0 / 289f64).ln();
-        assert!((found.restarts[found.best].mutual_information - by_hand).abs() < 1e-14);
+        assert!((found.restarts[found.best].objective - by_hand).abs() < 1e-14);
     }
 
     #[test]
@@ -537,7 +516,7 @@ mod tests {
             &params(3, 10),
             1,
         );
-        assert!((found.restarts[found.best].mutual_information - 3f64.ln()).abs() < 1e-14);
+        assert!((found.restarts[found.best].objective - 3f64.ln()).abs() < 1e-14);
         assert!((0..15).all(|j| found.sources[j] != found.targets[(j + 5) % 15]));
     }
 
@@ -576,13 +555,12 @@ mod tests {
             let map: Vec<Option<u32>> = (0..n).map(|j| (j != alone).then_some(j as u32)).collect();
             let run = |threads, shard_nnz| {
                 let s = shards(&rows, shard_nnz);
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-                pool.expect("a pool").install(|| fit(&Passes::local(), &s, &map, &params(rank, 3), seed))
+                on_threads(threads, || fit(&Passes::local(), &s, &map, &params(rank, 3), seed))
             };
             let found = run(1, usize::MAX);
             prop_assert_eq!(&found, &run(3, 4));
             let reached = information(&rows, &found.sources, &found.targets, rank);
-            prop_assert!((reached - found.restarts[found.best].mutual_information).abs() < 1e-13);
+            prop_assert!((reached - found.restarts[found.best].objective).abs() < 1e-13);
             prop_assert!(found.restarts.iter().all(|r| r.converged));
             for pair in found.trace.windows(2) {
                 prop_assert!(pair[1] >= pair[0] - 1e-13, "{:?}", found.trace);

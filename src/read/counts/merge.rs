@@ -774,7 +774,12 @@ fn labels<P: Point>(
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::*;
+    use crate::read::counts::counted::Counted;
+    use crate::read::counts::merge::add_up;
+    use crate::read::counts::stream::Worker;
+    use crate::read::counts::weighted::Point;
+    use crate::read::rows::layout::Layout;
+    use crate::read::rows::stop::{Mode, Stop};
     use arrow::array::RecordBatch;
     use std::sync::Arc;
 
