@@ -458,6 +458,16 @@ mod tests {
         (0..n as u32).map(Some).collect()
     }
 
+    fn local(rows: &[Vec<u32>], map: &[Option<u32>], rank: usize, seed: u64) -> Partitions {
+        fit(
+            &Passes::local(),
+            &shards(rows, 4),
+            map,
+            &params(rank, 10),
+            seed,
+        )
+    }
+
     // States {0, 1} and {2, 3}: 4 counts each way inside and from a state to itself, one count from
     // 1 to 2 and one back. C = [[16, 1], [1, 16]]: I = 32/34 log (16 · 34 / 17²) + 2/34 log (34 /
     // 17²).
@@ -465,13 +475,7 @@ mod tests {
     fn two_pairs_by_hand() {
         let rows = [[4, 4, 0, 0], [4, 4, 1, 0], [0, 1, 4, 4], [0, 0, 4, 4]];
         let rows: Vec<Vec<u32>> = rows.iter().map(|r| r.to_vec()).collect();
-        let found = fit(
-            &Passes::local(),
-            &shards(&rows, 3),
-            &square(4),
-            &params(2, 10),
-            1,
-        );
+        let found = local(&rows, &square(4), 2, 1);
         let e = &found.sources;
         assert!(e[0] == e[1] && e[2] == e[3] && e[0] != e[2]);
         assert_eq!(found.targets, found.sources);
@@ -492,7 +496,7 @@ mod tests {
             vec![3, 0, 0, 5, 6],
         ];
         let map = [None, Some(1), Some(2), Some(3), Some(4)];
-        let found = fit(&Passes::local(), &shards(&rows, 4), &map, &params(2, 10), 2);
+        let found = local(&rows, &map, 2, 2);
         let (one, two) = (found.sources[0], found.sources[3]);
         assert_ne!(one, two);
         assert_eq!(found.sources, [one, one, one, two, two]);
@@ -509,13 +513,7 @@ mod tests {
                     .collect()
             })
             .collect();
-        let found = fit(
-            &Passes::local(),
-            &shards(&rows, 30),
-            &square(15),
-            &params(3, 10),
-            1,
-        );
+        let found = local(&rows, &square(15), 3, 1);
         assert!((found.restarts[found.best].objective - 3f64.ln()).abs() < 1e-14);
         assert!((0..15).all(|j| found.sources[j] != found.targets[(j + 5) % 15]));
     }

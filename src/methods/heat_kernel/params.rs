@@ -409,13 +409,9 @@ pub struct ChainSketch {
     pub kernel: ChainKernel,
 }
 
+// The keys are those of `DiffusionMap`, which are checked.
 impl Parameters for ChainMap {
     const NAME: &'static str = DiffusionMap::NAME;
-
-    /// The keys are those of [`DiffusionMap`], which are checked.
-    fn check(&self) -> std::result::Result<(), Fault> {
-        Ok(())
-    }
 
     fn describe(&self, _: &str) -> String {
         let (dimension, kernel) = (self.dimension, self.kernel.describe());
@@ -423,13 +419,9 @@ impl Parameters for ChainMap {
     }
 }
 
+// The keys are those of `HeatSketch`, which are checked.
 impl Parameters for ChainSketch {
     const NAME: &'static str = HeatSketch::NAME;
-
-    /// The keys are those of [`HeatSketch`], which are checked.
-    fn check(&self) -> std::result::Result<(), Fault> {
-        Ok(())
-    }
 
     fn describe(&self, _: &str) -> String {
         let (dimension, kernel) = (self.dimension, self.kernel.describe());
