@@ -344,10 +344,10 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::counts::csr::{Csr, Values};
-    use crate::evidence::counts::groups::GroupedRows;
+    use crate::evidence::counts::groups::part;
     use crate::evidence::pass::packed::pack;
     use crate::evidence::resample::Resample;
+    use crate::math::testing::on_threads;
     use crate::methods::dbmr::params::Dbmr;
     use crate::methods::fit as fit_whole;
     use crate::methods::given::Given;
@@ -381,24 +381,16 @@ mod tests {
             }
         }
         let n = 2 * half as usize;
-        let mut part = GroupedRows {
-            counts: Csr {
-                first_row: 0,
-                offsets: vec![0; n + 1],
-                columns: Vec::new(),
-                values: Values::default(),
-            },
-            group: Vec::new(),
-        };
-        for &(source, target, group) in counts.keys() {
-            part.counts.offsets[source as usize + 1] += 1;
-            part.counts.columns.push(target);
-            part.group.push(group);
+        let mut offsets = vec![0; n + 1];
+        for (source, ..) in counts.keys() {
+            offsets[*source as usize + 1] += 1;
         }
         for j in 0..n {
-            part.counts.offsets[j + 1] += part.counts.offsets[j];
+            offsets[j + 1] += offsets[j];
         }
-        part.counts.values = Values::Count(counts.into_values().collect());
+        let columns = counts.keys().map(|(_, target, _)| *target).collect();
+        let groups = counts.keys().map(|(.., group)| *group).collect();
+        let part = part(0, offsets, columns, counts.into_values().collect(), groups);
         Groups::new(n, vec![part])
     }
 
@@ -492,15 +484,14 @@ mod tests {
     fn neither_threads_nor_shards_change_a_bit() {
         let groups = two_halves(12, 60, 8, 0.3, 3);
         let run_with = |threads, shard_nnz| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
             let params = BootstrapParams {
                 shard_nnz,
                 ..params(7)
             };
-            pool.build()
-                .expect("a pool")
-                // Bytes, because the standard error of an infinite number is NaN.
-                .install(|| pack(&run(&groups, &methods(), &params)).expect("bytes"))
+            // Bytes, because the standard error of an infinite number is NaN.
+            on_threads(threads, || {
+                pack(&run(&groups, &methods(), &params)).expect("bytes")
+            })
         };
         let one = run_with(1, 1000);
         assert_eq!(one, run_with(5, 1000));
@@ -510,15 +501,8 @@ mod tests {
     #[test]
     fn resamples_with_too_few_states_are_left_out() {
         // Trajectory g stays in state g: a resample has as many states as different groups.
-        let part = GroupedRows {
-            counts: Csr {
-                first_row: 0,
-                offsets: vec![0, 1, 2, 3],
-                columns: vec![0, 1, 2],
-                values: Values::Small(vec![4, 4, 4]),
-            },
-            group: vec![0, 1, 2],
-        };
+        let (diagonal, groups) = (vec![0, 1, 2], vec![0, 1, 2]);
+        let part = part(0, vec![0, 1, 2, 3], diagonal, vec![4; 3], groups);
         let groups = Groups::new(3, vec![part]);
         let found = run(&groups, &[Method::Dbmr(Dbmr::new(3))], &params(40)).remove(0);
         // 3!/3³ = 2/9 of them hold all three.
@@ -550,20 +534,14 @@ mod tests {
             .filter(|&(at, g)| counts[usize::from(g)][at] > 0)
             .collect();
         let of_first = entries.iter().filter(|(at, _)| *at < 2).count();
-        let part = GroupedRows {
-            counts: Csr {
-                first_row: 0,
-                offsets: vec![0, of_first, entries.len()],
-                columns: entries.iter().map(|(at, _)| *at as u32 % 2).collect(),
-                values: Values::Small(
-                    entries
-                        .iter()
-                        .map(|&(at, g)| counts[usize::from(g)][at] as u8)
-                        .collect(),
-                ),
-            },
-            group: entries.iter().map(|(_, g)| *g).collect(),
-        };
+        let count = |&(at, g): &(usize, u16)| counts[usize::from(g)][at];
+        let part = part(
+            0,
+            vec![0, of_first, entries.len()],
+            entries.iter().map(|(at, _)| *at as u32 % 2).collect(),
+            entries.iter().map(count).collect(),
+            entries.iter().map(|(_, g)| *g).collect(),
+        );
         let params = BootstrapParams {
             chain: Some(Chain {
                 source_of_target: &[Some(0), Some(1)],

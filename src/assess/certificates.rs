@@ -260,7 +260,7 @@ fn residual(model: &LowRank) -> Option<Certificate> {
 mod tests {
     use super::*;
     use crate::evidence::counts::Counts;
-    use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::shards::of_rows;
     use crate::evidence::pass::Passes;
     use crate::methods::Method;
     use crate::methods::cocluster::Cocluster;
@@ -272,19 +272,9 @@ mod tests {
 
     /// Shards of a dense matrix of counts, targets × sources.
     fn shards(n: &[Vec<u32>], weight: Option<f64>) -> Shards {
-        let (mut sources, mut targets, mut values) = (vec![], vec![], vec![]);
-        for j in 0..n[0].len() {
-            for (i, row) in n.iter().enumerate().filter(|(_, row)| row[j] > 0) {
-                sources.push(j as u32);
-                targets.push(i as u32);
-                values.push(row[j]);
-            }
-        }
-        let values = match weight {
-            None => Values::Count(values),
-            Some(w) => Values::Real(values.iter().map(|&v| f64::from(v) * w).collect()),
-        };
-        Shards::new(n[0].len(), n.len(), &sources, &targets, values, 7)
+        let scaled = |&v: &u32| f64::from(v) * weight.unwrap_or(1.0);
+        let rows = n.iter().map(|row| row.iter().map(scaled).collect());
+        of_rows(&rows.collect::<Vec<_>>(), weight.is_some(), 7)
     }
 
     fn models(shards: &Shards, rank: usize) -> Vec<LowRank> {

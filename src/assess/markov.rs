@@ -162,7 +162,7 @@ pub(crate) fn timescales(coarse_counts: &[f64], rank: usize, lag: f64) -> Vec<Ti
     let one = 1.0 - 64.0 * n as f64 * f64::EPSILON;
     let mut values: Vec<Timescale> = dense::eigenvalues(&inner, n)
         .into_iter()
-        .map(|(re, im)| {
+        .map(|[re, im]| {
             let size = re.hypot(im);
             let timescale = (size < one).then(|| -lag / size.ln());
             Timescale { re, im, timescale }
@@ -258,30 +258,27 @@ mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::pass::Passes;
-
-    #[track_caller]
-    fn close(found: &[f64], expected: &[f64]) {
-        assert_eq!(found.len(), expected.len());
-        for (x, y) in found.iter().zip(expected) {
-            assert!((x - y).abs() < 1e-12, "{found:?} is not {expected:?}");
-        }
-    }
+    use crate::math::testing::close;
 
     // T = [ 0.9 0.1 ]   μ = 1, 0.7 (the trace is 1.7). At lag 5 the timescale is
     //     [ 0.2 0.8 ]   −5 / ln 0.7 = 14.018…
     #[test]
     fn two_states_by_hand() {
         let t = timescales(&[90.0, 10.0, 40.0, 160.0], 2, 5.0);
-        close(&[t[0].re, t[0].im, t[1].re, t[1].im], &[1.0, 0.0, 0.7, 0.0]);
+        close(
+            &[t[0].re, t[0].im, t[1].re, t[1].im],
+            &[1.0, 0.0, 0.7, 0.0],
+            1e-12,
+        );
         assert_eq!(t[0].timescale, None);
-        close(&[t[1].timescale.unwrap()], &[-5.0 / 0.7f64.ln()]);
+        close(&[t[1].timescale.unwrap()], &[-5.0 / 0.7f64.ln()], 1e-12);
         let t = transition_matrix(&[90.0, 10.0, 40.0, 160.0], 2);
         // T² = [ 0.83 0.17 ; 0.34 0.66 ], and T⁰ is the identity.
-        close(&power(&t, 2, 2), &[0.83, 0.17, 0.34, 0.66]);
-        close(&power(&t, 2, 0), &[1.0, 0.0, 0.0, 1.0]);
+        close(&power(&t, 2, 2), &[0.83, 0.17, 0.34, 0.66], 1e-12);
+        close(&power(&t, 2, 0), &[1.0, 0.0, 0.0, 1.0], 1e-12);
         let fifth = power(&power(&t, 2, 2), 2, 2);
         let fifth = power(&fifth, 2, 1);
-        close(&power(&t, 2, 4), &fifth);
+        close(&power(&t, 2, 4), &fifth, 1e-12);
     }
 
     #[test]
@@ -290,7 +287,7 @@ mod tests {
         let exact = ChapmanKolmogorov::new(2, &own, &[83.0, 17.0, 34.0, 66.0], 2);
         assert!(exact.deviation() < 1e-15);
         let off = ChapmanKolmogorov::new(2, &own, &[93.0, 7.0, 34.0, 66.0], 2);
-        close(&[off.deviation()], &[0.1]);
+        close(&[off.deviation()], &[0.1], 1e-12);
         // The estimate of a set without counts at the longer lag is unknown.
         let half = ChapmanKolmogorov::new(2, &own, &[0.0, 0.0, 34.0, 66.0], 2);
         assert_eq!(
@@ -309,8 +306,9 @@ mod tests {
         close(
             &[t[1].re, t[1].im, t[2].re, t[2].im],
             &[0.25, root, 0.25, -root],
+            1e-12,
         );
-        close(&[t[2].timescale.unwrap()], &[1.0 / 2f64.ln()]);
+        close(&[t[2].timescale.unwrap()], &[1.0 / 2f64.ln()], 1e-12);
     }
 
     #[test]

@@ -295,6 +295,7 @@ mod tests {
     use crate::evidence::counts::Counts;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::groups::Groups;
+    use crate::evidence::counts::shards::dense;
     use crate::evidence::pass::Passes;
     use crate::methods;
     use crate::methods::Method;
@@ -347,7 +348,7 @@ mod tests {
             }
             (to - 1, random.random_range(0..8))
         };
-        let mut counts = vec![0u32; n * n];
+        let mut counts = vec![vec![0.0; n]; n];
         for j in 0..n {
             let mut away = 0;
             for _ in 0..150 {
@@ -357,17 +358,13 @@ mod tests {
                     (j / 15 * 15, j / 15 * 15 + 15)
                 };
                 let (i, next) = draw(from, to);
-                counts[j * n + i] += 1;
+                counts[j][i] += 1.0;
                 away = next;
             }
         }
         // Every target is reached.
-        (0..n).for_each(|i| counts[i * n + i] += 1);
-        let at: Vec<usize> = (0..n * n).filter(|&at| counts[at] > 0).collect();
-        let sources: Vec<u32> = at.iter().map(|at| (at / n) as u32).collect();
-        let targets: Vec<u32> = at.iter().map(|at| (at % n) as u32).collect();
-        let values = Values::Count(at.iter().map(|&at| counts[at]).collect());
-        Shards::new(n, n, &sources, &targets, values, 1000)
+        (0..n).for_each(|i| counts[i][i] += 1.0);
+        dense(&counts, false, 1000)
     }
 
     fn sweep(

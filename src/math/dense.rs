@@ -10,7 +10,7 @@
 
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::{evd, svd};
-use faer::{Mat, Par};
+use faer::{Col, Mat, Par};
 use multiversion::multiversion;
 use rand::{Rng, RngExt};
 use rayon::prelude::*;
@@ -304,7 +304,7 @@ impl Whitening {
 /// `n × n` matrix.
 pub(crate) fn symmetric_eigen(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
     let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
-    let mut values = faer::Col::<f64>::zeros(n);
+    let mut values = Col::<f64>::zeros(n);
     let mut vectors = Mat::<f64>::zeros(n, n);
     let scratch = evd::self_adjoint_evd_scratch::<f64>(
         n,
@@ -345,7 +345,7 @@ pub(crate) fn leading_right(a: &[f64], n: usize, count: usize) -> Vec<f64> {
     let m = a.len() / n;
     assert!(n <= m, "the shorter side is that of the right vectors");
     let a = Mat::from_fn(m, n, |i, j| a[i * n + j]);
-    let mut values = faer::Col::<f64>::zeros(n);
+    let mut values = Col::<f64>::zeros(n);
     let mut right = Mat::<f64>::zeros(n, n);
     let (none, thin) = (svd::ComputeSvdVectors::No, svd::ComputeSvdVectors::Thin);
     let scratch = svd::svd_scratch::<f64>(m, n, none, thin, Par::Seq, Default::default());
@@ -368,7 +368,7 @@ pub(crate) fn leading_right(a: &[f64], n: usize, count: usize) -> Vec<f64> {
 /// of an `n × n` matrix.
 pub(crate) fn square_svd(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
-    let mut values = faer::Col::<f64>::zeros(n);
+    let mut values = Col::<f64>::zeros(n);
     let mut left = Mat::<f64>::zeros(n, n);
     let mut right = Mat::<f64>::zeros(n, n);
     let full = svd::ComputeSvdVectors::Full;
@@ -389,47 +389,38 @@ pub(crate) fn square_svd(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) 
 
 /// The eigenvalues (real and imaginary part) of an `n × n` matrix, in no particular order.
 /// Conjugate pairs are exact.
-pub(crate) fn eigenvalues(a: &[f64], n: usize) -> Vec<(f64, f64)> {
-    let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
-    let mut re = faer::Col::<f64>::zeros(n);
-    let mut im = faer::Col::<f64>::zeros(n);
-    let no = evd::ComputeEigenvectors::No;
-    let scratch = evd::evd_scratch::<f64>(n, no, no, Par::Seq, Default::default());
-    evd::evd_real(
-        a.as_ref(),
-        re.as_mut().as_diagonal_mut(),
-        im.as_mut().as_diagonal_mut(),
-        None,
-        None,
-        Par::Seq,
-        MemStack::new(&mut MemBuffer::new(scratch)),
-        Default::default(),
-    )
-    .expect("the entries of an eigenproblem are finite");
-    re.iter().copied().zip(im.iter().copied()).collect()
+pub fn eigenvalues(a: &[f64], n: usize) -> Vec<[f64; 2]> {
+    decomposed(a, n, None)
 }
 
-/// The right eigenvectors of an `n × n` matrix as columns of a row-major matrix. A conjugate pair
-/// has the real and the imaginary part of its vector.
-pub(crate) fn real_eigenvectors(a: &[f64], n: usize) -> Vec<f64> {
-    let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
-    let mut re = faer::Col::<f64>::zeros(n);
-    let mut im = faer::Col::<f64>::zeros(n);
+/// The eigenvalues, and the right eigenvectors as columns. A conjugate pair has the real and the
+/// imaginary part of its vector.
+pub fn real_eigen(a: &[f64], n: usize) -> (Vec<[f64; 2]>, Mat<f64>) {
     let mut right = Mat::<f64>::zeros(n, n);
-    let (no, yes) = (evd::ComputeEigenvectors::No, evd::ComputeEigenvectors::Yes);
-    let scratch = evd::evd_scratch::<f64>(n, no, yes, Par::Seq, Default::default());
+    (decomposed(a, n, Some(&mut right)), right)
+}
+
+fn decomposed(a: &[f64], n: usize, right: Option<&mut Mat<f64>>) -> Vec<[f64; 2]> {
+    let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
+    let (mut re, mut im) = (Col::<f64>::zeros(n), Col::<f64>::zeros(n));
+    let no = evd::ComputeEigenvectors::No;
+    let vectors = match right {
+        Some(_) => evd::ComputeEigenvectors::Yes,
+        None => no,
+    };
+    let scratch = evd::evd_scratch::<f64>(n, no, vectors, Par::Seq, Default::default());
     evd::evd_real(
         a.as_ref(),
         re.as_mut().as_diagonal_mut(),
         im.as_mut().as_diagonal_mut(),
         None,
-        Some(right.as_mut()),
+        right.map(|right| right.as_mut()),
         Par::Seq,
         MemStack::new(&mut MemBuffer::new(scratch)),
         Default::default(),
     )
-    .expect("the entries of an eigenproblem are finite");
-    (0..n * n).map(|at| right[(at / n, at % n)]).collect()
+    .expect("the entries of an eigenvalue problem are finite");
+    re.iter().zip(im.iter()).map(|(r, i)| [*r, *i]).collect()
 }
 
 fn identity(n: usize) -> Vec<f64> {
@@ -569,6 +560,7 @@ fn add_product_of<const B: usize>(v: &[f64], c: &[f64], w: &mut [f64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::testing::{close, on_threads};
     use rand::SeedableRng;
     use rand_pcg::Pcg64;
 
@@ -678,8 +670,7 @@ mod tests {
     #[test]
     fn results_do_not_depend_on_threads() {
         let run = |threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-            pool.unwrap().install(|| {
+            on_threads(threads, || {
                 let mut random = Pcg64::seed_from_u64(1);
                 let first = panel(10_000, 4, 2);
                 let mut second = panel(10_000, 4, 3);
@@ -704,11 +695,12 @@ mod tests {
         assert_eq!(square_svd(&[0.0; 9], 3).0, [0.0; 3]);
         // A permutation of three elements has the eigenvalues exp(±2πi/3) and 1.
         let mut turn = eigenvalues(&[0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0], 3);
-        turn.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        turn.sort_by(|a, b| a[0].total_cmp(&b[0]).then(a[1].total_cmp(&b[1])));
         let root = 0.75f64.sqrt();
-        for (found, expected) in turn.iter().zip([(-0.5, -root), (-0.5, root), (1.0, 0.0)]) {
-            let off = (found.0 - expected.0).abs() + (found.1 - expected.1).abs();
-            assert!(off < 1e-14, "{turn:?}");
-        }
+        close(
+            turn.as_flattened(),
+            &[-0.5, -root, -0.5, root, 1.0, 0.0],
+            1e-14,
+        );
     }
 }

@@ -12,5 +12,23 @@ pub(crate) mod matching;
 pub(crate) mod portable;
 pub(crate) mod scale;
 pub mod schur;
-pub(crate) mod seed;
-pub(crate) mod sum;
+pub mod seed;
+pub mod sum;
+
+/// What unit tests of several rooms need.
+#[cfg(test)]
+pub(crate) mod testing {
+    #[track_caller]
+    pub(crate) fn close(found: &[f64], expected: &[f64], tolerance: f64) {
+        assert_eq!(found.len(), expected.len());
+        for (a, b) in found.iter().zip(expected) {
+            assert!((a - b).abs() <= tolerance, "{found:?} is not {expected:?}");
+        }
+    }
+
+    /// Runs on a pool of this number of threads.
+    pub(crate) fn on_threads<T: Send>(threads: usize, run: impl FnOnce() -> T + Send) -> T {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        pool.expect("a pool").install(run)
+    }
+}

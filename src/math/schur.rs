@@ -12,9 +12,7 @@
 //! nearly parallel eigenvectors cost no accuracy.
 
 use crate::math::dense;
-use faer::dyn_stack::{MemBuffer, MemStack};
-use faer::linalg::evd;
-use faer::{Col, Mat, Par};
+use faer::Mat;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -240,23 +238,7 @@ struct Eigen {
 
 impl Eigen {
     fn of(a: &[f64], n: usize) -> Eigen {
-        let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
-        let (mut re, mut im) = (Col::<f64>::zeros(n), Col::<f64>::zeros(n));
-        let mut vectors = Mat::<f64>::zeros(n, n);
-        let (no, yes) = (evd::ComputeEigenvectors::No, evd::ComputeEigenvectors::Yes);
-        let scratch = evd::evd_scratch::<f64>(n, no, yes, Par::Seq, Default::default());
-        evd::evd_real(
-            a.as_ref(),
-            re.as_mut().as_diagonal_mut(),
-            im.as_mut().as_diagonal_mut(),
-            None,
-            Some(vectors.as_mut()),
-            Par::Seq,
-            MemStack::new(&mut MemBuffer::new(scratch)),
-            Default::default(),
-        )
-        .expect("the entries of an eigenvalue problem are finite");
-        let mut values: Vec<[f64; 2]> = re.iter().zip(im.iter()).map(|(r, i)| [*r, *i]).collect();
+        let (mut values, vectors) = dense::real_eigen(a, n);
         let mut at = 0;
         while at < n {
             at += if values[at][1] != 0.0 {

@@ -25,18 +25,12 @@ pub(crate) fn terms(n: usize, term: impl Fn(usize) -> f64 + Sync) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::testing::on_threads;
 
     #[test]
     fn the_last_digit_does_not_depend_on_threads() {
         let term = |i: usize| 1.0 / (1.0 + i as f64).sqrt();
-        let pool = |n| {
-            rayon::ThreadPoolBuilder::new()
-                .num_threads(n)
-                .build()
-                .unwrap()
-        };
-        let one = pool(1).install(|| terms(100_000, term));
-        let many = pool(5).install(|| terms(100_000, term));
+        let [one, many] = [1, 5].map(|n| on_threads(n, || terms(100_000, term)));
         assert_eq!(one.to_bits(), many.to_bits());
         assert_eq!(terms(0, term), 0.0);
     }

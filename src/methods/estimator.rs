@@ -66,7 +66,9 @@ pub trait Parameters:
     ///
     /// # Errors
     /// The first key that is wrong, and what it must be.
-    fn check(&self) -> std::result::Result<(), Fault>;
+    fn check(&self) -> std::result::Result<(), Fault> {
+        Ok(())
+    }
 
     /// The rank, unless the data has it.
     fn rank(&self) -> Option<usize> {
@@ -177,6 +179,35 @@ pub enum States {
     /// They are states of one kind, and every target is a source.
     Closed,
 }
+
+/// Writes [`Parameters::rank`] and [`Parameters::at`] for parameters with a key `rank`.
+macro_rules! ranked {
+    () => {
+        fn rank(&self) -> Option<usize> {
+            Some(self.rank)
+        }
+
+        fn at(&self, rank: usize) -> Self {
+            Self {
+                rank,
+                ..self.clone()
+            }
+        }
+    };
+}
+
+/// Writes the functions of defaults that serde calls.
+macro_rules! defaults {
+    ($Method:ident { $($key:ident: $type:ty = $value:expr,)* }) => {
+        impl $Method {
+            $(fn $key() -> $type {
+                $value
+            })*
+        }
+    };
+}
+
+pub(crate) use {defaults, ranked};
 
 /// Checks that numbers of restarts and iterations are at least 1.
 pub(crate) fn at_least_one(numbers: &[(&'static str, usize)]) -> std::result::Result<(), Fault> {

@@ -75,7 +75,7 @@ impl Estimator for Given {
         let (sets, rank) = (given.sets.clone(), given.rank);
         Ok(Fit {
             how: How::direct(seed),
-            model: projection(passes, &counts.shards, sets, rank, most_probable).into(),
+            model: projection(passes, &counts.shards, sets, rank, most_probable),
         })
     }
 }

@@ -393,9 +393,14 @@ mod tests {
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::shards::Shards;
     use crate::math::seed::restart_seed;
+    use crate::math::testing::on_threads;
+    use crate::methods::cocluster::Cocluster;
+    use crate::methods::cocluster::metastable::Metastable;
+    use crate::methods::dbmr::params::Dbmr;
     use crate::methods::given::Given;
     use crate::methods::low_rank::canonical;
-    use crate::methods::low_rank::model::LowRank;
+    use crate::methods::spectral::gpcca::Gpcca;
+    use crate::methods::spectral::svd::{Clusters, Svd};
 
     /// `n` sources and `m` targets with counts on the diagonal and where a hash of (j, i) says so.
     fn world(n: u32, m: u32, shard_nnz: usize) -> Shards {
@@ -424,33 +429,33 @@ mod tests {
             .with_given("sets", (0..n).map(|j| j % 4).collect(), 4)
     }
 
-    fn low_rank(fit: &Fit) -> &LowRank {
-        &fit.model
-    }
-
-    fn methods() -> Vec<Method> {
-        let svd = |clusters| crate::methods::spectral::svd::Svd {
-            clusters,
-            ..crate::methods::spectral::svd::Svd::new(4)
+    /// The methods that choose sets. The world has more sources than targets: 70 of 90 states are
+    /// on both sides.
+    fn methods(rank: usize) -> Vec<Method> {
+        let svd = |clusters| {
+            let svd = Svd::new(rank);
+            Method::Svd(Svd { clusters, ..svd })
         };
         vec![
-            Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(4)),
-            Method::Svd(svd(crate::methods::spectral::svd::Clusters::KMeans)),
-            Method::Svd(svd(crate::methods::spectral::svd::Clusters::Seba)),
-            Method::Svd(svd(crate::methods::spectral::svd::Clusters::Pcca)),
-            Method::Cocluster(crate::methods::cocluster::Cocluster::new(4)),
-            // The world has more sources than targets: 70 of 90 states are on both sides.
-            Method::Metastable(crate::methods::cocluster::metastable::Metastable::new(4)),
-            Method::Gpcca(crate::methods::spectral::gpcca::Gpcca::new(4)),
-            Method::Given(Given::column("sets")),
+            Method::Dbmr(Dbmr::new(rank)),
+            svd(Clusters::KMeans),
+            svd(Clusters::Seba),
+            svd(Clusters::Pcca),
+            Method::Cocluster(Cocluster::new(rank)),
+            Method::Metastable(Metastable::new(rank)),
+            Method::Gpcca(Gpcca::new(rank)),
         ]
+    }
+
+    fn given() -> Method {
+        Method::Given(Given::column("sets"))
     }
 
     #[test]
     fn too_many_latent_states() {
         let shards = world(3, 4, 100);
         for rank in [0, 4] {
-            let method = Method::Svd(crate::methods::spectral::svd::Svd::new(rank));
+            let method = Method::Svd(Svd::new(rank));
             let error = fit(&Passes::local(), &method, &Counts::of(&shards), 0).unwrap_err();
             assert_eq!(error.kind(), Kind::Input);
             let expected = match rank {
@@ -466,29 +471,21 @@ mod tests {
         let shards = world(3, 2, 100);
         let few = |affiliation: Vec<u32>, rank| {
             let counts = Counts::of(&shards).with_given("sets", affiliation, rank);
-            fit(
-                &Passes::local(),
-                &Method::Given(Given::column("sets")),
-                &counts,
-                0,
-            )
-            .expect("a fit")
+            fit(&Passes::local(), &given(), &counts, 0).expect("a fit")
         };
         let (all, own) = (few(vec![1, 4, 4], 6), few(vec![0, 1, 1], 2));
-        assert_eq!(low_rank(&all).metrics.empty_states, 4);
+        assert_eq!(all.model.metrics.empty_states, 4);
         assert_eq!(
-            low_rank(&all).metrics.log_likelihood,
-            low_rank(&own).metrics.log_likelihood
+            all.model.metrics.log_likelihood,
+            own.model.metrics.log_likelihood
         );
+        assert!((all.model.metrics.coherence - own.model.metrics.coherence).abs() < 1e-14);
         assert!(
-            (low_rank(&all).metrics.coherence - low_rank(&own).metrics.coherence).abs() < 1e-14
-        );
-        assert!(
-            low_rank(&all)
+            all.model
                 .sources
                 .embedding
                 .iter()
-                .chain(&low_rank(&all).targets.embedding)
+                .chain(&all.model.targets.embedding)
                 .all(|x| x.is_finite())
         );
     }
@@ -505,68 +502,46 @@ mod tests {
     #[test]
     fn one_state_is_a_world() {
         let shards = Shards::new(1, 1, &[0], &[0], Values::Count(vec![2]), 1);
-        let soft = |clusters| crate::methods::spectral::svd::Svd {
-            clusters,
-            ..crate::methods::spectral::svd::Svd::new(1)
-        };
-        for method in [
-            Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(1)),
-            Method::Svd(soft(crate::methods::spectral::svd::Clusters::KMeans)),
-            Method::Svd(soft(crate::methods::spectral::svd::Clusters::Seba)),
-            Method::Svd(soft(crate::methods::spectral::svd::Clusters::Pcca)),
-            Method::Cocluster(crate::methods::cocluster::Cocluster::new(1)),
-            Method::Metastable(crate::methods::cocluster::metastable::Metastable::new(1)),
-            Method::Gpcca(crate::methods::spectral::gpcca::Gpcca::new(1)),
-        ] {
+        for method in methods(1) {
             let fit = fit(&Passes::local(), &method, &counts(&shards), 0).expect("rank 1");
             assert_eq!(
-                (&low_rank(&fit).coarse[..], low_rank(&fit).metrics.kappa),
+                (&fit.model.coarse[..], fit.model.metrics.kappa),
                 (&[1.0][..], 0.5)
             );
-            assert!((low_rank(&fit).spectrum[0].value - 1.0).abs() < 1e-15);
+            assert!((fit.model.spectrum[0].value - 1.0).abs() < 1e-15);
         }
     }
 
     #[test]
     fn neither_threads_nor_shards_change_a_bit() {
-        let pool = |n| {
-            rayon::ThreadPoolBuilder::new()
-                .num_threads(n)
-                .build()
-                .expect("a pool")
-        };
-        let (one, five) = (pool(1), pool(5));
-        for method in methods() {
-            let run = |pool: &rayon::ThreadPool, shard_nnz| {
+        for method in methods(4).into_iter().chain([given()]) {
+            let run = |threads, shard_nnz| {
                 let shards = world(90, 70, shard_nnz);
-                pool.install(|| {
+                on_threads(threads, || {
                     fit(&Passes::local(), &method, &counts(&shards), 3).expect("rank 4")
                 })
             };
-            let whole = run(&one, usize::MAX);
-            assert_eq!(whole, run(&five, 200));
-            assert_eq!(whole, run(&five, usize::MAX));
-            assert!(low_rank(&whole).metrics.frobenius_error <= low_rank(&whole).metrics.bound);
+            let whole = run(1, usize::MAX);
+            assert_eq!(whole, run(5, 200));
+            assert_eq!(whole, run(5, usize::MAX));
+            assert!(whole.model.metrics.frobenius_error <= whole.model.metrics.bound);
         }
     }
 
     #[test]
     fn fits_agree_on_what_they_claim() {
         let shards = world(90, 70, 500);
-        for method in methods() {
+        for method in methods(4).into_iter().chain([given()]) {
             let fit = fit(&Passes::local(), &method, &counts(&shards), 3).expect("rank 4");
-            assert_eq!(
-                low_rank(&fit).coarse_counts.iter().sum::<f64>(),
-                shards.total
-            );
+            assert_eq!(fit.model.coarse_counts.iter().sum::<f64>(), shards.total);
             assert!(
-                low_rank(&fit)
+                fit.model
                     .coarse
                     .chunks(4)
                     .all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-15)
             );
-            assert!((low_rank(&fit).latent.probability.iter().sum::<f64>() - 4.0).abs() < 1e-12);
-            let metrics = &low_rank(&fit).metrics;
+            assert!((fit.model.latent.probability.iter().sum::<f64>() - 4.0).abs() < 1e-12);
+            let metrics = &fit.model.metrics;
             if let Some(last) = fit.how.trace.last() {
                 let best = &fit.how.restarts[fit.how.best_restart];
                 let objective = match method {
@@ -578,7 +553,7 @@ mod tests {
             }
             assert!(metrics.mutual_information > 0.0);
             assert!(metrics.mutual_information < metrics.reference_information);
-            for side in [&low_rank(&fit).sources, &low_rank(&fit).targets] {
+            for side in [&fit.model.sources, &fit.model.targets] {
                 let rows = side.membership.iter().flat_map(|m| m.chunks(4));
                 for (row, &set) in rows.zip(&side.affiliation) {
                     let sum: f64 = row.iter().sum();
@@ -587,11 +562,11 @@ mod tests {
                     assert!(sum < 1.0 + 1e-12 && whole, "{row:?}");
                 }
             }
-            if let Some(coherence_p) = low_rank(&fit).metrics.coherence_p {
+            if let Some(coherence_p) = fit.model.metrics.coherence_p {
                 // Proposition 13, summed.
-                assert!(low_rank(&fit).metrics.coherence <= coherence_p + 1e-10);
+                assert!(fit.model.metrics.coherence <= coherence_p + 1e-10);
             }
-            let weights = &low_rank(&fit).metrics.weights;
+            let weights = &fit.model.metrics.weights;
             let given = matches!(method, Method::Given(_));
             assert!(given || weights.windows(2).all(|w| w[0] >= w[1]));
         }
@@ -619,24 +594,15 @@ mod tests {
             Values::Count(entries.iter().map(|e| e.2).collect()),
             500,
         );
-        let given = |shards, flip: bool| {
+        let fitted = |shards, flip: bool| {
             let sets = (0..90).map(|j| if flip { 89 - j } else { j } % 4).collect();
             let counts = Counts::of(shards).with_given("sets", sets, 4);
-            fit(
-                &Passes::local(),
-                &Method::Given(Given::column("sets")),
-                &counts,
-                0,
-            )
-            .expect("rank 4")
+            fit(&Passes::local(), &given(), &counts, 0).expect("rank 4")
         };
-        let (ordered, reversed_fit) = (given(&shards, false), given(&reversed, true));
-        assert_eq!(low_rank(&ordered).latent, low_rank(&reversed_fit).latent);
-        assert_eq!(low_rank(&ordered).coarse, low_rank(&reversed_fit).coarse);
-        let (a, b) = (
-            &low_rank(&ordered).metrics,
-            &low_rank(&reversed_fit).metrics,
-        );
+        let (ordered, reversed_fit) = (fitted(&shards, false), fitted(&reversed, true));
+        assert_eq!(ordered.model.latent, reversed_fit.model.latent);
+        assert_eq!(ordered.model.coarse, reversed_fit.model.coarse);
+        let (a, b) = (&ordered.model.metrics, &reversed_fit.model.metrics);
         assert_eq!((a.kappa_1, a.kappa_2), (b.kappa_1, b.kappa_2));
         assert!((a.log_likelihood - b.log_likelihood).abs() < 1e-9);
         assert!((a.frobenius_error - b.frobenius_error).abs() < 1e-12);

@@ -36,70 +36,28 @@
 //! The result is ordered by (trajectory, time): `trajectory`, `time`, `symbol` and the hidden
 //! `state` are BIGINT from 0; `is_anomalous` is BOOLEAN.
 
-use crate::math::seed;
 use crate::read::arguments::Arguments;
-use crate::read::generated::scan;
-use arrow::array::{BooleanArray, Int64Array, RecordBatch};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use async_trait::async_trait;
-use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
+use crate::read::generated::{self, World, all, integers, random};
+use arrow::array::{ArrayRef, BooleanArray};
+use arrow::datatypes::DataType;
 use datafusion::common::{Result, plan_err};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
-use futures::stream;
-use futures::stream::StreamExt;
-use rand::{RngExt, SeedableRng};
+use rand::RngExt;
 use rand_pcg::Pcg64;
 use std::ops::Range;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 /// Registers `hmm_world(…)` with a session.
-pub(crate) fn register(ctx: &SessionContext) {
-    ctx.register_udtf("hmm_world", Arc::new(Function));
+pub fn register(ctx: &SessionContext) {
+    generated::register::<Model>(ctx);
 }
-
-const ARGUMENTS: [&str; 6] = [
-    "states",
-    "symbols",
-    "sequences",
-    "length",
-    "seed",
-    "anomalies",
-];
 
 /// Most entries of the emission matrix.
 const MAX_ENTRIES: usize = 100_000_000;
 
-/// Rows per batch.
-const BATCH: usize = 8192;
-
-static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
-    let integer = |name: &str| Field::new(name, DataType::Int64, false);
-    Arc::new(Schema::new(vec![
-        integer("trajectory"),
-        integer("time"),
-        integer("symbol"),
-        integer("state"),
-        Field::new("is_anomalous", DataType::Boolean, false),
-    ]))
-});
-
-#[derive(Debug)]
-struct Function;
-
-impl TableFunctionImpl for Function {
-    fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
-        Ok(Arc::new(World::new(args.exprs())?))
-    }
-}
-
 /// One call of the function with checked arguments.
 #[derive(Debug, Clone)]
-struct World {
+struct Model {
     states: usize,
     sequences: usize,
     length: usize,
@@ -168,10 +126,30 @@ fn emission(states: usize, symbols: usize, j: usize) -> Vec<f64> {
     mixed.collect()
 }
 
-impl World {
-    /// Checks the arguments.
-    fn new(exprs: &[Expr]) -> Result<Self> {
-        let arguments = Arguments::new("hmm_world", &ARGUMENTS, exprs)?;
+impl World for Model {
+    /// The random numbers and the hidden state of the next row.
+    type Walk = (Pcg64, usize);
+
+    const NAME: &'static str = "hmm_world";
+
+    const ARGUMENTS: &'static [&'static str] = &[
+        "states",
+        "symbols",
+        "sequences",
+        "length",
+        "seed",
+        "anomalies",
+    ];
+
+    fn columns() -> Vec<(&'static str, DataType)> {
+        let integers = ["trajectory", "time", "symbol", "state"];
+        let columns = integers.map(|name| (name, DataType::Int64)).into_iter();
+        columns
+            .chain([("is_anomalous", DataType::Boolean)])
+            .collect()
+    }
+
+    fn new(arguments: &Arguments<'_>) -> Result<Self> {
         let states = arguments.whole(0, 6, 1)? as usize;
         let symbols = arguments.whole(1, 30, 1)? as usize;
         let sequences = arguments.whole(2, 100, 1)? as usize;
@@ -191,7 +169,7 @@ impl World {
             (0..states).flat_map(|j| cumulated((0..states).map(|i| transition(states, i, j))));
         let emissions =
             (0..states).flat_map(|j| cumulated(emission(states, symbols, j).into_iter()));
-        Ok(World {
+        Ok(Model {
             states,
             sequences,
             length,
@@ -202,23 +180,26 @@ impl World {
         })
     }
 
-    /// The random numbers and the first hidden state of a sequence.
+    fn pieces(&self) -> usize {
+        self.sequences
+    }
+
+    fn length(&self, _sequence: usize) -> usize {
+        self.length
+    }
+
     fn start(&self, sequence: usize) -> (Pcg64, usize) {
-        let seed = seed::mixed(self.seed ^ seed::mixed(sequence as u64 + 1));
-        let mut random = Pcg64::seed_from_u64(seed);
+        let mut random = random(self.seed, sequence);
         let state = random.random_range(0..self.states);
         (random, state)
     }
 
-    /// The rows of a sequence at the given times. `state` is the hidden state of the first of them,
-    /// and afterwards of the row that follows them.
-    fn rows(
+    async fn rows(
         &self,
+        (random, state): &mut (Pcg64, usize),
         sequence: usize,
         times: Range<usize>,
-        random: &mut Pcg64,
-        state: &mut usize,
-    ) -> Result<RecordBatch> {
+    ) -> Vec<ArrayRef> {
         let (states, symbols) = (self.states, self.emission.len() / self.states);
         let is_anomalous = sequence >= self.ordered;
         let rows = times.len();
@@ -227,144 +208,28 @@ impl World {
         for _ in times.clone() {
             let at = *state;
             let sums = &self.emission[at * symbols..][..symbols];
-            shown.push(draw(sums, random) as i64);
-            hidden.push(at as i64);
+            shown.push(draw(sums, random));
+            hidden.push(at);
             *state = if is_anomalous {
                 random.random_range(0..states)
             } else {
                 draw(&self.transition[at * states..][..states], random)
             };
         }
-        let times = times.start as i64..times.end as i64;
-        Ok(RecordBatch::try_new(
-            SCHEMA.clone(),
-            vec![
-                Arc::new(Int64Array::from(vec![sequence as i64; rows])),
-                Arc::new(Int64Array::from_iter_values(times)),
-                Arc::new(Int64Array::from(shown)),
-                Arc::new(Int64Array::from(hidden)),
-                Arc::new(BooleanArray::from(vec![is_anomalous; rows])),
-            ],
-        )?)
-    }
-}
-
-#[async_trait]
-impl TableProvider for World {
-    fn schema(&self) -> SchemaRef {
-        SCHEMA.clone()
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    async fn scan(
-        &self,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        scan(
-            state,
-            &SCHEMA,
-            projection,
-            limit,
-            self.sequences,
-            |sequences| {
-                Arc::new(Part {
-                    world: self.clone(),
-                    sequences,
-                })
-            },
-        )
-    }
-}
-
-/// The rows of a range of sequences, computed batch by batch on demand.
-#[derive(Debug)]
-struct Part {
-    world: World,
-    sequences: Range<usize>,
-}
-
-/// The next rows of a part.
-struct Position {
-    world: World,
-    sequences: Range<usize>,
-    time: usize,
-    random: Pcg64,
-    state: usize,
-}
-
-impl Position {
-    fn next(&mut self) -> Option<Result<RecordBatch>> {
-        if self.time == self.world.length {
-            self.sequences.next();
-            self.time = 0;
-        }
-        let sequence = self.sequences.clone().next()?;
-        if self.time == 0 {
-            (self.random, self.state) = self.world.start(sequence);
-        }
-        let end = self.world.length.min(self.time + BATCH);
-        let times = self.time..end;
-        self.time = end;
-        let rows = self
-            .world
-            .rows(sequence, times, &mut self.random, &mut self.state);
-        Some(rows)
-    }
-}
-
-impl PartitionStream for Part {
-    fn schema(&self) -> &SchemaRef {
-        &SCHEMA
-    }
-
-    fn execute(&self, _ctx: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let start = Position {
-            world: self.world.clone(),
-            sequences: self.sequences.clone(),
-            time: 0,
-            random: Pcg64::seed_from_u64(0),
-            state: 0,
-        };
-        let batches = stream::unfold(start, |mut position| async {
-            // Other tasks of the runtime can run between batches.
-            tokio::task::yield_now().await;
-            position.next().map(|batch| (batch, position))
-        });
-        Box::pin(RecordBatchStreamAdapter::new(
-            SCHEMA.clone(),
-            batches.boxed(),
-        ))
+        vec![
+            all(sequence, rows),
+            integers(times),
+            integers(shown),
+            integers(hidden),
+            Arc::new(BooleanArray::from(vec![is_anomalous; rows])),
+        ]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::AsArray;
-    use arrow::datatypes::Int64Type;
-    use datafusion::prelude::SessionConfig;
-
-    async fn integers(sql: &str, partitions: usize) -> Vec<Vec<i64>> {
-        let config = SessionConfig::new().with_target_partitions(partitions);
-        let ctx = SessionContext::new_with_config(config);
-        register(&ctx);
-        let batches = ctx.sql(sql).await.expect("a query").collect().await;
-        let batches = batches.expect("rows");
-        let columns = batches.first().map_or(0, RecordBatch::num_columns);
-        let column = |at: usize| {
-            let values = batches
-                .iter()
-                .map(|batch| batch.column(at).as_primitive::<Int64Type>());
-            values.flat_map(|v| v.values().to_vec()).collect()
-        };
-        (0..columns).map(column).collect()
-    }
+    use crate::read::generated::tests::{floats, refuses};
 
     #[tokio::test]
     async fn partitions_change_no_row_and_seeds_change_many() {
@@ -374,10 +239,10 @@ mod tests {
                  ORDER BY trajectory, time"
             )
         };
-        let rows = integers(&sql(0), 1).await;
+        let rows = floats::<Model>(&sql(0), 1).await;
         assert_eq!(rows[0].len(), 7 * 9000);
-        assert_eq!(rows, integers(&sql(0), 3).await);
-        let other = integers(&sql(1), 1).await;
+        assert_eq!(rows, floats::<Model>(&sql(0), 3).await);
+        let other = floats::<Model>(&sql(1), 1).await;
         let equal = rows[2].iter().zip(&other[2]).filter(|(a, b)| a == b);
         assert!(equal.count() < 7 * 9000 / 5);
         // The same rows on every machine.
@@ -385,7 +250,7 @@ mod tests {
     }
 
     /// The first symbols of the world with seed 0.
-    const FIRST_SYMBOLS: [i64; 10] = [13, 2, 2, 3, 0, 0, 10, 5, 20, 7];
+    const FIRST_SYMBOLS: [f64; 10] = [13.0, 2.0, 2.0, 3.0, 0.0, 0.0, 10.0, 5.0, 20.0, 7.0];
 
     // Within four standard errors of the documented matrices.
     #[tokio::test]
@@ -393,14 +258,14 @@ mod tests {
         let (m, n) = (3, 7);
         let sql = "SELECT trajectory, time, symbol, state FROM hmm_world(3, 7, 50, 2000, 1, 25) \
                    ORDER BY trajectory, time";
-        let rows = integers(sql, 2).await;
+        let rows = floats::<Model>(sql, 2).await;
         let mut pairs = vec![0.0; 2 * m * m];
         let mut shown = vec![0.0; m * n];
         for at in 0..rows[0].len() {
             let (symbol, state) = (rows[2][at] as usize, rows[3][at] as usize);
             shown[state * n + symbol] += 1.0;
-            if rows[1][at] > 0 {
-                let kind = usize::from(rows[0][at] >= 25);
+            if rows[1][at] > 0.0 {
+                let kind = usize::from(rows[0][at] >= 25.0);
                 pairs[(kind * m + rows[3][at - 1] as usize) * m + state] += 1.0;
             }
         }
@@ -423,31 +288,18 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_arguments_are_named() {
-        let ctx = SessionContext::new();
-        register(&ctx);
-        for (call, message) in [
+        refuses::<Model>(&[
+            ("0", "states must be a positive integer, not 0"),
+            ("4, 3", "3 symbols are fewer than 4 states"),
             (
-                "hmm_world(0)",
-                "hmm_world: states must be a positive integer, not 0",
-            ),
-            (
-                "hmm_world(4, 3)",
-                "hmm_world: 3 symbols are fewer than 4 states",
-            ),
-            (
-                "hmm_world(1000, 1000000)",
+                "1000, 1000000",
                 "states times symbols must be at most 100000000",
             ),
             (
-                "hmm_world(2, 4, 5, 6, 0, 6)",
-                "hmm_world: anomalies must be at most the 5 sequences",
+                "2, 4, 5, 6, 0, 6",
+                "anomalies must be at most the 5 sequences",
             ),
-        ] {
-            let error = ctx
-                .sql(&format!("SELECT * FROM {call}"))
-                .await
-                .expect_err(call);
-            assert!(error.to_string().contains(message), "{error}");
-        }
+        ])
+        .await;
     }
 }

@@ -27,60 +27,26 @@
 
 use crate::math::portable::direction;
 use crate::read::arguments::Arguments;
-use crate::read::generated::{Generated, World, normals, random};
-use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
+use crate::read::generated::{self, World, all, append, integers, normals, numbers, random};
+use arrow::array::{ArrayRef, StringArray};
+use arrow::datatypes::DataType;
 use datafusion::common::{Result, plan_err};
 use datafusion::prelude::SessionContext;
 use rand_pcg::Pcg64;
 use std::f64::consts::PI;
-use std::sync::{Arc, LazyLock};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Registers `kernel_toy(…)` with a session.
 pub fn register(ctx: &SessionContext) {
-    ctx.register_udtf("kernel_toy", Arc::new(Function));
+    generated::register::<Toy>(ctx);
 }
-
-const ARGUMENTS: [&str; 4] = ["train", "test", "seed", "worlds"];
-
-/// Rows per batch.
-const BATCH: usize = 8192;
 
 /// Angle per step.
 const STEP: f64 = 0.4;
 
 /// Standard deviation of both kinds of noise.
 const NOISE: f64 = 0.2;
-
-static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
-    let integers = ["world", "trajectory", "time"].map(|name| (name, DataType::Int64));
-    let numbers = ["theta", "cos_theta", "sin_theta", "x", "y"];
-    let numbers = numbers.map(|name| (name, DataType::Float64));
-    let columns = integers.into_iter().chain(numbers);
-    let columns = columns.chain([("split", DataType::Utf8)]);
-    let fields = columns.map(|(name, kind)| Field::new(name, kind, false));
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-});
-
-#[derive(Debug)]
-struct Function;
-
-impl TableFunctionImpl for Function {
-    fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
-        let arguments = Arguments::new("kernel_toy", &ARGUMENTS, args.exprs())?;
-        let worlds = arguments.whole(3, 1, 1)? as usize;
-        if worlds > (i64::MAX / 2) as usize {
-            return plan_err!("kernel_toy: worlds must be less than 2^62");
-        }
-        Ok(Arc::new(Generated(Toy {
-            train: arguments.whole(0, 1000, 1)? as usize,
-            test: arguments.whole(1, 200, 1)? as usize,
-            seed: arguments.whole(2, 0, 0)? as u64,
-            worlds,
-        })))
-    }
-}
 
 /// One call of the function with checked arguments.
 #[derive(Debug, Clone)]
@@ -92,9 +58,6 @@ struct Toy {
 }
 
 struct Walk {
-    trajectory: usize,
-    /// The time of the next row.
-    time: usize,
     theta: f64,
     random: Pcg64,
 }
@@ -108,70 +71,82 @@ fn observed(theta: f64) -> [f64; 2] {
 impl World for Toy {
     type Walk = Walk;
 
-    fn schema() -> &'static SchemaRef {
-        &SCHEMA
+    const NAME: &'static str = "kernel_toy";
+
+    const ARGUMENTS: &'static [&'static str] = &["train", "test", "seed", "worlds"];
+
+    fn columns() -> Vec<(&'static str, DataType)> {
+        let integers = ["world", "trajectory", "time"].map(|name| (name, DataType::Int64));
+        let numbers = ["theta", "cos_theta", "sin_theta", "x", "y"];
+        let numbers = numbers.map(|name| (name, DataType::Float64));
+        let columns = integers.into_iter().chain(numbers);
+        columns.chain([("split", DataType::Utf8)]).collect()
     }
 
-    fn trajectories(&self) -> usize {
+    fn new(arguments: &Arguments<'_>) -> Result<Self> {
+        let worlds = arguments.whole(3, 1, 1)? as usize;
+        if worlds > (i64::MAX / 2) as usize {
+            return plan_err!("kernel_toy: worlds must be less than 2^62");
+        }
+        Ok(Toy {
+            train: arguments.whole(0, 1000, 1)? as usize,
+            test: arguments.whole(1, 200, 1)? as usize,
+            seed: arguments.whole(2, 0, 0)? as u64,
+            worlds,
+        })
+    }
+
+    fn pieces(&self) -> usize {
         2 * self.worlds
+    }
+
+    fn length(&self, trajectory: usize) -> usize {
+        [self.train, self.test][trajectory % 2]
     }
 
     fn start(&self, trajectory: usize) -> Walk {
         Walk {
-            trajectory,
-            time: 0,
             theta: 0.0,
             random: random(self.seed, trajectory),
         }
     }
 
-    fn next(&self, walk: &mut Walk) -> Result<Option<RecordBatch>> {
-        let (length, split) = if walk.trajectory.is_multiple_of(2) {
-            (self.train, "train")
-        } else {
-            (self.test, "test")
-        };
-        let end = length.min(walk.time + BATCH);
-        let times = walk.time as i64..end as i64;
-        let rows = end - walk.time;
-        if rows == 0 {
-            return Ok(None);
-        }
-        walk.time = end;
+    async fn rows(&self, walk: &mut Walk, trajectory: usize, times: Range<usize>) -> Vec<ArrayRef> {
+        let rows = times.len();
         let mut columns: [Vec<f64>; 5] = Default::default();
         for _ in 0..rows {
             let [cos, sin] = direction(walk.theta);
             let [x, y] = observed(walk.theta);
             let [first, second] = normals(&mut walk.random);
             let values = [walk.theta, cos, sin, x + NOISE * first, y + NOISE * second];
-            for (column, value) in columns.iter_mut().zip(values) {
-                column.push(value);
-            }
+            append(&mut columns, values);
             let [turn, _] = normals(&mut walk.random);
             walk.theta = (walk.theta + STEP + NOISE * turn).rem_euclid(2.0 * PI);
         }
-        let all = |value: usize| Arc::new(Int64Array::from(vec![value as i64; rows])) as ArrayRef;
-        let mut arrays = vec![all(walk.trajectory / 2), all(walk.trajectory)];
-        arrays.push(Arc::new(Int64Array::from_iter_values(times)));
-        let numbers = columns.map(|column| Arc::new(Float64Array::from(column)) as ArrayRef);
-        arrays.extend(numbers);
+        let mut arrays = vec![
+            all(trajectory / 2, rows),
+            all(trajectory, rows),
+            integers(times),
+        ];
+        arrays.extend(numbers(columns));
+        let split = ["train", "test"][trajectory % 2];
         arrays.push(Arc::new(StringArray::from(vec![split; rows])));
-        Ok(Some(RecordBatch::try_new(SCHEMA.clone(), arrays)?))
+        arrays
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::generated::tests::{floats, message};
+    use crate::read::generated::tests::{floats, refuses};
 
     #[tokio::test]
     async fn rows_follow_the_documented_dynamics_in_all_partitions() {
         let sql = "SELECT world, trajectory, time, theta, cos_theta, sin_theta, x, y, \
                    CASE split WHEN 'train' THEN 1.0 ELSE 0.0 END \
                    FROM kernel_toy(9000, 50, 3, 2) ORDER BY trajectory, time";
-        let rows = floats(register, sql, 1).await;
-        assert_eq!(rows, floats(register, sql, 3).await);
+        let rows = floats::<Toy>(sql, 1).await;
+        assert_eq!(rows, floats::<Toy>(sql, 3).await);
         assert_eq!(rows[0].len(), 2 * 9050);
         let [mut turns, mut noise, mut steps] = [0.0; 3];
         for at in 0..rows[0].len() {
@@ -197,19 +172,11 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_arguments_are_named() {
-        for (call, expected) in [
-            ("kernel_toy(0)", "train must be a positive integer, not 0"),
-            (
-                "kernel_toy(1, 1, 1, 1, 1)",
-                "at most 4 arguments are possible",
-            ),
-            ("kernel_toy(1, 1, -1)", "seed must be an integer, 0 or more"),
-        ] {
-            let error = message(register, call).await;
-            assert!(
-                error.contains(&format!("kernel_toy: {expected}")),
-                "{error}"
-            );
-        }
+        refuses::<Toy>(&[
+            ("0", "train must be a positive integer, not 0"),
+            ("1, 1, 1, 1, 1", "at most 4 arguments are possible"),
+            ("1, 1, -1", "seed must be an integer, 0 or more"),
+        ])
+        .await;
     }
 }

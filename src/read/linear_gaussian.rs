@@ -29,40 +29,53 @@
 //! `observation`, `exact_mean` and `exact_variance` are DOUBLE.
 
 use crate::read::arguments::Arguments;
-use crate::read::generated::{Generated, World, normals, random};
-use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
+use crate::read::generated::{self, World, all, append, integers, normals, numbers, random};
+use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
 use datafusion::common::{Result, plan_err};
 use datafusion::prelude::SessionContext;
 use rand_pcg::Pcg64;
-use std::sync::{Arc, LazyLock};
+use std::ops::Range;
 
 /// Registers `linear_gaussian(…)` with a session.
 pub fn register(ctx: &SessionContext) {
-    ctx.register_udtf("linear_gaussian", Arc::new(Function));
+    generated::register::<System>(ctx);
 }
 
-const ARGUMENTS: [&str; 6] = ["trajectories", "rows", "a", "q", "r", "seed"];
+/// One call of the function with checked arguments.
+#[derive(Debug, Clone)]
+struct System {
+    trajectories: usize,
+    rows: usize,
+    a: f64,
+    q: f64,
+    r: f64,
+    seed: u64,
+}
 
-/// Rows per batch.
-const BATCH: usize = 8192;
+struct Walk {
+    state: f64,
+    /// Mean and variance of the state given the observations of earlier rows.
+    mean: f64,
+    variance: f64,
+    random: Pcg64,
+}
 
-static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
-    let integers = ["trajectory", "time"].map(|name| (name, DataType::Int64));
-    let numbers = ["state", "observation", "exact_mean", "exact_variance"];
-    let numbers = numbers.map(|name| (name, DataType::Float64));
-    let columns = integers.into_iter().chain(numbers);
-    let fields = columns.map(|(name, kind)| Field::new(name, kind, false));
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-});
+impl World for System {
+    type Walk = Walk;
 
-#[derive(Debug)]
-struct Function;
+    const NAME: &'static str = "linear_gaussian";
 
-impl TableFunctionImpl for Function {
-    fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
-        let arguments = Arguments::new("linear_gaussian", &ARGUMENTS, args.exprs())?;
+    const ARGUMENTS: &'static [&'static str] = &["trajectories", "rows", "a", "q", "r", "seed"];
+
+    fn columns() -> Vec<(&'static str, DataType)> {
+        let integers = ["trajectory", "time"].map(|name| (name, DataType::Int64));
+        let numbers = ["state", "observation", "exact_mean", "exact_variance"];
+        let numbers = numbers.map(|name| (name, DataType::Float64));
+        integers.into_iter().chain(numbers).collect()
+    }
+
+    fn new(arguments: &Arguments<'_>) -> Result<Self> {
         let system = System {
             trajectories: arguments.whole(0, 100, 1)? as usize,
             rows: arguments.whole(1, 100, 1)? as usize,
@@ -80,41 +93,15 @@ impl TableFunctionImpl for Function {
                 return plan_err!("linear_gaussian: {name} must be positive, not {variance}");
             }
         }
-        Ok(Arc::new(Generated(system)))
-    }
-}
-
-/// One call of the function with checked arguments.
-#[derive(Debug, Clone)]
-struct System {
-    trajectories: usize,
-    rows: usize,
-    a: f64,
-    q: f64,
-    r: f64,
-    seed: u64,
-}
-
-struct Walk {
-    trajectory: usize,
-    /// The time of the next row.
-    time: usize,
-    state: f64,
-    /// Mean and variance of the state given the observations of earlier rows.
-    mean: f64,
-    variance: f64,
-    random: Pcg64,
-}
-
-impl World for System {
-    type Walk = Walk;
-
-    fn schema() -> &'static SchemaRef {
-        &SCHEMA
+        Ok(system)
     }
 
-    fn trajectories(&self) -> usize {
+    fn pieces(&self) -> usize {
         self.trajectories
+    }
+
+    fn length(&self, _trajectory: usize) -> usize {
+        self.rows
     }
 
     fn start(&self, trajectory: usize) -> Walk {
@@ -122,8 +109,6 @@ impl World for System {
         let variance = self.q / (1.0 - self.a * self.a);
         let [first, _] = normals(&mut random);
         Walk {
-            trajectory,
-            time: 0,
             state: variance.sqrt() * first,
             mean: 0.0,
             variance,
@@ -131,52 +116,36 @@ impl World for System {
         }
     }
 
-    fn next(&self, walk: &mut Walk) -> Result<Option<RecordBatch>> {
-        let end = self.rows.min(walk.time + BATCH);
-        let times = walk.time as i64..end as i64;
-        let rows = end - walk.time;
-        if rows == 0 {
-            return Ok(None);
-        }
-        walk.time = end;
+    async fn rows(&self, walk: &mut Walk, trajectory: usize, times: Range<usize>) -> Vec<ArrayRef> {
         let mut columns: [Vec<f64>; 4] = Default::default();
-        for _ in 0..rows {
+        for _ in times.clone() {
             let [noise, drift] = normals(&mut walk.random);
             let observation = walk.state + self.r.sqrt() * noise;
             let gain = walk.variance / (walk.variance + self.r);
             let mean = walk.mean + gain * (observation - walk.mean);
             let variance = gain * self.r;
-            for (column, value) in columns
-                .iter_mut()
-                .zip([walk.state, observation, mean, variance])
-            {
-                column.push(value);
-            }
+            append(&mut columns, [walk.state, observation, mean, variance]);
             walk.state = self.a * walk.state + self.q.sqrt() * drift;
             walk.mean = self.a * mean;
             walk.variance = self.a * self.a * variance + self.q;
         }
-        let mut arrays: Vec<ArrayRef> = vec![
-            Arc::new(Int64Array::from(vec![walk.trajectory as i64; rows])),
-            Arc::new(Int64Array::from_iter_values(times)),
-        ];
-        let numbers = columns.map(|column| Arc::new(Float64Array::from(column)) as ArrayRef);
-        arrays.extend(numbers);
-        Ok(Some(RecordBatch::try_new(SCHEMA.clone(), arrays)?))
+        let mut arrays = vec![all(trajectory, times.len()), integers(times)];
+        arrays.extend(numbers(columns));
+        arrays
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::generated::tests::{floats, message};
+    use crate::read::generated::tests::{floats, refuses};
 
     #[tokio::test]
     async fn rows_have_the_documented_moments_in_all_partitions() {
         let sql = "SELECT time, state, observation, exact_mean, exact_variance \
                    FROM linear_gaussian(3, 20000) ORDER BY trajectory, time";
-        let rows = floats(register, sql, 1).await;
-        assert_eq!(rows, floats(register, sql, 3).await);
+        let rows = floats::<System>(sql, 1).await;
+        assert_eq!(rows, floats::<System>(sql, 3).await);
         let n = rows[0].len();
         assert_eq!(n, 60000);
         let mean = |of: &dyn Fn(usize) -> f64| (0..n).map(of).sum::<f64>() / n as f64;
@@ -192,26 +161,12 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_arguments_are_named() {
-        for (call, expected) in [
-            (
-                "linear_gaussian(1, 1, 1.0)",
-                "a must be between -1 and 1, not 1",
-            ),
-            ("linear_gaussian(1, 1, 0.5, 0)", "q must be positive, not 0"),
-            (
-                "linear_gaussian(1, 1, 0.5, 1, -1)",
-                "r must be positive, not -1",
-            ),
-            (
-                "linear_gaussian(1, 0)",
-                "rows must be a positive integer, not 0",
-            ),
-        ] {
-            let error = message(register, call).await;
-            assert!(
-                error.contains(&format!("linear_gaussian: {expected}")),
-                "{error}"
-            );
-        }
+        refuses::<System>(&[
+            ("1, 1, 1.0", "a must be between -1 and 1, not 1"),
+            ("1, 1, 0.5, 0", "q must be positive, not 0"),
+            ("1, 1, 0.5, 1, -1", "r must be positive, not -1"),
+            ("1, 0", "rows must be a positive integer, not 0"),
+        ])
+        .await;
     }
 }

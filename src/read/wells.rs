@@ -31,33 +31,20 @@
 //! DOUBLE.
 
 use crate::math::portable::normals;
-use crate::math::seed;
 use crate::read::arguments::Arguments;
-use crate::read::generated::{SCHEMA, scan};
-use arrow::array::{Float64Array, Int64Array, RecordBatch};
-use arrow::datatypes::SchemaRef;
-use async_trait::async_trait;
-use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
+use crate::read::generated::{self, World, all, integers, numbers, plane, random};
+use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
 use datafusion::common::{Result, plan_err};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
-use futures::stream;
-use futures::stream::StreamExt;
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 use rand_pcg::Pcg64;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Registers `wells(…)` with a session.
-pub(crate) fn register(ctx: &SessionContext) {
-    ctx.register_udtf("wells", Arc::new(Function));
+pub fn register(ctx: &SessionContext) {
+    generated::register::<Wells>(ctx);
 }
-
-const ARGUMENTS: [&str; 5] = ["trajectories", "steps", "interval", "seed", "step"];
 
 /// Time before the first row of a trajectory.
 const BURN_IN: f64 = 5.0;
@@ -65,17 +52,8 @@ const BURN_IN: f64 = 5.0;
 /// Largest stable step: the drift is steep far from the wells.
 const MAX_STEP: f64 = 0.01;
 
-#[derive(Debug)]
-struct Function;
-
-impl TableFunctionImpl for Function {
-    fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
-        Ok(Arc::new(Wells::new(args.exprs())?))
-    }
-}
-
 /// One call of the function with checked arguments.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Wells {
     trajectories: usize,
     rows: usize,
@@ -97,8 +75,7 @@ struct Walk {
 
 impl Walk {
     fn new(wells: &Wells, trajectory: usize) -> Walk {
-        let seed = seed::mixed(wells.seed ^ seed::mixed(trajectory as u64 + 1));
-        let mut random = Pcg64::seed_from_u64(seed);
+        let mut random = random(wells.seed, trajectory);
         let bits = random.next_u64();
         let side = |bit: u64| if bits >> bit & 1 == 1 { 1.0 } else { -1.0 };
         let mut walk = Walk {
@@ -126,10 +103,19 @@ impl Walk {
     }
 }
 
-impl Wells {
-    /// Checks the arguments.
-    fn new(exprs: &[Expr]) -> Result<Self> {
-        let arguments = Arguments::new("wells", &ARGUMENTS, exprs)?;
+impl World for Wells {
+    type Walk = Walk;
+
+    const NAME: &'static str = "wells";
+
+    const ARGUMENTS: &'static [&'static str] =
+        &["trajectories", "steps", "interval", "seed", "step"];
+
+    fn columns() -> Vec<(&'static str, DataType)> {
+        plane()
+    }
+
+    fn new(arguments: &Arguments<'_>) -> Result<Self> {
         let trajectories = arguments.whole(0, 100, 1)? as usize;
         let rows = arguments.whole(1, 1000, 1)? as usize + 1;
         let interval = arguments.real(2, 1.0)?;
@@ -153,105 +139,45 @@ impl Wells {
         })
     }
 
-    /// All rows of a trajectory. Yields after some rows, so that a query can be cancelled and other
-    /// tasks of the runtime can run.
-    async fn rows(self, trajectory: usize) -> Result<RecordBatch> {
-        let mut walk = Walk::new(&self, trajectory);
-        let (mut x, mut y) = (vec![walk.x], vec![walk.y]);
-        for row in 1..self.rows {
-            walk.advance(self.steps_per_row);
+    fn pieces(&self) -> usize {
+        self.trajectories
+    }
+
+    fn length(&self, _trajectory: usize) -> usize {
+        self.rows
+    }
+
+    // A query can be cancelled between batches.
+    fn batch(&self) -> usize {
+        ((1 << 20) / self.steps_per_row).clamp(1, 8192)
+    }
+
+    fn start(&self, trajectory: usize) -> Walk {
+        Walk::new(self, trajectory)
+    }
+
+    async fn rows(&self, walk: &mut Walk, trajectory: usize, times: Range<usize>) -> Vec<ArrayRef> {
+        let [mut x, mut y] = [vec![], vec![]];
+        for time in times.clone() {
+            if time > 0 {
+                walk.advance(self.steps_per_row);
+            }
             x.push(walk.x);
             y.push(walk.y);
-            if row * self.steps_per_row % (1 << 20) < self.steps_per_row {
-                tokio::task::yield_now().await;
-            }
         }
-        Ok(RecordBatch::try_new(
-            SCHEMA.clone(),
-            vec![
-                Arc::new(Int64Array::from(vec![trajectory as i64; self.rows])),
-                Arc::new(Int64Array::from_iter_values(0..self.rows as i64)),
-                Arc::new(Float64Array::from(x)),
-                Arc::new(Float64Array::from(y)),
-            ],
-        )?)
-    }
-}
-
-#[async_trait]
-impl TableProvider for Wells {
-    fn schema(&self) -> SchemaRef {
-        SCHEMA.clone()
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    async fn scan(
-        &self,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        scan(
-            state,
-            &SCHEMA,
-            projection,
-            limit,
-            self.trajectories,
-            |trajectories| {
-                Arc::new(Part {
-                    wells: *self,
-                    trajectories,
-                })
-            },
-        )
-    }
-}
-
-/// The rows of a range of trajectories, computed one by one on demand.
-#[derive(Debug)]
-struct Part {
-    wells: Wells,
-    trajectories: Range<usize>,
-}
-
-impl PartitionStream for Part {
-    fn schema(&self) -> &SchemaRef {
-        &SCHEMA
-    }
-
-    fn execute(&self, _ctx: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let wells = self.wells;
-        let trajectories = stream::iter(self.trajectories.clone());
-        let rows = trajectories.then(move |trajectory| wells.rows(trajectory));
-        Box::pin(RecordBatchStreamAdapter::new(SCHEMA.clone(), rows))
+        let mut columns = vec![all(trajectory, times.len()), integers(times)];
+        columns.extend(numbers([x, y]));
+        columns
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::AsArray;
-    use arrow::datatypes::Float64Type;
-    use datafusion::prelude::SessionConfig;
+    use crate::read::generated::tests::{floats, refuses};
 
     async fn x_of(sql: &str, partitions: usize) -> Vec<f64> {
-        let config = SessionConfig::new().with_target_partitions(partitions);
-        let ctx = SessionContext::new_with_config(config);
-        register(&ctx);
-        let batches = ctx.sql(sql).await.expect("a query").collect().await;
-        let batches = batches.expect("rows");
-        let values = batches.iter().flat_map(|batch| {
-            batch
-                .column(0)
-                .as_primitive::<Float64Type>()
-                .values()
-                .to_vec()
-        });
-        values.collect()
+        floats::<Wells>(sql, partitions).await.swap_remove(0)
     }
 
     #[tokio::test]
@@ -312,32 +238,18 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_arguments_are_named() {
-        let config = SessionConfig::new();
-        let ctx = SessionContext::new_with_config(config);
-        register(&ctx);
-        for (call, message) in [
+        refuses::<Wells>(&[
+            ("0", "trajectories must be a positive integer, not 0"),
             (
-                "wells(0)",
-                "wells: trajectories must be a positive integer, not 0",
+                "1, 1, 0.0015",
+                "interval must be a multiple of the step 0.001, not 0.0015",
             ),
             (
-                "wells(1, 1, 0.0015)",
-                "wells: interval must be a multiple of the step 0.001, not 0.0015",
+                "1, 1, 1, 0, 0.5",
+                "step must be positive and at most 0.01, not 0.5",
             ),
-            (
-                "wells(1, 1, 1, 0, 0.5)",
-                "wells: step must be positive and at most 0.01, not 0.5",
-            ),
-            (
-                "wells(1, 2, 3, 4, 5, 6)",
-                "wells: at most 5 arguments are possible",
-            ),
-        ] {
-            let error = ctx
-                .sql(&format!("SELECT * FROM {call}"))
-                .await
-                .expect_err(call);
-            assert!(error.to_string().contains(message), "{error}");
-        }
+            ("1, 2, 3, 4, 5, 6", "at most 5 arguments are possible"),
+        ])
+        .await;
     }
 }

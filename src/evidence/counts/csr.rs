@@ -27,41 +27,23 @@ pub(crate) trait Value: Copy + Send + Sync + 'static {
     fn from_f64(x: f64) -> Self;
 }
 
-impl Value for u8 {
-    #[inline(always)]
-    fn f64(self) -> f64 {
-        f64::from(self)
-    }
+macro_rules! value {
+    ($($type:ty),*) => {$(
+        impl Value for $type {
+            #[inline(always)]
+            fn f64(self) -> f64 {
+                f64::from(self)
+            }
 
-    #[inline(always)]
-    fn from_f64(x: f64) -> u8 {
-        x as u8
-    }
+            #[inline(always)]
+            fn from_f64(x: f64) -> $type {
+                x as $type
+            }
+        }
+    )*};
 }
 
-impl Value for u32 {
-    #[inline(always)]
-    fn f64(self) -> f64 {
-        f64::from(self)
-    }
-
-    #[inline(always)]
-    fn from_f64(x: f64) -> u32 {
-        x as u32
-    }
-}
-
-impl Value for f64 {
-    #[inline(always)]
-    fn f64(self) -> f64 {
-        self
-    }
-
-    #[inline(always)]
-    fn from_f64(x: f64) -> f64 {
-        x
-    }
-}
+value!(u8, u32, f64);
 
 impl Default for Values {
     fn default() -> Values {

@@ -304,6 +304,26 @@ fn share(count: u64, shares: &mut [u64], random: &mut Pcg64) {
     share(count - own, right, random);
 }
 
+/// Rows with one group per count.
+#[cfg(test)]
+pub(crate) fn part(
+    first_row: usize,
+    offsets: Vec<usize>,
+    columns: Vec<u32>,
+    counts: Vec<u32>,
+    group: Vec<u16>,
+) -> GroupedRows {
+    GroupedRows {
+        counts: Csr {
+            first_row,
+            offsets,
+            columns,
+            values: Values::Count(counts),
+        },
+        group,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,15 +332,6 @@ mod tests {
     /// Targets × sources in two parts: group 0 has N₀ = [2 0; 1 0; 0 0], and group 4, which becomes
     /// group 1, has N₄ = [0 0; 3 0; 0 5].
     fn small() -> Groups {
-        let part = |first_row, offsets, columns, counts, group| GroupedRows {
-            counts: Csr {
-                first_row,
-                offsets,
-                columns,
-                values: Values::Small(counts),
-            },
-            group,
-        };
         let parts = vec![
             part(0, vec![0, 3], vec![0, 1, 1], vec![2, 1, 3], vec![0, 0, 4]),
             part(1, vec![0, 1], vec![2], vec![5], vec![4]),

@@ -389,6 +389,14 @@ pub(crate) fn dense(columns: &[Vec<f64>], real: bool, shard_nnz: usize) -> Shard
     Shards::new(n, m, &sources, &targets, values, shard_nnz)
 }
 
+/// Shards of a matrix of targets × sources.
+#[cfg(test)]
+pub(crate) fn of_rows(rows: &[Vec<f64>], real: bool, shard_nnz: usize) -> Shards {
+    let column = |j| rows.iter().map(|row| row[j]).collect();
+    let columns: Vec<Vec<f64>> = (0..rows[0].len()).map(column).collect();
+    dense(&columns, real, shard_nnz)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -50,7 +50,9 @@ pub(crate) trait Kernel: Serialize + DeserializeOwned + Sync {
     const IN_PLACE: bool = false;
 
     /// Cells per row.
-    fn width(&self) -> usize;
+    fn width(&self) -> usize {
+        1
+    }
 
     /// Computes the shard's own rows, `n_rows × width` and row-major.
     fn apply(&self, shard: &Self::Shard, rows: &mut [Self::Cell]);

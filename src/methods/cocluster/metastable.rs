@@ -25,7 +25,7 @@ use crate::methods::cocluster;
 use crate::methods::cocluster::joint::{Table, x_log_x};
 use crate::methods::cocluster::{Climbed, Cocluster, Partitions, WHOLE_MATRIX, ten, thousand};
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, States};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, States, ranked};
 use crate::methods::fit::Fit;
 use crate::methods::low_rank::columns::SETS;
 use crate::methods::low_rank::factors::Factors;
@@ -80,16 +80,7 @@ impl Parameters for Metastable {
         self.search().check()
     }
 
-    fn rank(&self) -> Option<usize> {
-        Some(self.rank)
-    }
-
-    fn at(&self, rank: usize) -> Self {
-        Metastable {
-            rank,
-            ..self.clone()
-        }
-    }
+    ranked!();
 
     fn describe(&self, rank: &str) -> String {
         format!(
@@ -443,29 +434,17 @@ fn gain(table: &Table, terms: &[f64], counts: &OfState, b: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::shards::dense;
     use crate::evidence::pass::Passes;
+    use crate::math::testing::on_threads;
     use proptest::prelude::*;
 
     /// Shards of dense counts `rows[j][i]` from source j to target i.
     fn shards(rows: &[Vec<u32>], shard_nnz: usize) -> Shards {
-        let (mut sources, mut targets, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        for (j, row) in rows.iter().enumerate() {
-            for (i, &v) in row.iter().enumerate().filter(|(_, v)| **v > 0) {
-                sources.push(j as u32);
-                targets.push(i as u32);
-                values.push(v);
-            }
-        }
-        let values = Values::Count(values);
-        Shards::new(
-            rows.len(),
-            rows[0].len(),
-            &sources,
-            &targets,
-            values,
-            shard_nnz,
-        )
+        let rows = rows
+            .iter()
+            .map(|row| row.iter().map(|&v| f64::from(v)).collect());
+        dense(&rows.collect::<Vec<_>>(), false, shard_nnz)
     }
 
     fn params(rank: usize, restarts: usize) -> Cocluster {
@@ -479,6 +458,16 @@ mod tests {
         (0..n as u32).map(Some).collect()
     }
 
+    fn local(rows: &[Vec<u32>], map: &[Option<u32>], rank: usize, seed: u64) -> Partitions {
+        fit(
+            &Passes::local(),
+            &shards(rows, 4),
+            map,
+            &params(rank, 10),
+            seed,
+        )
+    }
+
     // States {0, 1} and {2, 3}: 4 counts each way inside and from a state to itself, one count from
     // 1 to 2 and one back. C = [[16, 1], [1, 16]]: I = 32/34 log (16 · 34 / 17²) + 2/34 log (34 /
     // 17²).
@@ -486,18 +475,12 @@ mod tests {
     fn two_pairs_by_hand() {
         let rows = [[4, 4, 0, 0], [4, 4, 1, 0], [0, 1, 4, 4], [0, 0, 4, 4]];
         let rows: Vec<Vec<u32>> = rows.iter().map(|r| r.to_vec()).collect();
-        let found = fit(
-            &Passes::local(),
-            &shards(&rows, 3),
-            &square(4),
-            &params(2, 10),
-            1,
-        );
+        let found = local(&rows, &square(4), 2, 1);
         let e = &found.sources;
         assert!(e[0] == e[1] && e[2] == e[3] && e[0] != e[2]);
         assert_eq!(found.targets, found.sources);
         let by_hand = 32.0 / 34.0 * (16.0 * 34.0 / 289f64).ln() + 2.0 / 34.0 * (34.0 / 289f64).ln();
-        assert!((found.restarts[found.best].mutual_information - by_hand).abs() < 1e-14);
+        assert!((found.restarts[found.best].objective - by_hand).abs() < 1e-14);
     }
 
     #[test]
@@ -513,7 +496,7 @@ mod tests {
             vec![3, 0, 0, 5, 6],
         ];
         let map = [None, Some(1), Some(2), Some(3), Some(4)];
-        let found = fit(&Passes::local(), &shards(&rows, 4), &map, &params(2, 10), 2);
+        let found = local(&rows, &map, 2, 2);
         let (one, two) = (found.sources[0], found.sources[3]);
         assert_ne!(one, two);
         assert_eq!(found.sources, [one, one, one, two, two]);
@@ -530,14 +513,8 @@ mod tests {
                     .collect()
             })
             .collect();
-        let found = fit(
-            &Passes::local(),
-            &shards(&rows, 30),
-            &square(15),
-            &params(3, 10),
-            1,
-        );
-        assert!((found.restarts[found.best].mutual_information - 3f64.ln()).abs() < 1e-14);
+        let found = local(&rows, &square(15), 3, 1);
+        assert!((found.restarts[found.best].objective - 3f64.ln()).abs() < 1e-14);
         assert!((0..15).all(|j| found.sources[j] != found.targets[(j + 5) % 15]));
     }
 
@@ -576,13 +553,12 @@ mod tests {
             let map: Vec<Option<u32>> = (0..n).map(|j| (j != alone).then_some(j as u32)).collect();
             let run = |threads, shard_nnz| {
                 let s = shards(&rows, shard_nnz);
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-                pool.expect("a pool").install(|| fit(&Passes::local(), &s, &map, &params(rank, 3), seed))
+                on_threads(threads, || fit(&Passes::local(), &s, &map, &params(rank, 3), seed))
             };
             let found = run(1, usize::MAX);
             prop_assert_eq!(&found, &run(3, 4));
             let reached = information(&rows, &found.sources, &found.targets, rank);
-            prop_assert!((reached - found.restarts[found.best].mutual_information).abs() < 1e-13);
+            prop_assert!((reached - found.restarts[found.best].objective).abs() < 1e-13);
             prop_assert!(found.restarts.iter().all(|r| r.converged));
             for pair in found.trace.windows(2) {
                 prop_assert!(pair[1] >= pair[0] - 1e-13, "{:?}", found.trace);

@@ -41,8 +41,8 @@ use crate::methods::cocluster::joint::{Table, merge, x_log_x};
 use crate::methods::columns::Column;
 use crate::methods::dbmr;
 use crate::methods::dbmr::params;
-use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, at_least_one};
-use crate::methods::fit::{Fit, How};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, at_least_one, ranked};
+use crate::methods::fit::{Fit, How, Restart};
 use crate::methods::low_rank::columns::SETS;
 use crate::methods::low_rank::factors::{Factors, of_partition};
 use crate::methods::low_rank::model::LowRank;
@@ -122,16 +122,7 @@ impl Parameters for Cocluster {
         ])
     }
 
-    fn rank(&self) -> Option<usize> {
-        Some(self.rank)
-    }
-
-    fn at(&self, rank: usize) -> Self {
-        Cocluster {
-            rank,
-            ..self.clone()
-        }
-    }
+    ranked!();
 
     fn describe(&self, rank: &str) -> String {
         format!(
@@ -176,42 +167,19 @@ impl Estimator for Cocluster {
     }
 }
 
-/// One restart.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Restart {
-    /// The seed of the restart.
-    pub seed: u64,
-    /// The method whose partition begins the restart, or `random`.
-    pub init: Cow<'static, str>,
-    /// Rounds over the states.
-    pub iterations: usize,
-    /// I at the end, nats.
-    pub mutual_information: f64,
-    /// Sets without a source at the end.
-    pub empty_sets: usize,
-    /// Whether the restart converged within `max_iterations`.
-    pub converged: bool,
-}
-
 impl Partitions {
     /// The fit with the model of these partitions.
     pub(crate) fn into_fit(self, model: LowRank, seed: u64) -> Fit {
         let best = &self.restarts[self.best];
-        let n_sources = self.sources.len();
         let how = How {
             seed,
             iterations: best.iterations,
             converged: best.converged,
             best_restart: self.best,
             trace: self.trace,
-            restarts: (self.restarts.into_iter())
-                .map(|restart| restart.record(n_sources))
-                .collect(),
+            restarts: self.restarts,
         };
-        Fit {
-            how,
-            model: model.into(),
-        }
+        Fit { how, model }
     }
 }
 
@@ -291,10 +259,12 @@ pub(crate) fn search(
                     .for_each(|&k| is_empty[k as usize] = false);
                 let restart = Restart {
                     seed,
-                    init: init.into(),
+                    init: Some(init.into()),
+                    sources: shards.n_sources,
                     iterations: end.trace.len(),
-                    mutual_information: end.trace.last().copied().unwrap_or(0.0),
-                    empty_sets: is_empty.into_iter().filter(|empty| *empty).count(),
+                    evaluations: None,
+                    objective: end.trace.last().copied().unwrap_or(0.0),
+                    empty_states: is_empty.into_iter().filter(|empty| *empty).count(),
                     converged: end.converged,
                 };
                 (restart, end)
@@ -304,7 +274,7 @@ pub(crate) fn search(
     let (restarts, mut ends): (Vec<Restart>, Vec<Climbed>) = ended.into_iter().unzip();
     let mut best = 0;
     for (t, restart) in restarts.iter().enumerate() {
-        if restart.mutual_information > restarts[best].mutual_information {
+        if restart.objective > restarts[best].objective {
             best = t;
         }
     }
@@ -520,27 +490,12 @@ fn sweep(rows: &[f64], labels: &mut [u32], table: &mut Table, least: f64) -> boo
     any
 }
 
-impl Restart {
-    /// The restart as an entry of a fit.
-    pub(crate) fn record(self, sources: usize) -> crate::methods::fit::Restart {
-        crate::methods::fit::Restart {
-            seed: self.seed,
-            init: Some(self.init),
-            sources,
-            iterations: self.iterations,
-            evaluations: None,
-            objective: self.mutual_information,
-            empty_states: self.empty_sets,
-            converged: self.converged,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::evidence::counts::shards::dense as shards;
     use crate::evidence::pass::Passes;
+    use crate::math::testing::on_threads;
     use proptest::prelude::*;
 
     fn params(rank: usize, restarts: usize) -> Cocluster {
@@ -592,7 +547,7 @@ mod tests {
         assert!(f[1] == f[2] && f[0] == f[3] && f[0] != f[1], "{f:?}");
         let (a, b) = (10.0 / 22.0f64, 12.0 / 22.0f64);
         let entropy = -a * a.ln() - b * b.ln();
-        assert!((fit.restarts[fit.best].mutual_information - entropy).abs() < 1e-14);
+        assert!((fit.restarts[fit.best].objective - entropy).abs() < 1e-14);
     }
 
     #[test]
@@ -609,12 +564,13 @@ mod tests {
         let three = fit(&Passes::local(), &s, &params(3, 3), 1);
         let best = &three.restarts[three.best];
         let two = fit(&Passes::local(), &s, &params(2, 3), 1);
-        let most = two.restarts[two.best].mutual_information;
-        assert!((best.mutual_information - most).abs() < 1e-14);
-        let inits: Vec<&str> = three.restarts.iter().map(|r| &*r.init).collect();
+        let most = two.restarts[two.best].objective;
+        assert!((best.objective - most).abs() < 1e-14);
+        let inits = three.restarts.iter().filter_map(|r| r.init.as_deref());
+        let inits: Vec<&str> = inits.collect();
         assert!(best.converged && inits == ["dbmr", "random", "random"]);
         let one = fit(&Passes::local(), &s, &params(1, 1), 1);
-        assert_eq!(one.restarts[0].mutual_information, 0.0);
+        assert_eq!(one.restarts[0].objective, 0.0);
     }
 
     proptest! {
@@ -642,7 +598,7 @@ mod tests {
             let rank = rank.min(columns.len());
             let fit = fit(&Passes::local(), &s, &params(rank, 3), seed);
             let found = information(&columns, &fit.sources, &fit.targets, rank);
-            prop_assert!((found - fit.restarts[fit.best].mutual_information).abs() < 1e-12);
+            prop_assert!((found - fit.restarts[fit.best].objective).abs() < 1e-12);
             for pair in fit.trace.windows(2) {
                 prop_assert!(pair[1] >= pair[0] - 1e-13, "{:?}", fit.trace);
             }
@@ -675,9 +631,7 @@ mod tests {
                 .collect();
             let run = |threads, shard_nnz| {
                 let s = shards(&columns, real, shard_nnz);
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-                pool.expect("a pool")
-                    .install(|| fit(&Passes::local(), &s, &params(4, 6), 3))
+                on_threads(threads, || fit(&Passes::local(), &s, &params(4, 6), 3))
             };
             let one = run(1, usize::MAX);
             assert_eq!(one, run(5, 200));

@@ -18,8 +18,9 @@ use crate::methods::dbmr::local_search::empty_search;
 use crate::methods::dbmr::matrix_columns::Columns;
 use crate::methods::dbmr::nearest;
 use crate::methods::dbmr::nearest::{Assign, Column, Lambda, Logarithm, Spread};
-use crate::methods::dbmr::params::{Dbmr, Init, Partition, Restart};
+use crate::methods::dbmr::params::{Dbmr, Init, Partition};
 use crate::methods::dbmr::seeding;
+use crate::methods::fit::Restart;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
@@ -67,7 +68,7 @@ pub(crate) fn fit(
     ended.sort_by_key(|e| e.index);
     let mut best = 0;
     for (t, e) in ended.iter().enumerate() {
-        if e.restart.log_likelihood > ended[best].restart.log_likelihood {
+        if e.restart.objective > ended[best].restart.objective {
             best = t;
         }
     }
@@ -286,11 +287,11 @@ impl Problem<'_> {
             index,
             restart: Restart {
                 seed: crate::math::seed::restart_seed(self.seed, index),
-                init: self.params.init,
+                init: Some(self.params.init.name().into()),
                 sources: slot.affiliation.len(),
                 iterations: slot.trace.len(),
-                evaluations: slot.evaluations,
-                log_likelihood: slot.log_likelihood,
+                evaluations: Some(slot.evaluations),
+                objective: slot.log_likelihood,
                 empty_states: totals.iter().filter(|&&c| c == 0.0).count(),
                 converged,
             },
@@ -306,7 +307,7 @@ fn add(ended: &mut Vec<Ended>, mut new: Ended) {
     match ended.iter_mut().find(|e| !e.affiliation.is_empty()) {
         None => (),
         Some(best) => {
-            let (a, b) = (new.restart.log_likelihood, best.restart.log_likelihood);
+            let (a, b) = (new.restart.objective, best.restart.objective);
             let is_better = a > b || a == b && new.index < best.index;
             forget(if is_better { best } else { &mut new });
         }

@@ -10,7 +10,7 @@ use crate::methods::dbmr::nearest::{Assign, Spread};
 use crate::methods::dbmr::params::{Dbmr, Init, Partition};
 use crate::methods::dbmr::scan::{Pick, Scan};
 use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, at_least_one, tolerance};
-use crate::methods::fit::{Fit, How, Restart};
+use crate::methods::fit::{Fit, How};
 use crate::methods::low_rank::columns::SETS;
 use crate::methods::low_rank::{canonical, check_rank, most_probable, projection};
 
@@ -99,9 +99,9 @@ impl Estimator for Dbmr {
             converged: best.converged,
             best_restart: partition.best,
             trace: partition.trace,
-            restarts: partition.restarts.into_iter().map(Restart::from).collect(),
+            restarts: partition.restarts,
         };
-        let model = projection(passes, shards, affiliation, self.rank, most_probable).into();
+        let model = projection(passes, shards, affiliation, self.rank, most_probable);
         Ok(Fit { how, model })
     }
 
@@ -124,7 +124,7 @@ impl Estimator for Dbmr {
             },
             ..self.clone()
         };
-        let best = |partition: &Partition| partition.restarts[partition.best].log_likelihood;
+        let best = |partition: &Partition| partition.restarts[partition.best].objective;
         let mut partition = dbmr::fit(passes, shards, &fresh, seed);
         let from_whole = passes.piece("local-search", |passes| {
             dbmr::fit_near(passes, shards, self, &start, seed)
@@ -135,7 +135,7 @@ impl Estimator for Dbmr {
         let affiliation = canonical(&partition.affiliation, self.rank, shards);
         Ok(Fit {
             how: How::direct(seed),
-            model: projection(passes, shards, affiliation, self.rank, most_probable).into(),
+            model: projection(passes, shards, affiliation, self.rank, most_probable),
         })
     }
 }

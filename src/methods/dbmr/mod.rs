@@ -32,7 +32,8 @@ use crate::methods::dbmr::block_search::BlockSearch;
 use crate::methods::dbmr::local_search::{Search, Sweeps, empty_search};
 use crate::methods::dbmr::matrix_columns::Columns;
 use crate::methods::dbmr::moves::{Clusters, NONE};
-use crate::methods::dbmr::params::{Dbmr, Init, Partition, Restart};
+use crate::methods::dbmr::params::{Dbmr, Init, Partition};
+use crate::methods::fit::Restart;
 use crate::methods::spectral::svd;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
@@ -145,8 +146,11 @@ fn search_moves(
         states,
         best.seed,
     );
-    let evaluations = best.evaluations + all.evaluations;
-    *best = Restart { evaluations, ..all };
+    let evaluations = best.evaluations.unwrap_or(0) + all.evaluations.unwrap_or(0);
+    *best = Restart {
+        evaluations: Some(evaluations),
+        ..all
+    };
     partition
 }
 
@@ -346,7 +350,7 @@ fn search_restarts(
         let (new, more) = passes.piece(&name, |_| restarts.run(at_once, &seen));
         seen.extend(new);
         ended.extend(more);
-        let log_likelihood = |(restart, ..): &Ended| restart.log_likelihood;
+        let log_likelihood = |(restart, ..): &Ended| restart.objective;
         for t in first..ended.len() {
             if log_likelihood(&ended[t]) > log_likelihood(&ended[best]) {
                 best = t;
@@ -396,11 +400,11 @@ fn record(end: End, params: &Dbmr, seed: u64, trace: &mut [f64]) -> Restart {
     }
     Restart {
         seed,
-        init: params.init,
+        init: Some(params.init.name().into()),
         sources: end.sources,
         iterations: trace.len(),
-        evaluations: end.scores.div_ceil(params.rank as u64),
-        log_likelihood: end.log_likelihood,
+        evaluations: Some(end.scores.div_ceil(params.rank as u64)),
+        objective: end.log_likelihood,
         empty_states: end.clusters.empty(),
         converged: end.converged,
     }
@@ -411,6 +415,7 @@ mod tests {
     use super::*;
     use crate::evidence::counts::shards::dense as shards;
     use crate::evidence::pass::Passes;
+    use crate::math::testing::on_threads;
     use proptest::prelude::*;
     use rand::RngExt;
 
@@ -419,6 +424,10 @@ mod tests {
             restarts,
             ..Dbmr::plain(rank)
         }
+    }
+
+    fn local(shards: &Shards, params: &Dbmr, seed: u64) -> Partition {
+        fit(&Passes::local(), shards, params, seed)
     }
 
     /// Algorithm 2 as the paper writes it: affiliation and ℓ̂ after every iteration.
@@ -472,12 +481,12 @@ mod tests {
 
     fn check_against_plain(columns: &[Vec<f64>], rank: usize, seed: u64, real: bool) {
         let s = shards(columns, real, 20);
-        let fit = fit(&Passes::local(), &s, &params(rank, 3), seed);
+        let fit = local(&s, &params(rank, 3), seed);
         for (t, restart) in fit.restarts.iter().enumerate() {
             let (gamma, trace) = plain(columns, rank, restart.seed);
             assert_eq!(restart.iterations, trace.len());
             assert_eq!(
-                restart.log_likelihood.to_bits(),
+                restart.objective.to_bits(),
                 trace[trace.len() - 1].to_bits()
             );
             let used = (0..rank as u32).filter(|k| gamma.contains(k)).count();
@@ -581,18 +590,14 @@ mod tests {
         for real in [false, true] {
             let columns = scaled(&grouped(60, 60, 20), if real { 0.3 } else { 1.0 });
             let run = |threads, shard_nnz| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
                 let s = shards(&columns, real, shard_nnz);
-                pool.build()
-                    .unwrap()
-                    .install(|| fit(&Passes::local(), &s, &params(4, 13), 5))
+                on_threads(threads, || local(&s, &params(4, 13), 5))
             };
             let one = run(1, 1 << 20);
             for (threads, shard_nnz) in [(1, 30), (5, 1 << 20), (5, 30), (5, 300)] {
                 assert_eq!(one, run(threads, shard_nnz));
             }
-            let alone = fit(
-                &Passes::local(),
+            let alone = local(
                 &shards(&columns, real, 100),
                 &params(4, 1),
                 one.restarts[one.best].seed,
@@ -618,16 +623,14 @@ mod tests {
                 ..Dbmr::new(4)
             };
             let run = |threads, shard_nnz| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
                 let s = shards(&columns, real, shard_nnz);
-                let pool = pool.build().unwrap();
-                pool.install(|| fit(&Passes::local(), &s, &params, 5))
+                on_threads(threads, || local(&s, &params, 5))
             };
             let one = run(1, 1 << 20);
             assert_eq!(one, run(5, 100));
             let best = &one.restarts[one.best];
-            assert_eq!((best.sources, best.init), (n, init));
-            assert_eq!(one.trace.last(), Some(&best.log_likelihood));
+            assert_eq!((best.sources, best.init.as_deref()), (n, Some(init.name())));
+            assert_eq!(one.trace.last(), Some(&best.objective));
             assert_eq!(
                 one.restarts[(one.best + 1) % one.restarts.len()].sources < n,
                 n == 700
@@ -638,22 +641,22 @@ mod tests {
             };
             let s = shards(&columns, real, 100);
             if init != Init::Svd {
-                let alone = fit(&Passes::local(), &s, &alone, best.seed);
+                let alone = local(&s, &alone, best.seed);
                 assert_eq!(alone.affiliation, one.affiliation);
             }
             // No restart of the plain algorithm is better, and its next iteration changes nothing.
-            let plain = fit(&Passes::local(), &s, &super::tests::params(4, 10), 5);
-            assert!(best.log_likelihood >= plain.restarts[plain.best].log_likelihood - 1e-6);
+            let plain = local(&s, &self::params(4, 10), 5);
+            assert!(best.objective >= plain.restarts[plain.best].objective - 1e-6);
             let after = Dbmr {
                 init: Init::Svd,
                 max_iterations: 1,
-                ..super::tests::params(4, 1)
+                ..self::params(4, 1)
             };
             let after = fit_from(&Passes::local(), &s, &after, Some(&one.affiliation), 0);
             if n == 90 {
                 assert_eq!(after.affiliation, one.affiliation);
             }
-            assert!((after.restarts[0].log_likelihood - best.log_likelihood) < 1e-3 * s.total);
+            assert!((after.restarts[0].objective - best.objective) < 1e-3 * s.total);
         }
     }
 
@@ -665,9 +668,11 @@ mod tests {
                 init,
                 ..params(4, 3)
             };
-            let f = fit(&Passes::local(), &s, &params, 5);
-            assert!(f.restarts.iter().all(|r| r.init == init && r.converged));
-            assert!(f.restarts.iter().all(|r| r.evaluations >= 60));
+            let f = local(&s, &params, 5);
+            assert!(f.restarts.iter().all(|r| r.converged));
+            let named = |r: &Restart| r.init.as_deref() == Some(init.name());
+            assert!(f.restarts.iter().all(named));
+            assert!(f.restarts.iter().all(|r| r.evaluations >= Some(60)));
         }
     }
 
@@ -681,9 +686,9 @@ mod tests {
             .map(|j| (0..100).map(|i| count[block(i)][block(j)]).collect())
             .collect();
         let s = shards(&columns, false, 1 << 20);
-        let three = fit(&Passes::local(), &s, &params(3, 100), 0);
+        let three = local(&s, &params(3, 100), 0);
         let best = &three.restarts[three.best];
-        assert!((best.log_likelihood + 95_391.27).abs() < 0.01);
+        assert!((best.objective + 95_391.27).abs() < 0.01);
         assert_eq!(best.empty_states, 0);
         for j in 0..100 {
             let same = (0..100).filter(|&l| three.affiliation[l] == three.affiliation[j]);
@@ -695,20 +700,20 @@ mod tests {
             .iter()
             .filter(|r| r.empty_states == 1)
             .collect();
-        assert!(!empty.is_empty() && empty.iter().all(|r| r.log_likelihood < -97_800.5));
-        let two = fit(&Passes::local(), &s, &params(2, 20), 0);
-        assert!((two.restarts[two.best].log_likelihood + 97_800.6).abs() < 0.1);
+        assert!(!empty.is_empty() && empty.iter().all(|r| r.objective < -97_800.5));
+        let two = local(&s, &params(2, 20), 0);
+        assert!((two.restarts[two.best].objective + 97_800.6).abs() < 0.1);
     }
 
     #[test]
     fn one_state_takes_all() {
         // N_i· = (3, 1): ℓ̂ = 3 log ¾ + log ¼.
         let s = shards(&[vec![1.0, 1.0], vec![2.0, 0.0]], false, 10);
-        let f = fit(&Passes::local(), &s, &params(1, 2), 0);
+        let f = local(&s, &params(1, 2), 0);
         assert_eq!(f.affiliation, [0, 0]);
         assert_eq!((f.best, f.trace.len()), (0, 1));
         let by_hand = 3.0 * 0.75f64.ln() + 0.25f64.ln();
-        assert!((f.restarts[0].log_likelihood - by_hand).abs() < 1e-12);
+        assert!((f.restarts[0].objective - by_hand).abs() < 1e-12);
     }
 
     #[test]
@@ -718,12 +723,7 @@ mod tests {
         let columns: Vec<Vec<f64>> = (1..30)
             .map(|s| vec![f64::from(s), f64::from(2 * s)])
             .collect();
-        let f = fit(
-            &Passes::local(),
-            &shards(&columns, false, 10),
-            &params(3, 4),
-            1,
-        );
+        let f = local(&shards(&columns, false, 10), &params(3, 4), 1);
         for r in &f.restarts {
             assert_eq!((r.empty_states, r.converged), (2, true));
         }
@@ -735,12 +735,7 @@ mod tests {
     fn as_many_states_as_sources_and_identical_columns() {
         let columns = grouped(12, 12, 4);
         let doubled = [columns.clone(), columns].concat();
-        let f = fit(
-            &Passes::local(),
-            &shards(&doubled, false, 20),
-            &params(24, 5),
-            2,
-        );
+        let f = local(&shards(&doubled, false, 20), &params(24, 5), 2);
         assert_eq!(f.affiliation[..12], f.affiliation[12..]);
         assert!(f.restarts[f.best].empty_states >= 12);
     }
@@ -748,7 +743,7 @@ mod tests {
     #[test]
     fn a_limit_of_iterations_and_a_tolerance_end_a_restart_early() {
         let s = shards(&grouped(60, 60, 20), false, 50);
-        let full = fit(&Passes::local(), &s, &params(4, 1), 5);
+        let full = local(&s, &params(4, 1), 5);
         assert!(full.trace.len() > 3, "{:?}", full.trace);
         let limited = |max_iterations, tolerance| {
             let params = Dbmr {
@@ -756,7 +751,7 @@ mod tests {
                 tolerance: Some(tolerance),
                 ..params(4, 1)
             };
-            fit(&Passes::local(), &s, &params, 5)
+            local(&s, &params, 5)
         };
         let two = limited(2, 0.0);
         assert_eq!(two.trace, full.trace[..2]);

@@ -503,7 +503,7 @@ mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::set_sums::Gather;
-    use crate::evidence::counts::shards::Shards;
+    use crate::evidence::counts::shards::{Shards, dense};
     use crate::evidence::pass::Passes;
     use crate::methods::dbmr::matrix_columns::Columns;
     use std::borrow::Cow;
@@ -511,21 +511,22 @@ mod tests {
     /// n = m = 6, with counts by a hash, some of them 1. If `scale` is not an integer they are
     /// weights.
     fn shards(scale: f64) -> Shards {
-        let (mut sources, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());
-        for x in 0..36u32 {
+        let count = |x: u32| {
             let hash = x.wrapping_mul(2_654_435_761) >> 24;
-            if hash % 3 > 0 || x % 7 == 0 {
-                sources.push(x / 6);
-                targets.push(x % 6);
-                counts.push(scale * f64::from(if hash % 2 == 0 { 1 } else { hash }));
+            let is_counted = hash % 3 > 0 || x % 7 == 0;
+            let count = if hash % 2 == 0 { 1 } else { hash };
+            if is_counted {
+                scale * f64::from(count)
+            } else {
+                0.0
             }
-        }
-        let values = if scale.fract() == 0.0 {
-            Values::Count(counts.iter().map(|&c| c as u32).collect())
-        } else {
-            Values::Real(counts)
         };
-        Shards::new(6, 6, &sources, &targets, values, 5)
+        let column = |j: u32| (6 * j..6 * j + 6).map(count).collect();
+        dense(
+            &(0..6).map(column).collect::<Vec<_>>(),
+            scale.fract() != 0.0,
+            5,
+        )
     }
 
     /// ℓ̂ of the columns with a state, by its definition.

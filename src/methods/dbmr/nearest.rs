@@ -409,10 +409,6 @@ impl Kernel for Spread {
     const NAME: &'static str = "spread";
     const IN_PLACE: bool = true;
 
-    fn width(&self) -> usize {
-        1
-    }
-
     fn apply(&self, shard: &Csr, rows: &mut [Column]) {
         crate::with_values!(shard, values => {
             for (l, column) in rows.iter_mut().enumerate() {
@@ -451,10 +447,6 @@ impl Kernel for Assign<'_> {
 
     const NAME: &'static str = "assign";
     const IN_PLACE: bool = true;
-
-    fn width(&self) -> usize {
-        1
-    }
 
     fn apply(&self, shard: &Csr, rows: &mut [Column]) {
         assign(shard, &self.source_total, &self.lambda, &self.drift, rows);

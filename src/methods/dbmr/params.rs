@@ -1,6 +1,7 @@
 //! Parameters of DBMR, and the partition that it finds.
 
-use crate::methods::fit;
+use crate::methods::estimator::defaults;
+use crate::methods::fit::Restart;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -81,18 +82,6 @@ impl Dbmr {
         }
     }
 
-    fn restarts() -> usize {
-        10
-    }
-
-    fn polish() -> bool {
-        true
-    }
-
-    fn max_iterations() -> usize {
-        1000
-    }
-
     /// The tolerance, or its default.
     pub(crate) fn tolerance(&self) -> f64 {
         let default = if self.polish { 1e-3 } else { 0.0 };
@@ -100,28 +89,11 @@ impl Dbmr {
     }
 }
 
-/// One restart.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Restart {
-    /// `fit` with this seed and a single restart repeats it.
-    pub seed: u64,
-    /// The sets with which the restart began.
-    pub init: Init,
-    /// The sources of the restart: all, or a sample (`seeding`) for a restart that was not the
-    /// best.
-    pub sources: usize,
-    /// Updates of γ, including the last one, which changed nothing. With `polish`: sweeps over all
-    /// of these sources.
-    pub iterations: usize,
-    /// Columns that were scored, with r scores each.
-    pub evaluations: u64,
-    /// ℓ̂ of its sources at the end, in nats.
-    pub log_likelihood: f64,
-    /// Latent states without sources at the end.
-    pub empty_states: usize,
-    /// Whether the restart converged within `max_iterations`.
-    pub converged: bool,
-}
+defaults! { Dbmr {
+    restarts: usize = 10,
+    polish: bool = true,
+    max_iterations: usize = 1000,
+} }
 
 /// The partition of the best restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -134,19 +106,4 @@ pub(crate) struct Partition {
     pub best: usize,
     /// ℓ̂ of the best restart after each of its iterations.
     pub trace: Vec<f64>,
-}
-
-impl From<Restart> for fit::Restart {
-    fn from(restart: Restart) -> Self {
-        fit::Restart {
-            seed: restart.seed,
-            init: Some(restart.init.name().into()),
-            sources: restart.sources,
-            iterations: restart.iterations,
-            evaluations: Some(restart.evaluations),
-            objective: restart.log_likelihood,
-            empty_states: restart.empty_states,
-            converged: restart.converged,
-        }
-    }
 }

@@ -68,10 +68,6 @@ impl Kernel for Scan<'_> {
 
     const NAME: &'static str = "scan";
 
-    fn width(&self) -> usize {
-        1
-    }
-
     fn apply(&self, shard: &Csr, rows: &mut [Scanned]) {
         let mut scores = Vec::new();
         for (l, (j, found)) in shard.rows().zip(rows).enumerate() {
@@ -124,10 +120,6 @@ impl Kernel for Pick<'_> {
     type Cell = Option<Box<Csr>>;
 
     const NAME: &'static str = "pick";
-
-    fn width(&self) -> usize {
-        1
-    }
 
     fn apply(&self, shard: &Csr, rows: &mut [Option<Box<Csr>>]) {
         for (l, (j, row)) in shard.rows().zip(rows).enumerate() {

@@ -241,22 +241,15 @@ pub(crate) fn is_same(one: &[u32], other: &[u32], rank: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::counts::csr::Values;
-    use crate::evidence::counts::shards::Shards;
+    use crate::evidence::counts::shards::{Shards, dense};
     use rand::SeedableRng;
 
     /// Four sets of ten sources. Those of set g have 5 counts to each of their own ten targets and
     /// 1 to each other target.
     fn four_sets() -> Shards {
-        let (mut sources, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());
-        for j in 0..40u32 {
-            for i in 0..40 {
-                sources.push(j);
-                targets.push(i);
-                counts.push(if i / 10 == j / 10 { 5 } else { 1 });
-            }
-        }
-        Shards::new(40, 40, &sources, &targets, Values::Count(counts), 300)
+        let count = |i, j| if i / 10 == j / 10 { 5.0 } else { 1.0 };
+        let column = |j| (0..40).map(|i| count(i, j)).collect();
+        dense(&(0..40).map(column).collect::<Vec<_>>(), false, 300)
     }
 
     #[test]

@@ -12,100 +12,127 @@ const STACK: usize = 32;
 /// Derivatives per run of the program in [`Expression::gradient`].
 const SLOPES: usize = 4;
 
-/// A function of one number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Unary {
-    /// −x.
-    Negate,
-    /// 1 where x is 0, else 0.
-    Not,
-    /// The absolute value.
-    Abs,
-    /// −1, 0 or 1.
-    Signum,
-    /// The square root.
-    Sqrt,
-    /// The cube root.
-    Cbrt,
-    /// eˣ.
-    Exp,
-    /// The natural logarithm.
-    Ln,
-    /// The logarithm to base 2.
-    Log2,
-    /// The logarithm to base 10.
-    Log10,
-    /// The sine of radians.
-    Sin,
-    /// The cosine of radians.
-    Cos,
-    /// The tangent of radians.
-    Tan,
-    /// The arc sine.
-    Asin,
-    /// The arc cosine.
-    Acos,
-    /// The arc tangent.
-    Atan,
-    /// The hyperbolic sine.
-    Sinh,
-    /// The hyperbolic cosine.
-    Cosh,
-    /// The hyperbolic tangent.
-    Tanh,
-    /// The inverse hyperbolic sine.
-    Asinh,
-    /// The inverse hyperbolic cosine.
-    Acosh,
-    /// The inverse hyperbolic tangent.
-    Atanh,
-    /// Radians → degrees.
-    Degrees,
-    /// Degrees → radians.
-    Radians,
-    /// The next lower integer.
-    Floor,
-    /// The next higher integer.
-    Ceil,
-    /// The nearest integer, halves away from 0.
-    Round,
-    /// The integer part.
-    Trunc,
+/// Writes functions of numbers as an enum, with their values.
+macro_rules! functions {
+    ($(#[$about:meta])* $Function:ident($($x:ident),*) {
+        $($(#[$own:meta])* $name:ident => $value:expr,)*
+    }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum $Function {
+            $($(#[$own])* $name,)*
+        }
+
+        impl $Function {
+            #[cfg(test)]
+            const ALL: &[$Function] = &[$($Function::$name,)*];
+
+            #[inline]
+            fn value(self, $($x: f64),*) -> f64 {
+                match self {
+                    $($Function::$name => $value,)*
+                }
+            }
+        }
+    };
 }
 
-/// A function of two numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Binary {
-    /// a + b.
-    Add,
-    /// a − b.
-    Subtract,
-    /// a · b.
-    Multiply,
-    /// a / b.
-    Divide,
-    /// The remainder of a / b, with the sign of a.
-    Remainder,
-    /// aᵇ.
-    Power,
-    /// The angle of the point (b, a).
-    Atan2,
-    /// The larger number.
-    Greatest,
-    /// The smaller number.
-    Least,
-    /// 1 if a = b, else 0.
-    Equal,
-    /// 1 if a ≠ b, else 0.
-    NotEqual,
-    /// 1 if a < b, else 0.
-    Less,
-    /// 1 if a ≤ b, else 0.
-    AtMost,
-    /// 1 if neither is 0, else 0.
-    And,
-    /// 1 if one is not 0, else 0.
-    Or,
+functions! {
+    /// A function of one number.
+    Unary(x) {
+        /// −x.
+        Negate => -x,
+        /// 1 where x is 0, else 0.
+        Not => f64::from(x == 0.0),
+        /// The absolute value.
+        Abs => x.abs(),
+        /// −1, 0 or 1.
+        Signum => sign(x),
+        /// The square root.
+        Sqrt => x.sqrt(),
+        /// The cube root.
+        Cbrt => x.cbrt(),
+        /// eˣ.
+        Exp => x.exp(),
+        /// The natural logarithm.
+        Ln => x.ln(),
+        /// The logarithm to base 2.
+        Log2 => x.log2(),
+        /// The logarithm to base 10.
+        Log10 => x.log10(),
+        /// The sine of radians.
+        Sin => x.sin(),
+        /// The cosine of radians.
+        Cos => x.cos(),
+        /// The tangent of radians.
+        Tan => x.tan(),
+        /// The arc sine.
+        Asin => x.asin(),
+        /// The arc cosine.
+        Acos => x.acos(),
+        /// The arc tangent.
+        Atan => x.atan(),
+        /// The hyperbolic sine.
+        Sinh => x.sinh(),
+        /// The hyperbolic cosine.
+        Cosh => x.cosh(),
+        /// The hyperbolic tangent.
+        Tanh => x.tanh(),
+        /// The inverse hyperbolic sine.
+        Asinh => x.asinh(),
+        /// The inverse hyperbolic cosine.
+        Acosh => x.acosh(),
+        /// The inverse hyperbolic tangent.
+        Atanh => x.atanh(),
+        /// Radians → degrees.
+        Degrees => x.to_degrees(),
+        /// Degrees → radians.
+        Radians => x.to_radians(),
+        /// The next lower integer.
+        Floor => x.floor(),
+        /// The next higher integer.
+        Ceil => x.ceil(),
+        /// The nearest integer, halves away from 0.
+        Round => x.round(),
+        /// The integer part.
+        Trunc => x.trunc(),
+    }
+}
+
+functions! {
+    /// A function of two numbers.
+    Binary(a, b) {
+        /// a + b.
+        Add => a + b,
+        /// a − b.
+        Subtract => a - b,
+        /// a · b.
+        Multiply => a * b,
+        /// a / b.
+        Divide => a / b,
+        /// The remainder of a / b, with the sign of a.
+        Remainder => a % b,
+        /// aᵇ.
+        Power => a.powf(b),
+        /// The angle of the point (b, a).
+        Atan2 => a.atan2(b),
+        /// The larger number.
+        Greatest => if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) },
+        /// The smaller number.
+        Least => if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) },
+        /// 1 if a = b, else 0.
+        Equal => f64::from(a == b),
+        /// 1 if a ≠ b, else 0.
+        NotEqual => f64::from(a != b),
+        /// 1 if a < b, else 0.
+        Less => f64::from(a < b),
+        /// 1 if a ≤ b, else 0.
+        AtMost => f64::from(a <= b),
+        /// 1 if neither is 0, else 0.
+        And => f64::from(a != 0.0 && b != 0.0),
+        /// 1 if one is not 0, else 0.
+        Or => f64::from(a != 0.0 || b != 0.0),
+    }
 }
 
 /// One operation on a stack of numbers.
@@ -261,60 +288,11 @@ impl Number for f64 {
     }
 
     fn unary(self, function: Unary) -> f64 {
-        let x = self;
-        match function {
-            Unary::Negate => -x,
-            Unary::Not => f64::from(x == 0.0),
-            Unary::Abs => x.abs(),
-            Unary::Signum => sign(x),
-            Unary::Sqrt => x.sqrt(),
-            Unary::Cbrt => x.cbrt(),
-            Unary::Exp => x.exp(),
-            Unary::Ln => x.ln(),
-            Unary::Log2 => x.log2(),
-            Unary::Log10 => x.log10(),
-            Unary::Sin => x.sin(),
-            Unary::Cos => x.cos(),
-            Unary::Tan => x.tan(),
-            Unary::Asin => x.asin(),
-            Unary::Acos => x.acos(),
-            Unary::Atan => x.atan(),
-            Unary::Sinh => x.sinh(),
-            Unary::Cosh => x.cosh(),
-            Unary::Tanh => x.tanh(),
-            Unary::Asinh => x.asinh(),
-            Unary::Acosh => x.acosh(),
-            Unary::Atanh => x.atanh(),
-            Unary::Degrees => x.to_degrees(),
-            Unary::Radians => x.to_radians(),
-            Unary::Floor => x.floor(),
-            Unary::Ceil => x.ceil(),
-            Unary::Round => x.round(),
-            Unary::Trunc => x.trunc(),
-        }
+        function.value(self)
     }
 
-    fn binary(self, function: Binary, b: f64) -> f64 {
-        let a = self;
-        match function {
-            Binary::Add => a + b,
-            Binary::Subtract => a - b,
-            Binary::Multiply => a * b,
-            Binary::Divide => a / b,
-            Binary::Remainder => a % b,
-            Binary::Power => a.powf(b),
-            Binary::Atan2 => a.atan2(b),
-            Binary::Greatest if a.is_nan() || b.is_nan() => f64::NAN,
-            Binary::Greatest => a.max(b),
-            Binary::Least if a.is_nan() || b.is_nan() => f64::NAN,
-            Binary::Least => a.min(b),
-            Binary::Equal => f64::from(a == b),
-            Binary::NotEqual => f64::from(a != b),
-            Binary::Less => f64::from(a < b),
-            Binary::AtMost => f64::from(a <= b),
-            Binary::And => f64::from(a != 0.0 && b != 0.0),
-            Binary::Or => f64::from(a != 0.0 || b != 0.0),
-        }
+    fn binary(self, function: Binary, other: f64) -> f64 {
+        function.value(self, other)
     }
 }
 
@@ -434,55 +412,6 @@ mod tests {
         Expression::binary(function, a, b)
     }
 
-    const UNARY: [Unary; 28] = [
-        Unary::Negate,
-        Unary::Not,
-        Unary::Abs,
-        Unary::Signum,
-        Unary::Sqrt,
-        Unary::Cbrt,
-        Unary::Exp,
-        Unary::Ln,
-        Unary::Log2,
-        Unary::Log10,
-        Unary::Sin,
-        Unary::Cos,
-        Unary::Tan,
-        Unary::Asin,
-        Unary::Acos,
-        Unary::Atan,
-        Unary::Sinh,
-        Unary::Cosh,
-        Unary::Tanh,
-        Unary::Asinh,
-        Unary::Acosh,
-        Unary::Atanh,
-        Unary::Degrees,
-        Unary::Radians,
-        Unary::Floor,
-        Unary::Ceil,
-        Unary::Round,
-        Unary::Trunc,
-    ];
-
-    const BINARY: [Binary; 15] = [
-        Binary::Add,
-        Binary::Subtract,
-        Binary::Multiply,
-        Binary::Divide,
-        Binary::Remainder,
-        Binary::Power,
-        Binary::Atan2,
-        Binary::Greatest,
-        Binary::Least,
-        Binary::Equal,
-        Binary::NotEqual,
-        Binary::Less,
-        Binary::AtMost,
-        Binary::And,
-        Binary::Or,
-    ];
-
     /// Compares derivatives with central differences at a state.
     fn assert_gradient(what: &str, expression: &Expression, state: &[f64]) {
         let mut gradient = vec![f64::NAN; state.len()];
@@ -502,11 +431,11 @@ mod tests {
 
     #[test]
     fn derivatives_are_those_of_central_differences() {
-        for function in UNARY {
+        for &function in Unary::ALL {
             let at = if function == Unary::Acosh { 1.7 } else { 0.37 };
             assert_gradient(&format!("{function:?}"), &unary(function, x(0)), &[at]);
         }
-        for function in BINARY {
+        for &function in Binary::ALL {
             let expression = binary(function, x(0), x(1));
             assert_gradient(&format!("{function:?}"), &expression, &[2.3, 0.7]);
             assert_gradient(&format!("{function:?}"), &expression, &[0.6, 1.9]);

@@ -1,6 +1,6 @@
 //! The parameters of filters.
 
-use crate::methods::estimator::{Fault, Parameters, at_least_one};
+use crate::methods::estimator::{Fault, Parameters, at_least_one, defaults};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -207,43 +207,19 @@ impl KernelBayes {
             Rule::Pkbr | Rule::Kregbayes => 2.0 * lambda,
         })
     }
-
-    fn bandwidth() -> Bandwidth {
-        Bandwidth::Rule(BandwidthRule::HeldOut)
-    }
-
-    fn lambda() -> Regularisation {
-        Regularisation::Rule(RegularisationRule::HeldOut)
-    }
-
-    fn mu() -> f64 {
-        1e-5
-    }
-
-    fn exact() -> usize {
-        2000
-    }
-
-    fn rank_state() -> usize {
-        50
-    }
-
-    fn rank_observation() -> usize {
-        200
-    }
-
-    fn tolerance() -> f64 {
-        1e-6
-    }
-
-    fn landmarks() -> usize {
-        2000
-    }
-
-    fn normalise() -> bool {
-        true
-    }
 }
+
+defaults! { KernelBayes {
+    bandwidth: Bandwidth = Bandwidth::Rule(BandwidthRule::HeldOut),
+    lambda: Regularisation = Regularisation::Rule(RegularisationRule::HeldOut),
+    mu: f64 = 1e-5,
+    exact: usize = 2000,
+    rank_state: usize = 50,
+    rank_observation: usize = 200,
+    tolerance: f64 = 1e-6,
+    landmarks: usize = 2000,
+    normalise: bool = true,
+} }
 
 /// Checks that a number is above 0.
 fn above_zero(key: &'static str, value: f64) -> Result<(), Fault> {
@@ -526,15 +502,10 @@ nonlinear! {
     }
 }
 
-impl Ukf {
-    fn alpha() -> f64 {
-        1.0
-    }
-
-    fn beta() -> f64 {
-        2.0
-    }
-}
+defaults! { Ukf {
+    alpha: f64 = 1.0,
+    beta: f64 = 2.0,
+} }
 
 impl Parameters for Kalman {
     const NAME: &'static str = "kalman";

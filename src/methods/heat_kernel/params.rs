@@ -1,7 +1,7 @@
 //! The parameters of diffusion maps and heat sketches.
 
 use crate::evidence::points::{PointSize, Points};
-use crate::methods::estimator::{Fault, Parameters, tolerance};
+use crate::methods::estimator::{Fault, Parameters, at_least_one, tolerance};
 use crate::methods::heat_kernel::kernel::{DENSE_POINTS, Reach};
 use crate::methods::heat_kernel::neighbours;
 use crate::methods::heat_kernel::neighbours::{Distinct, TREE_DIMENSIONS, tile_bytes};
@@ -181,7 +181,12 @@ const NEIGHBOURS: usize = 64;
 
 /// Writes a method of heat kernels: the keys of its own, then those of all of them.
 macro_rules! method {
-    ($(#[$head:meta])* $name:ident { $($(#[$own:meta])* $key:ident: $type:ty,)* }) => {
+    (
+        $(#[$head:meta])*
+        $name:ident($dimension:ident) {
+            $($(#[$own:meta])* $key:ident: $type:ty = $default:expr,)*
+        }
+    ) => {
         $(#[$head])*
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
@@ -220,6 +225,21 @@ macro_rules! method {
         }
 
         impl $name {
+            /// The defaults.
+            pub fn new($dimension: usize) -> Self {
+                $name {
+                    $($key: $default,)*
+                    normalisation: Normalisation::default(),
+                    alpha: one(),
+                    delta: delta(),
+                    neighbours: None,
+                    radius: None,
+                    epsilon: Epsilon::default(),
+                    landmarks: None,
+                    connected: Connected::default(),
+                }
+            }
+
             /// The parameters of the kernel.
             pub fn kernel(&self) -> KernelParams {
                 let reach = match (self.neighbours, self.radius, self.landmarks) {
@@ -311,33 +331,33 @@ macro_rules! method {
 
 method! {
     /// Diffusion maps of points, or of the states of a chain.
-    DiffusionMap {
+    DiffusionMap(dimension) {
         /// The number of coordinates, without the constant one.
         #[schemars(range(min = 1))]
-        dimension: usize,
+        dimension: usize = dimension,
         /// The time t of the coordinates λᵗφ, or a list of times.
         #[serde(default = "one_time")]
-        time: OneOrMore<f64>,
+        time: OneOrMore<f64> = one_time(),
         /// The relative residual of the eigenvectors of the filtered kernel.
         #[serde(default = "residual")]
         #[schemars(range(min = 0))]
-        tolerance: f64,
+        tolerance: f64 = residual(),
     }
 }
 
 method! {
     /// Random sketches of the powers of a heat kernel: Gaussian-process embeddings of points, or of
     /// the states of a chain.
-    HeatSketch {
+    HeatSketch(dimension) {
         /// The number of coordinates.
         #[schemars(range(min = 1))]
-        dimension: usize,
+        dimension: usize = dimension,
         /// The power of the kernel, or a list of powers.
         #[serde(default = "first_power")]
-        power: OneOrMore<usize>,
+        power: OneOrMore<usize> = first_power(),
         /// The distribution of the random numbers.
         #[serde(default)]
-        distribution: Distribution,
+        distribution: Distribution = Distribution::default(),
     }
 }
 
@@ -389,13 +409,9 @@ pub struct ChainSketch {
     pub kernel: ChainKernel,
 }
 
+// The keys are those of `DiffusionMap`, which are checked.
 impl Parameters for ChainMap {
     const NAME: &'static str = DiffusionMap::NAME;
-
-    /// The keys are those of [`DiffusionMap`], which are checked.
-    fn check(&self) -> std::result::Result<(), Fault> {
-        Ok(())
-    }
 
     fn describe(&self, _: &str) -> String {
         let (dimension, kernel) = (self.dimension, self.kernel.describe());
@@ -403,13 +419,9 @@ impl Parameters for ChainMap {
     }
 }
 
+// The keys are those of `HeatSketch`, which are checked.
 impl Parameters for ChainSketch {
     const NAME: &'static str = HeatSketch::NAME;
-
-    /// The keys are those of [`HeatSketch`], which are checked.
-    fn check(&self) -> std::result::Result<(), Fault> {
-        Ok(())
-    }
 
     fn describe(&self, _: &str) -> String {
         let (dimension, kernel) = (self.dimension, self.kernel.describe());
@@ -435,25 +447,6 @@ fn one_time() -> OneOrMore<f64> {
 
 fn first_power() -> OneOrMore<usize> {
     OneOrMore::One(8)
-}
-
-impl DiffusionMap {
-    /// The defaults.
-    pub fn new(dimension: usize) -> Self {
-        DiffusionMap {
-            dimension,
-            time: one_time(),
-            tolerance: residual(),
-            normalisation: Normalisation::default(),
-            alpha: one(),
-            delta: delta(),
-            neighbours: None,
-            radius: None,
-            epsilon: Epsilon::default(),
-            landmarks: None,
-            connected: Connected::default(),
-        }
-    }
 }
 
 impl DiffusionMap {
@@ -484,9 +477,7 @@ impl Parameters for DiffusionMap {
     }
 
     fn check(&self) -> std::result::Result<(), Fault> {
-        if self.dimension == 0 {
-            return Err(("dimension", "must be at least 1, not 0".into()));
-        }
+        at_least_one(&[("dimension", self.dimension)])?;
         let times = self.time.all();
         if times.is_empty() || times.iter().any(|t| !t.is_finite() || t.is_sign_negative()) {
             let what = "must be a finite number that is not negative, or a list of such numbers";
@@ -499,25 +490,6 @@ impl Parameters for DiffusionMap {
         }
         tolerance(self.tolerance)?;
         self.check_kernel()
-    }
-}
-
-impl HeatSketch {
-    /// The defaults.
-    pub fn new(dimension: usize) -> Self {
-        HeatSketch {
-            dimension,
-            power: first_power(),
-            distribution: Distribution::default(),
-            normalisation: Normalisation::default(),
-            alpha: one(),
-            delta: delta(),
-            neighbours: None,
-            radius: None,
-            epsilon: Epsilon::default(),
-            landmarks: None,
-            connected: Connected::default(),
-        }
     }
 }
 
@@ -549,9 +521,7 @@ impl Parameters for HeatSketch {
     }
 
     fn check(&self) -> std::result::Result<(), Fault> {
-        if self.dimension == 0 {
-            return Err(("dimension", "must be at least 1, not 0".into()));
-        }
+        at_least_one(&[("dimension", self.dimension)])?;
         let powers = self.power.all();
         if powers.is_empty() || powers.contains(&0) || !powers.is_sorted_by(|a, b| a < b) {
             let what = "must be a number from 1, or an ascending list of such numbers";

@@ -4,6 +4,7 @@ use crate::error::Kind;
 use crate::evidence::counts::Counts;
 use crate::evidence::pass::Passes;
 use crate::evidence::points::Points;
+use crate::math::testing::{close, on_threads};
 use crate::methods::columns::Axis;
 use crate::methods::heat_kernel::chain;
 use crate::methods::heat_kernel::chain::Chain;
@@ -97,15 +98,27 @@ fn full(normalisation: Normalisation, epsilon: f64, dimension: usize) -> Diffusi
     }
 }
 
+fn nearest(neighbours: usize, dimension: usize) -> DiffusionMap {
+    DiffusionMap {
+        neighbours: Some(Neighbours::Nearest(neighbours)),
+        ..DiffusionMap::new(dimension)
+    }
+}
+
+fn refusal(points: &Points, params: &DiffusionMap) -> String {
+    let fitted = fit::diffusion_map(points, params, 1);
+    fitted.unwrap_err().to_string()
+}
+
 fn assert_values(found: &Embedded, mut expected: Vec<f64>, accuracy: f64) {
     expected.sort_by(|a, b| b.total_cmp(a));
-    for (level, expected) in found.model.spectrum.iter().zip(expected) {
-        assert!(
-            (level.value - expected).abs() < accuracy,
-            "{} for {expected}",
-            level.value
-        );
-    }
+    let values: Vec<f64> = found
+        .model
+        .spectrum
+        .iter()
+        .map(|level| level.value)
+        .collect();
+    close(&values, &expected[..values.len()], accuracy);
 }
 
 #[test]
@@ -328,10 +341,7 @@ fn rows_of_the_points_come_back() {
 #[test]
 fn rows_of_a_grid_come_back() {
     let grid = points_of(400, |i| [(i / 20) as f64, (i % 20) as f64]);
-    let map = DiffusionMap {
-        neighbours: Some(Neighbours::Nearest(9)),
-        ..DiffusionMap::new(3)
-    };
+    let map = nearest(9, 3);
     let found = fit::diffusion_map(&grid, &map, 1).unwrap();
     let error = largest_difference(&found.rows_of(&grid), &found.model.embed(&grid.coordinates));
     assert!(error < 1e-12, "{error:e}");
@@ -417,12 +427,8 @@ fn threads_and_the_order_of_rows_change_no_bit() {
     let shuffled = order.iter().flat_map(|&i| points.row(i)).copied().collect();
     let shuffled = Points::new(4, shuffled);
     let run = |points: &Points, threads| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        pool.unwrap().install(|| {
-            let map = DiffusionMap {
-                neighbours: Some(Neighbours::Nearest(20)),
-                ..DiffusionMap::new(3)
-            };
+        on_threads(threads, || {
+            let map = nearest(20, 3);
             let sketch = HeatSketch {
                 landmarks: Some(300),
                 normalisation: Normalisation::Bistochastic,
@@ -636,10 +642,7 @@ fn separate_parts_are_counted() {
     let mut points = circle(10, 300);
     let far = circle(11, 150).coordinates.into_iter().map(|x| x + 50.0);
     points.coordinates.extend(far);
-    let params = DiffusionMap {
-        neighbours: Some(Neighbours::Nearest(10)),
-        ..DiffusionMap::new(2)
-    };
+    let params = nearest(10, 2);
     let found = fit::diffusion_map(&points, &params, 1).unwrap();
     let expected = Warning::Components {
         components: 2,
@@ -663,9 +666,7 @@ fn separate_parts_are_counted() {
 fn a_bandwidth_that_is_too_small_is_an_error() {
     let line = Points::new(1, vec![0.0, 1.0, 2.0, 5.0, 6.0]);
     let params = full(Normalisation::Symmetric, 0.01, 1);
-    let error = fit::diffusion_map(&line, &params, 1)
-        .unwrap_err()
-        .to_string();
+    let error = refusal(&line, &params);
     assert!(error.contains("5 components"), "{error}");
     assert!(
         error.contains("an epsilon of at least 9 connects it"),
@@ -793,9 +794,7 @@ fn the_least_bandwidth_is_that_of_the_stored_pairs() {
         epsilon: Epsilon::Given(0.01),
         ..DiffusionMap::new(1)
     };
-    let error = fit::diffusion_map(&line, &params, 1)
-        .unwrap_err()
-        .to_string();
+    let error = refusal(&line, &params);
     assert!(error.contains("25000 components"), "{error}");
     assert!(
         error.ends_with("an epsilon of at least 9 connects it"),
@@ -805,7 +804,7 @@ fn the_least_bandwidth_is_that_of_the_stored_pairs() {
         neighbours: Some(Neighbours::Nearest(1)),
         ..params
     };
-    let error = fit::diffusion_map(&line, &few, 1).unwrap_err().to_string();
+    let error = refusal(&line, &few);
     assert!(error.ends_with("set more neighbours"), "{error}");
 }
 
@@ -831,11 +830,7 @@ fn a_cut_between_equal_values_is_a_warning() {
 #[test]
 fn points_without_a_kernel_are_errors() {
     let params = full(Normalisation::Symmetric, 1.0, 1);
-    let error = |points: &Points| {
-        fit::diffusion_map(points, &params, 1)
-            .unwrap_err()
-            .to_string()
-    };
+    let error = |points: &Points| refusal(points, &params);
     assert!(error(&Points::new(1, vec![3.0])).contains("found 1 distinct point"));
     assert!(error(&Points::new(2, vec![0.0, 3.0, 1.0, 3.0])).contains("coordinate 2 is 3"));
     assert!(error(&Points::new(1, vec![])).contains("no points"));

@@ -1,6 +1,6 @@
 //! The parameters of a spectral hidden Markov model.
 
-use crate::methods::estimator::{Fault, Parameters, at_least_one};
+use crate::methods::estimator::{Fault, Parameters, at_least_one, defaults, ranked};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -103,45 +103,21 @@ impl SpectralHmm {
             tol: SpectralHmm::tol(),
         }
     }
-
-    fn block() -> usize {
-        1
-    }
-
-    fn min_count() -> usize {
-        1
-    }
-
-    fn unigram() -> f64 {
-        0.01
-    }
-
-    fn floor() -> f64 {
-        1e-12
-    }
-
-    fn n_iter() -> usize {
-        100
-    }
-
-    fn tol() -> f64 {
-        1e-7
-    }
 }
+
+defaults! { SpectralHmm {
+    block: usize = 1,
+    min_count: usize = 1,
+    unigram: f64 = 0.01,
+    floor: f64 = 1e-12,
+    n_iter: usize = 100,
+    tol: f64 = 1e-7,
+} }
 
 impl Parameters for SpectralHmm {
     const NAME: &'static str = "spectral_hmm";
 
-    fn rank(&self) -> Option<usize> {
-        Some(self.rank)
-    }
-
-    fn at(&self, rank: usize) -> Self {
-        SpectralHmm {
-            rank,
-            ..self.clone()
-        }
-    }
+    ranked!();
 
     fn describe(&self, rank: &str) -> String {
         let scaling = match self.scaling {

@@ -114,7 +114,8 @@ fn best_eigenvectors(model: &HmmModel, inverse: &[f64], seed: u64) -> Option<Eig
             let pairs = combination.iter_mut().zip(operator);
             pairs.for_each(|(c, b)| *c += weight * b);
         }
-        let vectors = dense::real_eigenvectors(&product(&combination, inverse, k), k);
+        let (_, vectors) = dense::real_eigen(&product(&combination, inverse, k), k);
+        let vectors: Vec<f64> = (0..k * k).map(|at| vectors[(at / k, at % k)]).collect();
         let Some(inverse_vectors) = invert(&vectors, k) else {
             continue;
         };

@@ -262,13 +262,16 @@ mod tests {
     use super::*;
     use crate::evidence::counts::Counts;
     use crate::evidence::counts::csr::Values;
-    use crate::evidence::counts::shards::Shards;
+    use crate::evidence::counts::shards::{Shards, dense};
     use crate::evidence::pass::Passes;
     use crate::math::seed::restart_seed;
     use crate::methods::Method;
+    use crate::methods::dbmr::params::Dbmr;
     use crate::methods::fit;
     use crate::methods::low_rank::known::{FitTables, log_latent};
     use crate::methods::low_rank::model::{Latent, LowRank};
+    use crate::methods::spectral::gpcca::Gpcca;
+    use crate::methods::spectral::svd::{Clusters, Svd};
 
     /// One row of counts per source: (target, count).
     fn csr(rows: &[&[(u32, u32)]]) -> Csr {
@@ -289,20 +292,16 @@ mod tests {
     /// Three blocks of four states. Each state mostly stays in its block and sometimes goes to the
     /// next; `seed` varies the counts.
     fn noisy(seed: u64) -> Shards {
-        let (mut sources, mut targets, mut values) = (vec![], vec![], vec![]);
-        for j in 0..12u32 {
-            for i in 0..12u32 {
-                let noise = (restart_seed(seed, (12 * j + i + 1) as usize) >> 40) as u32;
-                sources.push(j);
-                targets.push(i);
-                values.push(match (i / 4 + 3 - j / 4) % 3 {
-                    0 => 60 + noise % 23,
-                    1 => 10 + noise % 7,
-                    _ => 1 + noise % 3,
-                });
-            }
-        }
-        Shards::new(12, 12, &sources, &targets, Values::Count(values), 64)
+        let count = |j: usize, i: usize| {
+            let noise = (restart_seed(seed, 12 * j + i + 1) >> 40) as u32;
+            f64::from(match (i / 4 + 3 - j / 4) % 3 {
+                0 => 60 + noise % 23,
+                1 => 10 + noise % 7,
+                _ => 1 + noise % 3,
+            })
+        };
+        let column = |j| (0..12).map(|i| count(j, i)).collect();
+        dense(&(0..12).map(column).collect::<Vec<_>>(), false, 64)
     }
 
     fn known(shards: &Shards, model: &LowRank) -> Known {
@@ -390,19 +389,17 @@ mod tests {
     #[test]
     fn the_states_of_a_model_get_back_what_it_says_of_them() {
         let soft = |clusters| {
-            Method::Svd(crate::methods::spectral::svd::Svd {
-                clusters,
-                ..crate::methods::spectral::svd::Svd::new(3)
-            })
+            let svd = Svd::new(3);
+            Method::Svd(Svd { clusters, ..svd })
         };
         for seed in 0..4 {
             let shards = noisy(seed);
             for method in [
-                Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(3)),
-                Method::Svd(crate::methods::spectral::svd::Svd::new(3)),
-                soft(crate::methods::spectral::svd::Clusters::Seba),
-                soft(crate::methods::spectral::svd::Clusters::Pcca),
-                Method::Gpcca(crate::methods::spectral::gpcca::Gpcca::new(3)),
+                Method::Dbmr(Dbmr::new(3)),
+                soft(Clusters::KMeans),
+                soft(Clusters::Seba),
+                soft(Clusters::Pcca),
+                Method::Gpcca(Gpcca::new(3)),
             ] {
                 let counts = Counts::of(&shards).with_targets((0..12).map(Some).collect());
                 let fit = fit(&Passes::local(), &method, &counts, 3).expect("a fit");

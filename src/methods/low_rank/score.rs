@@ -149,10 +149,6 @@ impl Kernel for Missed<'_> {
 
     const NAME: &'static str = "missed";
 
-    fn width(&self) -> usize {
-        1
-    }
-
     fn apply(&self, shard: &Csr, rows: &mut [f64]) {
         let factors = self.factors.as_ref();
         let mut missing = vec![0.0; factors.rank];
@@ -245,10 +241,6 @@ impl Kernel for Scoring<'_> {
     type Cell = Column;
 
     const NAME: &'static str = "score";
-
-    fn width(&self) -> usize {
-        1
-    }
 
     fn apply(&self, shard: &Csr, rows: &mut [Column]) {
         with_values!(shard, values => {
@@ -478,26 +470,13 @@ impl Scoring<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::shards::of_rows;
     use crate::evidence::pass::Passes;
     use proptest::prelude::*;
 
     /// The metrics of a partition, for a dense matrix of counts, targets × sources.
     fn score_dense(n: &[Vec<f64>], affiliation: &[u32], rank: usize, integral: bool) -> Metrics {
-        let (mut sources, mut targets, mut values) = (vec![], vec![], vec![]);
-        for j in 0..n[0].len() {
-            for (i, row) in n.iter().enumerate().filter(|(_, row)| row[j] > 0.0) {
-                sources.push(j as u32);
-                targets.push(i as u32);
-                values.push(row[j]);
-            }
-        }
-        let values = if integral {
-            Values::Count(values.iter().map(|&v| v as u32).collect())
-        } else {
-            Values::Real(values)
-        };
-        let shards = Shards::new(n[0].len(), n.len(), &sources, &targets, values, 3);
+        let shards = of_rows(n, !integral, 3);
         let factors = crate::methods::low_rank::factors::of_partition(
             &Passes::local(),
             &shards,

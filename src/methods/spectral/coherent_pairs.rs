@@ -7,7 +7,7 @@ use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, Parameters, at_least_one, tolerance};
+use crate::methods::estimator::{Estimator, Fault, Parameters, at_least_one, ranked, tolerance};
 use crate::methods::fit::{Fit, How};
 use crate::methods::low_rank::columns::{SETS, SOFT_SETS};
 use crate::methods::low_rank::factors::{Spectrum, of_partition};
@@ -30,16 +30,7 @@ impl Parameters for Svd {
         tolerance(self.tolerance)
     }
 
-    fn rank(&self) -> Option<usize> {
-        Some(self.rank)
-    }
-
-    fn at(&self, rank: usize) -> Self {
-        Svd {
-            rank,
-            ..self.clone()
-        }
-    }
+    ranked!();
 
     fn describe(&self, rank: &str) -> String {
         match self.clusters {
@@ -102,8 +93,7 @@ fn pairs(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Resul
             .iter()
             .all(|side| side.restarts[side.best].converged);
         how.best_restart = sources.best;
-        let restarts = sources.restarts.into_iter();
-        how.restarts = restarts.map(|r| r.record(shards.n_sources)).collect();
+        how.restarts = sources.restarts;
         assemble(passes, shards, factors, target_sets, spectrum)
     } else {
         let sets = soft::pairs(&embedding, shards, params)?;
@@ -127,8 +117,5 @@ fn pairs(passes: &Passes<'_>, shards: &Shards, params: &Svd, seed: u64) -> Resul
         (triplets.converged).then(|| truncated_svd::largest_residual(params.tolerance));
     how.iterations = triplets.products;
     how.converged &= triplets.converged;
-    Ok(Fit {
-        how,
-        model: model.into(),
-    })
+    Ok(Fit { how, model })
 }

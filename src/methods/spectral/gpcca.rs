@@ -21,7 +21,7 @@ use crate::evidence::pass::registry::Entry;
 use crate::math::arnoldi;
 use crate::math::schur::Which;
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, States, tolerance};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, States, ranked, tolerance};
 use crate::methods::fit::{Fit, How};
 use crate::methods::low_rank::check_rank;
 use crate::methods::low_rank::columns::SOFT_SETS;
@@ -81,16 +81,7 @@ impl Parameters for Gpcca {
         tolerance(self.tolerance)
     }
 
-    fn rank(&self) -> Option<usize> {
-        Some(self.rank)
-    }
-
-    fn at(&self, rank: usize) -> Self {
-        Gpcca {
-            rank,
-            ..self.clone()
-        }
-    }
+    ranked!();
 
     fn describe(&self, rank: &str) -> String {
         format!("Schur vectors by {} and PCCA+, {rank}", self.which.name())
@@ -168,10 +159,7 @@ fn cycles(
         singular.residual = Some(residual);
     }
     model.largest_residual = found.converged.then_some(params.tolerance);
-    Ok(Fit {
-        how,
-        model: model.into(),
-    })
+    Ok(Fit { how, model })
 }
 
 /// Leading Schur vectors.
@@ -289,6 +277,7 @@ mod tests {
     use crate::error::Kind;
     use crate::evidence::counts::csr::Values;
     use crate::evidence::pass::Passes;
+    use crate::math::testing::{close, on_threads};
 
     /// Shards of N given as (source, target, count).
     fn shards(n: usize, mut counts: Vec<(u32, u32, u32)>, shard_nnz: usize) -> Shards {
@@ -311,20 +300,23 @@ mod tests {
         .collect()
     }
 
+    /// The leading vectors if target i is source i.
+    fn of_square(shards: &Shards, params: &Gpcca) -> Result<Dominant> {
+        let map: Vec<u32> = (0..shards.n_sources as u32).collect();
+        leading(
+            &Passes::local(),
+            shards,
+            &map,
+            &shards.source_total,
+            params,
+            1,
+        )
+    }
+
     #[test]
     fn a_pair_is_not_parted() {
         let shards = shards(12, cycle(4), 50);
-        let map: Vec<u32> = (0..12).collect();
-        let run = |rank| {
-            leading(
-                &Passes::local(),
-                &shards,
-                &map,
-                &shards.source_total,
-                &Gpcca::new(rank),
-                1,
-            )
-        };
+        let run = |rank| of_square(&shards, &Gpcca::new(rank));
         let error = run(2).expect_err("a parted pair");
         assert_eq!(error.kind(), Kind::Input);
         let expected =
@@ -352,20 +344,9 @@ mod tests {
             counts.map(move |(j, i, n)| (12 * from + j, 12 * to + i, stays * n))
         });
         let shards = shards(24, both.collect(), 50);
-        let map: Vec<u32> = (0..24).collect();
         let run = |rank, which| {
-            let params = Gpcca {
-                which,
-                ..Gpcca::new(rank)
-            };
-            leading(
-                &Passes::local(),
-                &shards,
-                &map,
-                &shards.source_total,
-                &params,
-                1,
-            )
+            let params = Gpcca::new(rank);
+            of_square(&shards, &Gpcca { which, ..params })
         };
         // By magnitude, the pair of 0.85 comes before 0.6.
         run(2, Which::Magnitude).expect_err("a parted pair");
@@ -404,14 +385,6 @@ mod tests {
         let rows = sets.membership.chunks(r);
         let named = rows.flat_map(|row| order.iter().map(|&k| row[k]).collect::<Vec<_>>());
         (found, sets.crispness, named.collect())
-    }
-
-    #[track_caller]
-    fn close(found: &[f64], expected: &[f64], tolerance: f64) {
-        assert_eq!(found.len(), expected.len());
-        for (a, b) in found.iter().zip(expected) {
-            assert!((a - b).abs() <= tolerance, "{found:?} is not {expected:?}");
-        }
     }
 
     /// The values of pyGPCCA 1.0.4 and deeptime 0.4.5. Both use a derivative-free search that stops
@@ -521,9 +494,8 @@ mod tests {
         (0..n).for_each(|s| map[name(s) as usize] = s);
         let run = |threads: usize, shard_nnz: usize, weights: &[f64]| {
             let shards = shards(n as usize, counts.clone(), shard_nnz);
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             let params = Gpcca::new(4);
-            pool.expect("a pool").install(|| {
+            on_threads(threads, || {
                 leading(&Passes::local(), &shards, &map, weights, &params, 5).expect("4 values")
             })
         };

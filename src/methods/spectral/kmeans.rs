@@ -15,6 +15,7 @@
 //! rounded to 2⁻⁶¹ of the sum of all magnitudes.
 
 use crate::math::sum;
+use crate::methods::fit::Restart;
 use multiversion::multiversion;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -46,21 +47,6 @@ pub(crate) struct KMeans {
     pub restarts: usize,
     /// The number of iterations after which a restart is stopped.
     pub max_iterations: usize,
-}
-
-/// One restart.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Restart {
-    /// `fit` with this seed and a single restart repeats it.
-    pub seed: u64,
-    /// Iterations of the restart.
-    pub iterations: usize,
-    /// Σ_j w_j ‖x_j − c_γ(j)‖² at the end.
-    pub inertia: f64,
-    /// Clusters without points at the end.
-    pub empty: usize,
-    /// Whether it converged within `max_iterations`.
-    pub converged: bool,
 }
 
 /// Clusters of points.
@@ -96,7 +82,7 @@ pub(crate) fn fit(
         .collect();
     let mut best = 0;
     for (t, (restart, _)) in ended.iter().enumerate() {
-        if restart.inertia < ended[best].0.inertia {
+        if restart.objective < ended[best].0.objective {
             best = t;
         }
     }
@@ -203,9 +189,12 @@ impl Data {
         };
         let restart = Restart {
             seed,
+            init: None,
+            sources: self.n,
             iterations,
-            inertia: self.inertia(&centers),
-            empty: sums.masses.iter().filter(|&&m| m == 0).count(),
+            evaluations: None,
+            objective: self.inertia(&centers),
+            empty_states: sums.masses.iter().filter(|&&m| m == 0).count(),
             converged,
         };
         let mut affiliation: Vec<u32> = labels.into_flattened();
@@ -553,25 +542,10 @@ fn draw(costs: &[f64], cost: &[Lanes<f64>], threshold: f64) -> usize {
     last
 }
 
-impl Restart {
-    /// The restart as an entry of a fit.
-    pub(crate) fn record(self, sources: usize) -> crate::methods::fit::Restart {
-        crate::methods::fit::Restart {
-            seed: self.seed,
-            init: None,
-            sources,
-            evaluations: None,
-            iterations: self.iterations,
-            objective: self.inertia,
-            empty_states: self.empty,
-            converged: self.converged,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::testing::on_threads;
 
     fn params(clusters: usize) -> KMeans {
         KMeans {
@@ -590,8 +564,8 @@ mod tests {
         let g = &fit.affiliation;
         assert!(g[0] == g[3] && g[1] == g[4] && g[0] != g[1] && g[0] != g[2] && g[1] != g[2]);
         let best = &fit.restarts[fit.best];
-        assert!((best.inertia - 0.77).abs() < 1e-12, "{}", best.inertia);
-        assert!(best.converged && best.empty == 0);
+        assert!((best.objective - 0.77).abs() < 1e-12, "{}", best.objective);
+        assert!(best.converged && best.empty_states == 0);
     }
 
     /// Lloyd's iterations with all distances and new sums in every step: affiliation, iterations
@@ -646,8 +620,8 @@ mod tests {
             let mut centers = data.seed_centers(clusters, &mut Pcg64::seed_from_u64(5));
             let (labels, iterations, inertia) = plain(&points, d, &weights, &mut centers);
             assert_eq!(affiliation, labels);
-            assert_eq!((fast.iterations, fast.empty), (iterations, 0));
-            assert!((fast.inertia - inertia).abs() < 1e-12 * inertia);
+            assert_eq!((fast.iterations, fast.empty_states), (iterations, 0));
+            assert!((fast.objective - inertia).abs() < 1e-12 * inertia);
         }
     }
 
@@ -670,13 +644,17 @@ mod tests {
         // empty.
         let points = [1.0, 1.0 + 1e-15, 1.0, -3.0, -3.0];
         let fit = fit(&points, 1, &[1.0; 5], &params(4), 0);
-        assert!(fit.restarts.iter().all(|r| r.converged && r.empty == 2));
+        assert!(
+            fit.restarts
+                .iter()
+                .all(|r| r.converged && r.empty_states == 2)
+        );
         assert_eq!(fit.affiliation[0], fit.affiliation[1]);
         assert_ne!(fit.affiliation[0], fit.affiliation[3]);
         // All points are at the origin.
         let zero = super::fit(&[0.0; 3], 1, &[1.0; 3], &params(2), 0);
         assert_eq!(zero.affiliation, [0, 0, 0]);
-        assert_eq!(zero.restarts[0].empty, 1);
+        assert_eq!(zero.restarts[0].empty_states, 1);
     }
 
     #[test]
@@ -690,11 +668,7 @@ mod tests {
     fn threads_do_not_change_a_bit() {
         let points: Vec<f64> = (0..30_000).map(|i| ((i * i) as f64 * 0.37).sin()).collect();
         let weights: Vec<f64> = (0..10_000).map(|i| 1.0 / (1.0 + i as f64)).collect();
-        let run = |threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-            let pool = pool.build().expect("a pool");
-            pool.install(|| fit(&points, 3, &weights, &params(6), 11))
-        };
+        let run = |threads| on_threads(threads, || fit(&points, 3, &weights, &params(6), 11));
         assert_eq!(run(1), run(5));
     }
 }

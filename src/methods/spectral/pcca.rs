@@ -371,6 +371,7 @@ impl States<'_> {
 mod tests {
     use super::*;
     use crate::math::seed::restart_seed;
+    use crate::math::testing::on_threads;
     use proptest::prelude::*;
 
     fn draw(seed: u64, at: usize) -> f64 {
@@ -483,11 +484,7 @@ mod tests {
     #[test]
     fn threads_change_no_bit() {
         let e = blurred(20_000, 5, 1);
-        let run = |threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-            pool.expect("a pool")
-                .install(|| fit(&e, 5, &vec![1.0; 20_000]))
-        };
+        let run = |threads| on_threads(threads, || fit(&e, 5, &vec![1.0; 20_000]));
         let one = run(1);
         assert_eq!(one, run(5));
         assert!(one.is_some_and(|fit| fit.converged));

@@ -351,18 +351,8 @@ impl<'a> States<'a> {
 mod tests {
     use super::*;
     use crate::math::seed::restart_seed;
+    use crate::math::testing::{close, on_threads};
     use proptest::prelude::*;
-
-    #[track_caller]
-    fn close(found: &[f64], expected: &[f64], tolerance: f64) {
-        assert_eq!(found.len(), expected.len());
-        let off = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
-        let off = off.fold(0.0, f64::max);
-        assert!(
-            off <= tolerance,
-            "{found:?} is not {expected:?}, off by {off}"
-        );
-    }
 
     // Sets {0, 1} and {2} of weight ½ each: e = (1, 1), (1, 1), (1, −1), a saddle of the iteration.
     // The indicators of norm one are √2 and z = (1 ± 1)/√2, so R = [[1, 1], [1, −1]]/√2; soft(√2) =
@@ -473,10 +463,7 @@ mod tests {
     fn threads_change_no_bit() {
         let (e, _) = blobs(10_000, 4, 9);
         let weights: Vec<f64> = (0..10_000).map(|j| 1.0 + f64::from(j % 7)).collect();
-        let run = |threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-            pool.expect("a pool").install(|| fit(&e, 4, &weights))
-        };
+        let run = |threads| on_threads(threads, || fit(&e, 4, &weights));
         assert_eq!(run(1), run(5));
     }
 

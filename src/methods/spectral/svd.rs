@@ -16,6 +16,7 @@
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::math::matching;
+use crate::methods::estimator::defaults;
 use crate::methods::low_rank::factors::Factors;
 use crate::methods::spectral::kmeans;
 use crate::methods::spectral::truncated_svd;
@@ -88,19 +89,13 @@ impl Svd {
             tolerance: Svd::tolerance(),
         }
     }
-
-    fn restarts() -> usize {
-        20
-    }
-
-    fn tolerance() -> f64 {
-        1e-10
-    }
-
-    fn max_iterations() -> usize {
-        300
-    }
 }
+
+defaults! { Svd {
+    restarts: usize = 20,
+    tolerance: f64 = 1e-10,
+    max_iterations: usize = 300,
+} }
 
 /// The singular vectors of P̃ as points.
 #[derive(Debug, Clone, PartialEq)]

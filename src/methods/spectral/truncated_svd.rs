@@ -481,23 +481,16 @@ pub(crate) fn unpanel(panels: &[Vec<f64>], width: usize, rank: usize) -> Vec<f64
 mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::shards::dense;
     use crate::evidence::pass::Passes;
+    use crate::math::testing::{close, on_threads};
     use rand::RngExt;
 
-    /// Shards of the positive counts `n(target, source)`, with the rows of P̃ for comparison.
+    /// Shards of the positive counts `count(target, source)`.
     fn shards(m: usize, n: usize, shard_nnz: usize, count: impl Fn(usize, usize) -> u32) -> Shards {
-        let mut list = (Vec::new(), Vec::new(), Vec::new());
-        for j in 0..n {
-            for i in 0..m {
-                let c = count(i, j);
-                if c > 0 {
-                    list.0.push(j as u32);
-                    list.1.push(i as u32);
-                    list.2.push(c);
-                }
-            }
-        }
-        Shards::new(n, m, &list.0, &list.1, Values::Count(list.2), shard_nnz)
+        let column = |j| (0..m).map(|i| f64::from(count(i, j))).collect();
+        let columns: Vec<Vec<f64>> = (0..n).map(column).collect();
+        dense(&columns, false, shard_nnz)
     }
 
     fn options(rank: usize) -> Options {
@@ -555,17 +548,6 @@ mod tests {
             }
         }
         crate::math::dense::square_svd(&a, n).0
-    }
-
-    fn assert_values(found: &Triplets, expected: &[f64], tolerance: f64) {
-        assert_eq!(found.values.len(), expected.len());
-        for (f, e) in found.values.iter().zip(expected) {
-            assert!(
-                (f - e).abs() <= tolerance,
-                "{:?} for {expected:?}",
-                found.values
-            );
-        }
     }
 
     /// ‖D_b^{-1/2} N D_a^{-1/2} a − σb‖, with N from the shards of its rows.
@@ -643,7 +625,7 @@ mod tests {
 
     fn check(s: &Shards, rank: usize, expected: &[f64], tolerance: f64) {
         let found = leading(&Passes::local(), s, &options(rank));
-        assert_values(&found, &expected[..rank], tolerance);
+        close(&found.values, &expected[..rank], tolerance);
         assert_sound(s, &found);
     }
 
@@ -753,19 +735,12 @@ mod tests {
     #[test]
     fn threads_and_shards_do_not_change_a_bit() {
         let run = |threads, shard_nnz| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             let s = ring(5000, shard_nnz);
-            pool.unwrap().install(|| {
-                leading(
-                    &Passes::local(),
-                    &s,
-                    &Options {
-                        rank: 3,
-                        tolerance: 1e-8,
-                        ..options(3)
-                    },
-                )
-            })
+            let options = Options {
+                tolerance: 1e-8,
+                ..options(3)
+            };
+            on_threads(threads, || leading(&Passes::local(), &s, &options))
         };
         let one = run(1, usize::MAX);
         assert!(one.restarts > 0);

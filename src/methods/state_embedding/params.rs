@@ -1,6 +1,6 @@
 //! The parameters of a state embedding.
 
-use crate::methods::estimator::{Fault, Parameters, at_least_one};
+use crate::methods::estimator::{Fault, Parameters, at_least_one, defaults, ranked};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -98,23 +98,14 @@ impl StateEmbedding {
             restarts: StateEmbedding::restarts(),
         }
     }
-
-    fn features() -> usize {
-        1000
-    }
-
-    fn tolerance() -> f64 {
-        1e-4
-    }
-
-    fn bandwidth() -> Bandwidth {
-        Bandwidth::Rule(BandwidthRule::HeldOut)
-    }
-
-    fn restarts() -> usize {
-        20
-    }
 }
+
+defaults! { StateEmbedding {
+    features: usize = 1000,
+    tolerance: f64 = 1e-4,
+    bandwidth: Bandwidth = Bandwidth::Rule(BandwidthRule::HeldOut),
+    restarts: usize = 20,
+} }
 
 impl StateEmbedding {
     /// Bytes of the sums of products of features at this number of lags: two triangles and a square
@@ -128,16 +119,7 @@ impl StateEmbedding {
 impl Parameters for StateEmbedding {
     const NAME: &'static str = "state_embedding";
 
-    fn rank(&self) -> Option<usize> {
-        Some(self.rank)
-    }
-
-    fn at(&self, rank: usize) -> Self {
-        StateEmbedding {
-            rank,
-            ..self.clone()
-        }
-    }
+    ranked!();
 
     fn describe(&self, rank: &str) -> String {
         let bandwidth = match self.bandwidth {

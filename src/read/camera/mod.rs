@@ -37,24 +37,22 @@ use crate::math::portable::direction;
 use crate::math::seed;
 use crate::read::arguments::Arguments;
 use crate::read::camera::render::Scene;
-use crate::read::generated::{Generated, World, normals, random};
-use arrow::array::{ArrayRef, Float64Array, Int64Array, ListArray, RecordBatch, StringArray};
+use crate::read::generated::{self, World, all, append, integers, normals, numbers, random};
+use arrow::array::{ArrayRef, Float64Array, ListArray, StringArray};
 use arrow::buffer::OffsetBuffer;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
+use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, plan_err};
 use datafusion::prelude::SessionContext;
 use rand::RngExt;
 use rand_pcg::Pcg64;
 use std::f64::consts::PI;
-use std::sync::{Arc, LazyLock};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Registers `camera(…)` with a session.
-pub(crate) fn register(ctx: &SessionContext) {
-    ctx.register_udtf("camera", Arc::new(Function));
+pub fn register(ctx: &SessionContext) {
+    generated::register::<Track>(ctx);
 }
-
-const ARGUMENTS: [&str; 6] = ["scene", "train", "test", "size", "circle", "seed"];
 
 /// Most pixels along a side of an image.
 const MAX_SIZE: usize = 1000;
@@ -76,22 +74,52 @@ const SPLITS: [(&str, f64, f64); 3] = [
     ("circle", MIDDLE, MIDDLE),
 ];
 
-static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
-    let integers = ["scene", "trajectory", "time"].map(|name| (name, DataType::Int64));
-    let numbers = ["x", "y", "r", "theta"].map(|name| (name, DataType::Float64));
-    let pixel = Arc::new(Field::new_list_field(DataType::Float64, false));
-    let columns = integers.into_iter().chain(numbers);
-    let columns = columns.chain([("split", DataType::Utf8), ("image", DataType::List(pixel))]);
-    let fields = columns.map(|(name, kind)| Field::new(name, kind, false));
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-});
+/// The number of the column of images.
+const IMAGE: usize = 8;
 
-#[derive(Debug)]
-struct Function;
+fn pixel() -> FieldRef {
+    Arc::new(Field::new_list_field(DataType::Float64, false))
+}
 
-impl TableFunctionImpl for Function {
-    fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
-        let arguments = Arguments::new("camera", &ARGUMENTS, args.exprs())?;
+/// One call of the function with checked arguments.
+#[derive(Debug, Clone)]
+struct Track {
+    scene: u64,
+    /// Rows of the three trajectories.
+    rows: [usize; 3],
+    size: usize,
+    seed: u64,
+    /// Whether images are read. Otherwise their lists are empty.
+    with_images: bool,
+}
+
+struct Walk {
+    theta: f64,
+    radius: f64,
+    random: Pcg64,
+    scene: Scene,
+}
+
+impl World for Track {
+    type Walk = Walk;
+
+    const NAME: &'static str = "camera";
+
+    const ARGUMENTS: &'static [&'static str] =
+        &["scene", "train", "test", "size", "circle", "seed"];
+
+    fn columns() -> Vec<(&'static str, DataType)> {
+        let integers = ["scene", "trajectory", "time"].map(|name| (name, DataType::Int64));
+        let numbers = ["x", "y", "r", "theta"].map(|name| (name, DataType::Float64));
+        let columns = integers.into_iter().chain(numbers);
+        let lists = [
+            ("split", DataType::Utf8),
+            ("image", DataType::List(pixel())),
+        ];
+        columns.chain(lists).collect()
+    }
+
+    fn new(arguments: &Arguments<'_>) -> Result<Self> {
         let track = Track {
             scene: arguments.whole(0, 0, 0)? as u64,
             rows: [
@@ -109,47 +137,24 @@ impl TableFunctionImpl for Function {
                 track.size
             );
         }
-        Ok(Arc::new(Generated(track)))
-    }
-}
-
-/// One call of the function with checked arguments.
-#[derive(Debug, Clone)]
-struct Track {
-    scene: u64,
-    /// Rows of the three trajectories.
-    rows: [usize; 3],
-    size: usize,
-    seed: u64,
-    /// Whether images are read. Otherwise their lists are empty.
-    with_images: bool,
-}
-
-struct Walk {
-    trajectory: usize,
-    /// The time of the next row.
-    time: usize,
-    theta: f64,
-    radius: f64,
-    random: Pcg64,
-    scene: Scene,
-}
-
-impl World for Track {
-    type Walk = Walk;
-
-    fn schema() -> &'static SchemaRef {
-        &SCHEMA
+        Ok(track)
     }
 
-    fn trajectories(&self) -> usize {
+    fn pieces(&self) -> usize {
         self.rows.len()
     }
 
+    fn length(&self, trajectory: usize) -> usize {
+        self.rows[trajectory]
+    }
+
+    fn batch(&self) -> usize {
+        (BATCH_PIXELS / (self.size * self.size)).max(1)
+    }
+
     fn projected(&self, columns: Option<&Vec<usize>>) -> Track {
-        let image = SCHEMA.fields().len() - 1;
         Track {
-            with_images: columns.is_none_or(|columns| columns.contains(&image)),
+            with_images: columns.is_none_or(|columns| columns.contains(&IMAGE)),
             ..self.clone()
         }
     }
@@ -160,8 +165,6 @@ impl World for Track {
         let mut random = random(seed, trajectory);
         let share: f64 = random.random();
         Walk {
-            trajectory,
-            time: 0,
             theta: if trajectory == 2 {
                 0.0
             } else {
@@ -173,64 +176,56 @@ impl World for Track {
         }
     }
 
-    fn next(&self, walk: &mut Walk) -> Result<Option<RecordBatch>> {
-        let (split, least, most) = SPLITS[walk.trajectory];
-        let length = self.rows[walk.trajectory];
-        let pixels = self.size * self.size;
-        let end = length.min(walk.time + (BATCH_PIXELS / pixels).max(1));
-        let times = walk.time as i64..end as i64;
-        let rows = end - walk.time;
-        if rows == 0 {
-            return Ok(None);
-        }
-        walk.time = end;
+    async fn rows(&self, walk: &mut Walk, trajectory: usize, times: Range<usize>) -> Vec<ArrayRef> {
+        let (split, least, most) = SPLITS[trajectory];
+        let (rows, length) = (times.len(), self.rows[trajectory]);
         let mut columns: [Vec<f64>; 4] = Default::default();
         let mut images = Vec::new();
         for _ in 0..rows {
             let at = direction(walk.theta);
             let [x, y] = at.map(|side| walk.radius * side);
-            for (column, value) in columns.iter_mut().zip([x, y, walk.radius, walk.theta]) {
-                column.push(value);
-            }
+            append(&mut columns, [x, y, walk.radius, walk.theta]);
             if self.with_images {
                 images.extend(walk.scene.image(walk.radius, at, self.size));
             }
             let [turn, step] = normals(&mut walk.random);
-            walk.theta += if walk.trajectory == 2 {
+            walk.theta += if trajectory == 2 {
                 2.0 * PI / length as f64
             } else {
                 STEP + NOISE * turn
             };
             walk.radius = (walk.radius + step).clamp(least, most);
         }
-        let all = |value: i64| Arc::new(Int64Array::from(vec![value; rows])) as ArrayRef;
-        let mut arrays = vec![all(self.scene as i64), all(walk.trajectory as i64)];
-        arrays.push(Arc::new(Int64Array::from_iter_values(times)));
-        arrays.extend(columns.map(|column| Arc::new(Float64Array::from(column)) as ArrayRef));
+        let mut arrays = vec![
+            all(self.scene as usize, rows),
+            all(trajectory, rows),
+            integers(times),
+        ];
+        arrays.extend(numbers(columns));
         arrays.push(Arc::new(StringArray::from(vec![split; rows])));
         let lengths = std::iter::repeat_n(images.len() / rows, rows);
         arrays.push(Arc::new(ListArray::new(
-            Arc::new(Field::new_list_field(DataType::Float64, false)),
+            pixel(),
             OffsetBuffer::from_lengths(lengths),
             Arc::new(Float64Array::from(images)),
             None,
         )));
-        Ok(Some(RecordBatch::try_new(SCHEMA.clone(), arrays)?))
+        arrays
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::generated::tests::{floats, message};
+    use crate::read::generated::tests::{floats, refuses};
 
     #[tokio::test]
     async fn rows_follow_the_documented_track_in_all_partitions() {
         let sql = "SELECT trajectory, time, x, y, r, theta, \
                    CASE split WHEN 'train' THEN 0 WHEN 'test' THEN 1 ELSE 2 END \
                    FROM camera(1, 3000, 500, 4) ORDER BY trajectory, time";
-        let rows = floats(register, sql, 1).await;
-        assert_eq!(rows, floats(register, sql, 3).await);
+        let rows = floats::<Track>(sql, 1).await;
+        assert_eq!(rows, floats::<Track>(sql, 3).await);
         assert_eq!(rows[0].len(), 3532);
         assert_eq!(rows[0], rows[6]);
         let mut turns = 0.0;
@@ -252,25 +247,20 @@ mod tests {
     async fn images_are_lists_of_pixels() {
         let sql = "SELECT CAST(cardinality(image) AS BIGINT), image[1], image[40] \
                    FROM camera(0, 5, 3, 9, 2) ORDER BY trajectory, time";
-        let rows = floats(register, sql, 2).await;
+        let rows = floats::<Track>(sql, 2).await;
         assert_eq!(rows[0], vec![81.0; 10]);
-        let other = floats(register, &sql.replace("5, 3", "6, 3"), 1).await;
+        let other = floats::<Track>(&sql.replace("5, 3", "6, 3"), 1).await;
         assert_eq!(rows[2][..5], other[2][..5]);
         assert!(rows[2].iter().any(|value| *value != rows[2][0]));
     }
 
     #[tokio::test]
     async fn wrong_arguments_are_named() {
-        for (call, expected) in [
-            ("camera(-1)", "scene must be an integer, 0 or more"),
-            ("camera(0, 0)", "train must be a positive integer, not 0"),
-            (
-                "camera(0, 1, 1, 1001)",
-                "size must be at most 1000, not 1001",
-            ),
-        ] {
-            let error = message(register, call).await;
-            assert!(error.contains(&format!("camera: {expected}")), "{error}");
-        }
+        refuses::<Track>(&[
+            ("-1", "scene must be an integer, 0 or more"),
+            ("0, 0", "train must be a positive integer, not 0"),
+            ("0, 1, 1, 1001", "size must be at most 1000, not 1001"),
+        ])
+        .await;
     }
 }

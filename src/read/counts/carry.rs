@@ -338,32 +338,13 @@ impl Tails {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::rows::states::StateColumns;
+    use crate::read::rows::layout::tests::trajectories;
     use arrow::array::{AsArray, Int64Array};
     use arrow::datatypes::{DataType, Int64Type};
     use std::sync::Arc;
 
     fn layout(lags: &[Step]) -> Layout {
-        let field = |name: &str| Field::new(name, DataType::Int64, true);
-        Layout {
-            partition: vec![field("g")],
-            evidence: RowRoles::Trajectories {
-                trajectory: vec![field("id")],
-                time: field("t"),
-                state: StateColumns {
-                    keys: vec![field("s")],
-                    bins: Vec::new(),
-                },
-                weight: None,
-                lags: lags.to_vec(),
-                strided: false,
-                overlap: Vec::new(),
-            },
-            given: Vec::new(),
-            grouping: None,
-            one_label_set: false,
-            connected: false,
-        }
+        trajectories(DataType::Int64, DataType::Int64, lags)
     }
 
     /// Group, trajectory and time; the state is ten times the time.

@@ -316,7 +316,7 @@ pub(crate) fn times(ticks: &[i64], field: &Field) -> Result<ArrayRef> {
 mod tests {
     use super::*;
     use crate::evidence::lag::Step;
-    use crate::read::rows::states::StateColumns;
+    use crate::read::rows::layout::tests::trajectories;
     use arrow::array::{AsArray, Float64Array, Int64Array, StringArray};
     use arrow::datatypes::{DataType, Int64Type, Schema};
 
@@ -340,26 +340,8 @@ mod tests {
     }
 
     fn layout() -> Arc<Layout> {
-        let field = |name: &str, t: DataType| Field::new(name, t, true);
-        Arc::new(Layout {
-            partition: vec![field("p", DataType::Utf8)],
-            evidence: RowRoles::Trajectories {
-                trajectory: vec![field("id", DataType::Int64)],
-                time: field("t", DataType::Int64),
-                state: StateColumns {
-                    keys: vec![field("s", DataType::Utf8)],
-                    bins: Vec::new(),
-                },
-                weight: None,
-                lags: vec![Step::Ticks(1), Step::Rows(2)],
-                strided: false,
-                overlap: Vec::new(),
-            },
-            given: Vec::new(),
-            grouping: None,
-            one_label_set: false,
-            connected: false,
-        })
+        let lags = [Step::Ticks(1), Step::Rows(2)];
+        Arc::new(trajectories(DataType::Utf8, DataType::Utf8, &lags))
     }
 
     /// Partition, trajectory, time and state.

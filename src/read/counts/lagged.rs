@@ -376,19 +376,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    type Pairs = Vec<(usize, u32, u32)>;
+
+    fn into(all: &mut Pairs) -> impl FnMut(usize, u32, u32) {
+        move |lag, source, target| all.push((lag, source, target))
+    }
+
     /// Pairs of a trajectory given in one piece.
-    fn pairs(
-        lags: &[Step],
-        strided: bool,
-        times: &[i64],
-        states: &[u32],
-    ) -> Vec<(usize, u32, u32)> {
+    fn pairs(lags: &[Step], strided: bool, times: &[i64], states: &[u32]) -> Pairs {
         let mut out = Vec::new();
-        Walker::new(lags, strided)
-            .push(times, states, false, |l: usize, s: u32, t: u32| {
-                out.push((l, s, t))
-            })
-            .unwrap();
+        let mut walker = Walker::new(lags, strided);
+        let pushed = walker.push(times, states, false, into(&mut out));
+        pushed.unwrap();
         out
     }
 
@@ -472,31 +471,16 @@ mod tests {
         let lags = [Step::Ticks(3), Step::Rows(2)];
         let mut first = Walker::new(&lags, false);
         let mut got = Vec::new();
-        first
-            .push(
-                &times[..5],
-                &states[..5],
-                true,
-                |l: usize, s: u32, t: u32| got.push((l, s, t)),
-            )
-            .unwrap();
+        let pushed = first.push(&times[..5], &states[..5], true, into(&mut got));
+        pushed.unwrap();
         assert!(!first.is_spanned_by(&times[5..7]));
         assert!(first.is_spanned_by(&times[5..9]));
         // The first walker gets only the first rows of the second piece.
-        first
-            .join(&times[5..9], &states[5..9], |l: usize, s: u32, t: u32| {
-                got.push((l, s, t))
-            })
-            .unwrap();
+        let joined = first.join(&times[5..9], &states[5..9], into(&mut got));
+        joined.unwrap();
         let mut second = Walker::new(&lags, false);
-        second
-            .push(
-                &times[5..],
-                &states[5..],
-                false,
-                |l: usize, s: u32, t: u32| got.push((l, s, t)),
-            )
-            .unwrap();
+        let pushed = second.push(&times[5..], &states[5..], false, into(&mut got));
+        pushed.unwrap();
         got.sort_unstable();
         let mut expected = pairs(&lags, false, &times, &states);
         expected.sort_unstable();
@@ -525,7 +509,7 @@ mod tests {
             let states: Vec<u32> = (0..times.len() as u32).collect();
             let mut got = Vec::new();
             let mut walker = Walker::new(&lags, strided);
-            walker.push_whole(&trajectories, &times, &states, |l: usize, s: u32, t: u32| got.push((l, s, t)));
+            walker.push_whole(&trajectories, &times, &states, into(&mut got));
             let mut expected = Vec::new();
             let mut at = 0;
             for &length in &lengths {
@@ -563,7 +547,7 @@ mod tests {
             let mut at = 0;
             for cut in cuts.iter().cycle() {
                 let end = (at + cut).min(times.len());
-                walker.push(&times[at..end], &states[at..end], true, |l: usize, s: u32, t: u32| got.push((l, s, t))).unwrap();
+                walker.push(&times[at..end], &states[at..end], true, into(&mut got)).unwrap();
                 at = end;
                 if at == times.len() { break; }
             }

@@ -341,16 +341,6 @@ fn number_words(
     Ok((sources, targets))
 }
 
-/// The counts of all streams.
-#[cfg(test)]
-pub(crate) fn finish<P: Point>(
-    layout: &Layout,
-    mode: Mode,
-    workers: Vec<Worker<P>>,
-) -> Result<Counted, Stop> {
-    Ok(add_up(layout, mode, workers, Vec::new())?.counted(layout)?)
-}
-
 /// The counts of some streams by partition and lag.
 fn gather_slots<P: Point>(
     layout: &Layout,
@@ -780,4 +770,52 @@ fn labels<P: Point>(
         all.push((of.collect(), column));
     }
     Ok(all)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::read::counts::counted::Counted;
+    use crate::read::counts::merge::add_up;
+    use crate::read::counts::stream::Worker;
+    use crate::read::counts::weighted::Point;
+    use crate::read::rows::layout::Layout;
+    use crate::read::rows::stop::{Mode, Stop};
+    use arrow::array::RecordBatch;
+    use std::sync::Arc;
+
+    /// Four streams of rows that may end anywhere.
+    pub(crate) fn cut<'a, T>(rows: &'a [T], cuts: &[usize; 3]) -> [&'a [T]; 4] {
+        let mut cuts = cuts.map(|at| at % (rows.len() + 1));
+        cuts.sort_unstable();
+        let [a, b, c] = cuts;
+        [&rows[..a], &rows[a..b], &rows[b..c], &rows[c..]]
+    }
+
+    /// The workers of streams that are read in batches of at most `batch_rows` rows.
+    pub(crate) fn workers<P: Point, T>(
+        layout: &Layout,
+        mode: Mode,
+        streams: &[&[T]],
+        batch_rows: usize,
+        batch: impl Fn(&Layout, &[T]) -> RecordBatch,
+    ) -> Result<Vec<Worker<P>>, Stop> {
+        let layout = Arc::new(layout.clone());
+        let streams = streams.iter().enumerate().map(|(at, rows)| {
+            let mut worker = Worker::new(&layout, mode, at == 0)?;
+            for rows in rows.chunks(batch_rows) {
+                worker.push(&batch(&layout, rows))?;
+            }
+            Ok(worker)
+        });
+        streams.collect()
+    }
+
+    /// The counts of all streams.
+    pub(crate) fn finish<P: Point>(
+        layout: &Layout,
+        mode: Mode,
+        workers: Vec<Worker<P>>,
+    ) -> Result<Counted, Stop> {
+        Ok(add_up(layout, mode, workers, Vec::new())?.counted(layout)?)
+    }
 }

@@ -242,20 +242,16 @@ mod tests {
     use crate::evidence::lag::Step;
     use crate::evidence::resample::Resample;
     use crate::read::counts::counted::Counted;
-    use crate::read::counts::merge::finish;
+    use crate::read::counts::merge::tests::{cut, finish, workers};
     use crate::read::counts::stream::Worker;
+    use crate::read::rows::layout::tests::{bare, field, grouped, states, trajectories};
     use crate::read::rows::layout::{Grouping, Layout, Measure, RowRoles};
-    use crate::read::rows::states::StateColumns;
-    use crate::read::rows::stop::{Mode, Order};
+    use crate::read::rows::stop::{Mode, Order, Stop};
     use arrow::array::{Float64Array, Int64Array, RecordBatch, StringArray};
-    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow::datatypes::DataType;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::sync::Arc;
-
-    fn field(name: &str, data_type: DataType) -> Field {
-        Field::new(name, data_type, true)
-    }
 
     /// Trajectories of the column `id`, lags 1 and 3.
     fn layout(most: usize, is_named: bool) -> Layout {
@@ -264,26 +260,8 @@ mod tests {
         } else {
             DataType::Int64
         };
-        let id = field("id", DataType::Int64);
-        Layout {
-            partition: vec![field("g", DataType::Int64)],
-            evidence: RowRoles::Trajectories {
-                trajectory: vec![id.clone()],
-                time: field("t", DataType::Int64),
-                state: StateColumns {
-                    keys: vec![field("state", state)],
-                    bins: Vec::new(),
-                },
-                weight: None,
-                lags: vec![Step::Ticks(1), Step::Ticks(3)],
-                strided: false,
-                overlap: Vec::new(),
-            },
-            given: Vec::new(),
-            grouping: Some(Grouping { most, by: vec![id] }),
-            one_label_set: false,
-            connected: false,
-        }
+        let lags = [Step::Ticks(1), Step::Ticks(3)];
+        grouped(trajectories(DataType::Int64, state, &lags), most)
     }
 
     type Row = (i64, i64, i64, i64);
@@ -292,8 +270,7 @@ mod tests {
         let column = |of: fn(&Row) -> i64| -> ArrayRef {
             Arc::new(rows.iter().map(of).collect::<Int64Array>())
         };
-        let fields = layout.fields();
-        let state: ArrayRef = match fields[3].data_type() {
+        let state: ArrayRef = match layout.fields()[3].data_type() {
             DataType::Utf8 => Arc::new(
                 rows.iter()
                     .map(|r| Some(format!("s{}", r.3)))
@@ -308,34 +285,18 @@ mod tests {
             state,
             column(|r| r.1),
         ];
-        let fields = fields
-            .iter()
-            .enumerate()
-            .map(|(at, f)| f.clone().with_name(at.to_string()));
-        RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns).unwrap()
+        RecordBatch::try_new(layout.numbered(), columns).unwrap()
     }
 
     fn count(layout: &Layout, mode: Mode, streams: &[&[Row]], batch_rows: usize) -> Counted {
-        let layout = Arc::new(layout.clone());
-        let workers = streams.iter().enumerate().map(|(at, rows)| {
-            let mut worker = Worker::<u32>::new(&layout, mode, at == 0).unwrap();
-            for rows in rows.chunks(batch_rows) {
-                worker.push(&batch(&layout, rows)).unwrap();
-            }
-            worker
-        });
-        finish(&layout, mode, workers.collect()).unwrap()
+        let workers = workers::<u32, _>(layout, mode, streams, batch_rows, batch);
+        finish(layout, mode, workers.unwrap()).unwrap()
     }
 
-    const ASSUMED: Mode = Mode {
-        order: Order::Assumed,
-        direct: true,
-        packed: true,
-    };
+    const ASSUMED: Mode = Mode::FIRST;
     const GATHERED: Mode = Mode {
         order: Order::Any { bytes: 1 << 25 },
-        direct: true,
-        packed: true,
+        ..Mode::FIRST
     };
 
     /// Transitions per trajectory and group. Trajectories share no states.
@@ -367,7 +328,7 @@ mod tests {
         fn groups_hold_whole_trajectories_in_every_row_order(
             lengths in prop::collection::vec(1usize..30, 2..12),
             states in prop::collection::vec(0i64..6, 40),
-            cuts in prop::collection::vec(0usize..200, 3),
+            cuts: [usize; 3],
             batch_rows in 1usize..50,
             is_named: bool,
             most in 2usize..40,
@@ -379,9 +340,7 @@ mod tests {
                 rows.extend((0..n).map(|t| (0, id as i64, t as i64, state(t))));
             }
             let n = rows.len();
-            let mut cuts: Vec<usize> = cuts.iter().map(|c| c % (n + 1)).collect();
-            cuts.sort_unstable();
-            let streams = [&rows[..cuts[0]], &rows[cuts[0]..cuts[1]], &rows[cuts[1]..cuts[2]], &rows[cuts[2]..]];
+            let streams = cut(&rows, &cuts);
             let reversed: Vec<Row> = rows.iter().rev().copied().collect();
             let whole = count(&layout, ASSUMED, &[&rows], n);
             let others = [
@@ -408,24 +367,16 @@ mod tests {
     // the same pairs.
     #[test]
     fn transitions_without_group_columns_are_grouped_one_by_one() {
-        let state = |name: &str| StateColumns {
-            keys: vec![field(name, DataType::Int64)],
-            bins: Vec::new(),
-        };
         let pairs = |measure| Layout {
-            partition: Vec::new(),
-            evidence: RowRoles::Pairs {
-                source: state("a"),
-                target: state("b"),
-                measure,
-            },
-            given: Vec::new(),
             grouping: Some(Grouping {
                 most: 50,
                 by: Vec::new(),
             }),
-            one_label_set: false,
-            connected: false,
+            ..bare(RowRoles::Pairs {
+                source: states("a", DataType::Int64),
+                target: states("b", DataType::Int64),
+                measure,
+            })
         };
         let integers =
             |values: [i64; 4]| -> ArrayRef { Arc::new(Int64Array::from(values.to_vec())) };
@@ -477,12 +428,10 @@ mod tests {
     fn too_many_states_for_the_groups_are_refused() {
         // 4096 groups take 16 bits, which leaves 65535 states.
         let layout = layout(4096, false);
-        let layout = Arc::new(layout);
         let rows = [(0, 1, 1, 1 << 20)];
         let stop = |direct| {
             let mode = Mode { direct, ..ASSUMED };
-            let mut worker = Worker::<u32>::new(&layout, mode, true).unwrap();
-            worker.push(&batch(&layout, &rows)).err()
+            workers::<u32, _>(&layout, mode, &[&rows], 1, batch).err()
         };
         assert!(matches!(stop(true), Some(Stop::WideStates)));
         // Interned, the state has number 0.

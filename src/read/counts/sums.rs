@@ -300,40 +300,20 @@ mod tests {
     use crate::evidence::counts::matrix::CountMatrix;
     use crate::evidence::lag::Step;
     use crate::read::counts::counted::Counted;
-    use crate::read::rows::layout::Grouping;
-    use crate::read::rows::states::StateColumns;
+    use crate::read::rows::layout::tests::{field, grouped, trajectories};
     use crate::read::rows::stop::Order;
     use arrow::array::{Int64Array, StringArray};
 
     fn layout(named: bool) -> Arc<Layout> {
-        let field = |name: &str, t: DataType| Field::new(name, t, true);
-        let id = field("id", DataType::Int64);
         let state = if named {
             DataType::Utf8
         } else {
             DataType::Int64
         };
+        let lags = [Step::Ticks(1), Step::Rows(2)];
         Arc::new(Layout {
-            partition: vec![field("g", DataType::Utf8)],
-            evidence: RowRoles::Trajectories {
-                trajectory: vec![id.clone()],
-                time: field("t", DataType::Int64),
-                state: StateColumns {
-                    keys: vec![field("s", state)],
-                    bins: Vec::new(),
-                },
-                weight: None,
-                lags: vec![Step::Ticks(1), Step::Rows(2)],
-                strided: false,
-                overlap: Vec::new(),
-            },
             given: vec![field("half", DataType::Utf8)],
-            grouping: Some(Grouping {
-                most: 5,
-                by: vec![id],
-            }),
-            one_label_set: false,
-            connected: false,
+            ..grouped(trajectories(DataType::Utf8, state, &lags), 5)
         })
     }
 

@@ -149,13 +149,12 @@ mod tests {
     use crate::evidence::lag::Step;
     use crate::evidence::resample::Resample;
     use crate::read::counts::counted::Counted;
-    use crate::read::counts::merge::finish;
-    use crate::read::counts::stream::Worker;
-    use crate::read::rows::layout::{Grouping, Layout, RowRoles};
-    use crate::read::rows::states::StateColumns;
+    use crate::read::counts::merge::tests::{cut, finish, workers};
+    use crate::read::rows::layout::tests::{field, grouped, trajectories};
+    use crate::read::rows::layout::{Layout, RowRoles};
     use crate::read::rows::stop::{Mode, Order, Stop};
     use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
-    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow::datatypes::DataType;
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -163,27 +162,11 @@ mod tests {
     type Row = (i64, i64, i64, Option<i64>, Option<f64>);
 
     fn layout(lags: &[Step], is_weighed: bool) -> Layout {
-        let field = |name: &str, t: DataType| Field::new(name, t, true);
-        let integers = |name| field(name, DataType::Int64);
-        Layout {
-            partition: vec![integers("p")],
-            evidence: RowRoles::Trajectories {
-                trajectory: vec![integers("id")],
-                time: integers("t"),
-                state: StateColumns {
-                    keys: vec![integers("s")],
-                    bins: Vec::new(),
-                },
-                weight: is_weighed.then(|| field("w", DataType::Float64)),
-                lags: lags.to_vec(),
-                strided: false,
-                overlap: Vec::new(),
-            },
-            given: Vec::new(),
-            grouping: None,
-            one_label_set: false,
-            connected: false,
+        let mut layout = trajectories(DataType::Int64, DataType::Int64, lags);
+        if let RowRoles::Trajectories { weight, .. } = &mut layout.evidence {
+            *weight = is_weighed.then(|| field("w", DataType::Float64));
         }
+        layout
     }
 
     fn strided(mut of: Layout) -> Layout {
@@ -191,12 +174,6 @@ mod tests {
             *strided = true;
         }
         of
-    }
-
-    fn grouped(of: Layout) -> Layout {
-        let by = vec![Field::new("id", DataType::Int64, true)];
-        let grouping = Some(Grouping { most: 5, by });
-        Layout { grouping, ..of }
     }
 
     fn batch(layout: &Layout, rows: &[Row]) -> RecordBatch {
@@ -214,28 +191,17 @@ mod tests {
             columns.push(Arc::new(rows.iter().map(|r| r.4).collect::<Float64Array>()));
         }
         columns.extend(layout.grouping.is_some().then_some(id));
-        let fields = layout
-            .fields()
-            .into_iter()
-            .enumerate()
-            .map(|(at, field)| field.with_name(at.to_string()));
-        RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns).unwrap()
+        RecordBatch::try_new(layout.numbered(), columns).unwrap()
     }
 
-    const ASSUMED: Mode = Mode {
-        order: Order::Assumed,
-        direct: true,
-        packed: true,
-    };
+    const ASSUMED: Mode = Mode::FIRST;
     const GATHERED: Mode = Mode {
         order: Order::Any { bytes: 1 << 20 },
-        direct: true,
-        packed: true,
+        ..Mode::FIRST
     };
     const SORTED: Mode = Mode {
         order: Order::Sorted,
-        direct: true,
-        packed: true,
+        ..Mode::FIRST
     };
 
     fn count<P: Point>(
@@ -244,16 +210,8 @@ mod tests {
         streams: &[&[Row]],
         batch_rows: usize,
     ) -> Result<Counted, Stop> {
-        let layout = Arc::new(layout.clone());
-        let mut workers = Vec::new();
-        for (at, rows) in streams.iter().enumerate() {
-            let mut worker = Worker::<P>::new(&layout, mode, at == 0)?;
-            for rows in rows.chunks(batch_rows) {
-                worker.push(&batch(&layout, rows))?;
-            }
-            workers.push(worker);
-        }
-        finish(&layout, mode, workers)
+        let workers = workers::<P, _>(layout, mode, streams, batch_rows, batch)?;
+        finish(layout, mode, workers)
     }
 
     /// (partition, lag, source, target) and the count or weight.
@@ -350,8 +308,8 @@ mod tests {
         let rows: Vec<Row> = (0..400)
             .map(|k| (0, k / 40, k % 40, Some(k * k % 7), Some(1.0)))
             .collect();
-        let plain = grouped(layout(&LAGS, false));
-        let weighed = grouped(layout(&LAGS, true));
+        let plain = grouped(layout(&LAGS, false), 5);
+        let weighed = grouped(layout(&LAGS, true), 5);
         let plain = count::<u32>(&plain, ASSUMED, &[&rows], 64).unwrap();
         let weighed = count::<Weighed>(&weighed, ASSUMED, &[&rows], 64).unwrap();
         assert_eq!(listed(&weighed), listed(&plain));
@@ -371,7 +329,7 @@ mod tests {
     /// The partition of a trajectory, and its states with the gaps before them.
     type Path = (i64, Vec<(i64, Option<i64>)>);
 
-    fn trajectories() -> impl Strategy<Value = Vec<Path>> {
+    fn paths() -> impl Strategy<Value = Vec<Path>> {
         let row = (1i64..4, prop::option::weighted(0.9, 0i64..6));
         prop::collection::vec((0i64..2, prop::collection::vec(row, 1..30)), 1..8)
     }
@@ -390,19 +348,11 @@ mod tests {
         all
     }
 
-    /// The rows in four streams that may end anywhere.
-    fn cut<'a>(rows: &'a [Row], cuts: &[usize; 3]) -> [&'a [Row]; 4] {
-        let mut cuts = cuts.map(|at| at % (rows.len() + 1));
-        cuts.sort_unstable();
-        let [a, b, c] = cuts;
-        [&rows[..a], &rows[a..b], &rows[b..c], &rows[c..]]
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
         #[test]
         fn an_integer_weight_counts_a_trajectory_that_many_times(
-            trajectories in trajectories(),
+            trajectories in paths(),
             often in prop::collection::vec(0usize..4, 8),
             cuts: [usize; 3],
             batch_rows in 1usize..50,
@@ -437,13 +387,13 @@ mod tests {
         /// other rows must have.
         #[test]
         fn weights_do_not_depend_on_the_order_of_rows(
-            trajectories in trajectories(),
+            trajectories in paths(),
             weights in prop::collection::vec(0.0f64..1e3, 40),
             cuts: [usize; 3],
             batch_rows in 1usize..50,
             lag in 1usize..5,
         ) {
-            let layout = grouped(layout(&[Step::Ticks(lag as i64), Step::Rows(lag)], true));
+            let layout = grouped(layout(&[Step::Ticks(lag as i64), Step::Rows(lag)], true), 5);
             let rows = rows(&trajectories, |id, at| weights[(7 * id + at) % 40]);
             let whole = count::<Weighed>(&layout, ASSUMED, &[&rows], 1000).unwrap();
             let reversed: Vec<Row> = rows.iter().rev().copied().collect();

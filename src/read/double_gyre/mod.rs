@@ -30,44 +30,23 @@ pub mod flow;
 
 use crate::read::arguments::Arguments;
 use crate::read::double_gyre::flow::{Boxes, HEIGHT, WIDTH};
-use crate::read::generated::{SCHEMA, scan};
-use arrow::array::{Float64Array, Int64Array, RecordBatch};
-use arrow::datatypes::SchemaRef;
-use async_trait::async_trait;
-use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
+use crate::read::generated::{self, World, integers, numbers, plane};
+use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
 use datafusion::common::{Result, plan_err};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
-use futures::stream;
-use futures::stream::StreamExt;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Registers `double_gyre(…)` with a session.
-pub(crate) fn register(ctx: &SessionContext) {
-    ctx.register_udtf("double_gyre", Arc::new(Function));
+pub fn register(ctx: &SessionContext) {
+    generated::register::<DoubleGyre>(ctx);
 }
 
-const ARGUMENTS: [&str; 7] = ["nx", "ny", "per_box", "seed", "duration", "step", "noise"];
-
-/// Trajectories per batch: with two rows each they fill a batch of DataFusion's default size.
-const BATCH: usize = 4096;
-
-#[derive(Debug)]
-struct Function;
-
-impl TableFunctionImpl for Function {
-    fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
-        Ok(Arc::new(DoubleGyre::new(args.exprs())?))
-    }
-}
+/// Trajectories with two rows each that are computed together.
+const TOGETHER: usize = 2048;
 
 /// One call of the function with checked arguments.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct DoubleGyre {
     boxes: Boxes,
     seed: u64,
@@ -75,12 +54,23 @@ struct DoubleGyre {
     /// Runge–Kutta steps per time unit.
     steps: usize,
     noise: f64,
+    /// Whether the query reads x or y. If not, the flow is not computed.
+    with_places: bool,
 }
 
-impl DoubleGyre {
-    /// Checks the arguments. `exprs` are already simplified: arithmetic on constants is a literal.
-    fn new(exprs: &[Expr]) -> Result<Self> {
-        let arguments = Arguments::new("double_gyre", &ARGUMENTS, exprs)?;
+impl World for DoubleGyre {
+    type Walk = ();
+
+    const NAME: &'static str = "double_gyre";
+
+    const ARGUMENTS: &'static [&'static str] =
+        &["nx", "ny", "per_box", "seed", "duration", "step", "noise"];
+
+    fn columns() -> Vec<(&'static str, DataType)> {
+        plane()
+    }
+
+    fn new(arguments: &Arguments<'_>) -> Result<Self> {
         let boxes = Boxes {
             nx: arguments.whole(0, 64, 1)? as usize,
             ny: arguments.whole(1, 32, 1)? as usize,
@@ -112,12 +102,33 @@ impl DoubleGyre {
             duration,
             steps: steps as usize,
             noise,
+            with_places: true,
         })
     }
 
-    /// Both rows of every trajectory of a range. Yields after each time unit, a few milliseconds,
+    fn pieces(&self) -> usize {
+        self.boxes.trajectories().div_ceil(TOGETHER)
+    }
+
+    fn length(&self, _piece: usize) -> usize {
+        2
+    }
+
+    fn projected(&self, columns: Option<&Vec<usize>>) -> Self {
+        DoubleGyre {
+            with_places: columns.is_none_or(|columns| columns.iter().any(|&c| c >= 2)),
+            ..self.clone()
+        }
+    }
+
+    fn start(&self, _piece: usize) {}
+
+    /// Both rows of every trajectory of a piece. Yields after each time unit, a few milliseconds,
     /// so that a query can be cancelled and other tasks of the runtime can run.
-    async fn rows(self, trajectories: Range<usize>, with_places: bool) -> Result<RecordBatch> {
+    async fn rows(&self, _walk: &mut (), piece: usize, _times: Range<usize>) -> Vec<ArrayRef> {
+        let first = piece * TOGETHER;
+        let last = self.boxes.trajectories().min(first + TOGETHER);
+        let trajectories = first..last;
         let draws = flow::draws(self.seed, trajectories.clone());
         let (x0, y0): (Vec<f64>, Vec<f64>) = trajectories
             .clone()
@@ -125,7 +136,7 @@ impl DoubleGyre {
             .map(|(s, d)| self.boxes.start(s, d[0], d[1]))
             .unzip();
         let (mut x1, mut y1) = (x0.clone(), y0.clone());
-        if with_places {
+        if self.with_places {
             for unit in 0..self.duration {
                 let step = 1.0 / self.steps as f64;
                 flow::advance(&mut x1, &mut y1, unit as f64, step, self.steps);
@@ -135,133 +146,49 @@ impl DoubleGyre {
 
         let observed = |start: &[f64], end: &[f64], first_draw: usize, hi: f64| {
             let ends = start.iter().zip(end).zip(&draws);
-            Float64Array::from_iter_values(ends.flat_map(|((&start, &end), d)| {
+            let places = ends.flat_map(|((&start, &end), d)| {
                 [
                     flow::observe(start, d[first_draw], self.noise, hi),
                     flow::observe(end, d[first_draw + 2], self.noise, hi),
                 ]
-            }))
+            });
+            places.collect()
         };
         let x = observed(&x0, &x1, 2, WIDTH);
         let y = observed(&y0, &y1, 3, HEIGHT);
-        let times = trajectories.clone().flat_map(|_| [0, self.duration]);
-        let trajectory = trajectories.flat_map(|s| [s as i64; 2]);
-        Ok(RecordBatch::try_new(
-            SCHEMA.clone(),
-            vec![
-                Arc::new(Int64Array::from_iter_values(trajectory)),
-                Arc::new(Int64Array::from_iter_values(times)),
-                Arc::new(x),
-                Arc::new(y),
-            ],
-        )?)
-    }
-}
-
-#[async_trait]
-impl TableProvider for DoubleGyre {
-    fn schema(&self) -> SchemaRef {
-        SCHEMA.clone()
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    async fn scan(
-        &self,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let with_places = projection.is_none_or(|columns| columns.iter().any(|&c| c >= 2));
-        let total = self.boxes.trajectories();
-        scan(state, &SCHEMA, projection, limit, total, |trajectories| {
-            Arc::new(Part {
-                gyre: *self,
-                trajectories,
-                with_places,
-            })
-        })
-    }
-}
-
-/// The rows of a range of trajectories, computed batch by batch on demand.
-#[derive(Debug)]
-struct Part {
-    gyre: DoubleGyre,
-    trajectories: Range<usize>,
-    /// Whether the query reads x or y. If not, the flow is not computed.
-    with_places: bool,
-}
-
-impl PartitionStream for Part {
-    fn schema(&self) -> &SchemaRef {
-        &SCHEMA
-    }
-
-    fn execute(&self, _ctx: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (gyre, with_places) = (self.gyre, self.with_places);
-        let Range { start, end } = self.trajectories;
-        let batches = (start..end)
-            .step_by(BATCH)
-            .map(move |first| first..end.min(first.saturating_add(BATCH)));
-        let rows = stream::iter(batches).then(move |batch| gyre.rows(batch, with_places));
-        Box::pin(RecordBatchStreamAdapter::new(SCHEMA.clone(), rows))
+        let times = trajectories
+            .clone()
+            .flat_map(|_| [0, self.duration as usize]);
+        let mut columns = vec![
+            integers(trajectories.flat_map(|trajectory| [trajectory; 2])),
+            integers(times),
+        ];
+        columns.extend(numbers([x, y]));
+        columns
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::AsArray;
-    use arrow::datatypes::{Float64Type, Int64Type};
-    use datafusion::physical_plan::{collect_partitioned, displayable};
-    use datafusion::prelude::SessionConfig;
-
-    fn session(partitions: usize) -> SessionContext {
-        let ctx = SessionContext::new_with_config(
-            SessionConfig::new().with_target_partitions(partitions),
-        );
-        register(&ctx);
-        ctx
-    }
+    use crate::read::generated::tests::{floats, refuses, session};
+    use datafusion::physical_plan::displayable;
 
     type Row = (i64, i64, f64, f64);
 
-    /// The rows, partition after partition.
     async fn rows(partitions: usize, call: &str) -> Vec<Row> {
-        let ctx = session(partitions);
-        let sql = format!("SELECT * FROM {call}");
-        let plan = ctx.sql(&sql).await.unwrap().create_physical_plan().await;
-        let batches = collect_partitioned(plan.unwrap(), ctx.task_ctx())
-            .await
-            .unwrap();
-        let mut rows = Vec::new();
-        for batch in batches.iter().flatten() {
-            let (s, t) = (batch.column(0), batch.column(1));
-            let (x, y) = (batch.column(2), batch.column(3));
-            rows.extend((0..batch.num_rows()).map(|i| {
-                (
-                    s.as_primitive::<Int64Type>().value(i),
-                    t.as_primitive::<Int64Type>().value(i),
-                    x.as_primitive::<Float64Type>().value(i),
-                    y.as_primitive::<Float64Type>().value(i),
-                )
-            }));
-        }
-        rows
-    }
-
-    async fn refusal(call: &str) -> String {
-        let sql = format!("SELECT * FROM {call}");
-        session(1).sql(&sql).await.unwrap_err().strip_backtrace()
+        let sql = format!("SELECT * FROM {call} ORDER BY trajectory, time");
+        let columns = floats::<DoubleGyre>(&sql, partitions).await;
+        let row = |at: usize| {
+            let [s, t, x, y] = std::array::from_fn(|column| columns[column][at]);
+            (s as i64, t as i64, x, y)
+        };
+        (0..columns[0].len()).map(row).collect()
     }
 
     #[tokio::test]
     async fn rows_do_not_depend_on_partitions() {
-        // 9000 trajectories: batches end at different rows in each case.
+        // 9000 trajectories.
         let call = "double_gyre(30, 15, 20, 5, 2)";
         let one = rows(1, call).await;
         assert_eq!(one.len(), 18_000);
@@ -300,7 +227,8 @@ mod tests {
 
     #[tokio::test]
     async fn omitted_arguments_have_their_defaults() {
-        let defaults = DoubleGyre::new(&[]).unwrap();
+        let defaults = Arguments::new(DoubleGyre::NAME, DoubleGyre::ARGUMENTS, &[]);
+        let defaults = DoubleGyre::new(&defaults.unwrap()).unwrap();
         assert_eq!(defaults.boxes.trajectories(), 204_800);
         assert_eq!((defaults.steps, defaults.duration), (100, 40));
         assert_eq!(defaults.noise, 1.0 / 32.0);
@@ -312,59 +240,57 @@ mod tests {
 
     #[tokio::test]
     async fn refusals_name_the_argument() {
-        for (call, message) in [
-            ("double_gyre(-3)", "nx must be a positive integer, not -3"),
-            ("double_gyre(4, 0)", "ny must be a positive integer, not 0"),
+        refuses::<DoubleGyre>(&[
+            ("-3", "nx must be a positive integer, not -3"),
+            ("4, 0", "ny must be a positive integer, not 0"),
             (
-                "double_gyre(4, 2, 1.5)",
+                "4, 2, 1.5",
                 "per_box must be a positive integer, not 1.5",
             ),
             (
-                "double_gyre(4, 2, 1, -1)",
+                "4, 2, 1, -1",
                 "seed must be an integer, 0 or more, not -1",
             ),
             (
-                "double_gyre(4, 2, 1, 0, NULL)",
+                "4, 2, 1, 0, NULL",
                 "duration must be a positive integer, not NULL",
             ),
             (
-                "double_gyre(4, 2, 1, 0, 'long')",
+                "4, 2, 1, 0, 'long'",
                 "duration must be a positive integer, not long",
             ),
             (
-                "double_gyre(4, 2, 1, 0, 40, 0.03)",
+                "4, 2, 1, 0, 40, 0.03",
                 "step must be 1 over a whole number, such as 0.01, not 0.03",
             ),
             (
-                "double_gyre(4, 2, 1, 0, 40, 0)",
+                "4, 2, 1, 0, 40, 0",
                 "step must be 1 over a whole number, such as 0.01, not 0",
             ),
             (
-                "double_gyre(4, 2, 1, 0, 40, 0.1, -0.5)",
+                "4, 2, 1, 0, 40, 0.1, -0.5",
                 "noise must be from 0 to 1, not -0.5",
             ),
             (
-                "double_gyre(random())",
+                "random()",
                 "nx must be a constant, not random()",
             ),
             (
-                "double_gyre(3037000500, 3037000500)",
+                "3037000500, 3037000500",
                 "nx times ny times per_box must be less than 2^63",
             ),
             (
-                "double_gyre(1, 1, 1, 1, 1, 1, 1, 1)",
+                "1, 1, 1, 1, 1, 1, 1, 1",
                 "at most 7 arguments are possible (nx, ny, per_box, seed, duration, step, noise), not 8",
             ),
-        ] {
-            let expected = format!("Error during planning: double_gyre: {message}");
-            assert_eq!(refusal(call).await, expected, "{call}");
-        }
+        ])
+        .await;
     }
 
     #[tokio::test]
     async fn the_declared_order_saves_the_sort() {
         let sql = "SELECT time, x, trajectory FROM double_gyre(4, 2, 5) ORDER BY trajectory, time";
-        let ctx = session(3);
+        let ctx = session::<DoubleGyre>(3);
         let plan = ctx.sql(sql).await.unwrap().create_physical_plan().await;
         let plan = displayable(plan.unwrap().as_ref())
             .indent(false)
@@ -376,10 +302,6 @@ mod tests {
     async fn counting_rows_does_not_compute_the_flow() {
         // 10⁹ time units would take years.
         let sql = "SELECT count(*) FROM double_gyre(4, 2, 5, 0, 1000000000)";
-        let batches = session(2).sql(sql).await.unwrap().collect().await.unwrap();
-        assert_eq!(
-            batches[0].column(0).as_primitive::<Int64Type>().value(0),
-            80
-        );
+        assert_eq!(floats::<DoubleGyre>(sql, 2).await, [[80.0]]);
     }
 }

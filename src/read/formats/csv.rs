@@ -9,7 +9,8 @@ use crate::read::formats::fault::Fault;
 use crate::read::formats::format::Compression;
 use crate::read::formats::pieces::Pieces;
 use crate::read::formats::text::{
-    BATCH_BYTES, MAX_ROW_BYTES, SAMPLE, SAMPLE_BYTES, TextRows, Wanted, value_kind,
+    BATCH_BYTES, BYTE_ORDER_MARK, MAX_ROW_BYTES, SAMPLE, SAMPLE_BYTES, TextRows, Wanted, lines_in,
+    value_kind,
 };
 use crate::read::lake::exact::not_exact;
 use crate::read::rows::doubles::{EXACT_INTEGER, is_whole_double, warn_of_rounding};
@@ -22,13 +23,11 @@ use arrow::error::ArrowError;
 use bytes::Bytes;
 use datafusion::common::DataFusionError;
 use futures::TryStreamExt;
-use memchr::{memchr, memchr_iter, memrchr};
+use memchr::{memchr, memrchr};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::Arc;
-
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How the text files of a table are written, as far as the pipeline says so.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -532,10 +531,6 @@ fn digits(unit: TimeUnit) -> usize {
         TimeUnit::Microsecond => 6,
         TimeUnit::Nanosecond => 9,
     }
-}
-
-fn lines_in(bytes: &[u8]) -> u64 {
-    memchr_iter(b'\n', bytes).count() as u64
 }
 
 /// Turns the bytes of a file, from its start or the start of a row, into rows.

@@ -7,7 +7,8 @@ use crate::read::formats::fault;
 use crate::read::formats::fault::Fault;
 use crate::read::formats::pieces::Pieces;
 use crate::read::formats::text::{
-    BATCH_BYTES, MAX_ROW_BYTES, SAMPLE, SAMPLE_BYTES, TextRows, Wanted, value_kind,
+    BATCH_BYTES, BYTE_ORDER_MARK, MAX_ROW_BYTES, SAMPLE, SAMPLE_BYTES, TextRows, Wanted, lines_in,
+    value_kind,
 };
 use crate::read::lake::exact::{holds_also, not_exact};
 use crate::read::rows::doubles::{is_whole_double, warn_of_rounding};
@@ -23,7 +24,6 @@ use arrow::json::reader::infer_json_schema_from_iterator;
 use bytes::Bytes;
 use datafusion::common::DataFusionError;
 use futures::TryStreamExt;
-use memchr::memchr_iter;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
@@ -36,8 +36,6 @@ const LONG_DIGITS: usize = 18;
 
 /// The type of integers with and without a sign.
 const INTEGERS: DataType = DataType::Decimal128(20, 0);
-
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The columns of a file, with types inferred from its first rows.
 ///
@@ -216,10 +214,6 @@ impl Objects {
         }
         Ok(())
     }
-}
-
-fn lines_in(bytes: &[u8]) -> u64 {
-    memchr_iter(b'\n', bytes).count() as u64
 }
 
 /// Turns the bytes of a file, from its start or the start of a row, into rows.
@@ -638,20 +632,14 @@ impl Filler<'_, Column> {
 
     fn integer<E: serde::de::Error>(self, value: i128) -> Result<(), E> {
         let fits = match &mut *self.column {
-            Column::Integer(values) => match i64::try_from(value) {
-                Ok(value) => {
-                    values.append_value(value);
-                    true
-                }
-                Err(_) => false,
-            },
-            Column::Unsigned(values) => match u64::try_from(value) {
-                Ok(value) => {
-                    values.append_value(value);
-                    true
-                }
-                Err(_) => false,
-            },
+            Column::Integer(values) => {
+                let value = i64::try_from(value);
+                value.map(|value| values.append_value(value)).is_ok()
+            }
+            Column::Unsigned(values) => {
+                let value = u64::try_from(value);
+                value.map(|value| values.append_value(value)).is_ok()
+            }
             Column::Decimal(values, digits) => {
                 let fits = value.unsigned_abs() < 10u128.pow(u32::from(*digits));
                 if fits {

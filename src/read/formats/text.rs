@@ -9,6 +9,7 @@ use bytes::Bytes;
 use datafusion::common::DataFusionError;
 use futures::stream;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use memchr::memchr_iter;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -21,6 +22,14 @@ pub(crate) const SAMPLE_BYTES: usize = 4 << 20;
 pub(crate) const MAX_ROW_BYTES: usize = 64 << 20;
 /// Bytes of text from which on the rows so far are a batch.
 pub(crate) const BATCH_BYTES: usize = 8 << 20;
+
+/// What may stand in front of a text.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The number of line ends.
+pub(crate) fn lines_in(bytes: &[u8]) -> u64 {
+    memchr_iter(b'\n', bytes).count() as u64
+}
 
 /// Turns the bytes of a file, piece by piece, into rows.
 pub(crate) trait TextRows: Send {

@@ -182,30 +182,37 @@ mod tests {
         parts
     }
 
-    #[tokio::test]
-    async fn a_reopened_table_is_read_whole_and_in_parts() {
-        let folder = tempfile::tempdir().unwrap();
-        let column: ArrayRef = Arc::new((0..1000).collect::<Int64Array>());
+    fn write(file: std::path::PathBuf, values: Vec<i64>, properties: Option<WriterProperties>) {
+        let column: ArrayRef = Arc::new(Int64Array::from(values));
         let rows = RecordBatch::try_from_iter([("v", column)]).unwrap();
-        let properties = WriterProperties::builder().set_max_row_group_row_count(Some(100));
-        let file = std::fs::File::create(folder.path().join("a.parquet")).unwrap();
-        let properties = Some(properties.build());
+        let file = std::fs::File::create(file).unwrap();
         let mut writer = ArrowWriter::try_new(file, rows.schema(), properties).unwrap();
         writer.write(&rows).unwrap();
         writer.close().unwrap();
+    }
 
+    /// The lake of the table `t` in a folder, and the same tables as another process opens them.
+    async fn twice(folder: &std::path::Path) -> [Lake; 2] {
         let resources = Resources {
             threads: 2,
             memory_bytes: None,
         };
-        let paths = [folder.path().display().to_string()];
+        let paths = [folder.display().to_string()];
         let sources = [TableSource::of_parquet("t", &paths)];
         let stores = Stores::default();
         let lake = lake::open(&sources, &resources, &stores).await.unwrap();
-        let found = lake.tables;
-        let bytes = postcard::to_stdvec(&found).unwrap();
+        let bytes = postcard::to_stdvec(&lake.tables).unwrap();
         let found: Vec<Table> = postcard::from_bytes(&bytes).unwrap();
-        let lake = reopen(found, &resources, &stores).unwrap();
+        [lake, reopen(found, &resources, &stores).unwrap()]
+    }
+
+    #[tokio::test]
+    async fn a_reopened_table_is_read_whole_and_in_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        let properties = WriterProperties::builder().set_max_row_group_row_count(Some(100));
+        let file = folder.path().join("a.parquet");
+        write(file, (0..1000).collect(), Some(properties.build()));
+        let [_, lake] = twice(folder.path()).await;
         let all: Vec<i64> = (0..1000).filter(|v| *v != 7).collect();
         for of in [1, 2, 3, 7, 40] {
             let parts = in_parts(&lake, of).await;
@@ -222,27 +229,11 @@ mod tests {
     async fn reopened_tables_have_the_values_of_folders() {
         let folder = tempfile::tempdir().unwrap();
         for (month, v) in [("1", 1), ("2", 2), ("__HIVE_DEFAULT_PARTITION__", 3)] {
-            let column: ArrayRef = Arc::new(Int64Array::from(vec![v]));
-            let rows = RecordBatch::try_from_iter([("v", column)]).unwrap();
             let folder = folder.path().join(format!("month={month}"));
             std::fs::create_dir_all(&folder).unwrap();
-            let file = std::fs::File::create(folder.join("a.parquet")).unwrap();
-            let mut writer = ArrowWriter::try_new(file, rows.schema(), None).unwrap();
-            writer.write(&rows).unwrap();
-            writer.close().unwrap();
+            write(folder.join("a.parquet"), vec![v], None);
         }
-        let resources = Resources {
-            threads: 2,
-            memory_bytes: None,
-        };
-        let paths = [folder.path().display().to_string()];
-        let sources = [TableSource::of_parquet("t", &paths)];
-        let stores = Stores::default();
-        let lake = lake::open(&sources, &resources, &stores).await.unwrap();
-        let bytes = postcard::to_stdvec(&lake.tables).unwrap();
-        let found: Vec<Table> = postcard::from_bytes(&bytes).unwrap();
-        let again = reopen(found, &resources, &stores).unwrap();
-        for lake in [lake, again] {
+        for lake in twice(folder.path()).await {
             assert_eq!(lake.tables[0].schema.field(1).data_type(), &DataType::Int64);
             for (filter, expected) in [
                 ("month IS NULL", vec![3]),

@@ -9,18 +9,39 @@ use crate::error::Result;
 use crate::read::lake::errors::failed;
 use crate::read::lake::provider::TableOfFiles;
 use crate::read::lake::subset::SomeFiles;
+use arrow::datatypes::Field;
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DataFusionError};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::logical_plan::TableScan;
-use datafusion::logical_expr::{Expr, LogicalPlan, lit};
+use datafusion::logical_expr::{Expr, LogicalPlan, ident, lit};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Columns by table.
 type Columns = BTreeMap<String, BTreeSet<String>>;
+
+/// Selects the columns of a layout of `what`, in its order. Column `i` is named `i`. Those at
+/// `numbers` are coordinates and weights.
+///
+/// # Errors
+/// If the query lacks a column.
+pub(crate) fn selected(
+    frame: DataFrame,
+    fields: &[Field],
+    numbers: Range<usize>,
+    what: &str,
+) -> Result<DataFrame> {
+    let columns = fields.iter().enumerate();
+    let columns = columns.map(|(at, field)| ident(field.name()).alias(at.to_string()));
+    let frame = frame
+        .select(columns.collect::<Vec<_>>())
+        .map_err(|e| failed(&format!("the columns of {what} cannot be selected"), e))?;
+    rounding(frame, &numbers.collect::<Vec<_>>())
+}
 
 /// The query with scans that round what only the columns at `numbers` depend on: coordinates and
 /// weights.

@@ -7,22 +7,20 @@ use crate::read::lake::files::Table;
 use crate::read::rows::layout::{Layout, RowRoles};
 use arrow::datatypes::DataType;
 use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, ScalarValue};
+use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
 use datafusion::dataframe::DataFrame;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 impl Lake {
     /// Upper bounds from file statistics for the rows of a query that has the columns of `layout`.
     ///
     /// # Errors
     /// A query that cannot be planned.
-    pub(crate) async fn bounds(&self, frame: DataFrame, layout: &Layout) -> Result<Bounds> {
-        let plan = self.physical(frame).await?;
-        let known = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
-        let known =
-            known.map_err(|e| failed("the statistics of the query cannot be computed", e))?;
+    pub async fn bounds(&self, frame: DataFrame, layout: &Layout) -> Result<Bounds> {
+        let known = self.statistics(frame).await?;
         let (first, sides) = match &layout.evidence {
             RowRoles::Trajectories { state, .. } => (layout.n_order(), vec![state]),
             RowRoles::Windows { symbol, .. } => (layout.n_order(), vec![symbol]),
@@ -57,12 +55,15 @@ impl Lake {
     ///
     /// # Errors
     /// A query that cannot be planned.
-    pub(crate) async fn most_rows(&self, frame: DataFrame) -> Result<Option<u64>> {
+    pub async fn most_rows(&self, frame: DataFrame) -> Result<Option<u64>> {
+        let known = self.statistics(frame).await?;
+        Ok(known.num_rows.get_value().map(|&rows| rows as u64))
+    }
+
+    async fn statistics(&self, frame: DataFrame) -> Result<Arc<Statistics>> {
         let plan = self.physical(frame).await?;
         let known = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
-        let known =
-            known.map_err(|e| failed("the statistics of the query cannot be computed", e))?;
-        Ok(known.num_rows.get_value().map(|&rows| rows as u64))
+        known.map_err(|e| failed("the statistics of the query cannot be computed", e))
     }
 
     /// Number of distinct values of a Hive folder column; `None` if there is no such column.

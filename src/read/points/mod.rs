@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::math::seed;
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
-use crate::read::lake::rounding::rounding;
+use crate::read::lake::rounding::selected;
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::rows::amounts::weights;
 use crate::read::rows::coordinates::{Coordinates, FaultKind, LargeValue, coordinates, sound};
@@ -34,7 +34,7 @@ use arrow::compute::take;
 use arrow::datatypes::DataType;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use datafusion::dataframe::DataFrame;
-use datafusion::logical_expr::{col, ident};
+use datafusion::logical_expr::col;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -387,17 +387,10 @@ fn hash(bytes: &[u8]) -> u64 {
 /// # Errors
 /// If the query lacks a column.
 pub(crate) fn select(frame: DataFrame, layout: &PointLayout) -> Result<DataFrame> {
-    let columns = layout.fields().into_iter().enumerate();
-    let columns: Vec<_> = columns
-        .map(|(at, field)| ident(field.name()).alias(at.to_string()))
-        .collect();
-    let frame = frame
-        .select(columns)
-        .map_err(|e| failed("the columns of the points cannot be selected", e))?;
     let start = layout.n_order();
     let n_weights = usize::from(layout.weight.is_some());
     let numbers = start..start + layout.coordinates.len() + n_weights;
-    rounding(frame, &numbers.collect::<Vec<_>>())
+    selected(frame, &layout.fields(), numbers, "the points")
 }
 
 /// Reads all points of a query into receivers. `start` makes a new receiver for each attempt:

@@ -509,6 +509,14 @@ mod tests {
         }
     }
 
+    fn open(origin: f64, step: f64) -> Binning {
+        Binning::Open { origin, step }
+    }
+
+    fn periodic(low: f64, high: f64, boxes: u32) -> Binning {
+        Binning::Periodic { low, high, boxes }
+    }
+
     fn bounded(low: f64, high: f64, boxes: u32, outside: Outside) -> Binning {
         Binning::Bounded {
             low,
@@ -552,11 +560,7 @@ mod tests {
 
     #[test]
     fn the_ends_of_a_period_are_one_point() {
-        let lon = Binning::Periodic {
-            low: -180.0,
-            high: 180.0,
-            boxes: 720,
-        };
+        let lon = periodic(-180.0, 180.0, 720);
         for x in [-180.0, 180.0, 540.0, -540.0] {
             assert_eq!(lon.index(x), Some(0), "{x}");
         }
@@ -564,11 +568,7 @@ mod tests {
         assert_eq!(lon.index((-180f64).next_down()), Some(719));
         assert_eq!(lon.index(190.0), lon.index(-170.0));
         // A value just below zero: its wrapped value rounds to a whole period.
-        let unit = Binning::Periodic {
-            low: 0.0,
-            high: 1.0,
-            boxes: 10,
-        };
+        let unit = periodic(0.0, 1.0, 10);
         assert_eq!(unit.index(-1e-20), Some(9));
         assert!(lon.index(1e300).is_some_and(|k| (0..720).contains(&k)));
         assert!(lon.index(f64::MAX).is_some_and(|k| (0..720).contains(&k)));
@@ -576,44 +576,28 @@ mod tests {
 
     #[test]
     fn unbounded_boxes_have_negative_numbers_and_never_overflow() {
-        let depth = Binning::Open {
-            origin: 5.0,
-            step: 10.0,
-        };
+        let depth = open(5.0, 10.0);
         assert_eq!(depth.index(5.0), Some(0));
         assert_eq!(depth.index(5f64.next_down()), Some(-1));
         assert_eq!(depth.index(-5.0), Some(-1));
         assert_eq!(depth.index(15.0), Some(1));
-        let fine = Binning::Open {
-            origin: 0.0,
-            step: 1.0,
-        };
+        let fine = open(0.0, 1.0);
         // 513 borders are the double −2^63, and the last of them is the lower border of a box with
         // values.
         assert_eq!(fine.index(-TWO_TO_63), Some(i64::MIN + 512));
         assert_eq!(fine.index(TWO_TO_63.next_down()), Some(i64::MAX - 512));
         assert_eq!(fine.index(TWO_TO_63), None);
         assert_eq!(fine.index(f64::MAX), None);
-        let tiny = Binning::Open {
-            origin: 0.0,
-            step: 1e-300,
-        };
+        let tiny = open(0.0, 1e-300);
         assert_eq!(tiny.index(1e300), None);
     }
 
     #[test]
     fn coordinates_that_are_not_finite_have_no_box() {
         for binning in [
-            Binning::Open {
-                origin: 0.0,
-                step: 1.0,
-            },
+            open(0.0, 1.0),
             bounded(0.0, 1.0, 2, Outside::Clip),
-            Binning::Periodic {
-                low: 0.0,
-                high: 1.0,
-                boxes: 2,
-            },
+            periodic(0.0, 1.0, 2),
         ] {
             for x in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
                 assert_eq!(binning.index(x), None);
@@ -625,10 +609,7 @@ mod tests {
     fn centers_are_in_the_middle_of_their_boxes() {
         let lat = bounded(-90.0, 90.0, 360, Outside::Drop);
         assert_eq!(lat.center(0), -89.75);
-        let depth = Binning::Open {
-            origin: 5.0,
-            step: 10.0,
-        };
+        let depth = open(5.0, 10.0);
         assert_eq!(depth.center(-1), 0.0);
         for k in [0, 1, 180, 359] {
             assert_eq!(lat.index(lat.center(k)), Some(k));
@@ -637,11 +618,7 @@ mod tests {
 
     #[test]
     fn centers_and_borders_have_no_rounding_noise() {
-        let tenths = Binning::Periodic {
-            low: -180.0,
-            high: 180.0,
-            boxes: 3600,
-        };
+        let tenths = periodic(-180.0, 180.0, 3600);
         let grid = tenths.grid();
         let index = tenths.index(1.55).expect("a box");
         assert_eq!(
@@ -653,20 +630,14 @@ mod tests {
             assert_eq!(grid.low(k), (k as f64 - 1800.0) / 10.0);
             assert_eq!(grid.high(k), grid.low(k + 1));
         }
-        let open = Binning::Open {
-            origin: 0.05,
-            step: 0.1,
-        };
-        let grid = open.grid();
+        let shifted = open(0.05, 0.1);
+        let grid = shifted.grid();
         assert_eq!(
             [grid.low(-4), grid.center(-4), grid.high(-4)],
             [-0.35, -0.3, -0.25]
         );
         // More digits than the exact arithmetic holds.
-        let tiny = Binning::Open {
-            origin: 0.0,
-            step: 1e-300,
-        };
+        let tiny = open(0.0, 1e-300);
         assert_eq!(tiny.center(1), 1.5e-300);
         assert_eq!(tiny.grid().low(3), 3e-300);
     }
@@ -706,21 +677,14 @@ mod tests {
             prop_oneof![width, 1e-9..1e9],
         );
         (starts, widths, 1u32..5000, 0..3).prop_map(|(start, width, boxes, kind)| match kind {
-            0 => Binning::Open {
-                origin: start,
-                step: width,
-            },
+            0 => open(start, width),
             1 => bounded(
                 start,
                 (start + width).max(start.next_up()),
                 boxes,
                 Outside::Drop,
             ),
-            _ => Binning::Periodic {
-                low: start,
-                high: (start + width).max(start.next_up()),
-                boxes,
-            },
+            _ => periodic(start, (start + width).max(start.next_up()), boxes),
         })
     }
 

@@ -178,34 +178,14 @@ pub(crate) async fn deal(
 mod tests {
     use super::*;
     use crate::evidence::lag::Step;
-    use crate::read::rows::layout::RowRoles;
+    use crate::read::rows::layout::tests::trajectories;
     use crate::read::rows::states;
-    use crate::read::rows::states::StateColumns;
     use arrow::array::{AsArray, Int64Array, StringArray};
     use arrow::datatypes::{DataType, Int64Type};
     use std::collections::BTreeMap;
 
     fn layout() -> Layout {
-        let field = |name: &str, t: DataType| Field::new(name, t, true);
-        Layout {
-            partition: vec![field("g", DataType::Utf8)],
-            evidence: RowRoles::Trajectories {
-                trajectory: vec![field("id", DataType::Int64)],
-                time: field("t", DataType::Int64),
-                state: StateColumns {
-                    keys: vec![field("s", DataType::Int64)],
-                    bins: Vec::new(),
-                },
-                weight: None,
-                lags: vec![Step::Ticks(1)],
-                strided: false,
-                overlap: Vec::new(),
-            },
-            given: Vec::new(),
-            grouping: None,
-            one_label_set: false,
-            connected: false,
-        }
+        trajectories(DataType::Utf8, DataType::Int64, &[Step::Ticks(1)])
     }
 
     /// Deals rows (g, id, t) in batches of `each`. Per shard: the times of each trajectory, in

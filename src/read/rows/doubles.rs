@@ -234,6 +234,7 @@ mod tests {
 
     #[test]
     fn the_first_value_that_a_type_does_not_hold_is_found() {
+        let double = &DataType::Float64;
         let ns = DataType::Timestamp(TimeUnit::Nanosecond, None);
         let us = DataType::Timestamp(TimeUnit::Microsecond, None);
         let list = DataType::List(Arc::new(Field::new("item", DataType::Float64, true)));
@@ -241,6 +242,8 @@ mod tests {
             let values = Decimal128Array::from(values).with_precision_and_scale(38, scale);
             Arc::new(values.expect("few digits"))
         };
+        let integers =
+            |values: Vec<Option<i64>>| -> ArrayRef { Arc::new(Int64Array::from(values)) };
         let lists = |lists: Vec<Option<Vec<i64>>>| -> ArrayRef {
             let lists = lists.into_iter();
             let lists = lists.map(|list| list.map(|l| l.into_iter().map(Some).collect::<Vec<_>>()));
@@ -248,41 +251,29 @@ mod tests {
         };
         let cases: [(ArrayRef, &DataType, Option<usize>); 13] = [
             (
-                Arc::new(Int64Array::from(vec![1 << 53, -(1 << 53), i64::MIN])),
-                &DataType::Float64,
+                integers(vec![Some(1 << 53), Some(-(1 << 53)), Some(i64::MIN)]),
+                double,
                 None,
             ),
             (
-                Arc::new(Int64Array::from(vec![None, Some(1), Some((1 << 53) + 1)])),
-                &DataType::Float64,
+                integers(vec![None, Some(1), Some((1 << 53) + 1)]),
+                double,
                 Some(2),
             ),
             // The cast back saturates.
-            (
-                Arc::new(Int64Array::from(vec![i64::MAX])),
-                &DataType::Float64,
-                Some(0),
-            ),
+            (integers(vec![Some(i64::MAX)]), double, Some(0)),
             (
                 Arc::new(UInt64Array::from(vec![1 << 63, u64::MAX])),
-                &DataType::Float64,
+                double,
                 Some(1),
             ),
-            (
-                decimals(vec![1, 3, 123_456_789], 6),
-                &DataType::Float64,
-                None,
-            ),
+            (decimals(vec![1, 3, 123_456_789], 6), double, None),
             (
                 decimals(vec![1, 123_456_789_012_345_678_901], 18),
-                &DataType::Float64,
+                double,
                 Some(1),
             ),
-            (
-                decimals(vec![1 << 60, (1 << 60) + 1], 0),
-                &DataType::Float64,
-                Some(1),
-            ),
+            (decimals(vec![1 << 60, (1 << 60) + 1], 0), double, Some(1)),
             (
                 lists(vec![Some(vec![1, 2]), None, Some(vec![3, (1 << 53) + 1])]),
                 &list,

@@ -202,43 +202,23 @@ impl Layout {
     /// Every column, in order.
     pub(crate) fn fields(&self) -> Vec<Field> {
         let mut fields = self.partition.clone();
-        match &self.evidence {
-            RowRoles::Trajectories {
-                trajectory,
-                time,
-                state: s,
-                weight,
-                ..
-            } => {
-                fields.extend(trajectory.iter().cloned());
-                fields.push(time.clone());
-                fields.extend(s.input_fields());
-                fields.extend(weight.clone());
-            }
-            RowRoles::Windows {
-                trajectory,
-                time,
-                symbol,
-                weight,
-                split,
-                ..
-            } => {
-                fields.extend(trajectory.iter().cloned());
-                fields.push(time.clone());
-                fields.extend(symbol.input_fields());
-                fields.extend(weight.clone());
-                fields.extend(split.clone());
-            }
-            RowRoles::Pairs {
-                source,
-                target,
-                measure,
-            } => {
-                fields.extend(source.input_fields());
-                fields.extend(target.input_fields());
-                if let Measure::Count(field) | Measure::Weight(field) = measure {
-                    fields.push(field.clone());
-                }
+        if let Some(rows) = self.evidence.trajectories() {
+            fields.extend(rows.trajectory.iter().cloned());
+            fields.push(rows.time.clone());
+            fields.extend(rows.state.input_fields());
+            fields.extend(rows.weight.cloned());
+            fields.extend(rows.split.cloned());
+        }
+        if let RowRoles::Pairs {
+            source,
+            target,
+            measure,
+        } = &self.evidence
+        {
+            fields.extend(source.input_fields());
+            fields.extend(target.input_fields());
+            if let Measure::Count(field) | Measure::Weight(field) = measure {
+                fields.push(field.clone());
             }
         }
         fields.extend(self.given.iter().cloned());
@@ -266,22 +246,13 @@ impl Layout {
             numbers.extend(*at + state.keys.len()..*at + state.len());
             *at += state.len();
         };
-        match &self.evidence {
-            RowRoles::Pairs { source, target, .. } => {
-                of_state(&mut at, source, &mut numbers);
-                of_state(&mut at, target, &mut numbers);
-            }
-            RowRoles::Trajectories {
-                trajectory, state, ..
-            }
-            | RowRoles::Windows {
-                trajectory,
-                symbol: state,
-                ..
-            } => {
-                at += trajectory.len() + 1;
-                of_state(&mut at, state, &mut numbers);
-            }
+        if let Some(rows) = self.evidence.trajectories() {
+            at += rows.trajectory.len() + 1;
+            of_state(&mut at, rows.state, &mut numbers);
+        }
+        if let RowRoles::Pairs { source, target, .. } = &self.evidence {
+            of_state(&mut at, source, &mut numbers);
+            of_state(&mut at, target, &mut numbers);
         }
         numbers.extend(self.evidence.weight().map(|_| at));
         numbers
@@ -331,4 +302,57 @@ pub(crate) fn schema<'a>(fields: impl IntoIterator<Item = &'a Field>) -> Arc<Sch
         .enumerate()
         .map(|(at, field)| Field::new(at.to_string(), field.data_type().clone(), true));
     Arc::new(Schema::new(numbered.collect::<Vec<_>>()))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use arrow::datatypes::DataType;
+
+    pub(crate) fn field(name: &str, data_type: DataType) -> Field {
+        Field::new(name, data_type, true)
+    }
+
+    pub(crate) fn states(name: &str, data_type: DataType) -> StateColumns {
+        StateColumns {
+            keys: vec![field(name, data_type)],
+            bins: Vec::new(),
+        }
+    }
+
+    /// A layout of one partition with the given evidence alone.
+    pub(crate) fn bare(evidence: RowRoles) -> Layout {
+        Layout {
+            partition: Vec::new(),
+            evidence,
+            given: Vec::new(),
+            grouping: None,
+            one_label_set: false,
+            connected: false,
+        }
+    }
+
+    /// Columns: partition `p`, trajectory `id`, time `t`, state `s`; the other two are integers.
+    pub(crate) fn trajectories(partition: DataType, state: DataType, lags: &[Step]) -> Layout {
+        let evidence = RowRoles::Trajectories {
+            trajectory: vec![field("id", DataType::Int64)],
+            time: field("t", DataType::Int64),
+            state: states("s", state),
+            weight: None,
+            lags: lags.to_vec(),
+            strided: false,
+            overlap: Vec::new(),
+        };
+        Layout {
+            partition: vec![field("p", partition)],
+            ..bare(evidence)
+        }
+    }
+
+    /// Groups of whole trajectories.
+    pub(crate) fn grouped(layout: Layout, most: usize) -> Layout {
+        let by = vec![field("id", DataType::Int64)];
+        let grouping = Some(Grouping { most, by });
+        Layout { grouping, ..layout }
+    }
 }

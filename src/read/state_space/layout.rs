@@ -2,12 +2,10 @@
 
 use crate::error::Result;
 use crate::evidence::lag::Step;
-use crate::read::lake::errors::failed;
-use crate::read::lake::rounding::rounding;
+use crate::read::lake::rounding::selected;
 use crate::read::rows::layout;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
-use datafusion::logical_expr::ident;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -106,15 +104,8 @@ pub(crate) fn is_list(fields: &[Field]) -> bool {
 ///
 /// # Errors
 /// If the query lacks a column.
-pub(crate) fn select(frame: DataFrame, layout: &StateSpaceLayout) -> Result<DataFrame> {
-    let columns = layout.fields().into_iter().enumerate();
-    let columns: Vec<_> = columns
-        .map(|(at, field)| ident(field.name()).alias(at.to_string()))
-        .collect();
-    let frame = frame
-        .select(columns)
-        .map_err(|e| failed("the columns of [sequences] cannot be selected", e))?;
+pub fn select(frame: DataFrame, layout: &StateSpaceLayout) -> Result<DataFrame> {
     let start = layout.n_order();
     let numbers = start..start + layout.state.len() + layout.observation.len();
-    rounding(frame, &numbers.collect::<Vec<_>>())
+    selected(frame, &layout.fields(), numbers, "[sequences]")
 }

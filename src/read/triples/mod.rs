@@ -217,15 +217,15 @@ mod tests {
     use super::*;
     use crate::evidence::lag::Step;
     use crate::math::seed;
-    use crate::read::counts::merge::{add_up, finish};
-    use crate::read::counts::stream::Worker;
+    use crate::read::counts::merge::add_up;
+    use crate::read::counts::merge::tests::{cut, finish, workers};
     use crate::read::counts::sums::restore;
-    use crate::read::counts::weighted::{Point, Weighed};
-    use crate::read::rows::layout::{Grouping, Layout, RowRoles};
-    use crate::read::rows::states::StateColumns;
+    use crate::read::counts::weighted::Weighed;
+    use crate::read::rows::layout::tests::{bare, field, grouped, states};
+    use crate::read::rows::layout::{Layout, RowRoles};
     use crate::read::rows::stop::{Mode, Order, Stop};
     use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
-    use arrow::datatypes::{DataType, Field};
+    use arrow::datatypes::DataType;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -243,37 +243,39 @@ mod tests {
         is_grouped: bool,
     }
 
-    fn layout(kind: Kind) -> Arc<Layout> {
-        let field = |name: &str, t: DataType| Field::new(name, t, true);
+    const KIND: Kind = Kind {
+        step: Step::Rows(1),
+        block: 1,
+        first: false,
+        is_named: false,
+        is_weighted: false,
+        is_grouped: false,
+    };
+
+    fn layout(kind: Kind) -> Layout {
         let symbol = if kind.is_named {
             DataType::Utf8
         } else {
             DataType::Int64
         };
-        let id = field("id", DataType::Int64);
-        Arc::new(Layout {
+        let layout = Layout {
             partition: vec![field("p", DataType::Int64)],
-            evidence: RowRoles::Windows {
-                trajectory: vec![id.clone()],
+            ..bare(RowRoles::Windows {
+                trajectory: vec![field("id", DataType::Int64)],
                 time: field("t", DataType::Int64),
-                symbol: StateColumns {
-                    keys: vec![field("s", symbol)],
-                    bins: Vec::new(),
-                },
+                symbol: states("s", symbol),
                 weight: kind.is_weighted.then(|| field("w", DataType::Float64)),
                 split: Some(field("split", DataType::Utf8)),
                 step: kind.step,
                 block: kind.block,
                 first: kind.first,
-            },
-            given: Vec::new(),
-            grouping: kind.is_grouped.then(|| Grouping {
-                most: 4,
-                by: vec![id],
-            }),
-            one_label_set: false,
-            connected: false,
-        })
+            })
+        };
+        if kind.is_grouped {
+            grouped(layout, 4)
+        } else {
+            layout
+        }
     }
 
     fn batch(layout: &Layout, rows: &[Row]) -> RecordBatch {
@@ -382,33 +384,17 @@ mod tests {
         assert!(triples.edges.is_sorted_by(|a, b| a < b));
     }
 
-    fn workers<P: Point>(
-        layout: &Arc<Layout>,
-        mode: Mode,
-        streams: &[&[Row]],
-        batch_rows: usize,
-    ) -> Result<Vec<Worker<P>>, Stop> {
-        let streams = streams.iter().enumerate().map(|(at, rows)| {
-            let mut worker = Worker::<P>::new(layout, mode, at == 0)?;
-            for rows in rows.chunks(batch_rows) {
-                worker.push(&batch(layout, rows))?;
-            }
-            Ok(worker)
-        });
-        streams.collect()
-    }
-
     fn count(
-        layout: &Arc<Layout>,
+        layout: &Layout,
         mode: Mode,
         streams: &[&[Row]],
         batch_rows: usize,
     ) -> Result<Counted, Stop> {
         if layout.evidence.weight().is_some() {
-            let workers = workers::<Weighed>(layout, mode, streams, batch_rows)?;
+            let workers = workers::<Weighed, _>(layout, mode, streams, batch_rows, batch)?;
             finish(layout, mode, workers)
         } else {
-            let workers = workers::<u32>(layout, mode, streams, batch_rows)?;
+            let workers = workers::<u32, _>(layout, mode, streams, batch_rows, batch)?;
             finish(layout, mode, workers)
         }
     }
@@ -450,12 +436,9 @@ mod tests {
                 }
             }
             rows.sort_by_key(|row| (row.0, row.1, row.2));
-            let layout = layout(kind);
+            let layout = Arc::new(layout(kind));
             let expected = expected(kind, &rows);
-            let mut cuts = cuts.map(|at| at % (rows.len() + 1));
-            cuts.sort_unstable();
-            let [a, b, c] = cuts;
-            let streams = [&rows[..a], &rows[a..b], &rows[b..c], &rows[c..]];
+            let streams = cut(&rows, &cuts);
             for order in [Order::Assumed, Order::Sorted] {
                 let mode = Mode { order, direct: !is_named, packed };
                 let counted = count(&layout, mode, &streams, batch_rows).unwrap();
@@ -467,7 +450,7 @@ mod tests {
                 let key = (row.0 * 31 + row.1) * 1009 + row.2;
                 seed::restart_seed(seed, key as usize)
             });
-            let streams = [&shuffled[..a], &shuffled[a..b], &shuffled[b..c], &shuffled[c..]];
+            let streams = cut(&shuffled, &cuts);
             let mode = Mode { order: Order::Any { bytes: 1 << 22 }, direct: !is_named, packed };
             let counted = count(&layout, mode, &streams, batch_rows).unwrap();
             prop_assert_eq!(&listed(&counted), &expected, "any order {:?}", kind);
@@ -495,8 +478,9 @@ mod tests {
                 let mut both = [carried.clone(), late].concat();
                 both.sort_by_key(|row| (row.0, row.1, row.2));
                 let of = |rows: &[Row], minus: &[Row]| {
-                    let all = workers::<u32>(&layout, mode, &[rows], batch_rows).unwrap();
-                    let minus = workers::<u32>(&layout, mode, &[minus], batch_rows).unwrap();
+                    let [all, minus] = [rows, minus].map(|rows| {
+                        workers::<u32, _>(&layout, mode, &[rows], batch_rows, batch).unwrap()
+                    });
                     add_up(&layout, mode, all, minus).unwrap()
                 };
                 let tables = [of(&early, &[]), of(&both, &carried)].map(|s| s.table(&layout).unwrap());
@@ -508,15 +492,7 @@ mod tests {
 
     #[test]
     fn symbols_that_do_not_fit_their_bits_are_interned() {
-        let kind = Kind {
-            step: Step::Rows(1),
-            block: 1,
-            first: false,
-            is_named: false,
-            is_weighted: false,
-            is_grouped: false,
-        };
-        let layout = layout(kind);
+        let layout = layout(KIND);
         let row = |t: i64| (0, 1, t, Some(t * 30_000), 1.0, Some("train"));
         let rows: Vec<Row> = (0..9).map(row).collect();
         let packed = count(&layout, Mode::FIRST, &[&rows], 4);
@@ -526,20 +502,15 @@ mod tests {
             ..Mode::FIRST
         };
         let counted = count(&layout, mode, &[&rows[..5], &rows[5..]], 4).unwrap();
-        assert_eq!(listed(&counted), expected(kind, &rows));
+        assert_eq!(listed(&counted), expected(KIND, &rows));
     }
 
     #[test]
     fn a_split_has_three_values() {
-        let kind = Kind {
-            step: Step::Rows(1),
-            block: 1,
-            first: false,
+        let layout = layout(Kind {
             is_named: true,
-            is_weighted: false,
-            is_grouped: false,
-        };
-        let layout = layout(kind);
+            ..KIND
+        });
         let rows: [Row; 1] = [(0, 1, 0, Some(1), 1.0, Some("holdout"))];
         let Err(Stop::Failed(e)) = count(&layout, Mode::FIRST, &[&rows], 4) else {
             panic!("'holdout' is no split");

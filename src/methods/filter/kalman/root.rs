@@ -317,13 +317,7 @@ impl Factored {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn assert_close(a: &[f64], b: &[f64], tolerance: f64) {
-        assert_eq!(a.len(), b.len());
-        for (a, b) in a.iter().zip(b) {
-            assert!((a - b).abs() <= tolerance, "{a} {b}");
-        }
-    }
+    use crate::math::testing::close;
 
     fn triangle_of(rows: &[f64], m: usize) -> Vec<f64> {
         let mut out = vec![f64::NAN; m * m];
@@ -336,7 +330,7 @@ mod tests {
         // Columns (2, −1, 2) and (1, 1, 0): squares 9 and 2, product 1.
         let found = triangle_of(&[2.0, 1.0, -1.0, 1.0, 2.0, 0.0], 2);
         let expected = [3.0, 1.0 / 3.0, 0.0, (17.0f64 / 9.0).sqrt()];
-        assert_close(&found, &expected, 1e-15);
+        close(&found, &expected, 1e-15);
         // Fewer rows than columns, and a column of zeros.
         assert_eq!(triangle_of(&[0.0, -3.0], 2), [0.0, 0.0, 0.0, 3.0]);
         assert_eq!(triangle_of(&[0.0; 6], 2), [0.0; 4]);
@@ -347,8 +341,8 @@ mod tests {
     fn short_rows_stay_next_to_long_ones() {
         // Of 10¹⁶(1, 1)(1, 1)ᵀ and (0, 3)(0, 3)ᵀ: U = (10⁸, 10⁸; 0, 3).
         let expected = [1e8, 1e8, 0.0, 3.0];
-        assert_close(&triangle_of(&[0.0, 3.0, 1e8, 1e8], 2), &expected, 1e-15);
-        assert_close(&triangle_of(&[1e8, 1e8, 0.0, 3.0], 2), &expected, 1e-15);
+        close(&triangle_of(&[0.0, 3.0, 1e8, 1e8], 2), &expected, 1e-15);
+        close(&triangle_of(&[1e8, 1e8, 0.0, 3.0], 2), &expected, 1e-15);
     }
 
     #[test]
@@ -357,22 +351,22 @@ mod tests {
         let (mut noise, mut seen) = ([1.0], [1e8, 0.0]);
         let (mut u, mut cross) = ([1e8, 0.0, 0.0, 1e8], [9.0; 2]);
         observe(&mut noise, &mut seen, &mut u, &mut cross);
-        assert_close(&noise, &[1e8], 1e-7);
-        assert_close(&u, &[1.0, 0.0, 0.0, 1e8], 1e-15);
-        assert_close(&cross, &[1e8, 0.0], 1e-7);
+        close(&noise, &[1e8], 1e-7);
+        close(&u, &[1.0, 0.0, 0.0, 1e8], 1e-15);
+        close(&cross, &[1e8, 0.0], 1e-7);
     }
 
     #[test]
     fn roots_of_singular_covariances_are_theirs() {
         let zero = [0.0, 0.0, 0.0, 0.0, 4.0, 2.0, 0.0, 2.0, 1.0];
         let root = of(&zero, 3);
-        assert_close(&root, &[0.0, 0.0, 0.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0], 1e-15);
+        close(&root, &[0.0, 0.0, 0.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0], 1e-15);
         // Small numbers next to large ones.
         let mixed = [1e16, 0.0, 0.0, 0.0, 4.0, 2.0, 0.0, 2.0, 1.0];
-        assert_close(&product(&of(&mixed, 3), 3)[4..6], &[4.0, 2.0], 1e-14);
+        close(&product(&of(&mixed, 3), 3)[4..6], &[4.0, 2.0], 1e-14);
         // Eigenvalues 3 and −1: the negative one is lost.
         let indefinite = product(&of(&[1.0, 2.0, 2.0, 1.0], 2), 2);
-        assert_close(&indefinite, &[1.5; 4], 1e-14);
+        close(&indefinite, &[1.5; 4], 1e-14);
         assert!(of(&[f64::NAN; 4], 2)[0].is_nan());
     }
 

@@ -35,6 +35,13 @@ fn fit(method: &FilterMethod, rows: &StateSpace, dynamics: Option<&Dynamics>) ->
     fit_to(method, rows, dynamics).unwrap().model
 }
 
+#[track_caller]
+fn assert_claims(fitted: &FilterFit) {
+    let mut claims = fitted.claims.iter();
+    let hold = claims.all(|claim| claim.value <= claim.bound);
+    assert!(hold, "{:?}", fitted.claims);
+}
+
 fn run(model: &FilterModel, observations: &[f64]) -> Estimates {
     let mut out = Estimates::new(model.widths().0);
     let (mut state, mut scratch) = (model.start(), model.scratch());
@@ -120,33 +127,70 @@ fn texts(count: usize) -> Vec<String> {
     vec![String::new(); count]
 }
 
-fn ekf_of(params: &Kalman) -> FilterMethod {
-    FilterMethod::Ekf(Ekf {
-        f: texts(params.f.as_ref().unwrap().len()),
-        h: texts(params.h.as_ref().unwrap().len()),
+/// A system whose covariances are fitted.
+fn ekf(f: usize, h: usize) -> Ekf {
+    Ekf {
+        f: texts(f),
+        h: texts(h),
         state: None,
         estimate: None,
-        q: params.q.clone(),
-        r: params.r.clone(),
-        x0: params.x0.clone(),
-        p0: params.p0.clone(),
-    })
+        q: None,
+        r: None,
+        x0: None,
+        p0: None,
+    }
 }
 
-fn ukf_of(params: &Kalman, [alpha, beta, kappa]: [f64; 3]) -> FilterMethod {
-    FilterMethod::Ukf(Ukf {
-        f: texts(params.f.as_ref().unwrap().len()),
-        h: texts(params.h.as_ref().unwrap().len()),
-        state: None,
-        estimate: None,
+fn extended_of(params: &Kalman) -> Ekf {
+    let [f, h] = [&params.f, &params.h].map(|rows| rows.as_ref().unwrap().len());
+    Ekf {
         q: params.q.clone(),
         r: params.r.clone(),
         x0: params.x0.clone(),
         p0: params.p0.clone(),
+        ..ekf(f, h)
+    }
+}
+
+fn ekf_of(params: &Kalman) -> FilterMethod {
+    FilterMethod::Ekf(extended_of(params))
+}
+
+/// The unscented filter of the same system.
+fn unscented(of: Ekf, [alpha, beta, kappa]: [f64; 3]) -> FilterMethod {
+    FilterMethod::Ukf(Ukf {
+        f: of.f,
+        h: of.h,
+        state: of.state,
+        estimate: of.estimate,
+        q: of.q,
+        r: of.r,
+        x0: of.x0,
+        p0: of.p0,
         alpha,
         beta,
         kappa,
     })
+}
+
+fn ukf_of(params: &Kalman, spread: [f64; 3]) -> FilterMethod {
+    unscented(extended_of(params), spread)
+}
+
+/// Filters that agree on a linear system.
+fn filters_of(params: &Kalman) -> [FilterMethod; 4] {
+    [
+        FilterMethod::Kalman(params.clone()),
+        ekf_of(params),
+        ukf_of(params, [1.0, 2.0, 0.0]),
+        ukf_of(params, [1e-3, 2.0, 0.0]),
+    ]
+}
+
+/// The estimates of a Kalman filter of n coordinates and d numbers per observation.
+fn kalman(params: Kalman, [n, d]: [usize; 2], observations: &[f64]) -> Estimates {
+    let model = fit(&FilterMethod::Kalman(params), &no_rows(n, d), None);
+    run(&model, observations)
 }
 
 #[test]
@@ -171,8 +215,7 @@ fn two_steps_of_a_scalar_system_are_those_by_hand() {
 
 #[test]
 fn a_moving_point_is_filtered_as_by_numpy() {
-    let model = fit(&FilterMethod::Kalman(moving()), &no_rows(2, 1), None);
-    let out = run(&model, &POSITIONS);
+    let out = kalman(moving(), [2, 1], &POSITIONS);
     let expected = [
         [0.24, 1.048, 0.2, 1.968, -1.0665103088617776],
         [
@@ -223,10 +266,7 @@ fn a_moving_point_is_filtered_as_by_numpy() {
 fn filters_of_linear_functions_are_kalman_filters() {
     let params = moving();
     let functions = linear_functions(&params);
-    let expected = run(
-        &fit(&FilterMethod::Kalman(params.clone()), &no_rows(2, 1), None),
-        &POSITIONS,
-    );
+    let expected = kalman(params.clone(), [2, 1], &POSITIONS);
     let extended = fit(&ekf_of(&params), &no_rows(2, 1), Some(&functions));
     assert_same(&run(&extended, &POSITIONS), &expected, 1e-12);
     for (spread, tolerance) in [
@@ -254,14 +294,8 @@ fn a_diffuse_first_state_keeps_its_variance() {
             p = p / (p + r) * r;
             expected.extend([x, p]);
         }
-        for method in [
-            FilterMethod::Kalman(params.clone()),
-            ekf_of(&params),
-            ukf_of(&params, [1.0, 2.0, 0.0]),
-            ukf_of(&params, [1e-3, 2.0, 0.0]),
-        ] {
-            let is_linear = matches!(method, FilterMethod::Kalman(_));
-            let model = fit(&method, &no_rows(1, 1), (!is_linear).then_some(&functions));
+        for method in filters_of(&params) {
+            let model = fit(&method, &no_rows(1, 1), Some(&functions));
             let out = run(&model, &[1.0, 2.0, 3.0]);
             let found = out.mean.iter().zip(&out.variance);
             let found: Vec<f64> = found.flat_map(|(x, p)| [*x, *p]).collect();
@@ -324,8 +358,7 @@ fn a_diffuse_first_state_of_two_coordinates_is_that_of_exact_fractions() {
             (ukf_of(&params, [1.0, 2.0, 0.0]), 1e-7),
             (ukf_of(&params, [1e-3, 2.0, 0.0]), 5e-5),
         ] {
-            let is_linear = matches!(method, FilterMethod::Kalman(_));
-            let model = fit(&method, &no_rows(2, 1), (!is_linear).then_some(&functions));
+            let model = fit(&method, &no_rows(2, 1), Some(&functions));
             let out = run(&model, &observations);
             for (row, expected) in [0, 1, 5].into_iter().zip(&expected) {
                 assert_close(&out.mean[2 * row..][..2], &expected[..2], tolerance);
@@ -358,14 +391,8 @@ fn singular_covariances_are_filtered() {
         let distance = (away[0] * away[0] + away[1] * away[1]) / 2.0;
         -0.5 * (2.0 * std::f64::consts::TAU.ln() + 4f64.ln() + distance)
     };
-    for method in [
-        FilterMethod::Kalman(params.clone()),
-        ekf_of(&params),
-        ukf_of(&params, [1.0, 2.0, 0.0]),
-        ukf_of(&params, [1e-3, 2.0, 0.0]),
-    ] {
-        let is_linear = matches!(method, FilterMethod::Kalman(_));
-        let model = fit(&method, &no_rows(2, 2), (!is_linear).then_some(&functions));
+    for method in filters_of(&params) {
+        let model = fit(&method, &no_rows(2, 2), Some(&functions));
         let out = run(&model, &[1.0, 3.0, 5.0, 2.0]);
         assert_close(&out.mean, &[2.0, 2.0, 3.5, 3.5], 1e-9);
         assert_close(&out.variance, &[0.0; 4], 1e-12);
@@ -376,10 +403,7 @@ fn singular_covariances_are_filtered() {
         q: rows(2, &[0.0; 4]),
         ..params
     };
-    let out = run(
-        &fit(&FilterMethod::Kalman(still), &no_rows(2, 2), None),
-        &[1.0, 3.0, 5.0, 2.0],
-    );
+    let out = kalman(still, [2, 2], &[1.0, 3.0, 5.0, 2.0]);
     assert_close(&out.mean, &[2.0; 4], 1e-14);
     assert_eq!(out.was_updated, [true, false]);
 }
@@ -454,12 +478,7 @@ fn covariances_of_states_far_from_zero_hold_their_certificate() {
         };
         for method in [ekf_of(&params), ukf_of(&params, [1e-3, 2.0, 0.0])] {
             let fitted = fit_to(&method, &far, Some(&functions)).unwrap();
-            assert!(
-                fitted.claims.iter().all(|claim| claim.value <= claim.bound),
-                "{} {decay}: {:?}",
-                method.name(),
-                fitted.claims
-            );
+            assert_claims(&fitted);
         }
     }
 }
@@ -498,12 +517,7 @@ fn a_diagonal_noise_gives_the_same_filter_in_both_forms() {
             ..full.clone()
         };
         let observations: Vec<f64> = (0..40 * d).map(|_| 3.0 * random()).collect();
-        let run = |params: Kalman| {
-            run(
-                &fit(&FilterMethod::Kalman(params), &no_rows(2, d), None),
-                &observations,
-            )
-        };
+        let run = |params: Kalman| kalman(params, [2, d], &observations);
         assert_same(&run(diagonal), &run(full), tolerance);
     }
 }
@@ -521,10 +535,7 @@ fn a_reduced_observation_tells_the_same_for_correlated_noise() {
     };
     let mut random = noise(9);
     let observations: Vec<f64> = (0..60).map(|_| random()).collect();
-    let narrow = run(
-        &fit(&FilterMethod::Kalman(params), &no_rows(2, 3), None),
-        &observations,
-    );
+    let narrow = kalman(params, [2, 3], &observations);
     let padded = Kalman {
         f: rows(3, &[1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]),
         h: rows(3, &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0]),
@@ -537,10 +548,7 @@ fn a_reduced_observation_tells_the_same_for_correlated_noise() {
         p0: rows(3, &[1.0, 0.2, 0.0, 0.2, 2.0, 0.0, 0.0, 0.0, 0.0]),
         ..Kalman::default()
     };
-    let wide = run(
-        &fit(&FilterMethod::Kalman(padded), &no_rows(3, 3), None),
-        &observations,
-    );
+    let wide = kalman(padded, [3, 3], &observations);
     for (narrow, wide) in [
         (&narrow.mean, &wide.mean),
         (&narrow.variance, &wide.variance),
@@ -678,11 +686,7 @@ fn matrices_without_noise_are_found() {
     let r = factor(&fitted.model, "R");
     assert!(r[0] > 0.0 && r[0] < 1e-7);
     assert!(fitted.warnings[0].contains("`R` of 120 training rows is singular"));
-    assert!(
-        fitted.claims.iter().all(|claim| claim.value <= claim.bound),
-        "{:?}",
-        fitted.claims
-    );
+    assert_claims(&fitted);
 }
 
 #[test]
@@ -712,11 +716,7 @@ fn fitted_matrices_are_those_of_least_squares() {
         "covariance_negative_part",
     ];
     assert_eq!(names, expected);
-    assert!(
-        fitted.claims.iter().all(|claim| claim.value <= claim.bound),
-        "{:?}",
-        fitted.claims
-    );
+    assert_claims(&fitted);
     // x0 and P0 are the moments of all training states.
     let mean = world.states.chunks(2).map(|row| row[0]).sum::<f64>() / 4000.0;
     let square: f64 = world
@@ -828,35 +828,19 @@ fn circle() -> Dynamics {
 }
 
 fn circle_of(is_unscented: bool) -> FilterMethod {
-    let (f, h, state, estimate) = (texts(1), texts(2), Some(texts(1)), Some(texts(2)));
-    let (q, r) = (rows(1, &[0.04]), rows(2, &[0.04, 0.0, 0.0, 0.04]));
-    let (x0, p0) = (Some(vec![0.1]), rows(1, &[0.5]));
+    let system = Ekf {
+        state: Some(texts(1)),
+        estimate: Some(texts(2)),
+        q: rows(1, &[0.04]),
+        r: rows(2, &[0.04, 0.0, 0.0, 0.04]),
+        x0: Some(vec![0.1]),
+        p0: rows(1, &[0.5]),
+        ..ekf(1, 2)
+    };
     if is_unscented {
-        let (alpha, beta, kappa) = (1.0, 2.0, 0.0);
-        FilterMethod::Ukf(Ukf {
-            f,
-            h,
-            state,
-            estimate,
-            q,
-            r,
-            x0,
-            p0,
-            alpha,
-            beta,
-            kappa,
-        })
+        unscented(system, [1.0, 2.0, 0.0])
     } else {
-        FilterMethod::Ekf(Ekf {
-            f,
-            h,
-            state,
-            estimate,
-            q,
-            r,
-            x0,
-            p0,
-        })
+        FilterMethod::Ekf(system)
     }
 }
 
@@ -901,18 +885,7 @@ fn the_noise_of_a_nonlinear_system_is_that_of_its_residuals() {
         h: vec![Expression::binary(Binary::Multiply, x.clone(), x)],
         estimate: Vec::new(),
     };
-    let (f, h, state, estimate) = (texts(1), texts(1), None, None);
-    let (q, r, x0, p0) = (None, None, None, None);
-    let method = FilterMethod::Ekf(Ekf {
-        f,
-        h,
-        state,
-        estimate,
-        q,
-        r,
-        x0,
-        p0,
-    });
+    let method = FilterMethod::Ekf(ekf(1, 1));
     let model = fit(&method, &world, Some(&functions));
     // Residuals of f: .5, 0. Of h: .5, 0, −.25.
     assert_close(&factor(&model, "Q"), &[0.125], 1e-15);
@@ -933,18 +906,12 @@ fn a_prediction_that_is_not_a_number_starts_the_filter_anew() {
         h: vec![x],
         estimate: Vec::new(),
     };
-    let (f, h, state, estimate) = (texts(1), texts(1), None, None);
-    let (q, r) = (rows(1, &[0.01]), rows(1, &[0.01]));
-    let (x0, p0) = (Some(vec![1.5]), rows(1, &[0.01]));
     let method = FilterMethod::Ekf(Ekf {
-        f,
-        h,
-        state,
-        estimate,
-        q,
-        r,
-        x0,
-        p0,
+        q: rows(1, &[0.01]),
+        r: rows(1, &[0.01]),
+        x0: Some(vec![1.5]),
+        p0: rows(1, &[0.01]),
+        ..ekf(1, 1)
     });
     let model = fit(&method, &no_rows(1, 1), Some(&functions));
     let out = run(&model, &[1.5, 0.7, 0.7, 1.0]);
@@ -1027,18 +994,7 @@ fn what_is_wrong_with_a_system_is_named() {
         h: vec![Expression::coordinate(0); 3],
         estimate: Vec::new(),
     };
-    let (f, h, state, estimate) = (texts(2), texts(3), None, None);
-    let (q, r, x0, p0) = (None, None, None, None);
-    let method = FilterMethod::Ekf(Ekf {
-        f,
-        h,
-        state,
-        estimate,
-        q,
-        r,
-        x0,
-        p0,
-    });
+    let method = FilterMethod::Ekf(ekf(2, 3));
     let undefined = fit_to(&method, &world, Some(&undefined))
         .unwrap_err()
         .to_string();

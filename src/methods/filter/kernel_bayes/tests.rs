@@ -2,6 +2,7 @@
 //! inference with posterior regularization*.
 
 use crate::evidence::state_space::{Prior, StateSpace, Supervision};
+use crate::math::testing::{close, on_threads};
 use crate::methods::filter::fit::{Estimates, Factor, FitInput};
 use crate::methods::filter::kernel_bayes::{KernelModel, fit, of_factors};
 use crate::methods::filter::params::{
@@ -47,13 +48,6 @@ fn filtered(model: &KernelModel, observations: &[f64]) -> Estimates {
     let (mut state, mut scratch) = (model.start(), model.scratch());
     model.push(&mut state, &mut scratch, observations, &|_| None, &mut out);
     out
-}
-
-fn close(a: &[f64], b: &[f64], tolerance: f64) {
-    assert_eq!(a.len(), b.len());
-    for (a, b) in a.iter().zip(b) {
-        assert!((a - b).abs() <= tolerance, "{a} and {b}");
-    }
 }
 
 /// Numbers between 0 and 1.
@@ -461,8 +455,6 @@ fn estimates_do_not_depend_on_pieces_threads_or_a_written_model() {
         exact: 2000,
         ..small(rule)
     };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build();
-    let pool = pool.expect("threads");
     for params in [
         small(Rule::Kbr),
         small(Rule::Pkbr),
@@ -473,7 +465,7 @@ fn estimates_do_not_depend_on_pieces_threads_or_a_written_model() {
         let whole = filtered(&model, &x);
         assert!(!whole.was_updated[3] && whole.was_updated[4]);
         assert!(whole.log_score[3].is_nan() && whole.mean.iter().all(|m| m.is_finite()));
-        let again = pool.install(|| fitted(&params, &input(&rows, None)));
+        let again = on_threads(3, || fitted(&params, &input(&rows, None)));
         assert_eq!(again, model);
         let read = of_factors(&params, model.factors()).expect("a model");
         assert_eq!(read, model);

@@ -175,13 +175,13 @@ fn diagnostics_show_noise_and_drift() {
 // The sums of projections, the climb and the filter have a fixed order.
 #[test]
 fn threads_do_not_change_bytes() {
+    use crate::math::testing::on_threads;
     use crate::methods::hmm::baum_welch::refine;
     let world = random_hidden(4, 30, 0.3, 9);
     let sequences = sample(&world, 200, 60, 9);
     let triples = windows(&sequences);
     let run = |threads: usize| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-        pool.build().expect("threads").install(|| {
+        on_threads(threads, || {
             let projection = projection(Scaling::Cca, 4, &triples);
             let refined = refine(&SpectralHmm::new(4), &projection, 4, &sequences, 3);
             let refined = refined.expect("a fit");
