@@ -389,13 +389,13 @@ pub(crate) fn square_svd(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) 
 
 /// The eigenvalues (real and imaginary part) of an `n × n` matrix, in no particular order.
 /// Conjugate pairs are exact.
-pub fn eigenvalues(a: &[f64], n: usize) -> Vec<[f64; 2]> {
+pub(crate) fn eigenvalues(a: &[f64], n: usize) -> Vec<[f64; 2]> {
     decomposed(a, n, None)
 }
 
 /// The eigenvalues, and the right eigenvectors as columns. A conjugate pair has the real and the
 /// imaginary part of its vector.
-pub fn real_eigen(a: &[f64], n: usize) -> (Vec<[f64; 2]>, Mat<f64>) {
+pub(crate) fn real_eigen(a: &[f64], n: usize) -> (Vec<[f64; 2]>, Mat<f64>) {
     let mut right = Mat::<f64>::zeros(n, n);
     (decomposed(a, n, Some(&mut right)), right)
 }

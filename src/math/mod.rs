@@ -12,8 +12,8 @@ pub(crate) mod matching;
 pub(crate) mod portable;
 pub(crate) mod scale;
 pub mod schur;
-pub mod seed;
-pub mod sum;
+pub(crate) mod seed;
+pub(crate) mod sum;
 
 /// What unit tests of several rooms need.
 #[cfg(test)]

@@ -48,7 +48,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Registers `hmm_world(…)` with a session.
-pub fn register(ctx: &SessionContext) {
+pub(crate) fn register(ctx: &SessionContext) {
     generated::register::<Model>(ctx);
 }
 

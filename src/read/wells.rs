@@ -42,7 +42,7 @@ use rand_pcg::Pcg64;
 use std::ops::Range;
 
 /// Registers `wells(…)` with a session.
-pub fn register(ctx: &SessionContext) {
+pub(crate) fn register(ctx: &SessionContext) {
     generated::register::<Wells>(ctx);
 }
 

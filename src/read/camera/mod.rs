@@ -50,7 +50,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Registers `camera(…)` with a session.
-pub fn register(ctx: &SessionContext) {
+pub(crate) fn register(ctx: &SessionContext) {
     generated::register::<Track>(ctx);
 }
 

@@ -38,7 +38,7 @@ use datafusion::prelude::SessionContext;
 use std::ops::Range;
 
 /// Registers `double_gyre(…)` with a session.
-pub fn register(ctx: &SessionContext) {
+pub(crate) fn register(ctx: &SessionContext) {
     generated::register::<DoubleGyre>(ctx);
 }
 

@@ -19,7 +19,7 @@ impl Lake {
     ///
     /// # Errors
     /// A query that cannot be planned.
-    pub async fn bounds(&self, frame: DataFrame, layout: &Layout) -> Result<Bounds> {
+    pub(crate) async fn bounds(&self, frame: DataFrame, layout: &Layout) -> Result<Bounds> {
         let known = self.statistics(frame).await?;
         let (first, sides) = match &layout.evidence {
             RowRoles::Trajectories { state, .. } => (layout.n_order(), vec![state]),
@@ -55,7 +55,7 @@ impl Lake {
     ///
     /// # Errors
     /// A query that cannot be planned.
-    pub async fn most_rows(&self, frame: DataFrame) -> Result<Option<u64>> {
+    pub(crate) async fn most_rows(&self, frame: DataFrame) -> Result<Option<u64>> {
         let known = self.statistics(frame).await?;
         Ok(known.num_rows.get_value().map(|&rows| rows as u64))
     }

@@ -104,7 +104,7 @@ pub(crate) fn is_list(fields: &[Field]) -> bool {
 ///
 /// # Errors
 /// If the query lacks a column.
-pub fn select(frame: DataFrame, layout: &StateSpaceLayout) -> Result<DataFrame> {
+pub(crate) fn select(frame: DataFrame, layout: &StateSpaceLayout) -> Result<DataFrame> {
     let start = layout.n_order();
     let numbers = start..start + layout.state.len() + layout.observation.len();
     selected(frame, &layout.fields(), numbers, "[sequences]")
