@@ -8,17 +8,16 @@ use crate::methods::filter::params::{RowsOf, System};
 use crate::output::tables::filters;
 use crate::output::tables::filters::{FilterColumns, FilterRowColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
-use crate::plan::assignment::Assignment;
+use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::evidence::{Columns, row_step};
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::{KindPlan, Line, PlanLines, Shown, finished};
+use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
 use crate::plan::pipeline::content::RowKey;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::FilteredRows;
 use crate::plan::pipeline::{Input, Pipeline};
-use crate::plan::rows::query;
+use crate::plan::rows::PlannedQuery;
 use crate::plan::show::{all, column, columns, fit_json, follow_text, names, order_text};
-use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::sql::expression::expression;
 use crate::read::state_space::layout::{StateSpaceKey, StateSpaceLayout, is_list, select};
@@ -479,79 +478,71 @@ impl NewObservations {
     }
 }
 
-/// Resolves the new rows of a pipeline of filters with the query text `sql` against the tables of
-/// a lake.
-///
-/// # Errors
-/// If the SQL or the keys of the pipeline do not fit the tables.
-pub(crate) async fn new_observations(
-    pipeline: &Pipeline,
-    sql: &str,
-    lake: &Lake,
-) -> Result<(Assignment<NewObservations>, DataFrame)> {
-    let query = query(pipeline, sql, lake).await?;
-    let layout = layout(pipeline, &query.columns, query.partition)?;
-    let frame = select(query.frame, &layout)?;
-    let fits = filters_of(pipeline, &layout, lake).await?;
-    let held_out = match pipeline.output.rows.filtered(layout.split.is_some()) {
-        Some(FilteredRows::None) => layout.split.is_some(),
-        rows => rows == Some(FilteredRows::HeldOut),
-    };
-    let rows = NewObservations {
-        layout: Arc::new(layout),
-        fits,
-        held_out,
-    };
-    let used = (&pipeline.filter_fits, held_out);
-    let assignment = Assignment::new(pipeline, &query.sql, lake, &used, rows)?;
-    Ok((assignment, frame))
-}
-
-/// Plans a run over states and observations. The second value is the query `sql` with the columns
-/// of the layout.
-///
-/// # Errors
-/// If the SQL or the keys of the pipeline do not fit the tables.
-pub(crate) async fn plan_filters(
-    pipeline: &Pipeline,
-    sql: &str,
-    seed: Option<u64>,
-    lake: &Lake,
-) -> Result<(FiltersPlan, DataFrame)> {
-    let query = query(pipeline, sql, lake).await?;
-    let Input::StateSpace { key, .. } = &pipeline.transitions.input else {
-        return Err(Error::bug("the rows have no observations"));
-    };
-    let layout = layout(pipeline, &query.columns, query.partition)?;
-    if layout.state.is_empty() {
-        return Err(Error::spec(
-            "the table `sequences` needs the key `state`: filters are fitted to rows whose states are known; only `gyre assign` can do without",
-        ));
+impl NewRows for NewObservations {
+    async fn resolve(
+        pipeline: &Pipeline,
+        query: PlannedQuery,
+        lake: &Lake,
+    ) -> Result<(Assignment<NewObservations>, DataFrame)> {
+        let layout = layout(pipeline, &query.columns, query.partition)?;
+        let frame = select(query.frame, &layout)?;
+        let fits = filters_of(pipeline, &layout, lake).await?;
+        let held_out = match pipeline.output.rows.filtered(layout.split.is_some()) {
+            Some(FilteredRows::None) => layout.split.is_some(),
+            rows => rows == Some(FilteredRows::HeldOut),
+        };
+        let rows = NewObservations {
+            layout: Arc::new(layout),
+            fits,
+            held_out,
+        };
+        let used = (&pipeline.filter_fits, held_out);
+        let assignment = Assignment::new(pipeline, &query.sql, lake, &used, rows)?;
+        Ok((assignment, frame))
     }
-    let frame = select(query.frame, &layout)?;
-    let fits = filters_of(pipeline, &layout, lake).await?;
-    let rows = pipeline.output.rows.filtered(layout.split.is_some());
-    let left_out = left_out(&pipeline.output, &filters::OPTIONAL, false);
-    let plan = FiltersPlan {
-        job: PlannedJob::new(pipeline, query.sql, query.parameters, seed, lake, left_out),
-        layout: Arc::new(layout),
-        interval: match key {
-            RowKey::Trajectories { interval, .. } => interval.clone(),
-            RowKey::Rows { .. } => None,
-        },
-        fits,
-        rows: rows.unwrap_or(FilteredRows::All),
-        posteriors: pipeline.output.posteriors,
-    };
-    let plan = finished(plan, |plan| &mut plan.job, pipeline, lake).await?;
-    Ok((plan, frame))
 }
 
 impl KindPlan for FiltersPlan {
     const UNKNOWN: &'static str = "how many or how long they are";
 
+    async fn resolve(
+        pipeline: &Pipeline,
+        query: PlannedQuery,
+        job: PlannedJob,
+        lake: &Lake,
+    ) -> Result<(FiltersPlan, DataFrame)> {
+        let Input::StateSpace { key, .. } = &pipeline.transitions.input else {
+            return Err(Error::bug("the rows have no observations"));
+        };
+        let layout = layout(pipeline, &query.columns, query.partition)?;
+        if layout.state.is_empty() {
+            return Err(Error::spec(
+                "the table `sequences` needs the key `state`: filters are fitted to rows whose states are known; only `gyre assign` can do without",
+            ));
+        }
+        let frame = select(query.frame, &layout)?;
+        let fits = filters_of(pipeline, &layout, lake).await?;
+        let rows = pipeline.output.rows.filtered(layout.split.is_some());
+        let plan = FiltersPlan {
+            job,
+            layout: Arc::new(layout),
+            interval: match key {
+                RowKey::Trajectories { interval, .. } => interval.clone(),
+                RowKey::Rows { .. } => None,
+            },
+            fits,
+            rows: rows.unwrap_or(FilteredRows::All),
+            posteriors: pipeline.output.posteriors,
+        };
+        Ok((plan, frame))
+    }
+
     fn job(&self) -> &PlannedJob {
         &self.job
+    }
+
+    fn job_mut(&mut self) -> &mut PlannedJob {
+        &mut self.job
     }
 
     fn partition(&self) -> &[Field] {

@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The query of a pipeline, planned.
-pub(crate) struct PlannedQuery {
+pub struct PlannedQuery {
     pub(crate) sql: String,
     pub(crate) parameters: BTreeMap<String, ScalarValue>,
     pub(crate) frame: DataFrame,

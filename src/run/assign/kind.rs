@@ -6,8 +6,7 @@ use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::result::Written;
 use crate::output::tables::table::Table;
-use crate::plan::assignment::Assignment;
-use crate::plan::pipeline::Pipeline;
+use crate::plan::assignment::{Assignment, NewRows};
 use crate::read::lake::Lake;
 use crate::run::kind::{DroppedRows, Kind};
 use crate::run::progress::Progress;
@@ -31,22 +30,12 @@ pub struct AssignOptions {
 /// A kind of evidence whose new rows can be assigned to a model.
 pub trait Assigns: Kind {
     /// The roles of the columns of new rows.
-    type NewRows: Send + Sync + 'static;
+    type NewRows: NewRows;
     /// What the record says of the new rows of a model, and how the summary prints it.
     type Assigned: Serialize + Display + Clone + Send + Sync + 'static;
 
     /// The tables of rows that an assignment writes.
     const TABLES: &'static [&'static str];
-
-    /// Resolves the new rows of a pipeline with the query text `sql` against the tables of a lake.
-    ///
-    /// # Errors
-    /// If the SQL or the keys of the pipeline do not fit the tables.
-    fn new_rows(
-        pipeline: &Pipeline,
-        sql: &str,
-        lake: &Lake,
-    ) -> impl Future<Output = Result<(Assignment<Self::NewRows>, DataFrame)>>;
 
     /// Checks that the new rows have the columns of the model.
     ///

@@ -14,7 +14,7 @@ use crate::read::lake::Lake;
 use crate::read::rows::deal::{Dealer, deal};
 use crate::read::rows::stop::Dropped;
 use crate::run::workers::executor::{TaskExecutor, blocking};
-use crate::run::workers::reading::{PlanQuery, Slice, read_rows};
+use crate::run::workers::reading::{Slice, read_rows};
 use bytes::Bytes;
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
@@ -212,13 +212,8 @@ impl TaskExecutor<CountingPlan> {
     /// The query of the plan over all files, or over some files of its only table.
     async fn rows_of(&self, slice: Option<Slice>) -> Result<(Lake, DataFrame)> {
         let plan = &self.plan;
-        let query = PlanQuery {
-            tables: &plan.job.tables,
-            sql: &plan.job.sql,
-            parameters: &plan.job.parameters,
-        };
         let select = |lake: &Lake, frame| lake.select(frame, &plan.layout);
-        self.query(query, slice, select).await
+        self.query(&plan.job, slice, select).await
     }
 
     async fn restored(&self, sums: &[Piece], direct: bool) -> Result<CountSums> {

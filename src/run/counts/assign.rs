@@ -18,15 +18,12 @@ use crate::output::tables::assigned::{
 };
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
-use crate::plan::assignment::Assignment;
-use crate::plan::counts::{NewStates, new_states};
+use crate::plan::counts::NewStates;
 use crate::plan::job::check_names;
-use crate::plan::pipeline::Pipeline;
 use crate::plan::rows::lag_column;
 use crate::read::counts;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::follow::{Follower, follow};
-use crate::read::lake::Lake;
 use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::StateTable;
 use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model, check_alike, check_lags};
@@ -36,7 +33,6 @@ use crate::run::counts::model::{at_place, check_sum, partition_key, place};
 use crate::run::counts::score;
 use crate::run::counts::score::{Lookup, Scorer};
 use crate::run::record::ModelEntry;
-use datafusion::dataframe::DataFrame;
 use hashbrown::HashMap;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -85,14 +81,6 @@ impl Assigns for CountsKind {
     type Assigned = AssignedStates;
 
     const TABLES: &'static [&'static str] = &[];
-
-    async fn new_rows(
-        pipeline: &Pipeline,
-        sql: &str,
-        lake: &Lake,
-    ) -> Result<(Assignment<NewStates>, DataFrame)> {
-        new_states(pipeline, sql, lake).await
-    }
 
     async fn check_columns(rows: &NewStates, model: &Model<'_>) -> Result<()> {
         let Model { written, at } = model;

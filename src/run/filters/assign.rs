@@ -9,11 +9,8 @@ use crate::output::result::{ModelKey, Written};
 use crate::output::tables::filters::{
     ESTIMATES, TRAJECTORIES, estimates_schema, trajectories_schema,
 };
-use crate::plan::assignment::Assignment;
-use crate::plan::filters::{NewObservations, new_observations, row_columns, run_schema};
+use crate::plan::filters::{NewObservations, row_columns, run_schema};
 use crate::plan::job::check_names;
-use crate::plan::pipeline::Pipeline;
-use crate::read::lake::Lake;
 use crate::read::state_space::{StateSpaceInput, Widths};
 use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model, check_alike};
 use crate::run::filters::kind::ObservationsKind;
@@ -22,7 +19,6 @@ use crate::run::filters::scoring::RowFilter;
 use crate::run::filters::{fit_rows, known, rows};
 use crate::run::record::ModelEntry;
 use crate::run::trajectories::Target;
-use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 use std::fmt;
 use std::fmt::{Display, Formatter};
@@ -62,14 +58,6 @@ impl Assigns for ObservationsKind {
     type Assigned = AssignedObservations;
 
     const TABLES: &'static [&'static str] = &[TRAJECTORIES, ESTIMATES];
-
-    async fn new_rows(
-        pipeline: &Pipeline,
-        sql: &str,
-        lake: &Lake,
-    ) -> Result<(Assignment<NewObservations>, DataFrame)> {
-        new_observations(pipeline, sql, lake).await
-    }
 
     async fn check_columns(rows: &NewObservations, model: &Model<'_>) -> Result<()> {
         let Model { written, at } = model;

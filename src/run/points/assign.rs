@@ -6,12 +6,9 @@
 use crate::error::{Error, Result, counted, escaped};
 use crate::output::number::grouped;
 use crate::output::tables::points::{POINTS, schema_of};
-use crate::plan::assignment::Assignment;
 use crate::plan::job::check_names;
-use crate::plan::pipeline::Pipeline;
-use crate::plan::points::{NewPoints, new_points};
+use crate::plan::points::NewPoints;
 use crate::plan::rows::lag_column;
-use crate::read::lake::Lake;
 use crate::read::points::Found;
 use crate::read::rows::states::describe;
 use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model, check_alike, check_lags};
@@ -19,7 +16,6 @@ use crate::run::points::kind::PointsKind;
 use crate::run::points::known;
 use crate::run::points::rows::{RowCounts, RowInput, RowTable, copy};
 use crate::run::record::ModelEntry;
-use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,14 +36,6 @@ impl Assigns for PointsKind {
     type Assigned = AssignedPoints;
 
     const TABLES: &'static [&'static str] = &[POINTS];
-
-    async fn new_rows(
-        pipeline: &Pipeline,
-        sql: &str,
-        lake: &Lake,
-    ) -> Result<(Assignment<NewPoints>, DataFrame)> {
-        new_points(pipeline, sql, lake).await
-    }
 
     async fn check_columns(rows: &NewPoints, model: &Model<'_>) -> Result<()> {
         check_columns(rows, model).await?;

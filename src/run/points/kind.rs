@@ -1,4 +1,5 @@
 //! The name of the kind of evidence in types.
 
 /// Rows with coordinates.
+#[derive(Clone, Default)]
 pub struct PointsKind;

@@ -9,11 +9,8 @@ use crate::output::result::ModelKey;
 use crate::output::tables::sequences::{
     PREDICTIONS, TRAJECTORIES, predictions_schema, schema_of, trajectories_schema,
 };
-use crate::plan::assignment::Assignment;
 use crate::plan::job::check_names;
-use crate::plan::pipeline::Pipeline;
-use crate::plan::sequences::{NewSymbols, WindowRows, check_distribution, new_symbols};
-use crate::read::lake::Lake;
+use crate::plan::sequences::{NewSymbols, WindowRows, check_distribution};
 use crate::read::rows::states::StateTable;
 use crate::read::sequences::SequenceInput;
 use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model, check_alike};
@@ -26,7 +23,6 @@ use crate::run::sequences::rows::{
     FitRows, LeastLikely, PartitionRows, RowFit, RowModel, RowTables,
 };
 use crate::run::trajectories::Target;
-use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 use std::fmt;
 use std::fmt::{Display, Formatter};
@@ -64,14 +60,6 @@ impl Assigns for SymbolsKind {
     type Assigned = AssignedSymbols;
 
     const TABLES: &'static [&'static str] = &[TRAJECTORIES, PREDICTIONS];
-
-    async fn new_rows(
-        pipeline: &Pipeline,
-        sql: &str,
-        lake: &Lake,
-    ) -> Result<(Assignment<NewSymbols>, DataFrame)> {
-        new_symbols(pipeline, sql, lake).await
-    }
 
     async fn check_columns(rows: &NewSymbols, model: &Model<'_>) -> Result<()> {
         let Model { written, at } = model;
