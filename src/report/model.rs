@@ -2,9 +2,7 @@
 
 use crate::error::Result;
 use crate::report::tables::{Tables, failed};
-use polars::prelude::{
-    Column, DataFrame, DataType, Engine, Expr, IntoLazy, LazyFrame, PlSmallStr, col, lit,
-};
+use polars::prelude::{Column, DataFrame, DataType, Engine, Expr, LazyFrame, PlSmallStr, col, lit};
 
 /// One partition and lag of a result.
 pub struct Model<'a> {
@@ -249,11 +247,6 @@ impl Rows {
             }
             None => vec![Vec::new(); self.len()],
         }
-    }
-
-    /// The rows as a query.
-    pub fn lazy(&self) -> LazyFrame {
-        self.0.clone().lazy()
     }
 
     /// The rows in which a column of text has a value.

@@ -98,11 +98,6 @@ fn of_fit(
     let plain = layout((0.0, 1.0), (0.0, 1.0), ["", ""]).with_height(HEIGHT);
     let svg = draw(vec![Plot::Sankey(plot)], plain);
     let title = format!("{}: what changed", label(fit));
-    Ok(Some(Figure::new(
-        ["changes", fit],
-        &title,
-        &alt,
-        CAPTION,
-        svg,
-    )))
+    let name = ["changes", fit];
+    Ok(Some(Figure::new(name, &title, &alt, CAPTION, svg)))
 }

@@ -38,15 +38,10 @@ pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
     if columns.iter().all(|name| !means.contains(name)) {
         return Ok(figures);
     }
-    let chart = match of_trajectories(model)? {
-        Some(n) => Chart {
-            trajectory: &keys[..n.min(keys.len())],
-            time: keys.get(n).copied(),
-        },
-        None => Chart {
-            trajectory: &[],
-            time: None,
-        },
+    let n = of_trajectories(model)?;
+    let chart = Chart {
+        trajectory: &keys[..n.unwrap_or(0).min(keys.len())],
+        time: n.and_then(|n| keys.get(n).copied()),
     };
     let is_known = columns.iter().any(|name| name == KNOWN);
     if chart.time.is_none() && !is_known {
@@ -158,11 +153,8 @@ impl Chart<'_> {
             });
             if known[row].is_finite() {
                 inside += usize::from((low..=high).contains(&known[row]));
-                states.push(Mark {
-                    at: [x[row], known[row]],
-                    interval: [f64::NAN; 2],
-                    tip: format!("{label} {at}: known state {s}, estimate {m} ± {d}"),
-                });
+                let tip = format!("{label} {at}: known state {s}, estimate {m} ± {d}");
+                states.push(Mark::new([x[row], known[row]], tip));
             }
         }
         let n_known = states.len();
@@ -195,12 +187,7 @@ impl Chart<'_> {
             None => ROW_BY_ROW,
         };
         let name = format!("{fit}-{k}");
-        Some(Figure::new(
-            ["estimates", &name],
-            &title,
-            &alt,
-            caption,
-            svg,
-        ))
+        let name = ["estimates", &name];
+        Some(Figure::new(name, &title, &alt, caption, svg))
     }
 }

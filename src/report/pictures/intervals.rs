@@ -53,11 +53,7 @@ fn figure(rows: &Rows, fit: &str, [metric, index]: [&str; 2]) -> Option<Figure> 
     let svg = lines(&[series], [index, &shown], false)?;
     let alt = format!("Bootstrap intervals of {fit}. {tips}.");
     let title = format!("{fit}: intervals of the {shown}");
-    Some(Figure::new(
-        ["bootstrap", &format!("{fit}-{metric}")],
-        &title,
-        &alt,
-        CAPTION,
-        svg,
-    ))
+    let name = format!("{fit}-{metric}");
+    let name = ["bootstrap", &name];
+    Some(Figure::new(name, &title, &alt, CAPTION, svg))
 }

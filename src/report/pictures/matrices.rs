@@ -77,13 +77,8 @@ fn confusion(rows: &Rows, fit: &str) -> Option<Figure> {
         classes.len()
     );
     let title = format!("{fit}: given classes and clusters");
-    Some(Figure::new(
-        ["confusion", fit],
-        &title,
-        &alt,
-        CONFUSION,
-        svg,
-    ))
+    let name = ["confusion", fit];
+    Some(Figure::new(name, &title, &alt, CONFUSION, svg))
 }
 
 fn figure(rows: &Rows, fit: &str, [from, to]: [&str; 2]) -> Option<Figure> {
@@ -105,11 +100,6 @@ fn figure(rows: &Rows, fit: &str, [from, to]: [&str; 2]) -> Option<Figure> {
     let kept = kept.take(12).collect::<Vec<_>>().join(", ");
     let alt = format!("Transition matrix of {fit}. Probability to stay: {kept}.");
     let title = format!("{fit}: transitions between sets");
-    Some(Figure::new(
-        ["transitions", fit],
-        &title,
-        &alt,
-        CAPTION,
-        svg,
-    ))
+    let name = ["transitions", fit];
+    Some(Figure::new(name, &title, &alt, CAPTION, svg))
 }

@@ -91,13 +91,9 @@ fn worst(
         tips.collect::<Vec<_>>().join(", ")
     );
     let title = format!("{fit}: worst trajectories");
-    Ok(Some(Figure::new(
-        ["trajectories", &format!("{fit}-{suffix}")],
-        &title,
-        &alt,
-        caption,
-        svg,
-    )))
+    let name = format!("{fit}-{suffix}");
+    let name = ["trajectories", &name];
+    Ok(Some(Figure::new(name, &title, &alt, caption, svg)))
 }
 
 /// The keys of rows as one text each.
@@ -115,11 +111,10 @@ fn distortion(model: &Model<'_>, fits: &[FitRow]) -> Result<Option<Figure>> {
     let series = fits.iter().map(|fit| {
         let own = rows.having("fit", &fit.name);
         let (times, values) = (own.floats("time"), own.floats("log_distortion"));
-        let marks = times.iter().zip(&values).map(|(t, x)| Mark {
+        let marks = times.iter().zip(&values).map(|(t, x)| {
+            let tip = format!("{} at {}: {}", fit.name, number(*t), number(*x));
             // Times and powers double from one to the next.
-            at: [t.log2(), *x],
-            interval: [f64::NAN; 2],
-            tip: format!("{} at {}: {}", fit.name, number(*t), number(*x)),
+            Mark::new([t.log2(), *x], tip)
         });
         Series::new(&fit.name, marks.collect())
     });

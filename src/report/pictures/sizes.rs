@@ -28,25 +28,14 @@ pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
     for fit in fits {
         let own = rows.having("fit", &fit.name);
         let first = |name: &str| own.lists(name).into_iter().next().unwrap_or_default();
-        figures.extend(figure(
-            &fit.name,
-            ["sizes", "states"],
-            &first("source_sizes"),
-            STATES,
-        ));
-        figures.extend(figure(
-            &fit.name,
-            ["weights", "weight"],
-            &first("weights"),
-            WEIGHTS,
-        ));
         let clusters = centroids.having("fit", &fit.name).floats("weight");
-        figures.extend(figure(
-            &fit.name,
-            ["clusters", "weight"],
-            &clusters,
-            WEIGHTS,
-        ));
+        for (kind, values, caption) in [
+            (["sizes", "states"], first("source_sizes"), STATES),
+            (["weights", "weight"], first("weights"), WEIGHTS),
+            (["clusters", "weight"], clusters, WEIGHTS),
+        ] {
+            figures.extend(figure(&fit.name, kind, &values, caption));
+        }
     }
     Ok(figures)
 }

@@ -64,11 +64,6 @@ pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
 fn of_fit(rows: &Rows, fit: &str, value: &str) -> [Vec<Mark>; 2] {
     let (index, values) = (rows.floats("index"), rows.floats(value));
     let (mut marks, mut gaps) = (Vec::new(), Vec::new());
-    let mark = |at: [f64; 2], tip: String| Mark {
-        at,
-        interval: [f64::NAN; 2],
-        tip,
-    };
     for (at, y) in values.iter().enumerate() {
         let gap = values.get(at + 1).map(|next| y - next);
         let shown = gap.map(|gap| format!(", gap to the next {}", number(gap)));
@@ -76,9 +71,9 @@ fn of_fit(rows: &Rows, fit: &str, value: &str) -> [Vec<Mark>; 2] {
         if let Some(gap) = gap.filter(|gap| gap.is_finite()) {
             // Equal values differ by rounding.
             let gap = if gap.abs() < 1e-12 { 0.0 } else { gap };
-            gaps.push(mark([index[at] + 1.0, gap], tip.clone()));
+            gaps.push(Mark::new([index[at] + 1.0, gap], tip.clone()));
         }
-        marks.push(mark([index[at], *y], tip));
+        marks.push(Mark::new([index[at], *y], tip));
     }
     [marks, gaps]
 }
@@ -89,11 +84,7 @@ fn noise(rows: &Rows) -> Option<Series> {
     let level = levels.iter().copied().find(|x| x.is_finite())?;
     let last = index.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let tip = format!("noise {}", number(level));
-    let mark = |x: f64| Mark {
-        at: [x, level],
-        interval: [f64::NAN; 2],
-        tip: tip.clone(),
-    };
+    let mark = |x: f64| Mark::new([x, level], tip.clone());
     Some(Series {
         has_points: false,
         ..Series::new("noise", vec![mark(0.0), mark(last)])

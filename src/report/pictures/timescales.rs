@@ -82,13 +82,8 @@ fn timescales(rows: &Rows, fit: &str) -> Option<Figure> {
     let svg = lines(&series, [unit, "timescale"], true)?;
     let alt = format!("{n} timescales of {fit} against the lag, on a logarithmic axis.");
     let title = format!("{fit}: timescales by lag");
-    Some(Figure::new(
-        ["timescales", fit],
-        &title,
-        &alt,
-        TIMESCALES,
-        svg,
-    ))
+    let name = ["timescales", fit];
+    Some(Figure::new(name, &title, &alt, TIMESCALES, svg))
 }
 
 fn test(rows: &Rows, fit: &str) -> Option<Figure> {
@@ -122,11 +117,6 @@ fn test(rows: &Rows, fit: &str) -> Option<Figure> {
         number(off)
     );
     let title = format!("{fit}: Chapman–Kolmogorov test");
-    Some(Figure::new(
-        ["chapman-kolmogorov", fit],
-        &title,
-        &alt,
-        TEST,
-        svg,
-    ))
+    let name = ["chapman-kolmogorov", fit];
+    Some(Figure::new(name, &title, &alt, TEST, svg))
 }
