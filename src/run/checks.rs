@@ -20,6 +20,7 @@ use crate::read::rows::states::describe;
 use crate::run::journal::Journal;
 use crate::run::kind::{Facts, Kind as EvidenceKind, Running};
 use crate::run::record::{CheckRecord, Head};
+use crate::run::sets::column;
 use crate::run::summary::check_message;
 use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
@@ -232,9 +233,8 @@ async fn earlier_transitions(output: &Output) -> Result<Option<f64>> {
         let Some(written) = written else {
             return Ok(None);
         };
-        let counts = written.table(Table::Sources).await?;
-        let counts = counts.columns(&["count"]).await?;
-        Ok::<_, Error>(Some(floats(&counts[0])?.iter().sum()))
+        let counts = column(&written, Table::Sources, "count").await?;
+        Ok::<_, Error>(Some(floats(&counts)?.iter().sum()))
     };
     match total.await {
         Err(e) if e.kind() == Kind::Input => {
