@@ -79,7 +79,7 @@ pub(crate) fn runtime_of_one_thread() -> Result<Runtime> {
     built(Builder::new_multi_thread().worker_threads(1))
 }
 
-fn built(builder: &mut Builder) -> Result<Runtime> {
+pub(crate) fn built(builder: &mut Builder) -> Result<Runtime> {
     let runtime = builder.enable_all().build();
     runtime.map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))
 }

@@ -36,7 +36,6 @@ pub struct CountsPlan {
     /// What the run reads and where it writes.
     pub job: PlannedJob,
     /// The roles of the columns of the query.
-    #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<Layout>,
     /// The lags in the order of the matrices, by length.
     pub lags: Vec<Lag>,
@@ -136,7 +135,6 @@ pub struct CountingPlan {
     /// What the run reads and where it writes.
     pub job: PlannedJob,
     /// The roles of the columns of the query.
-    #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<Layout>,
     /// Whether only new files are counted.
     #[serde(skip)]

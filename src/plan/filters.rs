@@ -35,7 +35,6 @@ pub struct FiltersPlan {
     /// What the run reads and where it writes.
     pub job: PlannedJob,
     /// The roles of the columns of the query.
-    #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<StateSpaceLayout>,
     /// The time between rows that follow each other. If None, each row follows the previous row of
     /// its trajectory, however much later it is.
@@ -104,6 +103,15 @@ const WEIGHT: &str = "weight";
 enum Kind {
     Supervision,
     Prior,
+}
+
+impl Kind {
+    fn section(self) -> &'static str {
+        match self {
+            Kind::Supervision => "supervision",
+            Kind::Prior => "prior",
+        }
+    }
 }
 
 impl FiltersPlan {
@@ -260,10 +268,7 @@ async fn rows_of(
     else {
         return Err(Error::bug("the rows have no observations"));
     };
-    let section = match kind {
-        Kind::Supervision => "supervision",
-        Kind::Prior => "prior",
-    };
+    let section = kind.section();
     if state.is_empty() {
         return Err(Error::spec(
             "these rows have states, whose columns the key `state` of [sequences] names; name them there",
@@ -389,59 +394,40 @@ fn dynamics(fit: &str, system: System<'_>, layout: &StateSpaceLayout) -> Result<
     })
 }
 
-/// Resolves the fits of a pipeline.
+/// Resolves the fits of a pipeline, with the rows and the functions that they name.
 async fn filters_of(
     pipeline: &Pipeline,
     layout: &StateSpaceLayout,
     lake: &Lake,
 ) -> Result<Vec<PlannedFilter>> {
     let mut fits = Vec::with_capacity(pipeline.filter_fits.len());
-    for entry in &pipeline.filter_fits {
-        fits.push(filter(entry, pipeline, layout, lake).await?);
+    for FitEntry { name, method, .. } in &pipeline.filter_fits {
+        let mut fit = PlannedFilter {
+            name: name.clone(),
+            method: method.clone(),
+            dynamics: None,
+            supervision: None,
+            prior: None,
+        };
+        match method {
+            FilterMethod::Kalman(_) => {}
+            FilterMethod::Ekf(own) => fit.dynamics = Some(dynamics(name, own.system(), layout)?),
+            FilterMethod::Ukf(own) => fit.dynamics = Some(dynamics(name, own.system(), layout)?),
+            FilterMethod::KernelBayes(own) => {
+                for (kind, rows, planned) in [
+                    (Kind::Supervision, &own.supervision, &mut fit.supervision),
+                    (Kind::Prior, &own.prior, &mut fit.prior),
+                ] {
+                    let Some(rows) = rows else { continue };
+                    let rows = rows_of(rows, kind, pipeline, layout, lake).await;
+                    let place = || format!("`fit.{name}.{}`", kind.section());
+                    *planned = Some(rows.map_err(|e| e.at(place()))?);
+                }
+            }
+        }
+        fits.push(fit);
     }
     Ok(fits)
-}
-
-/// Resolves a fit, with the rows and the functions that it names.
-async fn filter(
-    entry: &FitEntry<FilterMethod>,
-    pipeline: &Pipeline,
-    layout: &StateSpaceLayout,
-    lake: &Lake,
-) -> Result<PlannedFilter> {
-    let mut planned = PlannedFilter {
-        name: entry.name.clone(),
-        method: entry.method.clone(),
-        dynamics: functions(entry, layout)?,
-        supervision: None,
-        prior: None,
-    };
-    if let FilterMethod::KernelBayes(own) = &entry.method {
-        if let Some(rows) = &own.supervision {
-            let rows = rows_of(rows, Kind::Supervision, pipeline, layout, lake).await;
-            let place = || format!("`fit.{}.supervision`", entry.name);
-            planned.supervision = Some(rows.map_err(|e| e.at(place()))?);
-        }
-        if let Some(rows) = &own.prior {
-            let rows = rows_of(rows, Kind::Prior, pipeline, layout, lake).await;
-            let place = || format!("`fit.{}.prior`", entry.name);
-            planned.prior = Some(rows.map_err(|e| e.at(place()))?);
-        }
-    }
-    Ok(planned)
-}
-
-/// The functions of a fit, if its system is nonlinear.
-fn functions(
-    entry: &FitEntry<FilterMethod>,
-    layout: &StateSpaceLayout,
-) -> Result<Option<Dynamics>> {
-    let system = match &entry.method {
-        FilterMethod::Ekf(own) => own.system(),
-        FilterMethod::Ukf(own) => own.system(),
-        FilterMethod::KernelBayes(_) | FilterMethod::Kalman(_) => return Ok(None),
-    };
-    dynamics(&entry.name, system, layout).map(Some)
 }
 
 /// New rows with observations.

@@ -38,7 +38,6 @@ pub struct SequencesPlan {
     pub job: PlannedJob,
     /// The roles of the columns of the query. The evidence is [`RowRoles::Windows`]. There is a
     /// grouping if trajectories are resampled or held out in folds.
-    #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<Layout>,
     /// The time between rows that follow each other. If None, each row follows the previous row of
     /// its trajectory, however much later it is.

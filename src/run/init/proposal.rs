@@ -10,15 +10,16 @@ use crate::run::init::survey::{Survey, SurveyColumn, ValueKind};
 use std::collections::HashSet;
 
 /// What a row of a table is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+// The comments are help texts of the option `--kind`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum RowKind {
-    /// A row of a trajectory, at a time, with a state or with coordinates.
+    /// A row of a trajectory: at a time, with a state or coordinates
     Transitions,
-    /// A pair of a source and a target.
+    /// A source and a target
     Pairs,
-    /// A point with coordinates.
+    /// A point with coordinates
     Points,
-    /// A row of a trajectory that shows a symbol.
+    /// A row of a trajectory that shows a symbol
     Sequences,
 }
 

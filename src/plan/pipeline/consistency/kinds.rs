@@ -15,7 +15,7 @@ use crate::plan::pipeline::content::{COUNTS, Input, OBSERVATIONS, POINTS, SYMBOL
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{
-    FilteredRows, PipelineFile, SequencesText, TransitionsText, Validation,
+    Empty, FilteredRows, PipelineFile, SequencesText, TransitionsText, Validation,
 };
 use crate::plan::written::TableNames;
 
@@ -145,6 +145,19 @@ pub(super) fn rows(
     is_sound: impl Fn(&str) -> bool,
     errors: &mut Errors<'_>,
 ) -> Option<Transitions> {
+    macro_rules! frame {
+        ($section:literal, $text:ident, $connected:expr, $empty:expr) => {
+            Frame {
+                section: $section,
+                sql: $text.sql.take(),
+                file: $text.file.take(),
+                parameters: std::mem::take(&mut $text.parameters),
+                partition_by: std::mem::take(&mut $text.partition_by),
+                connected: $connected,
+                empty: $empty,
+            }
+        };
+    }
     let sections = (
         file.transitions.take(),
         file.points.take(),
@@ -152,38 +165,15 @@ pub(super) fn rows(
     );
     match sections {
         (Some(mut text), None, None) if is_sound("transitions") => {
-            let frame = Frame {
-                section: "transitions",
-                sql: text.sql.take(),
-                file: text.file.take(),
-                parameters: std::mem::take(&mut text.parameters),
-                partition_by: std::mem::take(&mut text.partition_by),
-                connected: text.connected,
-                empty: text.empty,
-            };
+            let frame = frame!("transitions", text, text.connected, text.empty);
             frame.with(transitions(text, document), document, errors)
         }
         (None, Some(mut text), None) if is_sound("points") => {
-            let frame = Frame {
-                section: "points",
-                sql: text.sql.take(),
-                file: text.file.take(),
-                parameters: std::mem::take(&mut text.parameters),
-                partition_by: std::mem::take(&mut text.partition_by),
-                ..Frame::default()
-            };
+            let frame = frame!("points", text, false, Empty::default());
             frame.with(points(text, document), document, errors)
         }
         (None, None, Some(mut text)) if is_sound("sequences") => {
-            let frame = Frame {
-                section: "sequences",
-                sql: text.sql.take(),
-                file: text.file.take(),
-                parameters: std::mem::take(&mut text.parameters),
-                partition_by: std::mem::take(&mut text.partition_by),
-                empty: text.empty,
-                ..Frame::default()
-            };
+            let frame = frame!("sequences", text, false, text.empty);
             frame.with(sequences(text, document), document, errors)
         }
         (Some(_), Some(_), _) => {
