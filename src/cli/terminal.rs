@@ -1,7 +1,6 @@
 //! What a command needs of the terminal, and the runtime that it starts.
 
-use crate::error::counted;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, counted};
 use crate::memory;
 use crate::memory::machine;
 use crate::read::lake;

@@ -7,7 +7,6 @@ use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::evidence::lag::Lag;
 use crate::output::place::Output;
 use crate::output::result::{ModelKey, Written};
-use crate::plan::kind::Shown;
 use crate::read::rows::keys::Keys;
 use crate::run::kind::Kind;
 use crate::run::sets::same_keys;
@@ -175,19 +174,6 @@ pub async fn compare<K: Compares>(
         b: b.to_string(),
         lags,
     })
-}
-
-/// The comparison as text and as JSON.
-///
-/// # Errors
-/// Those of [`compare`].
-pub(crate) async fn shown<K: Compares>(
-    a: &str,
-    b: &str,
-    fits: &[Pair],
-    lags: Option<&Pair>,
-) -> Result<Shown> {
-    Ok(Shown::of(&compare::<K>(a, b, fits, lags).await?))
 }
 
 impl<'a> CompareSide<'a> {

@@ -3,9 +3,8 @@
 
 use crate::cli::args::{Executor, Scheduler, Up};
 use crate::cli::terminal::{Done, Terminal, built, leave, start};
-use crate::cluster::ballista::executor;
-use crate::cluster::ballista::scheduler;
 use crate::cluster::ballista::up;
+use crate::cluster::ballista::{executor, scheduler};
 use crate::error::Result;
 use crate::memory;
 use crate::read::lake::Resources;

@@ -4,7 +4,7 @@ use crate::error::{counted, escaped};
 use crate::output::number::grouped;
 use crate::run::assign::kind::{AssignOptions, Assigns};
 use crate::run::record::{Head, ModelEntry};
-use crate::run::summary::{self, SHOWN, place};
+use crate::run::summary;
 use serde::Serialize;
 use std::fmt::{Display, Formatter, Result};
 
@@ -63,15 +63,8 @@ impl<K: Assigns> Display for AssignSummary<'_, K> {
         for warning in &record.warnings {
             writeln!(f, "  warning: {}", escaped(warning))?;
         }
-        for entry in models.iter().take(SHOWN) {
-            writeln!(f)?;
-            let at = place(&entry.partition, entry.lag.as_deref());
-            write!(f, "{at}{}", entry.model)?;
-        }
-        if models.len() > SHOWN {
-            let more = models.len() - SHOWN;
-            writeln!(f, "\n… and {more} more, see {output}/runs/{}.json", head.id)?;
-        }
+        let at = format!("{output}/runs/{}.json", head.id);
+        summary::entries(f, models, "more", &at)?;
         let stages = ["read model", "count", "assign", "score", "write"];
         summary::end(f, head, models.len(), &stages, output)
     }

@@ -128,9 +128,6 @@ impl TaskExecutor<CountingPlan> {
     }
 
     /// Deals the rows of some files into lots of whole trajectories.
-    ///
-    /// # Errors
-    /// If the rows cannot be read or stored.
     async fn deal(&self, files: Slice, lots: usize) -> Result<Vec<Piece>> {
         let layout = &self.plan.layout;
         let (lake, frame) = self.rows_of(Some(files)).await?;
@@ -141,9 +138,6 @@ impl TaskExecutor<CountingPlan> {
     }
 
     /// Sums some rows and deals the sums into lots.
-    ///
-    /// # Errors
-    /// If the rows cannot be read or counted, or the sums cannot be stored.
     async fn sum(&self, rows: RowSource, lots: usize) -> Result<Summed> {
         let layout = Arc::clone(&self.plan.layout);
         let (lake, frame) = match rows {
@@ -175,9 +169,6 @@ impl TaskExecutor<CountingPlan> {
     }
 
     /// Adds up sums.
-    ///
-    /// # Errors
-    /// If the sums cannot be read or stored.
     async fn add(&self, sums: &[Piece], direct: bool) -> Result<Piece> {
         let layout = Arc::clone(&self.plan.layout);
         let schema = sums_schema(&layout);
@@ -188,9 +179,6 @@ impl TaskExecutor<CountingPlan> {
     }
 
     /// Makes matrices of sums.
-    ///
-    /// # Errors
-    /// If the sums cannot be read, or the matrices cannot be stored.
     async fn count(&self, sums: &[Piece], direct: bool) -> Result<Matrices> {
         let layout = Arc::clone(&self.plan.layout);
         let sums = self.restored(sums, direct).await?;
@@ -200,9 +188,6 @@ impl TaskExecutor<CountingPlan> {
     }
 
     /// Counts all rows of the plan.
-    ///
-    /// # Errors
-    /// If the rows cannot be read or counted, or the matrices cannot be stored.
     async fn count_all(&self) -> Result<Matrices> {
         let (lake, frame) = self.rows_of(None).await?;
         let counted = counts::count(&lake, frame, &self.plan.layout, Arc::new(|_| ()));

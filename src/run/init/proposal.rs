@@ -107,12 +107,8 @@ pub fn propose(survey: &Survey, kind: Option<RowKind>) -> Result<Proposal> {
         RowKind::Points => points(survey),
         RowKind::Sequences => {
             let order = order(survey)?;
-            let symbol = state(survey, &order).ok_or_else(|| {
-                missing(
-                    survey,
-                    "a column of symbols: texts or whole numbers that repeat",
-                )
-            })?;
+            let what = "a column of symbols: texts or whole numbers that repeat";
+            let symbol = state(survey, &order).ok_or_else(|| missing(survey, what))?;
             let symbol = symbol.name.clone();
             Ok(Proposal::Sequences { order, symbol })
         }
@@ -129,12 +125,8 @@ pub fn propose(survey: &Survey, kind: Option<RowKind>) -> Result<Proposal> {
                 .map(of)
                 .or_else(|| boxes().filter(has_boxes))
                 .or_else(|| column.map(of));
-            let state = state.ok_or_else(|| {
-                missing(
-                    survey,
-                    "a state: a column of texts or whole numbers that repeat, or coordinates",
-                )
-            })?;
+            let what = "a state: a column of texts or whole numbers that repeat, or coordinates";
+            let state = state.ok_or_else(|| missing(survey, what))?;
             Ok(Proposal::Transitions { order, state })
         }
     }
@@ -155,12 +147,8 @@ fn natural(survey: &Survey) -> RowKind {
 }
 
 fn pairs(survey: &Survey) -> Result<Proposal> {
-    let (source, target) = ends(survey).ok_or_else(|| {
-        missing(
-            survey,
-            "a source and a target of one type, such as `source` and `target`",
-        )
-    })?;
+    let what = "a source and a target of one type, such as `source` and `target`";
+    let (source, target) = ends(survey).ok_or_else(|| missing(survey, what))?;
     let is_other =
         |column: &&SurveyColumn| column.name != source.name && column.name != target.name;
     let is_amount =
@@ -211,10 +199,8 @@ fn points(survey: &Survey) -> Result<Proposal> {
         return Ok(Proposal::Points { id, coordinates });
     }
     if columns.len() < 2 {
-        return Err(missing(
-            survey,
-            "coordinates: at least two columns of numbers",
-        ));
+        let what = "coordinates: at least two columns of numbers";
+        return Err(missing(survey, what));
     }
     let columns = columns.iter().take(100).map(|column| column.name.clone());
     Ok(Proposal::Points {

@@ -17,9 +17,8 @@ use crate::run::assign::kind::{
 };
 use crate::run::sequences::fit::dropped;
 use crate::run::sequences::kind::SymbolsKind;
-use crate::run::sequences::known;
-use crate::run::sequences::rows;
 use crate::run::sequences::rows::{FitRows, LeastLikely, RowFit, RowModel, RowTables};
+use crate::run::sequences::{known, rows};
 use crate::run::trajectories::Target;
 use serde::Serialize;
 use std::fmt;

@@ -309,13 +309,23 @@ impl Labels {
 /// # Errors
 /// If a key occurs twice in `a`.
 pub fn shared(a: &[ArrayRef], b: &[ArrayRef]) -> Result<Vec<(u32, u32)>> {
+    in_both(a, b, || Error::input("a written model has a state twice"))
+}
+
+/// Pairs of rows, one of each table, that have the same key. `twice` is the error of a key that
+/// occurs twice in `a`.
+pub(crate) fn in_both(
+    a: &[ArrayRef],
+    b: &[ArrayRef],
+    twice: impl FnOnce() -> Error,
+) -> Result<Vec<(u32, u32)>> {
     let types: Vec<_> = a.iter().map(|column| column.data_type().clone()).collect();
     let mut keys = Keys::new(&types)?;
     let mut ids = Vec::new();
     keys.intern(a, &mut ids)?;
     let n = keys.len();
     if n != ids.len() {
-        return Err(Error::input("a written model has a state twice"));
+        return Err(twice());
     }
     ids.clear();
     keys.intern(b, &mut ids)?;

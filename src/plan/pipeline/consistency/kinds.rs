@@ -244,31 +244,27 @@ fn sequences(text: SequencesText, document: &Document<'_>) -> Result<Input> {
 
 /// The tables of a run over such rows.
 pub(crate) fn table_names(input: &Input) -> TableNames {
-    let names = |models: &[&'static str], optional, asked: &'static [&'static str]| {
-        TableNames::new([models, asked].concat(), optional, asked)
+    const OF_FILTERS: [&str; 3] = [
+        filters::TRAJECTORIES,
+        filters::ESTIMATES,
+        filters::POSTERIORS,
+    ];
+    const OF_SYMBOLS: [&str; 2] = [sequences::TRAJECTORIES, sequences::PREDICTIONS];
+    const OF_POINTS: [&str; 2] = [points::POINTS, points::DENSITIES];
+    let names = |models: &[&'static str], optional, asked: &'static [&'static str]| TableNames {
+        all: [models, asked].concat(),
+        optional,
+        asked,
     };
     match input.kind() {
-        POINTS => {
-            let asked = &[points::POINTS, points::DENSITIES];
-            names(&points::TABLES, &points::OPTIONAL, asked)
-        }
-        SYMBOLS => {
-            let asked = &[sequences::TRAJECTORIES, sequences::PREDICTIONS];
-            names(&sequences::TABLES, &sequences::OPTIONAL, asked)
-        }
-        OBSERVATIONS => {
-            const ASKED: [&str; 3] = [
-                filters::TRAJECTORIES,
-                filters::ESTIMATES,
-                filters::POSTERIORS,
-            ];
-            names(&filters::TABLES, &filters::OPTIONAL, &ASKED)
-        }
-        _ => TableNames::new(
-            Table::ALL.map(Table::name).to_vec(),
-            &Table::OPTIONAL,
-            &["rows"],
-        ),
+        POINTS => names(&points::TABLES, &points::OPTIONAL, &OF_POINTS),
+        SYMBOLS => names(&sequences::TABLES, &sequences::OPTIONAL, &OF_SYMBOLS),
+        OBSERVATIONS => names(&filters::TABLES, &filters::OPTIONAL, &OF_FILTERS),
+        _ => TableNames {
+            all: Table::ALL.map(Table::name).to_vec(),
+            optional: &Table::OPTIONAL,
+            asked: &["rows"],
+        },
     }
 }
 
