@@ -10,6 +10,7 @@ use crate::read::lake::files::Table;
 use crate::run::record::Record;
 use arrow::datatypes::SchemaRef;
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 const PRODUCER: &str = concat!("urn:gyre:", env!("CARGO_PKG_VERSION"));
@@ -18,7 +19,8 @@ pub(crate) const SCHEMA: &str =
 const NAMESPACE: &str = "gyre";
 
 /// How far a run has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
 pub enum EventType {
     /// The run has begun.
     Start,
@@ -77,12 +79,7 @@ impl Event<'_> {
             job_facets["sql"] = facet("1-0-1/SQLJobFacet", json!({"query": plan.job.sql}));
         }
         json!({
-            "eventType": match self.event {
-                EventType::Start => "START",
-                EventType::Complete => "COMPLETE",
-                EventType::Fail => "FAIL",
-                EventType::Abort => "ABORT",
-            },
+            "eventType": self.event,
             "eventTime": self.time.to_string(),
             "run": {"runId": self.run_id(), "facets": run_facets},
             "job": {"namespace": NAMESPACE, "name": self.pipeline, "facets": job_facets},

@@ -12,7 +12,7 @@ use crate::plan::evidence::{Columns, check_square, evidence, grouping};
 use crate::plan::fits::{PlannedFit, PlannedValidation, Ranks, planned};
 use crate::plan::increments::{Increments, increments};
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::{KindPlan, PlanLines, Shown};
+use crate::plan::kind::{KindPlan, PlanLines, Shown, with_job};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::plan::rows::{PlannedQuery, lag_column};
@@ -339,13 +339,7 @@ impl KindPlan for CountsPlan {
         Ok((plan, frame))
     }
 
-    fn job(&self) -> &PlannedJob {
-        &self.job
-    }
-
-    fn job_mut(&mut self) -> &mut PlannedJob {
-        &mut self.job
-    }
+    with_job!();
 
     fn partition(&self) -> &[Field] {
         &self.layout.partition

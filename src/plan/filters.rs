@@ -11,7 +11,7 @@ use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::evidence::{Columns, row_step};
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
+use crate::plan::kind::{KindPlan, Line, PlanLines, Shown, with_job};
 use crate::plan::pipeline::content::RowKey;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::FilteredRows;
@@ -523,13 +523,7 @@ impl KindPlan for FiltersPlan {
         Ok((plan, frame))
     }
 
-    fn job(&self) -> &PlannedJob {
-        &self.job
-    }
-
-    fn job_mut(&mut self) -> &mut PlannedJob {
-        &mut self.job
-    }
+    with_job!();
 
     fn partition(&self) -> &[Field] {
         &self.layout.partition

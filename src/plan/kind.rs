@@ -112,6 +112,20 @@ pub trait KindPlan: Sized + Serialize + DeserializeOwned + Send + Sync + 'static
     }
 }
 
+/// The functions of a [`KindPlan`] with a field `job`.
+macro_rules! with_job {
+    () => {
+        fn job(&self) -> &PlannedJob {
+            &self.job
+        }
+
+        fn job_mut(&mut self) -> &mut PlannedJob {
+            &mut self.job
+        }
+    };
+}
+pub(crate) use with_job;
+
 /// Plans a run over the rows of one kind; `seed` replaces that of the pipeline. The second value is
 /// the query `sql` with the columns of the layout.
 ///

@@ -10,7 +10,7 @@ use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::evidence::{Columns, steps};
 use crate::plan::fits::{PlannedFit, PlannedValidation, planned};
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::{KindPlan, PlanLines, Shown};
+use crate::plan::kind::{KindPlan, PlanLines, Shown, with_job};
 use crate::plan::pipeline::keys::{PointRows, Window};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::{PlannedQuery, lag_column};
@@ -245,13 +245,7 @@ impl KindPlan for PointsPlan {
         Ok((plan, frame))
     }
 
-    fn job(&self) -> &PlannedJob {
-        &self.job
-    }
-
-    fn job_mut(&mut self) -> &mut PlannedJob {
-        &mut self.job
-    }
+    with_job!();
 
     fn partition(&self) -> &[Field] {
         &self.layout.partition

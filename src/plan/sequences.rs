@@ -11,10 +11,10 @@ use crate::output::tables::sequences::{RowColumns, SequenceColumns, SequenceTabl
 use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::counts::CountingPlan;
 use crate::plan::evidence::{Columns, row_step};
-use crate::plan::fits::{PlannedFit, PlannedValidation, Ranks, planned};
+use crate::plan::fits::{PlannedFit, PlannedValidation, planned};
 use crate::plan::increments::{Increments, increments};
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::{KindPlan, PlanLines, Shown};
+use crate::plan::kind::{KindPlan, PlanLines, Shown, with_job};
 use crate::plan::pipeline::{Input, Pipeline};
 use crate::plan::rows::PlannedQuery;
 use crate::plan::show::{
@@ -222,11 +222,6 @@ impl SequencesPlan {
         let mut fits = self.fits.iter();
         fits.any(|fit| fit.method.hmm().refine == Refine::Em)
     }
-
-    /// Whether a fit has rows in the table `ranks`.
-    pub fn is_compared(fit: &PlannedFit<SequenceMethod>) -> bool {
-        fit.ranks != Ranks::One
-    }
 }
 
 /// The layout of a pipeline of sequences, without groups of trajectories.
@@ -353,13 +348,7 @@ impl KindPlan for SequencesPlan {
         Ok((plan, frame))
     }
 
-    fn job(&self) -> &PlannedJob {
-        &self.job
-    }
-
-    fn job_mut(&mut self) -> &mut PlannedJob {
-        &mut self.job
-    }
+    with_job!();
 
     fn partition(&self) -> &[Field] {
         &self.layout.partition

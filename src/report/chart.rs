@@ -155,8 +155,7 @@ fn whole(series: &[Series]) -> Option<f64> {
     let marks = series.iter().flat_map(|one| &one.marks);
     let values = marks.map(|m| m.at[0]).filter(|x| x.is_finite());
     let values = values.collect::<Vec<_>>();
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let [low, high] = range(values.iter().copied());
     let is_whole = values.iter().all(|x| x.fract() == 0.0) && high - low <= 40.0;
     (is_whole && high > low).then(|| ((high - low) / 10.0).ceil())
 }
@@ -319,7 +318,7 @@ fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
 }
 
 /// The only one of some numbers, up to rounding.
-fn constant(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub fn constant(values: impl Iterator<Item = f64>) -> Option<f64> {
     let [low, high] = range(values);
     (high - low <= 1e-9 * low.abs().max(high.abs())).then_some(low)
 }

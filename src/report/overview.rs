@@ -4,7 +4,7 @@ use crate::error::{Result, escaped};
 use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::report::facts::{fits as fits_of, record};
-use crate::report::meanings::{Meanings, ResultKind};
+use crate::report::meanings::{Meanings, section_of};
 use crate::report::model::{Model, key_columns, models};
 use crate::report::pictures::fits;
 use crate::report::style::short;
@@ -60,11 +60,11 @@ fn list_fits(out: &mut String, all: &[Model<'_>]) -> Result<()> {
 }
 
 fn list_tables(out: &mut String, tables: &Tables, all: &[Model<'_>]) -> Result<()> {
-    let meanings = Meanings::new(ResultKind::of(tables)?);
+    let meanings = Meanings::new(section_of(tables)?);
     let partition = key_columns(tables)?;
     let mut names = Vec::new();
     if let Some(first) = all.first() {
-        names = fits(first)?.into_iter().map(|fit| fit.name).collect();
+        names = fits(first)?;
     }
     for table in tables.names() {
         let per = meanings

@@ -3,7 +3,6 @@
 use crate::error::Result;
 use crate::report::figure::{Figure, HEIGHT, draw, layout};
 use crate::report::model::{Model, column};
-use crate::report::pictures::FitRow;
 use crate::report::style::{label, number, set_colour};
 use kuva::plot::sankey::SankeyPlot;
 use kuva::render::plots::Plot;
@@ -21,7 +20,7 @@ const CAPTION: &str = "Streams lead from the sets of the earlier result (left) t
 ///
 /// # Errors
 /// If `sources` of one of the results cannot be read.
-pub fn figures(model: &Model<'_>, earlier: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, earlier: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let (now, before) = (model.columns("sources")?, earlier.columns("sources")?);
     let n_keys = model.keys.len();
@@ -29,12 +28,12 @@ pub fn figures(model: &Model<'_>, earlier: &Model<'_>, fits: &[FitRow]) -> Resul
     let states = now.iter().skip(n_keys).take_while(|name| *name != "count");
     let states = states.cloned().collect::<Vec<_>>();
     for fit in fits {
-        let set = format!("{}_affiliation", fit.name);
+        let set = format!("{fit}_affiliation");
         let known = |columns: &[String]| {
             columns.contains(&set) && states.iter().all(|name| columns.contains(name))
         };
         if !states.is_empty() && known(&now) && known(&before) {
-            figures.extend(of_fit(model, earlier, &states, &fit.name)?);
+            figures.extend(of_fit(model, earlier, &states, fit)?);
         }
     }
     Ok(figures)

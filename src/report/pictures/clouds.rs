@@ -1,10 +1,9 @@
 //! Embeddings as clouds of points in the colours of their sets, with the centres of clusters.
 
 use crate::error::Result;
-use crate::report::chart::cloud;
+use crate::report::chart::{cloud, constant};
 use crate::report::figure::Figure;
 use crate::report::model::{Model, Rows, column};
-use crate::report::pictures::FitRow;
 use crate::report::style::number;
 
 /// At most this number of states are drawn.
@@ -25,7 +24,7 @@ const CAPTION: &str = "Each point is a state or a row at two coordinates of its 
 ///
 /// # Errors
 /// If the table of the embeddings cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let centroids = model.rows(
         "centroids",
@@ -34,12 +33,12 @@ pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
     for table in ["sources", "points"] {
         let columns = model.columns(table)?;
         for fit in fits {
-            let affiliation = format!("{}_affiliation", fit.name);
+            let affiliation = format!("{fit}_affiliation");
             let affiliation = columns.contains(&affiliation).then_some(affiliation);
-            let centres = centroids.having("fit", &fit.name);
+            let centres = centroids.having("fit", fit);
             for embedding in embeddings(&columns, fit, fits) {
                 let cloud = Cloud {
-                    fit: &fit.name,
+                    fit,
                     table,
                     embedding,
                     affiliation: affiliation.as_deref(),
@@ -53,7 +52,7 @@ pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
 }
 
 /// The embeddings of a fit: one, or those of a few times and powers.
-fn embeddings<'a>(columns: &'a [String], fit: &FitRow, fits: &[FitRow]) -> Vec<&'a str> {
+fn embeddings<'a>(columns: &'a [String], fit: &str, fits: &[String]) -> Vec<&'a str> {
     let of = |name: &str, fit: &str| {
         let rest = name.strip_prefix(fit)?.strip_prefix('_')?;
         let time = rest.strip_suffix("embedding")?;
@@ -61,8 +60,8 @@ fn embeddings<'a>(columns: &'a [String], fit: &FitRow, fits: &[FitRow]) -> Vec<&
     };
     let is_own = |name: &&String| {
         // The longest name of a fit is the right one: `svd_soft_embedding` is not of `svd`.
-        let longer = fits.iter().filter(|f| f.name.len() > fit.name.len());
-        of(name, &fit.name) == Some(true) && longer.clone().all(|f| of(name, &f.name).is_none())
+        let longer = fits.iter().filter(|f| f.len() > fit.len());
+        of(name, fit) == Some(true) && longer.clone().all(|f| of(name, f).is_none())
     };
     let all = columns.iter().filter(is_own).map(String::as_str);
     let all = all.collect::<Vec<_>>();
@@ -95,13 +94,8 @@ impl Cloud<'_> {
         let width = vectors.iter().map(Vec::len).max().unwrap_or_default();
         // A vector that is shorter than others ends in zeros.
         let at = |v: &[f64], pair: [usize; 2]| pair.map(|k| v.get(k).copied().unwrap_or(f64::NAN));
-        let varies = |k: usize| {
-            let values = vectors.iter().filter_map(|v| v.get(k)).copied();
-            let values = values.filter(|x| x.is_finite());
-            let low = values.clone().fold(f64::INFINITY, f64::min);
-            let high = values.fold(f64::NEG_INFINITY, f64::max);
-            high - low > 1e-9 * low.abs().max(high.abs())
-        };
+        let of = |k: usize| vectors.iter().filter_map(move |v| v.get(k)).copied();
+        let varies = |k: usize| constant(of(k)).is_none();
         let mut figures = Vec::new();
         for pair in pairs(width, varies) {
             let points = vectors
@@ -187,12 +181,8 @@ mod tests {
 
     #[test]
     fn embeddings_of_a_fit_are_not_those_of_a_longer_name() {
-        let fit = |name: &str| FitRow {
-            name: name.to_string(),
-            method: None,
-        };
-        let fits = [fit("map"), fit("map_t")];
         let names = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<Vec<_>>();
+        let fits = names(&["map", "map_t"]);
         let columns = names(&["map_embedding", "map_t_embedding", "map_t2_embedding"]);
         let own = |at: usize| embeddings(&columns, &fits[at], &fits).len();
         assert_eq!((own(0), own(1)), (2, 1));

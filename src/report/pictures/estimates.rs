@@ -4,7 +4,6 @@ use crate::error::Result;
 use crate::report::chart::{Mark, Series, lines};
 use crate::report::figure::Figure;
 use crate::report::model::{Model, Rows, column};
-use crate::report::pictures::FitRow;
 use crate::report::style::number;
 use polars::prelude::{DataType, lit};
 
@@ -27,10 +26,10 @@ const ROW_BY_ROW: &str = "The estimated mean of a coordinate of the state with t
 ///
 /// # Errors
 /// If `estimates` or `trajectories` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let columns = model.columns("estimates")?;
-    let means = fits.iter().map(|fit| format!("{}_mean", fit.name));
+    let means = fits.iter().map(|fit| format!("{fit}_mean"));
     let means = means.collect::<Vec<_>>();
     let keys = columns.iter().skip(model.keys.len());
     let keys = keys.take_while(|name| *name != KNOWN && !means.contains(name));
@@ -48,8 +47,8 @@ pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
         return Ok(figures);
     }
     for fit in fits {
-        if columns.contains(&format!("{}_mean", fit.name)) {
-            figures.extend(chart.figures(model, &fit.name, is_known)?);
+        if columns.contains(&format!("{fit}_mean")) {
+            figures.extend(chart.figures(model, fit, is_known)?);
         }
     }
     Ok(figures)

@@ -4,7 +4,6 @@ use crate::error::Result;
 use crate::report::chart::{Mark, Series, lines};
 use crate::report::figure::Figure;
 use crate::report::model::{Model, Rows};
-use crate::report::pictures::FitRow;
 use crate::report::style::number;
 
 const CAPTION: &str = "The value of the fit and the percentile interval of the resamples. An \
@@ -18,14 +17,14 @@ const METRICS: [[&str; 2]; 2] = [["singular_value", "index"], ["weight", "set"]]
 ///
 /// # Errors
 /// If `bootstrap` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let columns = ["fit", "metric", "index", "value", "low", "high"];
     let rows = model.rows("bootstrap", &columns)?;
     let mut figures = Vec::new();
     for fit in fits {
-        let own = rows.having("fit", &fit.name);
+        let own = rows.having("fit", fit);
         for metric in METRICS {
-            figures.extend(figure(&own.having("metric", metric[0]), &fit.name, metric));
+            figures.extend(figure(&own.having("metric", metric[0]), fit, metric));
         }
     }
     Ok(figures)

@@ -3,7 +3,6 @@
 use crate::error::Result;
 use crate::report::figure::{Cell, Figure, HEIGHT, WIDTH, layout, mosaic, with_sets};
 use crate::report::model::{Model, Rows, column};
-use crate::report::pictures::FitRow;
 use crate::report::style;
 use polars::prelude::{DataType, Expr, LazyFrame, len, lit};
 use std::collections::BTreeMap;
@@ -31,7 +30,7 @@ struct Grid {
 ///
 /// # Errors
 /// If `sources` or `targets` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let columns = model.columns("sources")?;
     let binned = columns
@@ -51,7 +50,7 @@ pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
     for fit in fits {
         for pair in &pairs {
             for table in ["sources", "targets"] {
-                figures.extend(figure(model, table, &fit.name, pair)?);
+                figures.extend(figure(model, table, fit, pair)?);
             }
         }
     }

@@ -4,7 +4,6 @@ use crate::error::Result;
 use crate::report::chart::matrix;
 use crate::report::figure::Figure;
 use crate::report::model::{Model, Rows};
-use crate::report::pictures::FitRow;
 use crate::report::style::{number, set_name};
 
 /// At most this number of sets on each side.
@@ -22,7 +21,7 @@ const CONFUSION: &str = "Each row is a class that the input names. Its squares a
 ///
 /// # Errors
 /// If `coarse`, `hidden_transitions` or `confusion` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (table, [from, to]) in [
         ("coarse", ["latent", "target_set"]),
@@ -30,13 +29,13 @@ pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
     ] {
         let rows = model.rows(table, &["fit", from, to, "probability"])?;
         for fit in fits {
-            let own = rows.having("fit", &fit.name);
-            figures.extend(figure(&own, &fit.name, [from, to]));
+            let own = rows.having("fit", fit);
+            figures.extend(figure(&own, fit, [from, to]));
         }
     }
     let rows = model.rows("confusion", &["fit", "given", "cluster", "weight"])?;
     for fit in fits {
-        figures.extend(confusion(&rows.having("fit", &fit.name), &fit.name));
+        figures.extend(confusion(&rows.having("fit", fit), fit));
     }
     Ok(figures)
 }

@@ -16,27 +16,13 @@ use crate::error::Result;
 use crate::report::figure::Figure;
 use crate::report::model::Model;
 
-/// A fit of a model.
-#[derive(Debug, Clone)]
-pub struct FitRow {
-    /// Its name.
-    pub name: String,
-    /// Its method, if the table has one.
-    pub method: Option<String>,
-}
-
-/// The fits of a model, in the order of their table.
+/// The names of the fits of a model, in the order of their table.
 ///
 /// # Errors
 /// If `fits` cannot be read.
-pub fn fits(model: &Model<'_>) -> Result<Vec<FitRow>> {
-    let rows = model.rows("fits", &["fit", "method"])?;
-    let names = rows.texts("fit").into_iter().flatten();
-    let methods = rows.texts("method");
-    Ok(names
-        .zip(methods)
-        .map(|(name, method)| FitRow { name, method })
-        .collect())
+pub fn fits(model: &Model<'_>) -> Result<Vec<String>> {
+    let rows = model.rows("fits", &["fit"])?;
+    Ok(rows.texts("fit").into_iter().flatten().collect())
 }
 
 /// All pictures of one model, in the order in which they are read.

@@ -4,7 +4,6 @@ use crate::error::Result;
 use crate::report::chart::{Bar, Mark, Series, bars, lines};
 use crate::report::figure::Figure;
 use crate::report::model::{Model, Rows, column};
-use crate::report::pictures::FitRow;
 use crate::report::style::{number, set_colour, short};
 use polars::prelude::SortMultipleOptions;
 
@@ -25,16 +24,16 @@ const DISTORTION: &str = "Log distortion says how unequally the embedding stretc
 ///
 /// # Errors
 /// If `trajectories` or `distortion` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let trajectories = model.columns("trajectories")?;
     for fit in fits {
         for (suffix, caption, is_worst_low) in
             [("mean_log_likelihood", WORST, true), ("mse", ERRORS, false)]
         {
-            let value = format!("{}_{suffix}", fit.name);
+            let value = format!("{fit}_{suffix}");
             if trajectories.contains(&value) {
-                let what = [fit.name.as_str(), suffix];
+                let what = [fit.as_str(), suffix];
                 figures.extend(worst(model, &trajectories, what, is_worst_low, caption)?);
             }
         }
@@ -106,17 +105,17 @@ fn names(rows: &Rows, keys: &[String]) -> Vec<String> {
     (0..rows.len()).map(name).collect()
 }
 
-fn distortion(model: &Model<'_>, fits: &[FitRow]) -> Result<Option<Figure>> {
+fn distortion(model: &Model<'_>, fits: &[String]) -> Result<Option<Figure>> {
     let rows = model.rows("distortion", &["fit", "time", "log_distortion"])?;
     let series = fits.iter().map(|fit| {
-        let own = rows.having("fit", &fit.name);
+        let own = rows.having("fit", fit);
         let (times, values) = (own.floats("time"), own.floats("log_distortion"));
         let marks = times.iter().zip(&values).map(|(t, x)| {
-            let tip = format!("{} at {}: {}", fit.name, number(*t), number(*x));
+            let tip = format!("{fit} at {}: {}", number(*t), number(*x));
             // Times and powers double from one to the next.
             Mark::new([t.log2(), *x], tip)
         });
-        Series::new(&fit.name, marks.collect())
+        Series::new(fit, marks.collect())
     });
     let series = series.collect::<Vec<_>>();
     let n = series.iter().filter(|s| !s.marks.is_empty()).count();

@@ -4,7 +4,6 @@ use crate::error::Result;
 use crate::report::chart::{Bar, bars};
 use crate::report::figure::Figure;
 use crate::report::model::Model;
-use crate::report::pictures::FitRow;
 use crate::report::style::{number, set_colour, set_name};
 
 /// At most this number of bars.
@@ -21,20 +20,20 @@ const WEIGHTS: &str = "The probability that a source is in each set, or the weig
 ///
 /// # Errors
 /// If `fits` or `centroids` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let rows = model.rows("fits", &["fit", "source_sizes", "weights"])?;
     let centroids = model.rows("centroids", &["fit", "cluster", "weight"])?;
     for fit in fits {
-        let own = rows.having("fit", &fit.name);
+        let own = rows.having("fit", fit);
         let first = |name: &str| own.lists(name).into_iter().next().unwrap_or_default();
-        let clusters = centroids.having("fit", &fit.name).floats("weight");
+        let clusters = centroids.having("fit", fit).floats("weight");
         for (kind, values, caption) in [
             (["sizes", "states"], first("source_sizes"), STATES),
             (["weights", "weight"], first("weights"), WEIGHTS),
             (["clusters", "weight"], clusters, WEIGHTS),
         ] {
-            figures.extend(figure(&fit.name, kind, &values, caption));
+            figures.extend(figure(fit, kind, &values, caption));
         }
     }
     Ok(figures)

@@ -4,7 +4,6 @@ use crate::error::Result;
 use crate::report::chart::{Mark, Series, lines};
 use crate::report::figure::Figure;
 use crate::report::model::{Model, Rows};
-use crate::report::pictures::FitRow;
 use crate::report::style::number;
 
 const CAPTION: &str = "Values near 1 belong to sets that hold well. A large gap after a value \
@@ -19,7 +18,7 @@ const GAPS: &str = "The distance of each value to the next one, at the number of
 ///
 /// # Errors
 /// If `spectrum` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let columns = ["fit", "index", "singular_value", "value", "noise"];
     let rows = model.rows("spectrum", &columns)?;
     let value = if rows.has("singular_value") {
@@ -29,10 +28,10 @@ pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
     };
     let (mut values, mut gaps) = (Vec::new(), Vec::new());
     for fit in fits {
-        let own = rows.having("fit", &fit.name);
-        let [of_value, of_gap] = of_fit(&own, &fit.name, value);
-        values.push(Series::new(&fit.name, of_value));
-        gaps.push(Series::new(&fit.name, of_gap));
+        let own = rows.having("fit", fit);
+        let [of_value, of_gap] = of_fit(&own, fit, value);
+        values.push(Series::new(fit, of_value));
+        gaps.push(Series::new(fit, of_gap));
     }
     values.retain(|one| !one.marks.is_empty());
     gaps.retain(|one| !one.marks.is_empty());

@@ -4,7 +4,6 @@ use crate::error::Result;
 use crate::report::chart::{MOST_SERIES, Mark, Series, lines};
 use crate::report::figure::Figure;
 use crate::report::model::{Model, Rows};
-use crate::report::pictures::FitRow;
 use crate::report::style::number;
 
 const TIMESCALES: &str = "Timescales of each lag with their intervals. They should not depend on \
@@ -20,7 +19,7 @@ const TEST: &str = "Points are the probabilities to stay that the model predicts
 ///
 /// # Errors
 /// If `timescales` or `chapman_kolmogorov` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let columns = [
         "lag",
@@ -33,10 +32,8 @@ pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
     ];
     if let Some(lags) = model.with_all_lags()? {
         let rows = lags.rows("timescales", &columns)?;
-        figures.extend(fits.iter().filter_map(|fit| {
-            let family = fit.name.as_str();
-            timescales(&rows.having("fit", family), family)
-        }));
+        let of = |fit: &String| timescales(&rows.having("fit", fit), fit);
+        figures.extend(fits.iter().filter_map(of));
     }
     let columns = [
         "fit",
@@ -48,7 +45,7 @@ pub fn figures(model: &Model<'_>, fits: &[FitRow]) -> Result<Vec<Figure>> {
     ];
     let rows = model.rows("chapman_kolmogorov", &columns)?;
     for fit in fits {
-        figures.extend(test(&rows.having("fit", &fit.name), &fit.name));
+        figures.extend(test(&rows.having("fit", fit), fit));
     }
     Ok(figures)
 }

@@ -9,7 +9,7 @@ use crate::output::tables::columns::{Columns, Placed, TableColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::KindPlan;
+use crate::plan::kind::{KindPlan, with_job};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::rows::PlannedQuery;
 use crate::read::lake::Lake;
@@ -125,13 +125,7 @@ impl KindPlan for Plan {
         Err(Error::spec("no pipeline has such rows"))
     }
 
-    fn job(&self) -> &PlannedJob {
-        &self.job
-    }
-
-    fn job_mut(&mut self) -> &mut PlannedJob {
-        &mut self.job
-    }
+    with_job!();
 
     fn n_fits(&self) -> usize {
         1
