@@ -61,8 +61,15 @@ impl<K: Assigns> PlannedAssignment<K> {
             }
             let threads = self.lake.threads;
             let head = Head::begin(&begun.run, &plan.name, &hash, threads, &plan.tables);
-            let run = &model.written.current.run;
-            let mut record = AssignRecord::new(head, at, run, options);
+            let mut record = AssignRecord {
+                head,
+                kind: K::NAME,
+                model: at.to_string(),
+                model_run: model.written.current.run.clone(),
+                smoothing: options.smoothing,
+                warnings: Vec::new(),
+                models: Vec::new(),
+            };
             let drive = self.drive(&model, output, &begun, options, &progress, &mut record);
             match drive.await {
                 Ok(()) => Ok(Some(Box::new(record))),

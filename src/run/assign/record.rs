@@ -2,7 +2,7 @@
 
 use crate::error::{counted, escaped};
 use crate::output::number::grouped;
-use crate::run::assign::kind::{AssignOptions, Assigns};
+use crate::run::assign::kind::Assigns;
 use crate::run::record::{Head, ModelEntry};
 use crate::run::summary;
 use serde::Serialize;
@@ -21,27 +21,14 @@ pub struct AssignRecord<K: Assigns> {
     pub model: String,
     /// The run that made the models.
     pub model_run: String,
-    /// [`AssignOptions::smoothing`], in transitions.
+    /// [`AssignOptions::smoothing`](crate::run::assign::kind::AssignOptions::smoothing), in
+    /// transitions.
     pub smoothing: f64,
     /// What a user should know of the rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// One entry per partition and lag of the model that has new rows.
     pub models: Vec<ModelEntry<K::Assigned>>,
-}
-
-impl<K: Assigns> AssignRecord<K> {
-    pub(crate) fn new(head: Head, model: &str, run: &str, options: &AssignOptions) -> Self {
-        AssignRecord {
-            head,
-            kind: K::NAME,
-            model: model.to_string(),
-            model_run: run.to_string(),
-            smoothing: options.smoothing,
-            warnings: Vec::new(),
-            models: Vec::new(),
-        }
-    }
 }
 
 /// The summary of an assignment.

@@ -15,7 +15,7 @@ use crate::run::assign::kind::{
     AssignedRows, Assigning, Assigns, Model, by_partition, check_alike,
 };
 use crate::run::filters::kind::ObservationsKind;
-use crate::run::filters::rows::RowTables;
+use crate::run::filters::rows::{RowTables, RowsWritten};
 use crate::run::filters::scoring::RowFilter;
 use crate::run::filters::{fit_rows, known, rows};
 use crate::run::trajectories::Target;
@@ -133,34 +133,12 @@ impl Assigns for ObservationsKind {
             widths,
             sort: &AtomicBool::new(false),
         };
-        let target = Target {
-            output: run.output,
-            begun: run.begun,
-        };
+        let (output, begun) = (run.output, run.begun);
+        let target = Target { output, begun };
         let found = rows::write(input, &tables, target, &|n| progress.advance(n)).await?;
         let partitions = (known.models.len(), &found.found.partitions[..]);
-        let (models, lacking) =
-            by_partition(written, partitions, &found.rows, |partition, rows| {
-                let fits = known
-                    .columns
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(fit, columns)| {
-                        let own = found.of_fits.get(&(partition, fit))?;
-                        Some(EstimatedFitRecord {
-                            name: columns.name.clone(),
-                            mse: own.mse(),
-                            mean_log_score: own.mean_log_score(),
-                            not_updated: own.scores(false).not_updated,
-                        })
-                    });
-                AssignedObservations {
-                    rows: rows.rows,
-                    missing: rows.missing,
-                    trajectories: rows.trajectories,
-                    fits: fits.collect(),
-                }
-            });
+        let record = |partition, _: &_| AssignedObservations::of(partition, &known, &found);
+        let (models, lacking) = by_partition(written, partitions, &found.rows, record);
         if new.held_out && found.found.rows > 0 && found.rows.is_empty() {
             let rows = counted(found.found.rows, "row");
             return Err(Error::input(format!(
@@ -176,6 +154,31 @@ impl Assigns for ObservationsKind {
             models,
             lacking,
         })
+    }
+}
+
+impl AssignedObservations {
+    fn of(partition: u32, known: &known::KnownFilters, found: &RowsWritten) -> Self {
+        let rows = found.rows.get(&partition).copied().unwrap_or_default();
+        let fits = known
+            .columns
+            .iter()
+            .enumerate()
+            .filter_map(|(fit, columns)| {
+                let own = found.of_fits.get(&(partition, fit))?;
+                Some(EstimatedFitRecord {
+                    name: columns.name.clone(),
+                    mse: own.mse(),
+                    mean_log_score: own.mean_log_score(),
+                    not_updated: own.scores(false).not_updated,
+                })
+            });
+        AssignedObservations {
+            rows: rows.rows,
+            missing: rows.missing,
+            trajectories: rows.trajectories,
+            fits: fits.collect(),
+        }
     }
 }
 

@@ -120,7 +120,7 @@ impl TaskExecutor<FiltersPlan> {
 
     async fn filter_rows(&self, lot: &[Piece], filters: &Piece) -> Result<FilteredLot> {
         let plan = &self.plan;
-        let received: ReceivedFilters = unpack(&self.output.piece(&self.hash, filters).await?)?;
+        let received: ReceivedFilters = self.unpacked(filters).await?;
         let (state, observation) = received.widths;
         let widths = Widths {
             state: Some(state),

@@ -2,7 +2,7 @@
 //! kernels, rows of the table `points`.
 
 use crate::error::{Error, Kind, Result};
-use crate::evidence::pass::packed::{pack, pack_result, unpack};
+use crate::evidence::pass::packed::{pack, pack_result};
 use crate::output::parts::Piece;
 use crate::output::tables::points::PointsModel;
 use crate::plan::points::PointsPlan;
@@ -104,10 +104,6 @@ impl TaskExecutor<PointsPlan> {
         let (lake, frame) = self.lot(lot).await?;
         let found = survey(&lake, frame, &self.plan.layout).await?;
         self.put(vec![pack(&found)?]).await
-    }
-
-    async fn unpacked<T: serde::de::DeserializeOwned>(&self, piece: &Piece) -> Result<T> {
-        unpack(&self.output.piece(&self.hash, piece).await?)
     }
 
     async fn sum_pairs(&self, lot: &[Piece], known: &Piece, request: &Piece) -> Result<Vec<Piece>> {
