@@ -5,12 +5,12 @@
 
 use arrow::array::{Int32Array, Int64Array, RecordBatch};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use gyre::plan::counts::CountsPlan;
+use gyre::plan::kind::plan;
 use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake;
 use gyre::read::lake::Resources;
 use gyre::read::lake::files::TableSource;
-use gyre::run::counts::kind::CountsKind;
-use gyre::run::kind::Kind;
 use parquet::arrow::ArrowWriter;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -74,9 +74,8 @@ fn count(pipeline: &str, path: &str) -> u64 {
         .await
         .expect("a lake");
         let sql = lake::query_text(&pipeline.transitions.query).expect("a query");
-        let (plan, frame) = CountsKind::plan(&pipeline, &sql, None, &lake)
-            .await
-            .expect("a plan");
+        let (plan, frame): (CountsPlan, _) =
+            plan(&pipeline, &sql, None, &lake).await.expect("a plan");
         gyre::read::counts::count(&lake, frame, &plan.layout, Arc::new(|_| ()))
             .await
             .expect("counts")

@@ -5,6 +5,7 @@
 
 use crate::cluster::address::Address;
 use crate::run::compare::Pair;
+use crate::run::init::proposal::RowKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use jiff::{SignedDuration, Span, SpanRelativeTo};
 use std::num::NonZeroUsize;
@@ -327,20 +328,7 @@ pub struct Init {
 
     /// What a row is; by default the columns determine it.
     #[arg(long, value_enum, value_name = "KIND")]
-    pub kind: Option<InitKind>,
-}
-
-/// What a row of a table is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum InitKind {
-    /// A row of a trajectory: at a time, with a state or coordinates
-    Transitions,
-    /// A source and a target
-    Pairs,
-    /// A point with coordinates
-    Points,
-    /// A row of a trajectory that shows a symbol
-    Sequences,
+    pub kind: Option<RowKind>,
 }
 
 /// The tables that a run writes, instead of those of the pipeline file.

@@ -5,12 +5,13 @@
 //! and a key. An input is the file of a table, or the folder that holds all its files. An output is
 //! the folder of a table.
 
+use crate::plan::job::PlannedJob;
 use crate::read::lake::files::Table;
-use crate::run::record::Head;
+use crate::run::record::Record;
 use arrow::datatypes::SchemaRef;
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 const PRODUCER: &str = concat!("urn:gyre:", env!("CARGO_PKG_VERSION"));
 pub(crate) const SCHEMA: &str =
@@ -18,8 +19,9 @@ pub(crate) const SCHEMA: &str =
 const NAMESPACE: &str = "gyre";
 
 /// How far a run has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EventType {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum EventType {
     /// The run has begun.
     Start,
     /// The run has ended with a result.
@@ -31,24 +33,11 @@ pub(crate) enum EventType {
 }
 
 /// What events need of a plan.
-pub(crate) struct Planned {
-    /// The SQL of the rows.
-    pub sql: String,
-    /// The folder or URL of the output.
-    pub output: String,
-    /// The input tables.
-    pub tables: Vec<Table>,
+pub struct Planned {
+    /// The SQL of the rows, the input tables and the output.
+    pub job: PlannedJob,
     /// The output tables.
     pub schemas: Vec<(&'static str, SchemaRef)>,
-}
-
-/// What events need of the record of a run.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Recorded<'a> {
-    /// The head of the record.
-    pub head: &'a Head,
-    /// Bytes per output table.
-    pub table_bytes: &'a BTreeMap<&'static str, u64>,
 }
 
 /// One event of a run.
@@ -62,7 +51,7 @@ pub(crate) struct Event<'a> {
     /// `None` if the run failed before it was planned.
     pub plan: Option<&'a Planned>,
     /// The record as far as the run has come.
-    pub record: Option<Recorded<'a>>,
+    pub record: Option<&'a dyn Record>,
     /// Why the run failed.
     pub error: Option<&'a str>,
 }
@@ -71,36 +60,26 @@ impl Event<'_> {
     /// The event as the JSON object that OpenLineage defines.
     pub(crate) fn to_json(&self) -> Value {
         let (inputs, outputs) = match self.plan {
-            Some(plan) => (plan.tables.iter().map(input).collect(), self.outputs(plan)),
+            Some(plan) => {
+                let inputs = plan.job.tables.iter().map(input).collect();
+                (inputs, self.outputs(plan))
+            }
             None => (Vec::new(), Vec::new()),
         };
-        let mut run_facets = Map::new();
         let engine = json!({"name": "gyre", "version": env!("CARGO_PKG_VERSION")});
-        run_facets.insert(
-            "processing_engine".into(),
-            facet("1-1-1/ProcessingEngineRunFacet", engine),
-        );
+        let engine = facet("1-1-1/ProcessingEngineRunFacet", engine);
+        let mut run_facets = json!({"processing_engine": engine});
         if let Some(message) = self.error {
             let error = json!({"message": message, "programmingLanguage": "Rust"});
-            run_facets.insert(
-                "errorMessage".into(),
-                facet("1-0-1/ErrorMessageRunFacet", error),
-            );
+            run_facets["errorMessage"] = facet("1-0-1/ErrorMessageRunFacet", error);
         }
-        let mut job_facets = Map::new();
         let kind = json!({"processingType": "BATCH", "integration": "GYRE", "jobType": "PIPELINE"});
-        job_facets.insert("jobType".into(), facet("2-0-3/JobTypeJobFacet", kind));
+        let mut job_facets = json!({"jobType": facet("2-0-3/JobTypeJobFacet", kind)});
         if let Some(plan) = self.plan {
-            let sql = json!({"query": plan.sql});
-            job_facets.insert("sql".into(), facet("1-0-1/SQLJobFacet", sql));
+            job_facets["sql"] = facet("1-0-1/SQLJobFacet", json!({"query": plan.job.sql}));
         }
         json!({
-            "eventType": match self.event {
-                EventType::Start => "START",
-                EventType::Complete => "COMPLETE",
-                EventType::Fail => "FAIL",
-                EventType::Abort => "ABORT",
-            },
+            "eventType": self.event,
             "eventTime": self.time.to_string(),
             "run": {"runId": self.run_id(), "facets": run_facets},
             "job": {"namespace": NAMESPACE, "name": self.pipeline, "facets": job_facets},
@@ -114,7 +93,7 @@ impl Event<'_> {
     /// A UUID of version 8, whose bits are a hash of the run: all of its events have the same one.
     fn run_id(&self) -> String {
         let (id, output) = match (self.record, self.plan) {
-            (Some(record), Some(plan)) => (record.head.id.clone(), plan.output.as_str()),
+            (Some(record), Some(plan)) => (record.head().id.clone(), plan.job.output.as_str()),
             _ => (self.time.to_string(), ""),
         };
         let mut hasher = blake3::Hasher::new();
@@ -127,26 +106,21 @@ impl Event<'_> {
         b[6] = b[6] & 0x0f | 0x80;
         b[8] = b[8] & 0x3f | 0x80;
         let hex: String = b.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (a, b, c, d, e) = (
-            &hex[..8],
-            &hex[8..12],
-            &hex[12..16],
-            &hex[16..20],
-            &hex[20..],
-        );
-        format!("{a}-{b}-{c}-{d}-{e}")
+        [0..8, 8..12, 12..16, 16..20, 20..32]
+            .map(|part| &hex[part])
+            .join("-")
     }
 
     /// The tables of the result, with their sizes if the run has promoted them.
     fn outputs(&self, plan: &Planned) -> Vec<Value> {
         let is_in_place = self.event == EventType::Complete;
         let record = self.record.filter(|_| is_in_place);
-        let root = absolute(&plan.output);
+        let root = absolute(&plan.job.output);
         let output = |(table, schema): &(&'static str, SchemaRef)| {
             let mut output = dataset(&format!("{root}/{table}"), schema);
-            let rows = record.and_then(|record| record.head.tables.get(table));
+            let rows = record.and_then(|record| record.head().tables.get(table));
             if let Some(rows) = rows {
-                let bytes = record.and_then(|record| record.table_bytes.get(table));
+                let bytes = record.and_then(|record| record.table_bytes().get(table));
                 let statistics = json!({"rowCount": rows, "size": bytes, "fileCount": 1});
                 output["outputFacets"] = json!({
                     "outputStatistics": facet("1-0-2/OutputStatisticsOutputDatasetFacet", statistics),

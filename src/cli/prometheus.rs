@@ -5,7 +5,7 @@
 //! as a label.
 
 use crate::store::secrets::hide;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// How a run ended.
@@ -31,6 +31,16 @@ type Sample = (Labels, f64);
 
 /// The key of a number in the record, and its help. The key with a prefix is the gauge's name.
 type Number = (&'static str, &'static str);
+
+/// How a run ended.
+#[rustfmt::skip]
+const END: [Number; 5] = [
+    ("success", "1 if the last run ended with exit code 0."),
+    ("exit_code", "Exit code of the last run."),
+    ("nothing_to_do", "1 if the result was up to date; the other numbers are then those of the run that made it."),
+    ("finished_timestamp_seconds", "When the last run ended."),
+    ("duration_seconds", "How long the last run took."),
+];
 
 /// Numbers of a run.
 const RUN: [Number; 7] = [
@@ -118,37 +128,14 @@ pub(crate) fn text(ended: &Ended<'_>, record: Option<&Value>) -> String {
     };
     let version = vec![("version", env!("CARGO_PKG_VERSION").to_string())];
     page.family("info", "The version of gyre that ran.", [(version, 1.0)]);
-    let flag = |flag| f64::from(u8::from(flag));
-    let gauges = [
-        (
-            "run_success",
-            "1 if the last run ended with exit code 0.",
-            flag(ended.exit_code == 0),
-        ),
-        (
-            "run_exit_code",
-            "Exit code of the last run.",
-            f64::from(ended.exit_code),
-        ),
-        (
-            "run_nothing_to_do",
-            "1 if the result was up to date; the other numbers are then those of the run that made it.",
-            flag(ended.had_nothing_to_do),
-        ),
-        (
-            "run_finished_timestamp_seconds",
-            "When the last run ended.",
-            ended.finished_seconds,
-        ),
-        (
-            "run_duration_seconds",
-            "How long the last run took.",
-            ended.duration_seconds,
-        ),
-    ];
-    for (name, help, value) in gauges {
-        page.family(name, help, [(Vec::new(), value)]);
-    }
+    let end = json!({
+        "success": ended.exit_code == 0,
+        "exit_code": ended.exit_code,
+        "nothing_to_do": ended.had_nothing_to_do,
+        "finished_timestamp_seconds": ended.finished_seconds,
+        "duration_seconds": ended.duration_seconds,
+    });
+    page.numbers("run_", &END, &[(Vec::new(), &end)]);
     if let Some(record) = record {
         page.record(record);
     }
@@ -270,7 +257,6 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     const ENDED: Ended<'_> = Ended {
         pipeline: "ocean",

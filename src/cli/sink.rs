@@ -79,36 +79,27 @@ impl Sink {
     }
 
     /// Appends a text in one write, so that runs that share a file do not mix their lines.
-    pub(crate) fn append(&self, text: &str) -> io::Result<()> {
-        let is_terminal = match self {
-            Sink::Regular(_) => false,
-            Sink::Direct(file) => file
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .is_terminal(),
-            Sink::Stdout => io::stdout().is_terminal(),
-            Sink::Stderr => io::stderr().is_terminal(),
+    pub fn append(&self, text: &str) -> io::Result<()> {
+        let write = |to: &mut dyn Write, is_terminal: bool| {
+            let text = if is_terminal {
+                printable(text)
+            } else {
+                text.into()
+            };
+            to.write_all(text.as_bytes()).and_then(|()| to.flush())
         };
-        let text = if is_terminal {
-            printable(text)
-        } else {
-            text.into()
-        };
-        let bytes = text.as_bytes();
         match self {
             Sink::Regular(path) => {
                 let file = OpenOptions::new().create(true).append(true).open(path);
-                file?.write_all(bytes)
+                write(&mut file?, false)
             }
             Sink::Direct(file) => {
                 let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-                file.write_all(bytes)
+                let is_terminal = file.is_terminal();
+                write(&mut *file, is_terminal)
             }
-            Sink::Stdout => {
-                let mut out = io::stdout().lock();
-                out.write_all(bytes).and_then(|()| out.flush())
-            }
-            Sink::Stderr => io::stderr().lock().write_all(bytes),
+            Sink::Stdout => write(&mut io::stdout().lock(), io::stdout().is_terminal()),
+            Sink::Stderr => write(&mut io::stderr().lock(), io::stderr().is_terminal()),
         }
     }
 }

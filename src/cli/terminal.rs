@@ -1,7 +1,6 @@
 //! What a command needs of the terminal, and the runtime that it starts.
 
-use crate::error::counted;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, counted};
 use crate::memory;
 use crate::memory::machine;
 use crate::read::lake;
@@ -79,7 +78,7 @@ pub(crate) fn runtime_of_one_thread() -> Result<Runtime> {
     built(Builder::new_multi_thread().worker_threads(1))
 }
 
-fn built(builder: &mut Builder) -> Result<Runtime> {
+pub(crate) fn built(builder: &mut Builder) -> Result<Runtime> {
     let runtime = builder.enable_all().build();
     runtime.map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))
 }

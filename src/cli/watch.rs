@@ -1,7 +1,7 @@
 //! Reports a run to other programs: progress, metrics for Prometheus and events for OpenLineage.
 
 use crate::cli::args;
-use crate::cli::openlineage::{Event, EventType, Planned, Recorded};
+use crate::cli::openlineage::{Event, EventType, Planned};
 use crate::cli::prometheus;
 use crate::cli::prometheus::Ended;
 use crate::cli::sink::Sink;
@@ -124,10 +124,7 @@ impl Watch {
         let mut known = self.known();
         let now = Timestamp::now();
         if error.is_none() {
-            let run = known
-                .record
-                .as_ref()
-                .map(|record| record.head().id.as_str());
+            let run = known.record.as_deref().map(|own| own.head().id.as_str());
             tracing::info!(
                 run,
                 pipeline = known.pipeline,
@@ -190,10 +187,7 @@ impl Known {
             time,
             pipeline: &self.pipeline,
             plan: self.plan.as_ref(),
-            record: self.record.as_ref().map(|record| Recorded {
-                head: record.head(),
-                table_bytes: record.table_bytes(),
-            }),
+            record: self.record.as_deref(),
             error,
         }
         .to_json()

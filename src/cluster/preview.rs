@@ -3,8 +3,7 @@
 
 use crate::cluster::address::Address;
 use crate::cluster::ballista::client::Cluster;
-use crate::error::Result;
-use crate::error::counted;
+use crate::error::{Result, counted};
 use crate::memory;
 use crate::output::number::grouped;
 use crate::run::planned::AnyRun;

@@ -16,8 +16,7 @@ pub mod scratch;
 #[cfg(target_os = "linux")]
 pub(crate) mod watch;
 
-use crate::error::counted;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, counted};
 use crate::memory::machine::all;
 use std::cell::Cell;
 use std::path::Path;

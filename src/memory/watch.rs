@@ -4,8 +4,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::memory;
-use crate::memory::allocator;
-use crate::memory::{EXCEEDED, give_back};
+use crate::memory::{EXCEEDED, allocator, give_back};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;

@@ -5,10 +5,25 @@
 
 use crate::error::Result;
 use crate::plan::pipeline::Pipeline;
-use crate::plan::rows::hash;
+use crate::plan::rows::{PlannedQuery, hash};
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
+use datafusion::dataframe::DataFrame;
 use serde::Serialize;
+
+/// The roles of the columns of new rows of one kind.
+pub trait NewRows: Sized + Send + Sync + 'static {
+    /// Resolves the new rows of a pipeline and its query against the tables of a lake. Also gives
+    /// the query as a data frame with the columns of the layout.
+    ///
+    /// # Errors
+    /// If the keys of the pipeline do not fit the columns.
+    fn resolve(
+        pipeline: &Pipeline,
+        query: PlannedQuery,
+        lake: &Lake,
+    ) -> impl Future<Output = Result<(Assignment<Self>, DataFrame)>>;
+}
 
 /// What an assignment will do, without the model. `R` has the roles of the columns of the rows.
 pub(crate) struct Assignment<R> {

@@ -1,8 +1,7 @@
 //! Checks of a pipeline file → checks with planned SQL, and with partitions of the types of their
 //! columns.
 
-use crate::error::counted;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, counted};
 use crate::output::number::grouped;
 use crate::plan::parameters::{scalar, values};
 use crate::plan::pipeline::checks::{Limit, On, PartitionKey};

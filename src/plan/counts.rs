@@ -7,15 +7,15 @@ use crate::methods::estimator::{Ranked, States};
 use crate::methods::heat_kernel::params::ChainKernel;
 use crate::output::tables::run_schema::{EmbeddingColumns, FitColumns, LagColumn, RunSchema};
 use crate::output::tables::{self, table};
-use crate::plan::assignment::Assignment;
+use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::evidence::{Columns, check_square, evidence, grouping};
 use crate::plan::fits::{PlannedFit, PlannedValidation, Ranks, planned};
 use crate::plan::increments::{Increments, increments};
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::{KindPlan, PlanLines, Shown, finished};
+use crate::plan::kind::{KindPlan, PlanLines, Shown, with_job};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::NamesFrom;
-use crate::plan::rows::{lag_column, query};
+use crate::plan::rows::{PlannedQuery, lag_column};
 use crate::plan::show::{
     column, columns, fit_lines, fits_json, increments_json, increments_line, names, order_text,
     state_columns, state_text, weights_text,
@@ -36,7 +36,6 @@ pub struct CountsPlan {
     /// What the run reads and where it writes.
     pub job: PlannedJob,
     /// The roles of the columns of the query.
-    #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<Layout>,
     /// The lags in the order of the matrices, by length.
     pub lags: Vec<Lag>,
@@ -68,93 +67,35 @@ pub(crate) struct NewStates {
     pub lags: Vec<Lag>,
 }
 
-/// Resolves the new rows of a pipeline with the query text `sql` against the tables of a lake.
-/// `connected` is ignored, because new rows need not form a connected chain. Each pair that
-/// `window` admits counts 1, because a common divisor of the counts changes neither sets nor
-/// coordinates nor means.
-///
-/// # Errors
-/// If the SQL or the keys of the pipeline do not fit the tables.
-pub(crate) async fn new_states(
-    pipeline: &Pipeline,
-    sql: &str,
-    lake: &Lake,
-) -> Result<(Assignment<NewStates>, DataFrame)> {
-    let query = query(pipeline, sql, lake).await?;
-    let (mut evidence, lags) = evidence(&pipeline.transitions.input, &query.columns)?;
-    if let RowRoles::Trajectories { overlap, .. } = &mut evidence {
-        overlap.clear();
+impl NewRows for NewStates {
+    /// `connected` is ignored, because new rows need not form a connected chain. Each pair that
+    /// `window` admits counts 1, because a common divisor of the counts changes neither sets nor
+    /// coordinates nor means.
+    async fn resolve(
+        pipeline: &Pipeline,
+        query: PlannedQuery,
+        lake: &Lake,
+    ) -> Result<(Assignment<NewStates>, DataFrame)> {
+        let (mut evidence, lags) = evidence(&pipeline.transitions.input, &query.columns)?;
+        if let RowRoles::Trajectories { overlap, .. } = &mut evidence {
+            overlap.clear();
+        }
+        let layout = Layout {
+            partition: query.partition,
+            evidence,
+            given: Vec::new(),
+            grouping: None,
+            one_label_set: false,
+            connected: false,
+        };
+        let frame = lake.select(query.frame, &layout)?;
+        let rows = NewStates {
+            layout: Arc::new(layout),
+            lags,
+        };
+        let assignment = Assignment::new(pipeline, &query.sql, lake, &(), rows)?;
+        Ok((assignment, frame))
     }
-    let layout = Layout {
-        partition: query.partition,
-        evidence,
-        given: Vec::new(),
-        grouping: None,
-        one_label_set: false,
-        connected: false,
-    };
-    let frame = lake.select(query.frame, &layout)?;
-    let rows = NewStates {
-        layout: Arc::new(layout),
-        lags,
-    };
-    let assignment = Assignment::new(pipeline, &query.sql, lake, &(), rows)?;
-    Ok((assignment, frame))
-}
-
-/// Plans a run over states. The second value is the query `sql` with the columns of the layout.
-///
-/// # Errors
-/// If the SQL or the keys of the pipeline do not fit the tables.
-pub(crate) async fn plan_counts(
-    pipeline: &Pipeline,
-    sql: &str,
-    seed: Option<u64>,
-    lake: &Lake,
-) -> Result<(CountsPlan, DataFrame)> {
-    let query = query(pipeline, sql, lake).await?;
-    let (evidence, lags) = evidence(&pipeline.transitions.input, &query.columns)?;
-    let given = pipeline.fits.iter();
-    let given = given.filter_map(|fit| fit.method.needs().given);
-    let given = given.map(|column| query.columns.key(column, "affiliation"));
-    let given = given.collect::<Result<_>>()?;
-    let (fits, embeddings) = (planned(&pipeline.fits), planned(&pipeline.embeddings));
-    let square = needs_square(pipeline, &fits, &embeddings);
-    if let Some(reason) = &square {
-        check_square(&evidence, reason)?;
-    }
-    let rows = shown_rows(pipeline, &query.columns)?;
-    let validation = pipeline.validation.as_ref();
-    let resampled = validation.filter(|v| v.bootstrap > 0 || v.folds > 0);
-    let grouping = resampled.map(|v| grouping(v, &evidence, &query.columns));
-    let layout = Layout {
-        partition: query.partition.clone(),
-        evidence,
-        given,
-        grouping: grouping.transpose()?,
-        one_label_set: square.is_some(),
-        connected: pipeline.transitions.connected,
-    };
-    let increments = increments(pipeline, &query, &layout, lake);
-    let frame = lake.select(query.frame, &layout)?;
-    let optional = &table::Table::OPTIONAL;
-    let has_fits = !fits.is_empty() || !embeddings.is_empty();
-    let is_repeated = has_fits && repeats(&layout.evidence);
-    let left_out = left_out(&pipeline.output, optional, is_repeated);
-    let plan = CountsPlan {
-        job: PlannedJob::new(pipeline, query.sql, query.parameters, seed, lake, left_out),
-        layout: Arc::new(layout),
-        lags,
-        fits,
-        embeddings,
-        validation: resampled.map(|_| PlannedValidation::of(validation)),
-        names: pipeline.names.from.clone(),
-        markov: validation.is_some_and(|v| v.markov),
-        increments,
-        rows,
-    };
-    let plan = finished(plan, |plan| &mut plan.job, pipeline, lake).await?;
-    Ok((plan, frame))
 }
 
 /// The key or fit that needs sources and targets of one kind, if there is one.
@@ -194,7 +135,6 @@ pub(crate) struct CountingPlan {
     /// What the run reads and where it writes.
     pub job: PlannedJob,
     /// The roles of the columns of the query.
-    #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<Layout>,
     /// Whether only new files are counted.
     #[serde(skip)]
@@ -350,9 +290,56 @@ pub(crate) fn is_compared(plan: &CountsPlan, planned: &PlannedFit) -> bool {
 }
 
 impl KindPlan for CountsPlan {
-    fn job(&self) -> &PlannedJob {
-        &self.job
+    async fn resolve(
+        pipeline: &Pipeline,
+        query: PlannedQuery,
+        mut job: PlannedJob,
+        lake: &Lake,
+    ) -> Result<(CountsPlan, DataFrame)> {
+        let (evidence, lags) = evidence(&pipeline.transitions.input, &query.columns)?;
+        let given = pipeline.fits.iter();
+        let given = given.filter_map(|fit| fit.method.needs().given);
+        let given = given.map(|column| query.columns.key(column, "affiliation"));
+        let given = given.collect::<Result<_>>()?;
+        let (fits, embeddings) = (planned(&pipeline.fits), planned(&pipeline.embeddings));
+        let square = needs_square(pipeline, &fits, &embeddings);
+        if let Some(reason) = &square {
+            check_square(&evidence, reason)?;
+        }
+        let rows = shown_rows(pipeline, &query.columns)?;
+        let validation = pipeline.validation.as_ref();
+        let resampled = validation.filter(|v| v.bootstrap > 0 || v.folds > 0);
+        let grouping = resampled.map(|v| grouping(v, &evidence, &query.columns));
+        let layout = Layout {
+            partition: query.partition.clone(),
+            evidence,
+            given,
+            grouping: grouping.transpose()?,
+            one_label_set: square.is_some(),
+            connected: pipeline.transitions.connected,
+        };
+        let increments = increments(pipeline, &query, &layout, lake);
+        let frame = lake.select(query.frame, &layout)?;
+        let has_fits = !fits.is_empty() || !embeddings.is_empty();
+        if has_fits && repeats(&layout.evidence) {
+            job.left_out = left_out(&pipeline.output, &table::Table::OPTIONAL, true);
+        }
+        let plan = CountsPlan {
+            job,
+            layout: Arc::new(layout),
+            lags,
+            fits,
+            embeddings,
+            validation: resampled.map(|_| PlannedValidation::of(validation)),
+            names: pipeline.names.from.clone(),
+            markov: validation.is_some_and(|v| v.markov),
+            increments,
+            rows,
+        };
+        Ok((plan, frame))
     }
+
+    with_job!();
 
     fn partition(&self) -> &[Field] {
         &self.layout.partition

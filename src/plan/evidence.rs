@@ -368,14 +368,6 @@ pub(crate) fn check_square(evidence: &RowRoles, reason: &str) -> Result<()> {
     )))
 }
 
-pub(crate) fn all_integers(lags: &[Lag]) -> Option<Vec<i64>> {
-    let integer = |lag: &Lag| match lag {
-        Lag::Ticks(n) => Some(*n),
-        _ => None,
-    };
-    lags.iter().map(integer).collect()
-}
-
 /// The step from a row to the one that follows it. Without an interval it is one row.
 pub(crate) fn row_step(interval: Option<&Lag>, time: &Field) -> Result<Step> {
     interval.map_or(Ok(Step::Rows(1)), |interval| {

@@ -8,17 +8,16 @@ use crate::methods::filter::params::{RowsOf, System};
 use crate::output::tables::filters;
 use crate::output::tables::filters::{FilterColumns, FilterRowColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
-use crate::plan::assignment::Assignment;
+use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::evidence::{Columns, row_step};
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::{KindPlan, Line, PlanLines, Shown, finished};
+use crate::plan::kind::{KindPlan, Line, PlanLines, Shown, with_job};
 use crate::plan::pipeline::content::RowKey;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::FilteredRows;
 use crate::plan::pipeline::{Input, Pipeline};
-use crate::plan::rows::query;
+use crate::plan::rows::PlannedQuery;
 use crate::plan::show::{all, column, columns, fit_json, follow_text, names, order_text};
-use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::sql::expression::expression;
 use crate::read::state_space::layout::{StateSpaceKey, StateSpaceLayout, is_list, select};
@@ -36,7 +35,6 @@ pub(crate) struct FiltersPlan {
     /// What the run reads and where it writes.
     pub job: PlannedJob,
     /// The roles of the columns of the query.
-    #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<StateSpaceLayout>,
     /// The time between rows that follow each other. If None, each row follows the previous row of
     /// its trajectory, however much later it is.
@@ -105,6 +103,15 @@ const WEIGHT: &str = "weight";
 enum Kind {
     Supervision,
     Prior,
+}
+
+impl Kind {
+    fn section(self) -> &'static str {
+        match self {
+            Kind::Supervision => "supervision",
+            Kind::Prior => "prior",
+        }
+    }
 }
 
 impl FiltersPlan {
@@ -266,10 +273,7 @@ async fn rows_of(
     else {
         return Err(Error::bug("the rows have no observations"));
     };
-    let section = match kind {
-        Kind::Supervision => "supervision",
-        Kind::Prior => "prior",
-    };
+    let section = kind.section();
     if state.is_empty() {
         return Err(Error::spec(
             "these rows have states, whose columns the key `state` of [sequences] names; name them there",
@@ -395,59 +399,40 @@ fn dynamics(fit: &str, system: System<'_>, layout: &StateSpaceLayout) -> Result<
     })
 }
 
-/// Resolves the fits of a pipeline.
+/// Resolves the fits of a pipeline, with the rows and the functions that they name.
 async fn filters_of(
     pipeline: &Pipeline,
     layout: &StateSpaceLayout,
     lake: &Lake,
 ) -> Result<Vec<PlannedFilter>> {
     let mut fits = Vec::with_capacity(pipeline.filter_fits.len());
-    for entry in &pipeline.filter_fits {
-        fits.push(filter(entry, pipeline, layout, lake).await?);
+    for FitEntry { name, method, .. } in &pipeline.filter_fits {
+        let mut fit = PlannedFilter {
+            name: name.clone(),
+            method: method.clone(),
+            dynamics: None,
+            supervision: None,
+            prior: None,
+        };
+        match method {
+            FilterMethod::Kalman(_) => {}
+            FilterMethod::Ekf(own) => fit.dynamics = Some(dynamics(name, own.system(), layout)?),
+            FilterMethod::Ukf(own) => fit.dynamics = Some(dynamics(name, own.system(), layout)?),
+            FilterMethod::KernelBayes(own) => {
+                for (kind, rows, planned) in [
+                    (Kind::Supervision, &own.supervision, &mut fit.supervision),
+                    (Kind::Prior, &own.prior, &mut fit.prior),
+                ] {
+                    let Some(rows) = rows else { continue };
+                    let rows = rows_of(rows, kind, pipeline, layout, lake).await;
+                    let place = || format!("`fit.{name}.{}`", kind.section());
+                    *planned = Some(rows.map_err(|e| e.at(place()))?);
+                }
+            }
+        }
+        fits.push(fit);
     }
     Ok(fits)
-}
-
-/// Resolves a fit, with the rows and the functions that it names.
-async fn filter(
-    entry: &FitEntry<FilterMethod>,
-    pipeline: &Pipeline,
-    layout: &StateSpaceLayout,
-    lake: &Lake,
-) -> Result<PlannedFilter> {
-    let mut planned = PlannedFilter {
-        name: entry.name.clone(),
-        method: entry.method.clone(),
-        dynamics: functions(entry, layout)?,
-        supervision: None,
-        prior: None,
-    };
-    if let FilterMethod::KernelBayes(own) = &entry.method {
-        if let Some(rows) = &own.supervision {
-            let rows = rows_of(rows, Kind::Supervision, pipeline, layout, lake).await;
-            let place = || format!("`fit.{}.supervision`", entry.name);
-            planned.supervision = Some(rows.map_err(|e| e.at(place()))?);
-        }
-        if let Some(rows) = &own.prior {
-            let rows = rows_of(rows, Kind::Prior, pipeline, layout, lake).await;
-            let place = || format!("`fit.{}.prior`", entry.name);
-            planned.prior = Some(rows.map_err(|e| e.at(place()))?);
-        }
-    }
-    Ok(planned)
-}
-
-/// The functions of a fit, if its system is nonlinear.
-fn functions(
-    entry: &FitEntry<FilterMethod>,
-    layout: &StateSpaceLayout,
-) -> Result<Option<Dynamics>> {
-    let system = match &entry.method {
-        FilterMethod::Ekf(own) => own.system(),
-        FilterMethod::Ukf(own) => own.system(),
-        FilterMethod::KernelBayes(_) | FilterMethod::Kalman(_) => return Ok(None),
-    };
-    dynamics(&entry.name, system, layout).map(Some)
 }
 
 /// New rows with observations.
@@ -484,80 +469,66 @@ impl NewObservations {
     }
 }
 
-/// Resolves the new rows of a pipeline of filters with the query text `sql` against the tables of
-/// a lake.
-///
-/// # Errors
-/// If the SQL or the keys of the pipeline do not fit the tables.
-pub(crate) async fn new_observations(
-    pipeline: &Pipeline,
-    sql: &str,
-    lake: &Lake,
-) -> Result<(Assignment<NewObservations>, DataFrame)> {
-    let query = query(pipeline, sql, lake).await?;
-    let layout = layout(pipeline, &query.columns, query.partition)?;
-    let frame = select(query.frame, &layout)?;
-    let fits = filters_of(pipeline, &layout, lake).await?;
-    let held_out = match pipeline.output.rows.filtered(layout.split.is_some()) {
-        Some(FilteredRows::None) => layout.split.is_some(),
-        rows => rows == Some(FilteredRows::HeldOut),
-    };
-    let rows = NewObservations {
-        layout: Arc::new(layout),
-        fits,
-        held_out,
-    };
-    let used = (&pipeline.filter_fits, held_out);
-    let assignment = Assignment::new(pipeline, &query.sql, lake, &used, rows)?;
-    Ok((assignment, frame))
-}
-
-/// Plans a run over states and observations. The second value is the query `sql` with the columns
-/// of the layout.
-///
-/// # Errors
-/// If the SQL or the keys of the pipeline do not fit the tables.
-pub(crate) async fn plan_filters(
-    pipeline: &Pipeline,
-    sql: &str,
-    seed: Option<u64>,
-    lake: &Lake,
-) -> Result<(FiltersPlan, DataFrame)> {
-    let query = query(pipeline, sql, lake).await?;
-    let Input::StateSpace { key, .. } = &pipeline.transitions.input else {
-        return Err(Error::bug("the rows have no observations"));
-    };
-    let layout = layout(pipeline, &query.columns, query.partition)?;
-    if layout.state.is_empty() {
-        return Err(Error::spec(
-            "the table `sequences` needs the key `state`: filters are fitted to rows whose states are known; only `gyre assign` can do without",
-        ));
+impl NewRows for NewObservations {
+    async fn resolve(
+        pipeline: &Pipeline,
+        query: PlannedQuery,
+        lake: &Lake,
+    ) -> Result<(Assignment<NewObservations>, DataFrame)> {
+        let layout = layout(pipeline, &query.columns, query.partition)?;
+        let frame = select(query.frame, &layout)?;
+        let fits = filters_of(pipeline, &layout, lake).await?;
+        let held_out = match pipeline.output.rows.filtered(layout.split.is_some()) {
+            Some(FilteredRows::None) => layout.split.is_some(),
+            rows => rows == Some(FilteredRows::HeldOut),
+        };
+        let rows = NewObservations {
+            layout: Arc::new(layout),
+            fits,
+            held_out,
+        };
+        let used = (&pipeline.filter_fits, held_out);
+        let assignment = Assignment::new(pipeline, &query.sql, lake, &used, rows)?;
+        Ok((assignment, frame))
     }
-    let frame = select(query.frame, &layout)?;
-    let fits = filters_of(pipeline, &layout, lake).await?;
-    let rows = pipeline.output.rows.filtered(layout.split.is_some());
-    let left_out = left_out(&pipeline.output, &filters::OPTIONAL, false);
-    let plan = FiltersPlan {
-        job: PlannedJob::new(pipeline, query.sql, query.parameters, seed, lake, left_out),
-        layout: Arc::new(layout),
-        interval: match key {
-            RowKey::Trajectories { interval, .. } => interval.clone(),
-            RowKey::Rows { .. } => None,
-        },
-        fits,
-        rows: rows.unwrap_or(FilteredRows::All),
-        posteriors: pipeline.output.posteriors,
-    };
-    let plan = finished(plan, |plan| &mut plan.job, pipeline, lake).await?;
-    Ok((plan, frame))
 }
 
 impl KindPlan for FiltersPlan {
     const UNKNOWN: &'static str = "how many or how long they are";
 
-    fn job(&self) -> &PlannedJob {
-        &self.job
+    async fn resolve(
+        pipeline: &Pipeline,
+        query: PlannedQuery,
+        job: PlannedJob,
+        lake: &Lake,
+    ) -> Result<(FiltersPlan, DataFrame)> {
+        let Input::StateSpace { key, .. } = &pipeline.transitions.input else {
+            return Err(Error::bug("the rows have no observations"));
+        };
+        let layout = layout(pipeline, &query.columns, query.partition)?;
+        if layout.state.is_empty() {
+            return Err(Error::spec(
+                "the table `sequences` needs the key `state`: filters are fitted to rows whose states are known; only `gyre assign` can do without",
+            ));
+        }
+        let frame = select(query.frame, &layout)?;
+        let fits = filters_of(pipeline, &layout, lake).await?;
+        let rows = pipeline.output.rows.filtered(layout.split.is_some());
+        let plan = FiltersPlan {
+            job,
+            layout: Arc::new(layout),
+            interval: match key {
+                RowKey::Trajectories { interval, .. } => interval.clone(),
+                RowKey::Rows { .. } => None,
+            },
+            fits,
+            rows: rows.unwrap_or(FilteredRows::All),
+            posteriors: pipeline.output.posteriors,
+        };
+        Ok((plan, frame))
     }
+
+    with_job!();
 
     fn partition(&self) -> &[Field] {
         &self.layout.partition

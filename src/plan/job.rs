@@ -2,9 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::plan::checks::{CheckRule, PlannedCheck, planned};
-use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Empty;
-use crate::plan::rows::{hash, hashed_keys, inputs, unhashed};
+use crate::plan::pipeline::{Pipeline, table_names};
+use crate::plan::rows::{PlannedQuery, hash, hashed_keys, inputs, unhashed};
+use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::lake::files::Table;
 use crate::store::Stores;
@@ -55,12 +56,11 @@ impl PlannedJob {
     /// A job without checks and hash, which [`finish`](PlannedJob::finish) adds.
     pub(crate) fn new(
         pipeline: &Pipeline,
-        sql: String,
-        parameters: BTreeMap<String, ScalarValue>,
+        query: &PlannedQuery,
         seed: Option<u64>,
         lake: &Lake,
-        left_out: Vec<&'static str>,
     ) -> PlannedJob {
+        let optional = table_names(&pipeline.transitions.input).optional;
         PlannedJob {
             name: pipeline.job.name.clone(),
             output: pipeline.job.output.clone(),
@@ -68,11 +68,11 @@ impl PlannedJob {
             stores: lake.stores.clone(),
             seed: seed.unwrap_or(pipeline.job.seed),
             tables: lake.tables.clone(),
-            sql,
-            parameters,
+            sql: query.sql.clone(),
+            parameters: query.parameters.clone(),
             empty: pipeline.transitions.empty,
             checks: Vec::new(),
-            left_out,
+            left_out: left_out(&pipeline.output, optional, false),
             hashes: BTreeMap::new(),
             hash: String::new(),
         }

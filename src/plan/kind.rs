@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::evidence::lag::Lag;
 use crate::plan::job::PlannedJob;
 use crate::plan::pipeline::Pipeline;
+use crate::plan::rows::{PlannedQuery, query};
 use crate::read::lake::Lake;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
@@ -44,12 +45,27 @@ pub struct PlanLines {
 
 /// The plan of a run over one kind of evidence: its job, and what the kind adds. The serialized
 /// part travels to other machines.
-pub trait KindPlan: Serialize + DeserializeOwned + Send + Sync + 'static {
+pub trait KindPlan: Sized + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Of what the memory of a run depends on, what nothing may say before the rows are read.
     const UNKNOWN: &'static str;
 
+    /// Resolves a pipeline and its query against the tables of a lake. `job` has no checks and no
+    /// hash yet. Also gives the query as a data frame with the columns of the layout.
+    ///
+    /// # Errors
+    /// If the keys of the pipeline do not fit the columns.
+    fn resolve(
+        pipeline: &Pipeline,
+        query: PlannedQuery,
+        job: PlannedJob,
+        lake: &Lake,
+    ) -> impl Future<Output = Result<(Self, DataFrame)>>;
+
     /// What all plans have.
     fn job(&self) -> &PlannedJob;
+
+    /// The same, to be finished.
+    fn job_mut(&mut self) -> &mut PlannedJob;
 
     /// The columns of the partition; empty if all rows have one model per lag.
     fn partition(&self) -> &[Field] {
@@ -96,18 +112,37 @@ pub trait KindPlan: Serialize + DeserializeOwned + Send + Sync + 'static {
     }
 }
 
-/// A plan whose job has its checks and its hash.
+/// The functions of a [`KindPlan`] with a field `job`.
+macro_rules! with_job {
+    () => {
+        fn job(&self) -> &PlannedJob {
+            &self.job
+        }
+
+        fn job_mut(&mut self) -> &mut PlannedJob {
+            &mut self.job
+        }
+    };
+}
+pub(crate) use with_job;
+
+/// Plans a run over the rows of one kind; `seed` replaces that of the pipeline. The second value is
+/// the query `sql` with the columns of the layout.
 ///
 /// # Errors
-/// If a table would have two columns of one name, or the SQL of a check cannot be planned.
-pub(crate) async fn finished<P: KindPlan>(
-    mut plan: P,
-    job: fn(&mut P) -> &mut PlannedJob,
+/// If the SQL or the keys of the pipeline do not fit the tables, a table would have two columns of
+/// one name, or the SQL of a check cannot be planned.
+pub async fn plan<P: KindPlan>(
     pipeline: &Pipeline,
+    sql: &str,
+    seed: Option<u64>,
     lake: &Lake,
-) -> Result<P> {
+) -> Result<(P, DataFrame)> {
+    let query = query(pipeline, sql, lake).await?;
+    let job = PlannedJob::new(pipeline, &query, seed, lake);
+    let (mut plan, frame) = P::resolve(pipeline, query, job, lake).await?;
     let (tables, partition) = (plan.schemas(), plan.partition().to_vec());
-    let finish = job(&mut plan).finish(pipeline, &partition, lake, &tables);
+    let finish = plan.job_mut().finish(pipeline, &partition, lake, &tables);
     finish.await?;
-    Ok(plan)
+    Ok((plan, frame))
 }

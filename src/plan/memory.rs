@@ -247,7 +247,8 @@ impl CountsPlan {
 mod tests {
     use super::*;
     use crate::methods::Method;
-    use crate::plan::fits::Ranks;
+    use crate::methods::dbmr::params::Dbmr;
+    use crate::methods::spectral::svd::Svd;
 
     #[test]
     fn one_process_is_enough_while_the_nonzeros_fit_into_memory() {
@@ -285,25 +286,12 @@ mod tests {
             targets: 1000,
             nonzeros: 1 << 40,
         };
-        let resident = |method: Method| {
-            let fit = PlannedFit {
-                name: "fit".into(),
-                method,
-                ranks: Ranks::One,
-            };
-            fit.method.bytes(size, 2)
-        };
-        assert_eq!(
-            resident(Method::Dbmr(crate::methods::dbmr::params::Dbmr::new(5))),
-            176_000
-        );
-        assert_eq!(
-            resident(Method::Svd(crate::methods::spectral::svd::Svd::new(5))),
-            312_000
-        );
-        let one = crate::methods::dbmr::params::Dbmr {
+        let resident = |method: Method| method.bytes(size, 2);
+        assert_eq!(resident(Method::Dbmr(Dbmr::new(5))), 176_000);
+        assert_eq!(resident(Method::Svd(Svd::new(5))), 312_000);
+        let one = Dbmr {
             restarts: 1,
-            ..crate::methods::dbmr::params::Dbmr::new(5)
+            ..Dbmr::new(5)
         };
         assert_eq!(resident(Method::Dbmr(one)), 88_000);
     }

@@ -6,16 +6,15 @@ use crate::methods::PointMethod;
 use crate::output::tables::points;
 use crate::output::tables::points::{PointColumns, schema_of};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
-use crate::plan::assignment::Assignment;
+use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::evidence::{Columns, steps};
 use crate::plan::fits::{PlannedFit, PlannedValidation, planned};
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::{KindPlan, PlanLines, Shown, finished};
+use crate::plan::kind::{KindPlan, PlanLines, Shown, with_job};
 use crate::plan::pipeline::keys::{PointRows, Window};
 use crate::plan::pipeline::{Input, Pipeline};
-use crate::plan::rows::{lag_column, query};
+use crate::plan::rows::{PlannedQuery, lag_column};
 use crate::plan::show::{columns, fit_lines, fits_json, names, weights_text};
-use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::rows::coordinates::Scale;
@@ -33,7 +32,6 @@ pub(crate) struct PointsPlan {
     /// What the run reads and where it writes.
     pub job: PlannedJob,
     /// The roles of the columns of the query.
-    #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<PointLayout>,
     /// The lags by length; empty for rows without time.
     pub lags: Vec<Lag>,
@@ -137,38 +135,6 @@ fn given(pipeline: &Pipeline, columns: &Columns) -> Result<Vec<Field>> {
     Ok(fields)
 }
 
-/// Plans a run over points. The second value is the query `sql` with the columns of the layout.
-///
-/// # Errors
-/// If the SQL or the keys of the pipeline do not fit the tables.
-pub(crate) async fn plan_points(
-    pipeline: &Pipeline,
-    sql: &str,
-    seed: Option<u64>,
-    lake: &Lake,
-) -> Result<(PointsPlan, DataFrame)> {
-    let query = query(pipeline, sql, lake).await?;
-    let (mut layout, lags) = layout(pipeline, &query.columns, query.partition)?;
-    layout.given = given(pipeline, &query.columns)?;
-    let frame = crate::read::points::select(query.frame, &layout)?;
-    let left_out = left_out(&pipeline.output, &points::OPTIONAL, false);
-    let mut validation = PlannedValidation::of(pipeline.validation.as_ref());
-    if validation.folds == 0 {
-        validation.folds = FOLDS;
-    }
-    let plan = PointsPlan {
-        job: PlannedJob::new(pipeline, query.sql, query.parameters, seed, lake, left_out),
-        layout: Arc::new(layout),
-        lags,
-        fits: planned(&pipeline.point_fits),
-        rows: pipeline.output.rows.points().unwrap_or_default(),
-        validation,
-        densities: densities(pipeline, lake).await?,
-    };
-    let plan = finished(plan, |plan| &mut plan.job, pipeline, lake).await?;
-    Ok((plan, frame))
-}
-
 /// New points.
 pub(crate) struct NewPoints {
     /// The roles of the columns of the query. Weights and the scale are those of the model.
@@ -177,31 +143,28 @@ pub(crate) struct NewPoints {
     pub lags: Vec<Lag>,
 }
 
-/// Resolves the new points of a pipeline with the query text `sql` against the tables of a lake.
-///
-/// # Errors
-/// If the SQL or the keys of the pipeline do not fit the tables.
-pub(crate) async fn new_points(
-    pipeline: &Pipeline,
-    sql: &str,
-    lake: &Lake,
-) -> Result<(Assignment<NewPoints>, DataFrame)> {
-    let query = query(pipeline, sql, lake).await?;
-    let mut pipeline = pipeline.clone();
-    if let Input::PointPairs { weight, scale, .. } | Input::Points { weight, scale, .. } =
-        &mut pipeline.transitions.input
-    {
-        // The divisors are those of the model.
-        (*weight, *scale) = (None, Scale::Standard);
+impl NewRows for NewPoints {
+    async fn resolve(
+        pipeline: &Pipeline,
+        query: PlannedQuery,
+        lake: &Lake,
+    ) -> Result<(Assignment<NewPoints>, DataFrame)> {
+        let mut pipeline = pipeline.clone();
+        if let Input::PointPairs { weight, scale, .. } | Input::Points { weight, scale, .. } =
+            &mut pipeline.transitions.input
+        {
+            // The divisors are those of the model.
+            (*weight, *scale) = (None, Scale::Standard);
+        }
+        let (layout, lags) = layout(&pipeline, &query.columns, query.partition)?;
+        let frame = crate::read::points::select(query.frame, &layout)?;
+        let rows = NewPoints {
+            layout: Arc::new(layout),
+            lags,
+        };
+        let assignment = Assignment::new(&pipeline, &query.sql, lake, &(), rows)?;
+        Ok((assignment, frame))
     }
-    let (layout, lags) = layout(&pipeline, &query.columns, query.partition)?;
-    let frame = crate::read::points::select(query.frame, &layout)?;
-    let rows = NewPoints {
-        layout: Arc::new(layout),
-        lags,
-    };
-    let assignment = Assignment::new(&pipeline, &query.sql, lake, &(), rows)?;
-    Ok((assignment, frame))
 }
 
 /// The columns of the points of a pipeline, and the lags by length.
@@ -257,9 +220,32 @@ fn layout(
 impl KindPlan for PointsPlan {
     const UNKNOWN: &'static str = "how many or how long they are";
 
-    fn job(&self) -> &PlannedJob {
-        &self.job
+    async fn resolve(
+        pipeline: &Pipeline,
+        query: PlannedQuery,
+        job: PlannedJob,
+        lake: &Lake,
+    ) -> Result<(PointsPlan, DataFrame)> {
+        let (mut layout, lags) = layout(pipeline, &query.columns, query.partition)?;
+        layout.given = given(pipeline, &query.columns)?;
+        let frame = crate::read::points::select(query.frame, &layout)?;
+        let mut validation = PlannedValidation::of(pipeline.validation.as_ref());
+        if validation.folds == 0 {
+            validation.folds = FOLDS;
+        }
+        let plan = PointsPlan {
+            job,
+            layout: Arc::new(layout),
+            lags,
+            fits: planned(&pipeline.point_fits),
+            rows: pipeline.output.rows.points().unwrap_or_default(),
+            validation,
+            densities: densities(pipeline, lake).await?,
+        };
+        Ok((plan, frame))
     }
+
+    with_job!();
 
     fn partition(&self) -> &[Field] {
         &self.layout.partition

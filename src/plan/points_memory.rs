@@ -31,11 +31,7 @@ impl PointsPlan {
             lags: self.layout.n_lags() as u64,
         };
         let fits = || self.fits.iter().map(|fit| &fit.method);
-        let groups = if self.validation.bootstrap > 0 {
-            GROUP_BYTES
-        } else {
-            0
-        };
+        let groups = GROUP_BYTES * u64::from(self.validation.bootstrap > 0);
         let largest = fits().map(|fit| fit.bytes(size, threads as u64)).max();
         let kept: u64 = fits().map(|fit| fit.kept_bytes(size)).sum();
         let sums = self.sum_bytes(size.lags);

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::output::tables::run_schema::LagColumn;
-use crate::plan::evidence::{Columns, all_integers};
+use crate::plan::evidence::Columns;
 use crate::plan::parameters::values;
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::NamesFrom;
@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The query of a pipeline, planned.
-pub(crate) struct PlannedQuery {
+pub struct PlannedQuery {
     pub(crate) sql: String,
     pub(crate) parameters: BTreeMap<String, ScalarValue>,
     pub(crate) frame: DataFrame,
@@ -84,10 +84,12 @@ pub(crate) fn inputs(table: &Table) -> impl Serialize {
 }
 
 pub(crate) fn lag_column(lags: &[Lag]) -> LagColumn {
-    if lags.is_empty() {
-        return LagColumn::None;
-    }
-    match all_integers(lags) {
+    let integer = |lag: &Lag| match lag {
+        Lag::Ticks(n) => Some(*n),
+        _ => None,
+    };
+    match lags.iter().map(integer).collect() {
+        _ if lags.is_empty() => LagColumn::None,
         Some(integers) => LagColumn::Integers(integers),
         None => LagColumn::Texts(lags.to_vec()),
     }

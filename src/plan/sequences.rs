@@ -8,20 +8,19 @@ use crate::methods::hmm::params::{Refine, WindowKind};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences;
 use crate::output::tables::sequences::{RowColumns, SequenceColumns, SequenceTables};
-use crate::plan::assignment::Assignment;
+use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::counts::CountingPlan;
 use crate::plan::evidence::{Columns, row_step};
 use crate::plan::fits::{PlannedFit, PlannedValidation, planned};
 use crate::plan::increments::{Increments, increments};
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::{KindPlan, PlanLines, Shown, finished};
+use crate::plan::kind::{KindPlan, PlanLines, Shown, with_job};
 use crate::plan::pipeline::{Input, Pipeline};
-use crate::plan::rows::query;
+use crate::plan::rows::PlannedQuery;
 use crate::plan::show::{
     column, columns, fit_lines, fits_json, follow_text, increments_json, increments_line,
     order_text, state_columns, state_text, weights_text,
 };
-use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::rows::layout::{Grouping, Layout, RowRoles};
 use crate::read::rows::states::{StateColumns, StateTable};
@@ -39,7 +38,6 @@ pub(crate) struct SequencesPlan {
     pub job: PlannedJob,
     /// The roles of the columns of the query. The evidence is [`RowRoles::Windows`]. There is a
     /// grouping if trajectories are resampled or held out in folds.
-    #[serde(with = "crate::plan::travel::shared")]
     pub layout: Arc<Layout>,
     /// The time between rows that follow each other. If None, each row follows the previous row of
     /// its trajectory, however much later it is.
@@ -275,30 +273,26 @@ pub(crate) struct NewSymbols {
     pub distribution: bool,
 }
 
-/// Resolves the new sequences of a pipeline with the query text `sql` against the tables of a
-/// lake.
-///
-/// # Errors
-/// If the SQL or the keys of the pipeline do not fit the tables.
-pub(crate) async fn new_symbols(
-    pipeline: &Pipeline,
-    sql: &str,
-    lake: &Lake,
-) -> Result<(Assignment<NewSymbols>, DataFrame)> {
-    let query = query(pipeline, sql, lake).await?;
-    let mut pipeline = pipeline.clone();
-    if let Input::Sequences { weight, .. } = &mut pipeline.transitions.input {
-        *weight = None;
+impl NewRows for NewSymbols {
+    async fn resolve(
+        pipeline: &Pipeline,
+        query: PlannedQuery,
+        lake: &Lake,
+    ) -> Result<(Assignment<NewSymbols>, DataFrame)> {
+        let mut pipeline = pipeline.clone();
+        if let Input::Sequences { weight, .. } = &mut pipeline.transitions.input {
+            *weight = None;
+        }
+        let layout = layout(&pipeline, &query.columns, query.partition)?;
+        let frame = lake.select(query.frame, &layout)?;
+        let distribution = pipeline.output.distribution;
+        let rows = NewSymbols {
+            layout: Arc::new(layout),
+            distribution,
+        };
+        let assignment = Assignment::new(&pipeline, &query.sql, lake, &distribution, rows)?;
+        Ok((assignment, frame))
     }
-    let layout = layout(&pipeline, &query.columns, query.partition)?;
-    let frame = lake.select(query.frame, &layout)?;
-    let distribution = pipeline.output.distribution;
-    let rows = NewSymbols {
-        layout: Arc::new(layout),
-        distribution,
-    };
-    let assignment = Assignment::new(&pipeline, &query.sql, lake, &distribution, rows)?;
-    Ok((assignment, frame))
 }
 
 fn held_out(pipeline: &Pipeline) -> HeldOut {
@@ -316,54 +310,45 @@ fn held_out(pipeline: &Pipeline) -> HeldOut {
     }
 }
 
-/// Plans a run over symbols. The second value is the query `sql` with the columns of the layout.
-///
-/// # Errors
-/// If the SQL or the keys of the pipeline do not fit the tables.
-pub(crate) async fn plan_sequences(
-    pipeline: &Pipeline,
-    sql: &str,
-    seed: Option<u64>,
-    lake: &Lake,
-) -> Result<(SequencesPlan, DataFrame)> {
-    let query = query(pipeline, sql, lake).await?;
-    let mut layout = layout(pipeline, &query.columns, query.partition.clone())?;
-    let validation = PlannedValidation::of(pipeline.validation.as_ref());
-    let held_out = held_out(pipeline);
-    if validation.bootstrap > 0 || matches!(held_out, HeldOut::Folds(_)) {
-        layout.grouping = Some(Grouping {
-            most: validation.groups,
-            by: WindowRows::of(&layout).trajectory.to_vec(),
-        });
-    }
-    let increments = increments(pipeline, &query, &layout, lake);
-    let frame = lake.select(query.frame, &layout)?;
-    let interval = match &pipeline.transitions.input {
-        Input::Sequences { interval, .. } => interval.clone(),
-        _ => None,
-    };
-    let left_out = left_out(&pipeline.output, &sequences::OPTIONAL, false);
-    let plan = SequencesPlan {
-        job: PlannedJob::new(pipeline, query.sql, query.parameters, seed, lake, left_out),
-        layout: Arc::new(layout),
-        interval,
-        fits: planned(&pipeline.sequence_fits),
-        validation,
-        held_out,
-        predictions: pipeline.output.rows.predictions().unwrap_or_default(),
-        distribution: pipeline.output.distribution,
-        increments,
-    };
-    let plan = finished(plan, |plan| &mut plan.job, pipeline, lake).await?;
-    Ok((plan, frame))
-}
-
 impl KindPlan for SequencesPlan {
     const UNKNOWN: &'static str = "how many there are";
 
-    fn job(&self) -> &PlannedJob {
-        &self.job
+    async fn resolve(
+        pipeline: &Pipeline,
+        query: PlannedQuery,
+        job: PlannedJob,
+        lake: &Lake,
+    ) -> Result<(SequencesPlan, DataFrame)> {
+        let mut layout = layout(pipeline, &query.columns, query.partition.clone())?;
+        let validation = PlannedValidation::of(pipeline.validation.as_ref());
+        let held_out = held_out(pipeline);
+        if validation.bootstrap > 0 || matches!(held_out, HeldOut::Folds(_)) {
+            layout.grouping = Some(Grouping {
+                most: validation.groups,
+                by: WindowRows::of(&layout).trajectory.to_vec(),
+            });
+        }
+        let increments = increments(pipeline, &query, &layout, lake);
+        let frame = lake.select(query.frame, &layout)?;
+        let interval = match &pipeline.transitions.input {
+            Input::Sequences { interval, .. } => interval.clone(),
+            _ => None,
+        };
+        let plan = SequencesPlan {
+            job,
+            layout: Arc::new(layout),
+            interval,
+            fits: planned(&pipeline.sequence_fits),
+            validation,
+            held_out,
+            predictions: pipeline.output.rows.predictions().unwrap_or_default(),
+            distribution: pipeline.output.distribution,
+            increments,
+        };
+        Ok((plan, frame))
     }
+
+    with_job!();
 
     fn partition(&self) -> &[Field] {
         &self.layout.partition

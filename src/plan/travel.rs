@@ -6,7 +6,6 @@ use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// SQL parameters as Arrow columns with one row.
 pub(crate) mod values {
@@ -45,24 +44,6 @@ pub(crate) mod values {
     }
 }
 
-/// A shared value.
-pub(crate) mod shared {
-    use super::*;
-
-    pub(crate) fn serialize<T: Serialize, S: Serializer>(
-        shared: &Arc<T>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        shared.as_ref().serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Arc<T>, D::Error> {
-        T::deserialize(from).map(Arc::new)
-    }
-}
-
 /// A value as JSON text, because formats without types cannot hold values of several types.
 ///
 /// serde_json reads some numbers with an error in the last bit, so fractions are texts of their
@@ -75,18 +56,24 @@ pub(crate) mod json {
     /// The beginning of a text of bits. No other text of a plan begins with it.
     const BITS: &str = "\0f64 ";
 
+    /// A value with `leaf` of all numbers and texts in it.
+    fn mapped(value: Value, leaf: fn(Value) -> Value) -> Value {
+        let below = |value| mapped(value, leaf);
+        match value {
+            Value::Array(items) => items.into_iter().map(below).collect(),
+            Value::Object(entries) => {
+                let entries = entries.into_iter();
+                entries.map(|(key, value)| (key, below(value))).collect()
+            }
+            value => leaf(value),
+        }
+    }
+
     fn with_bits(value: Value) -> Value {
         match value {
             Value::Number(number) if number.is_f64() => {
                 let bits = number.as_f64().unwrap_or_default().to_bits();
                 Value::String(format!("{BITS}{bits:x}"))
-            }
-            Value::Array(items) => items.into_iter().map(with_bits).collect(),
-            Value::Object(entries) => {
-                let entries = entries.into_iter();
-                entries
-                    .map(|(key, value)| (key, with_bits(value)))
-                    .collect()
             }
             other => other,
         }
@@ -100,13 +87,6 @@ pub(crate) mod json {
                 let number = bits.and_then(|bits| Number::from_f64(f64::from_bits(bits)));
                 number.map_or(Value::String(text), Value::Number)
             }
-            Value::Array(items) => items.into_iter().map(without_bits).collect(),
-            Value::Object(entries) => {
-                let entries = entries.into_iter();
-                entries
-                    .map(|(key, value)| (key, without_bits(value)))
-                    .collect()
-            }
             other => other,
         }
     }
@@ -116,7 +96,7 @@ pub(crate) mod json {
         to: S,
     ) -> Result<S::Ok, S::Error> {
         let value = serde_json::to_value(value).map_err(S::Error::custom)?;
-        with_bits(value).to_string().serialize(to)
+        mapped(value, with_bits).to_string().serialize(to)
     }
 
     pub(crate) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
@@ -124,7 +104,7 @@ pub(crate) mod json {
     ) -> Result<T, D::Error> {
         let text = String::deserialize(from)?;
         let value: Value = serde_json::from_str(&text).map_err(D::Error::custom)?;
-        serde_json::from_value(without_bits(value)).map_err(D::Error::custom)
+        serde_json::from_value(mapped(value, without_bits)).map_err(D::Error::custom)
     }
 }
 

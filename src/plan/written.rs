@@ -11,26 +11,14 @@ use crate::read::rows::layout::{Measure, RowRoles};
 /// The tables of a run over one kind of rows.
 pub(crate) struct TableNames {
     /// All of them.
-    all: Vec<&'static str>,
+    pub(crate) all: Vec<&'static str>,
     /// Those that can be left out.
     pub(crate) optional: &'static [&'static str],
     /// Those that another key of the pipeline file asks for.
-    asked: &'static [&'static str],
+    pub(crate) asked: &'static [&'static str],
 }
 
 impl TableNames {
-    pub(crate) fn new(
-        all: Vec<&'static str>,
-        optional: &'static [&'static str],
-        asked: &'static [&'static str],
-    ) -> TableNames {
-        TableNames {
-            all,
-            optional,
-            asked,
-        }
-    }
-
     /// Checks the name of a table in `output.tables`.
     ///
     /// # Errors

@@ -1,14 +1,13 @@
 //! The four kinds of charts: lines with errors, bars, matrices and clouds of points.
 
-use crate::report::figure::{WIDTH, around, draw, with_sets};
+use crate::report::figure::{WIDTH, around, draw, with_entries, with_sets};
 use crate::report::style;
 use kuva::plot::band::BandPlot;
 use kuva::plot::bar::BarPlot;
 use kuva::plot::heatmap::{ColorMap, Heatmap};
-use kuva::plot::legend::{LegendEntry, LegendPosition, LegendShape};
+use kuva::plot::legend::{LegendEntry, LegendShape};
 use kuva::plot::line::LinePlot;
 use kuva::plot::scatter::{MarkerShape, ScatterPlot};
-use kuva::render::layout::Layout;
 use kuva::render::plots::Plot;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,6 +23,14 @@ pub(crate) struct Mark {
     pub interval: [f64; 2],
     /// Its tooltip.
     pub tip: String,
+}
+
+impl Mark {
+    /// A point without an interval.
+    pub fn new(at: [f64; 2], tip: String) -> Mark {
+        let interval = [f64::NAN; 2];
+        Mark { at, interval, tip }
+    }
 }
 
 /// A line of a chart.
@@ -148,17 +155,9 @@ fn whole(series: &[Series]) -> Option<f64> {
     let marks = series.iter().flat_map(|one| &one.marks);
     let values = marks.map(|m| m.at[0]).filter(|x| x.is_finite());
     let values = values.collect::<Vec<_>>();
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let [low, high] = range(values.iter().copied());
     let is_whole = values.iter().all(|x| x.fract() == 0.0) && high - low <= 40.0;
     (is_whole && high > low).then(|| ((high - low) / 10.0).ceil())
-}
-
-fn with_entries(layout: Layout, entries: Vec<LegendEntry>) -> Layout {
-    layout
-        .with_legend_entries(entries)
-        .with_legend_position(LegendPosition::OutsideBottomColumns)
-        .with_legend_box(false)
 }
 
 /// A tooltip: one short line.
@@ -323,7 +322,7 @@ fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
 }
 
 /// The only one of some numbers, up to rounding.
-fn constant(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub fn constant(values: impl Iterator<Item = f64>) -> Option<f64> {
     let [low, high] = range(values);
     (high - low <= 1e-9 * low.abs().max(high.abs())).then_some(low)
 }

@@ -1,6 +1,7 @@
 //! What a run read, dropped and did, from its record; its certificates, from their table.
 
 use crate::error::Result;
+use crate::output::place::Output;
 use crate::report::model::Model;
 use crate::report::style::number;
 use serde_json::Value;
@@ -15,25 +16,42 @@ pub(crate) struct Listing {
     pub rows: Vec<Vec<String>>,
 }
 
+impl Listing {
+    fn new(title: &'static str, columns: &[&str], rows: Vec<Vec<String>>) -> Listing {
+        let columns = columns.iter().map(ToString::to_string).collect();
+        Listing {
+            title,
+            columns,
+            rows,
+        }
+    }
+}
+
+/// The record of a run.
+///
+/// # Errors
+/// If the store fails.
+pub async fn record(output: &Output, run: &str) -> Result<Value> {
+    let path = output.version_file(run, "run.json");
+    Ok(output.get_json(&path).await?.unwrap_or_default())
+}
+
 /// At most this number of certificates and checks of a model are listed.
 const MOST: usize = 200;
 
 /// What the record says about the input, the time and the memory of a run.
 pub(crate) fn of_run(record: &Value) -> Vec<Listing> {
     let mut lists = vec![run(record), input(record)];
-    lists.push(Listing {
-        title: "Seconds by stage",
-        columns: ["stage", "seconds"].map(str::to_string).to_vec(),
-        rows: pairs(&record["seconds"]),
-    });
+    let seconds = pairs(&record["seconds"]);
+    lists.push(Listing::new(
+        "Seconds by stage",
+        &["stage", "seconds"],
+        seconds,
+    ));
     let checks = record["checks"].as_array().into_iter().flatten();
-    lists.push(Listing {
-        title: "Checks",
-        columns: ["check", "kind", "value", "limit", "if it fails", ""]
-            .map(str::to_string)
-            .to_vec(),
-        rows: checks.take(MOST).map(check).collect(),
-    });
+    let checks = checks.take(MOST).map(check).collect();
+    let columns = ["check", "kind", "value", "limit", "if it fails", ""];
+    lists.push(Listing::new("Checks", &columns, checks));
     lists.retain(|list| !list.rows.is_empty());
     lists
 }
@@ -41,19 +59,11 @@ pub(crate) fn of_run(record: &Value) -> Vec<Listing> {
 fn check(check: &Value) -> Vec<String> {
     let text = |key: &str| check[key].as_str().unwrap_or_default().to_string();
     let x = |key: &str| number(check[key].as_f64().unwrap_or(f64::NAN));
-    let verdict = match check["passed"].as_bool() {
-        Some(true) => "passed",
-        _ => "failed",
-    };
-    let verdict = verdict.to_string();
-    vec![
-        text("name"),
-        text("kind"),
-        x("value"),
-        x("limit"),
-        text("on"),
-        verdict,
-    ]
+    let passed = check["passed"] == true;
+    let verdict = if passed { "passed" } else { "failed" };
+    let (value, limit) = (x("value"), x("limit"));
+    let (name, kind, on) = (text("name"), text("kind"), text("on"));
+    vec![name, kind, value, limit, on, verdict.to_string()]
 }
 
 /// A time to the second.
@@ -91,11 +101,8 @@ fn run(record: &Value) -> Listing {
         Some(vec![name.clone(), version.to_string()])
     });
     rows.extend(versions);
-    Listing {
-        title: "Run",
-        columns: ["", "value"].map(str::to_string).to_vec(),
-        rows: rows.into_iter().flatten().collect(),
-    }
+    let rows = rows.into_iter().flatten().collect();
+    Listing::new("Run", &["", "value"], rows)
 }
 
 fn input(record: &Value) -> Listing {
@@ -112,11 +119,7 @@ fn input(record: &Value) -> Listing {
     for row in pairs(&record["rows_dropped"]) {
         rows.push(vec![format!("rows dropped: {}", row[0]), row[1].clone()]);
     }
-    Listing {
-        title: "Input",
-        columns: ["", "number"].map(str::to_string).to_vec(),
-        rows,
-    }
+    Listing::new("Input", &["", "number"], rows)
 }
 
 fn pairs(object: &Value) -> Vec<Vec<String>> {
@@ -159,13 +162,9 @@ pub(crate) fn certificates(model: &Model<'_>) -> Result<Listing> {
         };
         vec![fit, name, claim, holds.to_string()]
     };
-    Ok(Listing {
-        title: "Certificates",
-        columns: ["fit", "certificate", "claim", ""]
-            .map(str::to_string)
-            .to_vec(),
-        rows: all.take(MOST).map(row).collect(),
-    })
+    let rows = all.take(MOST).map(row).collect();
+    let columns = ["fit", "certificate", "claim", ""];
+    Ok(Listing::new("Certificates", &columns, rows))
 }
 
 /// The fits of a model with their scalar numbers.
@@ -208,12 +207,10 @@ pub(crate) fn fits(model: &Model<'_>) -> Result<Listing> {
     let kept = kept.filter(|(_, column)| column.iter().any(|cell| cell != "–"));
     let kept = kept.collect::<Vec<_>>();
     let row = |at: usize| kept.iter().map(|(_, column)| column[at].clone()).collect();
+    let columns = kept.iter().map(|(name, _)| name.replace('_', " "));
     Ok(Listing {
         title: "Fits",
-        columns: kept
-            .iter()
-            .map(|(name, _)| name.replace('_', " "))
-            .collect(),
+        columns: columns.collect(),
         rows: (0..rows.len()).map(row).collect(),
     })
 }

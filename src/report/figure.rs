@@ -60,21 +60,17 @@ impl Figure {
 }
 
 /// A layout with the theme, the size and the axis labels of a figure.
-pub(crate) fn layout(x: (f64, f64), y: (f64, f64), labels: [&str; 2]) -> Layout {
-    Layout::new(x, y)
-        .with_width(WIDTH)
-        .with_height(HEIGHT)
-        .with_theme(style::theme())
-        .with_x_label(style::label(labels[0]))
-        .with_y_label(style::label(labels[1]))
-        .with_tick_size(11)
-        .with_label_size(12)
-        .with_body_size(11)
+pub fn layout(x: (f64, f64), y: (f64, f64), labels: [&str; 2]) -> Layout {
+    framed(Layout::new(x, y), labels)
 }
 
 /// The layout of a figure around some plots.
-pub(crate) fn around(plots: &[Plot], labels: [&str; 2]) -> Layout {
-    Layout::auto_from_plots(plots)
+pub fn around(plots: &[Plot], labels: [&str; 2]) -> Layout {
+    framed(Layout::auto_from_plots(plots), labels)
+}
+
+fn framed(layout: Layout, labels: [&str; 2]) -> Layout {
+    layout
         .with_width(WIDTH)
         .with_height(HEIGHT)
         .with_theme(style::theme())
@@ -98,8 +94,13 @@ pub(crate) fn with_sets(layout: Layout, sets: &[i64]) -> Layout {
         shape: LegendShape::Rect,
         dasharray: None,
     };
+    with_entries(layout, sets.iter().take(24).map(entry).collect())
+}
+
+/// A legend below a figure.
+pub fn with_entries(layout: Layout, entries: Vec<LegendEntry>) -> Layout {
     layout
-        .with_legend_entries(sets.iter().take(24).map(entry).collect())
+        .with_legend_entries(entries)
         .with_legend_position(LegendPosition::OutsideBottomColumns)
         .with_legend_box(false)
 }

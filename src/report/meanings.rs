@@ -14,59 +14,32 @@ const PAGE: &str = include_str!("../guide/columns.md");
 /// The section on the columns that begin every table.
 const EVERY: &str = "Columns that begin every table";
 
-/// What kind of rows a result is made from: the title of a section.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ResultKind {
-    /// Pairs of states.
-    Transitions,
-    /// Rows with coordinates.
-    Points,
-    /// Rows with symbols.
-    Sequences,
-    /// Rows with observations.
-    Filters,
-    /// New pairs of states, assigned to a model.
-    NewRows,
-}
-
-impl ResultKind {
-    /// The kind of a result.
-    ///
-    /// # Errors
-    /// If a table cannot be read.
-    pub(crate) fn of(tables: &Tables) -> Result<ResultKind> {
-        // Each kind has a column that no other has; assignments have no fits.
-        for (table, column, kind) in [
-            ("fits", "n_symbols", ResultKind::Sequences),
-            ("fits", "rule", ResultKind::Filters),
-            ("fits", "kernel_points", ResultKind::Points),
-            ("fits", "n_sources", ResultKind::Transitions),
-            ("trajectories", "unseen", ResultKind::Sequences),
-            ("trajectories", "missing", ResultKind::Filters),
-            ("points", "", ResultKind::Points),
-            ("predictions", "", ResultKind::Sequences),
-            ("estimates", "", ResultKind::Filters),
-        ] {
-            if !tables.has(table) {
-                continue;
-            }
-            let columns = columns_of(tables, table)?;
-            if column.is_empty() || columns.iter().any(|name| name == column) {
-                return Ok(kind);
-            }
+/// The section on the rows that a result is made from.
+///
+/// # Errors
+/// If a table cannot be read.
+pub fn section_of(tables: &Tables) -> Result<&'static str> {
+    // Each kind has a column that no other has; assignments have no fits.
+    for (table, column, section) in [
+        ("fits", "n_symbols", "Sequences"),
+        ("fits", "rule", "Filters"),
+        ("fits", "kernel_points", "Points"),
+        ("fits", "n_sources", "Transitions"),
+        ("trajectories", "unseen", "Sequences"),
+        ("trajectories", "missing", "Filters"),
+        ("points", "", "Points"),
+        ("predictions", "", "Sequences"),
+        ("estimates", "", "Filters"),
+    ] {
+        if !tables.has(table) {
+            continue;
         }
-        Ok(ResultKind::NewRows)
-    }
-
-    fn title(self) -> &'static str {
-        match self {
-            ResultKind::Transitions => "Transitions",
-            ResultKind::Points => "Points",
-            ResultKind::Sequences => "Sequences",
-            ResultKind::Filters => "Filters",
-            ResultKind::NewRows => "New rows of transitions",
+        let columns = columns_of(tables, table)?;
+        if column.is_empty() || columns.iter().any(|name| name == column) {
+            return Ok(section);
         }
     }
+    Ok("New rows of transitions")
 }
 
 /// What a column holds.
@@ -88,8 +61,8 @@ pub struct Meanings {
 }
 
 impl Meanings {
-    /// Reads the page.
-    pub fn new(kind: ResultKind) -> Meanings {
+    /// Reads a section of the page.
+    pub fn new(of: &str) -> Meanings {
         let mut all = Meanings {
             tables: BTreeMap::new(),
             columns: BTreeMap::new(),
@@ -103,7 +76,7 @@ impl Meanings {
                 tables = names(title);
             } else if section == EVERY {
                 all.every.extend(meanings(line));
-            } else if section == kind.title() {
+            } else if section == of {
                 if let Some(per) = line.strip_prefix("One row per ") {
                     let per = plain(per.trim_end_matches('.'));
                     let own = tables.iter().map(|table| (table.clone(), per.clone()));
@@ -226,9 +199,9 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn text(kind: ResultKind, table: &str, name: &str) -> Option<[String; 2]> {
+    fn text(section: &str, table: &str, name: &str) -> Option<[String; 2]> {
         let fits = ["svd".to_string(), "svd_soft".to_string()];
-        let all = Meanings::new(kind);
+        let all = Meanings::new(section);
         let found = all.column(table, name, &fits, &["year".to_string()])?;
         Some([found.pattern.clone(), found.unit.clone()])
     }
@@ -236,7 +209,7 @@ mod tests {
     #[test]
     fn columns_are_found_by_their_patterns() {
         let of = |table: &str, name: &str| {
-            let [pattern, unit] = text(ResultKind::Transitions, table, name).expect("a meaning");
+            let [pattern, unit] = text("Transitions", table, name).expect("a meaning");
             format!("{pattern} ({unit})")
         };
         assert_eq!(of("sources", "svd_soft_embedding"), "<fit>_embedding ()");
@@ -249,20 +222,20 @@ mod tests {
         let pair = "source_<column> (of the SQL)";
         assert_eq!(of("counts", "source_state"), pair);
         assert_eq!(of("restarts", "sources"), "sources (states)");
-        assert_eq!(text(ResultKind::Transitions, "fits", "unknown"), None);
-        assert_eq!(text(ResultKind::Points, "sources", "count"), None);
+        assert_eq!(text("Transitions", "fits", "unknown"), None);
+        assert_eq!(text("Points", "sources", "count"), None);
     }
 
     #[test]
     fn one_table_means_different_things_for_different_rows() {
-        let noise = |kind| {
-            Meanings::new(kind)
+        let noise = |section| {
+            Meanings::new(section)
                 .table("trajectories")
                 .map(str::to_string)
         };
-        assert_eq!(noise(ResultKind::Transitions), None);
-        assert_ne!(noise(ResultKind::Filters), noise(ResultKind::NewRows));
-        let all = Meanings::new(ResultKind::Transitions);
+        assert_eq!(noise("Transitions"), None);
+        assert_ne!(noise("Filters"), noise("New rows of transitions"));
+        let all = Meanings::new("Transitions");
         let per = "fit and rank; where ranks are compared, see Number of sets";
         assert_eq!(all.table("ranks"), Some(per));
     }

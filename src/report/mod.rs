@@ -17,7 +17,7 @@ pub mod tables;
 use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::read::paths::current::Current;
-use crate::report::facts::{certificates, fits, of_run, seconds};
+use crate::report::facts::{certificates, fits, of_run, record, seconds};
 use crate::report::model::{Model, models};
 use crate::report::page::{Page, Section};
 use crate::report::tables::Tables;
@@ -53,14 +53,8 @@ pub(crate) async fn page(
         },
         None => None,
     };
-    let record = output.version_file(&tables.current.run, "run.json");
-    let record: Option<Value> = output.get_json(&record).await?;
-    draw(
-        &tables,
-        before.as_ref(),
-        &record.unwrap_or_default(),
-        partition,
-    )
+    let record = record(output, &tables.current.run).await?;
+    draw(&tables, before.as_ref(), &record, partition)
 }
 
 /// The page of tables, which are compared with earlier ones. `partition` chooses models by the
@@ -138,9 +132,8 @@ pub(crate) async fn write_beside(
         },
         None => None,
     };
-    let record = output.version_file(&staged.run, "run.json");
-    let record: Option<Value> = output.get_json(&record).await?;
-    let page = draw(&tables, before.as_ref(), &record.unwrap_or_default(), &[])?;
+    let record = record(output, &staged.run).await?;
+    let page = draw(&tables, before.as_ref(), &record, &[])?;
     let path = output.version_file(&staged.run, REPORT);
     output.put(&path, page.html().into_bytes()).await
 }

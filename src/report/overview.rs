@@ -3,13 +3,12 @@
 use crate::error::{Result, escaped};
 use crate::output::number::grouped;
 use crate::output::place::Output;
-use crate::report::facts::fits as fits_of;
-use crate::report::meanings::{Meanings, ResultKind};
+use crate::report::facts::{fits as fits_of, record};
+use crate::report::meanings::{Meanings, section_of};
 use crate::report::model::{Model, key_columns, models};
 use crate::report::pictures::fits;
 use crate::report::style::short;
 use crate::report::tables::{Tables, failed};
-use serde_json::Value;
 use std::fmt::Write;
 
 /// At most this number of models are listed with their fits.
@@ -34,11 +33,6 @@ pub(crate) async fn overview(output: &Output, tables: &Tables) -> Result<String>
     list_tables(&mut out, tables, &all)?;
     list_earlier(&mut out, output, tables).await?;
     Ok(out)
-}
-
-async fn record(output: &Output, run: &str) -> Result<Value> {
-    let path = output.version_file(run, "run.json");
-    Ok(output.get_json(&path).await?.unwrap_or_default())
 }
 
 fn list_fits(out: &mut String, all: &[Model<'_>]) -> Result<()> {
@@ -66,7 +60,7 @@ fn list_fits(out: &mut String, all: &[Model<'_>]) -> Result<()> {
 }
 
 fn list_tables(out: &mut String, tables: &Tables, all: &[Model<'_>]) -> Result<()> {
-    let meanings = Meanings::new(ResultKind::of(tables)?);
+    let meanings = Meanings::new(section_of(tables)?);
     let partition = key_columns(tables)?;
     let mut names = Vec::new();
     if let Some(first) = all.first() {

@@ -191,9 +191,7 @@ impl TableFile {
         is_verified.get_or_init(|| ());
         Ok(())
     }
-}
 
-impl TableFile {
     /// Checks that the file is what a run of gyre can write: Polars panics for lists of no numbers,
     /// and does not compare the checksums of `pages`.
     fn check(&self, pages: bool) -> Result<()> {

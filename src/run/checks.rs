@@ -4,8 +4,7 @@
 //! In: a plan, the record of a run, and its tables in staging. Out: a record of every check, and an
 //! error if a check with `on = "fail"` failed.
 
-use crate::error::counted;
-use crate::error::{Error, Kind, Result, escaped};
+use crate::error::{Error, Kind, Result, counted, escaped};
 use crate::output::place::Output;
 use crate::output::result::{COUNTS, Written, floats};
 use crate::output::staging::StagedTables;
@@ -14,12 +13,12 @@ use crate::plan::checks::{CheckRule, PlannedCheck, STAGED, add, bug, query};
 use crate::plan::kind::KindPlan;
 use crate::plan::pipeline::checks::On;
 use crate::read::formats::parquet::Parquet;
-use crate::read::lake::Lake;
-use crate::read::lake::errors;
+use crate::read::lake::{Lake, errors};
 use crate::read::rows::states::describe;
 use crate::run::journal::Journal;
 use crate::run::kind::{Facts, Kind as EvidenceKind, Running};
 use crate::run::record::{CheckRecord, Head};
+use crate::run::sets::column;
 use crate::run::summary::check_message;
 use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
@@ -232,9 +231,8 @@ async fn earlier_transitions(output: &Output) -> Result<Option<f64>> {
         let Some(written) = written else {
             return Ok(None);
         };
-        let counts = written.table(Table::Sources).await?;
-        let counts = counts.columns(&["count"]).await?;
-        Ok::<_, Error>(Some(floats(&counts[0])?.iter().sum()))
+        let counts = column(&written, Table::Sources, "count").await?;
+        Ok::<_, Error>(Some(floats(&counts)?.iter().sum()))
     };
     match total.await {
         Err(e) if e.kind() == Kind::Input => {

@@ -7,18 +7,18 @@ use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::evidence::lag::Lag;
 use crate::output::place::Output;
 use crate::output::result::{ModelKey, Written};
-use crate::plan::kind::Shown;
 use crate::read::rows::keys::Keys;
 use crate::run::kind::Kind;
 use crate::run::sets::same_keys;
 use crate::store::Stores;
 use arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use arrow::compute::cast;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fmt::{Display, Formatter};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The names of two fits, or two lags, to compare.
@@ -176,19 +176,6 @@ pub(crate) async fn compare<K: Compares>(
     })
 }
 
-/// The comparison as text and as JSON.
-///
-/// # Errors
-/// Those of [`compare`].
-pub(crate) async fn shown<K: Compares>(
-    a: &str,
-    b: &str,
-    fits: &[Pair],
-    lags: Option<&Pair>,
-) -> Result<Shown> {
-    Ok(Shown::of(&compare::<K>(a, b, fits, lags).await?))
-}
-
 impl<'a> CompareSide<'a> {
     /// Opens the result of an output. With `lag`, only the models of this lag.
     async fn open(output: &'a Output, lag: Option<&String>) -> Result<CompareSide<'a>> {
@@ -304,6 +291,73 @@ pub(crate) fn pairs(
     asked.iter().map(pair).collect()
 }
 
+/// What is known of a fit of a model.
+pub(crate) fn of_fit<'m, T>(
+    models: &'m BTreeMap<ModelKey, BTreeMap<String, T>>,
+    key: &ModelKey,
+    name: &str,
+) -> Result<&'m T> {
+    let own = models.get(key).and_then(|fits| fits.get(name));
+    own.ok_or_else(|| Error::input(format!("`fits` lacks fit `{name}`")))
+}
+
+/// Key columns of a table, and the rows of each model.
+pub(crate) struct Keyed {
+    pub(crate) fields: Vec<Field>,
+    pub(crate) columns: Vec<ArrayRef>,
+    of_model: BTreeMap<ModelKey, Range<usize>>,
+}
+
+impl Keyed {
+    pub(crate) async fn read(
+        written: &Written<'_>,
+        table: &'static str,
+        fields: Vec<Field>,
+    ) -> Result<Keyed> {
+        let names: Vec<&str> = fields.iter().map(|f| f.name().as_str()).collect();
+        let columns = written.table(table).await?.columns(&names).await?;
+        let models = written.models(table).await?.into_iter();
+        Ok(Keyed {
+            fields,
+            columns,
+            of_model: models.map(|own| (own.key, own.rows)).collect(),
+        })
+    }
+
+    /// The first columns, as long as they are keys.
+    pub(crate) async fn leading(
+        written: &Written<'_>,
+        table: &'static str,
+        is_key: impl Fn(&Field) -> bool,
+    ) -> Result<Keyed> {
+        let schema = written.table(table).await?.schema();
+        let fields = schema.fields().iter().map(|f| f.as_ref().clone());
+        let mut keyed = Keyed::read(written, table, fields.take_while(is_key).collect()).await?;
+        for column in &mut keyed.columns {
+            *column = without_nulls(column)?;
+        }
+        Ok(keyed)
+    }
+
+    pub(crate) fn of(&self, key: &ModelKey) -> Range<usize> {
+        self.of_model.get(key).cloned().unwrap_or_default()
+    }
+
+    /// The rows of a model that have the same key in both results. `ids` number the keys.
+    pub(crate) fn common(
+        &self,
+        other: &Keyed,
+        key: &ModelKey,
+        ids: &(Vec<u32>, Vec<u32>),
+    ) -> Vec<(usize, usize)> {
+        let places: BTreeMap<u32, usize> = other.of(key).map(|at| (ids.1[at], at)).collect();
+        let pairs = self.of(key);
+        pairs
+            .filter_map(|at| Some((at, *places.get(&ids.0[at])?)))
+            .collect()
+    }
+}
+
 /// Numbers the keys of two results.
 ///
 /// # Errors
@@ -321,7 +375,7 @@ pub(crate) fn interned(a: &[ArrayRef], b: &[ArrayRef]) -> Result<(Vec<u32>, Vec<
 ///
 /// # Errors
 /// If the column is no text.
-pub(crate) fn without_nulls(column: &ArrayRef) -> Result<ArrayRef> {
+fn without_nulls(column: &ArrayRef) -> Result<ArrayRef> {
     if column.null_count() == 0 {
         return Ok(Arc::clone(column));
     }

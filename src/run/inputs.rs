@@ -4,9 +4,12 @@
 //! `Pipeline::from_file(path)?.open().await?.plan().await?.run().await?`.
 
 use crate::error::{Error, Kind, Result};
+use crate::plan::assignment::NewRows;
+use crate::plan::kind::plan;
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::Fingerprint;
 use crate::plan::relative;
+use crate::plan::rows::query;
 use crate::read::lake;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::{Lake, Resources, query_text};
@@ -115,7 +118,7 @@ impl Inputs {
         seed: Option<u64>,
     ) -> LocalBoxFuture<'static, Result<Planned<K>>> {
         Box::pin(async move {
-            let planned = K::plan(&self.pipeline, &self.sql, seed, &self.lake).await;
+            let planned = plan::<K::Plan>(&self.pipeline, &self.sql, seed, &self.lake).await;
             let (plan, frame) = planned.map_err(|e| self.pipeline.at(e))?;
             Ok(Planned {
                 plan: Arc::new(plan),
@@ -133,8 +136,12 @@ impl Inputs {
         self,
     ) -> LocalBoxFuture<'static, Result<PlannedAssignment<K>>> {
         Box::pin(async move {
-            let planned = K::new_rows(&self.pipeline, &self.sql, &self.lake).await;
-            let (assignment, frame) = planned.map_err(|e| self.pipeline.at(e))?;
+            let (pipeline, lake) = (&self.pipeline, &self.lake);
+            let planned = async {
+                let query = query(pipeline, &self.sql, lake).await?;
+                K::NewRows::resolve(pipeline, query, lake).await
+            };
+            let (assignment, frame) = planned.await.map_err(|e| pipeline.at(e))?;
             Ok(PlannedAssignment {
                 assignment: Arc::new(assignment),
                 lake: self.lake,

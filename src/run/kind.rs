@@ -7,7 +7,6 @@ use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::staging::StagedTables;
 use crate::plan::kind::KindPlan;
-use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
 use crate::run::failures::Failures;
@@ -27,7 +26,7 @@ use tokio::sync::OnceCell;
 pub(crate) type DroppedRows = BTreeMap<Cow<'static, str>, u64>;
 
 /// One kind of evidence, from the rows of a query to the tables of a result.
-pub trait Kind: Sized + Send + Sync + 'static {
+pub trait Kind: Sized + Clone + Default + Send + Sync + 'static {
     /// The name of the kind in results and in tasks.
     const NAME: &'static str;
     /// The name of the stage that reads the rows.
@@ -47,18 +46,6 @@ pub trait Kind: Sized + Send + Sync + 'static {
     type Facts: Facts;
     /// What the record says of a model, and how the summary prints it.
     type ModelRecord: Serialize + Display + Clone + Send + Sync;
-
-    /// Resolves a pipeline with the query text `sql` against the tables of a lake. Also gives the
-    /// query as a data frame with the columns of the layout.
-    ///
-    /// # Errors
-    /// If the SQL or the keys of the pipeline do not fit the tables.
-    fn plan(
-        pipeline: &Pipeline,
-        sql: &str,
-        seed: Option<u64>,
-        lake: &Lake,
-    ) -> impl Future<Output = Result<(Self::Plan, DataFrame)>>;
 
     /// Checks what a run reads beside its tables, before it begins.
     ///
@@ -177,6 +164,7 @@ pub struct Read<K: Kind> {
 }
 
 /// What the record says of the rows that were read.
+#[derive(Default)]
 pub struct Found<K: Kind> {
     /// The number of rows.
     pub rows: u64,
@@ -188,18 +176,6 @@ pub struct Found<K: Kind> {
     pub warnings: Vec<String>,
     /// What this run counted, if the pipeline counts new files only.
     pub increment: Option<IncrementRecord>,
-}
-
-impl<K: Kind> Default for Found<K> {
-    fn default() -> Found<K> {
-        Found {
-            rows: 0,
-            dropped: DroppedRows::new(),
-            facts: K::Facts::default(),
-            warnings: Vec::new(),
-            increment: None,
-        }
-    }
 }
 
 /// The fits of a run.
@@ -236,6 +212,7 @@ impl<K: Kind> Fitted<K> {
 }
 
 /// What the second pass over the rows wrote and found.
+#[derive(Default)]
 pub struct Written<K: Kind> {
     /// The tables.
     pub tables: StagedTables,
@@ -243,14 +220,4 @@ pub struct Written<K: Kind> {
     pub dropped: DroppedRows,
     /// What else it found.
     pub rows: K::Rows,
-}
-
-impl<K: Kind> Default for Written<K> {
-    fn default() -> Written<K> {
-        Written {
-            tables: StagedTables::new(),
-            dropped: DroppedRows::new(),
-            rows: K::Rows::default(),
-        }
-    }
 }

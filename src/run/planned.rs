@@ -3,16 +3,14 @@
 use crate::error::{Error, Result};
 use crate::output::place::Output;
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::KindPlan;
-use crate::plan::kind::Shown;
+use crate::plan::kind::{KindPlan, Shown};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::content::{COUNTS, OBSERVATIONS, SYMBOLS};
 use crate::plan::show::shown;
 use crate::read::lake::{Lake, Resources};
 use crate::run::assign::kind::{AssignOptions, Assigns, PlannedAssignment};
 use crate::run::assign::record::AssignSummary;
-use crate::run::compare;
-use crate::run::compare::{Compares, Pair};
+use crate::run::compare::{Compares, Pair, compare};
 use crate::run::counts::kind::CountsKind;
 use crate::run::filters::kind::ObservationsKind;
 use crate::run::inputs::Inputs;
@@ -247,7 +245,7 @@ impl<K: Tasks + Assigns + Compares> AnyKind for Registered<K> {
         fits: &'a [Pair],
         lags: Option<&'a Pair>,
     ) -> LocalBoxFuture<'a, Result<Shown>> {
-        Box::pin(compare::shown::<K>(a, b, fits, lags))
+        Box::pin(async move { Ok(Shown::of(&compare::<K>(a, b, fits, lags).await?)) })
     }
 
     fn perform(&self, task: Received, resources: Resources) -> BoxFuture<'static, Result<Vec<u8>>> {

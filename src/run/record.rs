@@ -232,6 +232,18 @@ pub struct IncrementRecord {
     pub units: usize,
 }
 
+impl IncrementRecord {
+    /// The record of a run that counted all files of some tables.
+    pub(crate) fn of_all(what: String, tables: &[Table], rows: u64) -> IncrementRecord {
+        IncrementRecord {
+            what,
+            files: tables.iter().map(|table| table.files.len()).sum(),
+            rows,
+            units: 0,
+        }
+    }
+}
+
 /// Work that a run reused.
 #[derive(Debug, Clone, Serialize)]
 pub struct Resumed {

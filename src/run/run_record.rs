@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// `runs/<id>.json` of a run.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 #[serde(bound = "")]
 pub struct RunRecord<K: Kind> {
     /// What records of runs and of assignments share.
@@ -44,26 +44,6 @@ pub struct RunRecord<K: Kind> {
     /// Work of earlier runs of the same plan that this run reused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resumed: Option<Resumed>,
-}
-
-impl<K: Kind> Clone for RunRecord<K> {
-    fn clone(&self) -> RunRecord<K> {
-        RunRecord {
-            head: self.head.clone(),
-            kind: self.kind,
-            hashes: self.hashes.clone(),
-            seed: self.seed,
-            increment: self.increment.clone(),
-            facts: self.facts.clone(),
-            warnings: self.warnings.clone(),
-            models: self.models.clone(),
-            gone: self.gone.clone(),
-            empty: self.empty.clone(),
-            checks: self.checks.clone(),
-            table_bytes: self.table_bytes.clone(),
-            resumed: self.resumed.clone(),
-        }
-    }
 }
 
 impl<K: Kind> Record for RunRecord<K> {

@@ -34,23 +34,8 @@ impl<K: Kind> Display for Summary<'_, K> {
         for warning in &record.warnings {
             writeln!(f, "  warning: {}", escaped(warning))?;
         }
-        for ModelEntry {
-            partition,
-            lag,
-            model,
-        } in models.iter().take(SHOWN)
-        {
-            writeln!(f)?;
-            write!(f, "{}{model}", place(partition, lag.as_deref()))?;
-        }
-        if models.len() > SHOWN {
-            let more = models.len() - SHOWN;
-            writeln!(
-                f,
-                "\n… and {more} more models, see {output}/runs/{}.json",
-                head.id
-            )?;
-        }
+        let at = format!("{output}/runs/{}.json", head.id);
+        entries(f, models, "more models", &at)?;
         if !record.gone.is_empty() {
             writeln!(
                 f,
@@ -93,6 +78,23 @@ impl Display for Resumed {
     }
 }
 
+/// Writes the first models. `more` names the others, which are in the record at `at`.
+pub(crate) fn entries<M: Display>(
+    f: &mut Formatter<'_>,
+    models: &[ModelEntry<M>],
+    more: &str,
+    at: &str,
+) -> Result {
+    for entry in models.iter().take(SHOWN) {
+        let place = place(&entry.partition, entry.lag.as_deref());
+        write!(f, "\n{place}{}", entry.model)?;
+    }
+    if models.len() > SHOWN {
+        writeln!(f, "\n… and {} {more}, see {at}", models.len() - SHOWN)?;
+    }
+    Ok(())
+}
+
 /// The first items of a list, and how many more there are.
 fn first<'a>(items: impl ExactSizeIterator<Item = &'a str>) -> String {
     let n = items.len();
@@ -104,7 +106,7 @@ fn first<'a>(items: impl ExactSizeIterator<Item = &'a str>) -> String {
 }
 
 /// The partition and the lag of a model, at the start of its lines.
-pub(crate) fn place(partition: &BTreeMap<String, String>, lag: Option<&str>) -> String {
+fn place(partition: &BTreeMap<String, String>, lag: Option<&str>) -> String {
     let parts = partition.iter();
     let parts = parts.map(|(name, value)| escaped(&format!("{name} {value}")));
     let mut parts: Vec<String> = parts.collect();

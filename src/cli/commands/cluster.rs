@@ -2,15 +2,15 @@
 //! stopped.
 
 use crate::cli::args::{Executor, Scheduler, Up};
-use crate::cli::terminal::{Done, Terminal, leave, start};
-use crate::cluster::ballista::executor;
-use crate::cluster::ballista::scheduler;
+use crate::cli::terminal::{Done, Terminal, built, leave, start};
 use crate::cluster::ballista::up;
-use crate::error::{Error, Kind, Result};
+use crate::cluster::ballista::{executor, scheduler};
+use crate::error::Result;
 use crate::memory;
 use crate::read::lake::Resources;
 use std::io::Read;
 use std::num::NonZeroUsize;
+use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tracing::level_filters::LevelFilter;
 
@@ -81,9 +81,7 @@ fn cores() -> usize {
 }
 
 fn on_runtime(running: impl Future<Output = Result<()>>) -> Result<Done> {
-    let runtime = tokio::runtime::Runtime::new();
-    let runtime =
-        runtime.map_err(|e| Error::with_source(Kind::Resources, "cannot start a thread", e))?;
+    let runtime = built(&mut Builder::new_multi_thread())?;
     let ended = runtime.block_on(running);
     leave(runtime);
     ended.map(|()| Done::Well)

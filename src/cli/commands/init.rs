@@ -1,10 +1,10 @@
 //! `gyre init`: a first pipeline file for a table.
 
-use crate::cli::args::{Init, InitKind};
+use crate::cli::args::Init;
+use crate::cli::commands::unwritten;
 use crate::cli::terminal::{Done, Terminal, start};
 use crate::error::{Error, Kind, Result};
 use crate::run::init::pipeline;
-use crate::run::init::proposal::RowKind;
 use crate::run::init::text::Places;
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};
@@ -24,19 +24,13 @@ pub(super) fn init(args: &Init, terminal: &dyn Terminal) -> Result<Done> {
     if let Some(to) = args.to.as_deref().filter(|to| to.exists()) {
         return exists(to);
     }
-    let kind = args.kind.map(|kind| match kind {
-        InitKind::Transitions => RowKind::Transitions,
-        InitKind::Pairs => RowKind::Pairs,
-        InitKind::Points => RowKind::Points,
-        InitKind::Sequences => RowKind::Sequences,
-    });
     let runtime = start(
         std::thread::available_parallelism().map_or(1, |n| n.get()),
         None,
         &std::env::temp_dir(),
     )?;
     let places = places(&args.data, args.to.as_deref())?;
-    let text = runtime.block_on(pipeline(&args.data, &places, kind))?;
+    let text = runtime.block_on(pipeline(&args.data, &places, args.kind))?;
     let Some(to) = &args.to else {
         return terminal.print(text.trim_end()).map(|()| Done::Well);
     };
@@ -52,10 +46,7 @@ pub(super) fn init(args: &Init, terminal: &dyn Terminal) -> Result<Done> {
             let what = format!("{to} cannot be written: its folder does not exist");
             return Err(Error::spec(what));
         }
-        Err(e) => {
-            let what = format!("{} cannot be written", to.display());
-            return Err(Error::with_source(Kind::Resources, what, e));
-        }
+        Err(e) => return Err(unwritten(to, e)),
     }
     let to = to.display();
     terminal.say(&format!(

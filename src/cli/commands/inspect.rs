@@ -1,8 +1,9 @@
 //! `gyre inspect`: tables of a result in the terminal.
 
 use crate::cli::args::{Inspect, TableFormat};
+use crate::cli::commands::unwritten;
 use crate::cli::terminal::{Done, Terminal, runtime_of_one_thread};
-use crate::error::{Error, Kind, Result, printable_json};
+use crate::error::{Error, Result, printable_json};
 use crate::output::place::Output;
 use crate::report::inspect::{Query, csv, json, parquet, rows, sql, text};
 use crate::report::overview::overview;
@@ -54,10 +55,7 @@ pub(super) fn inspect(args: &Inspect, terminal: &dyn Terminal) -> Result<Done> {
     };
     match &args.to {
         Some(to) => {
-            std::fs::write(to, bytes).map_err(|e| {
-                let what = format!("{} cannot be written", to.display());
-                Error::with_source(Kind::Resources, what, e)
-            })?;
+            std::fs::write(to, bytes).map_err(|e| unwritten(to, e))?;
             terminal.say(&format!("written: {}", to.display()));
         }
         None if args.format == TableFormat::Parquet => {

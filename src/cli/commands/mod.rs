@@ -32,6 +32,7 @@ mod stopping;
 use crate::cli::args::Command;
 use crate::cli::terminal::{Done, Terminal};
 use crate::error::{Error, Kind, Result};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Runs one command to its end.
@@ -71,6 +72,12 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         Command::Assign(args) => assign::assign(&args, terminal),
         Command::Run(args) => run::run(args, terminal),
     }
+}
+
+/// The error of a file that a command cannot write.
+fn unwritten(to: &Path, e: std::io::Error) -> Error {
+    let what = format!("{} cannot be written", to.display());
+    Error::with_source(Kind::Resources, what, e)
 }
 
 /// The minimum number of files that a command needs to open.

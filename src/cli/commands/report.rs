@@ -1,8 +1,9 @@
 //! `gyre report`: pictures of a result, as one page or as files.
 
 use crate::cli::args::{Report, ReportFormat};
+use crate::cli::commands::unwritten;
 use crate::cli::terminal::{Done, Terminal, runtime_of_one_thread};
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::output::place::{Companion, Output};
 use crate::read::paths::current::Current;
 use crate::report::{page, write_beside};
@@ -55,11 +56,6 @@ fn or(to: &Option<PathBuf>, default: &str) -> PathBuf {
 
 fn write(to: &Path, text: &str) -> Result<()> {
     std::fs::write(to, text).map_err(|e| unwritten(to, e))
-}
-
-fn unwritten(to: &Path, e: std::io::Error) -> Error {
-    let what = format!("{} cannot be written", to.display());
-    Error::with_source(Kind::Resources, what, e)
 }
 
 /// Writes the page of a run beside its tables.

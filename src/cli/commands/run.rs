@@ -40,9 +40,7 @@ fn run_pipeline(args: &Run, watch: &Arc<Watch>) -> Result<Done> {
         let run = stoppable(inputs.plan_any(args.pipeline.seed), terminal).await?;
         let job = run.job();
         watch.set_plan(Planned {
-            sql: job.sql.clone(),
-            output: job.output.clone(),
-            tables: job.tables.clone(),
+            job: job.clone(),
             schemas: run.schemas(),
         });
         let mut output = run.output()?;

@@ -208,10 +208,7 @@ impl Cluster {
                 }
                 JobState::Failed(message) => return Err(self.failure(&message)),
                 JobState::Done => break,
-                JobState::Unknown => {
-                    let message = format!("the scheduler at {} restarted", self.scheduler.address);
-                    return Err(Error::new(Kind::Store, message));
-                }
+                JobState::Unknown => return Err(self.restarted()),
             }
         }
         self.end(&job).await;
@@ -224,6 +221,11 @@ impl Cluster {
             let text = format!("a job failed on the cluster at {}", self.scheduler.address);
             Error::with_source(Kind::Resources, text, message.to_string())
         })
+    }
+
+    fn restarted(&self) -> Error {
+        let message = format!("the scheduler at {} restarted", self.scheduler.address);
+        Error::new(Kind::Store, message)
     }
 
     /// Cancels a job: no more of its tasks begin.
@@ -363,11 +365,7 @@ impl<'a> Round<'a> {
                         Some(Error::new(Kind::Store, message))
                     }
                     JobState::Failed(message) => Some(cluster.failure(&message)),
-                    JobState::Unknown => {
-                        let address = &cluster.scheduler.address;
-                        let message = format!("the scheduler at {address} restarted");
-                        Some(Error::new(Kind::Store, message))
-                    }
+                    JobState::Unknown => Some(cluster.restarted()),
                 })
             }
             Err(e) if e.kind() != Kind::Store => Err(e),

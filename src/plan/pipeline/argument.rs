@@ -1,10 +1,11 @@
 //! Values of SQL parameters.
 
 use crate::plan::pipeline::deserializer::MOMENT;
-use crate::plan::pipeline::shape::inline_schema;
+use crate::plan::pipeline::shape::{inline_schema, visit_scalars};
 use crate::store::parameter::Parameter;
 use schemars::json_schema;
 use serde::de::Visitor;
+use serde::de::value::SeqAccessDeserializer;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::fmt;
 
@@ -31,18 +32,7 @@ impl<'de> Deserialize<'de> for Argument {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string, a number, true or false, a date or time, or a list of these")
             }
-            fn visit_bool<E>(self, value: bool) -> Result<Argument, E> {
-                Ok(Argument::One(Parameter::Boolean(value)))
-            }
-            fn visit_i64<E>(self, value: i64) -> Result<Argument, E> {
-                Ok(Argument::One(Parameter::Integer(value)))
-            }
-            fn visit_f64<E>(self, value: f64) -> Result<Argument, E> {
-                Ok(Argument::One(Parameter::Float(value)))
-            }
-            fn visit_str<E>(self, value: &str) -> Result<Argument, E> {
-                Ok(Argument::One(Parameter::String(value.to_string())))
-            }
+            visit_scalars!(Argument, value => Parameter::deserialize(value).map(Argument::One));
             fn visit_newtype_struct<D: Deserializer<'de>>(
                 self,
                 moment: D,
@@ -50,11 +40,8 @@ impl<'de> Deserialize<'de> for Argument {
                 let moment = String::deserialize(moment)?;
                 Ok(Argument::Moment { moment })
             }
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Argument, A::Error> {
-                let mut all = Vec::new();
-                while let Some(next) = list.next_element()? {
-                    all.push(next);
-                }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, list: A) -> Result<Argument, A::Error> {
+                let all = Vec::deserialize(SeqAccessDeserializer::new(list))?;
                 if all.is_empty() || all.iter().any(|a| matches!(a, Argument::List(_))) {
                     let message = "must be a list of at least one value, and of no other lists";
                     return Err(de::Error::custom(message));

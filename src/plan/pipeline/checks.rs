@@ -5,13 +5,13 @@ use crate::error::Result;
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::deserializer::{KeyError, read};
 use crate::plan::pipeline::document::{Content, Document, Node};
-use crate::plan::pipeline::shape::inline_schema;
+use crate::plan::pipeline::shape::{inline_schema, visit_scalars};
 use crate::read::lake::files::Query;
 use crate::store::parameter::Parameter;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{IntoDeserializer, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -291,18 +291,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Limit<T> {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a value, or a table such as { value = …, on = \"warn\" }")
             }
-            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Limit<T>, E> {
-                fails(value.into_deserializer())
-            }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Limit<T>, E> {
-                fails(value.into_deserializer())
-            }
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Limit<T>, E> {
-                fails(value.into_deserializer())
-            }
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<Limit<T>, E> {
-                fails(value.into_deserializer())
-            }
+            visit_scalars!(Limit<T>, value => fails(value));
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Limit<T>, A::Error> {
                 fails(SeqAccessDeserializer::new(list))
             }
@@ -346,18 +335,7 @@ impl<'de> Deserialize<'de> for PartitionKey {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of values, or of tables of values by column")
             }
-            fn visit_bool<E>(self, value: bool) -> Result<PartitionKey, E> {
-                Ok(PartitionKey::One(Parameter::Boolean(value)))
-            }
-            fn visit_i64<E>(self, value: i64) -> Result<PartitionKey, E> {
-                Ok(PartitionKey::One(Parameter::Integer(value)))
-            }
-            fn visit_f64<E>(self, value: f64) -> Result<PartitionKey, E> {
-                Ok(PartitionKey::One(Parameter::Float(value)))
-            }
-            fn visit_str<E>(self, value: &str) -> Result<PartitionKey, E> {
-                Ok(PartitionKey::One(Parameter::String(value.to_string())))
-            }
+            visit_scalars!(PartitionKey, value => Parameter::deserialize(value).map(PartitionKey::One));
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PartitionKey, A::Error> {
                 let columns = BTreeMap::deserialize(MapAccessDeserializer::new(map))?;
                 Ok(PartitionKey::Columns(columns))
@@ -409,34 +387,19 @@ on = "warn"
 parameters = { share = 0.01 }
 "#;
         let checks = parse(text).expect("checks").checks;
-        let fails = |value| Limit {
-            value,
-            on: On::Fail,
-        };
+        fn limit<T>(value: T, on: On) -> Option<Limit<T>> {
+            Some(Limit { value, on })
+        }
         let airline = |name: &str| Parameter::String(name.into());
-        let keys = Limit {
-            value: vec![
-                PartitionKey::One(airline("AA")),
-                PartitionKey::Columns(BTreeMap::from([("airline".into(), airline("UA"))])),
-            ],
-            on: On::Fail,
-        };
-        assert_eq!(
-            checks.limits.min_rows,
-            Some(Limit {
-                value: 1000,
-                on: On::Fail
-            })
-        );
-        assert_eq!(
-            checks.limits.max_dropped,
-            Some(Limit {
-                value: 0.05,
-                on: On::Warn
-            })
-        );
-        assert_eq!(checks.limits.partitions, Some(keys));
-        assert_eq!(checks.limits.max_drift, Some(fails(1.0)));
+        let keys = vec![
+            PartitionKey::One(airline("AA")),
+            PartitionKey::Columns(BTreeMap::from([("airline".into(), airline("UA"))])),
+        ];
+        let limits = checks.limits;
+        assert_eq!(limits.min_rows, limit(1000, On::Fail));
+        assert_eq!(limits.max_dropped, limit(0.05, On::Warn));
+        assert_eq!(limits.partitions, limit(keys, On::Fail));
+        assert_eq!(limits.max_drift, limit(1.0, On::Fail));
         let [query] = &checks.queries[..] else {
             panic!("one query");
         };

@@ -288,24 +288,12 @@ fn located(position: Position, origin: &str, sets: &[String], message: &str) -> 
 /// The key of an assignment. No message shows the value, which may be secret. Text without `=` is
 /// shown only if it begins like a key.
 fn shown(set: &str) -> &str {
-    const TABLES: [&str; 12] = [
-        "job",
-        "store",
-        "tables",
-        "transitions",
-        "points",
-        "sequences",
-        "names",
-        "fit",
-        "validation",
-        "output",
-        "checks",
-        "check",
-    ];
+    const TABLES: &str =
+        "job store tables transitions points sequences names fit validation output checks check";
     let first = set.split('.').next().unwrap_or_default();
     match set.split_once('=') {
         Some((key, _)) => key,
-        None if TABLES.contains(&first) => set,
+        None if TABLES.split(' ').any(|table| table == first) => set,
         None => "…",
     }
 }

@@ -9,6 +9,7 @@ use crate::plan::pipeline::shape::{OneOrMany, inline_schema, one_or_many};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde::de::Error as _;
+use serde_json::json;
 use std::borrow::Cow;
 
 /// One `[[fit]]`: a name for its columns, a method, and the keys of the method.
@@ -401,39 +402,35 @@ impl JsonSchema for FitEntry<AnyMethod> {
             let own = AnyMethod::schema(method, generator)
                 .unwrap_or_default()
                 .to_value();
-            let mut properties = serde_json::Map::new();
-            properties.insert(
-                "name".into(),
-                serde_json::json!({
-                    "description": "The first part of the fit's column names, unique in the file.",
-                    "type": "string",
-                    "pattern": "^[A-Za-z][A-Za-z0-9_]*$"
-                }),
-            );
-            properties.insert("method".into(), serde_json::json!({ "const": method }));
+            let name = json!({
+                "description": "The first part of the fit's column names, unique in the file.",
+                "type": "string",
+                "pattern": "^[A-Za-z][A-Za-z0-9_]*$"
+            });
+            let mut properties = serde_json::Map::from_iter([
+                ("name".into(), name),
+                ("method".into(), json!({ "const": method })),
+            ]);
             if let Some(more) = own["properties"].as_object() {
                 properties.extend(more.clone());
             }
             if let Some(rank) = properties.get_mut("rank") {
                 automatic(rank, generator);
                 properties.extend(keys_of_auto(generator, default_ranks(method)));
-                if PointMethod::NAMES.contains(&method) {
-                    // Points have no likelihood.
-                    properties["rule"] = serde_json::json!({
-                        "description": "The rule that picks the rank, with `rank = \"auto\"`: the smallest rank after which the next one raises the held-out VAMP-2 score by at most one standard error.",
-                        "const": Rule::Vamp2.name(),
-                    });
-                }
-                if SequenceMethod::NAMES.contains(&method) {
-                    properties["rule"] = serde_json::json!({
-                        "description": "The rule that picks the rank, with `rank = \"auto\"`: the smallest rank within one standard error of the best held-out log-likelihood.",
-                        "const": Rule::HeldOut.name(),
+                // Points have no likelihood.
+                let of_points = "the smallest rank after which the next one raises the held-out VAMP-2 score by at most one standard error";
+                let of_sequences = "the smallest rank within one standard error of the best held-out log-likelihood";
+                if let Some((only, _)) = only_rule(method) {
+                    let what = if only == Rule::Vamp2 { of_points } else { of_sequences };
+                    properties["rule"] = json!({
+                        "description": format!("The rule that picks the rank, with `rank = \"auto\"`: {what}."),
+                        "const": only.name(),
                     });
                 }
             }
-            let mut required = vec![serde_json::json!("name"), serde_json::json!("method")];
+            let mut required = vec![json!("name"), json!("method")];
             required.extend(own["required"].as_array().into_iter().flatten().cloned());
-            serde_json::json!({
+            json!({
                 "title": method,
                 "description": own["description"],
                 "type": "object",
@@ -462,7 +459,7 @@ fn automatic(rank: &mut serde_json::Value, generator: &mut SchemaGenerator) {
     let mut shapes = OneOrMany::<Rank>::json_schema(generator).to_value();
     shapes["description"] = description;
     if let Some(shapes) = shapes["anyOf"].as_array_mut() {
-        shapes.push(serde_json::json!({ "const": "auto" }));
+        shapes.push(json!({ "const": "auto" }));
     }
     *rank = shapes;
 }
@@ -474,7 +471,7 @@ fn keys_of_auto(
 ) -> [(String, serde_json::Value); 2] {
     let mut rule = generator.subschema_for::<Rule>().to_value();
     rule["description"] = "The rule that picks the rank, with `rank = \"auto\"`. By default `held-out` if `[validation]` has `folds`, else `gap`.".into();
-    let ranks = serde_json::json!({
+    let ranks = json!({
         "description": "The candidates of `rank = \"auto\"`. Candidates above the number of states are left out.",
         "type": "array",
         "items": { "type": "integer", "minimum": 1 },

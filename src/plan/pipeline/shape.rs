@@ -3,6 +3,7 @@
 use crate::plan::pipeline::deserializer::ONE_OR_MANY;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
+use serde::de::value::SeqAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,6 +30,24 @@ macro_rules! inline_schema {
     };
 }
 pub(crate) use inline_schema;
+
+/// The functions of a visitor of values that are neither lists nor tables: `$read` makes a value of
+/// a deserializer of each, which it calls `$from`.
+macro_rules! visit_scalars {
+    ($value:ty, $from:ident => $read:expr) => {
+        visit_scalars!($value, $from => $read, visit_bool bool);
+        visit_scalars!($value, $from => $read, visit_i64 i64);
+        visit_scalars!($value, $from => $read, visit_f64 f64);
+        visit_scalars!($value, $from => $read, visit_str &str);
+    };
+    ($value:ty, $from:ident => $read:expr, $visit:ident $of:ty) => {
+        fn $visit<E: serde::de::Error>(self, value: $of) -> Result<$value, E> {
+            let $from = serde::de::IntoDeserializer::<E>::into_deserializer(value);
+            $read
+        }
+    };
+}
+pub(crate) use visit_scalars;
 
 /// A table in the order of the file.
 #[derive(Debug)]
@@ -106,11 +125,8 @@ where
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("one value or a list of values")
         }
-        fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
-            let mut many = Vec::new();
-            while let Some(next) = list.next_element()? {
-                many.push(next);
-            }
+        fn visit_seq<A: de::SeqAccess<'de>>(self, list: A) -> Result<Vec<T>, A::Error> {
+            let many = Vec::deserialize(SeqAccessDeserializer::new(list))?;
             if many.len() < self.least {
                 return Err(de::Error::custom("must not be an empty list"));
             }

@@ -20,11 +20,7 @@ const CAPTION: &str = "Streams lead from the sets of the earlier result (left) t
 ///
 /// # Errors
 /// If `sources` of one of the results cannot be read.
-pub(crate) fn figures(
-    model: &Model<'_>,
-    earlier: &Model<'_>,
-    fits: &[String],
-) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, earlier: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let (now, before) = (model.columns("sources")?, earlier.columns("sources")?);
     let n_keys = model.keys.len();
@@ -32,7 +28,7 @@ pub(crate) fn figures(
     let states = now.iter().skip(n_keys).take_while(|name| *name != "count");
     let states = states.cloned().collect::<Vec<_>>();
     for fit in fits {
-        let set = format!("{}_affiliation", fit);
+        let set = format!("{fit}_affiliation");
         let known = |columns: &[String]| {
             columns.contains(&set) && states.iter().all(|name| columns.contains(name))
         };
@@ -101,11 +97,6 @@ fn of_fit(
     let plain = layout((0.0, 1.0), (0.0, 1.0), ["", ""]).with_height(HEIGHT);
     let svg = draw(vec![Plot::Sankey(plot)], plain);
     let title = format!("{}: what changed", label(fit));
-    Ok(Some(Figure::new(
-        ["changes", fit],
-        &title,
-        &alt,
-        CAPTION,
-        svg,
-    )))
+    let name = ["changes", fit];
+    Ok(Some(Figure::new(name, &title, &alt, CAPTION, svg)))
 }

@@ -1,7 +1,7 @@
 //! Embeddings as clouds of points in the colours of their sets, with the centres of clusters.
 
 use crate::error::Result;
-use crate::report::chart::cloud;
+use crate::report::chart::{cloud, constant};
 use crate::report::figure::Figure;
 use crate::report::model::{Model, Rows, column};
 use crate::report::style::number;
@@ -24,7 +24,7 @@ const CAPTION: &str = "Each point is a state or a row at two coordinates of its 
 ///
 /// # Errors
 /// If the table of the embeddings cannot be read.
-pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let centroids = model.rows(
         "centroids",
@@ -33,12 +33,12 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
     for table in ["sources", "points"] {
         let columns = model.columns(table)?;
         for fit in fits {
-            let affiliation = format!("{}_affiliation", fit);
+            let affiliation = format!("{fit}_affiliation");
             let affiliation = columns.contains(&affiliation).then_some(affiliation);
             let centres = centroids.having("fit", fit);
             for embedding in embeddings(&columns, fit, fits) {
                 let cloud = Cloud {
-                    fit: fit,
+                    fit,
                     table,
                     embedding,
                     affiliation: affiliation.as_deref(),
@@ -94,13 +94,8 @@ impl Cloud<'_> {
         let width = vectors.iter().map(Vec::len).max().unwrap_or_default();
         // A vector that is shorter than others ends in zeros.
         let at = |v: &[f64], pair: [usize; 2]| pair.map(|k| v.get(k).copied().unwrap_or(f64::NAN));
-        let varies = |k: usize| {
-            let values = vectors.iter().filter_map(|v| v.get(k)).copied();
-            let values = values.filter(|x| x.is_finite());
-            let low = values.clone().fold(f64::INFINITY, f64::min);
-            let high = values.fold(f64::NEG_INFINITY, f64::max);
-            high - low > 1e-9 * low.abs().max(high.abs())
-        };
+        let of = |k: usize| vectors.iter().filter_map(move |v| v.get(k)).copied();
+        let varies = |k: usize| constant(of(k)).is_none();
         let mut figures = Vec::new();
         for pair in pairs(width, varies) {
             let points = vectors

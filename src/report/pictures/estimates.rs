@@ -26,10 +26,10 @@ const ROW_BY_ROW: &str = "The estimated mean of a coordinate of the state with t
 ///
 /// # Errors
 /// If `estimates` or `trajectories` cannot be read.
-pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let columns = model.columns("estimates")?;
-    let means = fits.iter().map(|fit| format!("{}_mean", fit));
+    let means = fits.iter().map(|fit| format!("{fit}_mean"));
     let means = means.collect::<Vec<_>>();
     let keys = columns.iter().skip(model.keys.len());
     let keys = keys.take_while(|name| *name != KNOWN && !means.contains(name));
@@ -37,22 +37,17 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
     if columns.iter().all(|name| !means.contains(name)) {
         return Ok(figures);
     }
-    let chart = match of_trajectories(model)? {
-        Some(n) => Chart {
-            trajectory: &keys[..n.min(keys.len())],
-            time: keys.get(n).copied(),
-        },
-        None => Chart {
-            trajectory: &[],
-            time: None,
-        },
+    let n = of_trajectories(model)?;
+    let chart = Chart {
+        trajectory: &keys[..n.unwrap_or(0).min(keys.len())],
+        time: n.and_then(|n| keys.get(n).copied()),
     };
     let is_known = columns.iter().any(|name| name == KNOWN);
     if chart.time.is_none() && !is_known {
         return Ok(figures);
     }
     for fit in fits {
-        if columns.contains(&format!("{}_mean", fit)) {
+        if columns.contains(&format!("{fit}_mean")) {
             figures.extend(chart.figures(model, fit, is_known)?);
         }
     }
@@ -157,11 +152,8 @@ impl Chart<'_> {
             });
             if known[row].is_finite() {
                 inside += usize::from((low..=high).contains(&known[row]));
-                states.push(Mark {
-                    at: [x[row], known[row]],
-                    interval: [f64::NAN; 2],
-                    tip: format!("{label} {at}: known state {s}, estimate {m} ± {d}"),
-                });
+                let tip = format!("{label} {at}: known state {s}, estimate {m} ± {d}");
+                states.push(Mark::new([x[row], known[row]], tip));
             }
         }
         let n_known = states.len();
@@ -194,12 +186,7 @@ impl Chart<'_> {
             None => ROW_BY_ROW,
         };
         let name = format!("{fit}-{k}");
-        Some(Figure::new(
-            ["estimates", &name],
-            &title,
-            &alt,
-            caption,
-            svg,
-        ))
+        let name = ["estimates", &name];
+        Some(Figure::new(name, &title, &alt, caption, svg))
     }
 }

@@ -17,7 +17,7 @@ const METRICS: [[&str; 2]; 2] = [["singular_value", "index"], ["weight", "set"]]
 ///
 /// # Errors
 /// If `bootstrap` cannot be read.
-pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let columns = ["fit", "metric", "index", "value", "low", "high"];
     let rows = model.rows("bootstrap", &columns)?;
     let mut figures = Vec::new();
@@ -52,11 +52,7 @@ fn figure(rows: &Rows, fit: &str, [metric, index]: [&str; 2]) -> Option<Figure> 
     let svg = lines(&[series], [index, &shown], false)?;
     let alt = format!("Bootstrap intervals of {fit}. {tips}.");
     let title = format!("{fit}: intervals of the {shown}");
-    Some(Figure::new(
-        ["bootstrap", &format!("{fit}-{metric}")],
-        &title,
-        &alt,
-        CAPTION,
-        svg,
-    ))
+    let name = format!("{fit}-{metric}");
+    let name = ["bootstrap", &name];
+    Some(Figure::new(name, &title, &alt, CAPTION, svg))
 }

@@ -30,7 +30,7 @@ struct Grid {
 ///
 /// # Errors
 /// If `sources` or `targets` cannot be read.
-pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let columns = model.columns("sources")?;
     let binned = columns
@@ -91,14 +91,8 @@ fn figure(
         return Ok(None);
     }
     let sets = states.keys().copied().collect::<Vec<_>>();
-    let x = [
-        grid.low[0],
-        grid.low[0] + grid.width[0] * grid.count[0] as f64,
-    ];
-    let y = [
-        grid.low[1],
-        grid.low[1] + grid.width[1] * grid.count[1] as f64,
-    ];
+    let end = |axis: usize| grid.low[axis] + grid.width[axis] * grid.count[axis] as f64;
+    let (x, y) = ([grid.low[0], end(0)], [grid.low[1], end(1)]);
     let labels = [grid.names[0].as_str(), grid.names[1].as_str()];
     let drawn = layout((x[0], x[1]), (y[0], y[1]), labels)
         .with_height(height(&grid, [x, y], sets.len()))
@@ -112,31 +106,21 @@ fn figure(
         )
     };
     let svg = mosaic(&cells, with_sets(drawn, &sets), tip);
-    let side = if table == "sources" {
-        "sources"
-    } else {
-        "targets"
-    };
-    let title = format!("{fit}: sets of {side}");
+    let title = format!("{fit}: sets of {table}");
     let parts = sets
         .iter()
         .map(|set| tip(*set))
         .take(12)
         .collect::<Vec<_>>();
     let alt = format!(
-        "Map of the sets of {side} of {fit} over {} and {}. {}.",
+        "Map of the sets of {table} of {fit} over {} and {}. {}.",
         names[0],
         names[1],
         parts.join(", ")
     );
-    let name = format!("{fit}-{side}-{}-{}", names[0], names[1]);
-    Ok(Some(Figure::new(
-        ["map", &name],
-        &title,
-        &alt,
-        CAPTION,
-        svg,
-    )))
+    let name = format!("{fit}-{table}-{}-{}", names[0], names[1]);
+    let name = ["map", &name];
+    Ok(Some(Figure::new(name, &title, &alt, CAPTION, svg)))
 }
 
 /// The height of a map, with the aspect of the earth for longitude and latitude.
@@ -162,37 +146,19 @@ fn height(grid: &Grid, [x, y]: [[f64; 2]; 2], n_sets: usize) -> f64 {
 fn grid(model: &Model<'_>, table: &str, names: &[String; 2]) -> Result<Option<Grid>> {
     let mut wanted: Vec<Expr> = Vec::new();
     for (at, name) in names.iter().enumerate() {
-        let (index, low, high) = (
-            format!("{name}_index"),
-            format!("{name}_low"),
-            format!("{name}_high"),
-        );
-        wanted.push(column(&index).min().alias(format!("first{at}")));
-        wanted.push(column(&index).max().alias(format!("last{at}")));
-        wanted.push(
-            column(&low)
-                .cast(DataType::Float64)
-                .min()
-                .alias(format!("low{at}")),
-        );
-        wanted.push(
-            column(&high)
-                .cast(DataType::Float64)
-                .max()
-                .alias(format!("high{at}")),
-        );
+        let of = |part: &str| column(&format!("{name}_{part}"));
+        let border = |part: &str| of(part).cast(DataType::Float64);
+        wanted.push(of("index").min().alias(format!("first{at}")));
+        wanted.push(of("index").max().alias(format!("last{at}")));
+        wanted.push(border("low").min().alias(format!("low{at}")));
+        wanted.push(border("high").max().alias(format!("high{at}")));
     }
     let found = model.collect(table, model.scan(table)?.select(wanted))?;
     let one = |name: &str| found.floats(name).first().copied().unwrap_or(f64::NAN);
     let of = |what: &str| [one(&format!("{what}0")), one(&format!("{what}1"))];
     let (first, last, low, high) = (of("first"), of("last"), of("low"), of("high"));
-    if first
-        .iter()
-        .chain(&last)
-        .chain(&low)
-        .chain(&high)
-        .any(|x| !x.is_finite())
-    {
+    let mut all = [first, last, low, high].into_iter().flatten();
+    if all.any(|x| !x.is_finite()) {
         return Ok(None);
     }
     let count = [0, 1].map(|at| (last[at] - first[at]) as i64 + 1);

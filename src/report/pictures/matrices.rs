@@ -21,7 +21,7 @@ const CONFUSION: &str = "Each row is a class that the input names. Its squares a
 ///
 /// # Errors
 /// If `coarse`, `hidden_transitions` or `confusion` cannot be read.
-pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (table, [from, to]) in [
         ("coarse", ["latent", "target_set"]),
@@ -76,13 +76,8 @@ fn confusion(rows: &Rows, fit: &str) -> Option<Figure> {
         classes.len()
     );
     let title = format!("{fit}: given classes and clusters");
-    Some(Figure::new(
-        ["confusion", fit],
-        &title,
-        &alt,
-        CONFUSION,
-        svg,
-    ))
+    let name = ["confusion", fit];
+    Some(Figure::new(name, &title, &alt, CONFUSION, svg))
 }
 
 fn figure(rows: &Rows, fit: &str, [from, to]: [&str; 2]) -> Option<Figure> {
@@ -104,11 +99,6 @@ fn figure(rows: &Rows, fit: &str, [from, to]: [&str; 2]) -> Option<Figure> {
     let kept = kept.take(12).collect::<Vec<_>>().join(", ");
     let alt = format!("Transition matrix of {fit}. Probability to stay: {kept}.");
     let title = format!("{fit}: transitions between sets");
-    Some(Figure::new(
-        ["transitions", fit],
-        &title,
-        &alt,
-        CAPTION,
-        svg,
-    ))
+    let name = ["transitions", fit];
+    Some(Figure::new(name, &title, &alt, CAPTION, svg))
 }

@@ -63,11 +63,8 @@ fn figure(rows: &Rows, fit: &str, [value, error, name]: &[&str; 3]) -> Option<Fi
     let chosen = chosen.iter().position(|c| c.as_deref() == Some("true"));
     if let Some(at) = chosen {
         let rank = number(ranks[at]);
-        let mark = Mark {
-            at: [ranks[at], values[at]],
-            interval: [f64::NAN; 2],
-            tip: format!("rank {rank} was chosen"),
-        };
+        let tip = format!("rank {rank} was chosen");
+        let mark = Mark::new([ranks[at], values[at]], tip);
         series.push(Series::points(&format!("rank {rank}, chosen"), vec![mark]));
     }
     let svg = lines(&series, ["rank", name], false)?;
@@ -80,11 +77,7 @@ fn figure(rows: &Rows, fit: &str, [value, error, name]: &[&str; 3]) -> Option<Fi
     };
     let alt = format!("{name} of {fit} for {} ranks. {choice}", rows.len());
     let title = format!("{fit}: {name} by rank");
-    Some(Figure::new(
-        ["ranks", &format!("{fit}-{value}")],
-        &title,
-        &alt,
-        CAPTION,
-        svg,
-    ))
+    let name = format!("{fit}-{value}");
+    let name = ["ranks", &name];
+    Some(Figure::new(name, &title, &alt, CAPTION, svg))
 }

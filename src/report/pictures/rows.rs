@@ -24,14 +24,14 @@ const DISTORTION: &str = "Log distortion says how unequally the embedding stretc
 ///
 /// # Errors
 /// If `trajectories` or `distortion` cannot be read.
-pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let trajectories = model.columns("trajectories")?;
     for fit in fits {
         for (suffix, caption, is_worst_low) in
             [("mean_log_likelihood", WORST, true), ("mse", ERRORS, false)]
         {
-            let value = format!("{}_{suffix}", fit);
+            let value = format!("{fit}_{suffix}");
             if trajectories.contains(&value) {
                 let what = [fit.as_str(), suffix];
                 figures.extend(worst(model, &trajectories, what, is_worst_low, caption)?);
@@ -90,13 +90,9 @@ fn worst(
         tips.collect::<Vec<_>>().join(", ")
     );
     let title = format!("{fit}: worst trajectories");
-    Ok(Some(Figure::new(
-        ["trajectories", &format!("{fit}-{suffix}")],
-        &title,
-        &alt,
-        caption,
-        svg,
-    )))
+    let name = format!("{fit}-{suffix}");
+    let name = ["trajectories", &name];
+    Ok(Some(Figure::new(name, &title, &alt, caption, svg)))
 }
 
 /// The keys of rows as one text each.
@@ -114,11 +110,10 @@ fn distortion(model: &Model<'_>, fits: &[String]) -> Result<Option<Figure>> {
     let series = fits.iter().map(|fit| {
         let own = rows.having("fit", fit);
         let (times, values) = (own.floats("time"), own.floats("log_distortion"));
-        let marks = times.iter().zip(&values).map(|(t, x)| Mark {
+        let marks = times.iter().zip(&values).map(|(t, x)| {
+            let tip = format!("{fit} at {}: {}", number(*t), number(*x));
             // Times and powers double from one to the next.
-            at: [t.log2(), *x],
-            interval: [f64::NAN; 2],
-            tip: format!("{} at {}: {}", fit, number(*t), number(*x)),
+            Mark::new([t.log2(), *x], tip)
         });
         Series::new(fit, marks.collect())
     });

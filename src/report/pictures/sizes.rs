@@ -20,27 +20,21 @@ const WEIGHTS: &str = "The probability that a source is in each set, or the weig
 ///
 /// # Errors
 /// If `fits` or `centroids` cannot be read.
-pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let rows = model.rows("fits", &["fit", "source_sizes", "weights"])?;
     let centroids = model.rows("centroids", &["fit", "cluster", "weight"])?;
     for fit in fits {
         let own = rows.having("fit", fit);
         let first = |name: &str| own.lists(name).into_iter().next().unwrap_or_default();
-        figures.extend(figure(
-            fit,
-            ["sizes", "states"],
-            &first("source_sizes"),
-            STATES,
-        ));
-        figures.extend(figure(
-            fit,
-            ["weights", "weight"],
-            &first("weights"),
-            WEIGHTS,
-        ));
         let clusters = centroids.having("fit", fit).floats("weight");
-        figures.extend(figure(fit, ["clusters", "weight"], &clusters, WEIGHTS));
+        for (kind, values, caption) in [
+            (["sizes", "states"], first("source_sizes"), STATES),
+            (["weights", "weight"], first("weights"), WEIGHTS),
+            (["clusters", "weight"], clusters, WEIGHTS),
+        ] {
+            figures.extend(figure(fit, kind, &values, caption));
+        }
     }
     Ok(figures)
 }

@@ -18,7 +18,7 @@ const GAPS: &str = "The distance of each value to the next one, at the number of
 ///
 /// # Errors
 /// If `spectrum` cannot be read.
-pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let columns = ["fit", "index", "singular_value", "value", "noise"];
     let rows = model.rows("spectrum", &columns)?;
     let value = if rows.has("singular_value") {
@@ -63,11 +63,6 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
 fn of_fit(rows: &Rows, fit: &str, value: &str) -> [Vec<Mark>; 2] {
     let (index, values) = (rows.floats("index"), rows.floats(value));
     let (mut marks, mut gaps) = (Vec::new(), Vec::new());
-    let mark = |at: [f64; 2], tip: String| Mark {
-        at,
-        interval: [f64::NAN; 2],
-        tip,
-    };
     for (at, y) in values.iter().enumerate() {
         let gap = values.get(at + 1).map(|next| y - next);
         let shown = gap.map(|gap| format!(", gap to the next {}", number(gap)));
@@ -75,9 +70,9 @@ fn of_fit(rows: &Rows, fit: &str, value: &str) -> [Vec<Mark>; 2] {
         if let Some(gap) = gap.filter(|gap| gap.is_finite()) {
             // Equal values differ by rounding.
             let gap = if gap.abs() < 1e-12 { 0.0 } else { gap };
-            gaps.push(mark([index[at] + 1.0, gap], tip.clone()));
+            gaps.push(Mark::new([index[at] + 1.0, gap], tip.clone()));
         }
-        marks.push(mark([index[at], *y], tip));
+        marks.push(Mark::new([index[at], *y], tip));
     }
     [marks, gaps]
 }
@@ -88,11 +83,7 @@ fn noise(rows: &Rows) -> Option<Series> {
     let level = levels.iter().copied().find(|x| x.is_finite())?;
     let last = index.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let tip = format!("noise {}", number(level));
-    let mark = |x: f64| Mark {
-        at: [x, level],
-        interval: [f64::NAN; 2],
-        tip: tip.clone(),
-    };
+    let mark = |x: f64| Mark::new([x, level], tip.clone());
     Some(Series {
         has_points: false,
         ..Series::new("noise", vec![mark(0.0), mark(last)])

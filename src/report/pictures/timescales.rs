@@ -19,7 +19,7 @@ const TEST: &str = "Points are the probabilities to stay that the model predicts
 ///
 /// # Errors
 /// If `timescales` or `chapman_kolmogorov` cannot be read.
-pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let columns = [
         "lag",
@@ -32,10 +32,8 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
     ];
     if let Some(lags) = model.with_all_lags()? {
         let rows = lags.rows("timescales", &columns)?;
-        figures.extend(fits.iter().filter_map(|fit| {
-            let family = fit.as_str();
-            timescales(&rows.having("fit", family), family)
-        }));
+        let of = |fit: &String| timescales(&rows.having("fit", fit), fit);
+        figures.extend(fits.iter().filter_map(of));
     }
     let columns = [
         "fit",
@@ -81,13 +79,8 @@ fn timescales(rows: &Rows, fit: &str) -> Option<Figure> {
     let svg = lines(&series, [unit, "timescale"], true)?;
     let alt = format!("{n} timescales of {fit} against the lag, on a logarithmic axis.");
     let title = format!("{fit}: timescales by lag");
-    Some(Figure::new(
-        ["timescales", fit],
-        &title,
-        &alt,
-        TIMESCALES,
-        svg,
-    ))
+    let name = ["timescales", fit];
+    Some(Figure::new(name, &title, &alt, TIMESCALES, svg))
 }
 
 fn test(rows: &Rows, fit: &str) -> Option<Figure> {
@@ -121,11 +114,6 @@ fn test(rows: &Rows, fit: &str) -> Option<Figure> {
         number(off)
     );
     let title = format!("{fit}: Chapman–Kolmogorov test");
-    Some(Figure::new(
-        ["chapman-kolmogorov", fit],
-        &title,
-        &alt,
-        TEST,
-        svg,
-    ))
+    let name = ["chapman-kolmogorov", fit];
+    Some(Figure::new(name, &title, &alt, TEST, svg))
 }

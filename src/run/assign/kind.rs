@@ -4,14 +4,15 @@ use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
-use crate::output::result::Written;
+use crate::output::result::{ModelKey, Written};
 use crate::output::tables::table::Table;
-use crate::plan::assignment::Assignment;
-use crate::plan::pipeline::Pipeline;
+use crate::plan::assignment::{Assignment, NewRows};
 use crate::read::lake::Lake;
 use crate::run::kind::{DroppedRows, Kind};
 use crate::run::progress::Progress;
 use crate::run::record::{Head, ModelEntry};
+use crate::run::sets::are_alike;
+use arrow::array::ArrayRef;
 use arrow::datatypes::Field;
 use datafusion::dataframe::DataFrame;
 use serde::Serialize;
@@ -31,22 +32,12 @@ pub struct AssignOptions {
 /// A kind of evidence whose new rows can be assigned to a model.
 pub(crate) trait Assigns: Kind {
     /// The roles of the columns of new rows.
-    type NewRows: Send + Sync + 'static;
+    type NewRows: NewRows;
     /// What the record says of the new rows of a model, and how the summary prints it.
     type Assigned: Serialize + Display + Clone + Send + Sync + 'static;
 
     /// The tables of rows that an assignment writes.
     const TABLES: &'static [&'static str];
-
-    /// Resolves the new rows of a pipeline with the query text `sql` against the tables of a lake.
-    ///
-    /// # Errors
-    /// If the SQL or the keys of the pipeline do not fit the tables.
-    fn new_rows(
-        pipeline: &Pipeline,
-        sql: &str,
-        lake: &Lake,
-    ) -> impl Future<Output = Result<(Assignment<Self::NewRows>, DataFrame)>>;
 
     /// Checks that the new rows have the columns of the model.
     ///
@@ -123,10 +114,43 @@ pub(crate) struct AssignedRows<R> {
     pub lacking: Vec<String>,
 }
 
+/// The records of the partitions with new rows, and the places of those beyond the number `known`
+/// of partitions that the model has. `partitions` has one array per partition column.
+pub(crate) fn by_partition<T, R>(
+    written: &Written<'_>,
+    (known, partitions): (usize, &[ArrayRef]),
+    rows: &BTreeMap<u32, T>,
+    record: impl Fn(u32, &T) -> R,
+) -> (Vec<ModelEntry<R>>, Vec<String>) {
+    let (mut models, mut lacking) = (Vec::new(), Vec::new());
+    for (&partition, of_rows) in rows {
+        let key = ModelKey::at(partitions, None, partition as usize);
+        if partition as usize >= known {
+            lacking.push(written.place(&key));
+            continue;
+        }
+        models.push(ModelEntry {
+            partition: written.partition_of(&key),
+            lag: None,
+            model: record(partition, of_rows),
+        });
+    }
+    (models, lacking)
+}
+
+/// An error unless the model at `at` was made from rows of the kind of the pipeline.
+pub(crate) fn check_kind(ours: &str, theirs: &str, at: &str) -> Result<()> {
+    if ours == theirs {
+        return Ok(());
+    }
+    Err(Error::spec(format!(
+        "the pipeline has {ours}, but the model at {at} was made from {theirs}"
+    )))
+}
+
 /// An error unless columns of the pipeline are those of the model at `at`.
 pub(crate) fn check_alike(what: &str, ours: &[Field], theirs: &[Field], at: &str) -> Result<()> {
-    let alike = |(a, b): (&Field, &Field)| a.name() == b.name() && a.data_type() == b.data_type();
-    if ours.len() == theirs.len() && ours.iter().zip(theirs).all(alike) {
+    if are_alike(ours, theirs) {
         return Ok(());
     }
     Err(Error::spec(format!(

@@ -12,7 +12,9 @@ use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::output::result::{Written, kind_of};
 use crate::read::paths::current::Current;
-use crate::run::assign::kind::{AssignOptions, Assigning, Assigns, Model, PlannedAssignment};
+use crate::run::assign::kind::{
+    AssignOptions, Assigning, Assigns, Model, PlannedAssignment, check_kind,
+};
 use crate::run::assign::record::AssignRecord;
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Head};
@@ -59,8 +61,15 @@ impl<K: Assigns> PlannedAssignment<K> {
             }
             let threads = self.lake.threads;
             let head = Head::begin(&begun.run, &plan.name, &hash, threads, &plan.tables);
-            let run = &model.written.current.run;
-            let mut record = AssignRecord::new(head, at, run, options);
+            let mut record = AssignRecord {
+                head,
+                kind: K::NAME,
+                model: at.to_string(),
+                model_run: model.written.current.run.clone(),
+                smoothing: options.smoothing,
+                warnings: Vec::new(),
+                models: Vec::new(),
+            };
             let drive = self.drive(&model, output, &begun, options, &progress, &mut record);
             match drive.await {
                 Ok(()) => Ok(Some(Box::new(record))),
@@ -136,14 +145,4 @@ fn hash(kind: &str, plan: &str, model: &Current, options: &AssignOptions) -> Str
     hasher.update(&[u8::from(model.complete)]);
     hasher.update(&options.smoothing.to_le_bytes());
     hasher.finalize().to_hex()[..32].to_string()
-}
-
-/// An error unless the model at `at` was made from rows of the kind of the pipeline.
-fn check_kind(ours: &str, theirs: &str, at: &str) -> Result<()> {
-    if ours == theirs {
-        return Ok(());
-    }
-    Err(Error::spec(format!(
-        "the pipeline has {ours}, but the model at {at} was made from {theirs}"
-    )))
 }

@@ -2,9 +2,9 @@
 
 use crate::error::{counted, escaped};
 use crate::output::number::grouped;
-use crate::run::assign::kind::{AssignOptions, Assigns};
+use crate::run::assign::kind::Assigns;
 use crate::run::record::{Head, ModelEntry};
-use crate::run::summary::{self, SHOWN, place};
+use crate::run::summary;
 use serde::Serialize;
 use std::fmt::{Display, Formatter, Result};
 
@@ -21,27 +21,14 @@ pub(crate) struct AssignRecord<K: Assigns> {
     pub model: String,
     /// The run that made the models.
     pub model_run: String,
-    /// [`AssignOptions::smoothing`], in transitions.
+    /// [`AssignOptions::smoothing`](crate::run::assign::kind::AssignOptions::smoothing), in
+    /// transitions.
     pub smoothing: f64,
     /// What a user should know of the rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// One entry per partition and lag of the model that has new rows.
     pub models: Vec<ModelEntry<K::Assigned>>,
-}
-
-impl<K: Assigns> AssignRecord<K> {
-    pub(crate) fn new(head: Head, model: &str, run: &str, options: &AssignOptions) -> Self {
-        AssignRecord {
-            head,
-            kind: K::NAME,
-            model: model.to_string(),
-            model_run: run.to_string(),
-            smoothing: options.smoothing,
-            warnings: Vec::new(),
-            models: Vec::new(),
-        }
-    }
 }
 
 /// The summary of an assignment.
@@ -63,15 +50,8 @@ impl<K: Assigns> Display for AssignSummary<'_, K> {
         for warning in &record.warnings {
             writeln!(f, "  warning: {}", escaped(warning))?;
         }
-        for entry in models.iter().take(SHOWN) {
-            writeln!(f)?;
-            let at = place(&entry.partition, entry.lag.as_deref());
-            write!(f, "{at}{}", entry.model)?;
-        }
-        if models.len() > SHOWN {
-            let more = models.len() - SHOWN;
-            writeln!(f, "\n… and {more} more, see {output}/runs/{}.json", head.id)?;
-        }
+        let at = format!("{output}/runs/{}.json", head.id);
+        summary::entries(f, models, "more", &at)?;
         let stages = ["read model", "count", "assign", "score", "write"];
         summary::end(f, head, models.len(), &stages, output)
     }

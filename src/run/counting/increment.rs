@@ -64,12 +64,7 @@ pub(crate) async fn count<K: Kind>(
                 _ => None,
             };
             let counted = counts::count(lake, frame, layout, run.advance()).await?;
-            let record = because.map(|what| IncrementRecord {
-                what,
-                files: tables.iter().map(|table| table.files.len()).sum(),
-                rows: counted.rows,
-                units: 0,
-            });
+            let record = because.map(|what| IncrementRecord::of_all(what, tables, counted.rows));
             return Ok(Counting {
                 counted,
                 ledger: None,

@@ -15,8 +15,9 @@ use crate::read::counts::counted::Counted;
 use crate::read::counts::renumber::{NewNumbers, merge_partitions};
 use crate::read::rows::layout::RowRoles;
 use crate::read::rows::stop::Dropped;
-use crate::run::counting::tasks::CountsGroup;
-use crate::run::counting::tasks::{CountingWork, Matrices, Matrix, RowSource, Summed, read_counts};
+use crate::run::counting::tasks::{
+    CountingWork, CountsGroup, Matrices, Matrix, RowSource, Summed, read_counts,
+};
 use crate::run::progress::Progress;
 use crate::run::record::IncrementRecord;
 use crate::run::workers::nodes::Nodes;
@@ -111,18 +112,8 @@ impl<'a, K: Tasks<Work: From<CountingWork>>> CountRounds<'a, K> {
         if let Some((rows, dropped)) = totals {
             (counted.rows, counted.dropped) = (rows, dropped);
         }
-        remote.record = record.map(|what| IncrementRecord {
-            what,
-            files: self
-                .plan
-                .job
-                .tables
-                .iter()
-                .map(|table| table.files.len())
-                .sum(),
-            rows: counted.rows,
-            units: 0,
-        });
+        let (tables, rows) = (&self.plan.job.tables, counted.rows);
+        remote.record = record.map(|what| IncrementRecord::of_all(what, tables, rows));
         Ok(remote)
     }
 

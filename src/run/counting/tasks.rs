@@ -14,7 +14,7 @@ use crate::read::lake::Lake;
 use crate::read::rows::deal::{Dealer, deal};
 use crate::read::rows::stop::Dropped;
 use crate::run::workers::executor::{TaskExecutor, blocking};
-use crate::run::workers::reading::{PlanQuery, Slice, read_rows};
+use crate::run::workers::reading::{Slice, read_rows};
 use bytes::Bytes;
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
@@ -148,9 +148,6 @@ impl TaskExecutor<CountingPlan> {
     }
 
     /// Deals the rows of some files into lots of whole trajectories.
-    ///
-    /// # Errors
-    /// If the rows cannot be read or stored.
     async fn deal(&self, files: Slice, lots: usize) -> Result<Vec<Piece>> {
         let layout = &self.plan.layout;
         let (lake, frame) = self.rows_of(Some(files)).await?;
@@ -161,9 +158,6 @@ impl TaskExecutor<CountingPlan> {
     }
 
     /// Sums some rows and deals the sums into lots.
-    ///
-    /// # Errors
-    /// If the rows cannot be read or counted, or the sums cannot be stored.
     async fn sum(&self, rows: RowSource, lots: usize) -> Result<Summed> {
         let layout = Arc::clone(&self.plan.layout);
         let (lake, frame) = match rows {
@@ -195,9 +189,6 @@ impl TaskExecutor<CountingPlan> {
     }
 
     /// Adds up sums.
-    ///
-    /// # Errors
-    /// If the sums cannot be read or stored.
     async fn add(&self, sums: &[Piece], direct: bool) -> Result<Piece> {
         let layout = Arc::clone(&self.plan.layout);
         let schema = sums_schema(&layout);
@@ -208,9 +199,6 @@ impl TaskExecutor<CountingPlan> {
     }
 
     /// Makes matrices of sums.
-    ///
-    /// # Errors
-    /// If the sums cannot be read, or the matrices cannot be stored.
     async fn count(&self, sums: &[Piece], direct: bool) -> Result<Matrices> {
         let layout = Arc::clone(&self.plan.layout);
         let sums = self.restored(sums, direct).await?;
@@ -220,9 +208,6 @@ impl TaskExecutor<CountingPlan> {
     }
 
     /// Counts all rows of the plan.
-    ///
-    /// # Errors
-    /// If the rows cannot be read or counted, or the matrices cannot be stored.
     async fn count_all(&self) -> Result<Matrices> {
         let (lake, frame) = self.rows_of(None).await?;
         let counted = counts::count(&lake, frame, &self.plan.layout, Arc::new(|_| ()));
@@ -232,13 +217,8 @@ impl TaskExecutor<CountingPlan> {
     /// The query of the plan over all files, or over some files of its only table.
     async fn rows_of(&self, slice: Option<Slice>) -> Result<(Lake, DataFrame)> {
         let plan = &self.plan;
-        let query = PlanQuery {
-            tables: &plan.job.tables,
-            sql: &plan.job.sql,
-            parameters: &plan.job.parameters,
-        };
         let select = |lake: &Lake, frame| lake.select(frame, &plan.layout);
-        self.query(query, slice, select).await
+        self.query(&plan.job, slice, select).await
     }
 
     async fn restored(&self, sums: &[Piece], direct: bool) -> Result<CountSums> {

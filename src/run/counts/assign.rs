@@ -18,25 +18,23 @@ use crate::output::tables::assigned::{
 };
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
-use crate::plan::assignment::Assignment;
-use crate::plan::counts::{NewStates, new_states};
+use crate::plan::counts::NewStates;
 use crate::plan::job::check_names;
-use crate::plan::pipeline::Pipeline;
 use crate::plan::rows::lag_column;
 use crate::read::counts;
 use crate::read::counts::counted::Counted;
 use crate::read::counts::follow::{Follower, follow};
-use crate::read::lake::Lake;
 use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::StateTable;
-use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model, check_alike, check_lags};
+use crate::run::assign::kind::{
+    AssignedRows, Assigning, Assigns, Model, check_alike, check_kind, check_lags,
+};
 use crate::run::counts::kind::CountsKind;
 use crate::run::counts::known::{KnownModel, Numbers, read, sides};
 use crate::run::counts::model::{at_place, check_sum, partition_key, place};
 use crate::run::counts::score;
 use crate::run::counts::score::{Lookup, Scorer};
 use crate::run::record::ModelEntry;
-use datafusion::dataframe::DataFrame;
 use hashbrown::HashMap;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -85,14 +83,6 @@ impl Assigns for CountsKind {
     type Assigned = AssignedStates;
 
     const TABLES: &'static [&'static str] = &[];
-
-    async fn new_rows(
-        pipeline: &Pipeline,
-        sql: &str,
-        lake: &Lake,
-    ) -> Result<(Assignment<NewStates>, DataFrame)> {
-        new_states(pipeline, sql, lake).await
-    }
 
     async fn check_columns(rows: &NewStates, model: &Model<'_>) -> Result<()> {
         let Model { written, at } = model;
@@ -196,6 +186,7 @@ async fn score_trajectories(
 /// The schema of the tables, without states and partitions, which are not read yet.
 fn names(rows: &NewStates, written: &Written<'_>) -> AssignedSchema {
     let (sources, targets) = sides(&rows.layout.evidence);
+    let partition = &rows.layout.partition;
     let trajectories = match &rows.layout.evidence {
         RowRoles::Trajectories {
             trajectory, time, ..
@@ -209,17 +200,10 @@ fn names(rows: &NewStates, written: &Written<'_>) -> AssignedSchema {
     };
     AssignedSchema {
         names: RunSchema {
-            partition: rows.layout.partition.clone(),
-            partitions: Vec::new(),
-            lag: lag_column(&rows.lags),
             sources: StateTable::empty(sources),
             targets: StateTable::empty(targets),
             is_weighted: rows.layout.is_weighted(),
-            fits: Vec::new(),
-            embeddings: Vec::new(),
-            has_stability: false,
-            tables: Vec::new(),
-            rows: Vec::new(),
+            ..RunSchema::of_models(partition, Vec::new(), lag_column(&rows.lags))
         },
         fits: written.fits.clone(),
         trajectories,
@@ -229,16 +213,9 @@ fn names(rows: &NewStates, written: &Written<'_>) -> AssignedSchema {
 /// An error unless the new rows have the same key columns as the model. States and partitions are
 /// looked up by these columns.
 fn check_columns(rows: &NewStates, written: &Written<'_>, at: &str) -> Result<()> {
-    if written.lag.is_some() == rows.lags.is_empty() {
-        let (ours, theirs) = if rows.lags.is_empty() {
-            ("pairs", "trajectories")
-        } else {
-            ("trajectories", "pairs")
-        };
-        return Err(Error::spec(format!(
-            "the pipeline has {ours}, but the model at {at} was made from {theirs}"
-        )));
-    }
+    let kind = |has_lag| if has_lag { "trajectories" } else { "pairs" };
+    let ours = kind(!rows.lags.is_empty());
+    check_kind(ours, kind(written.lag.is_some()), at)?;
     let (sources, targets) = sides(&rows.layout.evidence);
     let (sources, targets) = (sources.output_fields(), targets.output_fields());
     for (what, ours, theirs) in [

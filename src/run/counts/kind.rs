@@ -7,6 +7,7 @@ use crate::run::counts::record::ModelRecord;
 use futures::future::BoxFuture;
 
 /// Transitions between states.
+#[derive(Clone, Default)]
 pub struct CountsKind;
 
 /// Fetches the matrices of models that do not hold theirs.

@@ -32,10 +32,8 @@ use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
 use crate::output::tables::{columns, schema};
-use crate::plan::counts::{CountsPlan, plan_counts};
-use crate::plan::pipeline::Pipeline;
+use crate::plan::counts::CountsPlan;
 use crate::plan::pipeline::keys::NamesFrom;
-use crate::read::lake::Lake;
 use crate::run::counting::rounds::{CountRounds, RemoteCounts};
 use crate::run::counts::kind::{CountsKind, Shared};
 use crate::run::counts::local::CountedHere;
@@ -45,7 +43,6 @@ use crate::run::kind::{Fitted, Found, Kind, Read, Running, Written};
 use crate::run::record::ModelEntry;
 use crate::run::sets;
 use crate::run::workers::Workers;
-use datafusion::dataframe::DataFrame;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 
@@ -68,15 +65,6 @@ impl Kind for CountsKind {
     type Rows = ();
     type Facts = Facts;
     type ModelRecord = ModelRecord;
-
-    async fn plan(
-        pipeline: &Pipeline,
-        sql: &str,
-        seed: Option<u64>,
-        lake: &Lake,
-    ) -> Result<(CountsPlan, DataFrame)> {
-        plan_counts(pipeline, sql, seed, lake).await
-    }
 
     async fn check(plan: &CountsPlan) -> Result<()> {
         if let NamesFrom::Output(location) = &plan.names {
@@ -242,6 +230,7 @@ fn test_markov(plan: &CountsPlan, models: &mut [FittedModel], records: &mut [Mod
 mod tests {
     use super::*;
     use crate::output::checkpoint::KEEP_EVERY;
+    use crate::plan::pipeline::Pipeline;
     use crate::read::counts;
     use crate::run::Planned;
     use crate::run::counts::local::fit_all;

@@ -5,7 +5,7 @@ use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::Size;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::checkpoints::NoCheckpoints;
-use crate::evidence::pass::packed::{pack, unpack};
+use crate::evidence::pass::packed::pack;
 use crate::memory;
 use crate::output::number::grouped;
 use crate::output::parts::Piece;
@@ -14,8 +14,7 @@ use crate::plan::counts::CountsPlan;
 use crate::read::counts::counted::Counted;
 use crate::run::Planned;
 use crate::run::counting::rounds;
-use crate::run::counting::tasks::read_counts;
-use crate::run::counting::tasks::{CountingWork, CountsGroup};
+use crate::run::counting::tasks::{CountingWork, CountsGroup, read_counts};
 use crate::run::counts::kind::CountsKind;
 use crate::run::counts::model::{fit_model, names};
 use crate::run::counts::passing::UnitPass;
@@ -118,8 +117,7 @@ impl TaskExecutor<CountsPlan> {
     ) -> Result<Vec<Result<StoredModel, (Kind, String)>>> {
         let mut units: Vec<(Arc<RunSchema>, CountMatrix)> = Vec::new();
         for group in groups {
-            let head = self.output.piece(&self.plan.job.hash, &group.head).await?;
-            let head: Counted = unpack(&head)?;
+            let head: Counted = self.unpacked(&group.head).await?;
             let names = Arc::new(names(&self.plan, &head, &labels));
             for pieces in &group.counts {
                 let pieces = self.pieces(pieces).await?;

@@ -5,24 +5,20 @@
 
 use crate::error::{Error, Result, counted};
 use crate::output::number::grouped;
-use crate::output::result::{ModelKey, Written};
 use crate::output::tables::filters::{
     ESTIMATES, TRAJECTORIES, estimates_schema, trajectories_schema,
 };
-use crate::plan::assignment::Assignment;
-use crate::plan::filters::{NewObservations, new_observations, row_columns, run_schema};
+use crate::plan::filters::{NewObservations, row_columns, run_schema};
 use crate::plan::job::check_names;
-use crate::plan::pipeline::Pipeline;
-use crate::read::lake::Lake;
 use crate::read::state_space::{StateSpaceInput, Widths};
-use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model, check_alike};
+use crate::run::assign::kind::{
+    AssignedRows, Assigning, Assigns, Model, by_partition, check_alike,
+};
 use crate::run::filters::kind::ObservationsKind;
 use crate::run::filters::rows::{RowTables, RowsWritten};
 use crate::run::filters::scoring::RowFilter;
 use crate::run::filters::{fit_rows, known, rows};
-use crate::run::record::ModelEntry;
 use crate::run::trajectories::Target;
-use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 use std::fmt;
 use std::fmt::{Display, Formatter};
@@ -62,14 +58,6 @@ impl Assigns for ObservationsKind {
     type Assigned = AssignedObservations;
 
     const TABLES: &'static [&'static str] = &[TRAJECTORIES, ESTIMATES];
-
-    async fn new_rows(
-        pipeline: &Pipeline,
-        sql: &str,
-        lake: &Lake,
-    ) -> Result<(Assignment<NewObservations>, DataFrame)> {
-        new_observations(pipeline, sql, lake).await
-    }
 
     async fn check_columns(rows: &NewObservations, model: &Model<'_>) -> Result<()> {
         let Model { written, at } = model;
@@ -145,12 +133,12 @@ impl Assigns for ObservationsKind {
             widths,
             sort: &AtomicBool::new(false),
         };
-        let target = Target {
-            output: run.output,
-            begun: run.begun,
-        };
+        let (output, begun) = (run.output, run.begun);
+        let target = Target { output, begun };
         let found = rows::write(input, &tables, target, &|n| progress.advance(n)).await?;
-        let (models, lacking) = models_of(written, &known, &found);
+        let partitions = (known.models.len(), &found.found.partitions[..]);
+        let record = |partition, _: &_| AssignedObservations::of(partition, &known, &found);
+        let (models, lacking) = by_partition(written, partitions, &found.rows, record);
         if new.held_out && found.found.rows > 0 && found.rows.is_empty() {
             let rows = counted(found.found.rows, "row");
             return Err(Error::input(format!(
@@ -169,41 +157,29 @@ impl Assigns for ObservationsKind {
     }
 }
 
-/// The filtered rows of every partition, and the partitions that the model does not have.
-fn models_of(
-    written: &Written<'_>,
-    known: &known::KnownFilters,
-    found: &RowsWritten,
-) -> (Vec<ModelEntry<AssignedObservations>>, Vec<String>) {
-    let (mut models, mut lacking) = (Vec::new(), Vec::new());
-    for (&partition, of_rows) in &found.rows {
-        let key = ModelKey::at(&found.found.partitions, None, partition as usize);
-        if partition as usize >= known.models.len() {
-            lacking.push(written.place(&key));
-            continue;
+impl AssignedObservations {
+    fn of(partition: u32, known: &known::KnownFilters, found: &RowsWritten) -> Self {
+        let rows = found.rows.get(&partition).copied().unwrap_or_default();
+        let fits = known
+            .columns
+            .iter()
+            .enumerate()
+            .filter_map(|(fit, columns)| {
+                let own = found.of_fits.get(&(partition, fit))?;
+                Some(EstimatedFitRecord {
+                    name: columns.name.clone(),
+                    mse: own.mse(),
+                    mean_log_score: own.mean_log_score(),
+                    not_updated: own.scores(false).not_updated,
+                })
+            });
+        AssignedObservations {
+            rows: rows.rows,
+            missing: rows.missing,
+            trajectories: rows.trajectories,
+            fits: fits.collect(),
         }
-        let columns = known.columns.iter().enumerate();
-        let fits = columns.filter_map(|(fit, columns)| {
-            let own = found.of_fits.get(&(partition, fit))?;
-            Some(EstimatedFitRecord {
-                name: columns.name.clone(),
-                mse: own.mse(),
-                mean_log_score: own.mean_log_score(),
-                not_updated: own.scores(false).not_updated,
-            })
-        });
-        models.push(ModelEntry {
-            partition: written.partition_of(&key),
-            lag: None,
-            model: AssignedObservations {
-                rows: of_rows.rows,
-                missing: of_rows.missing,
-                trajectories: of_rows.trajectories,
-                fits: fits.collect(),
-            },
-        });
     }
-    (models, lacking)
 }
 
 impl Display for AssignedObservations {

@@ -11,16 +11,16 @@ use crate::output::result::{ModelKey, Written, floats};
 use crate::output::slices::{ModelColumns, TableSlice};
 use crate::output::tables::filters::{ESTIMATES, KNOWN_STATE};
 use crate::output::tables::table::Table;
-use crate::run::compare::{CompareSide, Compares, Pair, fit_names, interned, pairs, without_nulls};
+use crate::run::compare::{CompareSide, Compares, Keyed, Pair, fit_names, interned, of_fit, pairs};
 use crate::run::filters::kind::ObservationsKind;
-use arrow::array::{Array, ArrayRef, AsArray};
+use crate::run::sets::{are_alike, column};
+use arrow::array::{Array, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float64Type};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::{Display, Formatter};
-use std::ops::Range;
 
 /// The comparison of the filters of one partition.
 #[derive(Debug, Serialize)]
@@ -79,18 +79,16 @@ impl Compares for ObservationsKind {
     ) -> Result<Vec<(ModelKey, ComparedObservations)>> {
         let (of_a, of_b) = (Filters::of(a).await?, Filters::of(b).await?);
         let pairs = pairs((a.at, &of_a.names), (b.at, &of_b.names), fits)?;
-        let numbers = match (&of_a.rows, &of_b.rows) {
-            (Some(a), Some(b)) if a.is_like(b) => Some(interned(&a.columns, &b.columns)?),
-            _ => None,
-        };
+        let rows = of_a.rows.as_ref().zip(of_b.rows.as_ref());
+        let rows = rows.filter(|(a, b)| are_alike(&a.fields, &b.fields));
+        let numbers = rows.map(|(a, b)| interned(&a.columns, &b.columns));
+        let rows = rows.zip(numbers.transpose()?);
         let mut models = Vec::new();
         for key in a.common(b) {
-            let same = match (&numbers, &of_a.rows, &of_b.rows) {
-                (Some((own, others)), Some(a), Some(b)) => {
-                    common(own, a.of(key), others, b.of(key))
-                }
-                _ => Vec::new(),
-            };
+            let same = rows
+                .as_ref()
+                .map(|((a, b), numbers)| a.common(b, key, numbers));
+            let same = same.unwrap_or_default();
             let mut model = ComparedObservations {
                 rows: same.len(),
                 fits: Vec::new(),
@@ -105,34 +103,14 @@ impl Compares for ObservationsKind {
                 model.fits.push(FilterComparison {
                     fit_a: fit_a.clone(),
                     fit_b: fit_b.clone(),
-                    scores_a: of_a.scores(key, fit_a)?,
-                    scores_b: of_b.scores(key, fit_b)?,
+                    scores_a: *of_fit(&of_a.models, key, fit_a)?,
+                    scores_b: *of_fit(&of_b.models, key, fit_b)?,
                     means,
                 });
             }
             models.push((key.clone(), model));
         }
         Ok(models)
-    }
-}
-
-/// The keys of the rows of `estimates`.
-struct Rows {
-    fields: Vec<Field>,
-    columns: Vec<ArrayRef>,
-    of_model: BTreeMap<ModelKey, Range<usize>>,
-}
-
-impl Rows {
-    fn of(&self, key: &ModelKey) -> Range<usize> {
-        self.of_model.get(key).cloned().unwrap_or_default()
-    }
-
-    /// Whether both have the same key columns.
-    fn is_like(&self, other: &Rows) -> bool {
-        let alike =
-            |(a, b): (&Field, &Field)| a.name() == b.name() && a.data_type() == b.data_type();
-        self.fields.len() == other.fields.len() && self.fields.iter().zip(&other.fields).all(alike)
     }
 }
 
@@ -143,7 +121,7 @@ struct Filters<'a> {
     /// The names of the fits.
     names: Vec<String>,
     /// None without the table `estimates`.
-    rows: Option<Rows>,
+    rows: Option<Keyed>,
 }
 
 impl<'a> Filters<'a> {
@@ -171,23 +149,10 @@ impl<'a> Filters<'a> {
         };
         let mut rows = None;
         if written.current.tables.contains_key(ESTIMATES) {
-            let schema = written.table(ESTIMATES).await?.schema();
-            let fields = schema.fields().iter().map(|f| f.as_ref().clone());
             let is_key = |f: &Field| {
                 f.name() != KNOWN_STATE && names.iter().all(|n| *f.name() != format!("{n}_mean"))
             };
-            let fields: Vec<Field> = fields.take_while(is_key).collect();
-            let keys: Vec<&str> = fields.iter().map(|f| f.name().as_str()).collect();
-            let mut columns = written.table(ESTIMATES).await?.columns(&keys).await?;
-            for column in &mut columns {
-                *column = without_nulls(column)?;
-            }
-            let models = written.models(ESTIMATES).await?.into_iter();
-            rows = Some(Rows {
-                fields,
-                columns,
-                of_model: models.map(|model| (model.key, model.rows)).collect(),
-            });
+            rows = Some(Keyed::leading(written, ESTIMATES, is_key).await?);
         }
         Ok(Filters {
             written,
@@ -197,22 +162,11 @@ impl<'a> Filters<'a> {
         })
     }
 
-    fn scores(&self, key: &ModelKey, name: &str) -> Result<Scores> {
-        let own = self.models.get(key).and_then(|fits| fits.get(name));
-        own.copied()
-            .ok_or_else(|| Error::input(format!("`fits` lacks fit `{name}`")))
-    }
-
     /// The means of the states of all rows: numbers per state, and the numbers.
     async fn means(&self, fit: &str) -> Result<(usize, Vec<f64>)> {
         let name = format!("{fit}_mean");
-        let columns = self
-            .written
-            .table(ESTIMATES)
-            .await?
-            .columns(&[&name])
-            .await?;
-        let Some(lists) = columns[0].as_fixed_size_list_opt() else {
+        let column = column(self.written, ESTIMATES, &name).await?;
+        let Some(lists) = column.as_fixed_size_list_opt() else {
             let what = format!("the column `{name}` holds no lists of one length");
             return Err(Error::input(what));
         };
@@ -237,13 +191,6 @@ impl Scores {
             not_updated: number("not_updated")?.unwrap_or(0.0),
         })
     }
-}
-
-/// The rows with the same key.
-fn common(a: &[u32], of_a: Range<usize>, b: &[u32], of_b: Range<usize>) -> Vec<(usize, usize)> {
-    let places: BTreeMap<u32, usize> = of_b.map(|at| (b[at], at)).collect();
-    let pairs = of_a.filter_map(|at| Some((at, *places.get(&a[at])?)));
-    pairs.collect()
 }
 
 /// How the means of some rows differ. None if the states have different lengths.

@@ -1,4 +1,5 @@
 //! The name of the kind of evidence in types.
 
 /// Rows with states and observations.
-pub(crate) struct ObservationsKind;
+#[derive(Clone, Default)]
+pub struct ObservationsKind;

@@ -29,9 +29,7 @@ use crate::evidence::state_space::StateSpace;
 use crate::output::result::ModelKey;
 use crate::output::staging::{StagedTable, StagedTables, Staging};
 use crate::output::tables::filters::{FilterScores, FiltersModel, columns};
-use crate::plan::filters::{FiltersPlan, plan_filters};
-use crate::plan::pipeline::Pipeline;
-use crate::read::lake::Lake;
+use crate::plan::filters::FiltersPlan;
 use crate::read::state_space::training::{Training, training};
 use crate::read::state_space::{StateSpaceInput, Widths};
 use crate::run::counts::model::partition_key;
@@ -46,7 +44,6 @@ use crate::run::record::{EmptyRecord, ModelEntry, Resumed};
 use crate::run::trajectories::Target;
 use crate::run::workers::Workers;
 use crate::run::workers::executor::blocking;
-use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -76,15 +73,6 @@ impl Kind for ObservationsKind {
     type Rows = Option<RowsWritten>;
     type Facts = Facts;
     type ModelRecord = FiltersModelRecord;
-
-    async fn plan(
-        pipeline: &Pipeline,
-        sql: &str,
-        seed: Option<u64>,
-        lake: &Lake,
-    ) -> Result<(FiltersPlan, DataFrame)> {
-        plan_filters(pipeline, sql, seed, lake).await
-    }
 
     async fn read(run: &Running<'_, Self>) -> Result<Read<Self>> {
         let (plan, sort) = (run.plan, AtomicBool::new(false));

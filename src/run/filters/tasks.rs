@@ -16,7 +16,7 @@ use crate::run::filters::fit_rows;
 use crate::run::filters::input::Filters;
 use crate::run::filters::rows::{Ended, collect};
 use crate::run::workers::executor::{TaskExecutor, blocking};
-use crate::run::workers::reading::{PlanQuery, Slice};
+use crate::run::workers::reading::Slice;
 use arrow::array::{ArrayRef, RecordBatch};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -110,13 +110,8 @@ impl TaskExecutor<FiltersPlan> {
 
     async fn deal_state_space(&self, files: Option<Slice>, lots: usize) -> Result<Vec<Piece>> {
         let plan = &self.plan;
-        let query = PlanQuery {
-            tables: &plan.job.tables,
-            sql: &plan.job.sql,
-            parameters: &plan.job.parameters,
-        };
         let of_layout = |_: &Lake, frame| select(frame, &plan.layout);
-        let (lake, frame) = self.query(query, files, of_layout).await?;
+        let (lake, frame) = self.query(&plan.job, files, of_layout).await?;
         let layout = Arc::clone(&plan.layout);
         let dealer = move || Dealer::new(&layout.fields(), layout.dealt_by(), lots);
         let dealt = deal(&lake, frame, lots, dealer).await?;
@@ -125,7 +120,7 @@ impl TaskExecutor<FiltersPlan> {
 
     async fn filter_rows(&self, lot: &[Piece], filters: &Piece) -> Result<FilteredLot> {
         let plan = &self.plan;
-        let received: ReceivedFilters = unpack(&self.output.piece(&self.hash, filters).await?)?;
+        let received: ReceivedFilters = self.unpacked(filters).await?;
         let (state, observation) = received.widths;
         let widths = Widths {
             state: Some(state),

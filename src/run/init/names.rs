@@ -25,85 +25,37 @@ pub(crate) enum Role {
     Coordinate,
 }
 
-const NAMES: [(Role, &[&str]); 10] = [
+const NAMES: [(Role, &str); 10] = [
     (
         Role::Time,
-        &[
-            "time",
-            "timestamp",
-            "datetime",
-            "date",
-            "t",
-            "ts",
-            "step",
-            "frame",
-            "position",
-            "pos",
-            "seq",
-            "order",
-            "tick",
-            "n",
-        ],
+        "time timestamp datetime date t ts step frame position pos seq order tick n",
     ),
     (
         Role::Trajectory,
-        &[
-            "trajectory",
-            "traj",
-            "track",
-            "particle",
-            "drifter",
-            "buoy",
-            "object",
-            "session",
-            "speech",
-            "vehicle",
-            "trip",
-            "user",
-            "visitor",
-            "device",
-            "station",
-            "replica",
-            "chain",
-            "id",
-        ],
+        "trajectory traj track particle drifter buoy object session speech vehicle trip user visitor device station replica chain id",
     ),
     (
         Role::State,
-        &[
-            "state", "word", "page", "symbol", "token", "event", "action", "label", "cluster",
-            "zone", "cell", "status", "letter", "url",
-        ],
+        "state word page symbol token event action label cluster zone cell status letter url",
     ),
-    (
-        Role::Source,
-        &["source", "src", "from", "origin", "departure", "pickup"],
-    ),
+    (Role::Source, "source src from origin departure pickup"),
     (
         Role::Target,
-        &[
-            "target",
-            "tgt",
-            "to",
-            "destination",
-            "dest",
-            "dst",
-            "arrival",
-            "dropoff",
-        ],
+        "target tgt to destination dest dst arrival dropoff",
     ),
-    (Role::Count, &["count", "counts", "n", "number", "trips"]),
-    (Role::Weight, &["weight", "weights", "w"]),
-    (Role::Longitude, &["longitude", "lon", "lng", "long"]),
-    (Role::Latitude, &["latitude", "lat"]),
-    (Role::Coordinate, &["x", "y", "z"]),
+    (Role::Count, "count counts n number trips"),
+    (Role::Weight, "weight weights w"),
+    (Role::Longitude, "longitude lon lng long"),
+    (Role::Latitude, "latitude lat"),
+    (Role::Coordinate, "x y z"),
 ];
 
 /// How well a name fits a role, from 0 (not at all): the whole name before a word of it, and early
 /// words of the list before later ones.
 pub(crate) fn fit(name: &str, role: Role) -> usize {
     let known = NAMES.iter().find(|(of, _)| *of == role);
-    let known = known.map_or(&[][..], |(_, names)| names);
+    let known = known.map_or("", |(_, names)| names).split(' ');
+    let known: Vec<&str> = known.collect();
     let lower = name.to_lowercase();
     let words = words(name);
     let place = |found: usize| known.len() - found;

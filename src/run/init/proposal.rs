@@ -10,15 +10,16 @@ use crate::run::init::survey::{Survey, SurveyColumn, ValueKind};
 use std::collections::HashSet;
 
 /// What a row of a table is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RowKind {
-    /// A row of a trajectory, at a time, with a state or with coordinates.
+// The comments are help texts of the option `--kind`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum RowKind {
+    /// A row of a trajectory: at a time, with a state or coordinates
     Transitions,
-    /// A pair of a source and a target.
+    /// A source and a target
     Pairs,
-    /// A point with coordinates.
+    /// A point with coordinates
     Points,
-    /// A row of a trajectory that shows a symbol.
+    /// A row of a trajectory that shows a symbol
     Sequences,
 }
 
@@ -106,12 +107,8 @@ pub(crate) fn propose(survey: &Survey, kind: Option<RowKind>) -> Result<Proposal
         RowKind::Points => points(survey),
         RowKind::Sequences => {
             let order = order(survey)?;
-            let symbol = state(survey, &order).ok_or_else(|| {
-                missing(
-                    survey,
-                    "a column of symbols: texts or whole numbers that repeat",
-                )
-            })?;
+            let what = "a column of symbols: texts or whole numbers that repeat";
+            let symbol = state(survey, &order).ok_or_else(|| missing(survey, what))?;
             let symbol = symbol.name.clone();
             Ok(Proposal::Sequences { order, symbol })
         }
@@ -128,12 +125,8 @@ pub(crate) fn propose(survey: &Survey, kind: Option<RowKind>) -> Result<Proposal
                 .map(of)
                 .or_else(|| boxes().filter(has_boxes))
                 .or_else(|| column.map(of));
-            let state = state.ok_or_else(|| {
-                missing(
-                    survey,
-                    "a state: a column of texts or whole numbers that repeat, or coordinates",
-                )
-            })?;
+            let what = "a state: a column of texts or whole numbers that repeat, or coordinates";
+            let state = state.ok_or_else(|| missing(survey, what))?;
             Ok(Proposal::Transitions { order, state })
         }
     }
@@ -154,12 +147,8 @@ fn natural(survey: &Survey) -> RowKind {
 }
 
 fn pairs(survey: &Survey) -> Result<Proposal> {
-    let (source, target) = ends(survey).ok_or_else(|| {
-        missing(
-            survey,
-            "a source and a target of one type, such as `source` and `target`",
-        )
-    })?;
+    let what = "a source and a target of one type, such as `source` and `target`";
+    let (source, target) = ends(survey).ok_or_else(|| missing(survey, what))?;
     let is_other =
         |column: &&SurveyColumn| column.name != source.name && column.name != target.name;
     let is_amount =
@@ -210,10 +199,8 @@ fn points(survey: &Survey) -> Result<Proposal> {
         return Ok(Proposal::Points { id, coordinates });
     }
     if columns.len() < 2 {
-        return Err(missing(
-            survey,
-            "coordinates: at least two columns of numbers",
-        ));
+        let what = "coordinates: at least two columns of numbers";
+        return Err(missing(survey, what));
     }
     let columns = columns.iter().take(100).map(|column| column.name.clone());
     Ok(Proposal::Points {

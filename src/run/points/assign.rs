@@ -6,20 +6,18 @@
 use crate::error::{Error, Result, counted, escaped};
 use crate::output::number::grouped;
 use crate::output::tables::points::{POINTS, schema_of};
-use crate::plan::assignment::Assignment;
 use crate::plan::job::check_names;
-use crate::plan::pipeline::Pipeline;
-use crate::plan::points::{NewPoints, new_points};
+use crate::plan::points::NewPoints;
 use crate::plan::rows::lag_column;
-use crate::read::lake::Lake;
 use crate::read::points::Found;
 use crate::read::rows::states::describe;
-use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model, check_alike, check_lags};
+use crate::run::assign::kind::{
+    AssignedRows, Assigning, Assigns, Model, check_alike, check_kind, check_lags,
+};
 use crate::run::points::kind::PointsKind;
 use crate::run::points::known;
 use crate::run::points::rows::{RowCounts, RowInput, RowTable, copy};
 use crate::run::record::ModelEntry;
-use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,14 +39,6 @@ impl Assigns for PointsKind {
 
     const TABLES: &'static [&'static str] = &[POINTS];
 
-    async fn new_rows(
-        pipeline: &Pipeline,
-        sql: &str,
-        lake: &Lake,
-    ) -> Result<(Assignment<NewPoints>, DataFrame)> {
-        new_points(pipeline, sql, lake).await
-    }
-
     async fn check_columns(rows: &NewPoints, model: &Model<'_>) -> Result<()> {
         check_columns(rows, model).await?;
         check_lags(&rows.lags, &model.written, model.at).await
@@ -59,10 +49,10 @@ impl Assigns for PointsKind {
         let rows = &planned.assignment.rows;
         let Model { written, at } = run.model;
         progress.stage("read model", None);
-        let models = known::read(written, lag_column(&rows.lags)).await;
+        let lags = lag_column(&rows.lags);
+        let models = known::read(written, lags.clone()).await;
         let models = models.map_err(|e| e.at(format!("model {at}")))?;
         run.head.done("read model", 0, 0);
-        let lags = lag_column(&rows.lags);
         let schema = schema_of(&rows.layout.partition, Vec::new(), lags);
         let mut table = RowTable::new(&schema, &rows.layout, &models, None);
         check_names(&[(POINTS, Arc::clone(&table.schema))])?;
@@ -154,16 +144,9 @@ fn of_counts(counts: &RowCounts, fits: &[&str]) -> Option<AssignedPoints> {
 /// same names.
 async fn check_columns(rows: &NewPoints, model: &Model<'_>) -> Result<()> {
     let Model { written, at } = model;
-    if written.lag.is_some() == rows.lags.is_empty() {
-        let (ours, theirs) = if rows.lags.is_empty() {
-            ("points without time", "trajectories")
-        } else {
-            ("trajectories", "points without time")
-        };
-        return Err(Error::spec(format!(
-            "the pipeline has {ours}, but the model at {at} was made from {theirs}"
-        )));
-    }
+    let kind = |has_lag| ["points without time", "trajectories"][usize::from(has_lag)];
+    let ours = kind(!rows.lags.is_empty());
+    check_kind(ours, kind(written.lag.is_some()), at)?;
     let (ours, theirs) = (&rows.layout.partition, &written.partition);
     check_alike("partition_by", ours, theirs, at)?;
     let (ours, theirs) = (

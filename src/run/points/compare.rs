@@ -16,7 +16,7 @@ use crate::output::tables::table::Table;
 use crate::read::rows::keys::Keys;
 use crate::run::compare::{CompareSide, Compares, Pair, fit_names, pairs};
 use crate::run::points::kind::PointsKind;
-use crate::run::sets::same_keys;
+use crate::run::sets::{in_both, same_keys};
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field};
@@ -67,7 +67,13 @@ impl Compares for PointsKind {
         let (of_a, of_b) = (Points::of(a).await?, Points::of(b).await?);
         same_keys("points", a.at, &of_b.key, &of_a.key)?;
         let pairs = pairs((a.at, &of_a.embeddings), (b.at, &of_b.embeddings), fits)?;
-        let shared = shared(&of_a.columns, &of_b.columns, a.at)?;
+        let twice = || {
+            Error::input(format!(
+                "several points of {} have the same key, so rows cannot be compared; name columns that identify a row as `points.id`",
+                a.at
+            ))
+        };
+        let shared = in_both(&of_a.columns, &of_b.columns, twice)?;
         if shared.is_empty() {
             let (a, b) = (a.at, b.at);
             return Err(Error::input(format!("{a} and {b} have no row in common")));
@@ -229,31 +235,6 @@ impl<'a> Points<'a> {
 
 fn broken(e: arrow::error::ArrowError) -> Error {
     Error::with_source(Kind::Bug, "rows cannot be selected", e)
-}
-
-/// Pairs of rows with the same key.
-///
-/// # Errors
-/// If a key occurs twice in one of them.
-fn shared(a: &[ArrayRef], b: &[ArrayRef], at: &str) -> Result<Vec<(u32, u32)>> {
-    let types: Vec<DataType> = a.iter().map(|column| column.data_type().clone()).collect();
-    let mut keys = Keys::new(&types)?;
-    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
-    keys.intern(a, &mut of_a)?;
-    let n = keys.len();
-    if n < of_a.len() {
-        return Err(Error::input(format!(
-            "several points of {at} have the same key, so rows cannot be compared; name columns that identify a row as `points.id`"
-        )));
-    }
-    keys.intern(b, &mut of_b)?;
-    let mut place = vec![u32::MAX; n];
-    for (row, id) in (0..).zip(&of_a) {
-        place[*id as usize] = row;
-    }
-    let rows = (0..).zip(of_b);
-    let rows = rows.filter_map(|(row, id)| Some((*place.get(id as usize)?, row)));
-    Ok(rows.collect())
 }
 
 /// Labels without gaps in the same order, and how many there are: a table of others may have any.

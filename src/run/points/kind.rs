@@ -1,4 +1,5 @@
 //! The name of the kind of evidence in types.
 
 /// Rows with coordinates.
-pub(crate) struct PointsKind;
+#[derive(Clone, Default)]
+pub struct PointsKind;

@@ -25,10 +25,8 @@ use crate::error::{Error, Kind as ErrorKind, Result, counted};
 use crate::output::staging::{StagedTables, Staging};
 use crate::output::tables::points::{DENSITIES, POINTS, PointsModel, columns};
 use crate::output::tables::run_schema::RunSchema;
-use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::PointRows;
-use crate::plan::points::{PointsPlan, plan_points};
-use crate::read::lake::Lake;
+use crate::plan::points::PointsPlan;
 use crate::read::points::layout::PointRoles;
 use crate::read::points::survey::survey as survey_rows;
 use crate::read::rows::coordinates::LargeValue;
@@ -43,7 +41,6 @@ use crate::run::record::{ModelEntry, Resumed};
 use crate::run::summary::SHOWN;
 use crate::run::workers::Workers;
 use arrow::array::ArrayRef;
-use datafusion::dataframe::DataFrame;
 use std::collections::BTreeSet;
 
 /// The least distance of the quartiles of a coordinate that is divided by its standard deviation:
@@ -71,15 +68,6 @@ impl Kind for PointsKind {
     type Rows = ();
     type Facts = Facts;
     type ModelRecord = PointsModelRecord;
-
-    async fn plan(
-        pipeline: &Pipeline,
-        sql: &str,
-        seed: Option<u64>,
-        lake: &Lake,
-    ) -> Result<(PointsPlan, DataFrame)> {
-        plan_points(pipeline, sql, seed, lake).await
-    }
 
     async fn read(run: &Running<'_, Self>) -> Result<Read<Self>> {
         let layout = &run.plan.layout;

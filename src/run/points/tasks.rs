@@ -2,7 +2,7 @@
 //! kernels, rows of the table `points`.
 
 use crate::error::{Error, Kind, Result};
-use crate::evidence::pass::packed::{pack, pack_result, unpack};
+use crate::evidence::pass::packed::{pack, pack_result};
 use crate::output::parts::Piece;
 use crate::output::tables::points::PointsModel;
 use crate::plan::points::PointsPlan;
@@ -14,7 +14,7 @@ use crate::run::points::grams::{SumRequest, sum};
 use crate::run::points::surveyed::Known;
 use crate::run::points::{kernels, rows};
 use crate::run::workers::executor::{TaskExecutor, blocking};
-use crate::run::workers::reading::{PlanQuery, Slice};
+use crate::run::workers::reading::Slice;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use datafusion::dataframe::DataFrame;
@@ -87,13 +87,8 @@ impl TaskExecutor<PointsPlan> {
 
     async fn deal_points(&self, files: Option<Slice>, lots: usize) -> Result<Vec<Piece>> {
         let plan = &self.plan;
-        let query = PlanQuery {
-            tables: &plan.job.tables,
-            sql: &plan.job.sql,
-            parameters: &plan.job.parameters,
-        };
         let select = |_: &Lake, frame| points::select(frame, &plan.layout);
-        let (lake, frame) = self.query(query, files, select).await?;
+        let (lake, frame) = self.query(&plan.job, files, select).await?;
         let layout = Arc::clone(&plan.layout);
         let dealer = move || Dealer::new(&layout.fields(), layout.dealt_by(), lots);
         let dealt = deal(&lake, frame, lots, dealer).await?;
@@ -109,10 +104,6 @@ impl TaskExecutor<PointsPlan> {
         let (lake, frame) = self.lot(lot).await?;
         let found = survey(&lake, frame, &self.plan.layout).await?;
         self.put(vec![pack(&found)?]).await
-    }
-
-    async fn unpacked<T: serde::de::DeserializeOwned>(&self, piece: &Piece) -> Result<T> {
-        unpack(&self.output.piece(&self.hash, piece).await?)
     }
 
     async fn sum_pairs(&self, lot: &[Piece], known: &Piece, request: &Piece) -> Result<Vec<Piece>> {

@@ -5,28 +5,21 @@
 
 use crate::error::{Result, counted};
 use crate::output::number::grouped;
-use crate::output::result::ModelKey;
 use crate::output::tables::sequences::{
     PREDICTIONS, TRAJECTORIES, predictions_schema, schema_of, trajectories_schema,
 };
-use crate::plan::assignment::Assignment;
 use crate::plan::job::check_names;
-use crate::plan::pipeline::Pipeline;
-use crate::plan::sequences::{NewSymbols, WindowRows, check_distribution, new_symbols};
-use crate::read::lake::Lake;
+use crate::plan::sequences::{NewSymbols, WindowRows, check_distribution};
 use crate::read::rows::states::StateTable;
 use crate::read::sequences::SequenceInput;
-use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model, check_alike};
-use crate::run::record::ModelEntry;
+use crate::run::assign::kind::{
+    AssignedRows, Assigning, Assigns, Model, by_partition, check_alike,
+};
 use crate::run::sequences::fit::dropped;
 use crate::run::sequences::kind::SymbolsKind;
-use crate::run::sequences::known;
-use crate::run::sequences::rows;
-use crate::run::sequences::rows::{
-    FitRows, LeastLikely, PartitionRows, RowFit, RowModel, RowTables,
-};
+use crate::run::sequences::rows::{FitRows, LeastLikely, RowFit, RowModel, RowTables};
+use crate::run::sequences::{known, rows};
 use crate::run::trajectories::Target;
-use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 use std::fmt;
 use std::fmt::{Display, Formatter};
@@ -64,14 +57,6 @@ impl Assigns for SymbolsKind {
     type Assigned = AssignedSymbols;
 
     const TABLES: &'static [&'static str] = &[TRAJECTORIES, PREDICTIONS];
-
-    async fn new_rows(
-        pipeline: &Pipeline,
-        sql: &str,
-        lake: &Lake,
-    ) -> Result<(Assignment<NewSymbols>, DataFrame)> {
-        new_symbols(pipeline, sql, lake).await
-    }
 
     async fn check_columns(rows: &NewSymbols, model: &Model<'_>) -> Result<()> {
         let Model { written, at } = model;
@@ -123,34 +108,20 @@ impl Assigns for SymbolsKind {
             },
         };
         let found = rows::write(input, &tables, &|n| progress.advance(n)).await?;
-        let (mut models, mut lacking) = (Vec::new(), Vec::new());
-        for (&partition, of_rows) in &found.rows {
-            let key = ModelKey::at(&found.found.partitions, None, partition as usize);
-            if partition as usize >= known.models.len() {
-                lacking.push(written.place(&key));
-                continue;
-            }
-            let fits = known.fits.iter().enumerate().filter_map(|(fit, columns)| {
-                let own = found.of_fits.get(&(partition, fit))?;
-                Some(FilteredFitRecord::of(&columns.name, own))
-            });
-            let PartitionRows {
-                rows,
-                unseen,
-                trajectories,
-                ..
-            } = *of_rows;
-            models.push(ModelEntry {
-                partition: written.partition_of(&key),
-                lag: None,
-                model: AssignedSymbols {
-                    rows,
-                    unseen,
-                    trajectories,
+        let partitions = (known.models.len(), &found.found.partitions[..]);
+        let (models, lacking) =
+            by_partition(written, partitions, &found.rows, |partition, rows| {
+                let fits = known.fits.iter().enumerate().filter_map(|(fit, columns)| {
+                    let own = found.of_fits.get(&(partition, fit))?;
+                    Some(FilteredFitRecord::of(&columns.name, own))
+                });
+                AssignedSymbols {
+                    rows: rows.rows,
+                    unseen: rows.unseen,
+                    trajectories: rows.trajectories,
                     fits: fits.collect(),
-                },
+                }
             });
-        }
         Ok(AssignedRows {
             rows: found.found.rows,
             dropped: dropped(&found.found.dropped),

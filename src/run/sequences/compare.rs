@@ -6,20 +6,19 @@
 //! differ by a change of basis are the same model. Memory holds the keys and the log-likelihoods of
 //! all trajectories.
 
-use crate::error::{Error, Result, counted};
+use crate::error::{Result, counted};
 use crate::output::number::grouped;
-use crate::output::result::{ModelKey, ModelRows, Written, floats};
+use crate::output::result::{ModelKey, Written, floats};
 use crate::output::slices::ModelColumns;
 use crate::output::tables::sequences::{SYMBOLS, TRAJECTORIES};
 use crate::output::tables::table::Table;
 use crate::read::rows::keys::NONE;
 use crate::read::rows::states::describe;
-use crate::run::compare::{CompareSide, Compares, Pair, fit_names, interned, pairs, without_nulls};
+use crate::run::compare::{CompareSide, Compares, Keyed, Pair, fit_names, interned, of_fit, pairs};
 use crate::run::sequences::held_out::HeldOutSums;
 use crate::run::sequences::kind::SymbolsKind;
 use crate::run::sequences::known::order;
-use crate::run::sets::same_keys;
-use arrow::array::ArrayRef;
+use crate::run::sets::{column, same_keys};
 use arrow::datatypes::Field;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -93,10 +92,11 @@ impl Compares for SymbolsKind {
     ) -> Result<Vec<(ModelKey, ComparedSymbols)>> {
         let (of_a, of_b) = (Models::of(a).await?, Models::of(b).await?);
         same_keys("symbols", a.at, &b.written.sources, &a.written.sources)?;
-        same_keys("trajectories", a.at, &of_b.key, &of_a.key)?;
+        let (own, others) = (&of_b.trajectories.fields, &of_a.trajectories.fields);
+        same_keys("trajectories", a.at, own, others)?;
         let pairs = pairs((a.at, &of_a.fits), (b.at, &of_b.fits), fits)?;
         let (keys_a, keys_b) = interned(&of_a.symbols.columns, &of_b.symbols.columns)?;
-        let (rows_a, rows_b) = interned(&of_a.trajectories.columns, &of_b.trajectories.columns)?;
+        let rows = interned(&of_a.trajectories.columns, &of_b.trajectories.columns)?;
         let mut models = Vec::new();
         for key in a.common(b) {
             let mut model = symbols(
@@ -104,43 +104,26 @@ impl Compares for SymbolsKind {
                 (&keys_b, of_b.symbols.of(key)),
                 [&of_a.shares, &of_b.shares],
             );
-            let (same, other_rows) = of_a.common(&of_b, key, &rows_a, &rows_b);
-            (model.trajectories, model.other_rows) = (same.len(), other_rows);
+            let common = of_a.trajectories.common(&of_b.trajectories, key, &rows);
+            let has_same_rows = |&(i, j): &(usize, usize)| of_a.rows[i] == of_b.rows[j];
+            let (same, others): (Vec<_>, Vec<_>) = common.into_iter().partition(has_same_rows);
+            (model.trajectories, model.other_rows) = (same.len(), others.len());
             for (fit_a, fit_b) in &pairs {
-                let (spectrum_a, spectrum_b) = (of_a.fit(key, fit_a)?, of_b.fit(key, fit_b)?);
+                let spectrum_a = of_fit(&of_a.models, key, fit_a)?;
+                let spectrum_b = of_fit(&of_b.models, key, fit_b)?;
                 model.fits.push(HmmComparison {
                     fit_a: fit_a.clone(),
                     fit_b: fit_b.clone(),
                     rank_a: spectrum_a.0,
                     rank_b: spectrum_b.0,
-                    singular_values_a: spectrum_a.1,
-                    singular_values_b: spectrum_b.1,
+                    singular_values_a: spectrum_a.1.clone(),
+                    singular_values_b: spectrum_b.1.clone(),
                     likelihoods: of_a.likelihoods(&of_b, [fit_a, fit_b], &same).await?,
                 });
             }
             models.push((key.clone(), model));
         }
         Ok(models)
-    }
-}
-
-/// Key columns of a table, and the rows of each model.
-struct Keyed {
-    columns: Vec<ArrayRef>,
-    of_model: BTreeMap<ModelKey, Range<usize>>,
-}
-
-impl Keyed {
-    async fn read(written: &Written<'_>, table: &'static str, names: &[&str]) -> Result<Keyed> {
-        let models = written.models(table).await?.into_iter();
-        Ok(Keyed {
-            columns: written.table(table).await?.columns(names).await?,
-            of_model: models.map(|ModelRows { key, rows }| (key, rows)).collect(),
-        })
-    }
-
-    fn of(&self, key: &ModelKey) -> Range<usize> {
-        self.of_model.get(key).cloned().unwrap_or_default()
     }
 }
 
@@ -155,7 +138,6 @@ struct Models<'a> {
     /// The share of each symbol.
     shares: Vec<f64>,
     /// The key columns of a trajectory, with the split.
-    key: Vec<Field>,
     trajectories: Keyed,
     /// The rows of each trajectory.
     rows: Vec<f64>,
@@ -181,68 +163,16 @@ impl<'a> Models<'a> {
             }
             models.insert(key.clone(), own);
         }
-        let names: Vec<&str> = written.sources.iter().map(|f| f.name().as_str()).collect();
-        let symbols = Keyed::read(written, SYMBOLS, &names).await?;
-        let shares = written
-            .table(SYMBOLS)
-            .await?
-            .columns(&["probability"])
-            .await?;
-        let schema = written.table(TRAJECTORIES).await?.schema();
-        let fields = schema.fields().iter().map(|f| f.as_ref().clone());
-        let key: Vec<Field> = fields.take_while(|f| f.name() != "rows").collect();
-        let names: Vec<&str> = key.iter().map(|f| f.name().as_str()).collect();
-        let mut trajectories = Keyed::read(written, TRAJECTORIES, &names).await?;
-        for column in &mut trajectories.columns {
-            *column = without_nulls(column)?;
-        }
-        let rows = written
-            .table(TRAJECTORIES)
-            .await?
-            .columns(&["rows"])
-            .await?;
+        let is_key = |field: &Field| field.name() != "rows";
         Ok(Models {
             fits: order(written).await?,
             models,
-            symbols,
-            shares: floats(&shares[0])?,
-            key,
-            trajectories,
-            rows: floats(&rows[0])?,
+            symbols: Keyed::read(written, SYMBOLS, written.sources.clone()).await?,
+            shares: floats(&column(written, SYMBOLS, "probability").await?)?,
+            trajectories: Keyed::leading(written, TRAJECTORIES, is_key).await?,
+            rows: floats(&column(written, TRAJECTORIES, "rows").await?)?,
             written,
         })
-    }
-
-    /// The rank and the singular values of a fit.
-    fn fit(&self, key: &ModelKey, name: &str) -> Result<(usize, Vec<f64>)> {
-        let own = self.models.get(key).and_then(|fits| fits.get(name));
-        let none = || Error::input(format!("`fits` lacks fit `{name}`"));
-        own.cloned().ok_or_else(none)
-    }
-
-    /// Trajectories of a model with the same key and number of rows, and the number of those with
-    /// another number of rows.
-    fn common(
-        &self,
-        other: &Models<'_>,
-        key: &ModelKey,
-        own_ids: &[u32],
-        other_ids: &[u32],
-    ) -> (Vec<(usize, usize)>, usize) {
-        let rows = other.trajectories.of(key);
-        let places: BTreeMap<u32, usize> = rows.map(|at| (other_ids[at], at)).collect();
-        let (mut same, mut other_rows) = (Vec::new(), 0);
-        for at in self.trajectories.of(key) {
-            let Some(&place) = places.get(&own_ids[at]) else {
-                continue;
-            };
-            if self.rows[at] == other.rows[place] {
-                same.push((at, place));
-            } else {
-                other_rows += 1;
-            }
-        }
-        (same, other_rows)
     }
 
     /// The log-likelihoods of some trajectories.
@@ -254,8 +184,7 @@ impl<'a> Models<'a> {
     ) -> Result<Option<Likelihoods>> {
         let read = async |side: &Models<'_>, fit: &str| {
             let name = format!("{fit}_log_likelihood");
-            let table = side.written.table(TRAJECTORIES).await?;
-            floats(&table.columns(&[&name]).await?[0])
+            floats(&column(side.written, TRAJECTORIES, &name).await?)
         };
         let (a, b) = (read(self, fit_a).await?, read(other, fit_b).await?);
         let mut sums = HeldOutSums::new(2);

@@ -1,4 +1,5 @@
 //! The name of the kind of evidence in types.
 
 /// Sequences of rows that show one symbol each.
-pub(crate) struct SymbolsKind;
+#[derive(Clone, Default)]
+pub struct SymbolsKind;

@@ -26,10 +26,8 @@ use crate::methods::hmm::project::Projection;
 use crate::output::result::ModelKey;
 use crate::output::staging::{StagedTable, StagedTables, Staging};
 use crate::output::tables::sequences::{PREDICTIONS, SequenceTables, SequencesModel, TRAJECTORIES};
-use crate::plan::pipeline::Pipeline;
-use crate::plan::sequences::{HeldOut, SequencesPlan, plan_sequences};
+use crate::plan::sequences::{HeldOut, SequencesPlan};
 use crate::read::counts::counted::Counted;
-use crate::read::lake::Lake;
 use crate::read::sequences::{SequenceInput, Symbols};
 use crate::run::counting::increment;
 use crate::run::counting::increment::Counting;
@@ -44,7 +42,6 @@ use crate::run::sequences::rows::{RowFit, RowModel, RowTables, RowsWritten};
 use crate::run::trajectories::Target;
 use crate::run::workers::Workers;
 use crate::run::workers::executor::blocking;
-use datafusion::dataframe::DataFrame;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -81,15 +78,6 @@ impl Kind for SymbolsKind {
     type Rows = Option<RowsWritten>;
     type Facts = Facts;
     type ModelRecord = SequencesModelRecord;
-
-    async fn plan(
-        pipeline: &Pipeline,
-        sql: &str,
-        seed: Option<u64>,
-        lake: &Lake,
-    ) -> Result<(SequencesPlan, DataFrame)> {
-        plan_sequences(pipeline, sql, seed, lake).await
-    }
 
     async fn read(run: &Running<'_, Self>) -> Result<Read<Self>> {
         let plan = run.plan;

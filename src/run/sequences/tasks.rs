@@ -4,13 +4,12 @@
 use crate::error::{Error, Result};
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::Passes;
-use crate::evidence::pass::packed::{pack_result, unpack};
+use crate::evidence::pass::packed::pack_result;
 use crate::output::parts::Piece;
 use crate::plan::sequences::SequencesPlan;
 use crate::read::counts::counted::Counted;
 use crate::read::triples::windows;
-use crate::run::counting::tasks::CountsGroup;
-use crate::run::counting::tasks::{CountingWork, read_counts};
+use crate::run::counting::tasks::{CountingWork, CountsGroup, read_counts};
 use crate::run::sequences::fit::{place_in, project_partition};
 use crate::run::workers::executor::{TaskExecutor, blocking};
 use rayon::prelude::*;
@@ -37,8 +36,7 @@ impl TaskExecutor<SequencesPlan> {
     pub(crate) async fn project(&self, groups: Vec<CountsGroup>, rows: u64) -> Result<Vec<Piece>> {
         let mut units: Vec<(Arc<Counted>, CountMatrix)> = Vec::new();
         for group in groups {
-            let head = self.output.piece(&self.hash, &group.head).await?;
-            let head: Arc<Counted> = Arc::new(unpack(&head)?);
+            let head: Arc<Counted> = Arc::new(self.unpacked(&group.head).await?);
             for pieces in &group.counts {
                 let pieces = self.pieces(pieces).await?;
                 units.push((Arc::clone(&head), read_counts(&pieces[0], &pieces[1])?));

@@ -5,8 +5,6 @@ use crate::assess::set_tracking::Ids;
 use crate::output::result::ModelKey;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
-use crate::read::rows::states::key_text;
-use arrow::array::ArrayRef;
 use std::collections::BTreeMap;
 
 /// An earlier result, compared with the fits of a run.
@@ -19,11 +17,10 @@ pub(crate) struct EarlierSets {
 }
 
 /// The key of a model of this run, as [`Written`](crate::output::result::Written) has it.
-pub(crate) fn key(names: &RunSchema, model: &FittedModel) -> ModelKey {
-    let text = |column: &ArrayRef| key_text(std::slice::from_ref(column), model.counts.partition);
+pub fn key(names: &RunSchema, model: &FittedModel) -> ModelKey {
     ModelKey {
-        partition: names.partitions.iter().map(text).collect(),
         lag: names.lag.text(model.counts.lag),
+        ..ModelKey::at(&names.partitions, None, model.counts.partition)
     }
 }
 

@@ -29,6 +29,7 @@ use crate::read::paths::current::Current;
 use crate::read::rows::keys::Keys;
 use crate::read::rows::states::describe;
 use crate::run::sets::earlier::{EarlierSets, key, labelled};
+use crate::run::sets::families::name;
 use arrow::array::ArrayRef;
 use arrow::datatypes::Field;
 use std::collections::BTreeMap;
@@ -78,7 +79,7 @@ pub(crate) async fn keep(
         }
     };
     let Some(earlier) = earlier else {
-        crate::run::sets::families::name(plan, names, models, EarlierSets::default());
+        name(plan, names, models, EarlierSets::default());
         return Ok(Naming::default());
     };
     let reuse_sets = plan.names == NamesFrom::Previous
@@ -95,12 +96,12 @@ pub(crate) async fn keep(
         // As above.
         Err(e) if e.kind() == Kind::Input && plan.names == NamesFrom::Previous => {
             tracing::warn!("sets get new names: {}", e.full());
-            crate::run::sets::families::name(plan, names, models, EarlierSets::default());
+            name(plan, names, models, EarlierSets::default());
             return Ok(Naming::default());
         }
         compared => compared?,
     };
-    crate::run::sets::families::name(plan, names, models, sets);
+    name(plan, names, models, sets);
     Ok(Naming { reuse_sets, gone })
 }
 
@@ -156,6 +157,25 @@ async fn open<'a>(
     Ok(Some(written))
 }
 
+/// Whether columns have the same names and types.
+pub(crate) fn are_alike(own: &[Field], others: &[Field]) -> bool {
+    let alike = |(a, b): (&Field, &Field)| a.name() == b.name() && a.data_type() == b.data_type();
+    own.len() == others.len() && own.iter().zip(others).all(alike)
+}
+
+/// A column of a table.
+///
+/// # Errors
+/// If there is no such table or column.
+pub(crate) async fn column(
+    written: &Written<'_>,
+    table: impl Into<&'static str>,
+    name: &str,
+) -> Result<ArrayRef> {
+    let mut columns = written.table(table).await?.columns(&[name]).await?;
+    Ok(columns.remove(0))
+}
+
 /// An error unless two results have the same key columns. `what` names the columns, and `other` is
 /// the location of the result with the columns `others`.
 pub(crate) fn same_keys(what: &str, other: &str, own: &[Field], others: &[Field]) -> Result<()> {
@@ -170,8 +190,7 @@ pub(crate) fn same_keys(what: &str, other: &str, own: &[Field], others: &[Field]
             shown.join(", ")
         }
     };
-    let alike = |(a, b): (&Field, &Field)| a.name() == b.name() && a.data_type() == b.data_type();
-    if own.len() == others.len() && own.iter().zip(others).all(alike) {
+    if are_alike(own, others) {
         return Ok(());
     }
     Err(Error::input(format!(
@@ -195,12 +214,8 @@ async fn compare_with(
     let keys: Vec<&str> = earlier.sources.iter().map(|f| f.name().as_str()).collect();
     let states = earlier.table(Table::Sources).await?.columns(&keys).await?;
     let states = names.sources.recentered(states);
-    let count = earlier
-        .table(Table::Sources)
-        .await?
-        .columns(&["count"])
-        .await?;
-    let count = result::finite(&count[0], "count")?;
+    let count = column(earlier, Table::Sources, "count").await?;
+    let count = result::finite(&count, "count")?;
     // Per model: the rows of the earlier model, and the states that both have.
     let mut pairs = Vec::with_capacity(models.len());
     for model in models {
@@ -250,27 +265,21 @@ pub(crate) struct Labels {
 ///
 /// # Errors
 /// If the table cannot be read or a set is not below the rank.
-pub(crate) async fn read(
-    written: &Written<'_>,
-    fit: &WrittenFit,
-    embedding: bool,
-) -> Result<Labels> {
-    let table = written.table(Table::Sources).await?;
-    let column = format!("{}_affiliation", fit.name);
-    let affiliation = result::affiliation(&table.columns(&[&column]).await?[0])?;
+pub async fn read(written: &Written<'_>, fit: &WrittenFit, embedding: bool) -> Result<Labels> {
+    let name = format!("{}_affiliation", fit.name);
+    let affiliation = result::affiliation(&column(written, Table::Sources, &name).await?)?;
     if affiliation
         .iter()
         .any(|k| !(-1..fit.rank as i32).contains(k))
     {
         return Err(Error::input(format!(
-            "`{column}` has a set that is not from -1 to below the rank {}",
+            "`{name}` has a set that is not from -1 to below the rank {}",
             fit.rank
         )));
     }
     let embedding = if embedding {
-        let table = written.table(Table::Sources).await?;
-        let column = format!("{}_embedding", fit.name);
-        result::embedding(&table.columns(&[&column]).await?[0])?
+        let name = format!("{}_embedding", fit.name);
+        result::embedding(&column(written, Table::Sources, &name).await?)?
     } else {
         None
     };
@@ -299,14 +308,24 @@ impl Labels {
 ///
 /// # Errors
 /// If a key occurs twice in `a`.
-pub(crate) fn shared(a: &[ArrayRef], b: &[ArrayRef]) -> Result<Vec<(u32, u32)>> {
+pub fn shared(a: &[ArrayRef], b: &[ArrayRef]) -> Result<Vec<(u32, u32)>> {
+    in_both(a, b, || Error::input("a written model has a state twice"))
+}
+
+/// Pairs of rows, one of each table, that have the same key. `twice` is the error of a key that
+/// occurs twice in `a`.
+pub(crate) fn in_both(
+    a: &[ArrayRef],
+    b: &[ArrayRef],
+    twice: impl FnOnce() -> Error,
+) -> Result<Vec<(u32, u32)>> {
     let types: Vec<_> = a.iter().map(|column| column.data_type().clone()).collect();
     let mut keys = Keys::new(&types)?;
     let mut ids = Vec::new();
     keys.intern(a, &mut ids)?;
     let n = keys.len();
     if n != ids.len() {
-        return Err(Error::input("a written model has a state twice"));
+        return Err(twice());
     }
     ids.clear();
     keys.intern(b, &mut ids)?;

@@ -7,10 +7,11 @@ use crate::output::result::{ModelKey, Written};
 use crate::output::staging::{StagedTables, Staging};
 use crate::output::tables::columns::{Columns, Placed, TableColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
-use crate::plan::assignment::Assignment;
+use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::job::PlannedJob;
-use crate::plan::kind::KindPlan;
+use crate::plan::kind::{KindPlan, with_job};
 use crate::plan::pipeline::Pipeline;
+use crate::plan::rows::PlannedQuery;
 use crate::read::lake::Lake;
 use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model};
 use crate::run::compare::{CompareSide, Compares, Pair};
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Numbers. Their model is their sum.
+#[derive(Clone, Default)]
 pub(super) struct Toy;
 
 #[derive(Serialize, Deserialize)]
@@ -114,9 +116,16 @@ async fn known(written: &Written<'_>) -> Result<f64> {
 impl KindPlan for Plan {
     const UNKNOWN: &'static str = "how many numbers there are";
 
-    fn job(&self) -> &PlannedJob {
-        &self.job
+    async fn resolve(
+        _: &Pipeline,
+        _: PlannedQuery,
+        _: PlannedJob,
+        _: &Lake,
+    ) -> Result<(Plan, DataFrame)> {
+        Err(Error::spec("no pipeline has such rows"))
     }
+
+    with_job!();
 
     fn n_fits(&self) -> usize {
         1
@@ -137,10 +146,6 @@ impl Kind for Toy {
     type Rows = ();
     type Facts = Sum;
     type ModelRecord = Sum;
-
-    async fn plan(_: &Pipeline, _: &str, _: Option<u64>, _: &Lake) -> Result<(Plan, DataFrame)> {
-        Err(Error::spec("no pipeline has such rows"))
-    }
 
     async fn read(run: &Running<'_, Toy>) -> Result<Read<Toy>> {
         let evidence = numbers(run.frame).await?;
@@ -221,14 +226,20 @@ impl Tasks for Toy {
     }
 }
 
+impl NewRows for () {
+    async fn resolve(
+        _: &Pipeline,
+        _: PlannedQuery,
+        _: &Lake,
+    ) -> Result<(Assignment<()>, DataFrame)> {
+        Err(Error::spec("no pipeline has such rows"))
+    }
+}
+
 impl Assigns for Toy {
     type NewRows = ();
     type Assigned = Sum;
     const TABLES: &'static [&'static str] = &["differences"];
-
-    async fn new_rows(_: &Pipeline, _: &str, _: &Lake) -> Result<(Assignment<()>, DataFrame)> {
-        Err(Error::spec("no pipeline has such rows"))
-    }
 
     async fn check_columns(_: &(), _: &Model<'_>) -> Result<()> {
         Ok(())

@@ -1,11 +1,13 @@
 //! The executor of a task, and the pieces that it reads and writes.
 
 use crate::error::{Error, Kind, Result};
+use crate::evidence::pass::packed::unpack;
 use crate::output::parts::Piece;
 use crate::output::place::Output;
 use crate::read::lake::Resources;
 use crate::store::Stores;
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 /// The executor of one task.
@@ -22,6 +24,11 @@ impl<P> TaskExecutor<P> {
     /// Reads pieces, in their order.
     pub(crate) async fn pieces(&self, pieces: &[Piece]) -> Result<Vec<Bytes>> {
         self.output.pieces(&self.hash, pieces).await
+    }
+
+    /// The value in a piece.
+    pub(crate) async fn unpacked<T: DeserializeOwned>(&self, piece: &Piece) -> Result<T> {
+        unpack(&self.output.piece(&self.hash, piece).await?)
     }
 
     /// Stores pieces.

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::output::parts::Piece;
+use crate::plan::job::PlannedJob;
 use crate::read::lake::Lake;
-use crate::read::lake::files::Table;
 use crate::read::lake::reopen::reopen;
 use crate::read::lake::subset::{FilePart, over_part};
 use crate::read::rows::ipc;
@@ -11,10 +11,8 @@ use crate::run::workers::executor::{TaskExecutor, blocking};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
-use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Some files of a table.
@@ -28,33 +26,26 @@ pub struct Slice {
     pub part: FilePart,
 }
 
-/// The query of a plan.
-pub(crate) struct PlanQuery<'a> {
-    pub(crate) tables: &'a [Table],
-    pub(crate) sql: &'a str,
-    pub(crate) parameters: &'a BTreeMap<String, ScalarValue>,
-}
-
 impl<P> TaskExecutor<P> {
-    /// A query over all files, or over some files of its only table. `select` picks its columns.
+    /// The query of a job over all files, or over some files of its only table. `select` picks its columns.
     pub(crate) async fn query(
         &self,
-        query: PlanQuery<'_>,
+        job: &PlannedJob,
         slice: Option<Slice>,
         select: impl FnOnce(&Lake, DataFrame) -> Result<DataFrame>,
     ) -> Result<(Lake, DataFrame)> {
         let part = slice.as_ref().map_or(FilePart::WHOLE, |slice| slice.part);
         let tables = match slice {
-            None => query.tables.to_vec(),
+            None => job.tables.clone(),
             Some(Slice { table, files, .. }) => {
-                let table = query.tables.get(table);
+                let table = job.tables.get(table);
                 let table = table.and_then(|table| table.of_files(files));
                 let none = || Error::bug("a task names files that its plan does not have");
                 vec![table.ok_or_else(none)?]
             }
         };
         let lake = reopen(tables, &self.resources, &self.stores)?;
-        let frame = lake.query(query.sql, query.parameters).await?;
+        let frame = lake.query(&job.sql, &job.parameters).await?;
         let mut frame = select(&lake, frame)?;
         if part != FilePart::WHOLE {
             frame = over_part(frame, part)?;

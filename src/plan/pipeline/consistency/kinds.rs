@@ -15,7 +15,7 @@ use crate::plan::pipeline::content::{COUNTS, Input, OBSERVATIONS, POINTS, SYMBOL
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{
-    FilteredRows, PipelineFile, SequencesText, TransitionsText, Validation,
+    Empty, FilteredRows, PipelineFile, SequencesText, TransitionsText, Validation,
 };
 use crate::plan::written::TableNames;
 
@@ -145,6 +145,19 @@ pub(super) fn rows(
     is_sound: impl Fn(&str) -> bool,
     errors: &mut Errors<'_>,
 ) -> Option<Transitions> {
+    macro_rules! frame {
+        ($section:literal, $text:ident, $connected:expr, $empty:expr) => {
+            Frame {
+                section: $section,
+                sql: $text.sql.take(),
+                file: $text.file.take(),
+                parameters: std::mem::take(&mut $text.parameters),
+                partition_by: std::mem::take(&mut $text.partition_by),
+                connected: $connected,
+                empty: $empty,
+            }
+        };
+    }
     let sections = (
         file.transitions.take(),
         file.points.take(),
@@ -152,38 +165,15 @@ pub(super) fn rows(
     );
     match sections {
         (Some(mut text), None, None) if is_sound("transitions") => {
-            let frame = Frame {
-                section: "transitions",
-                sql: text.sql.take(),
-                file: text.file.take(),
-                parameters: std::mem::take(&mut text.parameters),
-                partition_by: std::mem::take(&mut text.partition_by),
-                connected: text.connected,
-                empty: text.empty,
-            };
+            let frame = frame!("transitions", text, text.connected, text.empty);
             frame.with(transitions(text, document), document, errors)
         }
         (None, Some(mut text), None) if is_sound("points") => {
-            let frame = Frame {
-                section: "points",
-                sql: text.sql.take(),
-                file: text.file.take(),
-                parameters: std::mem::take(&mut text.parameters),
-                partition_by: std::mem::take(&mut text.partition_by),
-                ..Frame::default()
-            };
+            let frame = frame!("points", text, false, Empty::default());
             frame.with(points(text, document), document, errors)
         }
         (None, None, Some(mut text)) if is_sound("sequences") => {
-            let frame = Frame {
-                section: "sequences",
-                sql: text.sql.take(),
-                file: text.file.take(),
-                parameters: std::mem::take(&mut text.parameters),
-                partition_by: std::mem::take(&mut text.partition_by),
-                empty: text.empty,
-                ..Frame::default()
-            };
+            let frame = frame!("sequences", text, false, text.empty);
             frame.with(sequences(text, document), document, errors)
         }
         (Some(_), Some(_), _) => {
@@ -254,31 +244,27 @@ fn sequences(text: SequencesText, document: &Document<'_>) -> Result<Input> {
 
 /// The tables of a run over such rows.
 pub(crate) fn table_names(input: &Input) -> TableNames {
-    let names = |models: &[&'static str], optional, asked: &'static [&'static str]| {
-        TableNames::new([models, asked].concat(), optional, asked)
+    const OF_FILTERS: [&str; 3] = [
+        filters::TRAJECTORIES,
+        filters::ESTIMATES,
+        filters::POSTERIORS,
+    ];
+    const OF_SYMBOLS: [&str; 2] = [sequences::TRAJECTORIES, sequences::PREDICTIONS];
+    const OF_POINTS: [&str; 2] = [points::POINTS, points::DENSITIES];
+    let names = |models: &[&'static str], optional, asked: &'static [&'static str]| TableNames {
+        all: [models, asked].concat(),
+        optional,
+        asked,
     };
     match input.kind() {
-        POINTS => {
-            let asked = &[points::POINTS, points::DENSITIES];
-            names(&points::TABLES, &points::OPTIONAL, asked)
-        }
-        SYMBOLS => {
-            let asked = &[sequences::TRAJECTORIES, sequences::PREDICTIONS];
-            names(&sequences::TABLES, &sequences::OPTIONAL, asked)
-        }
-        OBSERVATIONS => {
-            const ASKED: [&str; 3] = [
-                filters::TRAJECTORIES,
-                filters::ESTIMATES,
-                filters::POSTERIORS,
-            ];
-            names(&filters::TABLES, &filters::OPTIONAL, &ASKED)
-        }
-        _ => TableNames::new(
-            Table::ALL.map(Table::name).to_vec(),
-            &Table::OPTIONAL,
-            &["rows"],
-        ),
+        POINTS => names(&points::TABLES, &points::OPTIONAL, &OF_POINTS),
+        SYMBOLS => names(&sequences::TABLES, &sequences::OPTIONAL, &OF_SYMBOLS),
+        OBSERVATIONS => names(&filters::TABLES, &filters::OPTIONAL, &OF_FILTERS),
+        _ => TableNames {
+            all: Table::ALL.map(Table::name).to_vec(),
+            optional: &Table::OPTIONAL,
+            asked: &["rows"],
+        },
     }
 }
 

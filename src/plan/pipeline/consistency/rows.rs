@@ -34,7 +34,6 @@ pub fn is_output_column(name: &str) -> bool {
 }
 
 /// The keys that all sections of rows have.
-#[derive(Default)]
 pub(super) struct Frame {
     pub(super) section: &'static str,
     pub(super) sql: Option<String>,
