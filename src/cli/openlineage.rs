@@ -21,7 +21,7 @@ const NAMESPACE: &str = "gyre";
 /// How far a run has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum EventType {
+pub(crate) enum EventType {
     /// The run has begun.
     Start,
     /// The run has ended with a result.

@@ -79,7 +79,7 @@ impl Sink {
     }
 
     /// Appends a text in one write, so that runs that share a file do not mix their lines.
-    pub fn append(&self, text: &str) -> io::Result<()> {
+    pub(crate) fn append(&self, text: &str) -> io::Result<()> {
         let write = |to: &mut dyn Write, is_terminal: bool| {
             let text = if is_terminal {
                 printable(text)

@@ -12,7 +12,7 @@ use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 
 /// The roles of the columns of new rows of one kind.
-pub trait NewRows: Sized + Send + Sync + 'static {
+pub(crate) trait NewRows: Sized + Send + Sync + 'static {
     /// Resolves the new rows of a pipeline and its query against the tables of a lake. Also gives
     /// the query as a data frame with the columns of the layout.
     ///

@@ -27,7 +27,7 @@ pub(crate) struct Mark {
 
 impl Mark {
     /// A point without an interval.
-    pub fn new(at: [f64; 2], tip: String) -> Mark {
+    pub(crate) fn new(at: [f64; 2], tip: String) -> Mark {
         let interval = [f64::NAN; 2];
         Mark { at, interval, tip }
     }
@@ -322,7 +322,7 @@ fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
 }
 
 /// The only one of some numbers, up to rounding.
-pub fn constant(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub(crate) fn constant(values: impl Iterator<Item = f64>) -> Option<f64> {
     let [low, high] = range(values);
     (high - low <= 1e-9 * low.abs().max(high.abs())).then_some(low)
 }

@@ -31,7 +31,7 @@ impl Listing {
 ///
 /// # Errors
 /// If the store fails.
-pub async fn record(output: &Output, run: &str) -> Result<Value> {
+pub(crate) async fn record(output: &Output, run: &str) -> Result<Value> {
     let path = output.version_file(run, "run.json");
     Ok(output.get_json(&path).await?.unwrap_or_default())
 }

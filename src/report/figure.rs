@@ -60,12 +60,12 @@ impl Figure {
 }
 
 /// A layout with the theme, the size and the axis labels of a figure.
-pub fn layout(x: (f64, f64), y: (f64, f64), labels: [&str; 2]) -> Layout {
+pub(crate) fn layout(x: (f64, f64), y: (f64, f64), labels: [&str; 2]) -> Layout {
     framed(Layout::new(x, y), labels)
 }
 
 /// The layout of a figure around some plots.
-pub fn around(plots: &[Plot], labels: [&str; 2]) -> Layout {
+pub(crate) fn around(plots: &[Plot], labels: [&str; 2]) -> Layout {
     framed(Layout::auto_from_plots(plots), labels)
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn with_sets(layout: Layout, sets: &[i64]) -> Layout {
 }
 
 /// A legend below a figure.
-pub fn with_entries(layout: Layout, entries: Vec<LegendEntry>) -> Layout {
+pub(crate) fn with_entries(layout: Layout, entries: Vec<LegendEntry>) -> Layout {
     layout
         .with_legend_entries(entries)
         .with_legend_position(LegendPosition::OutsideBottomColumns)

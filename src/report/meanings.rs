@@ -18,7 +18,7 @@ const EVERY: &str = "Columns that begin every table";
 ///
 /// # Errors
 /// If a table cannot be read.
-pub fn section_of(tables: &Tables) -> Result<&'static str> {
+pub(crate) fn section_of(tables: &Tables) -> Result<&'static str> {
     // Each kind has a column that no other has; assignments have no fits.
     for (table, column, section) in [
         ("fits", "n_symbols", "Sequences"),

@@ -20,7 +20,11 @@ const CAPTION: &str = "Streams lead from the sets of the earlier result (left) t
 ///
 /// # Errors
 /// If `sources` of one of the results cannot be read.
-pub fn figures(model: &Model<'_>, earlier: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub(crate) fn figures(
+    model: &Model<'_>,
+    earlier: &Model<'_>,
+    fits: &[String],
+) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let (now, before) = (model.columns("sources")?, earlier.columns("sources")?);
     let n_keys = model.keys.len();

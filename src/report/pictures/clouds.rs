@@ -24,7 +24,7 @@ const CAPTION: &str = "Each point is a state or a row at two coordinates of its 
 ///
 /// # Errors
 /// If the table of the embeddings cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let centroids = model.rows(
         "centroids",

@@ -26,7 +26,7 @@ const ROW_BY_ROW: &str = "The estimated mean of a coordinate of the state with t
 ///
 /// # Errors
 /// If `estimates` or `trajectories` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let columns = model.columns("estimates")?;
     let means = fits.iter().map(|fit| format!("{fit}_mean"));

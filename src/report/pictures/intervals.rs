@@ -17,7 +17,7 @@ const METRICS: [[&str; 2]; 2] = [["singular_value", "index"], ["weight", "set"]]
 ///
 /// # Errors
 /// If `bootstrap` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let columns = ["fit", "metric", "index", "value", "low", "high"];
     let rows = model.rows("bootstrap", &columns)?;
     let mut figures = Vec::new();

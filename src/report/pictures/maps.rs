@@ -30,7 +30,7 @@ struct Grid {
 ///
 /// # Errors
 /// If `sources` or `targets` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let columns = model.columns("sources")?;
     let binned = columns

@@ -21,7 +21,7 @@ const CONFUSION: &str = "Each row is a class that the input names. Its squares a
 ///
 /// # Errors
 /// If `coarse`, `hidden_transitions` or `confusion` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (table, [from, to]) in [
         ("coarse", ["latent", "target_set"]),

@@ -20,7 +20,7 @@ use crate::report::model::Model;
 ///
 /// # Errors
 /// If `fits` cannot be read.
-pub fn fits(model: &Model<'_>) -> Result<Vec<String>> {
+pub(crate) fn fits(model: &Model<'_>) -> Result<Vec<String>> {
     let rows = model.rows("fits", &["fit"])?;
     Ok(rows.texts("fit").into_iter().flatten().collect())
 }

@@ -24,7 +24,7 @@ const DISTORTION: &str = "Log distortion says how unequally the embedding stretc
 ///
 /// # Errors
 /// If `trajectories` or `distortion` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let trajectories = model.columns("trajectories")?;
     for fit in fits {

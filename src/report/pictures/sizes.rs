@@ -20,7 +20,7 @@ const WEIGHTS: &str = "The probability that a source is in each set, or the weig
 ///
 /// # Errors
 /// If `fits` or `centroids` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let rows = model.rows("fits", &["fit", "source_sizes", "weights"])?;
     let centroids = model.rows("centroids", &["fit", "cluster", "weight"])?;

@@ -18,7 +18,7 @@ const GAPS: &str = "The distance of each value to the next one, at the number of
 ///
 /// # Errors
 /// If `spectrum` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let columns = ["fit", "index", "singular_value", "value", "noise"];
     let rows = model.rows("spectrum", &columns)?;
     let value = if rows.has("singular_value") {

@@ -19,7 +19,7 @@ const TEST: &str = "Points are the probabilities to stay that the model predicts
 ///
 /// # Errors
 /// If `timescales` or `chapman_kolmogorov` cannot be read.
-pub fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let columns = [
         "lag",

@@ -2,4 +2,4 @@
 
 /// Rows with states and observations.
 #[derive(Clone, Default)]
-pub struct ObservationsKind;
+pub(crate) struct ObservationsKind;

@@ -2,4 +2,4 @@
 
 /// Rows with coordinates.
 #[derive(Clone, Default)]
-pub struct PointsKind;
+pub(crate) struct PointsKind;

@@ -2,4 +2,4 @@
 
 /// Sequences of rows that show one symbol each.
 #[derive(Clone, Default)]
-pub struct SymbolsKind;
+pub(crate) struct SymbolsKind;

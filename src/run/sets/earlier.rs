@@ -17,7 +17,7 @@ pub(crate) struct EarlierSets {
 }
 
 /// The key of a model of this run, as [`Written`](crate::output::result::Written) has it.
-pub fn key(names: &RunSchema, model: &FittedModel) -> ModelKey {
+pub(crate) fn key(names: &RunSchema, model: &FittedModel) -> ModelKey {
     ModelKey {
         lag: names.lag.text(model.counts.lag),
         ..ModelKey::at(&names.partitions, None, model.counts.partition)

@@ -265,7 +265,11 @@ pub(crate) struct Labels {
 ///
 /// # Errors
 /// If the table cannot be read or a set is not below the rank.
-pub async fn read(written: &Written<'_>, fit: &WrittenFit, embedding: bool) -> Result<Labels> {
+pub(crate) async fn read(
+    written: &Written<'_>,
+    fit: &WrittenFit,
+    embedding: bool,
+) -> Result<Labels> {
     let name = format!("{}_affiliation", fit.name);
     let affiliation = result::affiliation(&column(written, Table::Sources, &name).await?)?;
     if affiliation
@@ -308,7 +312,7 @@ impl Labels {
 ///
 /// # Errors
 /// If a key occurs twice in `a`.
-pub fn shared(a: &[ArrayRef], b: &[ArrayRef]) -> Result<Vec<(u32, u32)>> {
+pub(crate) fn shared(a: &[ArrayRef], b: &[ArrayRef]) -> Result<Vec<(u32, u32)>> {
     in_both(a, b, || Error::input("a written model has a state twice"))
 }
 
