@@ -192,34 +192,6 @@ impl PointFit {
         embedding_columns(&self.name, &self.method, width, times)
     }
 
-    /// Whether points have clusters.
-    pub fn has_clusters(&self) -> bool {
-        match &self.model {
-            PointModel::StateEmbedding(own) => own.clusters.is_some(),
-            PointModel::Heat(_) => false,
-        }
-    }
-
-    /// The coordinates of some rows of a partition (n × d, row-major, divided by the scale), and
-    /// their clusters. `places` are the places of the rows among the rows of the fit.
-    pub fn embed(&self, rows: &[f64], places: &[usize]) -> (Vec<f64>, Option<Vec<u32>>) {
-        match &self.model {
-            PointModel::StateEmbedding(own) => {
-                let embedded = own.model.embed(rows);
-                let affiliation = own.clusters.as_ref().map(|c| c.assign(&embedded));
-                (embedded, affiliation)
-            }
-            PointModel::Heat(own) => {
-                let columns = own.model.columns();
-                let Some(all) = &own.rows else {
-                    return (own.model.embed(rows), None);
-                };
-                let rows = places.iter().map(|at| &all[at * columns..][..columns]);
-                (rows.flatten().copied().collect(), None)
-            }
-        }
-    }
-
     /// Whether the model embeds any row by its coordinates, without its place among all rows.
     pub fn embeds_any_row(&self) -> bool {
         match &self.model {

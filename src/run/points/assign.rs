@@ -64,7 +64,7 @@ impl Assigns for PointsKind {
         run.head.done("read model", 0, 0);
         let lags = lag_column(&rows.lags);
         let schema = schema_of(&rows.layout.partition, Vec::new(), lags);
-        let mut table = RowTable::new(&schema, &rows.layout, &models, None);
+        let mut table = RowTable::new(&schema, &rows.layout, models, None);
         check_names(&[(POINTS, Arc::clone(&table.schema))])?;
 
         progress.stage("write", None);

@@ -2,115 +2,24 @@
 
 use crate::error::Kind;
 use crate::error::{Error, Result};
-use crate::methods::heat_kernel::extension::{Embedder, Extension};
+use crate::methods::heat_kernel::extension::Extension;
 use crate::methods::heat_kernel::kernel::Reach;
 use crate::methods::heat_kernel::normalise::Normalisation;
-use crate::methods::state_embedding::clusters::nearest;
 use crate::methods::state_embedding::features::Features;
-use crate::methods::state_embedding::model::combine;
 use crate::output::result::{ModelKey, Written, finite};
 use crate::output::slices::{ModelColumns, TableSlice, size};
-use crate::output::tables::points::{EmbeddingColumn, POINTS, embedding_columns};
+use crate::output::tables::points::{POINTS, embedding_columns};
 use crate::output::tables::run_schema::LagColumn;
 use crate::output::tables::table::Table;
-use crate::read::points::PointBatch;
-use crate::run::points::rows::{RowFit, RowModel, RowModels};
+use crate::run::points::rows::{PointMap, RowFit, RowModel, RowModels};
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// No point has more coordinates than this, and no fit more columns.
 const WIDEST: usize = 1 << 20;
-
-/// The fits of a written result.
-pub(crate) struct KnownModels {
-    models: BTreeMap<ModelKey, KnownModel>,
-    /// The lags of the new rows.
-    lag: LagColumn,
-}
-
-/// The fits of one partition and lag.
-struct KnownModel {
-    divisors: Vec<f64>,
-    fits: Vec<KnownFit>,
-}
-
-/// A fit that embeds new rows.
-pub(crate) struct KnownFit {
-    name: String,
-    columns: Vec<EmbeddingColumn>,
-    map: Map,
-}
-
-/// How points are embedded.
-enum Map {
-    /// By features of a state embedding.
-    Features {
-        features: Features,
-        left: Vec<f64>,
-        rank: usize,
-        /// Centres of clusters, row-major.
-        centers: Option<Vec<f64>>,
-    },
-    /// By the points of a kernel.
-    Kernel(Box<Embedder<'static>>),
-}
-
-impl RowFit for KnownFit {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn has_clusters(&self) -> bool {
-        matches!(&self.map, Map::Features { centers, .. } if centers.is_some())
-    }
-
-    fn columns(&self) -> Vec<EmbeddingColumn> {
-        self.columns.clone()
-    }
-
-    fn needs_neighbours(&self) -> bool {
-        matches!(self.map, Map::Kernel(_))
-    }
-
-    fn embed(&self, rows: &[f64], _: &[usize]) -> (Vec<f64>, Option<Vec<u32>>) {
-        match &self.map {
-            Map::Kernel(embedder) => (embedder.embed(rows), None),
-            Map::Features {
-                features,
-                left,
-                rank,
-                centers,
-            } => {
-                let embedded = combine(features, left, *rank, rows);
-                let clusters = centers.as_ref().map(|centers| {
-                    let points = embedded.chunks_exact(*rank);
-                    let near = points.map(|point| nearest(centers.chunks_exact(*rank), point));
-                    near.collect()
-                });
-                (embedded, clusters)
-            }
-        }
-    }
-}
-
-impl RowModels for KnownModels {
-    type Fit = KnownFit;
-
-    fn all(&self) -> impl Iterator<Item = &[KnownFit]> {
-        self.models.values().map(|model| &model.fits[..])
-    }
-
-    fn find(&self, points: &PointBatch, row: usize, lag: usize) -> Option<RowModel<'_, KnownFit>> {
-        let mut key = ModelKey::at(&points.partition, None, row);
-        key.lag = self.lag.text(lag);
-        self.models.get(&key).map(|model| RowModel {
-            divisors: &model.divisors,
-            fits: &model.fits,
-        })
-    }
-}
 
 /// Numbers of any type, with `None` for nulls.
 fn optional(part: &TableSlice, name: &str) -> Result<Vec<Option<f64>>> {
@@ -189,7 +98,7 @@ pub(crate) async fn coordinates(written: &Written<'_>) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// If a table cannot be read, or lacks a part of a fit.
-pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<KnownModels> {
+pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<RowModels<'static>> {
     let of_fits = [
         "fit",
         "method",
@@ -243,28 +152,28 @@ pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<KnownM
             };
             own.push(parts.fit(&name).map_err(|e| within(&name, e))?);
         }
-        let place = |fit: &KnownFit| {
+        let place = |fit: &RowFit<'_>| {
             let first = fit.columns.first().map(|column| &column.name);
             let place = order.iter().position(|name| Some(name) == first);
             (place.unwrap_or(usize::MAX), fit.name.clone())
         };
         own.sort_by_key(place);
-        let model = KnownModel {
+        let model = RowModel {
             divisors,
             fits: own,
         };
         models.insert(key.clone(), model);
     }
     check_columns(&models)?;
-    Ok(KnownModels { models, lag })
+    Ok(RowModels::Known(models, lag))
 }
 
 /// An error unless all models have the same columns.
-fn check_columns(models: &BTreeMap<ModelKey, KnownModel>) -> Result<()> {
-    let columns = |model: &KnownModel| -> Vec<(String, bool, Vec<String>)> {
-        let names = |fit: &KnownFit| fit.columns.iter().map(|c| c.name.clone()).collect();
+fn check_columns(models: &BTreeMap<ModelKey, RowModel<'_>>) -> Result<()> {
+    let columns = |model: &RowModel<'_>| -> Vec<(String, bool, Vec<String>)> {
+        let names = |fit: &RowFit<'_>| fit.columns.iter().map(|c| c.name.clone()).collect();
         let fits = model.fits.iter();
-        fits.map(|fit| (fit.name.clone(), fit.has_clusters(), names(fit)))
+        fits.map(|fit| (fit.name.clone(), fit.map.has_clusters(), names(fit)))
             .collect()
     };
     let mut all = models.values().map(columns);
@@ -287,7 +196,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    fn fit(&self, name: &str) -> Result<KnownFit> {
+    fn fit(&self, name: &str) -> Result<RowFit<'static>> {
         let row = self.row;
         let method = text(row, "method")?.ok_or_else(|| lacks("method"))?;
         let dimension = row.size("dimension", WIDEST)?;
@@ -324,9 +233,9 @@ impl Parts<'_> {
                     "the rows of `centroids` do not have the lengths that `fits` says",
                 ));
             }
-            let map = Map::Features {
-                features: Features::new(dimension, &frequencies, &phases),
-                left,
+            let map = PointMap::Features {
+                features: Cow::Owned(Features::new(dimension, &frequencies, &phases)),
+                left: Cow::Owned(left),
                 rank: width,
                 centers,
             };
@@ -337,9 +246,9 @@ impl Parts<'_> {
                 return Err(lacks("times"));
             }
             let extension = self.extension(dimension, width * times.len())?;
-            (times, Map::Kernel(Box::new(extension.into_embedder())))
+            (times, PointMap::Kernel(Box::new(extension.into_embedder())))
         };
-        Ok(KnownFit {
+        Ok(RowFit {
             columns: embedding_columns(name, method, width, &times),
             name: name.to_string(),
             map,
