@@ -8,6 +8,7 @@ pub mod crossval;
 pub mod embedding_bootstrap;
 pub mod embeddings;
 pub mod filters;
+pub mod fit_of_model;
 pub mod hmm;
 pub mod interval;
 pub mod kernels;

@@ -11,7 +11,7 @@ use crate::methods::FilterMethod;
 use crate::methods::filter::model::{FilterFit, FilterModel, FitInput};
 use crate::methods::filter::params::{Bandwidth, Kalman, Kernel, KernelBayes, System};
 use crate::output::checkpoint::Checkpoint;
-use crate::output::tables::filters::{FilterScores, FiltersModel, FittedFilter};
+use crate::output::tables::filters::{FilterOfModel, FilterScores, FiltersModel, FittedFilter};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::filters::{FiltersPlan, PlannedFilter};
 use crate::plan::filters_memory::FilterSize;
@@ -345,23 +345,26 @@ pub(crate) fn written(
     fit: FilterFit,
     scores: FilterScores,
     warning: Option<String>,
-) -> FittedFilter {
+) -> FilterOfModel {
     let mut warnings = fit.warnings;
     warnings.extend(warning);
     let rule = match &planned.method {
         FilterMethod::KernelBayes(own) => Some(own.rule.name().to_string()),
         FilterMethod::Kalman(_) | FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => None,
     };
-    FittedFilter {
+    FilterOfModel {
         name: planned.name.clone(),
         method: planned.method.name().to_string(),
-        rule,
-        numbers: fit.model.numbers(),
-        factors: fit.model.factors(),
-        tuning: fit.tuning,
-        scores,
         certificates: of_claims(&fit.claims),
+        bootstrap: None,
         warnings,
+        model: FittedFilter {
+            rule,
+            numbers: fit.model.numbers(),
+            factors: fit.model.factors(),
+            tuning: fit.tuning,
+            scores,
+        },
     }
 }
 

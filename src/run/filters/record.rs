@@ -2,7 +2,7 @@
 
 use crate::error::{counted, escaped};
 use crate::output::number::grouped;
-use crate::output::tables::filters::{FiltersModel, FittedFilter};
+use crate::output::tables::filters::{FilterOfModel, FiltersModel};
 use crate::run::filters::rows::PartitionRows;
 use crate::run::kind;
 use serde::Serialize;
@@ -107,12 +107,12 @@ impl FiltersModelRecord {
 }
 
 impl FilterRecord {
-    fn of(fit: &FittedFilter) -> FilterRecord {
-        let (numbers, scores) = (&fit.numbers, &fit.scores);
+    fn of(fit: &FilterOfModel) -> FilterRecord {
+        let (numbers, scores) = (&fit.model.numbers, &fit.model.scores);
         FilterRecord {
             name: fit.name.clone(),
             method: fit.method.clone(),
-            rule: fit.rule.clone(),
+            rule: fit.model.rule.clone(),
             transitions: numbers.transitions,
             state_bandwidth: numbers.state_bandwidth,
             observation_bandwidth: numbers.observation_bandwidth,

@@ -136,14 +136,14 @@ impl PointFitRecord {
                         .iter()
                         .map(|of| (of.rank, of.score.mean, of.score.error))
                         .collect(),
-                    standard_errors: own
+                    standard_errors: fit
                         .bootstrap
                         .iter()
                         .flat_map(|own| &own.numbers)
                         .filter(|number| number.index.is_some())
                         .filter_map(|number| Some(number.spread?.standard_error))
                         .collect(),
-                    resamples: own
+                    resamples: fit
                         .bootstrap
                         .as_ref()
                         .map(|own| (own.resamples, own.groups)),
@@ -169,7 +169,7 @@ impl PointFitRecord {
         PointFitRecord {
             name: fit.name.clone(),
             found,
-            warnings: fit.warnings(),
+            warnings: fit.warnings.clone(),
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::methods::hmm::project::{Projection, project};
 use crate::output::checkpoint::Checkpoint;
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences::{
-    Diagnostics, HeldOutScore, RankScore, Refinement, SequenceFit, SequencesModel,
+    Diagnostics, FittedHmm, HeldOutScore, RankScore, Refinement, SequenceFit, SequencesModel,
 };
 use crate::plan::fits::Ranks;
 use crate::plan::memory::Lack;
@@ -610,26 +610,28 @@ impl PartitionFits<'_> {
         Ok(SequenceFit {
             name: name.clone(),
             method: planned.method.name().to_string(),
-            model,
-            unigram: method.unigram,
-            floor: method.floor,
-            left: projection.left(model_rank),
-            singular_values: projection.spectrum.clone(),
-            noise: found.noise,
-            diagnostics: Diagnostics {
-                stationarity_gap: projection.drift,
-                normalisation_gap: found.normalisation_gap,
-                negative_share: None,
-                negative_mass: None,
-                resets: None,
-            },
-            refined,
-            held_out: choice.held_out,
-            train,
-            ranks: choice.ranks,
-            bootstrap,
             certificates,
+            bootstrap,
             warnings: all.iter().map(ToString::to_string).collect(),
+            model: FittedHmm {
+                hmm: model,
+                unigram: method.unigram,
+                floor: method.floor,
+                left: projection.left(model_rank),
+                singular_values: projection.spectrum.clone(),
+                noise: found.noise,
+                diagnostics: Diagnostics {
+                    stationarity_gap: projection.drift,
+                    normalisation_gap: found.normalisation_gap,
+                    negative_share: None,
+                    negative_mass: None,
+                    resets: None,
+                },
+                refined,
+                held_out: choice.held_out,
+                train,
+                ranks: choice.ranks,
+            },
         })
     }
 
