@@ -1,16 +1,14 @@
 //! The tables of an assignment of new rows to a model (`gyre.schema = 1`).
 
-use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::methods::low_rank::assign::Assigned;
 use crate::methods::low_rank::model::Side;
 use crate::output::result::WrittenFit;
-use crate::output::tables::columns::{Columns, Placed, TableColumns, set};
+use crate::output::tables::columns::{Columns, Placed, TableColumns, set, taken};
 use crate::output::tables::run_schema::RunSchema;
 use crate::read::counts::follow::{FollowedRow, times};
 use crate::read::rows::states::StateTable;
-use arrow::array::{ArrayRef, UInt32Array};
-use arrow::compute::take;
+use arrow::array::ArrayRef;
 use arrow::datatypes::{Field, SchemaRef};
 
 /// Everything that the schemas of an assignment depend on.
@@ -225,15 +223,10 @@ fn trajectories(schema: &AssignedSchema) -> TableColumns<'_, AssignedModel> {
     let Some(of) = &schema.trajectories else {
         return columns.finish();
     };
-    let keys = |rows: &[(&TrajectoryRows, usize)]| -> Result<Vec<ArrayRef>> {
-        let keys = rows.iter().map(|&(t, at)| t.ends[at].key);
-        let keys = UInt32Array::from_iter_values(keys);
-        let columns = of.keys.iter().map(|column| take(column, &keys, None));
-        let columns: Result<_, _> = columns.collect();
-        columns.map_err(|e| Error::with_source(Kind::Bug, "trajectories cannot be decoded", e))
-    };
     let mut columns = columns
-        .group(&of.fields, keys)
+        .group(&of.fields, |rows: &[(&TrajectoryRows, usize)]| {
+            taken(&of.keys, rows.iter().map(|&(t, at)| t.ends[at].key))
+        })
         .into_keys()
         // The time of its last row that has a state.
         .group(std::slice::from_ref(&of.time), |rows| {

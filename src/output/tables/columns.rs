@@ -13,7 +13,7 @@ use arrow::array::{
     StringArray, UInt32Array, UInt64Array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::take;
+use arrow::compute::take_arrays;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use rayon::prelude::*;
@@ -402,9 +402,7 @@ pub(crate) fn taken(
     rows: impl Iterator<Item = u32>,
 ) -> Result<Vec<ArrayRef>> {
     let rows = UInt32Array::from_iter_values(rows);
-    let columns = columns.iter().map(|column| take(column, &rows, None));
-    columns
-        .collect::<Result<_, _>>()
+    take_arrays(columns, &rows, None)
         .map_err(|e| Error::with_source(Kind::Bug, "rows cannot be selected", e))
 }
 

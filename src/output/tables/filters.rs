@@ -5,7 +5,7 @@ use crate::assess::fit_of_model::FitOfModel;
 use crate::methods::filter::model::{Factor, Numbers, Tuned};
 use crate::output::tables::certificates;
 use crate::output::tables::columns::{Columns, Placed, TableColumns};
-use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::run_schema::{RunSchema, optional, required};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -112,16 +112,8 @@ impl FilterRowColumns<'_> {
     }
 }
 
-fn required(field: &Field) -> Field {
-    Field::new(field.name(), field.data_type().clone(), false)
-}
-
 fn split(field: &Field) -> Field {
     optional(field.name(), field.data_type().clone())
-}
-
-fn optional(name: impl Into<String>, data_type: DataType) -> Field {
-    Field::new(name, data_type, true)
 }
 
 /// The schema of the table `estimates`: partition, trajectory and time or `id`, split,

@@ -7,7 +7,7 @@ use crate::evidence::triples::Triples;
 use crate::math::scale::times_power;
 use crate::methods::hmm::model::HmmModel;
 use crate::output::tables::columns::{Columns, Placed, TableColumns};
-use crate::output::tables::run_schema::{LagColumn, RunSchema};
+use crate::output::tables::run_schema::{LagColumn, RunSchema, optional, required};
 use crate::output::tables::{bootstrap, certificates};
 use crate::read::rows::states::{StateColumns, StateTable};
 use arrow::array::{ArrayRef, BooleanArray};
@@ -185,14 +185,6 @@ pub(crate) fn schema_of(
         is_weighted,
         ..RunSchema::of_models(partition, partitions, LagColumn::None)
     }
-}
-
-fn required(field: &Field) -> Field {
-    Field::new(field.name(), field.data_type().clone(), false)
-}
-
-fn optional(name: impl Into<String>, data_type: DataType) -> Field {
-    Field::new(name, data_type, true)
 }
 
 fn numbers() -> Arc<Field> {

@@ -263,12 +263,7 @@ pub(crate) fn fit_shards(
 /// The certificates of the fits of a model, and all its numbers in the unit of the input.
 fn certify(model: &mut FittedModel, methods: &[Method], shards: &Shards) {
     let start = Instant::now();
-    let models: Vec<&LowRank> = (model.fits.iter())
-        .map(|fit| {
-            let model = &fit.model;
-            model
-        })
-        .collect();
+    let models: Vec<&LowRank> = model.fits.iter().map(|fit| &fit.model).collect();
     model.certificates = certificates::of(shards, &models);
     if shards.exponent != 0 {
         let scale = |x: &mut f64| *x = times_power(*x, shards.exponent);
@@ -512,6 +507,14 @@ pub(crate) fn at_place(e: Error, names: &RunSchema, counts: &CountMatrix) -> Err
     match place(names, counts) {
         place if place.is_empty() => e,
         place => e.at(place),
+    }
+}
+
+/// The place of a partition, for messages and seeds.
+pub(crate) fn partition_place(run: &RunSchema, partition: usize) -> String {
+    match place_of(run, partition, 0) {
+        place if place.is_empty() => "the model".into(),
+        place => place,
     }
 }
 

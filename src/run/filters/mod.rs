@@ -34,7 +34,7 @@ use crate::plan::pipeline::Pipeline;
 use crate::read::lake::Lake;
 use crate::read::state_space::training::{Training, training};
 use crate::read::state_space::{StateSpaceInput, Widths};
-use crate::run::counts::model::partition_key;
+use crate::run::counts::model::{partition_key, partition_place};
 use crate::run::failures::Failures;
 use crate::run::filters::fit::{FittedPartition, Fitting};
 use crate::run::filters::input::Filters;
@@ -141,7 +141,7 @@ impl Kind for ObservationsKind {
         };
         let fitted = fit::by_partition(&fitting.run, &units, fits, &mut failures)?;
         let empty = empty.iter().map(|&at| EmptyRecord {
-            partition: fit::place_in(&fitting.run, at),
+            partition: partition_place(&fitting.run, at),
             had_model: false,
             key: ModelKey::at(&fitting.run.partitions, None, at),
         });

@@ -1,6 +1,5 @@
 //! Reads the fits of a written result over points, which then embed new rows.
 
-use crate::error::Kind;
 use crate::error::{Error, Result};
 use crate::methods::heat_kernel::extension::Extension;
 use crate::methods::heat_kernel::kernel::Reach;
@@ -12,26 +11,12 @@ use crate::output::tables::points::{POINTS, embedding_columns};
 use crate::output::tables::run_schema::LagColumn;
 use crate::output::tables::table::Table;
 use crate::run::points::rows::{PointMap, RowFit, RowModel, RowModels};
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type};
+use arrow::array::{Array, ArrayRef, AsArray};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// No point has more coordinates than this, and no fit more columns.
 const WIDEST: usize = 1 << 20;
-
-/// Numbers of any type, with `None` for nulls.
-fn optional(part: &TableSlice, name: &str) -> Result<Vec<Option<f64>>> {
-    let column = cast(part.column(name)?, &DataType::Float64);
-    let none = |e| {
-        let what = format!("the written column `{name}` holds no numbers");
-        Error::with_source(Kind::Input, what, e)
-    };
-    let column = column.map_err(none)?;
-    let numbers: &Float64Array = column.as_primitive::<Float64Type>();
-    Ok(numbers.iter().collect())
-}
 
 /// The numbers of the lists of all rows, one after another. All of them are finite.
 fn lists(part: &TableSlice, name: &str) -> Result<Vec<f64>> {
@@ -56,20 +41,6 @@ fn list_values(part: &TableSlice, name: &str) -> Result<ArrayRef> {
     let offsets = column.value_offsets();
     let (first, end) = (offsets[0] as usize, offsets[column.len()] as usize);
     Ok(column.values().slice(first, end - first))
-}
-
-/// The text in the first row. None if it is null.
-fn text<'a>(part: &'a TableSlice, name: &str) -> Result<Option<&'a str>> {
-    let column = part.column(name)?.as_string_opt::<i32>();
-    let column = column.filter(|column| !column.is_empty());
-    let none = || Error::input(format!("the written column `{name}` holds no text"));
-    let column = column.ok_or_else(none)?;
-    Ok(column.is_valid(0).then(|| column.value(0)))
-}
-
-/// The number in the first row. None if it is null.
-fn number(part: &TableSlice, name: &str) -> Result<Option<f64>> {
-    Ok(optional(part, name)?.first().copied().flatten())
 }
 
 fn lacks(name: &str) -> Error {
@@ -198,7 +169,7 @@ struct Parts<'a> {
 impl Parts<'_> {
     fn fit(&self, name: &str) -> Result<RowFit<'static>> {
         let row = self.row;
-        let method = text(row, "method")?.ok_or_else(|| lacks("method"))?;
+        let method = row.text("method")?.ok_or_else(|| lacks("method"))?;
         let dimension = row.size("dimension", WIDEST)?;
         let width = row.size("rank", WIDEST)?;
         if dimension != lists(row, "scale")?.len() {
@@ -267,7 +238,10 @@ impl Parts<'_> {
                 "`alpha` or `weight` of the fit is out of its range",
             ));
         }
-        let reach = match (number(row, "neighbours")?, number(row, "radius")?) {
+        let number = |name: &str| -> Result<Option<f64>> {
+            Ok(row.optional(name)?.first().copied().flatten())
+        };
+        let reach = match (number("neighbours")?, number("radius")?) {
             (Some(k), _) => Reach::Neighbours(size(k, "neighbours", n)?),
             (None, Some(radius)) => {
                 positive([&radius], "radius")?;
@@ -275,10 +249,10 @@ impl Parts<'_> {
             }
             (None, None) => Reach::All,
         };
-        let normalisation = text(row, "normalisation")?;
+        let normalisation = row.text("normalisation")?;
         let normalisation = normalisation.and_then(Normalisation::of_name);
         let or_one = |name: &str| -> Result<Vec<f64>> {
-            let values = optional(points, name)?.into_iter();
+            let values = points.optional(name)?.into_iter();
             let values: Vec<f64> = values.map(|value| value.unwrap_or(1.0)).collect();
             positive(&values, name)?;
             Ok(values)

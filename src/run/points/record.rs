@@ -5,7 +5,7 @@ use crate::methods::state_embedding::clusters::Confusion;
 use crate::output::number::grouped;
 use crate::output::tables::points::{PointFit, PointModel};
 use crate::run::kind;
-use crate::run::summary::SHOWN;
+use crate::run::summary::{SHOWN, warnings};
 use serde::Serialize;
 use std::fmt::{Display, Formatter, Result};
 
@@ -186,9 +186,7 @@ impl Display for PointsModelRecord {
         for fit in &model.fits {
             embedding_lines(f, fit)?;
             heat_lines(f, fit)?;
-            for warning in &fit.warnings {
-                writeln!(f, "    warning: {}", escaped(warning))?;
-            }
+            warnings(f, &fit.warnings)?;
         }
         Ok(())
     }

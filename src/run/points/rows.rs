@@ -32,7 +32,7 @@ use arrow::array::{
     new_null_array,
 };
 use arrow::buffer::NullBuffer;
-use arrow::compute::{concat_batches, take, take_record_batch};
+use arrow::compute::{concat_batches, take_arrays, take_record_batch};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
@@ -309,20 +309,9 @@ impl<'a> RowTable<'a> {
             embedded: model.is_some().then(|| vec![0; self.fits.len()]),
         });
         let at = UInt32Array::from_iter_values(kept.iter().map(|&row| row as u32));
-        let taken = |column: &ArrayRef| take(column, &at, None).map_err(bug);
-        let mut columns = points
-            .partition
-            .iter()
-            .map(taken)
-            .collect::<Result<Vec<_>, _>>()?;
-        columns.extend(self.lag.columns(lag, kept.len()));
-        columns.extend(
-            points
-                .key
-                .iter()
-                .map(taken)
-                .collect::<Result<Vec<_>, _>>()?,
-        );
+        let mut columns = take_arrays(&points.partition, &at, None).map_err(bug)?;
+        columns.extend(self.lag.columns(lag, kept.len()).map_err(bug)?);
+        columns.extend(take_arrays(&points.key, &at, None).map_err(bug)?);
         match model {
             Some(model) => {
                 let d = points.dimension;
@@ -485,30 +474,17 @@ pub(super) async fn largest_hash(
     if most >= all {
         return Ok(None);
     }
-    loop {
-        let mut batches = run.lake.batches(run.frame.clone()).await?;
-        // Hashes do not depend on the order of the rows.
-        let mut reader = Reader::new(&run.plan.layout, true, None)?;
-        let mut hashes = BinaryHeap::new();
-        let read = async {
-            while let Some(rows) = batches.next().await? {
-                for hash in reader.read(&rows)?.hashes {
-                    if (hashes.len() as u64) < most {
-                        hashes.push(hash);
-                    } else if hashes.peek().is_some_and(|largest| hash < *largest) {
-                        hashes.pop();
-                        hashes.push(hash);
-                    }
-                }
+    let hashes = fold(run, |hashes: &mut BinaryHeap<u64>, points| {
+        for hash in points.hashes {
+            if (hashes.len() as u64) < most {
+                hashes.push(hash);
+            } else if hashes.peek().is_some_and(|largest| hash < *largest) {
+                hashes.pop();
+                hashes.push(hash);
             }
-            Ok::<_, Stop>(())
-        };
-        match read.await {
-            Ok(()) => return Ok(hashes.peek().copied()),
-            Err(_) if batches.must_read_again() => {}
-            Err(stop) => return Err(stop.into_error("reading points")),
         }
-    }
+    });
+    Ok(hashes.await?.peek().copied())
 }
 
 /// The keys of the rows whose keys have some hashes.
@@ -516,24 +492,34 @@ pub(super) async fn keys_of(
     run: &Running<'_, PointsKind>,
     hashes: &BTreeSet<u64>,
 ) -> Result<BTreeMap<u64, String>> {
+    let keys = fold(run, |keys: &mut BTreeMap<u64, String>, points| {
+        for (row, hash) in points.hashes.iter().enumerate() {
+            if hashes.contains(hash) {
+                keys.insert(*hash, describe(&points.key, row));
+            }
+        }
+    });
+    keys.await
+}
+
+/// Reads the points of a run again, in any order, and adds each batch to a value.
+async fn fold<T: Default>(
+    run: &Running<'_, PointsKind>,
+    add: impl Fn(&mut T, PointBatch),
+) -> Result<T> {
     loop {
-        let mut keys = BTreeMap::new();
+        let mut folded = T::default();
         let mut batches = run.lake.batches(run.frame.clone()).await?;
         // Hashes do not depend on the order of the rows.
         let mut reader = Reader::new(&run.plan.layout, true, None)?;
         let read = async {
             while let Some(rows) = batches.next().await? {
-                let points = reader.read(&rows)?;
-                for (row, hash) in points.hashes.iter().enumerate() {
-                    if hashes.contains(hash) {
-                        keys.insert(*hash, describe(&points.key, row));
-                    }
-                }
+                add(&mut folded, reader.read(&rows)?);
             }
             Ok::<_, Stop>(())
         };
         match read.await {
-            Ok(()) => return Ok(keys),
+            Ok(()) => return Ok(folded),
             Err(_) if batches.must_read_again() => {}
             Err(stop) => return Err(stop.into_error("reading points")),
         }

@@ -37,12 +37,13 @@ use crate::read::rows::split::Split;
 use crate::read::rows::stop::{Dropped, NAN_STATE, NULL_STATE};
 use crate::read::sequences::{SequenceInput, Symbols};
 use crate::read::triples::{Windows, resampled, symbols, windows};
-use crate::run::counts::model::{check_counts, place_of, seed};
+use crate::run::counts::model::{check_counts, partition_place, seed};
 use crate::run::failures::{Failures, no_evidence};
 use crate::run::sequences::held_out::{HeldOutSums, Unigrams, score};
 use crate::run::sequences::scoring::{PartitionScorers, Scorer, SymbolMap};
 use crate::run::sequences::training::{PartitionSymbols, Training, training};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,7 +85,7 @@ impl Evidence {
 
     /// The place of a partition, for messages.
     pub(crate) fn place(&self, partition: usize) -> String {
-        place_of_model(&self.run, partition)
+        partition_place(&self.run, partition)
     }
 }
 
@@ -172,7 +173,7 @@ pub(crate) fn evidence(plan: &SequencesPlan, counted: Counted) -> Result<Evidenc
     let full: Vec<usize> = matrices.into_iter().filter(|at| !is_empty(at)).collect();
     for &at in &full {
         let counts = &counted.counts[at];
-        let place = || place_of_model(&run, counts.partition);
+        let place = || partition_place(&run, counts.partition);
         check_counts(&plan.layout, counts).map_err(|e| e.at(place()))?;
     }
     let all: Vec<Windows> = full
@@ -226,14 +227,7 @@ pub(crate) fn place_in(
 ) -> Result<String> {
     let names = symbols(counted)?.clone();
     let run = plan.run_schema(counted.partitions.clone(), names);
-    Ok(place_of_model(&run, partition))
-}
-
-fn place_of_model(run: &RunSchema, partition: usize) -> String {
-    match place_of(run, partition, 0).as_str() {
-        "" => "the model".into(),
-        place => place.to_string(),
-    }
+    Ok(partition_place(&run, partition))
 }
 
 /// Decomposes the pairs of one partition: one projection for each set of parameters on which
@@ -323,7 +317,7 @@ pub(crate) fn project_all(
 }
 
 /// A model of a rank.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Fitted {
     model: HmmModel,
     refined: Option<Refinement>,
@@ -646,14 +640,8 @@ impl PartitionFits<'_> {
             return fit_at(method, projection, rank, sequences, seed);
         }
         let passes = self.passes("models");
-        let (model, refined, warnings) = passes.try_piece(&format!("em-{at}"), |_| {
-            let fitted = fit_at(method, projection, rank, sequences, seed)?;
-            Ok::<_, Error>((fitted.model, fitted.refined, fitted.warnings))
-        })?;
-        Ok(Fitted {
-            model,
-            refined,
-            warnings,
+        passes.try_piece(&format!("em-{at}"), |_| {
+            fit_at(method, projection, rank, sequences, seed)
         })
     }
 

@@ -1,11 +1,11 @@
 //! The record of a run over sequences, and the summary that `gyre run` prints.
 
-use crate::error::{counted, escaped};
+use crate::error::counted;
 use crate::output::number::grouped;
 use crate::output::tables::sequences::{SequenceFit, SequencesModel};
 use crate::run::kind;
 use crate::run::sequences::rows::{LeastLikely, RowsWritten};
-use crate::run::summary::SHOWN;
+use crate::run::summary::{SHOWN, warnings};
 use serde::Serialize;
 use std::fmt::{Display, Formatter, Result};
 
@@ -216,8 +216,5 @@ fn fit(f: &mut Formatter<'_>, fit: &SequenceFitRecord) -> Result {
         writeln!(f, "    the filter was reset at {resets}")?;
     }
     LeastLikely::write(f, &fit.least_likely)?;
-    for warning in &fit.warnings {
-        writeln!(f, "    warning: {}", escaped(warning))?;
-    }
-    Ok(())
+    warnings(f, &fit.warnings)
 }
