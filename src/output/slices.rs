@@ -108,6 +108,21 @@ impl TableSlice {
         finite(self.column(name)?, name)
     }
 
+    /// The values of the lists of all rows, one after another.
+    pub(crate) fn list_values(&self, name: &str) -> Result<ArrayRef> {
+        let column = self.column(name)?.as_list_opt::<i32>();
+        let none = || Error::input(format!("the written column `{name}` holds no lists"));
+        let column = column.ok_or_else(none)?;
+        let offsets = column.value_offsets();
+        let (first, end) = (offsets[0] as usize, offsets[column.len()] as usize);
+        Ok(column.values().slice(first, end - first))
+    }
+
+    /// The numbers of the lists of all rows, one after another. All of them are finite.
+    pub(crate) fn lists(&self, name: &str) -> Result<Vec<f64>> {
+        finite(&self.list_values(name)?, name)
+    }
+
     /// The number in the first row.
     pub(crate) fn first(&self, name: &str) -> Result<f64> {
         let first = self.finite(name)?.first().copied();

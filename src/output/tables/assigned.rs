@@ -81,46 +81,28 @@ pub struct TrajectoryFit {
     pub impossible: f64,
 }
 
-/// An output table of an assignment.
-pub struct AssignedTable {
-    /// The name of the table.
-    pub name: &'static str,
-    pub(crate) columns: for<'a> fn(&'a AssignedSchema) -> TableColumns<'a, AssignedModel>,
-}
-
 impl Placed for AssignedModel {
     fn place(&self) -> (usize, usize) {
         (self.counts.partition, self.counts.lag)
     }
 }
 
-const SOURCES: AssignedTable = AssignedTable {
-    name: "sources",
-    columns: sources,
-};
-
-const TARGETS: AssignedTable = AssignedTable {
-    name: "targets",
-    columns: targets,
-};
-
-const TRAJECTORIES: AssignedTable = AssignedTable {
-    name: "trajectories",
-    columns: trajectories,
-};
-
 impl AssignedSchema {
-    /// Pairs have no trajectories.
-    pub fn tables(&self) -> Vec<AssignedTable> {
-        let trajectories = self.trajectories.as_ref().map(|_| TRAJECTORIES);
-        [SOURCES, TARGETS].into_iter().chain(trajectories).collect()
+    /// The tables with their columns. Pairs have no trajectories.
+    pub(crate) fn tables(&self) -> Vec<(&'static str, TableColumns<'_, AssignedModel>)> {
+        let mut tables = vec![("sources", sources(self)), ("targets", targets(self))];
+        if self.trajectories.is_some() {
+            tables.push(("trajectories", trajectories(self)));
+        }
+        tables
     }
 
     /// The columns of the tables.
     pub fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
         let tables = self.tables().into_iter();
-        let schema = |table: AssignedTable| (table.columns)(self).schema(&self.names).0;
-        tables.map(|table| (table.name, schema(table))).collect()
+        tables
+            .map(|(name, columns)| (name, columns.schema(&self.names).0))
+            .collect()
     }
 }
 

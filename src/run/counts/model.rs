@@ -36,7 +36,7 @@ use crate::run::counts::ranks::{FittedCandidate, RankEvidence};
 use crate::run::counts::record::{
     DroppedStates, EmbeddingRecord, FitRecord, FitTimings, ModelRecord, Timings,
 };
-use crate::run::failures::no_evidence;
+use crate::run::failures::{no_evidence, reasons};
 use crate::run::progress::Progress;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -100,12 +100,7 @@ pub(crate) fn check_not_empty(counted: &Counted, matrices: &[MatrixSize]) -> Res
         if matrices.iter().any(|matrix| matrix.left_out > 0.0) {
             return Err(nothing_connected());
         }
-        let reasons = counted
-            .dropped
-            .0
-            .iter()
-            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
-            .collect::<String>();
+        let reasons = reasons(&counted.dropped.0);
         return Err(Error::input(format!(
             "no transition was found in {}{reasons}; check the lag against the times of a trajectory",
             crate::error::counted(counted.rows, "row")

@@ -11,7 +11,7 @@ use crate::methods::FilterMethod;
 use crate::methods::filter::model::{FilterFit, FilterModel, FitInput};
 use crate::methods::filter::params::{Bandwidth, Kalman, Kernel, KernelBayes, System};
 use crate::output::checkpoint::Checkpoint;
-use crate::output::tables::filters::{FilterOfModel, FilterScores, FiltersModel, FittedFilter};
+use crate::output::tables::filters::{FilterOfModel, FilterScores, FittedFilter};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::filters::{FiltersPlan, PlannedFilter};
 use crate::plan::filters_memory::FilterSize;
@@ -19,7 +19,7 @@ use crate::plan::memory::Lack;
 use crate::plan::pipeline::keys::Empty;
 use crate::read::state_space::training::TrainingRows;
 use crate::run::counts::model::{partition_place, seed};
-use crate::run::failures::{Failures, no_evidence};
+use crate::run::failures::{Failures, no_evidence, reasons};
 use crate::run::filters::fit_rows::FitRows;
 use crate::run::progress::Progress;
 use rayon::prelude::*;
@@ -108,10 +108,7 @@ impl Fitting {
             "no training row with a state and an observation is followed by another one"
         };
         if full.is_empty() && failures.is_empty() {
-            let reasons = training.found.dropped.0.iter();
-            let reasons: String = reasons
-                .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
-                .collect();
+            let reasons = reasons(&training.found.dropped.0);
             let hint = if plan.layout.is_static() {
                 "check the split"
             } else {
@@ -331,22 +328,6 @@ pub(crate) fn written(
             tuning: fit.tuning,
             scores,
         },
-    }
-}
-
-/// The filters of one partition with their scores, for the tables. `scores` has the scores and the
-/// warning of each fit.
-pub(crate) fn model(
-    plan: &FiltersPlan,
-    own: FittedPartition,
-    scores: Vec<(FilterScores, Option<String>)>,
-) -> FiltersModel {
-    let fits = plan.fits.iter().zip(own.fits).zip(scores);
-    FiltersModel {
-        partition: own.partition,
-        fits: fits
-            .map(|((planned, fit), (scores, warning))| written(planned, fit, scores, warning))
-            .collect(),
     }
 }
 

@@ -245,10 +245,11 @@ fn facts(plan: &FiltersPlan, partitions: &[Training]) -> Facts {
 
 /// The filters of a partition with the scores of the rows that they filtered.
 fn model(plan: &FiltersPlan, own: FittedPartition, written: &RowsWritten) -> FiltersModel {
-    let scores = own.fits.iter().enumerate().map(|(at, fit)| {
-        let sums = written.of_fits.get(&(own.partition as u32, at));
-        let Some(sums) = sums else {
-            return (FilterScores::default(), None);
+    let partition = own.partition;
+    let fits = plan.fits.iter().zip(own.fits).enumerate();
+    let fits = fits.map(|(at, (planned, fit))| {
+        let Some(sums) = written.of_fits.get(&(partition as u32, at)) else {
+            return fit::written(planned, fit, FilterScores::default(), None);
         };
         let numbers = fit.model.numbers();
         let warning = sums.never_updated().map(|rows| {
@@ -260,8 +261,11 @@ fn model(plan: &FiltersPlan, own: FittedPartition, written: &RowsWritten) -> Fil
                 _ => format!("no observation of {rows} changed the estimate"),
             }
         });
-        (sums.scores(plan.layout.split.is_some()), warning)
+        let scores = sums.scores(plan.layout.split.is_some());
+        fit::written(planned, fit, scores, warning)
     });
-    let scores = scores.collect();
-    fit::model(plan, own, scores)
+    FiltersModel {
+        partition,
+        fits: fits.collect(),
+    }
 }

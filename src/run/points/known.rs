@@ -5,23 +5,18 @@ use crate::methods::heat_kernel::extension::Extension;
 use crate::methods::heat_kernel::kernel::Reach;
 use crate::methods::heat_kernel::normalise::Normalisation;
 use crate::methods::state_embedding::features::Features;
-use crate::output::result::{ModelKey, Written, finite};
+use crate::output::result::{ModelKey, Written};
 use crate::output::slices::{ModelColumns, TableSlice, size};
 use crate::output::tables::points::{POINTS, embedding_columns};
 use crate::output::tables::run_schema::LagColumn;
 use crate::output::tables::table::Table;
 use crate::run::points::rows::{PointMap, RowFit, RowModel, RowModels};
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::AsArray;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// No point has more coordinates than this, and no fit more columns.
 const WIDEST: usize = 1 << 20;
-
-/// The numbers of the lists of all rows, one after another. All of them are finite.
-fn lists(part: &TableSlice, name: &str) -> Result<Vec<f64>> {
-    finite(&list_values(part, name)?, name)
-}
 
 /// An error unless numbers are positive.
 fn positive<'x>(numbers: impl IntoIterator<Item = &'x f64>, name: &str) -> Result<()> {
@@ -31,16 +26,6 @@ fn positive<'x>(numbers: impl IntoIterator<Item = &'x f64>, name: &str) -> Resul
         ))),
         None => Ok(()),
     }
-}
-
-/// The values of the lists of all rows, one after another.
-fn list_values(part: &TableSlice, name: &str) -> Result<ArrayRef> {
-    let column = part.column(name)?.as_list_opt::<i32>();
-    let none = || Error::input(format!("the written column `{name}` holds no lists"));
-    let column = column.ok_or_else(none)?;
-    let offsets = column.value_offsets();
-    let (first, end) = (offsets[0] as usize, offsets[column.len()] as usize);
-    Ok(column.values().slice(first, end - first))
 }
 
 fn lacks(name: &str) -> Error {
@@ -59,7 +44,7 @@ pub(crate) async fn coordinates(written: &Written<'_>) -> Result<Vec<String>> {
         return Ok(Vec::new());
     };
     let first = fits.of(key).rows(&(0..1));
-    let names = list_values(&first, "coordinates")?;
+    let names = first.list_values("coordinates")?;
     let names = names.as_string_opt::<i32>();
     let names = names.ok_or_else(|| lacks("coordinates"))?;
     Ok(names.iter().flatten().map(String::from).collect())
@@ -113,7 +98,7 @@ pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<RowMod
         let (features, landmarks) = (features.of(key).by_fit()?, landmarks.of(key).by_fit()?);
         let centroids = centroids.of(key).by_fit()?;
         for (name, row) in fits.of(key).by_fit()? {
-            divisors = lists(&row, "scale").map_err(|e| within(&name, e))?;
+            divisors = row.lists("scale").map_err(|e| within(&name, e))?;
             positive(&divisors, "scale").map_err(|e| within(&name, e))?;
             let parts = Parts {
                 row: &row,
@@ -172,15 +157,15 @@ impl Parts<'_> {
         let method = row.text("method")?.ok_or_else(|| lacks("method"))?;
         let dimension = row.size("dimension", WIDEST)?;
         let width = row.size("rank", WIDEST)?;
-        if dimension != lists(row, "scale")?.len() {
+        if dimension != row.lists("scale")?.len() {
             return Err(Error::input(
                 "`dimension` and `scale` of `fits` do not fit each other",
             ));
         }
         let (times, map) = if let Some(features) = self.features {
-            let frequencies = lists(features, "frequency")?;
+            let frequencies = features.lists("frequency")?;
             let phases = features.finite("phase")?;
-            let left = lists(features, "left")?;
+            let left = features.lists("left")?;
             if frequencies.len() != phases.len() * dimension || left.len() != phases.len() * width {
                 return Err(Error::input(
                     "the rows of `features` do not have the lengths that `fits` says",
@@ -195,7 +180,7 @@ impl Parts<'_> {
                     "the first row of `features` is not the constant",
                 ));
             }
-            let centers = self.centroids.map(|part| lists(part, "center"));
+            let centers = self.centroids.map(|part| part.lists("center"));
             let centers = centers.transpose()?;
             let is_whole =
                 |centers: &Vec<f64>| !centers.is_empty() && centers.len().is_multiple_of(width);
@@ -212,7 +197,7 @@ impl Parts<'_> {
             };
             (vec![0.0], map)
         } else {
-            let times = lists(row, "times")?;
+            let times = row.lists("times")?;
             if times.is_empty() || times.len() > WIDEST {
                 return Err(lacks("times"));
             }
@@ -271,7 +256,7 @@ impl Parts<'_> {
         };
         let extension = Extension {
             dimension,
-            coordinates: lists(points, "coordinates")?,
+            coordinates: points.lists("coordinates")?,
             weights,
             epsilon,
             reach,
@@ -281,7 +266,7 @@ impl Parts<'_> {
             q: or_one("q")?,
             v: or_one("v")?,
             columns,
-            features: lists(points, "vector")?,
+            features: points.lists("vector")?,
         };
         if extension.coordinates.len() != n * dimension || extension.features.len() != n * columns {
             return Err(Error::input(

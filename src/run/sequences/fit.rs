@@ -38,7 +38,7 @@ use crate::read::rows::stop::{Dropped, NAN_STATE, NULL_STATE};
 use crate::read::sequences::{SequenceInput, Symbols};
 use crate::read::triples::{Windows, resampled, symbols, windows};
 use crate::run::counts::model::{check_counts, partition_place, seed};
-use crate::run::failures::{Failures, no_evidence};
+use crate::run::failures::{Failures, no_evidence, reasons};
 use crate::run::sequences::held_out::{HeldOutSums, Unigrams, score};
 use crate::run::sequences::scoring::{PartitionScorers, Scorer, SymbolMap};
 use crate::run::sequences::training::{PartitionSymbols, Training, training};
@@ -160,10 +160,7 @@ pub(crate) fn evidence(plan: &SequencesPlan, counted: Counted) -> Result<Evidenc
     let is_empty = |at: &usize| counted.counts[*at].nnz() == 0;
     let empty: Vec<usize> = matrices.iter().copied().filter(is_empty).collect();
     if empty.len() == counted.counts.len() {
-        let reasons: String = dropped(&counted.dropped)
-            .iter()
-            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
-            .collect();
+        let reasons = reasons(&dropped(&counted.dropped));
         return Err(Error::input(format!(
             "gyre needs {} rows in a row with a symbol, and there are none in {}{reasons}; check `sequences.interval` against the times of a trajectory",
             2 * block + 1,
