@@ -487,7 +487,7 @@ impl Predictions<'_, '_> {
                 None => next.resize(next.len() + Self::n_rows(batch, task), None),
             }
         }
-        Ok(take_arrays(self.symbols, &UInt32Array::from(next), None).map_err(bug)?)
+        take_arrays(self.symbols, &UInt32Array::from(next), None).map_err(bug)
     }
 
     /// The states after the rows. A model of a smaller rank has zeros at the end.
