@@ -2,10 +2,11 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::output::result::{ModelKey, Written, finite};
+use crate::output::tables::columns::taken;
 use crate::output::tables::table::Table;
-use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
-use arrow::compute::{partition, take};
-use arrow::datatypes::{Field, Float64Type};
+use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::compute::{cast, partition};
+use arrow::datatypes::{DataType, Field, Float64Type};
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -69,26 +70,57 @@ impl TableSlice {
 
     /// The rows of each fit. They are adjacent.
     pub(crate) fn by_fit(&self) -> Result<HashMap<String, TableSlice>> {
-        let fits = self.column("fit")?;
-        let ranges = partition(std::slice::from_ref(fits))
+        let ranges = partition(std::slice::from_ref(self.column("fit")?))
             .map_err(|e| Error::with_source(Kind::Bug, "the rows of fits cannot be separated", e))?
             .ranges();
-        let names = fits.as_string_opt::<i32>();
-        let names = names.filter(|names| names.null_count() == 0);
-        let fits = names.ok_or_else(|| Error::input("the written column `fit` is no text"))?;
+        let fits = self.texts("fit")?;
         let of_fit = |rows: Range<usize>| (fits.value(rows.start).to_string(), self.rows(&rows));
         Ok(ranges.into_iter().map(of_fit).collect())
     }
 
+    /// Numbers of any type, with `None` for nulls.
     pub(crate) fn optional(&self, name: &str) -> Result<Vec<Option<f64>>> {
-        let column = self.column(name)?.as_primitive_opt::<Float64Type>();
         let none = || Error::input(format!("the written column `{name}` holds no numbers"));
-        Ok(column.ok_or_else(none)?.iter().collect())
+        let column = self.column(name)?;
+        let column = column.data_type().is_numeric().then_some(column);
+        let column = cast(column.ok_or_else(none)?, &DataType::Float64).map_err(|_| none())?;
+        Ok(column.as_primitive::<Float64Type>().iter().collect())
+    }
+
+    /// Texts, none of which is null.
+    pub(crate) fn texts(&self, name: &str) -> Result<&StringArray> {
+        let texts = self.column(name)?.as_string_opt::<i32>();
+        let texts = texts.filter(|texts| texts.null_count() == 0);
+        texts.ok_or_else(|| Error::input(format!("the written column `{name}` is no text")))
+    }
+
+    /// The text in the first row. None if it is null.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>> {
+        let column = self.column(name)?.as_string_opt::<i32>();
+        let column = column.filter(|column| !column.is_empty());
+        let none = || Error::input(format!("the written column `{name}` holds no text"));
+        let column = column.ok_or_else(none)?;
+        Ok(column.is_valid(0).then(|| column.value(0)))
     }
 
     /// Numbers of any type, all of them finite and none null.
     pub(crate) fn finite(&self, name: &str) -> Result<Vec<f64>> {
         finite(self.column(name)?, name)
+    }
+
+    /// The values of the lists of all rows, one after another.
+    pub(crate) fn list_values(&self, name: &str) -> Result<ArrayRef> {
+        let column = self.column(name)?.as_list_opt::<i32>();
+        let none = || Error::input(format!("the written column `{name}` holds no lists"));
+        let column = column.ok_or_else(none)?;
+        let offsets = column.value_offsets();
+        let (first, end) = (offsets[0] as usize, offsets[column.len()] as usize);
+        Ok(column.values().slice(first, end - first))
+    }
+
+    /// The numbers of the lists of all rows, one after another. All of them are finite.
+    pub(crate) fn lists(&self, name: &str) -> Result<Vec<f64>> {
+        finite(&self.list_values(name)?, name)
     }
 
     /// The number in the first row.
@@ -128,9 +160,6 @@ pub(crate) async fn partitions(written: &Written<'_>) -> Result<Vec<ArrayRef>> {
     let models: BTreeMap<ModelKey, u32> = models
         .map(|model| (model.key, model.rows.start as u32))
         .collect();
-    let first = UInt32Array::from_iter_values(models.into_values());
     let columns = written.table(Table::Fits).await?.columns(&names).await?;
-    let columns = columns.iter().map(|column| take(column, &first, None));
-    let columns: std::result::Result<Vec<ArrayRef>, _> = columns.collect();
-    columns.map_err(|e| Error::with_source(Kind::Bug, "partitions cannot be taken", e))
+    taken(&columns, models.into_values())
 }

@@ -6,6 +6,8 @@
 use crate::error::{Error, Kind, Result};
 use crate::plan::pipeline::keys::Empty;
 use crate::run::record::Failure;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// The error of a partition or lag without evidence. `what` says which evidence.
 pub(crate) fn no_evidence(empty: Empty, what: &str) -> Error {
@@ -13,6 +15,13 @@ pub(crate) fn no_evidence(empty: Empty, what: &str) -> Error {
         Empty::Fail => format!("{what}; `empty = \"skip\"` leaves such partitions out"),
         Empty::Skip => what.to_string(),
     })
+}
+
+/// The rows that were dropped, by reason, as the end of a message about the number of rows.
+pub(crate) fn reasons(dropped: &BTreeMap<Cow<'static, str>, u64>) -> String {
+    let reasons = dropped.iter();
+    let reasons = reasons.map(|(reason, rows)| format!(", {rows} dropped for {reason}"));
+    reasons.collect()
 }
 
 /// The models of a run that could not be fitted: their places and errors.

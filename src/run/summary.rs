@@ -12,6 +12,12 @@ use std::fmt::{Display, Formatter, Result};
 /// The largest number of models in a summary. It refers to the record for the others.
 pub(crate) const SHOWN: usize = 12;
 
+/// Writes the lines of what makes a fit doubtful.
+pub(crate) fn warnings(f: &mut Formatter<'_>, warnings: &[String]) -> Result {
+    let mut warnings = warnings.iter();
+    warnings.try_for_each(|warning| writeln!(f, "    warning: {}", escaped(warning)))
+}
+
 /// The summary of a run.
 pub(crate) struct Summary<'a, K: Kind> {
     /// The record of the run.

@@ -1,15 +1,23 @@
 //! Trajectories whose rows come in batches, and their rows in tables.
 
 use crate::error::{Error, Kind, Result};
+use crate::memory;
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
+use crate::read::rows::ordered::TrajectoryPart;
 use crate::read::rows::split::Split;
 use crate::read::rows::stop::bug;
-use arrow::array::{Array, ArrayRef, FixedSizeListArray, Float64Array, RecordBatch};
+use arrow::array::{
+    Array, ArrayRef, FixedSizeListArray, Float64Array, RecordBatch, StringArray, UInt32Array,
+    UInt64Array,
+};
 use arrow::buffer::NullBuffer;
-use arrow::compute::{cast, concat};
+use arrow::compute::{cast, concat, take_arrays};
 use arrow::datatypes::{DataType, Field, SchemaRef};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The values of a split in the order of the rows of a trajectory.
@@ -71,6 +79,25 @@ impl<S: Default> Open<S> {
         });
     }
 
+    /// Ends the open trajectory. `rows` gives the number of rows that sums are over.
+    pub(crate) fn close(&mut self, rows: impl Fn(&S) -> u64, ended: &mut Vec<EndedRow<S>>) {
+        let Some(open) = self.trajectory.take() else {
+            return;
+        };
+        let mut begins = true;
+        for (split, sums) in open.splits.into_iter().enumerate() {
+            if rows(&sums) > 0 {
+                ended.push(EndedRow {
+                    key: open.key,
+                    partition: open.partition,
+                    begins: std::mem::take(&mut begins),
+                    split,
+                    sums,
+                });
+            }
+        }
+    }
+
     /// Keeps the keys of the open trajectory for the next batch.
     pub(crate) fn keep(&mut self, keys: &[ArrayRef]) {
         if let Some(own) = &mut self.trajectory {
@@ -83,6 +110,119 @@ impl<S: Default> Open<S> {
     pub(crate) fn last_keys(&mut self) -> Vec<ArrayRef> {
         std::mem::take(&mut self.pending)
     }
+}
+
+/// The rows of a trajectory that ended and have one split.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct EndedRow<S> {
+    /// The row of its keys.
+    pub(crate) key: u32,
+    /// The partition of the trajectory.
+    pub(crate) partition: u32,
+    /// Whether it is the first one of its trajectory.
+    pub(crate) begins: bool,
+    /// In the order of [`SPLITS`].
+    pub(crate) split: usize,
+    /// Sums over the rows.
+    pub(crate) sums: S,
+}
+
+/// Trajectories that ended.
+pub(crate) struct Ended<S> {
+    /// Partition and trajectory columns, with one row per element of `rows`.
+    pub(crate) keys: Vec<ArrayRef>,
+    /// Up to three rows per trajectory.
+    pub(crate) rows: Vec<EndedRow<S>>,
+}
+
+impl<S> Ended<S> {
+    /// The trajectories of some rows, given the keys of all trajectories.
+    ///
+    /// # Errors
+    /// If a row has no key, which is a bug.
+    pub(crate) fn new(keys: &[ArrayRef], rows: Vec<EndedRow<S>>) -> Result<Ended<S>> {
+        let at = UInt32Array::from_iter_values(rows.iter().map(|row| row.key));
+        let keys = take_arrays(keys, &at, None).map_err(bug)?;
+        Ok(Ended { keys, rows })
+    }
+
+    /// The leading columns of the table `trajectories`: keys, the split if rows have one, and
+    /// numbers of rows.
+    pub(crate) fn leading(&self, has_split: bool, numbers: [fn(&S) -> u64; 2]) -> Vec<ArrayRef> {
+        let mut columns = self.keys.clone();
+        if has_split {
+            let splits = self.rows.iter().map(|row| SPLITS[row.split].1);
+            columns.push(Arc::new(splits.collect::<StringArray>()));
+        }
+        for number in numbers {
+            let values = self.rows.iter().map(|row| number(&row.sums));
+            columns.push(Arc::new(UInt64Array::from_iter_values(values)));
+        }
+        columns
+    }
+}
+
+/// What filters found in some trajectories of a batch.
+pub(crate) struct Scored<T> {
+    /// The trajectories in the batch, all of one partition.
+    pub(crate) trajectories: Range<usize>,
+    /// By filter, in the order of the filtered rows. Empty without a model.
+    pub(crate) by_filter: Vec<T>,
+}
+
+/// Neighbouring trajectories of one partition together. A task has at most `most` rows, unless a
+/// trajectory has more.
+pub(crate) fn tasks(trajectories: &[TrajectoryPart], most: usize) -> Vec<Range<usize>> {
+    let mut tasks: Vec<Range<usize>> = Vec::new();
+    let mut rows = 0;
+    for (at, part) in trajectories.iter().enumerate() {
+        let n = part.rows.len();
+        match tasks.last_mut() {
+            Some(task)
+                if trajectories[task.start].partition == part.partition && rows + n <= most =>
+            {
+                task.end = at + 1;
+                rows += n;
+            }
+            _ => {
+                tasks.push(at..at + 1);
+                rows = n;
+            }
+        }
+    }
+    tasks
+}
+
+/// Filters the trajectories of tasks with each of their filters, in parallel. `filters` is the
+/// number of filters of a task. `filtered` gives what one of them finds, and its state after the
+/// last row. Also returns the states at the end of the last task, if there is one.
+pub(crate) fn score_tasks<T: Send, S: Send>(
+    tasks: Vec<Range<usize>>,
+    filters: impl Fn(&Range<usize>) -> usize,
+    filtered: impl Fn(&Range<usize>, usize) -> (T, Option<S>) + Sync,
+) -> (Vec<Scored<T>>, Option<Vec<Option<S>>>) {
+    let numbers: Vec<usize> = tasks.iter().map(filters).collect();
+    let units = tasks.iter().zip(&numbers);
+    let units = units.flat_map(|(task, &n)| (0..n).map(move |filter| (task, filter)));
+    let units: Vec<(&Range<usize>, usize)> = units.collect();
+    let found: Vec<(T, Option<S>)> = units
+        .into_par_iter()
+        .map(|(task, filter)| {
+            memory::wait_for_room();
+            filtered(task, filter)
+        })
+        .collect();
+    let mut found = found.into_iter();
+    let (mut all, mut carried) = (Vec::with_capacity(tasks.len()), None);
+    for (trajectories, n) in tasks.into_iter().zip(numbers) {
+        let (by_filter, states): (Vec<T>, Vec<Option<S>>) = found.by_ref().take(n).unzip();
+        carried = Some(states);
+        all.push(Scored {
+            trajectories,
+            by_filter,
+        });
+    }
+    (all, carried)
 }
 
 /// The run whose tables are written.

@@ -1,16 +1,14 @@
 //! The tables of an assignment of new rows to a model (`gyre.schema = 1`).
 
-use crate::error::{Error, Kind, Result};
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::methods::low_rank::assign::Assigned;
 use crate::methods::low_rank::model::Side;
 use crate::output::result::WrittenFit;
-use crate::output::tables::columns::{Columns, Placed, TableColumns, set};
+use crate::output::tables::columns::{Columns, Placed, TableColumns, set, taken};
 use crate::output::tables::run_schema::RunSchema;
 use crate::read::counts::follow::{FollowedRow, times};
 use crate::read::rows::states::StateTable;
-use arrow::array::{ArrayRef, UInt32Array};
-use arrow::compute::take;
+use arrow::array::ArrayRef;
 use arrow::datatypes::{Field, SchemaRef};
 
 /// Everything that the schemas of an assignment depend on.
@@ -83,46 +81,28 @@ pub(crate) struct TrajectoryFit {
     pub impossible: f64,
 }
 
-/// An output table of an assignment.
-pub(crate) struct AssignedTable {
-    /// The name of the table.
-    pub name: &'static str,
-    pub(crate) columns: for<'a> fn(&'a AssignedSchema) -> TableColumns<'a, AssignedModel>,
-}
-
 impl Placed for AssignedModel {
     fn place(&self) -> (usize, usize) {
         (self.counts.partition, self.counts.lag)
     }
 }
 
-const SOURCES: AssignedTable = AssignedTable {
-    name: "sources",
-    columns: sources,
-};
-
-const TARGETS: AssignedTable = AssignedTable {
-    name: "targets",
-    columns: targets,
-};
-
-const TRAJECTORIES: AssignedTable = AssignedTable {
-    name: "trajectories",
-    columns: trajectories,
-};
-
 impl AssignedSchema {
-    /// Pairs have no trajectories.
-    pub(crate) fn tables(&self) -> Vec<AssignedTable> {
-        let trajectories = self.trajectories.as_ref().map(|_| TRAJECTORIES);
-        [SOURCES, TARGETS].into_iter().chain(trajectories).collect()
+    /// The tables with their columns. Pairs have no trajectories.
+    pub(crate) fn tables(&self) -> Vec<(&'static str, TableColumns<'_, AssignedModel>)> {
+        let mut tables = vec![("sources", sources(self)), ("targets", targets(self))];
+        if self.trajectories.is_some() {
+            tables.push(("trajectories", trajectories(self)));
+        }
+        tables
     }
 
     /// The columns of the tables.
     pub(crate) fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
         let tables = self.tables().into_iter();
-        let schema = |table: AssignedTable| (table.columns)(self).schema(&self.names).0;
-        tables.map(|table| (table.name, schema(table))).collect()
+        tables
+            .map(|(name, columns)| (name, columns.schema(&self.names).0))
+            .collect()
     }
 }
 
@@ -225,15 +205,10 @@ fn trajectories(schema: &AssignedSchema) -> TableColumns<'_, AssignedModel> {
     let Some(of) = &schema.trajectories else {
         return columns.finish();
     };
-    let keys = |rows: &[(&TrajectoryRows, usize)]| -> Result<Vec<ArrayRef>> {
-        let keys = rows.iter().map(|&(t, at)| t.ends[at].key);
-        let keys = UInt32Array::from_iter_values(keys);
-        let columns = of.keys.iter().map(|column| take(column, &keys, None));
-        let columns: Result<_, _> = columns.collect();
-        columns.map_err(|e| Error::with_source(Kind::Bug, "trajectories cannot be decoded", e))
-    };
     let mut columns = columns
-        .group(&of.fields, keys)
+        .group(&of.fields, |rows: &[(&TrajectoryRows, usize)]| {
+            taken(&of.keys, rows.iter().map(|&(t, at)| t.ends[at].key))
+        })
         .into_keys()
         // The time of its last row that has a state.
         .group(std::slice::from_ref(&of.time), |rows| {

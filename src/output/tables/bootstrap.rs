@@ -1,16 +1,17 @@
 //! The table `bootstrap`: one row per number of a fit.
 
 use crate::assess::bootstrap::{Number, ResampledNumbers};
+use crate::assess::fit_of_model::FitOfModel;
 use crate::assess::interval::Spread;
 use crate::output::tables::columns::{Columns, TableColumns, by_name};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 
 /// A number of a fit.
-pub(crate) struct Row<'a> {
+struct Row<'a> {
     fit: &'a str,
     /// All numbers of the fit.
-    pub(crate) of: &'a ResampledNumbers,
+    of: &'a ResampledNumbers,
     number: &'a Number,
 }
 
@@ -24,16 +25,14 @@ pub(crate) const SPREAD: [(&str, fn(&Spread) -> f64); 4] = [
 ];
 
 /// The rows of fits with these names.
-pub(crate) fn rows<'a>(
-    fits: impl Iterator<Item = (&'a str, &'a ResampledNumbers)>,
-) -> Vec<Row<'a>> {
+fn rows<'a>(fits: impl Iterator<Item = (&'a str, &'a ResampledNumbers)>) -> Vec<Row<'a>> {
     let rows =
         fits.flat_map(|(fit, of)| of.numbers.iter().map(move |number| Row { fit, of, number }));
     rows.collect()
 }
 
 /// The columns that all kinds of evidence have.
-pub(crate) fn columns<'a, M: 'a>(
+fn columns<'a, M: 'a>(
     rows: impl Fn(&'a M) -> Vec<Row<'a>> + Copy + Send + Sync + 'a,
 ) -> Columns<'a, M, Row<'a>> {
     Columns::of(rows)
@@ -46,6 +45,19 @@ pub(crate) fn columns<'a, M: 'a>(
         .each(SPREAD, |part, r| r.number.spread.as_ref().map(part))
         // Resamples that could be fitted.
         .column("resamples", |r| r.of.resamples as u32)
+}
+
+/// One row per number of each fit of a model that is resampled.
+pub(crate) fn of_fits<'a, M: 'a, T: 'a>(
+    fits: fn(&'a M) -> &'a [FitOfModel<T>],
+) -> TableColumns<'a, M> {
+    let of_fits = move |model: &'a M| {
+        let fits = FitOfModel::by_name(fits(model)).into_iter();
+        rows(fits.filter_map(|fit| Some((fit.name.as_str(), fit.bootstrap.as_ref()?))))
+    };
+    columns(of_fits)
+        .column("groups", |row| row.of.groups as u32)
+        .finish()
 }
 
 pub(crate) fn bootstrap<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {

@@ -1,6 +1,7 @@
 //! The table `certificates`: one row per certificate of a fit.
 
 use crate::assess::certificates::Certificate;
+use crate::assess::fit_of_model::FitOfModel;
 use crate::assess::kernels;
 use crate::output::tables::columns::{Columns, TableColumns, by_name};
 use crate::output::tables::embeddings;
@@ -25,8 +26,20 @@ pub(crate) fn certificates<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedMod
     of_claims(rows)
 }
 
+/// One row per certificate of each fit of a model.
+pub(crate) fn of_fits<'a, M, T: 'a>(fits: fn(&'a M) -> &'a [FitOfModel<T>]) -> TableColumns<'a, M> {
+    of_claims(move |model| {
+        let fits = FitOfModel::by_name(fits(model)).into_iter();
+        let of_fit = |fit: &'a FitOfModel<T>| {
+            let own = fit.certificates.iter();
+            own.map(|certificate| (fit.name.as_str(), certificate.clone()))
+        };
+        fits.flat_map(of_fit).collect()
+    })
+}
+
 /// One row per claim: the name of its fit, and the claim.
-pub(crate) fn of_claims<'a, M>(
+fn of_claims<'a, M>(
     rows: impl Fn(&'a M) -> Vec<(&'a str, Certificate)> + Copy + Send + Sync + 'a,
 ) -> TableColumns<'a, M> {
     Columns::of(rows)

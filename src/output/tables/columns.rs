@@ -13,7 +13,7 @@ use arrow::array::{
     StringArray, UInt32Array, UInt64Array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::take;
+use arrow::compute::take_arrays;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use rayon::prelude::*;
@@ -402,9 +402,7 @@ pub(crate) fn taken(
     rows: impl Iterator<Item = u32>,
 ) -> Result<Vec<ArrayRef>> {
     let rows = UInt32Array::from_iter_values(rows);
-    let columns = columns.iter().map(|column| take(column, &rows, None));
-    columns
-        .collect::<Result<_, _>>()
+    take_arrays(columns, &rows, None)
         .map_err(|e| Error::with_source(Kind::Bug, "rows cannot be selected", e))
 }
 
@@ -427,26 +425,14 @@ pub(crate) fn set(affiliation: i32) -> Option<i32> {
 mod tests {
     use super::*;
     use crate::output::tables::run_schema::LagColumn;
-    use crate::read::rows::states::StateColumns;
     use arrow::util::pretty::pretty_format_batches;
 
     fn run(is_weighted: bool) -> RunSchema {
-        let states = StateTable::empty(&StateColumns {
-            keys: vec![Field::new("state", DataType::Utf8, false)],
-            bins: Vec::new(),
-        });
+        let year = Field::new("year", DataType::Int32, true);
+        let years: ArrayRef = Arc::new(Int32Array::from(vec![2001, 2002]));
         RunSchema {
-            partition: vec![Field::new("year", DataType::Int32, true)],
-            partitions: vec![Arc::new(Int32Array::from(vec![2001, 2002]))],
-            lag: LagColumn::Integers(vec![5]),
-            sources: states.clone(),
-            targets: states,
             is_weighted,
-            fits: Vec::new(),
-            embeddings: Vec::new(),
-            has_stability: false,
-            tables: Vec::new(),
-            rows: Vec::new(),
+            ..RunSchema::of_models(&[year], vec![years], LagColumn::Integers(vec![5]))
         }
     }
 

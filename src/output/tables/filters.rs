@@ -1,11 +1,11 @@
 //! The tables of a run of filters. `trajectories`, `estimates` and `posteriors` are written row by
 //! row.
 
-use crate::assess::certificates::Certificate;
+use crate::assess::fit_of_model::FitOfModel;
 use crate::methods::filter::model::{Factor, Numbers, Tuned};
-use crate::output::tables::certificates::of_claims;
+use crate::output::tables::certificates;
 use crate::output::tables::columns::{Columns, Placed, TableColumns};
-use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::run_schema::{RunSchema, optional, required};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -36,16 +36,12 @@ pub(crate) struct FiltersModel {
     /// The index of the partition.
     pub partition: usize,
     /// In the order of the plan.
-    pub fits: Vec<FittedFilter>,
+    pub fits: Vec<FilterOfModel>,
 }
 
-/// A filter with what is known of it.
+/// What is known of a filter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct FittedFilter {
-    /// The name of the fit.
-    pub name: String,
-    /// The name of its method.
-    pub method: String,
+pub struct FittedFilter {
     /// The form of kernel Bayes' rule.
     pub rule: Option<String>,
     /// The numbers of the model.
@@ -56,11 +52,10 @@ pub(crate) struct FittedFilter {
     pub tuning: Vec<Tuned>,
     /// The scores of the rows that were filtered.
     pub scores: FilterScores,
-    /// Claims about the numbers of the fit.
-    pub certificates: Vec<Certificate>,
-    /// What makes the fit doubtful.
-    pub warnings: Vec<String>,
 }
+
+/// A fit of a filter.
+pub type FilterOfModel = FitOfModel<FittedFilter>;
 
 /// The scores of the rows that a filter filtered. A squared error is the squared distance between
 /// an estimate and the known state: the sum over their numbers.
@@ -117,16 +112,8 @@ impl FilterRowColumns<'_> {
     }
 }
 
-fn required(field: &Field) -> Field {
-    Field::new(field.name(), field.data_type().clone(), false)
-}
-
 fn split(field: &Field) -> Field {
     optional(field.name(), field.data_type().clone())
-}
-
-fn optional(name: impl Into<String>, data_type: DataType) -> Field {
-    Field::new(name, data_type, true)
 }
 
 /// The schema of the table `estimates`: partition, trajectory and time or `id`, split,
@@ -226,15 +213,8 @@ pub(crate) fn columns<'a>(table: &str) -> TableColumns<'a, FiltersModel> {
         "fits" => fits(),
         "tuning" => tuning(),
         FACTORS => factors(),
-        _ => certificates(),
+        _ => certificates::of_fits(|model| &model.fits),
     }
-}
-
-/// The fits of a model, by name.
-fn by_name(model: &FiltersModel) -> Vec<&FittedFilter> {
-    let mut fits: Vec<&FittedFilter> = model.fits.iter().collect();
-    fits.sort_by_key(|fit| fit.name.as_str());
-    fits
 }
 
 /// A number that is not NaN.
@@ -245,59 +225,61 @@ fn known(number: f64) -> Option<f64> {
 /// One row per fit.
 fn fits<'a>() -> TableColumns<'a, FiltersModel> {
     let of = |number: Option<usize>| number.map(|number| number as u64);
-    Columns::of(by_name)
-        .key("fit", |fit: &&FittedFilter| fit.name.as_str())
+    Columns::of(|model: &'a FiltersModel| FilterOfModel::by_name(&model.fits))
+        .key("fit", |fit| fit.name.as_str())
         .column("method", |fit| fit.method.as_str())
         // The form of kernel Bayes' rule.
-        .column("rule", |fit| fit.rule.as_deref())
+        .column("rule", |fit| fit.model.rule.as_deref())
         // Training rows that the next row of their sequence follows; all of them without time.
-        .column("transitions", |fit| fit.numbers.transitions as u64)
+        .column("transitions", |fit| fit.model.numbers.transitions as u64)
         // In the units of the columns.
         .column("state_bandwidth", |fit| {
-            fit.numbers.state_bandwidth.and_then(known)
+            fit.model.numbers.state_bandwidth.and_then(known)
         })
         .column("observation_bandwidth", |fit| {
-            fit.numbers.observation_bandwidth.and_then(known)
+            fit.model.numbers.observation_bandwidth.and_then(known)
         })
         // The regularisation of the prior and of the posterior, and the weight of supervision.
-        .column("lambda", |fit| fit.numbers.lambda)
-        .column("delta", |fit| fit.numbers.delta)
-        .column("mu", |fit| fit.numbers.mu)
+        .column("lambda", |fit| fit.model.numbers.lambda)
+        .column("delta", |fit| fit.model.numbers.delta)
+        .column("mu", |fit| fit.model.numbers.mu)
         // The ranks of kernel matrices that are approximated, and the traces of their errors as
         // shares of their traces.
-        .column("state_rank", move |fit| of(fit.numbers.state_rank))
+        .column("state_rank", move |fit| of(fit.model.numbers.state_rank))
         .column("observation_rank", move |fit| {
-            of(fit.numbers.observation_rank)
+            of(fit.model.numbers.observation_rank)
         })
         .column("state_trace_residual", |fit| {
-            fit.numbers.state_trace_residual
+            fit.model.numbers.state_trace_residual
         })
         .column("observation_trace_residual", |fit| {
-            fit.numbers.observation_trace_residual
+            fit.model.numbers.observation_trace_residual
         })
         // Training rows whose weights are computed, if they are not all.
-        .column("landmarks", move |fit| of(fit.numbers.landmarks))
+        .column("landmarks", move |fit| of(fit.model.numbers.landmarks))
         // Mean squared errors of the means and of the decoded states.
-        .column("train_mse", |fit| fit.scores.train_mse)
-        .column("train_mse_decoded", |fit| fit.scores.train_mse_decoded)
-        .column("test_mse", |fit| fit.scores.test_mse)
-        .column("test_mse_decoded", |fit| fit.scores.test_mse_decoded)
-        .column("test_rows", |fit| fit.scores.test_rows)
+        .column("train_mse", |fit| fit.model.scores.train_mse)
+        .column("train_mse_decoded", |fit| {
+            fit.model.scores.train_mse_decoded
+        })
+        .column("test_mse", |fit| fit.model.scores.test_mse)
+        .column("test_mse_decoded", |fit| fit.model.scores.test_mse_decoded)
+        .column("test_rows", |fit| fit.model.scores.test_rows)
         // In nats per row with an observation.
-        .column("mean_log_score", |fit| fit.scores.mean_log_score)
+        .column("mean_log_score", |fit| fit.model.scores.mean_log_score)
         // Rows with an observation that did not change the estimate.
-        .column("not_updated", |fit| fit.scores.not_updated)
+        .column("not_updated", |fit| fit.model.scores.not_updated)
         .column("warnings", |fit| fit.warnings.clone())
         .finish()
 }
 
 /// One row per candidate of a fit whose bandwidth or λ is chosen by held-out training rows.
 fn tuning<'a>() -> TableColumns<'a, FiltersModel> {
-    type Row<'a> = (&'a FittedFilter, usize, &'a Tuned);
+    type Row<'a> = (&'a FilterOfModel, usize, &'a Tuned);
     let rows = |model: &'a FiltersModel| -> Vec<Row<'a>> {
-        let fits = by_name(model).into_iter();
+        let fits = FilterOfModel::by_name(&model.fits).into_iter();
         fits.flat_map(|fit| {
-            let tuned = fit.tuning.iter().enumerate();
+            let tuned = fit.model.tuning.iter().enumerate();
             tuned.map(move |(at, tuned)| (fit, at, tuned))
         })
         .collect()
@@ -333,8 +315,8 @@ fn height(factor: &Factor) -> usize {
 /// The matrices of a model, by fit and name.
 fn matrices(model: &FiltersModel) -> Vec<(&str, &Factor)> {
     let mut all = Vec::new();
-    for fit in by_name(model) {
-        let mut own: Vec<&Factor> = fit.factors.iter().collect();
+    for fit in FilterOfModel::by_name(&model.fits) {
+        let mut own: Vec<&Factor> = fit.model.factors.iter().collect();
         own.sort_by_key(|factor| factor.name.as_str());
         all.extend(own.into_iter().map(|factor| (fit.name.as_str(), factor)));
     }
@@ -344,7 +326,7 @@ fn matrices(model: &FiltersModel) -> Vec<(&str, &Factor)> {
 /// One row per row of a matrix of a model.
 fn factors<'a>() -> TableColumns<'a, FiltersModel> {
     let len = |model: &FiltersModel| {
-        let fits = model.fits.iter().flat_map(|fit| &fit.factors);
+        let fits = model.fits.iter().flat_map(|fit| &fit.model.factors);
         fits.map(height).sum()
     };
     fn entries(model: &FiltersModel, rows: Range<usize>) -> Vec<FactorRow<'_>> {
@@ -372,58 +354,27 @@ fn factors<'a>() -> TableColumns<'a, FiltersModel> {
         .finish()
 }
 
-/// One row per certificate.
-fn certificates<'a>() -> TableColumns<'a, FiltersModel> {
-    let rows = |model: &'a FiltersModel| {
-        let fits = by_name(model).into_iter();
-        fits.flat_map(|fit| {
-            let own = fit.certificates.iter();
-            own.map(|c| (fit.name.as_str(), c.clone()))
-        })
-        .collect()
-    };
-    of_claims(rows)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::error::Result;
     use crate::output::tables::run_schema::LagColumn;
-    use crate::read::rows::states::{StateColumns, StateTable};
     use arrow::array::{ArrayRef, Int32Array, RecordBatch};
     use arrow::util::pretty::pretty_format_batches;
 
     fn run() -> RunSchema {
-        let none = StateTable::empty(&StateColumns {
-            keys: Vec::new(),
-            bins: Vec::new(),
-        });
         let years: ArrayRef = Arc::new(Int32Array::from(vec![2001, 2002]));
-        RunSchema {
-            partition: vec![Field::new("year", DataType::Int32, true)],
-            partitions: vec![years],
-            lag: LagColumn::None,
-            sources: none.clone(),
-            targets: none,
-            is_weighted: false,
-            fits: Vec::new(),
-            embeddings: Vec::new(),
-            has_stability: false,
-            tables: Vec::new(),
-            rows: Vec::new(),
-        }
+        let year = Field::new("year", DataType::Int32, true);
+        RunSchema::of_models(&[year], vec![years], LagColumn::None)
     }
 
-    fn fitted(name: &str, factors: &[(&str, usize, Vec<f64>)]) -> FittedFilter {
+    fn fitted(name: &str, factors: &[(&str, usize, Vec<f64>)]) -> FilterOfModel {
         let factor = |(name, width, values): &(&str, usize, Vec<f64>)| Factor {
             name: name.to_string(),
             width: *width,
             values: values.clone(),
         };
-        FittedFilter {
-            name: name.into(),
-            method: "kernel_bayes".into(),
+        let model = FittedFilter {
             rule: Some("pkbr".into()),
             numbers: Numbers {
                 transitions: 3,
@@ -441,7 +392,13 @@ mod tests {
                 is_chosen: true,
             }],
             scores: FilterScores::default(),
+        };
+        FilterOfModel {
+            name: name.into(),
+            method: "kernel_bayes".into(),
+            model,
             certificates: Vec::new(),
+            bootstrap: None,
             warnings: Vec::new(),
         }
     }

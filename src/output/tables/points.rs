@@ -1,10 +1,7 @@
 //! The tables of a run over points. `points` itself is written row by row.
 
-use crate::assess::bootstrap::ResampledNumbers;
-use crate::assess::certificates::Certificate;
 use crate::assess::crossval::Score;
-use crate::assess::embeddings;
-use crate::assess::kernels;
+use crate::assess::fit_of_model::FitOfModel;
 use crate::methods::columns::parts;
 use crate::methods::heat_kernel::diffusion_map::Level;
 use crate::methods::heat_kernel::distortion::Distortion;
@@ -15,10 +12,9 @@ use crate::methods::state_embedding::clusters::{Centroid, Clusters, Confusion};
 use crate::methods::state_embedding::model::StateEmbeddingModel;
 use crate::methods::state_embedding::params::Norm;
 use crate::methods::state_embedding::reshape::JointDensity;
-use crate::output::tables::bootstrap;
-use crate::output::tables::certificates::of_claims;
 use crate::output::tables::columns::{Columns, Placed, TableColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
+use crate::output::tables::{bootstrap, certificates};
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
@@ -42,15 +38,7 @@ pub(crate) struct PointsModel {
 }
 
 /// A fit to points.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct PointFit {
-    /// The name of the fit.
-    pub name: String,
-    /// The name of its method.
-    pub method: String,
-    /// The model.
-    pub model: PointModel,
-}
+pub type PointFit = FitOfModel<PointModel>;
 
 /// What a method makes of points.
 #[derive(Serialize, Deserialize)]
@@ -74,8 +62,6 @@ pub(crate) struct EmbeddedStates {
     pub scores: Vec<(f64, f64)>,
     /// The ranks that were compared, ascending; empty without `rank = "auto"`.
     pub ranks: Vec<RankScore>,
-    /// The bootstrap, if the pipeline asks for resamples.
-    pub bootstrap: Option<ResampledNumbers>,
     /// The mean embedding of the pairs, if densities are asked for.
     pub joint_density: Option<JointDensity>,
     /// The clusters against known sets, if the fit names a column of them.
@@ -192,57 +178,11 @@ impl PointFit {
         embedding_columns(&self.name, &self.method, width, times)
     }
 
-    /// Whether points have clusters.
-    pub(crate) fn has_clusters(&self) -> bool {
-        match &self.model {
-            PointModel::StateEmbedding(own) => own.clusters.is_some(),
-            PointModel::Heat(_) => false,
-        }
-    }
-
-    /// The coordinates of some rows of a partition (n × d, row-major, divided by the scale), and
-    /// their clusters. `places` are the places of the rows among the rows of the fit.
-    pub(crate) fn embed(&self, rows: &[f64], places: &[usize]) -> (Vec<f64>, Option<Vec<u32>>) {
-        match &self.model {
-            PointModel::StateEmbedding(own) => {
-                let embedded = own.model.embed(rows);
-                let affiliation = own.clusters.as_ref().map(|c| c.assign(&embedded));
-                (embedded, affiliation)
-            }
-            PointModel::Heat(own) => {
-                let columns = own.model.columns();
-                let Some(all) = &own.rows else {
-                    return (own.model.embed(rows), None);
-                };
-                let rows = places.iter().map(|at| &all[at * columns..][..columns]);
-                (rows.flatten().copied().collect(), None)
-            }
-        }
-    }
-
     /// Whether the model embeds any row by its coordinates, without its place among all rows.
     pub(crate) fn embeds_any_row(&self) -> bool {
         match &self.model {
             PointModel::StateEmbedding(_) => true,
             PointModel::Heat(own) => own.rows.is_none(),
-        }
-    }
-
-    /// What makes the fit doubtful.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        match &self.model {
-            PointModel::StateEmbedding(own) => {
-                own.model.warnings.iter().map(ToString::to_string).collect()
-            }
-            PointModel::Heat(own) => own.model.warnings.iter().map(ToString::to_string).collect(),
-        }
-    }
-
-    /// Claims about the numbers of the fit.
-    pub(crate) fn certificates(&self) -> Vec<Certificate> {
-        match &self.model {
-            PointModel::StateEmbedding(own) => embeddings::of_embedding(&own.model),
-            PointModel::Heat(own) => kernels::of_points(&own.model),
         }
     }
 
@@ -317,20 +257,13 @@ pub(crate) fn columns<'a>(table: &str) -> TableColumns<'a, PointsModel> {
         "landmarks" => landmarks(),
         "spectrum" => spectrum(),
         "ranks" => ranks(),
-        "bootstrap" => bootstrap(),
+        "bootstrap" => bootstrap::of_fits(|model| &model.fits),
         "centroids" => centroids(),
         "confusion" => confusion(),
         "distortion" => distortion(),
         "fits" => fits(),
-        _ => certificates(),
+        _ => certificates::of_fits(|model| &model.fits),
     }
-}
-
-/// The fits of a model, by name.
-fn by_name(model: &PointsModel) -> Vec<&PointFit> {
-    let mut fits: Vec<&PointFit> = model.fits.iter().collect();
-    fits.sort_by_key(|fit| fit.name.as_str());
-    fits
 }
 
 fn row(values: &[f64], width: usize, at: usize) -> Vec<f64> {
@@ -341,7 +274,7 @@ fn row(values: &[f64], width: usize, at: usize) -> Vec<f64> {
 /// cos(frequency_lᵀ x + phase_l), where x is divided by `scale` of the table `fits`.
 fn features<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| {
-        let fits = by_name(model).into_iter();
+        let fits = PointFit::by_name(&model.fits).into_iter();
         let fits = fits.filter_map(|fit| Some((fit, &fit.states()?.model)));
         fits.flat_map(|(fit, model)| (0..model.features.count()).map(move |l| (fit, model, l)))
             .collect()
@@ -361,7 +294,7 @@ fn features<'a>() -> TableColumns<'a, PointsModel> {
 /// Σ_j A(x, j) w_j `vector`_j. Points that have no embedding have weight zero.
 fn landmarks<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| {
-        let fits = by_name(model).into_iter();
+        let fits = PointFit::by_name(&model.fits).into_iter();
         let fits = fits.filter_map(|fit| Some((fit, &fit.heat()?.extension)));
         fits.flat_map(|(fit, own)| (0..own.weights.len()).map(move |at| (fit, own, at)))
             .collect()
@@ -409,7 +342,7 @@ struct SpectrumRow<'a> {
 fn spectrum<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| {
         let mut rows = Vec::new();
-        for fit in by_name(model) {
+        for fit in PointFit::by_name(&model.fits) {
             if let Some(own) = fit.states() {
                 let values = &own.model.singular_values;
                 rows.extend(values.iter().enumerate().map(|(at, &value)| SpectrumRow {
@@ -460,7 +393,7 @@ fn spectrum<'a>() -> TableColumns<'a, PointsModel> {
 /// One row per rank of a fit with `rank = "auto"`.
 fn ranks<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| {
-        let fits = by_name(model).into_iter();
+        let fits = PointFit::by_name(&model.fits).into_iter();
         let fits = fits.filter_map(|fit| Some((fit, fit.states()?)));
         fits.flat_map(|(fit, own)| own.ranks.iter().map(move |rank| (fit, rank)))
             .collect()
@@ -482,25 +415,12 @@ fn ranks<'a>() -> TableColumns<'a, PointsModel> {
         .finish()
 }
 
-/// One row per number of a fit that is resampled.
-fn bootstrap<'a>() -> TableColumns<'a, PointsModel> {
-    let rows = |model: &'a PointsModel| {
-        let fits = by_name(model).into_iter();
-        bootstrap::rows(
-            fits.filter_map(|fit| Some((fit.name.as_str(), fit.states()?.bootstrap.as_ref()?))),
-        )
-    };
-    bootstrap::columns(rows)
-        .column("groups", |row| row.of.groups as u32)
-        .finish()
-}
-
 /// One row per cluster.
 fn centroids<'a>() -> TableColumns<'a, PointsModel> {
     type Row<'a> = (&'a PointFit, usize, &'a Centroid, Option<Vec<f64>>);
     let rows = |model: &'a PointsModel| {
         let mut all: Vec<Row<'a>> = Vec::new();
-        let fits = by_name(model).into_iter();
+        let fits = PointFit::by_name(&model.fits).into_iter();
         for (fit, own) in fits.filter_map(|fit| Some((fit, fit.states()?))) {
             let centroids = own.clusters.iter().flat_map(|c| &c.centroids).enumerate();
             all.extend(centroids.map(|(k, centroid)| {
@@ -530,7 +450,7 @@ fn centroids<'a>() -> TableColumns<'a, PointsModel> {
 fn confusion<'a>() -> TableColumns<'a, PointsModel> {
     type Row<'a> = (&'a PointFit, &'a Confusion, usize, usize);
     let rows = |model: &'a PointsModel| -> Vec<Row<'a>> {
-        let fits = by_name(model).into_iter();
+        let fits = PointFit::by_name(&model.fits).into_iter();
         let fits = fits.filter_map(|fit| Some((fit, fit.states()?.confusion.as_ref()?)));
         fits.flat_map(|(fit, own)| {
             let places = 0..own.shared.len();
@@ -556,7 +476,7 @@ fn confusion<'a>() -> TableColumns<'a, PointsModel> {
 /// One row per time or power of a diffusion map or a sketch.
 fn distortion<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| {
-        let fits = by_name(model).into_iter();
+        let fits = PointFit::by_name(&model.fits).into_iter();
         let fits = fits.filter_map(|fit| Some((fit, fit.heat()?)));
         fits.flat_map(|(fit, own)| {
             let all = own.times.iter().zip(&own.distortion);
@@ -584,7 +504,10 @@ type FitRow<'a> = (&'a PointsModel, &'a PointFit);
 /// One row per fit.
 fn fits<'a>() -> TableColumns<'a, PointsModel> {
     let rows = |model: &'a PointsModel| -> Vec<FitRow<'a>> {
-        by_name(model).into_iter().map(|fit| (model, fit)).collect()
+        PointFit::by_name(&model.fits)
+            .into_iter()
+            .map(|fit| (model, fit))
+            .collect()
     };
     let of_all = Columns::of(rows)
         .key("fit", |(_, fit)| fit.name.as_str())
@@ -601,7 +524,7 @@ fn fits<'a>() -> TableColumns<'a, PointsModel> {
         // What each coordinate was divided by.
         .column("scale", |(model, _)| model.divisors.clone());
     of_kernels(of_states(of_all))
-        .column("warnings", |(_, fit)| fit.warnings())
+        .column("warnings", |(_, fit)| fit.warnings.clone())
         .finish()
 }
 
@@ -696,18 +619,4 @@ fn of_kernels<'a>(
         })
         // The times of a diffusion map, or the powers of a sketch.
         .column("times", move |r| heat(r).map(|m| m.times.clone()))
-}
-
-/// One row per certificate.
-fn certificates<'a>() -> TableColumns<'a, PointsModel> {
-    let rows = |model: &'a PointsModel| {
-        let fits = by_name(model).into_iter();
-        fits.flat_map(|fit| {
-            fit.certificates()
-                .into_iter()
-                .map(move |c| (fit.name.as_str(), c))
-        })
-        .collect()
-    };
-    of_claims(rows)
 }

@@ -4,8 +4,10 @@ use crate::evidence::lag::Lag;
 use crate::methods::columns::Column;
 use crate::output::tables::table::Table;
 use crate::read::rows::states::{StateColumns, StateTable};
-use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
+use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, UInt32Array};
+use arrow::compute::take_arrays;
 use arrow::datatypes::{DataType, Field};
+use arrow::error::ArrowError;
 use std::sync::Arc;
 
 /// The lag column: whole numbers as integers, other lags as texts. If a lag is a time, a second
@@ -77,25 +79,26 @@ impl LagColumn {
     }
 
     /// The columns of `n` rows that all have the lag with index `at`.
-    pub(crate) fn columns(&self, at: usize, n: usize) -> Vec<ArrayRef> {
-        match self {
-            LagColumn::None => Vec::new(),
-            LagColumn::Integers(lags) => vec![Arc::new(Int64Array::from(vec![lags[at]; n]))],
-            LagColumn::Texts(lags) => {
-                let text = lags[at].to_string();
-                let mut columns: Vec<ArrayRef> =
-                    vec![Arc::new(StringArray::from(vec![text.as_str(); n]))];
-                if self.has_seconds() {
-                    columns.push(Arc::new(Float64Array::from(vec![lags[at].seconds(); n])));
-                }
-                columns
-            }
-        }
+    ///
+    /// # Errors
+    /// If there is no such lag, which is a bug.
+    pub(crate) fn columns(&self, at: usize, n: usize) -> Result<Vec<ArrayRef>, ArrowError> {
+        take_arrays(&self.table(), &UInt32Array::from(vec![at as u32; n]), None)
     }
 }
 
 /// The column after `lag` if lags are times.
 pub(crate) const LAG_SECONDS: &str = "lag_seconds";
+
+/// A column of this type that may have nulls.
+pub(crate) fn optional(name: impl Into<String>, data_type: DataType) -> Field {
+    Field::new(name, data_type, true)
+}
+
+/// A column of the input that has no nulls.
+pub(crate) fn required(field: &Field) -> Field {
+    Field::new(field.name(), field.data_type().clone(), false)
+}
 
 /// What the columns of a fit depend on.
 #[derive(Clone)]
@@ -173,10 +176,7 @@ impl RunSchema {
 
     /// The columns that begin every table: partition keys and lag.
     pub(crate) fn leading(&self) -> Vec<Field> {
-        let partition = self
-            .partition
-            .iter()
-            .map(|f| Field::new(f.name(), f.data_type().clone(), false));
+        let partition = self.partition.iter().map(required);
         partition.chain(self.lag.fields()).collect()
     }
 

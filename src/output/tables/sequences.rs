@@ -1,16 +1,14 @@
 //! The tables of a run over sequences. `predictions` and `trajectories` are written row by row.
 
-use crate::assess::bootstrap::ResampledNumbers;
-use crate::assess::certificates::Certificate;
 use crate::assess::crossval::Score;
+use crate::assess::fit_of_model::FitOfModel;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::triples::Triples;
 use crate::math::scale::times_power;
 use crate::methods::hmm::model::HmmModel;
-use crate::output::tables::bootstrap;
-use crate::output::tables::certificates::of_claims;
 use crate::output::tables::columns::{Columns, Placed, TableColumns};
-use crate::output::tables::run_schema::{LagColumn, RunSchema};
+use crate::output::tables::run_schema::{LagColumn, RunSchema, optional, required};
+use crate::output::tables::{bootstrap, certificates};
 use crate::read::rows::states::{StateColumns, StateTable};
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::compute::nullif;
@@ -69,14 +67,13 @@ pub(crate) struct SequencesModel {
 }
 
 /// A hidden Markov model with what is known of it.
+pub type SequenceFit = FitOfModel<FittedHmm>;
+
+/// A hidden Markov model, and how it was fitted.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct SequenceFit {
-    /// The name of the fit.
-    pub name: String,
-    /// The name of its method.
-    pub method: String,
+pub struct FittedHmm {
     /// The model.
-    pub model: HmmModel,
+    pub hmm: HmmModel,
     /// The share of the distribution of all symbols in every prediction.
     pub unigram: f64,
     /// The smallest predicted probability.
@@ -97,12 +94,6 @@ pub(crate) struct SequenceFit {
     pub train: Option<f64>,
     /// The ranks that were compared, ascending; empty without `rank = "auto"`.
     pub ranks: Vec<RankScore>,
-    /// The bootstrap, if the pipeline asks for resamples.
-    pub bootstrap: Option<ResampledNumbers>,
-    /// Claims about the numbers of the fit.
-    pub certificates: Vec<Certificate>,
-    /// What makes the fit doubtful.
-    pub warnings: Vec<String>,
 }
 
 /// Numbers that say how good a model of low rank is.
@@ -194,14 +185,6 @@ pub(crate) fn schema_of(
         is_weighted,
         ..RunSchema::of_models(partition, partitions, LagColumn::None)
     }
-}
-
-fn required(field: &Field) -> Field {
-    Field::new(field.name(), field.data_type().clone(), false)
-}
-
-fn optional(name: impl Into<String>, data_type: DataType) -> Field {
-    Field::new(name, data_type, true)
 }
 
 fn numbers() -> Arc<Field> {
@@ -317,9 +300,9 @@ impl SequenceTables<'_> {
             "triples" => triples(self.run, self.block),
             "spectrum" => spectrum(),
             "ranks" => ranks(),
-            "bootstrap" => bootstrap(),
+            "bootstrap" => bootstrap::of_fits(|model| &model.fits),
             "fits" => fits(),
-            _ => certificates(),
+            _ => certificates::of_fits(|model| &model.fits),
         }
     }
 }
@@ -327,16 +310,10 @@ impl SequenceTables<'_> {
 /// A counted window: its past word, middle symbol and future word, and its count.
 type WindowRow<'a> = (&'a SequencesModel, [u32; 3], f64);
 
-/// The fits of a model, by name.
-fn by_name(model: &SequencesModel) -> Vec<&SequenceFit> {
-    let mut fits: Vec<&SequenceFit> = model.fits.iter().collect();
-    fits.sort_by_key(|fit| fit.name.as_str());
-    fits
-}
-
 impl SequencesModel {
-    fn fit(&self, name: &str) -> Option<&SequenceFit> {
-        self.fits.iter().find(|fit| fit.name == name)
+    fn fit(&self, name: &str) -> Option<&FittedHmm> {
+        let fit = self.fits.iter().find(|fit| fit.name == name)?;
+        Some(&fit.model)
     }
 
     /// The count of the windows with a symbol in the middle.
@@ -359,7 +336,7 @@ impl SequencesModel {
 
     /// The share of a symbol in all symbols of all windows, which every fit has.
     fn probability(&self, symbol: usize) -> Option<f64> {
-        self.fits.first().map(|fit| fit.model.unigram[symbol])
+        self.fits.first().map(|fit| fit.model.hmm.unigram[symbol])
     }
 
     /// Some of the counted windows: past word, middle symbol, future word, and the count.
@@ -402,7 +379,10 @@ fn symbols<'a>(
         .column("probability", |&(model, at)| model.probability(at))
         // Whether it shares its operator with other symbols in a fit.
         .column("is_pooled", |&(model, at)| {
-            model.fits.iter().any(|fit| fit.model.is_pooled(at as u32))
+            model
+                .fits
+                .iter()
+                .any(|fit| fit.model.hmm.is_pooled(at as u32))
         });
     for fit in fits {
         let name = fit.name.as_str();
@@ -410,17 +390,17 @@ fn symbols<'a>(
         columns = columns
             .column(format!("{name}_left"), move |&(model, at)| {
                 let own = model.fit(name)?;
-                let k = own.model.rank;
+                let k = own.hmm.rank;
                 Some(own.left.get(at * k..(at + 1) * k)?.to_vec())
             })
             // b_∞ᵀB of the symbol: its probability given a state b is the product with b.
             .column(format!("{name}_likelihood"), move |&(model, at)| {
-                Some(likelihood(&model.fit(name)?.model, at))
+                Some(likelihood(&model.fit(name)?.hmm, at))
             });
         if fit.has_hidden {
             // The probability of the symbol for each hidden state.
             columns = columns.column(format!("{name}_emission"), move |&(model, at)| {
-                let hidden = model.fit(name)?.model.hidden.as_ref()?;
+                let hidden = model.fit(name)?.hmm.hidden.as_ref()?;
                 let m = hidden.states();
                 Some(hidden.emission[at * m..][..m].to_vec())
             });
@@ -455,20 +435,20 @@ struct Entry<'a> {
 fn operators(run: &RunSchema) -> TableColumns<'_, SequencesModel> {
     let len = |model: &SequencesModel| {
         let fits = model.fits.iter();
-        fits.map(|fit| fit.model.operators.len()).sum()
+        fits.map(|fit| fit.model.hmm.operators.len()).sum()
     };
     fn entries(model: &SequencesModel, rows: Range<usize>) -> Vec<Entry<'_>> {
         let mut entries = Vec::with_capacity(rows.len());
         let mut first = 0;
-        for fit in by_name(model) {
-            let n = fit.model.operators.len();
+        for fit in SequenceFit::by_name(&model.fits) {
+            let n = fit.model.hmm.operators.len();
             let own = rows.start.clamp(first, first + n) - first
                 ..rows.end.clamp(first, first + n) - first;
             first += n;
             if own.is_empty() {
                 continue;
             }
-            let (k, classes) = (fit.model.rank, classes(model, &fit.model));
+            let (k, classes) = (fit.model.hmm.rank, classes(model, &fit.model.hmm));
             entries.extend(own.map(|at| {
                 let (class, symbol) = classes[at / (k * k)];
                 let place = at % (k * k);
@@ -477,7 +457,7 @@ fn operators(run: &RunSchema) -> TableColumns<'_, SequencesModel> {
                     symbol,
                     i: place / k,
                     j: place % k,
-                    value: fit.model.operator(class)[place],
+                    value: fit.model.hmm.operator(class)[place],
                 }
             }));
         }
@@ -524,8 +504,11 @@ fn classes(model: &SequencesModel, of: &HmmModel) -> Vec<(u32, Option<u32>)> {
 fn vectors<'a>() -> TableColumns<'a, SequencesModel> {
     let rows = |model: &'a SequencesModel| {
         let mut rows = Vec::new();
-        for fit in by_name(model) {
-            for (name, vector) in [("final", &fit.model.last), ("initial", &fit.model.initial)] {
+        for fit in SequenceFit::by_name(&model.fits) {
+            for (name, vector) in [
+                ("final", &fit.model.hmm.last),
+                ("initial", &fit.model.hmm.initial),
+            ] {
                 let values = vector.iter().enumerate();
                 rows.extend(values.map(|(i, &value)| (fit.name.as_str(), name, i, value)));
             }
@@ -545,8 +528,8 @@ fn vectors<'a>() -> TableColumns<'a, SequencesModel> {
 fn hidden_transitions<'a>() -> TableColumns<'a, SequencesModel> {
     let rows = |model: &'a SequencesModel| {
         let mut rows = Vec::new();
-        for fit in by_name(model) {
-            let Some(hidden) = &fit.model.hidden else {
+        for fit in SequenceFit::by_name(&model.fits) {
+            let Some(hidden) = &fit.model.hmm.hidden else {
                 continue;
             };
             let m = hidden.states();
@@ -617,9 +600,9 @@ fn triples(run: &RunSchema, block: usize) -> TableColumns<'_, SequencesModel> {
 fn spectrum<'a>() -> TableColumns<'a, SequencesModel> {
     type Row<'a> = (&'a SequenceFit, usize, f64);
     let rows = |model: &'a SequencesModel| -> Vec<Row<'a>> {
-        let fits = by_name(model).into_iter();
+        let fits = SequenceFit::by_name(&model.fits).into_iter();
         fits.flat_map(|fit| {
-            let values = fit.singular_values.iter().enumerate();
+            let values = fit.model.singular_values.iter().enumerate();
             values.map(move |(at, &value)| (fit, at, value))
         })
         .collect()
@@ -630,12 +613,15 @@ fn spectrum<'a>() -> TableColumns<'a, SequencesModel> {
         .column("value", |&(.., value)| value)
         // The difference to the next one.
         .column("gap", |&(fit, at, value)| {
-            fit.singular_values.get(at + 1).map(|next| value - next)
+            fit.model
+                .singular_values
+                .get(at + 1)
+                .map(|next| value - next)
         })
         // 1/√N for N windows, (Σ w)² / Σ w² with weights: singular values of this size are noise.
-        .column("noise", |(fit, ..)| fit.noise)
+        .column("noise", |(fit, ..)| fit.model.noise)
         // Whether the model has a dimension for it.
-        .column("is_kept", |&(fit, at, _)| at < fit.model.rank)
+        .column("is_kept", |&(fit, at, _)| at < fit.model.hmm.rank)
         .finish()
 }
 
@@ -643,8 +629,8 @@ fn spectrum<'a>() -> TableColumns<'a, SequencesModel> {
 fn ranks<'a>() -> TableColumns<'a, SequencesModel> {
     type Row<'a> = (&'a SequenceFit, &'a RankScore);
     let rows = |model: &'a SequencesModel| -> Vec<Row<'a>> {
-        let fits = by_name(model).into_iter();
-        fits.flat_map(|fit| fit.ranks.iter().map(move |rank| (fit, rank)))
+        let fits = SequenceFit::by_name(&model.fits).into_iter();
+        fits.flat_map(|fit| fit.model.ranks.iter().map(move |rank| (fit, rank)))
             .collect()
     };
     let held_out = |row: &Row<'a>| row.1.held_out;
@@ -667,60 +653,59 @@ fn ranks<'a>() -> TableColumns<'a, SequencesModel> {
         .finish()
 }
 
-/// One row per number of a fit that is resampled.
-fn bootstrap<'a>() -> TableColumns<'a, SequencesModel> {
-    let rows = |model: &'a SequencesModel| {
-        let fits = by_name(model).into_iter();
-        bootstrap::rows(fits.filter_map(|fit| Some((fit.name.as_str(), fit.bootstrap.as_ref()?))))
-    };
-    bootstrap::columns(rows)
-        .column("groups", |row| row.of.groups as u32)
-        .finish()
-}
-
 /// One row per fit.
 fn fits<'a>() -> TableColumns<'a, SequencesModel> {
     type Row<'a> = (&'a SequencesModel, &'a SequenceFit);
     let rows = |model: &'a SequencesModel| -> Vec<Row<'a>> {
-        by_name(model).into_iter().map(|fit| (model, fit)).collect()
+        SequenceFit::by_name(&model.fits)
+            .into_iter()
+            .map(|fit| (model, fit))
+            .collect()
     };
-    let held_out = |row: &Row<'a>| row.1.held_out;
-    let refined = |row: &Row<'a>| row.1.refined.as_ref();
+    let held_out = |row: &Row<'a>| row.1.model.held_out;
+    let refined = |row: &Row<'a>| row.1.model.refined.as_ref();
     Columns::of(rows)
         .key("fit", |(_, fit)| fit.name.as_str())
         .column("method", |(_, fit)| fit.method.as_str())
         // The dimension of the state.
-        .column("rank", |(_, fit)| fit.model.rank as u32)
+        .column("rank", |(_, fit)| fit.model.hmm.rank as u32)
         .column("n_symbols", |(model, _)| model.symbols.len() as u64)
         // Symbols that share one operator.
         .column("pooled", |(model, fit)| {
             let all = 0..model.symbols.len() as u32;
-            all.filter(|&symbol| fit.model.is_pooled(symbol)).count() as u64
+            all.filter(|&symbol| fit.model.hmm.is_pooled(symbol))
+                .count() as u64
         })
         // Symbols per past and per future of a window.
         .column("block", |(model, _)| model.triples.block as u32)
         // The share of the distribution of all symbols in every prediction, and the smallest one.
-        .column("unigram", |(_, fit)| fit.unigram)
-        .column("floor", |(_, fit)| fit.floor)
+        .column("unigram", |(_, fit)| fit.model.unigram)
+        .column("floor", |(_, fit)| fit.model.floor)
         // The number of windows, or their weight.
         .column("triples", |(model, _)| model.n_windows())
         // σ_k and σ_{k+1}.
         .column("singular_value", |(_, fit)| {
-            value(fit, fit.model.rank.checked_sub(1)?)
+            value(fit, fit.model.hmm.rank.checked_sub(1)?)
         })
-        .column("next_singular_value", |(_, fit)| value(fit, fit.model.rank))
+        .column("next_singular_value", |(_, fit)| {
+            value(fit, fit.model.hmm.rank)
+        })
         // 1/√N for N windows, (Σ w)² / Σ w² with weights: singular values of this size are noise.
-        .column("noise", |(_, fit)| fit.noise)
+        .column("noise", |(_, fit)| fit.model.noise)
         .column("stationarity_gap", |(_, fit)| {
-            fit.diagnostics.stationarity_gap
+            fit.model.diagnostics.stationarity_gap
         })
         .column("normalisation_gap", |(_, fit)| {
-            fit.diagnostics.normalisation_gap
+            fit.model.diagnostics.normalisation_gap
         })
-        .column("negative_share", |(_, fit)| fit.diagnostics.negative_share)
-        .column("negative_mass", |(_, fit)| fit.diagnostics.negative_mass)
+        .column("negative_share", |(_, fit)| {
+            fit.model.diagnostics.negative_share
+        })
+        .column("negative_mass", |(_, fit)| {
+            fit.model.diagnostics.negative_mass
+        })
         // How often the filter was reset because no state explains the rows.
-        .column("resets", |(_, fit)| fit.diagnostics.resets)
+        .column("resets", |(_, fit)| fit.model.diagnostics.resets)
         // The mean log-likelihood of a held-out symbol, in nats, and its standard error.
         .column("held_out", move |row| {
             held_out(row).map(|own| own.score.mean)
@@ -743,7 +728,7 @@ fn fits<'a>() -> TableColumns<'a, SequencesModel> {
             held_out(row).map(|own| own.unigram)
         })
         // The mean log-likelihood of a symbol of the rows of the fit.
-        .column("log_likelihood", |(_, fit)| fit.train)
+        .column("log_likelihood", |(_, fit)| fit.model.train)
         .column("iterations", move |row| {
             refined(row).map(|own| own.log_likelihood.len().saturating_sub(1) as u32)
         })
@@ -755,18 +740,5 @@ fn fits<'a>() -> TableColumns<'a, SequencesModel> {
 }
 
 fn value(fit: &SequenceFit, at: usize) -> Option<f64> {
-    fit.singular_values.get(at).copied()
-}
-
-/// One row per certificate.
-fn certificates<'a>() -> TableColumns<'a, SequencesModel> {
-    let rows = |model: &'a SequencesModel| {
-        let fits = by_name(model).into_iter();
-        fits.flat_map(|fit| {
-            let own = fit.certificates.iter();
-            own.map(|c| (fit.name.as_str(), c.clone()))
-        })
-        .collect()
-    };
-    of_claims(rows)
+    fit.model.singular_values.get(at).copied()
 }

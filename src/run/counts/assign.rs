@@ -138,9 +138,7 @@ impl Assigns for CountsKind {
         progress.stage("write", None);
         run.output.claim_version(run.begun).await?;
         let staging = Staging::new(run.output, run.begun, &all.names.names);
-        let tables = all.names.tables().into_iter();
-        let tables = tables.map(|table| (table.name, (table.columns)(&all.names)));
-        let staged = staging.write_all(tables.collect(), &all.models).await?;
+        let staged = staging.write_all(all.names.tables(), &all.models).await?;
         Ok(AssignedRows {
             rows: n_rows,
             dropped,

@@ -8,7 +8,7 @@ use crate::plan::counts::CountsPlan;
 use crate::read::rows::states::describe;
 use crate::run::counts::kind::{CountsKind, Shared};
 use crate::run::counts::model::{ModelResult, place_of};
-use crate::run::counts::record::{BootstrapRecord, Facts};
+use crate::run::counts::record::Facts;
 use crate::run::failures::Failures;
 use crate::run::kind::{Fitted, Running};
 use crate::run::record::{EmptyRecord, Resumed, ResumedFits};
@@ -29,16 +29,16 @@ pub(crate) fn collect(
     results: Vec<ModelResult>,
     empty: Vec<(usize, usize)>,
 ) -> Result<Fitted<CountsKind>> {
-    let (mut models, mut records) = (Vec::new(), Vec::new());
+    let (mut models, mut timings) = (Vec::new(), Vec::new());
     let mut failures = Failures::default();
     for result in results {
         let (place, fitted) = match result {
             Ok(fitted) => (String::new(), Ok(fitted)),
             Err((place, e)) => (place, Err(e)),
         };
-        if let Some((model, record)) = failures.take(place, fitted)? {
+        if let Some((model, own)) = failures.take(place, fitted)? {
             models.push(model);
-            records.push(record);
+            timings.push(own);
         }
     }
     let empty = empty.into_iter().map(|(partition, lag)| EmptyRecord {
@@ -62,7 +62,7 @@ pub(crate) fn collect(
     let empty = empty.collect();
     let shared = Shared {
         names,
-        records,
+        timings,
         reuse_sets: false,
         matrices: None,
     };
@@ -100,30 +100,15 @@ pub(super) async fn keep_names(
         .filter(|place| !reported.contains(place.as_str()))
         .collect();
     fitted.shared.reuse_sets = reuse_sets;
-    let confidence = plan.validation.as_ref().map_or(0.0, |v| v.confidence);
-    for (record, model) in fitted.shared.records.iter_mut().zip(&fitted.models) {
-        for (record, bootstrap) in record.fits.iter_mut().zip(&model.bootstraps) {
-            record.bootstrap = Some(BootstrapRecord::new(&bootstrap.of, confidence));
-        }
-        let fits = record.fits.iter_mut().zip(&model.fits);
-        for ((record, fit), lineage) in fits.zip(&model.tracked_sets) {
-            let model = &fit.model;
-            record.source_sizes.clone_from(&model.metrics.source_sizes);
-            let is_new = lineage.changes.is_some() && !reuse_sets;
-            record.lineage = is_new.then(|| lineage.clone());
-        }
-    }
     Ok(())
 }
 
 /// The work of earlier runs that a run has reused.
 pub(super) fn resumed(work: &Checkpoint, fitted: &Fitted<CountsKind>) -> Option<Resumed> {
     let fits = || {
-        let models = fitted.shared.records.iter();
-        models.flat_map(|model| {
-            let fits = model.fits.iter().map(|fit| fit.resumed);
-            fits.chain(model.embeddings.iter().map(|fit| fit.resumed))
-        })
+        let models = fitted.shared.timings.iter();
+        let fits = models.flat_map(|model| model.fits.iter().chain(&model.embeddings));
+        fits.map(|fit| fit.resumed)
     };
     let counted = fitted.resumed.as_ref().is_some_and(|own| own.counted);
     let fits = ResumedFits {

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::output::tables::run_schema::RunSchema;
-use crate::run::counts::record::ModelRecord;
+use crate::run::counts::record::Timings;
 use futures::future::BoxFuture;
 
 /// Transitions between states.
@@ -22,8 +22,8 @@ pub(crate) trait Fetch: Send + Sync {
 pub struct Shared {
     /// The partitions, lags, states and fits.
     pub(crate) names: RunSchema,
-    /// What the record says of each model.
-    pub(crate) records: Vec<ModelRecord>,
+    /// How each model was fitted.
+    pub(crate) timings: Vec<Timings>,
     /// Whether the tables of sets and changes of the current result hold for this run too.
     pub(crate) reuse_sets: bool,
     /// Reads the matrices of the models, if they are not in this process.

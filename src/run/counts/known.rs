@@ -4,9 +4,7 @@
 use crate::error::{Error, Result};
 use crate::methods::low_rank::known::{FitTables, Known};
 use crate::methods::low_rank::model::{Latent, Side, Singular};
-use crate::output::result::{
-    ModelKey, Written, WrittenFit, affiliation, embedding, finite, floats,
-};
+use crate::output::result::{ModelKey, Written, WrittenFit, affiliation, embedding, floats};
 use crate::output::slices::{ModelColumns, TableSlice, size};
 use crate::output::tables::table::Table;
 use crate::read::counts::follow::StateNumbers;
@@ -248,10 +246,7 @@ impl ModelSlices<'_> {
             fit, row, latent, ..
         } = of;
         let total = row.first("transitions")?;
-        let weights = row.column("weights")?.as_list_opt::<i32>();
-        let weights = weights.filter(|weights| weights.is_valid(0));
-        let weights = weights.ok_or_else(|| Error::input("written weights are no list"))?;
-        let weights = finite(&weights.value(0), "weights")?;
+        let weights = row.lists("weights")?;
         // If a rule chose the rank, this model may have a smaller rank than the columns.
         let rank = size(weights.len() as f64, "weights", fit.rank)?;
         let states = states()?;

@@ -17,7 +17,6 @@ use crate::run::counting::increment;
 use crate::run::counting::increment::Counting;
 use crate::run::counts::fitted::collect;
 use crate::run::counts::kind::CountsKind;
-use crate::run::counts::model;
 use crate::run::counts::model::{MatrixSize, check_not_empty, fit_model, names, place};
 use crate::run::kind::{Fitted, Found, Running};
 use crate::run::progress::Progress;
@@ -173,10 +172,7 @@ pub(crate) fn fit_all(
     progress.stage("fit", Some(units as u64));
     let results = counts.into_par_iter().map(|counts| {
         let place = place(&names, &counts);
-        let fitted = fit_model(plan, &names, counts, work, progress);
-        let (model, timings) = fitted.map_err(|e| (place, e))?;
-        let record = model::record(plan, &model, timings);
-        Ok((model, record))
+        fit_model(plan, &names, counts, work, progress).map_err(|e| (place, e))
     });
     let results = results.collect();
     collect(plan, names, &counted.labels, results, empty)

@@ -38,7 +38,7 @@ use crate::run::counting::rounds::{CountRounds, RemoteCounts};
 use crate::run::counts::kind::{CountsKind, Shared};
 use crate::run::counts::local::CountedHere;
 use crate::run::counts::model::{at_place, partition_key};
-use crate::run::counts::record::{Deviation, Facts, ModelRecord};
+use crate::run::counts::record::{Facts, ModelRecord};
 use crate::run::kind::{Fitted, Found, Kind, Read, Running, Written};
 use crate::run::record::ModelEntry;
 use crate::run::sets;
@@ -114,7 +114,7 @@ impl Kind for CountsKind {
         if run.plan.markov {
             let plan = Arc::clone(run.plan);
             fitted = tokio::task::spawn_blocking(move || {
-                test_markov(&plan, &mut fitted.models, &mut fitted.shared.records);
+                markov::test(&mut fitted.models, &plan.lags);
                 fitted
             })
             .await
@@ -177,7 +177,7 @@ impl Kind for CountsKind {
     }
 
     fn record(
-        _: &Running<'_, Self>,
+        run: &Running<'_, Self>,
         fitted: &Fitted<Self>,
         _: &Written<Self>,
         at: usize,
@@ -186,7 +186,7 @@ impl Kind for CountsKind {
         ModelEntry {
             partition: partition_key(names, counts.partition),
             lag: names.lag.text(counts.lag),
-            model: fitted.shared.records[at].clone(),
+            model: model::record(run.plan, fitted, at),
         }
     }
 }
@@ -207,23 +207,6 @@ fn check_certificates(names: &RunSchema, models: &[FittedModel]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Makes the Markov tests of all fits and adds them to the models and the records.
-fn test_markov(plan: &CountsPlan, models: &mut [FittedModel], records: &mut [ModelRecord]) {
-    crate::run::counts::markov::test(models, &plan.lags);
-    for (model, record) in models.iter().zip(records) {
-        for (markov, record) in model.markov.iter().zip(&mut record.fits) {
-            let timescales = markov.timescales.iter().zip(&markov.intervals);
-            let timescales = timescales.filter_map(|(t, interval)| Some((t.timescale?, *interval)));
-            let (timescales, intervals) = timescales.unzip();
-            record.timescales = Some(timescales);
-            record.timescale_intervals = (plan.resamples() > 0).then_some(intervals);
-            let deviation = markov.deviation();
-            record.chapman_kolmogorov =
-                deviation.map(|(steps, largest)| Deviation { steps, largest });
-        }
-    }
 }
 
 #[cfg(test)]

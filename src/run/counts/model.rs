@@ -3,7 +3,7 @@
 use crate::assess::bootstrap::{self, Bootstrap, BootstrapParams};
 use crate::assess::certificates;
 use crate::assess::kernels;
-use crate::assess::markov::Chain;
+use crate::assess::markov::{Chain, Markov};
 use crate::error::{Error, Result, escaped};
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::groups::Groups;
@@ -18,7 +18,6 @@ use crate::evidence::pass::steps::Steps;
 use crate::math::scale::{exponent, times_power};
 use crate::methods;
 use crate::methods::estimator::States;
-use crate::methods::fit::Fit;
 use crate::methods::heat_kernel::chain::ChainEmbedding;
 use crate::methods::heat_kernel::params::ChainKernel;
 use crate::methods::low_rank::model::LowRank;
@@ -31,18 +30,21 @@ use crate::read::counts::counted::{Counted, LARGEST_TOTAL};
 use crate::read::rows::amounts::{LARGEST_SUM, WIDEST};
 use crate::read::rows::layout::Layout;
 use crate::read::rows::states::key_text;
+use crate::run::counts::kind::{CountsKind, Shared};
 use crate::run::counts::ranks;
 use crate::run::counts::ranks::{FittedCandidate, RankEvidence};
 use crate::run::counts::record::{
-    DroppedStates, EmbeddingRecord, FitRecord, FitTimings, ModelRecord, Timings,
+    BootstrapRecord, Deviation, DroppedStates, EmbeddingRecord, FitRecord, FitTimings, ModelRecord,
+    Timings,
 };
-use crate::run::failures::no_evidence;
+use crate::run::failures::{no_evidence, reasons};
+use crate::run::kind::Fitted;
 use crate::run::progress::Progress;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// A model and its record, or the place of a failed model (see [`place`]) and its error.
-pub(crate) type ModelResult = Result<(FittedModel, ModelRecord), (String, Error)>;
+/// A model and how it was fitted, or the place of a failed model (see [`place`]) and its error.
+pub(crate) type ModelResult = Result<(FittedModel, Timings), (String, Error)>;
 
 /// Non-zeros per shard: few enough to share a model evenly between two threads, enough to keep the
 /// overhead of a pass small.
@@ -100,12 +102,7 @@ pub(crate) fn check_not_empty(counted: &Counted, matrices: &[MatrixSize]) -> Res
         if matrices.iter().any(|matrix| matrix.left_out > 0.0) {
             return Err(nothing_connected());
         }
-        let reasons = counted
-            .dropped
-            .0
-            .iter()
-            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
-            .collect::<String>();
+        let reasons = reasons(&counted.dropped.0);
         return Err(Error::input(format!(
             "no transition was found in {}{reasons}; check the lag against the times of a trajectory",
             crate::error::counted(counted.rows, "row")
@@ -263,12 +260,7 @@ pub(crate) fn fit_shards(
 /// The certificates of the fits of a model, and all its numbers in the unit of the input.
 fn certify(model: &mut FittedModel, methods: &[Method], shards: &Shards) {
     let start = Instant::now();
-    let models: Vec<&LowRank> = (model.fits.iter())
-        .map(|fit| {
-            let model = &fit.model;
-            model
-        })
-        .collect();
+    let models: Vec<&LowRank> = model.fits.iter().map(|fit| &fit.model).collect();
     model.certificates = certificates::of(shards, &models);
     if shards.exponent != 0 {
         let scale = |x: &mut f64| *x = times_power(*x, shards.exponent);
@@ -515,6 +507,14 @@ pub(crate) fn at_place(e: Error, names: &RunSchema, counts: &CountMatrix) -> Err
     }
 }
 
+/// The place of a partition, for messages and seeds.
+pub(crate) fn partition_place(run: &RunSchema, partition: usize) -> String {
+    match place_of(run, partition, 0) {
+        place if place.is_empty() => "the model".into(),
+        place => place,
+    }
+}
+
 /// Like [`place`], for the index of a partition and that of a lag.
 pub(crate) fn place_of(names: &RunSchema, partition: usize, lag: usize) -> String {
     let mut parts: Vec<String> = partition_key(names, partition)
@@ -608,22 +608,21 @@ pub(crate) fn seed(seed: u64, place: &str, fit: &str) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The record of a model.
-pub(crate) fn record(plan: &CountsPlan, model: &FittedModel, timings: Timings) -> ModelRecord {
+/// The record of model number `at`.
+pub(crate) fn record(plan: &CountsPlan, fitted: &Fitted<CountsKind>, at: usize) -> ModelRecord {
+    let Shared {
+        timings,
+        reuse_sets,
+        ..
+    } = &fitted.shared;
+    let (model, timings) = (&fitted.models[at], &timings[at]);
     let counts = &model.counts;
-    let fits = plan.fits.iter().zip(&model.fits);
-    let certified = model
-        .certificates
-        .iter()
-        .map(|c| certificates::certified(c));
-    let fits = fits
-        .zip(certified)
-        .zip(timings.fits)
-        .map(|(((planned, fit), certified), timings)| fit_record(planned, fit, certified, timings));
+    let fits = timings.fits.iter().enumerate();
+    let fits = fits.map(|(at, timings)| fit_record(plan, model, at, timings.clone(), *reuse_sets));
     let embeddings = plan.embeddings.iter().zip(&model.embeddings);
     let embeddings = embeddings
-        .zip(timings.embeddings)
-        .map(|((planned, own), timings)| embedding_record(planned, own, timings));
+        .zip(&timings.embeddings)
+        .map(|((planned, own), timings)| embedding_record(planned, own, timings.clone()));
     ModelRecord {
         sources: counts.source_states.len(),
         targets: counts.target_states.len(),
@@ -660,16 +659,36 @@ fn embedding_record(
     }
 }
 
-fn fit_record(planned: &PlannedFit, fit: &Fit, certified: bool, timings: FitTimings) -> FitRecord {
-    let model = &fit.model;
-    let metrics = &model.metrics;
+/// The record of fit number `at` of a model.
+fn fit_record(
+    plan: &CountsPlan,
+    of: &FittedModel,
+    at: usize,
+    timings: FitTimings,
+    reuse_sets: bool,
+) -> FitRecord {
+    let (planned, fit) = (&plan.fits[at], &of.fits[at]);
+    let (model, metrics) = (&fit.model, &fit.model.metrics);
+    let markov = of.markov.get(at);
+    let timescales = markov.map(|markov| {
+        let timescales = markov.timescales.iter().zip(&markov.intervals);
+        timescales
+            .filter_map(|(t, interval)| Some((t.timescale?, *interval)))
+            .unzip()
+    });
+    let (timescales, intervals): (Option<Vec<f64>>, Option<Vec<_>>) = timescales.unzip();
+    let deviation = markov.and_then(Markov::deviation);
+    let confidence = plan.validation.as_ref().map_or(0.0, |v| v.confidence);
+    let bootstrap = of.bootstraps.get(at);
+    let tracked = of.tracked_sets.get(at);
+    let lineage = tracked.filter(|own| own.changes.is_some() && !reuse_sets);
     FitRecord {
         name: planned.name.clone(),
         method: planned.method.name(),
         rank: model.rank,
         seed: fit.how.seed,
         converged: fit.how.converged,
-        certified,
+        certified: certificates::certified(&of.certificates[at]),
         iterations: fit.how.iterations,
         restarts: fit.how.restarts.len(),
         empty_states: metrics.empty_states,
@@ -679,15 +698,15 @@ fn fit_record(planned: &PlannedFit, fit: &Fit, certified: bool, timings: FitTimi
         objective: metrics.objective,
         singular_values: model.spectrum.iter().map(|s| s.value).collect(),
         source_sizes: metrics.source_sizes.clone(),
-        timescales: None,
-        timescale_intervals: None,
-        chapman_kolmogorov: None,
+        timescales,
+        timescale_intervals: intervals.filter(|_| plan.resamples() > 0),
+        chapman_kolmogorov: deviation.map(|(steps, largest)| Deviation { steps, largest }),
         resumed: timings.resumed,
         seconds: timings.seconds,
         steps: timings.steps,
-        bootstrap: None,
+        bootstrap: bootstrap.map(|own| BootstrapRecord::new(&own.of, confidence)),
         choice: timings.choice,
-        lineage: None,
+        lineage: lineage.cloned(),
     }
 }
 

@@ -56,8 +56,7 @@ pub(crate) struct RankEvidence<'a> {
 
 impl FittedCandidate {
     fn low_rank(&self) -> &LowRank {
-        let model = &self.fit.model;
-        model
+        &self.fit.model
     }
 }
 

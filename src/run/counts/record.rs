@@ -3,10 +3,10 @@
 use crate::assess::bootstrap::ResampledNumbers;
 use crate::assess::match_sets::Event;
 use crate::assess::set_tracking::{Reference, Set, TrackedSets};
-use crate::error::{counted, escaped};
+use crate::error::counted;
 use crate::output::number::grouped;
 use crate::run::kind;
-use crate::run::summary::SHOWN;
+use crate::run::summary::{SHOWN, warnings};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -292,9 +292,7 @@ impl Display for ModelRecord {
             }
             let products = counted(grouped(own.products as f64), "product");
             writeln!(f, "{products}, {:.2} seconds", own.seconds)?;
-            for warning in &own.warnings {
-                writeln!(f, "    warning: {}", escaped(warning))?;
-            }
+            warnings(f, &own.warnings)?;
         }
         notes(f, model)
     }

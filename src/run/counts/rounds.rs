@@ -26,7 +26,6 @@ use crate::read::counts::renumber::NewNumbers;
 use crate::run::counting::rounds::{RemoteCounts, StoredCounts, groups};
 use crate::run::counts::fitted::collect;
 use crate::run::counts::kind::{CountsKind, Fetch};
-use crate::run::counts::model;
 use crate::run::counts::model::{MatrixSize, ModelResult, check_not_empty, names, place_of};
 use crate::run::counts::tasks::{CountsWork, StoredModel};
 use crate::run::kind::{Fitted, Running};
@@ -176,8 +175,7 @@ impl<'a> Rounds<'a> {
                     let seconds = start.elapsed().as_secs_f64();
                     let nonzeros = model.nonzeros;
                     tracing::info!(nonzeros, seconds, "a model fitted by passes");
-                    let record = model::record(&self.plan, &model, timings);
-                    Ok((model, record))
+                    Ok((model, timings))
                 }
                 Err(e) if e.kind().is_retryable() || e.kind() == Kind::Check => return Err(e),
                 Err(e) => Err((self.place(names, unit), e)),
@@ -223,8 +221,7 @@ impl<'a> Rounds<'a> {
                     Ok(StoredModel { timings, .. }) => {
                         let mut model: FittedModel = unpack(&bytes.next().unwrap_or_default())?;
                         model.counts.renumber(&remote.heads[unit.head].1);
-                        let record = model::record(&self.plan, &model, timings);
-                        Ok((model, record))
+                        Ok((model, timings))
                     }
                     Err((kind, message)) => {
                         Err((self.place(names, unit), Error::restored(kind, message)))

@@ -11,19 +11,20 @@ use crate::methods::FilterMethod;
 use crate::methods::filter::model::{FilterFit, FilterModel, FitInput};
 use crate::methods::filter::params::{Bandwidth, Kalman, Kernel, KernelBayes, System};
 use crate::output::checkpoint::Checkpoint;
-use crate::output::tables::filters::{FilterScores, FiltersModel, FittedFilter};
+use crate::output::tables::filters::{FilterOfModel, FilterScores, FittedFilter};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::filters::{FiltersPlan, PlannedFilter};
 use crate::plan::filters_memory::FilterSize;
 use crate::plan::memory::Lack;
 use crate::plan::pipeline::keys::Empty;
 use crate::read::state_space::training::TrainingRows;
-use crate::run::counts::model::{place_of, seed};
-use crate::run::failures::{Failures, no_evidence};
+use crate::run::counts::model::{partition_place, seed};
+use crate::run::failures::{Failures, no_evidence, reasons};
 use crate::run::filters::fit_rows::FitRows;
 use crate::run::progress::Progress;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,14 +34,6 @@ pub(crate) struct FittedPartition {
     pub(crate) partition: usize,
     /// In the order of the plan.
     pub(crate) fits: Vec<FilterFit>,
-}
-
-/// The place of a partition, for messages and seeds.
-pub(crate) fn place_in(run: &RunSchema, partition: usize) -> String {
-    match place_of(run, partition, 0).as_str() {
-        "" => "the model".into(),
-        place => place.to_string(),
-    }
 }
 
 /// Whether a method cannot be fitted without training rows.
@@ -102,7 +95,7 @@ impl Fitting {
         for (partition, own) in training.partitions.iter().enumerate() {
             if let Some(fault) = &own.fault {
                 let fault = Error::input(fault.clone());
-                failures.take::<()>(place_in(run, partition), Err(fault))?;
+                failures.take::<()>(partition_place(run, partition), Err(fault))?;
             } else if needed && is_empty(&own.rows) {
                 empty.push(partition);
             } else {
@@ -115,10 +108,7 @@ impl Fitting {
             "no training row with a state and an observation is followed by another one"
         };
         if full.is_empty() && failures.is_empty() {
-            let reasons = training.found.dropped.0.iter();
-            let reasons: String = reasons
-                .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
-                .collect();
+            let reasons = reasons(&training.found.dropped.0);
             let hint = if plan.layout.is_static() {
                 "check the split"
             } else {
@@ -132,7 +122,7 @@ impl Fitting {
         if plan.job.empty == Empty::Fail {
             for partition in std::mem::take(&mut empty) {
                 let lacking = Err(no_evidence(Empty::Fail, what));
-                failures.take::<()>(place_in(run, partition), lacking)?;
+                failures.take::<()>(partition_place(run, partition), lacking)?;
             }
         }
         let (threads, limit) = (rayon::current_num_threads(), memory::limit());
@@ -145,7 +135,7 @@ impl Fitting {
             };
             plan.fits.iter().filter_map(move |fit| {
                 let lack = plan.lacking(&fit.name, &fit.method, size, threads, limit)?;
-                Some(lack.at(place_in(run, partition)))
+                Some(lack.at(partition_place(run, partition)))
             })
         }))?;
         let of = |&partition: &usize| {
@@ -160,10 +150,10 @@ impl Fitting {
         let points = &self.points[unit.fit];
         UnitInput {
             fit: unit.fit,
-            place: place_in(&self.run, unit.partition),
-            rows: &self.training.partitions[unit.partition].rows,
-            prior: points.prior(unit.partition),
-            supervision: points.every(unit.partition),
+            place: partition_place(&self.run, unit.partition),
+            rows: Cow::Borrowed(&self.training.partitions[unit.partition].rows),
+            prior: points.prior(unit.partition).map(Cow::Borrowed),
+            supervision: points.every(unit.partition).map(Cow::Borrowed),
         }
     }
 
@@ -218,49 +208,22 @@ pub(crate) fn by_partition(
     }
     let mut fitted = Vec::new();
     for (partition, fits) in all {
-        let fits = failures.take(place_in(run, partition), fits)?;
+        let fits = failures.take(partition_place(run, partition), fits)?;
         fitted.extend(fits.map(|fits| FittedPartition { partition, fits }));
     }
     Ok(fitted)
 }
 
 /// What one filter of one partition is fitted to.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct UnitInput<'a> {
     /// The place of the fit in the plan.
     fit: usize,
     /// The partition, for messages and seeds.
     place: String,
-    rows: &'a StateSpace,
-    prior: Option<&'a Prior>,
-    supervision: Option<&'a Supervision>,
-}
-
-/// A [`UnitInput`] on another machine.
-#[derive(Debug, Deserialize)]
-pub(crate) struct SentInput {
-    fit: usize,
-    place: String,
-    rows: StateSpace,
-    prior: Option<Prior>,
-    supervision: Option<Supervision>,
-}
-
-impl SentInput {
-    /// Fits the filter.
-    ///
-    /// # Errors
-    /// If it cannot be fitted.
-    pub(crate) fn fit(&self, plan: &FiltersPlan) -> Result<FilterFit> {
-        let input = UnitInput {
-            fit: self.fit,
-            place: self.place.clone(),
-            rows: &self.rows,
-            prior: self.prior.as_ref(),
-            supervision: self.supervision.as_ref(),
-        };
-        input.fit(plan)
-    }
+    rows: Cow<'a, StateSpace>,
+    prior: Option<Cow<'a, Prior>>,
+    supervision: Option<Cow<'a, Supervision>>,
 }
 
 /// Whether all points are equal. A point has `width` numbers.
@@ -284,7 +247,7 @@ impl UnitInput<'_> {
         else {
             return Ok(());
         };
-        let (rows, layout) = (self.rows, &plan.layout);
+        let (rows, layout) = (&*self.rows, &plan.layout);
         for (what, points, width, fields) in [
             ("state", &rows.states, rows.state_width, &layout.state),
             (
@@ -309,7 +272,7 @@ impl UnitInput<'_> {
     ///
     /// # Errors
     /// If it cannot be fitted.
-    fn fit(&self, plan: &FiltersPlan) -> Result<FilterFit> {
+    pub(crate) fn fit(&self, plan: &FiltersPlan) -> Result<FilterFit> {
         let fit = &plan.fits[self.fit];
         let fitted = self.fitted(plan, fit);
         fitted.map_err(|e| e.at(format!("fit `{}`", fit.name)))
@@ -318,10 +281,10 @@ impl UnitInput<'_> {
     fn fitted(&self, plan: &FiltersPlan, fit: &PlannedFilter) -> Result<FilterFit> {
         self.check_distances(plan, fit)?;
         let input = FitInput {
-            rows: self.rows,
+            rows: &self.rows,
             is_static: plan.layout.is_static(),
-            prior: self.prior,
-            supervision: self.supervision,
+            prior: self.prior.as_deref(),
+            supervision: self.supervision.as_deref(),
             dynamics: fit.dynamics.as_ref(),
         };
         if fit.prior.is_some() && input.prior.is_none() {
@@ -345,39 +308,26 @@ pub(crate) fn written(
     fit: FilterFit,
     scores: FilterScores,
     warning: Option<String>,
-) -> FittedFilter {
+) -> FilterOfModel {
     let mut warnings = fit.warnings;
     warnings.extend(warning);
     let rule = match &planned.method {
         FilterMethod::KernelBayes(own) => Some(own.rule.name().to_string()),
         FilterMethod::Kalman(_) | FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => None,
     };
-    FittedFilter {
+    FilterOfModel {
         name: planned.name.clone(),
         method: planned.method.name().to_string(),
-        rule,
-        numbers: fit.model.numbers(),
-        factors: fit.model.factors(),
-        tuning: fit.tuning,
-        scores,
         certificates: of_claims(&fit.claims),
+        bootstrap: None,
         warnings,
-    }
-}
-
-/// The filters of one partition with their scores, for the tables. `scores` has the scores and the
-/// warning of each fit.
-pub(crate) fn model(
-    plan: &FiltersPlan,
-    own: FittedPartition,
-    scores: Vec<(FilterScores, Option<String>)>,
-) -> FiltersModel {
-    let fits = plan.fits.iter().zip(own.fits).zip(scores);
-    FiltersModel {
-        partition: own.partition,
-        fits: fits
-            .map(|((planned, fit), (scores, warning))| written(planned, fit, scores, warning))
-            .collect(),
+        model: FittedFilter {
+            rule,
+            numbers: fit.model.numbers(),
+            factors: fit.model.factors(),
+            tuning: fit.tuning,
+            scores,
+        },
     }
 }
 

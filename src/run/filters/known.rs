@@ -79,13 +79,7 @@ fn planned_fit<'p>(
     name: &str,
     row: &TableSlice,
 ) -> Result<(usize, &'p PlannedFilter)> {
-    let text = |column: &str| -> Result<Option<String>> {
-        let column = row.column(column)?.as_string_opt::<i32>();
-        let column = column.ok_or_else(|| Error::input("a column of `fits` holds no text"))?;
-        Ok(column.is_valid(0).then(|| column.value(0).to_string()))
-    };
-    let method = text("method")?.unwrap_or_default();
-    let rule = text("rule")?;
+    let (method, rule) = (row.text("method")?.unwrap_or_default(), row.text("rule")?);
     let found = planned.iter().enumerate().find(|(_, fit)| fit.name == name);
     let Some((place, fit)) = found else {
         return Err(Error::spec(format!(
@@ -93,18 +87,18 @@ fn planned_fit<'p>(
         )));
     };
     let own = match &fit.method {
-        FilterMethod::KernelBayes(own) => Some(own.rule.name().to_string()),
+        FilterMethod::KernelBayes(own) => Some(own.rule.name()),
         FilterMethod::Kalman(_) | FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => None,
     };
     if fit.method.name() != method || own != rule {
-        let shown = |method: &str, rule: &Option<String>| match rule {
+        let shown = |method: &str, rule: Option<&str>| match rule {
             Some(rule) => format!("{method} with the rule {rule}"),
             None => method.to_string(),
         };
         return Err(Error::spec(format!(
             "fit `{name}` is {} in the model, but {} in the pipeline",
-            shown(&method, &rule),
-            shown(fit.method.name(), &own)
+            shown(method, rule),
+            shown(fit.method.name(), own)
         )));
     }
     Ok((place, fit))

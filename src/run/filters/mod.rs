@@ -32,7 +32,7 @@ use crate::output::tables::filters::{FilterScores, FiltersModel, columns};
 use crate::plan::filters::FiltersPlan;
 use crate::read::state_space::training::{Training, training};
 use crate::read::state_space::{StateSpaceInput, Widths};
-use crate::run::counts::model::partition_key;
+use crate::run::counts::model::{partition_key, partition_place};
 use crate::run::failures::Failures;
 use crate::run::filters::fit::{FittedPartition, Fitting};
 use crate::run::filters::input::Filters;
@@ -129,7 +129,7 @@ impl Kind for ObservationsKind {
         };
         let fitted = fit::by_partition(&fitting.run, &units, fits, &mut failures)?;
         let empty = empty.iter().map(|&at| EmptyRecord {
-            partition: fit::place_in(&fitting.run, at),
+            partition: partition_place(&fitting.run, at),
             had_model: false,
             key: ModelKey::at(&fitting.run.partitions, None, at),
         });
@@ -233,10 +233,11 @@ fn facts(plan: &FiltersPlan, partitions: &[Training]) -> Facts {
 
 /// The filters of a partition with the scores of the rows that they filtered.
 fn model(plan: &FiltersPlan, own: FittedPartition, written: &RowsWritten) -> FiltersModel {
-    let scores = own.fits.iter().enumerate().map(|(at, fit)| {
-        let sums = written.of_fits.get(&(own.partition as u32, at));
-        let Some(sums) = sums else {
-            return (FilterScores::default(), None);
+    let partition = own.partition;
+    let fits = plan.fits.iter().zip(own.fits).enumerate();
+    let fits = fits.map(|(at, (planned, fit))| {
+        let Some(sums) = written.of_fits.get(&(partition as u32, at)) else {
+            return fit::written(planned, fit, FilterScores::default(), None);
         };
         let numbers = fit.model.numbers();
         let warning = sums.never_updated().map(|rows| {
@@ -248,8 +249,11 @@ fn model(plan: &FiltersPlan, own: FittedPartition, written: &RowsWritten) -> Fil
                 _ => format!("no observation of {rows} changed the estimate"),
             }
         });
-        (sums.scores(plan.layout.split.is_some()), warning)
+        let scores = sums.scores(plan.layout.split.is_some());
+        fit::written(planned, fit, scores, warning)
     });
-    let scores = scores.collect();
-    fit::model(plan, own, scores)
+    FiltersModel {
+        partition,
+        fits: fits.collect(),
+    }
 }

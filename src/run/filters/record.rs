@@ -1,10 +1,11 @@
 //! The record of a run of filters, and the summary that `gyre run` prints.
 
-use crate::error::{counted, escaped};
+use crate::error::counted;
 use crate::output::number::grouped;
-use crate::output::tables::filters::{FiltersModel, FittedFilter};
+use crate::output::tables::filters::{FilterOfModel, FiltersModel};
 use crate::run::filters::rows::PartitionRows;
 use crate::run::kind;
+use crate::run::summary::warnings;
 use serde::Serialize;
 use std::fmt::{Display, Formatter, Result};
 
@@ -107,12 +108,12 @@ impl FiltersModelRecord {
 }
 
 impl FilterRecord {
-    fn of(fit: &FittedFilter) -> FilterRecord {
-        let (numbers, scores) = (&fit.numbers, &fit.scores);
+    fn of(fit: &FilterOfModel) -> FilterRecord {
+        let (numbers, scores) = (&fit.model.numbers, &fit.model.scores);
         FilterRecord {
             name: fit.name.clone(),
             method: fit.method.clone(),
-            rule: fit.rule.clone(),
+            rule: fit.model.rule.clone(),
             transitions: numbers.transitions,
             state_bandwidth: numbers.state_bandwidth,
             observation_bandwidth: numbers.observation_bandwidth,
@@ -179,8 +180,5 @@ fn fit(f: &mut Formatter<'_>, fit: &FilterRecord) -> Result {
         let rows = counted(grouped(fit.not_updated as f64), "observation");
         writeln!(f, "    {rows} did not change the estimate")?;
     }
-    for warning in &fit.warnings {
-        writeln!(f, "    warning: {}", escaped(warning))?;
-    }
-    Ok(())
+    warnings(f, &fit.warnings)
 }

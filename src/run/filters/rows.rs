@@ -16,13 +16,14 @@ use crate::read::rows::stop::{Stop, bug};
 use crate::read::state_space::layout::{StateSpaceKey, StateSpaceLayout};
 use crate::read::state_space::{StateSpaceBatch, StateSpaceInput, StateSpaceRows};
 use crate::run::filters::scoring::{RowFilter, Scored, Scoring};
-use crate::run::trajectories::{Open, SPLITS, Target, lists, place, typed};
+use crate::run::trajectories;
+use crate::run::trajectories::{EndedRow, Open, Target, lists, place, typed};
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float64Array, RecordBatch, StringArray,
     UInt32Array, UInt64Array,
 };
 use arrow::buffer::NullBuffer;
-use arrow::compute::take;
+use arrow::compute::{take, take_arrays};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -83,7 +84,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Adds trajectories that ended, in their order.
-    pub(crate) fn add(&mut self, ended: &[EndedRow]) {
+    pub(crate) fn add(&mut self, ended: &[EndedRow<SplitSums>]) {
         for row in ended {
             let of_partition = self.rows.entry(row.partition).or_default();
             of_partition.trajectories += u64::from(row.begins);
@@ -107,7 +108,7 @@ impl Tally {
     }
 }
 
-/// The filtered rows of a fit, by split in the order of [`SPLITS`].
+/// The filtered rows of a fit, by split in the order of [`SPLITS`](trajectories::SPLITS).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FitSums {
     splits: [Sums; 3],
@@ -200,7 +201,7 @@ impl FitSums {
 
 /// Sums over the rows of a trajectory with one split.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct SplitSums {
+pub(crate) struct SplitSums {
     rows: u64,
     missing: u64,
     /// By fit.
@@ -213,35 +214,10 @@ struct Totals {
     open: Open<SplitSums>,
 }
 
-/// The rows of a trajectory that ended and have one split.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct EndedRow {
-    /// The row of its keys.
-    key: u32,
-    partition: u32,
-    /// Whether it is the first one of its trajectory.
-    begins: bool,
-    /// In the order of [`SPLITS`].
-    split: usize,
-    sums: SplitSums,
-}
-
 /// Trajectories that ended.
-pub(crate) struct Ended {
-    /// Partition and trajectory columns, with one row per element of `rows`.
-    pub(crate) keys: Vec<ArrayRef>,
-    /// Up to three rows per trajectory.
-    pub(crate) rows: Vec<EndedRow>,
-}
+pub(crate) type Ended = trajectories::Ended<SplitSums>;
 
 impl Ended {
-    fn new(keys: &[ArrayRef], rows: Vec<EndedRow>) -> Result<Ended> {
-        let at = UInt32Array::from_iter_values(rows.iter().map(|row| row.key));
-        let keys = keys.iter().map(|column| take(column, &at, None));
-        let keys = keys.collect::<Result<_, _>>().map_err(bug)?;
-        Ok(Ended { keys, rows })
-    }
-
     /// The columns of [`to_rows`](Ended::to_rows): partition and trajectory columns, and the rest.
     pub(crate) fn schema(layout: &StateSpaceLayout) -> SchemaRef {
         let n_keys = match layout.key {
@@ -290,17 +266,7 @@ impl Ended {
         has_split: bool,
         fits: usize,
     ) -> Result<RecordBatch> {
-        let mut columns = self.keys.clone();
-        if has_split {
-            let splits = self.rows.iter().map(|row| SPLITS[row.split].1);
-            columns.push(Arc::new(splits.collect::<StringArray>()));
-        }
-        let counts = |value: fn(&SplitSums) -> u64| -> ArrayRef {
-            let values = self.rows.iter().map(|row| value(&row.sums));
-            Arc::new(UInt64Array::from_iter_values(values))
-        };
-        columns.push(counts(|sums| sums.rows));
-        columns.push(counts(|sums| sums.missing));
+        let mut columns = self.leading(has_split, [|sums| sums.rows, |sums| sums.missing]);
         for fit in 0..fits {
             let own = || self.rows.iter().map(|row| row.sums.fits.get(fit));
             let numbers = |value: fn(&Sums) -> Option<f64>| -> ArrayRef {
@@ -333,7 +299,7 @@ impl Totals {
             for place in task.trajectories.clone() {
                 let part = &batch.trajectories[place];
                 if !part.continues || self.open.trajectory.is_none() {
-                    self.close(&mut ended);
+                    self.open.close(|sums| sums.rows, &mut ended);
                     self.open.begin(offset + place as u32, part.partition);
                 }
                 for piece in scoring.pieces(batch, part) {
@@ -357,10 +323,10 @@ impl Totals {
         let sums = &mut open.splits[place(split)];
         sums.rows += 1;
         sums.missing += u64::from(is_missing);
-        sums.fits.resize(task.estimates.len(), Sums::default());
+        sums.fits.resize(task.by_filter.len(), Sums::default());
         let state = batch.states.row(row);
         // One by one, so that the sums do not depend on the borders of batches.
-        for (sums, found) in sums.fits.iter_mut().zip(&task.estimates) {
+        for (sums, found) in sums.fits.iter_mut().zip(&task.by_filter) {
             sums.rows += 1;
             if !is_missing {
                 sums.observed += 1;
@@ -380,30 +346,11 @@ impl Totals {
         }
     }
 
-    /// Ends the open trajectory.
-    fn close(&mut self, ended: &mut Vec<EndedRow>) {
-        let Some(open) = self.open.trajectory.take() else {
-            return;
-        };
-        let mut begins = true;
-        for (split, sums) in open.splits.into_iter().enumerate() {
-            if sums.rows > 0 {
-                ended.push(EndedRow {
-                    key: open.key,
-                    partition: open.partition,
-                    begins: std::mem::take(&mut begins),
-                    split,
-                    sums,
-                });
-            }
-        }
-    }
-
     /// Ends the last trajectory.
     fn finish(&mut self) -> Result<Ended> {
         let keys = self.open.last_keys();
         let mut ended = Vec::new();
-        self.close(&mut ended);
+        self.open.close(|sums| sums.rows, &mut ended);
         Ended::new(&keys, ended)
     }
 }
@@ -556,7 +503,7 @@ impl Of<'_> {
         let n: usize = self.lengths.iter().sum();
         let mut all = Vec::with_capacity(n * width);
         for (task, n) in self.scored.iter().zip(self.lengths) {
-            match task.estimates.get(self.fit) {
+            match task.by_filter.get(self.fit) {
                 Some(own) => all.extend_from_slice(values(own)),
                 None => all.resize(all.len() + n * width, fill.clone()),
             }
@@ -567,7 +514,7 @@ impl Of<'_> {
     fn nulls(&self) -> NullBuffer {
         let tasks = self.scored.iter().zip(self.lengths);
         let valid = tasks.flat_map(|(task, &n)| {
-            let has_model = task.estimates.get(self.fit).is_some();
+            let has_model = task.by_filter.get(self.fit).is_some();
             std::iter::repeat_n(has_model, n)
         });
         NullBuffer::from(valid.collect::<Vec<bool>>())
@@ -655,17 +602,12 @@ impl PosteriorRows<'_> {
         let (at, values): (Vec<u32>, Vec<f64>) =
             known.map(|(at, weight)| (at as u32, *weight)).unzip();
         let own = UInt32Array::from(vec![row as u32; at.len()]);
-        let of_row = batch.partition.iter().chain(&batch.key);
-        let mut columns = of_row
-            .map(|column| take(column, &own, None))
-            .collect::<Result<Vec<ArrayRef>, _>>()
-            .map_err(bug)?;
+        let mut columns = take_arrays(&batch.partition, &own, None).map_err(bug)?;
+        columns.extend(take_arrays(&batch.key, &own, None).map_err(bug)?);
         let name = self.tables.fits[fit].name.as_str();
         columns.push(Arc::new(StringArray::from(vec![name; at.len()])));
         let at = UInt32Array::from(at);
-        for column in &self.ids[partition as usize] {
-            columns.push(take(column, &at, None).map_err(bug)?);
-        }
+        columns.extend(take_arrays(&self.ids[partition as usize], &at, None).map_err(bug)?);
         columns.push(Arc::new(Float64Array::from(values)));
         typed(self.schema, columns)
     }

@@ -11,7 +11,8 @@ use crate::read::rows::ordered::{Piece, TrajectoryPart};
 use crate::read::rows::split::Split;
 use crate::read::state_space::StateSpaceBatch;
 use crate::run::filters::fit_rows::Steps;
-use rayon::prelude::*;
+use crate::run::trajectories;
+use crate::run::trajectories::{score_tasks, tasks};
 use std::ops::Range;
 
 /// Rows that one task filters with Kalman filters, unless a trajectory has more.
@@ -40,12 +41,7 @@ pub(crate) struct Scoring<'a> {
 }
 
 /// The estimates of some trajectories of a batch.
-pub(crate) struct Scored {
-    /// The trajectories in the batch, all of one partition.
-    pub(crate) trajectories: Range<usize>,
-    /// By filter, in the order of the filtered rows. Empty without a model.
-    pub(crate) estimates: Vec<Estimates>,
-}
+pub(crate) type Scored = trajectories::Scored<Estimates>;
 
 /// Supervision by filter and row of a batch; empty for a filter without single steps.
 type BatchSupervision<'a> = Vec<Vec<Option<&'a Supervision>>>;
@@ -83,42 +79,21 @@ impl<'a> Scoring<'a> {
     /// # Errors
     /// If the keys of the rows cannot be compared with those of supervision.
     pub(crate) fn score(&mut self, batch: &StateSpaceBatch) -> Result<Vec<Scored>> {
-        let tasks = self.tasks(batch);
-        let none = Vec::new();
         let filters = |task: &Range<usize>| {
             let partition = batch.trajectories[task.start].partition as usize;
             let own = self.partitions.get(partition).and_then(Option::as_ref);
-            own.unwrap_or(&none)
+            own.map_or(&[][..], Vec::as_slice)
         };
         let supervision = self.supervision(batch)?;
-        let units: Vec<(usize, usize)> = tasks
-            .iter()
-            .enumerate()
-            .flat_map(|(at, task)| (0..filters(task).len()).map(move |filter| (at, filter)))
-            .collect();
-        let filtered: Vec<(Estimates, Option<FilterState>)> = units
-            .into_par_iter()
-            .map(|(at, filter)| {
-                crate::memory::wait_for_room();
-                let task = &tasks[at];
-                self.filtered(batch, task, &filters(task)[filter], filter, &supervision)
-            })
-            .collect();
-        let mut filtered = filtered.into_iter();
-        let (mut all, mut carried) = (Vec::with_capacity(tasks.len()), None);
-        for task in &tasks {
-            let own = filtered.by_ref().take(filters(task).len());
-            let (estimates, states): (Vec<Estimates>, Vec<Option<FilterState>>) = own.unzip();
-            carried = Some(states);
-            all.push(Scored {
-                trajectories: task.clone(),
-                estimates,
-            });
-        }
+        let (scored, carried) = score_tasks(
+            tasks(&batch.trajectories, self.task_rows),
+            |task| filters(task).len(),
+            |task, at| self.filtered(batch, task, &filters(task)[at], at, &supervision),
+        );
         if let Some(states) = carried {
             self.carried = states;
         }
-        Ok(all)
+        Ok(scored)
     }
 
     /// The supervision of the rows of a batch.
@@ -166,29 +141,5 @@ impl<'a> Scoring<'a> {
             }
         }
         (estimates, state)
-    }
-
-    /// Neighbouring trajectories of one partition together.
-    fn tasks(&self, batch: &StateSpaceBatch) -> Vec<Range<usize>> {
-        let trajectories = &batch.trajectories;
-        let mut tasks: Vec<Range<usize>> = Vec::new();
-        let mut rows = 0;
-        for (at, part) in trajectories.iter().enumerate() {
-            let n = part.rows.len();
-            match tasks.last_mut() {
-                Some(task)
-                    if trajectories[task.start].partition == part.partition
-                        && rows + n <= self.task_rows =>
-                {
-                    task.end = at + 1;
-                    rows += n;
-                }
-                _ => {
-                    tasks.push(at..at + 1);
-                    rows = n;
-                }
-            }
-        }
-        tasks
     }
 }

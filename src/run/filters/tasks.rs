@@ -11,7 +11,7 @@ use crate::read::lake::reopen::reopen;
 use crate::read::rows::deal::{Dealer, deal};
 use crate::read::state_space::Widths;
 use crate::read::state_space::layout::select;
-use crate::run::filters::fit::SentInput;
+use crate::run::filters::fit::UnitInput;
 use crate::run::filters::fit_rows;
 use crate::run::filters::input::Filters;
 use crate::run::filters::rows::{Ended, collect};
@@ -102,7 +102,7 @@ impl TaskExecutor<FiltersPlan> {
         let bytes = self.output.piece(&self.hash, input).await?;
         let plan = Arc::clone(&self.plan);
         let fitted = blocking(move || {
-            let input: SentInput = unpack(&bytes)?;
+            let input: UnitInput<'_> = unpack(&bytes)?;
             pack_result(input.fit(&plan))
         });
         self.put(vec![fitted.await?]).await

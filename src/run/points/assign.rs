@@ -54,7 +54,7 @@ impl Assigns for PointsKind {
         let models = models.map_err(|e| e.at(format!("model {at}")))?;
         run.head.done("read model", 0, 0);
         let schema = schema_of(&rows.layout.partition, Vec::new(), lags);
-        let mut table = RowTable::new(&schema, &rows.layout, &models, None);
+        let mut table = RowTable::new(&schema, &rows.layout, models, None);
         check_names(&[(POINTS, Arc::clone(&table.schema))])?;
 
         progress.stage("write", None);

@@ -18,7 +18,7 @@ use crate::run::compare::{CompareSide, Compares, Pair, fit_names, pairs};
 use crate::run::points::kind::PointsKind;
 use crate::run::sets::{in_both, same_keys};
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
-use arrow::compute::take;
+use arrow::compute::take_arrays;
 use arrow::datatypes::{DataType, Field};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -163,9 +163,7 @@ impl<'a> Points<'a> {
             };
             let kept = (0..n).filter(|&row| is_own(row)).map(|row| row as u32);
             rows = UInt32Array::from_iter_values(kept);
-            let taken = columns.iter().map(|column| take(column, &rows, None));
-            let taken: Result<Vec<ArrayRef>, _> = taken.collect();
-            columns = taken.map_err(broken)?;
+            columns = take_arrays(&columns, &rows, None).map_err(broken)?;
             n_model -= 1;
         }
         Ok(Points {
@@ -186,9 +184,7 @@ impl<'a> Points<'a> {
         names.extend(has_clusters.then(|| format!("{base}_affiliation")));
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let columns = self.written.table(POINTS).await?.columns(&names).await?;
-        let columns = columns.iter().map(|column| take(column, &self.rows, None));
-        let columns: Result<Vec<ArrayRef>, _> = columns.collect();
-        let columns = columns.map_err(broken)?;
+        let columns = take_arrays(&columns, &self.rows, None).map_err(broken)?;
         let lists = columns[0].as_fixed_size_list_opt();
         let none = || Error::input(format!("the column `{base}_embedding` holds no lists"));
         let lists = lists.ok_or_else(none)?;

@@ -22,7 +22,7 @@ use crate::run::kind::Running;
 use crate::run::points::kind::PointsKind;
 use crate::run::points::surveyed::Known;
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, UInt32Array};
-use arrow::compute::{cast, take};
+use arrow::compute::{cast, take_arrays};
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::logical_expr::{col, ident};
 use rayon::prelude::*;
@@ -152,9 +152,8 @@ fn scored(
     let (n, d) = (pairs.is_sound.len(), known.divisors.len());
     let broken = |e| Error::with_source(Kind::Bug, "densities do not fit their table", e);
     let at = UInt32Array::from(vec![model.partition as u32; n]);
-    let leading = run.partitions.iter().map(|keys| take(keys, &at, None));
-    let mut columns: Vec<ArrayRef> = leading.collect::<Result<_, _>>().map_err(broken)?;
-    columns.extend(run.lag.columns(model.lag, n));
+    let mut columns = take_arrays(&run.partitions, &at, None).map_err(broken)?;
+    columns.extend(run.lag.columns(model.lag, n).map_err(broken)?);
     columns.extend(pairs.columns.iter().cloned());
     let points = pairs.points.each_ref().map(|points| {
         let divisors = known.divisors.iter().cycle();

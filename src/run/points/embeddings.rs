@@ -2,6 +2,7 @@
 
 use crate::assess::crossval::Score;
 use crate::assess::embedding_bootstrap::{Resampling, bootstrap};
+use crate::assess::embeddings::of_embedding;
 use crate::assess::ranks::by_vamp_2;
 use crate::error::{Error, Result, counted};
 use crate::evidence::points::{Pairs, PointSize, Points};
@@ -323,9 +324,11 @@ impl Fitting<'_> {
                 clusters(&model, &own.sample, pairs, k, params, plan.job.seed)
             });
             let clusters = clusters.transpose().map_err(within)?;
-            for warning in &model.warnings {
+            let warnings: Vec<String> = model.warnings.iter().map(ToString::to_string).collect();
+            for warning in &warnings {
                 tracing::warn!(fit = fit.name, place, "{warning}");
             }
+            let certificates = of_embedding(&model);
             fits.push(PointFit {
                 name: fit.name.clone(),
                 method: fit.method.name().to_string(),
@@ -334,11 +337,13 @@ impl Fitting<'_> {
                     clusters,
                     scores: own.scores[at].clone(),
                     ranks,
-                    bootstrap,
                     joint_density,
                     confusion: None,
                     model,
                 })),
+                bootstrap,
+                certificates,
+                warnings,
             });
         }
         Ok(PointsModel {

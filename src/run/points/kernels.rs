@@ -1,5 +1,6 @@
 //! Fits diffusion maps and heat sketches to the points of a query.
 
+use crate::assess::kernels::of_points;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::pass::checkpoints;
 use crate::evidence::points::{PointSize, Points};
@@ -223,7 +224,7 @@ pub(crate) async fn fit_partition(
     let panicked = |e| Error::with_source(Kind::Bug, "fitting points panicked", e);
     let fits = fitted.map_err(panicked)??;
     for fit in &fits {
-        for warning in fit.warnings() {
+        for warning in &fit.warnings {
             tracing::warn!(fit = fit.name, place, "{warning}");
         }
     }
@@ -264,12 +265,15 @@ fn fit_points(plan: &PointsPlan, points: &OwnPoints) -> Result<Vec<PointFit>> {
             PointMethod::HeatSketch(params) => heat_sketch(points, params, plan.job.seed),
             PointMethod::StateEmbedding(_) => Err(Error::bug("points without time have no pairs")),
         };
+        let embedded = embedded.map_err(|e| e.at(format!("fit `{}`", fit.name)))?;
+        let warnings = embedded.model.warnings.iter();
         fits.push(PointFit {
             name: fit.name.clone(),
             method: fit.method.name().to_string(),
-            model: PointModel::Heat(Box::new(
-                embedded.map_err(|e| e.at(format!("fit `{}`", fit.name)))?,
-            )),
+            certificates: of_points(&embedded.model),
+            bootstrap: None,
+            warnings: warnings.map(ToString::to_string).collect(),
+            model: PointModel::Heat(Box::new(embedded)),
         });
     }
     Ok(fits)

@@ -1,133 +1,22 @@
 //! Reads the fits of a written result over points, which then embed new rows.
 
-use crate::error::Kind;
 use crate::error::{Error, Result};
-use crate::methods::heat_kernel::extension::{Embedder, Extension};
+use crate::methods::heat_kernel::extension::Extension;
 use crate::methods::heat_kernel::kernel::Reach;
 use crate::methods::heat_kernel::normalise::Normalisation;
-use crate::methods::state_embedding::clusters::nearest;
 use crate::methods::state_embedding::features::Features;
-use crate::methods::state_embedding::model::combine;
-use crate::output::result::{ModelKey, Written, finite};
+use crate::output::result::{ModelKey, Written};
 use crate::output::slices::{ModelColumns, TableSlice, size};
-use crate::output::tables::points::{EmbeddingColumn, POINTS, embedding_columns};
+use crate::output::tables::points::{POINTS, embedding_columns};
 use crate::output::tables::run_schema::LagColumn;
 use crate::output::tables::table::Table;
-use crate::read::points::PointBatch;
-use crate::run::points::rows::{RowFit, RowModel, RowModels};
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type};
+use crate::run::points::rows::{PointMap, RowFit, RowModel, RowModels};
+use arrow::array::AsArray;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// No point has more coordinates than this, and no fit more columns.
 const WIDEST: usize = 1 << 20;
-
-/// The fits of a written result.
-pub(crate) struct KnownModels {
-    models: BTreeMap<ModelKey, KnownModel>,
-    /// The lags of the new rows.
-    lag: LagColumn,
-}
-
-/// The fits of one partition and lag.
-struct KnownModel {
-    divisors: Vec<f64>,
-    fits: Vec<KnownFit>,
-}
-
-/// A fit that embeds new rows.
-pub(crate) struct KnownFit {
-    name: String,
-    columns: Vec<EmbeddingColumn>,
-    map: Map,
-}
-
-/// How points are embedded.
-enum Map {
-    /// By features of a state embedding.
-    Features {
-        features: Features,
-        left: Vec<f64>,
-        rank: usize,
-        /// Centres of clusters, row-major.
-        centers: Option<Vec<f64>>,
-    },
-    /// By the points of a kernel.
-    Kernel(Box<Embedder<'static>>),
-}
-
-impl RowFit for KnownFit {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn has_clusters(&self) -> bool {
-        matches!(&self.map, Map::Features { centers, .. } if centers.is_some())
-    }
-
-    fn columns(&self) -> Vec<EmbeddingColumn> {
-        self.columns.clone()
-    }
-
-    fn needs_neighbours(&self) -> bool {
-        matches!(self.map, Map::Kernel(_))
-    }
-
-    fn embed(&self, rows: &[f64], _: &[usize]) -> (Vec<f64>, Option<Vec<u32>>) {
-        match &self.map {
-            Map::Kernel(embedder) => (embedder.embed(rows), None),
-            Map::Features {
-                features,
-                left,
-                rank,
-                centers,
-            } => {
-                let embedded = combine(features, left, *rank, rows);
-                let clusters = centers.as_ref().map(|centers| {
-                    let points = embedded.chunks_exact(*rank);
-                    let near = points.map(|point| nearest(centers.chunks_exact(*rank), point));
-                    near.collect()
-                });
-                (embedded, clusters)
-            }
-        }
-    }
-}
-
-impl RowModels for KnownModels {
-    type Fit = KnownFit;
-
-    fn all(&self) -> impl Iterator<Item = &[KnownFit]> {
-        self.models.values().map(|model| &model.fits[..])
-    }
-
-    fn find(&self, points: &PointBatch, row: usize, lag: usize) -> Option<RowModel<'_, KnownFit>> {
-        let mut key = ModelKey::at(&points.partition, None, row);
-        key.lag = self.lag.text(lag);
-        self.models.get(&key).map(|model| RowModel {
-            divisors: &model.divisors,
-            fits: &model.fits,
-        })
-    }
-}
-
-/// Numbers of any type, with `None` for nulls.
-fn optional(part: &TableSlice, name: &str) -> Result<Vec<Option<f64>>> {
-    let column = cast(part.column(name)?, &DataType::Float64);
-    let none = |e| {
-        let what = format!("the written column `{name}` holds no numbers");
-        Error::with_source(Kind::Input, what, e)
-    };
-    let column = column.map_err(none)?;
-    let numbers: &Float64Array = column.as_primitive::<Float64Type>();
-    Ok(numbers.iter().collect())
-}
-
-/// The numbers of the lists of all rows, one after another. All of them are finite.
-fn lists(part: &TableSlice, name: &str) -> Result<Vec<f64>> {
-    finite(&list_values(part, name)?, name)
-}
 
 /// An error unless numbers are positive.
 fn positive<'x>(numbers: impl IntoIterator<Item = &'x f64>, name: &str) -> Result<()> {
@@ -137,30 +26,6 @@ fn positive<'x>(numbers: impl IntoIterator<Item = &'x f64>, name: &str) -> Resul
         ))),
         None => Ok(()),
     }
-}
-
-/// The values of the lists of all rows, one after another.
-fn list_values(part: &TableSlice, name: &str) -> Result<ArrayRef> {
-    let column = part.column(name)?.as_list_opt::<i32>();
-    let none = || Error::input(format!("the written column `{name}` holds no lists"));
-    let column = column.ok_or_else(none)?;
-    let offsets = column.value_offsets();
-    let (first, end) = (offsets[0] as usize, offsets[column.len()] as usize);
-    Ok(column.values().slice(first, end - first))
-}
-
-/// The text in the first row. None if it is null.
-fn text<'a>(part: &'a TableSlice, name: &str) -> Result<Option<&'a str>> {
-    let column = part.column(name)?.as_string_opt::<i32>();
-    let column = column.filter(|column| !column.is_empty());
-    let none = || Error::input(format!("the written column `{name}` holds no text"));
-    let column = column.ok_or_else(none)?;
-    Ok(column.is_valid(0).then(|| column.value(0)))
-}
-
-/// The number in the first row. None if it is null.
-fn number(part: &TableSlice, name: &str) -> Result<Option<f64>> {
-    Ok(optional(part, name)?.first().copied().flatten())
 }
 
 fn lacks(name: &str) -> Error {
@@ -179,7 +44,7 @@ pub(crate) async fn coordinates(written: &Written<'_>) -> Result<Vec<String>> {
         return Ok(Vec::new());
     };
     let first = fits.of(key).rows(&(0..1));
-    let names = list_values(&first, "coordinates")?;
+    let names = first.list_values("coordinates")?;
     let names = names.as_string_opt::<i32>();
     let names = names.ok_or_else(|| lacks("coordinates"))?;
     Ok(names.iter().flatten().map(String::from).collect())
@@ -189,7 +54,7 @@ pub(crate) async fn coordinates(written: &Written<'_>) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// If a table cannot be read, or lacks a part of a fit.
-pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<KnownModels> {
+pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<RowModels<'static>> {
     let of_fits = [
         "fit",
         "method",
@@ -233,7 +98,7 @@ pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<KnownM
         let (features, landmarks) = (features.of(key).by_fit()?, landmarks.of(key).by_fit()?);
         let centroids = centroids.of(key).by_fit()?;
         for (name, row) in fits.of(key).by_fit()? {
-            divisors = lists(&row, "scale").map_err(|e| within(&name, e))?;
+            divisors = row.lists("scale").map_err(|e| within(&name, e))?;
             positive(&divisors, "scale").map_err(|e| within(&name, e))?;
             let parts = Parts {
                 row: &row,
@@ -243,28 +108,28 @@ pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<KnownM
             };
             own.push(parts.fit(&name).map_err(|e| within(&name, e))?);
         }
-        let place = |fit: &KnownFit| {
+        let place = |fit: &RowFit<'_>| {
             let first = fit.columns.first().map(|column| &column.name);
             let place = order.iter().position(|name| Some(name) == first);
             (place.unwrap_or(usize::MAX), fit.name.clone())
         };
         own.sort_by_key(place);
-        let model = KnownModel {
+        let model = RowModel {
             divisors,
             fits: own,
         };
         models.insert(key.clone(), model);
     }
     check_columns(&models)?;
-    Ok(KnownModels { models, lag })
+    Ok(RowModels::Known(models, lag))
 }
 
 /// An error unless all models have the same columns.
-fn check_columns(models: &BTreeMap<ModelKey, KnownModel>) -> Result<()> {
-    let columns = |model: &KnownModel| -> Vec<(String, bool, Vec<String>)> {
-        let names = |fit: &KnownFit| fit.columns.iter().map(|c| c.name.clone()).collect();
+fn check_columns(models: &BTreeMap<ModelKey, RowModel<'_>>) -> Result<()> {
+    let columns = |model: &RowModel<'_>| -> Vec<(String, bool, Vec<String>)> {
+        let names = |fit: &RowFit<'_>| fit.columns.iter().map(|c| c.name.clone()).collect();
         let fits = model.fits.iter();
-        fits.map(|fit| (fit.name.clone(), fit.has_clusters(), names(fit)))
+        fits.map(|fit| (fit.name.clone(), fit.map.has_clusters(), names(fit)))
             .collect()
     };
     let mut all = models.values().map(columns);
@@ -287,20 +152,20 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    fn fit(&self, name: &str) -> Result<KnownFit> {
+    fn fit(&self, name: &str) -> Result<RowFit<'static>> {
         let row = self.row;
-        let method = text(row, "method")?.ok_or_else(|| lacks("method"))?;
+        let method = row.text("method")?.ok_or_else(|| lacks("method"))?;
         let dimension = row.size("dimension", WIDEST)?;
         let width = row.size("rank", WIDEST)?;
-        if dimension != lists(row, "scale")?.len() {
+        if dimension != row.lists("scale")?.len() {
             return Err(Error::input(
                 "`dimension` and `scale` of `fits` do not fit each other",
             ));
         }
         let (times, map) = if let Some(features) = self.features {
-            let frequencies = lists(features, "frequency")?;
+            let frequencies = features.lists("frequency")?;
             let phases = features.finite("phase")?;
-            let left = lists(features, "left")?;
+            let left = features.lists("left")?;
             if frequencies.len() != phases.len() * dimension || left.len() != phases.len() * width {
                 return Err(Error::input(
                     "the rows of `features` do not have the lengths that `fits` says",
@@ -315,7 +180,7 @@ impl Parts<'_> {
                     "the first row of `features` is not the constant",
                 ));
             }
-            let centers = self.centroids.map(|part| lists(part, "center"));
+            let centers = self.centroids.map(|part| part.lists("center"));
             let centers = centers.transpose()?;
             let is_whole =
                 |centers: &Vec<f64>| !centers.is_empty() && centers.len().is_multiple_of(width);
@@ -324,22 +189,22 @@ impl Parts<'_> {
                     "the rows of `centroids` do not have the lengths that `fits` says",
                 ));
             }
-            let map = Map::Features {
-                features: Features::new(dimension, &frequencies, &phases),
-                left,
+            let map = PointMap::Features {
+                features: Cow::Owned(Features::new(dimension, &frequencies, &phases)),
+                left: Cow::Owned(left),
                 rank: width,
                 centers,
             };
             (vec![0.0], map)
         } else {
-            let times = lists(row, "times")?;
+            let times = row.lists("times")?;
             if times.is_empty() || times.len() > WIDEST {
                 return Err(lacks("times"));
             }
             let extension = self.extension(dimension, width * times.len())?;
-            (times, Map::Kernel(Box::new(extension.into_embedder())))
+            (times, PointMap::Kernel(Box::new(extension.into_embedder())))
         };
-        Ok(KnownFit {
+        Ok(RowFit {
             columns: embedding_columns(name, method, width, &times),
             name: name.to_string(),
             map,
@@ -358,7 +223,10 @@ impl Parts<'_> {
                 "`alpha` or `weight` of the fit is out of its range",
             ));
         }
-        let reach = match (number(row, "neighbours")?, number(row, "radius")?) {
+        let number = |name: &str| -> Result<Option<f64>> {
+            Ok(row.optional(name)?.first().copied().flatten())
+        };
+        let reach = match (number("neighbours")?, number("radius")?) {
             (Some(k), _) => Reach::Neighbours(size(k, "neighbours", n)?),
             (None, Some(radius)) => {
                 positive([&radius], "radius")?;
@@ -366,10 +234,10 @@ impl Parts<'_> {
             }
             (None, None) => Reach::All,
         };
-        let normalisation = text(row, "normalisation")?;
+        let normalisation = row.text("normalisation")?;
         let normalisation = normalisation.and_then(Normalisation::of_name);
         let or_one = |name: &str| -> Result<Vec<f64>> {
-            let values = optional(points, name)?.into_iter();
+            let values = points.optional(name)?.into_iter();
             let values: Vec<f64> = values.map(|value| value.unwrap_or(1.0)).collect();
             positive(&values, name)?;
             Ok(values)
@@ -388,7 +256,7 @@ impl Parts<'_> {
         };
         let extension = Extension {
             dimension,
-            coordinates: lists(points, "coordinates")?,
+            coordinates: points.lists("coordinates")?,
             weights,
             epsilon,
             reach,
@@ -398,7 +266,7 @@ impl Parts<'_> {
             q: or_one("q")?,
             v: or_one("v")?,
             columns,
-            features: lists(points, "vector")?,
+            features: points.lists("vector")?,
         };
         if extension.coordinates.len() != n * dimension || extension.features.len() != n * columns {
             return Err(Error::input(

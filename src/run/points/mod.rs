@@ -142,10 +142,9 @@ impl Kind for PointsKind {
         let Shared { surveyed, far, .. } = &fitted.shared;
         for model in &fitted.models {
             for fit in &model.fits {
-                let warnings = fit.warnings();
                 let place = || surveyed.known.place(run.plan, model.partition, model.lag);
-                certificates::check(&fit.name, &fit.certificates())
-                    .map_err(|e| match warnings.first() {
+                certificates::check(&fit.name, &fit.certificates)
+                    .map_err(|e| match fit.warnings.first() {
                         Some(warning) => e.at(warning),
                         None => e,
                     })

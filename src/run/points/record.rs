@@ -5,7 +5,7 @@ use crate::methods::state_embedding::clusters::Confusion;
 use crate::output::number::grouped;
 use crate::output::tables::points::{PointFit, PointModel};
 use crate::run::kind;
-use crate::run::summary::SHOWN;
+use crate::run::summary::{SHOWN, warnings};
 use serde::Serialize;
 use std::fmt::{Display, Formatter, Result};
 
@@ -136,14 +136,14 @@ impl PointFitRecord {
                         .iter()
                         .map(|of| (of.rank, of.score.mean, of.score.error))
                         .collect(),
-                    standard_errors: own
+                    standard_errors: fit
                         .bootstrap
                         .iter()
                         .flat_map(|own| &own.numbers)
                         .filter(|number| number.index.is_some())
                         .filter_map(|number| Some(number.spread?.standard_error))
                         .collect(),
-                    resamples: own
+                    resamples: fit
                         .bootstrap
                         .as_ref()
                         .map(|own| (own.resamples, own.groups)),
@@ -169,7 +169,7 @@ impl PointFitRecord {
         PointFitRecord {
             name: fit.name.clone(),
             found,
-            warnings: fit.warnings(),
+            warnings: fit.warnings.clone(),
         }
     }
 }
@@ -186,9 +186,7 @@ impl Display for PointsModelRecord {
         for fit in &model.fits {
             embedding_lines(f, fit)?;
             heat_lines(f, fit)?;
-            for warning in &fit.warnings {
-                writeln!(f, "    warning: {}", escaped(warning))?;
-            }
+            warnings(f, &fit.warnings)?;
         }
         Ok(())
     }

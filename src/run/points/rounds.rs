@@ -24,7 +24,7 @@ use crate::run::kind::Running;
 use crate::run::points::grams::{PartitionSums, SumRequest};
 use crate::run::points::kernels::landmarks;
 use crate::run::points::kind::PointsKind;
-use crate::run::points::rows::{self, PointsTable, RowTable};
+use crate::run::points::rows::{self, PointsTable};
 use crate::run::points::surveyed::{Known, Surveyed};
 use crate::run::points::tasks::PointsWork;
 use crate::run::workers::merge::Merge;
@@ -204,7 +204,7 @@ pub(super) async fn write_rows(
         largest_hash: table.largest_hash,
     };
     let lots = of_lots(run, nodes, "rows", work).await?;
-    let schema = RowTable::new(table.run, &run.plan.layout, table.models, None).schema;
+    let schema = table.schema(&run.plan.layout);
     let path = output.staged(&run.begun.run, POINTS);
     let mut writer = RowWriter::create(output, path, Arc::clone(&schema))?;
     // The columns of the lag are between those of the partition and the key.

@@ -4,8 +4,13 @@
 //! holds the models, a few batches and one encoded row group.
 
 use crate::error::{Error, Result, counted};
+use crate::methods::heat_kernel::extension::Embedder;
+use crate::methods::state_embedding::clusters::nearest;
+use crate::methods::state_embedding::features::Features;
+use crate::methods::state_embedding::model::combine;
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
+use crate::output::result::ModelKey;
 use crate::output::row_writer::RowWriter;
 use crate::output::staging::StagedTable;
 use crate::output::tables::points::{
@@ -27,115 +32,161 @@ use arrow::array::{
     new_null_array,
 };
 use arrow::buffer::NullBuffer;
-use arrow::compute::{concat_batches, take, take_record_batch};
+use arrow::compute::{concat_batches, take_arrays, take_record_batch};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 /// Rows that are embedded at a time by one thread.
 const PIECE: usize = 1024;
 
-/// A fit that embeds rows.
-pub(crate) trait RowFit: Sync {
-    /// The name of the fit.
-    fn name(&self) -> &str;
-
-    /// Whether rows have clusters.
-    fn has_clusters(&self) -> bool;
-
-    /// The columns of the embedding.
-    fn columns(&self) -> Vec<EmbeddingColumn>;
-
-    /// Whether a row without neighbours among the points of the fit has no embedding.
-    fn needs_neighbours(&self) -> bool;
-
-    /// The coordinates of some rows (n × d, row-major, divided by the scale), and their clusters.
-    /// `places` are the places of the rows among all rows of their partition.
-    fn embed(&self, rows: &[f64], places: &[usize]) -> (Vec<f64>, Option<Vec<u32>>);
+/// How a fit embeds rows.
+pub(crate) enum PointMap<'a> {
+    /// By the features of a state embedding.
+    Features {
+        features: Cow<'a, Features>,
+        /// Coefficients of the coordinates: features × rank, row-major.
+        left: Cow<'a, [f64]>,
+        rank: usize,
+        /// Centres of clusters, row-major.
+        centers: Option<Vec<f64>>,
+    },
+    /// By the points of a kernel.
+    Kernel(Box<Embedder<'a>>),
+    /// The coordinates of the rows of the fit, row-major.
+    Rows(&'a [f64]),
 }
 
-impl RowFit for PointFit {
-    fn name(&self) -> &str {
-        &self.name
+impl PointMap<'_> {
+    /// Whether rows have clusters.
+    pub(crate) fn has_clusters(&self) -> bool {
+        matches!(self, PointMap::Features { centers, .. } if centers.is_some())
     }
 
-    fn has_clusters(&self) -> bool {
-        PointFit::has_clusters(self)
+    /// The coordinates of some rows (n × d, row-major, divided by the scale), and their clusters.
+    /// Nothing if only the rows of the fit are embedded.
+    fn embed(&self, rows: &[f64]) -> (Vec<f64>, Option<Vec<u32>>) {
+        match self {
+            PointMap::Features {
+                features,
+                left,
+                rank,
+                centers,
+            } => {
+                let embedded = combine(features, left, *rank, rows);
+                let clusters = centers.as_ref().map(|centers| {
+                    let points = embedded.chunks_exact(*rank);
+                    let near = points.map(|point| nearest(centers.chunks_exact(*rank), point));
+                    near.collect()
+                });
+                (embedded, clusters)
+            }
+            PointMap::Kernel(embedder) => (embedder.embed(rows), None),
+            PointMap::Rows(_) => (Vec::new(), None),
+        }
     }
+}
 
-    fn columns(&self) -> Vec<EmbeddingColumn> {
-        PointFit::columns(self)
-    }
+/// A fit that embeds rows.
+pub(crate) struct RowFit<'a> {
+    /// The name of the fit.
+    pub(crate) name: String,
+    /// The columns of the embedding.
+    pub(crate) columns: Vec<EmbeddingColumn>,
+    /// How it embeds rows.
+    pub(crate) map: PointMap<'a>,
+}
 
-    fn needs_neighbours(&self) -> bool {
-        matches!(self.model, PointModel::Heat(_))
-    }
-
-    fn embed(&self, rows: &[f64], places: &[usize]) -> (Vec<f64>, Option<Vec<u32>>) {
-        PointFit::embed(self, rows, places)
+impl<'a> RowFit<'a> {
+    fn of(fit: &'a PointFit) -> RowFit<'a> {
+        let map = match &fit.model {
+            PointModel::StateEmbedding(own) => PointMap::Features {
+                features: Cow::Borrowed(&own.model.features),
+                left: Cow::Borrowed(&own.model.left),
+                rank: own.model.rank,
+                centers: own.clusters.as_ref().map(|clusters| {
+                    let centers = clusters.centroids.iter().map(|c| &c.center[..]);
+                    centers.collect::<Vec<_>>().concat()
+                }),
+            },
+            PointModel::Heat(own) => match &own.rows {
+                Some(rows) => PointMap::Rows(rows),
+                None => PointMap::Kernel(Box::new(own.model.extension.embedder())),
+            },
+        };
+        RowFit {
+            name: fit.name.clone(),
+            columns: fit.columns(),
+            map,
+        }
     }
 }
 
 /// The fits of one partition and lag.
-pub(crate) struct RowModel<'a, F> {
+pub(crate) struct RowModel<'a> {
     /// What each coordinate is divided by.
-    pub(crate) divisors: &'a [f64],
+    pub(crate) divisors: Vec<f64>,
     /// The fits, in the order of their columns.
-    pub(crate) fits: &'a [F],
+    pub(crate) fits: Vec<RowFit<'a>>,
 }
 
 /// The fits of all partitions and lags.
-pub(crate) trait RowModels {
-    /// A fit.
-    type Fit: RowFit;
+pub(crate) enum RowModels<'a> {
+    /// Of a run, by the numbers of partition and lag.
+    Fitted(BTreeMap<(usize, usize), RowModel<'a>>),
+    /// Of a written result, and the lags of the new rows.
+    Known(BTreeMap<ModelKey, RowModel<'a>>, LagColumn),
+}
 
-    /// All models.
-    fn all(&self) -> impl Iterator<Item = &[Self::Fit]>;
+impl<'a> RowModels<'a> {
+    fn of(models: &'a [PointsModel]) -> RowModels<'a> {
+        let models = models.iter().map(|model| {
+            let own = RowModel {
+                divisors: model.divisors.clone(),
+                fits: model.fits.iter().map(RowFit::of).collect(),
+            };
+            ((model.partition, model.lag), own)
+        });
+        RowModels::Fitted(models.collect())
+    }
 
     /// The model of a row of a batch at a lag, if there is one.
-    fn find(&self, points: &PointBatch, row: usize, lag: usize) -> Option<RowModel<'_, Self::Fit>>;
-}
-
-impl RowModels for [PointsModel] {
-    type Fit = PointFit;
-
-    fn all(&self) -> impl Iterator<Item = &[PointFit]> {
-        self.iter().map(|model| &model.fits[..])
+    fn find(&self, points: &PointBatch, row: usize, lag: usize) -> Option<&RowModel<'a>> {
+        match self {
+            RowModels::Fitted(models) => models.get(&(points.partition_of(row) as usize, lag)),
+            RowModels::Known(models, lags) => models.get(&ModelKey {
+                lag: lags.text(lag),
+                ..ModelKey::at(&points.partition, None, row)
+            }),
+        }
     }
 
-    fn find(&self, points: &PointBatch, row: usize, lag: usize) -> Option<RowModel<'_, PointFit>> {
-        let partition = points.partition_of(row) as usize;
-        let is_own = |m: &&PointsModel| m.partition == partition && m.lag == lag;
-        self.iter().find(is_own).map(|model| RowModel {
-            divisors: &model.divisors,
-            fits: &model.fits,
-        })
-    }
-}
-
-/// The columns of the fits of all models.
-fn fit_columns<M: RowModels + ?Sized>(models: &M) -> Vec<PointColumns> {
-    let mut all: Vec<PointColumns> = Vec::new();
-    for fits in models.all() {
-        for (at, fit) in fits.iter().enumerate() {
-            let columns = fit.columns();
+    /// The columns of the fits of all models.
+    fn columns(&self) -> Vec<PointColumns> {
+        let models: Vec<&RowModel<'a>> = match self {
+            RowModels::Fitted(models) => models.values().collect(),
+            RowModels::Known(models, _) => models.values().collect(),
+        };
+        let mut all: Vec<PointColumns> = Vec::new();
+        for (at, fit) in models.iter().flat_map(|own| own.fits.iter().enumerate()) {
             let Some(own) = all.get_mut(at) else {
-                let embeddings = columns.into_iter().map(|c| (c.name, c.width));
+                let embeddings = fit.columns.iter().map(|c| (c.name.clone(), c.width));
                 all.push(PointColumns {
-                    name: fit.name().to_string(),
-                    has_clusters: fit.has_clusters(),
+                    name: fit.name.clone(),
+                    has_clusters: fit.map.has_clusters(),
                     embeddings: embeddings.collect(),
                 });
                 continue;
             };
-            for ((_, width), column) in own.embeddings.iter_mut().zip(columns) {
+            for ((_, width), column) in own.embeddings.iter_mut().zip(&fit.columns) {
                 *width = column.width.max(*width);
             }
         }
+        all
     }
-    all
 }
 
 /// The rows of one partition and lag.
@@ -183,11 +234,11 @@ impl Scaled {
 }
 
 /// Makes the rows of the table.
-pub(crate) struct RowTable<'a, M: ?Sized> {
+pub(crate) struct RowTable<'a> {
     pub(crate) schema: SchemaRef,
     fits: Vec<PointColumns>,
     lag: &'a LagColumn,
-    models: &'a M,
+    models: RowModels<'a>,
     /// Rows whose key has a larger hash are left out.
     largest_hash: Option<u64>,
     /// By partition and lag.
@@ -198,16 +249,16 @@ pub(crate) struct RowTable<'a, M: ?Sized> {
     pub(crate) large: Option<LargeValue>,
 }
 
-impl<'a, M: RowModels + ?Sized> RowTable<'a, M> {
+impl<'a> RowTable<'a> {
     /// A table of rows with the columns of a layout. Rows whose key has a hash above
     /// `largest_hash` are left out.
     pub(crate) fn new(
         run: &'a RunSchema,
         layout: &PointLayout,
-        models: &'a M,
+        models: RowModels<'a>,
         largest_hash: Option<u64>,
-    ) -> RowTable<'a, M> {
-        let fits = fit_columns(models);
+    ) -> RowTable<'a> {
+        let fits = models.columns();
         RowTable {
             schema: points_schema(run, &layout.key, &fits),
             fits,
@@ -258,20 +309,9 @@ impl<'a, M: RowModels + ?Sized> RowTable<'a, M> {
             embedded: model.is_some().then(|| vec![0; self.fits.len()]),
         });
         let at = UInt32Array::from_iter_values(kept.iter().map(|&row| row as u32));
-        let taken = |column: &ArrayRef| take(column, &at, None).map_err(bug);
-        let mut columns = points
-            .partition
-            .iter()
-            .map(taken)
-            .collect::<Result<Vec<_>, _>>()?;
-        columns.extend(self.lag.columns(lag, kept.len()));
-        columns.extend(
-            points
-                .key
-                .iter()
-                .map(taken)
-                .collect::<Result<Vec<_>, _>>()?,
-        );
+        let mut columns = take_arrays(&points.partition, &at, None).map_err(bug)?;
+        columns.extend(self.lag.columns(lag, kept.len()).map_err(bug)?);
+        columns.extend(take_arrays(&points.key, &at, None).map_err(bug)?);
         match model {
             Some(model) => {
                 let d = points.dimension;
@@ -287,11 +327,11 @@ impl<'a, M: RowModels + ?Sized> RowTable<'a, M> {
                 let Scaled {
                     points: scaled,
                     is_far,
-                } = Scaled::of(points, kept, model.divisors, &mut keep);
+                } = Scaled::of(points, kept, &model.divisors, &mut keep);
                 // Places count the rows of the partition.
                 let first = counts.rows as usize;
                 let places: Vec<usize> = kept.iter().map(|row| first + row - start).collect();
-                for (at, (own, fit)) in self.fits.iter().zip(model.fits).enumerate() {
+                for (at, (own, fit)) in self.fits.iter().zip(&model.fits).enumerate() {
                     let own = of_fit(own, fit, (&scaled, &is_far), d, &places);
                     let last = own
                         .last()
@@ -300,7 +340,9 @@ impl<'a, M: RowModels + ?Sized> RowTable<'a, M> {
                         embedded[at] += last as u64;
                     }
                     // Features embed all rows, but those that are too far.
-                    let columns_of_fit = own.last().filter(|_| !fit.needs_neighbours());
+                    let columns_of_fit = own
+                        .last()
+                        .filter(|_| matches!(fit.map, PointMap::Features { .. }));
                     let nulls = columns_of_fit.and_then(|column| column.nulls());
                     for (at, &row) in kept.iter().enumerate() {
                         if nulls.is_some_and(|nulls| nulls.is_null(at)) && !is_far[at] {
@@ -344,10 +386,7 @@ pub(crate) struct RowInput<'a> {
 
 /// Reads points and writes their rows. Returns the number of rows in the table, and what was found
 /// beside the points.
-pub(crate) async fn copy<M: RowModels + ?Sized>(
-    input: &RowInput<'_>,
-    table: &mut RowTable<'_, M>,
-) -> Result<(u64, Found)> {
+pub(crate) async fn copy(input: &RowInput<'_>, table: &mut RowTable<'_>) -> Result<(u64, Found)> {
     let mut is_sorted = input.sorted;
     loop {
         let frame = if is_sorted {
@@ -390,6 +429,13 @@ pub(crate) struct PointsTable<'a> {
     pub(crate) largest_hash: Option<u64>,
 }
 
+impl PointsTable<'_> {
+    /// The columns of the table.
+    pub(super) fn schema(&self, layout: &PointLayout) -> SchemaRef {
+        points_schema(self.run, &layout.key, &RowModels::of(self.models).columns())
+    }
+}
+
 /// Reads the points of a run again and writes the table.
 ///
 /// # Errors
@@ -409,7 +455,7 @@ pub(super) async fn write(
         begun: run.begun,
     };
     let (layout, largest_hash) = (&run.plan.layout, table.largest_hash);
-    let mut rows = RowTable::new(table.run, layout, table.models, largest_hash);
+    let mut rows = RowTable::new(table.run, layout, RowModels::of(table.models), largest_hash);
     let (n, _) = copy(&input, &mut rows).await?;
     Ok(StagedTable {
         rows: n,
@@ -428,30 +474,17 @@ pub(super) async fn largest_hash(
     if most >= all {
         return Ok(None);
     }
-    loop {
-        let mut batches = run.lake.batches(run.frame.clone()).await?;
-        // Hashes do not depend on the order of the rows.
-        let mut reader = Reader::new(&run.plan.layout, true, None)?;
-        let mut hashes = BinaryHeap::new();
-        let read = async {
-            while let Some(rows) = batches.next().await? {
-                for hash in reader.read(&rows)?.hashes {
-                    if (hashes.len() as u64) < most {
-                        hashes.push(hash);
-                    } else if hashes.peek().is_some_and(|largest| hash < *largest) {
-                        hashes.pop();
-                        hashes.push(hash);
-                    }
-                }
+    let hashes = fold(run, |hashes: &mut BinaryHeap<u64>, points| {
+        for hash in points.hashes {
+            if (hashes.len() as u64) < most {
+                hashes.push(hash);
+            } else if hashes.peek().is_some_and(|largest| hash < *largest) {
+                hashes.pop();
+                hashes.push(hash);
             }
-            Ok::<_, Stop>(())
-        };
-        match read.await {
-            Ok(()) => return Ok(hashes.peek().copied()),
-            Err(_) if batches.must_read_again() => {}
-            Err(stop) => return Err(stop.into_error("reading points")),
         }
-    }
+    });
+    Ok(hashes.await?.peek().copied())
 }
 
 /// The keys of the rows whose keys have some hashes.
@@ -459,24 +492,34 @@ pub(super) async fn keys_of(
     run: &Running<'_, PointsKind>,
     hashes: &BTreeSet<u64>,
 ) -> Result<BTreeMap<u64, String>> {
+    let keys = fold(run, |keys: &mut BTreeMap<u64, String>, points| {
+        for (row, hash) in points.hashes.iter().enumerate() {
+            if hashes.contains(hash) {
+                keys.insert(*hash, describe(&points.key, row));
+            }
+        }
+    });
+    keys.await
+}
+
+/// Reads the points of a run again, in any order, and adds each batch to a value.
+async fn fold<T: Default>(
+    run: &Running<'_, PointsKind>,
+    add: impl Fn(&mut T, PointBatch),
+) -> Result<T> {
     loop {
-        let mut keys = BTreeMap::new();
+        let mut folded = T::default();
         let mut batches = run.lake.batches(run.frame.clone()).await?;
         // Hashes do not depend on the order of the rows.
         let mut reader = Reader::new(&run.plan.layout, true, None)?;
         let read = async {
             while let Some(rows) = batches.next().await? {
-                let points = reader.read(&rows)?;
-                for (row, hash) in points.hashes.iter().enumerate() {
-                    if hashes.contains(hash) {
-                        keys.insert(*hash, describe(&points.key, row));
-                    }
-                }
+                add(&mut folded, reader.read(&rows)?);
             }
             Ok::<_, Stop>(())
         };
         match read.await {
-            Ok(()) => return Ok(keys),
+            Ok(()) => return Ok(folded),
             Err(_) if batches.must_read_again() => {}
             Err(stop) => return Err(stop.into_error("reading points")),
         }
@@ -496,7 +539,7 @@ pub(crate) async fn collect(
     largest_hash: Option<u64>,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let run = plan.run_schema(known.partitions.clone());
-    let mut table = RowTable::new(&run, &plan.layout, models, largest_hash);
+    let mut table = RowTable::new(&run, &plan.layout, RowModels::of(models), largest_hash);
     let mut batches = lake.batches(sorted(frame, &plan.layout)?).await?;
     let mut reader = Reader::new(&plan.layout, true, Some(&known.partitions))?;
     let mut collected = Vec::new();
@@ -538,35 +581,34 @@ fn large(names: &[String], points: &PointBatch, row: usize, k: usize) -> LargeVa
 /// far have neither embeddings nor clusters.
 fn of_fit(
     own: &PointColumns,
-    fit: &impl RowFit,
+    fit: &RowFit<'_>,
     (scaled, is_far): (&[f64], &[bool]),
     d: usize,
     places: &[usize],
 ) -> Vec<ArrayRef> {
     let pieces: Vec<(Vec<f64>, Option<Vec<u32>>)> = scaled
         .par_chunks(PIECE * d)
-        .zip(places.par_chunks(PIECE))
-        .map(|(rows, places)| fit.embed(rows, places))
+        .map(|rows| fit.map.embed(rows))
         .collect();
+    let all: usize = fit.columns.iter().map(|part| part.width).sum();
+    let rows: Vec<&[f64]> = match fit.map {
+        PointMap::Rows(rows) => places.iter().map(|at| &rows[at * all..][..all]).collect(),
+        _ => (pieces
+            .iter()
+            .flat_map(|(values, _)| values.chunks_exact(all)))
+        .collect(),
+    };
     let mut columns: Vec<ArrayRef> = Vec::new();
-    let parts = fit.columns();
-    let all: usize = parts.iter().map(|part| part.width).sum();
     if own.has_clusters {
         let clusters = pieces.iter().filter_map(|(_, clusters)| clusters.as_ref());
-        let rows = pieces
-            .iter()
-            .flat_map(|(values, _)| values.chunks_exact(all));
-        let rows = clusters.flatten().zip(rows).zip(is_far);
+        let rows = clusters.flatten().zip(&rows).zip(is_far);
         // A row without an embedding is in no cluster.
         let clusters =
             rows.map(|((&k, row), is_far)| (!is_far && !row[0].is_nan()).then_some(k as i32));
         columns.push(Arc::new(clusters.collect::<Int32Array>()));
     }
-    for (part, (_, width)) in parts.iter().zip(&own.embeddings) {
-        let rows = pieces
-            .iter()
-            .flat_map(|(values, _)| values.chunks_exact(all));
-        let rows = rows.map(|row| &row[part.first..][..part.width]);
+    for (part, (_, width)) in fit.columns.iter().zip(&own.embeddings) {
+        let rows = rows.iter().map(|row| &row[part.first..][..part.width]);
         let known = rows.clone().zip(is_far);
         let nulls = NullBuffer::from_iter(known.map(|(row, far)| !far && !row[0].is_nan()));
         let missing = std::iter::repeat_n(0.0, width - part.width);

@@ -10,6 +10,7 @@ use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::points::survey::{Survey, Surveyor, WeightUnit, Weights};
 use crate::read::rows::coordinates::Middle;
 use crate::read::rows::states::describe;
+use crate::run::failures::reasons;
 use arrow::array::ArrayRef;
 use serde::{Deserialize, Serialize};
 
@@ -187,10 +188,7 @@ pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> 
         )));
     }
     let Some(dimension) = found.dimension.filter(|_| !surveyor.partitions.is_empty()) else {
-        let dropped = found.dropped.0.iter();
-        let reasons: String = dropped
-            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
-            .collect();
+        let reasons = reasons(&found.dropped.0);
         return Err(Error::input(format!(
             "no row of {} has all its coordinates{reasons}",
             error::counted(found.rows, "row")

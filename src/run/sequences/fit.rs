@@ -26,7 +26,7 @@ use crate::methods::hmm::project::{Projection, project};
 use crate::output::checkpoint::Checkpoint;
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::sequences::{
-    Diagnostics, HeldOutScore, RankScore, Refinement, SequenceFit, SequencesModel,
+    Diagnostics, FittedHmm, HeldOutScore, RankScore, Refinement, SequenceFit, SequencesModel,
 };
 use crate::plan::fits::Ranks;
 use crate::plan::memory::Lack;
@@ -37,12 +37,13 @@ use crate::read::rows::split::Split;
 use crate::read::rows::stop::{Dropped, NAN_STATE, NULL_STATE};
 use crate::read::sequences::{SequenceInput, Symbols};
 use crate::read::triples::{Windows, resampled, symbols, windows};
-use crate::run::counts::model::{check_counts, place_of, seed};
-use crate::run::failures::{Failures, no_evidence};
+use crate::run::counts::model::{check_counts, partition_place, seed};
+use crate::run::failures::{Failures, no_evidence, reasons};
 use crate::run::sequences::held_out::{HeldOutSums, Unigrams, score};
 use crate::run::sequences::scoring::{PartitionScorers, Scorer, SymbolMap};
 use crate::run::sequences::training::{PartitionSymbols, Training, training};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,7 +85,7 @@ impl Evidence {
 
     /// The place of a partition, for messages.
     pub(crate) fn place(&self, partition: usize) -> String {
-        place_of_model(&self.run, partition)
+        partition_place(&self.run, partition)
     }
 }
 
@@ -159,10 +160,7 @@ pub(crate) fn evidence(plan: &SequencesPlan, counted: Counted) -> Result<Evidenc
     let is_empty = |at: &usize| counted.counts[*at].nnz() == 0;
     let empty: Vec<usize> = matrices.iter().copied().filter(is_empty).collect();
     if empty.len() == counted.counts.len() {
-        let reasons: String = dropped(&counted.dropped)
-            .iter()
-            .map(|(reason, rows)| format!(", {rows} dropped for {reason}"))
-            .collect();
+        let reasons = reasons(&dropped(&counted.dropped));
         return Err(Error::input(format!(
             "gyre needs {} rows in a row with a symbol, and there are none in {}{reasons}; check `sequences.interval` against the times of a trajectory",
             2 * block + 1,
@@ -172,7 +170,7 @@ pub(crate) fn evidence(plan: &SequencesPlan, counted: Counted) -> Result<Evidenc
     let full: Vec<usize> = matrices.into_iter().filter(|at| !is_empty(at)).collect();
     for &at in &full {
         let counts = &counted.counts[at];
-        let place = || place_of_model(&run, counts.partition);
+        let place = || partition_place(&run, counts.partition);
         check_counts(&plan.layout, counts).map_err(|e| e.at(place()))?;
     }
     let all: Vec<Windows> = full
@@ -226,14 +224,7 @@ pub(crate) fn place_in(
 ) -> Result<String> {
     let names = symbols(counted)?.clone();
     let run = plan.run_schema(counted.partitions.clone(), names);
-    Ok(place_of_model(&run, partition))
-}
-
-fn place_of_model(run: &RunSchema, partition: usize) -> String {
-    match place_of(run, partition, 0).as_str() {
-        "" => "the model".into(),
-        place => place.to_string(),
-    }
+    Ok(partition_place(&run, partition))
 }
 
 /// Decomposes the pairs of one partition: one projection for each set of parameters on which
@@ -323,7 +314,7 @@ pub(crate) fn project_all(
 }
 
 /// A model of a rank.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Fitted {
     model: HmmModel,
     refined: Option<Refinement>,
@@ -610,26 +601,28 @@ impl PartitionFits<'_> {
         Ok(SequenceFit {
             name: name.clone(),
             method: planned.method.name().to_string(),
-            model,
-            unigram: method.unigram,
-            floor: method.floor,
-            left: projection.left(model_rank),
-            singular_values: projection.spectrum.clone(),
-            noise: found.noise,
-            diagnostics: Diagnostics {
-                stationarity_gap: projection.drift,
-                normalisation_gap: found.normalisation_gap,
-                negative_share: None,
-                negative_mass: None,
-                resets: None,
-            },
-            refined,
-            held_out: choice.held_out,
-            train,
-            ranks: choice.ranks,
-            bootstrap,
             certificates,
+            bootstrap,
             warnings: all.iter().map(ToString::to_string).collect(),
+            model: FittedHmm {
+                hmm: model,
+                unigram: method.unigram,
+                floor: method.floor,
+                left: projection.left(model_rank),
+                singular_values: projection.spectrum.clone(),
+                noise: found.noise,
+                diagnostics: Diagnostics {
+                    stationarity_gap: projection.drift,
+                    normalisation_gap: found.normalisation_gap,
+                    negative_share: None,
+                    negative_mass: None,
+                    resets: None,
+                },
+                refined,
+                held_out: choice.held_out,
+                train,
+                ranks: choice.ranks,
+            },
         })
     }
 
@@ -644,14 +637,8 @@ impl PartitionFits<'_> {
             return fit_at(method, projection, rank, sequences, seed);
         }
         let passes = self.passes("models");
-        let (model, refined, warnings) = passes.try_piece(&format!("em-{at}"), |_| {
-            let fitted = fit_at(method, projection, rank, sequences, seed)?;
-            Ok::<_, Error>((fitted.model, fitted.refined, fitted.warnings))
-        })?;
-        Ok(Fitted {
-            model,
-            refined,
-            warnings,
+        passes.try_piece(&format!("em-{at}"), |_| {
+            fit_at(method, projection, rank, sequences, seed)
         })
     }
 

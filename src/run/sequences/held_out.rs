@@ -193,7 +193,7 @@ impl Sums<'_> {
                 self.close();
                 self.open = Some(Open {
                     partition: part.partition,
-                    values: vec![0.0; task.scores.len() + 1],
+                    values: vec![0.0; task.by_filter.len() + 1],
                 });
             }
             let Some(open) = &mut self.open else { return };
@@ -204,7 +204,7 @@ impl Sums<'_> {
             let sums = &mut self.all[part.partition as usize];
             for piece in self.scoring.pieces(batch, part) {
                 let n = piece.rows.len();
-                for (sum, scores) in open.values.iter_mut().zip(&task.scores) {
+                for (sum, scores) in open.values.iter_mut().zip(&task.by_filter) {
                     // One by one, so that the sum does not depend on the borders of batches.
                     for log_likelihood in &scores.of_rows.log_likelihood[at..at + n] {
                         *sum += log_likelihood;
@@ -221,7 +221,7 @@ impl Sums<'_> {
                     sums.unigram += share.unwrap_or(0.0).max(own.floor).ln();
                     if share.is_none() {
                         sums.unseen += 1;
-                        for (sum, scores) in sums.of_unseen.iter_mut().zip(&task.scores) {
+                        for (sum, scores) in sums.of_unseen.iter_mut().zip(&task.by_filter) {
                             *sum += scores.of_rows.log_likelihood[row];
                         }
                     }

@@ -269,9 +269,7 @@ impl Parts<'_> {
         let lacks = |table: &str| Error::input(format!("`{table}` lacks the fit"));
         let rank = self.row.size("rank", LARGEST_RANK)?;
         let vectors = self.vectors.ok_or_else(|| lacks("vectors"))?;
-        let kinds = vectors.column("vector")?.as_string_opt::<i32>();
-        let kinds = kinds.filter(|kinds| kinds.null_count() == 0);
-        let kinds = kinds.ok_or_else(|| Error::input("the column `vector` holds no text"))?;
+        let kinds = vectors.texts("vector")?;
         let values = vectors.finite("value")?;
         let vector = |kind: &str| -> Vec<f64> {
             let own = (0..values.len()).filter(|&at| kinds.value(at) == kind);

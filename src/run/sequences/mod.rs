@@ -269,7 +269,7 @@ async fn filter(
         let fits = model.fits.iter().zip(&plan.fits).map(|(fit, planned)| {
             let own = planned.method.hmm();
             RowFit {
-                model: &fit.model,
+                model: &fit.model.hmm,
                 unigram: own.unigram,
                 floor: own.floor,
             }
@@ -301,7 +301,7 @@ fn score(plan: &SequencesPlan, models: &mut [SequencesModel], written: &RowsWrit
             let Some(of_rows) = written.of_fits.get(&(model.partition as u32, at)) else {
                 continue;
             };
-            let (sum, n) = of_rows.train;
+            let (fit, (sum, n)) = (&mut fit.model, of_rows.train);
             if n > 0 && fit.train.is_none() {
                 fit.train = Some(sum / n as f64);
             }
@@ -309,7 +309,7 @@ fn score(plan: &SequencesPlan, models: &mut [SequencesModel], written: &RowsWrit
                 fit.held_out = of_rows.test.score(0);
             }
             let rows = of_rows.rows as f64;
-            let all = rows * fit.model.n_classes() as f64;
+            let all = rows * fit.hmm.n_classes() as f64;
             if rows > 0.0 {
                 fit.diagnostics.negative_share = Some(of_rows.negatives as f64 / all);
                 fit.diagnostics.negative_mass = Some(of_rows.negative_mass / rows);

@@ -1,11 +1,11 @@
 //! The record of a run over sequences, and the summary that `gyre run` prints.
 
-use crate::error::{counted, escaped};
+use crate::error::counted;
 use crate::output::number::grouped;
 use crate::output::tables::sequences::{SequenceFit, SequencesModel};
 use crate::run::kind;
 use crate::run::sequences::rows::{LeastLikely, RowsWritten};
-use crate::run::summary::SHOWN;
+use crate::run::summary::{SHOWN, warnings};
 use serde::Serialize;
 use std::fmt::{Display, Formatter, Result};
 
@@ -127,28 +127,29 @@ impl SequencesModelRecord {
 
 impl SequenceFitRecord {
     fn of(fit: &SequenceFit, least_likely: Vec<LeastLikely>) -> SequenceFitRecord {
-        let rank = fit.model.rank;
-        let values = fit.singular_values.iter().take(rank + 1).copied();
-        let ranks = fit.ranks.iter();
-        let refined = fit.refined.as_ref();
+        let own = &fit.model;
+        let rank = own.hmm.rank;
+        let values = own.singular_values.iter().take(rank + 1).copied();
+        let ranks = own.ranks.iter();
+        let refined = own.refined.as_ref();
         SequenceFitRecord {
             name: fit.name.clone(),
             method: fit.method.clone(),
             rank,
             singular_values: values.collect(),
-            noise: fit.noise,
-            mean_log_likelihood: fit.train,
-            held_out: fit.held_out.map(|own| own.score.mean),
-            held_out_error: fit.held_out.map(|own| own.score.error),
-            held_out_unigram: fit.held_out.map(|own| own.unigram),
-            held_out_unseen: fit.held_out.map(|own| own.unseen),
-            held_out_unseen_cost: fit.held_out.map(|own| own.unseen_cost),
+            noise: own.noise,
+            mean_log_likelihood: own.train,
+            held_out: own.held_out.map(|of| of.score.mean),
+            held_out_error: own.held_out.map(|of| of.score.error),
+            held_out_unigram: own.held_out.map(|of| of.unigram),
+            held_out_unseen: own.held_out.map(|of| of.unseen),
+            held_out_unseen_cost: own.held_out.map(|of| of.unseen_cost),
             rank_reason: ranks.clone().find_map(|of| of.reason.clone()),
             ranks: ranks
                 .map(|of| (of.rank, of.held_out.map(|own| own.score.mean)))
                 .collect(),
-            resets: fit.diagnostics.resets.unwrap_or(0),
-            negative_share: fit.diagnostics.negative_share,
+            resets: own.diagnostics.resets.unwrap_or(0),
+            negative_share: own.diagnostics.negative_share,
             iterations: refined.map(|own| own.log_likelihood.len().saturating_sub(1)),
             least_likely,
             warnings: fit.warnings.clone(),
@@ -215,8 +216,5 @@ fn fit(f: &mut Formatter<'_>, fit: &SequenceFitRecord) -> Result {
         writeln!(f, "    the filter was reset at {resets}")?;
     }
     LeastLikely::write(f, &fit.least_likely)?;
-    for warning in &fit.warnings {
-        writeln!(f, "    warning: {}", escaped(warning))?;
-    }
-    Ok(())
+    warnings(f, &fit.warnings)
 }

@@ -17,13 +17,12 @@ use crate::run::sequences::held_out::HeldOutSums;
 use crate::run::sequences::scoring::{
     PartitionScorers, Scored, Scorer, Scoring, SymbolMap, TaskScores,
 };
-use crate::run::trajectories::{Open, SPLITS, Target, lists, place, typed};
+use crate::run::trajectories::{Ended, EndedRow, Open, SPLITS, Target, lists, place, typed};
 use arrow::array::{
-    ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, StringArray, UInt32Array,
-    UInt64Array,
+    ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, UInt32Array, UInt64Array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::take;
+use arrow::compute::take_arrays;
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -212,14 +211,6 @@ struct Totals<'a, 't> {
     rows: BTreeMap<u32, PartitionRows>,
 }
 
-/// A finished row of the table `trajectories`.
-struct TrajectoryRow {
-    key: u32,
-    split: Option<&'static str>,
-    has_model: bool,
-    sums: SplitSums,
-}
-
 impl Totals<'_, '_> {
     fn model(&self, partition: u32) -> Option<&RowModel<'_>> {
         self.tables.models.get(partition as usize)?.as_ref()
@@ -245,7 +236,7 @@ impl Totals<'_, '_> {
                 self.add(batch, symbols, task, at, first);
             }
             let start = &batch.trajectories[task.trajectories.start];
-            for (at, scores) in task.scores.iter().enumerate() {
+            for (at, scores) in task.by_filter.iter().enumerate() {
                 let of_fit = self.of_fits.entry((start.partition, at)).or_default();
                 of_fit.negatives += scores.of_rows.negatives;
                 of_fit.negative_mass += scores.of_rows.negative_mass;
@@ -286,9 +277,10 @@ impl Totals<'_, '_> {
             if piece.split == Split::Train {
                 self.short.rows += piece.rows.len() as u64;
             }
-            sums.fits.resize(task.scores.len(), FitSums::default());
+            sums.fits.resize(task.by_filter.len(), FitSums::default());
             let Some(model) = model else { continue };
-            for ((sums, scores), fit) in sums.fits.iter_mut().zip(&task.scores).zip(&model.fits) {
+            for ((sums, scores), fit) in sums.fits.iter_mut().zip(&task.by_filter).zip(&model.fits)
+            {
                 for row in piece.rows.clone() {
                     // One by one, so that the sum does not depend on the borders of batches.
                     let log_likelihood = scores.of_rows.log_likelihood[row - first];
@@ -309,22 +301,19 @@ impl Totals<'_, '_> {
     }
 
     /// Ends the open trajectory.
-    fn close(&mut self, keys: &[ArrayRef], ended: &mut Vec<TrajectoryRow>) {
-        let Some(open) = self.open.trajectory.take() else {
+    fn close(&mut self, keys: &[ArrayRef], ended: &mut Vec<EndedRow<SplitSums>>) {
+        let Some(partition) = self.open.trajectory.as_ref().map(|open| open.partition) else {
             return;
         };
-        let has_model = self.model(open.partition).is_some();
-        let mut is_any = false;
-        for ((split, text), sums) in SPLITS.into_iter().zip(open.splits) {
-            if sums.rows == 0 {
-                continue;
-            }
-            is_any = true;
+        let first = ended.len();
+        self.open.close(|sums| sums.rows, ended);
+        for row in &ended[first..] {
+            let sums = &row.sums;
             for (at, fit) in sums.fits.iter().enumerate() {
-                let of_fit = self.of_fits.entry((open.partition, at)).or_default();
+                let of_fit = self.of_fits.entry((partition, at)).or_default();
                 of_fit.resets += fit.resets;
                 of_fit.log_likelihood += fit.log_likelihood;
-                match split {
+                match SPLITS[row.split].0 {
                     Split::Train => {
                         of_fit.train.0 += fit.log_likelihood;
                         of_fit.train.1 += sums.rows;
@@ -344,7 +333,7 @@ impl Totals<'_, '_> {
                     let trajectory = if columns.is_empty() {
                         String::new()
                     } else {
-                        describe(&columns, open.key as usize)
+                        describe(&columns, row.key as usize)
                     };
                     of_fit.keep(LeastLikely {
                         trajectory,
@@ -353,15 +342,9 @@ impl Totals<'_, '_> {
                     });
                 }
             }
-            ended.push(TrajectoryRow {
-                key: open.key,
-                split: text,
-                has_model,
-                sums,
-            });
         }
-        let of_partition = self.rows.entry(open.partition).or_default();
-        of_partition.trajectories += u64::from(is_any);
+        let of_partition = self.rows.entry(partition).or_default();
+        of_partition.trajectories += u64::from(ended.len() > first);
         self.short.end(of_partition);
     }
 
@@ -369,36 +352,30 @@ impl Totals<'_, '_> {
     fn trajectories(
         &self,
         keys: &[ArrayRef],
-        ended: Vec<TrajectoryRow>,
+        ended: Vec<EndedRow<SplitSums>>,
     ) -> Result<Option<RecordBatch>> {
         if ended.is_empty() {
             return Ok(None);
         }
-        let at = UInt32Array::from_iter_values(ended.iter().map(|row| row.key));
-        let taken = keys.iter().map(|column| take(column, &at, None));
-        let mut columns: Vec<ArrayRef> = taken.collect::<Result<_, _>>().map_err(bug)?;
-        if self.has_split {
-            let texts = ended.iter().map(|row| row.split);
-            columns.push(Arc::new(texts.collect::<StringArray>()));
-        }
-        let numbers = |value: fn(&SplitSums) -> u64| -> ArrayRef {
-            let values = ended.iter().map(|row| value(&row.sums));
-            Arc::new(UInt64Array::from_iter_values(values))
-        };
-        columns.push(numbers(|sums| sums.rows));
-        columns.push(numbers(|sums| sums.unseen));
+        let ended = Ended::new(keys, ended)?;
+        let mut columns = ended.leading(self.has_split, [|sums| sums.rows, |sums| sums.unseen]);
         for fit in 0..self.tables.fits.len() {
-            let of = |row: &TrajectoryRow| {
-                let own = row.has_model.then(|| row.sums.fits.get(fit)).flatten();
-                own.map(|own| (own.log_likelihood, row.sums.rows, own.resets))
+            let of = |row: &EndedRow<SplitSums>| {
+                self.model(row.partition)?;
+                let own = row.sums.fits.get(fit)?;
+                Some((own.log_likelihood, row.sums.rows, own.resets))
             };
-            let sums = ended.iter().map(|row| of(row).map(|(sum, ..)| sum));
+            let sums = ended.rows.iter().map(|row| of(row).map(|(sum, ..)| sum));
             columns.push(Arc::new(sums.collect::<Float64Array>()));
             let means = ended
+                .rows
                 .iter()
                 .map(|row| of(row).map(|(sum, n, _)| sum / n as f64));
             columns.push(Arc::new(means.collect::<Float64Array>()));
-            let resets = ended.iter().map(|row| of(row).map(|(.., resets)| resets));
+            let resets = ended
+                .rows
+                .iter()
+                .map(|row| of(row).map(|(.., resets)| resets));
             columns.push(Arc::new(resets.collect::<UInt64Array>()));
         }
         typed(&self.tables.trajectories, columns).map(Some)
@@ -424,13 +401,12 @@ fn of_rows<T: Clone>(
     let mut all = Vec::with_capacity(batch.len());
     let mut valid = Vec::with_capacity(batch.len());
     for task in scored {
-        let parts = &batch.trajectories[task.trajectories.clone()];
-        let n: usize = parts.iter().map(|part| part.rows.len()).sum();
-        match task.scores.get(fit) {
+        let n = Predictions::n_rows(batch, task);
+        match task.by_filter.get(fit) {
             Some(scores) => all.extend_from_slice(values(&scores.of_rows)),
             None => all.resize(all.len() + n, fill.clone()),
         }
-        valid.resize(valid.len() + n, task.scores.get(fit).is_some());
+        valid.resize(valid.len() + n, task.by_filter.get(fit).is_some());
     }
     (all, NullBuffer::from(valid))
 }
@@ -491,7 +467,7 @@ impl Predictions<'_, '_> {
     ) -> Option<(&RowModel<'_>, &'s TaskScores)> {
         let partition = batch.trajectories[task.trajectories.start].partition;
         let model = self.tables.models.get(partition as usize)?.as_ref()?;
-        Some((model, task.scores.get(fit)?))
+        Some((model, task.by_filter.get(fit)?))
     }
 
     fn n_rows(batch: &SequenceBatch, task: &Scored) -> usize {
@@ -511,9 +487,7 @@ impl Predictions<'_, '_> {
                 None => next.resize(next.len() + Self::n_rows(batch, task), None),
             }
         }
-        let next = UInt32Array::from(next);
-        let columns = self.symbols.iter().map(|column| take(column, &next, None));
-        columns.collect::<Result<_, _>>().map_err(bug)
+        take_arrays(self.symbols, &UInt32Array::from(next), None).map_err(bug)
     }
 
     /// The states after the rows. A model of a smaller rank has zeros at the end.

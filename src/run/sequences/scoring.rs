@@ -11,8 +11,9 @@ use crate::read::rows::keys::NONE;
 use crate::read::rows::ordered::{Piece, TrajectoryPart};
 use crate::read::rows::split::Split;
 use crate::read::sequences::SequenceBatch;
+use crate::run::trajectories;
+use crate::run::trajectories::{score_tasks, tasks};
 use hashbrown::HashMap;
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// Rows that one task filters, unless a trajectory has more.
@@ -86,16 +87,11 @@ pub(crate) struct Scoring<'a> {
     /// If only rows of one split are filtered.
     only: Option<Split>,
     /// The states at the end of the last trajectory, by model.
-    carried: Vec<FilterState>,
+    carried: Vec<Option<FilterState>>,
 }
 
 /// The scores of some trajectories of a batch.
-pub(crate) struct Scored {
-    /// The trajectories in the batch, all of one partition.
-    pub(crate) trajectories: Range<usize>,
-    /// By model. Each has one entry per filtered row, in the order of the rows.
-    pub(crate) scores: Vec<TaskScores>,
-}
+pub(crate) type Scored = trajectories::Scored<TaskScores>;
 
 /// The scores of the rows of some trajectories by a model.
 #[derive(Default)]
@@ -146,49 +142,17 @@ impl<'a> Scoring<'a> {
     /// Filters the next rows. `symbols` are those of [`symbols`](Self::symbols). Trajectories of
     /// partitions without a model have no scores.
     pub(crate) fn score(&mut self, batch: &SequenceBatch, symbols: &[u32]) -> Vec<Scored> {
-        let tasks = tasks(&batch.trajectories);
-        let of_tasks: Vec<(&Range<usize>, Option<&PartitionScorers<'a>>)> = tasks
-            .iter()
-            .map(|task| (task, self.of(batch.trajectories[task.start].partition)))
-            .collect();
-        let units: Vec<(usize, usize)> = of_tasks
-            .iter()
-            .enumerate()
-            .flat_map(|(at, (_, own))| {
-                let n = own.map_or(0, |own| own.scorers.len());
-                (0..n).map(move |scorer| (at, scorer))
-            })
-            .collect();
-        let filtered: Vec<Filtered> = units
-            .into_par_iter()
-            .map(|(at, scorer)| {
-                crate::memory::wait_for_room();
-                let (task, own) = &of_tasks[at];
-                let own = own.as_ref();
-                own.map_or_else(
-                    || (TaskScores::default(), None),
-                    |own| self.filtered(batch, symbols, task, own, scorer),
-                )
-            })
-            .collect();
-        let mut filtered = filtered.into_iter();
-        let (mut all, mut carried) = (Vec::with_capacity(tasks.len()), None);
-        for (task, own) in of_tasks {
-            let n = own.map_or(0, |own| own.scorers.len());
-            let (scores, states): (Vec<TaskScores>, Vec<Option<FilterState>>) =
-                filtered.by_ref().take(n).unzip();
-            carried = Some(states);
-            all.push(Scored {
-                trajectories: task.clone(),
-                scores,
-            });
-        }
+        let of = |task: &Range<usize>| self.of(batch.trajectories[task.start].partition);
+        let (scored, carried) = score_tasks(
+            tasks(&batch.trajectories, TASK_ROWS),
+            |task| of(task).map_or(0, |own| own.scorers.len()),
+            |task, scorer| self.filtered(batch, symbols, task, scorer),
+        );
         // A trajectory whose rows are left out has no state, and keeps none for later rows.
         if let Some(states) = carried {
-            let states: Option<Vec<FilterState>> = states.into_iter().collect();
-            self.carried = states.unwrap_or_default();
+            self.carried = states;
         }
-        all
+        scored
     }
 
     /// Filters some trajectories with one model.
@@ -197,11 +161,13 @@ impl<'a> Scoring<'a> {
         batch: &SequenceBatch,
         symbols: &[u32],
         task: &Range<usize>,
-        own: &PartitionScorers<'a>,
         scorer: usize,
     ) -> Filtered {
         let mut scores = TaskScores::default();
         let mut state = None;
+        let Some(own) = self.of(batch.trajectories[task.start].partition) else {
+            return (scores, state);
+        };
         for at in task.clone() {
             let part = &batch.trajectories[at];
             let filters = &own.scorers[scorer].filters;
@@ -211,7 +177,7 @@ impl<'a> Scoring<'a> {
             };
             state = None;
             if part.continues {
-                state = self.carried.get(scorer).cloned();
+                state = self.carried.get(scorer).cloned().flatten();
             }
             for piece in self.pieces(batch, part) {
                 let mut current = match state.take() {
@@ -243,27 +209,4 @@ impl<'a> Scoring<'a> {
         let pieces = batch.pieces[part.pieces.clone()].iter();
         pieces.filter(move |piece| only.is_none_or(|only| piece.split == only))
     }
-}
-
-/// Neighbouring trajectories of one partition together. A task has about [`TASK_ROWS`] rows.
-fn tasks(trajectories: &[TrajectoryPart]) -> Vec<Range<usize>> {
-    let mut tasks: Vec<Range<usize>> = Vec::new();
-    let mut rows = 0;
-    for (at, part) in trajectories.iter().enumerate() {
-        let n = part.rows.len();
-        match tasks.last_mut() {
-            Some(task)
-                if trajectories[task.start].partition == part.partition
-                    && rows + n <= TASK_ROWS =>
-            {
-                task.end = at + 1;
-                rows += n;
-            }
-            _ => {
-                tasks.push(at..at + 1);
-                rows = n;
-            }
-        }
-    }
-    tasks
 }
