@@ -2,7 +2,6 @@
 //! equal to the byte, also if processes die. Further tests cover what a plan prints about a cluster
 //! and the size of tasks.
 
-use crate::checks::record;
 use crate::cli::{integers, small_pipeline};
 use crate::cluster::is_slow;
 use crate::lake::{Lake, ProgramRun};
@@ -121,8 +120,7 @@ pub type Tables = Vec<(String, Vec<u8>)>;
 
 /// The tables of a run in one process. Removes the output.
 pub fn tables_of_one_process(lake: &Lake, pipeline: &str) -> Tables {
-    lake.file("p.toml", pipeline);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs_text(pipeline);
     let tables = lake.tables();
     fs::remove_dir_all(lake.path("out")).expect("the output is removed");
     tables
@@ -543,7 +541,7 @@ fn one_of_a_thousand_models_fails_alone() {
         .replace("rank = 3", "rank = 2");
     lake.file("p.toml", &pipeline);
     let log_text = format!("part={UNMOVED}, lag 1");
-    let in_process = lake.gyre(&["run", "p.toml"]);
+    let in_process = lake.run(&[]);
     in_process.fails(1, &log_text);
     let expected = lake.tables();
     fs::remove_dir_all(lake.path("out")).expect("the output is removed");
@@ -561,7 +559,7 @@ fn one_of_a_thousand_models_fails_alone() {
     };
     assert_eq!(failed(&on_cluster).len(), 1, "{}", on_cluster.err);
     assert_eq!(failed(&on_cluster), failed(&in_process));
-    let failures = &record(lake)["failures"];
+    let failures = &lake.record()["failures"];
     assert_eq!(failures.as_array().map(Vec::len), Some(1));
     assert_eq!(failures[0]["partition"], log_text);
 
@@ -638,7 +636,7 @@ fn a_plan_counts_executors_tasks_and_rounds() {
     let why = "no model is split into passes, because fit `dbmr` is no passes alone: ";
     assert!(text.contains(why), "{text}");
 
-    let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    let text = lake.text("p.toml");
     let with = |keys: &str, column: &str| {
         let text = text.replace("lag = 1", keys);
         let text = text.replace("SELECT *", &format!("SELECT *, {column}"));

@@ -100,7 +100,7 @@ fn rows(t: std::ops::Range<i64>) -> Vec<u8> {
             ),
         ],
     );
-    fs::read(lake.path("rows.parquet")).expect("a file")
+    lake.bytes("rows.parquet")
 }
 
 async fn put(store: &InMemory, path: &str, bytes: Vec<u8>) {
@@ -592,7 +592,7 @@ async fn locks_tell_live_files_from_dead_ones_of_any_age() {
             .gyre(&["clean", "p.toml", "--older-than", "0s"])
             .succeeds();
         let message = format!("left alone {}", begun.run);
-        assert!(cleaned.out.contains(&message), "{}", cleaned.out);
+        cleaned.says(&message);
         assert!(!cleaned.out.contains("removed"), "{}", cleaned.out);
     }
     alive.abandon().await;
@@ -608,8 +608,7 @@ fn folder() -> Lake {
         fs::write(lake.path(&format!("in/{name}.parquet")), rows(t)).expect("a file");
     }
     let text = Case::text(false, "none").replace("ROOT/", "");
-    lake.file("p.toml", &text);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs_text(&text);
     lake
 }
 
@@ -617,7 +616,7 @@ fn folder() -> Lake {
 fn damaged_files_are_named_and_the_earlier_result_stays() {
     let lake = folder();
     let before = lake.tables();
-    let good = fs::read(lake.path("in/b.parquet")).expect("a file");
+    let good = lake.bytes("in/b.parquet");
     let half = good[..good.len() / 2].to_vec();
     let mut footer = good.clone();
     let end = good.len() - 8;
@@ -639,7 +638,7 @@ fn damaged_files_are_named_and_the_earlier_result_stays() {
         (page, "in/b.parquet cannot be decoded"),
     ] {
         fs::write(lake.path("in/b.parquet"), bytes).expect("a file");
-        let ran = lake.gyre(&["run", "p.toml"]);
+        let ran = lake.run(&[]);
         ran.fails(1, message);
         assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
         assert!(lake.tables() == before);
@@ -650,26 +649,22 @@ fn damaged_files_are_named_and_the_earlier_result_stays() {
             1
         );
     }
-    let ran = lake.gyre(&["run", "p.toml"]);
+    let ran = lake.run(&[]);
     ran.fails(1, "reading the input failed: column `");
     ran.fails(1, "restore the file, or leave it out");
     // A footer with a length larger than its file.
     let mut longer = good.clone();
     longer[end + 1] ^= 0xff;
     fs::write(lake.path("in/b.parquet"), longer).expect("a file");
-    let ran = lake.gyre(&["run", "p.toml"]);
+    let ran = lake.run(&[]);
     let message = "in/b.parquet is not a readable parquet file: its end is damaged";
     ran.fails(1, message);
     assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
     assert!(lake.tables() == before);
     // The reader panics. The verbose log shows the panic.
     let verbose = lake.gyre(&["run", "p.toml", "-v"]);
-    assert!(
-        verbose.err.contains("a reader panicked at"),
-        "{}",
-        verbose.err
-    );
-    assert!(verbose.err.contains(message), "{}", verbose.err);
+    verbose.logs("a reader panicked at");
+    verbose.logs(message);
     // Temporary and hidden files of a writer are not read.
     for name in ["_temporary/0/x.parquet", ".hidden.parquet", "_d.parquet"] {
         let path = lake.path(&format!("in/{name}"));

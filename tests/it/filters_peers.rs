@@ -211,8 +211,7 @@ fn kalman_filters_agree_with_filterpy() {
     };
     let lake = Lake::new();
     world(&lake);
-    lake.file("p.toml", PIPELINE);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs_text(PIPELINE);
     let mut command = Command::new(python);
     command
         .args(["-c", SCRIPT])

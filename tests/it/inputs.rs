@@ -84,7 +84,7 @@ fn filters_on_hive_folders_leave_files_unread() {
         );
         // Damages the rows, between the magic bytes and the footer. A query that reads them fails.
         if year == 2024 {
-            let mut bytes = std::fs::read(lake.path(&name)).expect("a file");
+            let mut bytes = lake.bytes(&name);
             bytes[4..60].fill(0xff);
             std::fs::write(lake.path(&name), bytes).expect("a broken file");
         }
@@ -98,7 +98,7 @@ fn filters_on_hive_folders_leave_files_unread() {
         row("2026", "3", 2),
     ];
     assert_eq!(found, expected);
-    let explained = lake.gyre(&["explain", "p.toml"]).succeeds().out;
+    let explained = lake.call("explain", &[]).succeeds().out;
     let files = "Files\n  rows: 2 of 4 files, 0.0 of 0.0 MB; partitions year=2025/month=1, year=2025/month=2 only\n";
     assert!(explained.contains(files), "{explained}");
     let none = pipeline(
@@ -106,7 +106,7 @@ fn filters_on_hive_folders_leave_files_unread() {
         "\"lake/\"",
         "SELECT a, b, n FROM rows WHERE year = 2026",
     );
-    let explained = none.gyre(&["explain", "p.toml"]).succeeds().out;
+    let explained = none.call("explain", &[]).succeeds().out;
     assert!(explained.contains("rows: 0 of 4 files"), "{explained}");
     // Without the filter the damaged rows are read.
     let all = pipeline(&lake, "\"lake/\"", "SELECT a, b, n FROM rows")
@@ -192,7 +192,7 @@ fn later_files_may_add_and_widen_columns() {
         "in/2.parquet",
         vec![("a", text), ("b", integers([1])), ("n", integers([1]))],
     );
-    let ran = pipeline(&lake, "\"in/\"", "SELECT * FROM rows").gyre(&["check", "p.toml"]);
+    let ran = pipeline(&lake, "\"in/\"", "SELECT * FROM rows").call("check", &[]);
     ran.fails(
         1,
         "table `rows`: its files do not agree on the columns: `a` holds whole numbers in ",
@@ -259,7 +259,7 @@ fn incompatible_files_are_named() {
         ),
     ];
     for (path, message) in cases {
-        let ran = pipeline(&lake, path, "SELECT * FROM rows").gyre(&["check", "p.toml"]);
+        let ran = pipeline(&lake, path, "SELECT * FROM rows").call("check", &[]);
         ran.fails(1, message);
     }
 }

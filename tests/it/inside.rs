@@ -254,14 +254,7 @@ pub type Tables = BTreeMap<String, Vec<u8>>;
 
 /// The tables of the output `out`, which is removed.
 pub fn take_tables(lake: &Lake) -> Tables {
-    let folders = fs::read_dir(lake.path("out")).expect("an output");
-    let names = folders.map(|entry| entry.expect("an entry").file_name());
-    let names = names.filter_map(|name| name.into_string().ok());
-    let tables = names.filter_map(|name| {
-        let table = fs::read(lake.path(&format!("out/{name}/part-0.parquet"))).ok()?;
-        Some((name, table))
-    });
-    let tables = tables.collect();
+    let tables = lake.tables_of("out");
     fs::remove_dir_all(lake.path("out")).expect("the output is removed");
     tables
 }

@@ -298,7 +298,7 @@ fn no_command_shows_a_planted_secret() {
 fn known_secrets_are_hidden_in_every_file_of_a_run() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    let text = lake.text("p.toml");
     let text = text.replace("name = \"small\"", &format!("name = \"{PLANTED}\""));
     let sql = format!("SELECT * FROM rows WHERE $of <> '' -- {PLANTED}");
     let text = text.replace("SELECT * FROM rows", &sql);
@@ -319,17 +319,13 @@ fn known_secrets_are_hidden_in_every_file_of_a_run() {
         let arguments = [&["run", pipeline][..], &REPORTS, more].concat();
         check_quiet(&lake, "named", &arguments, &key)
     };
-    let ran = run(&["-vvv"]).succeeds();
-    assert!(ran.out.contains("***: 597 transitions"), "{}", ran.out);
+    run(&["-vvv"]).succeeds().says("***: 597 transitions");
     let ran = run(&["--log-format", "json", "--force"]).succeeds();
     for line in ran.err.lines() {
         serde_json::from_str::<serde_json::Value>(line).expect("a JSON line");
     }
     assert_eq!(run(&["--set", "checks.min_rows=1000"]).code, Some(3));
-    for line in fs::read_to_string(lake.path("lineage.jsonl"))
-        .expect("events")
-        .lines()
-    {
+    for line in lake.text("lineage.jsonl").lines() {
         serde_json::from_str::<serde_json::Value>(line).expect("a JSON line");
     }
     for command in [&["plan", "--json"][..], &["plan"], &["explain"], &["check"]] {
@@ -455,7 +451,7 @@ fn unwritable_messages_do_not_fail_a_run() {
                 assert_eq!(records.count(), runs);
                 if of_out && !of_err && matches!(sink, Unwritable::Full) && logged[0] != "-q" {
                     let printed = "the command succeeded, but stdout cannot be written";
-                    assert!(ran.err.contains(printed), "{}", ran.err);
+                    ran.logs(printed);
                 }
             }
         }
@@ -578,14 +574,9 @@ fn metrics_and_events_are_written_to_devices_and_pipes() {
     let lake = Lake::new();
     small_pipeline(&lake);
     // /dev/stdout, which a shell passes to a program.
-    let ran = lake
-        .gyre(&["run", "p.toml", "-q", "--metrics", "/dev/stdout"])
-        .succeeds();
-    assert!(
-        ran.out.contains("gyre_run_success{pipeline=\"small\"} 1"),
-        "{}",
-        ran.out
-    );
+    lake.gyre(&["run", "p.toml", "-q", "--metrics", "/dev/stdout"])
+        .succeeds()
+        .says("gyre_run_success{pipeline=\"small\"} 1");
     let ran = lake
         .gyre(&["run", "p.toml", "-q", "--force", "--lineage", "/dev/stderr"])
         .succeeds();
@@ -608,7 +599,7 @@ fn metrics_and_events_are_written_to_devices_and_pipes() {
     ];
     let ran = lake.command(&arguments).stdout(log).status();
     assert!(ran.expect("the program starts").success());
-    let log = fs::read_to_string(lake.path("log")).expect("a log");
+    let log = lake.text("log");
     for part in [
         "\"START\"",
         "small: 597 transitions",

@@ -2,8 +2,8 @@
 //! counts of the program.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Rows};
-use arrow::array::{ArrayRef, StringArray, TimestampSecondArray};
+use crate::lake::{Lake, texts};
+use arrow::array::{ArrayRef, TimestampSecondArray};
 use std::sync::Arc;
 
 #[track_caller]
@@ -85,7 +85,7 @@ fn a_markov_chain_keeps_its_timescales_and_powers() {
     trajectories(&lake, &paths, &[0, 1]);
     let svd = "[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 2\n[validation]\nmarkov = true";
     pipeline(&lake, &format!("{POINTS}lag = [1, 2]"), svd);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     let tau = -1.0 / 0.7f64.ln();
     let timescales = lake.read("timescales");
     assert_eq!(
@@ -112,13 +112,13 @@ fn a_markov_chain_keeps_its_timescales_and_powers() {
     let line = format!(
         "given: timescales {tau:.4}; off from Chapman-Kolmogorov by 0.0000 at most, at 2 steps"
     );
-    assert!(ran.out.contains(&line), "{}", ran.out);
+    ran.says(&line);
 
     // Tables of options that are switched off are removed.
     let off = ["run", "p.toml", "--set", "validation.markov=false"];
     lake.gyre(&off).succeeds();
     assert!(!lake.path("out/timescales").exists() && !lake.path("out/chapman_kolmogorov").exists());
-    assert_eq!(lake.gyre(&off).succeeds().out, "Nothing to do.\n");
+    lake.gyre(&off).succeeds().prints("Nothing to do.\n");
 }
 
 // Random trajectories of two states. The values lie inside the intervals, and the summary prints
@@ -135,7 +135,7 @@ fn timescales_have_confidence_intervals() {
     trajectories(&lake, &paths, &[0, 1]);
     let svd = "[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 2\n[validation]\nmarkov = true";
     pipeline(&lake, &format!("{POINTS}lag = [1, 2]"), svd);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let timescales = lake.read("timescales");
     for end in ["low", "high"] {
         assert_eq!(
@@ -175,11 +175,7 @@ fn timescales_have_confidence_intervals() {
     trajectories(&lake, &[(&[0, 0, 1, 1, 0, 1, 0, 0], 1)], &[0, 1]);
     let ran = lake.gyre(&resampled).succeeds();
     assert_eq!(lake.read("timescales").texts("low"), ["null"; 8]);
-    assert!(
-        ran.out.contains("too few resamples for intervals"),
-        "{}",
-        ran.out
-    );
+    ran.says("too few resamples for intervals");
 }
 
 // Three sets of two states each. Probabilities: 0.8 to stay in a set, 0.1 to each other set.
@@ -198,7 +194,7 @@ fn the_selected_rank_is_tested() {
     trajectories(&lake, &paths, &[0, 0, 0, 0, 0, 1]);
     let auto = "[[fit]]\nname = \"auto\"\nmethod = \"svd\"\nrank = \"auto\"\nranks = [2, 3, 4, 6]\nrule = \"gap\"\n[validation]\nmarkov = true";
     pipeline(&lake, &format!("{POINTS}lag = [1, 2]"), auto);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let test = lake.read("chapman_kolmogorov");
     let of_auto: Vec<usize> = test
         .texts("fit")
@@ -246,16 +242,11 @@ fn a_lumped_chain_that_is_not_markov_fails_visibly() {
         &format!("{POINTS}lag = [1, 2]"),
         "[validation]\nmarkov = true",
     );
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     let test = lake.read("chapman_kolmogorov");
     assert_close(&test.floats("predicted"), &[0.5, 0.5, 0.25, 0.75]);
     assert_close(&test.floats("estimated"), &[0.0, 1.0, 0.5, 0.5]);
-    assert!(
-        ran.out
-            .contains("off from Chapman-Kolmogorov by 0.5000 at most, at 2 steps"),
-        "{}",
-        ran.out
-    );
+    ran.says("off from Chapman-Kolmogorov by 0.5000 at most, at 2 steps");
     let timescales = lake.read("timescales").floats("timescale");
     assert_close(
         &[timescales[1], timescales[3]],
@@ -298,7 +289,7 @@ fn timescales_of_durations_are_in_seconds() {
         &format!("{POINTS}lag = \"2h\""),
         "[validation]\nmarkov = true",
     );
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let timescales = lake.read("timescales");
     assert_close(&timescales.floats("eigenvalue_real"), &[1.0, 0.8]);
     let seconds = timescales.floats("timescale")[1];
@@ -306,28 +297,20 @@ fn timescales_of_durations_are_in_seconds() {
     assert_eq!(lake.read("chapman_kolmogorov").len(), 0);
 }
 
-fn strings<'a>(values: impl IntoIterator<Item = &'a str>) -> ArrayRef {
-    Arc::new(StringArray::from_iter_values(values))
-}
-
 /// Writes one row per pair, and a set for every source.
 fn pairs(lake: &Lake, pairs: &[(&str, &str)]) {
     lake.table(
         "rows.parquet",
         vec![
-            ("origin", strings(pairs.iter().map(|p| p.0))),
-            ("destination", strings(pairs.iter().map(|p| p.1))),
-            ("set", strings(pairs.iter().map(|p| p.0))),
+            ("origin", texts(pairs.iter().map(|p| p.0))),
+            ("destination", texts(pairs.iter().map(|p| p.1))),
+            ("set", texts(pairs.iter().map(|p| p.0))),
             ("number", integers(0..pairs.len() as i64)),
         ],
     );
 }
 
 const PAIRS: &str = "source = \"origin\"\ntarget = \"destination\"\n";
-
-fn states(rows: &Rows, name: &str) -> Vec<String> {
-    rows.texts(name)
-}
 
 /// Some airports lead to a closed pair of airports, and one flight leaves this pair for good.
 #[test]
@@ -345,16 +328,11 @@ fn pairs_are_restricted_to_connected_states() {
     pairs(&lake, &flights);
     let rest = "[validation]\nmarkov = true";
     pipeline(&lake, &format!("{PAIRS}connected = true"), rest);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-    assert!(
-        ran.out.contains(
-            "dropped: 4 states with 4 transitions, beside the largest of 4 strongly connected sets"
-        ),
-        "{}",
-        ran.out
+    lake.runs(&[]).says(
+        "dropped: 4 states with 4 transitions, beside the largest of 4 strongly connected sets",
     );
-    assert_eq!(states(&lake.read("sources"), "origin"), ["A", "B"]);
-    assert_eq!(states(&lake.read("targets"), "destination"), ["A", "B"]);
+    assert_eq!(lake.read("sources").texts("origin"), ["A", "B"]);
+    assert_eq!(lake.read("targets").texts("destination"), ["A", "B"]);
     let fits = lake.read("fits");
     assert_eq!(fits.integers("dropped_states"), [4]);
     assert_eq!(fits.integers("dropped_transitions"), [4]);
@@ -367,13 +345,13 @@ fn pairs_are_restricted_to_connected_states() {
 
     // Without this option all states stay, and the program reports no dropped states.
     pipeline(&lake, PAIRS, "");
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     assert_eq!(lake.read("fits").texts("dropped_states"), ["null"]);
     assert_eq!(lake.read("sources").len(), 5);
 
     pairs(&lake, &[("A", "B"), ("B", "C")]);
     pipeline(&lake, &format!("{PAIRS}connected = true"), "");
-    let none = lake.gyre(&["run", "p.toml"]);
+    let none = lake.run(&[]);
     none.fails(1, "`connected = true` leaves nothing");
     let uneven = "source = \"origin\"\ntarget = \"number\"\n";
     for (transitions, rest, key) in [
@@ -392,7 +370,7 @@ fn pairs_are_restricted_to_connected_states() {
         let message = format!(
             "`{key}` takes sources and targets for states of one kind, but the source is `origin` Utf8 and the target `number` Int64"
         );
-        lake.gyre(&["run", "p.toml"]).fails(2, &message);
+        lake.run(&[]).fails(2, &message);
     }
 }
 
@@ -406,7 +384,7 @@ fn trajectories_are_restricted_to_connected_states() {
     trajectories(&lake, &paths, &[0, 0, 1, 1, 1, 1]);
     let kept = format!("{POINTS}lag = [1, 2]\nconnected = true");
     pipeline(&lake, &kept, "[validation]\nmarkov = true");
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     assert_eq!(lake.read("sources").integers("state"), [0, 1, 2, 0, 1, 2]);
     let fits = lake.read("fits");
     assert_eq!(fits.integers("dropped_states"), [3, 3]);
@@ -438,7 +416,7 @@ fn effective_counts_are_sliding_counts_divided_by_the_lag() {
     trajectories(&lake, &[(&path, 1)], &[0, 1, 1]);
     let run = |keys: &str| {
         pipeline(&lake, &format!("{POINTS}{keys}"), "");
-        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.runs(&[]);
         (lake.read("counts").floats("count"), lake.read("fits"))
     };
     let (sliding, whole) = run("lag = \"3 steps\"");
@@ -483,6 +461,6 @@ fn effective_counts_are_sliding_counts_divided_by_the_lag() {
         ),
     ] {
         pipeline(&lake, &format!("{POINTS}{keys}"), "");
-        lake.gyre(&["run", "p.toml"]).fails(2, message);
+        lake.run(&[]).fails(2, message);
     }
 }

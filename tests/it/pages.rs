@@ -3,7 +3,7 @@
 //! `PAGES` contains every Markdown file of the repository. `src/guide/keys.md` is generated from
 //! the schema of pipeline files: `GYRE_UPDATE_PAGES=1` writes it again.
 
-use crate::lake::{Lake, ProgramRun, Rows};
+use crate::lake::{Lake, ProgramRun};
 use crate::needs;
 use serde_json::Value;
 use std::fmt::Write;
@@ -281,7 +281,7 @@ fn the_pipeline_of_the_readme_runs() {
         .file("airports.toml", example);
     lake.gyre(&["check", "airports.toml"]).succeeds();
     lake.gyre(&["run", "airports.toml"]).succeeds();
-    let sources = Rows::open(&lake.path("out/airports/sources/part-0.parquet"));
+    let sources = lake.read_at("out/airports/sources");
     assert_eq!(sources.len(), 30);
     let (names, sets) = (
         sources.texts("source"),
@@ -313,7 +313,7 @@ fn the_first_file_of_the_guide_runs() {
         let words: Vec<&str> = line.split(' ').collect();
         lake.gyre(&words[1..]).succeeds();
     }
-    let sources = Rows::open(&lake.path("out/first/sources/part-0.parquet"));
+    let sources = lake.read_at("out/first/sources");
     assert_eq!(sources.len(), 32);
     let (x, sets) = (sources.floats("x"), sources.integers("dbmr_affiliation"));
     for (x, set) in x.iter().zip(&sets) {
@@ -335,7 +335,7 @@ fn the_first_file_of_the_guide_runs() {
 #[test]
 fn documented_keys_are_those_of_the_schema() {
     let printed: ProgramRun = Lake::new().gyre(&["schema"]).succeeds();
-    let schema = serde_json::from_str(&printed.out).expect("a schema");
+    let schema = printed.json();
     let text = keys(&schema);
     let path = Path::new(ROOT).join("src/guide/keys.md");
     if std::env::var_os("GYRE_UPDATE_PAGES").is_some() {

@@ -155,11 +155,9 @@ fn the_output_of_a_job_is_never_its_input() {
 fn a_link_to_the_output_is_not_an_input() {
     let lake = Lake::new();
     write_row(&lake, "lake/a.parquet", 1);
-    pipeline(&lake, "\"lake/\"", "out")
-        .gyre(&["run", "p.toml"])
-        .succeeds();
+    pipeline(&lake, "\"lake/\"", "out").runs(&[]);
     symlink("../out/sources", lake.path("lake/more")).expect("a link");
-    lake.gyre(&["check", "p.toml"]).fails(
+    lake.call("check", &[]).fails(
         2,
         "is in the output out of the same job, which a link leads to",
     );
@@ -172,9 +170,7 @@ fn a_table_of_an_output_is_read_once() {
     let lake = Lake::new();
     write_row(&lake, "lake/a.parquet", 1);
     write_row(&lake, "lake/b.parquet", 2);
-    pipeline(&lake, "\"lake/\"", "first/taxi")
-        .gyre(&["run", "p.toml"])
-        .succeeds();
+    pipeline(&lake, "\"lake/\"", "first/taxi").runs(&[]);
     pipeline(&lake, "\"lake/\"", "first/taxi")
         .gyre(&["run", "p.toml", "--force"])
         .succeeds();
@@ -192,12 +188,7 @@ fn a_table_of_an_output_is_read_once() {
         "first/taxi/counts/part-0.parquet",
         "first/taxi/counts/*.parquet",
     ] {
-        let ran = second(path).succeeds();
-        assert!(
-            ran.out.contains("3 transitions in 2 rows"),
-            "{path}: {}",
-            ran.out
-        );
+        second(path).succeeds().says("3 transitions in 2 rows");
     }
     for path in [
         "first/taxi",
@@ -210,11 +201,7 @@ fn a_table_of_an_output_is_read_once() {
         let ran = second(path);
         ran.fails(2, "output");
         assert!(ran.err.contains("first/taxi/counts"), "{path}: {}", ran.err);
-        assert!(
-            ran.err.contains("name one of its tables"),
-            "{path}: {}",
-            ran.err
-        );
+        ran.logs("name one of its tables");
     }
     // Folders below the tables of an output do not belong to the output.
     assert!(
@@ -242,7 +229,7 @@ fn a_file_with_several_paths_is_read_once() {
     std::fs::create_dir_all(lake.path("hive/x=1")).expect("a folder");
     write_row(&lake, "hive/x=1/a.parquet", 1);
     symlink("x=1", lake.path("hive/x=2")).expect("a link");
-    let ran = pipeline(&lake, "\"hive\"", "out").gyre(&["check", "p.toml"]);
+    let ran = pipeline(&lake, "\"hive\"", "out").call("check", &[]);
     ran.fails(1, "is reached through two Hive folders");
 }
 
@@ -271,9 +258,9 @@ fn patterns_do_not_leave_their_folder() {
         let url = format!("file://{}/{path}", lake.folder.path().display());
         assert_eq!(read(&lake, &quoted(&url)), expected, "{url}");
     }
-    let ran = pipeline(&lake, "\"gl/s*\"", "out").gyre(&["check", "p.toml"]);
+    let ran = pipeline(&lake, "\"gl/s*\"", "out").call("check", &[]);
     ran.fails(1, "it matches the folder ");
-    let ran = pipeline(&lake, "\"gl/[a\"", "out").gyre(&["check", "p.toml"]);
+    let ran = pipeline(&lake, "\"gl/[a\"", "out").call("check", &[]);
     ran.fails(1, "gl/[a is neither a file nor a pattern: ");
 }
 
@@ -348,15 +335,11 @@ fn tables_of_other_formats_are_refused_with_a_command_that_exports_them() {
         symlink("lake/t/data", lake.path("up")).expect("a link");
         for path in paths {
             let path = format!("lake/{path}");
-            let ran = pipeline(&lake, &quoted(&path), "out").gyre(&["check", "p.toml"]);
+            let ran = pipeline(&lake, &quoted(&path), "out").call("check", &[]);
             ran.fails(1, name);
             assert!(ran.err.contains(export), "{path}: {}", ran.err);
             let real = std::fs::canonicalize(lake.path("lake/t")).expect("a folder");
-            assert!(
-                ran.err.contains(&format!("('{}')", real.display())),
-                "{path}: {}",
-                ran.err
-            );
+            ran.logs(&format!("('{}')", real.display()));
         }
         // A path to a single file is read.
         assert_eq!(read(&lake, "\"lake/t/data/a.parquet\""), [1]);
@@ -396,11 +379,10 @@ fn a_hive_folder_without_a_value_is_null() {
             for month in ["1", "2"] {
                 write_row(&lake, &format!("in/month={month}/a.parquet"), 1);
             }
-            lake.file("p.toml", &PARTITIONS.replace("INCREMENTAL", incremental));
-            lake.gyre(&["run", "p.toml"]).succeeds();
+            lake.runs_text(&PARTITIONS.replace("INCREMENTAL", incremental));
             write_row(&lake, &format!("in/month={null}/a.parquet"), 5);
-            let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-            assert!(ran.out.contains("2 transitions in 3 rows"), "{}", ran.out);
+            let ran = lake.runs(&[]);
+            ran.says("2 transitions in 3 rows");
             assert!(
                 ran.out.contains("1 dropped: 1 null partition") || ran.out.contains("null"),
                 "{}",
@@ -428,20 +410,12 @@ fn a_hive_folder_without_a_value_is_null() {
             ];
             for (filter, files, transitions) in cases {
                 let sql = format!("transitions.sql=SELECT * FROM rows WHERE {filter}");
-                let explained = lake
-                    .gyre(&["explain", "p.toml", "--set", &sql])
-                    .succeeds()
-                    .out;
+                let explained = lake.call("explain", &[&sql]).succeeds().out;
                 assert!(explained.contains(files), "{filter}: {explained}");
-                let ran = lake.gyre(&["run", "p.toml", "--set", &sql]);
+                let ran = lake.run(&[&sql]);
                 match transitions {
                     Some(n) => {
-                        let ran = ran.succeeds();
-                        assert!(
-                            ran.out.contains(&format!("{n} transition")),
-                            "{filter}: {}",
-                            ran.out
-                        );
+                        ran.succeeds().says(&format!("{n} transition"));
                     }
                     None => ran.fails(1, "null"),
                 }
@@ -495,9 +469,7 @@ fn spellings_of_input_and_sql_do_not_change_the_plan() {
     let lake = Lake::new();
     write_row(&lake, "lake/a.parquet", 1);
     symlink("lake", lake.path("link")).expect("a link");
-    pipeline(&lake, "\"lake\"", "out")
-        .gyre(&["run", "p.toml"])
-        .succeeds();
+    pipeline(&lake, "\"lake\"", "out").runs(&[]);
     let absolute = quoted(&lake.path("lake").display().to_string());
     for path in [
         "\"lake/\"",
@@ -508,18 +480,13 @@ fn spellings_of_input_and_sql_do_not_change_the_plan() {
         &absolute,
     ] {
         for output in ["out", "./out", "out/", "link/../out"] {
-            let ran = pipeline(&lake, path, output)
-                .gyre(&["run", "p.toml"])
-                .succeeds();
-            assert!(
-                ran.out.contains("Nothing to do."),
-                "{path} {output}: {}",
-                ran.out
-            );
+            pipeline(&lake, path, output)
+                .runs(&[])
+                .says("Nothing to do.");
         }
     }
     write_row(&lake, "lake/b.parquet", 2);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     assert!(!ran.out.contains("Nothing to do."), "{}", ran.out);
 }
 
@@ -527,24 +494,20 @@ fn spellings_of_input_and_sql_do_not_change_the_plan() {
 fn the_result_of_another_job_is_not_replaced() {
     let lake = Lake::new();
     write_row(&lake, "lake/a.parquet", 1);
-    pipeline(&lake, "\"lake\"", "out")
-        .gyre(&["run", "p.toml"])
-        .succeeds();
+    pipeline(&lake, "\"lake\"", "out").runs(&[]);
     let other = text("\"lake\"", "./out/").replace("name = \"rows\"", "name = \"other\"");
     lake.file("other.toml", &other);
-    let before = std::fs::read(lake.path("out/current.json")).expect("a pointer");
+    let before = lake.bytes("out/current.json");
     for command in ["check", "plan", "run"] {
         let message = "holds the result of the job `rows`, which the job `other` would replace";
         lake.gyre(&[command, "other.toml"]).fails(2, message);
     }
-    assert_eq!(
-        std::fs::read(lake.path("out/current.json")).expect("a pointer"),
-        before
-    );
+    assert_eq!(lake.bytes("out/current.json"), before);
     lake.gyre(&["run", "other.toml", "--force"]).succeeds();
-    let ran = lake.gyre(&["run", "other.toml"]).succeeds();
-    assert!(ran.out.contains("Nothing to do."), "{}", ran.out);
-    lake.gyre(&["run", "p.toml"]).fails(2, "the job `other`");
+    lake.gyre(&["run", "other.toml"])
+        .succeeds()
+        .says("Nothing to do.");
+    lake.run(&[]).fails(2, "the job `other`");
 }
 
 /// Writes other content of the same length to a file and restores its time of change.
@@ -572,15 +535,7 @@ fn a_change_of_content_alone_is_detected() {
         let incremental = format!("job.incremental={incremental}");
         let run = |fingerprint: &str| {
             let fingerprint = format!("job.fingerprint={fingerprint}");
-            lake.gyre(&[
-                "run",
-                "p.toml",
-                "--set",
-                &incremental,
-                "--set",
-                &fingerprint,
-            ])
-            .succeeds()
+            lake.runs(&[&incremental, &fingerprint])
         };
         run("content");
         assert_eq!(lake.read("counts").integers("count"), [3]);

@@ -117,8 +117,7 @@ fn check_peers(rows: &[Vec<i64>], rank: usize, which: &str, expected: &[(&str, f
     ];
     lake.table("pairs.parquet", table);
     let text = PIPELINE.replace("RANK", &rank.to_string());
-    lake.file("p.toml", &text.replace("WHICH", which));
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs_text(&text.replace("WHICH", which));
     let peers = expected.iter().filter_map(|(name, _)| {
         let is_peer = !name.contains(' ');
         is_peer.then_some(*name)

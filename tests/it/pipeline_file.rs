@@ -60,7 +60,7 @@ method = "svd"
 rank = 8
 "#;
 
-fn parse(text: &str, sets: &[&str]) -> Result<Pipeline> {
+pub fn parse(text: &str, sets: &[&str]) -> Result<Pipeline> {
     let sets: Vec<String> = sets.iter().map(|s| s.to_string()).collect();
     let environment = |name: &str| match name {
         "BASE" => Some("s3://lake".to_string()),
@@ -68,6 +68,25 @@ fn parse(text: &str, sets: &[&str]) -> Result<Pipeline> {
         _ => None,
     };
     Pipeline::parse(text, "x.toml", &sets, &environment)
+}
+
+/// Asserts that a pipeline with assignments is refused, and a part of the message.
+#[track_caller]
+pub fn refused(text: &str, sets: &[&str], expected: &str) {
+    let error = parse(text, sets).expect_err("an error");
+    assert_eq!(error.kind(), Kind::Spec);
+    let shown = error.to_string();
+    assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
+}
+
+/// As `refused`. Each row contains assignments (`;` separates them) and the expected message.
+#[track_caller]
+pub fn refused_all(text: &str, rows: &str) {
+    for row in rows.lines().filter(|row| !row.is_empty()) {
+        let (sets, expected) = row.split_once(" | ").expect("two parts");
+        let sets = sets.split(" ; ").filter(|set| !set.is_empty());
+        refused(text, &sets.collect::<Vec<_>>(), expected);
+    }
 }
 
 /// Each row contains the number of a line of a valid file, its replacement (`\n` starts a line),

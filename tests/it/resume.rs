@@ -12,7 +12,6 @@ use gyre::run::options::Options;
 use gyre::run::progress::Silent;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -130,11 +129,6 @@ fn tables(lake: &Lake) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
-fn record(lake: &Lake) -> Value {
-    let text = fs::read_to_string(lake.path("out/current/run.json")).expect("a record");
-    serde_json::from_str(&text).expect("JSON")
-}
-
 /// The objects of kept work, including those that a dead process was writing.
 fn work(lake: &Lake) -> Vec<PathBuf> {
     let plans = fs::read_dir(lake.path("out/work")).into_iter().flatten();
@@ -230,7 +224,7 @@ fn remove_output(lake: &Lake) {
 #[test]
 fn a_run_killed_at_any_moment_is_resumed() {
     let lake = lake(8);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let expected = tables(&lake);
     assert!(expected.len() > 12, "{:?}", expected.keys());
     remove_output(&lake);
@@ -249,7 +243,7 @@ fn a_run_killed_at_any_moment_is_resumed() {
         child.wait().expect("the process ends");
         finish(start(&lake));
         assert!(tables(&lake) == expected, "killed at {moment:?}");
-        let taken = &record(&lake)["resumed"];
+        let taken = &lake.record()["resumed"];
         resumed += u32::from(!taken.is_null());
         pieces += taken["pieces"].as_u64().unwrap_or(0);
         check_tidy(&lake, moment);
@@ -312,8 +306,7 @@ fn a_program_killed_at_any_moment_leaves_one_result() {
 
 /// Asserts that an output has exactly the versions that its pointer names.
 fn check_needed(lake: &Lake, place: &str) {
-    let pointer = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
-    let pointer: Value = serde_json::from_str(&pointer).expect("JSON");
+    let pointer = lake.json("out/current.json");
     let earlier = pointer["earlier"].as_array().expect("a list").iter();
     let named = earlier.chain([&pointer["run"]]);
     let mut named: Vec<String> = named
@@ -363,7 +356,7 @@ fn finished_work_is_reused_and_damaged_work_is_not() {
     kill_after_objects(&lake, 30);
     let forced = lake.gyre(&["run", "p.toml", "--force"]).succeeds();
     assert!(!forced.out.contains("taken from"), "{}", forced.out);
-    assert!(record(&lake)["resumed"].is_null());
+    assert!(lake.record()["resumed"].is_null());
     assert!(work(&lake).is_empty());
     let expected = tables(&lake);
 
@@ -377,14 +370,14 @@ fn finished_work_is_reused_and_damaged_work_is_not() {
     let ran = lake.gyre(&["run", "p.toml", "-v"]).succeeds();
     let ignored = ran.err.matches("is damaged and not used").count();
     assert_eq!(ignored, 2, "{}", ran.err);
-    let record = record(&lake);
+    let record = lake.record();
     let resumed = &record["resumed"];
     let number = |key: &str| resumed[key].as_u64().expect("a number");
     assert_eq!(number("of"), MODELS * FITS);
     assert!((1..MODELS * FITS).contains(&number("fits")), "{resumed}");
     assert!(number("pieces") > number("fits"), "{resumed}");
     let text = format!("{} of {} fits", number("fits"), number("of"));
-    assert!(ran.out.contains(&text), "{}", ran.out);
+    ran.says(&text);
     let models = record["models"].as_array().expect("models").iter();
     let fits = models.flat_map(|model| model["fits"].as_array().expect("fits"));
     let marked = fits.filter(|fit| fit["resumed"] == true).count() as u64;
@@ -415,8 +408,8 @@ fn kill_at_log_text(lake: &Lake, arguments: &[&str], text: &str) {
 #[test]
 fn the_program_keeps_expensive_work() {
     let short = lake(8);
-    short.gyre(&["run", "p.toml"]).succeeds();
-    assert!(record(&short)["resumed"].is_null());
+    short.runs(&[]);
+    assert!(short.record()["resumed"].is_null());
     let long = lake(60_000);
     kill_at_log_text(&long, &["run", "p.toml", "-v"], "wrote a checkpoint");
     assert!(!work(&long).is_empty());

@@ -7,7 +7,6 @@ use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Float64Array, StringA
 use arrow::datatypes::{DataType, Float64Type};
 use gyre::run::workers::SPLIT;
 use std::collections::HashMap;
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -102,7 +101,7 @@ fn write_points(lake: &Lake, points: &[Point]) {
 }
 
 fn bytes(lake: &Lake) -> Vec<u8> {
-    fs::read(lake.path("out/rows/part-0.parquet")).expect("a table")
+    lake.bytes("out/rows/part-0.parquet")
 }
 
 /// A column as text, with lists.
@@ -116,9 +115,7 @@ fn shown(rows: &Rows, name: &str) -> Vec<String> {
 fn every_row_has_the_sets_of_its_box_at_every_lag() {
     let (lake, points) = (Lake::new(), points());
     write_points(&lake, &points);
-    lake.file("p.toml", BINS);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-    assert!(ran.out.contains("rows, "), "{}", ran.out);
+    lake.runs_text(BINS).says("rows, ");
     let (rows, sources) = (lake.read("rows"), lake.read("sources"));
 
     let schema = rows.0.schema();
@@ -192,15 +189,13 @@ fn every_row_has_the_sets_of_its_box_at_every_lag() {
         );
     }
     // The record and the pointer list the table.
-    let pointer = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
-    let pointer: serde_json::Value = serde_json::from_str(&pointer).expect("JSON");
+    let pointer = lake.json("out/current.json");
     assert_eq!(pointer["tables"]["rows"], 2 * points.len());
     // A new list of columns is a new plan, and no list means no table.
     let fewer = ["run", "p.toml", "--set", "output.rows=[\"t\"]"];
     lake.gyre(&fewer).succeeds();
     assert_eq!(lake.read("rows").0.num_columns(), 8);
-    lake.gyre(&["run", "p.toml", "--set", "output.rows=[]"])
-        .succeeds();
+    lake.runs(&["output.rows=[]"]);
     assert!(!lake.path("out/rows").exists());
 }
 
@@ -209,8 +204,7 @@ fn boxes_have_numbers_and_borders_without_rounding_noise() {
     let lake = Lake::new();
     write_points(&lake, &points());
     lake.file("p.toml", BINS);
-    lake.gyre(&["run", "p.toml", "--set", "output.rows=[]"])
-        .succeeds();
+    lake.runs(&["output.rows=[]"]);
     for table in ["sources", "targets"] {
         let table = lake.read(table);
         let x = (table.integers("x_index"), table.floats("x"));
@@ -269,8 +263,7 @@ fn decimals_on_borders_are_alone_in_their_boxes() {
         let counted = "[transitions]\nsql = \"SELECT * FROM t\"\nlag = 1\n\
                        bins.y = { bounds = [-10, 10], step = 0.1 }";
         let fit = "[[fit]]\nname = \"d\"\nmethod = \"dbmr\"\nrank = 1\n[output]\nrows = [\"y\"]\n";
-        lake.file("p.toml", &(pipeline(file, counted) + fit));
-        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.runs_text(&(pipeline(file, counted) + fit));
         let sources = lake.read("sources");
         let expected: Vec<i64> = (0..n - 1).collect();
         assert_eq!(sources.integers("y_index"), expected, "{file}");
@@ -398,8 +391,7 @@ fn pairs_have_the_sets_of_their_source_and_their_target() {
         ("n", integers((0..pairs.len() as i64).map(|k| 1 + k % 3))),
     ];
     lake.table("flights.parquet", columns);
-    lake.file("p.toml", PAIRS);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs_text(PAIRS);
     let rows = lake.read("rows");
     assert_eq!(rows.len(), pairs.len());
     assert_eq!(rows.integers("twice")[..3], [2, 4, 6]);
@@ -458,7 +450,7 @@ fn a_plan_says_what_the_second_pass_writes() {
         .gyre(&[&["plan", "p.toml"], &set[..]].concat())
         .succeeds();
     let line = "rows   a second pass over the input writes id, t and the sets of each row\n";
-    assert!(plan.out.contains(line), "{}", plan.out);
+    plan.says(line);
     let explained = lake.gyre(&[&["explain", "p.toml"], &set[..]].concat());
     let end = "Rows\na second pass over the input writes id, t and the sets of each row\n";
     assert!(explained.succeeds().out.ends_with(end));

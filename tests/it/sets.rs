@@ -297,8 +297,7 @@ fn sets_of_sources_and_targets_are_matched() {
         "pairs.parquet",
         vec![("a", text(|p| &p.0)), ("b", text(|p| &p.1))],
     );
-    lake.file("p.toml", PAIRS);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs_text(PAIRS);
     let (sources, targets) = (lake.read("sources"), lake.read("targets"));
     let sets = |rows: &Rows, key: &str| -> BTreeMap<String, i64> {
         let sets = rows.integers("one_affiliation");
@@ -325,7 +324,7 @@ fn sets_of_sources_and_targets_are_matched() {
     assert!(fits.floats("crispness")[0] > 0.8);
 
     let mixed = "transitions.sql=SELECT a, length(b) AS b FROM pairs WHERE b <> $without";
-    let ran = lake.gyre(&["run", "p.toml", "--set", mixed]);
+    let ran = lake.run(&[mixed]);
     ran.fails(
         2,
         "method \"metastable\" of fit `one` takes sources and targets for states of one kind",

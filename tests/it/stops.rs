@@ -92,7 +92,7 @@ fn write_slow_pipeline(lake: &Lake) {
 fn a_signal_at_any_stage_leaves_one_result() {
     let lake = Lake::new();
     write_slow_pipeline(&lake);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     // The log line at the end of the previous stage, and the stage that receives the signal.
     let stages = [
         ("\"run begins\"", "count"),
@@ -140,7 +140,7 @@ fn a_signal_at_any_stage_leaves_one_result() {
                 other => panic!("{other:?}: {place}"),
             }
             assert_eq!(entries(&lake, "tmp"), Vec::<String>::new(), "{place}");
-            let kept = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
+            let kept = lake.text("out/current.json");
             let versions = entries(&lake, "out/versions");
             assert!(
                 versions.iter().all(|run| kept.contains(run.as_str())),
@@ -169,7 +169,7 @@ fn a_signal_at_any_stage_leaves_one_result() {
 fn a_second_signal_stops_a_call_that_does_not_return() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let before = (fs::read(lake.path("out/current.json")).ok(), lake.tables());
     let call = |n: &str| format!("levenshtein(repeat('a', 900000{n}), repeat('b', 900000{n}))");
     for n in [" + id", ""] {
@@ -357,9 +357,8 @@ fn cpu_ticks(process: u32) -> u64 {
 fn waiting_for_a_lock_is_reported_stoppable_and_limited() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml"]).succeeds();
-    lake.gyre(&["assign", "p.toml", "--model", "out", "--output", "new"])
-        .succeeds();
+    lake.runs(&[]);
+    lake.assign(&[]).succeeds();
     let before = lake.tables();
     let commands: [(&str, &[&str]); 3] = [
         ("out", &["run", "p.toml", "--force"]),
@@ -409,7 +408,7 @@ fn run_limited(lake: &Lake, script: &str) -> ProgramRun {
 fn a_refusal_by_the_system_is_one_error() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let before = lake.tables();
     let run = "exec \"$GYRE\" run p.toml --force";
     for (limit, more, text) in [

@@ -367,7 +367,7 @@ async fn tasks_find_stores_by_url() {
     let place = Stores::default().open("memory:///tasks").expect("memory");
     for (at, rows) in walks(11, 2, 8, 30, 8).chunks(150).enumerate() {
         lake.table("file.parquet", columns(rows));
-        let bytes = fs::read(lake.path("file.parquet")).expect("a file");
+        let bytes = lake.bytes("file.parquet");
         let path = place
             .path
             .clone()
@@ -403,37 +403,6 @@ async fn large_states_in_some_files_are_equal_in_all_files() {
         };
         check(&lake, &pipeline(&keys, TWO_FITS), rounds).await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_partition_that_cannot_be_fitted_does_not_stop_the_others() {
-    let lake = Lake::new();
-    let mut rows = walks(8, 3, 6, 30, 8);
-    rows.iter_mut()
-        .filter(|row| row.g == 1)
-        .for_each(|row| row.state = Some(4));
-    files(&lake, &rows, 4);
-    let keys = format!("{TRAJECTORIES}state = \"state\"\nlag = [1, 2]\npartition_by = \"sea\"");
-    let text = pipeline(&keys, TWO_FITS);
-    let (result, _) =
-        check_schedules(&lake, &text, &[Schedule::Shuffled(1), Schedule::Twice]).await;
-    let failures = result.record["failures"].as_array().expect("a list");
-    let of = failures
-        .iter()
-        .map(|failure| failure["partition"].as_str().expect("a name"));
-    assert_eq!(
-        of.collect::<Vec<_>>(),
-        ["sea=sea 1, lag 1", "sea=sea 1, lag 2"]
-    );
-    // All partitions fail.
-    let text = text.replace("SELECT * FROM rows", "SELECT * FROM rows WHERE g = 1");
-    let expected = run_in(&lake, &text, None).await.expect_err("no model");
-    let actual = run_in(&lake, &text, Some(InProcess::new(Schedule::InOrder))).await;
-    let actual = actual.expect_err("no model");
-    assert_eq!(
-        (expected.kind(), expected.full()),
-        (actual.kind(), actual.full())
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

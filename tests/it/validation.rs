@@ -69,14 +69,6 @@ fn rows_of(lake: &Lake, fit: &str, metric: &str, index: Option<u32>) -> Vec<[f64
         .collect()
 }
 
-fn record(lake: &Lake) -> serde_json::Value {
-    let runs = std::fs::read_dir(lake.path("out/runs")).expect("records");
-    let mut paths: Vec<_> = runs.map(|entry| entry.expect("a record").path()).collect();
-    paths.sort();
-    let text = std::fs::read_to_string(paths.last().expect("a record")).expect("a record");
-    serde_json::from_str(&text).expect("JSON")
-}
-
 #[test]
 fn trajectories_are_resampled_without_reading_them_twice() {
     let mut rows = walks(60, 50);
@@ -84,18 +76,11 @@ fn trajectories_are_resampled_without_reading_them_twice() {
     lake.table("rows/0.parquet", columns(["id", "t", "s"], &rows));
     let validation = "[validation]\nbootstrap = 20\nconfidence = 0.9\n";
     let text = pipeline(TRAJECTORIES, validation);
-    let ran = lake
-        .file("p.toml", &text)
-        .gyre(&["run", "p.toml"])
-        .succeeds();
-    assert!(ran.out.contains("dbmr: 20 resamples of "), "{}", ran.out);
-    assert!(
-        ran.out.contains("; 90 % intervals: coherence 1."),
-        "{}",
-        ran.out
-    );
+    lake.runs_text(&text)
+        .says("dbmr: 20 resamples of ")
+        .says("; 90 % intervals: coherence 1.");
 
-    let record = record(&lake);
+    let record = lake.last_record();
     assert_eq!(record["rows_read"], 3000);
     let of_dbmr = &record["models"][0]["fits"][0]["bootstrap"];
     assert_eq!(of_dbmr["resamples"], 20);
@@ -170,9 +155,7 @@ fn trajectories_are_resampled_without_reading_them_twice() {
 
     // Without resamples, the fits are the same and the old table is removed.
     let plain = lake.read("spectrum").floats("singular_value");
-    lake.file("p.toml", &pipeline(TRAJECTORIES, ""))
-        .gyre(&["run", "p.toml"])
-        .succeeds();
+    lake.runs_text(&pipeline(TRAJECTORIES, ""));
     assert_eq!(lake.read("spectrum").floats("singular_value"), plain);
     assert!(
         lake.read("sources")
@@ -195,9 +178,7 @@ fn pairs_and_counts_are_resampled_by_row_or_by_a_column() {
     let width = |transitions: &str, validation: &str| {
         let validation = format!("[validation]\nbootstrap = 40\n{validation}");
         let text = pipeline(transitions, &validation);
-        lake.file("p.toml", &text)
-            .gyre(&["run", "p.toml"])
-            .succeeds();
+        lake.runs_text(&text);
         let found = rows_of(&lake, "halves", "singular_value", Some(1));
         let [value, low, high] = found[0];
         assert!(low < value && value < high, "{found:?}");
@@ -246,7 +227,7 @@ fn one_trajectory_cannot_be_resampled() {
     let run = |transitions: &str, validation: &str| {
         let validation = format!("[validation]\nbootstrap = 10\n{validation}");
         lake.file("p.toml", &pipeline(transitions, &validation))
-            .gyre(&["run", "p.toml"])
+            .run(&[])
     };
     run(&single, "").fails(
         2,
@@ -257,13 +238,9 @@ fn one_trajectory_cannot_be_resampled() {
         "`validation.group` names the column `shop`, which the SQL does not give",
     );
     // If a run finds this while it reads, the fit is written without intervals.
-    let ran = run(TRAJECTORIES, "").succeeds();
-    assert!(
-        ran.out
-            .contains("svd: too few resamples for intervals (0 of 1 groups)"),
-        "{}",
-        ran.out
-    );
+    run(TRAJECTORIES, "")
+        .succeeds()
+        .says("svd: too few resamples for intervals (0 of 1 groups)");
     let table = lake.read("bootstrap");
     assert_eq!(table.column("low").null_count(), table.len());
     assert_eq!(

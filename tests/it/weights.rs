@@ -135,9 +135,10 @@ fn sums_of_weights_do_not_depend_on_order_and_files() {
         let lake = Lake::new();
         files(&lake, rows, n);
         pipeline(&lake, KEYS, "");
-        let ran = lake.gyre(&["run", "p.toml", "--threads", "2"]).succeeds();
-        assert!(ran.out.contains("null weight"), "{}", ran.out);
-        assert!(ran.out.contains("weight of zero"), "{}", ran.out);
+        lake.gyre(&["run", "p.toml", "--threads", "2"])
+            .succeeds()
+            .says("null weight")
+            .says("weight of zero");
         assert_eq!(weights_by_gyre(&lake), expected);
     }
 }
@@ -189,11 +190,11 @@ fn weighted_rows_that_exceed_memory_are_sorted() {
     let lake = Lake::new();
     files(&lake, &rows, 1);
     pipeline(&lake, KEYS, "");
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let gathered = weights_by_gyre(&lake);
     let memory = ["--threads", "1", "--memory", "165MB", "-v"];
     let ran = lake.gyre(&[&["run", "p.toml", "--force"][..], &memory].concat());
-    assert!(ran.err.contains("sorting them"), "{}", ran.err);
+    ran.logs("sorting them");
     ran.succeeds();
     assert_eq!(weights_by_gyre(&lake), gathered);
 }
@@ -232,7 +233,7 @@ fn unit_weights_give_the_results_of_counts_also_in_resamples() {
     let validation = "[validation]\nbootstrap = 10\nfolds = 4";
     let run = |weight: &str| {
         pipeline(&lake, &format!("lag = [1, 2]\n{weight}"), validation);
-        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.runs(&[]);
         ["counts", "fits", "sources", "bootstrap", "ranks"].map(|table| lake.read(table))
     };
     for (found, expected) in run("weight = \"w\"").iter().zip(&run("")) {
@@ -252,7 +253,7 @@ fn resamples_weight_whole_trajectories() {
         files(&lake, rows, 1);
         let keys = "lag = 1\nweight = \"w\"";
         pipeline(&lake, keys, "[validation]\nbootstrap = 20");
-        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.runs(&[]);
         [lake.read("bootstrap"), lake.read("fits")]
     };
     let found = run(&partial);
@@ -272,14 +273,14 @@ fn memberships_of_trajectories_are_sums_over_their_states() {
     let mut rows = walks(30, 60, eighths);
     rows.shuffle(&mut Pcg64::seed_from_u64(9));
     files(&lake, &rows, 3);
-    let table = |name: &str| Rows::open(&lake.path(&format!("new/{name}/part-0.parquet")));
+    let table = |name: &str| lake.read_at(&format!("new/{name}"));
     let sum = |rows: &Rows, column: &str| rows.floats(column).iter().sum::<f64>();
     let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9 * b.abs(), "{a} {b}");
     // The counts of new rows are not divided: every pair has the same information about its states.
     for (window, pairs) in [("sliding", 1.0), ("effective", 2.0)] {
         let keys = format!("lag = \"2 steps\"\nwindow = \"{window}\"\nweight = \"w\"");
         pipeline(&lake, &keys, "");
-        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.runs(&[]);
         let assign = ["assign", "p.toml", "--model", "out", "--output", "new"];
         lake.gyre(&assign).succeeds();
         let (sources, trajectories) = (table("sources"), table("trajectories"));
@@ -307,7 +308,7 @@ fn plans_show_weights_and_errors_name_the_state_and_the_column() {
     let mut rows = walks(4, 20, |_| Some(1.0));
     files(&lake, &rows, 1);
     pipeline(&lake, "lag = 1\nweight = \"w\"", "");
-    let plan = lake.gyre(&["plan", "p.toml"]).succeeds().out;
+    let plan = lake.call("plan", &[]).succeeds().out;
     assert!(
         plan.contains("states s; lag 1 (sliding); weights in w"),
         "{plan}"
@@ -315,17 +316,17 @@ fn plans_show_weights_and_errors_name_the_state_and_the_column() {
     let plan = lake.gyre(&["plan", "p.toml", "--json"]).succeeds().out;
     let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
     assert_eq!(plan["count"]["measure"]["weight"], "w");
-    lake.gyre(&["check", "p.toml"]).succeeds();
-    let explained = lake.gyre(&["explain", "p.toml"]).succeeds().out;
+    lake.call("check", &[]).succeeds();
+    let explained = lake.call("explain", &[]).succeeds().out;
     assert!(explained.contains("rows.w"), "{explained}");
 
     rows[3].4 = Some(-0.5);
     files(&lake, &rows, 1);
     let message = format!("`w` = -0.5 for state {} is not a weight", rows[3].3);
-    lake.gyre(&["run", "p.toml"]).fails(1, &message);
+    lake.run(&[]).fails(1, &message);
     let bad = |keys: &str, message: &str| {
         pipeline(&lake, &format!("lag = 1\n{keys}"), "");
-        lake.gyre(&["check", "p.toml"]).fails(2, message);
+        lake.call("check", &[]).fails(2, message);
     };
     bad(
         "weight = \"v\"",
@@ -363,7 +364,7 @@ fn write_all_options(lake: &Lake, window: &str) {
     );
     let validation = "[validation]\nbootstrap = 3\nfolds = 3\ngroups = 6\nmarkov = true";
     pipeline(lake, &keys, &format!("{validation}\n{}", fits.concat()));
-    let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
+    let text = lake.text("p.toml");
     // The fits of `pipeline` have the same names.
     let own =
         ["dbmr", "svd"].map(|m| format!("[[fit]]\nname = \"{m}\"\nmethod = \"{m}\"\nrank = 2\n"));
@@ -484,7 +485,7 @@ fn the_scale_of_weights_changes_no_result() {
             }
             files(&lake, &rows, 1 + k.unsigned_abs() as usize % 3);
             write_all_options(&lake, window);
-            lake.gyre(&["run", "p.toml"]).succeeds();
+            lake.runs(&[]);
             output_tables(&lake)
         };
         let expected = run(0);
@@ -509,7 +510,7 @@ fn extreme_weights_are_fitted_or_refused_by_name() {
             .for_each(|(at, row)| row.4 = Some(weight(at)));
         files(&lake, &rows, 1);
         pipeline(&lake, "lag = 1\nweight = \"w\"", "");
-        lake.gyre(&["run", "p.toml"])
+        lake.run(&[])
     };
     for size in [1e-320, 1e-200, 1e-160, 1e-30, 1e155, 1e200, 1e300] {
         run(&|_| size).succeeds();
@@ -641,7 +642,7 @@ fn the_scale_of_weights_changes_no_result_of_other_rows() {
         let lake = Lake::new();
         let run = |factor: f64| {
             write_weighted(&lake, kind, &|id| weight(id) * factor);
-            lake.gyre(&["run", "p.toml"]).succeeds();
+            lake.runs(&[]);
             let read = |table: &&'static str| (*table, lake.read(table));
             kind.tables.iter().map(read).collect::<Vec<_>>()
         };
@@ -695,7 +696,7 @@ fn extreme_weights_of_other_rows_are_fitted_or_refused_by_name() {
         let lake = Lake::new();
         let run = |weight: &dyn Fn(i64) -> f64| {
             write_weighted(&lake, kind, weight);
-            lake.gyre(&["run", "p.toml"])
+            lake.run(&[])
         };
         run(&|_| 5e-324).succeeds();
         let none = run(&|_| 0.0);
@@ -721,12 +722,12 @@ fn extreme_weights_of_other_rows_are_fitted_or_refused_by_name() {
         let lake = Lake::new();
         let weight = |id: i64| if id % 2 == 1 { 0.0 } else { 1.0 };
         write_weighted(&lake, kind, &weight);
-        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let text = lake.text("p.toml");
         let query = "sql = \"SELECT *, id % 2 AS part FROM rows\"\npartition_by = \"part\"";
         let parted = text.replace("sql = \"SELECT * FROM rows\"", query);
         assert_ne!(text, parted);
         lake.file("p.toml", &parted);
-        let ran = lake.gyre(&["run", "p.toml"]);
+        let ran = lake.run(&[]);
         ran.fails(1, "part=1");
         ran.fails(1, "all weights `w` are 0, null or NaN");
         let fits = lake.read("fits");
