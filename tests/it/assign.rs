@@ -88,17 +88,6 @@ fn assigning_the_rows_of_a_model_returns_its_sets() {
         target_sets
     );
 
-    assign(&lake, "p.toml", &[])
-        .succeeds()
-        .prints("Nothing to do.\n");
-    let before = bytes(&lake);
-    for threads in ["1", "3"] {
-        assign(&lake, "p.toml", &["--force", "--threads", threads]).succeeds();
-        assert!(
-            bytes(&lake) == before,
-            "bytes differ with {threads} threads"
-        );
-    }
     // A new smoothing requires a new assignment, and so does a new model.
     assign(&lake, "p.toml", &["--smoothing", "2"])
         .succeeds()

@@ -1,23 +1,17 @@
 //! Checks: limits and SQL queries that a result must pass before it becomes the current one.
 
-use crate::cli::{integers, small_pipeline};
+use crate::cli::{small_pipeline, small_rows, write_changed};
 use crate::lake::Lake;
 use serde_json::Value;
-
-/// Writes the small pipeline with additional text at its end.
-fn append(lake: &Lake, more: &str) {
-    small_pipeline(lake);
-    let text = lake.text("p.toml");
-    lake.file("p.toml", &format!("{text}\n{more}"));
-}
 
 #[test]
 fn a_failed_check_keeps_the_earlier_result() {
     let lake = Lake::new();
     small_pipeline(&lake).runs(&[]);
     let before = (lake.tables(), lake.record());
-    append(
+    write_changed(
         &lake,
+        &[],
         r#"
 [checks]
 min_rows = 1000
@@ -50,14 +44,10 @@ sql = "SELECT * FROM certificates WHERE NOT holds"
 
     // With `on = "warn"` the result is written, and the run prints the warnings.
     let warn = [
-        "--set",
         "checks.min_rows={value=1000, on=\"warn\"}",
-        "--set",
         "check.pairs.on=warn",
     ];
-    let ran = lake
-        .gyre(&[&["run", "p.toml"], &warn[..]].concat())
-        .succeeds();
+    let ran = lake.runs(&warn);
     let summary = "checks: 1 passed, 2 warned: min_rows, pairs\n";
     ran.says(summary);
     for once in [
@@ -82,27 +72,17 @@ sql = "SELECT * FROM certificates WHERE NOT holds"
     assert_eq!(of("value"), [600.0, 6.0, 0.0]);
     assert_eq!(of("limit"), [1000.0, 0.0, 0.0]);
     assert_eq!(of("rows")[1].as_array().map(Vec::len), Some(5));
-    lake.gyre(&[&["run", "p.toml"], &warn[..]].concat())
-        .succeeds()
-        .prints("Nothing to do.\n");
+    lake.runs(&warn).prints("Nothing to do.\n");
 }
 
 #[test]
 fn drift_is_measured_against_the_current_result() {
     let lake = Lake::new();
-    append(&lake, "[checks]\nmax_drift = 0.2\n");
+    write_changed(&lake, &[], "[checks]\nmax_drift = 0.2\n");
     lake.runs(&[]).says("checks: 1 passed\n");
     assert_eq!(lake.record()["checks"][0]["value"], Value::Null);
     // A third of the trajectories is missing: 398 transitions instead of 597.
-    let state = |k: i64| 3 * (k / 23 % 2) + (k * k + k / 7) % 3;
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("id", integers((0..400).map(|k| k / 200))),
-            ("t", integers((0..400).map(|k| k % 200))),
-            ("state", integers((0..400).map(state))),
-        ],
-    );
+    small_rows(&lake, 400);
     let message = "max_drift: the number of transitions differs by 33.33 % from the result in place, more than 20 %";
     lake.run(&[]).fails(3, message);
     lake.runs(&["checks.max_drift=0.34"]);
@@ -116,8 +96,9 @@ fn drift_is_measured_against_the_current_result() {
 #[test]
 fn partitions_and_dropped_rows_are_checked() {
     let lake = Lake::new();
-    append(
+    write_changed(
         &lake,
+        &[],
         "[checks]\nmax_dropped = 0.1\npartitions = [0, 1, 2]\n",
     );
     let text = lake.text("p.toml");
@@ -163,8 +144,9 @@ fn partitions_and_dropped_rows_are_checked() {
 fn the_sql_of_checks_is_planned_before_the_run() {
     let lake = Lake::new();
     let check = |sql: &str, message: &str| {
-        append(
+        write_changed(
             &lake,
+            &[],
             &format!("[[check]]\nname = \"mine\"\nsql = \"{sql}\"\n"),
         );
         for command in ["check", "plan", "run"] {
@@ -188,11 +170,16 @@ fn the_sql_of_checks_is_planned_before_the_run() {
         "INSERT INTO rows SELECT 1, 2, 3",
         "the SQL of check `mine` cannot be planned",
     );
-    append(&lake, "[[check]]\nname = \"mine\"\nfile = \"gone.sql\"\n");
+    write_changed(
+        &lake,
+        &[],
+        "[[check]]\nname = \"mine\"\nfile = \"gone.sql\"\n",
+    );
     lake.call("check", &[])
         .fails(2, "SQL file gone.sql cannot be read");
-    append(
+    write_changed(
         &lake,
+        &[],
         "[[check]]\nname = \"mine\"\nsql = \"SELECT 1 FROM counts WHERE false\"\n",
     );
     let text = lake.text("p.toml");
@@ -210,14 +197,12 @@ fn the_sql_of_checks_is_planned_before_the_run() {
     lake.file("p.toml", &format!("{text}on = \"warn\"\n"));
     let shown = lake.call("plan", &[]).succeeds().out;
     assert!(shown.contains(plan), "{shown}");
-    // A changed SQL file gives another plan.
-    lake.file("mine.sql", "SELECT 1 FROM counts WHERE false;\n");
-    append(&lake, "[[check]]\nname = \"mine\"\nfile = \"mine.sql\"\n");
-    lake.runs(&[]);
-    lake.runs(&[]).prints("Nothing to do.\n");
-    lake.file("mine.sql", "SELECT 1 FROM counts");
-    lake.run(&[]).fails(3, "mine: ");
     lake.file("mine.sql", "SELECT 1 / (count - count) FROM counts");
+    write_changed(
+        &lake,
+        &[],
+        "[[check]]\nname = \"mine\"\nfile = \"mine.sql\"\n",
+    );
     lake.run(&[]).fails(1, "check `mine` cannot be made: ");
     assert!(!lake.path("out/.staging").exists());
 }

@@ -110,14 +110,8 @@ fn resamples_of_trajectories_give_standard_errors() {
     ran.says(line);
 
     // Fewer groups than trajectories, and a single trajectory, which has nothing to draw from.
-    let few = [
-        "--set",
-        "validation.groups=8",
-        "--set",
-        "validation.bootstrap=20",
-    ];
-    lake.gyre(&[&["run", "p.toml"], &few[..]].concat())
-        .succeeds();
+    let few = ["validation.groups=8", "validation.bootstrap=20"];
+    lake.runs(&few);
     assert_eq!(lake.read("bootstrap").integers("groups"), [8; 4]);
     let one = "transitions.sql=\"SELECT *, 0 AS side FROM walks WHERE id = 3\"";
     let ran = lake.runs(&[one]);
@@ -314,15 +308,11 @@ fn densities_of_pairs_are_those_of_the_process() {
     }
     // The Lebesgue norm gives densities of y, in the unit of the input.
     let norm = [
-        "--set",
         "fit.states.norm=\"lebesgue\"",
-        "--set",
         "transitions.scale={x=2.0,y=2.0}",
-        "--set",
         "fit.states.bandwidth=0.25",
     ];
-    lake.gyre(&[&["run", "p.toml"], &norm[..]].concat())
-        .succeeds();
+    lake.runs(&norm);
     let found = lake.read("densities");
     let (density, from, to) = (
         found.floats("states_density"),

@@ -1,7 +1,7 @@
 //! Numbers, codes and times of files that differ in type: each value is read exactly, rounded with
 //! a warning where it is a coordinate or a weight, or refused by column, file and row.
 
-use crate::lake::Lake;
+use crate::lake::{Lake, Swap};
 use arrow::array::{
     ArrayRef, DictionaryArray, Float32Array, Float64Array, Int32Array, Int64Array, StringArray,
     TimestampMicrosecondArray, TimestampNanosecondArray,
@@ -38,7 +38,7 @@ const OTHER: &str = "sql = \"SELECT *, 'a' AS s FROM rows\"\ntrajectory = \"id\"
 
 fn pipeline<'a>(lake: &'a Lake, format: &str, input: &str) -> &'a Lake {
     std::fs::create_dir_all(lake.path("in")).expect("a folder");
-    let text = PIPELINE.replace("FORMAT", format).replace("INPUT", input);
+    let text = PIPELINE.swap("FORMAT", format).swap("INPUT", input);
     lake.file("p.toml", &text)
 }
 

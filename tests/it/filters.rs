@@ -1,8 +1,8 @@
 //! Runs of filters: rows, training, tables, assignments and comparisons.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Rows};
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, LargeListArray, StringArray};
+use crate::lake::{Lake, Rows, Swap, floats, texts_or_null};
+use arrow::array::{Array, ArrayRef, AsArray, LargeListArray};
 use arrow::datatypes::Float64Type;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -92,10 +92,6 @@ fn world(trajectories: i64, steps: i64, seed: u64) -> Vec<Row> {
     rows
 }
 
-fn floats(values: impl Iterator<Item = Option<f64>>) -> ArrayRef {
-    Arc::new(values.collect::<Float64Array>())
-}
-
 fn table(lake: &Lake, name: &str, rows: &[Row]) {
     let column = |of: fn(&Row) -> Option<f64>| floats(rows.iter().map(of));
     let split = rows.iter().map(|row| row.split);
@@ -109,7 +105,7 @@ fn table(lake: &Lake, name: &str, rows: &[Row]) {
             ("x1", column(|row| row.x[0])),
             ("x2", column(|row| row.x[1])),
             ("x3", column(|row| row.x[2])),
-            ("split", Arc::new(split.collect::<StringArray>())),
+            ("split", texts_or_null(split)),
         ],
     );
 }
@@ -315,15 +311,15 @@ fn lists_of_numbers_are_as_good_as_columns() {
                 ("t", integers(rows.iter().map(|row| row.t))),
                 ("y", Arc::new(states.clone()) as ArrayRef),
                 ("x", x),
-                ("split", Arc::new(split.clone().collect::<StringArray>())),
+                ("split", texts_or_null(split.clone())),
             ],
         );
     };
     write(Arc::new(lists));
     // Functions need names of coordinates.
     let text = PIPELINE
-        .replace("[\"y1\", \"y2\"]", "\"y\"")
-        .replace("[\"x1\", \"x2\", \"x3\"]", "\"x\"");
+        .swap("[\"y1\", \"y2\"]", "\"y\"")
+        .swap("[\"x1\", \"x2\", \"x3\"]", "\"x\"");
     lake.runs_text(&without_ekf(&text));
     let (found, all) = (lake.read("estimates"), &expected["estimates"]);
     fs::write(lake.path("expected.parquet"), all).expect("a file");
@@ -374,8 +370,8 @@ fn the_rows_of_a_run_come_back() {
     let lake = lake(&rows);
     let by = "SELECT *, id % 2 AS part FROM world";
     let text = PIPELINE
-        .replace("SELECT * FROM world", by)
-        .replace("time = \"t\"", "time = \"t\"\npartition_by = [\"part\"]");
+        .swap("SELECT * FROM world", by)
+        .swap("time = \"t\"", "time = \"t\"\npartition_by = [\"part\"]");
     lake.file("p.toml", &text);
     lake.runs(&[]);
     table(&lake, "new.parquet", &shuffled(&rows, 6));
@@ -437,7 +433,7 @@ fn rows_that_do_not_fit_the_model_are_refused_by_name() {
             2,
             "the model has the fit `diagonal`, which the pipeline does not have",
         );
-    let text = PIPELINE.replace("[\"x1\", \"x2\", \"x3\"]", "[\"x1\", \"x2\"]");
+    let text = PIPELINE.swap("[\"x1\", \"x2\", \"x3\"]", "[\"x1\", \"x2\"]");
     lake.runs_text(&without_ekf(PIPELINE));
     lake.file("p.toml", &without_ekf(&text));
     lake.assign(&[])

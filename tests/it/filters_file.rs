@@ -1,9 +1,9 @@
 //! The section `[sequences]` with states and observations: its keys, their errors, and plans.
 
 use crate::cli::integers;
-use crate::lake::Lake;
+use crate::lake::{Lake, Swap, floats, texts};
 use crate::pipeline_file::{parse, refused, refused_all};
-use arrow::array::{ArrayRef, Float64Array, StringArray};
+use arrow::array::ArrayRef;
 use gyre::evidence::lag::Lag;
 use gyre::methods::FilterMethod;
 use gyre::methods::filter::params::{KernelBayes, Regularisation, Rule};
@@ -11,7 +11,6 @@ use gyre::plan::pipeline::content::RowKey;
 use gyre::plan::pipeline::keys::FilteredRows;
 use gyre::plan::pipeline::{Input, json_schema};
 use serde_json::Value;
-use std::sync::Arc;
 
 const WORLD: &str = r#"[job]
 name = "world"
@@ -48,7 +47,7 @@ P0 = [[1.0]]
 
 /// Rows without time.
 fn still() -> String {
-    WORLD.replace("trajectory = \"id\"\ntime = \"t\"\n", "id = \"id\"\n")
+    WORLD.swap("trajectory = \"id\"\ntime = \"t\"\n", "id = \"id\"\n")
 }
 
 #[test]
@@ -116,7 +115,7 @@ fn symbols_and_states_exclude_each_other() {
         let text = WORLD.replace(gone.expect("the other key"), "");
         refused(&text, &["sequences.symbol=page"], &expected);
     }
-    let neither = WORLD.replace(
+    let neither = WORLD.swap(
         "state = [\"y1\", \"y2\"]\nobservation = [\"x1\", \"x2\"]\n",
         "",
     );
@@ -141,7 +140,7 @@ fit.kb.method=dbmr ; fit.kb.rank=2 | the method "dbmr" of fit `kb` counts transi
 fit.kb.method=diffusion_map ; fit.kb.dimension=2 ; fit.kb.epsilon=1.0 | the method "diffusion_map" of fit `kb` is fitted to coordinates or states
 "#,
     );
-    let other = WORLD.replace("[sequences]", "[transitions]");
+    let other = WORLD.swap("[sequences]", "[transitions]");
     let other = other.replace("observation = [\"x1\", \"x2\"]", "lag = 1");
     refused(
         &other,
@@ -158,13 +157,13 @@ fit.kb.method=diffusion_map ; fit.kb.dimension=2 ; fit.kb.epsilon=1.0 | the meth
 
 #[test]
 fn keys_of_rows_that_do_not_apply_have_a_sentence_each() {
-    let without = WORLD.replace("observation = [\"x1\", \"x2\"]\n", "");
+    let without = WORLD.swap("observation = [\"x1\", \"x2\"]\n", "");
     refused(
         &without,
         &[],
         "the table `sequences` needs the key `observation`: the columns that are measured in every row",
     );
-    let without = WORLD.replace("time = \"t\"\n", "");
+    let without = WORLD.swap("time = \"t\"\n", "");
     refused(&without, &[], "the table `sequences` needs the key `time`");
     refused(
         WORLD,
@@ -252,31 +251,17 @@ fn keys_of_kernel_bayes_must_agree() {
         "`fit.kb.prior` is for rows without time, which have `sequences.id`",
     );
     parse(&still(), &[prior]).expect("a pipeline");
-    for (set, expected) in [
-        (
-            "fit.kb.delta=0.0",
-            "`fit.kb.delta` must be finite and above 0, not 0",
-        ),
-        (
-            "fit.kb.lambda=-1.0",
-            "`fit.kb.lambda` must be finite and above 0, not -1",
-        ),
-        (
-            "fit.kb.mu=0.0",
-            "`fit.kb.mu` must be finite and above 0, not 0",
-        ),
-        ("fit.kb.exact=0", "`fit.kb.exact` must be at least 1, not 0"),
-        (
-            "fit.kb.bandwidth={ state = 0.0, observation = 1.0 }",
-            "`fit.kb.bandwidth` must be finite and above 0, not 0",
-        ),
-        (
-            "fit.kb.rank=3",
-            "`fit.kb.rank` is out of place: method \"kernel_bayes\" takes no `rank`",
-        ),
-    ] {
-        refused(WORLD, &[set], expected);
-    }
+    refused_all(
+        WORLD,
+        r#"
+fit.kb.delta=0.0 | `fit.kb.delta` must be finite and above 0, not 0
+fit.kb.lambda=-1.0 | `fit.kb.lambda` must be finite and above 0, not -1
+fit.kb.mu=0.0 | `fit.kb.mu` must be finite and above 0, not 0
+fit.kb.exact=0 | `fit.kb.exact` must be at least 1, not 0
+fit.kb.bandwidth={ state = 0.0, observation = 1.0 } | `fit.kb.bandwidth` must be finite and above 0, not 0
+fit.kb.rank=3 | `fit.kb.rank` is out of place: method "kernel_bayes" takes no `rank`
+"#,
+    );
 }
 
 #[test]
@@ -289,29 +274,21 @@ fn keys_of_kalman_filters_must_agree() {
         &[],
         "`fit.ukf.method` \"ukf\" follows a state in time, and rows with `sequences.id` have no time; use \"kernel_bayes\"",
     );
-    let fails = |set: &str, expected: &str| refused(&curve, &[set], expected);
-    fails(
-        "fit.ukf.f=[\"theta\", \"1\"]",
-        "`fit.ukf.f` must have one expression per coordinate: 1, not 2",
-    );
-    fails(
-        "fit.ukf.h=[\"theta\"]",
-        "`fit.ukf.h` has 1 expression for 2 columns of `sequences.observation` (x1, x2); write one per column, in their order",
-    );
-    fails(
-        "fit.ukf.estimate=[\"theta\"]",
-        "`fit.ukf.estimate` has 1 expression for 2 columns of `sequences.state` (y1, y2)",
-    );
-    fails(
-        "fit.ukf.alpha=0.0",
-        "`fit.ukf.alpha` must be finite and above 0, not 0",
+    refused_all(
+        &curve,
+        r#"
+fit.ukf.f=["theta", "1"] | `fit.ukf.f` must have one expression per coordinate: 1, not 2
+fit.ukf.h=["theta"] | `fit.ukf.h` has 1 expression for 2 columns of `sequences.observation` (x1, x2); write one per column, in their order
+fit.ukf.estimate=["theta"] | `fit.ukf.estimate` has 1 expression for 2 columns of `sequences.state` (y1, y2)
+fit.ukf.alpha=0.0 | `fit.ukf.alpha` must be finite and above 0, not 0
+"#,
     );
     let bare = format!(
         "{WORLD}{}",
-        CURVE.replace("estimate = [\"cos(theta)\", \"sin(theta)\"]\n", "")
+        CURVE.swap("estimate = [\"cos(theta)\", \"sin(theta)\"]\n", "")
     );
     refused(&bare, &[], "`fit.ukf.estimate` is missing");
-    let bare = format!("{WORLD}{}", CURVE.replace("Q = [[0.04]]\n", ""));
+    let bare = format!("{WORLD}{}", CURVE.swap("Q = [[0.04]]\n", ""));
     refused(&bare, &[], "`fit.ukf.Q` is missing");
     let own = format!(
         "{WORLD}\n[[fit]]\nname = \"ekf\"\nmethod = \"ekf\"\nf = [\"y1\"]\nh = [\"y1\", \"y2\"]\n"
@@ -347,10 +324,10 @@ fn lake() -> Lake {
     let lake = Lake::new();
     let numbers = |by: usize| -> ArrayRef {
         let numbers = (0..30).map(|k| (k * by % 11) as f64 / 7.0);
-        Arc::new(Float64Array::from_iter_values(numbers))
+        floats(numbers)
     };
     let split = (0..30).map(|k| if k < 20 { "train" } else { "test" });
-    let split: ArrayRef = Arc::new(StringArray::from_iter_values(split));
+    let split = texts(split);
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("id", integers((0..30).map(|k| k / 5))),
         ("t", integers((0..30).map(|k| k % 5))),
@@ -494,7 +471,7 @@ fn columns_must_fit_their_keys() {
         &["fit.ukf.f=[\"alpha + 0.4\"]"],
         "`fit.ukf.f.0`: the expression `alpha + 0.4` cannot be used",
     );
-    let stateless = WORLD.replace("state = [\"y1\", \"y2\"]\n", "");
+    let stateless = WORLD.swap("state = [\"y1\", \"y2\"]\n", "");
     lake.file("stateless.toml", &stateless);
     fails(
         "stateless.toml",

@@ -2,13 +2,11 @@
 //! GYRE_PYTHON names.
 
 use crate::cli::integers;
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, floats, texts};
 use crate::needs;
-use arrow::array::{ArrayRef, Float64Array, StringArray};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::process::Command;
-use std::sync::Arc;
 
 const PIPELINE: &str = r#"
 [job]
@@ -189,8 +187,8 @@ fn world(lake: &Lake) {
             );
         }
     }
-    let [y1, y2, x1, x2] = columns.map(|of| Arc::new(Float64Array::from(of)) as ArrayRef);
-    let splits = Arc::new(StringArray::from(splits)) as ArrayRef;
+    let [y1, y2, x1, x2] = columns.map(|of| floats(of));
+    let splits = texts(splits);
     let columns = vec![
         ("id", integers(ids)),
         ("t", integers(times)),

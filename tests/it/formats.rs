@@ -3,7 +3,7 @@
 
 use crate::cli::integers;
 use crate::hostile::{counts, proptest_cases, run_text_into};
-use crate::lake::Lake;
+use crate::lake::{Lake, Swap};
 use Cell::{Integer, Null, Number, Text};
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray};
 use arrow::compute::cast;
@@ -316,7 +316,7 @@ rank = 1
 "#;
 
 fn rows_at<'a>(lake: &'a Lake, path: &str, table: &str) -> &'a Lake {
-    let text = ROWS_OF_THREE.replace("PATH", path).replace("TABLE", table);
+    let text = ROWS_OF_THREE.swap("PATH", path).swap("TABLE", table);
     lake.file("p.toml", &text)
 }
 

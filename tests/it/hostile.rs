@@ -2,7 +2,7 @@
 //! never a panic. PROPTEST_CASES sets the number of cases.
 
 use crate::cli::integers;
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, Swap, files_below};
 use crate::versions::sealed;
 use crate::written;
 use arrow::array::{
@@ -74,9 +74,9 @@ pub fn run_into(
         folder.path().display()
     );
     let text = PIPELINE
-        .replace("path = \"in/\"", &table)
-        .replace("INPUT", input)
-        .replace("INCREMENTAL", &incremental.to_string());
+        .swap("path = \"in/\"", &table)
+        .swap("INPUT", input)
+        .swap("INCREMENTAL", &incremental.to_string());
     run_text_into(store, &text)
 }
 
@@ -453,17 +453,8 @@ fn ends(lake: &Lake, arguments: &str) -> ProgramRun {
 
 /// The regular files below a folder, without those behind links, and their bytes.
 fn files(folder: &FilePath) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut all = BTreeMap::new();
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let entry = entry.expect("an entry");
-        let kind = entry.file_type().expect("an entry");
-        if kind.is_dir() {
-            all.extend(files(&entry.path()));
-        } else if kind.is_file() {
-            all.insert(entry.path(), fs::read(entry.path()).expect("a file"));
-        }
-    }
-    all
+    let read = |path: PathBuf| (path.clone(), fs::read(path).expect("a file"));
+    files_below(folder).into_iter().map(read).collect()
 }
 
 /// The version in place.

@@ -1,8 +1,8 @@
 //! Compares runs that count new files only with runs that count all files.
 
 use crate::cli::integers;
-use crate::lake::Lake;
-use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
+use crate::lake::{Lake, Swap};
+use crate::tasks::{Row, columns};
 use proptest::prelude::*;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -11,55 +11,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
-
-/// A row of trajectory `id` in group `g`. A row without a time is dropped. A row without a state is
-/// in no pair.
-#[derive(Debug, Clone, PartialEq)]
-struct Row {
-    g: i64,
-    id: i64,
-    t: Option<i64>,
-    state: Option<i64>,
-}
-
-fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
-    let name = |r: &Row| r.state.map(|s| format!("s{s}"));
-    let x = |r: &Row| r.state.map(|s| s as f64 + 0.25);
-    vec![
-        ("g", integers(rows.iter().map(|r| r.g))),
-        ("id", integers(rows.iter().map(|r| r.id))),
-        (
-            "t",
-            Arc::new(rows.iter().map(|r| r.t).collect::<Int64Array>()),
-        ),
-        (
-            "state",
-            Arc::new(rows.iter().map(|r| r.state).collect::<Int64Array>()),
-        ),
-        (
-            "name",
-            Arc::new(rows.iter().map(name).collect::<StringArray>()),
-        ),
-        ("x", Arc::new(rows.iter().map(x).collect::<Float64Array>())),
-        (
-            "half",
-            Arc::new(
-                rows.iter()
-                    .map(|r| r.state.map(|s| s % 2))
-                    .collect::<Int64Array>(),
-            ),
-        ),
-        (
-            "to",
-            integers(rows.iter().map(|r| r.id * 3 + r.t.unwrap_or(0) % 3)),
-        ),
-        (
-            "n",
-            integers(rows.iter().map(|r| r.t.unwrap_or(0).rem_euclid(4))),
-        ),
-    ]
-}
 
 const TRAJECTORIES: &str = r#"
 [job]
@@ -109,7 +60,7 @@ restarts = 1
 
 /// One pipeline per kind of counts.
 fn pipeline(world: usize) -> String {
-    let of = |text: &str| TRAJECTORIES.replace("WORLD", text);
+    let of = |text: &str| TRAJECTORIES.swap("WORLD", text);
     match world {
         0 => of("state = \"state\""),
         1 => of("state = \"name\"").replace("lag = [1, 3, \"2 steps\"]", "lag = 2"),
@@ -187,21 +138,14 @@ fn result_file(lake: &Lake, name: &str) -> PathBuf {
     lake.path("out/versions").join(run).join(name)
 }
 
+const FRESH: [&str; 2] = ["job.output=fresh", "job.incremental=false"];
+
 /// Runs the pipeline incrementally, and completely into another folder. Asserts equal exit codes
 /// and tables. Returns what the first run counted.
 fn check_increment(lake: &Lake, sets: &[&str]) -> String {
-    let set: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-    let incremental = lake.gyre(&[&["run", "p.toml"], &set[..]].concat());
+    let incremental = lake.run(sets);
     fs::remove_dir_all(lake.path("fresh")).ok();
-    let fresh = [
-        "run",
-        "p.toml",
-        "--set",
-        "job.output=fresh",
-        "--set",
-        "job.incremental=false",
-    ];
-    let all = lake.gyre(&[&fresh, &set[..]].concat());
+    let all = lake.run(&[&FRESH, sets].concat());
     assert_eq!(
         incremental.code, all.code,
         "{}\n{}\n{}",
@@ -569,14 +513,6 @@ fn carried_rows_are_sorted_with_new_ones() {
         ran.succeeds();
     }
     assert_eq!(lake.record()["increment"]["what"], "1 new file");
-    let fresh = [
-        "run",
-        "p.toml",
-        "--set",
-        "job.output=fresh",
-        "--set",
-        "job.incremental=false",
-    ];
-    lake.gyre(&fresh).succeeds();
+    lake.runs(&FRESH);
     assert!(lake.tables_of("out") == lake.tables_of("fresh"));
 }

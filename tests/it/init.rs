@@ -2,7 +2,7 @@
 
 use crate::cli::integers;
 use crate::lake::{Lake, ProgramRun, floats, texts};
-use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray};
+use arrow::array::{ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray};
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::sync::Arc;
@@ -251,18 +251,9 @@ fn folders_of_all_formats_are_read() {
     let lake = Lake::new();
     for year in [2023, 2024] {
         let name = format!("lake/year={year}/a.parquet");
-        let rows = || (0..10 * 40i64).map(|row| (row / 40, row % 40));
-        lake.table(
-            &name,
-            vec![
-                ("id", integers(rows().map(|row| row.0))),
-                ("t", integers(rows().map(|row| row.1 + 1000 * year))),
-                (
-                    "state",
-                    integers(rows().map(|(id, t)| (id + t * t / 5) % 4)),
-                ),
-            ],
-        );
+        let rows = (0..10 * 40).map(|row| (row / 40, row % 40));
+        let rows = rows.map(|(id, t)| [id, t + 1000 * year, (id + t * t / 5) % 4]);
+        lake.integers(&name, ["id", "t", "state"], rows);
     }
     let text = proposed(&lake, "lake/", &[]);
     assert!(text.contains("# partition_by = [\"year\"]"), "{text}");
@@ -358,9 +349,7 @@ fn array((kind, distinct, null): (u8, i64, i64), rows: i64) -> ArrayRef {
     let of = (0..rows).map(|row| (!is_null(row)).then(|| value(row)));
     match kind {
         0 => Arc::new(Int64Array::from_iter(of)),
-        1 => Arc::new(Float64Array::from_iter(
-            of.map(|v| v.map(|v| v as f64 / 3.0)),
-        )),
+        1 => floats(of.map(|v| v.map(|v| v as f64 / 3.0))),
         2 => Arc::new(StringArray::from_iter(
             of.map(|v| v.map(|v| format!("v{v}"))),
         )),

@@ -4,12 +4,14 @@
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use datafusion::prelude::SessionContext;
 use gyre::error::is_hidden;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -89,6 +91,20 @@ impl ProgramRun {
     }
 }
 
+/// A text of a pipeline.
+pub trait Swap {
+    /// The text with `new` in place of every `old`. Panics if there is none.
+    fn swap(&self, old: &str, new: &str) -> String;
+}
+
+impl Swap for str {
+    #[track_caller]
+    fn swap(&self, old: &str, new: &str) -> String {
+        assert!(self.contains(old), "no {old:?} in:\n{self}");
+        self.replace(old, new)
+    }
+}
+
 impl Lake {
     pub fn new() -> Lake {
         Lake {
@@ -114,6 +130,16 @@ impl Lake {
         writer.write(&batch).expect("rows are written");
         writer.close().expect("the file is closed");
         self
+    }
+
+    /// Writes a table of integers as a Parquet file.
+    pub fn integers<const N: usize>(
+        &self,
+        name: &str,
+        columns: [&str; N],
+        rows: impl IntoIterator<Item = [i64; N]>,
+    ) -> &Lake {
+        self.table(name, integer_columns(columns, rows))
     }
 
     pub fn file(&self, name: &str, text: &str) -> &Lake {
@@ -205,9 +231,9 @@ impl Lake {
         serde_json::from_slice(&self.bytes(name)).expect("JSON")
     }
 
-    /// The names of what a folder holds.
+    /// The names of what a folder holds. None if there is no folder.
     pub fn names(&self, folder: &str) -> BTreeSet<String> {
-        let entries = std::fs::read_dir(self.path(folder)).expect("a folder");
+        let entries = std::fs::read_dir(self.path(folder)).into_iter().flatten();
         let names = entries.map(|entry| entry.expect("an entry").file_name().into_string());
         names.map(|name| name.expect("a name")).collect()
     }
@@ -237,6 +263,7 @@ impl Lake {
 
     /// The bytes of each table of an output.
     pub fn tables_of(&self, output: &str) -> BTreeMap<String, Vec<u8>> {
+        assert!(self.path(output).is_dir(), "no output {output}");
         let names = self.names(output).into_iter();
         let tables = names.filter_map(|name| {
             let table = self.path(&format!("{output}/{name}/part-0.parquet"));
@@ -280,16 +307,61 @@ pub const TABLES: [&str; 11] = [
     "targets",
 ];
 
-pub fn integers(values: impl IntoIterator<Item = impl Into<Option<i64>>>) -> ArrayRef {
-    Arc::new(values.into_iter().map(Into::into).collect::<Int64Array>())
+/// The columns of rows of integers.
+pub fn integer_columns<const N: usize>(
+    names: [&str; N],
+    rows: impl IntoIterator<Item = [i64; N]>,
+) -> Vec<(&str, ArrayRef)> {
+    let rows: Vec<[i64; N]> = rows.into_iter().collect();
+    let column = |at: usize| Int64Array::from_iter_values(rows.iter().map(|row| row[at]));
+    let columns = names.into_iter().enumerate();
+    let columns = columns.map(|(at, name)| (name, Arc::new(column(at)) as ArrayRef));
+    columns.collect()
+}
+
+pub fn integers_or_null(values: impl Iterator<Item = Option<i64>>) -> ArrayRef {
+    Arc::new(values.collect::<Int64Array>())
 }
 
 pub fn floats(values: impl IntoIterator<Item = impl Into<Option<f64>>>) -> ArrayRef {
     Arc::new(values.into_iter().map(Into::into).collect::<Float64Array>())
 }
 
+pub fn texts_or_null(values: impl Iterator<Item = Option<impl AsRef<str>>>) -> ArrayRef {
+    Arc::new(values.collect::<StringArray>())
+}
+
 pub fn texts(values: impl IntoIterator<Item = impl AsRef<str>>) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(values))
+}
+
+/// The rows of a query.
+pub async fn collect(context: &SessionContext, sql: &str) -> Rows {
+    let frame = context.sql(sql).await.expect("a query");
+    let batches = frame.collect().await.expect("rows");
+    Rows(concat_batches(&batches[0].schema(), &batches).expect("one schema"))
+}
+
+/// Reads a log until a line contains a text.
+#[track_caller]
+pub fn wait_for(log: &mut impl BufRead, text: &str) {
+    let mut all = String::new();
+    while !all.lines().last().is_some_and(|line| line.contains(text)) {
+        let read = log.read_line(&mut all).expect("a line");
+        assert_ne!(read, 0, "never {text:?} in\n{all}");
+    }
+}
+
+/// The files below a folder. Links are left out.
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let paths = paths.filter(|path| !path.is_symlink());
+    let files = paths.flat_map(|path| match path.is_dir() {
+        true => files_below(&path),
+        false => vec![path],
+    });
+    files.filter(|path| path.is_file()).collect()
 }
 
 /// All rows of a table.

@@ -17,25 +17,12 @@ fn assert_close(found: &[f64], expected: &[f64]) {
 /// Writes trajectories of states at times 0, 1, 2 …, with the number of copies of each, and with
 /// the set of every state.
 fn trajectories(lake: &Lake, paths: &[(&[i64], usize)], sets: &[i64]) {
-    let (mut id, mut t, mut state) = (Vec::new(), Vec::new(), Vec::new());
     let all = paths.iter().flat_map(|(path, n)| vec![*path; *n]);
-    for (at, path) in all.enumerate() {
-        for (time, &s) in path.iter().enumerate() {
-            id.push(at as i64);
-            t.push(time as i64);
-            state.push(s);
-        }
-    }
-    let set: Vec<i64> = state.iter().map(|&s| sets[s as usize]).collect();
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("id", integers(id)),
-            ("t", integers(t)),
-            ("state", integers(state)),
-            ("set", integers(set)),
-        ],
-    );
+    let rows = all.enumerate().flat_map(|(id, path)| {
+        let times = path.iter().enumerate();
+        times.map(move |(t, &state)| [id as i64, t as i64, state, sets[state as usize]])
+    });
+    lake.integers("rows.parquet", ["id", "t", "state", "set"], rows);
 }
 
 /// A pipeline over `rows.parquet` with additional keys of `[transitions]` and a given partition.
@@ -115,10 +102,10 @@ fn a_markov_chain_keeps_its_timescales_and_powers() {
     ran.says(&line);
 
     // Tables of options that are switched off are removed.
-    let off = ["run", "p.toml", "--set", "validation.markov=false"];
-    lake.gyre(&off).succeeds();
+    let off = ["validation.markov=false"];
+    lake.runs(&off);
     assert!(!lake.path("out/timescales").exists() && !lake.path("out/chapman_kolmogorov").exists());
-    lake.gyre(&off).succeeds().prints("Nothing to do.\n");
+    lake.runs(&off).prints("Nothing to do.\n");
 }
 
 // Random trajectories of two states. The values lie inside the intervals, and the summary prints
@@ -145,8 +132,8 @@ fn timescales_have_confidence_intervals() {
         );
     }
 
-    let resampled = ["run", "p.toml", "--set", "validation.bootstrap=40"];
-    let ran = lake.gyre(&resampled).succeeds();
+    let resampled = ["validation.bootstrap=40"];
+    let ran = lake.runs(&resampled);
     let timescales = lake.read("timescales");
     let [low, value, high] = ["low", "timescale", "high"].map(|column| timescales.texts(column));
     for at in 0..8 {
@@ -173,7 +160,7 @@ fn timescales_have_confidence_intervals() {
 
     // All resamples of a single trajectory are equal.
     trajectories(&lake, &[(&[0, 0, 1, 1, 0, 1, 0, 0], 1)], &[0, 1]);
-    let ran = lake.gyre(&resampled).succeeds();
+    let ran = lake.runs(&resampled);
     assert_eq!(lake.read("timescales").texts("low"), ["null"; 8]);
     ran.says("too few resamples for intervals");
 }
@@ -394,16 +381,11 @@ fn trajectories_are_restricted_to_connected_states() {
     assert_eq!(fits.integers("transitions"), [16, 14]);
     let partitioned = "SELECT *, CASE WHEN state IN (3, 4) THEN 'b' ELSE 'a' END AS part FROM rows";
     let parts = [
-        "run",
-        "p.toml",
-        "--set",
         &format!("transitions.sql={partitioned}"),
-        "--set",
         "transitions.partition_by=part",
-        "--set",
         "transitions.lag=1",
     ];
-    lake.gyre(&parts).succeeds();
+    lake.runs(&parts);
     let fits = lake.read("fits");
     assert_eq!(fits.integers("dropped_states"), [1, 0]);
     assert_eq!(lake.read("sources").integers("state"), [0, 1, 2, 3, 4]);

@@ -1,8 +1,8 @@
 //! Runs with a memory limit.
 
 use crate::cli::integers;
-use crate::lake::Lake;
-use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray};
+use crate::lake::{Lake, Swap, floats, texts};
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
@@ -117,10 +117,10 @@ rank = 1
 fn a_run_that_cannot_spill_stops_and_keeps_the_earlier_result() {
     let lake = Lake::new();
     lake.file("rows.csv", "unused\n1\n")
-        .file("p.toml", &MANY.replace("MODELS", "2"));
+        .file("p.toml", &MANY.swap("MODELS", "2"));
     lake.runs(&[]);
     let before = lake.tables();
-    lake.file("p.toml", &MANY.replace("MODELS", "5000"));
+    lake.file("p.toml", &MANY.swap("MODELS", "5000"));
     let stopped = lake.gyre(&["run", "p.toml", "--threads", "2", "--memory", "175MB"]);
     stopped.fails(75, "");
     let megabytes = |text: Option<&str>| text.and_then(|text| text.parse::<usize>().ok());
@@ -204,7 +204,7 @@ fn write_job(lake: &Lake, n: i64, (section, fit): (&str, &str)) {
     let mut random = Pcg64::seed_from_u64(n as u64);
     let mut floats = || -> ArrayRef {
         let values = (0..n).map(|_| random.random_range(-1.0..1.0));
-        Arc::new(Float64Array::from_iter_values(values))
+        floats(values)
     };
     let split = |k| if k % 400 < 100 { "train" } else { "test" };
     let splits = StringArray::from_iter_values((0..n).map(split));
@@ -312,7 +312,7 @@ fn a_page_that_becomes_too_large_is_refused() {
             + &k.to_string()
     };
     let n = 150;
-    let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..n).map(text)));
+    let texts = texts((0..n).map(text));
     let columns = [
         ("t", integers(0..n)),
         ("s", integers((0..n).map(|k| k % 3))),
@@ -363,9 +363,7 @@ fn a_first_pipeline_is_proposed_from_the_rows_that_fit() {
     let lake = Lake::new();
     let texts = |group: i64| -> ArrayRef {
         let text = |k: i64| format!("{}{k}", "a".repeat(200_000));
-        Arc::new(StringArray::from_iter_values(
-            (0..50).map(move |k| text(50 * group + k)),
-        ))
+        texts((0..50).map(move |k| text(50 * group + k)))
     };
     let rows = |group: i64| {
         let times = 50 * group..50 * (group + 1);

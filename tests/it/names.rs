@@ -2,14 +2,13 @@
 //! changes.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Rows};
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StringArray};
+use crate::lake::{Lake, Rows, Swap, floats, texts};
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{Int32Type, UInt32Type, UInt64Type};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
 
 const PIPELINE: &str = r#"
 [job]
@@ -50,7 +49,7 @@ fn blocks(lake: &Lake, parts: &[(&str, &[Range<i64>])]) {
             rows.extend(states().map(|(b, l)| (*part, a, b, if k == l { 9 } else { 1 })));
         }
     }
-    let part: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|r| r.0)));
+    let part = texts(rows.iter().map(|r| r.0));
     let columns = vec![
         ("part", part),
         ("a", integers(rows.iter().map(|r| r.1))),
@@ -235,7 +234,7 @@ fn names_are_taken_from_another_output() {
 fn names_of_weighted_pairs_are_taken_from_another_output() {
     let lake = Lake::new();
     let weights = "SELECT part, a, b, n / 8.0 AS w FROM pairs";
-    let pipeline = PIPELINE.replace("SELECT * FROM pairs", weights);
+    let pipeline = PIPELINE.swap("SELECT * FROM pairs", weights);
     lake.file(
         "p.toml",
         &pipeline.replace("count = \"n\"", "weight = \"w\""),
@@ -304,7 +303,7 @@ fn points(lake: &Lake, trajectories: [i64; 3]) {
             square = (square + usize::from(random.random::<f64>() < 0.004)) % 3;
         }
     }
-    let [x, y] = at.map(|values| -> ArrayRef { Arc::new(Float64Array::from(values)) });
+    let [x, y] = at.map(|values| -> ArrayRef { floats(values) });
     let columns = vec![
         ("id", integers(ids)),
         ("t", integers(times)),
@@ -445,12 +444,7 @@ fn hierarchy(lake: &Lake, lags: [&[(i64, Range<i64>, i64)]; 2]) {
             }
         }
     }
-    let column = |at: usize| integers(rows.iter().map(|row| row[at]));
-    let names = ["id", "t", "a"].into_iter().enumerate();
-    lake.table(
-        "rows.parquet",
-        names.map(|(at, name)| (name, column(at))).collect(),
-    );
+    lake.integers("rows.parquet", ["id", "t", "a"], rows);
 }
 
 const HIERARCHY: &str = r#"

@@ -1,12 +1,10 @@
 //! The files under pipelines/deploy/. The tests run the commands that these files start every
 //! night.
 
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, texts};
 use crate::needs;
-use arrow::array::{ArrayRef, StringArray};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -33,14 +31,13 @@ pub fn routes(lake: &Lake, times: usize) {
         source.push("P".into());
         target.push("Q".into());
     }
-    let strings = |v: Vec<String>| Arc::new(StringArray::from(v)) as ArrayRef;
-    let airline: ArrayRef = Arc::new(StringArray::from(airline));
+    let airline = texts(airline);
     lake.table(
         "lake/routes.parquet",
         vec![
             ("airline", airline),
-            ("source", strings(source)),
-            ("target", strings(target)),
+            ("source", texts(source)),
+            ("target", texts(target)),
         ],
     );
 }

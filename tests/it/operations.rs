@@ -1,9 +1,9 @@
 //! Logs, metrics, lineage events and records of a run, and data values in all of them.
 
 use crate::cli::{integers, small_pipeline};
-use crate::lake::{Lake, ProgramRun, Rows, TABLES};
+use crate::lake::{Lake, ProgramRun, TABLES, files_below, floats, texts};
 use crate::needs;
-use arrow::array::{ArrayRef, AsArray, Float64Array, StringArray};
+use arrow::array::ArrayRef;
 use gyre::cli::prometheus;
 use gyre::error::{printable, printable_json};
 use proptest::prelude::*;
@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 type Labels = BTreeMap<String, String>;
 
@@ -443,13 +442,9 @@ fn values_cannot_inject_paths_lines_or_labels() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let n = 600 * HOSTILE.len() as i64;
-    let part: ArrayRef = Arc::new(StringArray::from_iter_values(
-        (0..n).map(|k| HOSTILE[k as usize / 600]),
-    ));
+    let part = texts((0..n).map(|k| HOSTILE[k as usize / 600]));
     let state: ArrayRef =
-        Arc::new(StringArray::from_iter_values((0..n).map(|k| {
-            HOSTILE[(3 * (k / 23 % 2) + (k * k + k / 7) % 3) as usize]
-        })));
+        texts((0..n).map(|k| HOSTILE[(3 * (k / 23 % 2) + (k * k + k / 7) % 3) as usize]));
     lake.table(
         "rows.parquet",
         vec![
@@ -487,9 +482,9 @@ fn values_cannot_inject_paths_lines_or_labels() {
     assert_eq!(before, expected.map(PathBuf::from).collect());
 
     check_clients(&lake);
-    let parts: BTreeSet<String> = values(&lake.read("fits"), "part").into_iter().collect();
+    let parts: BTreeSet<String> = lake.read("fits").texts("part").into_iter().collect();
     assert_eq!(parts, HOSTILE.map(String::from).into());
-    let states: BTreeSet<String> = values(&lake.read("sources"), "state").into_iter().collect();
+    let states: BTreeSet<String> = lake.read("sources").texts("state").into_iter().collect();
     assert_eq!(states, HOSTILE[..6].iter().map(|s| s.to_string()).collect());
     // A value cannot start a new line of the summary or the log, and it cannot send control
     // characters to the terminal.
@@ -520,7 +515,7 @@ fn values_cannot_inject_paths_lines_or_labels() {
     assert_eq!(recorded, HOSTILE.into());
     // The names of sets are found again for all of these keys.
     lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
-    let events: BTreeSet<String> = values(&lake.read("sets"), "event").into_iter().collect();
+    let events: BTreeSet<String> = lake.read("sets").texts("event").into_iter().collect();
     assert_eq!(events, ["kept".to_string()].into());
 
     // A failed partition is named in one line.
@@ -545,12 +540,8 @@ fn no_command_prints_what_a_terminal_obeys() {
     let name = |what: &str| format!("{what}\n{OBEYED}");
     let toml = |text: &str| printable_json(&Value::from(text).to_string()).into_owned();
     let n = 240i64;
-    let texts = |of: &dyn Fn(i64) -> String| -> ArrayRef {
-        Arc::new(StringArray::from_iter_values((0..n).map(of)))
-    };
-    let floats = |of: fn(f64) -> f64| -> ArrayRef {
-        Arc::new(Float64Array::from_iter_values((0..n).map(|k| of(k as f64))))
-    };
+    let texts = |of: &dyn Fn(i64) -> String| texts((0..n).map(of));
+    let floats = |of: fn(f64) -> f64| floats((0..n).map(|k| of(k as f64)));
     let (id, state, x, part) = (name("id"), name("state"), name("x"), name("part"));
     lake.table(
         "rows.parquet",
@@ -730,34 +721,14 @@ fn no_command_prints_what_a_terminal_obeys() {
     }
 }
 
-fn values(rows: &Rows, column: &str) -> Vec<String> {
-    let column = rows.column(column).as_string::<i32>();
-    column
-        .iter()
-        .map(|v| v.expect("no null").to_string())
-        .collect()
-}
-
 /// All files below a folder, by their paths in that folder.
 fn files(folder: &Path) -> BTreeSet<PathBuf> {
-    fn collect(folder: &Path, root: &Path, found: &mut BTreeSet<PathBuf>) {
-        for entry in std::fs::read_dir(folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            // The targets of links are in the folder as well.
-            if path.is_symlink() {
-                continue;
-            }
-            if path.is_dir() {
-                collect(&path, root, found);
-            } else {
-                let inside = path.strip_prefix(root).expect("a path inside");
-                found.insert(inside.to_path_buf());
-            }
-        }
-    }
-    let mut found = BTreeSet::new();
-    collect(folder, folder, &mut found);
-    found
+    let inside = |path: PathBuf| {
+        path.strip_prefix(folder)
+            .expect("a path inside")
+            .to_path_buf()
+    };
+    files_below(folder).into_iter().map(inside).collect()
 }
 
 /// A parameter from the environment is bound to the query and appears in no file of a run.

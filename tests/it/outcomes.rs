@@ -1,27 +1,14 @@
 //! Runs without transitions, failed runs and runs that can never write a result: their exit codes
 //! and the files that they leave.
 
-use crate::cli::{integers, small_pipeline};
+use crate::cli::{integers, small_pipeline, write_changed};
 use crate::inside::{InProcess, Schedule, assert_equal_results, run_in, run_with};
-use crate::lake::Lake;
-use arrow::array::Float64Array;
+use crate::lake::{Lake, floats};
 use gyre::run::workers::Workers;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
-
-/// Writes the small pipeline after some replacements and with additional text at its end.
-fn small(lake: &Lake, changes: &[(&str, &str)], more: &str) {
-    small_pipeline(lake);
-    let mut text = lake.text("p.toml");
-    for (from, to) in changes {
-        assert!(text.contains(from), "{from}");
-        text = text.replacen(from, to, 1);
-    }
-    lake.file("p.toml", &format!("{text}\n{more}"));
-}
 
 /// Every path below a folder, with the targets of links.
 fn all_paths(folder: &Path) -> BTreeSet<String> {
@@ -146,7 +133,7 @@ fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
 #[test]
 fn a_failed_first_run_leaves_only_its_record() {
     let lake = Lake::new();
-    small(&lake, &[("lag = 1", "lag = 5000")], "");
+    write_changed(&lake, &[("lag = 1", "lag = 5000")], "");
     lake.run(&[])
         .fails(1, "no transition was found in 600 rows");
     assert_eq!(records(&lake, &[]).len(), 1);
@@ -171,7 +158,7 @@ const SEPARATE_PARTITION: [(&str, &str); 2] = [
 #[test]
 fn a_partition_without_transitions_is_skipped_or_fails() {
     let lake = Lake::new();
-    small(&lake, &SEPARATE_PARTITION, "");
+    write_changed(&lake, &SEPARATE_PARTITION, "");
     let ran = lake.runs(&[]);
     let message =
         "\n2 models without a transition left out: size=small, lag 1; size=small, lag 2\n";
@@ -195,16 +182,11 @@ fn a_partition_without_transitions_is_skipped_or_fails() {
     // At lag 1, one transition is enough for a model. The next run does not have it any more. Both
     // runs report this.
     let options = [
-        "--set",
         "transitions.parameters.last=1",
-        "--set",
         "fit.dbmr.rank=1",
-        "--set",
         "fit.svd.rank=1",
     ];
-    let ran = lake
-        .gyre(&[&["run", "p.toml"][..], &options].concat())
-        .succeeds();
+    let ran = lake.runs(&options);
     ran.says("\n1 model without a transition left out: size=small, lag 2\n");
     assert_eq!(ran.err, "");
     let ran = lake.runs(&[]);
@@ -237,15 +219,8 @@ fn a_partition_without_transitions_is_skipped_or_fails() {
     // Without any transition there is no result.
     for keep in ["skip", "fail"] {
         let set = format!("transitions.empty={keep}");
-        let none = [
-            "run",
-            "p.toml",
-            "--set",
-            &set,
-            "--set",
-            "transitions.lag=900",
-        ];
-        let ran = lake.gyre(&none);
+        let none = [&set, "transitions.lag=900"];
+        let ran = lake.run(&none);
         ran.fails(1, "error: no transition was found in 600 rows");
     }
     lake.call("check", &["transitions.empty=ignore"])
@@ -257,19 +232,12 @@ fn a_partition_without_transitions_is_skipped_or_fails() {
 fn an_increment_fills_an_empty_partition() {
     let lake = Lake::new();
     let night = |n: i64| {
-        let rows = || (0..40).filter(move |k| k % 4 > 0 || k / 4 == n);
-        lake.table(
-            &format!("rows/{n}.parquet"),
-            vec![
-                ("part", integers(rows().map(|k| i64::from(k % 4 == 0)))),
-                ("id", integers(rows().map(|k| k % 4))),
-                (
-                    "t",
-                    integers(rows().map(|k| 100 * n * i64::from(k % 4 > 0) + k / 4)),
-                ),
-                ("state", integers(rows().map(|k| (k * k + k / 3 + n) % 3))),
-            ],
-        );
+        let rows = (0..40).filter(|k| k % 4 > 0 || k / 4 == n).map(|k| {
+            let t = 100 * n * i64::from(k % 4 > 0) + k / 4;
+            [i64::from(k % 4 == 0), k % 4, t, (k * k + k / 3 + n) % 3]
+        });
+        let columns = ["part", "id", "t", "state"];
+        lake.integers(&format!("rows/{n}.parquet"), columns, rows);
     };
     night(0);
     let changes = [
@@ -282,7 +250,7 @@ fn an_increment_fills_an_empty_partition() {
         ("rank = 2", "rank = 1"),
         ("rank = 2", "rank = 1"),
     ];
-    small(&lake, &changes, "");
+    write_changed(&lake, &changes, "");
     lake.runs(&[])
         .says("1 model without a transition left out: part=1, lag 1");
     night(1);
@@ -298,7 +266,7 @@ fn an_increment_fills_an_empty_partition() {
 #[tokio::test]
 async fn tasks_skip_the_same_models() {
     let lake = Lake::new();
-    small(&lake, &SEPARATE_PARTITION, "");
+    write_changed(&lake, &SEPARATE_PARTITION, "");
     let text = lake.text("p.toml");
     let text = text.replace("${OUT:-out}", "FOLDER/out");
     let text = text.replace("path = \"rows.parquet\"", "path = \"FOLDER/rows.parquet\"");
@@ -465,7 +433,7 @@ from = "none"
     let rules = "`fit.svd.rule` must be one of \"gap\", \"held-out\", \"vamp2\", \"bic\", \"aic\", not \"heldout\"";
     ran.logs(rules);
     // A single error keeps its format.
-    small(&lake, &[("rank = 2", "rank = 0")], "");
+    write_changed(&lake, &[("rank = 2", "rank = 0")], "");
     let ran = lake.call("check", &[]);
     assert_eq!(
         ran.err,
@@ -476,7 +444,7 @@ from = "none"
 #[test]
 fn a_rank_is_selected_by_the_default_rule() {
     let lake = Lake::new();
-    small(
+    write_changed(
         &lake,
         &[
             ("rank = 2", "rank = \"auto\""),
@@ -485,7 +453,7 @@ fn a_rank_is_selected_by_the_default_rule() {
         "",
     );
     lake.runs(&[]).says(" of 2, 3, 4, 5, 6 by gap: ");
-    small(
+    write_changed(
         &lake,
         &[("rank = 2", "rank = \"auto\"\nranks = [2, 3]")],
         "[validation]\nfolds = 3",
@@ -498,14 +466,8 @@ fn a_rank_is_selected_by_the_default_rule() {
 fn an_interval_that_excludes_its_value_is_explained() {
     // Each pair occurs once, so a resample contains about two thirds of the pairs.
     let lake = Lake::new();
-    let pairs = || (0..200i64).map(|k| (k * 7 % 30, (k * k + k / 30) % 30));
-    lake.table(
-        "pairs.parquet",
-        vec![
-            ("a", integers(pairs().map(|pair| pair.0))),
-            ("b", integers(pairs().map(|pair| pair.1))),
-        ],
-    );
+    let pairs = (0..200).map(|k| [k * 7 % 30, (k * k + k / 30) % 30]);
+    lake.integers("pairs.parquet", ["a", "b"], pairs);
     let fit = "[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 3";
     lake.file(
         "p.toml",
@@ -591,7 +553,7 @@ async fn a_partition_that_fails_stops_no_other() {
                     "s",
                     integers(all().map(|(_, id, t)| (id * 7 + t * t + t / 5) % 5)),
                 ),
-                ("u", Arc::new(uniform.collect::<Float64Array>())),
+                ("u", floats(uniform)),
             ],
         );
         let text = format!(

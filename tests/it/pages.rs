@@ -3,7 +3,7 @@
 //! `PAGES` contains every Markdown file of the repository. `src/guide/keys.md` is generated from
 //! the schema of pipeline files: `GYRE_UPDATE_PAGES=1` writes it again.
 
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, files_below};
 use crate::needs;
 use serde_json::Value;
 use std::fmt::Write;
@@ -158,14 +158,10 @@ fn stable_words(out: &str) -> Vec<String> {
 
 /// Collects the Markdown files below a folder.
 fn markdown(folder: &Path, found: &mut Vec<String>) {
-    for entry in std::fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            markdown(&path, found);
-        } else if path.extension().is_some_and(|ending| ending == "md") {
-            let path = path.strip_prefix(ROOT).expect("a path below the root");
-            found.push(path.display().to_string());
-        }
+    let files = files_below(folder).into_iter();
+    for path in files.filter(|path| path.extension().is_some_and(|ending| ending == "md")) {
+        let path = path.strip_prefix(ROOT).expect("a path below the root");
+        found.push(path.display().to_string());
     }
 }
 

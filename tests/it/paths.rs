@@ -2,8 +2,7 @@
 //! tables of other formats, values of Hive folders, relative paths, spellings, and the detection of
 //! changed files.
 
-use crate::cli::integers;
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, Swap};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
@@ -33,8 +32,11 @@ method = "dbmr"
 rank = 1
 "#;
 
-fn text(path: &str, output: &str) -> String {
-    PIPELINE.replace("PATH", path).replace("OUTPUT", output)
+/// The query of the pipeline.
+pub const ROWS: &str = "SELECT a, b, n FROM rows";
+
+pub fn text(path: &str, output: &str) -> String {
+    PIPELINE.swap("PATH", path).swap("OUTPUT", output)
 }
 
 /// Writes a pipeline that reads a quoted path or a list, and writes to an output.
@@ -42,16 +44,14 @@ fn pipeline<'a>(lake: &'a Lake, path: &str, output: &str) -> &'a Lake {
     lake.file("p.toml", &text(path, output))
 }
 
+/// Writes a table with one row.
+pub fn write_pair(lake: &Lake, name: &str, a: i64, b: i64, n: i64) {
+    lake.integers(name, ["a", "b", "n"], [[a, b, n]]);
+}
+
 /// Writes a file with one row.
 fn write_row(lake: &Lake, name: &str, n: i64) {
-    lake.table(
-        name,
-        vec![
-            ("a", integers([n])),
-            ("b", integers([n + 1])),
-            ("n", integers([n])),
-        ],
-    );
+    write_pair(lake, name, n, n + 1, n);
 }
 
 /// The counts of the files that a path selects. Each file has a different count.
@@ -346,31 +346,6 @@ fn tables_of_other_formats_are_refused_with_a_command_that_exports_them() {
     }
 }
 
-const PARTITIONS: &str = r#"
-[job]
-name = "months"
-output = "out"
-incremental = INCREMENTAL
-
-[tables.rows]
-path = "in/"
-
-[transitions]
-sql = "SELECT * FROM rows"
-source = "a"
-target = "b"
-count = "n"
-partition_by = "month"
-
-[output]
-tables = ["counts"]
-
-[[fit]]
-name = "one"
-method = "dbmr"
-rank = 1
-"#;
-
 #[test]
 fn a_hive_folder_without_a_value_is_null() {
     for null in ["__HIVE_DEFAULT_PARTITION__", ""] {
@@ -379,7 +354,11 @@ fn a_hive_folder_without_a_value_is_null() {
             for month in ["1", "2"] {
                 write_row(&lake, &format!("in/month={month}/a.parquet"), 1);
             }
-            lake.runs_text(&PARTITIONS.replace("INCREMENTAL", incremental));
+            let text = text("\"in/\"", "out")
+                .swap(ROWS, "SELECT * FROM rows")
+                .swap("count = \"n\"", "count = \"n\"\npartition_by = \"month\"");
+            let job = format!("[job]\nincremental = {incremental}");
+            lake.runs_text(&text.swap("[job]", &job));
             write_row(&lake, &format!("in/month={null}/a.parquet"), 5);
             let ran = lake.runs(&[]);
             ran.says("2 transitions in 3 rows");

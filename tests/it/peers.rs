@@ -1,8 +1,7 @@
 //! Compares soft sets with those of pyGPCCA, deeptime and the published SEBA algorithm. These tests
 //! need a Python with these packages, which GYRE_PYTHON names.
 
-use crate::cli::integers;
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, Swap};
 use crate::needs;
 use std::process::Command;
 
@@ -105,18 +104,12 @@ fn check_peers(rows: &[Vec<i64>], rank: usize, which: &str, expected: &[(&str, f
         return;
     };
     let lake = Lake::new();
-    let pairs: Vec<(i64, i64, i64)> = (0..)
+    let pairs = (0..)
         .zip(rows)
-        .flat_map(|(a, row)| (0..).zip(row).map(move |(b, &n)| (a, b, n)))
-        .filter(|pair| pair.2 > 0)
-        .collect();
-    let table = vec![
-        ("a", integers(pairs.iter().map(|pair| pair.0))),
-        ("b", integers(pairs.iter().map(|pair| pair.1))),
-        ("n", integers(pairs.iter().map(|pair| pair.2))),
-    ];
-    lake.table("pairs.parquet", table);
-    let text = PIPELINE.replace("RANK", &rank.to_string());
+        .flat_map(|(a, row)| (0..).zip(row).map(move |(b, &n)| [a, b, n]));
+    let pairs = pairs.filter(|pair| pair[2] > 0);
+    lake.integers("pairs.parquet", ["a", "b", "n"], pairs);
+    let text = PIPELINE.swap("RANK", &rank.to_string());
     lake.runs_text(&text.replace("WHICH", which));
     let peers = expected.iter().filter_map(|(name, _)| {
         let is_peer = !name.contains(' ');

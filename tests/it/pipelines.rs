@@ -1,6 +1,6 @@
 //! The pipelines of the repository run unchanged on small tables of the expected form.
 
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, texts};
 use crate::pages;
 use crate::sets::comparison_row;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
@@ -220,9 +220,7 @@ pub fn words(lake: &Lake) {
     let position: ArrayRef = Arc::new(Int64Array::from_iter_values(
         (0..n).map(|k| (k % words.len()) as i64),
     ));
-    let word: ArrayRef = Arc::new(StringArray::from_iter_values(
-        (0..n).map(|k| words[k % words.len()]),
-    ));
+    let word = texts((0..n).map(|k| words[k % words.len()]));
     lake.table(
         "words.parquet",
         vec![("speech", speech), ("position", position), ("word", word)],

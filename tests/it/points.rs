@@ -1,8 +1,8 @@
 //! Runs over points: state embeddings of trajectories with coordinates.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Rows};
-use arrow::array::{Array, ArrayRef, Float64Array, ListArray};
+use crate::lake::{Lake, Rows, Swap, floats};
+use arrow::array::{Array, ArrayRef, ListArray};
 use arrow::datatypes::Float64Type;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -69,9 +69,7 @@ pub(crate) fn walks(trajectories: i64, steps: i64) -> Vec<Point> {
 }
 
 pub(crate) fn table(lake: &Lake, name: &str, points: &[Point]) {
-    let float = |of: fn(&Point) -> f64| -> ArrayRef {
-        Arc::new(Float64Array::from_iter_values(points.iter().map(of)))
-    };
+    let float = |of: fn(&Point) -> f64| floats(points.iter().map(of));
     let lists = points.iter().map(|p| Some(vec![Some(p.2), Some(p.3)]));
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("id", integers(points.iter().map(|p| p.0))),
@@ -155,8 +153,8 @@ fn a_list_of_coordinates_is_as_good_as_columns() {
     let lake = lake(&walks(8, 200));
     lake.runs(&[]);
     let expected = bytes(&lake);
-    let set = ["run", "p.toml", "--set", "transitions.coordinates=\"xy\""];
-    lake.gyre(&set).succeeds();
+    let set = ["transitions.coordinates=\"xy\""];
+    lake.runs(&set);
     // The table `fits` has the names of the columns.
     for ((table, own), expected) in TABLES.iter().zip(bytes(&lake)).zip(expected) {
         assert_eq!(own == expected, *table != "fits", "{table}");
@@ -170,30 +168,23 @@ fn coordinates_are_divided_by_the_scale() {
     lake.runs(&[]);
     let values = of_fit(&lake.read("spectrum"), "states_r2", 1, "value");
     let scaled = [
-        "--set",
         "transitions.scale={x=2.0,y=2.0}",
-        "--set",
         "fit.states.bandwidth=0.5",
     ];
-    lake.gyre(&[&["run", "p.toml"][..], &scaled].concat())
-        .succeeds();
+    lake.runs(&scaled);
     let of_scaled = of_fit(&lake.read("spectrum"), "states_r2", 1, "value");
     assert_eq!(values, of_scaled);
     // All numbers of a list are divided by the number of its column.
     let list = [
-        "--set",
         "transitions.coordinates=\"xy\"",
-        "--set",
         "transitions.scale={xy=2.0}",
-        "--set",
         "fit.states.bandwidth=0.5",
     ];
-    lake.gyre(&[&["run", "p.toml"][..], &list].concat())
-        .succeeds();
+    lake.runs(&list);
     let of_list = of_fit(&lake.read("spectrum"), "states_r2", 1, "value");
     assert_eq!(values, of_list);
-    let standard = ["run", "p.toml", "--set", "transitions.scale=\"standard\""];
-    lake.gyre(&standard).succeeds();
+    let standard = ["transitions.scale=\"standard\""];
+    lake.runs(&standard);
     let scale = lake.read("fits");
     let scale = arrow::util::display::array_value_to_string(scale.column("scale"), 0);
     let scale = scale.expect("text");
@@ -223,8 +214,8 @@ fn rows_without_a_point_are_dropped_and_counted() {
 fn a_row_without_a_pair_changes_no_fit() {
     let points = walks(6, 60);
     let held_out = PIPELINE
-        .replace("bandwidth = 1.0", "bandwidth = \"held-out\"")
-        .replace("lag = [1, 3]", "lag = 1");
+        .swap("bandwidth = 1.0", "bandwidth = \"held-out\"")
+        .swap("lag = [1, 3]", "lag = 1");
     let run = |points: &[Point], keys: &str| {
         let lake = lake(points);
         lake.file("p.toml", &held_out);
@@ -302,8 +293,8 @@ fn what_cannot_be_fitted_is_refused_by_name() {
     lake.file(
         "q.toml",
         &PIPELINE
-            .replace("method = \"state_embedding\"", "method = \"svd\"")
-            .replace(
+            .swap("method = \"state_embedding\"", "method = \"svd\"")
+            .swap(
                 "rank = [2, 3]\nfeatures = 60\nbandwidth = 1.0\nclusters = 2\n",
                 "rank = 2\n",
             ),
@@ -351,7 +342,7 @@ fn polygon(lake: &Lake, n: i64, parts: &[(i64, i64)]) {
         let angle = |id: i64| std::f64::consts::TAU * id as f64 / n as f64;
         let float = |of: fn(f64) -> f64| -> ArrayRef {
             let values = part.clone().map(|id| of(angle(id)));
-            Arc::new(Float64Array::from_iter_values(values))
+            floats(values)
         };
         let columns = vec![
             ("id", integers(part.clone())),
@@ -555,7 +546,7 @@ fn what_a_kernel_cannot_do_is_said() {
     run(&[lone]).fails(1, "fit `map`");
     lake.file(
         "q.toml",
-        &MAP.replace("[points]", "[transitions]\ntime = \"id\"\n[points]"),
+        &MAP.swap("[points]", "[transitions]\ntime = \"id\"\n[points]"),
     );
     lake.gyre(&["run", "q.toml"]).fails(
         2,
@@ -568,7 +559,7 @@ fn what_a_kernel_cannot_do_is_said() {
 fn a_pipeline_may_come_from_a_pipe() {
     let lake = lake(&walks(4, 50));
     let absolute = format!("path = \"{}\"", lake.path("walks").display());
-    let text = PIPELINE.replace("path = \"walks/\"", &absolute);
+    let text = PIPELINE.swap("path = \"walks/\"", &absolute);
     let output = format!("output = \"{}\"", lake.path("out").display());
     let text = text.replace("output = \"out\"", &output);
     let mut command = lake.command(&["check", "/dev/stdin"]);

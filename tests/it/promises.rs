@@ -2,8 +2,8 @@
 
 use crate::cli::integers;
 use crate::inside::{InProcess, Schedule, run_with, stop_at};
-use crate::lake::{Lake, ProgramRun, Rows};
-use arrow::array::{Array, StringArray};
+use crate::lake::{Lake, ProgramRun, Rows, texts_or_null};
+use arrow::array::Array;
 use gyre::plan::pipeline::Pipeline;
 use gyre::run::workers::Workers;
 use rand::SeedableRng;
@@ -12,7 +12,6 @@ use rand_pcg::Pcg64;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
-use std::sync::Arc;
 
 /// A pipeline of one kind of rows.
 struct Case {
@@ -161,7 +160,7 @@ fn write(lake: &Lake, file: &str, rows: &[Row]) {
         ("s", integers(rows.iter().map(|row| row.2))),
         ("x", integers(rows.iter().map(|row| row.3))),
         ("key", integers(rows.iter().map(|row| row.0 * 100 + row.1))),
-        ("split", Arc::new(splits.collect::<StringArray>()) as _),
+        ("split", texts_or_null(splits)),
     ];
     lake.table(&format!("rows/{file}.parquet"), columns);
 }
@@ -528,6 +527,12 @@ fn new_rows_are_assigned_once() {
         assert!(first.contains_key(case.assigned), "{:?}", first.keys());
         assign(&lake, case, some).succeeds().says("Nothing to do");
         assert!(lake.tables_of("new") == first);
+        let new = ["assign", "p.toml", "--model", "out", "--output", "new"];
+        for threads in ["1", "3"] {
+            let forced = ["--force", "--threads", threads];
+            lake.gyre(&[&new[..], &forced].concat()).succeeds();
+            assert!(lake.tables_of("new") == first, "{threads} threads");
+        }
 
         assign(&lake, case, "SELECT * FROM rows WHERE id > 99").fails(1, "gives no rows");
         let records = lake.records_of("new").into_iter();
@@ -550,9 +555,8 @@ fn new_rows_are_assigned_once() {
         ];
         lake.gyre(&missing).fails(1, "there is no finished result");
         if case.kind != "counts" {
-            let smooth = ["assign", "p.toml", "--model", "out", "--output", "new"];
-            let smooth = [&smooth[..], &["--smoothing", "1"]].concat();
-            lake.gyre(&smooth).fails(2, " have none");
+            lake.gyre(&[&new[..], &["--smoothing", "1"]].concat())
+                .fails(2, " have none");
         }
     });
 }

@@ -2,12 +2,11 @@
 //! with planted sets.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Rows};
-use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use crate::lake::{Lake, Rows, texts};
+use arrow::array::{Array, AsArray};
 use arrow::datatypes::Float64Type;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use std::sync::Arc;
 
 /// Writes three sets of 4 states in `north` and two sets of 6 states in `south`, with 40
 /// trajectories of 120 rows each. A trajectory leaves its set with probability 1/12 per step.
@@ -31,7 +30,7 @@ fn basins(lake: &Lake) {
             }
         }
     }
-    let basin: ArrayRef = Arc::new(StringArray::from(basin));
+    let basin = texts(basin);
     lake.table(
         "tracks.parquet",
         vec![
@@ -169,18 +168,10 @@ fn ranks_are_compared_and_selected_per_partition() {
 fn ranks_without_folds_and_of_counts() {
     let lake = Lake::new();
     // Two sets of three states, without counts between them.
-    let pairs = (0..36).filter(|at| (at / 6) / 3 == (at % 6) / 3);
-    let (sources, targets): (Vec<i64>, Vec<i64>) = pairs.map(|at| (at / 6, at % 6)).unzip();
-    let counts = sources.iter().zip(&targets).map(|(j, i)| 20 + j + 2 * i);
-    let counts: Vec<i64> = counts.collect();
-    lake.table(
-        "pairs.parquet",
-        vec![
-            ("a", integers(sources)),
-            ("b", integers(targets)),
-            ("n", integers(counts)),
-        ],
-    );
+    let pairs = (0..36).map(|at| (at / 6, at % 6));
+    let pairs = pairs.filter(|(j, i)| j / 3 == i / 3);
+    let pairs = pairs.map(|(j, i)| [j, i, 20 + j + 2 * i]);
+    lake.integers("pairs.parquet", ["a", "b", "n"], pairs);
     let pipeline = |rank: &str| {
         let text = format!(
             "[job]\nname = \"pairs\"\noutput = \"out\"\n[tables.pairs]\npath = \"pairs.parquet\"\n[transitions]\nsql = \"SELECT * FROM pairs\"\nsource = \"a\"\ntarget = \"b\"\ncount = \"n\"\n[[fit]]\nname = \"dbmr\"\nmethod = \"dbmr\"\n{rank}\n"

@@ -2,16 +2,14 @@
 //! written operators, and known worlds. Python with hmmlearn is used if `GYRE_PYTHON` names it.
 
 use crate::cli::integers;
-use crate::lake::{Lake, ProgramRun, Rows};
+use crate::lake::{Lake, ProgramRun, Rows, Swap, collect};
 use crate::needs;
 use arrow::array::{ArrayRef, AsArray, StringArray};
-use arrow::compute::concat_batches;
 use arrow::datatypes::Float64Type;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
-use std::fs;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -92,12 +90,6 @@ pub fn lake(visits: &[Visit]) -> Lake {
     lake
 }
 
-pub fn bytes(lake: &Lake, tables: &[&str]) -> Vec<Vec<u8>> {
-    let path = |table: &&str| lake.path(&format!("out/{table}/part-0.parquet"));
-    let read = |table: &&str| fs::read(path(table)).expect("a table");
-    tables.iter().map(read).collect()
-}
-
 /// The rows of a query over the files of `visits`, by DataFusion.
 fn query(lake: &Lake, sql: &str) -> Rows {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -107,9 +99,7 @@ fn query(lake: &Lake, sql: &str) -> Rows {
         let options = ParquetReadOptions::default();
         let registered = context.register_parquet("visits", path, options).await;
         registered.expect("a table");
-        let frame = context.sql(sql).await.expect("a query");
-        let batches = frame.collect().await.expect("rows");
-        Rows(concat_batches(&batches[0].schema(), &batches).expect("one schema"))
+        collect(&context, sql).await
     })
 }
 
@@ -166,7 +156,7 @@ fn triples_are_those_of_a_self_join() {
     // Without `interval` a row follows the one before, whatever the time between them.
     let numbered = "SELECT id, row_number() OVER (PARTITION BY id ORDER BY t) AS n, symbol, \
                     true AS kept FROM visits";
-    let text = PIPELINE.replace("interval = 1\n", "");
+    let text = PIPELINE.swap("interval = 1\n", "");
     lake.file("p.toml", &text);
     lake.run(&[]).succeeds();
     assert_windows(&lake, &WINDOW, &joined(numbered, 3));
@@ -192,31 +182,6 @@ fn triples_are_those_of_a_self_join() {
     lake.run(&["fit.hmm.windows=first"]).succeeds();
     let total: i64 = lake.read("triples").integers("count").iter().sum();
     assert!(total <= 20, "{total}");
-}
-
-#[test]
-fn increments_give_the_models_of_all_rows() {
-    let visits = visits(12, 60, 4);
-    let whole = lake(&visits);
-    whole.run(&[]).succeeds();
-    // Each file has whole trajectories.
-    let parts: Vec<Vec<Visit>> = (0..3)
-        .map(|part| visits.iter().filter(|v| v.0 / 4 == part).copied().collect())
-        .collect();
-    let grown = Lake::new();
-    grown.file("p.toml", PIPELINE);
-    for (at, part) in parts.iter().enumerate() {
-        table(&grown, &format!("visits/{at}.parquet"), part);
-        grown.run(&["job.incremental=true"]).succeeds();
-    }
-    let tables = [
-        "symbols",
-        "operators",
-        "triples",
-        "spectrum",
-        "trajectories",
-    ];
-    assert!(bytes(&grown, &tables) == bytes(&whole, &tables));
 }
 
 /// A written model: its symbols, and A_x by symbol.
@@ -601,7 +566,7 @@ fn scaled_operators_predict_rare_symbols_better_than_plain_ones() {
         assert!(held_out[at + 3] > shares[at + 3], "{held_out:?}");
     }
     // Symbols that occur once have singular values of 1 of their own.
-    lake.runs_text(&RARE.replace("min_count = 5", ""))
+    lake.runs_text(&RARE.swap("min_count = 5", ""))
         .says("and `min_count` pools rare symbols");
 }
 
@@ -647,7 +612,7 @@ fn refined_models_agree_with_hmmlearn() {
     let mut visits: Vec<Visit> = visits(20, 100, 6);
     visits.retain(|v| v.2.is_some());
     let lake = lake(&visits);
-    let text = PIPELINE.replace("interval = 1\n", "").replace(
+    let text = PIPELINE.swap("interval = 1\n", "").swap(
         "rank = [2, 3]",
         "rank = 3\nrefine = \"em\"\nunigram = 0.0\nfloor = 1e-300",
     );

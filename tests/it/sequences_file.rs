@@ -1,16 +1,15 @@
 //! The section `[sequences]`: its keys, their errors, and plans.
 
 use crate::cli::integers;
-use crate::lake::Lake;
+use crate::lake::{Lake, Swap, texts};
 use crate::pipeline_file::{parse, refused, refused_all};
-use arrow::array::{ArrayRef, StringArray};
+use arrow::array::ArrayRef;
 use gyre::assess::ranks::Rule;
 use gyre::evidence::lag::Lag;
 use gyre::methods::SequenceMethod;
 use gyre::methods::hmm::params::{Refine, Scaling, SpectralHmm, WindowKind};
 use gyre::plan::pipeline::{Input, json_schema};
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 const CLICKS: &str = r#"[job]
 name = "clicks"
@@ -125,7 +124,7 @@ fn sections_exclude_each_other() {
         &[points],
         "use either `[points]` or `[sequences]`, not both",
     );
-    let other = CLICKS.replace("[sequences]", "[transitions]");
+    let other = CLICKS.swap("[sequences]", "[transitions]");
     let other = other.replace("symbol = \"page\"", "state = \"page\"\nlag = 1");
     refused(
         &other,
@@ -161,7 +160,7 @@ checks.max_drift=0.1 | `checks.max_drift` is about the number of transitions
 sequences.split=page | the column `page` cannot be both `sequences.symbol` and `sequences.split`
 "#,
     );
-    let without = CLICKS.replace("symbol = \"page\"\n", "");
+    let without = CLICKS.swap("symbol = \"page\"\n", "");
     refused(
         &without,
         &[],
@@ -171,7 +170,7 @@ sequences.split=page | the column `page` cannot be both `sequences.symbol` and `
 
 #[test]
 fn ranks_need_rows_to_hold_out() {
-    let single = CLICKS.replace("trajectory = \"session\"\n", "");
+    let single = CLICKS.swap("trajectory = \"session\"\n", "");
     let auto = |sets: &[&str]| {
         let sets = [&["fit.hmm.rank=auto"], sets].concat();
         parse(&single, &sets).map_err(|e| e.to_string())
@@ -239,9 +238,9 @@ fn the_schema_describes_sequences() {
 fn lake() -> Lake {
     let lake = Lake::new();
     let pages = (0..30).map(|k| ["home", "shop", "cart"][k * k % 7 % 3]);
-    let pages: ArrayRef = Arc::new(StringArray::from_iter_values(pages));
+    let pages = texts(pages);
     let split = (0..30).map(|k| if k < 20 { "train" } else { "test" });
-    let split: ArrayRef = Arc::new(StringArray::from_iter_values(split));
+    let split = texts(split);
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("session", integers((0..30).map(|k| k / 5))),
         ("n", integers((0..30).map(|k| k % 5))),

@@ -3,13 +3,11 @@
 use crate::cli::integers;
 use crate::cluster_runs::WatchedRun;
 use crate::inside::{assert_tasks_agree, take_tables};
-use crate::lake::{Lake, floats, texts};
+use crate::lake::{Lake, Swap, floats, texts, texts_or_null};
 use crate::machines::Machines;
-use arrow::array::StringArray;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use std::sync::Arc;
 
 /// Filters of trajectories with gaps and missing observations, with supervision of single steps.
 const FILTERS: &str = r#"
@@ -199,7 +197,7 @@ fn walks(lake: &Lake, steps: i64) {
                 "s",
                 texts(rows.iter().map(|row| format!("page {}", row.state))),
             ),
-            ("split", Arc::new(splits.collect::<StringArray>()) as _),
+            ("split", texts_or_null(splits)),
         ];
         lake.table(&format!("walks/{file}.parquet"), columns);
     }
@@ -208,10 +206,10 @@ fn walks(lake: &Lake, steps: i64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_give_the_same_bytes() {
     let all = format!("{FILTERS}\n[output]\nrows = \"all\"\n");
-    let filters = FILTERS.replace("partition_by = [\"part\"]", "");
+    let filters = FILTERS.swap("partition_by = [\"part\"]", "");
     // Only one of both fits has all points.
-    let landmarks = MAPS.replace("neighbours = 16", "landmarks = 40");
-    let symbols = SYMBOLS.replace("partition_by = [\"part\"]", "");
+    let landmarks = MAPS.swap("neighbours = 16", "landmarks = 40");
+    let symbols = SYMBOLS.swap("partition_by = [\"part\"]", "");
     let long = symbols.replace("rank = 2", "rank = 2\nblock = 2");
     let long = long.replace("ranks = [1, 2, 3]", "ranks = [1, 2, 3]\nblock = 2");
     let of_filters = &["fit", "deal", "rows"][..];

@@ -1,18 +1,16 @@
 //! The SQL of a pipeline, its keys and its lags: refused SQL, dropped rows, and the names in
 //! messages.
 
-use crate::cli::{integers, small_pipeline};
-use crate::lake::Lake;
-use arrow::array::{ArrayRef, Float64Array, StringArray, TimestampSecondArray};
+use crate::cli::{integers, small_pipeline, write_changed};
+use crate::lake::{Lake, Swap, TABLES, floats};
+use arrow::array::{ArrayRef, StringArray, TimestampSecondArray};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use std::sync::Arc;
 
 /// Writes the small pipeline with another query.
 fn with_sql(lake: &Lake, sql: &str) {
-    small_pipeline(lake);
-    let text = lake.text("p.toml");
-    lake.file("p.toml", &text.replace("SELECT * FROM rows", sql));
+    write_changed(lake, &[("SELECT * FROM rows", sql)], "");
 }
 
 #[test]
@@ -144,15 +142,8 @@ fn long_expressions_end_with_a_message() {
 #[test]
 fn error_messages_use_sql_terms() {
     let lake = Lake::new();
-    let state: ArrayRef = integers([0, 1, 0, 1]);
-    lake.table(
-        "mixed.parquet",
-        vec![
-            ("Id", integers([1, 1, 2, 2])),
-            ("t", integers([0, 1, 0, 1])),
-            ("State", state),
-        ],
-    );
+    let mixed = [[1, 0, 0], [1, 1, 1], [2, 0, 0], [2, 1, 1]];
+    lake.integers("mixed.parquet", ["Id", "t", "State"], mixed);
     for (sql, message) in [
         (
             "SELECT State FROM mixed",
@@ -207,17 +198,9 @@ fn error_messages_use_sql_terms() {
 #[test]
 fn rows_with_equal_times_are_named_by_every_counting_method() {
     let lake = Lake::new();
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("t", integers([0, 1, 1, 2])),
-            ("state", integers([0, 1, 0, 1])),
-        ],
-    );
-    lake.table(
-        "later/a.parquet",
-        vec![("t", integers([0, 1, 2])), ("state", integers([0, 1, 0]))],
-    );
+    let columns = ["t", "state"];
+    lake.integers("rows.parquet", columns, [[0, 0], [1, 1], [1, 0], [2, 1]]);
+    lake.integers("later/a.parquet", columns, [[0, 0], [1, 1], [2, 0]]);
     for (path, incremental) in [("rows.parquet", false), ("rows.parquet", true)] {
         for sql in ["SELECT * FROM rows", "SELECT * FROM rows ORDER BY state, t"] {
             lake.file("p.toml", &format!("[job]\nname = \"a\"\noutput = \"out\"\nincremental = {incremental}\n[tables.rows]\npath = \"{path}\"\n[transitions]\nsql = \"{sql}\"\ntime = \"t\"\nstate = \"state\"\nlag = 1\n[[fit]]\nname = \"a\"\nmethod = \"dbmr\"\nrank = 2\n"));
@@ -226,10 +209,7 @@ fn rows_with_equal_times_are_named_by_every_counting_method() {
     }
     // A later file repeats a time.
     lake.runs_text("[job]\nname = \"a\"\noutput = \"out\"\nincremental = true\n[tables.rows]\npath = \"later/\"\n[transitions]\nsql = \"SELECT * FROM rows\"\ntime = \"t\"\nstate = \"state\"\nlag = 1\n[[fit]]\nname = \"a\"\nmethod = \"dbmr\"\nrank = 2\n");
-    lake.table(
-        "later/b.parquet",
-        vec![("t", integers([2, 3])), ("state", integers([0, 1]))],
-    );
+    lake.integers("later/b.parquet", columns, [[2, 0], [3, 1]]);
     lake.run(&[]).fails(1, "two rows at t = 2");
 }
 
@@ -283,10 +263,7 @@ fn nan_keys_are_dropped_and_counted() {
     ];
     let times = [0, 1, 2, 0, 1, 2, 0, 0, 1, 2];
     let states = [0, 1, 0, 1, 0, 1, 0, 1, 0, 1];
-    let wide: [ArrayRef; 2] = [
-        Arc::new(Float64Array::from(ids.to_vec())),
-        Arc::new(Float64Array::from(partitions.to_vec())),
-    ];
+    let wide: [ArrayRef; 2] = [floats(ids.to_vec()), floats(partitions.to_vec())];
     for width in [DataType::Float16, DataType::Float32, DataType::Float64] {
         let [id, p] = wide
             .clone()
@@ -324,9 +301,9 @@ fn nan_keys_are_dropped_and_counted() {
             ];
             lake.table("rows/a.parquet", columns);
             let text = KEYS
-                .replace("OUTPUT", "out")
-                .replace("SQL", sql)
-                .replace("INCREMENTAL", &incremental.to_string());
+                .swap("OUTPUT", "out")
+                .swap("SQL", sql)
+                .swap("INCREMENTAL", &incremental.to_string());
             lake.file("p.toml", &text);
             lake.runs(&[]).says("keys: 2 transitions in 10 rows");
             let dropped = &lake.last_record()["rows_dropped"];
@@ -375,10 +352,7 @@ fn write_timed_pipeline(lake: &Lake, output: &str, lags: &str) {
             ],
         );
     }
-    lake.file(
-        "p.toml",
-        &TIMED.replace("OUTPUT", output).replace("LAGS", lags),
-    );
+    lake.file("p.toml", &TIMED.swap("OUTPUT", output).swap("LAGS", lags));
 }
 
 /// Every spelling of a lag has the same text, the same length in seconds and the same position.
@@ -403,19 +377,7 @@ fn spellings_of_a_lag_are_equal_and_lags_are_sorted_by_length() {
             .filter_map(|line| line.strip_prefix("lag ")?.split(':').next())
             .collect();
         assert_eq!(shown, ["1h", "6h", "1d"], "{}", ran.out);
-        for table in [
-            "sources",
-            "targets",
-            "latent",
-            "coarse",
-            "fits",
-            "certificates",
-            "restarts",
-            "spectrum",
-            "sets",
-            "changes",
-            "counts",
-        ] {
+        for table in TABLES {
             let rows = lake.read_at(&format!("{output}/{table}"));
             let (lags, seconds) = (rows.texts("lag"), rows.floats("lag_seconds"));
             let mut order: Vec<String> = lags.clone();
@@ -434,7 +396,7 @@ fn spellings_of_a_lag_are_equal_and_lags_are_sorted_by_length() {
     }
     assert!(outputs.windows(2).all(|two| two[0] == two[1]));
     // Another spelling gives the same plan.
-    let spelt = TIMED.replace("OUTPUT", "out0");
+    let spelt = TIMED.swap("OUTPUT", "out0");
     lake.runs_text(&spelt.replace("LAGS", "['1440min', '6h', '60min']"))
         .says("Nothing to do");
     lake.gyre(&["compare", "out0", "out1", "--lag", "60min=PT1H"])
@@ -609,27 +571,6 @@ fn parameters_may_be_dates_times_and_lists() {
         );
         lake.call("check", &[]).fails(2, message);
     }
-}
-
-#[test]
-fn variables_may_replace_numbers() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
-    let text = lake.text("p.toml");
-    let text = text
-        .replace("rank = 2", "rank = \"${RANK:-2}\"")
-        .replace("[tables.rows]", "seed = \"${SEED:-3}\"\n[tables.rows]");
-    let text = text.replace("lag = 1", "lag = 1\npartition_by = []");
-    lake.runs_text(&text);
-    assert_eq!(lake.read("fits").integers("rank"), [2, 2]);
-    let output = lake
-        .command(&["check", "p.toml"])
-        .env("SEED", "hunter2")
-        .output()
-        .expect("the program starts");
-    let ran = crate::lake::ProgramRun::of(output);
-    ran.fails(2, "`job.seed` must be a whole number that is not negative, which the value of `${SEED}` is not");
-    assert!(!ran.err.contains("hunter2"), "{}", ran.err);
 }
 
 /// A date or a time without a zone is local time in the zone of the column that it is compared

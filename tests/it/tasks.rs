@@ -3,8 +3,8 @@
 
 use crate::cli::integers;
 use crate::inside::{InProcess, RESOURCES, RunResult, Schedule, assert_equal_results, run_in};
-use crate::lake::Lake;
-use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
+use crate::lake::{Lake, Swap, floats, integers_or_null, texts_or_null};
+use arrow::array::ArrayRef;
 use gyre::error::Kind;
 use gyre::run::planned::{kinds, perform_task};
 use gyre::run::workers::nodes::Task;
@@ -16,16 +16,15 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// A row of trajectory `id` in group `g`. A row without a time is dropped. A row without a state is
 /// in no pair.
 #[derive(Debug, Clone, PartialEq)]
-struct Row {
-    g: i64,
-    id: i64,
-    t: Option<i64>,
-    state: Option<i64>,
+pub struct Row {
+    pub g: i64,
+    pub id: i64,
+    pub t: Option<i64>,
+    pub state: Option<i64>,
 }
 
 /// Walks on two halves of `states`, with gaps: `groups` groups of `each` trajectories.
@@ -51,16 +50,10 @@ fn walks(seed: u64, groups: i64, each: i64, steps: i64, states: i64) -> Vec<Row>
     rows
 }
 
-fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
-    let text = |of: &dyn Fn(&Row) -> Option<String>| -> ArrayRef {
-        Arc::new(rows.iter().map(of).collect::<StringArray>())
-    };
-    let optional = |of: &dyn Fn(&Row) -> Option<i64>| -> ArrayRef {
-        Arc::new(rows.iter().map(of).collect::<Int64Array>())
-    };
-    let float = |of: &dyn Fn(&Row) -> Option<f64>| -> ArrayRef {
-        Arc::new(rows.iter().map(of).collect::<Float64Array>())
-    };
+pub fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
+    let text = |of: &dyn Fn(&Row) -> Option<String>| texts_or_null(rows.iter().map(of));
+    let optional = |of: &dyn Fn(&Row) -> Option<i64>| integers_or_null(rows.iter().map(of));
+    let float = |of: &dyn Fn(&Row) -> Option<f64>| floats(rows.iter().map(of));
     vec![
         ("g", integers(rows.iter().map(|r| r.g))),
         ("sea", text(&|r| Some(format!("sea {}", r.g)))),
@@ -322,7 +315,7 @@ async fn tasks_read_the_tables_of_the_plan() {
     }
     let one = "state = \"name\"\nlag = 1\npartition_by = [\"day\"]\n";
     let sql = "sql = \"SELECT *, day + $shift AS other FROM rows WHERE id < $most\"";
-    let keys = TRAJECTORIES.replace("sql = \"SELECT * FROM rows\"", sql) + one;
+    let keys = TRAJECTORIES.swap("sql = \"SELECT * FROM rows\"", sql) + one;
     let rest = "[transitions.parameters]\nshift = 3\nmost = 14.5\n".to_string() + TWO_FITS;
     let tables =
         "[tables.other]\npath = [\"FOLDER/more/2.parquet\", \"FOLDER/more/[13].parquet\"]\n";

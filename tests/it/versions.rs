@@ -2,15 +2,14 @@
 //! clean`.
 
 use crate::cli::small_pipeline;
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, wait_for};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::os::unix::fs::symlink;
 use std::process::Stdio;
-use std::time::Duration;
 
 fn current(lake: &Lake) -> String {
     lake.json("out/current.json")["run"]
@@ -75,11 +74,7 @@ fn one_of_two_simultaneous_processes_wins_and_the_other_reports_it() {
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("the program starts");
         let mut log = BufReader::new(process.stderr.take().expect("a log"));
-        let mut line = String::new();
-        while !line.contains(r#""stage":"fit""#) {
-            line.clear();
-            assert_ne!(log.read_line(&mut line).expect("a line"), 0, "{seed} ended");
-        }
+        wait_for(&mut log, r#""stage":"fit""#);
         processes.push((process, log));
     }
     lock.unlock().expect("the lock is released");
@@ -253,96 +248,6 @@ fn unused_files_are_listed_and_removed() {
     // The list includes the ledger of a removed result.
     run("2");
     assert_eq!(lake.names("out/ledger"), kept);
-}
-
-/// The run is stopped while it fits models or writes tables. It does not start further writes.
-#[test]
-fn a_run_that_is_stopped_while_it_writes_leaves_the_earlier_result() {
-    let lake = Lake::new();
-    // Writing several hundred thousand counts takes longer than a signal.
-    let n = 400_000;
-    let columns = vec![
-        ("a", crate::cli::integers((0..n).map(|k| k % 100_000))),
-        ("b", crate::cli::integers((0..n).map(|k| k * 7 % 99_991))),
-    ];
-    lake.table("rows.parquet", columns);
-    lake.file(
-        "p.toml",
-        "[job]\nname = \"large\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n[transitions]\nsql = \"SELECT * FROM rows\"\n\
-         source = \"a\"\ntarget = \"b\"\n[[fit]]\nname = \"one\"\nmethod = \"dbmr\"\nrank = 1\n",
-    );
-    // The finished stage, and the time in milliseconds after it.
-    let moments = [
-        ("count", 0),
-        ("fit", 0),
-        ("fit", 3),
-        ("fit", 10),
-        ("fit", 40),
-    ];
-    let mut stopped = 0;
-    for earlier in [None, Some("1")] {
-        if let Some(seed) = earlier {
-            run(&lake, seed);
-        }
-        let before = earlier.map(|_| (lake.json("out/current.json"), lake.tables()));
-        for (stage, wait) in moments {
-            let rest = stop(&lake, stage, Duration::from_millis(wait));
-            if wait == 0 {
-                assert!(
-                    !rest.iter().any(|line| line.contains("\"write\"")),
-                    "{rest:?}"
-                );
-            }
-            match &before {
-                // Only finished work may remain for the next run.
-                None => {
-                    let mut allowed = lake.names("out");
-                    allowed.remove("work");
-                    assert_eq!(allowed, ["runs".to_string()].into());
-                }
-                Some(before) => {
-                    assert!((lake.json("out/current.json"), lake.tables()) == *before);
-                    check_tidy(&lake);
-                }
-            }
-            // Every stopped run has a record.
-            stopped += 1;
-            let results = usize::from(earlier.is_some());
-            assert_eq!(lake.names("out/runs").len(), stopped + results);
-        }
-    }
-}
-
-/// Starts a run, stops it some time after the end of a stage, and returns the log lines since then.
-fn stop(lake: &Lake, stage: &str, after: Duration) -> Vec<String> {
-    let mut running = lake
-        .command(&["run", "p.toml", "--seed", "2", "--log-format", "json"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut lines = BufReader::new(running.stderr.take().expect("its log")).lines();
-    let is_over = |line: &Value| line["message"] == "stage done" && line["stage"] == stage;
-    let log = lines.by_ref().map(|line| {
-        let line = line.expect("text");
-        serde_json::from_str::<Value>(&line).unwrap_or_else(|e| panic!("{line}: {e}"))
-    });
-    assert!(
-        log.into_iter().any(|line| is_over(&line)),
-        "it never came to the end of {stage}"
-    );
-    std::thread::sleep(after);
-    let stopped = std::process::Command::new("kill")
-        .args(["-INT", &running.id().to_string()])
-        .status();
-    assert!(stopped.is_ok_and(|status| status.success()));
-    let rest: Vec<String> = lines.map(|line| line.expect("text")).collect();
-    assert_eq!(
-        running.wait().expect("the process ends").code(),
-        Some(130),
-        "{rest:?}"
-    );
-    rest
 }
 
 /// If a process dies after it has written its pointer, readers of plain paths see one result, and

@@ -2,7 +2,8 @@
 //! assignments.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Rows};
+use crate::counting::counts_by_gyre;
+use crate::lake::{Lake, Rows, floats};
 use arrow::array::{Array, ArrayRef, Float64Array};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -95,13 +96,6 @@ affiliation = "half"
     lake.file("p.toml", &text);
 }
 
-fn weights_by_gyre(lake: &Lake) -> Vec<String> {
-    let counts = lake.read("counts").0;
-    (0..counts.num_rows())
-        .map(|at| gyre::read::rows::states::describe(counts.columns(), at))
-        .collect()
-}
-
 /// Sorted rows (group, lag, source, target, weight), computed from all pairs of rows of a
 /// trajectory with a distance of 2 in time or of 3 rows.
 fn expected_weights(rows: &[Row]) -> Vec<String> {
@@ -139,7 +133,7 @@ fn sums_of_weights_do_not_depend_on_order_and_files() {
             .succeeds()
             .says("null weight")
             .says("weight of zero");
-        assert_eq!(weights_by_gyre(&lake), expected);
+        assert_eq!(counts_by_gyre(&lake), expected);
     }
 }
 
@@ -191,12 +185,12 @@ fn weighted_rows_that_exceed_memory_are_sorted() {
     files(&lake, &rows, 1);
     pipeline(&lake, KEYS, "");
     lake.runs(&[]);
-    let gathered = weights_by_gyre(&lake);
+    let gathered = counts_by_gyre(&lake);
     let memory = ["--threads", "1", "--memory", "165MB", "-v"];
     let ran = lake.gyre(&[&["run", "p.toml", "--force"][..], &memory].concat());
     ran.logs("sorting them");
     ran.succeeds();
-    assert_eq!(weights_by_gyre(&lake), gathered);
+    assert_eq!(counts_by_gyre(&lake), gathered);
 }
 
 /// The numeric columns of a table.
@@ -294,11 +288,10 @@ fn memberships_of_trajectories_are_sums_over_their_states() {
             close(sum(&sources, &column), pairs * expected);
             close(sum(&trajectories, &column), pairs * expected);
         }
-        let before = std::fs::read(lake.path("new/trajectories/part-0.parquet"));
+        let before = lake.bytes("new/trajectories/part-0.parquet");
         lake.gyre(&[&assign[..], &["--force", "--threads", "1"]].concat())
             .succeeds();
-        let second = std::fs::read(lake.path("new/trajectories/part-0.parquet"));
-        assert!(second.expect("a table") == before.expect("a table"));
+        assert!(lake.bytes("new/trajectories/part-0.parquet") == before);
     }
 }
 
@@ -373,14 +366,8 @@ fn write_all_options(lake: &Lake, window: &str) {
 
 /// Every table of the output.
 fn output_tables(lake: &Lake) -> BTreeMap<String, Rows> {
-    let tables = std::fs::read_dir(lake.path("out/current/"))
-        .expect("a result")
-        .flatten();
-    let tables = tables.filter(|entry| entry.path().is_dir());
-    let open = |name: String| (name.clone(), lake.read(&name));
-    tables
-        .map(|entry| open(entry.file_name().into_string().expect("a name")))
-        .collect()
+    let names = lake.tables_of("out/current").into_keys();
+    names.map(|name| (name.clone(), lake.read(&name))).collect()
 }
 
 /// Whether a value is proportional to the weights, by its table, its column and the subject of its
@@ -607,9 +594,7 @@ fn weighted_walks(weight: &dyn Fn(i64) -> f64) -> Vec<(&'static str, ArrayRef)> 
             }
         }
     }
-    let float = |of: &dyn Fn(usize) -> f64| -> ArrayRef {
-        Arc::new((0..ids.len()).map(of).map(Some).collect::<Float64Array>())
-    };
+    let float = |of: &dyn Fn(usize) -> f64| floats((0..ids.len()).map(of).map(Some));
     let symbol = |[x, y]: &[f64; 2]| i64::from(*x > 0.0) + 2 * i64::from(x + y > 0.3);
     vec![
         ("x", float(&|row| at[row][0])),

@@ -1,7 +1,6 @@
 //! The tables that a run writes: `output.tables`, `output.without`, `--only` and `--without`.
 
-use crate::cli::integers;
-use crate::lake::Lake;
+use crate::lake::{Lake, Swap};
 use std::collections::BTreeSet;
 
 const PIPELINE: &str = r#"
@@ -55,16 +54,9 @@ pub const KINDS: [(&str, &str, &[&str], &[&str]); 4] = [
 /// Twelve walks of 40 steps among five states.
 pub fn lake() -> Lake {
     let lake = Lake::new();
-    let rows = || (0..12 * 40i64).map(|row| (row / 40, row % 40));
-    let step = |(id, t): (i64, i64)| (id * 7 + t * t + t / 5) % 5;
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("id", integers(rows().map(|row| row.0))),
-            ("t", integers(rows().map(|row| row.1))),
-            ("s", integers(rows().map(step))),
-        ],
-    );
+    let rows = (0..12 * 40).map(|row| (row / 40, row % 40));
+    let rows = rows.map(|(id, t)| [id, t, (id * 7 + t * t + t / 5) % 5]);
+    lake.integers("rows.parquet", ["id", "t", "s"], rows);
     lake
 }
 
@@ -73,9 +65,9 @@ pub fn pipeline(lake: &Lake, kind: usize, output: &str) {
     // `names` belongs to rows with states alone.
     let rows = rows.strip_suffix("").unwrap_or(rows).to_string();
     let text = PIPELINE
-        .replace("[ROWS]", &format!("[{rows}"))
-        .replace("OUTPUT", output)
-        .replace("FIT", fit);
+        .swap("[ROWS]", &format!("[{rows}"))
+        .swap("OUTPUT", output)
+        .swap("FIT", fit);
     lake.file("p.toml", &text);
 }
 
@@ -205,9 +197,9 @@ fn counts_of_counts_are_written_if_they_are_asked_for() {
     let rows = "transitions]\nsql = \"SELECT s AS a, id % 3 AS b, t + 1 AS n FROM rows\"\nsource = \"a\"\ntarget = \"b\"\nMEASURE";
     let run = |measure: &str, output: &str| {
         let text = PIPELINE
-            .replace("[ROWS]", &format!("[{}", rows.replace("MEASURE", measure)))
-            .replace("OUTPUT", output)
-            .replace("FIT", "method = \"dbmr\"\nrank = 1");
+            .swap("[ROWS]", &format!("[{}", rows.replace("MEASURE", measure)))
+            .swap("OUTPUT", output)
+            .swap("FIT", "method = \"dbmr\"\nrank = 1");
         lake.runs_text(&text);
         lake.tables_of("out/current")
             .into_keys()
@@ -241,9 +233,9 @@ fn a_run_without_fits_counts() {
     ];
     for rows in rows {
         let fitted = PIPELINE
-            .replace("[ROWS]", &format!("[{rows}"))
-            .replace("OUTPUT", "tables = [\"counts\"]")
-            .replace("FIT", "method = \"dbmr\"\nrank = 1");
+            .swap("[ROWS]", &format!("[{rows}"))
+            .swap("OUTPUT", "tables = [\"counts\"]")
+            .swap("FIT", "method = \"dbmr\"\nrank = 1");
         lake.runs_text(&fitted);
         let counts = || lake.bytes("out/counts/part-0.parquet");
         let (tables, expected) = (
