@@ -206,18 +206,3 @@ fn the_sql_of_checks_is_planned_before_the_run() {
     lake.run(&[]).fails(1, "check `mine` cannot be made: ");
     assert!(!lake.path("out/.staging").exists());
 }
-
-#[test]
-fn the_checks_of_the_guide_are_valid() {
-    let example = crate::pages::block("toml", "[checks]\n");
-    let base = include_str!("../../pipelines/routes.toml");
-    let spec = gyre::plan::pipeline::Pipeline::parse(
-        &format!("{base}\n{example}"),
-        "checks.md",
-        &[],
-        &|_| None,
-    );
-    let checks = spec.unwrap_or_else(|e| panic!("{}", e.full())).checks;
-    assert_eq!(checks.queries.len(), 1);
-    assert!(checks.limits.partitions.is_some() && checks.limits.max_drift.is_some());
-}

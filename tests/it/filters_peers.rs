@@ -2,11 +2,10 @@
 //! GYRE_PYTHON names.
 
 use crate::cli::integers;
-use crate::lake::{Lake, ProgramRun, floats, texts};
+use crate::lake::{Lake, floats, texts};
 use crate::needs;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use std::process::Command;
 
 const PIPELINE: &str = r#"
 [job]
@@ -210,12 +209,7 @@ fn kalman_filters_agree_with_filterpy() {
     let lake = Lake::new();
     world(&lake);
     lake.runs_text(PIPELINE);
-    let mut command = Command::new(python);
-    command
-        .args(["-c", SCRIPT])
-        .arg(lake.path(""))
-        .env("OPENBLAS_NUM_THREADS", "1");
-    let ran = ProgramRun::of(command.output().expect("Python starts")).succeeds();
+    let ran = lake.script(&python, SCRIPT, &["."]);
     assert_eq!(ran.out.lines().count(), 12, "{}", ran.out);
     for line in ran.out.lines() {
         let off = line

@@ -205,6 +205,16 @@ impl Lake {
         ran.succeeds().json()
     }
 
+    /// Runs a script of Python in this folder.
+    #[track_caller]
+    pub fn script(&self, python: &str, script: &str, arguments: &[&str]) -> ProgramRun {
+        let mut command = Command::new(python);
+        command.args(["-c", script]).args(arguments);
+        command.env("OPENBLAS_NUM_THREADS", "1");
+        let ran = command.current_dir(self.folder.path()).output();
+        ProgramRun::of(ran.expect("Python starts")).succeeds()
+    }
+
     /// Runs a pipeline of the repository with assignments. Its output is in `out`.
     pub fn run_of_repository(&self, name: &str, sets: &[&str]) -> ProgramRun {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));

@@ -11,7 +11,6 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 type Labels = BTreeMap<String, String>;
 
@@ -144,12 +143,7 @@ fn check_clients(lake: &Lake) {
     let Some(python) = needs::python(&["openlineage.client", "prometheus_client"]) else {
         return;
     };
-    let mut command = Command::new(python);
-    let ran = command
-        .args(["-c", CLIENTS])
-        .current_dir(lake.folder.path());
-    let ran = ProgramRun::of(ran.output().expect("Python starts"));
-    let read = ran.succeeds().out;
+    let read = lake.script(&python, CLIENTS, &[]).out;
     assert!(read.starts_with("read "), "{read}");
 }
 

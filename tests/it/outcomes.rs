@@ -130,19 +130,6 @@ fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
     }
 }
 
-#[test]
-fn a_failed_first_run_leaves_only_its_record() {
-    let lake = Lake::new();
-    write_changed(&lake, &[("lag = 1", "lag = 5000")], "");
-    lake.run(&[])
-        .fails(1, "no transition was found in 600 rows");
-    assert_eq!(records(&lake, &[]).len(), 1);
-    assert!(!lake.path("out/current.json").exists());
-    assert!(all_paths(&lake.path("out/versions")).is_empty());
-    lake.runs(&["transitions.lag=1"]);
-    assert_eq!(records(&lake, &[]).len(), 2);
-}
-
 /// The rows of trajectory 2 are a separate partition, in which only one row has a time.
 const SEPARATE_PARTITION: [(&str, &str); 2] = [
     (

@@ -8,7 +8,6 @@ use crate::needs;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -321,10 +320,7 @@ fn the_first_file_of_the_guide_runs() {
     };
     let script =
         "import duckdb, sys\nprint([row[-1] for row in duckdb.sql(sys.argv[1]).fetchall()])";
-    let mut command = Command::new(python);
-    command.args(["-c", script, block("sql", "SELECT p.*")]);
-    let ran = command.current_dir(lake.folder.path()).output();
-    let ran = ProgramRun::of(ran.expect("Python starts")).succeeds();
+    let ran = lake.script(&python, script, &[block("sql", "SELECT p.*")]);
     assert_eq!(ran.out.matches(['0', '1']).count(), 5000, "{}", ran.out);
 }
 

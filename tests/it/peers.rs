@@ -1,9 +1,8 @@
 //! Compares soft sets with those of pyGPCCA, deeptime and the published SEBA algorithm. These tests
 //! need a Python with these packages, which GYRE_PYTHON names.
 
-use crate::lake::{Lake, ProgramRun, Swap};
+use crate::lake::{Lake, Swap};
 use crate::needs;
-use std::process::Command;
 
 const PIPELINE: &str = r#"
 [job]
@@ -111,20 +110,10 @@ fn check_peers(rows: &[Vec<i64>], rank: usize, which: &str, expected: &[(&str, f
     lake.integers("pairs.parquet", ["a", "b", "n"], pairs);
     let text = PIPELINE.swap("RANK", &rank.to_string());
     lake.runs_text(&text.replace("WHICH", which));
-    let peers = expected.iter().filter_map(|(name, _)| {
-        let is_peer = !name.contains(' ');
-        is_peer.then_some(*name)
-    });
-    let ran = ProgramRun::of(
-        Command::new(python)
-            .args(["-c", SCRIPT])
-            .arg(lake.path("out"))
-            .args(peers)
-            .env("OPENBLAS_NUM_THREADS", "1")
-            .output()
-            .expect("Python starts"),
-    )
-    .succeeds();
+    let names = expected.iter().map(|(name, _)| *name);
+    let peers = names.filter(|name| !name.contains(' '));
+    let arguments: Vec<&str> = ["out"].into_iter().chain(peers).collect();
+    let ran = lake.script(&python, SCRIPT, &arguments);
     for (name, most) in expected {
         let line = ran.out.lines().find_map(|line| line.strip_prefix(name));
         let found = line.and_then(|rest| rest.trim().parse::<f64>().ok());

@@ -288,8 +288,6 @@ fn what_cannot_be_fitted_is_refused_by_name() {
     run(&[constant]).fails(1, "coordinate `y` has the same value in all rows");
     let twice = "transitions.sql=\"SELECT id, t / 2 AS t, x, y FROM walks\"";
     run(&[twice]).fails(1, "trajectory 0 has two rows at t = 0");
-    let none = "transitions.sql=\"SELECT * FROM walks WHERE id > 99\"";
-    run(&[none]).fails(1, "the SQL of [transitions] gives no rows");
     lake.file(
         "q.toml",
         &PIPELINE

@@ -4,7 +4,6 @@
 use crate::filters_worlds::{TRACK, track};
 use crate::lake::{Lake, ProgramRun};
 use crate::needs;
-use std::process::Command;
 
 const COUNT: &str = r#"
 import sys, duckdb, pandas, polars
@@ -40,10 +39,11 @@ assert abs(mse / sql - 1) < 1e-9, (mse, sql)
 fn read(lake: &Lake, script: &str) -> Option<ProgramRun> {
     let python = needs::python(&["duckdb", "polars", "pandas", "pyarrow"])?;
     let tables: Vec<String> = lake.tables_of("out").into_keys().collect();
-    let mut command = Command::new(python);
-    command.args(["-c", &(COUNT.to_string() + script)]);
-    let ran = command.arg(lake.path("out")).args(&tables).output();
-    let ran = ProgramRun::of(ran.expect("Python starts")).succeeds();
+    let arguments: Vec<&str> = ["out"]
+        .into_iter()
+        .chain(tables.iter().map(String::as_str))
+        .collect();
+    let ran = lake.script(&python, &(COUNT.to_string() + script), &arguments);
     for table in tables {
         let n = lake.read(&table).len();
         ran.says(&format!("{table} {n} {n} {n}\n"));
