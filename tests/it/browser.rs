@@ -318,8 +318,7 @@ fn hostile_names_are_shown_as_text() {
         }
     }
     lake.file("rows.csv", &rows);
-    lake.file(
-        "p.toml",
+    lake.runs_text(
         r#"
 [job]
 name = "hostile"
@@ -341,7 +340,6 @@ method = "dbmr"
 rank = 2
 "#,
     );
-    lake.gyre(&["run", "p.toml"]).succeeds();
     let overview = lake.gyre(&["inspect", "out"]).succeeds().out;
     assert!(!overview.contains('\u{202e}'), "{overview}");
     let shown = lake.gyre(&["inspect", "out", "sources"]).succeeds().out;
@@ -395,7 +393,7 @@ method = "given"
 affiliation = "side"
 "#,
     );
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     lake.gyre(&["report", "out", "-o", "report.html"])
         .succeeds();
     let page = lake.path("report.html");

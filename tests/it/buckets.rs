@@ -35,8 +35,9 @@ fn google_is_read_pruned_and_written() {
     upload(&stores, "gs://lake", &lake, &tracks(&lake));
     check_run_equals_local_run(&lake, &options, "gs://lake");
     let output = "gs://lake/out put/ü";
-    let compared = gyre(&lake, &options, &["compare", output, "out"]).succeeds();
-    assert!(compared.out.contains("2 kept"), "{}", compared.out);
+    gyre(&lake, &options, &["compare", output, "out"])
+        .succeeds()
+        .says("2 kept");
 }
 
 #[tokio::test]
@@ -150,18 +151,8 @@ fn one_of_two_simultaneous_runs_into_a_bucket_reports_that_it_lost() {
         let put = runtime.block_on(dead.store.put(&dead.path, "half".into()));
         put.expect("the object is put");
         let clean = |age: &str| gyre(&lake, &options, &["clean", "p.toml", "--older-than", age]);
-        let kept = clean("1d").succeeds();
-        assert!(
-            kept.out.contains(&format!("left alone {run}")),
-            "{}",
-            kept.out
-        );
-        let cleaned = clean("0s").succeeds();
-        assert!(
-            cleaned.out.contains(&format!("removed {run}")),
-            "{}",
-            cleaned.out
-        );
+        clean("1d").succeeds().says(&format!("left alone {run}"));
+        clean("0s").succeeds().says(&format!("removed {run}"));
         let (present, referenced) = versions(&stores, &output);
         assert_eq!(present, referenced, "{protocol:?}");
     }
@@ -257,7 +248,7 @@ fn a_bucket_of_others_chooses_no_file() {
         let shown = ["inspect", &output, "fits", "--version", &earlier];
         gyre(&lake, &options, &shown).fails(1, "names the table");
     }
-    let bytes = std::fs::read(lake.path("victim.parquet")).expect("a file");
+    let bytes = lake.bytes("victim.parquet");
     assert_eq!(bytes, b"not gyre's");
 }
 
@@ -313,7 +304,7 @@ fn a_result_in_a_bucket_is_shown_and_drawn() {
         assert!(!drawn[0].is_empty());
         assert!(drawn[0] == drawn[1], "{protocol:?}");
         call(&["report", &output, "--to", "page.html"]);
-        let page = std::fs::read_to_string(lake.path("page.html")).expect("a page");
+        let page = lake.text("page.html");
         assert!(page.contains("<svg"), "{protocol:?}");
 
         call(&["restore", &output, earlier]);
@@ -326,11 +317,7 @@ fn a_result_in_a_bucket_is_shown_and_drawn() {
 /// The pictures in a folder of the lake, by name.
 #[cfg(feature = "report")]
 fn pictures(lake: &Lake, folder: &str) -> BTreeMap<String, Vec<u8>> {
-    let files = std::fs::read_dir(lake.path(folder)).expect("a folder");
-    let file = |file: std::io::Result<std::fs::DirEntry>| {
-        let file = file.expect("a file");
-        let name = file.file_name().to_string_lossy().into_owned();
-        (name, std::fs::read(file.path()).expect("a picture"))
-    };
-    files.map(file).collect()
+    let names = lake.names(folder).into_iter();
+    let read = |name: String| (name.clone(), lake.bytes(&format!("{folder}/{name}")));
+    names.map(read).collect()
 }

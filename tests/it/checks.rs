@@ -1,36 +1,17 @@
 //! Checks: limits and SQL queries that a result must pass before it becomes the current one.
 
-use crate::cli::{integers, small_pipeline};
+use crate::cli::{small_pipeline, small_rows, write_changed};
 use crate::lake::Lake;
 use serde_json::Value;
-
-/// Writes the small pipeline with additional text at its end.
-fn append(lake: &Lake, more: &str) {
-    small_pipeline(lake);
-    let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
-    lake.file("p.toml", &format!("{text}\n{more}"));
-}
-
-/// The record of the run that made the current result.
-pub fn record(lake: &Lake) -> Value {
-    let json = |name: &str| -> Value {
-        let text = std::fs::read_to_string(lake.path(name)).expect("a file");
-        serde_json::from_str(&text).expect("JSON")
-    };
-    let run = json("out/current.json")["run"]
-        .as_str()
-        .expect("a run")
-        .to_string();
-    json(&format!("out/runs/{run}.json"))
-}
 
 #[test]
 fn a_failed_check_keeps_the_earlier_result() {
     let lake = Lake::new();
-    small_pipeline(&lake).gyre(&["run", "p.toml"]).succeeds();
-    let before = (lake.tables(), record(&lake));
-    append(
+    small_pipeline(&lake).runs(&[]);
+    let before = (lake.tables(), lake.record());
+    write_changed(
         &lake,
+        &[],
         r#"
 [checks]
 min_rows = 1000
@@ -43,11 +24,10 @@ name = "certain"
 sql = "SELECT * FROM certificates WHERE NOT holds"
 "#,
     );
-    assert_eq!(
-        lake.gyre(&["check", "p.toml"]).succeeds().out,
-        "p.toml is valid: 1 table, 2 fits per model, 3 checks\n"
-    );
-    let ran = lake.gyre(&["run", "p.toml"]);
+    lake.call("check", &[])
+        .succeeds()
+        .prints("p.toml is valid: 1 table, 2 fits per model, 3 checks\n");
+    let ran = lake.run(&[]);
     ran.fails(
         3,
         "error: 2 of 3 checks failed, and the output stays as it was
@@ -55,25 +35,21 @@ sql = "SELECT * FROM certificates WHERE NOT holds"
   pairs: 6 rows where there should be none
     state=0, n=",
     );
-    assert!(ran.err.contains("    … and 1 more\n"), "{}", ran.err);
+    ran.logs("    … and 1 more\n");
     assert_eq!(ran.out, "");
-    assert!((lake.tables(), record(&lake)) == before);
+    assert!((lake.tables(), lake.record()) == before);
     assert!(!lake.path("out/.staging").exists());
     // The failed run does not count as a result, so the next run repeats it.
-    assert_eq!(lake.gyre(&["run", "p.toml"]).code, Some(3));
+    assert_eq!(lake.run(&[]).code, Some(3));
 
     // With `on = "warn"` the result is written, and the run prints the warnings.
     let warn = [
-        "--set",
         "checks.min_rows={value=1000, on=\"warn\"}",
-        "--set",
         "check.pairs.on=warn",
     ];
-    let ran = lake
-        .gyre(&[&["run", "p.toml"], &warn[..]].concat())
-        .succeeds();
+    let ran = lake.runs(&warn);
     let summary = "checks: 1 passed, 2 warned: min_rows, pairs\n";
-    assert!(ran.out.contains(summary), "{}", ran.out);
+    ran.says(summary);
     for once in [
         "min_rows: 600 rows were read, fewer than 1,000",
         "pairs: 6 rows",
@@ -83,7 +59,7 @@ sql = "SELECT * FROM certificates WHERE NOT holds"
             (1, 0)
         );
     }
-    let record = record(&lake);
+    let record = lake.record();
     assert_ne!(record, before.1);
     let of = |key: &str| -> Vec<Value> {
         let checks = record["checks"].as_array().expect("checks").iter();
@@ -96,69 +72,36 @@ sql = "SELECT * FROM certificates WHERE NOT holds"
     assert_eq!(of("value"), [600.0, 6.0, 0.0]);
     assert_eq!(of("limit"), [1000.0, 0.0, 0.0]);
     assert_eq!(of("rows")[1].as_array().map(Vec::len), Some(5));
-    assert_eq!(
-        lake.gyre(&[&["run", "p.toml"], &warn[..]].concat())
-            .succeeds()
-            .out,
-        "Nothing to do.\n"
-    );
-}
-
-/// The SQL of a check can query every output table, with the types of that table.
-#[test]
-fn checks_see_every_table_of_the_result() {
-    let lake = Lake::new();
-    let all = crate::lake::TABLES.map(|table| {
-        format!("[[check]]\nname = \"of_{table}\"\nsql = \"SELECT * FROM {table} LIMIT 1\"\non = \"warn\"\n")
-    });
-    let sums = "[[check]]\nname = \"sums\"\nsql = \"SELECT n FROM (SELECT sum(count) AS n FROM counts) WHERE n <> (SELECT sum(count) FROM sources)\"";
-    append(&lake, &(all.concat() + sums));
-    lake.gyre(&["run", "p.toml"]).succeeds();
-    let record = record(&lake);
-    let checks = record["checks"].as_array().expect("checks");
-    assert_eq!(checks.len(), crate::lake::TABLES.len() + 1);
-    for check in checks {
-        let expected = if check["name"] == "sums" { 0.0 } else { 1.0 };
-        assert_eq!(check["value"], expected, "{check}");
-    }
+    lake.runs(&warn).prints("Nothing to do.\n");
 }
 
 #[test]
 fn drift_is_measured_against_the_current_result() {
     let lake = Lake::new();
-    append(&lake, "[checks]\nmax_drift = 0.2\n");
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-    assert!(ran.out.contains("checks: 1 passed\n"), "{}", ran.out);
-    assert_eq!(record(&lake)["checks"][0]["value"], Value::Null);
+    write_changed(&lake, &[], "[checks]\nmax_drift = 0.2\n");
+    lake.runs(&[]).says("checks: 1 passed\n");
+    assert_eq!(lake.record()["checks"][0]["value"], Value::Null);
     // A third of the trajectories is missing: 398 transitions instead of 597.
-    let state = |k: i64| 3 * (k / 23 % 2) + (k * k + k / 7) % 3;
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("id", integers((0..400).map(|k| k / 200))),
-            ("t", integers((0..400).map(|k| k % 200))),
-            ("state", integers((0..400).map(state))),
-        ],
-    );
+    small_rows(&lake, 400);
     let message = "max_drift: the number of transitions differs by 33.33 % from the result in place, more than 20 %";
-    lake.gyre(&["run", "p.toml"]).fails(3, message);
-    lake.gyre(&["run", "p.toml", "--set", "checks.max_drift=0.34"])
-        .succeeds();
-    let drift = record(&lake)["checks"][0]["value"]
+    lake.run(&[]).fails(3, message);
+    lake.runs(&["checks.max_drift=0.34"]);
+    let drift = lake.record()["checks"][0]["value"]
         .as_f64()
         .expect("a drift");
     assert!((drift - 199.0 / 597.0).abs() < 1e-12, "{drift}");
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
 }
 
 #[test]
 fn partitions_and_dropped_rows_are_checked() {
     let lake = Lake::new();
-    append(
+    write_changed(
         &lake,
+        &[],
         "[checks]\nmax_dropped = 0.1\npartitions = [0, 1, 2]\n",
     );
-    let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
+    let text = lake.text("p.toml");
     let text = text
         .replace(
             "SELECT *",
@@ -166,7 +109,7 @@ fn partitions_and_dropped_rows_are_checked() {
         )
         .replace("lag = 1", "lag = [1, 2]\npartition_by = \"part\"");
     lake.file("p.toml", &text);
-    let ran = lake.gyre(&["run", "p.toml"]);
+    let ran = lake.run(&[]);
     ran.fails(3, "1 of 2 checks failed");
     ran.fails(
         3,
@@ -178,7 +121,7 @@ fn partitions_and_dropped_rows_are_checked() {
             .replace("[0, 1, 2]", "[1, 7, 8]")
             .replace("0.1", "0.125"),
     );
-    lake.gyre(&["run", "p.toml"]).fails(
+    lake.run(&[]).fails(
         3,
         "partitions: 4 expected models are missing
     part=7, lag 1
@@ -189,12 +132,11 @@ fn partitions_and_dropped_rows_are_checked() {
     // The run leaves its record and no other file.
     assert!(!lake.path("out/current.json").exists() && !lake.path("out/versions").exists());
     lake.file("p.toml", &text.replace("[0, 1, 2]", "[\"A\"]"));
-    lake.gyre(&["check", "p.toml"]).fails(
+    lake.call("check", &[]).fails(
         2,
         "p.toml: `checks.partitions` has \"A\" for the column `part`, which is Int64",
     );
-    lake.file("p.toml", &text.replace("0.1", "0.125"));
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs_text(&text.replace("0.1", "0.125"));
 }
 
 /// Errors in the SQL of a check are reported before the run reads any input.
@@ -202,8 +144,9 @@ fn partitions_and_dropped_rows_are_checked() {
 fn the_sql_of_checks_is_planned_before_the_run() {
     let lake = Lake::new();
     let check = |sql: &str, message: &str| {
-        append(
+        write_changed(
             &lake,
+            &[],
             &format!("[[check]]\nname = \"mine\"\nsql = \"{sql}\"\n"),
         );
         for command in ["check", "plan", "run"] {
@@ -227,55 +170,39 @@ fn the_sql_of_checks_is_planned_before_the_run() {
         "INSERT INTO rows SELECT 1, 2, 3",
         "the SQL of check `mine` cannot be planned",
     );
-    append(&lake, "[[check]]\nname = \"mine\"\nfile = \"gone.sql\"\n");
-    lake.gyre(&["check", "p.toml"])
-        .fails(2, "SQL file gone.sql cannot be read");
-    append(
+    write_changed(
         &lake,
+        &[],
+        "[[check]]\nname = \"mine\"\nfile = \"gone.sql\"\n",
+    );
+    lake.call("check", &[])
+        .fails(2, "SQL file gone.sql cannot be read");
+    write_changed(
+        &lake,
+        &[],
         "[[check]]\nname = \"mine\"\nsql = \"SELECT 1 FROM counts WHERE false\"\n",
     );
-    let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
+    let text = lake.text("p.toml");
     lake.file(
         "p.toml",
         &text
             .replace("tables.rows]", "tables.counts]")
             .replace("FROM rows", "FROM counts"),
     );
-    lake.gyre(&["check", "p.toml"]).fails(
+    lake.call("check", &[]).fails(
         2,
         "the input table `counts` has the name of an output table",
     );
     let plan = "  check  no rows of `mine` (warns)\n";
     lake.file("p.toml", &format!("{text}on = \"warn\"\n"));
-    let shown = lake.gyre(&["plan", "p.toml"]).succeeds().out;
+    let shown = lake.call("plan", &[]).succeeds().out;
     assert!(shown.contains(plan), "{shown}");
-    // A changed SQL file gives another plan.
-    lake.file("mine.sql", "SELECT 1 FROM counts WHERE false;\n");
-    append(&lake, "[[check]]\nname = \"mine\"\nfile = \"mine.sql\"\n");
-    lake.gyre(&["run", "p.toml"]).succeeds();
-    assert_eq!(
-        lake.gyre(&["run", "p.toml"]).succeeds().out,
-        "Nothing to do.\n"
-    );
-    lake.file("mine.sql", "SELECT 1 FROM counts");
-    lake.gyre(&["run", "p.toml"]).fails(3, "mine: ");
     lake.file("mine.sql", "SELECT 1 / (count - count) FROM counts");
-    lake.gyre(&["run", "p.toml"])
-        .fails(1, "check `mine` cannot be made: ");
-    assert!(!lake.path("out/.staging").exists());
-}
-
-#[test]
-fn the_checks_of_the_guide_are_valid() {
-    let example = crate::pages::block("toml", "[checks]\n");
-    let base = include_str!("../../pipelines/routes.toml");
-    let spec = gyre::plan::pipeline::Pipeline::parse(
-        &format!("{base}\n{example}"),
-        "checks.md",
+    write_changed(
+        &lake,
         &[],
-        &|_| None,
+        "[[check]]\nname = \"mine\"\nfile = \"mine.sql\"\n",
     );
-    let checks = spec.unwrap_or_else(|e| panic!("{}", e.full())).checks;
-    assert_eq!(checks.queries.len(), 1);
-    assert!(checks.limits.partitions.is_some() && checks.limits.max_drift.is_some());
+    lake.run(&[]).fails(1, "check `mine` cannot be made: ");
+    assert!(!lake.path("out/.staging").exists());
 }

@@ -3,21 +3,19 @@
 
 use crate::cli::small_pipeline;
 use crate::clouds::{Server, command};
+use crate::inside::immediate_cleaning;
 use crate::lake::Lake;
 use crate::machines::{Machines, Process, running_tasks};
 use gyre::cluster::ballista::client::Cluster;
 use gyre::cluster::ballista::probe::{Probe, ProbeAnswer};
 use gyre::error::{Error, Kind};
 use gyre::output::place::Output;
-use gyre::output::retention::Cleaning;
 use gyre::run::workers::nodes::{Nodes, Task};
 use gyre::store::Stores;
-use jiff::SignedDuration;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -185,11 +183,7 @@ async fn a_stalled_executor_is_dropped_and_readmitted() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let cleaning = Cleaning {
-        keep: 0,
-        older_than: SignedDuration::ZERO,
-        dry_run: false,
-    };
+    let cleaning = immediate_cleaning(0);
     let cleaned = output.clean(&cleaning).await.expect("a folder");
     let removed: Vec<&str> = cleaned.work.iter().map(|(plan, _)| plan.as_str()).collect();
     assert_eq!(removed, ["plan"]);
@@ -550,45 +544,6 @@ fn a_run_reports_an_unusable_cluster() {
     let place = address.trim_start_matches("df://");
     let second = lake.gyre(&["scheduler", "--listen", place]);
     second.fails(75, &format!("cannot listen at {place}"));
-}
-
-/// Compares a run in one process with runs on a cluster whose executors are killed at random times.
-#[test]
-fn a_run_survives_executors_that_die_at_random_times() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml"]).succeeds();
-    let expected = lake.tables();
-    let mut machines = Machines::start(2);
-    let address = machines.scheduler.line.clone();
-    let run = ["run", "p.toml", "--force", "-v", "--cluster", &address];
-    let start = Instant::now();
-    let ran = lake.gyre(&run).succeeds();
-    let whole = start.elapsed();
-    assert!(ran.err.contains("tasks handed in"), "{}", ran.err);
-    assert!(lake.tables() == expected);
-    let remaining = std::fs::read_dir(lake.path("out/work"));
-    assert_eq!(remaining.map_or(0, |remaining| remaining.count()), 0);
-
-    let seed = rand::random();
-    println!("{whole:?} undisturbed, seed {seed}");
-    let mut random = Pcg64::seed_from_u64(seed);
-    for _ in 0..if is_slow() { 20 } else { 2 } {
-        let mut command = lake.command(&run);
-        let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = quiet.spawn().expect("the program starts");
-        std::thread::sleep(whole.mul_f64(random.random_range(0.0..1.0)));
-        drop(machines.executors.remove(0));
-        machines.executors.push(machines.executor());
-        assert_eq!(child.wait().expect("the process ends").code(), Some(0));
-        assert!(lake.tables() == expected);
-    }
-    // A finished result needs no cluster.
-    drop(machines);
-    let second = lake
-        .gyre(&["run", "p.toml", "--cluster", &address])
-        .succeeds();
-    assert_eq!(second.out, "Nothing to do.\n");
 }
 
 /// Whether a process exists.

@@ -2,10 +2,9 @@
 //! equal to the byte, also if processes die. Further tests cover what a plan prints about a cluster
 //! and the size of tasks.
 
-use crate::checks::record;
-use crate::cli::{integers, small_pipeline};
+use crate::cli::small_pipeline;
 use crate::cluster::is_slow;
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, Swap, files_below};
 use crate::machines::{Machines, Process};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -78,12 +77,12 @@ restarts = 2
 const PLAIN: &str = "restarts = 4\ninit = \"random\"\npolish = false";
 
 pub fn partitioned_pipeline() -> String {
-    WALKS.replace("lag = [1, 3]", "lag = [1, 3]\npartition_by = \"part\"")
+    WALKS.swap("lag = [1, 3]", "lag = [1, 3]\npartition_by = \"part\"")
 }
 
 /// Two models that exceed the split limit, and the option that sets this limit.
 pub fn small_passes_pipeline() -> (String, Vec<&'static str>) {
-    (WALKS.replace("restarts = 4", PLAIN), vec!["--split", "100"])
+    (WALKS.swap("restarts = 4", PLAIN), vec!["--split", "100"])
 }
 
 /// Writes walks of `steps` steps in eight files.
@@ -106,14 +105,8 @@ pub fn walks(lake: &Lake, steps: i64) {
         rows.swap(at, random.random_range(0..=at));
     }
     for (file, rows) in rows.chunks(rows.len().div_ceil(8)).enumerate() {
-        let column = |at: usize| integers(rows.iter().map(|row| row[at]));
-        let columns = vec![
-            ("part", column(0)),
-            ("walk", column(1)),
-            ("t", column(2)),
-            ("s", column(3)),
-        ];
-        lake.table(&format!("rows/{file}.parquet"), columns);
+        let name = format!("rows/{file}.parquet");
+        lake.integers(&name, ["part", "walk", "t", "s"], rows.iter().copied());
     }
 }
 
@@ -121,8 +114,7 @@ pub type Tables = Vec<(String, Vec<u8>)>;
 
 /// The tables of a run in one process. Removes the output.
 pub fn tables_of_one_process(lake: &Lake, pipeline: &str) -> Tables {
-    lake.file("p.toml", pipeline);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs_text(pipeline);
     let tables = lake.tables();
     fs::remove_dir_all(lake.path("out")).expect("the output is removed");
     tables
@@ -131,7 +123,7 @@ pub fn tables_of_one_process(lake: &Lake, pipeline: &str) -> Tables {
 /// Asserts that a run has removed its working files.
 #[track_caller]
 fn check_tidy(lake: &Lake) {
-    let plans = fs::read_dir(lake.path("out/work")).map_or(0, |plans| plans.count());
+    let plans = lake.names("out/work").len();
     assert_eq!(plans, 0, "the run left working files");
 }
 
@@ -154,12 +146,19 @@ fn a_run_on_a_cluster_writes_the_same_bytes() {
         assert!(lake.tables() == expected, "{pipeline}");
         fs::remove_dir_all(lake.path("out")).expect("the output is removed");
     }
+    // A finished result needs no cluster.
+    lake.runs_text(WALKS);
+    let address = machines.scheduler.line.clone();
+    drop((machines.executors, machines.scheduler));
+    lake.gyre(&["run", "p.toml", "--cluster", &address])
+        .succeeds()
+        .prints("Nothing to do.\n");
 }
 
 /// The same pairs with a fit that uses passes only.
 fn passes_pipeline() -> String {
     let plain = "restarts = 2\ninit = \"random\"\npolish = false\nmax_iterations = 8";
-    PAIRS.replace("restarts = 2", plain)
+    PAIRS.swap("restarts = 2", plain)
 }
 
 #[test]
@@ -476,7 +475,7 @@ fn an_executor_stays_within_its_memory_limit() {
     let mut machines = Machines::start(0);
     // The SQL generates the rows, but needs a table.
     walks(&machines.lake, 10);
-    let pipeline = PAIRS.replace("2003", "5003").replace("1999", "4999");
+    let pipeline = PAIRS.swap("2003", "5003").swap("1999", "4999");
     let pipeline = pipeline.replace("0, 2000000", "0, 3000000");
     let expected = tables_of_one_process(&machines.lake, &pipeline);
     let to = machines.scheduler.line.clone();
@@ -533,17 +532,15 @@ fn one_of_a_thousand_models_fails_alone() {
                 }
             }
         }
-        let column = |at: usize| integers(rows.iter().map(|row| row[at]));
-        let columns = vec![("part", column(0)), ("t", column(1)), ("s", column(2))];
-        lake.table(&format!("rows/{file}.parquet"), columns);
+        lake.integers(&format!("rows/{file}.parquet"), ["part", "t", "s"], rows);
     }
     let pipeline = WALKS
-        .replace("trajectory = \"walk\"", "partition_by = \"part\"")
-        .replace("lag = [1, 3]", "lag = 1")
-        .replace("rank = 3", "rank = 2");
+        .swap("trajectory = \"walk\"", "partition_by = \"part\"")
+        .swap("lag = [1, 3]", "lag = 1")
+        .swap("rank = 3", "rank = 2");
     lake.file("p.toml", &pipeline);
     let log_text = format!("part={UNMOVED}, lag 1");
-    let in_process = lake.gyre(&["run", "p.toml"]);
+    let in_process = lake.run(&[]);
     in_process.fails(1, &log_text);
     let expected = lake.tables();
     fs::remove_dir_all(lake.path("out")).expect("the output is removed");
@@ -561,7 +558,7 @@ fn one_of_a_thousand_models_fails_alone() {
     };
     assert_eq!(failed(&on_cluster).len(), 1, "{}", on_cluster.err);
     assert_eq!(failed(&on_cluster), failed(&in_process));
-    let failures = &record(lake)["failures"];
+    let failures = &lake.record()["failures"];
     assert_eq!(failures.as_array().map(Vec::len), Some(1));
     assert_eq!(failures[0]["partition"], log_text);
 
@@ -620,7 +617,7 @@ fn a_plan_counts_executors_tasks_and_rounds() {
     assert_eq!(memory["nonzero_bytes"], 12 * 36);
     // The plan leaves no files in the output, also not later.
     std::thread::sleep(Duration::from_millis(500));
-    let remaining = walk(&lake.path("out"));
+    let remaining = files_below(&lake.path("out"));
     assert!(remaining.is_empty(), "{remaining:?}");
 
     let (text, _) = plan_of_cluster(lake, address, &["--split", "10"]);
@@ -638,7 +635,7 @@ fn a_plan_counts_executors_tasks_and_rounds() {
     let why = "no model is split into passes, because fit `dbmr` is no passes alone: ";
     assert!(text.contains(why), "{text}");
 
-    let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    let text = lake.text("p.toml");
     let with = |keys: &str, column: &str| {
         let text = text.replace("lag = 1", keys);
         let text = text.replace("SELECT *", &format!("SELECT *, {column}"));
@@ -680,31 +677,11 @@ fn a_plan_counts_executors_tasks_and_rounds() {
     assert_eq!(json["cluster"]["rounds"], json!(made));
 }
 
-fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return Vec::new();
-    };
-    let paths = entries.map(|entry| entry.expect("an entry").path());
-    paths
-        .flat_map(|path| {
-            if path.is_dir() {
-                walk(&path)
-            } else {
-                vec![path]
-            }
-        })
-        .collect()
-}
-
 /// Writes transitions between `states` states and a pipeline with fits.
 fn pairs(lake: &Lake, states: i64, fits: &str) {
     for file in 0..2 {
-        let pairs = || (0..20 * states).map(move |k| (k % states, (k * k / 7 + file) % states));
-        let columns = vec![
-            ("a", integers(pairs().map(|(a, _)| a))),
-            ("b", integers(pairs().map(|(_, b)| b))),
-        ];
-        lake.table(&format!("pairs/{file}.parquet"), columns);
+        let pairs = (0..20 * states).map(|k| [k % states, (k * k / 7 + file) % states]);
+        lake.integers(&format!("pairs/{file}.parquet"), ["a", "b"], pairs);
     }
     lake.file(
         "p.toml",

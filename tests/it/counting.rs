@@ -2,8 +2,8 @@
 //! and partitions of the rows.
 
 use crate::cli::integers;
-use crate::lake::Lake;
-use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
+use crate::lake::{Lake, Swap, floats, integers_or_null, texts_or_null};
+use arrow::array::{ArrayRef, StringArray};
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -34,19 +34,11 @@ fn rows(seed: u64, n: usize, states: i64) -> Vec<(i64, i64, i64, Option<i64>)> {
 
 fn columns(rows: &[(i64, i64, i64, Option<i64>)], named: bool) -> Vec<(&'static str, ArrayRef)> {
     let state: ArrayRef = if named {
-        Arc::new(
-            rows.iter()
-                .map(|r| r.3.map(|s| format!("s{s}")))
-                .collect::<StringArray>(),
-        )
+        texts_or_null(rows.iter().map(|r| r.3.map(|s| format!("s{s}"))))
     } else {
-        Arc::new(
-            rows.iter()
-                .map(|r| {
-                    r.3.map(|s| s + if rows.len().is_multiple_of(2) { 0 } else { -3 })
-                })
-                .collect::<Int64Array>(),
-        )
+        integers_or_null(rows.iter().map(|r| {
+            r.3.map(|s| s + if rows.len().is_multiple_of(2) { 0 } else { -3 })
+        }))
     };
     vec![
         ("g", integers(rows.iter().map(|r| r.0))),
@@ -103,7 +95,7 @@ fn counts_by_join(lake: &Lake) -> Vec<String> {
         .collect()
 }
 
-fn counts_by_gyre(lake: &Lake) -> Vec<String> {
+pub fn counts_by_gyre(lake: &Lake) -> Vec<String> {
     let counts = lake.read("counts").0;
     (0..counts.num_rows())
         .map(|at| gyre::read::rows::states::describe(counts.columns(), at))
@@ -171,7 +163,7 @@ fn rows_that_exceed_memory_are_sorted() {
     let lake = Lake::new();
     lake.table("rows/all.parquet", columns(&shuffled, false))
         .file("p.toml", PIPELINE);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let gathered = counts_by_gyre(&lake);
     let ran = lake.gyre(&[
         "run",
@@ -183,31 +175,9 @@ fn rows_that_exceed_memory_are_sorted() {
         "--memory",
         "165MB",
     ]);
-    assert!(ran.err.contains("sorting them"), "{}", ran.err);
+    ran.logs("sorting them");
     ran.succeeds();
     assert_eq!(counts_by_gyre(&lake), gathered);
-}
-
-#[test]
-fn hive_partitions_are_columns() {
-    let lake = Lake::new();
-    let rows = rows(6, 3000, 8);
-    for g in 0..3 {
-        let own: Vec<_> = rows.iter().copied().filter(|r| r.0 == g).collect();
-        let mut columns = columns(&own, true);
-        columns.remove(0);
-        lake.table(&format!("rows/g={g}/part.parquet"), columns);
-    }
-    lake.file("p.toml", PIPELINE)
-        .gyre(&["run", "p.toml"])
-        .succeeds();
-    let hive = counts_by_gyre(&lake);
-    let flat = Lake::new();
-    flat.table("rows/all.parquet", columns(&rows, true))
-        .file("p.toml", PIPELINE)
-        .gyre(&["run", "p.toml"])
-        .succeeds();
-    assert_eq!(hive, counts_by_gyre(&flat));
 }
 
 const PAIRS: &str = r#"
@@ -252,15 +222,13 @@ fn pairs_count_rows_counts_or_weights() {
         None,
     ]);
     let n = integers([3, 4, 0, 9, 5, 1]);
-    let w: ArrayRef = Arc::new(Float64Array::from(vec![0.1, 0.2, 0.5, 1.0, f64::NAN, 1.0]));
+    let w = floats(vec![0.1, 0.2, 0.5, 1.0, f64::NAN, 1.0]);
     lake.table(
         "pairs.parquet",
         vec![("a", a), ("b", b), ("c", c), ("n", n), ("w", w)],
     );
     let count = |measure: &str| {
-        lake.file("p.toml", &PAIRS.replace("MEASURE", measure))
-            .gyre(&["run", "p.toml"])
-            .succeeds();
+        lake.runs_text(&PAIRS.swap("MEASURE", measure));
         counts_by_gyre(&lake)
     };
     assert_eq!(count(""), ["(x, 1, u, 2)", "(x, 2, u, 1)", "(y, 1, v, 1)"]);

@@ -3,7 +3,6 @@
 use crate::lake::{Lake, Rows};
 use crate::points::{Point, lake, table, walks};
 use arrow::array::Array;
-use std::fs;
 
 /// A pipeline over walks with one fit. `keys` are keys of the fit, `more` are sections.
 fn pipeline(keys: &str, more: &str) -> String {
@@ -37,20 +36,6 @@ const AUTO: &str = "rank = \"auto\"\nranks = [1, 2, 3]\nclusters = 2\ngiven = \"
 
 const VALIDATION: &str = "[validation]\nbootstrap = 50\ngroups = 20\n";
 
-fn bytes(lake: &Lake) -> Vec<(String, Vec<u8>)> {
-    let folders = fs::read_dir(lake.path("out")).expect("an output");
-    let mut tables: Vec<(String, Vec<u8>)> = folders
-        .filter_map(|folder| {
-            let folder = folder.expect("a folder").path();
-            let part = fs::read(folder.join("part-0.parquet")).ok()?;
-            let name = folder.file_name()?.to_str()?.to_string();
-            Some((name, part))
-        })
-        .collect();
-    tables.sort();
-    tables
-}
-
 // At lag 1 the singular values are 1, .9, .81, .73, …: each function is far above the noise, so the
 // largest rank is chosen, and the reason says that no larger one was tried. The scores are the sums
 // of the squares of the true values.
@@ -59,7 +44,7 @@ fn the_rank_is_chosen_by_held_out_scores() {
     let points = walks(40, 1000);
     let lake = lake(&points);
     lake.file("p.toml", &pipeline(&format!("bandwidth = 1.0\n{AUTO}"), ""));
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     let ranks = lake.read("ranks");
     assert_eq!(ranks.integers("rank"), [1, 2, 3]);
     assert_eq!(ranks.integers("folds"), [5; 3]);
@@ -70,7 +55,7 @@ fn the_rank_is_chosen_by_held_out_scores() {
     }
     let reason = ranks.texts("reason")[2].clone();
     assert!(reason.contains("no larger rank was tried"), "{reason}");
-    assert!(ran.out.contains("rank 3 of 1, 2, 3: "), "{}", ran.out);
+    ran.says("rank 3 of 1, 2, 3: ");
     let rows = lake.read("points");
     assert_eq!(rows.lists("states_embedding")[0].len(), 3);
     // White noise has no function but the constant: two more add no more than chance.
@@ -80,10 +65,9 @@ fn the_rank_is_chosen_by_held_out_scores() {
     lake.file("p.toml", &pipeline(AUTO, ""));
     let set = format!("transitions.sql=\"{sql}\"");
     let ranks = ["--set", "fit.states.ranks=[1, 3]"];
-    let ran = lake
-        .gyre(&[&["run", "p.toml", "--set", &set], &ranks[..]].concat())
-        .succeeds();
-    assert!(ran.out.contains("rank 1 of 1, 3: "), "{}", ran.out);
+    lake.gyre(&[&["run", "p.toml", "--set", &set], &ranks[..]].concat())
+        .succeeds()
+        .says("rank 1 of 1, 3: ");
     assert_eq!(lake.read("points").lists("states_embedding")[7], [1.0]);
 }
 
@@ -102,7 +86,7 @@ fn resamples_of_trajectories_give_standard_errors() {
     let lake = lake(&walks(40, 1000));
     let keys = "bandwidth = 1.0\nrank = 3\n";
     lake.file("p.toml", &pipeline(keys, "[validation]\nbootstrap = 200\n"));
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     let found = lake.read("bootstrap");
     assert_eq!(
         found.texts("metric"),
@@ -123,22 +107,16 @@ fn resamples_of_trajectories_give_standard_errors() {
     let value = found.floats("value");
     assert!((value[3] - value[..3].iter().map(|s| s * s).sum::<f64>()).abs() < 1e-12);
     let line = "from 200 resamples of 40 groups of trajectories";
-    assert!(ran.out.contains(line), "{}", ran.out);
+    ran.says(line);
 
     // Fewer groups than trajectories, and a single trajectory, which has nothing to draw from.
-    let few = [
-        "--set",
-        "validation.groups=8",
-        "--set",
-        "validation.bootstrap=20",
-    ];
-    lake.gyre(&[&["run", "p.toml"], &few[..]].concat())
-        .succeeds();
+    let few = ["validation.groups=8", "validation.bootstrap=20"];
+    lake.runs(&few);
     assert_eq!(lake.read("bootstrap").integers("groups"), [8; 4]);
     let one = "transitions.sql=\"SELECT *, 0 AS side FROM walks WHERE id = 3\"";
-    let ran = lake.gyre(&["run", "p.toml", "--set", one]).succeeds();
+    let ran = lake.runs(&[one]);
     let line = "no standard errors: 0 resamples of 1 group of trajectories";
-    assert!(ran.out.contains(line), "{}", ran.out);
+    ran.says(line);
 }
 
 #[test]
@@ -147,7 +125,7 @@ fn clusters_are_compared_with_known_sets() {
     let lake = lake(&points);
     let keys = "bandwidth = 1.0\nrank = 2\nclusters = 2\ngiven = \"side\"\n";
     lake.file("p.toml", &pipeline(keys, ""));
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     let rows = lake.read("points");
     let (id, t) = (rows.integers("id"), rows.integers("t"));
     let cluster = rows.integers("states_affiliation");
@@ -169,7 +147,7 @@ fn clusters_are_compared_with_known_sets() {
         "{found} {exact}"
     );
     let line = format!("misclassification {exact:.4}: ");
-    assert!(ran.out.contains(&line), "{}", ran.out);
+    ran.says(&line);
 }
 
 #[test]
@@ -179,14 +157,14 @@ fn neither_threads_nor_files_change_a_rank_or_an_interval() {
     let whole = lake(&points);
     whole.file("p.toml", &text);
     whole.gyre(&["run", "p.toml", "--threads", "1"]).succeeds();
-    let expected = bytes(&whole);
+    let expected = whole.tables_of("out");
     assert!(expected.len() >= 9, "{}", expected.len());
     let parts = Lake::new();
     parts.file("p.toml", &text);
     table(&parts, "walks/1.parquet", &points[..777]);
     table(&parts, "walks/0.parquet", &points[777..]);
     parts.gyre(&["run", "p.toml", "--threads", "3"]).succeeds();
-    for (own, expected) in bytes(&parts).iter().zip(&expected) {
+    for (own, expected) in parts.tables_of("out").iter().zip(&expected) {
         assert!(own == expected, "{}", own.0);
     }
 }
@@ -195,13 +173,7 @@ fn neither_threads_nor_files_change_a_rank_or_an_interval() {
 fn keys_of_validation_that_points_cannot_have_are_refused() {
     let lake = lake(&walks(4, 300));
     lake.file("p.toml", &pipeline("rank = 2\n", ""));
-    let run = |sets: &[&str]| {
-        let mut arguments = vec!["run", "p.toml"];
-        for set in sets {
-            arguments.extend(["--set", set]);
-        }
-        lake.gyre(&arguments)
-    };
+    let run = |sets: &[&str]| lake.run(sets);
     run(&["validation.markov=true"]).fails(2, "`validation.markov` is about sets of states");
     run(&["validation.group=\"x\""]).fails(2, "`validation.group` is not available");
     run(&["validation.folds=50"]).fails(2, "`validation.folds` must be 20 at most");
@@ -236,14 +208,9 @@ fn warnings(lake: &Lake) -> String {
 fn doubtful_fits_are_warned_of() {
     let lake = lake(&walks(4, 100));
     lake.file("p.toml", &pipeline("bandwidth = 0.3\nrank = 2\n", ""));
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     // More functions than a tenth of the pairs.
-    assert!(
-        ran.out
-            .contains("independent features are many for 396 pairs"),
-        "{}",
-        ran.out
-    );
+    ran.says("independent features are many for 396 pairs");
     assert!(warnings(&lake).contains("many for 396 pairs"));
     // The noise level is √(J/n) for J functions and n pairs.
     let fits = lake.read("fits");
@@ -251,26 +218,24 @@ fn doubtful_fits_are_warned_of() {
     let noise = fits.floats("noise")[0];
     assert!((noise - (kept as f64 / 396.0).sqrt()).abs() < 1e-12);
     // A singular value below it.
-    let ran = lake
-        .gyre(&["run", "p.toml", "--set", "fit.states.rank=30"])
-        .succeeds();
-    assert!(ran.out.contains("is below the noise level"), "{}", ran.out);
+    lake.runs(&["fit.states.rank=30"])
+        .says("is below the noise level");
     // A rank above the number of functions: both numbers.
-    let ran = lake.gyre(&["run", "p.toml", "--set", "fit.states.rank=500"]);
+    let ran = lake.run(&["fit.states.rank=500"]);
     ran.fails(1, "`rank` is 500, but the features of the points have only");
     // One distinct point, and trajectories no longer than the lag.
     let point = "transitions.sql=\"SELECT id, t, 1.0 AS x, 2.0 AS y FROM walks\"";
-    let ran = lake.gyre(&["run", "p.toml", "--set", point]);
+    let ran = lake.run(&[point]);
     ran.fails(1, "coordinate `x` has the same value in all rows");
     let one = "transitions.sql=\"SELECT id / 2 AS half, id, t, CASE WHEN id < 2 THEN x ELSE 1.0 END AS x, CASE WHEN id < 2 THEN y ELSE 2.0 END AS y FROM walks\"";
     let by = "transitions.partition_by=\"half\"";
     let rule = "fit.states.bandwidth=\"median\"";
-    let ran = lake.gyre(&["run", "p.toml", "--set", one, "--set", by, "--set", rule]);
+    let ran = lake.run(&[one, by, rule]);
     ran.fails(
         1,
         "there are no two distinct points, so there is no bandwidth partition=\"half=1\"",
     );
-    let ran = lake.gyre(&["run", "p.toml", "--set", "transitions.lag=100"]);
+    let ran = lake.run(&["transitions.lag=100"]);
     ran.fails(1, "no pairs of points");
 }
 
@@ -298,11 +263,7 @@ fn densities_of_pairs_are_those_of_the_process() {
     let rho = [0.9, 0.3];
     let lake = lake(&walks(100, 1000));
     let keys = "rank = 12\nbandwidth = 1.0\nfeatures = 600\n";
-    lake.file(
-        "p.toml",
-        &pipeline(keys, DENSITIES).replace("features = 60\n", ""),
-    );
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs_text(&pipeline(keys, DENSITIES).replace("features = 60\n", ""));
     let found = lake.read("densities");
     let (from, to) = (found.floats("from_x"), found.floats("to_x"));
     assert_eq!(
@@ -347,15 +308,11 @@ fn densities_of_pairs_are_those_of_the_process() {
     }
     // The Lebesgue norm gives densities of y, in the unit of the input.
     let norm = [
-        "--set",
         "fit.states.norm=\"lebesgue\"",
-        "--set",
         "transitions.scale={x=2.0,y=2.0}",
-        "--set",
         "fit.states.bandwidth=0.25",
     ];
-    lake.gyre(&[&["run", "p.toml"], &norm[..]].concat())
-        .succeeds();
+    lake.runs(&norm);
     let found = lake.read("densities");
     let (density, from, to) = (
         found.floats("states_density"),
@@ -383,13 +340,7 @@ fn pairs_without_a_point_have_no_density_and_wrong_pairs_are_refused() {
     let text = pipeline("rank = 2\nbandwidth = 1.0\n", DENSITIES);
     let sql = "densities.sql=\"SELECT NULLIF(x, x) AS from_x, y AS from_y, x AS to_x, y AS to_y FROM walks WHERE t < 2\"";
     lake.file("p.toml", &text);
-    let run = |sets: &[&str]| {
-        let mut arguments = vec!["run", "p.toml"];
-        for set in sets {
-            arguments.extend(["--set", set]);
-        }
-        lake.gyre(&arguments)
-    };
+    let run = |sets: &[&str]| lake.run(sets);
     run(&[sql]).succeeds();
     let found = lake.read("densities");
     assert_eq!(found.len(), 16);

@@ -3,10 +3,12 @@
 //! the complete new one. The error is one clear line with the right exit code, and `gyre clean`
 //! removes all unused files.
 
-use crate::cli::{integers, small_pipeline};
+use crate::cli::small_pipeline;
 use crate::faulty::{Fault, FaultyStore, Pauses};
-use crate::lake::{Lake, ProgramRun};
+use crate::inside::immediate_cleaning;
+use crate::lake::{Lake, ProgramRun, Swap, files_below};
 use crate::needs;
+use crate::stops::{shell, signal};
 use crate::wire::{PATIENCE, Protocol, Server, ServerFault};
 use futures::{FutureExt, StreamExt};
 use gyre::error::{Error, Kind, Result};
@@ -20,14 +22,13 @@ use gyre::run::counts::kind::CountsKind;
 use gyre::run::options::Options;
 use gyre::run::progress::Silent;
 use gyre::store::Stores;
-use jiff::SignedDuration;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -86,21 +87,9 @@ fn runtime() -> Runtime {
 fn rows(t: std::ops::Range<i64>) -> Vec<u8> {
     let lake = Lake::new();
     let state = |k: i64| 3 * (k / 23 % 2) + (k * k + k / 7) % 3;
-    let all: Vec<(i64, i64)> = (0..3)
-        .flat_map(|id| t.clone().map(move |t| (id, t)))
-        .collect();
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("id", integers(all.iter().map(|(id, _)| *id))),
-            ("t", integers(all.iter().map(|(_, t)| *t))),
-            (
-                "state",
-                integers(all.iter().map(|(id, t)| state(200 * id + t))),
-            ),
-        ],
-    );
-    fs::read(lake.path("rows.parquet")).expect("a file")
+    let all = (0..3).flat_map(|id| t.clone().map(move |t| [id, t, state(200 * id + t)]));
+    lake.integers("rows.parquet", ["id", "t", "state"], all);
+    lake.bytes("rows.parquet")
 }
 
 async fn put(store: &InMemory, path: &str, bytes: Vec<u8>) {
@@ -140,7 +129,7 @@ const RESOURCES: Resources = Resources {
 
 impl Case {
     fn text(is_incremental: bool, names: &str) -> String {
-        let text = PIPELINE.replace("INCREMENTAL", &is_incremental.to_string());
+        let text = PIPELINE.swap("INCREMENTAL", &is_incremental.to_string());
         text.replace("NAMES", names)
     }
 
@@ -250,11 +239,7 @@ async fn tables(store: &InMemory) -> BTreeMap<String, Vec<u8>> {
 /// runs need.
 async fn clean(store: &InMemory, place: &str) {
     let output = Output::in_store(Arc::new(store.clone()), Path::from("out"));
-    let cleaning = Cleaning {
-        keep: 2,
-        older_than: SignedDuration::ZERO,
-        dry_run: false,
-    };
+    let cleaning = immediate_cleaning(2);
     output.clean(&cleaning).await.expect("a store that works");
     let named = runs_of_pointer(store).await;
     let mut ledgers = String::new();
@@ -319,7 +304,10 @@ impl Case {
             next.expect("the next run");
             assert!(tables(&store).await == *after, "{place}");
             clean(&store, &place).await;
-            assert_eq!(runs_of_pointer(&store).await.len(), 2, "{place}");
+            let runs = runs_of_pointer(&store).await;
+            assert_eq!(runs.len(), 2, "{place}");
+            let record = json(&store, &format!("out/runs/{}.json", runs[0])).await;
+            assert!(record.is_some(), "{place}");
         }
         ended.is_ok()
     }
@@ -382,43 +370,36 @@ fn check_error(e: &Error, fault: Fault, place: &str) {
     );
 }
 
-#[test]
-fn a_plain_run_survives_every_fault() {
-    let case = runtime().block_on(Case::plain("previous"));
-    for fault in [
-        Fault::Fails,
-        Fault::IsForbidden,
-        Fault::IsLost,
-        Fault::CutShort,
-    ] {
+const FAULTS: [Fault; 4] = [
+    Fault::Fails,
+    Fault::IsForbidden,
+    Fault::IsLost,
+    Fault::CutShort,
+];
+
+fn check_faults(case: &Case) {
+    for fault in FAULTS {
         let ends = case.check_every_call(fault);
         assert!(ends.new > 0 && ends.old > 8, "{fault:?}: {}", ends.old);
     }
+}
+
+#[test]
+fn a_plain_run_survives_every_fault() {
+    let case = runtime().block_on(Case::plain("previous"));
+    check_faults(&case);
 }
 
 #[test]
 fn an_increment_survives_every_fault() {
     let case = runtime().block_on(Case::increment("previous"));
-    for fault in [
-        Fault::Fails,
-        Fault::IsForbidden,
-        Fault::IsLost,
-        Fault::CutShort,
-    ] {
-        let ends = case.check_every_call(fault);
-        assert!(ends.new > 0 && ends.old > 8, "{fault:?}: {}", ends.old);
-    }
+    check_faults(&case);
 }
 
 #[test]
 fn a_resumed_run_survives_every_fault() {
     let case = runtime().block_on(Case::resumed("previous"));
-    for fault in [
-        Fault::Fails,
-        Fault::IsForbidden,
-        Fault::IsLost,
-        Fault::CutShort,
-    ] {
+    for fault in FAULTS {
         let ends = case.check_every_call(fault);
         // Unreadable work is repeated. After the permission is revoked, only the last calls of a
         // run can fail without an effect.
@@ -592,7 +573,7 @@ async fn locks_tell_live_files_from_dead_ones_of_any_age() {
             .gyre(&["clean", "p.toml", "--older-than", "0s"])
             .succeeds();
         let message = format!("left alone {}", begun.run);
-        assert!(cleaned.out.contains(&message), "{}", cleaned.out);
+        cleaned.says(&message);
         assert!(!cleaned.out.contains("removed"), "{}", cleaned.out);
     }
     alive.abandon().await;
@@ -608,8 +589,7 @@ fn folder() -> Lake {
         fs::write(lake.path(&format!("in/{name}.parquet")), rows(t)).expect("a file");
     }
     let text = Case::text(false, "none").replace("ROOT/", "");
-    lake.file("p.toml", &text);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs_text(&text);
     lake
 }
 
@@ -617,7 +597,7 @@ fn folder() -> Lake {
 fn damaged_files_are_named_and_the_earlier_result_stays() {
     let lake = folder();
     let before = lake.tables();
-    let good = fs::read(lake.path("in/b.parquet")).expect("a file");
+    let good = lake.bytes("in/b.parquet");
     let half = good[..good.len() / 2].to_vec();
     let mut footer = good.clone();
     let end = good.len() - 8;
@@ -639,37 +619,28 @@ fn damaged_files_are_named_and_the_earlier_result_stays() {
         (page, "in/b.parquet cannot be decoded"),
     ] {
         fs::write(lake.path("in/b.parquet"), bytes).expect("a file");
-        let ran = lake.gyre(&["run", "p.toml"]);
+        let ran = lake.run(&[]);
         ran.fails(1, message);
         assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
         assert!(lake.tables() == before);
-        assert_eq!(
-            fs::read_dir(lake.path("out/versions"))
-                .expect("a folder")
-                .count(),
-            1
-        );
+        assert_eq!(lake.names("out/versions").len(), 1);
     }
-    let ran = lake.gyre(&["run", "p.toml"]);
+    let ran = lake.run(&[]);
     ran.fails(1, "reading the input failed: column `");
     ran.fails(1, "restore the file, or leave it out");
     // A footer with a length larger than its file.
     let mut longer = good.clone();
     longer[end + 1] ^= 0xff;
     fs::write(lake.path("in/b.parquet"), longer).expect("a file");
-    let ran = lake.gyre(&["run", "p.toml"]);
+    let ran = lake.run(&[]);
     let message = "in/b.parquet is not a readable parquet file: its end is damaged";
     ran.fails(1, message);
     assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
     assert!(lake.tables() == before);
     // The reader panics. The verbose log shows the panic.
     let verbose = lake.gyre(&["run", "p.toml", "-v"]);
-    assert!(
-        verbose.err.contains("a reader panicked at"),
-        "{}",
-        verbose.err
-    );
-    assert!(verbose.err.contains(message), "{}", verbose.err);
+    verbose.logs("a reader panicked at");
+    verbose.logs(message);
     // Temporary and hidden files of a writer are not read.
     for name in ["_temporary/0/x.parquet", ".hidden.parquet", "_d.parquet"] {
         let path = lake.path(&format!("in/{name}"));
@@ -763,16 +734,6 @@ async fn files_that_change_during_a_run_are_named() {
     }
 }
 
-/// Runs a shell script in a lake. `$GYRE` is the program.
-fn shell(lake: &Lake, before: &[&str], script: &str) -> ProgramRun {
-    let program = lake.command(&[]).get_program().to_owned();
-    let shell = ["sh", "-c", script];
-    let mut words = before.iter().chain(&shell);
-    let mut command = Command::new(words.next().expect("a word"));
-    let command = command.args(words).current_dir(lake.folder.path());
-    ProgramRun::of(command.env("GYRE", program).output().expect("a shell"))
-}
-
 /// A file size limit acts like a full disk: a file may have one kilobyte, and further writes fail.
 #[test]
 fn a_full_disk_is_one_error() {
@@ -792,12 +753,7 @@ fn a_full_disk_is_one_error() {
     assert!(lake.tables() == before);
     lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
         .succeeds();
-    assert_eq!(
-        fs::read_dir(lake.path("out/versions"))
-            .expect("a folder")
-            .count(),
-        1
-    );
+    assert_eq!(lake.names("out/versions").len(), 1);
     lake.gyre(&["run", "p.toml", "--seed", "2"]).succeeds();
 }
 
@@ -845,14 +801,8 @@ fn a_full_file_system_is_one_error() {
 fn too_little_memory_is_one_error() {
     let lake = Lake::new();
     let n = 1_500_000;
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("id", integers((0..n).map(|k| (k * 7_919) % n / 300_000))),
-            ("t", integers((0..n).map(|k| (k * 7_919) % n))),
-            ("state", integers((0..n).map(|k| k % 5))),
-        ],
-    );
+    let rows = (0..n).map(|k| [(k * 7_919) % n / 300_000, (k * 7_919) % n, k % 5]);
+    lake.integers("rows.parquet", ["id", "t", "state"], rows);
     let text = Case::text(false, "none").replace("ROOT/in/", "rows.parquet");
     lake.file("p.toml", &text.replace("ROOT/", ""));
     let sql = "transitions.sql=SELECT * FROM rows ORDER BY id, t";
@@ -892,35 +842,19 @@ fn a_stopped_run_removes_its_rows_on_disk() {
     let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut running = command.spawn().expect("the program starts");
     let has_rows = || {
-        let mut folders = vec![lake.path("tmp")];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-                match entry.metadata() {
-                    Ok(found) if found.is_dir() => folders.push(entry.path()),
-                    Ok(found) if found.len() > 0 => return true,
-                    _ => (),
-                }
-            }
-        }
-        false
+        let files = files_below(&lake.path("tmp")).into_iter();
+        let mut sizes = files.filter_map(|file| Some(fs::metadata(file).ok()?.len()));
+        sizes.any(|size| size > 0)
     };
     while !has_rows() {
         let ended = running.try_wait().expect("a process");
         assert!(ended.is_none(), "no rows were sorted on disk: {ended:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let stopped = Command::new("kill")
-        .args(["-INT", &running.id().to_string()])
-        .status();
-    assert!(stopped.is_ok_and(|status| status.success()));
+    signal(&running, "-INT");
     let ran = ProgramRun::of(running.wait_with_output().expect("the process ends"));
     ran.fails(130, "error: stopped; the output is as it was before");
-    let found = fs::read_dir(lake.path("tmp")).expect("a folder").count();
-    assert_eq!(found, 0);
+    assert!(lake.names("tmp").is_empty());
     // Only the record of the run remains.
-    let found = fs::read_dir(lake.path("out")).expect("a folder").flatten();
-    assert_eq!(
-        found.map(|entry| entry.file_name()).collect::<Vec<_>>(),
-        ["runs"]
-    );
+    assert_eq!(lake.names("out"), ["runs".to_string()].into());
 }

@@ -1,8 +1,8 @@
 //! Runs of filters: rows, training, tables, assignments and comparisons.
 
 use crate::cli::integers;
-use crate::lake::{Lake, ProgramRun, Rows};
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, LargeListArray, StringArray};
+use crate::lake::{Lake, Rows, Swap, floats, texts_or_null};
+use arrow::array::{Array, ArrayRef, AsArray, LargeListArray};
 use arrow::datatypes::Float64Type;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -92,10 +92,6 @@ fn world(trajectories: i64, steps: i64, seed: u64) -> Vec<Row> {
     rows
 }
 
-fn floats(values: impl Iterator<Item = Option<f64>>) -> ArrayRef {
-    Arc::new(values.collect::<Float64Array>())
-}
-
 fn table(lake: &Lake, name: &str, rows: &[Row]) {
     let column = |of: fn(&Row) -> Option<f64>| floats(rows.iter().map(of));
     let split = rows.iter().map(|row| row.split);
@@ -109,7 +105,7 @@ fn table(lake: &Lake, name: &str, rows: &[Row]) {
             ("x1", column(|row| row.x[0])),
             ("x2", column(|row| row.x[1])),
             ("x3", column(|row| row.x[2])),
-            ("split", Arc::new(split.collect::<StringArray>())),
+            ("split", texts_or_null(split)),
         ],
     );
 }
@@ -121,34 +117,6 @@ fn lake(rows: &[Row]) -> Lake {
     lake
 }
 
-fn run(lake: &Lake, sets: &[&str]) -> ProgramRun {
-    let sets = sets.iter().flat_map(|set| ["--set", *set]);
-    lake.gyre(
-        &["run", "p.toml"]
-            .into_iter()
-            .chain(sets)
-            .collect::<Vec<_>>(),
-    )
-}
-
-fn assign(lake: &Lake, sets: &[&str]) -> ProgramRun {
-    let fixed = ["assign", "p.toml", "--model", "out", "--output", "new"];
-    let sets = sets.iter().flat_map(|set| ["--set", *set]);
-    lake.gyre(&fixed.into_iter().chain(sets).collect::<Vec<_>>())
-}
-
-/// All tables of an output.
-fn tables(lake: &Lake, output: &str) -> BTreeMap<String, Vec<u8>> {
-    let folders = fs::read_dir(lake.path(output)).expect("an output");
-    let names = folders.map(|entry| entry.expect("an entry").file_name());
-    let names = names.filter_map(|name| name.into_string().ok());
-    let tables = names.filter_map(|name| {
-        let table = fs::read(lake.path(&format!("{output}/{name}/part-0.parquet"))).ok()?;
-        Some((name, table))
-    });
-    tables.collect()
-}
-
 fn shuffled(rows: &[Row], seed: u64) -> Vec<Row> {
     let mut rows = rows.to_vec();
     let mut random = Pcg64::seed_from_u64(seed);
@@ -158,14 +126,16 @@ fn shuffled(rows: &[Row], seed: u64) -> Vec<Row> {
     rows
 }
 
-/// Lists of a fixed length. None for a null list.
-fn states(rows: &Rows, name: &str) -> Vec<Vec<f64>> {
-    let lists = rows.column(name).as_fixed_size_list();
-    let lists = lists.iter().map(|list| {
-        let list = list.expect("a state");
-        list.as_primitive::<Float64Type>().values().to_vec()
-    });
-    lists.collect()
+/// The pipeline `text` without the filter whose functions need names of coordinates.
+fn without_ekf(text: &str) -> String {
+    let start = text.find("[[fit]]\nname = \"ekf\"").expect("a fit");
+    let end = text.find("[[fit]]\nname = \"diagonal\"").expect("a fit");
+    format!("{}{}", &text[..start], &text[end..])
+}
+
+/// The pipeline until its first fit.
+fn before_fits() -> &'static str {
+    PIPELINE.split("[[fit]]").next().expect("a fit")
 }
 
 fn maybe(rows: &Rows, name: &str) -> Vec<Option<f64>> {
@@ -251,17 +221,13 @@ fn gaps_splits_and_missing_observations_are_those_of_a_filter_by_hand() {
     }
     let lake = lake(&rows);
     lake.file("p.toml", LINE);
-    let ran = run(&lake, &[]).succeeds();
-    assert!(
-        ran.out.contains("training row with a null state `y1`"),
-        "{}",
-        ran.out
-    );
+    let ran = lake.runs(&[]);
+    ran.says("training row with a null state `y1`");
     let infinite = "training row with an infinite observation `x1`";
-    assert!(ran.out.contains(infinite), "{}", ran.out);
+    ran.says(infinite);
     let (expected, found) = (by_hand(&rows), lake.read("estimates"));
     assert_eq!(found.len(), rows.len());
-    let (means, variances) = (states(&found, "kf_mean"), states(&found, "kf_variance"));
+    let (means, variances) = (found.lists("kf_mean"), found.lists("kf_variance"));
     let scores = maybe(&found, "kf_log_score");
     let updated = found.column("kf_was_updated").as_boolean();
     for (at, (mean, variance, score)) in expected.iter().enumerate() {
@@ -308,16 +274,16 @@ fn gaps_splits_and_missing_observations_are_those_of_a_filter_by_hand() {
     assert_eq!(fits.integers("test_rows")[0], test as i64);
 
     // Without training rows, the rows of other splits have the same estimates.
-    run(&lake, &["output.rows=held-out"]).succeeds();
+    lake.run(&["output.rows=held-out"]).succeeds();
     let held_out = lake.read("estimates");
     let own: Vec<usize> = (0..rows.len())
         .filter(|&at| rows[at].split != Some("train"))
         .collect();
-    let all = states(&held_out, "kf_mean");
+    let all = held_out.lists("kf_mean");
     assert_eq!(all.len(), own.len());
     assert!(own.iter().zip(&all).all(|(&at, mean)| means[at] == *mean));
     assert!(lake.read("fits").column("train_mse").is_null(0));
-    run(&lake, &["output.rows=none"]).succeeds();
+    lake.run(&["output.rows=none"]).succeeds();
     assert!(!lake.path("out/estimates").exists());
     assert_eq!(
         lake.read("fits").floats("test_mse"),
@@ -329,8 +295,8 @@ fn gaps_splits_and_missing_observations_are_those_of_a_filter_by_hand() {
 fn lists_of_numbers_are_as_good_as_columns() {
     let rows = world(6, 30, 4);
     let lake = lake(&rows);
-    run(&lake, &[]).succeeds();
-    let expected = tables(&lake, "out");
+    lake.runs(&[]);
+    let expected = lake.tables_of("out");
     let list = |row: &Row| row.x.map(|x| x.filter(|x| !x.is_nan())).to_vec();
     let lists = rows.iter().map(|row| Some(list(row)));
     let lists = LargeListArray::from_iter_primitive::<Float64Type, _, _>(lists);
@@ -345,19 +311,16 @@ fn lists_of_numbers_are_as_good_as_columns() {
                 ("t", integers(rows.iter().map(|row| row.t))),
                 ("y", Arc::new(states.clone()) as ArrayRef),
                 ("x", x),
-                ("split", Arc::new(split.clone().collect::<StringArray>())),
+                ("split", texts_or_null(split.clone())),
             ],
         );
     };
     write(Arc::new(lists));
     // Functions need names of coordinates.
     let text = PIPELINE
-        .replace("[\"y1\", \"y2\"]", "\"y\"")
-        .replace("[\"x1\", \"x2\", \"x3\"]", "\"x\"");
-    let start = text.find("[[fit]]\nname = \"ekf\"").expect("a fit");
-    let end = text.find("[[fit]]\nname = \"diagonal\"").expect("a fit");
-    lake.file("p.toml", &format!("{}{}", &text[..start], &text[end..]));
-    run(&lake, &[]).succeeds();
+        .swap("[\"y1\", \"y2\"]", "\"y\"")
+        .swap("[\"x1\", \"x2\", \"x3\"]", "\"x\"");
+    lake.runs_text(&without_ekf(&text));
     let (found, all) = (lake.read("estimates"), &expected["estimates"]);
     fs::write(lake.path("expected.parquet"), all).expect("a file");
     let expected = Rows::open(&lake.path("expected.parquet"));
@@ -370,7 +333,8 @@ fn lists_of_numbers_are_as_good_as_columns() {
     });
     let short = LargeListArray::from_iter_primitive::<Float64Type, _, _>(short);
     write(Arc::new(short));
-    run(&lake, &[]).fails(1, "column `x` has lists of different lengths");
+    lake.run(&[])
+        .fails(1, "column `x` has lists of different lengths");
 }
 
 /// The table `estimates` has the known state of each row, and null for a state that is not whole.
@@ -380,7 +344,7 @@ fn known_states_stand_beside_estimates() {
     rows[4].y[1] = None;
     rows[9].y[0] = Some(f64::NAN);
     let lake = lake(&rows);
-    run(&lake, &["output.rows=all"]).succeeds();
+    lake.run(&["output.rows=all"]).succeeds();
     let found = lake.read("estimates");
     let column = found.column("known_state").as_fixed_size_list();
     assert_eq!(column.len(), rows.len());
@@ -406,42 +370,31 @@ fn the_rows_of_a_run_come_back() {
     let lake = lake(&rows);
     let by = "SELECT *, id % 2 AS part FROM world";
     let text = PIPELINE
-        .replace("SELECT * FROM world", by)
-        .replace("time = \"t\"", "time = \"t\"\npartition_by = [\"part\"]");
+        .swap("SELECT * FROM world", by)
+        .swap("time = \"t\"", "time = \"t\"\npartition_by = [\"part\"]");
     lake.file("p.toml", &text);
-    run(&lake, &[]).succeeds();
+    lake.runs(&[]);
     table(&lake, "new.parquet", &shuffled(&rows, 6));
     let new = ["tables.world.path=new.parquet"];
-    let ran = assign(&lake, &new).succeeds();
-    assert!(
-        ran.out.contains("rows, assigned by the model "),
-        "{}",
-        ran.out
-    );
-    let (old, found) = (tables(&lake, "out"), tables(&lake, "new"));
+    lake.assign(&new)
+        .succeeds()
+        .says("rows, assigned by the model ");
+    let (old, found) = (lake.tables_of("out"), lake.tables_of("new"));
     assert_eq!(found.len(), 2);
     for table in ["estimates", "trajectories"] {
         assert!(old[table] == found[table], "{table}");
     }
-    let again = assign(&lake, &new).succeeds();
-    assert!(again.out.contains("Nothing to do"), "{}", again.out);
+    lake.assign(&new).succeeds().says("Nothing to do");
 
     // Neither known states nor a split are needed.
     let bare = text
         .replace("SELECT *, id", "SELECT id, t, x1, x2, x3, id")
         .replace("split = \"split\"\n", "")
         .replace("state = [\"y1\", \"y2\"]\n", "");
-    let start = bare.find("[[fit]]\nname = \"ekf\"").expect("a fit");
-    let end = bare.find("[[fit]]\nname = \"diagonal\"").expect("a fit");
-    let without_ekf =
-        |text: &str, start: usize, end: usize| format!("{}{}", &text[..start], &text[end..]);
-    let first = text.find("[[fit]]\nname = \"ekf\"").expect("a fit");
-    let last = text.find("[[fit]]\nname = \"diagonal\"").expect("a fit");
-    lake.file("p.toml", &without_ekf(&text, first, last));
-    run(&lake, &[]).succeeds();
-    lake.file("p.toml", &without_ekf(&bare, start, end));
-    assign(&lake, &[]).succeeds();
-    let found = Rows::open(&lake.path("new/estimates/part-0.parquet"));
+    lake.runs_text(&without_ekf(&text));
+    lake.file("p.toml", &without_ekf(&bare));
+    lake.assign(&[]).succeeds();
+    let found = lake.read_at("new/estimates");
     assert!(found.0.schema().field_with_name("known_state").is_err());
     let expected = lake.read("estimates");
     for name in [
@@ -452,7 +405,7 @@ fn the_rows_of_a_run_come_back() {
     ] {
         assert_eq!(found.column(name), expected.column(name), "{name}");
     }
-    let sums = Rows::open(&lake.path("new/trajectories/part-0.parquet"));
+    let sums = lake.read_at("new/trajectories");
     assert_eq!(sums.column("kf_mse").null_count(), sums.len());
 }
 
@@ -460,14 +413,14 @@ fn the_rows_of_a_run_come_back() {
 fn rows_that_do_not_fit_the_model_are_refused_by_name() {
     let rows = world(6, 30, 7);
     let lake = lake(&rows);
-    run(&lake, &[]).succeeds();
+    lake.runs(&[]);
     let trained = "sequences.sql=\"SELECT * FROM world WHERE split = 'train'\"";
-    assign(&lake, &["output.rows=held-out", trained]).fails(
+    lake.assign(&["output.rows=held-out", trained]).fails(
         1,
         "rows have the split of training rows, which are not assigned",
     );
     let by = "sequences.sql=\"SELECT *, 1 AS part FROM world\"";
-    assign(&lake, &[by, "sequences.partition_by=part"])
+    lake.assign(&[by, "sequences.partition_by=part"])
         .fails(2, "the columns of partition_by are `part`");
     let kernel = PIPELINE
         .find("[[fit]]\nname = \"diagonal\"")
@@ -480,31 +433,19 @@ fn rows_that_do_not_fit_the_model_are_refused_by_name() {
             2,
             "the model has the fit `diagonal`, which the pipeline does not have",
         );
-    let text = PIPELINE.replace("[\"x1\", \"x2\", \"x3\"]", "[\"x1\", \"x2\"]");
-    let start = text.find("[[fit]]\nname = \"ekf\"").expect("a fit");
-    let end = text.find("[[fit]]\nname = \"diagonal\"").expect("a fit");
-    lake.file(
-        "p.toml",
-        &PIPELINE.replace(
-            &PIPELINE[PIPELINE.find("[[fit]]\nname = \"ekf\"").expect("a fit")..kernel],
-            "",
-        ),
-    );
-    run(&lake, &[]).succeeds();
-    lake.file("p.toml", &format!("{}{}", &text[..start], &text[end..]));
-    assign(&lake, &[]).fails(2, "`sequences.observation` has 2 numbers, but the model");
+    let text = PIPELINE.swap("[\"x1\", \"x2\", \"x3\"]", "[\"x1\", \"x2\"]");
+    lake.runs_text(&without_ekf(PIPELINE));
+    lake.file("p.toml", &without_ekf(&text));
+    lake.assign(&[])
+        .fails(2, "`sequences.observation` has 2 numbers, but the model");
 }
 
 #[test]
 fn two_results_are_compared_row_by_row() {
     let rows = world(6, 30, 8);
     let lake = lake(&rows);
-    run(&lake, &[]).succeeds();
-    let report = |arguments: &[&str]| -> serde_json::Value {
-        let ran = lake.gyre(&[&["compare"][..], arguments, &["--json"]].concat());
-        serde_json::from_str(&ran.succeeds().out).expect("JSON")
-    };
-    let same = report(&["out", "out"]);
+    lake.runs(&[]);
+    let same = lake.compare(&["out", "out"]);
     let model = &same["models"][0];
     assert_eq!(model["rows"], rows.len());
     for fit in model["fits"].as_array().expect("fits") {
@@ -514,13 +455,10 @@ fn two_results_are_compared_row_by_row() {
         );
         assert_eq!(fit["scores_a"], fit["scores_b"]);
     }
-    let other = report(&["out", "out", "--fit", "kf=ekf"]);
+    let other = lake.compare(&["out", "out", "--fit", "kf=ekf"]);
     let means = &other["models"][0]["fits"][0]["means"];
     let estimates = lake.read("estimates");
-    let (a, b) = (
-        states(&estimates, "kf_mean"),
-        states(&estimates, "ekf_mean"),
-    );
+    let (a, b) = (estimates.lists("kf_mean"), estimates.lists("ekf_mean"));
     let gaps = a
         .iter()
         .flatten()
@@ -531,13 +469,10 @@ fn two_results_are_compared_row_by_row() {
     let rms = (gaps.iter().map(|gap| gap * gap).sum::<f64>() / gaps.len() as f64).sqrt();
     assert!((means["largest"].as_f64().expect("a number") - largest).abs() < 1e-15);
     assert!((means["rms"].as_f64().expect("a number") - rms).abs() < 1e-12);
-    let text = lake
-        .gyre(&["compare", "out", "out", "--fit", "kf=ekf"])
-        .succeeds();
-    assert!(text.out.contains("means differ by "), "{}", text.out);
-    assert!(text.out.contains("test MSE "), "{}", text.out);
-    lake.gyre(&["compare", "out", "out", "--lag", "1=2"])
-        .fails(2, "--lag: out has no lag `1`; it has none");
+    lake.gyre(&["compare", "out", "out", "--fit", "kf=ekf"])
+        .succeeds()
+        .says("means differ by ")
+        .says("test MSE ");
 }
 
 #[test]
@@ -545,53 +480,38 @@ fn rows_that_cannot_be_filtered_are_refused_by_name() {
     let rows = world(6, 30, 10);
     let lake = lake(&rows);
     let sql = |text: &str| format!("sequences.sql=\"{text}\"");
-    run(
-        &lake,
-        &[&sql(
-            "SELECT * FROM world UNION ALL SELECT * FROM world WHERE id = 4 AND t = 8",
-        )],
-    )
+    lake.run(&[&sql(
+        "SELECT * FROM world UNION ALL SELECT * FROM world WHERE id = 4 AND t = 8",
+    )])
     .fails(1, "has two rows at t = 8");
-    run(
-        &lake,
-        &[&sql("SELECT * EXCLUDE (split), 'tst' AS split FROM world")],
-    )
-    .fails(1, "`split` = 'tst' is no split");
-    run(
-        &lake,
-        &[&sql("SELECT * EXCLUDE (split), 'test' AS split FROM world")],
-    )
-    .fails(
-        1,
-        "no training row with a state and an observation is followed by another one",
-    );
-    run(
-        &lake,
-        &[&sql(
-            "SELECT * EXCLUDE (y1), CAST(NULL AS DOUBLE) AS y1 FROM world",
-        )],
-    )
+    lake.run(&[&sql("SELECT * EXCLUDE (split), 'tst' AS split FROM world")])
+        .fails(1, "`split` = 'tst' is no split");
+    lake.run(&[&sql("SELECT * EXCLUDE (split), 'test' AS split FROM world")])
+        .fails(
+            1,
+            "no training row with a state and an observation is followed by another one",
+        );
+    lake.run(&[&sql(
+        "SELECT * EXCLUDE (y1), CAST(NULL AS DOUBLE) AS y1 FROM world",
+    )])
     .fails(1, "training row with a null state `y1`");
-    run(&lake, &["sequences.interval=7"]).fails(1, "check the split, and `sequences.interval`");
+    lake.run(&["sequences.interval=7"])
+        .fails(1, "check the split, and `sequences.interval`");
 
     // A partition without training rows.
     let by = sql("SELECT *, id % 2 AS part FROM world WHERE id % 2 = 0 OR split = 'test'");
     let part = "sequences.partition_by=part";
-    let ran = run(&lake, &[&by, part]);
+    let ran = lake.run(&[&by, part]);
     if ran.code == Some(0) {
-        assert!(
-            ran.out
-                .contains("1 model without a training row left out: part=1"),
-            "{}",
-            ran.out
-        );
+        ran.says("1 model without a training row left out: part=1");
         let (parts, means) = {
             let found = lake.read("estimates");
             (found.integers("part"), found.column("kf_mean").clone())
         };
         assert!((0..parts.len()).all(|at| means.is_null(at) == (parts[at] == 1)));
     }
-    run(&lake, &[&by, part, "sequences.empty=fail"]).fails(1, "`empty = \"skip\"` leaves");
+    lake.run(&[&by, part, "sequences.empty=fail"])
+        .fails(1, "`empty = \"skip\"` leaves");
 }
 
 /// Filters by kernel Bayes' rule: all forms, whole and approximated.
@@ -648,10 +568,9 @@ fn kernels(rows: &[Row], step: (i64, i64)) -> (Lake, String) {
     known.y = [Some(4.0), Some(4.0)];
     known.x = [Some(0.1), Some(0.2), Some(0.1)];
     table(&lake, "known.parquet", &[known]);
-    let fit = PIPELINE.find("[[fit]]").expect("a fit");
     let text = format!(
         "{}\n[tables.known]\npath = \"known.parquet\"\n{KERNELS}",
-        &PIPELINE[..fit]
+        before_fits()
     );
     lake.file("p.toml", &text);
     (lake, text)
@@ -662,19 +581,19 @@ fn kernel_filters_come_back_and_do_not_depend_on_threads_or_order() {
     let rows = world(6, 30, 12);
     let (lake, text) = kernels(&rows, (0, 12));
     lake.gyre(&["run", "p.toml", "--threads", "1"]).succeeds();
-    let expected = tables(&lake, "out");
+    let expected = lake.tables_of("out");
     let fits = lake.read("fits");
     let residuals = maybe(&fits, "state_trace_residual");
     assert!(residuals.iter().any(Option::is_some), "{residuals:?}");
     assert_eq!(lake.read("tuning").len(), 9);
     table(&lake, "new.parquet", &shuffled(&rows, 13));
     let new = "tables.world.path=new.parquet";
-    assign(&lake, &[new]).succeeds();
-    let found = tables(&lake, "new");
+    lake.assign(&[new]).succeeds();
+    let found = lake.tables_of("new");
     for table in ["estimates", "trajectories"] {
         assert!(expected[table] == found[table], "{table}");
     }
-    assign(&lake, &[new, "fit.pkbr.rule=kbr"]).fails(
+    lake.assign(&[new, "fit.pkbr.rule=kbr"]).fails(
         2,
         "fit `pkbr` is kernel_bayes with the rule pkbr in the model, but",
     );
@@ -683,7 +602,7 @@ fn kernel_filters_come_back_and_do_not_depend_on_threads_or_order() {
     table(&other, "world/0.parquet", &shuffled(&rows, 14));
     fs::copy(lake.path("known.parquet"), other.path("known.parquet")).expect("a copy");
     other.gyre(&["run", "p.toml", "--threads", "3"]).succeeds();
-    let found = tables(&other, "out");
+    let found = other.tables_of("out");
     for (table, bytes) in &expected {
         assert!(*bytes == found[table], "{table}");
     }
@@ -698,8 +617,8 @@ fn supervision_of_a_step_changes_the_sequence_from_there_on() {
     let (first, last) = (steps[0], end.map_or(99, |pair| pair[0]));
     let of = |step: (i64, i64)| {
         let (lake, _) = kernels(&rows, step);
-        run(&lake, &[]).succeeds();
-        states(&lake.read("estimates"), "supervised_mean")
+        lake.runs(&[]);
+        lake.read("estimates").lists("supervised_mean")
     };
     let (plain, supervised) = (of((99, 0)), of((0, first)));
     for (at, row) in rows.iter().enumerate() {
@@ -715,16 +634,14 @@ fn supervision_of_a_step_changes_the_sequence_from_there_on() {
 fn posteriors_of_independent_rows_give_their_means() {
     let rows = world(6, 20, 16);
     let lake = lake(&rows);
-    let fit = PIPELINE.find("[[fit]]").expect("a fit");
-    let text = PIPELINE[..fit].replace(
+    let text = before_fits().replace(
         "trajectory = \"id\"\ntime = \"t\"\ninterval = 1",
         "id = [\"id\", \"t\"]",
     );
     let kernels = "[[fit]]\nname = \"kb\"\nmethod = \"kernel_bayes\"\nbandwidth = \"median\"\n\
                    lambda = 0.001\n[output]\nposteriors = true\n";
     lake.file("p.toml", &format!("{text}{kernels}"));
-    let ran = run(&lake, &[]).succeeds();
-    assert!(ran.out.contains("test MSE"), "{}", ran.out);
+    lake.runs(&[]).says("test MSE");
     let (estimates, posteriors) = (lake.read("estimates"), lake.read("posteriors"));
     let state: BTreeMap<(i64, i64), [f64; 2]> = rows
         .iter()
@@ -749,7 +666,7 @@ fn posteriors_of_independent_rows_give_their_means() {
         ];
     }
     let (means, total) = (
-        states(&estimates, "kb_mean"),
+        estimates.lists("kb_mean"),
         maybe(&estimates, "kb_weight_sum"),
     );
     let of_rows = keys(&estimates, "id", "t");
@@ -769,13 +686,14 @@ fn posteriors_of_independent_rows_give_their_means() {
         }
     }
     assert!(!lake.path("out/trajectories").exists());
-    assign(&lake, &[]).succeeds();
-    assert!(tables(&lake, "new")["estimates"] == tables(&lake, "out")["estimates"]);
+    lake.assign(&[]).succeeds();
+    assert!(lake.tables_of("new")["estimates"] == lake.tables_of("out")["estimates"]);
     let twice = "sequences.sql=\"SELECT * FROM world UNION ALL SELECT * FROM world WHERE t = 8 AND id = 1\"";
-    run(&lake, &[twice]).fails(1, "two rows have the id (id, t) = ");
+    lake.run(&[twice])
+        .fails(1, "two rows have the id (id, t) = ");
     let equal =
         "sequences.sql=\"SELECT * EXCLUDE (x1, x2, x3), 1 AS x1, 2 AS x2, 3 AS x3 FROM world\"";
-    run(&lake, &[equal]).fails(
+    lake.run(&[equal]).fails(
         1,
         "all training rows have the same observation (`x1`, `x2`, `x3`)",
     );
@@ -785,8 +703,7 @@ fn posteriors_of_independent_rows_give_their_means() {
 #[test]
 fn weights_of_a_prior_are_shares() {
     let lake = lake(&world(6, 12, 16));
-    let fit = PIPELINE.find("[[fit]]").expect("a fit");
-    let text = PIPELINE[..fit].replace(
+    let text = before_fits().replace(
         "trajectory = \"id\"\ntime = \"t\"\ninterval = 1",
         "id = [\"id\", \"t\"]",
     );
@@ -799,8 +716,8 @@ fn weights_of_a_prior_are_shares() {
         )
     };
     let means = |weights: [f64; 2]| {
-        run(&lake, &[&prior(weights)]).succeeds();
-        states(&lake.read("estimates"), "kb_mean").concat()
+        lake.run(&[&prior(weights)]).succeeds();
+        lake.read("estimates").lists("kb_mean").concat()
     };
     let shares = means([0.2, 0.8]);
     for power in [-1000, -2, 10, 1000] {
@@ -809,9 +726,10 @@ fn weights_of_a_prior_are_shares() {
     for (a, b) in means([20.0, 80.0]).iter().zip(&shares) {
         assert!((a - b).abs() < 1e-12, "{a} {b}");
     }
-    run(&lake, &[&prior([0.0, 0.0])]).fails(1, "all weights of a prior are 0");
+    lake.run(&[&prior([0.0, 0.0])])
+        .fails(1, "all weights of a prior are 0");
     let negative = "column `weight` has the weight -1 for the state (0.1, 0.2)";
-    run(&lake, &[&prior([-1.0, 2.0])]).fails(1, negative);
+    lake.run(&[&prior([-1.0, 2.0])]).fails(1, negative);
 }
 
 /// Squares of such a number are infinite, and no matrix can be fitted to it.
@@ -822,7 +740,7 @@ fn a_far_training_row_is_refused_by_its_key() {
         let far = format!(
             "sequences.sql=\"SELECT * EXCLUDE ({column}), CASE WHEN id = 1 AND t BETWEEN 3 AND 8 THEN -1e160 ELSE {column} END AS {column} FROM world\""
         );
-        run(&lake, &[&far]).fails(
+        lake.run(&[&far]).fails(
             1,
             &format!("the {what} `{column}` is -1e160 in the training row (1, "),
         );

@@ -1,17 +1,16 @@
 //! The section `[sequences]` with states and observations: its keys, their errors, and plans.
 
 use crate::cli::integers;
-use crate::lake::Lake;
-use arrow::array::{ArrayRef, Float64Array, StringArray};
-use gyre::error::{Kind, Result};
+use crate::lake::{Lake, Swap, floats, texts};
+use crate::pipeline_file::{parse, refused, refused_all};
+use arrow::array::ArrayRef;
 use gyre::evidence::lag::Lag;
 use gyre::methods::FilterMethod;
 use gyre::methods::filter::params::{KernelBayes, Regularisation, Rule};
 use gyre::plan::pipeline::content::RowKey;
 use gyre::plan::pipeline::keys::FilteredRows;
-use gyre::plan::pipeline::{Input, Pipeline, json_schema};
+use gyre::plan::pipeline::{Input, json_schema};
 use serde_json::Value;
-use std::sync::Arc;
 
 const WORLD: &str = r#"[job]
 name = "world"
@@ -48,20 +47,7 @@ P0 = [[1.0]]
 
 /// Rows without time.
 fn still() -> String {
-    WORLD.replace("trajectory = \"id\"\ntime = \"t\"\n", "id = \"id\"\n")
-}
-
-fn parse(text: &str, sets: &[&str]) -> Result<Pipeline> {
-    let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
-    Pipeline::parse(text, "x.toml", &sets, &|_| None)
-}
-
-#[track_caller]
-fn refused(text: &str, sets: &[&str], expected: &str) {
-    let error = parse(text, sets).expect_err("an error");
-    assert_eq!(error.kind(), Kind::Spec);
-    let shown = error.to_string();
-    assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
+    WORLD.swap("trajectory = \"id\"\ntime = \"t\"\n", "id = \"id\"\n")
 }
 
 #[test]
@@ -129,7 +115,7 @@ fn symbols_and_states_exclude_each_other() {
         let text = WORLD.replace(gone.expect("the other key"), "");
         refused(&text, &["sequences.symbol=page"], &expected);
     }
-    let neither = WORLD.replace(
+    let neither = WORLD.swap(
         "state = [\"y1\", \"y2\"]\nobservation = [\"x1\", \"x2\"]\n",
         "",
     );
@@ -139,36 +125,22 @@ fn symbols_and_states_exclude_each_other() {
         "the table `sequences` needs the key `symbol` or `bins` (hidden Markov models), or the keys `state` and `observation` (filters)",
     );
     let symbols = neither.replace("time = \"t\"", "time = \"t\"\nsymbol = \"page\"");
-    refused(
+    refused_all(
         &symbols,
-        &[],
-        "the method \"kernel_bayes\" of fit `kb` estimates states from observations; name their columns as `sequences.state` and `sequences.observation` in place of `symbol` (this pipeline has sequences of symbols)",
+        r#"
+ | the method "kernel_bayes" of fit `kb` estimates states from observations; name their columns as `sequences.state` and `sequences.observation` in place of `symbol` (this pipeline has sequences of symbols)
+sequences.id=spare | `sequences.id` cannot be used with `symbol`: rows with symbols follow each other in time
+"#,
     );
-    refused(
-        &symbols,
-        &["sequences.id=spare"],
-        "`sequences.id` cannot be used with `symbol`: rows with symbols follow each other in time",
-    );
-    refused(
+    refused_all(
         WORLD,
-        &["fit.kb.method=spectral_hmm", "fit.kb.rank=2"],
-        "the method \"spectral_hmm\" of fit `kb` is fitted to sequences of symbols; name their columns as `sequences.symbol` in place of `state` and `observation` (this pipeline has states and observations)",
+        r#"
+fit.kb.method=spectral_hmm ; fit.kb.rank=2 | the method "spectral_hmm" of fit `kb` is fitted to sequences of symbols; name their columns as `sequences.symbol` in place of `state` and `observation` (this pipeline has states and observations)
+fit.kb.method=dbmr ; fit.kb.rank=2 | the method "dbmr" of fit `kb` counts transitions between states; describe the rows in a section `[transitions]`
+fit.kb.method=diffusion_map ; fit.kb.dimension=2 ; fit.kb.epsilon=1.0 | the method "diffusion_map" of fit `kb` is fitted to coordinates or states
+"#,
     );
-    refused(
-        WORLD,
-        &["fit.kb.method=dbmr", "fit.kb.rank=2"],
-        "the method \"dbmr\" of fit `kb` counts transitions between states; describe the rows in a section `[transitions]`",
-    );
-    refused(
-        WORLD,
-        &[
-            "fit.kb.method=diffusion_map",
-            "fit.kb.dimension=2",
-            "fit.kb.epsilon=1.0",
-        ],
-        "the method \"diffusion_map\" of fit `kb` is fitted to coordinates or states",
-    );
-    let other = WORLD.replace("[sequences]", "[transitions]");
+    let other = WORLD.swap("[sequences]", "[transitions]");
     let other = other.replace("observation = [\"x1\", \"x2\"]", "lag = 1");
     refused(
         &other,
@@ -185,107 +157,54 @@ fn symbols_and_states_exclude_each_other() {
 
 #[test]
 fn keys_of_rows_that_do_not_apply_have_a_sentence_each() {
-    let without = WORLD.replace("observation = [\"x1\", \"x2\"]\n", "");
+    let without = WORLD.swap("observation = [\"x1\", \"x2\"]\n", "");
     refused(
         &without,
         &[],
         "the table `sequences` needs the key `observation`: the columns that are measured in every row",
     );
-    let without = WORLD.replace("time = \"t\"\n", "");
+    let without = WORLD.swap("time = \"t\"\n", "");
     refused(&without, &[], "the table `sequences` needs the key `time`");
     refused(
         WORLD,
         &["sequences.weight=w"],
         "`sequences.weight` is for symbols, which are counted",
     );
-    refused(
+    refused_all(
         &still(),
-        &["sequences.time=t"],
-        "`sequences.time` cannot be used with `sequences.id`",
+        r#"
+sequences.time=t | `sequences.time` cannot be used with `sequences.id`
+sequences.interval=1 | `sequences.interval` cannot be used with `sequences.id`
+"#,
     );
-    refused(
-        &still(),
-        &["sequences.interval=1"],
-        "`sequences.interval` cannot be used with `sequences.id`",
-    );
-    refused(
+    refused_all(
         WORLD,
-        &["sequences.interval=\"1 step\""],
-        "a whole number or a duration, not steps; leave it out",
-    );
-    refused(
-        WORLD,
-        &["sequences.split=y1"],
-        "the column `y1` cannot be both `sequences.state` and `sequences.split`",
-    );
-    refused(
-        WORLD,
-        &["sequences.observation=[\"x1\", \"x1\"]"],
-        "`sequences.observation` names the column `x1` twice",
-    );
-    refused(
-        WORLD,
-        &["sequences.z=x1"],
-        "`sequences.z` is out of place: what is measured in a row is its `observation`",
-    );
-    refused(
-        WORLD,
-        &["sequences.coordinates=x1"],
-        "or name them as `state` and `observation`",
-    );
-    refused(
-        WORLD,
-        &["sequences.observatoin=x1"],
-        "unknown key `sequences.observatoin`; did you mean `observation`?",
+        r#"
+sequences.interval="1 step" | a whole number or a duration, not steps; leave it out
+sequences.split=y1 | the column `y1` cannot be both `sequences.state` and `sequences.split`
+sequences.observation=["x1", "x1"] | `sequences.observation` names the column `x1` twice
+sequences.z=x1 | `sequences.z` is out of place: what is measured in a row is its `observation`
+sequences.coordinates=x1 | or name them as `state` and `observation`
+sequences.observatoin=x1 | unknown key `sequences.observatoin`; did you mean `observation`?
+"#,
     );
 }
 
 #[test]
 fn other_sections_are_about_counts() {
-    refused(
+    refused_all(
         WORLD,
-        &["names.from=none"],
-        "`[names]` is about sets of states, which filters do not have; leave it out",
-    );
-    refused(
-        WORLD,
-        &["validation.folds=5"],
-        "`[validation]` is not available for filters: rows with `sequences.split` = 'test' score them",
-    );
-    refused(
-        WORLD,
-        &["job.incremental=true"],
-        "`job.incremental` adds up counts, and filters are fitted to rows, not to counts",
-    );
-    refused(
-        WORLD,
-        &["checks.max_drift=0.1"],
-        "`checks.max_drift` is about the number of transitions between sets of states",
-    );
-    refused(
-        WORLD,
-        &["densities={ sql = \"SELECT 1\", from = \"a\", to = \"b\" }"],
-        "`[densities]` needs pairs of points",
-    );
-    refused(
-        WORLD,
-        &["output.distribution=true"],
-        "`output.distribution` is about the next symbol of a sequence",
-    );
-    refused(
-        WORLD,
-        &["output.rows=[\"y1\"]"],
-        "`output.rows` is \"held-out\", \"all\" or \"none\" for filters",
-    );
-    refused(
-        WORLD,
-        &["output.rows=held-out"],
-        "`output.rows` = \"held-out\" leaves training rows out, but without `sequences.split` every row is one",
-    );
-    refused(
-        WORLD,
-        &["output.posteriors=true"],
-        "`output.posteriors` is for rows without time, which have `sequences.id`",
+        r#"
+names.from=none | `[names]` is about sets of states, which filters do not have; leave it out
+validation.folds=5 | `[validation]` is not available for filters: rows with `sequences.split` = 'test' score them
+job.incremental=true | `job.incremental` adds up counts, and filters are fitted to rows, not to counts
+checks.max_drift=0.1 | `checks.max_drift` is about the number of transitions between sets of states
+densities={ sql = "SELECT 1", from = "a", to = "b" } | `[densities]` needs pairs of points
+output.distribution=true | `output.distribution` is about the next symbol of a sequence
+output.rows=["y1"] | `output.rows` is "held-out", "all" or "none" for filters
+output.rows=held-out | `output.rows` = "held-out" leaves training rows out, but without `sequences.split` every row is one
+output.posteriors=true | `output.posteriors` is for rows without time, which have `sequences.id`
+"#,
     );
     refused(
         &still(),
@@ -332,31 +251,17 @@ fn keys_of_kernel_bayes_must_agree() {
         "`fit.kb.prior` is for rows without time, which have `sequences.id`",
     );
     parse(&still(), &[prior]).expect("a pipeline");
-    for (set, expected) in [
-        (
-            "fit.kb.delta=0.0",
-            "`fit.kb.delta` must be finite and above 0, not 0",
-        ),
-        (
-            "fit.kb.lambda=-1.0",
-            "`fit.kb.lambda` must be finite and above 0, not -1",
-        ),
-        (
-            "fit.kb.mu=0.0",
-            "`fit.kb.mu` must be finite and above 0, not 0",
-        ),
-        ("fit.kb.exact=0", "`fit.kb.exact` must be at least 1, not 0"),
-        (
-            "fit.kb.bandwidth={ state = 0.0, observation = 1.0 }",
-            "`fit.kb.bandwidth` must be finite and above 0, not 0",
-        ),
-        (
-            "fit.kb.rank=3",
-            "`fit.kb.rank` is out of place: method \"kernel_bayes\" takes no `rank`",
-        ),
-    ] {
-        refused(WORLD, &[set], expected);
-    }
+    refused_all(
+        WORLD,
+        r#"
+fit.kb.delta=0.0 | `fit.kb.delta` must be finite and above 0, not 0
+fit.kb.lambda=-1.0 | `fit.kb.lambda` must be finite and above 0, not -1
+fit.kb.mu=0.0 | `fit.kb.mu` must be finite and above 0, not 0
+fit.kb.exact=0 | `fit.kb.exact` must be at least 1, not 0
+fit.kb.bandwidth={ state = 0.0, observation = 1.0 } | `fit.kb.bandwidth` must be finite and above 0, not 0
+fit.kb.rank=3 | `fit.kb.rank` is out of place: method "kernel_bayes" takes no `rank`
+"#,
+    );
 }
 
 #[test]
@@ -369,29 +274,21 @@ fn keys_of_kalman_filters_must_agree() {
         &[],
         "`fit.ukf.method` \"ukf\" follows a state in time, and rows with `sequences.id` have no time; use \"kernel_bayes\"",
     );
-    let fails = |set: &str, expected: &str| refused(&curve, &[set], expected);
-    fails(
-        "fit.ukf.f=[\"theta\", \"1\"]",
-        "`fit.ukf.f` must have one expression per coordinate: 1, not 2",
-    );
-    fails(
-        "fit.ukf.h=[\"theta\"]",
-        "`fit.ukf.h` has 1 expression for 2 columns of `sequences.observation` (x1, x2); write one per column, in their order",
-    );
-    fails(
-        "fit.ukf.estimate=[\"theta\"]",
-        "`fit.ukf.estimate` has 1 expression for 2 columns of `sequences.state` (y1, y2)",
-    );
-    fails(
-        "fit.ukf.alpha=0.0",
-        "`fit.ukf.alpha` must be finite and above 0, not 0",
+    refused_all(
+        &curve,
+        r#"
+fit.ukf.f=["theta", "1"] | `fit.ukf.f` must have one expression per coordinate: 1, not 2
+fit.ukf.h=["theta"] | `fit.ukf.h` has 1 expression for 2 columns of `sequences.observation` (x1, x2); write one per column, in their order
+fit.ukf.estimate=["theta"] | `fit.ukf.estimate` has 1 expression for 2 columns of `sequences.state` (y1, y2)
+fit.ukf.alpha=0.0 | `fit.ukf.alpha` must be finite and above 0, not 0
+"#,
     );
     let bare = format!(
         "{WORLD}{}",
-        CURVE.replace("estimate = [\"cos(theta)\", \"sin(theta)\"]\n", "")
+        CURVE.swap("estimate = [\"cos(theta)\", \"sin(theta)\"]\n", "")
     );
     refused(&bare, &[], "`fit.ukf.estimate` is missing");
-    let bare = format!("{WORLD}{}", CURVE.replace("Q = [[0.04]]\n", ""));
+    let bare = format!("{WORLD}{}", CURVE.swap("Q = [[0.04]]\n", ""));
     refused(&bare, &[], "`fit.ukf.Q` is missing");
     let own = format!(
         "{WORLD}\n[[fit]]\nname = \"ekf\"\nmethod = \"ekf\"\nf = [\"y1\"]\nh = [\"y1\", \"y2\"]\n"
@@ -427,10 +324,10 @@ fn lake() -> Lake {
     let lake = Lake::new();
     let numbers = |by: usize| -> ArrayRef {
         let numbers = (0..30).map(|k| (k * by % 11) as f64 / 7.0);
-        Arc::new(Float64Array::from_iter_values(numbers))
+        floats(numbers)
     };
     let split = (0..30).map(|k| if k < 20 { "train" } else { "test" });
-    let split: ArrayRef = Arc::new(StringArray::from_iter_values(split));
+    let split = texts(split);
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("id", integers((0..30).map(|k| k / 5))),
         ("t", integers((0..30).map(|k| k % 5))),
@@ -450,9 +347,9 @@ fn lake() -> Lake {
 #[test]
 fn plans_say_what_is_fitted_and_filtered() {
     let lake = lake();
-    let ran = lake.gyre(&["check", "p.toml"]).succeeds();
+    let ran = lake.call("check", &[]).succeeds();
     assert_eq!(ran.out.trim(), "p.toml is valid: 1 table, 1 fit per model");
-    let text = lake.gyre(&["plan", "p.toml"]).succeeds().out;
+    let text = lake.call("plan", &[]).succeeds().out;
     for line in [
         "train  trajectories by id in the order of t; each row follows the one before; states y1, y2, observations x1, x2",
         "fit    kb: ",
@@ -521,7 +418,7 @@ fn plans_say_what_is_fitted_and_filtered() {
         ]
     );
     assert!(shown["memory"]["bytes"].as_u64() > Some(0), "{shown}");
-    let explained = lake.gyre(&["explain", "p.toml"]).succeeds().out;
+    let explained = lake.call("explain", &[]).succeeds().out;
     assert!(
         explained.starts_with("SQL\nSELECT * FROM world\n"),
         "{explained}"
@@ -574,7 +471,7 @@ fn columns_must_fit_their_keys() {
         &["fit.ukf.f=[\"alpha + 0.4\"]"],
         "`fit.ukf.f.0`: the expression `alpha + 0.4` cannot be used",
     );
-    let stateless = WORLD.replace("state = [\"y1\", \"y2\"]\n", "");
+    let stateless = WORLD.swap("state = [\"y1\", \"y2\"]\n", "");
     lake.file("stateless.toml", &stateless);
     fails(
         "stateless.toml",

@@ -2,13 +2,10 @@
 //! GYRE_PYTHON names.
 
 use crate::cli::integers;
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, floats, texts};
 use crate::needs;
-use arrow::array::{ArrayRef, Float64Array, StringArray};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use std::process::Command;
-use std::sync::Arc;
 
 const PIPELINE: &str = r#"
 [job]
@@ -189,8 +186,8 @@ fn world(lake: &Lake) {
             );
         }
     }
-    let [y1, y2, x1, x2] = columns.map(|of| Arc::new(Float64Array::from(of)) as ArrayRef);
-    let splits = Arc::new(StringArray::from(splits)) as ArrayRef;
+    let [y1, y2, x1, x2] = columns.map(|of| floats(of));
+    let splits = texts(splits);
     let columns = vec![
         ("id", integers(ids)),
         ("t", integers(times)),
@@ -211,14 +208,8 @@ fn kalman_filters_agree_with_filterpy() {
     };
     let lake = Lake::new();
     world(&lake);
-    lake.file("p.toml", PIPELINE);
-    lake.gyre(&["run", "p.toml"]).succeeds();
-    let mut command = Command::new(python);
-    command
-        .args(["-c", SCRIPT])
-        .arg(lake.path(""))
-        .env("OPENBLAS_NUM_THREADS", "1");
-    let ran = ProgramRun::of(command.output().expect("Python starts")).succeeds();
+    lake.runs_text(PIPELINE);
+    let ran = lake.script(&python, SCRIPT, &["."]);
     assert_eq!(ran.out.lines().count(), 12, "{}", ran.out);
     for line in ran.out.lines() {
         let off = line

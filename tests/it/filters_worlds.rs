@@ -5,30 +5,9 @@
 use crate::cli::integers;
 #[cfg(feature = "cluster")]
 use crate::cluster::is_slow;
-use crate::lake::{Lake, ProgramRun, Rows};
-use crate::needs;
-use arrow::array::{Array, ArrayRef, Float64Array, StringArray};
-use arrow::compute::concat_batches;
+use crate::lake::{Lake, Rows, Swap, collect, floats, texts};
+use arrow::array::Array;
 use datafusion::prelude::SessionContext;
-use std::process::Command;
-use std::sync::Arc;
-
-/// Runs a pipeline of the repository with other values of keys. Its output is `out/<name>`.
-fn pipeline(lake: &Lake, name: &str, sets: &[String]) -> ProgramRun {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
-    command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(["run", &format!("pipelines/{name}.toml")])
-        .args(sets.iter().flat_map(|set| ["--set", set]))
-        .env("OUT", lake.path("out"));
-    let ran = ProgramRun::of(command.output().expect("the program starts")).succeeds();
-    eprintln!("{}", ran.out);
-    ran
-}
-
-fn read(lake: &Lake, name: &str, table: &str) -> Rows {
-    lake.read_at(&format!("out/{name}/{table}"))
-}
 
 /// A column of the table `fits`, by partition and fit: the mean over partitions of one fit.
 fn mean_of(fits: &Rows, fit: &str, column: &str) -> f64 {
@@ -47,9 +26,7 @@ fn query(sql: &str) -> Rows {
         let context = SessionContext::new();
         gyre::read::linear_gaussian::register(&context);
         gyre::read::kernel_toy::register(&context);
-        let frame = context.sql(sql).await.expect("a query");
-        let batches = frame.collect().await.expect("rows");
-        Rows(concat_batches(&batches[0].schema(), &batches).expect("one schema"))
+        collect(&context, sql).await
     })
 }
 
@@ -138,9 +115,9 @@ fn song2016_figure1_toy() {
 #[test]
 fn a_linear_system_has_its_exact_filter() {
     let lake = Lake::new();
-    let ran = pipeline(&lake, "tracking", &[]);
+    let ran = lake.run_of_repository("tracking", &[]).succeeds();
     crate::pages::assert_output_shown(&ran.out);
-    let rows = read(&lake, "tracking", "estimates");
+    let rows = lake.read("tracking/estimates");
     let exact = query(
         "SELECT state, observation, exact_mean, exact_variance \
          FROM linear_gaussian(40, 25, 0.9, 0.25, 0.5) WHERE trajectory >= 20 \
@@ -154,7 +131,7 @@ fn a_linear_system_has_its_exact_filter() {
     let variances = exact.floats("exact_variance");
     assert_near(&numbers("exact", "variance"), &variances, 1e-9);
     assert!((variances[24] - 0.233_886_241_186).abs() < 1e-9);
-    let fits = read(&lake, "tracking", "fits");
+    let fits = lake.read("tracking/fits");
     let error = |fit: &str| mean_of(&fits, fit, "test_mse");
     let best = error("exact");
     assert!((0.2..0.27).contains(&best), "{best}");
@@ -175,12 +152,12 @@ fn a_linear_system_has_its_exact_filter() {
         })
         .collect();
     assert_near(&rows.floats("exact_log_score"), &expected, 1e-9);
-    let sums = read(&lake, "tracking", "trajectories").floats("exact_log_score");
+    let sums = lake.read("tracking/trajectories").floats("exact_log_score");
     let expected: Vec<f64> = expected.chunks(25).map(|of| of.iter().sum()).collect();
     assert_near(&sums, &expected, 1e-9);
 }
 
-const TRACK: &str = r#"
+pub const TRACK: &str = r#"
 [job]
 name = "track"
 output = "out"
@@ -215,66 +192,39 @@ bandwidth = "median"
 lambda = 1e-3
 "#;
 
-/// Writes trajectories 0 to `n` − 1 of a linear system in one or two files. The first `train` are
+/// Writes trajectories 0 to `n` − 1 of a linear system in a file. The first `train` are
 /// for training. Every seventh observation of the others is missing.
-fn track(lake: &Lake, n: usize, train: usize, seed: u64, files: &[&str]) {
+pub fn track(lake: &Lake, n: usize, train: usize, seed: u64) {
     let world = query(&format!(
         "SELECT trajectory, time, state, observation \
          FROM linear_gaussian({n}, 20, 0.9, 0.25, 0.5, {seed}) ORDER BY trajectory, time"
     ));
     let (ids, times) = (world.integers("trajectory"), world.integers("time"));
     let (states, observations) = (world.floats("state"), world.floats("observation"));
-    for (at, name) in files.iter().enumerate() {
-        let of_file = (0..world.len()).filter(|row| row % files.len() == at);
-        let own: Vec<usize> = of_file.collect();
-        let is_train = |row: usize| (ids[row] as usize) < train;
-        let second = |row: usize| match row % 7 {
-            3 if !is_train(row) => None,
-            5 if !is_train(row) => Some(f64::NAN),
-            _ => Some(observations[row].powi(2)),
-        };
-        let splits = own
-            .iter()
-            .map(|row| if is_train(*row) { "train" } else { "test" });
-        let columns: Vec<(&str, ArrayRef)> = vec![
-            ("id", integers(own.iter().map(|row| ids[*row]))),
-            ("t", integers(own.iter().map(|row| times[*row]))),
-            (
-                "s",
-                Arc::new(Float64Array::from_iter_values(
-                    own.iter().map(|row| states[*row]),
-                )),
-            ),
-            (
-                "o",
-                Arc::new(Float64Array::from_iter_values(
-                    own.iter().map(|r| observations[*r]),
-                )),
-            ),
-            (
-                "o2",
-                Arc::new(Float64Array::from_iter(own.iter().map(|row| second(*row)))),
-            ),
-            ("split", Arc::new(StringArray::from_iter_values(splits))),
-        ];
-        lake.table(name, columns);
-    }
+    let is_train = |row: usize| (ids[row] as usize) < train;
+    let second = |row: usize| match row % 7 {
+        3 if !is_train(row) => None,
+        5 if !is_train(row) => Some(f64::NAN),
+        _ => Some(observations[row].powi(2)),
+    };
+    let rows = 0..world.len();
+    let split = |row: usize| if is_train(row) { "train" } else { "test" };
+    let columns = vec![
+        ("id", integers(ids.clone())),
+        ("t", integers(times)),
+        ("s", floats(states)),
+        ("o", floats(observations.clone())),
+        ("o2", floats(rows.clone().map(second))),
+        ("split", texts(rows.map(split))),
+    ];
+    lake.table("track/0.parquet", columns);
 }
-
-const TABLES: [&str; 5] = [
-    "estimates",
-    "trajectories",
-    "fits",
-    "factors",
-    "certificates",
-];
 
 #[test]
 fn missing_observations_are_predicted_through() {
     let lake = Lake::new();
-    track(&lake, 20, 10, 0, &["track/0.parquet"]);
-    lake.file("p.toml", TRACK);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    track(&lake, 20, 10, 0);
+    lake.runs_text(TRACK);
     let rows = lake.read("estimates");
     assert_eq!(rows.len(), 200);
     let missing = |row: &usize| [3, 5].contains(&((200 + row) % 7));
@@ -308,57 +258,16 @@ fn missing_observations_are_predicted_through() {
 }
 
 #[test]
-fn threads_and_files_change_no_byte() {
-    let runs = [
-        (vec!["track/0.parquet"], "1"),
-        (
-            vec!["track/0.parquet", "track/1.parquet", "track/2.parquet"],
-            "2",
-        ),
-    ];
-    let bytes = runs.map(|(files, threads)| {
-        let lake = Lake::new();
-        track(&lake, 24, 12, 1, &files);
-        lake.file("p.toml", TRACK);
-        lake.gyre(&["run", "p.toml", "--threads", threads])
-            .succeeds();
-        TABLES.map(|table| {
-            let path = lake.path(&format!("out/{table}/part-0.parquet"));
-            std::fs::read(path).expect("a table")
-        })
-    });
-    for (at, table) in TABLES.iter().enumerate() {
-        assert!(bytes[0][at] == bytes[1][at], "{table}");
-    }
-}
-
-#[test]
 fn an_old_model_filters_new_rows() {
     let lake = Lake::new();
-    track(&lake, 20, 10, 2, &["track/0.parquet"]);
-    lake.file("p.toml", TRACK);
-    lake.gyre(&["run", "p.toml"]).succeeds();
-    let assign = |file: &str, sql: &str| {
-        let set = format!("sequences.sql=\"{sql}\"");
-        let fixed = ["assign", file, "--model", "out", "--output", "new", "--set"];
-        let arguments: Vec<&str> = fixed.into_iter().chain([set.as_str()]).collect();
-        lake.gyre(&arguments)
-    };
-    // The test rows again, by the written model: the same estimates, bit by bit.
-    let ran = assign("p.toml", "SELECT * FROM track WHERE split = 'test'").succeeds();
-    eprintln!("{}", ran.out);
-    let (old, new) = (lake.read("estimates"), lake.read_at("new/estimates"));
-    assert_eq!(old.len(), new.len());
-    for fit in ["kf", "kernel", "kbr"] {
-        for column in ["mean", "variance", "decoded"] {
-            let name = format!("{fit}_{column}");
-            assert_eq!(old.lists(&name), new.lists(&name), "{name}");
-        }
-    }
+    track(&lake, 20, 10, 2);
+    lake.runs_text(TRACK);
+    let old = lake.read("estimates");
     // Rows whose state is unknown, of a trajectory that is new.
-    lake.file("new.toml", &TRACK.replace("state = [\"s\"]\n", ""));
+    lake.file("p.toml", &TRACK.swap("state = [\"s\"]\n", ""));
     let unknown = "SELECT id + 100 AS id, t, o, o2, split FROM track WHERE id = 12";
-    assign("new.toml", unknown).succeeds();
+    lake.assign(&[&format!("sequences.sql=\"{unknown}\"")])
+        .succeeds();
     let new = lake.read_at("new/estimates");
     let rows = old.integers("id").into_iter().enumerate();
     let of = rows.filter(|(_, id)| *id == 12).map(|(at, _)| at);
@@ -424,31 +333,25 @@ fn a_static_problem_is_bayes_rule() {
     let n = patients.len();
     patients.extend((0..4).map(|result| ((n + result) as i64, 0.0, result, "test")));
     type Patient = (i64, f64, usize, &'static str);
-    let floats = |of: &dyn Fn(&Patient) -> f64| -> ArrayRef {
-        Arc::new(Float64Array::from_iter_values(patients.iter().map(of)))
-    };
+    let float = |of: &dyn Fn(&Patient) -> f64| floats(patients.iter().map(of));
     lake.table(
         "patients.parquet",
         vec![
             ("id", integers(patients.iter().map(|p| p.0))),
-            ("disease", floats(&|p| p.1)),
-            ("a", floats(&|p| (p.2 % 2) as f64)),
-            ("b", floats(&|p| (p.2 / 2) as f64)),
-            (
-                "split",
-                Arc::new(StringArray::from_iter_values(patients.iter().map(|p| p.3))),
-            ),
+            ("disease", float(&|p| p.1)),
+            ("a", float(&|p| (p.2 % 2) as f64)),
+            ("b", float(&|p| (p.2 / 2) as f64)),
+            ("split", texts(patients.iter().map(|p| p.3))),
         ],
     );
     lake.table(
         "prevalence.parquet",
         vec![
-            ("disease", Arc::new(Float64Array::from(vec![0.0, 1.0, 2.0]))),
-            ("weight", Arc::new(Float64Array::from(PREVALENCE.to_vec()))),
+            ("disease", floats(vec![0.0, 1.0, 2.0])),
+            ("weight", floats(PREVALENCE.to_vec())),
         ],
     );
-    lake.file("p.toml", STATIC);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs_text(STATIC);
     let posteriors = lake.read("posteriors");
     let (fits, ids) = (posteriors.texts("fit"), posteriors.integers("id"));
     let training = posteriors.integers("training_id");
@@ -536,51 +439,4 @@ fn song2016_figure3_camera() {
         gaps.push((pkbr - kbr).abs());
     }
     assert!(gaps[2] < gaps[0], "{gaps:?}");
-}
-
-const SCRIPT: &str = r#"
-import sys, duckdb, pandas, polars
-out = sys.argv[1]
-for table in ["estimates", "trajectories", "fits", "factors", "certificates"]:
-    n = duckdb.sql(f"SELECT count(*) FROM '{out}/{table}/*.parquet'").fetchall()[0][0]
-    p = polars.read_parquet(f"{out}/{table}/").height
-    q = len(pandas.read_parquet(f"{out}/{table}/part-0.parquet"))
-    print(table, n, p, q)
-print("mse", duckdb.sql(f"SELECT test_mse FROM '{out}/fits/*.parquet' WHERE fit = 'kf'").fetchall()[0][0])
-# The errors of the guide by SQL: states beside estimates.
-print("sql", duckdb.sql(f"""
-    SELECT avg((e.kf_mean[1] - t.s) ** 2) FROM '{out}/estimates/*.parquet' AS e
-    JOIN '{out}/../track/*.parquet' AS t USING (id, t)""").fetchall()[0][0])
-"#;
-
-#[test]
-fn other_programs_read_the_tables() {
-    let Some(python) = needs::python(&["duckdb", "polars", "pandas", "pyarrow"]) else {
-        return;
-    };
-    let lake = Lake::new();
-    track(&lake, 16, 8, 3, &["track/0.parquet"]);
-    lake.file("p.toml", TRACK);
-    lake.gyre(&["run", "p.toml"]).succeeds();
-    let mut command = Command::new(python);
-    command.args(["-c", SCRIPT]).arg(lake.path("out"));
-    let ran = ProgramRun::of(command.output().expect("Python starts")).succeeds();
-    for table in TABLES {
-        let n = lake.read(table).len();
-        assert!(
-            ran.out.contains(&format!("{table} {n} {n} {n}\n")),
-            "{}",
-            ran.out
-        );
-    }
-    let number = |name: &str| -> f64 {
-        let line = ran.out.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|rest| rest.trim().parse().ok())
-            .expect("a number")
-    };
-    assert!(
-        (number("mse") / number("sql") - 1.0).abs() < 1e-9,
-        "{}",
-        ran.out
-    );
 }

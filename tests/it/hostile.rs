@@ -2,7 +2,7 @@
 //! never a panic. PROPTEST_CASES sets the number of cases.
 
 use crate::cli::integers;
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, Swap, files_below};
 use crate::versions::sealed;
 use crate::written;
 use arrow::array::{
@@ -74,9 +74,9 @@ pub fn run_into(
         folder.path().display()
     );
     let text = PIPELINE
-        .replace("path = \"in/\"", &table)
-        .replace("INPUT", input)
-        .replace("INCREMENTAL", &incremental.to_string());
+        .swap("path = \"in/\"", &table)
+        .swap("INPUT", input)
+        .swap("INCREMENTAL", &incremental.to_string());
     run_text_into(store, &text)
 }
 
@@ -453,17 +453,8 @@ fn ends(lake: &Lake, arguments: &str) -> ProgramRun {
 
 /// The regular files below a folder, without those behind links, and their bytes.
 fn files(folder: &FilePath) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut all = BTreeMap::new();
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let entry = entry.expect("an entry");
-        let kind = entry.file_type().expect("an entry");
-        if kind.is_dir() {
-            all.extend(files(&entry.path()));
-        } else if kind.is_file() {
-            all.insert(entry.path(), fs::read(entry.path()).expect("a file"));
-        }
-    }
-    all
+    let read = |path: PathBuf| (path.clone(), fs::read(path).expect("a file"));
+    files_below(folder).into_iter().map(read).collect()
 }
 
 /// The version in place.
@@ -656,7 +647,7 @@ fn model(which: usize) -> Lake {
     let lake = written::lake();
     written::pipeline(&lake, kind, "");
     if !fit.is_empty() {
-        let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let text = lake.text("p.toml");
         let before = if fit == EMBEDDING {
             "points]"
         } else {
@@ -665,7 +656,7 @@ fn model(which: usize) -> Lake {
         let head = text.split(before).next().expect("a fit");
         lake.file("p.toml", &format!("{head}{fit}\n"));
     }
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     lake
 }
 
@@ -688,7 +679,7 @@ proptest! {
             let paths = folders.map(|entry| entry.expect("an entry").path());
             let mut tables: Vec<PathBuf> = paths.filter(|path| path.is_dir()).collect();
             tables.sort();
-            let pointer = fs::read(lake.path("out/current.json")).expect("a pointer");
+            let pointer = lake.bytes("out/current.json");
             let before = files(&version(&lake));
             for (table, changes) in &all {
                 let path = table.get(&tables);
@@ -714,7 +705,7 @@ proptest! {
                 fs::write(lake.path("out/current.json"), &pointer).expect("a pointer");
                 ends(&lake, ASSIGN);
             }
-            prop_assert_eq!(fs::read(lake.path("mine")).expect("a file"), b"not gyre's");
+            prop_assert_eq!(lake.bytes("mine"), b"not gyre's");
         }
     }
 
@@ -728,7 +719,7 @@ proptest! {
         let lake = model(0);
         lake.gyre(&["run", "p.toml", "--seed", "2", "--set", "job.incremental=true"]).succeeds();
         lake.gyre(&ASSIGN.split(' ').collect::<Vec<_>>()).succeeds();
-        let assigned = fs::read(lake.path("new/sources/part-0.parquet")).expect("a table");
+        let assigned = lake.bytes("new/sources/part-0.parquet");
         let whole = files(&lake.path("out"));
         let paths: Vec<&PathBuf> = whole.keys().collect();
         let inputs = |lake: &Lake| {
@@ -751,7 +742,7 @@ proptest! {
             let is_pointer = path.ends_with("current.json");
             let ran = ends(&lake, ASSIGN);
             if ran.code == Some(0) {
-                let now = fs::read(lake.path("new/sources/part-0.parquet")).expect("a table");
+                let now = lake.bytes("new/sources/part-0.parquet");
                 prop_assert!(now == assigned, "{path:?} changed the numbers");
             }
             ends(&lake, "compare out out");

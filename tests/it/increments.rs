@@ -1,8 +1,8 @@
 //! Compares runs that count new files only with runs that count all files.
 
 use crate::cli::integers;
-use crate::lake::Lake;
-use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
+use crate::lake::{Lake, Swap};
+use crate::tasks::{Row, columns};
 use proptest::prelude::*;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -11,55 +11,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
-
-/// A row of trajectory `id` in group `g`. A row without a time is dropped. A row without a state is
-/// in no pair.
-#[derive(Debug, Clone, PartialEq)]
-struct Row {
-    g: i64,
-    id: i64,
-    t: Option<i64>,
-    state: Option<i64>,
-}
-
-fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
-    let name = |r: &Row| r.state.map(|s| format!("s{s}"));
-    let x = |r: &Row| r.state.map(|s| s as f64 + 0.25);
-    vec![
-        ("g", integers(rows.iter().map(|r| r.g))),
-        ("id", integers(rows.iter().map(|r| r.id))),
-        (
-            "t",
-            Arc::new(rows.iter().map(|r| r.t).collect::<Int64Array>()),
-        ),
-        (
-            "state",
-            Arc::new(rows.iter().map(|r| r.state).collect::<Int64Array>()),
-        ),
-        (
-            "name",
-            Arc::new(rows.iter().map(name).collect::<StringArray>()),
-        ),
-        ("x", Arc::new(rows.iter().map(x).collect::<Float64Array>())),
-        (
-            "half",
-            Arc::new(
-                rows.iter()
-                    .map(|r| r.state.map(|s| s % 2))
-                    .collect::<Int64Array>(),
-            ),
-        ),
-        (
-            "to",
-            integers(rows.iter().map(|r| r.id * 3 + r.t.unwrap_or(0) % 3)),
-        ),
-        (
-            "n",
-            integers(rows.iter().map(|r| r.t.unwrap_or(0).rem_euclid(4))),
-        ),
-    ]
-}
 
 const TRAJECTORIES: &str = r#"
 [job]
@@ -109,7 +60,7 @@ restarts = 1
 
 /// One pipeline per kind of counts.
 fn pipeline(world: usize) -> String {
-    let of = |text: &str| TRAJECTORIES.replace("WORLD", text);
+    let of = |text: &str| TRAJECTORIES.swap("WORLD", text);
     match world {
         0 => of("state = \"state\""),
         1 => of("state = \"name\"").replace("lag = [1, 3, \"2 steps\"]", "lag = 2"),
@@ -180,49 +131,21 @@ fn store(lake: &Lake, before: &Files, files: &Files, random: &mut Pcg64) {
     }
 }
 
-/// All tables of an output as bytes.
-fn tables(lake: &Lake, output: &str) -> BTreeMap<String, Vec<u8>> {
-    let folders = fs::read_dir(lake.path(output)).expect("an output");
-    let names = folders.map(|entry| entry.expect("a folder").file_name().into_string().unwrap());
-    let table = |name: String| {
-        let path = lake.path(output).join(&name).join("part-0.parquet");
-        Some((name, fs::read(path).ok()?))
-    };
-    names.filter_map(table).collect()
-}
-
 /// A file of the current result.
 fn result_file(lake: &Lake, name: &str) -> PathBuf {
-    let current = fs::read(lake.path("out/current.json")).expect("a result");
-    let current: Value = serde_json::from_slice(&current).expect("JSON");
-    let run = current["run"].as_str().expect("an id");
+    let record = lake.record();
+    let run = record["id"].as_str().expect("an id");
     lake.path("out/versions").join(run).join(name)
 }
 
-fn json(path: PathBuf) -> Value {
-    serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON")
-}
-
-/// The record of the latest run.
-fn record(lake: &Lake) -> Value {
-    json(result_file(lake, "run.json"))
-}
+const FRESH: [&str; 2] = ["job.output=fresh", "job.incremental=false"];
 
 /// Runs the pipeline incrementally, and completely into another folder. Asserts equal exit codes
 /// and tables. Returns what the first run counted.
 fn check_increment(lake: &Lake, sets: &[&str]) -> String {
-    let set: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-    let incremental = lake.gyre(&[&["run", "p.toml"], &set[..]].concat());
+    let incremental = lake.run(sets);
     fs::remove_dir_all(lake.path("fresh")).ok();
-    let fresh = [
-        "run",
-        "p.toml",
-        "--set",
-        "job.output=fresh",
-        "--set",
-        "job.incremental=false",
-    ];
-    let all = lake.gyre(&[&fresh, &set[..]].concat());
+    let all = lake.run(&[&FRESH, sets].concat());
     assert_eq!(
         incremental.code, all.code,
         "{}\n{}\n{}",
@@ -236,15 +159,15 @@ fn check_increment(lake: &Lake, sets: &[&str]) -> String {
         return incremental.out;
     }
     assert!(
-        tables(lake, "out") == tables(lake, "fresh"),
+        lake.tables_of("out") == lake.tables_of("fresh"),
         "different tables after {}",
         incremental.out
     );
-    let what = record(lake)["increment"]["what"]
+    let what = lake.record()["increment"]["what"]
         .as_str()
         .expect("a sentence")
         .to_string();
-    assert!(incremental.out.contains(&what), "{}", incremental.out);
+    incremental.says(&what);
     let line = |text: &str| text.lines().next().map(str::to_string);
     assert_eq!(line(&incremental.out), line(&all.out));
     what
@@ -337,19 +260,15 @@ fn only_new_files_are_read() {
     for day in 1..4 {
         damage_rows(&lake, &format!("rows/day={day}/a.parquet"));
     }
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-    assert!(ran.out.contains("\n  1 new file\n"), "{}", ran.out);
-    let record = record(&lake);
+    lake.runs(&[]).says("\n  1 new file\n");
+    let record = lake.record();
     let increment = &record["increment"];
     assert_eq!(increment["files"], 1);
     assert_eq!(increment["rows"], 10);
     assert_eq!(increment["units"], 2);
     assert_eq!(record["rows_read"], 40);
     // Another fit reads no rows.
-    let ran = lake
-        .gyre(&["run", "p.toml", "--set", "fit.one.rank=2"])
-        .succeeds();
-    assert!(ran.out.contains("\n  no new files\n"), "{}", ran.out);
+    lake.runs(&["fit.one.rank=2"]).says("\n  no new files\n");
     // A full refresh reads the damaged rows.
     let ran = lake.gyre(&["run", "p.toml", "--full-refresh"]);
     ran.fails(1, "reading the input failed");
@@ -363,18 +282,15 @@ fn only_new_files_are_read() {
 #[test]
 fn a_second_run_has_nothing_to_do() {
     let lake = world();
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     assert_eq!(ran.out, "Nothing to do.\n");
     let ran = lake.gyre(&["run", "p.toml", "--skip-code", "9"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(9), "Nothing to do.\n"));
-    let before = tables(&lake, "out");
-    let ran = lake.gyre(&["run", "p.toml", "--full-refresh"]).succeeds();
-    assert!(
-        ran.out.contains("\n  all of 3 files counted\n"),
-        "{}",
-        ran.out
-    );
-    assert!(tables(&lake, "out") == before);
+    let before = lake.tables_of("out");
+    lake.gyre(&["run", "p.toml", "--full-refresh"])
+        .succeeds()
+        .says("\n  all of 3 files counted\n");
+    assert!(lake.tables_of("out") == before);
 }
 
 #[test]
@@ -431,7 +347,12 @@ fn a_damaged_ledger_is_not_used() {
     let lake = world();
     days(&lake, 4..5);
     assert_eq!(check_increment(&lake, &[]), "1 new file");
-    let ledger = || json(result_file(&lake, "ledger.json"));
+    let ledger = || {
+        serde_json::from_slice::<Value>(
+            &fs::read(result_file(&lake, "ledger.json")).expect("a file"),
+        )
+        .expect("JSON")
+    };
     let object = |unit: usize, what: &str| {
         let name = ledger()["units"][unit][what]["name"]
             .as_str()
@@ -487,11 +408,11 @@ fn old_units_are_merged() {
     let lake = world();
     for day in 4..40 {
         days(&lake, day..day + 1);
-        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.runs(&[]);
     }
     days(&lake, 40..41);
     assert_eq!(check_increment(&lake, &[]), "1 new file");
-    let units = record(&lake)["increment"]["units"]
+    let units = lake.record()["increment"]["units"]
         .as_u64()
         .expect("a number");
     assert_eq!(units, 38 - 16);
@@ -506,7 +427,7 @@ fn old_units_are_merged() {
 fn pipelines_without_increments_report_the_reason() {
     let lake = world();
     let why = |set: &str| {
-        let plan = lake.gyre(&["plan", "p.toml", "--set", set]).succeeds();
+        let plan = lake.call("plan", &[set]).succeeds();
         let line = plan
             .out
             .lines()
@@ -562,19 +483,11 @@ fn pipelines_without_increments_report_the_reason() {
         "no, because strided pairs depend on the first row of a trajectory"
     );
     assert!(why("job.incremental=true").starts_with("new files"));
-    let plan = lake
-        .gyre(&["plan", "p.toml", "--set", "job.incremental=false"])
-        .succeeds();
+    let plan = lake.call("plan", &["job.incremental=false"]).succeeds();
     assert!(!plan.out.contains("increments:"), "{}", plan.out);
     // A pipeline without increments counts all files.
-    let ran = lake
-        .gyre(&["run", "p.toml", "--set", "transitions.window=strided"])
-        .succeeds();
-    assert!(
-        ran.out.contains("all files counted, because strided pairs"),
-        "{}",
-        ran.out
-    );
+    lake.runs(&["transitions.window=strided"])
+        .says("all files counted, because strided pairs");
 }
 
 /// If unsorted rows exceed the memory limit, carried rows are sorted with the new ones.
@@ -596,18 +509,10 @@ fn carried_rows_are_sorted_with_new_ones() {
         lake.table(&format!("rows/day={day}/a.parquet"), columns(&rows));
         let memory = ["run", "p.toml", "-v", "--threads", "1", "--memory", "165MB"];
         let ran = lake.gyre(&memory);
-        assert!(ran.err.contains("sorting them"), "{}", ran.err);
+        ran.logs("sorting them");
         ran.succeeds();
     }
-    assert_eq!(record(&lake)["increment"]["what"], "1 new file");
-    let fresh = [
-        "run",
-        "p.toml",
-        "--set",
-        "job.output=fresh",
-        "--set",
-        "job.incremental=false",
-    ];
-    lake.gyre(&fresh).succeeds();
-    assert!(tables(&lake, "out") == tables(&lake, "fresh"));
+    assert_eq!(lake.record()["increment"]["what"], "1 new file");
+    lake.runs(&FRESH);
+    assert!(lake.tables_of("out") == lake.tables_of("fresh"));
 }

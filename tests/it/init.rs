@@ -1,20 +1,11 @@
 //! `gyre init`: each proposed pipeline passes `gyre check` and runs as it is.
 
 use crate::cli::integers;
-use crate::lake::{Lake, ProgramRun};
-use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray};
+use crate::lake::{Lake, ProgramRun, floats, texts};
+use arrow::array::{ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray};
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::sync::Arc;
-
-fn floats(values: impl IntoIterator<Item = f64>) -> ArrayRef {
-    Arc::new(Float64Array::from_iter_values(values))
-}
-
-fn texts<T: ToString>(values: impl IntoIterator<Item = T>) -> ArrayRef {
-    let values = values.into_iter().map(|text| text.to_string());
-    Arc::new(StringArray::from_iter_values(values))
-}
 
 /// Proposes a pipeline, checks it and runs it. Returns its text.
 #[track_caller]
@@ -22,10 +13,10 @@ fn proposed(lake: &Lake, data: &str, more: &[&str]) -> String {
     let _ = std::fs::remove_file(lake.path("p.toml"));
     let arguments = [&["init", data, "-o", "p.toml"], more].concat();
     lake.gyre(&arguments).succeeds();
-    let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    let text = lake.text("p.toml");
     let printed = lake.gyre(&[&["init", data], more].concat()).succeeds();
     assert_eq!(printed.out.trim_end(), text.trim_end());
-    lake.gyre(&["check", "p.toml"]).succeeds();
+    lake.call("check", &[]).succeeds();
     let ran = lake.gyre(&["run", "p.toml", "--set", "job.output=out", "--force"]);
     assert_eq!(ran.code, Some(0), "{text}\n{}\n{}", ran.out, ran.err);
     text
@@ -79,10 +70,7 @@ fn trajectories_with_coordinates_get_boxes_and_a_lag() {
     // A file that is there stays as it is.
     let again = lake.gyre(&["init", "Drifters 2024.parquet", "-o", "p.toml"]);
     again.fails(2, "p.toml exists already");
-    assert_eq!(
-        std::fs::read_to_string(lake.path("p.toml")).expect("a file"),
-        text
-    );
+    assert_eq!(lake.text("p.toml"), text);
     // A file in another folder finds the data, too.
     std::fs::create_dir(lake.path("jobs")).expect("a folder");
     let to = ["init", "Drifters 2024.parquet", "-o", "jobs/p.toml"];
@@ -247,7 +235,7 @@ fn hostile_names_are_quoted() {
             ("order", integers(rows().map(|row| row.1))),
             (
                 "состояние",
-                texts(rows().map(|(id, t)| (id + t * t / 5) % 3)),
+                texts(rows().map(|(id, t)| ((id + t * t / 5) % 3).to_string())),
             ),
             ("${HOME}", texts(rows().map(|_| "x"))),
         ],
@@ -263,25 +251,14 @@ fn folders_of_all_formats_are_read() {
     let lake = Lake::new();
     for year in [2023, 2024] {
         let name = format!("lake/year={year}/a.parquet");
-        let rows = || (0..10 * 40i64).map(|row| (row / 40, row % 40));
-        lake.table(
-            &name,
-            vec![
-                ("id", integers(rows().map(|row| row.0))),
-                ("t", integers(rows().map(|row| row.1 + 1000 * year))),
-                (
-                    "state",
-                    integers(rows().map(|(id, t)| (id + t * t / 5) % 4)),
-                ),
-            ],
-        );
+        let rows = (0..10 * 40).map(|row| (row / 40, row % 40));
+        let rows = rows.map(|(id, t)| [id, t + 1000 * year, (id + t * t / 5) % 4]);
+        lake.integers(&name, ["id", "t", "state"], rows);
     }
     let text = proposed(&lake, "lake/", &[]);
     assert!(text.contains("# partition_by = [\"year\"]"), "{text}");
     let text = text.replace("# partition_by", "partition_by");
-    lake.file("p.toml", &text)
-        .gyre(&["run", "p.toml", "--set", "job.output=years"])
-        .succeeds();
+    lake.file("p.toml", &text).runs(&["job.output=years"]);
     // The results of a folder go beside it, also if it is the current one.
     let inside = |arguments: &[&str]| {
         let mut command = lake.command(arguments);
@@ -372,9 +349,7 @@ fn array((kind, distinct, null): (u8, i64, i64), rows: i64) -> ArrayRef {
     let of = (0..rows).map(|row| (!is_null(row)).then(|| value(row)));
     match kind {
         0 => Arc::new(Int64Array::from_iter(of)),
-        1 => Arc::new(Float64Array::from_iter(
-            of.map(|v| v.map(|v| v as f64 / 3.0)),
-        )),
+        1 => floats(of.map(|v| v.map(|v| v as f64 / 3.0))),
         2 => Arc::new(StringArray::from_iter(
             of.map(|v| v.map(|v| format!("v{v}"))),
         )),
@@ -403,7 +378,7 @@ proptest! {
         }
         let made = lake.gyre(&arguments);
         if made.code == Some(0) {
-            let checked = lake.gyre(&["check", "p.toml"]);
+            let checked = lake.call("check", &[]);
             prop_assert_eq!(checked.code, Some(0), "{}", checked.err);
         } else {
             prop_assert_eq!(made.code, Some(1), "{}", made.err);

@@ -2,40 +2,11 @@
 //! that differ between files.
 
 use crate::cli::integers;
-use crate::lake::Lake;
-use arrow::array::{ArrayRef, Int32Array, StringArray};
-use std::sync::Arc;
-
-const PIPELINE: &str = r#"
-[job]
-name = "rows"
-output = "out"
-
-[tables.rows]
-path = PATH
-
-[transitions]
-sql = "SELECT * FROM rows"
-source = "a"
-target = "b"
-count = "n"
-
-[output]
-tables = ["counts"]
-
-[[fit]]
-name = "one"
-method = "dbmr"
-rank = 1
-"#;
+use crate::lake::{Lake, Swap, texts};
+use crate::paths::{ROWS, text, write_pair};
 
 fn pipeline<'a>(lake: &'a Lake, path: &str, sql: &str) -> &'a Lake {
-    lake.file(
-        "p.toml",
-        &PIPELINE
-            .replace("PATH", path)
-            .replace("SELECT * FROM rows", sql),
-    )
+    lake.file("p.toml", &text(path, "out").swap(ROWS, sql))
 }
 
 /// The counts (a, b, n) for a path and a query.
@@ -56,35 +27,17 @@ fn row(a: &str, b: &str, n: i64) -> (String, String, i64) {
     (a.to_string(), b.to_string(), n)
 }
 
-/// Writes a table with one row.
-fn write_row(lake: &Lake, name: &str, a: i64, b: i64, n: i64) {
-    lake.table(
-        name,
-        vec![
-            ("a", integers([a])),
-            ("b", integers([b])),
-            ("n", integers([n])),
-        ],
-    );
-}
-
 #[test]
 fn filters_on_hive_folders_leave_files_unread() {
     let lake = Lake::new();
     for (year, month) in [(2024, 11), (2024, 12), (2025, 1), (2025, 2)] {
         let name = format!("lake/year={year}/month={month}/a.parquet");
         // With two values per file, the footer does not contain the values.
-        lake.table(
-            &name,
-            vec![
-                ("a", integers([year, year + 1])),
-                ("b", integers([month, month + 1])),
-                ("n", integers([1, 2])),
-            ],
-        );
+        let rows = [[year, month, 1], [year + 1, month + 1, 2]];
+        lake.integers(&name, ["a", "b", "n"], rows);
         // Damages the rows, between the magic bytes and the footer. A query that reads them fails.
         if year == 2024 {
-            let mut bytes = std::fs::read(lake.path(&name)).expect("a file");
+            let mut bytes = lake.bytes(&name);
             bytes[4..60].fill(0xff);
             std::fs::write(lake.path(&name), bytes).expect("a broken file");
         }
@@ -98,7 +51,7 @@ fn filters_on_hive_folders_leave_files_unread() {
         row("2026", "3", 2),
     ];
     assert_eq!(found, expected);
-    let explained = lake.gyre(&["explain", "p.toml"]).succeeds().out;
+    let explained = lake.call("explain", &[]).succeeds().out;
     let files = "Files\n  rows: 2 of 4 files, 0.0 of 0.0 MB; partitions year=2025/month=1, year=2025/month=2 only\n";
     assert!(explained.contains(files), "{explained}");
     let none = pipeline(
@@ -106,7 +59,7 @@ fn filters_on_hive_folders_leave_files_unread() {
         "\"lake/\"",
         "SELECT a, b, n FROM rows WHERE year = 2026",
     );
-    let explained = none.gyre(&["explain", "p.toml"]).succeeds().out;
+    let explained = none.call("explain", &[]).succeeds().out;
     assert!(explained.contains("rows: 0 of 4 files"), "{explained}");
     // Without the filter the damaged rows are read.
     let all = pipeline(&lake, "\"lake/\"", "SELECT a, b, n FROM rows")
@@ -117,10 +70,10 @@ fn filters_on_hive_folders_leave_files_unread() {
 #[test]
 fn globs_lists_and_unicode_names_are_read() {
     let lake = Lake::new();
-    write_row(&lake, "in/a b.parquet", 1, 1, 1);
-    write_row(&lake, "in/100%25.parquet", 2, 2, 2);
-    write_row(&lake, "in/ü#&+.parquet", 3, 3, 3);
-    write_row(&lake, "in/x=y é %41/z.parquet", 4, 4, 4);
+    write_pair(&lake, "in/a b.parquet", 1, 1, 1);
+    write_pair(&lake, "in/100%25.parquet", 2, 2, 2);
+    write_pair(&lake, "in/ü#&+.parquet", 3, 3, 3);
+    write_pair(&lake, "in/x=y é %41/z.parquet", 4, 4, 4);
     let all = "SELECT a, b, n FROM rows";
     let n = |path: &str| -> Vec<i64> {
         let found = counts(&lake, path, all);
@@ -145,18 +98,11 @@ fn globs_lists_and_unicode_names_are_read() {
 #[test]
 fn values_of_hive_folders_keep_their_text() {
     let lake = Lake::new();
-    write_row(&lake, "in/place=S%C3%A3o Paulo/x.parquet", 1, 1, 1);
-    write_row(&lake, "in/place=Köln/x.parquet", 2, 2, 2);
+    write_pair(&lake, "in/place=S%C3%A3o Paulo/x.parquet", 1, 1, 1);
+    write_pair(&lake, "in/place=Köln/x.parquet", 2, 2, 2);
     // The column of a Hive folder replaces a column of the same name in the files.
-    lake.table(
-        "in/place=7/x.parquet",
-        vec![
-            ("place", integers([8])),
-            ("a", integers([3])),
-            ("b", integers([3])),
-            ("n", integers([3])),
-        ],
-    );
+    let columns = ["place", "a", "b", "n"];
+    lake.integers("in/place=7/x.parquet", columns, [[8, 3, 3, 3]]);
     let found = counts(&lake, "\"in/\"", "SELECT place AS a, b, n FROM rows");
     assert_eq!(
         found,
@@ -169,30 +115,15 @@ fn values_of_hive_folders_keep_their_text() {
 }
 
 #[test]
-fn later_files_may_add_and_widen_columns() {
-    let narrow = || -> ArrayRef { Arc::new(Int32Array::from(vec![7])) };
-    for names in [["1.parquet", "2.parquet"], ["2.parquet", "1.parquet"]] {
-        let lake = Lake::new();
-        let [old, new] = names.map(|name| format!("in/{name}"));
-        lake.table(&old, vec![("a", narrow()), ("n", narrow())]);
-        let wide = vec![
-            ("n", integers([1])),
-            ("b", integers([2])),
-            ("a", integers([1 << 40])),
-        ];
-        lake.table(&new, wide);
-        let sql = "SELECT a, coalesce(b, -1) AS b, n FROM rows";
-        let found = counts(&lake, "\"in/\"", sql);
-        assert_eq!(found, [row("7", "-1", 7), row("1099511627776", "2", 1)]);
-    }
+fn columns_of_texts_and_numbers_are_no_columns() {
     let lake = Lake::new();
-    write_row(&lake, "in/1.parquet", 1, 1, 1);
-    let text = Arc::new(StringArray::from(vec!["x"])) as ArrayRef;
+    write_pair(&lake, "in/1.parquet", 1, 1, 1);
+    let text = texts(vec!["x"]);
     lake.table(
         "in/2.parquet",
         vec![("a", text), ("b", integers([1])), ("n", integers([1]))],
     );
-    let ran = pipeline(&lake, "\"in/\"", "SELECT * FROM rows").gyre(&["check", "p.toml"]);
+    let ran = pipeline(&lake, "\"in/\"", "SELECT * FROM rows").call("check", &[]);
     ran.fails(
         1,
         "table `rows`: its files do not agree on the columns: `a` holds whole numbers in ",
@@ -201,39 +132,13 @@ fn later_files_may_add_and_widen_columns() {
     ran.fails(1, "in/2.parquet");
 }
 
-#[test]
-fn csv_json_and_arrow_are_read() {
-    let lake = Lake::new();
-    lake.file("rows.csv", "a,b,n\n1,2,3\n4,5,6\n");
-    lake.file("rows.tsv", "a\tb\tn\n1\t2\t3\n4\t5\t6\n");
-    let json = "{\"a\": 1, \"b\": 2, \"n\": 3}\n{\"a\": 4, \"b\": 5, \"n\": 6}\n";
-    lake.file("rows.json", json).file("rows.ndjson", json);
-    let rows = arrow::array::RecordBatch::try_from_iter([
-        ("a", integers([1, 4])),
-        ("b", integers([2, 5])),
-        ("n", integers([3, 6])),
-    ]);
-    let rows = rows.expect("columns of one length");
-    let file = std::fs::File::create(lake.path("rows.arrow")).expect("a file");
-    let mut writer =
-        arrow::ipc::writer::FileWriter::try_new(file, &rows.schema()).expect("a writer");
-    writer
-        .write(&rows)
-        .and_then(|()| writer.finish())
-        .expect("rows are written");
-    for ending in ["csv", "tsv", "json", "ndjson", "arrow"] {
-        let found = counts(&lake, &format!("\"rows.{ending}\""), "SELECT * FROM rows");
-        assert_eq!(found, [row("1", "2", 3), row("4", "5", 6)], "{ending}");
-    }
-}
-
 /// Input that would be incomplete or ambiguous is refused.
 #[test]
 fn incompatible_files_are_named() {
     let lake = Lake::new();
-    write_row(&lake, "in/x=1/a.parquet", 1, 1, 1);
-    write_row(&lake, "in/b.parquet", 1, 1, 1);
-    write_row(&lake, "delta/a.parquet", 1, 1, 1);
+    write_pair(&lake, "in/x=1/a.parquet", 1, 1, 1);
+    write_pair(&lake, "in/b.parquet", 1, 1, 1);
+    write_pair(&lake, "delta/a.parquet", 1, 1, 1);
     std::fs::create_dir_all(lake.path("delta/_delta_log")).expect("a folder");
     lake.file("delta/_delta_log/00000000000000000000.json", "{}");
     std::fs::create_dir_all(lake.path("empty")).expect("a folder");
@@ -259,7 +164,7 @@ fn incompatible_files_are_named() {
         ),
     ];
     for (path, message) in cases {
-        let ran = pipeline(&lake, path, "SELECT * FROM rows").gyre(&["check", "p.toml"]);
+        let ran = pipeline(&lake, path, "SELECT * FROM rows").call("check", &[]);
         ran.fails(1, message);
     }
 }

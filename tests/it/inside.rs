@@ -5,6 +5,7 @@ use crate::lake::Lake;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt, stream};
 use gyre::error::{Error, Result};
+use gyre::output::retention::Cleaning;
 use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake::Resources;
 use gyre::run::Outcome;
@@ -14,6 +15,7 @@ use gyre::run::progress::{Progress, Silent};
 use gyre::run::workers::nodes::{Nodes, Task};
 use gyre::run::workers::{SPLIT, Workers};
 use gyre::store::Stores;
+use jiff::SignedDuration;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use rand::SeedableRng;
@@ -30,6 +32,15 @@ pub const RESOURCES: Resources = Resources {
     threads: 2,
     memory_bytes: None,
 };
+
+/// A cleaning that keeps this number of earlier results and no young files.
+pub fn immediate_cleaning(keep: usize) -> Cleaning {
+    Cleaning {
+        keep,
+        older_than: SignedDuration::ZERO,
+        dry_run: false,
+    }
+}
 
 /// The order in which tasks run, and how often.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -254,14 +265,7 @@ pub type Tables = BTreeMap<String, Vec<u8>>;
 
 /// The tables of the output `out`, which is removed.
 pub fn take_tables(lake: &Lake) -> Tables {
-    let folders = fs::read_dir(lake.path("out")).expect("an output");
-    let names = folders.map(|entry| entry.expect("an entry").file_name());
-    let names = names.filter_map(|name| name.into_string().ok());
-    let tables = names.filter_map(|name| {
-        let table = fs::read(lake.path(&format!("out/{name}/part-0.parquet"))).ok()?;
-        Some((name, table))
-    });
-    let tables = tables.collect();
+    let tables = lake.tables_of("out");
     fs::remove_dir_all(lake.path("out")).expect("the output is removed");
     tables
 }
@@ -317,7 +321,7 @@ pub async fn run_with(lake: &Lake, text: &str, workers: Workers) -> Result<(Tabl
     let ended = run.run(&output, &options, Arc::new(Silent)).await?;
     assert!(ended.is_some(), "there was a result");
     let record = output.last_record().await?.expect("a record");
-    let work = fs::read_dir(lake.path("out/work")).map_or(0, |plans| plans.count());
+    let work = lake.names("out/work").len();
     assert_eq!(work, 0, "the run left working files");
     let tables = take_tables(lake);
     let recorded = record["tables"].as_object().expect("tables");

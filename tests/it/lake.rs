@@ -1,15 +1,20 @@
 //! A lake is a temporary folder with Parquet tables and a pipeline. The tests run the program on
 //! it.
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use datafusion::prelude::SessionContext;
 use gyre::error::is_hidden;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 
 pub struct Lake {
     pub folder: tempfile::TempDir,
@@ -58,6 +63,46 @@ impl ProgramRun {
         );
         assert!(!self.err.contains("panicked"), "{}", self.err);
     }
+
+    /// Asserts a part of the standard output.
+    #[track_caller]
+    pub fn says(&self, text: &str) -> &ProgramRun {
+        assert!(self.out.contains(text), "no {text:?} in:\n{}", self.out);
+        self
+    }
+
+    /// Asserts the whole standard output.
+    #[track_caller]
+    pub fn prints(&self, text: &str) {
+        assert_eq!(self.out, text);
+    }
+
+    /// Asserts a part of the log.
+    #[track_caller]
+    pub fn logs(&self, text: &str) -> &ProgramRun {
+        assert!(self.err.contains(text), "no {text:?} in:\n{}", self.err);
+        self
+    }
+
+    /// The standard output as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).expect("JSON")
+    }
+}
+
+/// A text of a pipeline.
+pub trait Swap {
+    /// The text with `new` in place of every `old`. Panics if there is none.
+    fn swap(&self, old: &str, new: &str) -> String;
+}
+
+impl Swap for str {
+    #[track_caller]
+    fn swap(&self, old: &str, new: &str) -> String {
+        assert!(self.contains(old), "no {old:?} in:\n{self}");
+        self.replace(old, new)
+    }
 }
 
 impl Lake {
@@ -87,6 +132,16 @@ impl Lake {
         self
     }
 
+    /// Writes a table of integers as a Parquet file.
+    pub fn integers<const N: usize>(
+        &self,
+        name: &str,
+        columns: [&str; N],
+        rows: impl IntoIterator<Item = [i64; N]>,
+    ) -> &Lake {
+        self.table(name, integer_columns(columns, rows))
+    }
+
     pub fn file(&self, name: &str, text: &str) -> &Lake {
         std::fs::write(self.path(name), text).expect("a file is written");
         self
@@ -110,6 +165,121 @@ impl Lake {
                 .output()
                 .expect("the program starts"),
         )
+    }
+
+    /// Calls a command with `p.toml` and assignments to its keys.
+    pub fn call(&self, command: &str, sets: &[&str]) -> ProgramRun {
+        let sets = sets.iter().flat_map(|set| ["--set", *set]);
+        let arguments = [command, "p.toml"].into_iter().chain(sets);
+        self.gyre(&arguments.collect::<Vec<_>>())
+    }
+
+    /// Runs `p.toml` with assignments to its keys.
+    pub fn run(&self, sets: &[&str]) -> ProgramRun {
+        self.call("run", sets)
+    }
+
+    /// As `run`. Asserts that the run succeeds.
+    #[track_caller]
+    pub fn runs(&self, sets: &[&str]) -> ProgramRun {
+        self.run(sets).succeeds()
+    }
+
+    /// Writes `p.toml` and asserts that it runs.
+    #[track_caller]
+    pub fn runs_text(&self, text: &str) -> ProgramRun {
+        self.file("p.toml", text).runs(&[])
+    }
+
+    /// Assigns the rows of `p.toml` to the model in `out`. The result is in `new`.
+    pub fn assign(&self, sets: &[&str]) -> ProgramRun {
+        let fixed = ["assign", "p.toml", "--model", "out", "--output", "new"];
+        let sets = sets.iter().flat_map(|set| ["--set", *set]);
+        self.gyre(&fixed.into_iter().chain(sets).collect::<Vec<_>>())
+    }
+
+    /// What `gyre compare` says as JSON.
+    #[track_caller]
+    pub fn compare(&self, arguments: &[&str]) -> Value {
+        let ran = self.gyre(&[&["compare"][..], arguments, &["--json"]].concat());
+        ran.succeeds().json()
+    }
+
+    /// Runs a script of Python in this folder.
+    #[track_caller]
+    pub fn script(&self, python: &str, script: &str, arguments: &[&str]) -> ProgramRun {
+        let mut command = Command::new(python);
+        command.args(["-c", script]).args(arguments);
+        command.env("OPENBLAS_NUM_THREADS", "1");
+        let ran = command.current_dir(self.folder.path()).output();
+        ProgramRun::of(ran.expect("Python starts")).succeeds()
+    }
+
+    /// Runs a pipeline of the repository with assignments. Its output is in `out`.
+    pub fn run_of_repository(&self, name: &str, sets: &[&str]) -> ProgramRun {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
+        command
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .args(["run", &format!("pipelines/{name}.toml")])
+            .args(sets.iter().flat_map(|set| ["--set", *set]))
+            .env("OUT", self.path("out"));
+        ProgramRun::of(command.output().expect("the program starts"))
+    }
+
+    #[track_caller]
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    #[track_caller]
+    pub fn text(&self, name: &str) -> String {
+        String::from_utf8(self.bytes(name)).expect("UTF-8")
+    }
+
+    #[track_caller]
+    pub fn json(&self, name: &str) -> Value {
+        serde_json::from_slice(&self.bytes(name)).expect("JSON")
+    }
+
+    /// The names of what a folder holds. None if there is no folder.
+    pub fn names(&self, folder: &str) -> BTreeSet<String> {
+        let entries = std::fs::read_dir(self.path(folder)).into_iter().flatten();
+        let names = entries.map(|entry| entry.expect("an entry").file_name().into_string());
+        names.map(|name| name.expect("a name")).collect()
+    }
+
+    /// The records of all runs into an output, the oldest first.
+    pub fn records_of(&self, output: &str) -> Vec<Value> {
+        let names = self.names(&format!("{output}/runs")).into_iter();
+        let records = names.map(|name| self.json(&format!("{output}/runs/{name}")));
+        records.collect()
+    }
+
+    pub fn records(&self) -> Vec<Value> {
+        self.records_of("out")
+    }
+
+    /// The record of the last run into `out`, which may have failed.
+    pub fn last_record(&self) -> Value {
+        self.records().pop().expect("a record")
+    }
+
+    /// The record of the run that made the current result of `out`.
+    pub fn record(&self) -> Value {
+        let current = self.json("out/current.json");
+        let run = current["run"].as_str().expect("a run");
+        self.json(&format!("out/runs/{run}.json"))
+    }
+
+    /// The bytes of each table of an output.
+    pub fn tables_of(&self, output: &str) -> BTreeMap<String, Vec<u8>> {
+        assert!(self.path(output).is_dir(), "no output {output}");
+        let names = self.names(output).into_iter();
+        let tables = names.filter_map(|name| {
+            let table = self.path(&format!("{output}/{name}/part-0.parquet"));
+            Some((name, std::fs::read(table).ok()?))
+        });
+        tables.collect()
     }
 
     /// Reads one table of the output `out`.
@@ -146,6 +316,63 @@ pub const TABLES: [&str; 11] = [
     "spectrum",
     "targets",
 ];
+
+/// The columns of rows of integers.
+pub fn integer_columns<const N: usize>(
+    names: [&str; N],
+    rows: impl IntoIterator<Item = [i64; N]>,
+) -> Vec<(&str, ArrayRef)> {
+    let rows: Vec<[i64; N]> = rows.into_iter().collect();
+    let column = |at: usize| Int64Array::from_iter_values(rows.iter().map(|row| row[at]));
+    let columns = names.into_iter().enumerate();
+    let columns = columns.map(|(at, name)| (name, Arc::new(column(at)) as ArrayRef));
+    columns.collect()
+}
+
+pub fn integers_or_null(values: impl Iterator<Item = Option<i64>>) -> ArrayRef {
+    Arc::new(values.collect::<Int64Array>())
+}
+
+pub fn floats(values: impl IntoIterator<Item = impl Into<Option<f64>>>) -> ArrayRef {
+    Arc::new(values.into_iter().map(Into::into).collect::<Float64Array>())
+}
+
+pub fn texts_or_null(values: impl Iterator<Item = Option<impl AsRef<str>>>) -> ArrayRef {
+    Arc::new(values.collect::<StringArray>())
+}
+
+pub fn texts(values: impl IntoIterator<Item = impl AsRef<str>>) -> ArrayRef {
+    Arc::new(StringArray::from_iter_values(values))
+}
+
+/// The rows of a query.
+pub async fn collect(context: &SessionContext, sql: &str) -> Rows {
+    let frame = context.sql(sql).await.expect("a query");
+    let batches = frame.collect().await.expect("rows");
+    Rows(concat_batches(&batches[0].schema(), &batches).expect("one schema"))
+}
+
+/// Reads a log until a line contains a text.
+#[track_caller]
+pub fn wait_for(log: &mut impl BufRead, text: &str) {
+    let mut all = String::new();
+    while !all.lines().last().is_some_and(|line| line.contains(text)) {
+        let read = log.read_line(&mut all).expect("a line");
+        assert_ne!(read, 0, "never {text:?} in\n{all}");
+    }
+}
+
+/// The files below a folder. Links are left out.
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let paths = paths.filter(|path| !path.is_symlink());
+    let files = paths.flat_map(|path| match path.is_dir() {
+        true => files_below(&path),
+        false => vec![path],
+    });
+    files.filter(|path| path.is_file()).collect()
+}
 
 /// All rows of a table.
 pub struct Rows(pub RecordBatch);

@@ -18,7 +18,6 @@
 //! - `filters`: runs of filters: order, gaps, lists, assignments, comparisons and resumed runs
 //! - `filters_file`: the keys of states and observations, and the plans of filters
 //! - `filters_peers`: Kalman filters compared with filterpy and numpy
-//! - `filters_sites`: runs of filters whose fits and rows are tasks (feature `cluster`)
 //! - `filters_worlds`: filters of known worlds, compared with exact answers
 //! - `formats`: the same rows in every format, and text files with errors
 //! - `fuzz`: any pipeline file or command line gives a value or an error
@@ -45,7 +44,6 @@
 //! - `pipelines`: the pipelines and commands of the README and the guides
 //! - `points`: rows with coordinates, embedded without boxes
 //! - `points_around`: assignments, samples, checks, metrics and comparisons of points
-//! - `points_sites`: runs over points as tasks, on executors, and after a run that did not end
 //! - `promises`: what every kind of rows promises, one test per promise
 //! - `ranks`: the table that compares ranks, and the rules that select one
 //! - `readers`: DuckDB, Polars and pandas read the tables
@@ -54,8 +52,8 @@
 //! - `sequences`: runs over sequences of symbols, compared with SQL, written operators and hmmlearn
 //! - `sequences_around`: assignments, comparisons, continued runs, checks and metrics of sequences
 //! - `sequences_file`: the keys of `[sequences]` and what is refused
-//! - `sequences_sites`: runs over sequences whose windows are counted as tasks
 //! - `sets`: all methods on the worlds of the papers
+//! - `sites`: runs over points, symbols and observations as tasks, on executors (feature `cluster`)
 //! - `sql`: the SQL of a pipeline, its keys and its lags
 //! - `statistics`: files whose statistics do not speak of NaN, and damaged page indexes
 //! - `stops`: runs stopped by signals, by locks of other processes and by limits of the system
@@ -98,8 +96,6 @@ mod faulty;
 mod filters;
 mod filters_file;
 mod filters_peers;
-#[cfg(feature = "cluster")]
-mod filters_sites;
 mod filters_worlds;
 mod formats;
 mod fuzz;
@@ -133,8 +129,6 @@ mod pipeline_file;
 mod pipelines;
 mod points;
 mod points_around;
-#[cfg(feature = "cluster")]
-mod points_sites;
 mod promises;
 mod ranks;
 mod readers;
@@ -143,9 +137,9 @@ mod rows;
 mod sequences;
 mod sequences_around;
 mod sequences_file;
-#[cfg(feature = "cluster")]
-mod sequences_sites;
 mod sets;
+#[cfg(feature = "cluster")]
+mod sites;
 mod sql;
 mod statistics;
 mod stops;

@@ -2,8 +2,8 @@
 //! counts of the program.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Rows};
-use arrow::array::{ArrayRef, StringArray, TimestampSecondArray};
+use crate::lake::{Lake, texts};
+use arrow::array::{ArrayRef, TimestampSecondArray};
 use std::sync::Arc;
 
 #[track_caller]
@@ -17,25 +17,12 @@ fn assert_close(found: &[f64], expected: &[f64]) {
 /// Writes trajectories of states at times 0, 1, 2 …, with the number of copies of each, and with
 /// the set of every state.
 fn trajectories(lake: &Lake, paths: &[(&[i64], usize)], sets: &[i64]) {
-    let (mut id, mut t, mut state) = (Vec::new(), Vec::new(), Vec::new());
     let all = paths.iter().flat_map(|(path, n)| vec![*path; *n]);
-    for (at, path) in all.enumerate() {
-        for (time, &s) in path.iter().enumerate() {
-            id.push(at as i64);
-            t.push(time as i64);
-            state.push(s);
-        }
-    }
-    let set: Vec<i64> = state.iter().map(|&s| sets[s as usize]).collect();
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("id", integers(id)),
-            ("t", integers(t)),
-            ("state", integers(state)),
-            ("set", integers(set)),
-        ],
-    );
+    let rows = all.enumerate().flat_map(|(id, path)| {
+        let times = path.iter().enumerate();
+        times.map(move |(t, &state)| [id as i64, t as i64, state, sets[state as usize]])
+    });
+    lake.integers("rows.parquet", ["id", "t", "state", "set"], rows);
 }
 
 /// A pipeline over `rows.parquet` with additional keys of `[transitions]` and a given partition.
@@ -85,7 +72,7 @@ fn a_markov_chain_keeps_its_timescales_and_powers() {
     trajectories(&lake, &paths, &[0, 1]);
     let svd = "[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 2\n[validation]\nmarkov = true";
     pipeline(&lake, &format!("{POINTS}lag = [1, 2]"), svd);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     let tau = -1.0 / 0.7f64.ln();
     let timescales = lake.read("timescales");
     assert_eq!(
@@ -112,13 +99,13 @@ fn a_markov_chain_keeps_its_timescales_and_powers() {
     let line = format!(
         "given: timescales {tau:.4}; off from Chapman-Kolmogorov by 0.0000 at most, at 2 steps"
     );
-    assert!(ran.out.contains(&line), "{}", ran.out);
+    ran.says(&line);
 
     // Tables of options that are switched off are removed.
-    let off = ["run", "p.toml", "--set", "validation.markov=false"];
-    lake.gyre(&off).succeeds();
+    let off = ["validation.markov=false"];
+    lake.runs(&off);
     assert!(!lake.path("out/timescales").exists() && !lake.path("out/chapman_kolmogorov").exists());
-    assert_eq!(lake.gyre(&off).succeeds().out, "Nothing to do.\n");
+    lake.runs(&off).prints("Nothing to do.\n");
 }
 
 // Random trajectories of two states. The values lie inside the intervals, and the summary prints
@@ -135,7 +122,7 @@ fn timescales_have_confidence_intervals() {
     trajectories(&lake, &paths, &[0, 1]);
     let svd = "[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 2\n[validation]\nmarkov = true";
     pipeline(&lake, &format!("{POINTS}lag = [1, 2]"), svd);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let timescales = lake.read("timescales");
     for end in ["low", "high"] {
         assert_eq!(
@@ -145,8 +132,8 @@ fn timescales_have_confidence_intervals() {
         );
     }
 
-    let resampled = ["run", "p.toml", "--set", "validation.bootstrap=40"];
-    let ran = lake.gyre(&resampled).succeeds();
+    let resampled = ["validation.bootstrap=40"];
+    let ran = lake.runs(&resampled);
     let timescales = lake.read("timescales");
     let [low, value, high] = ["low", "timescale", "high"].map(|column| timescales.texts(column));
     for at in 0..8 {
@@ -173,13 +160,9 @@ fn timescales_have_confidence_intervals() {
 
     // All resamples of a single trajectory are equal.
     trajectories(&lake, &[(&[0, 0, 1, 1, 0, 1, 0, 0], 1)], &[0, 1]);
-    let ran = lake.gyre(&resampled).succeeds();
+    let ran = lake.runs(&resampled);
     assert_eq!(lake.read("timescales").texts("low"), ["null"; 8]);
-    assert!(
-        ran.out.contains("too few resamples for intervals"),
-        "{}",
-        ran.out
-    );
+    ran.says("too few resamples for intervals");
 }
 
 // Three sets of two states each. Probabilities: 0.8 to stay in a set, 0.1 to each other set.
@@ -198,7 +181,7 @@ fn the_selected_rank_is_tested() {
     trajectories(&lake, &paths, &[0, 0, 0, 0, 0, 1]);
     let auto = "[[fit]]\nname = \"auto\"\nmethod = \"svd\"\nrank = \"auto\"\nranks = [2, 3, 4, 6]\nrule = \"gap\"\n[validation]\nmarkov = true";
     pipeline(&lake, &format!("{POINTS}lag = [1, 2]"), auto);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let test = lake.read("chapman_kolmogorov");
     let of_auto: Vec<usize> = test
         .texts("fit")
@@ -246,16 +229,11 @@ fn a_lumped_chain_that_is_not_markov_fails_visibly() {
         &format!("{POINTS}lag = [1, 2]"),
         "[validation]\nmarkov = true",
     );
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     let test = lake.read("chapman_kolmogorov");
     assert_close(&test.floats("predicted"), &[0.5, 0.5, 0.25, 0.75]);
     assert_close(&test.floats("estimated"), &[0.0, 1.0, 0.5, 0.5]);
-    assert!(
-        ran.out
-            .contains("off from Chapman-Kolmogorov by 0.5000 at most, at 2 steps"),
-        "{}",
-        ran.out
-    );
+    ran.says("off from Chapman-Kolmogorov by 0.5000 at most, at 2 steps");
     let timescales = lake.read("timescales").floats("timescale");
     assert_close(
         &[timescales[1], timescales[3]],
@@ -298,7 +276,7 @@ fn timescales_of_durations_are_in_seconds() {
         &format!("{POINTS}lag = \"2h\""),
         "[validation]\nmarkov = true",
     );
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let timescales = lake.read("timescales");
     assert_close(&timescales.floats("eigenvalue_real"), &[1.0, 0.8]);
     let seconds = timescales.floats("timescale")[1];
@@ -306,28 +284,20 @@ fn timescales_of_durations_are_in_seconds() {
     assert_eq!(lake.read("chapman_kolmogorov").len(), 0);
 }
 
-fn strings<'a>(values: impl IntoIterator<Item = &'a str>) -> ArrayRef {
-    Arc::new(StringArray::from_iter_values(values))
-}
-
 /// Writes one row per pair, and a set for every source.
 fn pairs(lake: &Lake, pairs: &[(&str, &str)]) {
     lake.table(
         "rows.parquet",
         vec![
-            ("origin", strings(pairs.iter().map(|p| p.0))),
-            ("destination", strings(pairs.iter().map(|p| p.1))),
-            ("set", strings(pairs.iter().map(|p| p.0))),
+            ("origin", texts(pairs.iter().map(|p| p.0))),
+            ("destination", texts(pairs.iter().map(|p| p.1))),
+            ("set", texts(pairs.iter().map(|p| p.0))),
             ("number", integers(0..pairs.len() as i64)),
         ],
     );
 }
 
 const PAIRS: &str = "source = \"origin\"\ntarget = \"destination\"\n";
-
-fn states(rows: &Rows, name: &str) -> Vec<String> {
-    rows.texts(name)
-}
 
 /// Some airports lead to a closed pair of airports, and one flight leaves this pair for good.
 #[test]
@@ -345,16 +315,11 @@ fn pairs_are_restricted_to_connected_states() {
     pairs(&lake, &flights);
     let rest = "[validation]\nmarkov = true";
     pipeline(&lake, &format!("{PAIRS}connected = true"), rest);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-    assert!(
-        ran.out.contains(
-            "dropped: 4 states with 4 transitions, beside the largest of 4 strongly connected sets"
-        ),
-        "{}",
-        ran.out
+    lake.runs(&[]).says(
+        "dropped: 4 states with 4 transitions, beside the largest of 4 strongly connected sets",
     );
-    assert_eq!(states(&lake.read("sources"), "origin"), ["A", "B"]);
-    assert_eq!(states(&lake.read("targets"), "destination"), ["A", "B"]);
+    assert_eq!(lake.read("sources").texts("origin"), ["A", "B"]);
+    assert_eq!(lake.read("targets").texts("destination"), ["A", "B"]);
     let fits = lake.read("fits");
     assert_eq!(fits.integers("dropped_states"), [4]);
     assert_eq!(fits.integers("dropped_transitions"), [4]);
@@ -367,13 +332,13 @@ fn pairs_are_restricted_to_connected_states() {
 
     // Without this option all states stay, and the program reports no dropped states.
     pipeline(&lake, PAIRS, "");
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     assert_eq!(lake.read("fits").texts("dropped_states"), ["null"]);
     assert_eq!(lake.read("sources").len(), 5);
 
     pairs(&lake, &[("A", "B"), ("B", "C")]);
     pipeline(&lake, &format!("{PAIRS}connected = true"), "");
-    let none = lake.gyre(&["run", "p.toml"]);
+    let none = lake.run(&[]);
     none.fails(1, "`connected = true` leaves nothing");
     let uneven = "source = \"origin\"\ntarget = \"number\"\n";
     for (transitions, rest, key) in [
@@ -392,7 +357,7 @@ fn pairs_are_restricted_to_connected_states() {
         let message = format!(
             "`{key}` takes sources and targets for states of one kind, but the source is `origin` Utf8 and the target `number` Int64"
         );
-        lake.gyre(&["run", "p.toml"]).fails(2, &message);
+        lake.run(&[]).fails(2, &message);
     }
 }
 
@@ -406,7 +371,7 @@ fn trajectories_are_restricted_to_connected_states() {
     trajectories(&lake, &paths, &[0, 0, 1, 1, 1, 1]);
     let kept = format!("{POINTS}lag = [1, 2]\nconnected = true");
     pipeline(&lake, &kept, "[validation]\nmarkov = true");
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     assert_eq!(lake.read("sources").integers("state"), [0, 1, 2, 0, 1, 2]);
     let fits = lake.read("fits");
     assert_eq!(fits.integers("dropped_states"), [3, 3]);
@@ -416,16 +381,11 @@ fn trajectories_are_restricted_to_connected_states() {
     assert_eq!(fits.integers("transitions"), [16, 14]);
     let partitioned = "SELECT *, CASE WHEN state IN (3, 4) THEN 'b' ELSE 'a' END AS part FROM rows";
     let parts = [
-        "run",
-        "p.toml",
-        "--set",
         &format!("transitions.sql={partitioned}"),
-        "--set",
         "transitions.partition_by=part",
-        "--set",
         "transitions.lag=1",
     ];
-    lake.gyre(&parts).succeeds();
+    lake.runs(&parts);
     let fits = lake.read("fits");
     assert_eq!(fits.integers("dropped_states"), [1, 0]);
     assert_eq!(lake.read("sources").integers("state"), [0, 1, 2, 3, 4]);
@@ -438,7 +398,7 @@ fn effective_counts_are_sliding_counts_divided_by_the_lag() {
     trajectories(&lake, &[(&path, 1)], &[0, 1, 1]);
     let run = |keys: &str| {
         pipeline(&lake, &format!("{POINTS}{keys}"), "");
-        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.runs(&[]);
         (lake.read("counts").floats("count"), lake.read("fits"))
     };
     let (sliding, whole) = run("lag = \"3 steps\"");
@@ -483,6 +443,6 @@ fn effective_counts_are_sliding_counts_divided_by_the_lag() {
         ),
     ] {
         pipeline(&lake, &format!("{POINTS}{keys}"), "");
-        lake.gyre(&["run", "p.toml"]).fails(2, message);
+        lake.run(&[]).fails(2, message);
     }
 }

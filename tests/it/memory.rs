@@ -1,14 +1,13 @@
 //! Runs with a memory limit.
 
 use crate::cli::integers;
-use crate::lake::Lake;
-use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray};
+use crate::lake::{Lake, Swap, floats, texts};
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use serde_json::Value;
 use std::fs;
 use std::sync::Arc;
 
@@ -44,12 +43,6 @@ restarts = 2
 bootstrap = 2
 "#;
 
-fn record(lake: &Lake) -> Value {
-    let folder = fs::read_dir(lake.path("out/runs")).expect("records");
-    let path = folder.last().expect("a record").expect("an entry").path();
-    serde_json::from_slice(&fs::read(path).expect("a record")).expect("JSON")
-}
-
 #[test]
 fn rows_that_exceed_memory_spill_to_disk_without_changing_the_result() {
     let lake = Lake::new();
@@ -62,7 +55,7 @@ fn rows_that_exceed_memory_spill_to_disk_without_changing_the_result() {
     ] {
         lake.gyre(&[&["run", "p.toml", "--force"], options].concat())
             .succeeds();
-        let record = record(&lake);
+        let record = lake.last_record();
         let bytes = |key: &str| record[key].as_u64();
         let peak = bytes("peak_memory_bytes").expect("a peak");
         seen.push((peak, bytes("scratch_bytes"), lake.tables()));
@@ -124,10 +117,10 @@ rank = 1
 fn a_run_that_cannot_spill_stops_and_keeps_the_earlier_result() {
     let lake = Lake::new();
     lake.file("rows.csv", "unused\n1\n")
-        .file("p.toml", &MANY.replace("MODELS", "2"));
-    lake.gyre(&["run", "p.toml"]).succeeds();
+        .file("p.toml", &MANY.swap("MODELS", "2"));
+    lake.runs(&[]);
     let before = lake.tables();
-    lake.file("p.toml", &MANY.replace("MODELS", "5000"));
+    lake.file("p.toml", &MANY.swap("MODELS", "5000"));
     let stopped = lake.gyre(&["run", "p.toml", "--threads", "2", "--memory", "175MB"]);
     stopped.fails(75, "");
     let megabytes = |text: Option<&str>| text.and_then(|text| text.parse::<usize>().ok());
@@ -211,7 +204,7 @@ fn write_job(lake: &Lake, n: i64, (section, fit): (&str, &str)) {
     let mut random = Pcg64::seed_from_u64(n as u64);
     let mut floats = || -> ArrayRef {
         let values = (0..n).map(|_| random.random_range(-1.0..1.0));
-        Arc::new(Float64Array::from_iter_values(values))
+        floats(values)
     };
     let split = |k| if k % 400 < 100 { "train" } else { "test" };
     let splits = StringArray::from_iter_values((0..n).map(split));
@@ -244,7 +237,7 @@ fn a_run_needs_at_most_what_its_plan_says() {
         let n = 100 * random.random_range(5..9);
         write_job(&lake, n, job);
         let plan = lake.gyre(&["plan", "p.toml", "--threads", "2", "--json"]);
-        let plan: Value = serde_json::from_str(&plan.succeeds().out).expect("JSON");
+        let plan = plan.succeeds().json();
         let of = |key: &str| plan["memory"][key].as_u64();
         let of_pairs = of("bytes_per_pair").unwrap_or(0) * (n * n) as u64;
         let of_partitions = of("bytes_per_partition").unwrap_or(0);
@@ -252,7 +245,7 @@ fn a_run_needs_at_most_what_its_plan_says() {
         let bytes = bytes.into_iter().flatten().max().expect("a bound");
         let most = bytes + of_pairs + of_partitions;
         lake.gyre(&["run", "p.toml", "--threads", "2"]).succeeds();
-        let peak = record(&lake)["peak_memory_bytes"].as_u64();
+        let peak = lake.last_record()["peak_memory_bytes"].as_u64();
         let peak = peak.expect("a peak");
         assert!(peak <= most, "{peak} > {most}: {job:?}, {n} rows");
     }
@@ -287,7 +280,7 @@ fn the_largest_need_of_all_partitions_is_named() {
     ] {
         write_job(&lake, 24_000, (section.as_str(), fit));
         // The second of three partitions is the largest.
-        let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let text = lake.text("p.toml");
         let text = text.replace(
             "SELECT * FROM rows",
             "SELECT *, CASE WHEN k < 3000 THEN 1 WHEN k < 17000 THEN 2 ELSE 3 END AS p FROM rows",
@@ -319,7 +312,7 @@ fn a_page_that_becomes_too_large_is_refused() {
             + &k.to_string()
     };
     let n = 150;
-    let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..n).map(text)));
+    let texts = texts((0..n).map(text));
     let columns = [
         ("t", integers(0..n)),
         ("s", integers((0..n).map(|k| k % 3))),
@@ -370,9 +363,7 @@ fn a_first_pipeline_is_proposed_from_the_rows_that_fit() {
     let lake = Lake::new();
     let texts = |group: i64| -> ArrayRef {
         let text = |k: i64| format!("{}{k}", "a".repeat(200_000));
-        Arc::new(StringArray::from_iter_values(
-            (0..50).map(move |k| text(50 * group + k)),
-        ))
+        texts((0..50).map(move |k| text(50 * group + k)))
     };
     let rows = |group: i64| {
         let times = 50 * group..50 * (group + 1);
@@ -398,7 +389,7 @@ fn a_first_pipeline_is_proposed_from_the_rows_that_fit() {
     // 2,000 rows have 400 MB.
     lake.gyre(&["init", "rows.parquet", "--to", "p.toml"])
         .succeeds();
-    let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    let text = lake.text("p.toml");
     let said = text
         .lines()
         .find_map(|line| line.strip_prefix("# The first "));

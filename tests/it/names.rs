@@ -2,14 +2,13 @@
 //! changes.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Rows};
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StringArray};
+use crate::lake::{Lake, Rows, Swap, floats, texts};
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{Int32Type, UInt32Type, UInt64Type};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
 
 const PIPELINE: &str = r#"
 [job]
@@ -50,7 +49,7 @@ fn blocks(lake: &Lake, parts: &[(&str, &[Range<i64>])]) {
             rows.extend(states().map(|(b, l)| (*part, a, b, if k == l { 9 } else { 1 })));
         }
     }
-    let part: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|r| r.0)));
+    let part = texts(rows.iter().map(|r| r.0));
     let columns = vec![
         ("part", part),
         ("a", integers(rows.iter().map(|r| r.1))),
@@ -92,7 +91,7 @@ fn splits_merges_ends_and_starts_of_sets_are_recorded() {
     let lake = Lake::new();
     lake.file("p.toml", PIPELINE);
     blocks(&lake, &[("x", &[0..18, 18..30, 30..40])]);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     assert!(!ran.out.contains("earlier"), "{}", ran.out);
     for fit in ["dbmr", "svd"] {
         let first = ["0 0 null - []", "1 1 null - []", "2 2 null - []"];
@@ -103,7 +102,7 @@ fn splits_merges_ends_and_starts_of_sets_are_recorded() {
     // The first set splits in two, and the other two merge. The merged set is now the heaviest, but
     // it keeps the number of its larger part.
     blocks(&lake, &[("x", &[0..10, 10..18, 18..43])]);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     for fit in ["dbmr", "svd"] {
         let second = [
             "0 0 split 0 [0]",
@@ -150,7 +149,7 @@ fn splits_merges_ends_and_starts_of_sets_are_recorded() {
 
     // The first part disappears and a new set appears. It reuses the free number, but not the id.
     blocks(&lake, &[("x", &[10..18, 18..43, 50..60])]);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let third = [
         "0 - died 0 []",
         "1 1 kept 1 [1]",
@@ -169,8 +168,7 @@ fn splits_merges_ends_and_starts_of_sets_are_recorded() {
     );
 
     // With fewer sets, the larger ones keep their numbers.
-    lake.gyre(&["run", "p.toml", "--set", "fit.dbmr.rank=2"])
-        .succeeds();
+    lake.runs(&["fit.dbmr.rank=2"]);
     assert_eq!(lake.read("changes").integers("next_id"), [5, 5]);
     let of_larger = set_of(&lake.read("sources"), "x", "dbmr", 20);
     assert_eq!(of_larger, 1);
@@ -182,23 +180,17 @@ fn partitions_may_appear_and_disappear() {
     lake.file("p.toml", PIPELINE);
     let three: &[Range<i64>] = &[0..6, 6..11, 11..15];
     blocks(&lake, &[("x", three), ("y", three)]);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     blocks(&lake, &[("y", &[6..11, 0..6, 11..19]), ("z", three)]);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-    assert!(
-        ran.out
-            .contains("in the earlier result and not in this one: part=x\n"),
-        "{}",
-        ran.out
-    );
+    lake.runs(&[])
+        .says("in the earlier result and not in this one: part=x\n");
     let kept = ["0 0 kept 0 [0]", "1 1 kept 1 [1]", "2 2 kept 2 [2]"];
     assert_eq!(sets(&lake, "y", "dbmr"), kept);
     let first = ["0 0 null - []", "1 1 null - []", "2 2 null - []"];
     assert_eq!(sets(&lake, "z", "dbmr"), first);
 
     // By weight, the set of eight states is the first.
-    lake.gyre(&["run", "p.toml", "--set", "names.from=none"])
-        .succeeds();
+    lake.runs(&["names.from=none"]);
     assert_eq!(set_of(&lake.read("sources"), "y", "dbmr", 12), 0);
     assert_eq!(sets(&lake, "y", "dbmr"), first);
 }
@@ -208,8 +200,7 @@ fn names_are_taken_from_another_output() {
     let lake = Lake::new();
     lake.file("p.toml", PIPELINE);
     blocks(&lake, &[("x", &[0..9, 9..17, 17..24])]);
-    lake.gyre(&["run", "p.toml", "--set", "job.output=model"])
-        .succeeds();
+    lake.runs(&["job.output=model"]);
     blocks(&lake, &[("x", &[0..4, 9..14, 17..26])]);
     let run = ["run", "p.toml", "--set", "names.from=model"];
     lake.gyre(&run).succeeds();
@@ -218,24 +209,18 @@ fn names_are_taken_from_another_output() {
         [0, 10, 20].map(|state| set_of(&sources, "x", "svd", state)),
         [0, 1, 2]
     );
-    lake.gyre(&["run", "p.toml", "--set", "names.from=modle"])
+    lake.run(&["names.from=modle"])
         .fails(2, "`names.from`: there is no output of gyre at modle");
 
     // States of another type cannot give names. This is an error if the pipeline requires names
     // from that output, and a warning otherwise.
     let texts = "transitions.sql=SELECT part, CAST(a AS VARCHAR) AS a, CAST(b AS VARCHAR) AS b, n FROM pairs";
-    lake.gyre(&["run", "p.toml", "--set", "names.from=model", "--set", texts])
-        .fails(
-            1,
-            "the result at model has source states by `a` (Int64), not by `a` (Utf8)",
-        );
-    let ran = lake.gyre(&["run", "p.toml", "--set", texts]).succeeds();
-    assert!(
-        ran.err
-            .contains("sets get new names: the result at out has source states by `a` (Int64)"),
-        "{}",
-        ran.err
+    lake.run(&["names.from=model", texts]).fails(
+        1,
+        "the result at model has source states by `a` (Int64), not by `a` (Utf8)",
     );
+    lake.runs(&[texts])
+        .logs("sets get new names: the result at out has source states by `a` (Int64)");
     let first = ["0 0 null - []", "1 1 null - []", "2 2 null - []"];
     assert_eq!(sets(&lake, "x", "dbmr"), first);
     lake.gyre(&["compare", "model", "out"]).fails(
@@ -249,18 +234,17 @@ fn names_are_taken_from_another_output() {
 fn names_of_weighted_pairs_are_taken_from_another_output() {
     let lake = Lake::new();
     let weights = "SELECT part, a, b, n / 8.0 AS w FROM pairs";
-    let pipeline = PIPELINE.replace("SELECT * FROM pairs", weights);
+    let pipeline = PIPELINE.swap("SELECT * FROM pairs", weights);
     lake.file(
         "p.toml",
         &pipeline.replace("count = \"n\"", "weight = \"w\""),
     );
     blocks(&lake, &[("x", &[0..9, 9..17, 17..24])]);
-    lake.gyre(&["run", "p.toml", "--set", "job.output=model"])
-        .succeeds();
+    lake.runs(&["job.output=model"]);
     blocks(&lake, &[("x", &[0..4, 9..14, 17..26])]);
     let named = |from: &str| {
         let from = format!("names.from={from}");
-        lake.gyre(&["run", "p.toml", "--set", &from]).succeeds();
+        lake.runs(&[&from]);
         let sources = lake.read("sources");
         ["dbmr", "svd"].map(|fit| [0, 10, 20].map(|state| set_of(&sources, "x", fit, state)))
     };
@@ -319,7 +303,7 @@ fn points(lake: &Lake, trajectories: [i64; 3]) {
             square = (square + usize::from(random.random::<f64>() < 0.004)) % 3;
         }
     }
-    let [x, y] = at.map(|values| -> ArrayRef { Arc::new(Float64Array::from(values)) });
+    let [x, y] = at.map(|values| -> ArrayRef { floats(values) });
     let columns = vec![
         ("id", integers(ids)),
         ("t", integers(times)),
@@ -334,12 +318,11 @@ fn names_of_boxes_are_taken_from_another_output() {
     let lake = Lake::new();
     lake.file("p.toml", BINNED);
     points(&lake, [50, 30, 10]);
-    lake.gyre(&["run", "p.toml", "--set", "job.output=model"])
-        .succeeds();
+    lake.runs(&["job.output=model"]);
     points(&lake, [10, 30, 50]);
     let named = |from: &str| {
         let from = format!("names.from={from}");
-        lake.gyre(&["run", "p.toml", "--set", &from]).succeeds();
+        lake.runs(&[&from]);
         let sources = lake.read("sources");
         assert_eq!(sources.len(), 24);
         ["dbmr", "svd"].map(|fit| {
@@ -367,8 +350,7 @@ fn two_outputs_are_compared() {
     let run = |output: &str, rank: &str| {
         let output = format!("job.output={output}");
         let rank = format!("fit.dbmr.rank={rank}");
-        lake.gyre(&["run", "p.toml", "--set", &output, "--set", &rank])
-            .succeeds();
+        lake.runs(&[&output, &rank]);
     };
     let three: &[Range<i64>] = &[0..9, 9..17, 17..24];
     blocks(&lake, &[("x", three), ("y", three)]);
@@ -395,7 +377,7 @@ fn two_outputs_are_compared() {
     assert_eq!(fit["changes"]["shared_states"], 24);
     assert_eq!(fit["sets"].as_array().map(Vec::len), Some(3));
     // Within one output, the report uses the numbers of the sets in that output.
-    let sets = Rows::open(&lake.path("one/sets/part-0.parquet"));
+    let sets = lake.read_at("one/sets");
     let own = sets.texts("fit").into_iter().zip(sets.integers("set_id"));
     let own: BTreeSet<i64> = own
         .filter_map(|(fit, id)| (fit == "dbmr_r3").then_some(id))
@@ -404,19 +386,13 @@ fn two_outputs_are_compared() {
     let named = named.filter(|set| !set["number"].is_null());
     let named: BTreeSet<i64> = named.filter_map(|set| set["id"].as_i64()).collect();
     assert_eq!(named, own);
-    let same = lake
-        .gyre(&["compare", "one", "one", "--fit", "svd"])
-        .succeeds();
-    assert!(
-        same.out.contains("sets 3 kept; 0 of 24 states changed set"),
-        "{}",
-        same.out
-    );
+    lake.gyre(&["compare", "one", "one", "--fit", "svd"])
+        .succeeds()
+        .says("sets 3 kept; 0 of 24 states changed set");
 
     // Lags, on trajectories.
     crate::cli::small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml", "--set", "transitions.lag=[1, 2]"])
-        .succeeds();
+    lake.runs(&["transitions.lag=[1, 2]"]);
     let lags = ["compare", "out", "out", "--fit", "dbmr", "--lag", "1=2"];
     let report = lake.gyre(&lags).succeeds().out;
     assert!(
@@ -468,12 +444,7 @@ fn hierarchy(lake: &Lake, lags: [&[(i64, Range<i64>, i64)]; 2]) {
             }
         }
     }
-    let column = |at: usize| integers(rows.iter().map(|row| row[at]));
-    let names = ["id", "t", "a"].into_iter().enumerate();
-    lake.table(
-        "rows.parquet",
-        names.map(|(at, name)| (name, column(at))).collect(),
-    );
+    lake.integers("rows.parquet", ["id", "t", "a"], rows);
 }
 
 const HIERARCHY: &str = r#"
@@ -555,7 +526,7 @@ fn names_agree_across_ranks_and_lags() {
         (2, 22..30, 27),
     ];
     hierarchy(&lake, [&one, &two]);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     let first = [
         "0 0 null - [] null",
         "1 1 null - [] null",
@@ -594,7 +565,7 @@ fn names_agree_across_ranks_and_lags() {
         "\n  dbmr_r5 after rank 3: sets 1 kept, 4 split; 10 of 30 states changed set",
         "\n  dbmr_r3 after lag 1: sets 3 kept; 0 of 30 states changed set",
     ] {
-        assert!(ran.out.contains(line), "{}", ran.out);
+        ran.says(line);
     }
 
     // A repeated run writes the same bytes and reports no changes.
@@ -611,7 +582,7 @@ fn names_agree_across_ranks_and_lags() {
     let one = [&one[..4], &[(3, 40..48, 27)]].concat();
     let two = [&two[..4], &[(3, 40..48, 27)]].concat();
     hierarchy(&lake, [&one, &two]);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     for lag in [1, 2] {
         let three = [
             "0 0 kept 0 [0] earlier",
@@ -633,8 +604,7 @@ fn names_agree_across_ranks_and_lags() {
 
     // A new rank takes its names from the next larger rank at its first lag. Its other lag takes
     // them from the first.
-    lake.gyre(&["run", "p.toml", "--set", "fit.dbmr.rank=[2, 3, 5]"])
-        .succeeds();
+    lake.runs(&["fit.dbmr.rank=[2, 3, 5]"]);
     let changes = lake.read("changes");
     let with = [
         "rank 3", "earlier", "earlier", "lag 1", "earlier", "earlier",
@@ -654,15 +624,7 @@ fn names_agree_across_ranks_and_lags() {
 
     // Without an earlier result, numbers follow the weights in each fit, and ids still agree.
     hierarchy(&lake, [&one, &two]);
-    lake.gyre(&[
-        "run",
-        "p.toml",
-        "--set",
-        "names.from=none",
-        "--set",
-        "job.output=out",
-    ])
-    .succeeds();
+    lake.runs(&["names.from=none", "job.output=out"]);
     assert_eq!(sets_at(&lake, 1, "dbmr_r3"), first);
     assert_eq!(
         numbers_at(&lake, 1, "dbmr_r5", &[0, 7, 13, 18, 40]),

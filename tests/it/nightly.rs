@@ -1,12 +1,10 @@
 //! The files under pipelines/deploy/. The tests run the commands that these files start every
 //! night.
 
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, texts};
 use crate::needs;
-use arrow::array::{ArrayRef, StringArray};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -33,14 +31,13 @@ pub fn routes(lake: &Lake, times: usize) {
         source.push("P".into());
         target.push("Q".into());
     }
-    let strings = |v: Vec<String>| Arc::new(StringArray::from(v)) as ArrayRef;
-    let airline: ArrayRef = Arc::new(StringArray::from(airline));
+    let airline = texts(airline);
     lake.table(
         "lake/routes.parquet",
         vec![
             ("airline", airline),
-            ("source", strings(source)),
-            ("target", strings(target)),
+            ("source", texts(source)),
+            ("target", texts(target)),
         ],
     );
 }
@@ -94,13 +91,14 @@ fn sh(lake: &Lake, line: &str) -> ProgramRun {
 #[test]
 fn the_nightly_pipeline_keeps_its_result_if_a_check_fails() {
     let lake = deployed_folder();
-    let ran = sh(&lake, "gyre run pipelines/nightly.toml").succeeds();
-    assert!(ran.out.contains("\nchecks: 7 passed\n"), "{}", ran.out);
+    sh(&lake, "gyre run pipelines/nightly.toml")
+        .succeeds()
+        .says("\nchecks: 7 passed\n");
     // Twice as many routes give a drift of 100 %.
     routes(&lake, 2);
     let ran = sh(&lake, "gyre run pipelines/nightly.toml");
     ran.fails(3, "max_drift: the number of transitions differs by 100 % from the result in place, more than 20 %");
-    let counts = crate::lake::Rows::open(&lake.path("out/nightly/counts/part-0.parquet"));
+    let counts = lake.read_at("out/nightly/counts");
     assert_eq!(
         counts.integers("count").iter().sum::<i64>(),
         2 * 4 * 25 * 24
@@ -116,12 +114,9 @@ fn the_nightly_pipeline_keeps_its_result_if_a_check_fails() {
     set("transitions.parameters.airports=101").fails(1, "gives no rows");
     let message = "no_model: 1 row where there should be none\n    airline=XX, n=3\n";
     set("check.no_model.parameters.routes=3").fails(3, message);
-    let ran = set("check.small_sets.parameters.share=0.9").succeeds();
-    assert!(
-        ran.out.contains("checks: 6 passed, 1 warned: small_sets\n"),
-        "{}",
-        ran.out
-    );
+    set("check.small_sets.parameters.share=0.9")
+        .succeeds()
+        .says("checks: 6 passed, 1 warned: small_sets\n");
 }
 
 #[test]
@@ -138,7 +133,7 @@ fn cron_and_airflow_start_the_documented_commands() {
         lake.path("metrics/nightly.prom").exists()
             && lake.path("out/nightly/current.json").exists()
     );
-    let log = std::fs::read_to_string(lake.path("nightly.log")).expect("a log");
+    let log = lake.text("nightly.log");
     assert!(log.contains("\"run ends\""), "{log}");
     // Another process may end, and its lock with it.
     std::fs::create_dir_all(lake.path("odd/nightly")).expect("a folder");
@@ -148,14 +143,14 @@ fn cron_and_airflow_start_the_documented_commands() {
     let script = format!("export OUT=odd; {impatient}; . pipelines/deploy/nightly.sh");
     assert_eq!(sh(&lake, &script).code, Some(75));
     drop(lock);
-    let starts = std::fs::read_to_string(lake.path("lineage.jsonl")).expect("events");
+    let starts = lake.text("lineage.jsonl");
     assert!(starts.matches("\"FAIL\"").count() == 4, "{starts}");
     // An output that can never be written is not retried.
     assert_eq!(
         sh(&lake, "OUT=/dev/null/x sh pipelines/deploy/nightly.sh").code,
         Some(2)
     );
-    let starts = std::fs::read_to_string(lake.path("lineage.jsonl")).expect("events");
+    let starts = lake.text("lineage.jsonl");
     assert!(starts.matches("\"FAIL\"").count() == 5, "{starts}");
     assert_eq!(
         sh(&lake, "ROUTES=gone sh pipelines/deploy/nightly.sh").code,

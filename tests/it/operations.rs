@@ -1,10 +1,9 @@
 //! Logs, metrics, lineage events and records of a run, and data values in all of them.
 
-use crate::checks::record;
 use crate::cli::{integers, small_pipeline};
-use crate::lake::{Lake, ProgramRun, Rows, TABLES};
+use crate::lake::{Lake, ProgramRun, TABLES, files_below, floats, texts};
 use crate::needs;
-use arrow::array::{ArrayRef, AsArray, Float64Array, StringArray};
+use arrow::array::ArrayRef;
 use gyre::cli::prometheus;
 use gyre::error::{printable, printable_json};
 use proptest::prelude::*;
@@ -12,8 +11,6 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
 
 type Labels = BTreeMap<String, String>;
 
@@ -88,10 +85,6 @@ fn values_of(page: &str, family: &str, label: &str) -> BTreeMap<String, f64> {
         .collect()
 }
 
-fn read(lake: &Lake, name: &str) -> String {
-    std::fs::read_to_string(lake.path(name)).expect("a file")
-}
-
 fn lines(text: &str) -> Vec<Value> {
     let line = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
     text.lines().map(line).collect()
@@ -150,12 +143,7 @@ fn check_clients(lake: &Lake) {
     let Some(python) = needs::python(&["openlineage.client", "prometheus_client"]) else {
         return;
     };
-    let mut command = Command::new(python);
-    let ran = command
-        .args(["-c", CLIENTS])
-        .current_dir(lake.folder.path());
-    let ran = ProgramRun::of(ran.output().expect("Python starts"));
-    let read = ran.succeeds().out;
+    let read = lake.script(&python, CLIENTS, &[]).out;
     assert!(read.starts_with("read "), "{read}");
 }
 
@@ -174,10 +162,10 @@ const REPORTS: [&str; 8] = [
 fn a_run_writes_logs_metrics_and_events() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    let text = read(&lake, "p.toml");
+    let text = lake.text("p.toml");
     lake.file("p.toml", &format!("{text}\n[checks]\nmin_rows = 10\n"));
     let ran = lake.gyre(&REPORTS).succeeds();
-    let record = record(&lake);
+    let record = lake.record();
 
     let events = lines(&ran.err);
     let of = |key: &str| -> Vec<Value> { events.iter().map(|e| e[key].clone()).collect() };
@@ -234,7 +222,7 @@ fn a_run_writes_logs_metrics_and_events() {
         assert!(lock.contains(&format!("name = \"{library}\"\nversion = \"{version}\"")));
     }
 
-    let page = read(&lake, "gyre.prom");
+    let page = lake.text("gyre.prom");
     let one = |family: &str| values_of(&page, family, "")[""];
     assert_eq!(
         [
@@ -287,7 +275,7 @@ fn a_run_writes_logs_metrics_and_events() {
     assert_eq!(second.out, "Nothing to do.\n");
     let ends = lines(&second.err);
     assert_eq!((ends.len(), &ends[0]["nothing_to_do"]), (1, &true.into()));
-    let skipped = read(&lake, "gyre.prom");
+    let skipped = lake.text("gyre.prom");
     assert_eq!(values_of(&skipped, "gyre_run_nothing_to_do", "")[""], 1.0);
     assert_eq!(values_of(&skipped, "gyre_run_success", "")[""], 1.0);
     assert_eq!(
@@ -304,7 +292,7 @@ fn a_run_writes_logs_metrics_and_events() {
         (&last["kind"], &last["exit_code"]),
         (&"Check".into(), &3.into())
     );
-    let page = read(&lake, "gyre.prom");
+    let page = lake.text("gyre.prom");
     assert_eq!(values_of(&page, "gyre_run_success", "")[""], 0.0);
     assert_eq!(values_of(&page, "gyre_run_exit_code", "")[""], 3.0);
     assert_eq!(
@@ -320,7 +308,7 @@ fn a_run_writes_logs_metrics_and_events() {
     // A run that cannot start appears there as well.
     lake.gyre(&[&REPORTS[..], &["--set", "tables.rows.path=gone.parquet"]].concat())
         .fails(1, "gone.parquet");
-    let page = read(&lake, "gyre.prom");
+    let page = lake.text("gyre.prom");
     let ended = samples(&page)
         .into_iter()
         .find(|s| s.0 == "gyre_run_exit_code")
@@ -333,7 +321,7 @@ fn a_run_writes_logs_metrics_and_events() {
         );
 
     check_clients(&lake);
-    let events = lines(&read(&lake, "lineage.jsonl"));
+    let events = lines(&lake.text("lineage.jsonl"));
     let kinds: Vec<&str> = events
         .iter()
         .map(|e| e["eventType"].as_str().expect("a type"))
@@ -448,13 +436,9 @@ fn values_cannot_inject_paths_lines_or_labels() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let n = 600 * HOSTILE.len() as i64;
-    let part: ArrayRef = Arc::new(StringArray::from_iter_values(
-        (0..n).map(|k| HOSTILE[k as usize / 600]),
-    ));
+    let part = texts((0..n).map(|k| HOSTILE[k as usize / 600]));
     let state: ArrayRef =
-        Arc::new(StringArray::from_iter_values((0..n).map(|k| {
-            HOSTILE[(3 * (k / 23 % 2) + (k * k + k / 7) % 3) as usize]
-        })));
+        texts((0..n).map(|k| HOSTILE[(3 * (k / 23 % 2) + (k * k + k / 7) % 3) as usize]));
     lake.table(
         "rows.parquet",
         vec![
@@ -463,12 +447,14 @@ fn values_cannot_inject_paths_lines_or_labels() {
             ("state", state),
         ],
     );
-    let text = read(&lake, "p.toml").replace("trajectory = \"id\"\n", "partition_by = \"part\"\n");
+    let text = lake
+        .text("p.toml")
+        .replace("trajectory = \"id\"\n", "partition_by = \"part\"\n");
     let check = "[[check]]\nname = \"all\"\nsql = \"SELECT DISTINCT part FROM sources ORDER BY part\"\non = \"warn\"\n";
     lake.file("p.toml", &format!("{text}\n{check}"));
     let ran = lake.gyre(&REPORTS).succeeds();
     let before: BTreeSet<PathBuf> = files(lake.folder.path());
-    let run = record(&lake)["id"].as_str().expect("an id").to_string();
+    let run = lake.record()["id"].as_str().expect("an id").to_string();
     let expected = TABLES.iter().flat_map(|t| {
         ["part-0.parquet", "_SUCCESS"].map(|f| format!("out/versions/{run}/{t}/{f}"))
     });
@@ -490,18 +476,14 @@ fn values_cannot_inject_paths_lines_or_labels() {
     assert_eq!(before, expected.map(PathBuf::from).collect());
 
     check_clients(&lake);
-    let parts: BTreeSet<String> = values(&lake.read("fits"), "part").into_iter().collect();
+    let parts: BTreeSet<String> = lake.read("fits").texts("part").into_iter().collect();
     assert_eq!(parts, HOSTILE.map(String::from).into());
-    let states: BTreeSet<String> = values(&lake.read("sources"), "state").into_iter().collect();
+    let states: BTreeSet<String> = lake.read("sources").texts("state").into_iter().collect();
     assert_eq!(states, HOSTILE[..6].iter().map(|s| s.to_string()).collect());
     // A value cannot start a new line of the summary or the log, and it cannot send control
     // characters to the terminal.
-    assert!(ran.out.contains("part new\\nline, lag 1: "), "{}", ran.out);
-    assert!(
-        ran.out.contains("part \\u{1b}[31mred, lag 1: "),
-        "{}",
-        ran.out
-    );
+    ran.says("part new\\nline, lag 1: ");
+    ran.says("part \\u{1b}[31mred, lag 1: ");
     for event in lines(&ran.err) {
         let text = event["message"].as_str().expect("a message");
         assert!(
@@ -511,7 +493,7 @@ fn values_cannot_inject_paths_lines_or_labels() {
     }
     let label = |part: &str| format!("part={}", part.replace('\\', "\\\\").replace(',', "\\,"));
     let values_by_part = values_of(
-        &read(&lake, "gyre.prom"),
+        &lake.text("gyre.prom"),
         "gyre_model_transitions",
         "partition",
     );
@@ -519,7 +501,7 @@ fn values_cannot_inject_paths_lines_or_labels() {
         values_by_part.into_keys().collect::<BTreeSet<_>>(),
         HOSTILE.map(label).into()
     );
-    let record = record(&lake);
+    let record = lake.record();
     let models = record["models"].as_array().expect("models").iter();
     let recorded: BTreeSet<&str> = models
         .map(|m| m["partition"]["part"].as_str().expect("text"))
@@ -527,26 +509,17 @@ fn values_cannot_inject_paths_lines_or_labels() {
     assert_eq!(recorded, HOSTILE.into());
     // The names of sets are found again for all of these keys.
     lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
-    let events: BTreeSet<String> = values(&lake.read("sets"), "event").into_iter().collect();
+    let events: BTreeSet<String> = lake.read("sets").texts("event").into_iter().collect();
     assert_eq!(events, ["kept".to_string()].into());
 
     // A failed partition is named in one line.
     let small = "SELECT * FROM rows WHERE part <> 'new\nline' OR t < 2";
-    let ran = lake.gyre(&[
-        "run",
-        "p.toml",
-        "--set",
+    let ran = lake.run(&[
         &format!("transitions.sql={small}"),
-        "--set",
         "transitions.empty=fail",
     ]);
     assert_eq!(ran.code, Some(1), "{}", ran.err);
-    assert!(
-        ran.out
-            .contains("1 of 9 models failed: part=new\\nline, lag 1; see out/runs/"),
-        "{}",
-        ran.out
-    );
+    ran.says("1 of 9 models failed: part=new\\nline, lag 1; see out/runs/");
 }
 
 /// Clears the screen, reverses text, changes colours and writes over its line.
@@ -561,12 +534,8 @@ fn no_command_prints_what_a_terminal_obeys() {
     let name = |what: &str| format!("{what}\n{OBEYED}");
     let toml = |text: &str| printable_json(&Value::from(text).to_string()).into_owned();
     let n = 240i64;
-    let texts = |of: &dyn Fn(i64) -> String| -> ArrayRef {
-        Arc::new(StringArray::from_iter_values((0..n).map(of)))
-    };
-    let floats = |of: fn(f64) -> f64| -> ArrayRef {
-        Arc::new(Float64Array::from_iter_values((0..n).map(|k| of(k as f64))))
-    };
+    let texts = |of: &dyn Fn(i64) -> String| texts((0..n).map(of));
+    let floats = |of: fn(f64) -> f64| floats((0..n).map(|k| of(k as f64)));
     let (id, state, x, part) = (name("id"), name("state"), name("x"), name("part"));
     lake.table(
         "rows.parquet",
@@ -619,13 +588,9 @@ fn no_command_prints_what_a_terminal_obeys() {
         lake.gyre(&["plan", &file]).succeeds();
         lake.gyre(&["plan", &file, "--json"]).succeeds();
         lake.gyre(&["explain", &file]).succeeds();
-        let ran = lake.gyre(&["run", &file, "-v"]).succeeds();
-        assert!(
-            ran.out
-                .contains("\\n\\u{1b}[2J\\u{202e}\\u{9b}1m\\u{7f}\\rx0"),
-            "{}",
-            ran.out
-        );
+        lake.gyre(&["run", &file, "-v"])
+            .succeeds()
+            .says("\\n\\u{1b}[2J\\u{202e}\\u{9b}1m\\u{7f}\\rx0");
         lake.gyre(&[
             "run",
             &file,
@@ -750,34 +715,14 @@ fn no_command_prints_what_a_terminal_obeys() {
     }
 }
 
-fn values(rows: &Rows, column: &str) -> Vec<String> {
-    let column = rows.column(column).as_string::<i32>();
-    column
-        .iter()
-        .map(|v| v.expect("no null").to_string())
-        .collect()
-}
-
 /// All files below a folder, by their paths in that folder.
 fn files(folder: &Path) -> BTreeSet<PathBuf> {
-    fn collect(folder: &Path, root: &Path, found: &mut BTreeSet<PathBuf>) {
-        for entry in std::fs::read_dir(folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            // The targets of links are in the folder as well.
-            if path.is_symlink() {
-                continue;
-            }
-            if path.is_dir() {
-                collect(&path, root, found);
-            } else {
-                let inside = path.strip_prefix(root).expect("a path inside");
-                found.insert(inside.to_path_buf());
-            }
-        }
-    }
-    let mut found = BTreeSet::new();
-    collect(folder, folder, &mut found);
-    found
+    let inside = |path: PathBuf| {
+        path.strip_prefix(folder)
+            .expect("a path inside")
+            .to_path_buf()
+    };
+    files_below(folder).into_iter().map(inside).collect()
 }
 
 /// A parameter from the environment is bound to the query and appears in no file of a run.
@@ -786,7 +731,7 @@ fn parameters_appear_in_no_file_of_a_run() {
     const SECRET: &str = "planted-4f1c9a";
     let lake = Lake::new();
     small_pipeline(&lake);
-    let text = read(&lake, "p.toml").replace(
+    let text = lake.text("p.toml").replace(
         "SELECT * FROM rows",
         "SELECT * FROM rows WHERE $token <> ''",
     );
@@ -829,7 +774,7 @@ fn parameters_appear_in_no_file_of_a_run() {
         2,
     );
     for file in files(lake.folder.path()) {
-        let bytes = std::fs::read(lake.path(&file.display().to_string())).expect("a file");
+        let bytes = lake.bytes(&file.display().to_string());
         let has = bytes.windows(SECRET.len()).any(|w| w == SECRET.as_bytes());
         assert!(!has, "{} has the secret", file.display());
     }

@@ -3,12 +3,11 @@
 //! `PAGES` contains every Markdown file of the repository. `src/guide/keys.md` is generated from
 //! the schema of pipeline files: `GYRE_UPDATE_PAGES=1` writes it again.
 
-use crate::lake::{Lake, ProgramRun, Rows};
+use crate::lake::{Lake, ProgramRun, files_below};
 use crate::needs;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -158,14 +157,10 @@ fn stable_words(out: &str) -> Vec<String> {
 
 /// Collects the Markdown files below a folder.
 fn markdown(folder: &Path, found: &mut Vec<String>) {
-    for entry in std::fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            markdown(&path, found);
-        } else if path.extension().is_some_and(|ending| ending == "md") {
-            let path = path.strip_prefix(ROOT).expect("a path below the root");
-            found.push(path.display().to_string());
-        }
+    let files = files_below(folder).into_iter();
+    for path in files.filter(|path| path.extension().is_some_and(|ending| ending == "md")) {
+        let path = path.strip_prefix(ROOT).expect("a path below the root");
+        found.push(path.display().to_string());
     }
 }
 
@@ -281,7 +276,7 @@ fn the_pipeline_of_the_readme_runs() {
         .file("airports.toml", example);
     lake.gyre(&["check", "airports.toml"]).succeeds();
     lake.gyre(&["run", "airports.toml"]).succeeds();
-    let sources = Rows::open(&lake.path("out/airports/sources/part-0.parquet"));
+    let sources = lake.read_at("out/airports/sources");
     assert_eq!(sources.len(), 30);
     let (names, sets) = (
         sources.texts("source"),
@@ -313,7 +308,7 @@ fn the_first_file_of_the_guide_runs() {
         let words: Vec<&str> = line.split(' ').collect();
         lake.gyre(&words[1..]).succeeds();
     }
-    let sources = Rows::open(&lake.path("out/first/sources/part-0.parquet"));
+    let sources = lake.read_at("out/first/sources");
     assert_eq!(sources.len(), 32);
     let (x, sets) = (sources.floats("x"), sources.integers("dbmr_affiliation"));
     for (x, set) in x.iter().zip(&sets) {
@@ -325,17 +320,14 @@ fn the_first_file_of_the_guide_runs() {
     };
     let script =
         "import duckdb, sys\nprint([row[-1] for row in duckdb.sql(sys.argv[1]).fetchall()])";
-    let mut command = Command::new(python);
-    command.args(["-c", script, block("sql", "SELECT p.*")]);
-    let ran = command.current_dir(lake.folder.path()).output();
-    let ran = ProgramRun::of(ran.expect("Python starts")).succeeds();
+    let ran = lake.script(&python, script, &[block("sql", "SELECT p.*")]);
     assert_eq!(ran.out.matches(['0', '1']).count(), 5000, "{}", ran.out);
 }
 
 #[test]
 fn documented_keys_are_those_of_the_schema() {
     let printed: ProgramRun = Lake::new().gyre(&["schema"]).succeeds();
-    let schema = serde_json::from_str(&printed.out).expect("a schema");
+    let schema = printed.json();
     let text = keys(&schema);
     let path = Path::new(ROOT).join("src/guide/keys.md");
     if std::env::var_os("GYRE_UPDATE_PAGES").is_some() {

@@ -5,7 +5,7 @@
 //! maximum likelihood estimation*.
 
 use crate::worlds;
-use crate::worlds::{World, low_rank};
+use crate::worlds::{World, assert_close};
 use gyre::assess::certificates;
 use gyre::evidence::pass::Passes;
 use gyre::methods;
@@ -37,14 +37,8 @@ fn svd_fit(world: &World) -> Fit {
 }
 
 #[track_caller]
-fn assert_close(x: f64, expected: f64, tolerance: f64) {
-    let off = (x - expected).abs();
-    assert!(off <= tolerance, "{x} is not {expected} ± {tolerance}");
-}
-
-#[track_caller]
 fn spectrum(fit: &Fit, expected: [f64; 3]) {
-    for (singular, expected) in low_rank(fit).spectrum.iter().zip(expected) {
+    for (singular, expected) in fit.model.spectrum.iter().zip(expected) {
         assert_close(singular.value, expected, 1e-12);
     }
 }
@@ -56,7 +50,7 @@ fn polzin2024_example20_eps0_table1() {
         spectrum(&fit, [1.0, 1.0, 0.6]);
         // All three methods find E₁, E₂, E₃, for which the model is exact: 12,500 log(1/50) +
         // 10,000 log(8/250) + 2,500 log(2/250).
-        let metrics = &low_rank(&fit).metrics;
+        let metrics = &fit.model.metrics;
         let exact = 12_500.0 * 0.02f64.ln() + 10_000.0 * 0.032f64.ln() + 2_500.0 * 0.008f64.ln();
         assert_close(exact, -95_391.27, 5e-3);
         assert_close(metrics.log_likelihood, exact, 1e-6);
@@ -80,7 +74,7 @@ fn polzin2024_certificates_of_examples_20_and_21() {
     let worlds = [0, 2, 10].map(|e| worlds::example20(e, 3)).into_iter();
     for world in worlds.chain([0, 1, 4].map(|e| worlds::example21(e, 3))) {
         let fits = [default_fit(&world), svd_fit(&world), dbmr_fit(&world)];
-        let models = fits.each_ref().map(low_rank);
+        let models = fits.each_ref().map(|fit| &fit.model);
         let lists = certificates::of(&world.shards(2_000), &models);
         for (model, list) in models.iter().zip(lists) {
             assert!(certificates::certified(&list), "{list:?}");
@@ -101,7 +95,7 @@ fn polzin2024_certificates_of_examples_20_and_21() {
 #[test]
 fn polzin2024_definition15_kappa_of_an_exact_model() {
     let fit = default_fit(&worlds::example20(0, 0));
-    let metrics = &low_rank(&fit).metrics;
+    let metrics = &fit.model.metrics;
     assert_eq!((metrics.kappa_1, metrics.kappa), (0.5, 0.5));
 }
 
@@ -112,22 +106,14 @@ fn polzin2024_example20_eps0_rank_two() {
     (world.partition, world.rank) = ((0..100).map(|j| j / 50).collect(), 2);
     let two = 25_000.0 * 0.02f64.ln();
     assert_close(two, -97_800.6, 0.05);
-    assert_close(
-        low_rank(&default_fit(&world)).metrics.log_likelihood,
-        two,
-        1e-6,
-    );
-    assert_close(
-        low_rank(&dbmr_fit(&world)).metrics.log_likelihood,
-        two,
-        1e-6,
-    );
+    assert_close(default_fit(&world).model.metrics.log_likelihood, two, 1e-6);
+    assert_close(dbmr_fit(&world).model.metrics.log_likelihood, two, 1e-6);
 }
 
 #[test]
 fn polzin2024_example21_eps0_table2() {
     let fit = default_fit(&worlds::example21(0, 0));
-    let metrics = &low_rank(&fit).metrics;
+    let metrics = &fit.model.metrics;
     spectrum(&fit, [1.0, 1.0, 1.0]);
     assert_close(metrics.log_likelihood, 8_100.0 * (1.0f64 / 30.0).ln(), 1e-6);
     assert_close(
@@ -140,7 +126,7 @@ fn polzin2024_example21_eps0_table2() {
     assert_close(metrics.kappa, 0.0333, 5e-5);
     assert_eq!(metrics.kappa, metrics.kappa_1);
     // E₁ → E₂ → E₃ → E₁ are perfectly coherent pairs of equal weight.
-    assert!((0..90).all(|i| low_rank(&fit).targets.affiliation[i] == (i as i32 / 30 + 2) % 3));
+    assert!((0..90).all(|i| fit.model.targets.affiliation[i] == (i as i32 / 30 + 2) % 3));
     assert_close(metrics.objective, 3.0, 1e-12);
 }
 
@@ -153,8 +139,8 @@ fn polzin2024_remark22() {
     spectrum(&svd_fit(&world), [1.0, 1.0, 1.0]);
     let fit = dbmr_fit(&world);
     spectrum(&fit, [1.0, 1.0, 1.0]);
-    assert_close(low_rank(&fit).metrics.log_likelihood, -27_549.7, 0.05);
-    assert_eq!(low_rank(&fit).metrics.source_sizes, [30, 30, 30]);
+    assert_close(fit.model.metrics.log_likelihood, -27_549.7, 0.05);
+    assert_eq!(fit.model.metrics.source_sizes, [30, 30, 30]);
 }
 
 /// A column of Table 1 or 2 at ε > 0.
@@ -192,26 +178,26 @@ fn check_printed(printed: &Printed) {
         );
     };
     for k in 0..2 {
-        let p = |f: &[Fit; 3]| low_rank(&f[1]).spectrum[k + 1].value;
-        let lambda = |f: &[Fit; 3]| low_rank(&f[2]).spectrum[k + 1].value;
+        let p = |f: &[Fit; 3]| f[1].model.spectrum[k + 1].value;
+        let lambda = |f: &[Fit; 3]| f[2].model.spectrum[k + 1].value;
         within("σ(P̃)", printed.sigma_p[k], 1e-3, &p);
         within("σ(Λ̃)", printed.sigma_lambda[k], 1e-3, &lambda);
     }
     let likelihoods = printed.log_likelihoods;
     for (at, name) in ["default-Γ", "SVD-Γ", "DBMR-Γ"].into_iter().enumerate() {
-        let number = |f: &[Fit; 3]| low_rank(&f[at]).metrics.log_likelihood / 1e5;
+        let number = |f: &[Fit; 3]| f[at].model.metrics.log_likelihood / 1e5;
         within(name, likelihoods[at], 1e-4, &number);
     }
     within("ℓ̂(P,Id)", likelihoods[3], 1e-4, &|f| {
-        low_rank(&f[2]).metrics.reference_log_likelihood / 1e5
+        f[2].model.metrics.reference_log_likelihood / 1e5
     });
     let [error, bound, kappa] = printed.comparison;
     within("‖P̃ − Λ̃‖²", error, 1e-4, &|f| {
-        low_rank(&f[2]).metrics.frobenius_error
+        f[2].model.metrics.frobenius_error
     });
-    within("(33)", bound, 1e-4, &|f| low_rank(&f[2]).metrics.bound);
-    within("κ", kappa, 1e-4, &|f| low_rank(&f[2]).metrics.kappa);
-    for metrics in fits.iter().flatten().map(|f| &low_rank(f).metrics) {
+    within("(33)", bound, 1e-4, &|f| f[2].model.metrics.bound);
+    within("κ", kappa, 1e-4, &|f| f[2].model.metrics.kappa);
+    for metrics in fits.iter().flatten().map(|f| &f.model.metrics) {
         // All printed κ are κ⁽¹⁾. Theorem 17, Corollaries 12 and 19 and Theorem 10 hold for every
         // partition.
         assert_eq!(metrics.kappa, metrics.kappa_1);
@@ -226,7 +212,7 @@ fn check_printed(printed: &Printed) {
     }
     for [_, svd, dbmr] in &fits {
         // Proposition 13.
-        let pairs = low_rank(svd).spectrum.iter().zip(&low_rank(dbmr).spectrum);
+        let pairs = svd.model.spectrum.iter().zip(&dbmr.model.spectrum);
         assert!(
             pairs
                 .into_iter()
@@ -291,10 +277,10 @@ fn the_default_search_reaches_the_default_partition() {
     ] {
         for seed in 0..50 {
             let world = world(seed);
-            let given = low_rank(&default_fit(&world)).metrics.log_likelihood;
+            let given = default_fit(&world).model.metrics.log_likelihood;
             let found = fit(&world, Method::Dbmr(params::Dbmr::new(world.rank)));
             assert!(
-                low_rank(&found).metrics.log_likelihood >= given - 1e-6,
+                found.model.metrics.log_likelihood >= given - 1e-6,
                 "seed {seed}"
             );
             let work = |fit: &Fit| {
@@ -329,17 +315,10 @@ fn ring_walk_has_cosines_for_singular_values() {
 fn double_well_splits_at_the_barrier() {
     let world = worlds::double_well(60);
     let fit = svd_fit(&world);
-    assert_eq!(low_rank(&fit).metrics.source_sizes, [30, 30]);
+    assert_eq!(fit.model.metrics.source_sizes, [30, 30]);
     let expected = world.partition.iter().map(|&k| k as i32);
-    assert!(
-        low_rank(&fit)
-            .sources
-            .affiliation
-            .iter()
-            .copied()
-            .eq(expected)
-    );
-    assert!(low_rank(&fit).metrics.objective > 1.8);
+    assert!(fit.model.sources.affiliation.iter().copied().eq(expected));
+    assert!(fit.model.metrics.objective > 1.8);
 }
 
 #[test]
@@ -349,16 +328,16 @@ fn planted_blocks_are_found_under_any_order_of_states() {
         let given = default_fit(&world);
         for found in [svd_fit(&world), dbmr_fit(&world)] {
             assert_eq!(
-                low_rank(&found).sources.affiliation,
-                low_rank(&given).sources.affiliation
+                found.model.sources.affiliation,
+                given.model.sources.affiliation
             );
             assert_eq!(
-                low_rank(&found).targets.affiliation,
-                low_rank(&given).targets.affiliation
+                found.model.targets.affiliation,
+                given.model.targets.affiliation
             );
             assert_close(
-                low_rank(&found).metrics.log_likelihood,
-                low_rank(&given).metrics.log_likelihood,
+                found.model.metrics.log_likelihood,
+                given.model.metrics.log_likelihood,
                 1e-8,
             );
         }

@@ -67,18 +67,11 @@ pub fn pipeline(transitions: &str, fits: &str) -> String {
 }
 
 fn write(lake: &Lake, world: &World) {
-    let of = |part: fn(&(u32, u32, u32)) -> u32| {
-        integers(world.counts.iter().map(|c| i64::from(part(c))))
-    };
-    let own = world.counts.iter();
-    let own = own.map(|c| i64::from(world.partition[c.0 as usize]));
-    let columns = vec![
-        ("j", of(|c| c.0)),
-        ("i", of(|c| c.1)),
-        ("n", of(|c| c.2)),
-        ("own", integers(own)),
-    ];
-    lake.table("rows/0.parquet", columns);
+    let rows = world.counts.iter().map(|&(j, i, n)| {
+        let own = world.partition[j as usize];
+        [j, i, n, own].map(i64::from)
+    });
+    lake.integers("rows/0.parquet", ["j", "i", "n", "own"], rows);
 }
 
 /// Runs a pipeline in one process, and with the passes of models of more than `split` non-zeros as

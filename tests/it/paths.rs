@@ -2,8 +2,7 @@
 //! tables of other formats, values of Hive folders, relative paths, spellings, and the detection of
 //! changed files.
 
-use crate::cli::integers;
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, Swap};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
@@ -33,8 +32,11 @@ method = "dbmr"
 rank = 1
 "#;
 
-fn text(path: &str, output: &str) -> String {
-    PIPELINE.replace("PATH", path).replace("OUTPUT", output)
+/// The query of the pipeline.
+pub const ROWS: &str = "SELECT a, b, n FROM rows";
+
+pub fn text(path: &str, output: &str) -> String {
+    PIPELINE.swap("PATH", path).swap("OUTPUT", output)
 }
 
 /// Writes a pipeline that reads a quoted path or a list, and writes to an output.
@@ -42,16 +44,14 @@ fn pipeline<'a>(lake: &'a Lake, path: &str, output: &str) -> &'a Lake {
     lake.file("p.toml", &text(path, output))
 }
 
+/// Writes a table with one row.
+pub fn write_pair(lake: &Lake, name: &str, a: i64, b: i64, n: i64) {
+    lake.integers(name, ["a", "b", "n"], [[a, b, n]]);
+}
+
 /// Writes a file with one row.
 fn write_row(lake: &Lake, name: &str, n: i64) {
-    lake.table(
-        name,
-        vec![
-            ("a", integers([n])),
-            ("b", integers([n + 1])),
-            ("n", integers([n])),
-        ],
-    );
+    write_pair(lake, name, n, n + 1, n);
 }
 
 /// The counts of the files that a path selects. Each file has a different count.
@@ -155,11 +155,9 @@ fn the_output_of_a_job_is_never_its_input() {
 fn a_link_to_the_output_is_not_an_input() {
     let lake = Lake::new();
     write_row(&lake, "lake/a.parquet", 1);
-    pipeline(&lake, "\"lake/\"", "out")
-        .gyre(&["run", "p.toml"])
-        .succeeds();
+    pipeline(&lake, "\"lake/\"", "out").runs(&[]);
     symlink("../out/sources", lake.path("lake/more")).expect("a link");
-    lake.gyre(&["check", "p.toml"]).fails(
+    lake.call("check", &[]).fails(
         2,
         "is in the output out of the same job, which a link leads to",
     );
@@ -172,9 +170,7 @@ fn a_table_of_an_output_is_read_once() {
     let lake = Lake::new();
     write_row(&lake, "lake/a.parquet", 1);
     write_row(&lake, "lake/b.parquet", 2);
-    pipeline(&lake, "\"lake/\"", "first/taxi")
-        .gyre(&["run", "p.toml"])
-        .succeeds();
+    pipeline(&lake, "\"lake/\"", "first/taxi").runs(&[]);
     pipeline(&lake, "\"lake/\"", "first/taxi")
         .gyre(&["run", "p.toml", "--force"])
         .succeeds();
@@ -192,12 +188,7 @@ fn a_table_of_an_output_is_read_once() {
         "first/taxi/counts/part-0.parquet",
         "first/taxi/counts/*.parquet",
     ] {
-        let ran = second(path).succeeds();
-        assert!(
-            ran.out.contains("3 transitions in 2 rows"),
-            "{path}: {}",
-            ran.out
-        );
+        second(path).succeeds().says("3 transitions in 2 rows");
     }
     for path in [
         "first/taxi",
@@ -210,11 +201,7 @@ fn a_table_of_an_output_is_read_once() {
         let ran = second(path);
         ran.fails(2, "output");
         assert!(ran.err.contains("first/taxi/counts"), "{path}: {}", ran.err);
-        assert!(
-            ran.err.contains("name one of its tables"),
-            "{path}: {}",
-            ran.err
-        );
+        ran.logs("name one of its tables");
     }
     // Folders below the tables of an output do not belong to the output.
     assert!(
@@ -242,7 +229,7 @@ fn a_file_with_several_paths_is_read_once() {
     std::fs::create_dir_all(lake.path("hive/x=1")).expect("a folder");
     write_row(&lake, "hive/x=1/a.parquet", 1);
     symlink("x=1", lake.path("hive/x=2")).expect("a link");
-    let ran = pipeline(&lake, "\"hive\"", "out").gyre(&["check", "p.toml"]);
+    let ran = pipeline(&lake, "\"hive\"", "out").call("check", &[]);
     ran.fails(1, "is reached through two Hive folders");
 }
 
@@ -271,9 +258,9 @@ fn patterns_do_not_leave_their_folder() {
         let url = format!("file://{}/{path}", lake.folder.path().display());
         assert_eq!(read(&lake, &quoted(&url)), expected, "{url}");
     }
-    let ran = pipeline(&lake, "\"gl/s*\"", "out").gyre(&["check", "p.toml"]);
+    let ran = pipeline(&lake, "\"gl/s*\"", "out").call("check", &[]);
     ran.fails(1, "it matches the folder ");
-    let ran = pipeline(&lake, "\"gl/[a\"", "out").gyre(&["check", "p.toml"]);
+    let ran = pipeline(&lake, "\"gl/[a\"", "out").call("check", &[]);
     ran.fails(1, "gl/[a is neither a file nor a pattern: ");
 }
 
@@ -348,45 +335,16 @@ fn tables_of_other_formats_are_refused_with_a_command_that_exports_them() {
         symlink("lake/t/data", lake.path("up")).expect("a link");
         for path in paths {
             let path = format!("lake/{path}");
-            let ran = pipeline(&lake, &quoted(&path), "out").gyre(&["check", "p.toml"]);
+            let ran = pipeline(&lake, &quoted(&path), "out").call("check", &[]);
             ran.fails(1, name);
             assert!(ran.err.contains(export), "{path}: {}", ran.err);
             let real = std::fs::canonicalize(lake.path("lake/t")).expect("a folder");
-            assert!(
-                ran.err.contains(&format!("('{}')", real.display())),
-                "{path}: {}",
-                ran.err
-            );
+            ran.logs(&format!("('{}')", real.display()));
         }
         // A path to a single file is read.
         assert_eq!(read(&lake, "\"lake/t/data/a.parquet\""), [1]);
     }
 }
-
-const PARTITIONS: &str = r#"
-[job]
-name = "months"
-output = "out"
-incremental = INCREMENTAL
-
-[tables.rows]
-path = "in/"
-
-[transitions]
-sql = "SELECT * FROM rows"
-source = "a"
-target = "b"
-count = "n"
-partition_by = "month"
-
-[output]
-tables = ["counts"]
-
-[[fit]]
-name = "one"
-method = "dbmr"
-rank = 1
-"#;
 
 #[test]
 fn a_hive_folder_without_a_value_is_null() {
@@ -396,11 +354,14 @@ fn a_hive_folder_without_a_value_is_null() {
             for month in ["1", "2"] {
                 write_row(&lake, &format!("in/month={month}/a.parquet"), 1);
             }
-            lake.file("p.toml", &PARTITIONS.replace("INCREMENTAL", incremental));
-            lake.gyre(&["run", "p.toml"]).succeeds();
+            let text = text("\"in/\"", "out")
+                .swap(ROWS, "SELECT * FROM rows")
+                .swap("count = \"n\"", "count = \"n\"\npartition_by = \"month\"");
+            let job = format!("[job]\nincremental = {incremental}");
+            lake.runs_text(&text.swap("[job]", &job));
             write_row(&lake, &format!("in/month={null}/a.parquet"), 5);
-            let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-            assert!(ran.out.contains("2 transitions in 3 rows"), "{}", ran.out);
+            let ran = lake.runs(&[]);
+            ran.says("2 transitions in 3 rows");
             assert!(
                 ran.out.contains("1 dropped: 1 null partition") || ran.out.contains("null"),
                 "{}",
@@ -428,20 +389,12 @@ fn a_hive_folder_without_a_value_is_null() {
             ];
             for (filter, files, transitions) in cases {
                 let sql = format!("transitions.sql=SELECT * FROM rows WHERE {filter}");
-                let explained = lake
-                    .gyre(&["explain", "p.toml", "--set", &sql])
-                    .succeeds()
-                    .out;
+                let explained = lake.call("explain", &[&sql]).succeeds().out;
                 assert!(explained.contains(files), "{filter}: {explained}");
-                let ran = lake.gyre(&["run", "p.toml", "--set", &sql]);
+                let ran = lake.run(&[&sql]);
                 match transitions {
                     Some(n) => {
-                        let ran = ran.succeeds();
-                        assert!(
-                            ran.out.contains(&format!("{n} transition")),
-                            "{filter}: {}",
-                            ran.out
-                        );
+                        ran.succeeds().says(&format!("{n} transition"));
                     }
                     None => ran.fails(1, "null"),
                 }
@@ -495,9 +448,7 @@ fn spellings_of_input_and_sql_do_not_change_the_plan() {
     let lake = Lake::new();
     write_row(&lake, "lake/a.parquet", 1);
     symlink("lake", lake.path("link")).expect("a link");
-    pipeline(&lake, "\"lake\"", "out")
-        .gyre(&["run", "p.toml"])
-        .succeeds();
+    pipeline(&lake, "\"lake\"", "out").runs(&[]);
     let absolute = quoted(&lake.path("lake").display().to_string());
     for path in [
         "\"lake/\"",
@@ -508,18 +459,13 @@ fn spellings_of_input_and_sql_do_not_change_the_plan() {
         &absolute,
     ] {
         for output in ["out", "./out", "out/", "link/../out"] {
-            let ran = pipeline(&lake, path, output)
-                .gyre(&["run", "p.toml"])
-                .succeeds();
-            assert!(
-                ran.out.contains("Nothing to do."),
-                "{path} {output}: {}",
-                ran.out
-            );
+            pipeline(&lake, path, output)
+                .runs(&[])
+                .says("Nothing to do.");
         }
     }
     write_row(&lake, "lake/b.parquet", 2);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     assert!(!ran.out.contains("Nothing to do."), "{}", ran.out);
 }
 
@@ -527,24 +473,20 @@ fn spellings_of_input_and_sql_do_not_change_the_plan() {
 fn the_result_of_another_job_is_not_replaced() {
     let lake = Lake::new();
     write_row(&lake, "lake/a.parquet", 1);
-    pipeline(&lake, "\"lake\"", "out")
-        .gyre(&["run", "p.toml"])
-        .succeeds();
+    pipeline(&lake, "\"lake\"", "out").runs(&[]);
     let other = text("\"lake\"", "./out/").replace("name = \"rows\"", "name = \"other\"");
     lake.file("other.toml", &other);
-    let before = std::fs::read(lake.path("out/current.json")).expect("a pointer");
+    let before = lake.bytes("out/current.json");
     for command in ["check", "plan", "run"] {
         let message = "holds the result of the job `rows`, which the job `other` would replace";
         lake.gyre(&[command, "other.toml"]).fails(2, message);
     }
-    assert_eq!(
-        std::fs::read(lake.path("out/current.json")).expect("a pointer"),
-        before
-    );
+    assert_eq!(lake.bytes("out/current.json"), before);
     lake.gyre(&["run", "other.toml", "--force"]).succeeds();
-    let ran = lake.gyre(&["run", "other.toml"]).succeeds();
-    assert!(ran.out.contains("Nothing to do."), "{}", ran.out);
-    lake.gyre(&["run", "p.toml"]).fails(2, "the job `other`");
+    lake.gyre(&["run", "other.toml"])
+        .succeeds()
+        .says("Nothing to do.");
+    lake.run(&[]).fails(2, "the job `other`");
 }
 
 /// Writes other content of the same length to a file and restores its time of change.
@@ -572,15 +514,7 @@ fn a_change_of_content_alone_is_detected() {
         let incremental = format!("job.incremental={incremental}");
         let run = |fingerprint: &str| {
             let fingerprint = format!("job.fingerprint={fingerprint}");
-            lake.gyre(&[
-                "run",
-                "p.toml",
-                "--set",
-                &incremental,
-                "--set",
-                &fingerprint,
-            ])
-            .succeeds()
+            lake.runs(&[&incremental, &fingerprint])
         };
         run("content");
         assert_eq!(lake.read("counts").integers("count"), [3]);

@@ -1,10 +1,8 @@
 //! Compares soft sets with those of pyGPCCA, deeptime and the published SEBA algorithm. These tests
 //! need a Python with these packages, which GYRE_PYTHON names.
 
-use crate::cli::integers;
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, Swap};
 use crate::needs;
-use std::process::Command;
 
 const PIPELINE: &str = r#"
 [job]
@@ -105,34 +103,17 @@ fn check_peers(rows: &[Vec<i64>], rank: usize, which: &str, expected: &[(&str, f
         return;
     };
     let lake = Lake::new();
-    let pairs: Vec<(i64, i64, i64)> = (0..)
+    let pairs = (0..)
         .zip(rows)
-        .flat_map(|(a, row)| (0..).zip(row).map(move |(b, &n)| (a, b, n)))
-        .filter(|pair| pair.2 > 0)
-        .collect();
-    let table = vec![
-        ("a", integers(pairs.iter().map(|pair| pair.0))),
-        ("b", integers(pairs.iter().map(|pair| pair.1))),
-        ("n", integers(pairs.iter().map(|pair| pair.2))),
-    ];
-    lake.table("pairs.parquet", table);
-    let text = PIPELINE.replace("RANK", &rank.to_string());
-    lake.file("p.toml", &text.replace("WHICH", which));
-    lake.gyre(&["run", "p.toml"]).succeeds();
-    let peers = expected.iter().filter_map(|(name, _)| {
-        let is_peer = !name.contains(' ');
-        is_peer.then_some(*name)
-    });
-    let ran = ProgramRun::of(
-        Command::new(python)
-            .args(["-c", SCRIPT])
-            .arg(lake.path("out"))
-            .args(peers)
-            .env("OPENBLAS_NUM_THREADS", "1")
-            .output()
-            .expect("Python starts"),
-    )
-    .succeeds();
+        .flat_map(|(a, row)| (0..).zip(row).map(move |(b, &n)| [a, b, n]));
+    let pairs = pairs.filter(|pair| pair[2] > 0);
+    lake.integers("pairs.parquet", ["a", "b", "n"], pairs);
+    let text = PIPELINE.swap("RANK", &rank.to_string());
+    lake.runs_text(&text.replace("WHICH", which));
+    let names = expected.iter().map(|(name, _)| *name);
+    let peers = names.filter(|name| !name.contains(' '));
+    let arguments: Vec<&str> = ["out"].into_iter().chain(peers).collect();
+    let ran = lake.script(&python, SCRIPT, &arguments);
     for (name, most) in expected {
         let line = ran.out.lines().find_map(|line| line.strip_prefix(name));
         let found = line.and_then(|rest| rest.trim().parse::<f64>().ok());

@@ -1,5 +1,6 @@
 //! The parsing of pipeline files, and the messages for errors in them.
 
+use crate::lake::Swap;
 use gyre::assess::ranks::Rule;
 use gyre::error::{Kind, Result};
 use gyre::evidence::lag::Lag;
@@ -60,7 +61,7 @@ method = "svd"
 rank = 8
 "#;
 
-fn parse(text: &str, sets: &[&str]) -> Result<Pipeline> {
+pub fn parse(text: &str, sets: &[&str]) -> Result<Pipeline> {
     let sets: Vec<String> = sets.iter().map(|s| s.to_string()).collect();
     let environment = |name: &str| match name {
         "BASE" => Some("s3://lake".to_string()),
@@ -68,6 +69,25 @@ fn parse(text: &str, sets: &[&str]) -> Result<Pipeline> {
         _ => None,
     };
     Pipeline::parse(text, "x.toml", &sets, &environment)
+}
+
+/// Asserts that a pipeline with assignments is refused, and a part of the message.
+#[track_caller]
+pub fn refused(text: &str, sets: &[&str], expected: &str) {
+    let error = parse(text, sets).expect_err("an error");
+    assert_eq!(error.kind(), Kind::Spec);
+    let shown = error.to_string();
+    assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
+}
+
+/// As `refused`. Each row contains assignments (`;` separates them) and the expected message.
+#[track_caller]
+pub fn refused_all(text: &str, rows: &str) {
+    for row in rows.lines().filter(|row| !row.is_empty()) {
+        let (sets, expected) = row.split_once(" | ").expect("two parts");
+        let sets = sets.split(" ; ").filter(|set| !set.is_empty());
+        refused(text, &sets.collect::<Vec<_>>(), expected);
+    }
 }
 
 /// Each row contains the number of a line of a valid file, its replacement (`\n` starts a line),
@@ -93,10 +113,14 @@ fn check_text(text: &str, expected: &str) {
     assert_eq!(error.kind(), Kind::Spec);
 }
 
+/// Each row contains an assignment and the expected message.
 #[track_caller]
-fn check_set(set: &str, expected: &str) {
-    let error = parse(OCEAN, &[set]).expect_err("an error");
-    assert_eq!(error.to_string(), expected);
+fn check_sets(rows: &str) {
+    for row in rows.lines().filter(|row| !row.is_empty()) {
+        let (set, expected) = row.split_once(" | ").expect("two parts");
+        let error = parse(OCEAN, &[set]).expect_err("an error");
+        assert_eq!(error.to_string(), expected);
+    }
 }
 
 #[test]
@@ -382,17 +406,12 @@ fn stores_are_configured_without_being_shown() {
 3 | output = "s4://hidden" | 3: `job.output`: `s4` locations are not supported; write a path, or a URL that begins with file://, s3://, gs://, az://, http://, https://, memory://
 "#,
     );
-    check_set(
-        "store.options.aws_secret=hidden",
-        "--set store.options.aws_secret: unknown key `store.options.aws_secret`; options are the environment variables of the clouds in lower case, such as `aws_region`",
-    );
-    check_set(
-        "store.options=hidden",
-        "--set store.options: `store.options` must be a table",
-    );
-    check_set(
-        "names.from=s3://key:hidden@lake/out",
-        "--set names.from: `names.from`: a s3:// URL must not hold credentials; give them by environment variables or `[store.options]`",
+    check_sets(
+        r#"
+store.options.aws_secret=hidden | --set store.options.aws_secret: unknown key `store.options.aws_secret`; options are the environment variables of the clouds in lower case, such as `aws_region`
+store.options=hidden | --set store.options: `store.options` must be a table
+names.from=s3://key:hidden@lake/out | --set names.from: `names.from`: a s3:// URL must not hold credentials; give them by environment variables or `[store.options]`
+"#,
     );
 }
 
@@ -419,7 +438,7 @@ fn keys_of_kmeans_go_with_kmeans() {
         "clusters = \"seba\"\ntolerance = 1e-8",
         "clusters = \"kmeans\"\nrestarts = 5",
     ] {
-        let text = PAIRS.replace("rank = 8", &format!("rank = 8\n{keys}"));
+        let text = PAIRS.swap("rank = 8", &format!("rank = 8\n{keys}"));
         parse(&text, &[]).unwrap_or_else(|e| panic!("{}", e.full()));
     }
     let sets = ["fit.svd.clusters=pcca", "fit.svd.restarts=3"];
@@ -598,7 +617,7 @@ fn fits_are_checked() {
 fn variables_are_replaced_in_strings_but_not_in_sql() {
     let output = |text: &str| {
         let line = format!("output = '{text}'");
-        let pipeline = parse(&OCEAN.replace("output = \"${OUT:-out}/ocean\"", &line), &[]);
+        let pipeline = parse(&OCEAN.swap("output = \"${OUT:-out}/ocean\"", &line), &[]);
         pipeline.map(|s| s.job.output).map_err(|e| e.to_string())
     };
     assert_eq!(
@@ -703,54 +722,22 @@ fn assignments_change_and_make_values() {
 
 #[test]
 fn wrong_assignments_are_named() {
-    check_set(
-        "fit.dbmr.rank",
-        "--set fit.dbmr.rank: an assignment has the form KEY=VALUE",
-    );
-    check_set("=3", "--set : `` is not a key such as `fit.dbmr.rank`");
-    check_set(
-        "fit..rank=3",
-        "--set fit..rank: `fit..rank` is not a key such as `fit.dbmr.rank`",
-    );
-    check_set(
-        "fit.dbrm.rank=3",
-        "--set fit.dbrm.rank: `fit` has no entry `dbrm`; did you mean `dbmr`?",
-    );
-    check_set(
-        "fit.2.rank=3",
-        "--set fit.2.rank: `fit` has no entry `2`; there are `dbmr`, `regions`",
-    );
-    check_set(
-        "job.name.x=3",
-        "--set job.name.x: `job.name` is not a table",
-    );
-    check_set(
-        "fit.dbmr.rank=0",
-        "--set fit.dbmr.rank: `fit.dbmr.rank` must be at least 1, not 0",
-    );
-    check_set(
-        "fit.dbmr.rnk=2",
-        "--set fit.dbmr.rnk: unknown key `fit.dbmr.rnk`; did you mean `rank`?",
-    );
-    check_set(
-        "job.name=42",
-        "--set job.name: `job.name` must be a string, not 42",
-    );
-    check_set(
-        "names.from=\" \"",
-        "--set names.from: `names.from` must not be empty",
-    );
-    check_set(
-        "names.form=none",
-        "--set names.form: unknown key `names.form`; did you mean `from`?",
-    );
-    check_set(
-        "tables.more.format=csv",
-        "--set tables.more.format: the table `tables.more` needs the key `path`",
-    );
-    check_set(
-        "job.seed=99999999999999999999",
-        "--set job.seed: the integer 99999999999999999999 does not fit 64 bits with a sign",
+    check_sets(
+        r#"
+fit.dbmr.rank | --set fit.dbmr.rank: an assignment has the form KEY=VALUE
+=3 | --set : `` is not a key such as `fit.dbmr.rank`
+fit..rank=3 | --set fit..rank: `fit..rank` is not a key such as `fit.dbmr.rank`
+fit.dbrm.rank=3 | --set fit.dbrm.rank: `fit` has no entry `dbrm`; did you mean `dbmr`?
+fit.2.rank=3 | --set fit.2.rank: `fit` has no entry `2`; there are `dbmr`, `regions`
+job.name.x=3 | --set job.name.x: `job.name` is not a table
+fit.dbmr.rank=0 | --set fit.dbmr.rank: `fit.dbmr.rank` must be at least 1, not 0
+fit.dbmr.rnk=2 | --set fit.dbmr.rnk: unknown key `fit.dbmr.rnk`; did you mean `rank`?
+job.name=42 | --set job.name: `job.name` must be a string, not 42
+names.from=" " | --set names.from: `names.from` must not be empty
+names.form=none | --set names.form: unknown key `names.form`; did you mean `from`?
+tables.more.format=csv | --set tables.more.format: the table `tables.more` needs the key `path`
+job.seed=99999999999999999999 | --set job.seed: the integer 99999999999999999999 does not fit 64 bits with a sign
+"#,
     );
 }
 
@@ -808,37 +795,16 @@ fn validation_says_what_is_resampled() {
     assert_eq!((validation.groups, validation.confidence), (100, 0.95));
     assert_eq!(validation.group, ["year"]);
     assert_eq!(parse(OCEAN, &[]).expect("a valid file").validation, None);
-    let line = OCEAN.lines().count() + 3;
-    for (keys, message) in [
-        (
-            "bootstrap = 1",
-            "`validation.bootstrap` must be 0 for none, or 2 to 10000 resamples, not 1",
-        ),
-        (
-            "folds = 1",
-            "`validation.folds` must be 0 for none, or 2 to 1000 folds, not 1",
-        ),
-        (
-            "groups = 5000",
-            "`validation.groups` must be 2 to 4096, not 5000",
-        ),
-        (
-            "folds = 200",
-            "`validation.folds` must be no more than the 100 `groups` they are made of, not 200",
-        ),
-        (
-            "confidence = 95",
-            "`validation.confidence` must be 0.5 to 0.9999, not 95",
-        ),
-        (
-            "group = [\"a\", \"a\"]",
-            "`validation.group` names the column `a` twice",
-        ),
-        (
-            "bootstraps = 9",
-            "unknown key `validation.bootstraps`; did you mean `bootstrap`?",
-        ),
-    ] {
-        check_text(&with(keys), &format!("x.toml:{line}: {message}"));
-    }
+    check(
+        OCEAN,
+        r#"
+29 | affiliation = 'region'\n[validation]\nbootstrap = 1 | 31: `validation.bootstrap` must be 0 for none, or 2 to 10000 resamples, not 1
+29 | affiliation = 'region'\n[validation]\nfolds = 1 | 31: `validation.folds` must be 0 for none, or 2 to 1000 folds, not 1
+29 | affiliation = 'region'\n[validation]\ngroups = 5000 | 31: `validation.groups` must be 2 to 4096, not 5000
+29 | affiliation = 'region'\n[validation]\nfolds = 200 | 31: `validation.folds` must be no more than the 100 `groups` they are made of, not 200
+29 | affiliation = 'region'\n[validation]\nconfidence = 95 | 31: `validation.confidence` must be 0.5 to 0.9999, not 95
+29 | affiliation = 'region'\n[validation]\ngroup = ["a", "a"] | 31: `validation.group` names the column `a` twice
+29 | affiliation = 'region'\n[validation]\nbootstraps = 9 | 31: unknown key `validation.bootstraps`; did you mean `bootstrap`?
+"#,
+    );
 }

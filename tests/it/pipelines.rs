@@ -1,6 +1,6 @@
 //! The pipelines of the repository run unchanged on small tables of the expected form.
 
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, texts};
 use crate::pages;
 use crate::sets::comparison_row;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
@@ -9,32 +9,14 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Runs a pipeline of the repository from its root, with the output in a lake.
-fn pipeline(lake: &Lake, name: &str, more: &[&str]) -> ProgramRun {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gyre"));
-    command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(["run", &format!("pipelines/{name}.toml")])
-        .args(more);
-    command.env("OUT", lake.path("out-of-pipelines"));
-    ProgramRun::of(command.output().expect("the program starts"))
-}
-
-fn rows(lake: &Lake, name: &str, table: &str) -> crate::lake::Rows {
-    crate::lake::Rows::open(&lake.path(&format!("out-of-pipelines/{name}/{table}/part-0.parquet")))
-}
-
 /// Example 23 of the coherence paper: both cores, at r = 3 and 5, by both methods.
 #[test]
 fn polzin2024_example23_double_gyre() {
     let lake = Lake::new();
-    let ran = pipeline(&lake, "double_gyre", &[]).succeeds();
-    assert!(
-        ran.out.contains("204,800 transitions in 409,600 rows"),
-        "{}",
-        ran.out
-    );
-    let sources = rows(&lake, "double-gyre", "sources");
+    lake.run_of_repository("double_gyre", &[])
+        .succeeds()
+        .says("204,800 transitions in 409,600 rows");
+    let sources = lake.read("double-gyre/sources");
     assert_eq!(sources.len(), 2048);
     let (x, y) = (sources.floats("x"), sources.floats("y"));
     for fit in ["dbmr_r3", "dbmr_r5", "svd_r3", "svd_r5"] {
@@ -70,7 +52,7 @@ fn polzin2024_example23_double_gyre() {
             "{fit}: {strays} boxes of the middle are in a core"
         );
     }
-    let certificates = rows(&lake, "double-gyre", "certificates");
+    let certificates = lake.read("double-gyre/certificates");
     // Every SVD fit has ten, and the others have one less because they have no residual.
     assert_eq!(certificates.len(), 2 * 10 + 2 * 9);
     assert!(
@@ -79,19 +61,16 @@ fn polzin2024_example23_double_gyre() {
             .iter()
             .all(|holds| holds == "true")
     );
-    let second = pipeline(&lake, "double_gyre", &[]).succeeds();
+    let second = lake.run_of_repository("double_gyre", &[]).succeeds();
     assert_eq!(second.out, "Nothing to do.\n");
 
     // Compares the finer partition with the coarser one.
-    let output = lake
-        .path("out-of-pipelines/double-gyre")
-        .display()
-        .to_string();
+    let output = lake.path("out/double-gyre").display().to_string();
     let ranks = ["compare", &output, &output, "--fit", "dbmr_r3=dbmr_r5"];
     let report = lake.gyre(&ranks).succeeds().out;
     assert!(report.contains("\n  dbmr_r3 → dbmr_r5: sets "), "{report}");
     pages::assert_output_shown(&report.replace(&output, "out/double-gyre"));
-    check_sets_in_guide(&rows(&lake, "double-gyre", "sets"));
+    check_sets_in_guide(&lake.read("double-gyre/sets"));
 
     // Assigns new particles by the earlier model, with the command of the guide.
     let sql = "transitions.sql=SELECT trajectory, time, x, y FROM double_gyre(64, 32, 5, 2)";
@@ -106,11 +85,11 @@ fn polzin2024_example23_double_gyre() {
             sql,
             "--model",
         ])
-        .arg(lake.path("out-of-pipelines/double-gyre"))
+        .arg(lake.path("out/double-gyre"))
         .arg("--output")
         .arg(lake.path("new-particles"));
     let ran = ProgramRun::of(command.output().expect("the program starts")).succeeds();
-    assert!(ran.out.contains("10,240 trajectories"), "{}", ran.out);
+    ran.says("10,240 trajectories");
     pages::assert_output_shown(&ran.out.replace(&output, "out/double-gyre"));
 }
 
@@ -136,9 +115,9 @@ fn check_sets_in_guide(sets: &crate::lake::Rows) {
 #[test]
 fn the_double_gyre_has_the_documented_number_of_sets() {
     let lake = Lake::new();
-    let ran = pipeline(&lake, "how_many_sets", &[]).succeeds();
+    let ran = lake.run_of_repository("how_many_sets", &[]).succeeds();
     pages::assert_output_shown(&ran.out);
-    let ranks = rows(&lake, "how-many-sets", "ranks");
+    let ranks = lake.read("how-many-sets/ranks");
     check_ranks_in_guide(&ranks);
     let names = ranks.texts("fit");
     assert_eq!(names.iter().filter(|fit| *fit == "dbmr").count(), 7);
@@ -187,10 +166,10 @@ fn check_ranks_in_guide(ranks: &crate::lake::Rows) {
 #[test]
 fn polzin2024_example23_with_every_method() {
     let lake = Lake::new();
-    let ran = pipeline(&lake, "sets", &[]).succeeds();
+    let ran = lake.run_of_repository("sets", &[]).succeeds();
     eprintln!("{}", ran.out);
     assert!(!ran.out.contains("not converged"), "{}", ran.out);
-    let fits = rows(&lake, "sets", "fits");
+    let fits = lake.read("sets/fits");
     let names = fits.texts("fit");
     let of = |fit: &str, column: &str| {
         let at = names.iter().position(|name| name == fit).expect("a fit");
@@ -208,7 +187,7 @@ fn polzin2024_example23_with_every_method() {
     pages::assert_shown(&rows_of);
     pages::assert_output_shown(&ran.out);
     for table in ["sources", "targets"] {
-        let states = rows(&lake, "sets", table);
+        let states = lake.read(&format!("sets/{table}"));
         for rank in [3, 5] {
             let sums = |fit: &str| -> Vec<f64> {
                 let shares = states.lists(&format!("{fit}_r{rank}_membership"));
@@ -224,7 +203,7 @@ fn polzin2024_example23_with_every_method() {
             assert!(none > 0 && none < states.len() / 4, "{none}");
         }
     }
-    let spectrum = rows(&lake, "sets", "spectrum");
+    let spectrum = lake.read("sets/spectrum");
     let eigenvalues = spectrum.column("eigenvalue");
     assert_eq!(spectrum.len() - eigenvalues.null_count(), 8);
 }
@@ -241,9 +220,7 @@ pub fn words(lake: &Lake) {
     let position: ArrayRef = Arc::new(Int64Array::from_iter_values(
         (0..n).map(|k| (k % words.len()) as i64),
     ));
-    let word: ArrayRef = Arc::new(StringArray::from_iter_values(
-        (0..n).map(|k| words[k % words.len()]),
-    ));
+    let word = texts((0..n).map(|k| words[k % words.len()]));
     lake.table(
         "words.parquet",
         vec![("speech", speech), ("position", position), ("word", word)],
@@ -282,14 +259,11 @@ fn routes_and_words_pipelines_run() {
         "tables.routes.path={}",
         lake.path("routes.parquet").display()
     );
-    let ran = pipeline(
-        &lake,
-        "routes",
-        &["--set", &path, "--set", "transitions.parameters.airports=5"],
-    )
-    .succeeds();
-    assert!(ran.out.contains("2 dropped: null state"), "{}", ran.out);
-    let sources = rows(&lake, "routes", "sources");
+    let few = "transitions.parameters.airports=5";
+    lake.run_of_repository("routes", &[&path, few])
+        .succeeds()
+        .says("2 dropped: null state");
+    let sources = lake.read("routes/sources");
     assert_eq!(
         sources
             .texts("airline")
@@ -302,20 +276,10 @@ fn routes_and_words_pipelines_run() {
 
     words(&lake);
     let path = format!("tables.words.path={}", lake.path("words.parquet").display());
-    pipeline(
-        &lake,
-        "words",
-        &[
-            "--set",
-            &path,
-            "--set",
-            "fit.dbmr.rank=[2, 3]",
-            "--set",
-            "fit.svd.rank=2",
-        ],
-    )
-    .succeeds();
-    let counts = rows(&lake, "words", "counts");
+    let ranks = ["fit.dbmr.rank=[2, 3]", "fit.svd.rank=2"];
+    lake.run_of_repository("words", &[&path, ranks[0], ranks[1]])
+        .succeeds();
+    let counts = lake.read("words/counts");
     let be = counts
         .texts("source_word")
         .iter()
@@ -329,18 +293,18 @@ fn routes_and_words_pipelines_run() {
 #[test]
 fn sun2019_figure2_four_wells() {
     let lake = Lake::new();
-    pipeline(&lake, "wells", &[]).succeeds();
-    let values = rows(&lake, "wells", "spectrum").floats("value");
+    lake.run_of_repository("wells", &[]).succeeds();
+    let values = lake.read("wells/spectrum").floats("value");
     for (value, exact) in values.iter().zip([1.0, 0.9444, 0.8863, 0.8370]) {
         assert!((value - exact).abs() < 0.015, "{values:?}");
     }
-    let points = rows(&lake, "wells", "points");
+    let points = lake.read("wells/points");
     assert_eq!(points.len(), 100 * 501);
     assert_eq!(points.integers("states_affiliation").iter().max(), Some(&3));
     // V has wells at (±1, ±1), and the weights of their sides are e^{∓.25} and e^{±.15}.
     let side = |tilt: f64| [tilt.exp(), (-tilt).exp()].map(|w| w / (tilt.exp() + (-tilt).exp()));
     let (x, y) = (side(0.25), side(-0.15));
-    let centroids = rows(&lake, "wells", "centroids");
+    let centroids = lake.read("wells/centroids");
     let mut found = std::collections::BTreeSet::new();
     for (at, weight) in centroids.floats("weight").into_iter().enumerate() {
         let nearest = centroids.column("nearest").as_list::<i32>().value(at);
@@ -359,7 +323,7 @@ fn sun2019_figure2_four_wells() {
         found.insert(quadrant);
     }
     assert_eq!(found.len(), 4);
-    let exits = rows(&lake, "wells", "centroids").floats("exit_probability");
+    let exits = lake.read("wells/centroids").floats("exit_probability");
     assert!(exits.iter().all(|exit| *exit < 0.25), "{exits:?}");
 }
 
@@ -369,16 +333,17 @@ fn sun2019_figure2_four_wells() {
 #[test]
 fn gilbert2023_figure6a_torus() {
     let lake = Lake::new();
-    let ran = pipeline(&lake, "torus", &[]).succeeds();
-    assert!(ran.out.contains("500 points in 500 rows"), "{}", ran.out);
-    let distortion = rows(&lake, "torus", "distortion");
+    lake.run_of_repository("torus", &[])
+        .succeeds()
+        .says("500 points in 500 rows");
+    let distortion = lake.read("torus/distortion");
     let logs = distortion.floats("log_distortion");
     let (map, sketch) = logs.split_at(10);
     for at in [3, 4] {
         assert!(sketch[at] < map[at] - 0.5, "{sketch:?} {map:?}");
     }
     assert!(sketch[9] > sketch[4] + 2.0, "{sketch:?}");
-    let points = rows(&lake, "torus", "points");
+    let points = lake.read("torus/points");
     assert_eq!(points.lists("sketch_p32_embedding").len(), 500);
     assert_eq!(points.lists("map_t32_embedding")[0].len(), 8);
 }
@@ -387,12 +352,12 @@ fn gilbert2023_figure6a_torus() {
 #[test]
 fn sun2019_figure2_misclassification() {
     let lake = Lake::new();
-    let lags = ["--set", "transitions.lag=[1, 5, 10]"];
-    pipeline(&lake, "wells", &lags).succeeds();
-    let rates = rows(&lake, "wells", "fits").floats("misclassification");
+    let lags = ["transitions.lag=[1, 5, 10]"];
+    lake.run_of_repository("wells", &lags).succeeds();
+    let rates = lake.read("wells/fits").floats("misclassification");
     assert_eq!(rates.len(), 3);
     assert!(rates.iter().all(|rate| *rate < 0.02), "{rates:?}");
-    let confusion = rows(&lake, "wells", "confusion");
+    let confusion = lake.read("wells/confusion");
     assert_eq!(confusion.texts("given")[0], "north-east");
     let (weight, is_matched) = (confusion.floats("weight"), confusion.floats("is_matched"));
     let outside = weight.iter().zip(&is_matched).filter(|(_, is)| **is == 0.0);
@@ -405,13 +370,12 @@ fn sun2019_figure2_misclassification() {
 fn sun2019_the_rank_of_four_wells_is_four() {
     let lake = Lake::new();
     let auto = [
-        "--set",
         "fit.states.rank=\"auto\"",
-        "--set",
         "fit.states.ranks=[2, 3, 4, 5, 6]",
     ];
-    let ran = pipeline(&lake, "wells", &auto).succeeds();
-    assert!(ran.out.contains("rank 4 of 2, 3, 4, 5, 6: "), "{}", ran.out);
+    lake.run_of_repository("wells", &auto)
+        .succeeds()
+        .says("rank 4 of 2, 3, 4, 5, 6: ");
 }
 
 /// Each fit has two timescales besides the stationary process, and three pairs of lags are
@@ -419,8 +383,8 @@ fn sun2019_the_rank_of_four_wells_is_four() {
 #[test]
 fn timescales_of_the_double_gyre() {
     let lake = Lake::new();
-    let ran = pipeline(&lake, "timescales", &[]).succeeds();
-    let timescales = rows(&lake, "timescales", "timescales");
+    let ran = lake.run_of_repository("timescales", &[]).succeeds();
+    let timescales = lake.read("timescales/timescales");
     assert_eq!(
         timescales.integers("lag"),
         [5, 5, 5, 10, 10, 10, 20, 20, 20]
@@ -430,7 +394,7 @@ fn timescales_of_the_double_gyre() {
     let scales = timescales.floats("timescale");
     assert!(scales.chunks(3).all(|t| t[1] > t[2] && t[2] > 0.0));
     assert!(scales[1] < scales[4] && scales[4] < scales[7]);
-    let test = rows(&lake, "timescales", "chapman_kolmogorov");
+    let test = lake.read("timescales/chapman_kolmogorov");
     let pairs: Vec<(i64, i64)> = test
         .integers("lag")
         .into_iter()
@@ -446,11 +410,7 @@ fn timescales_of_the_double_gyre() {
             );
         }
     }
-    assert!(
-        ran.out.contains("off from Chapman-Kolmogorov by"),
-        "{}",
-        ran.out
-    );
+    ran.says("off from Chapman-Kolmogorov by");
 }
 
 /// Every pipeline file passes `gyre check` up to its tables. A new file needs a test here.

@@ -1,8 +1,8 @@
 //! Runs over points: state embeddings of trajectories with coordinates.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Rows};
-use arrow::array::{Array, ArrayRef, Float64Array, ListArray};
+use crate::lake::{Lake, Rows, Swap, floats};
+use arrow::array::{Array, ArrayRef, ListArray};
 use arrow::datatypes::Float64Type;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -69,9 +69,7 @@ pub(crate) fn walks(trajectories: i64, steps: i64) -> Vec<Point> {
 }
 
 pub(crate) fn table(lake: &Lake, name: &str, points: &[Point]) {
-    let float = |of: fn(&Point) -> f64| -> ArrayRef {
-        Arc::new(Float64Array::from_iter_values(points.iter().map(of)))
-    };
+    let float = |of: fn(&Point) -> f64| floats(points.iter().map(of));
     let lists = points.iter().map(|p| Some(vec![Some(p.2), Some(p.3)]));
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("id", integers(points.iter().map(|p| p.0))),
@@ -113,7 +111,7 @@ fn of_fit(rows: &Rows, fit: &str, lag: i64, column: &str) -> Vec<f64> {
 fn ornstein_uhlenbeck_has_its_singular_values_at_every_lag() {
     let points = walks(40, 1000);
     let lake = lake(&points);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let spectrum = lake.read("spectrum");
     for lag in [1, 3] {
         let values = of_fit(&spectrum, "states_r3", lag, "value");
@@ -151,43 +149,12 @@ fn ornstein_uhlenbeck_has_its_singular_values_at_every_lag() {
 }
 
 #[test]
-fn neither_threads_nor_files_nor_the_order_of_rows_change_a_byte() {
-    let points = walks(12, 300);
-    let whole = lake(&points);
-    whole.gyre(&["run", "p.toml", "--threads", "1"]).succeeds();
-    let expected = bytes(&whole);
-
-    let mut shuffled = points.clone();
-    let mut random = Pcg64::seed_from_u64(3);
-    for last in (1..shuffled.len()).rev() {
-        shuffled.swap(last, random.random_range(0..=last));
-    }
-    for (name, parts) in [
-        (
-            "ordered",
-            vec![&points[..500], &points[500..501], &points[501..]],
-        ),
-        ("shuffled", vec![&shuffled[..1000], &shuffled[1000..]]),
-    ] {
-        let lake = Lake::new();
-        lake.file("p.toml", PIPELINE);
-        for (at, part) in parts.into_iter().enumerate() {
-            table(&lake, &format!("walks/{at}.parquet"), part);
-        }
-        lake.gyre(&["run", "p.toml", "--threads", "3"]).succeeds();
-        assert!(bytes(&lake) == expected, "{name}");
-        let again = lake.gyre(&["run", "p.toml"]).succeeds();
-        assert!(again.out.contains("Nothing to do") || again.err.contains("Nothing to do"));
-    }
-}
-
-#[test]
 fn a_list_of_coordinates_is_as_good_as_columns() {
     let lake = lake(&walks(8, 200));
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let expected = bytes(&lake);
-    let set = ["run", "p.toml", "--set", "transitions.coordinates=\"xy\""];
-    lake.gyre(&set).succeeds();
+    let set = ["transitions.coordinates=\"xy\""];
+    lake.runs(&set);
     // The table `fits` has the names of the columns.
     for ((table, own), expected) in TABLES.iter().zip(bytes(&lake)).zip(expected) {
         assert_eq!(own == expected, *table != "fits", "{table}");
@@ -198,33 +165,26 @@ fn a_list_of_coordinates_is_as_good_as_columns() {
 #[test]
 fn coordinates_are_divided_by_the_scale() {
     let lake = lake(&walks(8, 200));
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let values = of_fit(&lake.read("spectrum"), "states_r2", 1, "value");
     let scaled = [
-        "--set",
         "transitions.scale={x=2.0,y=2.0}",
-        "--set",
         "fit.states.bandwidth=0.5",
     ];
-    lake.gyre(&[&["run", "p.toml"][..], &scaled].concat())
-        .succeeds();
+    lake.runs(&scaled);
     let of_scaled = of_fit(&lake.read("spectrum"), "states_r2", 1, "value");
     assert_eq!(values, of_scaled);
     // All numbers of a list are divided by the number of its column.
     let list = [
-        "--set",
         "transitions.coordinates=\"xy\"",
-        "--set",
         "transitions.scale={xy=2.0}",
-        "--set",
         "fit.states.bandwidth=0.5",
     ];
-    lake.gyre(&[&["run", "p.toml"][..], &list].concat())
-        .succeeds();
+    lake.runs(&list);
     let of_list = of_fit(&lake.read("spectrum"), "states_r2", 1, "value");
     assert_eq!(values, of_list);
-    let standard = ["run", "p.toml", "--set", "transitions.scale=\"standard\""];
-    lake.gyre(&standard).succeeds();
+    let standard = ["transitions.scale=\"standard\""];
+    lake.runs(&standard);
     let scale = lake.read("fits");
     let scale = arrow::util::display::array_value_to_string(scale.column("scale"), 0);
     let scale = scale.expect("text");
@@ -243,13 +203,9 @@ fn rows_without_a_point_are_dropped_and_counted() {
     points[5].2 = f64::NAN;
     points[600].3 = f64::INFINITY;
     let lake = lake(&points);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-    assert!(ran.out.contains("1 dropped: NaN coordinate"), "{}", ran.out);
-    assert!(
-        ran.out.contains("1 dropped: infinite coordinate"),
-        "{}",
-        ran.out
-    );
+    lake.runs(&[])
+        .says("1 dropped: NaN coordinate")
+        .says("1 dropped: infinite coordinate");
     assert_eq!(lake.read("points").len(), 2 * (points.len() - 2));
 }
 
@@ -258,12 +214,12 @@ fn rows_without_a_point_are_dropped_and_counted() {
 fn a_row_without_a_pair_changes_no_fit() {
     let points = walks(6, 60);
     let held_out = PIPELINE
-        .replace("bandwidth = 1.0", "bandwidth = \"held-out\"")
-        .replace("lag = [1, 3]", "lag = 1");
+        .swap("bandwidth = 1.0", "bandwidth = \"held-out\"")
+        .swap("lag = [1, 3]", "lag = 1");
     let run = |points: &[Point], keys: &str| {
         let lake = lake(points);
         lake.file("p.toml", &held_out);
-        let ran = lake.gyre(&["run", "p.toml", "--set", keys]).succeeds();
+        let ran = lake.runs(&[keys]);
         let mut tables = bytes(&lake);
         // `points` has the row, and `fits` counts it.
         tables.remove(4);
@@ -296,59 +252,28 @@ fn a_row_without_a_pair_changes_no_fit() {
     points[137].2 = 1e18;
     let (.., ran) = run(&points, "transitions.scale=\"none\"");
     let named = "warning: `x` of row (2, 17) is 1e18, which is large against the others";
-    assert!(ran.out.contains(named), "{}", ran.out);
+    ran.says(named);
     let lake = lake(&points);
     lake.file("p.toml", &held_out);
     let boxed = [
         "fit.states.norm=\"lebesgue\"",
         "fit.states.box=[[-9,9],[-9,9]]",
     ];
-    lake.gyre(&["run", "p.toml", "--set", boxed[0], "--set", boxed[1]])
-        .fails(
-            1,
-            "`box` is from -9 to 9 in `x`, but row (2, 17) has 1000000000000000000",
-        );
-    lake.gyre(&["run", "p.toml", "--set", "fit.states.clusters=20001"])
-        .fails(
-            1,
-            "`clusters` is 20001, but there are only 359 rows to cluster",
-        );
-}
-
-#[test]
-fn a_partition_without_pairs_has_rows_and_no_model() {
-    let lake = Lake::new();
-    let points = walks(6, 100);
-    // Trajectory 5 has one row.
-    let kept: Vec<Point> = points.into_iter().filter(|p| p.0 < 5 || p.1 == 0).collect();
-    table(&lake, "walks/0.parquet", &kept);
-    lake.file("p.toml", PIPELINE);
-    let sql = "transitions.sql=\"SELECT id / 5 AS half, id, t, x, y FROM walks\"";
-    let by = "transitions.partition_by=\"half\"";
-    let set = ["run", "p.toml", "--set", sql, "--set", by];
-    let ran = lake.gyre(&set).succeeds();
-    let left_out = "without a pair of points left out: half=1, lag 1";
-    assert!(ran.out.contains(left_out), "{}", ran.out);
-    let rows = lake.read("points");
-    assert_eq!(rows.len(), 2 * 501);
-    let column = rows.column("states_r2_embedding");
-    assert_eq!((column.null_count(), column.is_null(2 * 500)), (2, true));
-    assert_eq!(lake.read("fits").len(), 4);
-    let fail = lake.gyre(&[&set[..], &["--set", "transitions.empty=\"fail\""]].concat());
-    fail.fails(1, "there are no pairs of points at this lag; check the lag against the times of a trajectory; `empty = \"skip\"` leaves such partitions out partition=\"half=1, lag 1\"");
+    lake.run(&[boxed[0], boxed[1]]).fails(
+        1,
+        "`box` is from -9 to 9 in `x`, but row (2, 17) has 1000000000000000000",
+    );
+    lake.run(&["fit.states.clusters=20001"]).fails(
+        1,
+        "`clusters` is 20001, but there are only 359 rows to cluster",
+    );
 }
 
 #[test]
 fn what_cannot_be_fitted_is_refused_by_name() {
     let points = walks(4, 50);
     let lake = lake(&points);
-    let run = |sets: &[&str]| {
-        let mut arguments = vec!["run", "p.toml"];
-        for set in sets {
-            arguments.extend(["--set", set]);
-        }
-        lake.gyre(&arguments)
-    };
+    let run = |sets: &[&str]| lake.run(sets);
     run(&["transitions.coordinates=[\"x\",\"z\"]"])
         .fails(2, "`transitions.coordinates` names the column `z`");
     run(&["transitions.state=\"id\""]).fails(2, "`transitions.coordinates` is in place of `state`");
@@ -363,13 +288,11 @@ fn what_cannot_be_fitted_is_refused_by_name() {
     run(&[constant]).fails(1, "coordinate `y` has the same value in all rows");
     let twice = "transitions.sql=\"SELECT id, t / 2 AS t, x, y FROM walks\"";
     run(&[twice]).fails(1, "trajectory 0 has two rows at t = 0");
-    let none = "transitions.sql=\"SELECT * FROM walks WHERE id > 99\"";
-    run(&[none]).fails(1, "the SQL of [transitions] gives no rows");
     lake.file(
         "q.toml",
         &PIPELINE
-            .replace("method = \"state_embedding\"", "method = \"svd\"")
-            .replace(
+            .swap("method = \"state_embedding\"", "method = \"svd\"")
+            .swap(
                 "rank = [2, 3]\nfeatures = 60\nbandwidth = 1.0\nclusters = 2\n",
                 "rank = 2\n",
             ),
@@ -417,7 +340,7 @@ fn polygon(lake: &Lake, n: i64, parts: &[(i64, i64)]) {
         let angle = |id: i64| std::f64::consts::TAU * id as f64 / n as f64;
         let float = |of: fn(f64) -> f64| -> ArrayRef {
             let values = part.clone().map(|id| of(angle(id)));
-            Arc::new(Float64Array::from_iter_values(values))
+            floats(values)
         };
         let columns = vec![
             ("id", integers(part.clone())),
@@ -435,9 +358,7 @@ fn a_polygon_has_the_eigenvalues_of_its_circulant_kernel() {
     let n = 60;
     let lake = Lake::new();
     polygon(&lake, n, &[(0, n)]);
-    lake.file("p.toml", MAP);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-    assert!(ran.out.contains("60 points in 60 rows"), "{}", ran.out);
+    lake.runs_text(MAP).says("60 points in 60 rows");
     let angle = |j: i64| std::f64::consts::PI * j as f64 / n as f64;
     let entry = |j: i64| (-4.0 * angle(j).sin().powi(2) / 0.25).exp();
     let all: f64 = (0..n).map(entry).sum();
@@ -529,7 +450,7 @@ fn far_values_are_named_and_have_no_embedding() {
     let far = [(7, 9.969e36), (30, 1e12), (77, -1e160), (110, 1.7e308)];
     cloud(&lake, "cloud.parquet", &far);
     lake.file("p.toml", FAR);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+    let ran = lake.runs(&[]);
     for expected in [
         "2 dropped: too large coordinate",
         "warning: `x` of row 110 is 1.7e308, which is too large",
@@ -555,13 +476,10 @@ fn far_values_are_named_and_have_no_embedding() {
     .fails(3, "max_dropped");
     // They come back as new rows.
     let new = ["assign", "p.toml", "--model", "out", "--output", "new"];
-    let ran = lake.gyre(&new).succeeds();
-    assert!(
-        ran.out.contains("warning: `x` of row 110 is 1.7e308"),
-        "{}",
-        ran.out
-    );
-    let rows = Rows::open(&lake.path("new/points/part-0.parquet"));
+    lake.gyre(&new)
+        .succeeds()
+        .says("warning: `x` of row 110 is 1.7e308");
+    let rows = lake.read_at("new/points");
     for fit in ["near", "full", "within"] {
         let column = rows.column(&format!("{fit}_embedding"));
         let nulls = far.iter().filter(|(id, _)| column.is_null(*id as usize));
@@ -569,18 +487,17 @@ fn far_values_are_named_and_have_no_embedding() {
     }
     // The standard deviation of a coordinate with such a value leaves nothing of the others.
     cloud(&lake, "cloud.parquet", &[(7, 1e140)]);
-    lake.gyre(&["run", "p.toml", "--set", "points.scale=\"standard\""])
-        .fails(
-            1,
-            "`x` of row 7 is 1e140, which is large against the others",
-        );
+    lake.run(&["points.scale=\"standard\""]).fails(
+        1,
+        "`x` of row 7 is 1e140, which is large against the others",
+    );
 }
 
 #[test]
 fn far_rows_of_a_state_embedding_have_no_cluster() {
     let points = walks(6, 100);
     let lake = lake(&points);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let far = [0.1, 1e6, 1e17, 1e20, 9.969e36, 1e160, -1.7e308];
     let rows = far.iter().zip(0..).map(|(x, t)| (0, t, *x, 0.5));
     table(&lake, "far.parquet", &rows.collect::<Vec<_>>());
@@ -593,8 +510,8 @@ fn far_rows_of_a_state_embedding_have_no_cluster() {
     ];
     let ran = lake.gyre(&[&new[..], &set].concat()).succeeds();
     let named = "warning: `x` of row (0, 6) is -1.7e308, which is too large for the model";
-    assert!(ran.out.contains(named), "{}", ran.out);
-    let rows = Rows::open(&lake.path("new/points/part-0.parquet"));
+    ran.says(named);
+    let rows = lake.read_at("new/points");
     for fit in ["states_r2", "states_r3"] {
         for column in ["embedding", "affiliation"] {
             let column = rows.column(&format!("{fit}_{column}"));
@@ -605,35 +522,11 @@ fn far_rows_of_a_state_embedding_have_no_cluster() {
 }
 
 #[test]
-fn neither_files_nor_threads_change_a_byte_of_a_map() {
-    let bytes = |parts: &[(i64, i64)], threads: &str| {
-        let lake = Lake::new();
-        polygon(&lake, 50, parts);
-        lake.file("p.toml", MAP);
-        lake.gyre(&["run", "p.toml", "--threads", threads])
-            .succeeds();
-        let tables = ["points", "landmarks", "spectrum", "distortion", "fits"];
-        tables.map(|t| {
-            let path = lake.path(&format!("out/{t}/part-0.parquet"));
-            fs::read(path).expect("a table")
-        })
-    };
-    let whole = bytes(&[(0, 50)], "1");
-    assert!(bytes(&[(20, 50), (0, 20)], "3") == whole);
-}
-
-#[test]
 fn what_a_kernel_cannot_do_is_said() {
     let lake = Lake::new();
     polygon(&lake, 40, &[(0, 40)]);
     lake.file("p.toml", MAP);
-    let run = |sets: &[&str]| {
-        let mut arguments = vec!["run", "p.toml"];
-        for set in sets {
-            arguments.extend(["--set", set]);
-        }
-        lake.gyre(&arguments)
-    };
+    let run = |sets: &[&str]| lake.run(sets);
     run(&["fit.map.alpha=2.0"]).fails(2, "`fit.map.alpha` must be from 0 to 1, not 2");
     run(&["fit.map.neighbours=0"]).fails(2, "`fit.map.neighbours` must be at least 1, not 0");
     run(&["fit.sketch.power=[4, 2]"]).fails(2, "`fit.sketch.power` must be");
@@ -643,15 +536,15 @@ fn what_a_kernel_cannot_do_is_said() {
     run(&["fit.sketch.power=4294967297"]).fails(2, "`fit.sketch.power` must be at most 65536");
     let late = run(&["fit.map.time=[1, 1e9]"]).succeeds();
     let warning = "warning: all coordinates are 0 at time or power 1000000000";
-    assert!(late.out.contains(warning), "{}", late.out);
+    late.says(warning);
     let narrow = run(&["fit.map.epsilon=0.02", "fit.sketch.epsilon=0.02"]).succeeds();
     let warning = "warning: epsilon = 0.02 is small: a point has ";
-    assert!(narrow.out.contains(warning), "{}", narrow.out);
+    narrow.says(warning);
     let lone = "points.sql=\"SELECT * FROM circle WHERE id = 3\"";
     run(&[lone]).fails(1, "fit `map`");
     lake.file(
         "q.toml",
-        &MAP.replace("[points]", "[transitions]\ntime = \"id\"\n[points]"),
+        &MAP.swap("[points]", "[transitions]\ntime = \"id\"\n[points]"),
     );
     lake.gyre(&["run", "q.toml"]).fails(
         2,
@@ -664,7 +557,7 @@ fn what_a_kernel_cannot_do_is_said() {
 fn a_pipeline_may_come_from_a_pipe() {
     let lake = lake(&walks(4, 50));
     let absolute = format!("path = \"{}\"", lake.path("walks").display());
-    let text = PIPELINE.replace("path = \"walks/\"", &absolute);
+    let text = PIPELINE.swap("path = \"walks/\"", &absolute);
     let output = format!("output = \"{}\"", lake.path("out").display());
     let text = text.replace("output = \"out\"", &output);
     let mut command = lake.command(&["check", "/dev/stdin"]);
@@ -719,11 +612,10 @@ power = [2, 4]
 fn a_cycle_of_states_is_a_circle() {
     let lake = Lake::new();
     lake.file("p.toml", CHAIN);
-    let plan = lake.gyre(&["plan", "p.toml"]).succeeds();
+    let plan = lake.call("plan", &[]).succeeds();
     let line = "map: diffusion map of dimension 4 of the symmetrised counts";
-    assert!(plan.out.contains(line), "{}", plan.out);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-    assert!(ran.out.contains("eigenvalues 1.0000 0.8660"), "{}", ran.out);
+    plan.says(line);
+    lake.runs(&[]).says("eigenvalues 1.0000 0.8660");
     let cosine = |m: f64| (std::f64::consts::TAU * m / 12.0).cos();
     let spectrum = lake.read("spectrum").floats("eigenvalue");
     for (found, m) in spectrum.iter().zip([0.0, 1.0, 1.0, 2.0, 2.0]) {
@@ -776,7 +668,7 @@ fn pairs_of_states_go_to_the_target_and_back() {
     lake.file("p.toml", &text);
     for (connected, expected) in [("false", 4.0 / 9.0), ("true", 2.0 / 3.0)] {
         let set = format!("transitions.connected={connected}");
-        lake.gyre(&["run", "p.toml", "--set", &set]).succeeds();
+        lake.runs(&[&set]);
         let values = lake.read("spectrum").floats("eigenvalue");
         assert!((values[1] - expected).abs() < 1e-12, "{values:?}");
         // Time 1: ±λ on the two blocks.
@@ -796,15 +688,14 @@ fn pairs_of_states_go_to_the_target_and_back() {
         assert_eq!(nulls, if connected == "true" { 0 } else { 12 });
     }
     // A fit with sets does not change the embeddings.
-    let alone = fs::read(lake.path("out/embeddings/part-0.parquet")).expect("a table");
+    let alone = lake.bytes("out/embeddings/part-0.parquet");
     let more =
         "\n[[fit]]\nname = \"sets\"\nmethod = \"dbmr\"\nrank = 2\n\n[validation]\nbootstrap = 3\n";
     lake.file("q.toml", &(text + more));
     let connected = ["--set", "transitions.connected=true"];
     let ran = lake.gyre(&[&["run", "q.toml"][..], &connected].concat());
-    let ran = ran.succeeds();
-    assert!(ran.out.contains("sets: 3 resamples"), "{}", ran.out);
-    assert!(fs::read(lake.path("out/embeddings/part-0.parquet")).expect("a table") == alone);
+    ran.succeeds().says("sets: 3 resamples");
+    assert!(lake.bytes("out/embeddings/part-0.parquet") == alone);
     let sources = lake.read("sources");
     assert_eq!(sources.lists("map_t1_embedding").len(), 12);
     assert_eq!(sources.integers("sets_affiliation").len(), 12);
@@ -814,7 +705,7 @@ fn pairs_of_states_go_to_the_target_and_back() {
 fn what_a_chain_cannot_have_is_refused() {
     let lake = Lake::new();
     lake.file("p.toml", CHAIN);
-    let run = |set: &str| lake.gyre(&["run", "p.toml", "--set", set]);
+    let run = |set: &str| lake.run(&[set]);
     run("fit.map.epsilon=0.5").fails(2, "`fit.map.epsilon` is about points with coordinates");
     run("fit.sketch.landmarks=9").fails(2, "`fit.sketch.landmarks` is about points");
     run("validation.bootstrap=10").fails(2, "no fit of this pipeline has sets");

@@ -2,49 +2,30 @@
 //! `gyre compare`.
 
 use crate::cli::integers;
-use crate::lake::{Lake, ProgramRun, Rows};
+use crate::lake::{Lake, ProgramRun, Rows, Swap, floats};
 use crate::points::{PIPELINE, lake, table, walks};
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
+use crate::sequences_around::assert_equal;
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::Float64Type;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use std::fs;
-use std::sync::Arc;
 
 fn assign(lake: &Lake, more: &[&str]) -> ProgramRun {
     let fixed = ["assign", "p.toml", "--model", "out", "--output", "new"];
     lake.gyre(&[&fixed[..], more].concat())
 }
 
-fn assigned(lake: &Lake) -> Rows {
-    Rows::open(&lake.path("new/points/part-0.parquet"))
-}
-
-/// Checks that two tables of points have the same columns, keys and clusters, and embeddings that
-/// differ by 1e-12 at most. Returns the rows with an embedding in each column.
-fn assert_equal(expected: &Rows, found: &Rows) -> Vec<usize> {
-    assert_eq!(expected.0.schema(), found.0.schema());
-    assert_eq!(expected.len(), found.len());
-    let mut embedded = Vec::new();
-    for field in expected.0.schema().fields() {
-        let name = field.name();
-        let (a, b) = (expected.column(name), found.column(name));
-        if !name.ends_with("_embedding") {
-            assert_eq!(a, b, "{name}");
-            continue;
-        }
-        assert_eq!(a.nulls(), b.nulls(), "{name}");
-        embedded.push(a.len() - a.null_count());
-        let [a, b] = [a, b].map(|lists| lists.as_fixed_size_list());
-        for row in (0..a.len()).filter(|&row| a.is_valid(row)) {
-            let [a, b] = [a, b].map(|lists| lists.value(row));
-            let [a, b] = [&a, &b].map(|list| list.as_primitive::<Float64Type>().values());
-            for (a, b) in a.iter().zip(b) {
-                assert!((a - b).abs() <= 1e-12, "{name} {row}: {a} {b}");
-            }
-        }
-    }
-    embedded
+/// Checks that two tables of points are equal but for rounding. Returns the rows with an embedding
+/// in each column.
+fn assert_embedded(expected: &Rows, found: &Rows) -> Vec<usize> {
+    assert_equal(expected, found);
+    let schema = found.0.schema();
+    let names = schema.fields().iter().map(|field| field.name());
+    let columns = names.filter(|name| name.ends_with("_embedding"));
+    let columns = columns.map(|name| found.column(name));
+    columns
+        .map(|column| column.len() - column.null_count())
+        .collect()
 }
 
 #[test]
@@ -52,30 +33,24 @@ fn the_rows_of_a_state_embedding_come_back_at_every_lag() {
     let mut points = walks(10, 200);
     points[5].2 = f64::NAN;
     let lake = lake(&points);
-    let standard = ["--set", "transitions.scale=\"standard\""];
-    lake.gyre(&[&["run", "p.toml"][..], &standard].concat())
-        .succeeds();
+    let standard = ["transitions.scale=\"standard\""];
+    lake.runs(&standard);
     // The rows may come in any order, and the scale is that of the model.
     points.reverse();
     table(&lake, "new.parquet", &points);
     let new = ["--set", "tables.walks.path=new.parquet"];
     let ran = assign(&lake, &new).succeeds();
     let head = "points: 2,000 rows, assigned by the model ";
-    assert!(ran.out.contains(head), "{}", ran.out);
-    assert!(ran.out.contains("1 dropped: NaN coordinate"), "{}", ran.out);
-    assert!(ran.out.contains("lag 3: 1,999 points"), "{}", ran.out);
-    assert_equal(&lake.read("points"), &assigned(&lake));
-    let again = assign(&lake, &new).succeeds();
-    assert!(again.out.contains("Nothing to do"), "{}", again.out);
-    let bytes = fs::read(lake.path("new/points/part-0.parquet")).expect("a table");
-    let one = [&new[..], &["--force", "--threads", "1"]].concat();
-    assign(&lake, &one).succeeds();
-    assert!(fs::read(lake.path("new/points/part-0.parquet")).expect("a table") == bytes);
+    ran.says(head);
+    ran.says("1 dropped: NaN coordinate");
+    ran.says("lag 3: 1,999 points");
+    assert_equal(&lake.read("points"), &lake.read_at("new/points"));
+    assign(&lake, &new).succeeds().says("Nothing to do");
 
     let one_lag = [&new[..], &["--set", "transitions.lag=3"]].concat();
     assign(&lake, &one_lag).succeeds();
-    assert_eq!(assigned(&lake).len(), 1999);
-    assert_eq!(assigned(&lake).integers("lag"), vec![3; 1999]);
+    assert_eq!(lake.read_at("new/points").len(), 1999);
+    assert_eq!(lake.read_at("new/points").integers("lag"), vec![3; 1999]);
 }
 
 /// A noisy circle with some equal points, 20 points far away, and rows that are no points. The
@@ -96,9 +71,7 @@ fn circles(lake: &Lake, name: &str, shift: f64) {
         }
         rows.push((i64::from(part), 320, f64::NAN, 0.0));
     }
-    let float = |of: fn(&(i64, i64, f64, f64)) -> f64| -> ArrayRef {
-        Arc::new(Float64Array::from_iter_values(rows.iter().map(of)))
-    };
+    let float = |of: fn(&(i64, i64, f64, f64)) -> f64| floats(rows.iter().map(of));
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("part", integers(rows.iter().map(|p| p.0))),
         ("id", integers(rows.iter().map(|p| p.1))),
@@ -152,19 +125,18 @@ fn kernels() -> String {
 fn the_rows_of_maps_and_sketches_come_back() {
     let lake = Lake::new();
     circles(&lake, "circles.parquet", 0.0);
-    lake.file("p.toml", &kernels());
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs_text(&kernels());
     let ran = assign(&lake, &[]).succeeds();
     let fit = "map_nearest_symmetric  20 points without embedding";
-    assert!(ran.out.contains(fit), "{}", ran.out);
+    ran.says(fit);
     let expected = lake.read("points");
     // The points far away are not connected, and those of landmarks are near some of them.
-    let embedded = assert_equal(&expected, &assigned(&lake));
+    let embedded = assert_embedded(&expected, &lake.read_at("new/points"));
     assert_eq!(embedded, vec![600; embedded.len()]);
     // New rows close to the old ones have embeddings close to theirs.
     circles(&lake, "new.parquet", 1e-7);
     assign(&lake, &["--set", "tables.circles.path=new.parquet"]).succeeds();
-    let found = assigned(&lake);
+    let found = lake.read_at("new/points");
     for field in expected.0.schema().fields() {
         let name = field.name();
         if !name.ends_with("_embedding") || name.contains("nearest") || name.contains("near_") {
@@ -186,7 +158,7 @@ fn the_rows_of_maps_and_sketches_come_back() {
 fn a_constant_coordinate_of_a_partition_is_named_in_its_own_unit() {
     let lake = Lake::new();
     circles(&lake, "circles.parquet", 0.0);
-    let scaled = KERNELS.replace("{ x = 2.0, y = 2.0 }", "\"standard\"");
+    let scaled = KERNELS.swap("{ x = 2.0, y = 2.0 }", "\"standard\"");
     let fit = "[[fit]]\nname = \"map\"\nmethod = \"diffusion_map\"\ndimension = 1\n";
     lake.file("p.toml", &format!("{scaled}{fit}"));
     let x = "CASE part WHEN 1 THEN 0.7 ELSE x END";
@@ -201,11 +173,7 @@ fn a_constant_coordinate_of_a_partition_is_named_in_its_own_unit() {
         let sql = format!("points.sql=\"SELECT part, id, {columns} FROM circles WHERE id < 320\"");
         let names = format!("points.coordinates={names}");
         let ran = lake.gyre(&["run", "p.toml", "--force", "--set", &sql, "--set", &names]);
-        assert!(
-            ran.out.contains("1 of 2 models failed: part=1"),
-            "{}",
-            ran.out
-        );
+        ran.says("1 of 2 models failed: part=1");
         ran.fails(1, &format!("{said} is 0.7 in all rows; leave it out"));
     }
 }
@@ -213,7 +181,7 @@ fn a_constant_coordinate_of_a_partition_is_named_in_its_own_unit() {
 #[test]
 fn rows_of_other_columns_are_refused_by_name() {
     let lake = lake(&walks(6, 100));
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let refused = |sets: &[&str], code: i32, message: &str| {
         let sets = sets.iter().flat_map(|set| ["--set", *set]);
         assign(&lake, &sets.collect::<Vec<_>>()).fails(code, message);
@@ -239,7 +207,7 @@ fn rows_of_other_columns_are_refused_by_name() {
     );
     // Lists of another length, which no schema shows.
     let xy = "transitions.coordinates=\"xy\"";
-    lake.gyre(&["run", "p.toml", "--set", xy]).succeeds();
+    lake.runs(&[xy]);
     let longer = "transitions.sql=\"SELECT id, t, array_append(xy, 0.0) AS xy FROM walks\"";
     refused(
         &[xy, longer],
@@ -252,16 +220,15 @@ fn rows_of_other_columns_are_refused_by_name() {
 fn a_sample_of_the_rows_does_not_depend_on_their_order() {
     let points = walks(10, 100);
     let lake = lake(&points);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let all = lake.read("points");
     let keys = |rows: &Rows| -> Vec<(i64, i64, i64)> {
         let columns = ["id", "t", "lag"].map(|name| rows.integers(name));
         let keys = columns[0].iter().zip(&columns[1]).zip(&columns[2]);
         keys.map(|((id, t), lag)| (*id, *t, *lag)).collect()
     };
-    let sample = ["run", "p.toml", "--set", "output.rows=40"];
-    let ran = lake.gyre(&sample).succeeds();
-    assert!(ran.out.contains("1,000 points in"), "{}", ran.out);
+    let sample = ["output.rows=40"];
+    lake.runs(&sample).says("1,000 points in");
     let sampled = lake.read("points");
     assert_eq!(sampled.len(), 2 * 40);
     let of_sample = keys(&sampled);
@@ -272,27 +239,26 @@ fn a_sample_of_the_rows_does_not_depend_on_their_order() {
         let at = of_all.iter().position(|own| own == key).expect("a row");
         assert_eq!(all[at], found);
     }
-    let bytes = fs::read(lake.path("out/points/part-0.parquet")).expect("a table");
+    let bytes = lake.bytes("out/points/part-0.parquet");
     let shuffled = Lake::new();
     shuffled.file("p.toml", PIPELINE);
     let mut reversed = points;
     reversed.reverse();
     table(&shuffled, "walks/a.parquet", &reversed[..300]);
     table(&shuffled, "walks/b.parquet", &reversed[300..]);
-    shuffled.gyre(&sample).succeeds();
-    let other = fs::read(shuffled.path("out/points/part-0.parquet")).expect("a table");
+    shuffled.runs(&sample);
+    let other = shuffled.bytes("out/points/part-0.parquet");
     assert!(other == bytes);
 
-    let ran = lake.gyre(&["run", "p.toml", "--set", "output.rows=\"none\""]);
-    let ran = ran.succeeds();
-    assert!(ran.out.contains("1,000 points in"), "{}", ran.out);
+    let ran = lake.run(&["output.rows=\"none\""]);
+    ran.succeeds().says("1,000 points in");
     assert!(!lake.path("out/points").exists());
     // New rows need no rows of the model.
     assign(&lake, &[]).succeeds();
-    assert_eq!(assigned(&lake).len(), 2000);
-    let all = lake.gyre(&["run", "p.toml", "--set", "output.rows=\"all\""]);
+    assert_eq!(lake.read_at("new/points").len(), 2000);
+    let all = lake.run(&["output.rows=\"all\""]);
     all.succeeds();
-    assert_equal(&lake.read("points"), &assigned(&lake));
+    assert_equal(&lake.read("points"), &lake.read_at("new/points"));
     for (rows, message) in [
         (
             "[\"x\"]",
@@ -301,8 +267,7 @@ fn a_sample_of_the_rows_does_not_depend_on_their_order() {
         ("0", "must be a list of columns, a number of points"),
     ] {
         let set = format!("output.rows={rows}");
-        lake.gyre(&["run", "p.toml", "--set", &set])
-            .fails(2, message);
+        lake.run(&[&set]).fails(2, message);
     }
 }
 
@@ -310,16 +275,12 @@ fn a_sample_of_the_rows_does_not_depend_on_their_order() {
 #[test]
 fn two_results_of_points_are_compared_row_by_row() {
     let lake = lake(&walks(10, 100));
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let other = ["--set", "job.output=b", "--set", "fit.states.features=80"];
     let some = "transitions.sql=\"SELECT * FROM walks WHERE id < 8\"";
     lake.gyre(&[&["run", "p.toml", "--set", some][..], &other].concat())
         .succeeds();
-    let report = |arguments: &[&str]| -> serde_json::Value {
-        let ran = lake.gyre(&[&["compare"][..], arguments, &["--json"]].concat());
-        serde_json::from_str(&ran.succeeds().out).expect("JSON")
-    };
-    let same = report(&["out", "out"]);
+    let same = lake.compare(&["out", "out"]);
     let model = &same["models"][1];
     assert_eq!((&model["lag"], &model["rows"]), (&"3".into(), &1000.into()));
     let fit = &model["fits"][1];
@@ -339,7 +300,7 @@ fn two_results_of_points_are_compared_row_by_row() {
         "{own:?}"
     );
 
-    let found = report(&["out", "b"]);
+    let found = lake.compare(&["out", "b"]);
     let fit = &found["models"][0]["fits"][0];
     assert_eq!(
         (&fit["rows"], &fit["fit_b"]),
@@ -347,15 +308,13 @@ fn two_results_of_points_are_compared_row_by_row() {
     );
     let found = correlations(fit);
     assert!(found.len() == 1 && found[0] > 0.9, "{found:?}");
-    let ranks = report(&["out", "out", "--fit", "states_r2=states_r3", "--lag", "1=3"]);
+    let ranks = lake.compare(&["out", "out", "--fit", "states_r2=states_r3", "--lag", "1=3"]);
     let fit = &ranks["models"][0]["fits"][0];
     assert_eq!(correlations(fit).len(), 1);
     assert!(ranks["models"][0]["lag"].is_null());
     let text = lake.gyre(&["compare", "out", "b"]).succeeds().out;
     assert!(text.contains("lag 1: 800 common rows"), "{text}");
     assert!(text.contains("% in matched clusters"), "{text}");
-    lake.gyre(&["compare", "out", "b", "--lag", "1=2"])
-        .fails(2, "has no lag `2`");
 }
 
 #[test]
@@ -370,8 +329,7 @@ fn keys_of_other_programs_are_named() {
         ("lagtime=1", "write `lag` in the section `[transitions]`"),
     ] {
         let set = format!("fit.states.{key}");
-        lake.gyre(&["check", "p.toml", "--set", &set])
-            .fails(2, meaning);
+        lake.call("check", &[&set]).fails(2, meaning);
     }
     lake.file("q.toml", &kernels());
     circles(&lake, "circles.parquet", 0.0);

@@ -2,14 +2,16 @@
 
 use crate::cli::integers;
 use crate::inside::{InProcess, Schedule, run_with, stop_at};
-use crate::lake::{Lake, ProgramRun, Rows};
-use arrow::array::{Array, StringArray};
+use crate::lake::{Lake, ProgramRun, Rows, texts_or_null};
+use arrow::array::Array;
 use gyre::plan::pipeline::Pipeline;
 use gyre::run::workers::Workers;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64;
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
-use std::sync::Arc;
 
 /// A pipeline of one kind of rows.
 struct Case {
@@ -158,7 +160,7 @@ fn write(lake: &Lake, file: &str, rows: &[Row]) {
         ("s", integers(rows.iter().map(|row| row.2))),
         ("x", integers(rows.iter().map(|row| row.3))),
         ("key", integers(rows.iter().map(|row| row.0 * 100 + row.1))),
-        ("split", Arc::new(splits.collect::<StringArray>()) as _),
+        ("split", texts_or_null(splits)),
     ];
     lake.table(&format!("rows/{file}.parquet"), columns);
 }
@@ -198,29 +200,6 @@ fn each(promise: impl Fn(&Case)) {
     }
 }
 
-/// The bytes of all tables of the result in `folder`.
-fn tables(lake: &Lake, folder: &str) -> BTreeMap<String, Vec<u8>> {
-    let folders = fs::read_dir(lake.path(folder).join("current")).expect("a result");
-    let read = folders.filter_map(|entry| {
-        let path = entry.expect("an entry").path();
-        let bytes = fs::read(path.join("part-0.parquet")).ok()?;
-        Some((path.file_name()?.to_str()?.to_string(), bytes))
-    });
-    read.collect()
-}
-
-/// The records of the runs of the output, by the names of their files.
-fn records(lake: &Lake) -> BTreeMap<String, serde_json::Value> {
-    let files = fs::read_dir(lake.path("out/runs")).expect("records");
-    let read = |entry: std::io::Result<fs::DirEntry>| {
-        let path = entry.expect("an entry").path();
-        let text = fs::read_to_string(&path).expect("a record");
-        let name = path.display().to_string();
-        (name, serde_json::from_str(&text).expect("JSON"))
-    };
-    files.map(read).collect()
-}
-
 fn run(lake: &Lake, more: &[&str]) -> ProgramRun {
     lake.gyre(&[&["run", "p.toml"][..], more].concat())
 }
@@ -230,13 +209,12 @@ fn a_second_run_has_nothing_to_do_and_a_forced_one_gives_the_same_bytes() {
     each(|case| {
         let lake = case.lake("");
         run(&lake, &[]).succeeds();
-        let (first, n) = (tables(&lake, "out"), records(&lake).len());
-        let again = run(&lake, &[]).succeeds();
-        assert!(again.out.contains("Nothing to do"), "{}", again.out);
-        assert_eq!(records(&lake).len(), n);
+        let (first, n) = (lake.tables_of("out"), lake.records().len());
+        run(&lake, &[]).succeeds().says("Nothing to do");
+        assert_eq!(lake.records().len(), n);
         run(&lake, &["--force"]).succeeds();
-        assert_eq!(records(&lake).len(), n + 1);
-        assert!(tables(&lake, "out") == first);
+        assert_eq!(lake.records().len(), n + 1);
+        assert!(lake.tables_of("out") == first);
         let other = run(&lake, &["--seed", "9"]).succeeds();
         assert!(!other.out.contains("Nothing to do"), "{}", other.out);
     });
@@ -249,16 +227,14 @@ fn an_edited_check_runs_again_and_gates_the_result() {
         let lake = case.lake("[[check]]\nname = \"few\"\nfile = \"c.sql\"\n");
         let passes = "SELECT fit FROM fits WHERE fit IS NULL";
         lake.file("c.sql", passes).file("d.sql", passes);
-        let ran = run(&lake, &[]).succeeds();
-        assert!(ran.out.contains("checks: 1 passed"), "{}", ran.out);
-        let first = tables(&lake, "out");
-        let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        run(&lake, &[]).succeeds().says("checks: 1 passed");
+        let first = lake.tables_of("out");
+        let text = lake.text("p.toml");
         lake.file("p.toml", &text.replace("c.sql", "d.sql"));
-        let renamed = run(&lake, &[]).succeeds();
-        assert!(renamed.out.contains("Nothing to do"), "{}", renamed.out);
+        run(&lake, &[]).succeeds().says("Nothing to do");
         lake.file("d.sql", "SELECT fit FROM fits");
         run(&lake, &[]).fails(3, "few: 1 row where there should be none");
-        assert!(tables(&lake, "out") == first);
+        assert!(lake.tables_of("out") == first);
     });
 }
 
@@ -270,24 +246,24 @@ fn checks_pass_warn_or_fail() {
              [[check]]\nname = \"says\"\nsql = \"SELECT fit FROM fits\"\non = \"warn\"\n\
              [[check]]\nname = \"every_row\"\nsql = \"SELECT n FROM (SELECT count(*) AS n FROM rows) WHERE n <> 480\"\n",
         );
-        let checked = lake.gyre(&["check", "p.toml"]).succeeds();
+        let checked = lake.call("check", &[]).succeeds();
         let said = checked.out + &checked.err;
         assert!(said.contains("4 checks"), "{said}");
         let ran = run(&lake, &[]).succeeds();
         let said = "checks: 3 passed, 1 warned: says";
-        assert!(ran.out.contains(said), "{}", ran.out);
-        let (first, few) = (tables(&lake, "out"), "checks.min_rows=1000");
+        ran.says(said);
+        let (first, few) = (lake.tables_of("out"), "checks.min_rows=1000");
         run(&lake, &["--set", few]).fails(3, "min_rows: 480 rows were read, fewer than 1,000");
         let dropped = case.pipeline("SELECT * EXCLUDE (t), NULLIF(t, 3) AS t FROM rows", "");
         put(&lake, &(dropped + "[checks]\nmax_dropped = 0.02\n"));
         let lost = "max_dropped: 2.50 % of the rows were dropped, more than 2 %";
         run(&lake, &[]).fails(3, lost);
-        assert!(tables(&lake, "out") == first);
+        assert!(lake.tables_of("out") == first);
         let warns = "checks.max_dropped={value=0.02, on=\"warn\"}";
         let ran = run(&lake, &["--set", warns]).succeeds();
         let said = "checks: 0 passed, 1 warned: max_dropped";
-        assert!(ran.out.contains(said), "{}", ran.out);
-        let drift = lake.gyre(&["check", "p.toml", "--set", "checks.max_drift=0.1"]);
+        ran.says(said);
+        let drift = lake.call("check", &["checks.max_drift=0.1"]);
         if case.kind == "counts" {
             drift.succeeds();
         } else {
@@ -300,37 +276,39 @@ fn checks_pass_warn_or_fail() {
             )
         };
         let lake = case.lake(&first.keys().map(of).collect::<String>());
-        let ran = run(&lake, &[]).succeeds();
-        assert!(ran.out.contains("warned: of_"), "{}", ran.out);
-        let pointer = fs::read_to_string(lake.path("out/current/run.json")).expect("a record");
-        let record: serde_json::Value = serde_json::from_str(&pointer).expect("JSON");
+        run(&lake, &[]).succeeds().says("warned: of_");
+        let record = lake.json("out/current/run.json");
         let checked = record["checks"].as_array().expect("checks");
         assert_eq!(checked.len(), first.len());
         for (check, table) in checked.iter().zip(first.keys()) {
             assert_eq!(check["value"], lake.read(table).len() as f64, "{check}");
         }
         let lake = case.lake("[[check]]\nname = \"a\"\nsql = \"SELECT nothing FROM fits\"\n");
-        lake.gyre(&["check", "p.toml"]).fails(2, "nothing");
+        lake.call("check", &[]).fails(2, "nothing");
     });
 }
 
 #[test]
 fn neither_threads_nor_files_nor_the_order_of_rows_change_a_byte() {
     each(|case| {
-        let lake = case.lake("");
+        let lake = case.lake(case.resamples);
         run(&lake, &["--threads", "1"]).succeeds();
-        let expected = tables(&lake, "out");
-        let other = case.lake("");
-        let mut rows = rows();
-        rows.reverse();
-        let rest = rows.split_off(200);
-        write(&other, "a", &rest);
-        write(&other, "b", &rows);
-        run(&other, &["--threads", "2"]).succeeds();
-        let found = tables(&other, "out");
-        assert!(found.keys().eq(expected.keys()), "{:?}", found.keys());
-        for (table, bytes) in found {
-            assert!(bytes == expected[&table], "{table}");
+        let expected = lake.tables_of("out");
+        for (is_shuffled, threads) in [(false, "2"), (true, "3")] {
+            let other = case.lake(case.resamples);
+            let mut rows = rows();
+            if is_shuffled {
+                rows.shuffle(&mut Pcg64::seed_from_u64(3));
+            }
+            write(&other, "c", &rows[..200]);
+            write(&other, "b", &rows[200..201]);
+            write(&other, "a", &rows[201..]);
+            run(&other, &["--threads", threads]).succeeds();
+            let found = other.tables_of("out");
+            assert!(found.keys().eq(expected.keys()), "{:?}", found.keys());
+            for (table, bytes) in found {
+                assert!(bytes == expected[&table], "{table}");
+            }
         }
     });
 }
@@ -376,15 +354,15 @@ async fn a_plan_says_what_a_run_writes() {
         println!("[{}], {}", case.section, case.fit);
         let lake = case.lake("");
         run(&lake, &[]).succeeds();
-        let text = fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let text = lake.text("p.toml");
         let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
         let inputs = pipeline.open().await.expect("a lake");
         let planned = inputs.plan_any(None).await.expect("a plan").schemas();
         let names: BTreeSet<String> = planned.iter().map(|(name, _)| name.to_string()).collect();
-        assert!(names.iter().eq(tables(&lake, "out").keys()), "{names:?}");
-        let shown = lake.gyre(&["plan", "p.toml"]).succeeds().out;
+        assert!(names.iter().eq(lake.tables_of("out").keys()), "{names:?}");
+        let shown = lake.call("plan", &[]).succeeds().out;
         for (table, schema) in planned {
-            let written = Rows::open(&lake.path(&format!("out/current/{table}/part-0.parquet")));
+            let written = lake.read_at(&format!("out/current/{table}"));
             assert_eq!(written.0.schema().fields(), schema.fields(), "{table}");
             assert!(shown.contains(table), "{table}: {shown}");
         }
@@ -395,12 +373,12 @@ async fn a_plan_says_what_a_run_writes() {
 fn records_and_pointers_name_the_kind_the_seed_and_the_hashes() {
     each(|case| {
         let lake = case.lake("");
-        let ran = run(&lake, &["--seed", "5", "--log-format", "json"]).succeeds();
-        assert!(ran.err.contains("\"run begins\""), "{}", ran.err);
-        let pointer = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
-        let pointer: serde_json::Value = serde_json::from_str(&pointer).expect("JSON");
+        run(&lake, &["--seed", "5", "--log-format", "json"])
+            .succeeds()
+            .logs("\"run begins\"");
+        let pointer = lake.json("out/current.json");
         assert_eq!(pointer["kind"], case.kind);
-        let record = records(&lake).into_values().next().expect("a record");
+        let record = lake.records().into_iter().next().expect("a record");
         assert_eq!(
             (&record["kind"], &record["seed"]),
             (&case.kind.into(), &5.into())
@@ -409,6 +387,18 @@ fn records_and_pointers_name_the_kind_the_seed_and_the_hashes() {
         assert!(!hashes.is_empty());
         assert_eq!(record["rows_read"], 480);
     });
+}
+
+/// Asserts that the rows of partition 1, and no others, have nulls in place of values of the fit.
+#[track_caller]
+fn assert_fitted(rows: &Rows) {
+    let schema = rows.0.schema();
+    let mut names = schema.fields().iter().map(|field| field.name());
+    let first = names.find(|name| name.starts_with("one_"));
+    let first = rows.column(first.expect("a column of the fit"));
+    for (at, part) in rows.integers("part").into_iter().enumerate() {
+        assert_eq!(first.is_null(at), part == 1, "{at}");
+    }
 }
 
 /// A partition whose rows are too few for any evidence.
@@ -430,17 +420,16 @@ fn partitions_without_evidence_are_left_out_unless_the_pipeline_says_fail() {
         by("empty = \"fail\"");
         run(&lake, &[]).fails(1, "`empty = \"skip\"` leaves such partitions out");
         by("");
-        let ran = run(&lake, &[]).succeeds();
-        assert!(ran.out.contains("1 model without "), "{}", ran.out);
-        assert!(ran.out.contains("left out: part=1"), "{}", ran.out);
-        assert!(
-            lake.read("fits")
-                .integers("part")
-                .iter()
-                .all(|part| *part == 0)
-        );
-        let mut done = records(&lake)
-            .into_values()
+        run(&lake, &[])
+            .succeeds()
+            .says("1 model without ")
+            .says("left out: part=1");
+        let fits = lake.read("fits").integers("part");
+        assert!(fits.iter().all(|part| *part == 0));
+        assert_fitted(&lake.read(case.assigned));
+        let mut done = lake
+            .records()
+            .into_iter()
             .filter(|record| record["failures"] == json!([]));
         let record = done.next().expect("a record");
         assert_eq!(
@@ -458,7 +447,7 @@ fn metrics_and_events_say_how_runs_end() {
         let lake = case.lake("");
         let files = ["--metrics", "m.prom", "--lineage", "l.json"];
         run(&lake, &files).succeeds();
-        let read = |name: &str| fs::read_to_string(lake.path(name)).expect("a file");
+        let read = |name: &str| lake.text(name);
         let holds = |metric: &str, labels: &str, value: &str| {
             let page = read("m.prom");
             let line = format!("gyre_{metric}{{pipeline=\"walks\"{labels}}} {value}");
@@ -503,17 +492,17 @@ fn metrics_and_events_say_how_runs_end() {
         has("run_nothing_to_do", "1");
         has("models", "1");
 
-        let (result, n) = (tables(&lake, "out"), records(&lake).len());
+        let (result, n) = (lake.tables_of("out"), lake.records().len());
         let none = format!("{}.sql=SELECT * FROM rows WHERE id > 99", case.section);
         let failures = [(none.as_str(), "gives no rows"), case.nothing];
         for (at, (set, message)) in failures.into_iter().enumerate() {
             run(&lake, &[&files[..], &["--set", set]].concat()).fails(1, message);
             has("run_success", "0");
             assert_eq!(events().last().expect("an event")["eventType"], "FAIL");
-            assert!(tables(&lake, "out") == result);
-            assert_eq!(records(&lake).len(), n + 1 + at);
+            assert!(lake.tables_of("out") == result);
+            assert_eq!(lake.records().len(), n + 1 + at);
         }
-        for record in records(&lake).values() {
+        for record in lake.records() {
             assert_eq!(record["kind"], case.kind, "{record}");
             assert!(record["seed"].is_u64(), "{record}");
             assert!(record["hashes"].is_object(), "{record}");
@@ -524,7 +513,7 @@ fn metrics_and_events_say_how_runs_end() {
 /// Assigns rows of a query with a pipeline of this case to the model in `out`.
 fn assign(lake: &Lake, case: &Case, sql: &str) -> ProgramRun {
     put(lake, &case.pipeline(sql, ""));
-    lake.gyre(&["assign", "p.toml", "--model", "out", "--output", "new"])
+    lake.assign(&[])
 }
 
 #[test]
@@ -534,14 +523,25 @@ fn new_rows_are_assigned_once() {
         run(&lake, &[]).succeeds();
         let some = "SELECT * FROM rows WHERE id >= 6";
         assign(&lake, case, some).succeeds();
-        let first = tables(&lake, "new");
+        let first = lake.tables_of("new");
         assert!(first.contains_key(case.assigned), "{:?}", first.keys());
-        let again = assign(&lake, case, some).succeeds();
-        assert!(again.out.contains("Nothing to do"), "{}", again.out);
-        assert!(tables(&lake, "new") == first);
+        assign(&lake, case, some).succeeds().says("Nothing to do");
+        assert!(lake.tables_of("new") == first);
+        let new = ["assign", "p.toml", "--model", "out", "--output", "new"];
+        for threads in ["1", "3"] {
+            let forced = ["--force", "--threads", threads];
+            lake.gyre(&[&new[..], &forced].concat()).succeeds();
+            assert!(lake.tables_of("new") == first, "{threads} threads");
+        }
 
         assign(&lake, case, "SELECT * FROM rows WHERE id > 99").fails(1, "gives no rows");
-        assert!(tables(&lake, "new") == first);
+        let records = lake.records_of("new").into_iter();
+        let errors = records.filter(|record| record["outcome"] == "failed");
+        let errors: Vec<_> = errors
+            .map(|record| record["error"]["kind"].clone())
+            .collect();
+        assert_eq!(errors, ["input"]);
+        assert!(lake.tables_of("new") == first);
         let column = case.column;
         let without = format!("SELECT * EXCLUDE ({column}) FROM rows");
         assign(&lake, case, &without).fails(2, &format!("`{column}`"));
@@ -555,9 +555,8 @@ fn new_rows_are_assigned_once() {
         ];
         lake.gyre(&missing).fails(1, "there is no finished result");
         if case.kind != "counts" {
-            let smooth = ["assign", "p.toml", "--model", "out", "--output", "new"];
-            let smooth = [&smooth[..], &["--smoothing", "1"]].concat();
-            lake.gyre(&smooth).fails(2, " have none");
+            lake.gyre(&[&new[..], &["--smoothing", "1"]].concat())
+                .fails(2, " have none");
         }
     });
 }
@@ -574,23 +573,16 @@ fn new_rows_of_a_partition_without_a_model_are_a_failure() {
         run(&lake, &[]).succeeds();
         let assign = |text: &str| {
             put(&lake, text);
-            lake.gyre(&["assign", "p.toml", "--model", "out", "--output", "new"])
+            lake.assign(&[])
         };
         for _ in 0..2 {
             // The result is incomplete, so that it is not up to date.
             let ran = assign(&part("true"));
             ran.fails(1, "part=1");
             let said = "\n1 of 2 models failed: part=1";
-            assert!(ran.out.contains(said), "{}", ran.out);
+            ran.says(said);
         }
-        let rows = lake.read_at(&format!("new/{}", case.assigned));
-        let schema = rows.0.schema();
-        let mut names = schema.fields().iter().map(|field| field.name());
-        let first = names.find(|name| name.starts_with("one_"));
-        let first = rows.column(first.expect("a column of the fit"));
-        for (at, part) in rows.integers("part").into_iter().enumerate() {
-            assert_eq!(first.is_null(at), part == 1, "{at}");
-        }
+        assert_fitted(&lake.read_at(&format!("new/{}", case.assigned)));
         let none = "belongs to a partition that the model at out has";
         assign(&part("id % 2 = 1")).fails(1, none);
         let other = "the columns of partition_by are none in the pipeline";
@@ -641,9 +633,8 @@ fn a_result_is_equal_to_itself() {
     each(|case| {
         let lake = case.lake("");
         run(&lake, &[]).succeeds();
-        let n = records(&lake).len();
-        let ran = lake.gyre(&["compare", "out", "out", "--json"]).succeeds();
-        let report: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+        let n = lake.records().len();
+        let report = lake.compare(&["out", "out"]);
         assert_eq!(
             report["models"].as_array().map(Vec::len),
             Some(1),
@@ -652,9 +643,11 @@ fn a_result_is_equal_to_itself() {
         for only in ["only_a", "only_b"] {
             assert_eq!(report[only], json!([]), "{report}");
         }
-        assert_eq!(records(&lake).len(), n, "comparing writes nothing");
+        assert_eq!(lake.records().len(), n, "comparing writes nothing");
         lake.gyre(&["compare", "out", "out", "--fit", "one=two"])
             .fails(2, "has no fit `two`");
+        lake.gyre(&["compare", "out", "out", "--lag", "1=2"])
+            .fails(2, "--lag: out has no lag `");
         lake.gyre(&["compare", "out", "nowhere"])
             .fails(1, "no output of gyre");
     });

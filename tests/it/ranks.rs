@@ -2,12 +2,11 @@
 //! with planted sets.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Rows};
-use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use crate::lake::{Lake, Rows, texts};
+use arrow::array::{Array, AsArray};
 use arrow::datatypes::Float64Type;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use std::sync::Arc;
 
 /// Writes three sets of 4 states in `north` and two sets of 6 states in `south`, with 40
 /// trajectories of 120 rows each. A trajectory leaves its set with probability 1/12 per step.
@@ -31,7 +30,7 @@ fn basins(lake: &Lake) {
             }
         }
     }
-    let basin: ArrayRef = Arc::new(StringArray::from(basin));
+    let basin = texts(basin);
     lake.table(
         "tracks.parquet",
         vec![
@@ -99,10 +98,7 @@ fn rows_of(rows: &Rows, basin: &str, fit: &str) -> Vec<usize> {
 fn ranks_are_compared_and_selected_per_partition() {
     let lake = Lake::new();
     basins(&lake);
-    let ran = lake
-        .file("p.toml", BASINS)
-        .gyre(&["run", "p.toml"])
-        .succeeds();
+    let ran = lake.runs_text(BASINS);
     let ranks = lake.read("ranks");
     let mut columns = String::new();
     for field in ranks.0.schema().fields() {
@@ -146,11 +142,7 @@ fn ranks_are_compared_and_selected_per_partition() {
         assert!((held_out[*best] - held_out[truth]).abs() < 1e-9);
     }
     assert_eq!(ranks.integers("folds"), vec![4; ranks.len()]);
-    assert!(
-        ran.out.contains("auto: rank 3 of 2, 3, 4, 5 by held-out: "),
-        "{}",
-        ran.out
-    );
+    ran.says("auto: rank 3 of 2, 3, 4, 5 by held-out: ");
 
     // The embedding has the size of the largest candidate. For a smaller rank, the remaining values
     // are zero.
@@ -165,10 +157,10 @@ fn ranks_are_compared_and_selected_per_partition() {
     }
 
     // Threads and a second run do not change a byte.
-    let before = std::fs::read(lake.path("out/ranks/part-0.parquet")).expect("a table");
+    let before = lake.bytes("out/ranks/part-0.parquet");
     lake.gyre(&["run", "p.toml", "--force", "--threads", "3"])
         .succeeds();
-    let after = std::fs::read(lake.path("out/ranks/part-0.parquet")).expect("a table");
+    let after = lake.bytes("out/ranks/part-0.parquet");
     assert!(before == after);
 }
 
@@ -176,18 +168,10 @@ fn ranks_are_compared_and_selected_per_partition() {
 fn ranks_without_folds_and_of_counts() {
     let lake = Lake::new();
     // Two sets of three states, without counts between them.
-    let pairs = (0..36).filter(|at| (at / 6) / 3 == (at % 6) / 3);
-    let (sources, targets): (Vec<i64>, Vec<i64>) = pairs.map(|at| (at / 6, at % 6)).unzip();
-    let counts = sources.iter().zip(&targets).map(|(j, i)| 20 + j + 2 * i);
-    let counts: Vec<i64> = counts.collect();
-    lake.table(
-        "pairs.parquet",
-        vec![
-            ("a", integers(sources)),
-            ("b", integers(targets)),
-            ("n", integers(counts)),
-        ],
-    );
+    let pairs = (0..36).map(|at| (at / 6, at % 6));
+    let pairs = pairs.filter(|(j, i)| j / 3 == i / 3);
+    let pairs = pairs.map(|(j, i)| [j, i, 20 + j + 2 * i]);
+    lake.integers("pairs.parquet", ["a", "b", "n"], pairs);
     let pipeline = |rank: &str| {
         let text = format!(
             "[job]\nname = \"pairs\"\noutput = \"out\"\n[tables.pairs]\npath = \"pairs.parquet\"\n[transitions]\nsql = \"SELECT * FROM pairs\"\nsource = \"a\"\ntarget = \"b\"\ncount = \"n\"\n[[fit]]\nname = \"dbmr\"\nmethod = \"dbmr\"\n{rank}\n"
@@ -195,17 +179,17 @@ fn ranks_without_folds_and_of_counts() {
         lake.file("p.toml", &text);
     };
     pipeline("rank = 2");
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     assert!(!lake.path("out/ranks").exists(), "nothing is compared");
 
     pipeline("rank = \"auto\"\nranks = [1, 2, 3, 6]\nrule = \"bic\"");
-    let plan = lake.gyre(&["plan", "p.toml"]).succeeds().out;
+    let plan = lake.call("plan", &[]).succeeds().out;
     assert!(
         plan.contains("DBMR, rank one of 1 2 3 6 by bic, "),
         "{plan}"
     );
     assert!(plan.contains(", ranks"), "{plan}");
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let ranks = lake.read("ranks");
     assert_eq!(
         ranks.texts("is_chosen"),
@@ -223,7 +207,7 @@ fn ranks_without_folds_and_of_counts() {
     pipeline(
         "rank = \"auto\"\nranks = [1, 2, 3]\nrule = \"held-out\"\n[validation]\nfolds = 3\nbootstrap = 10",
     );
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let ranks = lake.read("ranks");
     assert_eq!(ranks.texts("is_chosen"), ["false", "true", "false"]);
     assert_eq!(ranks.floats("held_out_unseen"), [0.0; 3]);
@@ -231,7 +215,7 @@ fn ranks_without_folds_and_of_counts() {
     assert_eq!(ranks.floats("stability")[..2], [1.0, 1.0]);
 
     pipeline("rank = \"auto\"\nranks = [8, 9]\nrule = \"bic\"");
-    lake.gyre(&["run", "p.toml"]).fails(
+    lake.run(&[]).fails(
         1,
         "fit `dbmr`: all of its `ranks` are larger than the number of states (6 sources, 6 targets)",
     );

@@ -4,18 +4,16 @@
 //! use this test program. It keeps all work immediately and otherwise acts like `gyre run`.
 
 use crate::cli::{integers, small_pipeline};
-use crate::lake::{Lake, ProgramRun, TABLES};
-use arrow::array::{ArrayRef, StringArray};
+use crate::lake::{Lake, ProgramRun, Swap, TABLES, files_below, texts, wait_for};
 use gyre::plan::pipeline::Pipeline;
 use gyre::run::Outcome;
 use gyre::run::options::Options;
 use gyre::run::progress::Silent;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -91,48 +89,31 @@ fn lake(restarts: usize) -> Lake {
         }
     }
     let lake = Lake::new();
-    let words: ArrayRef = Arc::new(StringArray::from(words));
+    let words = texts(words);
     let columns = vec![
-        ("sea", Arc::new(StringArray::from(seas)) as ArrayRef),
+        ("sea", texts(seas)),
         ("id", integers(ids.into_iter())),
         ("t", integers(times.into_iter())),
         ("word", words),
     ];
     lake.table("rows.parquet", columns);
-    lake.file(
-        "p.toml",
-        &PIPELINE.replace("RESTARTS", &restarts.to_string()),
-    );
+    lake.file("p.toml", &PIPELINE.swap("RESTARTS", &restarts.to_string()));
     lake
 }
 
 /// The tables of the current result, by their paths in its version.
 fn tables(lake: &Lake) -> BTreeMap<PathBuf, Vec<u8>> {
-    fn add(folder: &Path, root: &Path, all: &mut BTreeMap<PathBuf, Vec<u8>>) {
-        for entry in fs::read_dir(folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                add(&path, root, all);
-            } else if path.extension().is_some_and(|e| e == "parquet") {
-                let bytes = fs::read(&path).expect("a table");
-                all.insert(
-                    path.strip_prefix(root)
-                        .expect("a path in the version")
-                        .into(),
-                    bytes,
-                );
-            }
-        }
-    }
     let root = fs::canonicalize(lake.path("out/current")).expect("a result");
-    let mut all = BTreeMap::new();
-    add(&root, &root, &mut all);
-    all
-}
-
-fn record(lake: &Lake) -> Value {
-    let text = fs::read_to_string(lake.path("out/current/run.json")).expect("a record");
-    serde_json::from_str(&text).expect("JSON")
+    let files = files_below(&root).into_iter();
+    let tables = files.filter(|path| path.extension().is_some_and(|e| e == "parquet"));
+    let inside = |path: &Path| {
+        path.strip_prefix(&root)
+            .expect("a path inside")
+            .to_path_buf()
+    };
+    tables
+        .map(|path| (inside(&path), fs::read(&path).expect("a table")))
+        .collect()
 }
 
 /// The objects of kept work, including those that a dead process was writing.
@@ -200,16 +181,9 @@ fn finish(child: Child) {
 fn check_tidy(lake: &Lake, moment: Duration) {
     lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
         .succeeds();
-    let names = |folder: &str| -> Vec<String> {
-        let entries = fs::read_dir(lake.path(folder)).expect("a folder");
-        let name = |e: std::io::Result<fs::DirEntry>| e.expect("an entry").file_name();
-        entries
-            .map(|e| name(e).into_string().expect("a name"))
-            .collect()
-    };
-    assert_eq!(names("out/versions").len(), 1, "killed at {moment:?}");
+    assert_eq!(lake.names("out/versions").len(), 1, "killed at {moment:?}");
     assert_eq!(work(lake), Vec::<PathBuf>::new(), "killed at {moment:?}");
-    assert!(!names("out").contains(&"work".to_string()));
+    assert!(!lake.names("out").contains("work"));
 }
 
 /// The number of runs to kill and a random generator. Prints the seed.
@@ -230,7 +204,7 @@ fn remove_output(lake: &Lake) {
 #[test]
 fn a_run_killed_at_any_moment_is_resumed() {
     let lake = lake(8);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let expected = tables(&lake);
     assert!(expected.len() > 12, "{:?}", expected.keys());
     remove_output(&lake);
@@ -249,7 +223,7 @@ fn a_run_killed_at_any_moment_is_resumed() {
         child.wait().expect("the process ends");
         finish(start(&lake));
         assert!(tables(&lake) == expected, "killed at {moment:?}");
-        let taken = &record(&lake)["resumed"];
+        let taken = &lake.record()["resumed"];
         resumed += u32::from(!taken.is_null());
         pieces += taken["pieces"].as_u64().unwrap_or(0);
         check_tidy(&lake, moment);
@@ -312,28 +286,16 @@ fn a_program_killed_at_any_moment_leaves_one_result() {
 
 /// Asserts that an output has exactly the versions that its pointer names.
 fn check_needed(lake: &Lake, place: &str) {
-    let pointer = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
-    let pointer: Value = serde_json::from_str(&pointer).expect("JSON");
+    let pointer = lake.json("out/current.json");
     let earlier = pointer["earlier"].as_array().expect("a list").iter();
     let named = earlier.chain([&pointer["run"]]);
-    let mut named: Vec<String> = named
-        .map(|run| run.as_str().expect("a run").into())
-        .collect();
-    let names = |folder: &str| {
-        let entries = fs::read_dir(lake.path(folder)).expect("a folder");
-        let name = |e: std::io::Result<fs::DirEntry>| e.expect("an entry").file_name();
-        let names = entries.map(|e| name(e).into_string().expect("a name"));
-        let mut names: Vec<String> = names.collect();
-        names.sort();
-        names
-    };
-    named.sort();
-    assert_eq!(names("out/versions"), named, "{place}");
+    let named = named.map(|run| run.as_str().expect("a run").to_string());
+    assert_eq!(lake.names("out/versions"), named.collect(), "{place}");
     let mut all: Vec<&str> = TABLES.to_vec();
     all.extend([".lock", "current", "current.json", "runs", "versions"]);
-    all.sort();
-    assert_eq!(names("out"), all, "{place}");
-    for record in names("out/runs") {
+    let all = all.into_iter().map(String::from).collect();
+    assert_eq!(lake.names("out"), all, "{place}");
+    for record in lake.names("out/runs") {
         assert!(record.ends_with(".json"), "{place}: {record}");
     }
 }
@@ -363,7 +325,7 @@ fn finished_work_is_reused_and_damaged_work_is_not() {
     kill_after_objects(&lake, 30);
     let forced = lake.gyre(&["run", "p.toml", "--force"]).succeeds();
     assert!(!forced.out.contains("taken from"), "{}", forced.out);
-    assert!(record(&lake)["resumed"].is_null());
+    assert!(lake.record()["resumed"].is_null());
     assert!(work(&lake).is_empty());
     let expected = tables(&lake);
 
@@ -377,14 +339,14 @@ fn finished_work_is_reused_and_damaged_work_is_not() {
     let ran = lake.gyre(&["run", "p.toml", "-v"]).succeeds();
     let ignored = ran.err.matches("is damaged and not used").count();
     assert_eq!(ignored, 2, "{}", ran.err);
-    let record = record(&lake);
+    let record = lake.record();
     let resumed = &record["resumed"];
     let number = |key: &str| resumed[key].as_u64().expect("a number");
     assert_eq!(number("of"), MODELS * FITS);
     assert!((1..MODELS * FITS).contains(&number("fits")), "{resumed}");
     assert!(number("pieces") > number("fits"), "{resumed}");
     let text = format!("{} of {} fits", number("fits"), number("of"));
-    assert!(ran.out.contains(&text), "{}", ran.out);
+    ran.says(&text);
     let models = record["models"].as_array().expect("models").iter();
     let fits = models.flat_map(|model| model["fits"].as_array().expect("fits"));
     let marked = fits.filter(|fit| fit["resumed"] == true).count() as u64;
@@ -398,15 +360,7 @@ fn kill_at_log_text(lake: &Lake, arguments: &[&str], text: &str) {
     let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut process = command.spawn().expect("the program starts");
     let mut log = BufReader::new(process.stderr.take().expect("a log"));
-    let mut line = String::new();
-    while !line.contains(text) {
-        line.clear();
-        assert_ne!(
-            log.read_line(&mut line).expect("a line"),
-            0,
-            "the run ended"
-        );
-    }
+    wait_for(&mut log, text);
     process.kill().expect("the process is killed");
     process.wait().expect("the process ends");
 }
@@ -415,8 +369,8 @@ fn kill_at_log_text(lake: &Lake, arguments: &[&str], text: &str) {
 #[test]
 fn the_program_keeps_expensive_work() {
     let short = lake(8);
-    short.gyre(&["run", "p.toml"]).succeeds();
-    assert!(record(&short)["resumed"].is_null());
+    short.runs(&[]);
+    assert!(short.record()["resumed"].is_null());
     let long = lake(60_000);
     kill_at_log_text(&long, &["run", "p.toml", "-v"], "wrote a checkpoint");
     assert!(!work(&long).is_empty());

@@ -2,13 +2,12 @@
 
 use crate::cli::{integers, small_pipeline};
 use crate::inside::{InProcess, Schedule, assert_equal_results, run_split};
-use crate::lake::{Lake, Rows};
-use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Float64Array, StringArray};
+use crate::lake::{Lake, Rows, Swap, floats, texts_or_null, wait_for};
+use arrow::array::{Array, ArrayRef, AsArray, Float32Array};
 use arrow::datatypes::{DataType, Float64Type};
 use gyre::run::workers::SPLIT;
 use std::collections::HashMap;
-use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -79,22 +78,13 @@ fn write_points(lake: &Lake, points: &[Point]) {
         let notes = (first..end).map(|k| Some(format!("row {k}")));
         let weights = part.iter().map(|p| 0.5 + (p.2 % 3) as f64);
         let columns: Vec<(&str, ArrayRef)> = vec![
-            (
-                "sea",
-                Arc::new(part.iter().map(|p| p.0).collect::<StringArray>()),
-            ),
+            ("sea", texts_or_null(part.iter().map(|p| p.0))),
             ("id", integers(part.iter().map(|p| p.1))),
             ("t", integers(part.iter().map(|p| p.2))),
-            (
-                "x",
-                Arc::new(part.iter().map(|p| p.3).collect::<Float64Array>()),
-            ),
-            (
-                "y",
-                Arc::new(Float64Array::from_iter_values(part.iter().map(|p| p.4))),
-            ),
-            ("w", Arc::new(Float64Array::from_iter_values(weights))),
-            ("note", Arc::new(notes.collect::<StringArray>())),
+            ("x", floats(part.iter().map(|p| p.3))),
+            ("y", floats(part.iter().map(|p| p.4))),
+            ("w", floats(weights)),
+            ("note", texts_or_null(notes)),
         ];
         lake.table(&format!("points/{at}.parquet"), columns);
         first = end;
@@ -102,7 +92,7 @@ fn write_points(lake: &Lake, points: &[Point]) {
 }
 
 fn bytes(lake: &Lake) -> Vec<u8> {
-    fs::read(lake.path("out/rows/part-0.parquet")).expect("a table")
+    lake.bytes("out/rows/part-0.parquet")
 }
 
 /// A column as text, with lists.
@@ -116,9 +106,7 @@ fn shown(rows: &Rows, name: &str) -> Vec<String> {
 fn every_row_has_the_sets_of_its_box_at_every_lag() {
     let (lake, points) = (Lake::new(), points());
     write_points(&lake, &points);
-    lake.file("p.toml", BINS);
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-    assert!(ran.out.contains("rows, "), "{}", ran.out);
+    lake.runs_text(BINS).says("rows, ");
     let (rows, sources) = (lake.read("rows"), lake.read("sources"));
 
     let schema = rows.0.schema();
@@ -192,15 +180,13 @@ fn every_row_has_the_sets_of_its_box_at_every_lag() {
         );
     }
     // The record and the pointer list the table.
-    let pointer = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
-    let pointer: serde_json::Value = serde_json::from_str(&pointer).expect("JSON");
+    let pointer = lake.json("out/current.json");
     assert_eq!(pointer["tables"]["rows"], 2 * points.len());
     // A new list of columns is a new plan, and no list means no table.
-    let fewer = ["run", "p.toml", "--set", "output.rows=[\"t\"]"];
-    lake.gyre(&fewer).succeeds();
+    let fewer = ["output.rows=[\"t\"]"];
+    lake.runs(&fewer);
     assert_eq!(lake.read("rows").0.num_columns(), 8);
-    lake.gyre(&["run", "p.toml", "--set", "output.rows=[]"])
-        .succeeds();
+    lake.runs(&["output.rows=[]"]);
     assert!(!lake.path("out/rows").exists());
 }
 
@@ -209,8 +195,7 @@ fn boxes_have_numbers_and_borders_without_rounding_noise() {
     let lake = Lake::new();
     write_points(&lake, &points());
     lake.file("p.toml", BINS);
-    lake.gyre(&["run", "p.toml", "--set", "output.rows=[]"])
-        .succeeds();
+    lake.runs(&["output.rows=[]"]);
     for table in ["sources", "targets"] {
         let table = lake.read(table);
         let x = (table.integers("x_index"), table.floats("x"));
@@ -237,7 +222,7 @@ fn decimals_on_borders_are_alone_in_their_boxes() {
     let n = values.len() as i64;
     let keys = || vec![("id", integers((0..n).map(|_| 0))), ("t", integers(0..n))];
     let with = |y: ArrayRef| [keys(), vec![("y", y)]].concat();
-    let double = Arc::new(Float64Array::from(values.clone()));
+    let double = floats(values.clone());
     let single = Float32Array::from_iter_values(values.iter().map(|&y| y as f32));
     let lines = |line: fn(usize, f64) -> String| {
         let lines = values.iter().enumerate();
@@ -269,8 +254,7 @@ fn decimals_on_borders_are_alone_in_their_boxes() {
         let counted = "[transitions]\nsql = \"SELECT * FROM t\"\nlag = 1\n\
                        bins.y = { bounds = [-10, 10], step = 0.1 }";
         let fit = "[[fit]]\nname = \"d\"\nmethod = \"dbmr\"\nrank = 1\n[output]\nrows = [\"y\"]\n";
-        lake.file("p.toml", &(pipeline(file, counted) + fit));
-        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.runs_text(&(pipeline(file, counted) + fit));
         let sources = lake.read("sources");
         let expected: Vec<i64> = (0..n - 1).collect();
         assert_eq!(sources.integers("y_index"), expected, "{file}");
@@ -304,10 +288,8 @@ fn rows_of_a_join_are_ordered_by_their_columns() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let names = (0..6).map(|k| Some(format!("state {k}")));
-    let columns: Vec<(&str, ArrayRef)> = vec![
-        ("state", integers(0..6)),
-        ("name", Arc::new(names.collect::<StringArray>())),
-    ];
+    let columns: Vec<(&str, ArrayRef)> =
+        vec![("state", integers(0..6)), ("name", texts_or_null(names))];
     lake.table("names.parquet", columns);
     let join = "transitions.sql=SELECT r.*, name FROM rows AS r JOIN names USING (state)";
     let set = |more: &[&str]| {
@@ -382,24 +364,12 @@ fn pairs_have_the_sets_of_their_source_and_their_target() {
     }
     let text = |k: i64| format!("s{k:02}");
     let columns: Vec<(&str, ArrayRef)> = vec![
-        (
-            "a",
-            Arc::new(pairs.iter().map(|p| p.0.map(text)).collect::<StringArray>()),
-        ),
-        (
-            "b",
-            Arc::new(
-                pairs
-                    .iter()
-                    .map(|p| Some(text(p.1)))
-                    .collect::<StringArray>(),
-            ),
-        ),
+        ("a", texts_or_null(pairs.iter().map(|p| p.0.map(text)))),
+        ("b", texts_or_null(pairs.iter().map(|p| Some(text(p.1))))),
         ("n", integers((0..pairs.len() as i64).map(|k| 1 + k % 3))),
     ];
     lake.table("flights.parquet", columns);
-    lake.file("p.toml", PAIRS);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs_text(PAIRS);
     let rows = lake.read("rows");
     assert_eq!(rows.len(), pairs.len());
     assert_eq!(rows.integers("twice")[..3], [2, 4, 6]);
@@ -458,7 +428,7 @@ fn a_plan_says_what_the_second_pass_writes() {
         .gyre(&[&["plan", "p.toml"], &set[..]].concat())
         .succeeds();
     let line = "rows   a second pass over the input writes id, t and the sets of each row\n";
-    assert!(plan.out.contains(line), "{}", plan.out);
+    plan.says(line);
     let explained = lake.gyre(&[&["explain", "p.toml"], &set[..]].concat());
     let end = "Rows\na second pass over the input writes id, t and the sets of each row\n";
     assert!(explained.succeeds().out.ends_with(end));
@@ -475,12 +445,8 @@ fn a_plan_says_what_the_second_pass_writes() {
 fn a_killed_run_leaves_no_table() {
     let lake = Lake::new();
     let n = 2_000_000;
-    let columns = vec![
-        ("id", integers((0..n).map(|k| k / 1000))),
-        ("t", integers((0..n).map(|k| k % 1000))),
-        ("state", integers((0..n).map(|k| (k * k + k / 7) % 6))),
-    ];
-    lake.table("rows.parquet", columns);
+    let rows = (0..n).map(|k| [k / 1000, k % 1000, (k * k + k / 7) % 6]);
+    lake.integers("rows.parquet", ["id", "t", "state"], rows);
     lake.file("p.toml", KILLED);
     let arguments = ["run", "p.toml", "--log-format", "json"];
     let mut process = lake
@@ -490,11 +456,7 @@ fn a_killed_run_leaves_no_table() {
         .spawn()
         .expect("the program starts");
     let mut log = BufReader::new(process.stderr.take().expect("a log"));
-    let mut line = String::new();
-    while !line.contains("\"stage\":\"write\"") {
-        line.clear();
-        assert_ne!(log.read_line(&mut line).expect("a line"), 0);
-    }
+    wait_for(&mut log, "\"stage\":\"write\"");
     process.kill().expect("the process is killed");
     process.wait().expect("the process ends");
     assert!(!lake.path("out/current.json").exists());
@@ -515,8 +477,8 @@ async fn the_rows_of_a_run_in_tasks_are_those_of_one_process() {
     let lake = Lake::new();
     small_pipeline(&lake);
     let text = KILLED
-        .replace("\"out\"", "\"FOLDER/out\"")
-        .replace("\"rows.parquet\"", "\"FOLDER/rows.parquet\"");
+        .swap("\"out\"", "\"FOLDER/out\"")
+        .swap("\"rows.parquet\"", "\"FOLDER/rows.parquet\"");
     let expected = run_split(&lake, &text, None, SPLIT).await.expect("a run");
     assert_eq!(expected.record["tables"]["rows"], 600);
     for split in [SPLIT, 1] {

@@ -1,34 +1,10 @@
 //! Around the fits of sequences: `gyre assign`, `gyre compare`, runs that do nothing or continue,
 //! increments with resamples, checks, metrics, events and partitions without windows.
 
-use crate::lake::{Lake, ProgramRun, Rows};
-use crate::sequences::{PIPELINE, Visit, lake, run, table, visits};
+use crate::lake::{Lake, Rows};
+use crate::sequences::{PIPELINE, Visit, lake, table, visits};
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Float64Type};
-use std::collections::BTreeMap;
-use std::fs;
-
-fn assign(lake: &Lake, sets: &[&str]) -> ProgramRun {
-    let fixed = ["assign", "p.toml", "--model", "out", "--output", "new"];
-    let sets = sets.iter().flat_map(|set| ["--set", *set]);
-    lake.gyre(&fixed.into_iter().chain(sets).collect::<Vec<_>>())
-}
-
-fn assigned(lake: &Lake, table: &str) -> Rows {
-    Rows::open(&lake.path(&format!("new/{table}/part-0.parquet")))
-}
-
-/// All tables of an output.
-fn tables(lake: &Lake, output: &str) -> BTreeMap<String, Vec<u8>> {
-    let folders = fs::read_dir(lake.path(output)).expect("an output");
-    let names = folders.map(|entry| entry.expect("an entry").file_name());
-    let names = names.filter_map(|name| name.into_string().ok());
-    let tables = names.filter_map(|name| {
-        let table = fs::read(lake.path(&format!("{output}/{name}/part-0.parquet"))).ok()?;
-        Some((name, table))
-    });
-    tables.collect()
-}
 
 #[track_caller]
 fn assert_near(name: &str, a: &[f64], b: &[f64]) {
@@ -56,9 +32,12 @@ pub fn assert_equal(expected: &Rows, found: &Rows) {
                 assert_near(name, a.values(), b.values());
             }
             DataType::FixedSizeList(..) => {
-                let [a, b] = [a, b].map(|column| column.as_fixed_size_list().values());
-                let [a, b] = [a, b].map(|column| column.as_primitive::<Float64Type>());
-                assert_near(name, a.values(), b.values());
+                let [a, b] = [a, b].map(|column| column.as_fixed_size_list());
+                for row in (0..a.len()).filter(|&row| a.is_valid(row)) {
+                    let [a, b] = [a, b].map(|lists| lists.value(row));
+                    let [a, b] = [&a, &b].map(|list| list.as_primitive::<Float64Type>());
+                    assert_near(name, a.values(), b.values());
+                }
             }
             DataType::List(_) => {
                 let [a, b] = [a, b].map(|column| column.as_list::<i32>());
@@ -95,7 +74,7 @@ fn the_rows_of_a_run_come_back() {
     let mut visits = visits(24, 80, 21);
     let lake = lake(&visits);
     lake.file("p.toml", &around());
-    run(&lake, &[]).succeeds();
+    lake.run(&[]).succeeds();
     let symbols = lake.read("symbols");
     let pooled = symbols.column("is_pooled").as_boolean();
     assert!(pooled.true_count() > 2 && pooled.true_count() < symbols.len());
@@ -103,31 +82,22 @@ fn the_rows_of_a_run_come_back() {
     visits.reverse();
     table(&lake, "new.parquet", &visits);
     let new = ["tables.visits.path=new.parquet"];
-    let ran = assign(&lake, &new).succeeds();
-    assert!(
-        ran.out.contains("rows, assigned by the model "),
-        "{}",
-        ran.out
-    );
-    assert!(ran.out.contains("nats per symbol"), "{}", ran.out);
+    lake.assign(&new)
+        .succeeds()
+        .says("rows, assigned by the model ")
+        .says("nats per symbol");
     for table in ["predictions", "trajectories"] {
-        assert_equal(&lake.read(table), &assigned(&lake, table));
+        assert_equal(&lake.read(table), &lake.read_at(&format!("new/{table}")));
     }
-    let again = assign(&lake, &new).succeeds();
-    assert!(again.out.contains("Nothing to do"), "{}", again.out);
-    let before = tables(&lake, "new");
-    assert_eq!(before.len(), 2);
-    let fixed = ["assign", "p.toml", "--model", "out", "--output", "new"];
-    let force = ["--force", "--threads", "1", "--set", new[0]];
-    lake.gyre(&[&fixed[..], &force].concat()).succeeds();
-    assert!(tables(&lake, "new") == before);
+    assert_eq!(lake.tables_of("new").len(), 2);
 
     // The model needs no rows of its run, and the new rows no split.
-    run(&lake, &["output.rows=none", "output.distribution=false"]).succeeds();
+    lake.run(&["output.rows=none", "output.distribution=false"])
+        .succeeds();
     assert!(!lake.path("out/predictions").exists());
     lake.file("p.toml", &around().replace("split = \"split\"\n", ""));
-    assign(&lake, &[]).succeeds();
-    let all = assigned(&lake, "trajectories");
+    lake.assign(&[]).succeeds();
+    let all = lake.read_at("new/trajectories");
     assert_eq!(
         (all.len(), all.0.num_columns()),
         (24, lake.read("trajectories").0.num_columns() - 1)
@@ -138,9 +108,10 @@ fn the_rows_of_a_run_come_back() {
 fn a_distribution_of_too_many_symbols_is_refused() {
     let lake = lake(&visits(12, 600, 20));
     let sql = "sequences.sql=\"SELECT id, t, 1000 * (id % 2) + t AS symbol FROM visits\"";
-    run(&lake, &[sql, "output.distribution=true"]).fails(2, "the limit is 1000 symbols");
+    lake.run(&[sql, "output.distribution=true"])
+        .fails(2, "the limit is 1000 symbols");
     let half = "sequences.sql=\"SELECT id, t, t % 100 AS symbol FROM visits\"";
-    run(&lake, &[half, "output.distribution=true"]).succeeds();
+    lake.run(&[half, "output.distribution=true"]).succeeds();
     let lists = lake.read("predictions").lists("hmm_r2_next_distribution");
     assert!(lists.iter().all(|list| list.len() == 100));
     assert!(
@@ -154,7 +125,7 @@ fn a_distribution_of_too_many_symbols_is_refused() {
 fn unseen_symbols_are_scored_by_the_floor() {
     let old = visits(12, 60, 22);
     let lake = lake(&old);
-    run(&lake, &[]).succeeds();
+    lake.run(&[]).succeeds();
     let new: Vec<Visit> = old
         .iter()
         .filter(|v| v.2.is_some())
@@ -165,10 +136,10 @@ fn unseen_symbols_are_scored_by_the_floor() {
         .collect();
     let unseen = new.iter().filter(|v| v.2 == Some("new")).count();
     table(&lake, "new.parquet", &new);
-    let ran = assign(&lake, &["tables.visits.path=new.parquet"]).succeeds();
+    let ran = lake.assign(&["tables.visits.path=new.parquet"]).succeeds();
     let line = format!("{unseen} rows with an unseen symbol");
-    assert!(ran.out.contains(&line), "{}", ran.out);
-    let rows = assigned(&lake, "predictions");
+    ran.says(&line);
+    let rows = lake.read_at("new/predictions");
     let (symbols, is_unseen) = (rows.texts("symbol"), rows.column("is_unseen").as_boolean());
     let likelihoods = rows.floats("hmm_r2_log_likelihood");
     let resets = rows.column("hmm_r2_was_reset").as_boolean();
@@ -178,7 +149,8 @@ fn unseen_symbols_are_scored_by_the_floor() {
             assert!((likelihoods[at] - 1e-12f64.ln()).abs() < 1e-12 && resets.value(at));
         }
     }
-    let counted: i64 = assigned(&lake, "trajectories")
+    let counted: i64 = lake
+        .read_at("new/trajectories")
         .integers("unseen")
         .iter()
         .sum();
@@ -191,31 +163,29 @@ fn rows_that_do_not_fit_the_model_are_refused_by_name() {
     let sql = "sequences.sql=\"SELECT *, id % 3 AS part FROM visits WHERE PART\"";
     let of = |parts: &str| sql.replace("PART", parts);
     let by = "sequences.partition_by=part";
-    run(&lake, &[&of("id % 3 < 2"), by]).succeeds();
-    assign(&lake, &[&of("true"), by]).fails(1, "part=2");
-    let rows = assigned(&lake, "predictions");
+    lake.run(&[&of("id % 3 < 2"), by]).succeeds();
+    lake.assign(&[&of("true"), by]).fails(1, "part=2");
+    let rows = lake.read_at("new/predictions");
     let parts = rows.integers("part");
     let likelihoods = rows.column("hmm_r3_log_likelihood");
     assert!((0..rows.len()).all(|at| likelihoods.is_null(at) == (parts[at] == 2)));
 
-    run(&lake, &[]).succeeds();
+    lake.run(&[]).succeeds();
     let renamed = "sequences.sql=\"SELECT id, t, symbol AS page FROM visits\"";
     let page = "sequences.symbol=page";
-    assign(&lake, &[renamed, page]).fails(2, "the columns of the symbol are `page` Utf8");
+    lake.assign(&[renamed, page])
+        .fails(2, "the columns of the symbol are `page` Utf8");
     let integer = "sequences.sql=\"SELECT id, t, t % 5 AS symbol FROM visits\"";
-    assign(&lake, &[integer]).fails(2, "`symbol` Int64 in the pipeline");
+    lake.assign(&[integer])
+        .fails(2, "`symbol` Int64 in the pipeline");
 }
 
 #[test]
 fn two_results_are_compared_by_spectra_and_likelihoods() {
     let old = visits(15, 80, 24);
     let lake = lake(&old);
-    run(&lake, &[]).succeeds();
-    let report = |arguments: &[&str]| -> serde_json::Value {
-        let ran = lake.gyre(&[&["compare"][..], arguments, &["--json"]].concat());
-        serde_json::from_str(&ran.succeeds().out).expect("JSON")
-    };
-    let same = report(&["out", "out"]);
+    lake.run(&[]).succeeds();
+    let same = lake.compare(&["out", "out"]);
     let model = &same["models"][0];
     assert_eq!(
         (&model["symbols"], &model["trajectories"]),
@@ -232,14 +202,14 @@ fn two_results_are_compared_by_spectra_and_likelihoods() {
     }
     // A model without the last trajectories and the symbol e.
     let fewer = "sequences.sql=\"SELECT * FROM visits WHERE id < 12 AND symbol <> 'e' OR id = 14\"";
-    run(&lake, &[fewer, "job.output=b"]).succeeds();
-    let found = report(&["out", "b"]);
+    lake.run(&[fewer, "job.output=b"]).succeeds();
+    let found = lake.compare(&["out", "b"]);
     let model = &found["models"][0];
     let count = |key: &str| model[key].as_u64().expect("a number");
     assert_eq!((count("symbols"), count("symbols_only_a")), (5, 0));
     assert_eq!((count("trajectories"), count("other_rows")), (1, 12));
     assert!(model["total_variation"].as_f64().expect("a number") > 0.05);
-    let ranks = report(&["out", "out", "--fit", "hmm_r2=hmm_r3"]);
+    let ranks = lake.compare(&["out", "out", "--fit", "hmm_r2=hmm_r3"]);
     let fit = &ranks["models"][0]["fits"][0];
     assert_eq!((&fit["rank_a"], &fit["rank_b"]), (&2.into(), &3.into()));
     let own = &fit["likelihoods"];
@@ -278,8 +248,8 @@ fn resamples_and_folds_do_not_depend_on_threads_files_or_increments() {
     let whole = lake(&visits);
     let text = format!("{PIPELINE}\n[validation]\nbootstrap = 1\n");
     whole.file("p.toml", &text);
-    run(&whole, &VALIDATED).succeeds();
-    let expected = tables(&whole, "out");
+    whole.run(&VALIDATED).succeeds();
+    let expected = whole.tables_of("out");
     let bootstrap = whole.read("bootstrap");
     assert!(
         bootstrap
@@ -306,7 +276,7 @@ fn resamples_and_folds_do_not_depend_on_threads_files_or_increments() {
     for threads in ["1", "2"] {
         let arguments = [&forced[..], &[threads], &sets].concat();
         whole.gyre(&arguments).succeeds();
-        assert!(tables(&whole, "out") == expected, "{threads} threads");
+        assert!(whole.tables_of("out") == expected, "{threads} threads");
     }
     // Each file has whole trajectories, and the later files have the earlier ones.
     let grown = Lake::new();
@@ -319,38 +289,10 @@ fn resamples_and_folds_do_not_depend_on_threads_files_or_increments() {
             .collect();
         table(&grown, &format!("visits/{}.parquet", 2 - file), &part);
         let sets = [&VALIDATED[..], &["job.incremental=true"]].concat();
-        let ran = run(&grown, &sets).succeeds();
+        let ran = grown.run(&sets).succeeds();
         assert!(file == 0 || ran.out.contains("1 new file"), "{}", ran.out);
     }
-    for (name, bytes) in tables(&grown, "out") {
+    for (name, bytes) in grown.tables_of("out") {
         assert!(bytes == expected[&name], "{name}");
     }
-}
-
-#[test]
-fn partitions_without_windows_are_left_out_unless_the_pipeline_says_fail() {
-    let mut all = visits(12, 60, 30);
-    // Trajectories of partition 2 have two rows.
-    all.retain(|v| v.0 % 3 != 2 || v.1 < 2);
-    let lake = lake(&all);
-    let sql = "sequences.sql=\"SELECT *, id % 3 AS part FROM visits\"";
-    let sets = [sql, "sequences.partition_by=part"];
-    let fail = [&sets[..], &["sequences.empty=fail"]].concat();
-    run(&lake, &fail).fails(1, "`empty = \"skip\"` leaves such partitions out");
-    let ran = run(&lake, &sets).succeeds();
-    assert!(
-        ran.out
-            .contains("1 model without a window left out: part=2"),
-        "{}",
-        ran.out
-    );
-    let mut parts = lake.read("fits").integers("part");
-    parts.dedup();
-    assert_eq!(parts, [0, 1]);
-    // The table of trajectories has all rows, without scores where there is no model.
-    let rows = lake.read("trajectories");
-    let parts = rows.integers("part");
-    let means = rows.column("hmm_r2_mean_log_likelihood");
-    assert!(parts.contains(&2));
-    assert!((0..rows.len()).all(|at| means.is_null(at) == (parts[at] == 2)));
 }

@@ -1,16 +1,15 @@
 //! The section `[sequences]`: its keys, their errors, and plans.
 
 use crate::cli::integers;
-use crate::lake::Lake;
-use arrow::array::{ArrayRef, StringArray};
+use crate::lake::{Lake, Swap, texts};
+use crate::pipeline_file::{parse, refused, refused_all};
+use arrow::array::ArrayRef;
 use gyre::assess::ranks::Rule;
-use gyre::error::{Kind, Result};
 use gyre::evidence::lag::Lag;
 use gyre::methods::SequenceMethod;
 use gyre::methods::hmm::params::{Refine, Scaling, SpectralHmm, WindowKind};
-use gyre::plan::pipeline::{Input, Pipeline, json_schema};
+use gyre::plan::pipeline::{Input, json_schema};
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 const CLICKS: &str = r#"[job]
 name = "clicks"
@@ -30,22 +29,6 @@ name = "hmm"
 method = "spectral_hmm"
 rank = 2
 "#;
-
-fn parse(text: &str, sets: &[&str]) -> Result<Pipeline> {
-    let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
-    Pipeline::parse(text, "x.toml", &sets, &|_| None)
-}
-
-/// Checks the errors of the pipeline with other assignments.
-#[track_caller]
-fn refused(sets: &[&str], expected: &[&str]) {
-    let error = parse(CLICKS, sets).expect_err("an error");
-    assert_eq!(error.kind(), Kind::Spec);
-    let shown = error.to_string();
-    for part in expected {
-        assert!(shown.contains(part), "{part:?} is not in:\n{shown}");
-    }
-}
 
 #[test]
 fn a_file_with_sequences_is_read() {
@@ -131,92 +114,63 @@ distribution = true
 fn sections_exclude_each_other() {
     let pairs = "transitions={ sql = \"SELECT 1\", source = \"a\", target = \"b\" }";
     refused(
+        CLICKS,
         &[pairs],
-        &["use either `[transitions]` or `[sequences]`, not both"],
+        "use either `[transitions]` or `[sequences]`, not both",
     );
     let points = "points={ sql = \"SELECT 1\", id = \"a\", coordinates = \"b\" }";
     refused(
+        CLICKS,
         &[points],
-        &["use either `[points]` or `[sequences]`, not both"],
+        "use either `[points]` or `[sequences]`, not both",
     );
-    let other = CLICKS.replace("[sequences]", "[transitions]");
+    let other = CLICKS.swap("[sequences]", "[transitions]");
     let other = other.replace("symbol = \"page\"", "state = \"page\"\nlag = 1");
-    let error = parse(&other, &[]).expect_err("an error").to_string();
-    let expected = "the method \"spectral_hmm\" of fit `hmm` is fitted to sequences of symbols; describe the rows in a section `[sequences]` in place of `[transitions]` (this pipeline has transitions)";
-    assert!(error.contains(expected), "{error}");
+    refused(
+        &other,
+        &[],
+        "the method \"spectral_hmm\" of fit `hmm` is fitted to sequences of symbols; describe the rows in a section `[sequences]` in place of `[transitions]` (this pipeline has transitions)",
+    );
 }
 
 #[test]
 fn keys_that_do_not_apply_have_a_sentence_each() {
     let message = "is out of place: sequences are of rows that follow each other; the time between them is `interval`";
     refused(
+        CLICKS,
         &["sequences.lag=1"],
-        &[&format!("`sequences.lag` {message}")],
+        &format!("`sequences.lag` {message}"),
     );
+    refused_all(
+        CLICKS,
+        r#"
+sequences.connected=true | `sequences.connected` is out of place: a hidden Markov model keeps all symbols
+sequences.state="page" | `sequences.state` cannot be used with `symbol`
+sequences.symbl="page" | unknown key `sequences.symbl`; did you mean `symbol`?
+sequences.interval="1 step" | a whole number or a duration, not steps; leave it out
+names.from=none | `[names]` is about sets of states
+validation.markov=true | `validation.markov` tests sets of states
+validation={ bootstrap = 10, group = "year" } | `validation.group` is not available for sequences
+validation.folds=21 | must be 20 at most for sequences, not 21
+sequences.split=split ; validation.folds=5 | `sequences.split` says which rows are held out; keep one of them
+sequences.trajectory=[] | `sequences.trajectory` must not be an empty list
+output.rows=["page"] ; output.distribution=true | `output.rows` is "all" or "none" for sequences
+output.distribution=true | adds a column to the table `predictions`, which needs `rows = "all"`
+checks.max_drift=0.1 | `checks.max_drift` is about the number of transitions
+sequences.split=page | the column `page` cannot be both `sequences.symbol` and `sequences.split`
+"#,
+    );
+    let without = CLICKS.swap("symbol = \"page\"\n", "");
     refused(
-        &["sequences.connected=true"],
-        &["`sequences.connected` is out of place: a hidden Markov model keeps all symbols"],
-    );
-    refused(
-        &["sequences.state=\"page\""],
-        &["`sequences.state` cannot be used with `symbol`"],
-    );
-    refused(
-        &["sequences.symbl=\"page\""],
-        &["unknown key `sequences.symbl`; did you mean `symbol`?"],
-    );
-    refused(
-        &["sequences.interval=\"1 step\""],
-        &["a whole number or a duration, not steps; leave it out"],
-    );
-    refused(&["names.from=none"], &["`[names]` is about sets of states"]);
-    refused(
-        &["validation.markov=true"],
-        &["`validation.markov` tests sets of states"],
-    );
-    refused(
-        &["validation={ bootstrap = 10, group = \"year\" }"],
-        &["`validation.group` is not available for sequences"],
-    );
-    refused(
-        &["validation.folds=21"],
-        &["must be 20 at most for sequences, not 21"],
-    );
-    refused(
-        &["sequences.split=split", "validation.folds=5"],
-        &["`sequences.split` says which rows are held out; keep one of them"],
-    );
-    refused(
-        &["sequences.trajectory=[]"],
-        &["`sequences.trajectory` must not be an empty list"],
-    );
-    refused(
-        &["output.rows=[\"page\"]", "output.distribution=true"],
-        &["`output.rows` is \"all\" or \"none\" for sequences"],
-    );
-    refused(
-        &["output.distribution=true"],
-        &["adds a column to the table `predictions`, which needs `rows = \"all\"`"],
-    );
-    refused(
-        &["checks.max_drift=0.1"],
-        &["`checks.max_drift` is about the number of transitions"],
-    );
-    refused(
-        &["sequences.split=page"],
-        &["the column `page` cannot be both `sequences.symbol` and `sequences.split`"],
-    );
-    let without = CLICKS.replace("symbol = \"page\"\n", "");
-    let error = parse(&without, &[]).expect_err("an error").to_string();
-    assert!(
-        error.contains("the table `sequences` needs the key `symbol` or `bins`"),
-        "{error}"
+        &without,
+        &[],
+        "the table `sequences` needs the key `symbol` or `bins`",
     );
 }
 
 #[test]
 fn ranks_need_rows_to_hold_out() {
-    let single = CLICKS.replace("trajectory = \"session\"\n", "");
+    let single = CLICKS.swap("trajectory = \"session\"\n", "");
     let auto = |sets: &[&str]| {
         let sets = [&["fit.hmm.rank=auto"], sets].concat();
         parse(&single, &sets).map_err(|e| e.to_string())
@@ -229,12 +183,14 @@ fn ranks_need_rows_to_hold_out() {
     let expected = "`validation.folds` holds trajectories out in turn, but every partition is one";
     assert!(error.contains(expected), "{error}");
     refused(
+        CLICKS,
         &["fit.hmm.rank=auto", "fit.hmm.rule=gap"],
-        &["must be \"held-out\" for the method \"spectral_hmm\", not \"gap\""],
+        "must be \"held-out\" for the method \"spectral_hmm\", not \"gap\"",
     );
     refused(
+        CLICKS,
         &["fit.hmm.ranks=[1, 2]"],
-        &["goes with `rank = \"auto\"` alone"],
+        "goes with `rank = \"auto\"` alone",
     );
 }
 
@@ -252,12 +208,14 @@ fn fits_count_the_same_windows() {
     let SequenceMethod::SpectralHmm(own) = &fits[1].method;
     assert_eq!((own.windows, own.block), (WindowKind::First, 1));
     refused(
+        CLICKS,
         &["fit.hmm.block=0"],
-        &["`fit.hmm.block` must be at least 1, not 0"],
+        "`fit.hmm.block` must be at least 1, not 0",
     );
     refused(
+        CLICKS,
         &["fit.hmm.n_components=3"],
-        &["`fit.hmm.n_components` is no key of method \"spectral_hmm\": write `rank`"],
+        "`fit.hmm.n_components` is no key of method \"spectral_hmm\": write `rank`",
     );
 }
 
@@ -280,9 +238,9 @@ fn the_schema_describes_sequences() {
 fn lake() -> Lake {
     let lake = Lake::new();
     let pages = (0..30).map(|k| ["home", "shop", "cart"][k * k % 7 % 3]);
-    let pages: ArrayRef = Arc::new(StringArray::from_iter_values(pages));
+    let pages = texts(pages);
     let split = (0..30).map(|k| if k < 20 { "train" } else { "test" });
-    let split: ArrayRef = Arc::new(StringArray::from_iter_values(split));
+    let split = texts(split);
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("session", integers((0..30).map(|k| k / 5))),
         ("n", integers((0..30).map(|k| k % 5))),
@@ -298,9 +256,9 @@ fn lake() -> Lake {
 #[test]
 fn plans_say_what_is_counted_fitted_and_scored() {
     let lake = lake();
-    let ran = lake.gyre(&["check", "p.toml"]).succeeds();
+    let ran = lake.call("check", &[]).succeeds();
     assert_eq!(ran.out.trim(), "p.toml is valid: 1 table, 1 fit per model");
-    let text = lake.gyre(&["plan", "p.toml"]).succeeds().out;
+    let text = lake.call("plan", &[]).succeeds().out;
     for line in [
         "count  trajectories by session in the order of n: symbols page; each row follows the one before; windows of 3 rows",
         "fit    hmm: spectral HMM, rank 2, scaled operators, all windows of 3 symbols",
@@ -346,7 +304,7 @@ fn plans_say_what_is_counted_fitted_and_scored() {
     assert_eq!(shown["validation"]["groups"], 100);
     assert_eq!(shown["fit"][0]["parameters"]["rank"]["rule"], "held-out");
     assert!(shown["memory"]["resident_bytes"].as_u64() > Some(0));
-    let explained = lake.gyre(&["explain", "p.toml"]).succeeds().out;
+    let explained = lake.call("explain", &[]).succeeds().out;
     assert!(
         explained.starts_with("SQL\nSELECT * FROM clicks\n"),
         "{explained}"
@@ -357,8 +315,7 @@ fn plans_say_what_is_counted_fitted_and_scored() {
 fn columns_must_fit_their_keys() {
     let lake = lake();
     let fails = |set: &str, expected: &str| {
-        lake.gyre(&["check", "p.toml", "--set", set])
-            .fails(2, expected);
+        lake.call("check", &[set]).fails(2, expected);
     };
     fails(
         "sequences.symbol=pge",

@@ -1,10 +1,9 @@
 //! Methods other than DBMR and k-means on the worlds of the coherence paper: co-clustering of both
 //! sides, one partition for both sides, and SEBA and PCCA+ on singular and Schur vectors.
 
-use crate::lake::{Lake, Rows};
+use crate::lake::{Lake, Rows, texts};
 use crate::worlds;
-use crate::worlds::{World, low_rank};
-use arrow::array::{ArrayRef, StringArray};
+use crate::worlds::{World, assert_close};
 use gyre::evidence::counts::Counts;
 use gyre::evidence::pass::Passes;
 use gyre::methods;
@@ -17,7 +16,6 @@ use gyre::methods::given::Given;
 use gyre::methods::spectral::gpcca;
 use gyre::methods::spectral::svd;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 fn try_fit(world: &World, method: &Method) -> gyre::error::Result<Fit> {
     let shards = world.shards(2_000);
@@ -53,12 +51,6 @@ fn are_equal_partitions(a: &[i32], b: &[u32]) -> bool {
         .all(|(a, b)| names.entry(*a).or_insert(*b) == b && taken.entry(*b).or_insert(*a) == a)
 }
 
-#[track_caller]
-fn assert_close(x: f64, expected: f64, tolerance: f64) {
-    let off = (x - expected).abs();
-    assert!(off <= tolerance, "{x} is not {expected} ± {tolerance}");
-}
-
 /// If the model is exact, all methods find E₁, E₂, E₃ on both sides, and I(E; F) = I(X; Y).
 #[test]
 fn polzin2024_example20_eps0_with_every_method() {
@@ -76,30 +68,27 @@ fn polzin2024_example20_eps0_with_every_method() {
         let fit = fit(&world, &method);
         assert!(
             fit.how.converged
-                && are_equal_partitions(&low_rank(&fit).sources.affiliation, &world.partition),
+                && are_equal_partitions(&fit.model.sources.affiliation, &world.partition),
             "{method:?}"
         );
-        assert_eq!(
-            low_rank(&fit).targets.affiliation,
-            low_rank(&fit).sources.affiliation
-        );
+        assert_eq!(fit.model.targets.affiliation, fit.model.sources.affiliation);
         assert_close(
-            low_rank(&fit).metrics.mutual_information,
+            fit.model.metrics.mutual_information,
             expected_information,
             1e-12,
         );
         assert_close(
-            low_rank(&fit).metrics.reference_information,
+            fit.model.metrics.reference_information,
             expected_information,
             1e-12,
         );
-        assert_close(low_rank(&fit).metrics.objective, 2.6, 1e-12);
+        assert_close(fit.model.metrics.objective, 2.6, 1e-12);
         // The soft sets are crisp for these worlds.
-        for side in [&low_rank(&fit).sources, &low_rank(&fit).targets] {
+        for side in [&fit.model.sources, &fit.model.targets] {
             let memberships = side.membership.iter().flatten();
             assert!(memberships.copied().all(|x| x.min(1.0 - x).abs() < 1e-7));
         }
-        if let Some(crispness) = low_rank(&fit).metrics.crispness {
+        if let Some(crispness) = fit.model.metrics.crispness {
             assert_close(crispness, 1.0, 1e-9);
         }
     }
@@ -113,22 +102,20 @@ fn polzin2024_example21_eps0_needs_the_cycle() {
     let world = worlds::example21(0, 0);
     let cycle = fit(&world, &gpcca(3));
     assert!(are_equal_partitions(
-        &low_rank(&cycle).sources.affiliation,
+        &cycle.model.sources.affiliation,
         &world.partition
     ));
     assert_close(
-        low_rank(&cycle).metrics.crispness.expect("memberships"),
+        cycle.model.metrics.crispness.expect("memberships"),
         1.0,
         1e-9,
     );
-    let eigenvalue = low_rank(&cycle).spectrum[1]
-        .eigenvalue
-        .expect("an eigenvalue");
+    let eigenvalue = cycle.model.spectrum[1].eigenvalue.expect("an eigenvalue");
     assert_close(eigenvalue[0], -0.5, 1e-12);
     assert_close(eigenvalue[1], 0.75f64.sqrt(), 1e-12);
     let one = fit(&world, &metastable(3));
-    assert_close(low_rank(&one).metrics.mutual_information, 3f64.ln(), 1e-12);
-    assert_eq!(low_rank(&one).metrics.objective, 0.0);
+    assert_close(one.model.metrics.mutual_information, 3f64.ln(), 1e-12);
+    assert_eq!(one.model.metrics.objective, 0.0);
     assert_eq!(
         one.how.restarts[one.how.best_restart].init.as_deref(),
         Some("gpcca")
@@ -164,7 +151,7 @@ fn polzin2024_remark22_of_sets_that_objective_2_cannot_tell_apart() {
         let method = Method::Given(Given::column("sets"));
         let fit = methods::fit(&Passes::local(), &method, &counts, 1);
         let fit = fit.expect("a partition");
-        let metrics = &low_rank(&fit).metrics;
+        let metrics = &fit.model.metrics;
         assert_eq!(metrics.source_sizes, sizes.map(|n| 3 * n));
         assert_close(metrics.coherence, 3.0, 1e-12);
         assert_close(metrics.objective, 3.0, 1e-12);
@@ -178,8 +165,8 @@ fn polzin2024_remark22_of_sets_that_objective_2_cannot_tell_apart() {
         Method::Cocluster(cocluster::Cocluster::new(3)),
     ] {
         let fit = fit(&world, &method);
-        assert_close(low_rank(&fit).metrics.objective, 3.0, 1e-12);
-        let sets = &low_rank(&fit).sources.affiliation;
+        assert_close(fit.model.metrics.objective, 3.0, 1e-12);
+        let sets = &fit.model.sources.affiliation;
         assert!((0..90).all(|j| sets[j] == sets[triple(j) / 10 * 30 + triple(j) % 10]));
     }
 }
@@ -198,20 +185,17 @@ fn two_partitions_explain_no_less_than_one() {
             let both = fit(&world, &Method::Cocluster(cocluster::Cocluster::new(3)));
             let one = fit(&world, &metastable(3));
             let dbmr = fit(&world, &Method::Dbmr(params::Dbmr::new(3)));
-            let most = low_rank(&both).metrics.mutual_information;
-            assert!(most <= low_rank(&both).metrics.reference_information);
+            let most = both.model.metrics.mutual_information;
+            assert!(most <= both.model.metrics.reference_information);
             assert!(
-                most >= low_rank(&one).metrics.mutual_information - 1e-9,
+                most >= one.model.metrics.mutual_information - 1e-9,
                 "{seed}"
             );
             assert!(
-                most >= low_rank(&dbmr).metrics.mutual_information - 1e-9,
+                most >= dbmr.model.metrics.mutual_information - 1e-9,
                 "{seed}"
             );
-            assert_eq!(
-                low_rank(&one).sources.affiliation,
-                low_rank(&one).targets.affiliation
-            );
+            assert_eq!(one.model.sources.affiliation, one.model.targets.affiliation);
             for fit in [both, one] {
                 assert!(fit.how.restarts.iter().all(|r| r.converged));
             }
@@ -246,8 +230,8 @@ fn polzin2024_examples_20_and_21_in_one_run() {
             metastable(3),
         ]
         .map(|method| fit(&world, &method));
-        let reference = low_rank(&fits[0]).metrics.reference_information;
-        let metrics = fits.each_ref().map(|fit| &low_rank(fit).metrics);
+        let reference = fits[0].model.metrics.reference_information;
+        let metrics = fits.each_ref().map(|fit| &fit.model.metrics);
         let numbers = metrics.map(|m| [m.kullback_leibler, m.mutual_information, m.objective]);
         comparison_row(name, reference, numbers)
     });
@@ -290,15 +274,12 @@ fn sets_of_sources_and_targets_are_matched() {
     pairs.push(("x".into(), "a2".into()));
     pairs.push(("b3".into(), "z".into()));
     pairs.push(("b1".into(), "a1".into()));
-    let text = |of: fn(&(String, String)) -> &String| -> ArrayRef {
-        Arc::new(StringArray::from_iter_values(pairs.iter().map(of)))
-    };
+    let text = |of: fn(&(String, String)) -> &String| texts(pairs.iter().map(of));
     lake.table(
         "pairs.parquet",
         vec![("a", text(|p| &p.0)), ("b", text(|p| &p.1))],
     );
-    lake.file("p.toml", PAIRS);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs_text(PAIRS);
     let (sources, targets) = (lake.read("sources"), lake.read("targets"));
     let sets = |rows: &Rows, key: &str| -> BTreeMap<String, i64> {
         let sets = rows.integers("one_affiliation");
@@ -325,7 +306,7 @@ fn sets_of_sources_and_targets_are_matched() {
     assert!(fits.floats("crispness")[0] > 0.8);
 
     let mixed = "transitions.sql=SELECT a, length(b) AS b FROM pairs WHERE b <> $without";
-    let ran = lake.gyre(&["run", "p.toml", "--set", mixed]);
+    let ran = lake.run(&[mixed]);
     ran.fails(
         2,
         "method \"metastable\" of fit `one` takes sources and targets for states of one kind",

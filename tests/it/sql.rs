@@ -1,28 +1,16 @@
 //! The SQL of a pipeline, its keys and its lags: refused SQL, dropped rows, and the names in
 //! messages.
 
-use crate::cli::{integers, small_pipeline};
-use crate::lake::{Lake, Rows};
-use arrow::array::{ArrayRef, Float64Array, StringArray, TimestampSecondArray};
+use crate::cli::{integers, small_pipeline, write_changed};
+use crate::lake::{Lake, Swap, TABLES, floats};
+use arrow::array::{ArrayRef, StringArray, TimestampSecondArray};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
-use serde_json::Value;
 use std::sync::Arc;
 
 /// Writes the small pipeline with another query.
 fn with_sql(lake: &Lake, sql: &str) {
-    small_pipeline(lake);
-    let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
-    lake.file("p.toml", &text.replace("SELECT * FROM rows", sql));
-}
-
-/// The latest record.
-fn record(lake: &Lake, output: &str) -> Value {
-    let folder = std::fs::read_dir(lake.path(output).join("runs")).expect("records");
-    let mut all: Vec<_> = folder.map(|file| file.expect("a file").path()).collect();
-    all.sort();
-    let text = std::fs::read_to_string(all.last().expect("a record")).expect("a record");
-    serde_json::from_str(&text).expect("JSON")
+    write_changed(lake, &[("SELECT * FROM rows", sql)], "");
 }
 
 #[test]
@@ -61,18 +49,18 @@ fn clauses_that_would_be_ignored_are_refused() {
         ("FROM rows", "597 transitions in 600 rows"),
     ] {
         with_sql(&lake, sql);
-        let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+        let ran = lake.runs(&[]);
         assert!(ran.out.contains(rows), "{sql}: {}", ran.out);
     }
     small_pipeline(&lake);
-    let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    let text = lake.text("p.toml");
     lake.file(
         "p.toml",
         &format!(
             "{text}\n[[check]]\nname = \"mine\"\nsql = \"SELECT * FROM fits TABLESAMPLE (1)\"\n"
         ),
     );
-    lake.gyre(&["check", "p.toml"]).fails(
+    lake.call("check", &[]).fails(
         2,
         "the SQL of check `mine` cannot be planned: `TABLESAMPLE (1)`",
     );
@@ -96,12 +84,12 @@ fn integers_that_do_not_fit_are_an_error() {
         ),
     ] {
         with_sql(&lake, sql);
-        let ran = lake.gyre(&["run", "p.toml"]);
+        let ran = lake.run(&[]);
         ran.fails(1, "an integer in the SQL is too large for its type: ");
         ran.fails(1, message);
     }
     with_sql(&lake, "SELECT id, t, state * 1000 AS state FROM rows");
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     assert_eq!(
         lake.read("sources").integers("state"),
         [0, 1000, 2000, 3000, 4000, 5000]
@@ -145,23 +133,17 @@ fn long_expressions_end_with_a_message() {
         ),
     ] {
         with_sql(&lake, &sql);
-        let ran = lake.gyre(&["run", "p.toml", "--threads", "2"]).succeeds();
-        assert!(ran.out.contains("597 transitions"), "{}", ran.out);
+        lake.gyre(&["run", "p.toml", "--threads", "2"])
+            .succeeds()
+            .says("597 transitions");
     }
 }
 
 #[test]
 fn error_messages_use_sql_terms() {
     let lake = Lake::new();
-    let state: ArrayRef = integers([0, 1, 0, 1]);
-    lake.table(
-        "mixed.parquet",
-        vec![
-            ("Id", integers([1, 1, 2, 2])),
-            ("t", integers([0, 1, 0, 1])),
-            ("State", state),
-        ],
-    );
+    let mixed = [[1, 0, 0], [1, 1, 1], [2, 0, 0], [2, 1, 1]];
+    lake.integers("mixed.parquet", ["Id", "t", "State"], mixed);
     for (sql, message) in [
         (
             "SELECT State FROM mixed",
@@ -193,12 +175,12 @@ fn error_messages_use_sql_terms() {
         ),
     ] {
         with_sql(&lake, sql);
-        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let text = lake.text("p.toml");
         lake.file(
             "p.toml",
             &format!("{text}\n[tables.mixed]\npath = \"mixed.parquet\"\n"),
         );
-        let ran = lake.gyre(&["check", "p.toml"]);
+        let ran = lake.call("check", &[]);
         ran.fails(2, message);
         for engine in [
             "enable_ident_normalization",
@@ -216,31 +198,19 @@ fn error_messages_use_sql_terms() {
 #[test]
 fn rows_with_equal_times_are_named_by_every_counting_method() {
     let lake = Lake::new();
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("t", integers([0, 1, 1, 2])),
-            ("state", integers([0, 1, 0, 1])),
-        ],
-    );
-    lake.table(
-        "later/a.parquet",
-        vec![("t", integers([0, 1, 2])), ("state", integers([0, 1, 0]))],
-    );
+    let columns = ["t", "state"];
+    lake.integers("rows.parquet", columns, [[0, 0], [1, 1], [1, 0], [2, 1]]);
+    lake.integers("later/a.parquet", columns, [[0, 0], [1, 1], [2, 0]]);
     for (path, incremental) in [("rows.parquet", false), ("rows.parquet", true)] {
         for sql in ["SELECT * FROM rows", "SELECT * FROM rows ORDER BY state, t"] {
             lake.file("p.toml", &format!("[job]\nname = \"a\"\noutput = \"out\"\nincremental = {incremental}\n[tables.rows]\npath = \"{path}\"\n[transitions]\nsql = \"{sql}\"\ntime = \"t\"\nstate = \"state\"\nlag = 1\n[[fit]]\nname = \"a\"\nmethod = \"dbmr\"\nrank = 2\n"));
-            lake.gyre(&["run", "p.toml"]).fails(1, "two rows at t = 1");
+            lake.run(&[]).fails(1, "two rows at t = 1");
         }
     }
     // A later file repeats a time.
-    lake.file("p.toml", "[job]\nname = \"a\"\noutput = \"out\"\nincremental = true\n[tables.rows]\npath = \"later/\"\n[transitions]\nsql = \"SELECT * FROM rows\"\ntime = \"t\"\nstate = \"state\"\nlag = 1\n[[fit]]\nname = \"a\"\nmethod = \"dbmr\"\nrank = 2\n");
-    lake.gyre(&["run", "p.toml"]).succeeds();
-    lake.table(
-        "later/b.parquet",
-        vec![("t", integers([2, 3])), ("state", integers([0, 1]))],
-    );
-    lake.gyre(&["run", "p.toml"]).fails(1, "two rows at t = 2");
+    lake.runs_text("[job]\nname = \"a\"\noutput = \"out\"\nincremental = true\n[tables.rows]\npath = \"later/\"\n[transitions]\nsql = \"SELECT * FROM rows\"\ntime = \"t\"\nstate = \"state\"\nlag = 1\n[[fit]]\nname = \"a\"\nmethod = \"dbmr\"\nrank = 2\n");
+    lake.integers("later/b.parquet", columns, [[2, 0], [3, 1]]);
+    lake.run(&[]).fails(1, "two rows at t = 2");
 }
 
 const KEYS: &str = r#"
@@ -293,10 +263,7 @@ fn nan_keys_are_dropped_and_counted() {
     ];
     let times = [0, 1, 2, 0, 1, 2, 0, 0, 1, 2];
     let states = [0, 1, 0, 1, 0, 1, 0, 1, 0, 1];
-    let wide: [ArrayRef; 2] = [
-        Arc::new(Float64Array::from(ids.to_vec())),
-        Arc::new(Float64Array::from(partitions.to_vec())),
-    ];
+    let wide: [ArrayRef; 2] = [floats(ids.to_vec()), floats(partitions.to_vec())];
     for width in [DataType::Float16, DataType::Float32, DataType::Float64] {
         let [id, p] = wide
             .clone()
@@ -334,27 +301,19 @@ fn nan_keys_are_dropped_and_counted() {
             ];
             lake.table("rows/a.parquet", columns);
             let text = KEYS
-                .replace("OUTPUT", "out")
-                .replace("SQL", sql)
-                .replace("INCREMENTAL", &incremental.to_string());
+                .swap("OUTPUT", "out")
+                .swap("SQL", sql)
+                .swap("INCREMENTAL", &incremental.to_string());
             lake.file("p.toml", &text);
-            let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-            assert!(
-                ran.out.contains("keys: 2 transitions in 10 rows"),
-                "{width} {at}: {}",
-                ran.out
-            );
-            let dropped = &record(&lake, "out")["rows_dropped"];
+            lake.runs(&[]).says("keys: 2 transitions in 10 rows");
+            let dropped = &lake.last_record()["rows_dropped"];
             assert_eq!(dropped["NaN partition"], 2, "{width} {at}: {dropped}");
             assert_eq!(dropped["null partition"], 1, "{dropped}");
             assert_eq!(dropped["NaN trajectory"], 3, "{dropped}");
             assert_eq!(dropped["null trajectory"], 1, "{dropped}");
             assert_eq!(lake.read("sources").floats("p"), [5.0, 5.0]);
-            let assigned = lake
-                .gyre(&["assign", "p.toml", "--model", "out", "--output", "new"])
-                .succeeds();
-            assert!(assigned.out.contains("2 transitions"), "{}", assigned.out);
-            let trajectories = Rows::open(&lake.path("new/trajectories/part-0.parquet"));
+            lake.assign(&[]).succeeds().says("2 transitions");
+            let trajectories = lake.read_at("new/trajectories");
             assert_eq!(trajectories.floats("id"), [1.0]);
         }
     }
@@ -393,10 +352,7 @@ fn write_timed_pipeline(lake: &Lake, output: &str, lags: &str) {
             ],
         );
     }
-    lake.file(
-        "p.toml",
-        &TIMED.replace("OUTPUT", output).replace("LAGS", lags),
-    );
+    lake.file("p.toml", &TIMED.swap("OUTPUT", output).swap("LAGS", lags));
 }
 
 /// Every spelling of a lag has the same text, the same length in seconds and the same position.
@@ -414,27 +370,15 @@ fn spellings_of_a_lag_are_equal_and_lags_are_sorted_by_length() {
     {
         let output = format!("out{n}");
         write_timed_pipeline(&lake, &output, lags);
-        let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+        let ran = lake.runs(&[]);
         let shown: Vec<&str> = ran
             .out
             .lines()
             .filter_map(|line| line.strip_prefix("lag ")?.split(':').next())
             .collect();
         assert_eq!(shown, ["1h", "6h", "1d"], "{}", ran.out);
-        for table in [
-            "sources",
-            "targets",
-            "latent",
-            "coarse",
-            "fits",
-            "certificates",
-            "restarts",
-            "spectrum",
-            "sets",
-            "changes",
-            "counts",
-        ] {
-            let rows = Rows::open(&lake.path(&format!("{output}/{table}/part-0.parquet")));
+        for table in TABLES {
+            let rows = lake.read_at(&format!("{output}/{table}"));
             let (lags, seconds) = (rows.texts("lag"), rows.floats("lag_seconds"));
             let mut order: Vec<String> = lags.clone();
             order.dedup();
@@ -448,29 +392,23 @@ fn spellings_of_a_lag_are_equal_and_lags_are_sorted_by_length() {
                 assert_eq!(seconds, expected, "{table}");
             }
         }
-        outputs.push(
-            std::fs::read(lake.path(&format!("{output}/counts/part-0.parquet"))).expect("a table"),
-        );
+        outputs.push(lake.bytes(&format!("{output}/counts/part-0.parquet")));
     }
     assert!(outputs.windows(2).all(|two| two[0] == two[1]));
     // Another spelling gives the same plan.
-    let spelt = TIMED.replace("OUTPUT", "out0");
-    lake.file(
-        "p.toml",
-        &spelt.replace("LAGS", "['1440min', '6h', '60min']"),
-    );
-    let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-    assert!(ran.out.contains("Nothing to do"), "{}", ran.out);
+    let spelt = TIMED.swap("OUTPUT", "out0");
+    lake.runs_text(&spelt.replace("LAGS", "['1440min', '6h', '60min']"))
+        .says("Nothing to do");
     lake.gyre(&["compare", "out0", "out1", "--lag", "60min=PT1H"])
         .succeeds();
     lake.gyre(&["assign", "p.toml", "--model", "out2", "--output", "new"])
         .succeeds();
-    let rows = Rows::open(&lake.path("new/sources/part-0.parquet"));
+    let rows = lake.read_at("new/sources");
     assert!(rows.floats("lag_seconds").contains(&86_400.0));
     // Steps have no length in seconds.
     write_timed_pipeline(&lake, "steps", "'2 steps'");
-    lake.gyre(&["run", "p.toml"]).succeeds();
-    let rows = Rows::open(&lake.path("steps/fits/part-0.parquet"));
+    lake.runs(&[]);
+    let rows = lake.read_at("steps/fits");
     assert_eq!(rows.texts("lag"), ["2 steps"]);
     assert!(rows.0.column_by_name("lag_seconds").is_none());
 }
@@ -480,17 +418,17 @@ fn spellings_of_a_lag_are_equal_and_lags_are_sorted_by_length() {
 fn results_with_another_spelling_of_a_lag_are_found() {
     let lake = Lake::new();
     write_timed_pipeline(&lake, "old", "'6h'");
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     respell(&lake, "old", "360 min");
     write_timed_pipeline(&lake, "new", "'PT6H'");
-    let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
-    lake.file("p.toml", &format!("{text}\n[names]\nfrom = \"old\"\n"));
-    lake.gyre(&["run", "p.toml"]).succeeds();
-    let rows = Rows::open(&lake.path("new/changes/part-0.parquet"));
+    let text = lake.text("p.toml");
+    lake.runs_text(&format!("{text}\n[names]\nfrom = \"old\"\n"));
+    let rows = lake.read_at("new/changes");
     assert_eq!(rows.texts("compared_with"), ["earlier"]);
     assert_eq!(rows.floats("adjusted_rand"), [1.0]);
-    let ran = lake.gyre(&["compare", "old", "new"]).succeeds();
-    assert!(ran.out.contains("lag 6h"), "{}", ran.out);
+    lake.gyre(&["compare", "old", "new"])
+        .succeeds()
+        .says("lag 6h");
     lake.gyre(&["compare", "old", "new", "--lag", "6h=360min"])
         .succeeds();
     lake.gyre(&["assign", "p.toml", "--model", "old", "--output", "rows"])
@@ -559,7 +497,7 @@ fn respell(lake: &Lake, output: &str, lag: &str) {
 fn parameters_may_be_dates_times_and_lists() {
     let lake = Lake::new();
     write_timed_pipeline(&lake, "out", "'1h'");
-    let base = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+    let base = lake.text("p.toml");
     // There are 3 × 200 rows, one per hour from the start of 1970.
     for (sql, parameters, rows) in [
         (
@@ -611,12 +549,7 @@ fn parameters_may_be_dates_times_and_lists() {
         let text = base.replace("SELECT * FROM rows", sql)
             + &format!("\n[transitions.parameters]\n{parameters}\n");
         lake.file("p.toml", &text);
-        let ran = lake.gyre(&["run", "p.toml"]).succeeds();
-        assert!(
-            ran.out.contains(&format!("in {rows} rows")),
-            "{sql} {parameters}: {}",
-            ran.out
-        );
+        lake.runs(&[]).says(&format!("in {rows} rows"));
     }
     for (parameters, message) in [
         (
@@ -636,30 +569,8 @@ fn parameters_may_be_dates_times_and_lists() {
             "p.toml",
             &(base.clone() + &format!("\n[transitions.parameters]\n{parameters}\n")),
         );
-        lake.gyre(&["check", "p.toml"]).fails(2, message);
+        lake.call("check", &[]).fails(2, message);
     }
-}
-
-#[test]
-fn variables_may_replace_numbers() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
-    let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
-    let text = text
-        .replace("rank = 2", "rank = \"${RANK:-2}\"")
-        .replace("[tables.rows]", "seed = \"${SEED:-3}\"\n[tables.rows]");
-    let text = text.replace("lag = 1", "lag = 1\npartition_by = []");
-    lake.file("p.toml", &text);
-    lake.gyre(&["run", "p.toml"]).succeeds();
-    assert_eq!(lake.read("fits").integers("rank"), [2, 2]);
-    let output = lake
-        .command(&["check", "p.toml"])
-        .env("SEED", "hunter2")
-        .output()
-        .expect("the program starts");
-    let ran = crate::lake::ProgramRun::of(output);
-    ran.fails(2, "`job.seed` must be a whole number that is not negative, which the value of `${SEED}` is not");
-    assert!(!ran.err.contains("hunter2"), "{}", ran.err);
 }
 
 /// A date or a time without a zone is local time in the zone of the column that it is compared
@@ -680,7 +591,7 @@ fn parameters_of_time_take_the_zone_of_what_they_are_compared_with() {
              source = \"source\"\ntarget = \"target\"\n[transitions.parameters]\nsince = {since}\n"
         );
         lake.file("p.toml", &text);
-        lake.gyre(&["run", "p.toml"])
+        lake.run(&[])
     };
     let rows = |condition: &str, since: &str| {
         run(condition, since).succeeds();
@@ -740,8 +651,7 @@ fn parameters_of_time_take_the_zone_of_what_they_are_compared_with() {
         "2024-03-31",
     )
     .succeeds();
-    let plan = lake.gyre(&["plan", "p.toml"]).succeeds();
-    assert!(plan.out.contains("for 48 rows"), "{}", plan.out);
+    lake.call("plan", &[]).succeeds().says("for 48 rows");
     // The default of a window function is a time of its column.
     for default in [
         "$since",
@@ -795,7 +705,7 @@ fn local_times_that_clocks_skip_or_show_twice_are_named() {
              sql = \"SELECT a AS source, a AS target FROM rows WHERE {condition}\"\n"
         );
         lake.file("p.toml", &text);
-        lake.gyre(&["run", "p.toml"])
+        lake.run(&[])
     };
     let zone = "'Timestamp(s, \"Europe/Berlin\")'";
     let spring = "has the local time 2024-03-31T02:30:00, which clocks in Europe/Berlin skip";
@@ -865,7 +775,7 @@ fn defaults_that_a_cast_would_change_are_refused() {
             &lake,
             &format!("SELECT id, {call} OVER (ORDER BY t) AS t, state FROM rows"),
         );
-        lake.gyre(&["plan", "p.toml"]).fails(2, message);
+        lake.call("plan", &[]).fails(2, message);
     }
     for call in [
         "lag(t, 1, 7)",
@@ -877,7 +787,7 @@ fn defaults_that_a_cast_would_change_are_refused() {
             &lake,
             &format!("SELECT id, {call} OVER (ORDER BY t) AS t, state FROM rows"),
         );
-        lake.gyre(&["plan", "p.toml"]).succeeds();
+        lake.call("plan", &[]).succeeds();
     }
 }
 
@@ -893,8 +803,7 @@ fn results_keep_the_values_of_all_branches() {
              [transitions]\nsql = \"SELECT {columns} FROM rows\"\n\
              source = \"source\"\ntarget = \"target\"\n{keys}"
         );
-        lake.file("p.toml", &text);
-        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.runs_text(&text);
         lake.read("counts")
     };
     let weighted = "a AS source, a AS target, CASE WHEN k < 3 THEN 1 ELSE 0.5 END AS w";

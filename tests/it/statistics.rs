@@ -115,6 +115,16 @@ fn written() -> impl Strategy<Value = Written> {
 }
 
 impl Written {
+    /// A file of other rows, with `rows` rows in each group and page.
+    fn of(rows: usize, data_type: DataType) -> Written {
+        Written {
+            rows: Vec::new(),
+            rows_per_group: rows,
+            rows_per_page: rows,
+            data_type,
+        }
+    }
+
     fn batch(&self, values: Vec<Option<f64>>) -> RecordBatch {
         let k = Int64Array::from_iter_values((0..values.len() as i64).map(|k| k / 4));
         let x = self.column(values);
@@ -192,12 +202,7 @@ fn nested_columns_have_one_zero() {
     let structs = StructArray::from(vec![(field, singles)]);
     let columns = [("v", Arc::new(lists) as ArrayRef), ("s", Arc::new(structs))];
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let written = Written {
-        rows: Vec::new(),
-        rows_per_group: 1,
-        rows_per_page: 1,
-        data_type: DataType::Float64,
-    };
+    let written = Written::of(1, DataType::Float64);
     written.write(&file, &batch);
     runtime().block_on(async {
         let lake = lake(&file).await;
@@ -220,13 +225,8 @@ fn computed_values_have_one_zero() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.parquet");
     let x: ArrayRef = Arc::new(Float64Array::from(vec![-0.25, 0.25, 0.0]));
-    Written {
-        rows: Vec::new(),
-        rows_per_group: 9,
-        rows_per_page: 9,
-        data_type: DataType::Float64,
-    }
-    .write(&file, &RecordBatch::try_from_iter([("x", x)]).unwrap());
+    Written::of(9, DataType::Float64)
+        .write(&file, &RecordBatch::try_from_iter([("x", x)]).unwrap());
     runtime().block_on(async {
         let lake = lake(&file).await;
         let sql = "SELECT a.z AS z, b.n AS n, min(-x) OVER () + 0.25 AS w FROM (SELECT round(x) AS z, x FROM t) AS a JOIN (SELECT x AS y, (x - x) / (x - x) AS n FROM t) AS b ON a.x = b.y";
@@ -285,12 +285,7 @@ fn groups_have_the_extremes_of_all_rows() {
             let x = cast(&x, &of).unwrap();
             let g: ArrayRef = Arc::new(Int64Array::from(vec![7; values.len()]));
             let batch = RecordBatch::try_from_iter([("g", g), ("x", x)]).unwrap();
-            let written = Written {
-                rows: Vec::new(),
-                rows_per_group: 9,
-                rows_per_page: 9,
-                data_type: of,
-            };
+            let written = Written::of(9, of);
             written.write(&file, &batch);
             runtime().block_on(async {
                 let lake = lake(&file).await;
@@ -479,17 +474,6 @@ fn write_rows(lake: &crate::lake::Lake, format: &str, columns: Vec<(&str, ArrayR
     }
 }
 
-/// All tables of the output, by name.
-fn result_of(lake: &crate::lake::Lake) -> BTreeMap<String, Vec<u8>> {
-    let tables = std::fs::read_dir(lake.path("out")).unwrap();
-    let tables = tables.filter_map(|table| {
-        let table = table.unwrap();
-        let bytes = std::fs::read(table.path().join("part-0.parquet")).ok()?;
-        Some((table.file_name().into_string().unwrap(), bytes))
-    });
-    tables.collect()
-}
-
 /// A key, a coordinate or an observation of −0.0 gives the same bytes as 0.0, in every kind of
 /// evidence and every format.
 #[test]
@@ -510,9 +494,8 @@ fn both_zeros_give_the_same_result() {
                 let head = format!(
                     "[job]\nname = 'j'\noutput = 'out'\nseed = 1\n[tables.t]\npath = 't.{format}'\n"
                 );
-                lake.file("p.toml", &(head + kind));
-                lake.gyre(&["run", "p.toml"]).succeeds();
-                let result = result_of(&lake);
+                lake.runs_text(&(head + kind));
+                let result = lake.tables_of("out");
                 assert!(result.len() > 3, "{kind}");
                 match &first {
                     Some(first) => assert!(*first == result, "{zero:?} in {format}: {kind}"),

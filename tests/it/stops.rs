@@ -2,19 +2,17 @@
 //! the system.
 
 use crate::cli::{integers, small_pipeline};
-use crate::lake::{Lake, ProgramRun};
-use arrow::array::{ArrayRef, Float64Array, StringArray};
+use crate::lake::{Lake, ProgramRun, files_below, floats, texts, wait_for};
 use std::fs;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 const SIGNALS: [&str; 3] = ["-INT", "-TERM", "-HUP"];
 
-fn signal(process: &Child, signal: &str) {
+pub fn signal(process: &Child, signal: &str) {
     let sent = Command::new("kill")
         .args([signal, &process.id().to_string()])
         .status();
@@ -44,41 +42,17 @@ fn start(lake: &Lake, arguments: &[&str]) -> (Child, BufReader<std::process::Chi
     (process, log)
 }
 
-/// Reads the log until a line contains a text.
-fn wait_for(log: &mut impl BufRead, text: &str) {
-    let mut all = String::new();
-    while !all.lines().last().is_some_and(|line| line.contains(text)) {
-        assert_ne!(
-            log.read_line(&mut all).expect("a line"),
-            0,
-            "never {text:?} in\n{all}"
-        );
-    }
-}
-
 fn end(mut process: Child, mut log: impl Read) -> (Option<i32>, String) {
     let mut rest = String::new();
     log.read_to_string(&mut rest).expect("the rest of the log");
     (process.wait().expect("the process ends").code(), rest)
 }
 
-fn entries(lake: &Lake, folder: &str) -> Vec<String> {
-    let entries = fs::read_dir(lake.path(folder)).into_iter().flatten();
-    let name = |e: std::io::Result<fs::DirEntry>| e.expect("an entry").file_name();
-    let names = entries.map(|e| name(e).into_string().expect("a name"));
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    names
-}
-
 /// Writes a pipeline whose stages each take longer than a signal.
 fn write_slow_pipeline(lake: &Lake) {
     let n = 400_000;
-    let columns = vec![
-        ("a", integers((0..n).map(|k| k % 100_000))),
-        ("b", integers((0..n).map(|k| k * 7 % 99_991))),
-    ];
-    lake.table("rows.parquet", columns);
+    let rows = (0..n).map(|k| [k % 100_000, k * 7 % 99_991]);
+    lake.integers("rows.parquet", ["a", "b"], rows);
     lake.file(
         "p.toml",
         "[job]\nname = \"large\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n[transitions]\nsql = \"SELECT * FROM rows\"\n\
@@ -92,7 +66,7 @@ fn write_slow_pipeline(lake: &Lake) {
 fn a_signal_at_any_stage_leaves_one_result() {
     let lake = Lake::new();
     write_slow_pipeline(&lake);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     // The log line at the end of the previous stage, and the stage that receives the signal.
     let stages = [
         ("\"run begins\"", "count"),
@@ -102,10 +76,11 @@ fn a_signal_at_any_stage_leaves_one_result() {
         ("\"stage\":\"check\"", "promote"),
     ];
     let mut seed = 1;
-    for name in SIGNALS {
+    for (at, name) in SIGNALS.into_iter().enumerate() {
         let mut stopped = 0;
         for (text, stage) in stages {
             let (pointer, before) = (fs::read(lake.path("out/current.json")), lake.tables());
+            let runs = lake.names("out/runs").len();
             seed += 1;
             let seeded = seed.to_string();
             let arguments = [
@@ -120,6 +95,10 @@ fn a_signal_at_any_stage_leaves_one_result() {
             ];
             let (process, mut log) = start(&lake, &arguments);
             wait_for(&mut log, text);
+            if stage == "write" {
+                // Some tables are written.
+                std::thread::sleep(Duration::from_millis(20 * at as u64));
+            }
             signal(&process, name);
             let (code, rest) = end(process, log);
             let place = format!("{name} at {stage}: {rest}");
@@ -127,6 +106,7 @@ fn a_signal_at_any_stage_leaves_one_result() {
             match code {
                 Some(130) => {
                     assert!(!is_new && lake.tables() == before, "{place}");
+                    assert!(stage != "fit" || !rest.contains("\"write\""), "{place}");
                     assert!(
                         rest.contains("stopped; the output is as it was before"),
                         "{place}"
@@ -139,9 +119,14 @@ fn a_signal_at_any_stage_leaves_one_result() {
                 ),
                 other => panic!("{other:?}: {place}"),
             }
-            assert_eq!(entries(&lake, "tmp"), Vec::<String>::new(), "{place}");
-            let kept = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
-            let versions = entries(&lake, "out/versions");
+            assert_eq!(lake.names("tmp"), [].into(), "{place}");
+            // Every run has a record.
+            assert!(
+                stage == "count" || lake.names("out/runs").len() == runs + 1,
+                "{place}"
+            );
+            let kept = lake.text("out/current.json");
+            let versions = lake.names("out/versions");
             assert!(
                 versions.iter().all(|run| kept.contains(run.as_str())),
                 "{place}"
@@ -156,10 +141,15 @@ fn a_signal_at_any_stage_leaves_one_result() {
         wait_for(&mut log, "\"stage\":\"count\"");
         signal(&process, name);
         assert_eq!(end(process, log).0, Some(130), "{name}");
-        let remaining = entries(&lake, "out");
+        let remaining = lake.names("out");
         // The record of the run and its finished work.
         let is_known = |name: &String| ["runs", "work"].contains(&name.as_str());
         assert!(remaining.iter().all(is_known), "{remaining:?}");
+        let outcomes = lake
+            .records()
+            .into_iter()
+            .map(|record| record["outcome"].clone());
+        assert_eq!(outcomes.collect::<Vec<_>>(), ["stopped"]);
     }
 }
 
@@ -169,7 +159,7 @@ fn a_signal_at_any_stage_leaves_one_result() {
 fn a_second_signal_stops_a_call_that_does_not_return() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let before = (fs::read(lake.path("out/current.json")).ok(), lake.tables());
     let call = |n: &str| format!("levenshtein(repeat('a', 900000{n}), repeat('b', 900000{n}))");
     for n in [" + id", ""] {
@@ -288,12 +278,8 @@ fn every_method_stops_in_its_longest_loop() {
     let lake = Lake::new();
     // Four trajectories, one of which trains.
     let n = 10_400i64;
-    let text = |of: fn(i64) -> String| -> ArrayRef {
-        Arc::new(StringArray::from_iter_values((0..n).map(of)))
-    };
-    let float = |of: fn(f64) -> f64| -> ArrayRef {
-        Arc::new(Float64Array::from_iter_values((0..n).map(|k| of(k as f64))))
-    };
+    let text = |of: fn(i64) -> String| texts((0..n).map(of));
+    let float = |of: fn(f64) -> f64| floats((0..n).map(|k| of(k as f64)));
     lake.table(
         "rows.parquet",
         vec![
@@ -334,12 +320,8 @@ fn every_method_stops_in_its_longest_loop() {
         let (code, rest) = end(process, log);
         assert_eq!(code, Some(130), "{fit}: {rest}");
         assert!(rest.contains("stopped; the output is as it was before"));
-        assert_eq!(
-            entries(&lake, "out/versions"),
-            Vec::<String>::new(),
-            "{fit}"
-        );
-        assert_eq!(entries(&lake, "tmp"), Vec::<String>::new(), "{fit}");
+        assert_eq!(lake.names("out/versions"), [].into(), "{fit}");
+        assert_eq!(lake.names("tmp"), [].into(), "{fit}");
     }
 }
 
@@ -357,9 +339,8 @@ fn cpu_ticks(process: u32) -> u64 {
 fn waiting_for_a_lock_is_reported_stoppable_and_limited() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml"]).succeeds();
-    lake.gyre(&["assign", "p.toml", "--model", "out", "--output", "new"])
-        .succeeds();
+    lake.runs(&[]);
+    lake.assign(&[]).succeeds();
     let before = lake.tables();
     let commands: [(&str, &[&str]); 3] = [
         ("out", &["run", "p.toml", "--force"]),
@@ -384,7 +365,7 @@ fn waiting_for_a_lock_is_reported_stoppable_and_limited() {
             let (code, rest) = end(process, log);
             assert_eq!(code, Some(130), "{command:?}: {rest}");
         }
-        let versions = entries(&lake, &format!("{folder}/versions"));
+        let versions = lake.names(&format!("{folder}/versions"));
         assert!(!versions.is_empty() && versions.len() <= 2, "{versions:?}");
         drop(lock);
         lake.gyre(command).succeeds();
@@ -392,14 +373,14 @@ fn waiting_for_a_lock_is_reported_stoppable_and_limited() {
     assert!(lake.tables() == before);
 }
 
-/// Runs a script with limits in a shell. `$GYRE` is the program.
-fn run_limited(lake: &Lake, script: &str) -> ProgramRun {
-    let mut command = Command::new("sh");
-    command.args(["-c", script]).current_dir(lake.folder.path());
-    command
-        .env("GYRE", lake.command(&[]).get_program())
-        .env_remove("OUT");
-    let output = command.output().expect("a shell");
+/// Runs a shell script in a lake, after the words of another command. `$GYRE` is the program.
+pub fn shell(lake: &Lake, before: &[&str], script: &str) -> ProgramRun {
+    let shell = ["sh", "-c", script];
+    let mut words = before.iter().chain(&shell);
+    let mut command = Command::new(words.next().expect("a word"));
+    let command = command.args(words).current_dir(lake.folder.path());
+    let command = command.env("GYRE", lake.command(&[]).get_program());
+    let output = command.env_remove("OUT").output().expect("a shell");
     assert_eq!(output.status.signal(), None, "{script}");
     ProgramRun::of(output)
 }
@@ -409,7 +390,7 @@ fn run_limited(lake: &Lake, script: &str) -> ProgramRun {
 fn a_refusal_by_the_system_is_one_error() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml"]).succeeds();
+    lake.runs(&[]);
     let before = lake.tables();
     let run = "exec \"$GYRE\" run p.toml --force";
     for (limit, more, text) in [
@@ -426,15 +407,16 @@ fn a_refusal_by_the_system_is_one_error() {
             " more memory",
         ),
     ] {
-        let ran = run_limited(&lake, &format!("{limit}; {run} {more}"));
+        let ran = shell(&lake, &[], &format!("{limit}; {run} {more}"));
         ran.fails(75, text);
         assert!(!ran.err.contains("aborted"), "{}", ran.err);
         let errors = ran.err.lines().filter(|line| line.starts_with("error:"));
         assert_eq!(errors.count(), 1, "{}", ran.err);
         assert!(lake.tables() == before, "{limit}");
     }
-    let json = run_limited(
+    let json = shell(
         &lake,
+        &[],
         &format!(
             "ulimit -v 900000; {run} --threads 1 --log-format json --set 'transitions.sql=SELECT id, t, length(repeat(CAST(state AS VARCHAR), 1900000000)) AS state FROM rows WHERE id = 0'"
         ),
@@ -460,20 +442,9 @@ fn the_next_run_removes_the_rows_of_a_killed_process() {
     for by_clean in [true, false] {
         let (mut process, _log) = start(&lake, &sorting);
         let rows = || {
-            let folders = entries(&lake, "tmp").into_iter();
-            let folders = folders.flat_map(|folder| {
-                let inner = entries(&lake, &format!("tmp/{folder}")).into_iter();
-                inner.map(move |inner| format!("tmp/{folder}/{inner}"))
-            });
-            let files = folders.flat_map(|f| {
-                entries(&lake, &f)
-                    .into_iter()
-                    .map(move |n| format!("{f}/{n}"))
-            });
-            files
-                .filter_map(|f| fs::metadata(lake.path(&f)).ok())
-                .map(|m| m.len())
-                .sum::<u64>()
+            let files = files_below(&lake.path("tmp")).into_iter();
+            let sizes = files.filter_map(|file| Some(fs::metadata(file).ok()?.len()));
+            sizes.sum::<u64>()
         };
         while rows() == 0 {
             let status = process.try_wait().expect("a process");
@@ -496,7 +467,7 @@ fn the_next_run_removes_the_rows_of_a_killed_process() {
         assert!(!clean(&[]).contains("temporary folder"));
         process.kill().expect("the process exists");
         process.wait().expect("the process ends");
-        assert_eq!(entries(&lake, "tmp").len(), 1);
+        assert_eq!(lake.names("tmp").len(), 1);
         if by_clean {
             assert!(clean(&["--dry-run"]).contains("would remove 1 temporary folder, "));
             assert!(clean(&[]).contains("sort files of a dead process"));
@@ -505,6 +476,6 @@ fn the_next_run_removes_the_rows_of_a_killed_process() {
             let ran = next.env("TMPDIR", lake.path("tmp")).output();
             ProgramRun::of(ran.expect("the program starts")).succeeds();
         }
-        assert_eq!(entries(&lake, "tmp"), Vec::<String>::new());
+        assert_eq!(lake.names("tmp"), [].into());
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::cli::small_pipeline;
 use crate::faulty::{Conditions, Fault, FaultyStore, Pauses};
+use crate::inside::immediate_cleaning;
 use crate::lake::{Lake, TABLES};
 use futures::future::BoxFuture;
 use futures::task::noop_waker_ref;
@@ -10,14 +11,12 @@ use futures::{FutureExt, StreamExt};
 use gyre::error::{Kind, Result};
 use gyre::output::place::Output;
 use gyre::output::pointer::Promotion;
-use gyre::output::retention::Cleaning;
 use gyre::plan::pipeline::Pipeline;
 use gyre::read::lake::Resources;
 use gyre::read::paths::current::Current;
 use gyre::run::counts::kind::CountsKind;
 use gyre::run::options::Options;
 use gyre::run::progress::Silent;
-use jiff::SignedDuration;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
@@ -79,11 +78,7 @@ async fn versions(store: &InMemory) -> BTreeSet<String> {
 /// Runs the cleaning, and asserts that the pointer names all remaining versions.
 async fn clean(store: &InMemory) {
     let output = Output::in_store(Arc::new(store.clone()), Path::from("out"));
-    let cleaning = Cleaning {
-        keep: 2,
-        older_than: SignedDuration::ZERO,
-        dry_run: false,
-    };
+    let cleaning = immediate_cleaning(2);
     output.clean(&cleaning).await.expect("a store that works");
     let named = pointer(store).await.map(|p| {
         let runs = p.earlier.into_iter().chain([p.run]);
@@ -98,71 +93,6 @@ const FAULTS: [(&str, usize, Fault); 3] = [
     ("the answer to a call is lost", 1, Fault::IsLost),
     ("the run dies", usize::MAX, Fault::Fails),
 ];
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_fault_at_any_call_leaves_one_whole_result() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
-    let old = InMemory::new();
-    run_into(&lake, Arc::new(old.clone()), 1)
-        .await
-        .expect("an empty store takes a run");
-    let new = old.fork();
-    run_into(&lake, Arc::new(new.clone()), 2)
-        .await
-        .expect("the new result");
-    let (before, after) = (tables(&old).await, tables(&new).await);
-    assert_ne!(before, after);
-
-    for (what, many, fault) in FAULTS {
-        let mut faults = 0;
-        for first in 0.. {
-            let faulty = FaultyStore {
-                fails: first..first.saturating_add(many),
-                fault,
-                ..FaultyStore::around(old.fork())
-            };
-            let ended = run_into(&lake, Arc::new(faulty.clone()), 2).await;
-            if faulty.calls.load(Ordering::SeqCst) <= first {
-                ended.expect("no call failed");
-                break;
-            }
-            faults += 1;
-            let place = format!("{what} at {first}");
-            let store = faulty.inner;
-            // The result is always complete. After an error it is the old one, unless the store
-            // could not be asked.
-            let found = tables(&store).await;
-            let output = Output::in_store(Arc::new(store.clone()), Path::from("out"));
-            let current = output.current().await.expect("a store that works again");
-            assert!(current.is_some(), "{place}");
-            match &ended {
-                Ok(()) => assert_eq!(found, after, "{place}"),
-                Err(e) => {
-                    let kind = e.kind();
-                    assert!(
-                        matches!(kind, Kind::Store | Kind::Conflict),
-                        "{place}: {}",
-                        e.full()
-                    );
-                    assert_eq!(found, before, "{place}");
-                }
-            }
-            clean(&store).await;
-            assert_eq!(tables(&store).await, found, "{place}");
-            // The next run succeeds and leaves no other files.
-            run_into(&lake, Arc::new(store.clone()), 2)
-                .await
-                .expect("the next run");
-            assert_eq!(tables(&store).await, after, "{place}");
-            let current = pointer(&store).await.expect("a result");
-            assert_eq!(versions(&store).await.len(), 2, "{place}");
-            let record = Path::from(format!("out/runs/{}.json", current.run));
-            store.head(&record).await.expect("a record");
-        }
-        assert!(faults > 40, "only {faults} calls were made");
-    }
-}
 
 /// A restoration replaces the pointer as a run does. Both results stay, so it can be repeated and
 /// undone.

@@ -3,8 +3,8 @@
 
 use crate::cli::integers;
 use crate::inside::{InProcess, RESOURCES, RunResult, Schedule, assert_equal_results, run_in};
-use crate::lake::Lake;
-use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
+use crate::lake::{Lake, Swap, floats, integers_or_null, texts_or_null};
+use arrow::array::ArrayRef;
 use gyre::error::Kind;
 use gyre::run::planned::{kinds, perform_task};
 use gyre::run::workers::nodes::Task;
@@ -16,16 +16,15 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// A row of trajectory `id` in group `g`. A row without a time is dropped. A row without a state is
 /// in no pair.
 #[derive(Debug, Clone, PartialEq)]
-struct Row {
-    g: i64,
-    id: i64,
-    t: Option<i64>,
-    state: Option<i64>,
+pub struct Row {
+    pub g: i64,
+    pub id: i64,
+    pub t: Option<i64>,
+    pub state: Option<i64>,
 }
 
 /// Walks on two halves of `states`, with gaps: `groups` groups of `each` trajectories.
@@ -51,16 +50,10 @@ fn walks(seed: u64, groups: i64, each: i64, steps: i64, states: i64) -> Vec<Row>
     rows
 }
 
-fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
-    let text = |of: &dyn Fn(&Row) -> Option<String>| -> ArrayRef {
-        Arc::new(rows.iter().map(of).collect::<StringArray>())
-    };
-    let optional = |of: &dyn Fn(&Row) -> Option<i64>| -> ArrayRef {
-        Arc::new(rows.iter().map(of).collect::<Int64Array>())
-    };
-    let float = |of: &dyn Fn(&Row) -> Option<f64>| -> ArrayRef {
-        Arc::new(rows.iter().map(of).collect::<Float64Array>())
-    };
+pub fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
+    let text = |of: &dyn Fn(&Row) -> Option<String>| texts_or_null(rows.iter().map(of));
+    let optional = |of: &dyn Fn(&Row) -> Option<i64>| integers_or_null(rows.iter().map(of));
+    let float = |of: &dyn Fn(&Row) -> Option<f64>| floats(rows.iter().map(of));
     vec![
         ("g", integers(rows.iter().map(|r| r.g))),
         ("sea", text(&|r| Some(format!("sea {}", r.g)))),
@@ -322,7 +315,7 @@ async fn tasks_read_the_tables_of_the_plan() {
     }
     let one = "state = \"name\"\nlag = 1\npartition_by = [\"day\"]\n";
     let sql = "sql = \"SELECT *, day + $shift AS other FROM rows WHERE id < $most\"";
-    let keys = TRAJECTORIES.replace("sql = \"SELECT * FROM rows\"", sql) + one;
+    let keys = TRAJECTORIES.swap("sql = \"SELECT * FROM rows\"", sql) + one;
     let rest = "[transitions.parameters]\nshift = 3\nmost = 14.5\n".to_string() + TWO_FITS;
     let tables =
         "[tables.other]\npath = [\"FOLDER/more/2.parquet\", \"FOLDER/more/[13].parquet\"]\n";
@@ -367,7 +360,7 @@ async fn tasks_find_stores_by_url() {
     let place = Stores::default().open("memory:///tasks").expect("memory");
     for (at, rows) in walks(11, 2, 8, 30, 8).chunks(150).enumerate() {
         lake.table("file.parquet", columns(rows));
-        let bytes = fs::read(lake.path("file.parquet")).expect("a file");
+        let bytes = lake.bytes("file.parquet");
         let path = place
             .path
             .clone()
@@ -403,37 +396,6 @@ async fn large_states_in_some_files_are_equal_in_all_files() {
         };
         check(&lake, &pipeline(&keys, TWO_FITS), rounds).await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_partition_that_cannot_be_fitted_does_not_stop_the_others() {
-    let lake = Lake::new();
-    let mut rows = walks(8, 3, 6, 30, 8);
-    rows.iter_mut()
-        .filter(|row| row.g == 1)
-        .for_each(|row| row.state = Some(4));
-    files(&lake, &rows, 4);
-    let keys = format!("{TRAJECTORIES}state = \"state\"\nlag = [1, 2]\npartition_by = \"sea\"");
-    let text = pipeline(&keys, TWO_FITS);
-    let (result, _) =
-        check_schedules(&lake, &text, &[Schedule::Shuffled(1), Schedule::Twice]).await;
-    let failures = result.record["failures"].as_array().expect("a list");
-    let of = failures
-        .iter()
-        .map(|failure| failure["partition"].as_str().expect("a name"));
-    assert_eq!(
-        of.collect::<Vec<_>>(),
-        ["sea=sea 1, lag 1", "sea=sea 1, lag 2"]
-    );
-    // All partitions fail.
-    let text = text.replace("SELECT * FROM rows", "SELECT * FROM rows WHERE g = 1");
-    let expected = run_in(&lake, &text, None).await.expect_err("no model");
-    let actual = run_in(&lake, &text, Some(InProcess::new(Schedule::InOrder))).await;
-    let actual = actual.expect_err("no model");
-    assert_eq!(
-        (expected.kind(), expected.full()),
-        (actual.kind(), actual.full())
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

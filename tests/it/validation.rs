@@ -1,11 +1,9 @@
 //! Fits to resamples, for each kind of input: from the rows to the output tables.
 
-use crate::cli::integers;
-use crate::lake::Lake;
-use arrow::array::{Array, ArrayRef, Float64Array};
+use crate::lake::{Lake, Swap, floats, integer_columns};
+use arrow::array::Array;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use std::sync::Arc;
 
 /// Rows (trajectory, time, state) of walks on two halves of eight states. A step changes the half
 /// with probability 0.1.
@@ -21,11 +19,6 @@ fn walks(trajectories: i64, steps: i64) -> Vec<[i64; 3]> {
         }
     }
     rows
-}
-
-fn columns(names: [&'static str; 3], rows: &[[i64; 3]]) -> Vec<(&'static str, ArrayRef)> {
-    let column = |at: usize| integers(rows.iter().map(|row| row[at]));
-    (0..3).map(|at| (names[at], column(at))).collect()
 }
 
 const TRAJECTORIES: &str = r#"
@@ -69,33 +62,21 @@ fn rows_of(lake: &Lake, fit: &str, metric: &str, index: Option<u32>) -> Vec<[f64
         .collect()
 }
 
-fn record(lake: &Lake) -> serde_json::Value {
-    let runs = std::fs::read_dir(lake.path("out/runs")).expect("records");
-    let mut paths: Vec<_> = runs.map(|entry| entry.expect("a record").path()).collect();
-    paths.sort();
-    let text = std::fs::read_to_string(paths.last().expect("a record")).expect("a record");
-    serde_json::from_str(&text).expect("JSON")
-}
-
 #[test]
 fn trajectories_are_resampled_without_reading_them_twice() {
-    let mut rows = walks(60, 50);
+    let rows = walks(60, 50);
     let lake = Lake::new();
-    lake.table("rows/0.parquet", columns(["id", "t", "s"], &rows));
+    lake.table(
+        "rows/0.parquet",
+        integer_columns(["id", "t", "s"], rows.iter().copied()),
+    );
     let validation = "[validation]\nbootstrap = 20\nconfidence = 0.9\n";
     let text = pipeline(TRAJECTORIES, validation);
-    let ran = lake
-        .file("p.toml", &text)
-        .gyre(&["run", "p.toml"])
-        .succeeds();
-    assert!(ran.out.contains("dbmr: 20 resamples of "), "{}", ran.out);
-    assert!(
-        ran.out.contains("; 90 % intervals: coherence 1."),
-        "{}",
-        ran.out
-    );
+    lake.runs_text(&text)
+        .says("dbmr: 20 resamples of ")
+        .says("; 90 % intervals: coherence 1.");
 
-    let record = record(&lake);
+    let record = lake.last_record();
     assert_eq!(record["rows_read"], 3000);
     let of_dbmr = &record["models"][0]["fits"][0]["bootstrap"];
     assert_eq!(of_dbmr["resamples"], 20);
@@ -153,26 +134,9 @@ fn trajectories_are_resampled_without_reading_them_twice() {
         "lag Int64, fit Utf8, metric Utf8, index UInt32?, value Float64?, mean Float64?, standard_error Float64?, low Float64?, high Float64?, resamples UInt32"
     );
 
-    // The result does not depend on threads or on the order of rows and files.
-    let bytes = |lake: &Lake| {
-        let mut tables = lake.tables();
-        let path = lake.path("out/bootstrap/part-0.parquet");
-        tables.push(("bootstrap".into(), std::fs::read(path).expect("a table")));
-        tables
-    };
-    let before = bytes(&lake);
-    rows.reverse();
-    let (late, early) = rows.split_at(1111);
-    lake.table("rows/0.parquet", columns(["id", "t", "s"], early));
-    lake.table("rows/1.parquet", columns(["id", "t", "s"], late));
-    lake.gyre(&["run", "p.toml", "--threads", "3"]).succeeds();
-    assert!(bytes(&lake) == before);
-
     // Without resamples, the fits are the same and the old table is removed.
     let plain = lake.read("spectrum").floats("singular_value");
-    lake.file("p.toml", &pipeline(TRAJECTORIES, ""))
-        .gyre(&["run", "p.toml"])
-        .succeeds();
+    lake.runs_text(&pipeline(TRAJECTORIES, ""));
     assert_eq!(lake.read("spectrum").floats("singular_value"), plain);
     assert!(
         lake.read("sources")
@@ -195,16 +159,17 @@ fn pairs_and_counts_are_resampled_by_row_or_by_a_column() {
     let width = |transitions: &str, validation: &str| {
         let validation = format!("[validation]\nbootstrap = 40\n{validation}");
         let text = pipeline(transitions, &validation);
-        lake.file("p.toml", &text)
-            .gyre(&["run", "p.toml"])
-            .succeeds();
+        lake.runs_text(&text);
         let found = rows_of(&lake, "halves", "singular_value", Some(1));
         let [value, low, high] = found[0];
         assert!(low < value && value < high, "{found:?}");
         assert_eq!(lake.read("sources").floats("svd_stability"), [1.0; 8]);
         high - low
     };
-    lake.table("rows/0.parquet", columns(["a", "b", "ship"], &pairs));
+    lake.table(
+        "rows/0.parquet",
+        integer_columns(["a", "b", "ship"], pairs.iter().copied()),
+    );
     // There are few ships with hundreds of pairs each. Resampled by ship, the results vary about as
     // much as by pair, because pairs are independent here.
     let (by_pair, by_ship) = (width(PAIRS, ""), width(PAIRS, "group = \"ship\"\n"));
@@ -218,16 +183,19 @@ fn pairs_and_counts_are_resampled_by_row_or_by_a_column() {
         *counts.entry((*a, *b)).or_insert(0) += 1;
     }
     let counted: Vec<[i64; 3]> = counts.iter().map(|(&(a, b), &n)| [a, b, n]).collect();
-    lake.table("rows/0.parquet", columns(["a", "b", "n"], &counted));
+    lake.table(
+        "rows/0.parquet",
+        integer_columns(["a", "b", "n"], counted.iter().copied()),
+    );
     let by_count = width(&format!("{PAIRS}count = \"n\"\n"), "");
     assert!(
         (0.5..2.0).contains(&(by_pair / by_count)),
         "{by_pair} {by_count}"
     );
 
-    let mut weighted = columns(["a", "b", "ship"], &pairs);
+    let mut weighted = integer_columns(["a", "b", "ship"], pairs.iter().copied());
     let weights = (0..pairs.len()).map(|at| 0.5 + (at % 3) as f64);
-    weighted.push(("w", Arc::new(Float64Array::from_iter_values(weights))));
+    weighted.push(("w", floats(weights)));
     lake.table("rows/0.parquet", weighted);
     for group in ["", "group = \"ship\"\n"] {
         let by_weight = width(&format!("{PAIRS}weight = \"w\"\n"), group);
@@ -241,12 +209,15 @@ fn pairs_and_counts_are_resampled_by_row_or_by_a_column() {
 #[test]
 fn one_trajectory_cannot_be_resampled() {
     let lake = Lake::new();
-    lake.table("rows/0.parquet", columns(["id", "t", "s"], &walks(1, 500)));
-    let single = TRAJECTORIES.replace("trajectory = \"id\"\n", "");
+    lake.table(
+        "rows/0.parquet",
+        integer_columns(["id", "t", "s"], walks(1, 500)),
+    );
+    let single = TRAJECTORIES.swap("trajectory = \"id\"\n", "");
     let run = |transitions: &str, validation: &str| {
         let validation = format!("[validation]\nbootstrap = 10\n{validation}");
         lake.file("p.toml", &pipeline(transitions, &validation))
-            .gyre(&["run", "p.toml"])
+            .run(&[])
     };
     run(&single, "").fails(
         2,
@@ -257,13 +228,9 @@ fn one_trajectory_cannot_be_resampled() {
         "`validation.group` names the column `shop`, which the SQL does not give",
     );
     // If a run finds this while it reads, the fit is written without intervals.
-    let ran = run(TRAJECTORIES, "").succeeds();
-    assert!(
-        ran.out
-            .contains("svd: too few resamples for intervals (0 of 1 groups)"),
-        "{}",
-        ran.out
-    );
+    run(TRAJECTORIES, "")
+        .succeeds()
+        .says("svd: too few resamples for intervals (0 of 1 groups)");
     let table = lake.read("bootstrap");
     assert_eq!(table.column("low").null_count(), table.len());
     assert_eq!(

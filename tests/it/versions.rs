@@ -2,38 +2,27 @@
 //! clean`.
 
 use crate::cli::small_pipeline;
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, wait_for};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::os::unix::fs::symlink;
 use std::process::Stdio;
-use std::time::Duration;
-
-fn pointer(lake: &Lake) -> Value {
-    let text = fs::read_to_string(lake.path("out/current.json")).expect("a pointer");
-    serde_json::from_str(&text).expect("JSON")
-}
 
 fn current(lake: &Lake) -> String {
-    pointer(lake)["run"].as_str().expect("a run").to_string()
+    lake.json("out/current.json")["run"]
+        .as_str()
+        .expect("a run")
+        .to_string()
 }
 
 fn earlier(lake: &Lake) -> Vec<String> {
-    let pointer = pointer(lake);
+    let pointer = lake.json("out/current.json");
     let earlier = pointer["earlier"].as_array().expect("a list").iter();
     earlier
         .map(|run| run.as_str().expect("a run").to_string())
-        .collect()
-}
-
-fn names(lake: &Lake, folder: &str) -> BTreeSet<String> {
-    let entries = fs::read_dir(lake.path(folder)).expect("a folder");
-    let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
-    entries
-        .map(|entry| name(entry).into_string().expect("a name"))
         .collect()
 }
 
@@ -42,7 +31,7 @@ fn names(lake: &Lake, folder: &str) -> BTreeSet<String> {
 #[track_caller]
 fn check_tidy(lake: &Lake) {
     let named = earlier(lake).into_iter().chain([current(lake)]);
-    assert_eq!(names(lake, "out/versions"), named.collect());
+    assert_eq!(lake.names("out/versions"), named.collect());
     check_links(lake);
 }
 
@@ -85,11 +74,7 @@ fn one_of_two_simultaneous_processes_wins_and_the_other_reports_it() {
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("the program starts");
         let mut log = BufReader::new(process.stderr.take().expect("a log"));
-        let mut line = String::new();
-        while !line.contains(r#""stage":"fit""#) {
-            line.clear();
-            assert_ne!(log.read_line(&mut line).expect("a line"), 0, "{seed} ended");
-        }
+        wait_for(&mut log, r#""stage":"fit""#);
         processes.push((process, log));
     }
     lock.unlock().expect("the lock is released");
@@ -110,7 +95,7 @@ fn one_of_two_simultaneous_processes_wins_and_the_other_reports_it() {
     results[1].fails(75, &message);
     assert_eq!(earlier(&lake), std::slice::from_ref(&first));
     // The run that lost has a record with the reason.
-    let mut records = names(&lake, "out/runs");
+    let mut records = lake.names("out/runs");
     for run in [first, winner] {
         assert!(records.remove(&format!("{run}.json")), "{run}");
     }
@@ -152,21 +137,19 @@ fn stable_output(ran: ProgramRun, runs: &[(&str, &str)]) -> String {
 fn earlier_results_are_kept_and_cleaned() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    assert_eq!(
-        lake.gyre(&["clean", "p.toml"]).succeeds().out,
-        "Nothing to clean.\n"
-    );
+    lake.gyre(&["clean", "p.toml"])
+        .succeeds()
+        .prints("Nothing to clean.\n");
     assert!(!lake.path("out").exists());
     let runs: Vec<String> = ["1", "2", "3", "4"].map(|seed| run(&lake, seed)).into();
     assert_eq!(runs.iter().collect::<BTreeSet<_>>().len(), 4);
     assert_eq!(earlier(&lake), [runs[2].clone(), runs[1].clone()]);
     check_tidy(&lake);
     // Records are kept.
-    assert_eq!(names(&lake, "out/runs").len(), 4);
-    assert_eq!(
-        lake.gyre(&["clean", "p.toml"]).succeeds().out,
-        "Nothing to clean.\n"
-    );
+    assert_eq!(lake.names("out/runs").len(), 4);
+    lake.gyre(&["clean", "p.toml"])
+        .succeeds()
+        .prints("Nothing to clean.\n");
 
     // A killed run and a running one.
     let [dead, alive] = ["0", "1"].map(|n| format!("20260301T020000Z-0123abcd-0000000{n}"));
@@ -205,7 +188,7 @@ fn earlier_results_are_kept_and_cleaned() {
     assert!(lake.tables() == before);
     // The number of kept versions does not change the result.
     let same = ["run", "p.toml", "--seed", "4", "--set", "job.keep=0"];
-    assert_eq!(lake.gyre(&same).succeeds().out, "Nothing to do.\n");
+    lake.gyre(&same).succeeds().prints("Nothing to do.\n");
     lake.gyre(&[&same[..], &["--force"]].concat()).succeeds();
     assert!(earlier(&lake).is_empty());
     check_tidy(&lake);
@@ -223,7 +206,7 @@ fn unused_files_are_listed_and_removed() {
             .succeeds();
     };
     run("1");
-    let kept = names(&lake, "out/ledger");
+    let kept = lake.names("out/ledger");
     let object = format!("ledger/counts-{}.parquet", "01".repeat(16));
     lake.file(&format!("out/{object}"), "12345");
     let record = "runs/20260301T020000Z-0123abcd-00000001.json#12";
@@ -244,10 +227,9 @@ fn unused_files_are_listed_and_removed() {
         let arguments = [&["clean", "p.toml", "--older-than", "0s"], more].concat();
         lake.gyre(&arguments).succeeds().out
     };
-    assert_eq!(
-        lake.gyre(&["clean", "p.toml"]).succeeds().out,
-        "Nothing to clean.\n"
-    );
+    lake.gyre(&["clean", "p.toml"])
+        .succeeds()
+        .prints("Nothing to clean.\n");
     let lines = |verb: &str| {
         format!(
             "{verb} {object}: no result needs it, 5 bytes\n\
@@ -262,100 +244,10 @@ fn unused_files_are_listed_and_removed() {
     for file in mine {
         fs::remove_file(lake.path(&format!("out/{file}"))).expect("it is still there");
     }
-    assert_eq!(names(&lake, "out/ledger"), kept);
+    assert_eq!(lake.names("out/ledger"), kept);
     // The list includes the ledger of a removed result.
     run("2");
-    assert_eq!(names(&lake, "out/ledger"), kept);
-}
-
-/// The run is stopped while it fits models or writes tables. It does not start further writes.
-#[test]
-fn a_run_that_is_stopped_while_it_writes_leaves_the_earlier_result() {
-    let lake = Lake::new();
-    // Writing several hundred thousand counts takes longer than a signal.
-    let n = 400_000;
-    let columns = vec![
-        ("a", crate::cli::integers((0..n).map(|k| k % 100_000))),
-        ("b", crate::cli::integers((0..n).map(|k| k * 7 % 99_991))),
-    ];
-    lake.table("rows.parquet", columns);
-    lake.file(
-        "p.toml",
-        "[job]\nname = \"large\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n[transitions]\nsql = \"SELECT * FROM rows\"\n\
-         source = \"a\"\ntarget = \"b\"\n[[fit]]\nname = \"one\"\nmethod = \"dbmr\"\nrank = 1\n",
-    );
-    // The finished stage, and the time in milliseconds after it.
-    let moments = [
-        ("count", 0),
-        ("fit", 0),
-        ("fit", 3),
-        ("fit", 10),
-        ("fit", 40),
-    ];
-    let mut stopped = 0;
-    for earlier in [None, Some("1")] {
-        if let Some(seed) = earlier {
-            run(&lake, seed);
-        }
-        let before = earlier.map(|_| (pointer(&lake), lake.tables()));
-        for (stage, wait) in moments {
-            let rest = stop(&lake, stage, Duration::from_millis(wait));
-            if wait == 0 {
-                assert!(
-                    !rest.iter().any(|line| line.contains("\"write\"")),
-                    "{rest:?}"
-                );
-            }
-            match &before {
-                // Only finished work may remain for the next run.
-                None => {
-                    let mut allowed = names(&lake, "out");
-                    allowed.remove("work");
-                    assert_eq!(allowed, ["runs".to_string()].into());
-                }
-                Some(before) => {
-                    assert!((pointer(&lake), lake.tables()) == *before);
-                    check_tidy(&lake);
-                }
-            }
-            // Every stopped run has a record.
-            stopped += 1;
-            let results = usize::from(earlier.is_some());
-            assert_eq!(names(&lake, "out/runs").len(), stopped + results);
-        }
-    }
-}
-
-/// Starts a run, stops it some time after the end of a stage, and returns the log lines since then.
-fn stop(lake: &Lake, stage: &str, after: Duration) -> Vec<String> {
-    let mut running = lake
-        .command(&["run", "p.toml", "--seed", "2", "--log-format", "json"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut lines = BufReader::new(running.stderr.take().expect("its log")).lines();
-    let is_over = |line: &Value| line["message"] == "stage done" && line["stage"] == stage;
-    let log = lines.by_ref().map(|line| {
-        let line = line.expect("text");
-        serde_json::from_str::<Value>(&line).unwrap_or_else(|e| panic!("{line}: {e}"))
-    });
-    assert!(
-        log.into_iter().any(|line| is_over(&line)),
-        "it never came to the end of {stage}"
-    );
-    std::thread::sleep(after);
-    let stopped = std::process::Command::new("kill")
-        .args(["-INT", &running.id().to_string()])
-        .status();
-    assert!(stopped.is_ok_and(|status| status.success()));
-    let rest: Vec<String> = lines.map(|line| line.expect("text")).collect();
-    assert_eq!(
-        running.wait().expect("the process ends").code(),
-        Some(130),
-        "{rest:?}"
-    );
-    rest
+    assert_eq!(lake.names("out/ledger"), kept);
 }
 
 /// If a process dies after it has written its pointer, readers of plain paths see one result, and
@@ -378,8 +270,8 @@ fn links_follow_the_pointer() {
         lake.gyre(&arguments).succeeds();
         check_tidy(&lake);
         assert!(lake.tables() == new, "{mend}");
-        assert!(!names(&lake, "out").contains("bootstrap"), "{mend}");
-        assert_eq!(names(&lake, "out/runs").len(), 2, "{mend}");
+        assert!(!lake.names("out").contains("bootstrap"), "{mend}");
+        assert_eq!(lake.names("out/runs").len(), 2, "{mend}");
     }
 }
 
@@ -389,11 +281,11 @@ fn foreign_files_in_the_output_are_kept() {
     small_pipeline(&lake);
     fs::create_dir_all(lake.path("out/fits")).expect("a folder");
     lake.file("out/fits/mine.txt", "not gyre's");
-    let refused = lake.gyre(&["run", "p.toml"]);
+    let refused = lake.run(&[]);
     refused.fails(2, "out/fits is where gyre must create a link; move it away");
     let allowed = ["fits", ".lock", "versions"].map(str::to_string);
-    assert!(names(&lake, "out").is_subset(&allowed.into()));
-    assert_eq!(names(&lake, "out/fits").len(), 1);
+    assert!(lake.names("out").is_subset(&allowed.into()));
+    assert_eq!(lake.names("out/fits").len(), 1);
     fs::remove_dir_all(lake.path("out")).expect("a folder");
 
     // A link of the user is not replaced, whatever has its name.
@@ -405,7 +297,7 @@ fn foreign_files_in_the_output_are_kept() {
 
     // The contents of an unreadable pointer are unknown.
     let first = run(&lake, "1");
-    let pointer = pointer(&lake);
+    let pointer = lake.json("out/current.json");
     let edited = |edit: &dyn Fn(&mut Value)| {
         let mut pointer = pointer.clone();
         edit(&mut pointer);
@@ -496,11 +388,8 @@ fn foreign_files_in_the_output_are_kept() {
             let arguments: Vec<&str> = command.split(' ').collect();
             lake.gyre(&arguments).fails(code, message);
         }
-        assert_eq!(names(&lake, "out/versions"), [first.clone()].into());
-        assert_eq!(
-            fs::read(lake.path("victim")).expect("a file"),
-            b"not gyre's"
-        );
+        assert_eq!(lake.names("out/versions"), [first.clone()].into());
+        assert_eq!(lake.bytes("victim"), b"not gyre's");
         assert!(!lake.path("victim").is_symlink() && !lake.path("outside").exists());
     }
     // A right name of a table does not replace a file or a link of the user.
@@ -510,10 +399,7 @@ fn foreign_files_in_the_output_are_kept() {
     );
     lake.file("out/mine", "not gyre's");
     lake.gyre(&["clean", "p.toml"]).succeeds();
-    assert_eq!(
-        fs::read(lake.path("out/mine")).expect("a file"),
-        b"not gyre's"
-    );
+    assert_eq!(lake.bytes("out/mine"), b"not gyre's");
     assert!(!lake.path("out/mine").is_symlink());
 }
 
@@ -526,12 +412,9 @@ pub fn sealed(mut value: Value) -> Value {
 
 #[track_caller]
 fn refused_link(lake: &Lake) {
-    let refused = lake.gyre(&["run", "p.toml"]);
+    let refused = lake.run(&[]);
     refused.fails(2, "out/fits is where gyre must create a link; move it away");
-    assert_eq!(
-        fs::read(lake.path("mine.txt")).expect("a file"),
-        b"not gyre's"
-    );
+    assert_eq!(lake.bytes("mine.txt"), b"not gyre's");
 }
 
 /// Nothing behind a link is removed or written, wherever the link is, and no folder without the
@@ -571,9 +454,9 @@ fn links_and_folders_of_others_are_left_alone() {
             "out/work/own",
             "out/ledger",
         ];
-        let all = folders.map(|folder| (folder, names(&lake, folder)));
-        let runs = names(&lake, "out/runs").contains("x");
-        let versions = names(&lake, "out/versions");
+        let all = folders.map(|folder| (folder, lake.names(folder)));
+        let runs = lake.names("out/runs").contains("x");
+        let versions = lake.names("out/versions");
         (
             all,
             runs,
@@ -684,10 +567,7 @@ fn links_and_folders_of_others_are_left_alone() {
         symlink(lake.path("mine/a"), lake.path(&format!("out/{draft}"))).expect("a link");
     }
     run(&lake, "4");
-    assert_eq!(
-        fs::read(lake.path("mine/a")).expect("a file"),
-        b"not gyre's"
-    );
+    assert_eq!(lake.bytes("mine/a"), b"not gyre's");
     // A pipe has no end.
     let status = std::process::Command::new("mkfifo")
         .arg(lake.path("pipe"))
@@ -730,12 +610,10 @@ fn a_damaged_result_is_said_by_file_and_made_anew() {
         damage(&lake.path(&format!("{version}/{inside}")));
         lake.gyre(&assign).fails(1, &inside);
         lake.gyre(&["compare", "out", "out"]).fails(1, &inside);
-        let again = lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
-        assert!(
-            again.err.contains(&inside) && again.err.contains("made anew"),
-            "{}",
-            again.err
-        );
+        lake.gyre(&["run", "p.toml", "--seed", "1"])
+            .succeeds()
+            .logs(&inside)
+            .logs("made anew");
         assert!(lake.tables() == tables, "{file}");
         check_tidy(&lake);
         let done = lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
@@ -752,7 +630,7 @@ fn a_damaged_result_is_said_by_file_and_made_anew() {
     // A flipped bit does not change the size, and the hash shows it.
     for table in ["sources", "targets", "latent", "fits", "spectrum"] {
         let file = format!("out/versions/{}/{table}/part-0.parquet", current(&lake));
-        let mut bytes = fs::read(lake.path(&file)).expect("a table");
+        let mut bytes = lake.bytes(&file);
         let at = bytes.len() / 3;
         bytes[at] ^= 1;
         fs::write(lake.path(&file), bytes).expect("a file");
@@ -767,7 +645,7 @@ fn a_damaged_result_is_said_by_file_and_made_anew() {
     #[cfg(feature = "report")]
     {
         let file = format!("out/versions/{}/fits/part-0.parquet", current(&lake));
-        let mut bytes = fs::read(lake.path(&file)).expect("a table");
+        let mut bytes = lake.bytes(&file);
         bytes[40] ^= 1;
         fs::write(lake.path(&file), bytes).expect("a file");
         for arguments in [
@@ -826,11 +704,11 @@ fn only_whole_versions_that_are_kept_are_restored() {
     unknown.fails(2, &message);
     fs::remove_file(lake.path(&format!("out/versions/{first}/fits/part-0.parquet")))
         .expect("a table");
-    let before = pointer(&lake);
+    let before = lake.json("out/current.json");
     lake.gyre(&["restore", "out", &first]).fails(
         1,
         "fits/part-0.parquet is missing, so it cannot be restored",
     );
-    assert_eq!(pointer(&lake), before);
+    assert_eq!(lake.json("out/current.json"), before);
     check_links(&lake);
 }

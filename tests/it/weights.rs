@@ -2,7 +2,8 @@
 //! assignments.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Rows};
+use crate::counting::counts_by_gyre;
+use crate::lake::{Lake, Rows, floats};
 use arrow::array::{Array, ArrayRef, Float64Array};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -95,13 +96,6 @@ affiliation = "half"
     lake.file("p.toml", &text);
 }
 
-fn weights_by_gyre(lake: &Lake) -> Vec<String> {
-    let counts = lake.read("counts").0;
-    (0..counts.num_rows())
-        .map(|at| gyre::read::rows::states::describe(counts.columns(), at))
-        .collect()
-}
-
 /// Sorted rows (group, lag, source, target, weight), computed from all pairs of rows of a
 /// trajectory with a distance of 2 in time or of 3 rows.
 fn expected_weights(rows: &[Row]) -> Vec<String> {
@@ -135,10 +129,11 @@ fn sums_of_weights_do_not_depend_on_order_and_files() {
         let lake = Lake::new();
         files(&lake, rows, n);
         pipeline(&lake, KEYS, "");
-        let ran = lake.gyre(&["run", "p.toml", "--threads", "2"]).succeeds();
-        assert!(ran.out.contains("null weight"), "{}", ran.out);
-        assert!(ran.out.contains("weight of zero"), "{}", ran.out);
-        assert_eq!(weights_by_gyre(&lake), expected);
+        lake.gyre(&["run", "p.toml", "--threads", "2"])
+            .succeeds()
+            .says("null weight")
+            .says("weight of zero");
+        assert_eq!(counts_by_gyre(&lake), expected);
     }
 }
 
@@ -189,13 +184,13 @@ fn weighted_rows_that_exceed_memory_are_sorted() {
     let lake = Lake::new();
     files(&lake, &rows, 1);
     pipeline(&lake, KEYS, "");
-    lake.gyre(&["run", "p.toml"]).succeeds();
-    let gathered = weights_by_gyre(&lake);
+    lake.runs(&[]);
+    let gathered = counts_by_gyre(&lake);
     let memory = ["--threads", "1", "--memory", "165MB", "-v"];
     let ran = lake.gyre(&[&["run", "p.toml", "--force"][..], &memory].concat());
-    assert!(ran.err.contains("sorting them"), "{}", ran.err);
+    ran.logs("sorting them");
     ran.succeeds();
-    assert_eq!(weights_by_gyre(&lake), gathered);
+    assert_eq!(counts_by_gyre(&lake), gathered);
 }
 
 /// The numeric columns of a table.
@@ -232,7 +227,7 @@ fn unit_weights_give_the_results_of_counts_also_in_resamples() {
     let validation = "[validation]\nbootstrap = 10\nfolds = 4";
     let run = |weight: &str| {
         pipeline(&lake, &format!("lag = [1, 2]\n{weight}"), validation);
-        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.runs(&[]);
         ["counts", "fits", "sources", "bootstrap", "ranks"].map(|table| lake.read(table))
     };
     for (found, expected) in run("weight = \"w\"").iter().zip(&run("")) {
@@ -252,7 +247,7 @@ fn resamples_weight_whole_trajectories() {
         files(&lake, rows, 1);
         let keys = "lag = 1\nweight = \"w\"";
         pipeline(&lake, keys, "[validation]\nbootstrap = 20");
-        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.runs(&[]);
         [lake.read("bootstrap"), lake.read("fits")]
     };
     let found = run(&partial);
@@ -272,14 +267,14 @@ fn memberships_of_trajectories_are_sums_over_their_states() {
     let mut rows = walks(30, 60, eighths);
     rows.shuffle(&mut Pcg64::seed_from_u64(9));
     files(&lake, &rows, 3);
-    let table = |name: &str| Rows::open(&lake.path(&format!("new/{name}/part-0.parquet")));
+    let table = |name: &str| lake.read_at(&format!("new/{name}"));
     let sum = |rows: &Rows, column: &str| rows.floats(column).iter().sum::<f64>();
     let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9 * b.abs(), "{a} {b}");
     // The counts of new rows are not divided: every pair has the same information about its states.
     for (window, pairs) in [("sliding", 1.0), ("effective", 2.0)] {
         let keys = format!("lag = \"2 steps\"\nwindow = \"{window}\"\nweight = \"w\"");
         pipeline(&lake, &keys, "");
-        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.runs(&[]);
         let assign = ["assign", "p.toml", "--model", "out", "--output", "new"];
         lake.gyre(&assign).succeeds();
         let (sources, trajectories) = (table("sources"), table("trajectories"));
@@ -293,11 +288,10 @@ fn memberships_of_trajectories_are_sums_over_their_states() {
             close(sum(&sources, &column), pairs * expected);
             close(sum(&trajectories, &column), pairs * expected);
         }
-        let before = std::fs::read(lake.path("new/trajectories/part-0.parquet"));
+        let before = lake.bytes("new/trajectories/part-0.parquet");
         lake.gyre(&[&assign[..], &["--force", "--threads", "1"]].concat())
             .succeeds();
-        let second = std::fs::read(lake.path("new/trajectories/part-0.parquet"));
-        assert!(second.expect("a table") == before.expect("a table"));
+        assert!(lake.bytes("new/trajectories/part-0.parquet") == before);
     }
 }
 
@@ -307,7 +301,7 @@ fn plans_show_weights_and_errors_name_the_state_and_the_column() {
     let mut rows = walks(4, 20, |_| Some(1.0));
     files(&lake, &rows, 1);
     pipeline(&lake, "lag = 1\nweight = \"w\"", "");
-    let plan = lake.gyre(&["plan", "p.toml"]).succeeds().out;
+    let plan = lake.call("plan", &[]).succeeds().out;
     assert!(
         plan.contains("states s; lag 1 (sliding); weights in w"),
         "{plan}"
@@ -315,17 +309,17 @@ fn plans_show_weights_and_errors_name_the_state_and_the_column() {
     let plan = lake.gyre(&["plan", "p.toml", "--json"]).succeeds().out;
     let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
     assert_eq!(plan["count"]["measure"]["weight"], "w");
-    lake.gyre(&["check", "p.toml"]).succeeds();
-    let explained = lake.gyre(&["explain", "p.toml"]).succeeds().out;
+    lake.call("check", &[]).succeeds();
+    let explained = lake.call("explain", &[]).succeeds().out;
     assert!(explained.contains("rows.w"), "{explained}");
 
     rows[3].4 = Some(-0.5);
     files(&lake, &rows, 1);
     let message = format!("`w` = -0.5 for state {} is not a weight", rows[3].3);
-    lake.gyre(&["run", "p.toml"]).fails(1, &message);
+    lake.run(&[]).fails(1, &message);
     let bad = |keys: &str, message: &str| {
         pipeline(&lake, &format!("lag = 1\n{keys}"), "");
-        lake.gyre(&["check", "p.toml"]).fails(2, message);
+        lake.call("check", &[]).fails(2, message);
     };
     bad(
         "weight = \"v\"",
@@ -363,7 +357,7 @@ fn write_all_options(lake: &Lake, window: &str) {
     );
     let validation = "[validation]\nbootstrap = 3\nfolds = 3\ngroups = 6\nmarkov = true";
     pipeline(lake, &keys, &format!("{validation}\n{}", fits.concat()));
-    let text = std::fs::read_to_string(lake.path("p.toml")).expect("the pipeline");
+    let text = lake.text("p.toml");
     // The fits of `pipeline` have the same names.
     let own =
         ["dbmr", "svd"].map(|m| format!("[[fit]]\nname = \"{m}\"\nmethod = \"{m}\"\nrank = 2\n"));
@@ -372,14 +366,8 @@ fn write_all_options(lake: &Lake, window: &str) {
 
 /// Every table of the output.
 fn output_tables(lake: &Lake) -> BTreeMap<String, Rows> {
-    let tables = std::fs::read_dir(lake.path("out/current/"))
-        .expect("a result")
-        .flatten();
-    let tables = tables.filter(|entry| entry.path().is_dir());
-    let open = |name: String| (name.clone(), lake.read(&name));
-    tables
-        .map(|entry| open(entry.file_name().into_string().expect("a name")))
-        .collect()
+    let names = lake.tables_of("out/current").into_keys();
+    names.map(|name| (name.clone(), lake.read(&name))).collect()
 }
 
 /// Whether a value is proportional to the weights, by its table, its column and the subject of its
@@ -484,7 +472,7 @@ fn the_scale_of_weights_changes_no_result() {
             }
             files(&lake, &rows, 1 + k.unsigned_abs() as usize % 3);
             write_all_options(&lake, window);
-            lake.gyre(&["run", "p.toml"]).succeeds();
+            lake.runs(&[]);
             output_tables(&lake)
         };
         let expected = run(0);
@@ -509,7 +497,7 @@ fn extreme_weights_are_fitted_or_refused_by_name() {
             .for_each(|(at, row)| row.4 = Some(weight(at)));
         files(&lake, &rows, 1);
         pipeline(&lake, "lag = 1\nweight = \"w\"", "");
-        lake.gyre(&["run", "p.toml"])
+        lake.run(&[])
     };
     for size in [1e-320, 1e-200, 1e-160, 1e-30, 1e155, 1e200, 1e300] {
         run(&|_| size).succeeds();
@@ -606,9 +594,7 @@ fn weighted_walks(weight: &dyn Fn(i64) -> f64) -> Vec<(&'static str, ArrayRef)> 
             }
         }
     }
-    let float = |of: &dyn Fn(usize) -> f64| -> ArrayRef {
-        Arc::new((0..ids.len()).map(of).map(Some).collect::<Float64Array>())
-    };
+    let float = |of: &dyn Fn(usize) -> f64| floats((0..ids.len()).map(of).map(Some));
     let symbol = |[x, y]: &[f64; 2]| i64::from(*x > 0.0) + 2 * i64::from(x + y > 0.3);
     vec![
         ("x", float(&|row| at[row][0])),
@@ -641,7 +627,7 @@ fn the_scale_of_weights_changes_no_result_of_other_rows() {
         let lake = Lake::new();
         let run = |factor: f64| {
             write_weighted(&lake, kind, &|id| weight(id) * factor);
-            lake.gyre(&["run", "p.toml"]).succeeds();
+            lake.runs(&[]);
             let read = |table: &&'static str| (*table, lake.read(table));
             kind.tables.iter().map(read).collect::<Vec<_>>()
         };
@@ -695,7 +681,7 @@ fn extreme_weights_of_other_rows_are_fitted_or_refused_by_name() {
         let lake = Lake::new();
         let run = |weight: &dyn Fn(i64) -> f64| {
             write_weighted(&lake, kind, weight);
-            lake.gyre(&["run", "p.toml"])
+            lake.run(&[])
         };
         run(&|_| 5e-324).succeeds();
         let none = run(&|_| 0.0);
@@ -721,12 +707,12 @@ fn extreme_weights_of_other_rows_are_fitted_or_refused_by_name() {
         let lake = Lake::new();
         let weight = |id: i64| if id % 2 == 1 { 0.0 } else { 1.0 };
         write_weighted(&lake, kind, &weight);
-        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let text = lake.text("p.toml");
         let query = "sql = \"SELECT *, id % 2 AS part FROM rows\"\npartition_by = \"part\"";
         let parted = text.replace("sql = \"SELECT * FROM rows\"", query);
         assert_ne!(text, parted);
         lake.file("p.toml", &parted);
-        let ran = lake.gyre(&["run", "p.toml"]);
+        let ran = lake.run(&[]);
         ran.fails(1, "part=1");
         ran.fails(1, "all weights `w` are 0, null or NaN");
         let fits = lake.read("fits");

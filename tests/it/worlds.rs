@@ -3,15 +3,14 @@
 use gyre::evidence::counts::Counts;
 use gyre::evidence::counts::csr::Values;
 use gyre::evidence::counts::shards::Shards;
-use gyre::methods::fit::Fit;
-use gyre::methods::low_rank::model::LowRank;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
 
-/// The sets of a fit.
-pub fn low_rank(fit: &Fit) -> &LowRank {
-    &fit.model
+#[track_caller]
+pub fn assert_close(x: f64, expected: f64, tolerance: f64) {
+    let off = (x - expected).abs();
+    assert!(off <= tolerance, "{x} is not {expected} ± {tolerance}");
 }
 
 /// Counts N and the partition of the sources from which the world was built.

@@ -1,7 +1,6 @@
 //! The tables that a run writes: `output.tables`, `output.without`, `--only` and `--without`.
 
-use crate::cli::integers;
-use crate::lake::Lake;
+use crate::lake::{Lake, Swap};
 use std::collections::BTreeSet;
 
 const PIPELINE: &str = r#"
@@ -55,16 +54,9 @@ pub const KINDS: [(&str, &str, &[&str], &[&str]); 4] = [
 /// Twelve walks of 40 steps among five states.
 pub fn lake() -> Lake {
     let lake = Lake::new();
-    let rows = || (0..12 * 40i64).map(|row| (row / 40, row % 40));
-    let step = |(id, t): (i64, i64)| (id * 7 + t * t + t / 5) % 5;
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("id", integers(rows().map(|row| row.0))),
-            ("t", integers(rows().map(|row| row.1))),
-            ("s", integers(rows().map(step))),
-        ],
-    );
+    let rows = (0..12 * 40).map(|row| (row / 40, row % 40));
+    let rows = rows.map(|(id, t)| [id, t, (id * 7 + t * t + t / 5) % 5]);
+    lake.integers("rows.parquet", ["id", "t", "s"], rows);
     lake
 }
 
@@ -73,23 +65,10 @@ pub fn pipeline(lake: &Lake, kind: usize, output: &str) {
     // `names` belongs to rows with states alone.
     let rows = rows.strip_suffix("").unwrap_or(rows).to_string();
     let text = PIPELINE
-        .replace("[ROWS]", &format!("[{rows}"))
-        .replace("OUTPUT", output)
-        .replace("FIT", fit);
+        .swap("[ROWS]", &format!("[{rows}"))
+        .swap("OUTPUT", output)
+        .swap("FIT", fit);
     lake.file("p.toml", &text);
-}
-
-/// The tables of the result.
-fn written(lake: &Lake) -> BTreeSet<String> {
-    let folders = std::fs::read_dir(lake.path("out/current")).expect("a result");
-    let folders = folders.filter_map(|entry| {
-        let entry = entry.expect("an entry");
-        entry
-            .path()
-            .is_dir()
-            .then(|| entry.file_name().to_string_lossy().into_owned())
-    });
-    folders.collect()
 }
 
 fn names(tables: &[&str]) -> BTreeSet<String> {
@@ -101,25 +80,34 @@ fn tables_are_left_out_of_results_of_every_kind() {
     for (kind, (_, _, optional, needed)) in KINDS.iter().enumerate() {
         let lake = lake();
         pipeline(&lake, kind, "");
-        lake.gyre(&["run", "p.toml"]).succeeds();
-        let all = written(&lake);
+        lake.runs(&[]);
+        let all = lake
+            .tables_of("out/current")
+            .into_keys()
+            .collect::<BTreeSet<_>>();
         assert!(all.is_superset(&names(optional)), "{kind}: {all:?}");
         assert!(all.is_superset(&names(needed)), "{kind}: {all:?}");
 
         let first = optional[0];
         pipeline(&lake, kind, &format!("without = [\"{first}\"]"));
-        let plan = lake.gyre(&["plan", "p.toml"]).succeeds();
+        let plan = lake.call("plan", &[]).succeeds();
         let line = plan
             .out
             .lines()
             .find(|line| line.trim().starts_with("write"));
         let line = line.unwrap_or_else(|| panic!("{}", plan.out));
         assert!(!line.contains(first) && line.contains("fits"), "{line}");
-        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.runs(&[]);
         let mut others = all.clone();
         others.remove(first);
-        assert_eq!(written(&lake), others, "{kind}");
-        let again = lake.gyre(&["run", "p.toml"]).succeeds();
+        assert_eq!(
+            lake.tables_of("out/current")
+                .into_keys()
+                .collect::<BTreeSet<_>>(),
+            others,
+            "{kind}"
+        );
+        let again = lake.runs(&[]);
         let said = again.out + &again.err;
         assert!(said.contains("Nothing to do."), "{said}");
 
@@ -127,7 +115,10 @@ fn tables_are_left_out_of_results_of_every_kind() {
         pipeline(&lake, kind, "");
         let only = format!("--only={first}");
         lake.gyre(&["run", "p.toml", &only]).succeeds();
-        let found = written(&lake);
+        let found = lake
+            .tables_of("out/current")
+            .into_keys()
+            .collect::<BTreeSet<_>>();
         assert!(
             found.contains(first) && found.is_superset(&names(needed)),
             "{found:?}"
@@ -139,7 +130,13 @@ fn tables_are_left_out_of_results_of_every_kind() {
         assert!(rest.is_empty(), "{kind}: {rest:?}");
         let without = format!("--without={}", optional.join(","));
         lake.gyre(&["run", "p.toml", &without]).succeeds();
-        assert!(written(&lake).is_disjoint(&names(optional)), "{kind}");
+        assert!(
+            lake.tables_of("out/current")
+                .into_keys()
+                .collect::<BTreeSet<_>>()
+                .is_disjoint(&names(optional)),
+            "{kind}"
+        );
     }
 }
 
@@ -149,7 +146,7 @@ fn later_commands_need_no_optional_table() {
     for kind in 0..KINDS.len() {
         let lake = lake();
         pipeline(&lake, kind, "tables = []");
-        lake.gyre(&["run", "p.toml"]).succeeds();
+        lake.runs(&[]);
         lake.gyre(&["run", "p.toml", "--seed", "2"]).succeeds();
         let assigned = ["assign", "p.toml", "--model", "out", "--output", "new"];
         lake.gyre(&assigned).succeeds();
@@ -160,7 +157,7 @@ fn later_commands_need_no_optional_table() {
             ("rows", "trajectories"),
             ("rows", "trajectories"),
         ][kind];
-        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let text = lake.text("p.toml");
         let id = ["trajectory = \"id\"", "id = \"key\""];
         let id = id.into_iter().find(|id| text.contains(id)).expect("a key");
         let name = id.split('"').nth(1).expect("a name");
@@ -184,8 +181,7 @@ fn later_commands_need_no_optional_table() {
         lake.gyre(&["assign", "p.toml", "--model", "new", "--output", "newer"])
             .fails(2, no_models);
         lake.gyre(&["compare", "out", "new"]).fails(2, no_models);
-        lake.gyre(&["run", "p.toml", "--set", "job.output=new"])
-            .succeeds();
+        lake.runs(&["job.output=new"]);
         lake.gyre(&["compare", "out", "out"]).succeeds();
         #[cfg(feature = "report")]
         {
@@ -201,12 +197,13 @@ fn counts_of_counts_are_written_if_they_are_asked_for() {
     let rows = "transitions]\nsql = \"SELECT s AS a, id % 3 AS b, t + 1 AS n FROM rows\"\nsource = \"a\"\ntarget = \"b\"\nMEASURE";
     let run = |measure: &str, output: &str| {
         let text = PIPELINE
-            .replace("[ROWS]", &format!("[{}", rows.replace("MEASURE", measure)))
-            .replace("OUTPUT", output)
-            .replace("FIT", "method = \"dbmr\"\nrank = 1");
-        lake.file("p.toml", &text);
-        lake.gyre(&["run", "p.toml"]).succeeds();
-        written(&lake)
+            .swap("[ROWS]", &format!("[{}", rows.replace("MEASURE", measure)))
+            .swap("OUTPUT", output)
+            .swap("FIT", "method = \"dbmr\"\nrank = 1");
+        lake.runs_text(&text);
+        lake.tables_of("out/current")
+            .into_keys()
+            .collect::<BTreeSet<_>>()
     };
     assert!(run("", "").contains("counts"));
     for measure in ["count = \"n\"", "weight = \"n\""] {
@@ -236,14 +233,17 @@ fn a_run_without_fits_counts() {
     ];
     for rows in rows {
         let fitted = PIPELINE
-            .replace("[ROWS]", &format!("[{rows}"))
-            .replace("OUTPUT", "tables = [\"counts\"]")
-            .replace("FIT", "method = \"dbmr\"\nrank = 1");
-        lake.file("p.toml", &fitted)
-            .gyre(&["run", "p.toml"])
-            .succeeds();
-        let counts = || std::fs::read(lake.path("out/counts/part-0.parquet")).expect("counts");
-        let (tables, expected) = (written(&lake), counts());
+            .swap("[ROWS]", &format!("[{rows}"))
+            .swap("OUTPUT", "tables = [\"counts\"]")
+            .swap("FIT", "method = \"dbmr\"\nrank = 1");
+        lake.runs_text(&fitted);
+        let counts = || lake.bytes("out/counts/part-0.parquet");
+        let (tables, expected) = (
+            lake.tables_of("out/current")
+                .into_keys()
+                .collect::<BTreeSet<_>>(),
+            counts(),
+        );
         let totals = |side| {
             ["count", "weight", "probability"].map(|name| {
                 let table = lake.read(side);
@@ -256,10 +256,14 @@ fn a_run_without_fits_counts() {
 
         let text = &fitted[..fitted.find("[[fit]]").expect("a fit")];
         let text = text.replace("tables = [\"counts\"]", "");
-        lake.file("p.toml", &text)
-            .gyre(&["run", "p.toml"])
-            .succeeds();
-        assert_eq!(written(&lake), tables, "{rows}");
+        lake.runs_text(&text);
+        assert_eq!(
+            lake.tables_of("out/current")
+                .into_keys()
+                .collect::<BTreeSet<_>>(),
+            tables,
+            "{rows}"
+        );
         assert!(counts() == expected, "{rows}");
         assert_eq!((totals("sources"), totals("targets")), (sources, targets));
         assert_eq!(lake.read("fits").len(), 0);
@@ -276,20 +280,20 @@ fn only_transitions_need_no_fit() {
     let lake = lake();
     let without_fit = |kind: usize| {
         pipeline(&lake, kind, "");
-        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let text = lake.text("p.toml");
         text[..text.find("[[fit]]").expect("a fit")].to_string()
     };
     for kind in 1..KINDS.len() {
         lake.file("p.toml", &without_fit(kind));
         let missing = "p.toml: the pipeline needs at least one `[[fit]]`: only the counts of `[transitions]` are a result without fits";
-        lake.gyre(&["check", "p.toml"]).fails(2, missing);
+        lake.call("check", &[]).fails(2, missing);
     }
     lake.file(
         "p.toml",
         &(without_fit(0) + "[validation]\nbootstrap = 2\n"),
     );
     let resampled = "`[validation]` resamples sets of states, and no fit of this pipeline has sets";
-    lake.gyre(&["check", "p.toml"]).fails(2, resampled);
+    lake.call("check", &[]).fails(2, resampled);
 }
 
 #[test]
@@ -320,7 +324,7 @@ fn wrong_names_of_tables_are_errors() {
     ];
     for (kind, output, message) in cases {
         pipeline(&lake, kind, output);
-        lake.gyre(&["check", "p.toml"]).fails(2, message);
+        lake.call("check", &[]).fails(2, message);
     }
     pipeline(&lake, 0, "");
     lake.gyre(&["run", "p.toml", "--without", "sets_"])
@@ -333,9 +337,9 @@ fn checks_need_written_tables() {
     let lake = lake();
     let check = "[[check]]\nname = \"pairs\"\nsql = \"SELECT * FROM counts WHERE count > 1e9\"\n";
     pipeline(&lake, 0, "");
-    let text = std::fs::read_to_string(lake.path("p.toml")).expect("a file");
+    let text = lake.text("p.toml");
     lake.file("p.toml", &format!("{text}{check}"));
-    lake.gyre(&["check", "p.toml"]).succeeds();
+    lake.call("check", &[]).succeeds();
     let left_out = lake.gyre(&["plan", "p.toml", "--without", "counts"]);
     left_out.fails(2, "check `pairs`");
     left_out.fails(2, "the run does not write the table `counts`");
@@ -359,7 +363,7 @@ async fn a_partition_has_no_name_of_another_column() {
     for kind in 0..KINDS.len() {
         let lake = lake();
         pipeline(&lake, kind, "");
-        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let text = lake.text("p.toml");
         let schemas = planned(&lake, &text).await.expect("a plan");
         let fields = schemas.iter().flat_map(|(_, schema)| schema.fields());
         let names: BTreeSet<&String> = fields.map(|field| field.name()).collect();
@@ -422,7 +426,7 @@ async fn no_fit_writes_a_column_of_another() {
     let lake = lake();
     for (kind, key, fits, message) in cases {
         pipeline(&lake, kind, "");
-        let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+        let text = lake.text("p.toml");
         let text = text.split("[[fit]]").next().expect("a head");
         let text = text
             .replace("AS key", &format!("AS {key}"))
@@ -442,7 +446,7 @@ fn a_result_of_every_kind_replaces_one_of_every_other() {
     for kind in [0, 1, 0, 2, 0, 3, 1, 2, 1, 3, 2, 3, 0] {
         pipeline(&lake, kind, "");
         if kind == 0 {
-            let text = std::fs::read_to_string(lake.path("p.toml")).expect("a pipeline");
+            let text = lake.text("p.toml");
             // No walk has 50 steps, so that a model is empty.
             let text = text.replace("lag = 1", "lag = [1, 50]");
             lake.file("p.toml", &(text.clone() + checks));
@@ -455,7 +459,7 @@ fn a_result_of_every_kind_replaces_one_of_every_other() {
                 );
             }
         }
-        let ran = lake.gyre(&["run", "p.toml"]).succeeds();
+        let ran = lake.runs(&[]);
         let is_anew = kind == 0 && before.is_some();
         assert_eq!(
             ran.err.contains("sets get new names"),
