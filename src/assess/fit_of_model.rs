@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A fit of one partition and lag.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FitOfModel<T> {
+pub(crate) struct FitOfModel<T> {
     /// The name of the fit.
     pub name: String,
     /// The name of its method.
@@ -23,7 +23,7 @@ pub struct FitOfModel<T> {
 
 impl<T> FitOfModel<T> {
     /// The fits, ordered by name.
-    pub fn by_name(fits: &[FitOfModel<T>]) -> Vec<&FitOfModel<T>> {
+    pub(crate) fn by_name(fits: &[FitOfModel<T>]) -> Vec<&FitOfModel<T>> {
         let mut fits: Vec<&FitOfModel<T>> = fits.iter().collect();
         fits.sort_by_key(|fit| fit.name.as_str());
         fits

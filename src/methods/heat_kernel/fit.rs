@@ -84,13 +84,13 @@ pub struct Checked {
 
 impl HeatModel {
     /// Coordinates of a row.
-    pub(crate) fn columns(&self) -> usize {
+    pub fn columns(&self) -> usize {
         self.extension.columns
     }
 
     /// Embeds new rows (n × d, row-major). Returns n × columns; NaN for rows without a neighbour.
-    /// For many blocks of rows, keep an [`Extension::embedder`].
-    pub(crate) fn embed(&self, rows: &[f64]) -> Vec<f64> {
+    /// For many blocks of rows, keep an embedder of `extension`.
+    pub fn embed(&self, rows: &[f64]) -> Vec<f64> {
         self.extension.embedder().embed(rows)
     }
 }
@@ -107,8 +107,7 @@ pub struct Embedded {
 
 impl Embedded {
     /// The rows of the points of the fit, embedded by the landmarks if there are some.
-    #[cfg(test)]
-    pub(crate) fn rows_of(&self, points: &Points) -> Cow<'_, [f64]> {
+    pub fn rows_of(&self, points: &Points) -> Cow<'_, [f64]> {
         match &self.rows {
             Some(rows) => Cow::Borrowed(rows),
             None => Cow::Owned(self.model.embed(&points.coordinates)),

@@ -41,7 +41,7 @@ pub(crate) struct FiltersModel {
 
 /// What is known of a filter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FittedFilter {
+pub(crate) struct FittedFilter {
     /// The form of kernel Bayes' rule.
     pub rule: Option<String>,
     /// The numbers of the model.
@@ -55,7 +55,7 @@ pub struct FittedFilter {
 }
 
 /// A fit of a filter.
-pub type FilterOfModel = FitOfModel<FittedFilter>;
+pub(crate) type FilterOfModel = FitOfModel<FittedFilter>;
 
 /// The scores of the rows that a filter filtered. A squared error is the squared distance between
 /// an estimate and the known state: the sum over their numbers.

@@ -38,7 +38,7 @@ pub(crate) struct PointsModel {
 }
 
 /// A fit to points.
-pub type PointFit = FitOfModel<PointModel>;
+pub(crate) type PointFit = FitOfModel<PointModel>;
 
 /// What a method makes of points.
 #[derive(Serialize, Deserialize)]

@@ -67,11 +67,11 @@ pub(crate) struct SequencesModel {
 }
 
 /// A hidden Markov model with what is known of it.
-pub type SequenceFit = FitOfModel<FittedHmm>;
+pub(crate) type SequenceFit = FitOfModel<FittedHmm>;
 
 /// A hidden Markov model, and how it was fitted.
 #[derive(Serialize, Deserialize)]
-pub struct FittedHmm {
+pub(crate) struct FittedHmm {
     /// The model.
     pub hmm: HmmModel,
     /// The share of the distribution of all symbols in every prediction.
