@@ -290,8 +290,7 @@ mod tests {
             .iter()
             .map(|method| {
                 let fit = fit(&Passes::local(), method, &counts, 1);
-                let model = fit.expect("a fit").model;
-                model
+                fit.expect("a fit").model
             })
             .collect()
     }

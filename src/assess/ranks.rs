@@ -349,7 +349,7 @@ mod tests {
             (to - 1, random.random_range(0..8))
         };
         let mut counts = vec![vec![0.0; n]; n];
-        for j in 0..n {
+        for (j, row) in counts.iter_mut().enumerate() {
             let mut away = 0;
             for _ in 0..150 {
                 let (from, to) = if away == 0 {
@@ -358,7 +358,7 @@ mod tests {
                     (j / 15 * 15, j / 15 * 15 + 15)
                 };
                 let (i, next) = draw(from, to);
-                counts[j][i] += 1.0;
+                row[i] += 1.0;
                 away = next;
             }
         }

@@ -4,10 +4,8 @@ use crate::error::{Error, Kind, Result};
 use crate::output::layout::{RECORD, VERSIONS};
 use crate::output::place::Output;
 use crate::read::paths::current::{Current, strange_table};
-use object_store::path::Path;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 /// What the record of a run says about its version.
 #[derive(Deserialize)]
@@ -104,7 +102,8 @@ impl Output {
     }
 
     /// The file of an object, if the output is a folder.
-    pub(crate) fn local(&self, path: &Path) -> Option<PathBuf> {
+    #[cfg(feature = "report")]
+    pub(crate) fn local(&self, path: &object_store::path::Path) -> Option<std::path::PathBuf> {
         let folder = self.folder.as_ref()?.path();
         let inside = self.inside(path);
         Some(folder.join(inside))

@@ -87,6 +87,7 @@ pub(crate) trait Companion: Send + Sync {
 
 impl Output {
     /// Sets what is written beside the tables of every version.
+    #[cfg(feature = "report")]
     pub(crate) fn set_companion(&mut self, companion: Arc<dyn Companion>) {
         self.companion = Some(companion);
     }

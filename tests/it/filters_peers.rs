@@ -186,7 +186,7 @@ fn world(lake: &Lake) {
             );
         }
     }
-    let [y1, y2, x1, x2] = columns.map(|of| floats(of));
+    let [y1, y2, x1, x2] = columns.map(floats);
     let splits = texts(splits);
     let columns = vec![
         ("id", integers(ids)),

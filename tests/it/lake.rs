@@ -367,9 +367,12 @@ pub fn files_below(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let paths = entries.map(|entry| entry.expect("an entry").path());
     let paths = paths.filter(|path| !path.is_symlink());
-    let files = paths.flat_map(|path| match path.is_dir() {
-        true => files_below(&path),
-        false => vec![path],
+    let files = paths.flat_map(|path| {
+        if path.is_dir() {
+            files_below(&path)
+        } else {
+            vec![path]
+        }
     });
     files.filter(|path| path.is_file()).collect()
 }

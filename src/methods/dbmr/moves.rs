@@ -513,8 +513,8 @@ mod tests {
     fn shards(scale: f64) -> Shards {
         let count = |x: u32| {
             let hash = x.wrapping_mul(2_654_435_761) >> 24;
-            let is_counted = hash % 3 > 0 || x % 7 == 0;
-            let count = if hash % 2 == 0 { 1 } else { hash };
+            let is_counted = !hash.is_multiple_of(3) || x.is_multiple_of(7);
+            let count = if hash.is_multiple_of(2) { 1 } else { hash };
             if is_counted {
                 scale * f64::from(count)
             } else {
