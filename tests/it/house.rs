@@ -1,6 +1,6 @@
 //! The layout of the source code: the order of the rooms of `src`, imports without circles, the
-//! purity of the middle rooms, the files that name a kind of evidence, the width of comments and
-//! the list of test files.
+//! purity of the middle rooms, the files that name a kind of evidence, the number of public items,
+//! the width of comments and the list of test files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,6 +11,9 @@ const ROOMS: [&str; 14] = [
     "error", "memory", "store", "math", "evidence", "methods", "assess", "read", "output",
     "report", "plan", "run", "cluster", "cli",
 ];
+
+/// Public items of the library, most of them for the tests and benches of this crate.
+const PUBLIC_ITEMS: usize = 900;
 
 /// Rooms without I/O, async code and tables.
 const PURE: [&str; 4] = ["math", "evidence", "methods", "assess"];
@@ -299,6 +302,28 @@ fn few_files_name_a_kind_of_evidence() {
             kind.own
         );
     }
+}
+
+#[test]
+fn few_items_are_public() {
+    let is_public = |line: &&str| {
+        let item = line.trim_start().strip_prefix("pub ");
+        item.is_some_and(|item| {
+            let kinds = [
+                "fn", "async fn", "const", "struct", "enum", "trait", "type", "mod",
+            ];
+            kinds
+                .iter()
+                .any(|kind| item.starts_with(&format!("{kind} ")))
+        })
+    };
+    let files = rust_files("src");
+    let public = files.values().flat_map(|text| text.lines());
+    let public = public.filter(is_public).count();
+    assert!(
+        (1..=PUBLIC_ITEMS).contains(&public),
+        "{public} public items"
+    );
 }
 
 #[test]

@@ -342,7 +342,7 @@ pub fn texts_or_null(values: impl Iterator<Item = Option<impl AsRef<str>>>) -> A
 }
 
 pub fn texts(values: impl IntoIterator<Item = impl AsRef<str>>) -> ArrayRef {
-    Arc::new(StringArray::from_iter_values(values))
+    Arc::new(values.into_iter().map(Some).collect::<StringArray>())
 }
 
 /// The rows of a query.

@@ -27,7 +27,8 @@ pub struct Slice {
 }
 
 impl<P> TaskExecutor<P> {
-    /// The query of a job over all files, or over some files of its only table. `select` picks its columns.
+    /// The query of a job over all files, or over some files of its only table. `select` picks its
+    /// columns.
     pub(crate) async fn query(
         &self,
         job: &PlannedJob,
