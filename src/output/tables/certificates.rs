@@ -30,11 +30,8 @@ pub(crate) fn certificates<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedMod
 pub(crate) fn of_fits<'a, M, T: 'a>(fits: fn(&'a M) -> &'a [FitOfModel<T>]) -> TableColumns<'a, M> {
     of_claims(move |model| {
         let fits = FitOfModel::by_name(fits(model)).into_iter();
-        let of_fit = |fit: &'a FitOfModel<T>| {
-            let own = fit.certificates.iter();
-            own.map(|certificate| (fit.name.as_str(), certificate.clone()))
-        };
-        fits.flat_map(of_fit).collect()
+        let claims = fits.flat_map(|fit| fit.certificates.iter().map(|c| (fit.name.as_str(), c)));
+        claims.map(|(fit, claim)| (fit, claim.clone())).collect()
     })
 }
 

@@ -4,8 +4,10 @@
 //! A column has a name and a function from a row to a value. The type of the value is the Arrow
 //! type of the column, and an `Option` makes the column nullable.
 
+use crate::assess::fit_of_model::FitOfModel;
 use crate::error::{Error, Kind, Result};
 use crate::output::parquet::{PIECE, ROW_GROUP};
+use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::{FitColumns, RunSchema};
 use crate::read::rows::states::StateTable;
 use arrow::array::{
@@ -193,6 +195,16 @@ impl<'a, M, T: Sync + 'a> Columns<'a, M, T> {
         })
     }
 
+    /// A column about a part of a row. Null for rows without the part.
+    pub(crate) fn part<P, V: Value>(
+        self,
+        name: &str,
+        part: impl Fn(&T) -> Option<P> + Send + Sync + 'a,
+        value: impl Fn(P) -> V + Send + Sync + 'a,
+    ) -> Self {
+        self.column(name, move |row| part(row).map(&value))
+    }
+
     /// A column that orders the rows.
     pub(crate) fn key<C: Cell>(
         self,
@@ -326,6 +338,46 @@ impl<'a, M, T: Sync + 'a> Columns<'a, M, T> {
             }),
         }
     }
+}
+
+/// A table with one row per item of each fit, ordered by the name of the fit.
+pub(crate) fn of_fits<'a, M, F, I>(
+    fits: fn(&'a M) -> &'a [FitOfModel<F>],
+    items: impl Fn(&'a FitOfModel<F>) -> I + Copy + Send + Sync + 'a,
+) -> Columns<'a, M, (&'a FitOfModel<F>, I::Item)>
+where
+    F: Sync + 'a,
+    I: IntoIterator<Item: Sync + 'a>,
+{
+    let rows = move |model: &'a M| {
+        let fits = FitOfModel::by_name(fits(model)).into_iter();
+        let rows = fits.flat_map(|fit| items(fit).into_iter().map(move |item| (fit, item)));
+        rows.collect()
+    };
+    Columns::of(rows).key("fit", |(fit, _)| fit.name.as_str())
+}
+
+/// A table with one row per item of each fit of a run, ordered by the name of the fit.
+pub(crate) fn of_run_fits<'a, F: 'a, I>(
+    run: &'a RunSchema,
+    fits: fn(&'a FittedModel) -> &'a [F],
+    items: impl Fn(&'a F) -> I + Copy + Send + Sync + 'a,
+) -> Columns<'a, FittedModel, (&'a str, I::Item)>
+where
+    I: IntoIterator<Item: Sync + 'a>,
+{
+    let rows = move |model: &'a FittedModel| {
+        let fits = by_name(run, fits(model)).into_iter();
+        let named = fits.map(|(columns, fit)| (columns.name.as_str(), items(fit)));
+        let rows = named.flat_map(|(fit, items)| items.into_iter().map(move |item| (fit, item)));
+        rows.collect()
+    };
+    Columns::of(rows).key("fit", |&(fit, _)| fit)
+}
+
+/// Those of `n` rows that begin at the row `first` of the model which are among `rows`, from 0.
+pub(crate) fn own_rows(rows: &Range<usize>, first: usize, n: usize) -> Range<usize> {
+    rows.start.clamp(first, first + n) - first..rows.end.clamp(first, first + n) - first
 }
 
 /// The columns of a table after those of the partition and the lag.

@@ -4,8 +4,8 @@
 use crate::assess::fit_of_model::FitOfModel;
 use crate::methods::filter::model::{Factor, Numbers, Tuned};
 use crate::output::tables::certificates;
-use crate::output::tables::columns::{Columns, Placed, TableColumns};
-use crate::output::tables::run_schema::{RunSchema, optional, required};
+use crate::output::tables::columns::{Columns, Placed, TableColumns, of_fits, own_rows};
+use crate::output::tables::run_schema::{RunSchema, nullable, optional, required, with_prefix};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -107,13 +107,9 @@ impl FilterRowColumns<'_> {
     /// The columns of a row: key, time, split.
     fn of_row(&self) -> Vec<Field> {
         let mut fields: Vec<Field> = self.key.iter().chain(self.time).map(required).collect();
-        fields.extend(self.split.map(split));
+        fields.extend(self.split.map(nullable));
         fields
     }
-}
-
-fn split(field: &Field) -> Field {
-    optional(field.name(), field.data_type().clone())
 }
 
 /// The schema of the table `estimates`: partition, trajectory and time or `id`, split,
@@ -169,7 +165,7 @@ pub(crate) fn trajectories_schema(
 ) -> SchemaRef {
     let mut fields = run.leading();
     fields.extend(rows.key.iter().map(required));
-    fields.extend(rows.split.map(split));
+    fields.extend(rows.split.map(nullable));
     fields.push(Field::new("rows", DataType::UInt64, false));
     fields.push(Field::new("missing", DataType::UInt64, false));
     for fit in fits {
@@ -193,12 +189,16 @@ pub(crate) fn posteriors_schema(run: &RunSchema, rows: FilterRowColumns<'_>) -> 
     let mut fields = run.leading();
     fields.extend(rows.key.iter().map(required));
     fields.push(Field::new("fit", DataType::Utf8, false));
-    let training = rows.key.iter();
-    fields.extend(
-        training.map(|field| required(field).with_name(format!("training_{}", field.name()))),
-    );
+    let training: Vec<Field> = rows.key.iter().map(required).collect();
+    fields.extend(with_prefix(&training, "training"));
     fields.push(Field::new("weight", DataType::Float64, false));
     Arc::new(Schema::new(fields))
+}
+
+impl FiltersModel {
+    fn fits(&self) -> &[FilterOfModel] {
+        &self.fits
+    }
 }
 
 impl Placed for FiltersModel {
@@ -213,8 +213,12 @@ pub(crate) fn columns<'a>(table: &str) -> TableColumns<'a, FiltersModel> {
         "fits" => fits(),
         "tuning" => tuning(),
         FACTORS => factors(),
-        _ => certificates::of_fits(|model| &model.fits),
+        _ => certificates::of_fits(FiltersModel::fits),
     }
+}
+
+fn size(of: usize) -> u64 {
+    of as u64
 }
 
 /// A number that is not NaN.
@@ -224,79 +228,64 @@ fn known(number: f64) -> Option<f64> {
 
 /// One row per fit.
 fn fits<'a>() -> TableColumns<'a, FiltersModel> {
-    let of = |number: Option<usize>| number.map(|number| number as u64);
-    Columns::of(|model: &'a FiltersModel| FilterOfModel::by_name(&model.fits))
-        .key("fit", |fit| fit.name.as_str())
-        .column("method", |fit| fit.method.as_str())
+    let numbers = |fit: &'a FilterOfModel| [(&fit.model.numbers, &fit.model.scores)];
+    of_fits(FiltersModel::fits, numbers)
+        .column("method", |(fit, _)| fit.method.as_str())
         // The form of kernel Bayes' rule.
-        .column("rule", |fit| fit.model.rule.as_deref())
+        .column("rule", |(fit, _)| fit.model.rule.as_deref())
         // Training rows that the next row of their sequence follows; all of them without time.
-        .column("transitions", |fit| fit.model.numbers.transitions as u64)
+        .column("transitions", |(_, (n, _))| n.transitions as u64)
         // In the units of the columns.
-        .column("state_bandwidth", |fit| {
-            fit.model.numbers.state_bandwidth.and_then(known)
+        .column("state_bandwidth", |(_, (n, _))| {
+            n.state_bandwidth.and_then(known)
         })
-        .column("observation_bandwidth", |fit| {
-            fit.model.numbers.observation_bandwidth.and_then(known)
+        .column("observation_bandwidth", |(_, (n, _))| {
+            n.observation_bandwidth.and_then(known)
         })
         // The regularisation of the prior and of the posterior, and the weight of supervision.
-        .column("lambda", |fit| fit.model.numbers.lambda)
-        .column("delta", |fit| fit.model.numbers.delta)
-        .column("mu", |fit| fit.model.numbers.mu)
+        .column("lambda", |(_, (n, _))| n.lambda)
+        .column("delta", |(_, (n, _))| n.delta)
+        .column("mu", |(_, (n, _))| n.mu)
         // The ranks of kernel matrices that are approximated, and the traces of their errors as
         // shares of their traces.
-        .column("state_rank", move |fit| of(fit.model.numbers.state_rank))
-        .column("observation_rank", move |fit| {
-            of(fit.model.numbers.observation_rank)
-        })
-        .column("state_trace_residual", |fit| {
-            fit.model.numbers.state_trace_residual
-        })
-        .column("observation_trace_residual", |fit| {
-            fit.model.numbers.observation_trace_residual
+        .part("state_rank", |(_, (n, _))| n.state_rank, size)
+        .part("observation_rank", |(_, (n, _))| n.observation_rank, size)
+        .column("state_trace_residual", |(_, (n, _))| n.state_trace_residual)
+        .column("observation_trace_residual", |(_, (n, _))| {
+            n.observation_trace_residual
         })
         // Training rows whose weights are computed, if they are not all.
-        .column("landmarks", move |fit| of(fit.model.numbers.landmarks))
+        .part("landmarks", |(_, (n, _))| n.landmarks, size)
         // Mean squared errors of the means and of the decoded states.
-        .column("train_mse", |fit| fit.model.scores.train_mse)
-        .column("train_mse_decoded", |fit| {
-            fit.model.scores.train_mse_decoded
-        })
-        .column("test_mse", |fit| fit.model.scores.test_mse)
-        .column("test_mse_decoded", |fit| fit.model.scores.test_mse_decoded)
-        .column("test_rows", |fit| fit.model.scores.test_rows)
+        .column("train_mse", |(_, (_, s))| s.train_mse)
+        .column("train_mse_decoded", |(_, (_, s))| s.train_mse_decoded)
+        .column("test_mse", |(_, (_, s))| s.test_mse)
+        .column("test_mse_decoded", |(_, (_, s))| s.test_mse_decoded)
+        .column("test_rows", |(_, (_, s))| s.test_rows)
         // In nats per row with an observation.
-        .column("mean_log_score", |fit| fit.model.scores.mean_log_score)
+        .column("mean_log_score", |(_, (_, s))| s.mean_log_score)
         // Rows with an observation that did not change the estimate.
-        .column("not_updated", |fit| fit.model.scores.not_updated)
-        .column("warnings", |fit| fit.warnings.clone())
+        .column("not_updated", |(_, (_, s))| s.not_updated)
+        .column("warnings", |(fit, _)| fit.warnings.clone())
         .finish()
 }
 
 /// One row per candidate of a fit whose bandwidth or λ is chosen by held-out training rows.
 fn tuning<'a>() -> TableColumns<'a, FiltersModel> {
-    type Row<'a> = (&'a FilterOfModel, usize, &'a Tuned);
-    let rows = |model: &'a FiltersModel| -> Vec<Row<'a>> {
-        let fits = FilterOfModel::by_name(&model.fits).into_iter();
-        fits.flat_map(|fit| {
-            let tuned = fit.model.tuning.iter().enumerate();
-            tuned.map(move |(at, tuned)| (fit, at, tuned))
-        })
-        .collect()
-    };
-    Columns::of(rows)
-        .key("fit", |(fit, ..): &Row<'a>| fit.name.as_str())
-        .key("candidate", |&(_, at, _)| at as u32)
-        .column("state_bandwidth", |(.., of)| known(of.state_bandwidth))
-        .column("observation_bandwidth", |(.., of)| {
-            known(of.observation_bandwidth)
-        })
-        .column("lambda", |(.., of)| of.lambda)
-        // The mean squared error of the means of training rows that were held out.
-        .column("mse", |(.., of)| known(of.mse))
-        .column("mean_log_score", |(.., of)| known(of.mean_log_score))
-        .column("is_chosen", |(.., of)| of.is_chosen)
-        .finish()
+    of_fits(FiltersModel::fits, |fit| {
+        fit.model.tuning.iter().enumerate()
+    })
+    .key("candidate", |&(_, (at, _))| at as u32)
+    .column("state_bandwidth", |(_, (_, of))| known(of.state_bandwidth))
+    .column("observation_bandwidth", |(_, (_, of))| {
+        known(of.observation_bandwidth)
+    })
+    .column("lambda", |(_, (_, of))| of.lambda)
+    // The mean squared error of the means of training rows that were held out.
+    .column("mse", |(_, (_, of))| known(of.mse))
+    .column("mean_log_score", |(_, (_, of))| known(of.mean_log_score))
+    .column("is_chosen", |(_, (_, of))| of.is_chosen)
+    .finish()
 }
 
 /// A row of a matrix of a model.
@@ -334,10 +323,9 @@ fn factors<'a>() -> TableColumns<'a, FiltersModel> {
         let mut first = 0;
         for (fit, factor) in matrices(model) {
             let n = height(factor);
-            let start = rows.start.clamp(first, first + n) - first;
-            let end = rows.end.clamp(first, first + n) - first;
+            let own = own_rows(&rows, first, n);
             first += n;
-            entries.extend((start..end).map(|i| FactorRow {
+            entries.extend(own.map(|i| FactorRow {
                 fit,
                 factor: &factor.name,
                 i,

@@ -5,7 +5,7 @@ use crate::methods::fit::{Fit, How};
 use crate::methods::heat_kernel::diffusion_map::Level;
 use crate::methods::low_rank::metrics::METRICS;
 use crate::methods::low_rank::model::{LowRank, Singular};
-use crate::output::tables::columns::{Columns, TableColumns, by_name};
+use crate::output::tables::columns::{Columns, TableColumns, by_name, of_run_fits};
 use crate::output::tables::embeddings;
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::{FitColumns, RunSchema};
@@ -31,6 +31,7 @@ pub(crate) fn fits<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
         };
         fits.map(row).collect()
     };
+    let left_out = |r: &FitRow<'a>| r.model.counts.left_out.as_ref();
     let sizes = |sizes: &[usize]| sizes.iter().map(|&n| n as u64).collect::<Vec<_>>();
     Columns::of(rows)
         .key("fit", |r| r.columns.name.as_str())
@@ -43,13 +44,9 @@ pub(crate) fn fits<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
         .column("nonzeros", |r| r.model.nonzeros as u64)
         .amount(run, "transitions", |r| r.model.total)
         // States and transitions that `connected = true` left out.
-        .column("dropped_states", |r| {
-            let left_out = r.model.counts.left_out.as_ref();
-            left_out.map(|left_out| left_out.states as u64)
-        })
-        .amount(run, "dropped_transitions", |r| {
-            let left_out = r.model.counts.left_out.as_ref();
-            left_out.map(|left_out| left_out.transitions)
+        .part("dropped_states", left_out, |own| own.states as u64)
+        .amount(run, "dropped_transitions", move |r| {
+            left_out(r).map(|own| own.transitions)
         })
         .column("seed", |r| r.how.seed)
         .column("restarts", |r| r.how.restarts.len() as u32)
@@ -79,30 +76,25 @@ pub(crate) fn fits<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
 
 /// One row per restart of a fit.
 pub(crate) fn restarts<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
-    let rows = |model: &'a FittedModel| {
-        let fits = by_name(run, &model.fits).into_iter();
-        fits.flat_map(|(columns, fit)| {
-            let restarts = fit.how.restarts.iter().enumerate();
-            restarts.map(move |(at, restart)| (columns, at, restart, at == fit.how.best_restart))
-        })
-        .collect()
+    let restarts = |Fit { how, .. }: &'a Fit| {
+        let restarts = how.restarts.iter().enumerate();
+        restarts.map(move |(at, restart)| (at, restart, at == how.best_restart))
     };
-    Columns::of(rows)
-        .key("fit", |(columns, ..)| columns.name.as_str())
-        .key("restart", |&(_, at, ..)| at as u32)
-        .column("seed", |(.., r, _)| r.seed)
+    of_run_fits(run, |model| &model.fits, restarts)
+        .key("restart", |&(_, (at, ..))| at as u32)
+        .column("seed", |(_, (_, r, _))| r.seed)
         // The beginning of the restart.
-        .column("init", |(.., r, _)| r.init.as_deref())
+        .column("init", |(_, (_, r, _))| r.init.as_deref())
         // The number of all sources, or of the sources in the sample.
-        .column("sources", |(.., r, _)| r.sources as u64)
-        .column("iterations", |(.., r, _)| r.iterations as u64)
+        .column("sources", |(_, (_, r, _))| r.sources as u64)
+        .column("iterations", |(_, (_, r, _))| r.iterations as u64)
         // Columns of the matrix that DBMR scored.
-        .column("evaluations", |(.., r, _)| r.evaluations)
+        .column("evaluations", |(_, (_, r, _))| r.evaluations)
         // Log-likelihood, mutual information or inertia, by method.
-        .column("objective", |(.., r, _)| r.objective)
-        .column("empty_states", |(.., r, _)| r.empty_states as u32)
-        .column("converged", |(.., r, _)| r.converged)
-        .column("is_best", |&(.., is_best)| is_best)
+        .column("objective", |(_, (_, r, _))| r.objective)
+        .column("empty_states", |(_, (_, r, _))| r.empty_states as u32)
+        .column("converged", |(_, (_, r, _))| r.converged)
+        .column("is_best", |&(_, (.., is_best))| is_best)
         .finish()
 }
 

@@ -1,7 +1,7 @@
 //! The tables `latent` and `coarse`: one row per non-zero of λ, and one per pair of sets.
 
-use crate::methods::low_rank::model::LowRank;
-use crate::output::tables::columns::{Columns, TableColumns, by_name};
+use crate::methods::fit::Fit;
+use crate::output::tables::columns::{Columns, TableColumns, by_name, of_run_fits};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use std::ops::Range;
@@ -31,24 +31,16 @@ pub(crate) fn latent<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
         .finish()
 }
 
-/// The low-rank models of the fits, ordered by the name of the fit.
-fn low_rank<'a>(
-    run: &'a RunSchema,
-    model: &'a FittedModel,
-) -> impl Iterator<Item = (&'a str, &'a LowRank)> {
-    let fits = by_name(run, &model.fits).into_iter();
-    fits.map(|(columns, fit)| (columns.name.as_str(), &fit.model))
-}
-
 fn entries<'a>(run: &'a RunSchema, model: &'a FittedModel, rows: Range<usize>) -> Vec<Entry<'a>> {
     let mut entries = Vec::with_capacity(rows.len());
     let mut first = 0;
-    for (fit, LowRank { latent, .. }) in low_rank(run, model) {
+    for (columns, fit) in by_name(run, &model.fits) {
+        let latent = &fit.model.latent;
         for (k, ends) in latent.offsets.windows(2).enumerate() {
             let start = rows.start.clamp(first + ends[0], first + ends[1]) - first;
             let end = rows.end.clamp(first + start, first + ends[1]) - first;
             entries.extend((start..end).map(|at| Entry {
-                fit,
+                fit: &columns.name,
                 latent: k as i32,
                 state: model.counts.target_states[latent.targets[at] as usize],
                 probability: latent.probability[at],
@@ -60,21 +52,18 @@ fn entries<'a>(run: &'a RunSchema, model: &'a FittedModel, rows: Range<usize>) -
 }
 
 pub(crate) fn coarse<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
-    let rows = |model: &'a FittedModel| {
-        let models = low_rank(run, model);
-        models
-            .flat_map(|(fit, model)| (0..model.rank * model.rank).map(move |at| (fit, model, at)))
-            .collect()
+    let pairs = |Fit { model, .. }: &'a Fit| {
+        let pairs = 0..model.rank * model.rank;
+        pairs.map(move |at| (model, at))
     };
-    Columns::of(rows)
-        .key("fit", |(fit, ..)| *fit)
+    of_run_fits(run, |model| &model.fits, pairs)
         // The set k of the sources.
-        .key("latent", |(_, model, at)| (at / model.rank) as i32)
+        .key("latent", |(_, (model, at))| (at / model.rank) as i32)
         // The set l of the targets.
-        .key("target_set", |(_, model, at)| (at % model.rank) as i32)
+        .key("target_set", |(_, (model, at))| (at % model.rank) as i32)
         // The transitions from E_k to F_l.
-        .amount(run, "count", |&(_, model, at)| model.coarse_counts[at])
+        .amount(run, "count", |&(_, (model, at))| model.coarse_counts[at])
         // Pr[Y ∈ F_l | X ∈ E_k].
-        .column("probability", |&(_, model, at)| model.coarse[at])
+        .column("probability", |&(_, (model, at))| model.coarse[at])
         .finish()
 }

@@ -4,7 +4,6 @@ use crate::assess::crossval::Score;
 use crate::assess::fit_of_model::FitOfModel;
 use crate::methods::columns::parts;
 use crate::methods::heat_kernel::diffusion_map::Level;
-use crate::methods::heat_kernel::distortion::Distortion;
 use crate::methods::heat_kernel::extension::Extension;
 use crate::methods::heat_kernel::fit::{Embedded, HeatModel};
 use crate::methods::heat_kernel::kernel::Reach;
@@ -12,7 +11,7 @@ use crate::methods::state_embedding::clusters::{Centroid, Clusters, Confusion};
 use crate::methods::state_embedding::model::StateEmbeddingModel;
 use crate::methods::state_embedding::params::Norm;
 use crate::methods::state_embedding::reshape::JointDensity;
-use crate::output::tables::columns::{Columns, Placed, TableColumns};
+use crate::output::tables::columns::{Columns, Placed, TableColumns, of_fits};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::output::tables::{bootstrap, certificates};
 use arrow::array::ArrayRef;
@@ -244,6 +243,12 @@ pub(crate) fn schema_of(
     }
 }
 
+impl PointsModel {
+    fn fits(&self) -> &[PointFit] {
+        &self.fits
+    }
+}
+
 impl Placed for PointsModel {
     fn place(&self) -> (usize, usize) {
         (self.partition, self.lag)
@@ -257,12 +262,12 @@ pub(crate) fn columns<'a>(table: &str) -> TableColumns<'a, PointsModel> {
         "landmarks" => landmarks(),
         "spectrum" => spectrum(),
         "ranks" => ranks(),
-        "bootstrap" => bootstrap::of_fits(|model| &model.fits),
+        "bootstrap" => bootstrap::of_fits(PointsModel::fits),
         "centroids" => centroids(),
         "confusion" => confusion(),
         "distortion" => distortion(),
         "fits" => fits(),
-        _ => certificates::of_fits(|model| &model.fits),
+        _ => certificates::of_fits(PointsModel::fits),
     }
 }
 
@@ -273,56 +278,45 @@ fn row(values: &[f64], width: usize, at: usize) -> Vec<f64> {
 /// One row per kept feature of a state embedding. A new point x has the embedding Σ_l left_l
 /// cos(frequency_lᵀ x + phase_l), where x is divided by `scale` of the table `fits`.
 fn features<'a>() -> TableColumns<'a, PointsModel> {
-    let rows = |model: &'a PointsModel| {
-        let fits = PointFit::by_name(&model.fits).into_iter();
-        let fits = fits.filter_map(|fit| Some((fit, &fit.states()?.model)));
-        fits.flat_map(|(fit, model)| (0..model.features.count()).map(move |l| (fit, model, l)))
-            .collect()
+    let features = |fit: &'a PointFit| {
+        let models = fit.states().into_iter().map(|own| &own.model);
+        models.flat_map(|model| (0..model.features.count()).map(move |l| (model, l)))
     };
-    Columns::of(rows)
-        .key("fit", |(fit, ..)| fit.name.as_str())
+    of_fits(PointsModel::fits, features)
         // 0 is the constant.
-        .key("index", |&(.., l)| l as u32)
-        .column("frequency", |&(_, model, l)| model.features.frequency(l))
-        .column("phase", |&(_, model, l)| model.features.phase(l))
-        .column("left", |&(_, model, l)| row(&model.left, model.rank, l))
-        .column("right", |&(_, model, l)| row(&model.right, model.rank, l))
+        .key("index", |&(_, (_, l))| l as u32)
+        .column("frequency", |&(_, (of, l))| of.features.frequency(l))
+        .column("phase", |&(_, (of, l))| of.features.phase(l))
+        .column("left", |&(_, (of, l))| row(&of.left, of.rank, l))
+        .column("right", |&(_, (of, l))| row(&of.right, of.rank, l))
         .finish()
 }
 
 /// One row per point of the kernel of a diffusion map or a sketch. A new point x has the embedding
 /// Σ_j A(x, j) w_j `vector`_j. Points that have no embedding have weight zero.
 fn landmarks<'a>() -> TableColumns<'a, PointsModel> {
-    let rows = |model: &'a PointsModel| {
-        let fits = PointFit::by_name(&model.fits).into_iter();
-        let fits = fits.filter_map(|fit| Some((fit, &fit.heat()?.extension)));
-        fits.flat_map(|(fit, own)| (0..own.weights.len()).map(move |at| (fit, own, at)))
-            .collect()
+    type Row<'a> = (&'a PointFit, (&'a Extension, usize));
+    let landmarks = |fit: &'a PointFit| {
+        let own = fit.heat().into_iter().map(|model| &model.extension);
+        own.flat_map(|own| (0..own.weights.len()).map(move |at| (own, at)))
     };
-    Columns::of(rows)
-        .key("fit", |(fit, ..): &(&PointFit, &Extension, usize)| {
-            fit.name.as_str()
-        })
-        .key("index", |&(.., at)| at as u32)
+    let embedded = |&(_, (own, at)): &Row<'a>| (own.weights[at] > 0.0).then_some((own, at));
+    let farthest = |&(_, (own, at)): &Row<'a>| own.farthest.get(at);
+    of_fits(PointsModel::fits, landmarks)
+        .key("index", |&(_, (_, at))| at as u32)
         // Divided by `scale` of the table `fits`.
-        .column("coordinates", |&(_, own, at)| {
+        .column("coordinates", |&(_, (own, at))| {
             row(&own.coordinates, own.dimension, at)
         })
         // The points that the row stands for.
-        .column("weight", |&(_, own, at)| own.weights[at])
+        .column("weight", |&(_, (own, at))| own.weights[at])
         // Row sums q and v of the kernel, or the factor d of a bistochastic kernel.
-        .column("q", |&(_, own, at)| {
-            (own.weights[at] > 0.0).then(|| own.q[at])
-        })
-        .column("v", |&(_, own, at)| {
-            (own.weights[at] > 0.0).then(|| own.v[at])
-        })
+        .part("q", embedded, |(own, at)| own.q[at])
+        .part("v", embedded, |(own, at)| own.v[at])
         // The squared distance and the index of the last of the nearest points.
-        .column("farthest", |&(_, own, at)| Some(own.farthest.get(at)?.0))
-        .column("farthest_index", |&(_, own, at)| {
-            Some(own.farthest.get(at)?.1)
-        })
-        .column("vector", |&(_, own, at)| {
+        .part("farthest", farthest, |of| of.0)
+        .part("farthest_index", farthest, |of| of.1)
+        .column("vector", |&(_, (own, at))| {
             row(&own.features, own.columns, at)
         })
         .finish()
@@ -330,7 +324,6 @@ fn landmarks<'a>() -> TableColumns<'a, PointsModel> {
 
 /// A singular value of a state embedding or an eigenvalue of a diffusion map.
 struct SpectrumRow<'a> {
-    fit: &'a PointFit,
     at: usize,
     value: f64,
     gap: Option<f64>,
@@ -340,68 +333,53 @@ struct SpectrumRow<'a> {
 
 /// One row per singular value or eigenvalue.
 fn spectrum<'a>() -> TableColumns<'a, PointsModel> {
-    let rows = |model: &'a PointsModel| {
-        let mut rows = Vec::new();
-        for fit in PointFit::by_name(&model.fits) {
-            if let Some(own) = fit.states() {
-                let values = &own.model.singular_values;
-                rows.extend(values.iter().enumerate().map(|(at, &value)| SpectrumRow {
-                    fit,
-                    at,
-                    value,
-                    gap: values.get(at + 1).map(|next| value - next),
-                    states: Some(&own.model),
-                    level: None,
-                }));
-            }
-            let levels = fit.heat().into_iter().flat_map(|own| &own.spectrum);
-            rows.extend(levels.enumerate().map(|(at, level)| SpectrumRow {
-                fit,
+    let values = |fit: &'a PointFit| {
+        let of_states = fit.states().into_iter().flat_map(|own| {
+            let values = &own.model.singular_values;
+            let row = move |(at, &value): (usize, &f64)| SpectrumRow {
                 at,
-                value: level.value,
-                gap: level.gap,
-                states: None,
-                level: Some(level),
-            }));
-        }
-        rows
+                value,
+                gap: values.get(at + 1).map(|next| value - next),
+                states: Some(&own.model),
+                level: None,
+            };
+            values.iter().enumerate().map(row)
+        });
+        let levels = fit.heat().into_iter().flat_map(|own| &own.spectrum);
+        let of_heat = levels.enumerate().map(|(at, level)| SpectrumRow {
+            at,
+            value: level.value,
+            gap: level.gap,
+            states: None,
+            level: Some(level),
+        });
+        of_states.chain(of_heat)
     };
-    Columns::of(rows)
-        .key("fit", |r| r.fit.name.as_str())
-        .key("index", |r| r.at as u32)
-        .column("value", |r| r.value)
+    of_fits(PointsModel::fits, values)
+        .key("index", |(_, r)| r.at as u32)
+        .column("value", |(_, r)| r.value)
         // The difference to the next one.
-        .column("gap", |r| r.gap)
+        .column("gap", |(_, r)| r.gap)
         // √(J/n): singular values of this size are noise.
-        .column("noise", |r| r.states.map(|own| own.noise))
+        .part("noise", |(_, r)| r.states, |own| own.noise)
         // Whether the embedding has a coordinate for it.
-        .column("is_kept", |r| match r.states {
+        .column("is_kept", |(_, r)| match r.states {
             Some(own) => r.at < own.rank,
             None => r.at > 0,
         })
         // ‖Bu − λu‖ of an eigenvector u.
-        .column("residual", |r| r.level.map(|level| level.residual))
+        .part("residual", |(_, r)| r.level, |level| level.residual)
         // 1 / Σ u⁴, the number of points that an eigenvector is spread over.
-        .column("participation", |r| {
-            r.level.map(|level| level.participation)
-        })
+        .part("participation", |(_, r)| r.level, |of| of.participation)
         // −4 ln λ / ε, an estimate of an eigenvalue of the Laplace operator.
-        .column("laplace", |r| r.level.and_then(|level| level.laplace))
+        .column("laplace", |(_, r)| r.level.and_then(|level| level.laplace))
         .finish()
 }
 
 /// One row per rank of a fit with `rank = "auto"`.
 fn ranks<'a>() -> TableColumns<'a, PointsModel> {
-    let rows = |model: &'a PointsModel| {
-        let fits = PointFit::by_name(&model.fits).into_iter();
-        let fits = fits.filter_map(|fit| Some((fit, fit.states()?)));
-        fits.flat_map(|(fit, own)| own.ranks.iter().map(move |rank| (fit, rank)))
-            .collect()
-    };
-    Columns::of(rows)
-        .key("fit", |(fit, _): &(&PointFit, &RankScore)| {
-            fit.name.as_str()
-        })
+    let ranks = |fit: &'a PointFit| fit.states().into_iter().flat_map(|own| &own.ranks);
+    of_fits(PointsModel::fits, ranks)
         .key("rank", |(_, of)| of.rank as u32)
         .column("folds", |(_, of)| of.folds as u32)
         // The mean over folds of the VAMP-2 score of held-out pairs, and its standard error.
@@ -448,26 +426,22 @@ fn centroids<'a>() -> TableColumns<'a, PointsModel> {
 
 /// One row per known set and cluster of a fit with `given`.
 fn confusion<'a>() -> TableColumns<'a, PointsModel> {
-    type Row<'a> = (&'a PointFit, &'a Confusion, usize, usize);
-    let rows = |model: &'a PointsModel| -> Vec<Row<'a>> {
-        let fits = PointFit::by_name(&model.fits).into_iter();
-        let fits = fits.filter_map(|fit| Some((fit, fit.states()?.confusion.as_ref()?)));
-        fits.flat_map(|(fit, own)| {
+    let pairs = |fit: &'a PointFit| {
+        let known = fit.states().and_then(|own| own.confusion.as_ref());
+        known.into_iter().flat_map(|own| {
             let places = 0..own.shared.len();
-            places.map(move |at| (fit, own, at / own.clusters(), at % own.clusters()))
+            places.map(move |at| (own, at / own.clusters(), at % own.clusters()))
         })
-        .collect()
     };
-    Columns::of(rows)
-        .key("fit", |(fit, ..)| fit.name.as_str())
-        .key("given", |&(_, own, set, _)| own.sets[set].as_str())
-        .key("cluster", |&(.., k)| k as u32)
+    of_fits(PointsModel::fits, pairs)
+        .key("given", |&(_, (own, set, _))| own.sets[set].as_str())
+        .key("cluster", |&(_, (.., k))| k as u32)
         // The weight of the rows of the set in the cluster.
-        .column("weight", |&(_, own, set, k)| {
+        .column("weight", |&(_, (own, set, k))| {
             own.shared[set * own.clusters() + k]
         })
         // Whether the set is matched with the cluster.
-        .column("is_matched", |&(_, own, set, k)| {
+        .column("is_matched", |&(_, (own, set, k))| {
             own.matched[set] == Some(k)
         })
         .finish()
@@ -475,26 +449,19 @@ fn confusion<'a>() -> TableColumns<'a, PointsModel> {
 
 /// One row per time or power of a diffusion map or a sketch.
 fn distortion<'a>() -> TableColumns<'a, PointsModel> {
-    let rows = |model: &'a PointsModel| {
-        let fits = PointFit::by_name(&model.fits).into_iter();
-        let fits = fits.filter_map(|fit| Some((fit, fit.heat()?)));
-        fits.flat_map(|(fit, own)| {
-            let all = own.times.iter().zip(&own.distortion);
-            all.filter_map(move |(time, of)| Some((fit, *time, of.as_ref()?)))
-        })
-        .collect()
+    let times = |fit: &'a PointFit| {
+        let times = fit.heat().into_iter();
+        let times = times.flat_map(|own| own.times.iter().zip(&own.distortion));
+        times.filter_map(|(time, of)| Some((*time, of.as_ref()?)))
     };
-    Columns::of(rows)
-        .key("fit", |(fit, ..): &(&PointFit, f64, &Distortion)| {
-            fit.name.as_str()
-        })
+    of_fits(PointsModel::fits, times)
         // The time of a diffusion map, or the power of a sketch.
-        .key("time", |&(_, time, _)| time)
-        .column("pairs", |(.., of)| of.pairs as u64)
+        .key("time", |&(_, (time, _))| time)
+        .column("pairs", |(_, (_, of))| of.pairs as u64)
         // log L, the largest ratio of embedded and Euclidean distance over the smallest.
-        .column("log_distortion", |(.., of)| of.log)
+        .column("log_distortion", |(_, (_, of))| of.log)
         // Quantiles of the ratio.
-        .column("quantiles", |(.., of)| of.quantiles.to_vec())
+        .column("quantiles", |(_, (_, of))| of.quantiles.to_vec())
         .finish()
 }
 
@@ -534,28 +501,25 @@ fn of_states<'a>(
 ) -> Columns<'a, PointsModel, FitRow<'a>> {
     let states = |r: &FitRow<'a>| r.1.states().map(|own| &own.model);
     let clusters = |r: &FitRow<'a>| r.1.states().and_then(|own| own.clusters.as_ref());
+    let separation = move |r: &FitRow<'a>| clusters(r)?.separation();
     columns
-        .column("pairs", move |r| states(r).map(|m| m.pairs))
+        .part("pairs", states, |m| m.pairs)
         // The features that span the others, with the constant.
-        .column("features", move |r| {
-            states(r).map(|m| m.features.count() as u32)
-        })
+        .part("features", states, |m| m.features.count() as u32)
         // J and J₁: orthonormal functions of the first and of the second point.
-        .column("kept_left", move |r| states(r).map(|m| m.kept[0] as u32))
-        .column("kept_right", move |r| states(r).map(|m| m.kept[1] as u32))
-        .column("bandwidth", move |r| states(r).map(|m| m.bandwidth))
-        .column("norm", move |r| {
-            states(r).map(|m| match m.norm {
-                Norm::Density => "density",
-                Norm::Lebesgue => "lebesgue",
-            })
+        .part("kept_left", states, |m| m.kept[0] as u32)
+        .part("kept_right", states, |m| m.kept[1] as u32)
+        .part("bandwidth", states, |m| m.bandwidth)
+        .part("norm", states, |m| match m.norm {
+            Norm::Density => "density",
+            Norm::Lebesgue => "lebesgue",
         })
         // Σ σ², the VAMP-2 score on the pairs of the fit.
-        .column("vamp_2", move |r| {
-            let leading = states(r).map(|m| m.singular_values[..m.rank].iter());
-            leading.map(|values| values.map(|s| s * s).sum::<f64>())
+        .part("vamp_2", states, |m| {
+            let leading = m.singular_values[..m.rank].iter();
+            leading.map(|s| s * s).sum::<f64>()
         })
-        .column("noise", move |r| states(r).map(|m| m.noise))
+        .part("noise", states, |m| m.noise)
         // The mean held-out VAMP-2 score of the bandwidth, if bandwidths were compared.
         .column("held_out", |(_, fit)| {
             let own = fit.states()?;
@@ -564,18 +528,14 @@ fn of_states<'a>(
             scores.next().map(|(_, score)| *score)
         })
         // The mean squared distance of the embedded points to their centres.
-        .column("objective", move |r| clusters(r).map(|c| c.objective))
+        .part("objective", clusters, |c| c.objective)
         // 16 Δ₂²/Δ₁²: a bound of the misclassification if it is below 1.
-        .column("misclassification_bound", move |r| {
-            Some(clusters(r)?.separation()?.bound)
-        })
+        .part("misclassification_bound", separation, |s| s.bound)
         // M against the sets of the column `given`: Σ of the share of a set outside its cluster.
         .column("misclassification", |(_, fit)| {
             Some(fit.states()?.confusion.as_ref()?.rate)
         })
-        .column("is_separated", move |r| {
-            Some(clusters(r)?.separation()?.is_separated)
-        })
+        .part("is_separated", separation, |s| s.is_separated)
 }
 
 /// The columns of diffusion maps and sketches in `fits`.
@@ -583,31 +543,20 @@ fn of_kernels<'a>(
     columns: Columns<'a, PointsModel, FitRow<'a>>,
 ) -> Columns<'a, PointsModel, FitRow<'a>> {
     let heat = |r: &FitRow<'a>| r.1.heat();
+    let quality = |r: &FitRow<'a>| r.1.heat().map(|model| &model.quality);
     columns
         // ε of the kernel exp(−d²/ε), and where it comes from.
-        .column("epsilon", move |r| heat(r).map(|m| m.quality.epsilon))
-        .column("epsilon_reason", move |r| {
-            heat(r).map(|m| m.quality.reason.as_str())
-        })
-        .column("kernel_points", move |r| {
-            heat(r).map(|m| m.quality.points as u64)
-        })
-        .column("kernel_entries", move |r| {
-            heat(r).map(|m| m.quality.entries as u64)
-        })
+        .part("epsilon", quality, |q| q.epsilon)
+        .part("epsilon_reason", quality, |q| q.reason.as_str())
+        .part("kernel_points", quality, |q| q.points as u64)
+        .part("kernel_entries", quality, |q| q.entries as u64)
         // The mean of Σ_j K_ij.
-        .column("effective_neighbours", move |r| {
-            heat(r).map(|m| m.quality.effective_neighbours)
-        })
+        .part("effective_neighbours", quality, |q| q.effective_neighbours)
         // The share of Σ_j K_ij that was cut.
-        .column("cut", move |r| heat(r).map(|m| m.quality.cut))
-        .column("components", move |r| {
-            heat(r).map(|m| m.quality.components as u64)
-        })
-        .column("normalisation", move |r| {
-            heat(r).map(|m| m.extension.normalisation.name())
-        })
-        .column("alpha", move |r| heat(r).map(|m| m.extension.alpha))
+        .part("cut", quality, |q| q.cut)
+        .part("components", quality, |q| q.components as u64)
+        .part("normalisation", heat, |m| m.extension.normalisation.name())
+        .part("alpha", heat, |m| m.extension.alpha)
         // Which entries of the kernel are kept: all without `neighbours` and `radius`.
         .column("neighbours", move |r| match heat(r)?.extension.reach {
             Reach::Neighbours(k) => Some(k as u64),
@@ -618,5 +567,5 @@ fn of_kernels<'a>(
             _ => None,
         })
         // The times of a diffusion map, or the powers of a sketch.
-        .column("times", move |r| heat(r).map(|m| m.times.clone()))
+        .part("times", heat, |m| m.times.clone())
 }

@@ -95,6 +95,11 @@ pub(crate) fn optional(name: impl Into<String>, data_type: DataType) -> Field {
     Field::new(name, data_type, true)
 }
 
+/// A column of the input that may have nulls.
+pub(crate) fn nullable(field: &Field) -> Field {
+    optional(field.name(), field.data_type().clone())
+}
+
 /// A column of the input that has no nulls.
 pub(crate) fn required(field: &Field) -> Field {
     Field::new(field.name(), field.data_type().clone(), false)
@@ -187,21 +192,24 @@ impl RunSchema {
     }
 }
 
+/// Columns whose names begin with `<prefix>_`.
+pub(crate) fn with_prefix(fields: &[Field], prefix: &str) -> Vec<Field> {
+    let fields = fields.iter();
+    fields
+        .map(|f| f.clone().with_name(format!("{prefix}_{}", f.name())))
+        .collect()
+}
+
 /// Key columns of sources and targets side by side.
 pub(crate) fn pair_fields(sources: Vec<Field>, targets: Vec<Field>) -> (Vec<Field>, Vec<Field>) {
-    if sources
-        .iter()
-        .all(|s| targets.iter().all(|t| s.name() != t.name()))
-    {
+    let is_of_targets = |source: &Field| targets.iter().any(|t| source.name() == t.name());
+    if !sources.iter().any(is_of_targets) {
         return (sources, targets);
     }
-    let prefixed = |fields: Vec<Field>, prefix: &str| {
-        fields
-            .into_iter()
-            .map(|f| f.clone().with_name(format!("{prefix}_{}", f.name())))
-            .collect()
-    };
-    (prefixed(sources, "source"), prefixed(targets, "target"))
+    (
+        with_prefix(&sources, "source"),
+        with_prefix(&targets, "target"),
+    )
 }
 
 impl RunSchema {

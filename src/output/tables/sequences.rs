@@ -6,8 +6,10 @@ use crate::error::{Error, Kind, Result};
 use crate::evidence::triples::Triples;
 use crate::math::scale::times_power;
 use crate::methods::hmm::model::HmmModel;
-use crate::output::tables::columns::{Columns, Placed, TableColumns};
-use crate::output::tables::run_schema::{LagColumn, RunSchema, optional, required};
+use crate::output::tables::columns::{Columns, Placed, TableColumns, of_fits, own_rows};
+use crate::output::tables::run_schema::{
+    LagColumn, RunSchema, nullable, optional, required, with_prefix,
+};
 use crate::output::tables::{bootstrap, certificates};
 use crate::read::rows::states::{StateColumns, StateTable};
 use arrow::array::{ArrayRef, BooleanArray};
@@ -209,33 +211,21 @@ pub(crate) fn predictions_schema(
     let mut fields = run.leading();
     fields.extend(rows.trajectory.iter().map(required));
     fields.push(required(rows.time));
-    fields.extend(
-        rows.split
-            .map(|f| optional(f.name(), f.data_type().clone())),
-    );
+    fields.extend(rows.split.map(nullable));
     let symbol = rows.symbol.input_fields().into_iter();
     fields.extend(symbol.map(|f| f.with_nullable(true)));
     fields.push(Field::new("is_unseen", DataType::Boolean, false));
     for fit in fits {
-        let name = &fit.name;
-        fields.push(optional(
-            format!("{name}_log_likelihood"),
-            DataType::Float64,
-        ));
+        let own = |what: &str, of| optional(format!("{}_{what}", fit.name), of);
+        fields.push(own("log_likelihood", DataType::Float64));
         let next = rows.symbol.output_fields().into_iter();
-        fields.extend(
-            next.map(|f| optional(format!("{name}_next_{}", f.name()), f.data_type().clone())),
-        );
-        fields.push(optional(
-            format!("{name}_next_probability"),
-            DataType::Float64,
-        ));
+        fields.extend(next.map(|f| own(&format!("next_{}", f.name()), f.data_type().clone())));
+        fields.push(own("next_probability", DataType::Float64));
         let state = DataType::FixedSizeList(numbers(), fit.rank as i32);
-        fields.push(optional(format!("{name}_embedding"), state));
-        fields.push(optional(format!("{name}_was_reset"), DataType::Boolean));
+        fields.push(own("embedding", state));
+        fields.push(own("was_reset", DataType::Boolean));
         if fit.has_distribution {
-            let all = DataType::List(numbers());
-            fields.push(optional(format!("{name}_next_distribution"), all));
+            fields.push(own("next_distribution", DataType::List(numbers())));
         }
     }
     Arc::new(Schema::new(fields))
@@ -252,25 +242,22 @@ pub(crate) fn trajectories_schema(
 ) -> SchemaRef {
     let mut fields = run.leading();
     fields.extend(rows.trajectory.iter().map(required));
-    fields.extend(
-        rows.split
-            .map(|f| optional(f.name(), f.data_type().clone())),
-    );
+    fields.extend(rows.split.map(nullable));
     fields.push(Field::new("rows", DataType::UInt64, false));
     fields.push(Field::new("unseen", DataType::UInt64, false));
     for fit in fits {
-        let name = &fit.name;
-        fields.push(optional(
-            format!("{name}_log_likelihood"),
-            DataType::Float64,
-        ));
-        fields.push(optional(
-            format!("{name}_mean_log_likelihood"),
-            DataType::Float64,
-        ));
-        fields.push(optional(format!("{name}_resets"), DataType::UInt64));
+        let own = |what: &str, of| optional(format!("{}_{what}", fit.name), of);
+        fields.push(own("log_likelihood", DataType::Float64));
+        fields.push(own("mean_log_likelihood", DataType::Float64));
+        fields.push(own("resets", DataType::UInt64));
     }
     Arc::new(Schema::new(fields))
+}
+
+impl SequencesModel {
+    fn fits(&self) -> &[SequenceFit] {
+        &self.fits
+    }
 }
 
 impl Placed for SequencesModel {
@@ -300,9 +287,9 @@ impl SequenceTables<'_> {
             "triples" => triples(self.run, self.block),
             "spectrum" => spectrum(),
             "ranks" => ranks(),
-            "bootstrap" => bootstrap::of_fits(|model| &model.fits),
+            "bootstrap" => bootstrap::of_fits(SequencesModel::fits),
             "fits" => fits(),
-            _ => certificates::of_fits(|model| &model.fits),
+            _ => certificates::of_fits(SequencesModel::fits),
         }
     }
 }
@@ -442,8 +429,7 @@ fn operators(run: &RunSchema) -> TableColumns<'_, SequencesModel> {
         let mut first = 0;
         for fit in SequenceFit::by_name(&model.fits) {
             let n = fit.model.hmm.operators.len();
-            let own = rows.start.clamp(first, first + n) - first
-                ..rows.end.clamp(first, first + n) - first;
+            let own = own_rows(&rows, first, n);
             first += n;
             if own.is_empty() {
                 continue;
@@ -463,20 +449,14 @@ fn operators(run: &RunSchema) -> TableColumns<'_, SequencesModel> {
         }
         entries
     }
-    let fields = run.sources.fields();
-    let nullable: Vec<Field> = fields
-        .iter()
-        .map(|f| f.clone().with_nullable(true))
-        .collect();
+    let symbol = run.sources.fields().into_iter();
+    let symbol: Vec<Field> = symbol.map(|f| f.clone().with_nullable(true)).collect();
     Columns::in_pieces(len, entries)
         .key("fit", |entry: &Entry<'_>| entry.fit)
-        .given(&nullable, |rows| {
-            let ids: Vec<u32> = rows
-                .iter()
-                .map(|row| row.symbol.unwrap_or_default())
-                .collect();
+        .given(&symbol, |rows| {
+            let ids = rows.iter().map(|row| row.symbol.unwrap_or_default());
             let is_pool: BooleanArray = rows.iter().map(|row| Some(row.symbol.is_none())).collect();
-            without(run.sources.columns(&ids)?, &is_pool)
+            without(run.sources.columns(&ids.collect::<Vec<u32>>())?, &is_pool)
         })
         .key("i", |entry| entry.i as u32)
         .key("j", |entry| entry.j as u32)
@@ -502,69 +482,48 @@ fn classes(model: &SequencesModel, of: &HmmModel) -> Vec<(u32, Option<u32>)> {
 
 /// One row per number of the two vectors of a fit: `initial` is b₁, `final` is b_∞.
 fn vectors<'a>() -> TableColumns<'a, SequencesModel> {
-    let rows = |model: &'a SequencesModel| {
-        let mut rows = Vec::new();
-        for fit in SequenceFit::by_name(&model.fits) {
-            for (name, vector) in [
-                ("final", &fit.model.hmm.last),
-                ("initial", &fit.model.hmm.initial),
-            ] {
-                let values = vector.iter().enumerate();
-                rows.extend(values.map(|(i, &value)| (fit.name.as_str(), name, i, value)));
-            }
-        }
-        rows
+    let numbers = |fit: &'a SequenceFit| {
+        let hmm = &fit.model.hmm;
+        let vectors = [("final", &hmm.last), ("initial", &hmm.initial)].into_iter();
+        vectors.flat_map(|(name, of)| of.iter().enumerate().map(move |(i, &x)| (name, i, x)))
     };
-    Columns::of(rows)
-        .key("fit", |row: &(&str, &str, usize, f64)| row.0)
-        .key("vector", |row| row.1)
-        .key("i", |row| row.2 as u32)
-        .column("value", |row| row.3)
+    of_fits(SequencesModel::fits, numbers)
+        .key("vector", |&(_, (name, ..))| name)
+        .key("i", |&(_, (_, i, _))| i as u32)
+        .column("value", |&(_, (.., value))| value)
         .finish()
 }
 
 /// One row per pair of hidden states of a fit that has them: the probability that state i follows
 /// state j.
 fn hidden_transitions<'a>() -> TableColumns<'a, SequencesModel> {
-    let rows = |model: &'a SequencesModel| {
-        let mut rows = Vec::new();
-        for fit in SequenceFit::by_name(&model.fits) {
-            let Some(hidden) = &fit.model.hmm.hidden else {
-                continue;
-            };
+    let entries = |fit: &'a SequenceFit| {
+        let hidden = fit.model.hmm.hidden.iter();
+        hidden.flat_map(|hidden| {
             let m = hidden.states();
             let entries = hidden.transition.iter().enumerate();
-            rows.extend(entries.map(|(at, &p)| (fit.name.as_str(), at / m, at % m, p)));
-        }
-        rows
+            entries.map(move |(at, &p)| (at / m, at % m, p))
+        })
     };
-    Columns::of(rows)
-        .key("fit", |row: &(&str, usize, usize, f64)| row.0)
-        .key("i", |row| row.1 as u32)
-        .key("j", |row| row.2 as u32)
-        .column("probability", |row| row.3)
+    of_fits(SequencesModel::fits, entries)
+        .key("i", |&(_, (i, ..))| i as u32)
+        .key("j", |&(_, (_, j, _))| j as u32)
+        .column("probability", |&(_, (.., p))| p)
         .finish()
 }
 
 /// The columns of the symbols of a window: `first_<column>`, `middle_<column>`, `last_<column>`.
 /// With longer words, `first_1_<column>` is the first symbol of the past.
 fn window_fields(symbols: &StateTable, block: usize) -> Vec<Vec<Field>> {
-    let named = |place: String| {
-        let fields = symbols.fields().into_iter();
-        fields
-            .map(|f| f.clone().with_name(format!("{place}_{}", f.name())))
-            .collect()
-    };
+    let fields = symbols.fields();
     let word = |word: &str, at: usize| match block {
-        1 => named(word.to_string()),
-        _ => named(format!("{word}_{}", at + 1)),
+        1 => with_prefix(&fields, word),
+        _ => with_prefix(&fields, &format!("{word}_{}", at + 1)),
     };
     let first = (0..block).map(|at| word("first", at));
     let last = (0..block).map(|at| word("last", at));
-    first
-        .chain([named("middle".to_string())])
-        .chain(last)
-        .collect()
+    let middle = with_prefix(&fields, "middle");
+    first.chain([middle]).chain(last).collect()
 }
 
 /// One row per counted window.
@@ -598,55 +557,30 @@ fn triples(run: &RunSchema, block: usize) -> TableColumns<'_, SequencesModel> {
 
 /// One row per singular value.
 fn spectrum<'a>() -> TableColumns<'a, SequencesModel> {
-    type Row<'a> = (&'a SequenceFit, usize, f64);
-    let rows = |model: &'a SequencesModel| -> Vec<Row<'a>> {
-        let fits = SequenceFit::by_name(&model.fits).into_iter();
-        fits.flat_map(|fit| {
-            let values = fit.model.singular_values.iter().enumerate();
-            values.map(move |(at, &value)| (fit, at, value))
-        })
-        .collect()
-    };
-    Columns::of(rows)
-        .key("fit", |(fit, ..)| fit.name.as_str())
-        .key("index", |&(_, at, _)| at as u32)
-        .column("value", |&(.., value)| value)
+    let values = |fit: &'a SequenceFit| fit.model.singular_values.iter().enumerate();
+    of_fits(SequencesModel::fits, values)
+        .key("index", |&(_, (at, _))| at as u32)
+        .column("value", |&(_, (_, &value))| value)
         // The difference to the next one.
-        .column("gap", |&(fit, at, value)| {
-            fit.model
-                .singular_values
-                .get(at + 1)
-                .map(|next| value - next)
+        .column("gap", |&(fit, (at, own))| {
+            value(fit, at + 1).map(|next| own - next)
         })
         // 1/√N for N windows, (Σ w)² / Σ w² with weights: singular values of this size are noise.
-        .column("noise", |(fit, ..)| fit.model.noise)
+        .column("noise", |(fit, _)| fit.model.noise)
         // Whether the model has a dimension for it.
-        .column("is_kept", |&(fit, at, _)| at < fit.model.hmm.rank)
+        .column("is_kept", |&(fit, (at, _))| at < fit.model.hmm.rank)
         .finish()
 }
 
 /// One row per rank of a fit with `rank = "auto"`.
 fn ranks<'a>() -> TableColumns<'a, SequencesModel> {
-    type Row<'a> = (&'a SequenceFit, &'a RankScore);
-    let rows = |model: &'a SequencesModel| -> Vec<Row<'a>> {
-        let fits = SequenceFit::by_name(&model.fits).into_iter();
-        fits.flat_map(|fit| fit.model.ranks.iter().map(move |rank| (fit, rank)))
-            .collect()
-    };
-    let held_out = |row: &Row<'a>| row.1.held_out;
-    Columns::of(rows)
-        .key("fit", |(fit, _)| fit.name.as_str())
+    let held_out = |row: &(&'a SequenceFit, &'a RankScore)| row.1.held_out;
+    of_fits(SequencesModel::fits, |fit| &fit.model.ranks)
         .key("rank", |(_, of)| of.rank as u32)
         // The mean log-likelihood of a held-out symbol, in nats, and its standard error.
-        .column("held_out", move |row| {
-            held_out(row).map(|own| own.score.mean)
-        })
-        .column("held_out_error", move |row| {
-            held_out(row).map(|own| own.score.error)
-        })
-        .column("held_out_rows", move |row| {
-            held_out(row).map(|own| own.rows)
-        })
+        .part("held_out", held_out, |own| own.score.mean)
+        .part("held_out_error", held_out, |own| own.score.error)
+        .part("held_out_rows", held_out, |own| own.rows)
         .column("is_chosen", |(_, of)| of.reason.is_some())
         // Why the rank was chosen.
         .column("reason", |(_, of)| of.reason.as_deref())
@@ -664,6 +598,7 @@ fn fits<'a>() -> TableColumns<'a, SequencesModel> {
     };
     let held_out = |row: &Row<'a>| row.1.model.held_out;
     let refined = |row: &Row<'a>| row.1.model.refined.as_ref();
+    let diagnostics = |row: &Row<'a>| row.1.model.diagnostics;
     Columns::of(rows)
         .key("fit", |(_, fit)| fit.name.as_str())
         .column("method", |(_, fit)| fit.method.as_str())
@@ -692,49 +627,29 @@ fn fits<'a>() -> TableColumns<'a, SequencesModel> {
         })
         // 1/√N for N windows, (Σ w)² / Σ w² with weights: singular values of this size are noise.
         .column("noise", |(_, fit)| fit.model.noise)
-        .column("stationarity_gap", |(_, fit)| {
-            fit.model.diagnostics.stationarity_gap
+        .column("stationarity_gap", move |r| diagnostics(r).stationarity_gap)
+        .column("normalisation_gap", move |r| {
+            diagnostics(r).normalisation_gap
         })
-        .column("normalisation_gap", |(_, fit)| {
-            fit.model.diagnostics.normalisation_gap
-        })
-        .column("negative_share", |(_, fit)| {
-            fit.model.diagnostics.negative_share
-        })
-        .column("negative_mass", |(_, fit)| {
-            fit.model.diagnostics.negative_mass
-        })
+        .column("negative_share", move |r| diagnostics(r).negative_share)
+        .column("negative_mass", move |r| diagnostics(r).negative_mass)
         // How often the filter was reset because no state explains the rows.
-        .column("resets", |(_, fit)| fit.model.diagnostics.resets)
+        .column("resets", move |r| diagnostics(r).resets)
         // The mean log-likelihood of a held-out symbol, in nats, and its standard error.
-        .column("held_out", move |row| {
-            held_out(row).map(|own| own.score.mean)
-        })
-        .column("held_out_error", move |row| {
-            held_out(row).map(|own| own.score.error)
-        })
-        .column("held_out_rows", move |row| {
-            held_out(row).map(|own| own.rows)
-        })
-        .column("held_out_unseen", move |row| {
-            held_out(row).map(|own| own.unseen)
-        })
+        .part("held_out", held_out, |own| own.score.mean)
+        .part("held_out_error", held_out, |own| own.score.error)
+        .part("held_out_rows", held_out, |own| own.rows)
+        .part("held_out_unseen", held_out, |own| own.unseen)
         // What these rows take from the mean.
-        .column("held_out_unseen_cost", move |row| {
-            held_out(row).map(|own| own.unseen_cost)
-        })
+        .part("held_out_unseen_cost", held_out, |own| own.unseen_cost)
         // The same of the shares of the symbols in the rows of the fit.
-        .column("held_out_unigram", move |row| {
-            held_out(row).map(|own| own.unigram)
-        })
+        .part("held_out_unigram", held_out, |own| own.unigram)
         // The mean log-likelihood of a symbol of the rows of the fit.
         .column("log_likelihood", |(_, fit)| fit.model.train)
-        .column("iterations", move |row| {
-            refined(row).map(|own| own.log_likelihood.len().saturating_sub(1) as u32)
+        .part("iterations", refined, |own| {
+            own.log_likelihood.len().saturating_sub(1) as u32
         })
-        .column("converged", move |row| {
-            refined(row).map(|own| own.converged)
-        })
+        .part("converged", refined, |own| own.converged)
         .column("warnings", |(_, fit)| fit.warnings.clone())
         .finish()
 }

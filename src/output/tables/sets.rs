@@ -2,9 +2,9 @@
 
 use crate::assess::changes::Changes;
 use crate::assess::set_tracking::TrackedSets;
-use crate::output::tables::columns::{Columns, TableColumns, by_name};
+use crate::output::tables::columns::{Columns, TableColumns, by_name, of_run_fits};
 use crate::output::tables::fitted_model::FittedModel;
-use crate::output::tables::run_schema::RunSchema;
+use crate::output::tables::run_schema::{FitColumns, RunSchema};
 
 /// Null without an earlier fit.
 const STATES: [(&str, fn(&Changes) -> u64); 4] = [
@@ -28,35 +28,31 @@ const NUMBERS: [(&str, fn(&Changes) -> Option<f64>); 5] = [
 
 /// One row per set of a fit, also of sets that ended.
 pub(crate) fn sets<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
-    let rows = |model: &'a FittedModel| {
-        let fits = by_name(run, &model.tracked_sets).into_iter();
-        fits.flat_map(|(columns, tracked)| {
-            let sets = tracked.sets.iter();
-            sets.map(move |set| (columns, tracked, set))
-        })
-        .collect()
-    };
-    Columns::of(rows)
-        .key("fit", |(columns, ..)| columns.name.as_str())
+    let sets = |tracked: &'a TrackedSets| tracked.sets.iter().map(move |set| (tracked, set));
+    of_run_fits(run, |model| &model.tracked_sets, sets)
         // The same for the same set in all ranks and lags.
-        .key("set_id", |(.., s)| s.id)
+        .key("set_id", |(_, (_, s))| s.id)
         // The number of the set. Null if it ended.
-        .column("latent", |(.., s)| s.number.map(|n| n as i32))
-        .column("n_sources", |(.., s)| s.states)
+        .part("latent", |(_, (_, s))| s.number, |n| n as i32)
+        .column("n_sources", |(_, (_, s))| s.states)
         // Transitions from its sources, and their share.
-        .amount(run, "count", |(.., s)| s.count)
-        .column("probability", |(.., s)| s.probability)
-        .column("compared_with", |&(_, tracked, _)| compared_with(tracked))
-        .column("event", |(.., s)| s.event.map(|e| e.name()))
-        .column("previous_latent", |(.., s)| {
-            s.previous.map(|p| p.number as i32)
+        .amount(run, "count", |(_, (_, s))| s.count)
+        .column("probability", |(_, (_, s))| s.probability)
+        .column("compared_with", |&(_, (tracked, _))| compared_with(tracked))
+        .part("event", |(_, (_, s))| s.event, |event| event.name())
+        .part(
+            "previous_latent",
+            |(_, (_, s))| s.previous,
+            |p| p.number as i32,
+        )
+        .part("previous_n_sources", |(_, (_, s))| s.previous, |p| p.states)
+        .amount(run, "previous_count", |(_, (_, s))| {
+            s.previous.map(|p| p.count)
         })
-        .column("previous_n_sources", |(.., s)| s.previous.map(|p| p.states))
-        .amount(run, "previous_count", |(.., s)| s.previous.map(|p| p.count))
         // Counts that both sets have, divided by the counts that either has.
-        .column("overlap", |(.., s)| s.previous.and_then(|p| p.overlap))
+        .column("overlap", |(_, (_, s))| s.previous.and_then(|p| p.overlap))
         // Numbers of the earlier sets that it came from.
-        .column("parents", |(.., s)| s.parents.clone())
+        .column("parents", |(_, (_, s))| s.parents.clone())
         .finish()
 }
 
@@ -67,19 +63,15 @@ fn compared_with(tracked: &TrackedSets) -> Option<String> {
 
 /// One row per fit.
 pub(crate) fn changes<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
+    let changes = |row: &(&'a FitColumns, &'a TrackedSets)| row.1.changes.as_ref();
     Columns::of(|model: &'a FittedModel| by_name(run, &model.tracked_sets))
         .key("fit", |(columns, _)| columns.name.as_str())
         // The id that the next new set will have.
         .column("next_id", |(_, tracked)| tracked.next_id)
         .column("compared_with", |&(_, tracked)| compared_with(tracked))
-        .each(STATES, |states, (_, l)| l.changes.as_ref().map(states))
-        .each(NUMBERS, |number, (_, l)| {
-            l.changes.as_ref().and_then(number)
-        })
+        .each(STATES, move |states, row| changes(row).map(states))
+        .each(NUMBERS, move |number, row| changes(row).and_then(number))
         // Between the spaces of the embeddings, radians, ascending.
-        .column("principal_angles", |(_, tracked)| {
-            let changes = tracked.changes.as_ref();
-            changes.map(|c| c.principal_angles.clone())
-        })
+        .part("principal_angles", changes, |c| c.principal_angles.clone())
         .finish()
 }
