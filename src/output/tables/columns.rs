@@ -8,7 +8,7 @@ use crate::assess::fit_of_model::FitOfModel;
 use crate::error::{Error, Kind, Result};
 use crate::output::parquet::{PIECE, ROW_GROUP};
 use crate::output::tables::fitted_model::FittedModel;
-use crate::output::tables::run_schema::{FitColumns, RunSchema};
+use crate::output::tables::run_schema::{FitColumns, RunSchema, item, optional, required, vector};
 use crate::read::rows::states::StateTable;
 use arrow::array::{
     ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, ListArray, RecordBatch,
@@ -57,10 +57,6 @@ values! {
     String: Utf8, StringArray;
 }
 
-fn item(data_type: DataType) -> Arc<Field> {
-    Arc::new(Field::new("item", data_type, false))
-}
-
 impl<V: Value> Value for Vec<V> {
     fn data_type() -> DataType {
         DataType::List(item(V::data_type()))
@@ -76,12 +72,8 @@ impl<V: Value> Value for Vec<V> {
         let lengths = OffsetBuffer::from_lengths(lengths);
         let nulls = NullBuffer::from_iter(lists.iter().map(Option::is_some));
         let values = V::array(lists.into_iter().flatten().flatten());
-        Arc::new(ListArray::new(
-            item(V::data_type()),
-            lengths,
-            values,
-            Some(nulls),
-        ))
+        let item = item(V::data_type());
+        Arc::new(ListArray::new(item, lengths, values, Some(nulls)))
     }
 }
 
@@ -249,8 +241,7 @@ impl<'a, M, T: Sync + 'a> Columns<'a, M, T> {
         width: usize,
         cell: impl Fn(&T) -> Option<&'v [f64]> + Send + Sync + 'a,
     ) -> Self {
-        let data_type = DataType::FixedSizeList(item(DataType::Float64), width as i32);
-        self.with([Field::new(name, data_type, true)], move |rows| {
+        self.with([optional(name, vector(width))], move |rows| {
             let mut values = Vec::with_capacity(rows.len() * width);
             let nulls = NullBuffer::from_iter(rows.iter().map(|row| {
                 let end = values.len() + width;
@@ -259,14 +250,12 @@ impl<'a, M, T: Sync + 'a> Columns<'a, M, T> {
                 values.resize(end, 0.0);
                 numbers.is_some()
             }));
-            let values = Arc::new(Float64Array::from(values));
-            let (item, width) = (item(DataType::Float64), width as i32);
-            Ok(vec![Arc::new(FixedSizeListArray::new(
-                item,
-                width,
-                values,
-                Some(nulls),
-            ))])
+            let (item, values) = (
+                item(DataType::Float64),
+                Arc::new(Float64Array::from(values)),
+            );
+            let lists = FixedSizeListArray::new(item, width as i32, values, Some(nulls));
+            Ok(vec![Arc::new(lists)])
         })
     }
 
@@ -276,9 +265,7 @@ impl<'a, M, T: Sync + 'a> Columns<'a, M, T> {
         fields: &[Field],
         arrays: impl Fn(&[T]) -> Result<Vec<ArrayRef>> + Send + Sync + 'a,
     ) -> Self {
-        let fields = fields.iter();
-        let fields = fields.map(|f| Field::new(f.name(), f.data_type().clone(), false));
-        self.with(fields, arrays)
+        self.with(fields.iter().map(required), arrays)
     }
 
     /// Columns of the types of `fields` that are made together and may have nulls where `fields`

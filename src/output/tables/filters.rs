@@ -5,7 +5,9 @@ use crate::assess::fit_of_model::FitOfModel;
 use crate::methods::filter::model::{Factor, Numbers, Tuned};
 use crate::output::tables::certificates;
 use crate::output::tables::columns::{Columns, Placed, TableColumns, of_fits, own_rows};
-use crate::output::tables::run_schema::{RunSchema, nullable, optional, required, with_prefix};
+use crate::output::tables::run_schema::{
+    RunSchema, nullable, optional, required, vector, with_prefix,
+};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -129,8 +131,7 @@ pub(crate) fn estimates_schema(
     width: usize,
     fits: &[FilterColumns],
 ) -> SchemaRef {
-    let item = Arc::new(Field::new("item", DataType::Float64, false));
-    let state = DataType::FixedSizeList(item, width as i32);
+    let state = vector(width);
     let mut fields = run.leading();
     fields.extend(rows.of_row());
     if rows.has_state {
@@ -141,11 +142,8 @@ pub(crate) fn estimates_schema(
         for what in ["mean", "variance", "decoded"] {
             fields.push(optional(format!("{name}_{what}"), state.clone()));
         }
-        let mut numbers = vec!["log_score"];
-        if fit.has_weights {
-            numbers.extend(["weight_sum", "positive_share"]);
-        }
-        for what in numbers {
+        let numbers = ["log_score", "weight_sum", "positive_share"];
+        for what in &numbers[..if fit.has_weights { 3 } else { 1 }] {
             fields.push(optional(format!("{name}_{what}"), DataType::Float64));
         }
         fields.push(optional(format!("{name}_was_updated"), DataType::Boolean));

@@ -12,7 +12,7 @@ use crate::methods::state_embedding::model::StateEmbeddingModel;
 use crate::methods::state_embedding::params::Norm;
 use crate::methods::state_embedding::reshape::JointDensity;
 use crate::output::tables::columns::{Columns, Placed, TableColumns, of_fits};
-use crate::output::tables::run_schema::{LagColumn, RunSchema};
+use crate::output::tables::run_schema::{LagColumn, RunSchema, optional, required, vector};
 use crate::output::tables::{bootstrap, certificates};
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -129,9 +129,7 @@ pub(crate) fn density_schema<'a>(
         };
         // E K(X, x) K(Y, y), plain and of the rank of the fit.
         let columns = [density, "kme", "kme_reshaped"];
-        fields.extend(
-            columns.map(|column| Field::new(format!("{name}_{column}"), DataType::Float64, true)),
-        );
+        fields.extend(columns.map(|of| optional(format!("{name}_{of}"), DataType::Float64)));
     }
     Arc::new(Schema::new(fields))
 }
@@ -150,19 +148,15 @@ pub(crate) struct PointColumns {
 /// embedding.
 pub(crate) fn points_schema(run: &RunSchema, key: &[Field], fits: &[PointColumns]) -> SchemaRef {
     let mut fields = run.leading();
-    let key = key.iter();
-    fields.extend(key.map(|f| Field::new(f.name(), f.data_type().clone(), false)));
+    fields.extend(key.iter().map(required));
     for fit in fits {
         if fit.has_clusters {
             let name = format!("{}_affiliation", fit.name);
-            fields.push(Field::new(name, DataType::Int32, true));
+            fields.push(optional(name, DataType::Int32));
         }
         // A point that is not connected to most others has no embedding.
         let embeddings = fit.embeddings.iter();
-        fields.extend(embeddings.map(|(name, width)| {
-            let item = Arc::new(Field::new("item", DataType::Float64, false));
-            Field::new(name, DataType::FixedSizeList(item, *width as i32), true)
-        }));
+        fields.extend(embeddings.map(|(name, width)| optional(name, vector(*width))));
     }
     Arc::new(Schema::new(fields))
 }

@@ -90,6 +90,16 @@ impl LagColumn {
 /// The column after `lag` if lags are times.
 pub(crate) const LAG_SECONDS: &str = "lag_seconds";
 
+/// The type of a list of `width` numbers.
+pub(crate) fn vector(width: usize) -> DataType {
+    DataType::FixedSizeList(item(DataType::Float64), width as i32)
+}
+
+/// The values of a list, none of which is null.
+pub(crate) fn item(data_type: DataType) -> Arc<Field> {
+    Arc::new(Field::new("item", data_type, false))
+}
+
 /// A column of this type that may have nulls.
 pub(crate) fn optional(name: impl Into<String>, data_type: DataType) -> Field {
     Field::new(name, data_type, true)

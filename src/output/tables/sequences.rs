@@ -8,7 +8,7 @@ use crate::math::scale::times_power;
 use crate::methods::hmm::model::HmmModel;
 use crate::output::tables::columns::{Columns, Placed, TableColumns, of_fits, own_rows};
 use crate::output::tables::run_schema::{
-    LagColumn, RunSchema, nullable, optional, required, with_prefix,
+    LagColumn, RunSchema, item, nullable, optional, required, vector, with_prefix,
 };
 use crate::output::tables::{bootstrap, certificates};
 use crate::read::rows::states::{StateColumns, StateTable};
@@ -189,10 +189,6 @@ pub(crate) fn schema_of(
     }
 }
 
-fn numbers() -> Arc<Field> {
-    Arc::new(Field::new("item", DataType::Float64, false))
-}
-
 /// The schema of the table `predictions`: partition, trajectory, time, split, the columns of the
 /// symbol as the input has them, and for each fit:
 /// - `<fit>_log_likelihood`: the natural logarithm of the probability of the symbol, given the rows
@@ -221,11 +217,11 @@ pub(crate) fn predictions_schema(
         let next = rows.symbol.output_fields().into_iter();
         fields.extend(next.map(|f| own(&format!("next_{}", f.name()), f.data_type().clone())));
         fields.push(own("next_probability", DataType::Float64));
-        let state = DataType::FixedSizeList(numbers(), fit.rank as i32);
-        fields.push(own("embedding", state));
+        fields.push(own("embedding", vector(fit.rank)));
         fields.push(own("was_reset", DataType::Boolean));
         if fit.has_distribution {
-            fields.push(own("next_distribution", DataType::List(numbers())));
+            let all = DataType::List(item(DataType::Float64));
+            fields.push(own("next_distribution", all));
         }
     }
     Arc::new(Schema::new(fields))
