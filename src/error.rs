@@ -175,19 +175,17 @@ impl Error {
 
     /// The message, followed in brackets by each cause that adds information.
     pub fn full(&self) -> String {
-        let mut text = self.message.clone();
-        let mut cause = StdError::source(self);
-        while let Some(e) = cause {
+        causes(self).skip(1).fold(self.message.clone(), |text, e| {
             let more = match e.downcast_ref::<Error>() {
                 Some(e) => e.message.clone(),
                 None => in_one_line(&e.to_string()),
             };
-            if !text.contains(&more) {
-                text.push_str(&format!(" ({more})"));
+            if text.contains(&more) {
+                text
+            } else {
+                format!("{text} ({more})")
             }
-            cause = e.source();
-        }
-        text
+        })
     }
 }
 
@@ -239,46 +237,36 @@ impl InTheWay {
 
 /// Whether the error was caused by something [in the way](InTheWay).
 pub(crate) fn is_in_the_way(e: &(dyn StdError + 'static)) -> bool {
-    has_cause::<InTheWay>(e)
+    causes(e).any(|e| e.is::<InTheWay>())
 }
 
-/// Whether an error is an `E`, or was caused by one.
-fn has_cause<E: StdError + 'static>(e: &(dyn StdError + 'static)) -> bool {
-    let mut cause = Some(e);
-    while let Some(e) = cause {
-        if e.is::<E>() {
-            return true;
-        }
-        cause = e.source();
-    }
-    false
+/// An error and its causes.
+fn causes<'e>(
+    e: &'e (dyn StdError + 'static),
+) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
+    std::iter::successors(Some(e), |&e| e.source())
+}
+
+/// Whether an error is one of the system of such a kind, or was caused by one.
+fn is_of_system(
+    e: &(dyn StdError + 'static),
+    is_wanted: impl Fn(std::io::ErrorKind) -> bool,
+) -> bool {
+    let mut found = causes(e).filter_map(|e| e.downcast_ref::<std::io::Error>());
+    found.any(|e| is_wanted(e.kind()))
 }
 
 /// Whether the error was caused by missing permission for a file.
 pub(crate) fn is_denied(e: &(dyn StdError + 'static)) -> bool {
-    let mut cause = Some(e);
-    while let Some(e) = cause {
-        let found = e.downcast_ref::<std::io::Error>();
-        if found.is_some_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {
-            return true;
-        }
-        cause = e.source();
-    }
-    false
+    is_of_system(e, |kind| kind == std::io::ErrorKind::PermissionDenied)
 }
 
 /// Whether the error was caused by a full disk, an exhausted quota or a file size limit.
 pub(crate) fn is_full(e: &(dyn StdError + 'static)) -> bool {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    let mut cause = Some(e);
-    while let Some(e) = cause {
-        let found = e.downcast_ref::<std::io::Error>();
-        if found.is_some_and(|e| matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge)) {
-            return true;
-        }
-        cause = e.source();
-    }
-    false
+    is_of_system(e, |kind| {
+        matches!(kind, StorageFull | QuotaExceeded | FileTooLarge)
+    })
 }
 
 /// The candidate that is closest to `word`, if any is within a third of its length in edits.
