@@ -166,11 +166,10 @@ impl Checkpoint {
         let n_pieces = pieces.len();
         let mut chunks = vec![Bytes::from_static(FORMAT)];
         for (name, piece) in pieces {
-            let head = postcard::to_stdvec(&(name, piece.len() as u64)).map_err(|e| {
-                object_store::Error::Generic {
-                    store: "work",
-                    source: e.into(),
-                }
+            let head = postcard::to_stdvec(&(name, piece.len() as u64));
+            let head = head.map_err(|e| object_store::Error::Generic {
+                store: "work",
+                source: e.into(),
             })?;
             chunks.extend([Bytes::from(head), piece]);
         }
@@ -245,6 +244,7 @@ impl Checkpoints for Checkpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::clean::Cleaned;
     use crate::output::retention::Cleaning;
     use futures::StreamExt;
     use jiff::SignedDuration;
@@ -300,6 +300,16 @@ mod tests {
         fn put(&self, object: &Path, bytes: Vec<u8>) {
             let put = self.store.put(object, bytes.into());
             self.runtime.block_on(put).expect("a store");
+        }
+
+        fn clean(&self, older_than: SignedDuration) -> Cleaned {
+            let asked = Cleaning {
+                keep: 2,
+                older_than,
+                dry_run: false,
+            };
+            let cleaned = self.runtime.block_on(self.output().clean(&asked));
+            cleaned.expect("a store")
         }
     }
 
@@ -359,12 +369,8 @@ mod tests {
         let mut flipped = whole.clone();
         *flipped.last_mut().expect("a byte") ^= 1;
         let longer = [&whole[..], b"x"].concat();
-        for damaged in [
-            whole[..whole.len() - 1].to_vec(),
-            Vec::new(),
-            flipped,
-            longer,
-        ] {
+        let shorter = whole[..whole.len() - 1].to_vec();
+        for damaged in [shorter, Vec::new(), flipped, longer] {
             lake.put(&first, damaged);
             let work = lake.work(PLAN, false, HOUR);
             assert_eq!(known(&work, &["a", "b"]), [false, true]);
@@ -372,20 +378,16 @@ mod tests {
         lake.put(&first, whole.clone());
         // Under the name of another plan, and in a later format.
         let name = first.filename().expect("a name");
-        lake.put(
-            &Path::from(format!("out/work/another/{name}")),
-            whole.clone(),
-        );
+        let another = Path::from(format!("out/work/another/{name}"));
+        lake.put(&another, whole.clone());
         assert_eq!(known(&lake.work("another", false, HOUR), &["a"]), [false]);
         let later = Bytes::from([b"gyre work 4\n", &whole[FORMAT.len()..]].concat());
         let work = lake.work("a-third", false, HOUR);
         let name = work.name(std::slice::from_ref(&later));
         lake.put(&work.folder.path.clone().join(name), later.to_vec());
         assert_eq!(known(&lake.work("a-third", false, HOUR), &["a"]), [false]);
-        assert_eq!(
-            known(&lake.work(PLAN, false, HOUR), &["a", "b"]),
-            [true, true]
-        );
+        let known = known(&lake.work(PLAN, false, HOUR), &["a", "b"]);
+        assert_eq!(known, [true, true]);
     }
 
     #[test]
@@ -396,23 +398,11 @@ mod tests {
         }
         let output = lake.output();
         lake.runtime.block_on(output.remove_checkpoints("done"));
-        assert!(
-            lake.objects()
-                .iter()
-                .all(|o| o.as_ref().contains("/young/"))
-        );
+        let is_young = |object: &Path| object.as_ref().contains("/young/");
+        assert!(lake.objects().iter().all(is_young));
         assert_eq!(lake.objects().len(), 2);
-        for (older_than, left) in [
-            (SignedDuration::from_hours(1), 2),
-            (SignedDuration::ZERO, 0),
-        ] {
-            let asked = Cleaning {
-                keep: 2,
-                older_than,
-                dry_run: false,
-            };
-            let cleaned = lake.runtime.block_on(output.clean(&asked));
-            let cleaned = cleaned.expect("a store");
+        for (hours, left) in [(1, 2), (0, 0)] {
+            let cleaned = lake.clean(SignedDuration::from_hours(hours));
             assert_eq!(cleaned.work.len(), usize::from(left == 0));
             assert_eq!(lake.objects().len(), left);
         }
@@ -450,22 +440,12 @@ mod tests {
         for plan in ["mine", "x", "notes", "other"] {
             lake.runtime.block_on(output.remove_checkpoints(plan));
         }
-        let asked = Cleaning {
-            keep: 2,
-            older_than: SignedDuration::ZERO,
-            dry_run: false,
-        };
-        let cleaned = lake
-            .runtime
-            .block_on(output.clean(&asked))
-            .expect("a store");
+        let cleaned = lake.clean(SignedDuration::ZERO);
         let plans: Vec<&String> = cleaned.work.iter().map(|(plan, _)| plan).collect();
         assert_eq!(plans, ["early", "killed"]);
         assert_eq!(lake.all(), before);
         let text = cleaned.to_string();
-        assert!(
-            text.contains("left alone work/mine: not made by a run\n"),
-            "{text}"
-        );
+        let message = "left alone work/mine: not made by a run\n";
+        assert!(text.contains(message), "{text}");
     }
 }

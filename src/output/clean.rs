@@ -10,7 +10,7 @@
 //! content; work folders by their records (`made`); objects of the ledger by names
 //! that are hashes. Nothing is removed through a symbolic link. Run records are kept.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, counted};
 use crate::output::folder::{State, Unnamed};
 use crate::output::layout::{LEDGER, RUNS, VERSIONS, WORK};
 use crate::output::made::Stale;
@@ -74,9 +74,8 @@ impl Output {
         let foreign = foreign.into_iter().map(|name| format!("{WORK}/{name}"));
         cleaned.foreign.extend(foreign);
         if let Some(folder) = &self.folder {
-            let drafts = folder
-                .drafts(asked)
-                .map_err(|e| folder.failed("cleaned", e))?;
+            let drafts = folder.drafts(asked);
+            let drafts = drafts.map_err(|e| folder.failed("cleaned", e))?;
             cleaned.files.extend(drafts);
         }
         Ok(cleaned)
@@ -189,27 +188,24 @@ impl Display for Cleaned {
             "removed"
         };
         let mut lines = Vec::new();
-        for Removed {
-            run,
-            bytes,
-            was_kept,
-        } in &self.removed
-        {
-            let what = if *was_kept {
-                format!("beyond job.keep = {}", self.keep)
+        let mut bytes = 0;
+        let mut removed = |name: &str, what: &str, own: u64| {
+            bytes += own;
+            let own = grouped(own as f64);
+            lines.push(format!("{verb} {name}: {what}, {own} bytes"));
+        };
+        let kept = format!("beyond job.keep = {}", self.keep);
+        for version in &self.removed {
+            let what = if version.was_kept {
+                &kept
             } else {
-                "left by an interrupted run".to_string()
+                "left by an interrupted run"
             };
-            lines.push(format!(
-                "{verb} {run}: {what}, {} bytes",
-                grouped(*bytes as f64)
-            ));
+            removed(&version.run, what, version.bytes);
         }
         for (plan, bytes) in &self.work {
-            let bytes = grouped(*bytes as f64);
-            lines.push(format!(
-                "{verb} {WORK}/{plan}: checkpoints of interrupted runs, {bytes} bytes"
-            ));
+            let what = "checkpoints of interrupted runs";
+            removed(&format!("{WORK}/{plan}"), what, *bytes);
         }
         for (file, bytes) in &self.files {
             let what = if file.contains('#') {
@@ -217,14 +213,10 @@ impl Display for Cleaned {
             } else {
                 "no result needs it"
             };
-            let bytes = grouped(*bytes as f64);
-            lines.push(format!("{verb} {file}: {what}, {bytes} bytes"));
+            removed(file, what, *bytes);
         }
         for (folder, bytes) in &self.spilled {
-            let bytes = grouped(*bytes as f64);
-            lines.push(format!(
-                "{verb} {folder}: sort files of a dead process, {bytes} bytes"
-            ));
+            removed(folder, "sort files of a dead process", *bytes);
         }
         for name in &self.foreign {
             lines.push(format!("left alone {name}: not made by a run"));
@@ -232,24 +224,14 @@ impl Display for Cleaned {
         for run in &self.left {
             lines.push(format!("left alone {run}: a run may be writing it"));
         }
-        let count = |n: usize, one: &str| match n {
-            0 => None,
-            1 => Some(format!("1 {one}")),
-            n => Some(format!("{n} {one}s")),
-        };
-        let versions = count(self.removed.len(), "version");
-        let work = count(self.work.len(), "work folder");
-        let spilled = count(self.spilled.len(), "temporary folder");
-        let what = [versions, work, count(self.files.len(), "file"), spilled];
-        let what: Vec<String> = what.into_iter().flatten().collect();
-        let bytes = self.removed.iter().map(|removed| removed.bytes);
-        let more = self
-            .work
-            .iter()
-            .chain(&self.files)
-            .chain(&self.spilled)
-            .map(|(_, bytes)| *bytes);
-        let bytes: u64 = bytes.chain(more).sum();
+        let numbers = [
+            (self.removed.len(), "version"),
+            (self.work.len(), "work folder"),
+            (self.files.len(), "file"),
+            (self.spilled.len(), "temporary folder"),
+        ];
+        let some = numbers.into_iter().filter(|(n, _)| *n > 0);
+        let what: Vec<String> = some.map(|(n, one)| counted(n, one)).collect();
         lines.push(if what.is_empty() {
             "Nothing to clean.".to_string()
         } else {

@@ -14,7 +14,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::output::files::incomplete;
-use crate::output::layout::{CURRENT, RECORD, RUNS, SUCCESS, VERSIONS, unique};
+use crate::output::layout::{CURRENT, RECORD, SUCCESS, VERSIONS, unique};
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Claim, Promotion, Seen};
 use crate::output::retention::{Cleaning, DAY};
@@ -54,10 +54,7 @@ impl Output {
     /// The record of the run that made the result in place, as JSON, if both exist.
     pub async fn last_record(&self) -> Result<Option<serde_json::Value>> {
         match self.intact().await? {
-            Some(current) => {
-                let record = format!("{}.json", current.run);
-                self.get_json(&self.at(&[RUNS, &record])).await
-            }
+            Some(current) => self.get_json(&self.run_record(&current.run)).await,
             None => Ok(None),
         }
     }
@@ -70,8 +67,7 @@ impl Output {
         let Some(seen) = self.pointer().await? else {
             return Ok(());
         };
-        let record = format!("{}.json", seen.current.run);
-        let record = self.get_json(&self.at(&[RUNS, &record])).await;
+        let record = self.get_json(&self.run_record(&seen.current.run)).await;
         let record: Option<serde_json::Value> = match record {
             // The run writes a new one.
             Err(e) if e.kind() == Kind::Input => {
@@ -80,10 +76,7 @@ impl Output {
             }
             record => record?,
         };
-        match record
-            .as_ref()
-            .and_then(|record| record["pipeline"].as_str())
-        {
+        match record.as_ref().and_then(|own| own["pipeline"].as_str()) {
             // Secrets are hidden in the record, so compare the hidden name.
             Some(other) if other != hide(name) => Err(Error::spec(format!(
                 "{} holds the result of the job `{other}`, which the job `{name}` would replace; name another output, or replace it with --force",
@@ -130,10 +123,7 @@ impl Output {
         let run = format!("{now}-{}-{}", plan.get(..8).unwrap_or(plan), unique()?);
         if seen.is_none() && self.folder.is_none() {
             // A stop during the probe then removes its object.
-            *self.claim() = Some(Claim {
-                run: run.clone(),
-                _lock: None,
-            });
+            *self.claim() = Some(Claim::new(&run, None));
             let probed = self.probe(&run).await;
             *self.claim() = None;
             probed?;
@@ -153,7 +143,7 @@ impl Output {
         }
         let seen = self.pointer().await?;
         if let Some(Seen { current, .. }) = &seen {
-            let record = self.at(&[RUNS, &format!("{}.json", current.run)]);
+            let record = self.run_record(&current.run);
             match self.store.head(&record).await {
                 Err(object_store::Error::NotFound { .. }) => self.keep_record(&current.run).await?,
                 Err(e) => return Err(self.failed(&record, "read", e)),
@@ -216,10 +206,7 @@ impl Output {
             Some(folder) => Some(folder.claim(&begun.run).await?),
             None => None,
         };
-        *self.claim() = Some(Claim {
-            run: begun.run.clone(),
-            _lock: lock,
-        });
+        *self.claim() = Some(Claim::new(&begun.run, lock));
         Ok(())
     }
 
@@ -317,7 +304,7 @@ impl Output {
 
     /// Copies the record of a version to where it outlives the version.
     async fn keep_record(&self, run: &str) -> Result<()> {
-        let to = self.at(&[RUNS, &format!("{run}.json")]);
+        let to = self.run_record(run);
         match self.store.copy(&self.version_file(run, RECORD), &to).await {
             // A record may be lost, and its result is not.
             Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),
@@ -332,7 +319,7 @@ impl Output {
         if *is_recorded {
             return;
         }
-        let path = self.at(&[RUNS, &format!("{run}.json")]);
+        let path = self.run_record(run);
         let put = tokio::time::timeout(PATIENCE, self.put_record(&path, record)).await;
         // A run that is stopped while it writes its own record does not get here.
         *is_recorded = true;
@@ -401,11 +388,9 @@ impl Output {
             let is_refused = is_refused(&e);
             let known = is_refused || is_unsupported(&e);
             let error = self.failed(&path, "replaced", e);
-            let is_new = seen
-                .as_ref()
-                .is_none_or(|seen| !seen.current.names(&current.run));
-            let is_done =
-                |now: &Seen| now.current == current || is_new && now.current.names(&current.run);
+            let names_it = |seen: &Seen| seen.current.names(&current.run);
+            let is_new = !seen.as_ref().is_some_and(names_it);
+            let is_done = |now: &Seen| now.current == current || is_new && names_it(now);
             match self.pointer().await {
                 // The put succeeded and its answer was lost.
                 Ok(Some(now)) if is_done(&now) => return Ok(more),

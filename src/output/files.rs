@@ -37,9 +37,8 @@ impl Output {
         let version = self.version(run);
         let mut files = BTreeMap::new();
         for (path, mark) in std::mem::take(&mut *self.marks()) {
-            if let Some(inside) = path.prefix_match(&version) {
-                let inside: Vec<String> = inside.map(|part| part.as_ref().to_string()).collect();
-                files.insert(inside.join("/"), mark);
+            if let Some(inside) = inside(&path, &version) {
+                files.insert(inside, mark);
             }
         }
         let bytes = sealed(&FileMarks { files })?;
@@ -67,13 +66,11 @@ impl Output {
         let version = self.version(run);
         let found = self.list(&version).await?.into_iter();
         let files = found.filter_map(|meta| {
-            let inside = meta.location.prefix_match(&version)?;
-            let inside: Vec<String> = inside.map(|part| part.as_ref().to_string()).collect();
             let mark = FileMark {
                 bytes: meta.size,
                 blake3: None,
             };
-            Some((inside.join("/"), mark))
+            Some((inside(&meta.location, &version)?, mark))
         });
         Ok(FileMarks {
             files: files.collect(),
@@ -152,6 +149,11 @@ impl Output {
     }
 }
 
+/// A path relative to a folder, if it leads there.
+fn inside(path: &Path, folder: &Path) -> Option<String> {
+    Some(Path::from_iter(path.prefix_match(folder)?).into())
+}
+
 /// The error for a file whose bytes are not those that were written.
 pub(crate) fn damaged(shown: &str) -> Error {
     Error::input(format!(
@@ -180,10 +182,8 @@ mod tests {
         for size in [0, 1, 1000, HELD as usize, HELD as usize + 1] {
             let bytes: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
             let mark = FileMark::of(&bytes);
-            store
-                .put(&path, bytes.clone().into())
-                .await
-                .expect("a store");
+            let put = store.put(&path, bytes.clone().into()).await;
+            put.expect("a store");
             let verified = output.verified(&path, &mark).await;
             let (found, held) = verified.expect("the same bytes");
             assert_eq!(found, mark);
@@ -202,16 +202,11 @@ mod tests {
             }
             for bytes in changed {
                 store.put(&path, bytes.into()).await.expect("a store");
-                let e = output
-                    .verified(&path, &mark)
-                    .await
-                    .expect_err("other bytes");
+                let verified = output.verified(&path, &mark).await;
+                let e = verified.expect_err("other bytes");
                 assert_eq!(e.kind(), Kind::Input);
-                assert!(
-                    e.full().contains("part-0.parquet is damaged"),
-                    "{}",
-                    e.full()
-                );
+                let message = e.full();
+                assert!(message.contains("part-0.parquet is damaged"), "{message}");
             }
         }
     }

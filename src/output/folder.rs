@@ -121,14 +121,12 @@ impl Folder {
             }
             let (waited, path) = (start.elapsed(), self.path.join(LOCK));
             if waited >= self.patience {
-                return Err(Error::new(
-                    Kind::Conflict,
-                    format!(
-                        "another process has held the lock {} for {:?}; run again when it has ended, or wait longer with --lock-timeout",
-                        path.display(),
-                        self.patience
-                    ),
-                ));
+                let what = format!(
+                    "another process has held the lock {} for {:?}; run again when it has ended, or wait longer with --lock-timeout",
+                    path.display(),
+                    self.patience
+                );
+                return Err(Error::new(Kind::Conflict, what));
             }
             if !is_logged && waited >= WARN_AFTER {
                 is_logged = true;
@@ -223,11 +221,8 @@ impl Folder {
     }
 
     fn versions(&self) -> io::Result<Vec<String>> {
-        let mut names: Vec<String> = self
-            .folders_in(VERSIONS)?
-            .into_iter()
-            .map(|(n, _)| n)
-            .collect();
+        let found = self.folders_in(VERSIONS)?.into_iter();
+        let mut names: Vec<String> = found.map(|(name, _)| name).collect();
         names.sort();
         Ok(names)
     }
@@ -262,17 +257,17 @@ impl Folder {
     /// Fails if one of these files and folders of the output is a link or the like: what a link
     /// leads to does not belong to this output.
     pub(crate) fn check_no_links(&self, places: &[&str]) -> Result<()> {
-        let mut found = places.iter().map(|place| self.path.join(place));
-        match found.find_map(|path| InTheWay::at(&path)) {
-            Some(e) => Err(Error::spec(e.to_string())),
-            None => Ok(()),
-        }
+        self.check_places(places, InTheWay::at)
     }
 
     /// Fails if one of these files of the output is a folder, a link or the like.
     fn check_files(&self, files: &[&str]) -> Result<()> {
-        let mut found = files.iter().map(|file| self.path.join(file));
-        match found.find_map(|path| InTheWay::of_file(&path)) {
+        self.check_places(files, InTheWay::of_file)
+    }
+
+    fn check_places(&self, places: &[&str], found: fn(&Path) -> Option<InTheWay>) -> Result<()> {
+        let mut places = places.iter().map(|place| self.path.join(place));
+        match places.find_map(|path| found(&path)) {
             Some(e) => Err(Error::spec(e.to_string())),
             None => Ok(()),
         }
@@ -455,15 +450,10 @@ impl Folder {
         }
         self.check_files(&[LOCK, CURRENT])?;
         // A link of such a name is removed, and not followed.
-        let mut drafts = [POINTER_DRAFT, LINK_DRAFT].iter();
-        if let Some(e) = drafts.find_map(|draft| InTheWay::folder(&self.path.join(draft))) {
-            return Err(Error::spec(e.to_string()));
-        }
+        self.check_places(&[POINTER_DRAFT, LINK_DRAFT], InTheWay::folder)?;
         for place in [VERSIONS, RUNS, WORK, LEDGER] {
             let path = self.path.join(place);
-            if let Some(e) = InTheWay::at(&path) {
-                return Err(Error::spec(e.to_string()));
-            }
+            self.check_no_links(&[place])?;
             if path.exists() && !path.is_dir() {
                 return unusable(&path, "is not a folder");
             }
@@ -476,20 +466,20 @@ impl Folder {
 
     /// The folders in one such as `versions`, and when an entry of each last changed.
     pub(crate) fn folders_in(&self, place: &str) -> io::Result<Vec<(String, Timestamp)>> {
-        let entries = match fs::read_dir(self.path.join(place)) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        let mut inside = Vec::new();
-        for entry in entries {
-            let entry = entry?;
+        let named = |entry: fs::DirEntry| {
             // The entry may have been removed meanwhile.
-            let changed = entry.metadata().and_then(|found| found.modified());
-            let changed = changed.ok().and_then(|at| Timestamp::try_from(at).ok());
-            let name = entry.file_name().into_string().ok();
-            inside.extend(name.zip(changed));
+            let changed = entry.metadata().ok().and_then(|found| changed(&found));
+            entry.file_name().into_string().ok().zip(changed)
+        };
+        Ok(self.entries(place)?.into_iter().filter_map(named).collect())
+    }
+
+    /// What a folder such as `versions` holds; nothing if there is none.
+    fn entries(&self, place: &str) -> io::Result<Vec<fs::DirEntry>> {
+        match fs::read_dir(self.path.join(place)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            entries => entries?.collect(),
         }
-        Ok(inside)
     }
 
     /// Removes partial records and partial objects of the ledger, which killed processes leave, and
@@ -506,12 +496,7 @@ impl Folder {
             (WORK, &is_made),
         ];
         for (place, is_ours) in places {
-            let entries = match fs::read_dir(self.path.join(place)) {
-                Err(e) if e.kind() == ErrorKind::NotFound => continue,
-                entries => entries?,
-            };
-            for entry in entries {
-                let entry = entry?;
+            for entry in self.entries(place)? {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 let (whole, number) = name.rsplit_once('#').unwrap_or_default();
                 let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
@@ -522,19 +507,12 @@ impl Folder {
                 let Ok(found) = entry.metadata() else {
                     continue;
                 };
-                let changed = found
-                    .modified()
-                    .ok()
-                    .and_then(|at| Timestamp::try_from(at).ok());
-                let age = changed.map(|at| Timestamp::now().duration_since(at));
+                let age = changed(&found).map(|at| Timestamp::now().duration_since(at));
                 if !found.is_file() || age.is_none_or(|age| age < asked.older_than) {
                     continue;
                 }
                 if !asked.dry_run {
-                    match fs::remove_file(entry.path()) {
-                        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-                        _ => (),
-                    }
+                    gone(fs::remove_file(entry.path()))?;
                 }
                 drafts.push((format!("{place}/{name}"), found.len()));
             }
@@ -622,13 +600,22 @@ impl Folder {
     }
 }
 
+/// When a file or an entry of a folder last changed, if the system says so.
+fn changed(found: &fs::Metadata) -> Option<Timestamp> {
+    Timestamp::try_from(found.modified().ok()?).ok()
+}
+
+/// A removal of what may be gone already.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
 /// Removes a folder of this process or of a dead one. [`LOCK`] and [`RECORD`] identify the folder
 /// of a run, so they go last, and an interrupted removal can be resumed.
 fn remove_all(folder: &Path) -> io::Result<()> {
-    let gone = |removed: io::Result<()>| match removed {
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
-    };
     for entry in fs::read_dir(folder).into_iter().flatten() {
         let entry = entry?;
         if [LOCK, RECORD].iter().any(|last| entry.file_name() == *last) {
@@ -753,6 +740,7 @@ mod tests {
     use crate::output::pointer::{Begun, Promotion};
     use crate::output::retention::{Cleaning, DAY};
     use crate::store::Stores;
+    use jiff::SignedDuration;
     use std::collections::BTreeMap;
 
     fn open(folder: &Path) -> Output {
@@ -774,6 +762,14 @@ mod tests {
         let mut left: Vec<_> = left.map(|entry| entry.file_name()).collect();
         left.sort();
         assert_eq!(left, ["p.made", "p.made#8", "p.made#x", "q.made#1"]);
+    }
+
+    fn cleaning(keep: usize, older_than: SignedDuration, dry_run: bool) -> Cleaning {
+        Cleaning {
+            keep,
+            older_than,
+            dry_run,
+        }
     }
 
     async fn begin(output: &Output) -> Begun {
@@ -841,16 +837,10 @@ mod tests {
         let (one, other) = (open(&folder), open(&folder));
         let begun = begin(&one).await;
         one.claim_version(&begun).await.expect("room");
-        let asked = Cleaning {
-            keep: 1,
-            older_than: DAY,
-            dry_run: false,
-        };
+        let asked = cleaning(1, DAY, false);
         let cleaned = other.clean(&asked).await.expect("a folder");
-        assert_eq!(
-            (cleaned.left, cleaned.removed),
-            (vec![begun.run.clone()], vec![])
-        );
+        assert_eq!(cleaned.left, std::slice::from_ref(&begun.run));
+        assert_eq!(cleaned.removed, []);
         // A run that ended silently is dead at any age.
         drop(one);
         let cleaned = other.clean(&asked).await.expect("a folder");
@@ -871,16 +861,10 @@ mod tests {
         output.set_lock_timeout(Duration::ZERO);
         let e = output.claim_version(&begun).await.expect_err("it is held");
         assert_eq!(e.kind(), Kind::Conflict, "{}", e.full());
-        assert!(
-            e.full()
-                .contains("out/.lock for 0ns; run again when it has ended")
-        );
-        let asked = Cleaning {
-            keep: 1,
-            older_than: DAY,
-            dry_run: true,
-        };
-        output.clean(&asked).await.expect_err("it is held");
+        let message = "out/.lock for 0ns; run again when it has ended";
+        assert!(e.full().contains(message));
+        let cleaned = output.clean(&cleaning(1, DAY, true)).await;
+        cleaned.expect_err("it is held");
         // A cancelled wait leaves no version, and others may wait meanwhile.
         output.set_lock_timeout(LOCK_TIMEOUT);
         let waiting = output.claim_version(&begun);
@@ -907,12 +891,8 @@ mod tests {
         for name in [&dead, &sealed, &empty, &mine, &unsealed] {
             fs::create_dir_all(versions.join(name)).expect("a folder");
         }
-        for (name, seal) in [
-            (&dead, LOCK),
-            (&sealed, RECORD),
-            (&mine, LOCK),
-            (&unsealed, "x"),
-        ] {
+        let seals = [LOCK, RECORD, LOCK, "x"];
+        for (name, seal) in [&dead, &sealed, &mine, &unsealed].into_iter().zip(seals) {
             fs::write(versions.join(name).join(seal), "").expect("a file");
         }
         let outside = temporary.path().join("outside");
@@ -920,20 +900,14 @@ mod tests {
         fs::write(outside.join(LOCK), "").expect("a file");
         symlink(&outside, &versions.join(&link)).expect("a link");
         fs::write(versions.join(&file), "").expect("a file");
-        let asked = Cleaning {
-            keep: 0,
-            older_than: jiff::SignedDuration::ZERO,
-            dry_run: false,
-        };
+        let asked = cleaning(0, SignedDuration::ZERO, false);
         let cleaned = output.clean(&asked).await.expect("a folder");
         let removed: Vec<&String> = cleaned.removed.iter().map(|gone| &gone.run).collect();
         assert_eq!(removed, [&dead, &sealed, &empty]);
         assert_eq!(cleaned.foreign, [unsealed, link, file, mine.clone()]);
         let text = cleaned.to_string();
-        assert!(
-            text.contains("left alone mine: not made by a run"),
-            "{text}"
-        );
+        let message = "left alone mine: not made by a run";
+        assert!(text.contains(message), "{text}");
         for left in &cleaned.foreign {
             assert!(versions.join(left).exists(), "{left}");
         }
@@ -946,12 +920,11 @@ mod tests {
         symlink(&moved, &versions).expect("a link");
         let e = output.clean(&asked).await.expect_err("a link");
         assert_eq!(e.kind(), Kind::Spec);
-        assert!(
-            e.full()
-                .contains("is a link, and no result is read, written or removed"),
-            "{}",
-            e.full()
+        let (full, message) = (
+            e.full(),
+            "is a link, and no result is read, written or removed",
         );
+        assert!(full.contains(message), "{full}");
         assert!(moved.join(&dead).exists());
     }
 

@@ -104,10 +104,8 @@ impl ObjectStore for Tracked {
         let writes = self.writes.clone();
         // If the caller is gone, the task drops the upload, which aborts it.
         let begin = async move {
-            let inner = inner.put_multipart_opts(&place, options).await?;
-            let inner = Some(inner);
             Ok::<_, Error>(Upload {
-                inner,
+                inner: Some(inner.put_multipart_opts(&place, options).await?),
                 place,
                 writes,
             })
@@ -178,10 +176,9 @@ impl Drop for Upload {
         let in_flight = Arc::clone(&self.writes.0).try_read_owned();
         if let (Ok(in_flight), Ok(runtime)) = (in_flight, Handle::try_current()) {
             runtime.spawn(async move {
-                inner
-                    .abort()
-                    .await
-                    .unwrap_or_else(|e| tracing::debug!("parts of a file are left: {e}"));
+                if let Err(e) = inner.abort().await {
+                    tracing::debug!("parts of a file are left: {e}");
+                }
                 drop(in_flight);
             });
         }
@@ -219,10 +216,8 @@ mod tests {
 
         writes.close(Path::from("versions")).await;
         let late = Path::from("versions/run/file");
-        store
-            .put(&late, "3".into())
-            .await
-            .expect_err("it is closed");
+        let put = store.put(&late, "3".into()).await;
+        put.expect_err("it is closed");
         store.copy(&second, &late).await.expect_err("it is closed");
         let upload = store.put_multipart(&late).await;
         upload.expect_err("it is closed");

@@ -116,10 +116,7 @@ impl Output {
     pub(crate) async fn remove_work(&self, plan: &str) -> Result<()> {
         self.remove(WORK, plan).await?;
         let record = self.work_folder(plan).record;
-        match self.store.delete(&record).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => (),
-            Err(e) => return Err(self.failed(&record, "removed", e)),
-        }
+        self.delete(&record, "removed").await?;
         if let Some(folder) = &self.folder {
             folder.remove_partial(WORK, &format!("{plan}{MADE}"));
             folder.remove_if_empty_place(WORK);

@@ -180,40 +180,20 @@ mod tests {
     fn rows() -> RecordBatch {
         let n = 40_000_i64;
         let lists = (0..n).map(|k| (k % 5 > 0).then(|| vec![Some(k as f64); (k % 3) as usize]));
-        let columns: [(&str, ArrayRef); 5] = [
-            (
-                "number",
-                Arc::new(Int64Array::from_iter_values((0..n).map(|k| k * k))),
-            ),
-            (
-                "few",
-                Arc::new(Float64Array::from_iter_values(
-                    (0..n).map(|k| (k % 7) as f64),
-                )),
-            ),
-            (
-                "many",
-                Arc::new(Float64Array::from_iter_values(
-                    (0..n).map(|k| (k as f64).sin()),
-                )),
-            ),
-            (
-                "text",
-                Arc::new(
-                    (0..n)
-                        .map(|k| (k % 3 > 0).then(|| format!("t{}", k % 90)))
-                        .collect::<StringArray>(),
-                ),
-            ),
-            (
-                "flag",
-                Arc::new((0..n).map(|k| Some(k % 2 == 0)).collect::<BooleanArray>()),
-            ),
-        ];
         let lists = ListArray::from_iter_primitive::<Float64Type, _, _>(lists);
-        let columns = columns
-            .into_iter()
-            .chain([("lists", Arc::new(lists) as ArrayRef)]);
+        let numbers = Int64Array::from_iter_values((0..n).map(|k| k * k));
+        let floats = |of: fn(i64) -> f64| Float64Array::from_iter_values((0..n).map(of));
+        let texts = (0..n).map(|k| (k % 3 > 0).then(|| format!("t{}", k % 90)));
+        let flags = (0..n).map(|k| Some(k % 2 == 0));
+        let columns: [(&str, ArrayRef); 6] = [
+            ("number", Arc::new(numbers)),
+            ("few", Arc::new(floats(|k| (k % 7) as f64))),
+            ("many", Arc::new(floats(|k| (k as f64).sin()))),
+            ("text", Arc::new(texts.collect::<StringArray>())),
+            ("flag", Arc::new(flags.collect::<BooleanArray>())),
+            ("lists", Arc::new(lists)),
+        ];
+        let columns = columns.into_iter();
         RecordBatch::try_from_iter_with_nullable(columns.map(|(name, c)| (name, c, true)))
             .expect("rows")
     }
@@ -266,11 +246,8 @@ mod tests {
                 assert_eq!(end, start + len);
             }
         }
-        assert!(
-            pages.len() > 12 && dictionaries > 2,
-            "{} pages",
-            pages.len()
-        );
+        let n = pages.len();
+        assert!(n > 12 && dictionaries > 2, "{n} pages");
         for (start, len) in pages {
             // The last bytes of a page are its data.
             for back in [1, len / 2] {

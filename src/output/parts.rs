@@ -13,8 +13,8 @@ use crate::output::layout::WORK;
 use crate::output::place::Output;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
+use object_store::PutPayload;
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutPayload};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -82,19 +82,16 @@ impl Output {
     /// # Errors
     /// [`Kind::Store`] if they are not the bytes that were written.
     pub(crate) async fn piece(&self, plan: &str, piece: &Piece) -> Result<Bytes> {
-        let bytes = self.read_part(plan, std::slice::from_ref(piece)).await?;
-        Ok(bytes.into_iter().next().unwrap_or_default())
+        let bytes = self.read_part(plan, std::slice::from_ref(piece)).await;
+        bytes.map(|all| all.into_iter().next().unwrap_or_default())
     }
 
     /// The bytes of several pieces. Neighbours in a part are read together.
     pub(crate) async fn pieces(&self, plan: &str, pieces: &[Piece]) -> Result<Vec<Bytes>> {
         let parts = pieces.chunk_by(|a, b| a.part == b.part);
         let read: Vec<_> = parts.map(|own| self.read_part(plan, own)).collect();
-        let read: Vec<Vec<Bytes>> = stream::iter(read)
-            .buffered(CONCURRENT_READS)
-            .try_collect()
-            .await?;
-        Ok(read.into_iter().flatten().collect())
+        let read = stream::iter(read).buffered(CONCURRENT_READS);
+        read.try_concat().await
     }
 
     async fn read_part(&self, plan: &str, pieces: &[Piece]) -> Result<Vec<Bytes>> {
@@ -112,22 +109,19 @@ impl Output {
             } else {
                 found.next().unwrap_or_default()
             };
-            let is_whole = blake3::hash(&bytes) == piece.checksum;
-            let what = || format!("{} is damaged; run again with `--force`", self.show(&path));
-            is_whole
-                .then_some(bytes)
-                .ok_or_else(|| Error::new(Kind::Store, what()))
+            if blake3::hash(&bytes) == piece.checksum {
+                return Ok(bytes);
+            }
+            let what = format!("{} is damaged; run again with `--force`", self.show(&path));
+            Err(Error::new(Kind::Store, what))
         });
         bytes.collect()
     }
 
     /// Removes the part of a piece that is not needed any more.
     pub(crate) async fn remove_part(&self, plan: &str, piece: &Piece) -> Result<()> {
-        let path = self.part(plan, piece.part);
-        match self.store.delete(&path).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(e) => Err(self.failed(&path, "cleaned", e)),
-        }
+        let part = self.part(plan, piece.part);
+        self.delete(&part, "cleaned").await
     }
 
     fn part(&self, plan: &str, part: [u8; 32]) -> Path {
@@ -139,6 +133,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use object_store::ObjectStoreExt;
     use object_store::memory::InMemory;
     use std::sync::Arc;
 
@@ -153,10 +148,8 @@ mod tests {
         for (piece, bytes) in named.iter().zip(["one", "", "three"]) {
             assert_eq!(output.piece("plan", piece).await.unwrap(), bytes);
         }
-        let other = output
-            .put_part("plan", vec![b"four".to_vec()])
-            .await
-            .unwrap();
+        let other = output.put_part("plan", vec![b"four".to_vec()]).await;
+        let other = other.unwrap();
         let mixed = [&named[2], &named[0], &other[0], &named[1], &named[0]];
         let mixed = mixed.map(Clone::clone);
         let read = output.pieces("plan", &mixed).await.unwrap();

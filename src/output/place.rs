@@ -17,7 +17,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::output::folder::Folder;
 use crate::output::in_flight::Writes;
-use crate::output::layout::{PART, VERSIONS, unique};
+use crate::output::layout::{PART, RUNS, VERSIONS, unique};
 use crate::output::marks::FileMark;
 use crate::output::pointer::Claim;
 use crate::read::paths::current::Current;
@@ -103,15 +103,10 @@ impl Output {
             None => place.store,
         };
         Ok(Output {
-            store: writes.of(store),
-            root: place.path,
             shown: location.to_string(),
             folder: place.folder.map(Folder::new),
-            claim: Mutex::default(),
-            is_recorded: tokio::sync::Mutex::default(),
-            writes,
-            companion: None,
-            marks: Mutex::default(),
+            writes: writes.clone(),
+            ..Output::in_store(writes.of(store), place.path)
         })
     }
 
@@ -282,6 +277,20 @@ impl Output {
             .await
             .map_err(|e| self.failed(path, "written", e))
             .map(|_| ())
+    }
+
+    /// Removes an object, unless it is gone already. If it cannot, the error says that the object
+    /// cannot be `what`.
+    pub(crate) async fn delete(&self, path: &Path, what: &str) -> Result<()> {
+        match self.store.delete(path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(e) => Err(self.failed(path, what, e)),
+        }
+    }
+
+    /// The path of the record of a run, which outlives its version.
+    pub(crate) fn run_record(&self, run: &str) -> Path {
+        self.at(&[RUNS, &format!("{run}.json")])
     }
 
     /// All objects below a path.

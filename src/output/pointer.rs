@@ -28,6 +28,13 @@ pub struct Claim {
     pub(crate) _lock: Option<File>,
 }
 
+impl Claim {
+    pub(crate) fn new(run: &str, _lock: Option<File>) -> Claim {
+        let run = run.to_string();
+        Claim { run, _lock }
+    }
+}
+
 /// What a run has written.
 pub struct Promotion<'a, R> {
     /// The kind of the evidence.

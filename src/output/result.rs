@@ -210,10 +210,8 @@ impl<'a> Written<'a> {
         let mut leading = before(&fields(Table::Fits.name()).await?, "fit");
         // The tables with a row per state or symbol, if there are such tables.
         let mut keyed = [Vec::new(), Vec::new()];
-        for (keyed, names) in keyed
-            .iter_mut()
-            .zip([&["sources", "symbols"][..], &["targets"]])
-        {
+        let names = [&["sources", "symbols"][..], &["targets"]];
+        for (keyed, names) in keyed.iter_mut().zip(names) {
             let has = |name: &&&str| written.current.tables.contains_key(**name);
             if let Some(&name) = names.iter().find(has) {
                 *keyed = fields(name).await?;
@@ -306,19 +304,12 @@ impl<'a> Written<'a> {
     /// The models of a table with their row ranges, in row order.
     pub(crate) async fn models(&self, table: impl Into<&'static str>) -> Result<Vec<ModelRows>> {
         let file = self.table(table).await?;
-        let rows = file.rows();
-        let names: Vec<&str> = self
-            .partition
-            .iter()
-            .chain(&self.lag)
-            .map(|f| f.name().as_str())
-            .collect();
+        let names = self.partition.iter().chain(&self.lag);
+        let names: Vec<&str> = names.map(|f| f.name().as_str()).collect();
         if names.is_empty() {
-            let key = ModelKey::default();
-            let rows = 0..rows;
-            return Ok(Vec::from_iter(
-                (!rows.is_empty()).then_some(ModelRows { key, rows }),
-            ));
+            let (key, rows) = (ModelKey::default(), 0..file.rows());
+            let all = (!rows.is_empty()).then_some(ModelRows { key, rows });
+            return Ok(Vec::from_iter(all));
         }
         let columns = file.columns(&names).await?;
         let ranges = partition(&columns)
@@ -334,10 +325,8 @@ impl<'a> Written<'a> {
 
     /// A model in words, such as `airline=FR, lag 5d`; empty if there is only one model.
     pub(crate) fn place(&self, key: &ModelKey) -> String {
-        let names = self.partition.iter().map(|f| f.name());
-        let partition = names
-            .zip(&key.partition)
-            .map(|(n, v)| escaped(&format!("{n}={v}")));
+        let partition = self.partition.iter().zip(&key.partition);
+        let partition = partition.map(|(f, v)| escaped(&format!("{}={v}", f.name())));
         let lag = key.lag.iter().map(|lag| format!("lag {lag}"));
         partition.chain(lag).collect::<Vec<_>>().join(", ")
     }
@@ -371,16 +360,12 @@ fn fit(embedding: &Field, columns: &[Field]) -> Option<WrittenFit> {
 impl WrittenTable {
     async fn open(output: &Output, file: StoredFile) -> Result<WrittenTable> {
         let shown = output.show(&file.path);
-        let builder = ParquetRecordBatchStreamBuilder::new(file)
-            .await
-            .map_err(|e| unreadable(&shown, e))?;
-        let version = builder
-            .metadata()
-            .file_metadata()
-            .key_value_metadata()
-            .and_then(|pairs| pairs.iter().find(|pair| pair.key == "gyre.schema"))
-            .and_then(|pair| pair.value.as_deref());
-        match version {
+        let builder = ParquetRecordBatchStreamBuilder::new(file).await;
+        let builder = builder.map_err(|e| unreadable(&shown, e))?;
+        let pairs = builder.metadata().file_metadata().key_value_metadata();
+        let mut pairs = pairs.into_iter().flatten();
+        let version = pairs.find(|pair| pair.key == "gyre.schema");
+        match version.and_then(|pair| pair.value.as_deref()) {
             Some(SCHEMA_VERSION) => Ok(WrittenTable { builder, shown }),
             Some(other) => Err(Error::input(format!(
                 "{shown} has version {other} of the tables, and this gyre reads version {SCHEMA_VERSION}"
@@ -432,53 +417,38 @@ impl WrittenTable {
     pub(crate) async fn columns(self, names: &[&str]) -> Result<Vec<ArrayRef>> {
         let WrittenTable { builder, shown } = self;
         let schema = Arc::clone(builder.schema());
-        let mut roots = Vec::new();
-        for name in names {
-            roots.push(
-                schema
-                    .index_of(name)
-                    .map_err(|_| Error::input(format!("{shown} has no column `{name}`")))?,
-            );
-        }
-        let mask = ProjectionMask::roots(builder.parquet_schema(), roots.iter().copied());
+        let root = |name: &&str| {
+            let missing = |_| Error::input(format!("{shown} has no column `{name}`"));
+            schema.index_of(name).map_err(missing)
+        };
+        let roots: Vec<usize> = names.iter().map(root).collect::<Result<_>>()?;
+        let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
         let stream = builder
             .with_projection(mask)
             .with_batch_size(1 << 16)
             .build()
             .map_err(|e| unreadable(&shown, e))?;
-        let batches: Vec<_> = stream
-            .try_collect()
-            .await
-            .map_err(|e| unreadable(&shown, e))?;
+        let batches: Result<Vec<RecordBatch>, _> = stream.try_collect().await;
+        let batches = batches.map_err(|e| unreadable(&shown, e))?;
         let column = |name: &&str| {
-            let pieces: Vec<&dyn Array> = batches
-                .iter()
-                .filter_map(|batch| batch.column_by_name(name))
-                .map(|column| column.as_ref())
-                .collect();
+            let pieces = batches.iter().filter_map(|own| own.column_by_name(name));
+            let pieces: Vec<&dyn Array> = pieces.map(|column| column.as_ref()).collect();
             if pieces.is_empty() {
                 let field = schema.field_with_name(name);
                 return field.map(|f| arrow::array::new_empty_array(f.data_type()));
             }
             concat(&pieces)
         };
-        names
-            .iter()
-            .map(column)
-            .collect::<Result<_, _>>()
-            .map_err(|e| unreadable(&shown, e))
+        let columns = names.iter().map(column).collect::<Result<_, _>>();
+        columns.map_err(|e| unreadable(&shown, e))
     }
 }
 
 /// Numbers of any type as f64.
 pub(crate) fn floats(column: &ArrayRef) -> Result<Vec<f64>> {
-    let column = cast(column, &DataType::Float64).map_err(|e| {
-        Error::with_source(
-            Kind::Input,
-            "a column of the result does not hold numbers",
-            e,
-        )
-    })?;
+    let strange = "a column of the result does not hold numbers";
+    let column = cast(column, &DataType::Float64);
+    let column = column.map_err(|e| Error::with_source(Kind::Input, strange, e))?;
     Ok(column.as_primitive::<Float64Type>().values().to_vec())
 }
 
@@ -497,13 +467,9 @@ pub(crate) fn finite(column: &ArrayRef, name: &str) -> Result<Vec<f64>> {
 
 /// Set numbers, with −1 for no set.
 pub(crate) fn affiliation(column: &ArrayRef) -> Result<Vec<i32>> {
-    let column = cast(column, &DataType::Int32).map_err(|e| {
-        Error::with_source(
-            Kind::Input,
-            "an affiliation of the result is not an integer",
-            e,
-        )
-    })?;
+    let strange = "an affiliation of the result is not an integer";
+    let column = cast(column, &DataType::Int32);
+    let column = column.map_err(|e| Error::with_source(Kind::Input, strange, e))?;
     let column = column.as_primitive::<Int32Type>();
     Ok(column.iter().map(|set| set.unwrap_or(-1)).collect())
 }
@@ -511,17 +477,15 @@ pub(crate) fn affiliation(column: &ArrayRef) -> Result<Vec<i32>> {
 /// An embedding, row-major, or `None` if a row is null.
 pub(crate) fn embedding(column: &ArrayRef) -> Result<Option<Vec<f64>>> {
     let Some(lists) = column.as_fixed_size_list_opt() else {
-        return Err(Error::input(
-            "an embedding of the result is not a list of fixed size",
-        ));
+        let what = "an embedding of the result is not a list of fixed size";
+        return Err(Error::input(what));
     };
     if lists.null_count() > 0 {
         return Ok(None);
     }
     let width = lists.value_length() as usize;
-    let values = lists
-        .values()
-        .slice(lists.offset() * width, lists.len() * width);
+    let (first, len) = (lists.offset() * width, lists.len() * width);
+    let values = lists.values().slice(first, len);
     if values.null_count() > 0 {
         return Err(Error::input("a number of a written embedding is null"));
     }
@@ -531,14 +495,9 @@ pub(crate) fn embedding(column: &ArrayRef) -> Result<Option<Vec<f64>>> {
 /// The error for a file that cannot be read: `Store` if the store failed, else `Input`.
 fn unreadable(shown: &str, e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     let e = e.into();
-    let of_store = |e: &(dyn std::error::Error + 'static)| {
-        let inner = match e.downcast_ref::<ParquetError>() {
-            Some(ParquetError::External(inner)) => {
-                Some(inner.as_ref() as &(dyn std::error::Error + 'static))
-            }
-            _ => Some(e),
-        };
-        inner.is_some_and(|e| e.is::<object_store::Error>())
+    let of_store = |e: &(dyn std::error::Error + 'static)| match e.downcast_ref::<ParquetError>() {
+        Some(ParquetError::External(inner)) => inner.is::<object_store::Error>(),
+        _ => e.is::<object_store::Error>(),
     };
     let what = format!("{shown} cannot be read");
     if of_store(e.as_ref()) {

@@ -119,17 +119,18 @@ mod tests {
     use super::*;
     use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, StructArray};
     use arrow::datatypes::Field;
+    use bytes::Bytes;
     use object_store::ObjectStoreExt;
     use object_store::memory::InMemory;
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     use std::sync::Arc;
 
     fn rows(first: i64, n: i64) -> RecordBatch {
         let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(first..first + n));
         let texts = (first..first + n).map(|k| (k % 3 > 0).then(|| format!("text {}", k % 100)));
         let texts: ArrayRef = Arc::new(texts.collect::<StringArray>());
-        let point: ArrayRef = Arc::new(Float64Array::from_iter_values(
-            (first..first + n).map(|k| k as f64 / 7.0),
-        ));
+        let point = (first..first + n).map(|k| k as f64 / 7.0);
+        let point: ArrayRef = Arc::new(Float64Array::from_iter_values(point));
         let fields = vec![
             Field::new("n", DataType::Int64, false),
             Field::new("x", DataType::Float64, false),
@@ -168,10 +169,8 @@ mod tests {
         let whole = written(&[100_000]).await;
         assert!(whole == written(&[1, 39_999, 0, 20_000, 40_000]).await);
         assert!(whole == written(&[1000; 100]).await);
-        let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(
-            bytes::Bytes::from(whole),
-        )
-        .expect("a file");
+        let reader = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(whole));
+        let reader = reader.expect("a file");
         let groups = reader.metadata().row_groups().iter().map(|g| g.num_rows());
         assert_eq!(groups.collect::<Vec<_>>(), [32_768, 32_768, 32_768, 1696]);
         let reader = reader.with_batch_size(200_000).build().expect("a reader");

@@ -150,16 +150,12 @@ pub(crate) fn size(x: f64, name: &str, most: usize) -> Result<usize> {
 /// # Errors
 /// If the table `fits` cannot be read.
 pub(crate) async fn partitions(written: &Written<'_>) -> Result<Vec<ArrayRef>> {
-    let names: Vec<&str> = written
-        .partition
-        .iter()
-        .map(|f| f.name().as_str())
-        .collect();
+    let names = written.partition.iter().map(|f| f.name().as_str());
+    let names: Vec<&str> = names.collect();
     let models = written.models(Table::Fits).await?.into_iter();
     // The order of the models is that of their keys.
-    let models: BTreeMap<ModelKey, u32> = models
-        .map(|model| (model.key, model.rows.start as u32))
-        .collect();
+    let models = models.map(|model| (model.key, model.rows.start as u32));
+    let models: BTreeMap<ModelKey, u32> = models.collect();
     let columns = written.table(Table::Fits).await?.columns(&names).await?;
     taken(&columns, models.into_values())
 }

@@ -13,10 +13,11 @@
 use crate::error::{Error, Kind, Result};
 use crate::output::made::WorkFolder;
 use crate::output::place::Output;
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,6 +44,9 @@ struct Failed {
 
 /// A task and the name of one attempt at it.
 pub type Attempt = (String, String);
+
+/// Objects that are to be removed.
+type Paths = BoxStream<'static, object_store::Result<Path>>;
 
 /// The attempts of long tasks, with the time of their last heartbeat.
 pub(crate) type Running = BTreeMap<Attempt, Timestamp>;
@@ -75,46 +79,34 @@ impl Answers {
 
     /// The tasks that have an answer.
     pub(crate) async fn done(&self) -> Result<BTreeSet<String>> {
-        let names = self
-            .folder
-            .store
-            .list(Some(&self.at(&[DONE])))
-            .map_ok(|meta| meta.location.filename().unwrap_or_default().to_string());
-        names
-            .try_collect()
-            .await
-            .map_err(|e| self.failed("listed", e))
+        let name = |meta: ObjectMeta| meta.location.filename().unwrap_or_default().to_string();
+        let done = self.list(DONE).await?.into_iter();
+        Ok(done.map(name).collect())
+    }
+
+    async fn list(&self, place: &str) -> Result<Vec<ObjectMeta>> {
+        let place = self.at(&[place]);
+        let listed = self.folder.store.list(Some(&place)).try_collect().await;
+        listed.map_err(|e| self.failed("listed", e))
     }
 
     /// The attempts that have sent a heartbeat and have not ended.
     pub(crate) async fn running(&self) -> Result<Running> {
-        let found: Vec<_> = self
-            .folder
-            .store
-            .list(Some(&self.at(&[RUNNING])))
-            .try_collect()
-            .await
-            .map_err(|e| self.failed("listed", e))?;
-        let attempt = |meta: object_store::ObjectMeta| {
+        let attempt = |meta: ObjectMeta| {
             let mut names = meta.location.as_ref().rsplit('/');
             let (attempt, task) = (names.next()?, names.next()?);
             let millis = meta.last_modified.timestamp_millis();
             let last_seen = Timestamp::from_millisecond(millis).ok()?;
             Some(((task.to_string(), attempt.to_string()), last_seen))
         };
-        Ok(found.into_iter().filter_map(attempt).collect())
+        let running = self.list(RUNNING).await?.into_iter();
+        Ok(running.filter_map(attempt).collect())
     }
 
     /// The result of a task, or `None` if it is missing or damaged.
     pub(crate) async fn read(&self, task: &str) -> Result<Option<Result<Vec<u8>>>> {
-        let read = async {
-            self.folder
-                .store
-                .get(&self.at(&[DONE, task]))
-                .await?
-                .bytes()
-                .await
-        };
+        let path = self.at(&[DONE, task]);
+        let read = async { self.folder.store.get(&path).await?.bytes().await };
         match read.await {
             Ok(bytes) => Ok(unframed(&bytes)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -124,21 +116,18 @@ impl Answers {
 
     /// Writes the result of a task.
     pub(crate) async fn write(&self, task: &str, answer: Result<Vec<u8>>) -> Result<()> {
-        let bytes = framed(answer)?;
-        self.folder
-            .put(&self.at(&[DONE, task]), bytes.into())
-            .await
-            .map_err(|e| self.failed("written", e))
+        self.put(&[DONE, task], framed(answer)?).await
+    }
+
+    async fn put(&self, parts: &[&str], bytes: Vec<u8>) -> Result<()> {
+        let put = self.folder.put(&self.at(parts), bytes.into()).await;
+        put.map_err(|e| self.failed("written", e))
     }
 
     /// Removes the answers to some tasks.
     pub(crate) async fn remove_all(&self, tasks: impl Iterator<Item = String>) -> Result<()> {
         let paths: Vec<_> = tasks.map(|task| Ok(self.at(&[DONE, &task]))).collect();
-        let gone = self
-            .folder
-            .store
-            .delete_stream(stream::iter(paths).boxed())
-            .try_for_each(async |_| Ok(()));
+        let gone = self.delete(stream::iter(paths).boxed());
         match gone.await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(e) => Err(self.failed("cleaned", e)),
@@ -147,27 +136,19 @@ impl Answers {
 
     /// Removes all answers, so that every task is repeated.
     pub(crate) async fn forget(&self) -> Result<()> {
-        let all = self
-            .folder
-            .store
-            .list(Some(&self.at(&[DONE])))
-            .map_ok(|meta| meta.location)
-            .boxed();
-        let gone = self
-            .folder
-            .store
-            .delete_stream(all)
-            .try_for_each(async |_| Ok(()));
+        let all = self.folder.store.list(Some(&self.at(&[DONE])));
+        let gone = self.delete(all.map_ok(|meta| meta.location).boxed());
         gone.await.map_err(|e| self.failed("cleaned", e))
+    }
+
+    async fn delete(&self, paths: Paths) -> object_store::Result<()> {
+        let gone = self.folder.store.delete_stream(paths);
+        gone.try_for_each(async |_| Ok(())).await
     }
 
     /// Writes the heartbeat of an attempt.
     pub(crate) async fn beat(&self, task: &str, attempt: &str) -> Result<()> {
-        let path = self.at(&[RUNNING, task, attempt]);
-        self.folder
-            .put(&path, attempt.to_string().into())
-            .await
-            .map_err(|e| self.failed("written", e))
+        self.put(&[RUNNING, task, attempt], attempt.into()).await
     }
 
     /// Removes the heartbeat of an attempt.
@@ -184,11 +165,7 @@ impl Answers {
 
     /// Writes a mark.
     pub(crate) async fn put_mark(&self, mark: &str) -> Result<()> {
-        let path = self.at(&[MARKS, mark]);
-        self.folder
-            .put(&path, mark.to_string().into())
-            .await
-            .map_err(|e| self.failed("written", e))
+        self.put(&[MARKS, mark], mark.into()).await
     }
 
     /// Whether a mark exists.
@@ -243,14 +220,12 @@ mod tests {
     #[tokio::test]
     async fn answers_come_back_as_they_were() {
         let (_, answers) = answers();
-        answers
-            .write("a", Ok(vec![1, 2, 3]))
-            .await
-            .expect("a store");
-        answers
-            .write("b", Err(Error::input("no rows")))
-            .await
-            .expect("a store");
+        for (task, answer) in [
+            ("a", Ok(vec![1, 2, 3])),
+            ("b", Err(Error::input("no rows"))),
+        ] {
+            answers.write(task, answer).await.expect("a store");
+        }
         let done = answers.done().await.expect("a store");
         assert_eq!(done.into_iter().collect::<Vec<_>>(), ["a", "b"]);
         let read = async |task| answers.read(task).await.expect("a store");
@@ -275,10 +250,8 @@ mod tests {
             assert!(unframed(&whole[..at]).is_none(), "{at} bytes");
         }
         let path = answers.at(&[DONE, "a"]);
-        store
-            .put(&path, whole[..9].to_vec().into())
-            .await
-            .expect("a store");
+        let put = store.put(&path, whole[..9].to_vec().into()).await;
+        put.expect("a store");
         assert!(answers.read("a").await.expect("a store").is_none());
     }
 

@@ -112,11 +112,11 @@ impl Object {
 
     /// Whether a file of the ledger has such a name: a kind, and 32 digits of its checksum.
     pub(crate) fn is_name(name: &str) -> bool {
-        let digits = |name: &str, kind: &str| {
+        let digits = |kind: &&str| {
             let rest = name.strip_prefix(kind)?.strip_prefix('-')?;
-            Some(rest.strip_suffix(".parquet")?.to_string())
+            rest.strip_suffix(".parquet")
         };
-        let found = KINDS.iter().find_map(|kind| digits(name, kind));
+        let found = KINDS.iter().find_map(digits);
         let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         found.is_some_and(|digits| digits.len() == 32 && digits.bytes().all(is_hex))
     }
@@ -149,27 +149,19 @@ impl Kept {
 impl Basis {
     /// What has changed since an earlier count, if anything has.
     fn changed_since(&self, earlier: &Basis) -> Option<&'static str> {
-        let parts = [
-            (&self.gyre, &earlier.gyre, "another version of gyre counted"),
-            (&self.sql, &earlier.sql, "the SQL changed"),
+        type Part = fn(&Basis) -> &String;
+        let parts: [(Part, &str); 5] = [
+            (|b| &b.gyre, "another version of gyre counted"),
+            (|b| &b.sql, "the SQL changed"),
+            (|b| &b.parameters, "the parameters of the SQL changed"),
+            (|b| &b.columns, "the columns of the table changed"),
             (
-                &self.parameters,
-                &earlier.parameters,
-                "the parameters of the SQL changed",
-            ),
-            (
-                &self.columns,
-                &earlier.columns,
-                "the columns of the table changed",
-            ),
-            (
-                &self.layout,
-                &earlier.layout,
+                |b| &b.layout,
                 "trajectories, states, lags or groups changed",
             ),
         ];
-        let changed = parts.iter().find(|(now, before, _)| now != before);
-        changed.map(|(_, _, what)| *what)
+        let mut changed = parts.iter().filter(|(of, _)| of(self) != of(earlier));
+        changed.next().map(|(_, what)| *what)
     }
 }
 
@@ -185,29 +177,23 @@ impl Ledger {
 
     /// What can be kept, given the files that the table has now.
     pub(crate) fn kept(&self, basis: &Basis, present: &[InputFile]) -> Kept {
-        let all = self.units.len();
-        let mut kept = Kept {
-            units: all,
-            why: None,
-        };
+        let (units, why) = (self.units.len(), None);
+        let mut kept = Kept { units, why };
         if self.schema != SCHEMA {
             kept.at_most(0, || "another version of gyre counted".into());
         }
         if let Some(what) = basis.changed_since(&self.basis) {
             kept.at_most(0, || what.into());
         }
-        let now: HashMap<&str, &InputFile> = present
-            .iter()
-            .map(|file| (file.location.as_str(), file))
-            .collect();
+        let now = present.iter().map(|file| (file.location.as_str(), file));
+        let now: HashMap<&str, &InputFile> = now.collect();
         for (at, unit) in self.units.iter().enumerate() {
             let files = unit.files.iter().map(|counted| &counted.file);
-            let changed = files.map(|file| (file, now.get(file.location.as_str())));
-            let is_same =
-                |file: &InputFile, now: &InputFile| now.fingerprint() == file.fingerprint();
-            let mut changed =
-                changed.filter(|(file, now)| !now.is_some_and(|now| is_same(file, now)));
-            if let Some((file, now)) = changed.next() {
+            let mut found = files.map(|file| (file, now.get(file.location.as_str())));
+            let changed = found.find(|(file, now)| {
+                !now.is_some_and(|now| now.fingerprint() == file.fingerprint())
+            });
+            if let Some((file, now)) = changed {
                 if now.is_some_and(|now| now.content.is_some() != file.content.is_some()) {
                     kept.at_most(at, || "`job.fingerprint` changed".into());
                     break;
@@ -224,10 +210,8 @@ impl Ledger {
     pub(crate) fn unread<'a>(&self, kept: usize, present: &'a [InputFile]) -> Vec<&'a InputFile> {
         let files = self.units[..kept].iter().flat_map(|unit| &unit.files);
         let read: HashSet<&str> = files.map(|file| file.file.location.as_str()).collect();
-        let unread = present
-            .iter()
-            .filter(|file| !read.contains(file.location.as_str()));
-        unread.collect()
+        let is_unread = |file: &&InputFile| !read.contains(file.location.as_str());
+        present.iter().filter(is_unread).collect()
     }
 
     /// Number of files that are in no unit.
@@ -250,10 +234,9 @@ impl Ledger {
     /// How many of the oldest units to merge: half of them, so that merges are rare and late rows
     /// find young units.
     pub(crate) fn overdue(&self) -> usize {
-        if self.units.len() > MOST_UNITS {
-            MOST_UNITS / 2 + 1
-        } else {
-            0
+        match self.units.len() {
+            0..=MOST_UNITS => 0,
+            _ => MOST_UNITS / 2 + 1,
         }
     }
 
@@ -261,10 +244,8 @@ impl Ledger {
     pub(crate) fn merge(&mut self, units: usize, counts: Object) {
         let (rows, dropped) = self.rows(units);
         let rest = self.units.split_off(units);
-        let dropped = dropped
-            .0
-            .into_iter()
-            .map(|(reason, rows)| (reason.into_owned(), rows));
+        let dropped = dropped.0.into_iter();
+        let dropped = dropped.map(|(reason, rows)| (reason.into_owned(), rows));
         let (first, last) = (self.units.first(), self.units.last());
         let merged = Unit {
             rows,
@@ -282,11 +263,9 @@ impl Ledger {
 
     /// Names of the objects that the ledger needs.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &str> {
-        let objects = self
-            .units
-            .iter()
-            .flat_map(|unit| std::iter::once(&unit.counts).chain(&unit.carry));
-        objects.map(|object| object.name.as_str())
+        let units = self.units.iter();
+        let objects = units.flat_map(|unit| [Some(&unit.counts), unit.carry.as_ref()]);
+        objects.flatten().map(|object| object.name.as_str())
     }
 
     /// A location without the folders that all files share.
@@ -397,14 +376,9 @@ mod tests {
             kept.why.unwrap()
         };
         assert_eq!(why(&basis("b")), "the SQL changed");
-        let columns = "t, s, more".into();
-        assert_eq!(
-            why(&Basis {
-                columns,
-                ..basis("a")
-            }),
-            "the columns of the table changed"
-        );
+        let mut more = basis("a");
+        more.columns = "t, s, more".into();
+        assert_eq!(why(&more), "the columns of the table changed");
         let of_later = Ledger {
             schema: SCHEMA + 1,
             ..ledger.clone()

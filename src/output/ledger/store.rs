@@ -15,8 +15,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use jiff::Timestamp;
+use object_store::ObjectMeta;
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStoreExt};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, ZstdLevel};
@@ -50,15 +50,12 @@ impl Output {
         schema: SchemaRef,
         batches: Vec<RecordBatch>,
     ) -> Result<Object> {
-        let encoded = tokio::task::spawn_blocking(move || {
+        let encoded = on_thread(move || {
             let bytes = encode(schema, &batches)?;
             let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
             Ok::<_, ParquetError>((Object::new(kind, &bytes, rows), bytes))
         });
-        let encoded = encoded
-            .await
-            .map_err(|e| Error::with_source(Kind::Bug, "the ledger task panicked", e))?;
-        let (object, bytes) = encoded.map_err(|e| {
+        let (object, bytes) = encoded.await?.map_err(|e| {
             let what = "counts cannot be kept for the next run; set `job.incremental = false`";
             Error::with_source(Kind::Input, what, e)
         })?;
@@ -77,10 +74,7 @@ impl Output {
         let Some(bytes) = bytes.filter(|bytes| object.is(bytes)) else {
             return Ok(None);
         };
-        let decoded = tokio::task::spawn_blocking(move || decode(bytes)).await;
-        let decoded =
-            decoded.map_err(|e| Error::with_source(Kind::Bug, "the ledger task panicked", e))?;
-        Ok(decoded.ok())
+        Ok(on_thread(move || decode(bytes)).await?.ok())
     }
 
     /// Removes objects that the ledger of no current or earlier result names, unless they are young
@@ -94,7 +88,7 @@ impl Output {
     ) -> Result<Vec<(String, u64)>> {
         let mut removed = Vec::new();
         let folder = self.at(&[LEDGER]);
-        let found = self.list(&folder).await?;
+        let mut found = self.list(&folder).await?;
         if found.is_empty() {
             return Ok(removed);
         }
@@ -129,7 +123,6 @@ impl Output {
             let depth = folder.map_or(0, |parts| parts.count());
             depth == 1 && meta.location.filename().is_some_and(Object::is_name)
         };
-        let mut found = found;
         found.retain(|meta| is_ours(meta) && !is_named(meta));
         if found.is_empty() {
             return Ok(removed);
@@ -145,10 +138,7 @@ impl Output {
             if asked.dry_run {
                 continue;
             }
-            match self.store.delete(&meta.location).await {
-                Ok(()) | Err(object_store::Error::NotFound { .. }) => (),
-                Err(e) => return Err(self.failed(&meta.location, "removed", e)),
-            }
+            self.delete(&meta.location, "removed").await?;
         }
         Ok(removed)
     }
@@ -156,6 +146,11 @@ impl Output {
     fn object_path(&self, object: &Object) -> Path {
         self.at(&[LEDGER, &object.name])
     }
+}
+
+async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| Error::with_source(Kind::Bug, "the ledger task panicked", e))
 }
 
 fn encode(schema: SchemaRef, batches: &[RecordBatch]) -> Result<Vec<u8>, ParquetError> {
