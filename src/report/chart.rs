@@ -59,6 +59,14 @@ impl Series {
         }
     }
 
+    /// A line without its points.
+    pub(crate) fn line(name: &str, marks: Vec<Mark>) -> Series {
+        Series {
+            has_points: false,
+            ..Series::new(name, marks)
+        }
+    }
+
     /// Points alone.
     pub(crate) fn points(name: &str, marks: Vec<Mark>) -> Series {
         Series {
@@ -81,21 +89,19 @@ pub(crate) fn lines(series: &[Series], labels: [&str; 2], log: bool) -> Option<S
         let colour = style::set_colour(at as i64);
         let has = |m: &&&Mark| m.interval.iter().all(|x| x.is_finite());
         if one.is_band {
-            let known = marks.iter().filter(has).collect::<Vec<_>>();
+            let known = || marks.iter().filter(has);
             let band = BandPlot::new(
-                known.iter().map(|m| m.at[0]),
-                known.iter().map(|m| m.interval[0]),
-                known.iter().map(|m| m.interval[1]),
+                known().map(|m| m.at[0]),
+                known().map(|m| m.interval[0]),
+                known().map(|m| m.interval[1]),
             );
-            plots.push(Plot::Band(
-                band.with_color(colour.as_str()).with_opacity(0.25),
-            ));
+            let band = band.with_color(colour.as_str()).with_opacity(0.25);
+            plots.push(Plot::Band(band));
         }
         if one.has_line {
             let line = LinePlot::new().with_data(marks.iter().map(|m| (m.at[0], m.at[1])));
-            plots.push(Plot::Line(
-                line.with_color(colour.as_str()).with_stroke_width(1.5),
-            ));
+            let line = line.with_color(colour.as_str()).with_stroke_width(1.5);
+            plots.push(Plot::Line(line));
         }
         if one.has_points {
             let errors = marks.iter().map(|m| {
@@ -117,14 +123,15 @@ pub(crate) fn lines(series: &[Series], labels: [&str; 2], log: bool) -> Option<S
             }
             plots.push(Plot::Scatter(points));
         }
+        let shape = if one.has_line {
+            LegendShape::Line
+        } else {
+            LegendShape::Circle
+        };
         entries.push(LegendEntry {
             label: style::label(&one.name),
             color: colour,
-            shape: if one.has_line {
-                LegendShape::Line
-            } else {
-                LegendShape::Circle
-            },
+            shape,
             dasharray: None,
         });
     }
@@ -238,10 +245,8 @@ pub(crate) fn matrix(
 
 /// A colour that leaves text readable on light and dark pages.
 fn shade(share: f64) -> String {
-    format!(
-        "rgba(59,125,216,{:.2})",
-        0.04 + 0.76 * share.clamp(0.0, 1.0)
-    )
+    let opacity = 0.04 + 0.76 * share.clamp(0.0, 1.0);
+    format!("rgba(59,125,216,{opacity:.2})")
 }
 
 /// Draws points in the colours of their sets, and centres of sets as crosses with tooltips.
@@ -281,10 +286,8 @@ pub(crate) fn cloud(
     if plots.is_empty() {
         return None;
     }
-    let centres = centres
-        .iter()
-        .filter(|(at, _)| at.iter().all(|x| x.is_finite()));
-    let centres = centres.collect::<Vec<_>>();
+    let is_known = |centre: &&([f64; 2], String)| centre.0.iter().all(|x| x.is_finite());
+    let centres = centres.iter().filter(is_known).collect::<Vec<_>>();
     if !centres.is_empty() {
         let plot = ScatterPlot::new()
             .with_data(centres.iter().map(|(at, _)| (at[0], at[1])))

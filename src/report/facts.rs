@@ -41,13 +41,9 @@ const MOST: usize = 200;
 
 /// What the record says about the input, the time and the memory of a run.
 pub(crate) fn of_run(record: &Value) -> Vec<Listing> {
-    let mut lists = vec![run(record), input(record)];
     let seconds = pairs(&record["seconds"]);
-    lists.push(Listing::new(
-        "Seconds by stage",
-        &["stage", "seconds"],
-        seconds,
-    ));
+    let seconds = Listing::new("Seconds by stage", &["stage", "seconds"], seconds);
+    let mut lists = vec![run(record), input(record), seconds];
     let checks = record["checks"].as_array().into_iter().flatten();
     let checks = checks.take(MOST).map(check).collect();
     let columns = ["check", "kind", "value", "limit", "if it fails", ""];
@@ -79,22 +75,18 @@ fn run(record: &Value) -> Listing {
         let value = seconds(record[key].as_str()?);
         Some(vec![name.to_string(), value])
     };
+    let threads = record["threads"].as_f64().map(number);
+    let memory = record["peak_memory_bytes"].as_f64();
+    let memory = memory.map(|bytes| format!("{:.0} MB", bytes / 1e6));
     let mut rows = vec![
         text("pipeline", "pipeline"),
         text("run", "id"),
         text("started", "started"),
         text("finished", "finished"),
         text("gyre", "gyre"),
+        threads.map(|n| vec!["threads".to_string(), n]),
+        memory.map(|size| vec!["peak memory".to_string(), size]),
     ];
-    rows.push(
-        record["threads"]
-            .as_f64()
-            .map(|n| vec!["threads".to_string(), number(n)]),
-    );
-    rows.push(record["peak_memory_bytes"].as_f64().map(|bytes| {
-        let megabytes = format!("{:.0} MB", bytes / 1e6);
-        vec!["peak memory".to_string(), megabytes]
-    }));
     let versions = record["versions"].as_object().into_iter().flatten();
     let versions = versions.map(|(name, value)| {
         let version = value.as_str().unwrap_or_default();
@@ -135,34 +127,25 @@ fn pairs(object: &Value) -> Vec<Vec<String>> {
 /// # Errors
 /// If `certificates` cannot be read.
 pub(crate) fn certificates(model: &Model<'_>) -> Result<Listing> {
-    let columns = [
-        "fit",
-        "certificate",
-        "relation",
-        "left_side",
-        "right_side",
-        "holds",
-    ];
-    let rows = model.rows("certificates", &columns)?;
-    let texts = |name: &str| rows.texts(name).into_iter().map(Option::unwrap_or_default);
-    let numbers = |name: &str| rows.floats(name).into_iter().map(number);
-    let (fits, names) = (texts("fit"), texts("certificate"));
-    let (lefts, relations) = (numbers("left_side"), texts("relation"));
-    let (rights, holds) = (numbers("right_side"), texts("holds"));
-    let claims = lefts
-        .zip(relations)
-        .zip(rights)
-        .map(|((l, is), r)| format!("{l} {} {r}", is.replace("<=", "≤")));
-    let all = fits.zip(names).zip(claims).zip(holds);
-    let row = |(((fit, name), claim), holds): (((String, String), String), String)| {
-        let holds = if holds == "true" {
-            "holds"
-        } else {
-            "does not hold"
+    let (texts, numbers) = (
+        ["fit", "certificate", "relation", "holds"],
+        ["left_side", "right_side"],
+    );
+    let rows = model.rows("certificates", &[&texts[..], &numbers].concat())?;
+    let texts = texts.map(|name| rows.texts(name));
+    let numbers = numbers.map(|name| rows.floats(name));
+    let row = |at: usize| {
+        let text = |of: &Vec<Option<String>>| of[at].clone().unwrap_or_default();
+        let [fit, name, relation, holds] = texts.each_ref().map(text);
+        let [left, right] = numbers.each_ref().map(|of| number(of[at]));
+        let claim = format!("{left} {} {right}", relation.replace("<=", "≤"));
+        let holds = match holds.as_str() {
+            "true" => "holds",
+            _ => "does not hold",
         };
         vec![fit, name, claim, holds.to_string()]
     };
-    let rows = all.take(MOST).map(row).collect();
+    let rows = (0..rows.len().min(MOST)).map(row).collect();
     let columns = ["fit", "certificate", "claim", ""];
     Ok(Listing::new("Certificates", &columns, rows))
 }
@@ -186,11 +169,11 @@ pub(crate) fn fits(model: &Model<'_>) -> Result<Listing> {
         "certified",
     ];
     let known = model.columns("fits")?;
-    let columns = wanted
-        .iter()
-        .copied()
-        .filter(|name| known.iter().any(|k| k == name));
-    let columns = [&["fit"][..], &columns.collect::<Vec<_>>()].concat();
+    let is_known = |name: &&str| known.iter().any(|k| k == name);
+    let columns = ["fit"]
+        .into_iter()
+        .chain(wanted.into_iter().filter(is_known));
+    let columns = columns.collect::<Vec<_>>();
     let rows = model.rows("fits", &columns)?;
     let cells = columns.iter().map(|name| {
         let (texts, floats) = (rows.texts(name), rows.floats(name));

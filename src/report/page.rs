@@ -117,14 +117,9 @@ fn section_html(out: &mut String, at: usize, section: &Section) -> usize {
     out.push_str("<div class=\"kinds\">\n");
     let mut k = 0;
     // Pictures of one kind share what is to be said about them.
-    let mut captions = section
-        .figures
-        .iter()
-        .map(|f| f.caption)
-        .collect::<Vec<_>>();
     let mut seen = HashSet::new();
-    captions.retain(|caption| seen.insert(*caption));
-    for caption in captions {
+    let captions = section.figures.iter().map(|f| f.caption);
+    for caption in captions.filter(|caption| seen.insert(*caption)) {
         let group = section.figures.iter().filter(|f| f.caption == caption);
         let group = group.collect::<Vec<_>>();
         let caption = escape(caption);
@@ -147,17 +142,14 @@ fn section_html(out: &mut String, at: usize, section: &Section) -> usize {
             k += 1;
             if out.len() + figure.svg.len() > MOST_BYTES {
                 missing += 1;
-                if ends {
-                    out.push_str("</div>\n");
-                }
-                continue;
+            } else {
+                let title = escape(&short(&figure.title, NAME));
+                let drawn = inline(figure, &format!("m{at}f{k}"));
+                let _ = writeln!(
+                    out,
+                    "<figure>\n{drawn}\n<figcaption><bdi>{title}</bdi></figcaption>\n</figure>"
+                );
             }
-            let title = escape(&short(&figure.title, NAME));
-            let drawn = inline(figure, &format!("m{at}f{k}"));
-            let _ = writeln!(
-                out,
-                "<figure>\n{drawn}\n<figcaption><bdi>{title}</bdi></figcaption>\n</figure>"
-            );
             if ends {
                 out.push_str("</div>\n");
             }
@@ -175,26 +167,18 @@ fn section_html(out: &mut String, at: usize, section: &Section) -> usize {
 /// A drawing for the page: with a description, and with ids that no other drawing has.
 fn inline(figure: &Figure, unique: &str) -> String {
     let alt = escape(&short(&figure.alt, 600));
-    let drawn = figure
-        .svg
-        .replace(" id=\"", &format!(" id=\"{unique}-"))
-        .replace("url(#", &format!("url(#{unique}-"));
-    drawn.replacen(
-        "<svg ",
-        &format!("<svg role=\"img\" aria-label=\"{alt}\" "),
-        1,
-    )
+    let drawn = figure.svg.replace(" id=\"", &format!(" id=\"{unique}-"));
+    let drawn = drawn.replace("url(#", &format!("url(#{unique}-"));
+    let begin = format!("<svg role=\"img\" aria-label=\"{alt}\" ");
+    drawn.replacen("<svg ", &begin, 1)
 }
 
 fn listing_html(out: &mut String, listing: &Listing) {
     if listing.rows.is_empty() {
         return;
     }
-    let _ = write!(
-        out,
-        "<h3>{}</h3>\n<div class=\"scroll\"><table>\n<tr>",
-        listing.title
-    );
+    let title = listing.title;
+    let _ = write!(out, "<h3>{title}</h3>\n<div class=\"scroll\"><table>\n<tr>");
     for name in &listing.columns {
         let _ = write!(out, "<th>{}</th>", escape(name));
     }

@@ -79,11 +79,17 @@ pub(crate) fn set_name(set: i64) -> String {
 
 /// Replaces the variables by the colours of a white page.
 pub(crate) fn fixed(svg: &str) -> String {
-    let mut svg = svg.to_string();
-    for (variable, colour) in FIXED {
-        svg = svg.replace(variable, colour);
-    }
-    svg
+    FIXED
+        .iter()
+        .fold(svg.to_string(), |svg, (variable, colour)| {
+            svg.replace(variable, colour)
+        })
+}
+
+/// Texts one after another, with commas between them.
+pub(crate) fn listed<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
+    let texts = texts.into_iter().map(|text| text.as_ref().to_string());
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 /// At most `most` characters of a text in one line.
@@ -103,12 +109,9 @@ pub(crate) fn label(text: &str) -> String {
 
 /// The name of a file.
 pub(crate) fn file_name(text: &str) -> String {
-    let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || c == '_' {
-            c
-        } else {
-            '-'
-        }
+    let plain = |c: char| match c {
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '_' => c,
+        _ => '-',
     };
     text.chars().take(80).map(plain).collect()
 }
@@ -133,10 +136,7 @@ pub(crate) fn escape(text: &str) -> String {
 pub fn number(x: f64) -> String {
     if x.is_nan() {
         "–".to_string()
-    } else if x.fract() == 0.0 && x.abs() < 1e15 {
-        let sign = if x < 0.0 { "-" } else { "" };
-        format!("{sign}{}", grouped(x.abs()))
-    } else if (1e6..1e12).contains(&x.abs()) {
+    } else if x.fract() == 0.0 && x.abs() < 1e15 || (1e6..1e12).contains(&x.abs()) {
         let sign = if x < 0.0 { "-" } else { "" };
         format!("{sign}{}", grouped(x.abs().round()))
     } else if (1e-3..1e6).contains(&x.abs()) {

@@ -52,14 +52,9 @@ fn of_fit(
     let set = format!("{fit}_affiliation");
     let keys = || states.iter().map(|name| column(name)).collect::<Vec<_>>();
     let side = |model: &Model<'_>, name: &str| {
+        let own = column(&set).cast(DataType::Int64).fill_null(lit(-1));
         let mut wanted = keys();
-        wanted.push(
-            column(&set)
-                .cast(DataType::Int64)
-                .fill_null(lit(-1))
-                .alias(name),
-        );
-        wanted.push(column("count").cast(DataType::Float64));
+        wanted.extend([own.alias(name), column("count").cast(DataType::Float64)]);
         Ok::<_, crate::Error>(model.scan("sources")?.select(wanted))
     };
     let (now, before) = (side(model, "now")?, side(earlier, "before")?);
@@ -74,12 +69,9 @@ fn of_fit(
         return Ok(None);
     }
     let mut plot = SankeyPlot::new().with_node_gap(6.0);
-    let name = |side: &str, set: i64| {
-        if set < 0 {
-            format!("{side} none")
-        } else {
-            format!("{side} {set}")
-        }
+    let name = |side: &str, set: i64| match set {
+        ..0 => format!("{side} none"),
+        _ => format!("{side} {set}"),
     };
     for at in 0..rows.len() {
         let (from, to) = (name("was", before[at]), name("is", now[at]));
@@ -91,16 +83,14 @@ fn of_fit(
     }
     let moved = (0..rows.len()).filter(|at| before[*at] != now[*at]);
     let moved = moved.map(|at| counts[at]).sum::<f64>();
-    let all = counts.iter().sum::<f64>();
+    let [moved, all] = [moved, counts.iter().sum::<f64>()].map(number);
     let alt = format!(
-        "Streams between the sets of {fit} in the earlier result and in this one. {} of {} \
-         transitions start in a state whose set has another number.",
-        number(moved),
-        number(all)
+        "Streams between the sets of {fit} in the earlier result and in this one. {moved} of {all} \
+         transitions start in a state whose set has another number."
     );
     let plain = layout((0.0, 1.0), (0.0, 1.0), ["", ""]).with_height(HEIGHT);
     let svg = draw(vec![Plot::Sankey(plot)], plain);
     let title = format!("{}: what changed", label(fit));
-    let name = ["changes", fit];
-    Ok(Some(Figure::new(name, &title, &alt, CAPTION, svg)))
+    let figure = Figure::new(["changes", fit], &title, &alt, CAPTION, svg);
+    Ok(Some(figure))
 }

@@ -26,10 +26,8 @@ const CAPTION: &str = "Each point is a state or a row at two coordinates of its 
 /// If the table of the embeddings cannot be read.
 pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
-    let centroids = model.rows(
-        "centroids",
-        &["fit", "cluster", "center", "weight", "exit_probability"],
-    )?;
+    let columns = ["fit", "cluster", "center", "weight", "exit_probability"];
+    let centroids = model.rows("centroids", &columns)?;
     for table in ["sources", "points"] {
         let columns = model.columns(table)?;
         for fit in fits {
@@ -98,11 +96,8 @@ impl Cloud<'_> {
         let varies = |k: usize| constant(of(k)).is_none();
         let mut figures = Vec::new();
         for pair in pairs(width, varies) {
-            let points = vectors
-                .iter()
-                .map(|v| at(v, pair))
-                .zip(sets.iter().copied());
-            let points = points.collect::<Vec<_>>();
+            let points = vectors.iter().map(|v| at(v, pair));
+            let points = points.zip(sets.iter().copied()).collect::<Vec<_>>();
             let names = pair.map(|k| format!("coordinate {k}"));
             let labels = [names[0].as_str(), names[1].as_str()];
             if let Some(svg) = cloud(&points, &self.centres(pair), labels) {
@@ -113,10 +108,9 @@ impl Cloud<'_> {
     }
 
     fn figure(&self, n: usize, [x, y]: [usize; 2], svg: String) -> Figure {
-        let rows = if self.table == "points" {
-            "points"
-        } else {
-            "states"
+        let rows = match self.table {
+            "points" => "points",
+            _ => "states",
         };
         let shown = self.embedding.replace('_', " ");
         let title = format!("{shown}, coordinates {x} and {y}");
@@ -124,10 +118,9 @@ impl Cloud<'_> {
             Some(_) => ", coloured by set",
             None => "",
         };
-        let alt = format!(
-            "{n} {rows} of {} at the coordinates {x} and {y} of the {shown}{set}.",
-            self.fit
-        );
+        let fit = self.fit;
+        let alt =
+            format!("{n} {rows} of {fit} at the coordinates {x} and {y} of the {shown}{set}.");
         let name = self.embedding.trim_end_matches("_embedding");
         let name = format!("{name}-{x}-{y}");
         Figure::new(["embedding", &name], &title, &alt, CAPTION, svg)
@@ -141,10 +134,8 @@ impl Cloud<'_> {
         let all = centers.iter().enumerate().map(|(row, center)| {
             let at = pair.map(|k| center.get(k).copied().unwrap_or(f64::NAN));
             let [weight, exit] = [weights[row], exits[row]].map(number);
-            let tip = format!(
-                "centre of set {}: weight {weight}, exit probability {exit}",
-                clusters[row]
-            );
+            let set = clusters[row];
+            let tip = format!("centre of set {set}: weight {weight}, exit probability {exit}");
             (at, tip)
         });
         all.collect()
@@ -159,11 +150,10 @@ fn pairs(width: usize, varies: impl Fn(usize) -> bool) -> Vec<[usize; 2]> {
         // One coordinate is drawn against a constant one.
         (&[0], _) => vec![[0, 1]],
         (&[one], _) => vec![[one, 0]],
-        (own, _) => own
-            .windows(2)
-            .map(|pair| [pair[0], pair[1]])
-            .take(MOST_PAIRS)
-            .collect(),
+        (own, _) => {
+            let pairs = own.windows(2).map(|pair| [pair[0], pair[1]]);
+            pairs.take(MOST_PAIRS).collect()
+        }
     }
 }
 

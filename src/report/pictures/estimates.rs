@@ -120,25 +120,20 @@ impl Chart<'_> {
     }
 
     fn figure(&self, rows: &Rows, fit: &str, k: usize) -> Option<Figure> {
-        let of = |name: &str| {
-            let lists = rows.lists(name).into_iter();
-            let all = lists.map(|list| list.get(k).copied().unwrap_or(f64::NAN));
-            all.collect::<Vec<_>>()
-        };
+        let at_k = |list: Vec<f64>| list.get(k).copied().unwrap_or(f64::NAN);
+        let of = |name: &str| rows.lists(name).into_iter().map(at_k).collect::<Vec<_>>();
         let (means, variances) = (of(&format!("{fit}_mean")), of(&format!("{fit}_variance")));
         let known = of(KNOWN);
         let time = self.time.filter(|time| rows.is_number(time));
-        let x = match (self.time, time) {
-            (None, _) => known.clone(),
-            (_, Some(time)) => rows.floats(time),
-            (Some(_), None) => (0..rows.len()).map(|row| row as f64).collect(),
+        let (x, label) = match (self.time, time) {
+            (None, _) => (known.clone(), "known state"),
+            (_, Some(time)) => (rows.floats(time), time),
+            (Some(_), None) => {
+                let at = (0..rows.len()).map(|row| row as f64);
+                (at.collect(), "row of the trajectory")
+            }
         };
         let coordinate = format!("coordinate {k}");
-        let label = match (self.time, time) {
-            (None, _) => "known state",
-            (_, Some(time)) => time,
-            (Some(_), None) => "row of the trajectory",
-        };
         let (mut estimates, mut states) = (Vec::new(), Vec::new());
         let mut inside = 0;
         for row in 0..rows.len() {
@@ -157,22 +152,18 @@ impl Chart<'_> {
             }
         }
         let n_known = states.len();
-        let series = match self.time {
-            Some(_) => vec![
-                Series {
+        let (series, caption) = match self.time {
+            Some(_) => {
+                let band = Series {
                     is_band: true,
-                    has_points: false,
-                    ..Series::new("estimate", estimates)
-                },
-                Series::points("known state", states),
-            ],
-            None => vec![
-                Series::points("estimate", estimates),
-                Series {
-                    has_points: false,
-                    ..Series::new("equal to the known state", states)
-                },
-            ],
+                    ..Series::line("estimate", estimates)
+                };
+                ([band, Series::points("known state", states)], OVER_TIME)
+            }
+            None => {
+                let equal = Series::line("equal to the known state", states);
+                ([Series::points("estimate", estimates), equal], ROW_BY_ROW)
+            }
         };
         let svg = lines(&series, [label, coordinate.as_str()], false)?;
         let alt = format!(
@@ -181,12 +172,13 @@ impl Chart<'_> {
             rows.len()
         );
         let title = format!("{fit}: estimates, {coordinate}");
-        let caption = match self.time {
-            Some(_) => OVER_TIME,
-            None => ROW_BY_ROW,
-        };
         let name = format!("{fit}-{k}");
-        let name = ["estimates", &name];
-        Some(Figure::new(name, &title, &alt, caption, svg))
+        Some(Figure::new(
+            ["estimates", &name],
+            &title,
+            &alt,
+            caption,
+            svg,
+        ))
     }
 }

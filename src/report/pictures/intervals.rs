@@ -44,15 +44,19 @@ fn figure(rows: &Rows, fit: &str, [metric, index]: [&str; 2]) -> Option<Figure> 
     let marks = marks.collect::<Vec<_>>();
     let tips = marks.iter().take(8).map(|m| m.tip.clone());
     let tips = tips.collect::<Vec<_>>().join("; ");
-    let series = if metric == "weight" {
-        Series::points(fit, marks)
-    } else {
-        Series::new(fit, marks)
+    let series = match metric {
+        "weight" => Series::points(fit, marks),
+        _ => Series::new(fit, marks),
     };
     let svg = lines(&[series], [index, &shown], false)?;
     let alt = format!("Bootstrap intervals of {fit}. {tips}.");
     let title = format!("{fit}: intervals of the {shown}");
     let name = format!("{fit}-{metric}");
-    let name = ["bootstrap", &name];
-    Some(Figure::new(name, &title, &alt, CAPTION, svg))
+    Some(Figure::new(
+        ["bootstrap", &name],
+        &title,
+        &alt,
+        CAPTION,
+        svg,
+    ))
 }

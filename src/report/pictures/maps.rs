@@ -81,9 +81,8 @@ fn figure(
     let Some(grid) = grid(model, table, names)? else {
         return Ok(None);
     };
-    let step = grid
-        .count
-        .map(|n| (n as u64).div_ceil(PIXELS as u64) as i64);
+    let step = |n: i64| (n as u64).div_ceil(PIXELS as u64) as i64;
+    let step = grid.count.map(step);
     let rows = pixels(model, table, &affiliation, &grid, step)?;
     let states = states_of(&rows);
     let cells = cells(&rows, &grid, step);
@@ -99,28 +98,17 @@ fn figure(
         .with_clamp_axis();
     let tip = |set: i64| {
         let n = states.get(&set).copied().unwrap_or_default();
-        format!(
-            "{}: {} states",
-            style::set_name(set),
-            style::number(n as f64)
-        )
+        let (name, n) = (style::set_name(set), style::number(n as f64));
+        format!("{name}: {n} states")
     };
     let svg = mosaic(&cells, with_sets(drawn, &sets), tip);
     let title = format!("{fit}: sets of {table}");
-    let parts = sets
-        .iter()
-        .map(|set| tip(*set))
-        .take(12)
-        .collect::<Vec<_>>();
-    let alt = format!(
-        "Map of the sets of {table} of {fit} over {} and {}. {}.",
-        names[0],
-        names[1],
-        parts.join(", ")
-    );
-    let name = format!("{fit}-{table}-{}-{}", names[0], names[1]);
-    let name = ["map", &name];
-    Ok(Some(Figure::new(name, &title, &alt, CAPTION, svg)))
+    let parts = style::listed(sets.iter().map(|set| tip(*set)).take(12));
+    let [x, y] = names;
+    let alt = format!("Map of the sets of {table} of {fit} over {x} and {y}. {parts}.");
+    let name = format!("{fit}-{table}-{x}-{y}");
+    let figure = Figure::new(["map", &name], &title, &alt, CAPTION, svg);
+    Ok(Some(figure))
 }
 
 /// The height of a map, with the aspect of the earth for longitude and latitude.
@@ -128,17 +116,14 @@ fn height(grid: &Grid, [x, y]: [[f64; 2]; 2], n_sets: usize) -> f64 {
     let names = grid.names.clone().map(|name| name.to_lowercase());
     let is_earth = names[0].starts_with("lon") && names[1].starts_with("lat");
     let stretch = if is_earth {
-        (f64::midpoint(y[0], y[1]).to_radians().cos()).max(0.2)
+        f64::midpoint(y[0], y[1]).to_radians().cos().max(0.2)
     } else {
         1.0
     };
     let ratio = (y[1] - y[0]) / ((x[1] - x[0]) * stretch);
     // Columns of other units have no aspect; extreme ones would not fit on a page.
-    let ratio = if (0.2..=2.0).contains(&ratio) {
-        ratio
-    } else {
-        0.7
-    };
+    let is_plain = (0.2..=2.0).contains(&ratio);
+    let ratio = if is_plain { ratio } else { 0.7 };
     let legend = 18.0 * (n_sets.min(24) as f64 / 4.0).ceil();
     ((WIDTH - 70.0) * ratio + 60.0 + legend).clamp(HEIGHT * 0.6, 2.0 * HEIGHT)
 }
@@ -184,16 +169,11 @@ fn pixels(
         let index = column(&format!("{}_index", grid.names[at])).cast(DataType::Int64);
         (index - lit(grid.first[at])).floor_div(lit(step[at]))
     };
+    let set = column(affiliation).cast(DataType::Int64).fill_null(lit(-1));
+    let [px, py, set] = [pixel(0).alias("px"), pixel(1).alias("py"), set.alias("set")];
     let query: LazyFrame = model
         .scan(table)?
-        .select([
-            pixel(0).alias("px"),
-            pixel(1).alias("py"),
-            column(affiliation)
-                .cast(DataType::Int64)
-                .fill_null(lit(-1))
-                .alias("set"),
-        ])
+        .select([px, py, set])
         .group_by([column("px"), column("py"), column("set")])
         .agg([len().alias("n")])
         .sort(["px", "py", "set"], Default::default());
@@ -214,9 +194,8 @@ fn cells(rows: &Rows, grid: &Grid, step: [i64; 2]) -> Vec<Cell> {
     let (xs, ys) = (rows.floats("px"), rows.floats("py"));
     let (sets, counts) = (rows.sets("set"), rows.floats("n"));
     for at in 0..rows.len() {
-        let best = pixels
-            .entry((ys[at] as i64, xs[at] as i64))
-            .or_insert((0.0, -1));
+        let best = pixels.entry((ys[at] as i64, xs[at] as i64));
+        let best = best.or_insert((0.0, -1));
         if counts[at] > best.0 {
             *best = (counts[at], sets[at]);
         }

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::report::chart::matrix;
 use crate::report::figure::Figure;
 use crate::report::model::{Model, Rows};
-use crate::report::style::{number, set_name};
+use crate::report::style::{listed, number, set_name};
 
 /// At most this number of sets on each side.
 const MOST: usize = 40;
@@ -42,11 +42,8 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
 
 /// Which clusters the rows of each given class are in.
 fn confusion(rows: &Rows, fit: &str) -> Option<Figure> {
-    let given = rows
-        .texts("given")
-        .into_iter()
-        .map(Option::unwrap_or_default);
-    let given = given.collect::<Vec<_>>();
+    let given = rows.texts("given").into_iter();
+    let given = given.map(Option::unwrap_or_default).collect::<Vec<_>>();
     let mut classes = given.clone();
     classes.dedup();
     let (clusters, weights) = (rows.sets("cluster"), rows.floats("weight"));
@@ -58,10 +55,8 @@ fn confusion(rows: &Rows, fit: &str) -> Option<Figure> {
         let own = (0..rows.len()).filter(|at| given[*at] == *class);
         let mut shares = vec![0.0; n];
         for at in own {
-            if let Some(share) = usize::try_from(clusters[at])
-                .ok()
-                .and_then(|k| shares.get_mut(k))
-            {
+            let cluster = usize::try_from(clusters[at]).ok();
+            if let Some(share) = cluster.and_then(|k| shares.get_mut(k)) {
                 *share += weights[at];
             }
         }
@@ -71,13 +66,16 @@ fn confusion(rows: &Rows, fit: &str) -> Option<Figure> {
     let shares = classes.iter().map(share).collect::<Vec<_>>();
     let sets = (0..n as i64).map(set_name).collect::<Vec<_>>();
     let svg = matrix(&shares, [&classes, &sets], ["cluster", "given class"])?;
-    let alt = format!(
-        "Shares of the clusters of {fit} in {} given classes.",
-        classes.len()
-    );
+    let n = classes.len();
+    let alt = format!("Shares of the clusters of {fit} in {n} given classes.");
     let title = format!("{fit}: given classes and clusters");
-    let name = ["confusion", fit];
-    Some(Figure::new(name, &title, &alt, CONFUSION, svg))
+    Some(Figure::new(
+        ["confusion", fit],
+        &title,
+        &alt,
+        CONFUSION,
+        svg,
+    ))
 }
 
 fn figure(rows: &Rows, fit: &str, [from, to]: [&str; 2]) -> Option<Figure> {
@@ -96,9 +94,14 @@ fn figure(rows: &Rows, fit: &str, [from, to]: [&str; 2]) -> Option<Figure> {
     let names = |n: usize| (0..n as i64).map(set_name).collect::<Vec<_>>();
     let svg = matrix(&shares, [&names(n), &names(m)], ["to", "from"])?;
     let kept = (0..n.min(m)).map(|k| format!("set {k} {}", number(shares[k][k])));
-    let kept = kept.take(12).collect::<Vec<_>>().join(", ");
+    let kept = listed(kept.take(12));
     let alt = format!("Transition matrix of {fit}. Probability to stay: {kept}.");
     let title = format!("{fit}: transitions between sets");
-    let name = ["transitions", fit];
-    Some(Figure::new(name, &title, &alt, CAPTION, svg))
+    Some(Figure::new(
+        ["transitions", fit],
+        &title,
+        &alt,
+        CAPTION,
+        svg,
+    ))
 }

@@ -23,14 +23,10 @@ const CRITERIA: [[&str; 3]; 4] = [
 /// # Errors
 /// If `ranks` cannot be read.
 pub(crate) fn figures(model: &Model<'_>) -> Result<Vec<Figure>> {
-    let names = CRITERIA
-        .iter()
-        .flatten()
-        .copied()
-        .filter(|n| !n.is_empty() && !n.contains(' '));
-    let wanted = ["fit", "rank", "is_chosen", "reason"]
-        .into_iter()
-        .chain(names);
+    let names = CRITERIA.iter().flatten().copied();
+    let names = names.filter(|n| !n.is_empty() && !n.contains(' '));
+    let wanted = ["fit", "rank", "is_chosen", "reason"].into_iter();
+    let wanted = wanted.chain(names);
     let rows = model.rows("ranks", &wanted.collect::<Vec<_>>())?;
     let mut fits = rows.texts("fit").into_iter().flatten().collect::<Vec<_>>();
     fits.dedup();
@@ -47,15 +43,13 @@ fn figure(rows: &Rows, fit: &str, [value, error, name]: &[&str; 3]) -> Option<Fi
     if values.iter().all(|x| x.is_nan()) {
         return None;
     }
-    let marks = (0..rows.len()).map(|at| Mark {
-        at: [ranks[at], values[at]],
-        interval: [values[at] - errors[at], values[at] + errors[at]],
-        tip: format!(
-            "rank {}: {name} {} ± {}",
-            number(ranks[at]),
-            number(values[at]),
-            number(errors[at])
-        ),
+    let marks = (0..rows.len()).map(|at| {
+        let [rank, value, error] = [ranks[at], values[at], errors[at]].map(number);
+        Mark {
+            at: [ranks[at], values[at]],
+            interval: [values[at] - errors[at], values[at] + errors[at]],
+            tip: format!("rank {rank}: {name} {value} ± {error}"),
+        }
     });
     let mut series = vec![Series::new(name, marks.collect())];
     let chosen = rows.texts("is_chosen");
@@ -78,6 +72,5 @@ fn figure(rows: &Rows, fit: &str, [value, error, name]: &[&str; 3]) -> Option<Fi
     let alt = format!("{name} of {fit} for {} ranks. {choice}", rows.len());
     let title = format!("{fit}: {name} by rank");
     let name = format!("{fit}-{value}");
-    let name = ["ranks", &name];
-    Some(Figure::new(name, &title, &alt, CAPTION, svg))
+    Some(Figure::new(["ranks", &name], &title, &alt, CAPTION, svg))
 }

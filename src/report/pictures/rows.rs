@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::report::chart::{Bar, Mark, Series, bars, lines};
 use crate::report::figure::Figure;
 use crate::report::model::{Model, Rows, column};
-use crate::report::style::{number, set_colour, short};
+use crate::report::style::{listed, number, set_colour, short};
 use polars::prelude::SortMultipleOptions;
 
 /// At most this number of trajectories in a chart.
@@ -55,12 +55,10 @@ fn worst(
     let keys = keys.cloned().collect::<Vec<_>>();
     let order = SortMultipleOptions::default().with_order_descending(!is_worst_low);
     let wanted = keys.iter().chain([&value]).map(|name| column(name));
-    let query = model
-        .scan("trajectories")?
-        .select(wanted.collect::<Vec<_>>());
-    let query = query
-        .filter(column(&value).is_not_null())
-        .sort([value.as_str()], order);
+    let query = model.scan("trajectories")?;
+    let query = query.select(wanted.collect::<Vec<_>>());
+    let query = query.filter(column(&value).is_not_null());
+    let query = query.sort([value.as_str()], order);
     let rows = model.collect("trajectories", query.limit(TRAJECTORIES))?;
     let names = names(&rows, &keys);
     let shown = suffix.replace('_', " ");
@@ -73,22 +71,16 @@ fn worst(
     };
     let all = names.iter().zip(rows.floats(&value)).map(bar);
     let all = all.collect::<Vec<_>>();
-    let label = if is_worst_low {
-        format!("−{shown}")
-    } else {
-        shown.clone()
-    };
+    let sign = if is_worst_low { "−" } else { "" };
+    let label = format!("{sign}{shown}");
     if all.len() < 2 {
         return Ok(None);
     }
     let Some(svg) = bars(&all, ["trajectory", &label]) else {
         return Ok(None);
     };
-    let tips = all.iter().take(3).map(|bar| short(&bar.tip, 80));
-    let alt = format!(
-        "The worst trajectories of {fit}: {}.",
-        tips.collect::<Vec<_>>().join(", ")
-    );
+    let tips = listed(all.iter().take(3).map(|bar| short(&bar.tip, 80)));
+    let alt = format!("The worst trajectories of {fit}: {tips}.");
     let title = format!("{fit}: worst trajectories");
     let name = format!("{fit}-{suffix}");
     let name = ["trajectories", &name];
@@ -98,10 +90,7 @@ fn worst(
 /// The keys of rows as one text each.
 fn names(rows: &Rows, keys: &[String]) -> Vec<String> {
     let columns = keys.iter().map(|key| rows.texts(key)).collect::<Vec<_>>();
-    let name = |at: usize| {
-        let parts = columns.iter().map(|c| c[at].as_deref().unwrap_or("null"));
-        parts.collect::<Vec<_>>().join(", ")
-    };
+    let name = |at: usize| listed(columns.iter().map(|c| c[at].as_deref().unwrap_or("null")));
     (0..rows.len()).map(name).collect()
 }
 

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::report::chart::{Bar, bars};
 use crate::report::figure::Figure;
 use crate::report::model::Model;
-use crate::report::style::{number, set_colour, set_name};
+use crate::report::style::{listed, number, set_colour, set_name};
 
 /// At most this number of bars.
 const MOST: usize = 40;
@@ -54,11 +54,8 @@ fn figure(
     let all = values.iter().take(MOST).enumerate().map(bar);
     let all = all.collect::<Vec<_>>();
     let svg = bars(&all, ["set", what])?;
-    let tips = all.iter().take(12).map(|bar| bar.tip.as_str());
-    let alt = format!(
-        "Bars of the sets of {fit}. {}.",
-        tips.collect::<Vec<_>>().join(", ")
-    );
+    let tips = listed(all.iter().take(12).map(|bar| &bar.tip));
+    let alt = format!("Bars of the sets of {fit}. {tips}.");
     let title = match kind {
         "clusters" => format!("{fit}: weights of clusters"),
         kind => format!("{fit}: {kind} of sets"),

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::report::chart::{Mark, Series, lines};
 use crate::report::figure::Figure;
 use crate::report::model::{Model, Rows};
-use crate::report::style::number;
+use crate::report::style::{listed, number};
 
 const CAPTION: &str = "Values near 1 belong to sets that hold well. A large gap after a value \
     suggests a number of sets. The picture misleads when values have noise: gaps smaller than \
@@ -37,13 +37,11 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
     gaps.retain(|one| !one.marks.is_empty());
     let n = values.len();
     let largest = gaps.iter().filter_map(|one| {
-        let best = one
-            .marks
-            .iter()
-            .max_by(|a, b| a.at[1].total_cmp(&b.at[1]))?;
+        let marks = one.marks.iter();
+        let best = marks.max_by(|a, b| a.at[1].total_cmp(&b.at[1]))?;
         Some(format!("{} after {}", one.name, number(best.at[0])))
     });
-    let largest = largest.take(12).collect::<Vec<_>>().join(", ");
+    let largest = listed(largest.take(12));
     values.extend(noise(&rows));
     let mut figures = Vec::new();
     if let Some(svg) = lines(&values, ["index", "value"], false) {
@@ -84,8 +82,5 @@ fn noise(rows: &Rows) -> Option<Series> {
     let last = index.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let tip = format!("noise {}", number(level));
     let mark = |x: f64| Mark::new([x, level], tip.clone());
-    Some(Series {
-        has_points: false,
-        ..Series::new("noise", vec![mark(0.0), mark(last)])
-    })
+    Some(Series::line("noise", vec![mark(0.0), mark(last)]))
 }

@@ -21,28 +21,15 @@ const TEST: &str = "Points are the probabilities to stay that the model predicts
 /// If `timescales` or `chapman_kolmogorov` cannot be read.
 pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
-    let columns = [
-        "lag",
-        "lag_seconds",
-        "fit",
-        "index",
-        "timescale",
-        "low",
-        "high",
-    ];
     if let Some(lags) = model.with_all_lags()? {
+        let keys = ["lag", "lag_seconds", "fit", "index"];
+        let columns = [&keys[..], &["timescale", "low", "high"]].concat();
         let rows = lags.rows("timescales", &columns)?;
         let of = |fit: &String| timescales(&rows.having("fit", fit), fit);
         figures.extend(fits.iter().filter_map(of));
     }
-    let columns = [
-        "fit",
-        "steps",
-        "from_set",
-        "to_set",
-        "predicted",
-        "estimated",
-    ];
+    let keys = ["fit", "steps", "from_set", "to_set"];
+    let columns = [&keys[..], &["predicted", "estimated"]].concat();
     let rows = model.rows("chapman_kolmogorov", &columns)?;
     for fit in fits {
         figures.extend(test(&rows.having("fit", fit), fit));
@@ -79,8 +66,13 @@ fn timescales(rows: &Rows, fit: &str) -> Option<Figure> {
     let svg = lines(&series, [unit, "timescale"], true)?;
     let alt = format!("{n} timescales of {fit} against the lag, on a logarithmic axis.");
     let title = format!("{fit}: timescales by lag");
-    let name = ["timescales", fit];
-    Some(Figure::new(name, &title, &alt, TIMESCALES, svg))
+    Some(Figure::new(
+        ["timescales", fit],
+        &title,
+        &alt,
+        TIMESCALES,
+        svg,
+    ))
 }
 
 fn test(rows: &Rows, fit: &str) -> Option<Figure> {
@@ -91,14 +83,12 @@ fn test(rows: &Rows, fit: &str) -> Option<Figure> {
     let series = (0..n.min(MOST_SERIES as i64)).map(|set| {
         let own = (0..rows.len()).filter(|at| from[*at] == set && to[*at] == set);
         let marks = own.map(|at| {
-            let [k, p, e] = [steps[at], predicted[at], estimated[at]].map(number);
+            let (here, there) = (predicted[at], estimated[at]);
+            let [k, p, e] = [steps[at], here, there].map(number);
             Mark {
-                at: [steps[at], predicted[at]],
+                at: [steps[at], here],
                 // From the prediction to the estimate.
-                interval: [
-                    predicted[at].min(estimated[at]),
-                    predicted[at].max(estimated[at]),
-                ],
+                interval: [here.min(there), here.max(there)],
                 tip: format!("set {set}, {k} steps: predicted {p}, estimated {e}"),
             }
         });
