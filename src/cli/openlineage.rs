@@ -59,13 +59,9 @@ pub(crate) struct Event<'a> {
 impl Event<'_> {
     /// The event as the JSON object that OpenLineage defines.
     pub(crate) fn to_json(&self) -> Value {
-        let (inputs, outputs) = match self.plan {
-            Some(plan) => {
-                let inputs = plan.job.tables.iter().map(input).collect();
-                (inputs, self.outputs(plan))
-            }
-            None => (Vec::new(), Vec::new()),
-        };
+        let inputs = self.plan.iter().flat_map(|plan| &plan.job.tables);
+        let inputs: Vec<Value> = inputs.map(input).collect();
+        let outputs = self.plan.map_or_else(Vec::new, |plan| self.outputs(plan));
         let engine = json!({"name": "gyre", "version": env!("CARGO_PKG_VERSION")});
         let engine = facet("1-1-1/ProcessingEngineRunFacet", engine);
         let mut run_facets = json!({"processing_engine": engine});
@@ -143,11 +139,10 @@ fn facet(of: &str, mut fields: Value) -> Value {
 
 fn dataset(location: &str, schema: &SchemaRef) -> Value {
     let (namespace, name) = name(location);
-    let fields: Vec<Value> = schema
-        .fields()
-        .iter()
-        .map(|field| json!({"name": field.name(), "type": field.data_type().to_string()}))
-        .collect();
+    let fields = schema.fields().iter();
+    let fields =
+        fields.map(|field| json!({"name": field.name(), "type": field.data_type().to_string()}));
+    let fields: Vec<Value> = fields.collect();
     json!({
         "namespace": namespace,
         "name": name,
@@ -156,11 +151,8 @@ fn dataset(location: &str, schema: &SchemaRef) -> Value {
 }
 
 fn input(table: &Table) -> Value {
-    let locations: Vec<&str> = table
-        .files
-        .iter()
-        .map(|file| file.location.as_str())
-        .collect();
+    let locations = table.files.iter().map(|file| file.location.as_str());
+    let locations: Vec<&str> = locations.collect();
     dataset(folder(&locations), &table.schema)
 }
 
@@ -189,10 +181,8 @@ fn name(location: &str) -> (String, String) {
         Some((scheme, rest)) => {
             let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
             let host = host.rsplit('@').next().unwrap_or_default();
-            (
-                format!("{scheme}://{host}"),
-                path.trim_end_matches('/').to_string(),
-            )
+            let path = path.trim_end_matches('/');
+            (format!("{scheme}://{host}"), path.to_string())
         }
         None => ("file".into(), location.to_string()),
     }
@@ -219,17 +209,11 @@ mod tests {
             assert_eq!(found, (namespace.to_string(), expected.to_string()));
         };
         check(&["file:/lake/a.parquet"], "file", "/lake/a.parquet");
-        check(
-            &["file:///lake/a/1.csv", "file:///lake/a/2.csv"],
-            "file",
-            "/lake/a",
-        );
+        let pair = ["file:///lake/a/1.csv", "file:///lake/a/2.csv"];
+        check(&pair, "file", "/lake/a");
         check(&["file:/lake/y=1/a", "file:/lake/y=10/a"], "file", "/lake");
-        check(
-            &["s3://lake/t/y=1/a", "s3://lake/t/y=2/a"],
-            "s3://lake",
-            "t",
-        );
+        let pair = ["s3://lake/t/y=1/a", "s3://lake/t/y=2/a"];
+        check(&pair, "s3://lake", "t");
         check(&["s3://key:secret@lake/t"], "s3://lake", "t");
         check(&["/out/ocean/counts"], "file", "/out/ocean/counts");
     }

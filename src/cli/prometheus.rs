@@ -155,18 +155,11 @@ impl Page<'_> {
             return;
         }
         // Writing to a string cannot fail.
-        writeln!(
-            self.text,
-            "# HELP gyre_{name} {help}\n# TYPE gyre_{name} gauge"
-        )
-        .ok();
+        writeln!(self.text, "# HELP gyre_{name} {help}").ok();
+        writeln!(self.text, "# TYPE gyre_{name} gauge").ok();
+        let pipeline = label(self.pipeline);
         for (labels, value) in samples {
-            write!(
-                self.text,
-                "gyre_{name}{{pipeline=\"{}\"",
-                label(self.pipeline)
-            )
-            .ok();
+            write!(self.text, "gyre_{name}{{pipeline=\"{pipeline}\"").ok();
             for (key, value) in labels {
                 write!(self.text, ",{key}=\"{}\"", label(&value)).ok();
             }
@@ -223,14 +216,11 @@ fn list(value: &Value) -> &[Value] {
 /// The partition and lag of a model as labels. Commas in values are escaped, so that different
 /// partitions have different labels.
 fn place(model: &Value) -> Labels {
-    let columns = model["partition"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(name, value)| {
-            let value = value.as_str().unwrap_or_default();
-            format!("{name}={}", value.replace('\\', "\\\\").replace(',', "\\,"))
-        });
+    let columns = model["partition"].as_object().into_iter().flatten();
+    let columns = columns.map(|(name, value)| {
+        let value = value.as_str().unwrap_or_default();
+        format!("{name}={}", value.replace('\\', "\\\\").replace(',', "\\,"))
+    });
     let partition = columns.collect::<Vec<_>>().join(",");
     let partition = (!partition.is_empty()).then_some(("partition", partition));
     let lag = model["lag"].as_str().map(|lag| ("lag", lag.to_string()));
@@ -289,10 +279,8 @@ mod tests {
         let record =
             json!({"models": [model("1,b=2", "3"), model("1", "2,b=3"), model("x\"\n\\", "")]});
         let page = text(&ENDED, Some(&record));
-        let samples: Vec<&str> = page
-            .lines()
-            .filter(|line| line.starts_with("gyre_model_nonzeros"))
-            .collect();
+        let is_wanted = |line: &&str| line.starts_with("gyre_model_nonzeros");
+        let samples: Vec<&str> = page.lines().filter(is_wanted).collect();
         assert_eq!(
             samples,
             [

@@ -44,10 +44,8 @@ impl Sink {
         {
             use std::os::unix::fs::FileTypeExt;
             for (fd, sink) in [("/dev/fd/1", Sink::Stdout), ("/dev/fd/2", Sink::Stderr)] {
-                if Path::new(fd)
-                    .metadata()
-                    .is_ok_and(|own| is_same_file(&own, &found))
-                {
+                let own = Path::new(fd).metadata();
+                if own.is_ok_and(|own| is_same_file(&own, &found)) {
                     return Ok(sink);
                 }
             }
@@ -127,11 +125,8 @@ fn open_directly(path: &Path, is_pipe: bool) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = OpenOptions::new();
     options.write(true);
-    let _probe = if is_pipe {
-        Some(options.clone().custom_flags(libc::O_NONBLOCK).open(path)?)
-    } else {
-        None
-    };
+    let probe = || options.clone().custom_flags(libc::O_NONBLOCK).open(path);
+    let _probe = is_pipe.then(probe).transpose()?;
     options.open(path)
 }
 
@@ -141,7 +136,6 @@ mod tests {
     use super::*;
     use crate::error::Kind;
     use std::fs;
-    use std::io::Read;
     use std::os::unix::fs::{FileTypeExt, symlink};
 
     fn refused(path: &Path) -> String {
@@ -181,15 +175,8 @@ mod tests {
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.is_ok_and(|status| status.success()));
         assert!(refused(&pipe).contains("no program reads this pipe"));
-        let reader = {
-            let pipe = pipe.clone();
-            std::thread::spawn(move || {
-                let mut text = String::new();
-                let mut file = File::open(pipe).expect("a pipe");
-                file.read_to_string(&mut text).expect("text");
-                text
-            })
-        };
+        let from = pipe.clone();
+        let reader = std::thread::spawn(move || fs::read_to_string(from).expect("text"));
         let sink = loop {
             match Sink::open("--lineage", &pipe) {
                 Ok(sink) => break sink,
@@ -200,12 +187,8 @@ mod tests {
         sink.append("b\n").expect("a line");
         drop(sink);
         assert_eq!(reader.join().expect("text"), "a\nb\n");
-        assert!(
-            fs::metadata(&pipe)
-                .expect("it is there")
-                .file_type()
-                .is_fifo()
-        );
+        let left = fs::metadata(&pipe).expect("it is there");
+        assert!(left.file_type().is_fifo());
     }
 
     #[test]

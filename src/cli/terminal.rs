@@ -93,20 +93,15 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
         None => memory::use_freed_again(),
     }
     let no_threads = |e: &dyn std::fmt::Display| {
-        Error::new(
-            Kind::Resources,
-            format!(
-                "cannot start {}: {e}; use fewer --threads",
-                counted(threads, "thread")
-            ),
-        )
+        let threads = counted(threads, "thread");
+        let what = format!("cannot start {threads}: {e}; use fewer --threads");
+        Error::new(Kind::Resources, what)
     };
     // A thread that starts and finds no room for the stack of its signals aborts the process.
     let stacks = threads.saturating_mul(COMPUTING_STACK_BYTES + lake::STACK_BYTES);
     if !machine::has_address_space(stacks) {
-        return Err(no_threads(
-            &"the address space has no room for their stacks",
-        ));
+        let why = "the address space has no room for their stacks";
+        return Err(no_threads(&why));
     }
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
@@ -115,10 +110,8 @@ pub(crate) fn start(threads: usize, bound: Option<usize>, folder: &Path) -> Resu
         .map_err(|e| no_threads(&e))?;
     let build = || {
         let mut runtime = Builder::new_multi_thread();
-        runtime
-            .worker_threads(threads)
-            .thread_stack_size(lake::STACK_BYTES);
-        runtime.enable_all().build()
+        runtime.worker_threads(threads).enable_all();
+        runtime.thread_stack_size(lake::STACK_BYTES).build()
     };
     // tokio panics if the system cannot start its threads.
     let _caught = Reading::new();

@@ -21,9 +21,8 @@ pub(super) fn check(args: &PipelineArgs, terminal: &Arc<dyn Terminal>) -> Result
         let tables = counted(job.tables.len(), "table");
         let fits = counted(run.n_fits(), "fit");
         let path = args.path.display();
-        terminal.say(&format!(
-            "{path} is valid: {tables}, {fits} per model{checks}"
-        ));
+        let what = format!("{tables}, {fits} per model{checks}");
+        terminal.say(&format!("{path} is valid: {what}"));
         Ok(Done::Well)
     })
 }

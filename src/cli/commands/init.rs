@@ -15,20 +15,15 @@ use std::path::{Component, Path, PathBuf};
 /// If the table cannot be read, its columns have no roles, or the file exists already.
 pub(super) fn init(args: &Init, terminal: &dyn Terminal) -> Result<Done> {
     let exists = |to: &Path| {
-        let what = format!(
-            "{} exists already; choose another name with -o",
-            to.display()
-        );
+        let to = to.display();
+        let what = format!("{to} exists already; choose another name with -o");
         Err(Error::spec(what))
     };
     if let Some(to) = args.to.as_deref().filter(|to| to.exists()) {
         return exists(to);
     }
-    let runtime = start(
-        std::thread::available_parallelism().map_or(1, |n| n.get()),
-        None,
-        &std::env::temp_dir(),
-    )?;
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let runtime = start(threads, None, &std::env::temp_dir())?;
     let places = places(&args.data, args.to.as_deref())?;
     let text = runtime.block_on(pipeline(&args.data, &places, args.kind))?;
     let Some(to) = &args.to else {
@@ -49,9 +44,8 @@ pub(super) fn init(args: &Init, terminal: &dyn Terminal) -> Result<Done> {
         Err(e) => return Err(unwritten(to, e)),
     }
     let to = to.display();
-    terminal.say(&format!(
-        "written: {to}; next: gyre check {to}, gyre run {to}"
-    ));
+    let next = format!("gyre check {to}, gyre run {to}");
+    terminal.say(&format!("written: {to}; next: {next}"));
     Ok(Done::Well)
 }
 
@@ -107,10 +101,8 @@ fn normal(path: &Path) -> PathBuf {
 fn relative(folder: &Path, to: &Path) -> String {
     let shared = folder.components().zip(to.components());
     let shared = shared.take_while(|(a, b)| a == b).count();
-    let up = folder
-        .components()
-        .skip(shared)
-        .map(|_| Component::ParentDir);
+    let up = folder.components().skip(shared);
+    let up = up.map(|_| Component::ParentDir);
     let path: PathBuf = up.chain(to.components().skip(shared)).collect();
     if path.as_os_str().is_empty() {
         return ".".into();

@@ -29,23 +29,20 @@ pub(super) fn inspect(args: &Inspect, terminal: &dyn Terminal) -> Result<Done> {
         return Ok(Done::Well);
     }
     let limit = match (args.limit, args.format) {
-        (Some(0), _) => None,
-        (Some(limit), _) => Some(limit),
         (None, TableFormat::Table) => Some(ROWS),
-        (None, _) => None,
+        (limit, _) => limit.filter(|n| *n > 0),
     };
     let found = match (&args.sql, &args.table) {
         (Some(query), _) => sql(&tables, query, limit)?,
-        (None, table) => rows(
-            &tables,
-            table.as_deref().unwrap_or_default(),
-            &Query {
+        (None, table) => {
+            let query = Query {
                 condition: args.condition.clone(),
                 sort: args.sort.clone(),
                 columns: args.columns.clone(),
                 limit,
-            },
-        )?,
+            };
+            rows(&tables, table.as_deref().unwrap_or_default(), &query)?
+        }
     };
     let bytes = match args.format {
         TableFormat::Table => text(&found).into_bytes(),

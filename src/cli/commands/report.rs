@@ -32,12 +32,8 @@ pub(super) fn report(args: &Report, terminal: &dyn Terminal) -> Result<Done> {
             std::fs::create_dir_all(&folder).map_err(|e| unwritten(&folder, e))?;
             let mut n = 0;
             for (at, section) in page.sections.iter().enumerate() {
-                let several = page.sections.len() > 1;
-                let model = if several {
-                    format!("{at}-")
-                } else {
-                    String::new()
-                };
+                let several = (page.sections.len() > 1).then(|| format!("{at}-"));
+                let model = several.unwrap_or_default();
                 for figure in &section.figures {
                     let file = format!("{model}{}.svg", figure.name);
                     write(&folder.join(file), &figure.standalone())?;
