@@ -18,15 +18,13 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Address, String> {
         if cfg!(not(feature = "cluster")) {
-            return Err(
-                "this gyre was built without clusters; build it with `--features cluster`".into(),
-            );
+            let what = "this gyre was built without clusters; build it with `--features cluster`";
+            return Err(what.into());
         }
         let host_and_port = text.strip_prefix("df://").and_then(|t| t.rsplit_once(':'));
         let port = host_and_port.and_then(|(_, port)| port.parse().ok());
-        let host = host_and_port
-            .map(|(host, _)| host)
-            .filter(|h| !h.is_empty());
+        let host = host_and_port.map(|(host, _)| host);
+        let host = host.filter(|host| !host.is_empty());
         match (host, port) {
             (Some(host), Some(port)) if !host.contains(['/', '@']) => Ok(Address {
                 host: host.into(),

@@ -83,15 +83,10 @@ impl fmt::Display for Preview {
         let bytes = memory::shown(self.file_bytes as usize);
         let address = &self.address;
         let mut lines = vec![format!("  cluster {address}: {executors}, {slots} at once")];
-        let verb = if self.split.is_some() {
-            "count"
-        } else {
-            "read"
-        };
+        let verb = self.split.as_ref().map_or("read", |_| "count");
         if let Some(why) = &self.alone {
-            lines.push(format!(
-                "    1 task {verb}s all rows of {bytes} of files, because {why}"
-            ));
+            let what = format!("{verb}s all rows of {bytes} of files");
+            lines.push(format!("    1 task {what}, because {why}"));
         }
         if let Some(width) = &self.width {
             let (readers, lots) = (number(width.slices, "task"), number(width.lots, "lot"));

@@ -13,9 +13,8 @@ pub(crate) fn all() -> Option<u64> {
 fn below(root: &Path) -> Option<u64> {
     let read = |path: &Path| fs::read_to_string(path).ok();
     let meminfo = read(&root.join("proc/meminfo"))?;
-    let total = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let mut lines = meminfo.lines();
+    let total = lines.find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kilobytes: u64 = total.trim().strip_suffix(" kB")?.parse().ok()?;
     // One line per hierarchy: `0::/app` in version 2 or `4:memory:/app` in version 1. The limits of
     // all parent groups apply.

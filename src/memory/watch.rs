@@ -151,10 +151,8 @@ mod tests {
         let before = in_use(&statm);
         let touched = std::hint::black_box(vec![1u8; 64 << 20]);
         let after = in_use(&statm);
-        assert!(
-            before.plain > 0 && before.all > before.plain + (1 << 20),
-            "{before:?}"
-        );
+        let least = before.plain + (1 << 20);
+        assert!(before.plain > 0 && before.all > least, "{before:?}");
         assert!(after.plain > 60 << 20, "{after:?} {}", touched.len());
     }
 }

@@ -12,7 +12,7 @@ use crate::cluster::ballista::probe::{Probe, ProbeAnswer};
 use crate::cluster::ballista::scheduler_client::{JobState, SchedulerClient};
 use crate::cluster::ballista::worker::BEAT;
 use crate::cluster::ballista::{AnswerSite, MESSAGE_BYTES, PATIENCE};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, counted};
 use crate::output::place::Output;
 use crate::output::task_answers::{Answers, Attempt};
 use crate::run::workers::nodes::{Nodes, Task};
@@ -142,10 +142,8 @@ impl Cluster {
     }
 
     async fn submit(&self, name: &str, tasks: &[Task]) -> Result<String> {
-        let job = self
-            .scheduler
-            .submit(name, plan(&self.site, tasks)?)
-            .await?;
+        let plan = plan(&self.site, tasks)?;
+        let job = self.scheduler.submit(name, plan).await?;
         tracing::info!(job, stage = name, tasks = tasks.len(), "tasks handed in");
         self.jobs().insert(job.clone());
         Ok(job)
@@ -199,10 +197,9 @@ impl Cluster {
             match state {
                 JobState::Queued | JobState::Running if start.elapsed() < last => (),
                 JobState::Queued | JobState::Running => {
+                    let (address, last) = (&self.scheduler.address, last.as_secs());
                     let message = format!(
-                        "no executor of the cluster at {} answered within {} seconds",
-                        self.scheduler.address,
-                        last.as_secs()
+                        "no executor of the cluster at {address} answered within {last} seconds"
                     );
                     return Err(Error::new(Kind::Resources, message));
                 }
@@ -419,9 +416,7 @@ impl<'a> Round<'a> {
         }
         let answers = &self.cluster.answers;
         let done = answers.done().await?;
-        let new = done
-            .into_iter()
-            .filter(|id| self.tasks.contains_key(id) && !self.answers.contains_key(id));
+        let new = done.into_iter().filter(|id| self.is_missing(id));
         let reads = stream::iter(new).map(async |id| {
             let answer = answers.read(&id).await?;
             Ok::<_, Error>((id, answer))
@@ -493,10 +488,8 @@ impl<'a> Round<'a> {
     /// An error if there was no answer and no heartbeat for too long.
     fn silence(&self) -> Option<Error> {
         (self.job.is_some() && self.last_sign.elapsed() > PATIENCE).then(|| {
-            let message = format!(
-                "no task gave a sign of life for {} seconds",
-                PATIENCE.as_secs()
-            );
+            let patience = PATIENCE.as_secs();
+            let message = format!("no task gave a sign of life for {patience} seconds");
             Error::new(Kind::Resources, message)
         })
     }
@@ -514,14 +507,9 @@ impl<'a> Round<'a> {
         if job.tasks.iter().all(is_answered) {
             return Ok(());
         }
-        let is_gone = why.kind() == Kind::Spec
-            && !self
-                .cluster
-                .answers
-                .has_mark(&self.cluster.site.mark)
-                .await?;
-        if is_gone {
-            let folder = self.cluster.answers.shown();
+        let (answers, mark) = (&self.cluster.answers, &self.cluster.site.mark);
+        if why.kind() == Kind::Spec && !answers.has_mark(mark).await? {
+            let folder = answers.shown();
             let message = format!("{folder} was removed, maybe by another run of the plan");
             return Err(Error::new(Kind::Conflict, message));
         }
@@ -548,8 +536,7 @@ impl<'a> Round<'a> {
             return Ok(());
         }
         let executors = match self.cluster.scheduler.executors().await {
-            Ok(1) => "1 executor".into(),
-            Ok(n) => format!("{n} executors"),
+            Ok(n) => counted(n, "executor"),
             Err(_) => "a scheduler that does not answer".into(),
         };
         let message = format!(

@@ -176,11 +176,8 @@ pub(crate) fn unwrapped(message: &str) -> Option<Error> {
 /// If DataFusion cannot encode it, which is a bug.
 pub(crate) fn plan(site: &AnswerSite, tasks: &[Task]) -> crate::error::Result<Vec<u8>> {
     let bytes = || {
-        let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new(
-            "task",
-            DataType::Binary,
-            false,
-        )]));
+        let column = Field::new("task", DataType::Binary, false);
+        let schema: SchemaRef = Arc::new(Schema::new(vec![column]));
         let rows = tasks.iter().map(|task| {
             let column: ArrayRef = Arc::new(BinaryArray::from_vec(vec![&task.bytes]));
             Ok(vec![RecordBatch::try_new(schema.clone(), vec![column])?])
@@ -227,12 +224,10 @@ impl TasksCodec {
             Some(node) => format!("the executor {}", node.name()),
             None => "the scheduler".to_string(),
         };
-        Err(Error::new(
-            Kind::Conflict,
-            format!(
-                "{process} is gyre {VERSION} and received a task of gyre {version}; a cluster and its clients must have one version"
-            ),
-        ))
+        let what = format!(
+            "{process} is gyre {VERSION} and received a task of gyre {version}; a cluster and its clients must have one version"
+        );
+        Err(Error::new(Kind::Conflict, what))
     }
 }
 
@@ -249,11 +244,10 @@ impl PhysicalExtensionCodec for TasksCodec {
         };
         let site = self.site(ours).map_err(|e| to_ballista(&e))?;
         match inputs {
-            [input] => Ok(Arc::new(TasksExec::new(
-                Arc::clone(input),
-                site,
-                self.node.clone(),
-            ))),
+            [input] => {
+                let (input, node) = (Arc::clone(input), self.node.clone());
+                Ok(Arc::new(TasksExec::new(input, site, node)))
+            }
             _ => internal_err!("TasksExec has one input"),
         }
     }

@@ -27,9 +27,8 @@ pub(crate) async fn serve(
     let (listener, address) = bind(listen).await?;
     let config = Arc::new(config(&address));
     let failed = |e| Error::with_source(Kind::Bug, "the scheduler cannot start", e);
-    let cluster = BallistaCluster::new_from_config(&config)
-        .await
-        .map_err(failed)?;
+    let cluster = BallistaCluster::new_from_config(&config).await;
+    let cluster = cluster.map_err(failed)?;
     let scheduler = create_scheduler::<LogicalPlanNode, PhysicalPlanNode>(cluster, config);
     let scheduler = scheduler.await.map_err(failed)?;
     let events = scheduler.cluster_state_events().await.map_err(failed)?;
@@ -62,15 +61,13 @@ async fn bind(listen: &str) -> Result<(TcpListener, Address)> {
         Error::with_source(Kind::Resources, message, e)
     };
     let Some((host, _)) = listen.rsplit_once(':') else {
-        let message =
-            format!("--listen {listen}: write a host and a port, such as 127.0.0.1:50050");
-        return Err(Error::spec(message));
+        let what = "write a host and a port, such as 127.0.0.1:50050";
+        return Err(Error::spec(format!("--listen {listen}: {what}")));
     };
     let mut found = lookup_host(listen).await.map_err(unusable)?;
     let Some(place) = found.next() else {
-        return Err(Error::spec(format!(
-            "--listen {listen}: there is no such host"
-        )));
+        let message = format!("--listen {listen}: there is no such host");
+        return Err(Error::spec(message));
     };
     let bind = || {
         let socket = if place.is_ipv4() {
@@ -132,11 +129,8 @@ mod tests {
         // Two sockets may bind the port, but only one may listen.
         let e = bind(&taken).await.expect_err("it is in use");
         assert_eq!(e.kind(), Kind::Resources);
-        assert!(
-            e.full().starts_with(&format!("cannot listen at {taken}")),
-            "{}",
-            e.full()
-        );
+        let expected = format!("cannot listen at {taken}");
+        assert!(e.full().starts_with(&expected), "{}", e.full());
         let e = bind("127.0.0.1").await.expect_err("no port");
         assert_eq!(e.kind(), Kind::Spec);
     }

@@ -162,10 +162,8 @@ impl SchedulerClient {
             other => {
                 let text = format!("{other:?}");
                 Err(unwrapped(&text).unwrap_or_else(|| {
-                    let message = format!(
-                        "the scheduler at {} does not understand gyre {VERSION}",
-                        self.address
-                    );
+                    let place = format!("the scheduler at {}", self.address);
+                    let message = format!("{place} does not understand gyre {VERSION}");
                     Error::with_source(Kind::Conflict, message, text)
                 }))
             }
@@ -214,11 +212,8 @@ impl SchedulerClient {
 
 /// The root cause of an error. The layers around it add nothing.
 fn root(e: impl std::error::Error) -> String {
-    let mut text = e.to_string();
-    let mut cause = e.source();
-    while let Some(e) = cause {
-        text = e.to_string();
-        cause = e.source();
-    }
-    text
+    let causes = std::iter::successors(e.source(), |&cause| cause.source());
+    causes
+        .last()
+        .map_or_else(|| e.to_string(), ToString::to_string)
 }
