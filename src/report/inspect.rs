@@ -40,12 +40,11 @@ pub(crate) fn rows(tables: &Tables, table: &str, query: &Query) -> Result<DataFr
     if let Some(condition) = &query.condition {
         let mut context = SQLContext::new();
         context.register("rows", frame);
-        frame = context
-            .execute(&format!("SELECT * FROM rows WHERE {condition}"))
-            .map_err(|e| {
-                let what = format!("--where {condition:?} is not a condition on `{table}`");
-                refused(&what, &e)
-            })?;
+        let kept = context.execute(&format!("SELECT * FROM rows WHERE {condition}"));
+        frame = kept.map_err(|e| {
+            let what = format!("--where {condition:?} is not a condition on `{table}`");
+            refused(&what, &e)
+        })?;
     }
     if !query.sort.is_empty() {
         let descending = query.sort.iter().map(|name| name.starts_with('-'));
@@ -53,10 +52,8 @@ pub(crate) fn rows(tables: &Tables, table: &str, query: &Query) -> Result<DataFr
             .with_order_descending_multi(descending.collect::<Vec<_>>())
             .with_nulls_last(true)
             .with_maintain_order(true);
-        let by = query
-            .sort
-            .iter()
-            .map(|name| column(name.trim_start_matches('-')));
+        let by = query.sort.iter();
+        let by = by.map(|name| column(name.trim_start_matches('-')));
         frame = frame.sort_by_exprs(by.collect::<Vec<_>>(), order);
     }
     if !query.columns.is_empty() {
@@ -80,10 +77,8 @@ pub(crate) fn sql(tables: &Tables, query: &str, limit: Option<u32>) -> Result<Da
     }
     let mut frame = context.execute(query).map_err(|e| {
         let names = tables.names().collect::<Vec<_>>().join(", ");
-        refused(
-            &format!("the SQL cannot be run over the tables {names}"),
-            &e,
-        )
+        let what = format!("the SQL cannot be run over the tables {names}");
+        refused(&what, &e)
     })?;
     if let Some(limit) = limit {
         frame = frame.limit(limit);
@@ -104,9 +99,8 @@ fn collect(tables: &Tables, table: &str, frame: LazyFrame) -> Result<DataFrame> 
 fn refused(what: &str, e: &PolarsError) -> Error {
     let reason = e.to_string();
     let reason = reason.lines().next().unwrap_or_default();
-    let reason = reason
-        .split_once("; valid columns")
-        .map_or(reason, |(r, _)| r);
+    let plain = reason.split_once("; valid columns");
+    let reason = plain.map_or(reason, |(plain, _)| plain);
     Error::spec(format!("{what}: {}", escaped(reason)))
 }
 
@@ -114,18 +108,13 @@ fn check_column(tables: &Tables, table: &str, name: &str, known: &[String]) -> R
     if known.iter().any(|k| k == name) {
         return Ok(());
     }
-    let near = known
-        .iter()
-        .map(|k| (strsim::jaro_winkler(k, name), k))
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    let hint = match near {
+    let near = known.iter().map(|k| (strsim::jaro_winkler(k, name), k));
+    let hint = match near.max_by(|a, b| a.0.total_cmp(&b.0)) {
         Some((likeness, near)) if likeness > 0.8 => format!("; did you mean `{near}`?"),
         _ => format!("; its columns are {}", known.join(", ")),
     };
-    let shown = &tables.shown;
-    Err(Error::spec(format!(
-        "the table `{table}` of {shown} has no column `{name}`{hint}"
-    )))
+    let what = format!("the table `{table}` of {}", tables.shown);
+    Err(Error::spec(format!("{what} has no column `{name}`{hint}")))
 }
 
 /// Rows as columns of text.
@@ -170,8 +159,7 @@ fn cell(value: &AnyValue<'_>) -> String {
         AnyValue::Null => "null".to_string(),
         AnyValue::Float64(x) => number(*x),
         AnyValue::Float32(x) => number(f64::from(*x)),
-        AnyValue::List(list) => brackets(list),
-        AnyValue::Array(list, _) => brackets(list),
+        AnyValue::List(list) | AnyValue::Array(list, _) => brackets(list),
         AnyValue::String(text) => (*text).to_string(),
         AnyValue::StringOwned(text) => text.to_string(),
         other => other.to_string(),
@@ -205,10 +193,8 @@ pub(crate) fn csv(rows: &DataFrame) -> Result<Vec<u8>> {
         rows.with_column(texts).map_err(unwritten)?;
     }
     let mut out = Vec::new();
-    CsvWriter::new(&mut out)
-        .finish(&mut rows)
-        .map_err(unwritten)?;
-    Ok(out)
+    let written = CsvWriter::new(&mut out).finish(&mut rows);
+    written.map(|()| out).map_err(unwritten)
 }
 
 fn list_json(value: &AnyValue<'_>) -> String {
@@ -217,8 +203,7 @@ fn list_json(value: &AnyValue<'_>) -> String {
         format!("[{}]", items.collect::<Vec<_>>().join(","))
     };
     match value {
-        AnyValue::List(list) => of(list),
-        AnyValue::Array(list, _) => of(list),
+        AnyValue::List(list) | AnyValue::Array(list, _) => of(list),
         AnyValue::Null => "null".to_string(),
         AnyValue::String(text) => serde_json::Value::from(*text).to_string(),
         AnyValue::Float64(x) if !x.is_finite() => "null".to_string(),
@@ -234,10 +219,8 @@ fn list_json(value: &AnyValue<'_>) -> String {
 pub(crate) fn json(rows: &DataFrame) -> Result<Vec<u8>> {
     let mut rows = lists(rows)?;
     let mut out = Vec::new();
-    JsonWriter::new(&mut out)
-        .with_json_format(JsonFormat::JsonLines)
-        .finish(&mut rows)
-        .map_err(unwritten)?;
+    let mut writer = JsonWriter::new(&mut out).with_json_format(JsonFormat::JsonLines);
+    writer.finish(&mut rows).map_err(unwritten)?;
     Ok(out)
 }
 
@@ -247,10 +230,9 @@ fn lists(rows: &DataFrame) -> Result<DataFrame> {
     for name in rows.get_column_names_owned() {
         let column = rows.column(&name).map_err(unwritten)?;
         if let DataType::Array(inner, _) = column.dtype() {
-            let list = column
-                .cast(&DataType::List(inner.clone()))
+            let list = column.cast(&DataType::List(inner.clone()));
+            rows.with_column(list.map_err(unwritten)?)
                 .map_err(unwritten)?;
-            rows.with_column(list).map_err(unwritten)?;
         }
     }
     Ok(rows)
@@ -262,10 +244,8 @@ fn lists(rows: &DataFrame) -> Result<DataFrame> {
 /// If a value cannot be written.
 pub(crate) fn parquet(rows: &DataFrame) -> Result<Vec<u8>> {
     let mut out = Vec::new();
-    ParquetWriter::new(&mut out)
-        .finish(&mut rows.clone())
-        .map_err(unwritten)?;
-    Ok(out)
+    let written = ParquetWriter::new(&mut out).finish(&mut rows.clone());
+    written.map(|_| out).map_err(unwritten)
 }
 
 fn unwritten(e: polars::prelude::PolarsError) -> Error {

@@ -135,10 +135,9 @@ fn matching(pattern: &str, name: &str, fits: &[String]) -> Option<usize> {
         if rest.is_empty() {
             return (!name.is_empty()).then_some(0);
         }
-        let ends = name.char_indices().skip(1).map(|(at, _)| at);
-        return ends
-            .filter_map(|at| matching(rest, &name[at..], fits))
-            .max();
+        let ends = name.char_indices().skip(1);
+        let found = ends.filter_map(|(at, _)| matching(rest, &name[at..], fits));
+        return found.max();
     }
     let end = pattern.find('<').unwrap_or(pattern.len());
     let (letters, rest) = pattern.split_at(end);

@@ -37,12 +37,9 @@ pub(crate) async fn page(
     partition: &[(String, String)],
 ) -> Result<Page> {
     let tables = Tables::open(output, run).await?;
-    let earlier = tables.current.earlier.iter();
-    let at = earlier.clone().position(|run| *run == tables.current.run);
-    let before = match at {
-        Some(at) => tables.current.earlier.get(at + 1),
-        None => tables.current.earlier.first(),
-    };
+    let mut earlier = tables.current.earlier.iter();
+    let at = earlier.position(|run| *run == tables.current.run);
+    let before = tables.current.earlier.get(at.map_or(0, |at| at + 1));
     let before = match before {
         Some(run) => match Tables::open(output, Some(run)).await {
             Err(e) if e.kind() == Kind::Input => {

@@ -2,7 +2,9 @@
 
 use crate::error::Result;
 use crate::report::tables::{Tables, failed};
-use polars::prelude::{Column, DataFrame, DataType, Engine, Expr, LazyFrame, PlSmallStr, col, lit};
+use polars::prelude::{
+    Column, DataFrame, DataType, Engine, Expr, LazyFrame, PlSmallStr, UniqueKeepStrategy, col, lit,
+};
 
 /// One partition and lag of a result.
 pub(crate) struct Model<'a> {
@@ -22,10 +24,8 @@ pub(crate) fn models(tables: &Tables) -> Result<Vec<Model<'_>>> {
         return Ok(vec![Model { tables, keys }]);
     }
     let keys = names.iter().map(|name| text_of(name)).collect::<Vec<_>>();
-    let distinct = tables
-        .scan("fits")?
-        .select(keys)
-        .unique_stable_generic(None, polars::prelude::UniqueKeepStrategy::First);
+    let distinct = tables.scan("fits")?.select(keys);
+    let distinct = distinct.unique_stable_generic(None, UniqueKeepStrategy::First);
     let rows = Rows::collect(tables, "fits", distinct)?;
     let columns = names.iter().map(|name| rows.texts(name));
     let columns = columns.collect::<Vec<_>>();
@@ -33,11 +33,8 @@ pub(crate) fn models(tables: &Tables) -> Result<Vec<Model<'_>>> {
         let values = columns.iter().map(|column| column[at].clone());
         names.iter().cloned().zip(values).collect()
     };
-    let all = (0..rows.len()).map(|at| Model {
-        tables,
-        keys: key(at),
-    });
-    Ok(all.collect())
+    let keys = (0..rows.len()).map(key);
+    Ok(keys.map(|keys| Model { tables, keys }).collect())
 }
 
 /// The columns of the partition and the lag, which begin every table; none without `fits`.
@@ -135,19 +132,16 @@ impl<'a> Model<'a> {
             return Ok(Rows(DataFrame::empty()));
         }
         let known = self.columns(table)?;
-        let kept = columns
-            .iter()
-            .filter(|name| known.iter().any(|k| k == *name));
-        let kept = kept.map(|name| column(name)).collect::<Vec<_>>();
+        let is_known = |name: &&&str| known.iter().any(|k| k == **name);
+        let kept = columns.iter().filter(is_known).map(|name| column(name));
+        let kept = kept.collect::<Vec<_>>();
         self.collect(table, self.scan(table)?.select(kept))
     }
 
     /// At most `most` rows of a query, at equal distances.
     pub(crate) fn sample(&self, table: &str, query: LazyFrame, most: usize) -> Result<Rows> {
-        let rows = self.collect(
-            table,
-            query.clone().select([polars::prelude::len().alias("n")]),
-        )?;
+        let number = query.clone().select([polars::prelude::len().alias("n")]);
+        let rows = self.collect(table, number)?;
         let n = rows.floats("n").first().copied().unwrap_or_default() as usize;
         let step = n.div_ceil(most).max(1) as i64;
         let index = "__index";
@@ -198,11 +192,13 @@ impl Rows {
         self.0.column(name).ok()
     }
 
+    fn cast(&self, name: &str, to: &DataType) -> Option<Column> {
+        self.column(name)?.cast(to).ok()
+    }
+
     /// A column of numbers; NaN for null, for text and for a column that is not there.
     pub(crate) fn floats(&self, name: &str) -> Vec<f64> {
-        let numbers = self
-            .column(name)
-            .and_then(|c| c.cast(&DataType::Float64).ok());
+        let numbers = self.cast(name, &DataType::Float64);
         match numbers.as_ref().and_then(|c| c.f64().ok()) {
             Some(numbers) => numbers.iter().map(|x| x.unwrap_or(f64::NAN)).collect(),
             None => vec![f64::NAN; self.len()],
@@ -211,9 +207,7 @@ impl Rows {
 
     /// A column as text; nothing for null and for a column that is not there.
     pub(crate) fn texts(&self, name: &str) -> Vec<Option<String>> {
-        let texts = self
-            .column(name)
-            .and_then(|c| c.cast(&DataType::String).ok());
+        let texts = self.cast(name, &DataType::String);
         match texts.as_ref().and_then(|c| c.str().ok()) {
             Some(texts) => texts.iter().map(|text| text.map(str::to_string)).collect(),
             None => vec![None; self.len()],
@@ -235,10 +229,7 @@ impl Rows {
                 n.iter().map(|x| x.unwrap_or(f64::NAN)).collect()
             })
         };
-        let column = self.column(name).and_then(|c| {
-            let inner = DataType::List(Box::new(DataType::Float64));
-            c.cast(&inner).ok()
-        });
+        let column = self.cast(name, &DataType::List(Box::new(DataType::Float64)));
         match column.as_ref().and_then(|c| c.list().ok()) {
             Some(lists) => {
                 let all = lists.series_iter();

@@ -67,9 +67,8 @@ fn list_tables(out: &mut String, tables: &Tables, all: &[Model<'_>]) -> Result<(
         names = fits(first)?;
     }
     for table in tables.names() {
-        let per = meanings
-            .table(table)
-            .map_or(String::new(), |per| format!(", one per {per}"));
+        let per = meanings.table(table);
+        let per = per.map_or(String::new(), |per| format!(", one per {per}"));
         let rows = grouped(tables.rows(table) as f64);
         let _ = writeln!(out, "\n{table}: {rows} rows{per}");
         let schema = tables.scan(table)?.collect_schema();
@@ -107,8 +106,8 @@ async fn list_earlier(out: &mut String, output: &Output, tables: &Tables) -> Res
             continue;
         };
         // Tables of a store are copied: only the two that are needed.
-        kept.tables
-            .retain(|table, _| ["fits", "changes"].contains(&table.as_str()));
+        let is_needed = |table: &String| ["fits", "changes"].contains(&table.as_str());
+        kept.tables.retain(|table, _| is_needed(table));
         let Ok(kept) = Tables::of(output, kept).await else {
             continue;
         };
@@ -124,9 +123,8 @@ fn drift(out: &mut String, tables: &Tables, since: &str) -> Result<()> {
     }
     for model in models(tables)?.iter().take(MOST_MODELS) {
         let columns = ["fit", "compared_with", "adjusted_rand", "changed_share"];
-        let rows = model
-            .rows("changes", &columns)?
-            .having("compared_with", "earlier");
+        let rows = model.rows("changes", &columns)?;
+        let rows = rows.having("compared_with", "earlier");
         let (fits, rand) = (rows.texts("fit"), rows.floats("adjusted_rand"));
         let changed = rows.floats("changed_share");
         for at in 0..rows.len() {

@@ -49,20 +49,16 @@ impl Tables {
     /// # Errors
     /// If there is no result, if the run is not one of those kept, or if the store fails.
     pub(crate) async fn open(output: &Output, run: Option<&str>) -> Result<Tables> {
-        let current = output.current().await?.ok_or_else(|| {
+        let Some(mut current) = output.current().await? else {
             let what = format!("{} holds no result of gyre", output.shown());
-            Error::input(what)
-        })?;
-        let current = match run {
-            None => current,
-            Some(run) => {
-                let kept = output.kept(&current, run).await?;
-                if let Some(what) = output.damage(&kept).await? {
-                    return Err(Error::input(what));
-                }
-                kept
-            }
+            return Err(Error::input(what));
         };
+        if let Some(run) = run {
+            current = output.kept(&current, run).await?;
+            if let Some(what) = output.damage(&current).await? {
+                return Err(Error::input(what));
+            }
+        }
         Tables::of(output, current).await
     }
 
@@ -97,7 +93,7 @@ impl Tables {
                     Some((mark.ok_or_else(|| damaged(&shown))?, OnceLock::new()))
                 }
             };
-            let file = match output.local(&path) {
+            let path = match output.local(&path) {
                 Some(file) => file,
                 None => {
                     let folder = match &mut copies {
@@ -113,7 +109,6 @@ impl Tables {
                     file
                 }
             };
-            let path = file;
             files.insert(name, TableFile { path, shown, mark });
         }
         Ok(Tables {
@@ -168,6 +163,10 @@ impl Tables {
 }
 
 impl TableFile {
+    fn unread(&self, e: std::io::Error) -> Error {
+        Error::store(format!("{} cannot be read", self.shown), e)
+    }
+
     /// Compares the file with its hash, once.
     fn verify(&self) -> Result<()> {
         let Some((mark, is_verified)) = &self.mark else {
@@ -181,9 +180,7 @@ impl TableFile {
             hasher.update_reader(File::open(&self.path)?)?;
             Ok(FileMark::new(hasher.count(), &hasher))
         };
-        let found = hash().map_err(|e: std::io::Error| {
-            Error::store(format!("{} cannot be read", self.shown), e)
-        })?;
+        let found = hash().map_err(|e| self.unread(e))?;
         if !mark.is(&found) {
             return Err(damaged(&self.shown));
         }
@@ -197,21 +194,13 @@ impl TableFile {
     fn check(&self, pages: bool) -> Result<()> {
         let wrong =
             |e: ParquetError| Error::with_source(Kind::Input, damaged(&self.shown).full(), e);
-        let unread = |e: std::io::Error| Error::store(format!("{} cannot be read", self.shown), e);
-        let file = File::open(&self.path).map_err(unread)?;
+        let file = File::open(&self.path).map_err(|e| self.unread(e))?;
         let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(wrong)?;
-        let of_nothing = |field: &Arc<Field>| matches!(field.data_type(), DataType::FixedSizeList(_, width) if *width < 1);
-        if let Some(field) = reader
-            .schema()
-            .fields()
-            .iter()
-            .find(|field| of_nothing(field))
-        {
+        let of_nothing = |field: &&Arc<Field>| matches!(field.data_type(), DataType::FixedSizeList(_, width) if *width < 1);
+        if let Some(field) = reader.schema().fields().iter().find(of_nothing) {
             let what = format!("the lists of its column `{}` have no numbers", field.name());
-            return Err(Error::input(format!(
-                "{}: {what}",
-                damaged(&self.shown).full()
-            )));
+            let damaged = damaged(&self.shown).full();
+            return Err(Error::input(format!("{damaged}: {what}")));
         }
         if pages {
             for batch in reader.build().map_err(wrong)? {
@@ -229,10 +218,7 @@ pub(crate) fn failed(shown: &str, table: &str, e: PolarsError) -> Error {
 }
 
 async fn copy(output: &Output, from: &object_store::path::Path, to: &PathBuf) -> Result<()> {
-    let unread = |e: object_store::Error| {
-        let what = format!("{} cannot be read", output.show(from));
-        Error::store(what, e)
-    };
+    let unread = |e: object_store::Error| output.failed(from, "read", e);
     let unwritten = |e: std::io::Error| {
         let what = format!("{} cannot be copied to a temporary file", output.show(from));
         Error::with_source(Kind::Resources, what, e)
