@@ -52,5 +52,6 @@ pub(crate) fn of_fits<'a, M: 'a, T: Sync + 'a>(
 
 pub(crate) fn bootstrap<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     let numbers = |bootstrap: &'a Bootstrap| rows(&bootstrap.of);
-    with_numbers(of_run_fits(run, |model| &model.bootstraps, numbers)).finish()
+    let fits = of_run_fits(run, |model: &FittedModel| &model.bootstraps, numbers);
+    with_numbers(fits).finish()
 }

@@ -7,7 +7,6 @@
 use crate::assess::fit_of_model::FitOfModel;
 use crate::error::{Error, Kind, Result};
 use crate::output::parquet::{PIECE, ROW_GROUP};
-use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::{FitColumns, RunSchema, item, optional, required, vector};
 use crate::read::rows::states::StateTable;
 use arrow::array::{
@@ -250,11 +249,8 @@ impl<'a, M, T: Sync + 'a> Columns<'a, M, T> {
                 values.resize(end, 0.0);
                 numbers.is_some()
             }));
-            let (item, values) = (
-                item(DataType::Float64),
-                Arc::new(Float64Array::from(values)),
-            );
-            let lists = FixedSizeListArray::new(item, width as i32, values, Some(nulls));
+            let (item, values) = (item(DataType::Float64), Float64Array::from(values));
+            let lists = FixedSizeListArray::new(item, width as i32, Arc::new(values), Some(nulls));
             Ok(vec![Arc::new(lists)])
         })
     }
@@ -345,15 +341,15 @@ where
 }
 
 /// A table with one row per item of each fit of a run, ordered by the name of the fit.
-pub(crate) fn of_run_fits<'a, F: 'a, I>(
+pub(crate) fn of_run_fits<'a, M, F: 'a, I>(
     run: &'a RunSchema,
-    fits: fn(&'a FittedModel) -> &'a [F],
+    fits: fn(&'a M) -> &'a [F],
     items: impl Fn(&'a F) -> I + Copy + Send + Sync + 'a,
-) -> Columns<'a, FittedModel, (&'a str, I::Item)>
+) -> Columns<'a, M, (&'a str, I::Item)>
 where
     I: IntoIterator<Item: Sync + 'a>,
 {
-    let rows = move |model: &'a FittedModel| {
+    let rows = move |model: &'a M| {
         let fits = by_name(run, fits(model)).into_iter();
         let named = fits.map(|(columns, fit)| (columns.name.as_str(), items(fit)));
         let rows = named.flat_map(|(fit, items)| items.into_iter().map(move |item| (fit, item)));

@@ -80,7 +80,7 @@ pub(crate) fn restarts<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> 
         let restarts = how.restarts.iter().enumerate();
         restarts.map(move |(at, restart)| (at, restart, at == how.best_restart))
     };
-    of_run_fits(run, |model| &model.fits, restarts)
+    of_run_fits(run, |model: &FittedModel| &model.fits, restarts)
         .key("restart", |&(_, (at, ..))| at as u32)
         .column("seed", |(_, (_, r, _))| r.seed)
         // The beginning of the restart.

@@ -56,7 +56,7 @@ pub(crate) fn coarse<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
         let pairs = 0..model.rank * model.rank;
         pairs.map(move |at| (model, at))
     };
-    of_run_fits(run, |model| &model.fits, pairs)
+    of_run_fits(run, |model: &FittedModel| &model.fits, pairs)
         // The set k of the sources.
         .key("latent", |(_, (model, at))| (at / model.rank) as i32)
         // The set l of the targets.

@@ -8,7 +8,7 @@ use crate::output::tables::run_schema::RunSchema;
 /// One row per eigenvalue of a fit. Times have the unit of the lag.
 pub(crate) fn timescales<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     let timescales = |of: &'a Markov| of.timescales.iter().zip(&of.intervals).enumerate();
-    of_run_fits(run, |model| &model.markov, timescales)
+    of_run_fits(run, |model: &FittedModel| &model.markov, timescales)
         .key("index", |&(_, (index, _))| index as u32)
         .column("eigenvalue_real", |(_, (_, (own, _)))| own.re)
         .column("eigenvalue_imaginary", |(_, (_, (own, _)))| own.im)
@@ -28,7 +28,7 @@ pub(crate) fn chapman_kolmogorov<'a>(run: &'a RunSchema) -> TableColumns<'a, Fit
             (0..rank * rank).map(move |at| (c, at, rank))
         })
     };
-    of_run_fits(run, |model| &model.markov, pairs)
+    of_run_fits(run, |model: &FittedModel| &model.markov, pairs)
         // k lags.
         .key("steps", |(_, (c, ..))| c.steps)
         .key("from_set", |&(_, (_, at, rank))| (at / rank) as i32)

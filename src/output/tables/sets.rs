@@ -29,7 +29,7 @@ const NUMBERS: [(&str, fn(&Changes) -> Option<f64>); 5] = [
 /// One row per set of a fit, also of sets that ended.
 pub(crate) fn sets<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel> {
     let sets = |tracked: &'a TrackedSets| tracked.sets.iter().map(move |set| (tracked, set));
-    of_run_fits(run, |model| &model.tracked_sets, sets)
+    of_run_fits(run, |model: &FittedModel| &model.tracked_sets, sets)
         // The same for the same set in all ranks and lags.
         .key("set_id", |(_, (_, s))| s.id)
         // The number of the set. Null if it ended.
