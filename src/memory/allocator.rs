@@ -2,11 +2,7 @@
 //! allocations beyond the bound.
 
 #[cfg(target_os = "linux")]
-use crate::error::Error;
-#[cfg(target_os = "linux")]
-use crate::error::Kind;
-#[cfg(target_os = "linux")]
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::memory::ranges;
 #[cfg(target_os = "linux")]
 use crate::memory::scratch::Scratch;

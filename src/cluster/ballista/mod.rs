@@ -20,8 +20,7 @@
 //! - [`operator`] is a task as a plan that Ballista sends. [`worker`] is the process that does it.
 //!   [`probe`] is a task that asks an executor for its name and version.
 //! - [`scheduler`] and [`executor`] are the two kinds of processes of a cluster. [`up`] starts all
-//!   of
-//!   them on this machine.
+//!   of them on this machine.
 
 pub mod client;
 pub(crate) mod executor;

@@ -7,46 +7,37 @@ use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::read::rows::states::StateTable;
 
-/// Access to the states of one side of a model.
-struct SideOf {
-    states: fn(&FittedModel) -> &[u32],
-    totals: fn(&FittedModel) -> &[f64],
-    axis: Axis,
-    stability: fn(&Bootstrap) -> &[Option<f64>],
-}
-
 pub(crate) fn sources(run: &RunSchema) -> TableColumns<'_, FittedModel> {
-    let side = SideOf {
-        states: |model| &model.counts.source_states,
-        totals: |model| &model.source_total,
-        axis: Axis::Sources,
-        stability: |bootstrap| &bootstrap.source_stability,
-    };
-    states(run, &run.sources, side)
+    states(run, &run.sources, Axis::Sources)
 }
 
 pub(crate) fn targets(run: &RunSchema) -> TableColumns<'_, FittedModel> {
-    let side = SideOf {
-        states: |model| &model.counts.target_states,
-        totals: |model| &model.target_total,
-        axis: Axis::Targets,
-        stability: |bootstrap| &bootstrap.target_stability,
-    };
-    states(run, &run.targets, side)
+    states(run, &run.targets, Axis::Targets)
+}
+
+/// The states of one side of a model, and the transitions of each of them.
+fn side(model: &FittedModel, axis: Axis) -> (&[u32], &[f64]) {
+    match axis {
+        Axis::Sources => (&model.counts.source_states, &model.source_total),
+        Axis::Targets => (&model.counts.target_states, &model.target_total),
+    }
+}
+
+fn stability(of: &Bootstrap, axis: Axis) -> &[Option<f64>] {
+    match axis {
+        Axis::Sources => &of.source_stability,
+        Axis::Targets => &of.target_stability,
+    }
 }
 
 /// A row is the index of a state in a model.
 fn states<'a>(
     run: &'a RunSchema,
     table: &'a StateTable,
-    of: SideOf,
+    axis: Axis,
 ) -> TableColumns<'a, FittedModel> {
-    let SideOf {
-        states,
-        totals,
-        axis,
-        stability,
-    } = of;
+    let states = move |model: &'a FittedModel| side(model, axis).0;
+    let totals = move |model: &'a FittedModel| side(model, axis).1;
     let mut columns = Columns::in_pieces(
         move |model: &'a FittedModel| states(model).len(),
         |model, rows| rows.map(|j| (model, j)).collect(),
@@ -76,7 +67,7 @@ fn states<'a>(
         if run.has_stability {
             // The share of the resamples in which the state keeps its set, from 0 to 1.
             columns = columns.column(named("stability"), move |&(model, j)| {
-                stability(&model.bootstraps[at])[j]
+                stability(&model.bootstraps[at], axis)[j]
             });
         }
     }
