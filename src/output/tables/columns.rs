@@ -358,7 +358,7 @@ where
     Columns::of(rows).key("fit", |&(fit, _)| fit)
 }
 
-/// Those of `n` rows that begin at the row `first` of the model which are among `rows`, from 0.
+/// Which of `n` rows of a model, from its row `first` on, are among `rows`. Counted from `first`.
 pub(crate) fn own_rows(rows: &Range<usize>, first: usize, n: usize) -> Range<usize> {
     rows.start.clamp(first, first + n) - first..rows.end.clamp(first, first + n) - first
 }
