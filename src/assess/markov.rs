@@ -7,13 +7,13 @@
 //! counted at the lag kτ, would be T(τ)ᵏ (Chapman-Kolmogorov). The deviations measure how much
 //! memory the sets lose.
 
-use crate::evidence::counts::csr::Csr;
-use crate::evidence::counts::csr::Value;
+use crate::evidence::counts::csr::{Csr, Value};
 use crate::evidence::counts::groups::Resampled;
 use crate::evidence::counts::totals::Totals;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::kernel::{Conserved, Kernel, Sharded, each};
 use crate::math::dense;
+use crate::math::matrix::{identity, product};
 use crate::with_values;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -213,22 +213,14 @@ impl Chain<'_> {
 
 /// Tᵏ by repeated squaring.
 pub(crate) fn power(t: &[f64], rank: usize, mut k: u64) -> Vec<f64> {
-    let product = |a: &[f64], b: &[f64]| -> Vec<f64> {
-        let entry = |at: usize| {
-            let (i, j) = (at / rank, at % rank);
-            (0..rank).map(|l| a[i * rank + l] * b[l * rank + j]).sum()
-        };
-        (0..rank * rank).map(entry).collect()
-    };
-    let one = |at: usize| f64::from(u8::from(at / rank == at % rank));
-    let (mut result, mut square): (Vec<f64>, _) = ((0..rank * rank).map(one).collect(), t.to_vec());
+    let (mut result, mut square) = (identity(rank), t.to_vec());
     while k > 0 {
         if k % 2 == 1 {
-            result = product(&result, &square);
+            result = product(&result, &square, rank);
         }
         k /= 2;
         if k > 0 {
-            square = product(&square, &square);
+            square = product(&square, &square, rank);
         }
     }
     result

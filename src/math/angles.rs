@@ -6,6 +6,7 @@
 //! in radians, ascending. A basis may be linearly dependent.
 
 use crate::math::dense::{square_svd, symmetric_eigen};
+use crate::math::matrix::dot;
 use crate::math::sum;
 
 /// Directions whose squared length is below this share of the longest one's are rounding errors.
@@ -57,17 +58,13 @@ pub(crate) fn principal_angles(
             .map(|i| (0..s).map(|j| cosines[i * s + j] * z[j]).sum())
             .collect();
         let outside = sum::terms(n, |p| {
-            let y: f64 = dot(&large.vectors[p * s..][..s], &z);
-            let inside: f64 = dot(&small.vectors[p * r..][..r], &image);
+            let y = dot(&large.vectors[p * s..][..s], &z);
+            let inside = dot(&small.vectors[p * r..][..r], &image);
             (y - inside) * (y - inside)
         });
         outside.sqrt().atan2(values[k])
     };
     (0..r).map(angle).collect()
-}
-
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(x, y)| x * y).sum()
 }
 
 /// AᵀB, row-major.

@@ -16,9 +16,9 @@
 //! multiplicity) copies of an eigenvalue. Copies beyond `width` may be missed.
 
 use crate::math::dense;
-use crate::math::krylov::{column_length, coupling, random_panel};
-use crate::math::schur;
-use crate::math::schur::Which;
+use crate::math::krylov::{column_length, coupling, random_panel, unpanel};
+use crate::math::matrix::norm;
+use crate::math::schur::{self, Which, reflect};
 use rand_pcg::Pcg64;
 
 /// Parameters of [`leading`].
@@ -128,7 +128,7 @@ pub(crate) fn leading(
         dense::rotate(&mut basis[1..last], width, &schur.vectors, kept);
         if converged || is_last {
             return Leading {
-                vectors: unpanel(&basis[1..], n, width, wanted),
+                vectors: unpanel(&basis[1..], width, wanted),
                 values: schur.values[..wanted].to_vec(),
                 residuals,
                 products,
@@ -149,15 +149,6 @@ pub(crate) fn leading(
     }
 }
 
-/// The first `count` columns of panels, row-major.
-fn unpanel(panels: &[Vec<f64>], n: usize, width: usize, count: usize) -> Vec<f64> {
-    let mut out = Vec::with_capacity(n * count);
-    for i in 0..n {
-        out.extend((0..count).map(|k| panels[k / width][i * width + k % width]));
-    }
-    out
-}
-
 /// `leading` by a dense decomposition. The reflection I − 2wwᵀ maps the known vector to the first
 /// unit vector. It maps B to a matrix whose first row and column can be dropped.
 fn leading_dense(
@@ -168,12 +159,8 @@ fn leading_dense(
     let (n, wanted, width) = (known.len(), options.wanted, options.width);
     let mut w = known.to_vec();
     w[0] += 1f64.copysign(known[0]);
-    let length = w.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let length = norm(&w);
     w.iter_mut().for_each(|x| *x /= length);
-    let reflect = |x: &mut [f64]| {
-        let twice = 2.0 * w.iter().zip(&*x).map(|(w, x)| w * x).sum::<f64>();
-        x.iter_mut().zip(&w).for_each(|(x, w)| *x -= twice * w);
-    };
     // Columns 1.. of the reflected matrix, without its row 0.
     let mut rest = vec![0.0; (n - 1) * (n - 1)];
     let mut panel = vec![0.0; n * width];
@@ -184,7 +171,7 @@ fn leading_dense(
         for j in 0..count {
             let mut unit = vec![0.0; n];
             unit[first + j] = 1.0;
-            reflect(&mut unit);
+            reflect(&w, &mut unit);
             for (row, x) in panel.chunks_exact_mut(width).zip(unit) {
                 row[j] = x;
             }
@@ -192,7 +179,7 @@ fn leading_dense(
         apply(&panel, &mut product);
         for j in 0..count {
             let mut column: Vec<f64> = product.iter().skip(j).step_by(width).copied().collect();
-            reflect(&mut column);
+            reflect(&w, &mut column);
             for (row, x) in rest.chunks_exact_mut(n - 1).zip(&column[1..]) {
                 row[first - 1 + j] = *x;
             }
@@ -210,7 +197,7 @@ fn leading_dense(
     for k in 0..wanted {
         let q = schur.vectors.iter().skip(k).step_by(count).copied();
         let mut column: Vec<f64> = std::iter::once(0.0).chain(q).collect();
-        reflect(&mut column);
+        reflect(&w, &mut column);
         for (row, x) in vectors.chunks_exact_mut(wanted).zip(column) {
             row[k] = x;
         }

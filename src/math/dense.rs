@@ -8,6 +8,7 @@
 //! Rows are cut into fixed blocks and block sums are added in order, so the results do not depend
 //! on the number of threads.
 
+use crate::math::matrix::{accumulate, identity, product, row_major};
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::{evd, svd};
 use faer::{Col, Mat, Par};
@@ -223,9 +224,7 @@ pub(crate) fn orthonormalise<P: AsRef<[f64]> + Sync>(
         let whitening = Whitening::of(&gram, &squares);
         // W ← W T and rest ← T⁻¹ rest.
         multiply_right(width, w, &whitening.t);
-        let mut product = vec![0.0; width * width];
-        accumulate(&mut product, &whitening.back, &rest, width);
-        rest = product;
+        rest = product(&whitening.back, &rest, width);
         for &column in &whitening.drawn {
             for row in w.chunks_exact_mut(width) {
                 row[column] = random.random_range(-1.0..1.0);
@@ -323,7 +322,7 @@ pub(crate) fn symmetric_eigen(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
     .expect("the entries of a symmetric eigenproblem are finite");
     (
         values.iter().copied().collect(),
-        (0..n * n).map(|at| vectors[(at / n, at % n)]).collect(),
+        row_major(vectors.as_ref()),
     )
 }
 
@@ -345,46 +344,44 @@ pub(crate) fn leading_right(a: &[f64], n: usize, count: usize) -> Vec<f64> {
     let m = a.len() / n;
     assert!(n <= m, "the shorter side is that of the right vectors");
     let a = Mat::from_fn(m, n, |i, j| a[i * n + j]);
-    let mut values = Col::<f64>::zeros(n);
     let mut right = Mat::<f64>::zeros(n, n);
     let (none, thin) = (svd::ComputeSvdVectors::No, svd::ComputeSvdVectors::Thin);
-    let scratch = svd::svd_scratch::<f64>(m, n, none, thin, Par::Seq, Default::default());
-    svd::svd(
-        a.as_ref(),
-        values.as_mut().as_diagonal_mut(),
-        None,
-        Some(right.as_mut()),
-        Par::Seq,
-        MemStack::new(&mut MemBuffer::new(scratch)),
-        Default::default(),
-    )
-    .expect("the entries of a singular value problem are finite");
-    (0..n * count)
-        .map(|at| right[(at / count, at % count)])
-        .collect()
+    decomposed_svd(&a, [none, thin], None, &mut right);
+    row_major(right.subcols(0, count))
 }
 
 /// Singular values, descending, with left and right vectors (columns of `n × n` row-major matrices)
 /// of an `n × n` matrix.
 pub(crate) fn square_svd(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let a = Mat::from_fn(n, n, |i, j| a[i * n + j]);
-    let mut values = Col::<f64>::zeros(n);
     let mut left = Mat::<f64>::zeros(n, n);
     let mut right = Mat::<f64>::zeros(n, n);
     let full = svd::ComputeSvdVectors::Full;
-    let scratch = svd::svd_scratch::<f64>(n, n, full, full, Par::Seq, Default::default());
+    let values = decomposed_svd(&a, [full, full], Some(&mut left), &mut right);
+    (values, row_major(left.as_ref()), row_major(right.as_ref()))
+}
+
+/// Singular values, descending, of a matrix with at least as many rows as columns.
+fn decomposed_svd(
+    a: &Mat<f64>,
+    [of_left, of_right]: [svd::ComputeSvdVectors; 2],
+    left: Option<&mut Mat<f64>>,
+    right: &mut Mat<f64>,
+) -> Vec<f64> {
+    let (m, n) = (a.nrows(), a.ncols());
+    let mut values = Col::<f64>::zeros(n);
+    let scratch = svd::svd_scratch::<f64>(m, n, of_left, of_right, Par::Seq, Default::default());
     svd::svd(
         a.as_ref(),
         values.as_mut().as_diagonal_mut(),
-        Some(left.as_mut()),
+        left.map(|left| left.as_mut()),
         Some(right.as_mut()),
         Par::Seq,
         MemStack::new(&mut MemBuffer::new(scratch)),
         Default::default(),
     )
     .expect("the entries of a singular value problem are finite");
-    let rows = |m: &Mat<f64>| (0..n * n).map(|at| m[(at / n, at % n)]).collect();
-    (values.iter().copied().collect(), rows(&left), rows(&right))
+    values.iter().copied().collect()
 }
 
 /// The eigenvalues (real and imaginary part) of an `n × n` matrix, in no particular order.
@@ -423,23 +420,6 @@ fn decomposed(a: &[f64], n: usize, right: Option<&mut Mat<f64>>) -> Vec<[f64; 2]
     re.iter().zip(im.iter()).map(|(r, i)| [*r, *i]).collect()
 }
 
-fn identity(n: usize) -> Vec<f64> {
-    (0..n * n)
-        .map(|at| if at / n == at % n { 1.0 } else { 0.0 })
-        .collect()
-}
-
-/// out += ab, for `a` of `K × n` and `b` of `n × n`.
-fn accumulate(out: &mut [f64], a: &[f64], b: &[f64], n: usize) {
-    for (out, a) in out.chunks_exact_mut(n).zip(a.chunks_exact(n)) {
-        for (a, b) in a.iter().zip(b.chunks_exact(n)) {
-            for (out, b) in out.iter_mut().zip(b) {
-                *out += a * b;
-            }
-        }
-    }
-}
-
 fn multiply_right(width: usize, w: &mut [f64], t: &[f64]) {
     w.par_chunks_mut(ROWS * width)
         .for_each_init(Vec::new, |copy, w| {
@@ -450,7 +430,7 @@ fn multiply_right(width: usize, w: &mut [f64], t: &[f64]) {
         });
 }
 
-/// Calls a kernel that is compiled for the width.
+/// Calls a kernel that is compiled for the width of a panel or a block.
 macro_rules! with_width {
     ($width:expr, $kernel:ident($($argument:expr),*)) => {
         match $width {
@@ -459,10 +439,12 @@ macro_rules! with_width {
             4 => $kernel::<4>($($argument),*),
             8 => $kernel::<8>($($argument),*),
             16 => $kernel::<16>($($argument),*),
-            width => panic!("a panel is 1, 2, 4, 8 or 16 columns wide, not {width}"),
+            width => panic!("a block is 1, 2, 4, 8 or 16 columns wide, not {width}"),
         }
     };
 }
+
+pub(crate) use with_width;
 
 /// out = VᵀW on some rows.
 fn inner(width: usize, v: &[f64], w: &[f64], out: &mut [f64]) {

@@ -2,6 +2,7 @@
 
 use rand::RngExt;
 use rand_pcg::Pcg64;
+use rayon::prelude::*;
 
 /// A panel of random numbers: n × width, row-major.
 pub(super) fn random_panel(n: usize, width: usize, random: &mut Pcg64) -> Vec<f64> {
@@ -29,4 +30,36 @@ pub(super) fn coupling(columns: &[Vec<f64>], width: usize, s: &[f64], count: usi
 pub(super) fn column_length(a: &[f64], count: usize, at: usize) -> f64 {
     let squares = a.iter().skip(at).step_by(count).map(|c| c * c);
     squares.sum::<f64>().sqrt()
+}
+
+/// The first `count` columns of panels as one row-major matrix.
+pub(crate) fn unpanel(panels: &[Vec<f64>], width: usize, count: usize) -> Vec<f64> {
+    let n = panels[0].len() / width;
+    let mut out = vec![0.0; n * count];
+    out.par_chunks_mut(count).enumerate().for_each(|(i, row)| {
+        for (p, row) in row.chunks_mut(width).enumerate() {
+            row.copy_from_slice(&panels[p][i * width..][..row.len()]);
+        }
+    });
+    out
+}
+
+/// The entries (n × n, row-major) of an operator, by its products with panels of unit vectors.
+pub(crate) fn entries_of(
+    n: usize,
+    width: usize,
+    mut apply: impl FnMut(&[f64], &mut [f64]),
+) -> Vec<f64> {
+    let mut entries = vec![0.0; n * n];
+    let (mut unit, mut product) = (vec![0.0; n * width], vec![0.0; n * width]);
+    for first in (0..n).step_by(width) {
+        let columns = width.min(n - first);
+        unit.fill(0.0);
+        (0..columns).for_each(|c| unit[(first + c) * width + c] = 1.0);
+        apply(&unit, &mut product);
+        for (row, product) in entries.chunks_exact_mut(n).zip(product.chunks_exact(width)) {
+            row[first..first + columns].copy_from_slice(&product[..columns]);
+        }
+    }
+    entries
 }

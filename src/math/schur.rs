@@ -12,6 +12,7 @@
 //! nearly parallel eigenvectors cost no accuracy.
 
 use crate::math::dense;
+use crate::math::matrix::{dot, identity, norm};
 use faer::Mat;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,7 +69,7 @@ pub(crate) fn leading(a: &[f64], n: usize, count: usize, by: Which) -> Schur {
     assert!(a.len() == n * n && count <= n);
     assert!((n - count).is_multiple_of(2), "complex pairs stay whole");
     let mut t = a.to_vec();
-    let mut q: Vec<f64> = (0..n * n).map(|at| f64::from(at / n == at % n)).collect();
+    let mut q = identity(n);
     let mut values = Vec::with_capacity(count);
     while values.len() < count {
         deflate(&mut t, &mut q, count, by, &mut values);
@@ -155,11 +156,7 @@ fn deflate(t: &mut [f64], q: &mut [f64], count: usize, by: Which, values: &mut V
 /// A x = re x − im y. The vectors of a multiple eigenvalue may be zero.
 fn are_invariant(a: &[f64], [re, im]: [f64; 2], vectors: &[Vec<f64>]) -> bool {
     let n = vectors[0].len();
-    let image = |x: &[f64]| -> Vec<f64> {
-        a.chunks_exact(n)
-            .map(|row| row.iter().zip(x).map(|(a, x)| a * x).sum())
-            .collect()
-    };
+    let image = |x: &[f64]| -> Vec<f64> { a.chunks_exact(n).map(|row| dot(row, x)).collect() };
     let least = INVARIANT * (norm(a) + f64::MIN_POSITIVE);
     let is_near = |x: &[f64], y: Option<&[f64]>| {
         let off: Vec<f64> = (image(x).iter().enumerate())
@@ -169,7 +166,7 @@ fn are_invariant(a: &[f64], [re, im]: [f64; 2], vectors: &[Vec<f64>]) -> bool {
     };
     match vectors {
         [x, y] => {
-            let inner: f64 = x.iter().zip(y).map(|(x, y)| x * y).sum();
+            let inner = dot(x, y);
             let back: Vec<f64> = x.iter().map(|x| -x).collect();
             let is_pair =
                 |x: &[f64], y: &[f64], back: &[f64]| is_near(x, Some(y)) && is_near(y, Some(back));
@@ -204,10 +201,6 @@ fn smallest_singular(a: &[f64], [re, im]: [f64; 2], width: usize) -> Vec<Vec<f64
     (n - width..n).map(column).collect()
 }
 
-fn norm(v: &[f64]) -> f64 {
-    v.iter().map(|x| x * x).sum::<f64>().sqrt()
-}
-
 /// The unit vector w for which x ↦ x − 2 w wᵀx maps v to a multiple of the first unit vector.
 fn reflection(v: &[f64]) -> Vec<f64> {
     let mut w = v.to_vec();
@@ -222,8 +215,9 @@ fn reflection(v: &[f64]) -> Vec<f64> {
     w
 }
 
-fn reflect(w: &[f64], x: &mut [f64]) {
-    let twice = 2.0 * w.iter().zip(&*x).map(|(w, x)| w * x).sum::<f64>();
+/// x ← x − 2 w wᵀx.
+pub(super) fn reflect(w: &[f64], x: &mut [f64]) {
+    let twice = 2.0 * dot(w, x);
     for (x, w) in x.iter_mut().zip(w) {
         *x -= twice * w;
     }

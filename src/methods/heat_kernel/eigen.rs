@@ -8,9 +8,11 @@
 //! interval [−1, b] to [−1, 1]. The products with B are the same in number, but only every m-th
 //! vector must be stored and orthogonalised. A Rayleigh–Ritz step with B ends it.
 
+use crate::math::krylov::{entries_of, unpanel};
+use crate::math::matrix::{flip, signs};
 use crate::math::{dense, lanczos};
 use crate::methods::heat_kernel::operator::Operator;
-use crate::methods::spectral::truncated_svd::{distances, signs, unpanel};
+use crate::methods::spectral::truncated_svd::distances;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
@@ -102,7 +104,7 @@ pub(crate) fn leading(operator: &dyn Operator, count: usize, tolerance: f64, see
     // The test of the filtered operator says little if `tolerance` is large.
     converged &= pairs.residuals.iter().all(|r| *r <= LARGEST_RESIDUAL);
     for (panel, image) in panels.iter_mut().zip(&mut images) {
-        let signs = signs(panel, WIDTH);
+        let signs = signs(n, WIDTH, |i, k| panel[i * WIDTH + k]);
         flip(panel, &signs);
         flip(image, &signs);
     }
@@ -115,28 +117,12 @@ pub(crate) fn leading(operator: &dyn Operator, count: usize, tolerance: f64, see
     }
 }
 
-fn flip(rows: &mut [f64], signs: &[f64]) {
-    rows.par_chunks_exact_mut(signs.len()).for_each(|row| {
-        row.iter_mut().zip(signs).for_each(|(x, s)| *x *= s);
-    });
-}
-
 /// All eigenpairs by a dense method, of which the leading ones are kept.
 fn whole(operator: &dyn Operator, count: usize) -> Pairs {
     let n = operator.n();
-    let mut entries = vec![0.0; n * n];
-    let (mut unit, mut product) = (vec![0.0; n * 8], vec![0.0; n * 8]);
-    for first in (0..n).step_by(8) {
-        unit.fill(0.0);
-        let columns = 8.min(n - first);
-        (0..columns).for_each(|c| unit[(first + c) * 8 + c] = 1.0);
-        operator.apply(&unit, 8, &mut product);
-        for (row, product) in entries.chunks_exact_mut(n).zip(product.chunks_exact(8)) {
-            row[first..first + columns].copy_from_slice(&product[..columns]);
-        }
-    }
+    let entries = entries_of(n, 8, |x, out| operator.apply(x, 8, out));
     let (values, mut vectors) = dense::leading_eigen(&entries, n, count);
-    let signs = signs(&vectors, count);
+    let signs = signs(n, count, |i, k| vectors[i * count + k]);
     flip(&mut vectors, &signs);
     let mut images = vec![0.0; n * count];
     let mut squares = vec![0.0; count];
@@ -243,34 +229,23 @@ impl Filter {
         let [now, before] = buffers;
         operator.apply(x, WIDTH, out);
         now.copy_from_slice(x);
-        let first = self.ratios[0];
-        combine(
-            out,
-            now,
-            before,
-            Factors {
-                out: first * self.slope,
-                now: first * self.shift,
-                before: 0.0,
-            },
-        );
+        combine(out, now, before, self.factors(self.ratios[0], 0.0));
         // `out` is p_1 and `now` is p_0.
         for i in 1..self.degree {
             std::mem::swap(now, before);
             now.copy_from_slice(out);
             operator.apply(now, WIDTH, out);
-            let twice = 2.0 * self.ratios[i];
             let back = -self.ratios[i] * self.ratios[i - 1];
-            combine(
-                out,
-                now,
-                before,
-                Factors {
-                    out: twice * self.slope,
-                    now: twice * self.shift,
-                    before: back,
-                },
-            );
+            combine(out, now, before, self.factors(2.0 * self.ratios[i], back));
+        }
+    }
+
+    /// Those of `factor` · ℓ(B) p + `before` · (the polynomial before p).
+    fn factors(&self, factor: f64, before: f64) -> Factors {
+        Factors {
+            out: factor * self.slope,
+            now: factor * self.shift,
+            before,
         }
     }
 }

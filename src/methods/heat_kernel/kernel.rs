@@ -9,6 +9,7 @@
 
 use crate::error::{Error, Result, counted};
 use crate::math::components;
+use crate::math::dense::with_width;
 use crate::methods::heat_kernel::exponential;
 use crate::methods::heat_kernel::neighbours;
 use crate::methods::heat_kernel::neighbours::{
@@ -442,7 +443,7 @@ impl Kernel {
                 match &self.entries {
                     Entries::Dense(entries) => {
                         let rows = &entries[first * n..][..out.len() / width * n];
-                        with_width(width, DenseRows { rows, x, out });
+                        with_width!(width, dense_rows(rows, x, out));
                     }
                     Entries::Sparse {
                         offsets,
@@ -450,16 +451,7 @@ impl Kernel {
                         values,
                     } => {
                         let offsets = &offsets[first..=first + out.len() / width];
-                        with_width(
-                            width,
-                            SparseRows {
-                                offsets,
-                                columns,
-                                values,
-                                x,
-                                out,
-                            },
-                        );
+                        with_width!(width, sparse_rows(offsets, columns, values, x, out));
                     }
                 }
             });
@@ -607,48 +599,6 @@ impl Kernel {
             .collect();
         let kept: f64 = rows.iter().map(|&i| sums[i]).sum();
         (1.0 - kept / whole.iter().sum::<f64>()).max(0.0)
-    }
-}
-
-/// Some rows of a product.
-trait Rows {
-    fn multiply<const W: usize>(self);
-}
-
-fn with_width(width: usize, rows: impl Rows) {
-    match width {
-        1 => rows.multiply::<1>(),
-        2 => rows.multiply::<2>(),
-        4 => rows.multiply::<4>(),
-        8 => rows.multiply::<8>(),
-        16 => rows.multiply::<16>(),
-        width => panic!("a block is 1, 2, 4, 8 or 16 columns wide, not {width}"),
-    }
-}
-
-struct DenseRows<'a> {
-    rows: &'a [f64],
-    x: &'a [f64],
-    out: &'a mut [f64],
-}
-
-impl Rows for DenseRows<'_> {
-    fn multiply<const W: usize>(self) {
-        dense_rows::<W>(self.rows, self.x, self.out);
-    }
-}
-
-struct SparseRows<'a> {
-    offsets: &'a [usize],
-    columns: &'a [u32],
-    values: &'a [f32],
-    x: &'a [f64],
-    out: &'a mut [f64],
-}
-
-impl Rows for SparseRows<'_> {
-    fn multiply<const W: usize>(self) {
-        sparse_rows::<W>(self.offsets, self.columns, self.values, self.x, self.out);
     }
 }
 

@@ -13,6 +13,7 @@
 
 use crate::methods::heat_kernel::kernel::Kernel;
 use crate::methods::heat_kernel::operator::Operator;
+use crate::methods::spectral::truncated_svd;
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -206,19 +207,10 @@ impl Operator for Normalised<'_> {
     }
 
     fn apply(&self, x: &[f64], width: usize, out: &mut [f64]) {
-        let rows = 4096;
         let mut scaled = vec![0.0; x.len()];
-        let blocks = scaled.par_chunks_mut(rows * width);
-        blocks
-            .zip(x.par_chunks(rows * width))
-            .zip(self.scale.par_chunks(rows))
-            .for_each(|((out, x), scale)| {
-                let rows = out.chunks_exact_mut(width).zip(x.chunks_exact(width));
-                for ((out, x), scale) in rows.zip(scale) {
-                    out.iter_mut().zip(x).for_each(|(out, x)| *out = x * scale);
-                }
-            });
+        truncated_svd::scale(x, &self.scale, width, &mut scaled);
         self.kernel.multiply(&scaled, width, out);
+        let rows = 4096;
         out.par_chunks_mut(rows * width)
             .zip(self.scale.par_chunks(rows))
             .for_each(|(out, scale)| {

@@ -42,8 +42,6 @@ pub enum Distribution {
     Bernoulli,
 }
 
-impl Distribution {}
-
 /// One power of a sketch.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Snapshot {

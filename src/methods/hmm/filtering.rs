@@ -13,7 +13,8 @@
 //! of all classes.
 
 use crate::evidence::sequences::Sequences;
-use crate::methods::hmm::model::{HmmModel, UNSEEN, dot};
+use crate::math::matrix::dot;
+use crate::methods::hmm::model::{HmmModel, UNSEEN};
 use multiversion::multiversion;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -97,8 +98,6 @@ pub(crate) struct Scores {
     /// The sum of their magnitudes.
     pub negative_mass: f64,
 }
-
-impl Scores {}
 
 /// The score of one sequence, or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -439,14 +438,13 @@ impl Blocks {
                 bound[1] = f64::max(bound[1], length);
                 bound[2] = f64::max(bound[2], unigram);
             }
-            let lanes_left = LANES - lanes.len();
-            blocks.class.extend(std::iter::repeat_n(UNSEEN, lanes_left));
-            blocks.floor.extend(std::iter::repeat_n(0.0, lanes_left));
-            blocks
-                .symbol
-                .extend(std::iter::repeat_n(UNSEEN, lanes_left));
-            blocks.share.extend(std::iter::repeat_n(0.0, lanes_left));
-            blocks.unigram.extend(std::iter::repeat_n(0.0, lanes_left));
+            let filled = blocks.class.len().next_multiple_of(LANES);
+            for ids in [&mut blocks.class, &mut blocks.symbol] {
+                ids.resize(filled, UNSEEN);
+            }
+            for numbers in [&mut blocks.floor, &mut blocks.share, &mut blocks.unigram] {
+                numbers.resize(filled, 0.0);
+            }
             blocks.margin.push(margin(lanes[0]));
             blocks.bound.push(bound);
         }

@@ -1,5 +1,6 @@
 //! A fitted hidden Markov model: all that is needed to filter and score sequences.
 
+use crate::math::matrix::dot;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -198,9 +199,4 @@ impl fmt::Display for Warning {
             ),
         }
     }
-}
-
-/// Σ aᵢ bᵢ from left to right.
-pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }

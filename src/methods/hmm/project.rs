@@ -18,6 +18,8 @@
 use crate::error::{Error, Result};
 use crate::evidence::pass::Passes;
 use crate::evidence::triples::{TripleSize, Triples};
+use crate::math::dense;
+use crate::math::matrix::{dot, norm};
 use crate::math::scale::times_power;
 use crate::methods::estimator::Estimator;
 use crate::methods::hmm::model::{HmmModel, Warning};
@@ -360,7 +362,7 @@ impl Basis {
                 scaled[i * width + j] = self.values[i] * complement[i * width + j + 1];
             }
         }
-        let (values, left, right) = crate::math::dense::square_svd(&scaled, width);
+        let (values, left, right) = dense::square_svd(&scaled, width);
         // The right vectors have the coefficients C · right.
         let mut turned = vec![0.0; width * width];
         for i in 0..width {
@@ -379,11 +381,11 @@ impl Basis {
 /// An orthogonal matrix (row-major) whose first column is c up to its length and sign.
 fn complement(c: &[f64]) -> Vec<f64> {
     let n = c.len();
-    let length = c.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let length = norm(c);
     let mut v: Vec<f64> = c.iter().map(|x| x / length).collect();
     let sign = if v[0] < 0.0 { -1.0 } else { 1.0 };
     v[0] += sign;
-    let square: f64 = v.iter().map(|x| x * x).sum();
+    let square = dot(&v, &v);
     let mut reflection = vec![0.0; n * n];
     for i in 0..n {
         for j in 0..n {
@@ -573,14 +575,7 @@ fn part(
 ) -> Vec<f64> {
     let width = vectors_width(rank);
     let mut sum = vec![0.0; rank * width];
-    add_up(
-        triples,
-        edges,
-        &vectors.future,
-        &vectors.past,
-        width,
-        &mut sum,
-    );
+    add_up(triples, edges, vectors, width, &mut sum);
     sum
 }
 
@@ -588,11 +583,11 @@ fn part(
 fn add_up(
     triples: &Triples,
     edges: std::ops::Range<usize>,
-    future: &[f64],
-    past: &[f64],
+    vectors: &Vectors,
     width: usize,
     sum: &mut [f64],
 ) {
+    let (future, past) = (&vectors.future[..], &vectors.past[..]);
     let mut futures = vec![0.0; AT_ONCE * width];
     let mut pasts = vec![0.0; AT_ONCE * width];
     let mut edge = edges.start;
@@ -793,8 +788,7 @@ impl Projection {
         }
         let gaps = sums.iter().zip(&self.model.last);
         let gap: f64 = gaps.map(|(sum, last)| (sum - last).powi(2)).sum();
-        let one =
-            crate::methods::hmm::model::dot(&self.model.last[..rank], &self.model.initial[..rank]);
+        let one = dot(&self.model.last[..rank], &self.model.initial[..rank]);
         Diagnostics {
             last_kept: self.spectrum[rank - 1],
             omitted: self.spectrum.get(rank).copied().unwrap_or(0.0),

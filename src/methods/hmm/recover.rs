@@ -7,8 +7,9 @@
 //! 2012). The lengths follow from b_∞ᵀF = 1ᵀ, then T = F⁻¹SF and π = F⁻¹Sb₁.
 
 use crate::math::dense;
+use crate::math::matrix::{dot, product, row_major};
 use crate::math::seed::restart_seed;
-use crate::methods::hmm::model::{Hidden, HmmModel, dot};
+use crate::methods::hmm::model::{Hidden, HmmModel};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
@@ -115,7 +116,7 @@ fn best_eigenvectors(model: &HmmModel, inverse: &[f64], seed: u64) -> Option<Eig
             pairs.for_each(|(c, b)| *c += weight * b);
         }
         let (_, vectors) = dense::real_eigen(&product(&combination, inverse, k), k);
-        let vectors: Vec<f64> = (0..k * k).map(|at| vectors[(at / k, at % k)]).collect();
+        let vectors = row_major(vectors.as_ref());
         let Some(inverse_vectors) = invert(&vectors, k) else {
             continue;
         };
@@ -177,17 +178,6 @@ fn diagonal(left: &[f64], b: &[f64], right: &[f64], k: usize) -> Vec<f64> {
 fn normal(random: &mut Pcg64) -> f64 {
     let (u, v): (f64, f64) = (random.random(), random.random());
     (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-}
-
-/// AB for k × k row-major matrices.
-fn product(a: &[f64], b: &[f64], k: usize) -> Vec<f64> {
-    let mut out = vec![0.0; k * k];
-    for (out, a) in out.chunks_exact_mut(k).zip(a.chunks_exact(k)) {
-        for (a, b) in a.iter().zip(b.chunks_exact(k)) {
-            out.iter_mut().zip(b).for_each(|(out, b)| *out += a * b);
-        }
-    }
-    out
 }
 
 /// The pseudo-inverse. None for the zero matrix.

@@ -9,6 +9,7 @@ use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::math::dense;
+use crate::math::matrix::{flip, row_major, signs};
 use crate::methods::low_rank::model::Latent;
 use faer::Mat;
 use rayon::prelude::*;
@@ -221,28 +222,12 @@ impl Spectrum {
     /// e_j (up to 10⁻⁶, so that rounding does not choose among equal ones), the first is made
     /// positive.
     fn fix_signs(&mut self, shards: &Shards) {
-        let rank = self.values.len();
-        let signs: Vec<f64> = (0..rank)
-            .into_par_iter()
-            .map(|l| {
-                let entry =
-                    |j: usize| self.source_embedding[j * rank + l] * shards.source_total[j].sqrt();
-                let largest =
-                    (0..shards.n_sources).fold(0.0, |max: f64, j| max.max(entry(j).abs()));
-                let first =
-                    (0..shards.n_sources).find(|&j| entry(j).abs() >= (1.0 - 1e-6) * largest);
-                if first.is_some_and(|j| entry(j) < 0.0) {
-                    -1.0
-                } else {
-                    1.0
-                }
-            })
-            .collect();
-        for embedding in [&mut self.source_embedding, &mut self.target_embedding] {
-            embedding
-                .par_chunks_mut(rank)
-                .for_each(|row| row.iter_mut().zip(&signs).for_each(|(x, sign)| *x *= sign));
-        }
+        let (n, rank) = (shards.n_sources, self.values.len());
+        let signs = signs(n, rank, |j, l| {
+            self.source_embedding[j * rank + l] * shards.source_total[j].sqrt()
+        });
+        flip(&mut self.source_embedding, &signs);
+        flip(&mut self.target_embedding, &signs);
     }
 }
 
@@ -283,10 +268,7 @@ fn small_svd(
     });
     let qr = last.qr();
     let triangle = qr.thin_R();
-    let square: Vec<f64> = (0..rank * rank)
-        .map(|at| triangle[(at / rank, at % rank)])
-        .collect();
-    let (values, _, right) = dense::square_svd(&square, rank);
+    let (values, _, right) = dense::square_svd(&row_major(triangle), rank);
     (values, right)
 }
 

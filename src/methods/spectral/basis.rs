@@ -5,6 +5,7 @@
 //! fixed order for any number of threads.
 
 use crate::math::dense;
+use crate::math::matrix::dot;
 use rayon::prelude::*;
 
 /// Rows per partial sum. It decides the rounding, so it is constant.
@@ -80,11 +81,6 @@ pub(crate) fn multiply(rows: &[f64], b: &[f64], rank: usize) -> Vec<f64> {
             }
         });
     out
-}
-
-/// Σ_i a_i b_i.
-pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@
 //! constraint with the most negative multiplier is dropped; if there is none, the search ends. This
 //! needs no step length, no tolerance, and no derivative-free search over (r − 1)² unknowns.
 
+use crate::math::matrix::{dot, norm};
+
 /// A projected gradient whose length relative to the unprojected one is below this is rounding, and
 /// so are multipliers relative to it.
 const FLAT: f64 = 1e-10;
@@ -108,14 +110,6 @@ fn normal(rows: &[f64], rank: usize, condition: usize) -> Vec<f64> {
         normal[j * rank + i] = *x;
     }
     normal
-}
-
-fn norm(v: &[f64]) -> f64 {
-    dot(v, v).sqrt()
-}
-
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 /// The active constraints. The columns of N = QR are their normals.

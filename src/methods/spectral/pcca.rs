@@ -20,9 +20,9 @@
 //! pairs, one column each.
 
 use crate::math::dense;
+use crate::math::matrix::dot;
 use crate::math::sum;
-use crate::methods::spectral::basis;
-use crate::methods::spectral::basis::{blocks, dot};
+use crate::methods::spectral::basis::{self, blocks};
 use crate::methods::spectral::crispness;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;

@@ -30,9 +30,9 @@
 
 use crate::math::dense;
 use crate::math::matching;
+use crate::math::matrix::dot;
 use crate::math::sum;
-use crate::methods::spectral::basis;
-use crate::methods::spectral::basis::{blocks, dot};
+use crate::methods::spectral::basis::{self, blocks};
 use rayon::prelude::*;
 
 /// A state whose row has a new part below this, relative to the row, does not start another set.

@@ -32,7 +32,10 @@ use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::kernel::Sharded;
 use crate::math::dense;
+use crate::math::krylov::{entries_of, unpanel};
 use crate::math::lanczos;
+use crate::math::matrix::{flip, identity, signs};
+use crate::math::sum;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
@@ -141,23 +144,15 @@ fn scaled_leading(
     );
     // The Gram operator acts on the smaller side. `transposed` swaps the sides at the end.
     let transposed = m < n;
-    let (forward, backward, domain_scale, image_scale, domain_total) = if transposed {
-        (
-            shards.sources(),
-            shards.targets(),
-            target_scale,
-            source_scale,
-            &shards.target_total,
-        )
+    let sources = (shards.sources(), source_scale, &shards.source_total);
+    let targets = (shards.targets(), target_scale, &shards.target_total);
+    let (domain, image) = if transposed {
+        (targets, sources)
     } else {
-        (
-            shards.targets(),
-            shards.sources(),
-            source_scale,
-            target_scale,
-            &shards.source_total,
-        )
+        (sources, targets)
     };
+    let (backward, domain_scale, domain_total) = domain;
+    let (forward, image_scale, _) = image;
     let mut operator = Operator {
         passes,
         forward,
@@ -220,10 +215,15 @@ impl Operator<'_> {
     /// P̃, row-major: N times the identity, scaled.
     fn entries(&self) -> Vec<f64> {
         let n = self.domain_scale.len();
-        let mut identity = vec![0.0; n * n];
-        identity.iter_mut().step_by(n + 1).for_each(|x| *x = 1.0);
         let mut entries = vec![0.0; self.image_scale.len() * n];
-        gather(self.passes, self.forward, &identity, n, &mut entries, &[]);
+        gather(
+            self.passes,
+            self.forward,
+            &identity(n),
+            n,
+            &mut entries,
+            &[],
+        );
         for (row, scale) in entries.chunks_exact_mut(n).zip(&self.image_scale) {
             for (x, domain_scale) in row.iter_mut().zip(&self.domain_scale) {
                 *x = *x * scale * domain_scale;
@@ -234,22 +234,24 @@ impl Operator<'_> {
 
     /// P̃x, for x with `width` columns.
     fn forward(&mut self, x: &[f64], width: usize) -> Vec<f64> {
-        let mut out = vec![0.0; self.image_scale.len() * width];
-        let scaled = self.scaled.of(x.len());
-        scale(x, &self.domain_scale, width, scaled);
-        let scale = &self.image_scale;
-        gather(self.passes, self.forward, scaled, width, &mut out, scale);
-        self.products += width;
-        out
+        self.product(x, width, true)
     }
 
     /// P̃ᵀy, for y with `width` columns.
     fn backward(&mut self, y: &[f64], width: usize) -> Vec<f64> {
-        let mut out = vec![0.0; self.domain_scale.len() * width];
-        let scaled = self.scaled.of(y.len());
-        scale(y, &self.image_scale, width, scaled);
-        let scale = &self.domain_scale;
-        gather(self.passes, self.backward, scaled, width, &mut out, scale);
+        self.product(y, width, false)
+    }
+
+    fn product(&mut self, x: &[f64], width: usize, is_forward: bool) -> Vec<f64> {
+        let (over, from, to) = if is_forward {
+            (self.forward, &self.domain_scale, &self.image_scale)
+        } else {
+            (self.backward, &self.image_scale, &self.domain_scale)
+        };
+        let mut out = vec![0.0; to.len() * width];
+        let scaled = self.scaled.of(x.len());
+        scale(x, from, width, scaled);
+        gather(self.passes, over, scaled, width, &mut out, to);
         self.products += width;
         out
     }
@@ -285,7 +287,8 @@ impl Buffer {
     }
 }
 
-fn scale(x: &[f64], scales: &[f64], width: usize, out: &mut [f64]) {
+/// out = diag(scales) · x.
+pub(crate) fn scale(x: &[f64], scales: &[f64], width: usize, out: &mut [f64]) {
     let rows = 4096;
     out.par_chunks_mut(rows * width)
         .zip(x.par_chunks(rows * width))
@@ -338,20 +341,7 @@ fn whole_space(operator: &mut Operator<'_>, rank: usize) -> Space {
     let vectors = if n * operator.image_scale.len() <= TINY {
         dense::leading_right(&operator.entries(), n, kept)
     } else {
-        let mut gram = vec![0.0; n * n];
-        let mut unit = vec![0.0; n * width];
-        let mut product = vec![0.0; n * width];
-        for first in (0..n).step_by(width) {
-            let columns = width.min(n - first);
-            unit.fill(0.0);
-            for j in 0..columns {
-                unit[(first + j) * width + j] = 1.0;
-            }
-            operator.gram(&unit, width, &mut product);
-            for (gram, product) in gram.chunks_exact_mut(n).zip(product.chunks_exact(width)) {
-                gram[first..first + columns].copy_from_slice(&product[..columns]);
-            }
-        }
+        let gram = entries_of(n, width, |x, out| operator.gram(x, width, out));
         dense::leading_eigen(&gram, n, kept).1
     };
     let panels = (0..kept / width)
@@ -405,14 +395,10 @@ fn finish(
 
     let mut residuals = Vec::with_capacity(wanted * width);
     for (p, (u, v)) in image.iter_mut().zip(&mut domain).enumerate() {
-        let signs = signs(if transposed { u } else { v }, width);
-        for panel in [&mut *u, &mut *v] {
-            panel.par_chunks_exact_mut(width).for_each(|row| {
-                for (x, s) in row.iter_mut().zip(&signs) {
-                    *x *= s;
-                }
-            });
-        }
+        let right = if transposed { &*u } else { &*v };
+        let signs = signs(right.len() / width, width, |i, k| right[i * width + k]);
+        flip(u, &signs);
+        flip(v, &signs);
         let sigma = &values[p * width..][..width];
         residuals.extend(distances(&operator.backward(u, width), v, sigma));
     }
@@ -437,44 +423,18 @@ fn finish(
     }
 }
 
-/// For every column the sign of its first entry of largest magnitude, up to a relative difference
-/// of 10⁻⁶: if many entries are equal in theory, rounding must not choose among them.
-pub(crate) fn signs(panel: &[f64], width: usize) -> Vec<f64> {
-    (0..width)
-        .into_par_iter()
-        .map(|column| {
-            let entries = || panel.iter().skip(column).step_by(width);
-            let largest = entries().fold(0.0, |a: f64, x| a.max(x.abs()));
-            let first = entries().find(|x| x.abs() >= (1.0 - 1e-6) * largest);
-            first.map_or(1.0, |x| x.signum())
-        })
-        .collect()
-}
-
 /// ‖a_k − σ_k b_k‖ for every column k.
 pub(crate) fn distances(a: &[f64], b: &[f64], sigma: &[f64]) -> Vec<f64> {
     let width = sigma.len();
     (0..width)
         .map(|k| {
-            crate::math::sum::terms(a.len() / width, |i| {
+            sum::terms(a.len() / width, |i| {
                 let d = a[i * width + k] - sigma[k] * b[i * width + k];
                 d * d
             })
             .sqrt()
         })
         .collect()
-}
-
-/// The first `rank` columns of the panels as one row-major matrix.
-pub(crate) fn unpanel(panels: &[Vec<f64>], width: usize, rank: usize) -> Vec<f64> {
-    let n = panels[0].len() / width;
-    let mut out = vec![0.0; n * rank];
-    out.par_chunks_mut(rank).enumerate().for_each(|(i, row)| {
-        for (p, row) in row.chunks_mut(width).enumerate() {
-            row.copy_from_slice(&panels[p][i * width..][..row.len()]);
-        }
-    });
-    out
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //!   distances (3). σ have units of length^(−d/2).
 
 use crate::error::{Error, Result};
+use crate::math::matrix::row_major;
 use crate::methods::state_embedding::grams::Grams;
 use crate::methods::state_embedding::whitening::{Whitening, project};
 use faer::{Mat, MatRef};
@@ -143,8 +144,8 @@ impl Functions {
         }
         Ok(Embedding {
             singular_values: self.singular_values.clone(),
-            left: row_major(&left),
-            right: row_major(&right),
+            left: row_major(left.as_ref()),
+            right: row_major(right.as_ref()),
             kept: [self.start.kept(), self.end.kept()],
         })
     }
@@ -161,7 +162,7 @@ fn rounding(means: &Grams, bases: [&Whitening; 2], tolerance: f64) -> f64 {
 }
 
 /// Singular values, descending, and vectors (columns).
-fn svd(a: MatRef<f64>) -> (Vec<f64>, Mat<f64>, Mat<f64>) {
+pub(crate) fn svd(a: MatRef<f64>) -> (Vec<f64>, Mat<f64>, Mat<f64>) {
     if a.nrows() == 0 || a.ncols() == 0 {
         return (
             Vec::new(),
@@ -187,10 +188,4 @@ fn with_constant(vectors: &Mat<f64>) -> Mat<f64> {
             _ => vectors[(i - 1, j - 1)],
         }
     })
-}
-
-fn row_major(a: &Mat<f64>) -> Vec<f64> {
-    (0..a.nrows() * a.ncols())
-        .map(|at| a[(at / a.ncols(), at % a.ncols())])
-        .collect()
 }

@@ -13,10 +13,10 @@
 //! half are summed one after the other, so weighted sums have no rounding either.
 
 use crate::error::{Error, Result};
+use crate::math::matrix::add_triangle;
 use crate::math::scale::{exponent, times_power};
 use crate::methods::state_embedding::features::{QUANTUM, round_to_quantum};
 use faer::linalg::matmul::matmul;
-use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::{Accum, Mat, MatRef, Par};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -532,21 +532,6 @@ fn rows<'a>(
 
 fn matrix(rows: &[f64], m: usize) -> MatRef<'_, f64> {
     MatRef::from_row_major_slice(rows, rows.len() / m, m)
-}
-
-/// Adds the lower triangle of aᵀb, times a sign.
-fn add_triangle(sum: &mut Mat<f64>, accumulate: Accum, a: MatRef<f64>, b: MatRef<f64>, sign: f64) {
-    triangular::matmul(
-        sum.as_mut(),
-        BlockStructure::TriangularLower,
-        accumulate,
-        a.transpose(),
-        BlockStructure::Rectangular,
-        b,
-        BlockStructure::Rectangular,
-        sign,
-        Par::Seq,
-    );
 }
 
 #[cfg(test)]

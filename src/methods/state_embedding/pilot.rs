@@ -7,9 +7,9 @@
 
 use crate::error::{Error, Result};
 use crate::evidence::points::Points;
+use crate::math::matrix::add_triangle;
 use crate::methods::state_embedding::box_gram::box_gram;
 use crate::methods::state_embedding::features::Features;
-use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::{Accum, Mat, MatRef, Par};
 use serde::{Deserialize, Serialize};
 
@@ -156,17 +156,7 @@ fn gram(features: &Features, rows: &[f64]) -> Mat<f64> {
     for rows in rows.chunks(CHUNK * features.dimension()) {
         features.evaluate_rounded(rows, &mut values);
         let h = MatRef::from_row_major_slice(&values, values.len() / m, m);
-        triangular::matmul(
-            sum.as_mut(),
-            BlockStructure::TriangularLower,
-            Accum::Add,
-            h.transpose(),
-            BlockStructure::Rectangular,
-            h,
-            BlockStructure::Rectangular,
-            1.0 / n as f64,
-            Par::Seq,
-        );
+        add_triangle(&mut sum, Accum::Add, h, h, 1.0 / n as f64);
     }
     sum
 }

@@ -4,6 +4,8 @@
 //! best approximation of P̂ of that rank. The norm of the product of the two Hilbert spaces is the
 //! Frobenius norm of the matrix.
 
+use crate::math::matrix::row_major;
+use crate::methods::state_embedding::embedding::svd;
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, MatRef, Par, Side};
 use serde::{Deserialize, Serialize};
@@ -73,36 +75,23 @@ impl MeanEmbedding {
 
     /// The embedding and its best approximation of a rank, as functions of pairs.
     pub(crate) fn joint_density(&self, rank: usize) -> JointDensity {
-        let (u, s, v) = self.decomposition();
+        let (s, u, v) = svd(self.matrix.as_ref());
         let rank = rank.min(s.len());
         let scaled = Mat::from_fn(u.nrows(), rank, |i, k| u[(i, k)] * s[k]);
         let plain = &self.root * &self.matrix * self.root.transpose();
         let factors = [&self.root * scaled, &self.root * v.subcols(0, rank)];
-        let row_major = |a: &Mat<f64>| {
-            let places = 0..a.nrows() * a.ncols();
-            places
-                .map(|at| a[(at / a.ncols(), at % a.ncols())])
-                .collect()
-        };
         JointDensity {
             features: plain.nrows(),
             rank,
-            plain: row_major(&plain),
-            reshaped: factors.each_ref().map(row_major),
+            plain: row_major(plain.as_ref()),
+            reshaped: factors.map(|factor| row_major(factor.as_ref())),
         }
-    }
-
-    fn decomposition(&self) -> (Mat<f64>, Vec<f64>, Mat<f64>) {
-        let svd = self.matrix.thin_svd();
-        let svd = svd.expect("the entries of a singular value problem are finite");
-        let values = svd.S().column_vector().iter().copied().collect();
-        (svd.U().to_owned(), values, svd.V().to_owned())
     }
 
     /// The best approximation of a rank.
     #[cfg(test)]
     pub(crate) fn reshaped(&self, rank: usize) -> MeanEmbedding {
-        let (u, s, v) = self.decomposition();
+        let (s, u, v) = svd(self.matrix.as_ref());
         let rank = rank.min(s.len());
         let scaled = Mat::from_fn(u.nrows(), rank, |i, k| u[(i, k)] * s[k]);
         MeanEmbedding {

@@ -14,11 +14,11 @@
 //! iteration, not of the decomposition. If the decomposition needs a large rank, the system is
 //! solved by a dense factorisation.
 
+use crate::math::matrix::add_triangle;
 use crate::methods::filter::kernel_bayes::cholesky::Incomplete;
 use crate::methods::filter::kernel_bayes::linear::{Lower, add_columns, dot, products};
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt;
-use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::linalg::solvers::Solve;
 use faer::{Accum, Mat, MatRef, Par, c64};
 use std::fmt;
@@ -68,9 +68,8 @@ pub(super) struct Solver {
     pub(super) error: f64,
 }
 
-/// A positive definite matrix of order k and its Cholesky factor.
+/// The Cholesky factor of a positive definite matrix.
 pub(super) struct Small {
-    k: usize,
     factor: Mat<f64>,
     stack: Option<MemBuffer>,
 }
@@ -78,7 +77,6 @@ pub(super) struct Small {
 impl Default for Small {
     fn default() -> Small {
         Small {
-            k: 0,
             factor: Mat::new(),
             stack: None,
         }
@@ -88,7 +86,7 @@ impl Default for Small {
 impl fmt::Debug for Small {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Small")
-            .field("k", &self.k)
+            .field("k", &self.factor.nrows())
             .finish_non_exhaustive()
     }
 }
@@ -122,7 +120,6 @@ impl Small {
             let solve = llt::solve::solve_in_place_scratch::<f64>(k, 1, Par::Seq);
             self.stack = Some(MemBuffer::new(factor.or(solve)));
         }
-        self.k = k;
     }
 
     fn in_place(&mut self) -> bool {
@@ -144,7 +141,7 @@ impl Small {
         let Some(stack) = &mut self.stack else {
             return;
         };
-        let x = faer::ColMut::from_slice_mut(&mut x[..self.k]);
+        let x = faer::ColMut::from_slice_mut(&mut x[..self.factor.nrows()]);
         llt::solve::solve_in_place(
             self.factor.as_ref(),
             x.as_mat_mut(),
@@ -486,30 +483,10 @@ pub(super) fn gram(l: &[f64], n: usize, signs: Option<&[f64]>, out: &mut Mat<f64
             MatRef::from_column_major_slice(&signed, n, rank)
         }
     };
-    triangular::matmul(
-        out.as_mut(),
-        BlockStructure::TriangularLower,
-        Accum::Replace,
-        left.transpose(),
-        BlockStructure::Rectangular,
-        right,
-        BlockStructure::Rectangular,
-        1.0,
-        Par::Seq,
-    );
+    add_triangle(out, Accum::Replace, left, right, 1.0);
 }
 
 /// The lower triangle of S² of a symmetric matrix S.
 pub(super) fn square(s: &Mat<f64>, out: &mut Mat<f64>) {
-    triangular::matmul(
-        out.as_mut(),
-        BlockStructure::TriangularLower,
-        Accum::Replace,
-        s.as_ref(),
-        BlockStructure::Rectangular,
-        s.as_ref(),
-        BlockStructure::Rectangular,
-        1.0,
-        Par::Seq,
-    );
+    add_triangle(out, Accum::Replace, s.transpose(), s.as_ref(), 1.0);
 }
