@@ -92,6 +92,14 @@ impl Certificate {
         }
     }
 
+    /// The same, and no claim unless it `is_made`.
+    pub(crate) fn if_made(self, is_made: bool) -> Certificate {
+        Certificate {
+            holds: self.holds.filter(|_| is_made),
+            ..self
+        }
+    }
+
     /// right − left: the slack of an inequality, or the residual of an equation.
     pub(crate) fn slack(&self) -> f64 {
         self.right - self.left
@@ -246,14 +254,9 @@ fn contraction(of_lambda: &[f64], of_p: &[Singular], rounding: f64) -> Option<Ce
 fn residual(model: &LowRank) -> Option<Certificate> {
     let residuals = model.spectrum.iter().filter_map(|s| s.residual);
     let largest = residuals.reduce(f64::max)?;
-    let claim = |right| Certificate::new("residual", largest, Relation::AtMost, right, 0.0);
-    Some(match model.largest_residual {
-        Some(allowed) => claim(allowed),
-        None => Certificate {
-            holds: None,
-            ..claim(largest)
-        },
-    })
+    let allowed = model.largest_residual;
+    let claim = Certificate::at_most("residual", largest, allowed.unwrap_or(largest), 0.0);
+    Some(claim.if_made(allowed.is_some()))
 }
 
 #[cfg(test)]
@@ -262,12 +265,11 @@ mod tests {
     use crate::evidence::counts::Counts;
     use crate::evidence::counts::shards::of_rows;
     use crate::evidence::pass::Passes;
-    use crate::methods::Method;
     use crate::methods::cocluster::Cocluster;
     use crate::methods::dbmr::params::Dbmr;
-    use crate::methods::fit;
-    use crate::methods::given::Given;
+    use crate::methods::given::{Given, fit_of};
     use crate::methods::spectral::svd::Svd;
+    use crate::methods::{Method, fit};
     use proptest::prelude::*;
 
     /// Shards of a dense matrix of counts, targets × sources.
@@ -275,6 +277,12 @@ mod tests {
         let scaled = |&v: &u32| f64::from(v) * weight.unwrap_or(1.0);
         let rows = n.iter().map(|row| row.iter().map(scaled).collect());
         of_rows(&rows.collect::<Vec<_>>(), weight.is_some(), 7)
+    }
+
+    /// 9 × 8 counts, all of them positive.
+    fn positive() -> Shards {
+        let row = |i: u32| (0..8).map(|j| 1 + (i * j + 3 * i) % 7).collect();
+        shards(&(0..9).map(row).collect::<Vec<_>>(), None)
     }
 
     fn models(shards: &Shards, rank: usize) -> Vec<LowRank> {
@@ -305,11 +313,8 @@ mod tests {
     #[test]
     fn a_model_by_hand() {
         let shards = shards(&[vec![3, 1, 0], vec![1, 3, 0], vec![0, 0, 2]], None);
-        let counts = Counts::of(&shards).with_given("sets", vec![0, 0, 1], 2);
-        let given = Method::Given(Given::column("sets"));
-        let fit = fit(&Passes::local(), &given, &counts, 0).expect("a fit");
-        let model = &fit.model;
-        let certificates = &of(&shards, &[model])[0];
+        let fit = fit_of(&shards, vec![0, 0, 1], 2);
+        let certificates = &of(&shards, &[&fit.model])[0];
         let sides = |name: &str| {
             let found = certificates.iter().find(|c| c.name == name);
             found.map(|c| (c.left, c.right)).expect("a certificate")
@@ -336,10 +341,7 @@ mod tests {
     /// Small errors in the numbers of a fit, and the certificates that must detect them.
     #[test]
     fn errors_break_certificates() {
-        let n: Vec<Vec<u32>> = (0..9u32)
-            .map(|i| (0..8).map(|j| 1 + (i * j + 3 * i) % 7).collect())
-            .collect();
-        let shards = shards(&n, None);
+        let shards = positive();
         let sound = models(&shards, 3);
         type Break = fn(&mut LowRank);
         let faults: [(&str, Break); 9] = [
@@ -381,21 +383,14 @@ mod tests {
 
     #[test]
     fn nothing_is_claimed_without_convergence() {
-        let n: Vec<Vec<u32>> = (0..9u32)
-            .map(|i| (0..8).map(|j| 1 + (i * j + 3 * i) % 7).collect())
-            .collect();
-        let shards = shards(&n, None);
+        let shards = positive();
         let mut models = models(&shards, 3);
         models[1].largest_residual = None;
         let certificates = certificates(&shards, &models);
         assert!(check("svd", &certificates[1]).is_ok() && !certified(&certificates[1]));
         assert!(certified(&certificates[0]));
-        assert!(
-            certificates
-                .iter()
-                .flatten()
-                .all(|c| c.name != "contraction")
-        );
+        let mut all = certificates.iter().flatten();
+        assert!(all.all(|c| c.name != "contraction"));
     }
 
     proptest! {

@@ -28,13 +28,11 @@ use crate::evidence::counts::Counts;
 use crate::evidence::counts::groups::{Groups, Resampled};
 use crate::evidence::counts::products::Multiply;
 use crate::evidence::pass::Passes;
-use crate::math::dense;
 use crate::math::seed::restart_seed;
-use crate::math::sum;
-use crate::methods;
-use crate::methods::Method;
+use crate::math::{dense, sum};
 use crate::methods::low_rank::factors::of_partition;
 use crate::methods::low_rank::model::LowRank;
+use crate::methods::{self, Method};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -308,10 +306,9 @@ fn whitening(c: &[f64], rank: usize) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::counts::csr::Values;
-    use crate::evidence::counts::shards::Shards;
+    use crate::evidence::counts::shards::of_entries;
     use crate::evidence::pass::Passes;
-    use crate::methods::given::Given;
+    use crate::methods::given::fit_of;
 
     /// Counts of (source, target, count), over the states that have counts, ascending.
     fn resampled(counts: &[(u32, u32, u32)]) -> Resampled {
@@ -323,12 +320,10 @@ mod tests {
         };
         let (sources, targets) = (states(|c| c.0), states(|c| c.1));
         let place = |states: &[u32], state| states.binary_search(&state).expect("a state") as u32;
-        let (rows, columns): (Vec<u32>, Vec<u32>) = counts
+        let entries = counts
             .iter()
-            .map(|c| (place(&sources, c.0), place(&targets, c.1)))
-            .unzip();
-        let values = Values::Count(counts.iter().map(|c| c.2).collect());
-        let shards = Shards::new(sources.len(), targets.len(), &rows, &columns, values, 2);
+            .map(|&(j, i, n)| (place(&sources, j), place(&targets, i), n));
+        let shards = of_entries(sources.len(), targets.len(), entries, 2);
         Resampled {
             shards,
             sources,
@@ -343,26 +338,23 @@ mod tests {
     //          [ 0 4 0 0 ]
     fn world() -> (Resampled, Resampled, LowRank) {
         let train = resampled(&[(0, 0, 3), (0, 1, 1), (1, 0, 1), (1, 1, 3), (2, 1, 2)]);
-        let test = resampled(&[
-            (0, 0, 2),
-            (1, 1, 1),
-            (1, 2, 4),
-            (2, 0, 1),
-            (2, 1, 4),
-            (3, 0, 2),
-        ]);
-        let method = Method::Given(Given::column("sets"));
-        let evidence = &Counts::of(&train.shards).with_given("sets", vec![0, 0, 1], 2);
-        let fit = methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
-        let model = fit.model;
+        let (early, late) = (
+            [(0, 0, 2), (1, 1, 1), (1, 2, 4)],
+            [(2, 0, 1), (2, 1, 4), (3, 0, 2)],
+        );
+        let test = resampled(&[early, late].concat());
+        let model = fit_of(&train.shards, vec![0, 0, 1], 2).model;
         (train, test, model)
+    }
+
+    fn scored(train: &Resampled, test: &Resampled, model: &LowRank) -> Option<Fold> {
+        score(&Passes::local(), train, test, model)
     }
 
     #[test]
     fn held_out_likelihood_by_hand() {
         let (train, test, model) = world();
-        let fold =
-            score(&Passes::local(), &train, &test, &model).expect("transitions that are known");
+        let fold = scored(&train, &test, &model).expect("transitions that are known");
         // λ_00 = 4.4/9, λ_10 = 4.6/9, λ_01 = 0.4/3, λ_11 = 2.6/3, for 8 of 14 transitions.
         let expected = 2.0 * (4.4f64 / 9.0).ln()
             + (4.6f64 / 9.0).ln()
@@ -378,11 +370,10 @@ mod tests {
     #[test]
     fn vamp_2_by_hand() {
         let (train, test, model) = world();
-        let fold =
-            score(&Passes::local(), &train, &test, &model).expect("transitions that are known");
+        let fold = scored(&train, &test, &model).expect("transitions that are known");
         assert!((fold.vamp_2 - (5.0 / 35.0 + 17.0 / 25.0)).abs() < 1e-14);
         // On its own counts the score of a fit is Σ σ²(Λ̃).
-        let own = score(&Passes::local(), &train, &train, &model).expect("its own transitions");
+        let own = scored(&train, &train, &model).expect("its own transitions");
         let squares: f64 = model.spectrum.iter().map(|s| s.value * s.value).sum();
         assert!((own.vamp_2 - squares).abs() < 1e-14);
         assert_eq!(own.unseen, 0.0);
@@ -392,12 +383,8 @@ mod tests {
     #[test]
     fn an_empty_set_adds_nothing() {
         let (train, test, model) = world();
-        let method = Method::Given(Given::column("sets"));
-        let evidence = &Counts::of(&train.shards).with_given("sets", vec![0, 0, 1], 3);
-        let wide = methods::fit(&Passes::local(), &method, evidence, 0).expect("a fit");
-        let wide = wide.model;
-        let fold =
-            |model| score(&Passes::local(), &train, &test, model).expect("known transitions");
+        let wide = fit_of(&train.shards, vec![0, 0, 1], 3).model;
+        let fold = |model| scored(&train, &test, model).expect("known transitions");
         assert!((fold(&wide).vamp_2 - fold(&model).vamp_2).abs() < 1e-12);
         assert_eq!(fold(&wide).log_likelihood, fold(&model).log_likelihood);
     }
@@ -406,7 +393,7 @@ mod tests {
     fn transitions_that_are_all_new_have_no_score() {
         let (train, _, model) = world();
         let test = resampled(&[(0, 2, 1), (3, 0, 1)]);
-        assert_eq!(score(&Passes::local(), &train, &test, &model), None);
+        assert_eq!(scored(&train, &test, &model), None);
     }
 
     #[test]

@@ -38,25 +38,14 @@ pub(crate) fn certificates(projection: &Projection, rank: usize) -> Vec<Certific
         Certificate::at_most("sum_of_operators", sum, 0.0, rounding * magnitude),
     ];
     if projection.scaling == Scaling::Cca {
-        let normalisation = found.normalisation_gap;
-        list.push(Certificate::at_most(
-            "first_step",
-            checked.first_step,
-            0.0,
-            rounding,
-        ));
-        list.push(Certificate::at_most(
-            "normalisation",
-            normalisation,
-            0.0,
-            amplified,
-        ));
+        let (first_step, normalisation) = (checked.first_step, found.normalisation_gap);
+        list.extend([
+            Certificate::at_most("first_step", first_step, 0.0, rounding),
+            Certificate::at_most("normalisation", normalisation, 0.0, amplified),
+        ]);
     }
     let residual = Certificate::at_most("residual", largest, projection.largest_residual(), 0.0);
-    list.push(Certificate {
-        holds: residual.holds.filter(|_| projection.converged),
-        ..residual
-    });
+    list.push(residual.if_made(projection.converged));
     list.sort_by(|a, b| a.name.cmp(&b.name));
     list
 }

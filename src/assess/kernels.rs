@@ -46,10 +46,7 @@ pub(crate) fn of_points(model: &HeatModel) -> Vec<Certificate> {
         let residuals = model.spectrum.iter().map(|level| level.residual);
         let largest = residuals.fold(0.0, f64::max);
         let residual = Certificate::at_most("residual", largest, LARGEST_RESIDUAL, 0.0);
-        list.push(Certificate {
-            holds: residual.holds.filter(|_| checked.converged),
-            ..residual
-        });
+        list.push(residual.if_made(checked.converged));
     }
     if let Some([difference, magnitude]) = checked.reproduction {
         // A bistochastic factor of a new row differs by the error of a row sum.

@@ -20,6 +20,7 @@
 
 use crate::assess::crossval;
 use crate::evidence::counts::shards::Shards;
+use crate::math::matrix::first_largest;
 use crate::methods::low_rank::model::LowRank;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,7 +45,7 @@ pub enum Rule {
 }
 
 /// The criteria of one rank.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Criteria {
     /// r.
     pub rank: usize,
@@ -99,8 +100,7 @@ impl Criteria {
             objective: metrics.objective,
             empty_states: metrics.empty_states,
             crispness: metrics.crispness,
-            stability: None,
-            validation: None,
+            ..Criteria::default()
         }
     }
 
@@ -119,12 +119,8 @@ impl Criteria {
 
 /// d = Σ_k (|supp λ_k| − 1) over the latent states that are not empty.
 fn parameters(model: &LowRank) -> usize {
-    let sizes = model
-        .latent
-        .offsets
-        .windows(2)
-        .map(|ends| ends[1] - ends[0]);
-    sizes.map(|size| size.saturating_sub(1)).sum()
+    let ends = model.latent.offsets.windows(2);
+    ends.map(|ends| (ends[1] - ends[0]).saturating_sub(1)).sum()
 }
 
 impl Rule {
@@ -155,7 +151,7 @@ pub(crate) fn choose(rule: Rule, ranks: &[Criteria]) -> Option<(usize, String)> 
         let scored = |at: usize| Some((at, ranks[at].validation.as_ref().map(score)?));
         (0..ranks.len()).filter_map(scored).collect::<Vec<_>>()
     };
-    let (at, mut why) = match rule {
+    let (at, why) = match rule {
         Rule::Gap => {
             let gap = |at: usize| Some((at, ranks[at].gap()?));
             let mut gaps: Vec<(usize, f64)> = (0..ranks.len()).filter_map(gap).collect();
@@ -178,10 +174,20 @@ pub(crate) fn choose(rule: Rule, ranks: &[Criteria]) -> Option<(usize, String)> 
             before_the_rest(&numbers, &validated(|v| v.vamp_2))?
         }
     };
-    if at > 0 && at + 1 == ranks.len() {
-        why += NO_LARGER;
-    }
-    Some((at, why))
+    Some(with_end(at, why, ranks.len()))
+}
+
+/// Adds to the reason that the chosen candidate is the largest of `n`.
+fn with_end(at: usize, why: String, n: usize) -> (usize, String) {
+    let end = "; no larger rank was tried";
+    (
+        at,
+        if at > 0 && at + 1 == n {
+            why + end
+        } else {
+            why
+        },
+    )
 }
 
 fn smallest(
@@ -210,12 +216,7 @@ fn within_one_error(
     ranks: &[Criteria],
     scores: &[(usize, crossval::Score)],
 ) -> Option<(usize, String)> {
-    let mut best = *scores.first()?;
-    for &(at, score) in scores {
-        if score.mean > best.1.mean {
-            best = (at, score);
-        }
-    }
+    let best = *scores.get(first_largest(scores.iter().map(|(_, s)| s.mean)))?;
     let (enough, error) = (best.1.mean - best.1.error, best.1.error);
     let &(at, score) = scores.iter().find(|(_, s)| s.mean >= enough)?;
     let name = "held-out log-likelihood";
@@ -233,18 +234,12 @@ fn within_one_error(
     Some((at, why))
 }
 
-/// What is said of the largest candidate.
-const NO_LARGER: &str = "; no larger rank was tried";
-
 /// The index of the rank that [`Rule::Vamp2`] chooses among `ranks`, which ascend, and the reason.
 /// There is one score per rank.
 pub(crate) fn by_vamp_2(ranks: &[usize], scores: &[crossval::Score]) -> Option<(usize, String)> {
     let scores: Vec<_> = scores.iter().copied().enumerate().collect();
-    let (at, mut why) = before_the_rest(ranks, &scores)?;
-    if at > 0 && at + 1 == ranks.len() {
-        why += NO_LARGER;
-    }
-    Some((at, why))
+    let (at, why) = before_the_rest(ranks, &scores)?;
+    Some(with_end(at, why, ranks.len()))
 }
 
 /// For a score that noise alone can raise: the first rank after which the score gains at most one
@@ -289,21 +284,17 @@ pub struct RankRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::assess::crossval::Score;
-    use crate::assess::crossval::Validation;
+    use crate::assess::crossval::{Score, Validation};
     use crate::assess::resampling::Folds;
     use crate::evidence::counts::Counts;
-    use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::groups::Groups;
-    use crate::evidence::counts::shards::dense;
+    use crate::evidence::counts::shards::{dense, of_rows};
     use crate::evidence::pass::Passes;
-    use crate::methods;
-    use crate::methods::Method;
     use crate::methods::dbmr::params::Dbmr;
-    use crate::methods::given::Given;
+    use crate::methods::given::fit_of;
     use crate::methods::spectral::svd::Svd;
-    use crate::methods::spectral::truncated_svd;
-    use crate::methods::spectral::truncated_svd::Options;
+    use crate::methods::spectral::truncated_svd::{self, Options};
+    use crate::methods::{self, Method};
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
 
@@ -312,18 +303,10 @@ mod tests {
     // λ₀ has one free parameter, λ₁ has none. B = D_q^{-1/2} λ D_w^{1/2} has σ = 1, 1/√6.
     #[test]
     fn criteria_by_hand() {
-        let values = Values::Count(vec![3, 1, 1, 3, 2]);
-        let shards = Shards::new(3, 2, &[0, 0, 1, 1, 2], &[0, 1, 0, 1, 1], values, 9);
-        let counts = Counts::of(&shards).with_given("sets", vec![0, 0, 1], 2);
-        let fit = methods::fit(
-            &Passes::local(),
-            &Method::Given(Given::column("sets")),
-            &counts,
-            0,
-        )
-        .expect("a fit");
-        let model = &fit.model;
-        let c = Criteria::new(model, &[1.0, 0.75], &shards);
+        let rows = [vec![3.0, 1.0, 0.0], vec![1.0, 3.0, 2.0]];
+        let shards = of_rows(&rows, false, 9);
+        let fit = fit_of(&shards, vec![0, 0, 1], 2);
+        let c = Criteria::new(&fit.model, &[1.0, 0.75], &shards);
         let deviance = 16.0 * 2f64.ln();
         assert_eq!(c.parameters, 1);
         assert!((c.aic - (deviance + 2.0)).abs() < 1e-14);
@@ -352,10 +335,11 @@ mod tests {
         for (j, row) in counts.iter_mut().enumerate() {
             let mut away = 0;
             for _ in 0..150 {
+                let first = j / 15 * 15;
                 let (from, to) = if away == 0 {
                     (0, n)
                 } else {
-                    (j / 15 * 15, j / 15 * 15 + 15)
+                    (first, first + 15)
                 };
                 let (i, next) = draw(from, to);
                 row[i] += 1.0;
@@ -382,22 +366,17 @@ mod tests {
         let groups = Groups::scatter(shards.n_targets, &shards.by_source, 40);
         let methods: Vec<Method> = ranks.map(of).collect();
         let candidates: Vec<(&Method, u64)> = methods.iter().map(|m| (m, 0)).collect();
-        let validations = crossval::validate(
-            &Passes::local(),
-            &Counts::of(shards),
-            &groups,
-            Folds {
-                n: 5,
-                entries: 1000,
-                seed: 3,
-            },
-            &candidates,
-        );
+        let (passes, counts) = (Passes::local(), Counts::of(shards));
+        let folds = Folds {
+            n: 5,
+            entries: 1000,
+            seed: 3,
+        };
+        let validations = crossval::validate(&passes, &counts, &groups, folds, &candidates);
         let scored = methods.iter().zip(validations.expect("five folds"));
         scored
             .map(|(method, validation)| {
-                let fit =
-                    methods::fit(&Passes::local(), method, &Counts::of(shards), 0).expect("a fit");
+                let fit = methods::fit(&passes, method, &counts, 0).expect("a fit");
                 Criteria {
                     validation,
                     ..Criteria::new(&fit.model, &spectrum, shards)
@@ -438,22 +417,15 @@ mod tests {
                 rank: at + 2,
                 singular_value: Some(0.5),
                 next_singular_value: Some(0.25),
-                log_likelihood: -1.0,
-                parameters: 3,
                 aic: 9.0,
                 bic: 9.0,
-                coherence: 1.0,
-                coherence_lower_bound: 0.0,
-                objective: 1.0,
-                empty_states: 0,
-                crispness: None,
-                stability: None,
                 validation: Some(Validation {
                     folds: 2,
                     log_likelihood: score,
                     vamp_2: score,
                     unseen: 0.0,
                 }),
+                ..Criteria::default()
             }
         };
         scores.iter().enumerate().map(criteria).collect()

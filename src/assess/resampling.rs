@@ -2,8 +2,7 @@
 
 use crate::error::Result;
 use crate::evidence::pass::Passes;
-use crate::evidence::resample;
-use crate::evidence::resample::{Resample, draw, train_and_test};
+use crate::evidence::resample::{self, Resample, draw, train_and_test};
 use crate::math::seed::restart_seed;
 use rayon::prelude::*;
 use serde::Serialize;

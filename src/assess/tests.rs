@@ -1,8 +1,8 @@
 //! The certificates of every method hold for random small inputs, and for inputs with repeated,
 //! collinear, far and equal values.
 
-use crate::assess::certificates::Certificate;
-use crate::assess::{certificates, embeddings, filters, hmm, kernels};
+use crate::assess::certificates::{self, Certificate};
+use crate::assess::{embeddings, filters, hmm, kernels};
 use crate::evidence::counts::Counts;
 use crate::evidence::pass::Passes;
 use crate::evidence::points::{Pairs, Points};

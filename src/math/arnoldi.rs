@@ -215,6 +215,7 @@ fn leading_dense(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::matrix::dot;
     use rand::SeedableRng;
 
     /// Runs `leading` for a sparse matrix of (row, column, value). Also returns the largest entry
@@ -243,18 +244,10 @@ mod tests {
         };
         let mut random = Pcg64::seed_from_u64(3);
         let found = leading(|x, out| apply(x, out, width), known, &options, &mut random);
+        let column = |k| found.vectors.iter().skip(k).step_by(wanted);
         let q: Vec<Vec<f64>> = std::iter::once(known.to_vec())
-            .chain((0..wanted).map(|k| {
-                found
-                    .vectors
-                    .iter()
-                    .skip(k)
-                    .step_by(wanted)
-                    .copied()
-                    .collect()
-            }))
+            .chain((0..wanted).map(|k| column(k).copied().collect()))
             .collect();
-        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let mut off = 0.0f64;
         for (k, x) in q.iter().enumerate() {
             for (l, y) in q.iter().enumerate() {

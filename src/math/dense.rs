@@ -553,6 +553,12 @@ mod tests {
             .collect()
     }
 
+    fn orthonormal(n: usize, width: usize, random: &mut Pcg64) -> Vec<f64> {
+        let mut first = panel(n, width, 2);
+        orthonormalise::<Vec<f64>>(&[], 0..0, width, &mut first, random);
+        first
+    }
+
     fn assert_orthonormal(panels: &[Vec<f64>], width: usize) {
         for (p, w) in panels.iter().enumerate() {
             let g = project(panels, width, w);
@@ -587,8 +593,7 @@ mod tests {
         for width in [1, 2, 4, 8, 16] {
             let n = 3000;
             let mut random = Pcg64::seed_from_u64(1);
-            let mut first = panel(n, width, 2);
-            orthonormalise::<Vec<f64>>(&[], 0..0, width, &mut first, &mut random);
+            let first = orthonormal(n, width, &mut random);
             let original = panel(n, width, 3);
             let mut second = original.clone();
             let split = orthonormalise(&[&first], 0..1, width, &mut second, &mut random);
@@ -608,27 +613,18 @@ mod tests {
     fn lost_directions_are_replaced() {
         let (n, width) = (50, 4);
         let mut random = Pcg64::seed_from_u64(1);
-        let mut first = panel(n, width, 2);
-        orthonormalise::<Vec<f64>>(&[], 0..0, width, &mut first, &mut random);
+        let first = orthonormal(n, width, &mut random);
         // Columns: zero, one of the basis, a new one, and the new one plus 1e-9 of another.
         let other = panel(n, width, 3);
         let mut w: Vec<f64> = (0..n)
             .flat_map(|i| {
-                let new = other[i * width];
-                [
-                    0.0,
-                    first[i * width],
-                    new,
-                    new + 1e-9 * other[i * width + 1],
-                ]
+                let (new, another) = (other[i * width], other[i * width + 1]);
+                [0.0, first[i * width], new, new + 1e-9 * another]
             })
             .collect();
         let split = orthonormalise(&[&first], 0..1, width, &mut w, &mut random);
-        let rows: f64 = split
-            .rest
-            .chunks_exact(width)
-            .map(|r| r[0].abs() + r[1].abs())
-            .sum();
+        let rows = split.rest.chunks_exact(width);
+        let rows: f64 = rows.map(|r| r[0].abs() + r[1].abs()).sum();
         assert!(rows < 1e-12, "nothing is left of the first two columns");
         assert_orthonormal(&[first, w], width);
         let mut nothing = vec![0.0; n * width];
@@ -640,8 +636,7 @@ mod tests {
     fn short_columns_become_orthogonal_too() {
         let (n, width) = (3000, 4);
         let mut random = Pcg64::seed_from_u64(1);
-        let mut first = panel(n, width, 2);
-        orthonormalise::<Vec<f64>>(&[], 0..0, width, &mut first, &mut random);
+        let first = orthonormal(n, width, &mut random);
         for length in [1.0, 1e-6, 1e-10] {
             let mut w: Vec<f64> = panel(n, width, 3).iter().map(|x| x * length).collect();
             orthonormalise(&[&first], 0..1, width, &mut w, &mut random);
@@ -679,10 +674,7 @@ mod tests {
         let mut turn = eigenvalues(&[0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0], 3);
         turn.sort_by(|a, b| a[0].total_cmp(&b[0]).then(a[1].total_cmp(&b[1])));
         let root = 0.75f64.sqrt();
-        close(
-            turn.as_flattened(),
-            &[-0.5, -root, -0.5, root, 1.0, 0.0],
-            1e-14,
-        );
+        let expected = [-0.5, -root, -0.5, root, 1.0, 0.0];
+        close(turn.as_flattened(), &expected, 1e-14);
     }
 }

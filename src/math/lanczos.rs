@@ -17,8 +17,7 @@
 //! b new random vectors. This repeats until there are fewer copies than random vectors. If a block
 //! loses rank, random vectors replace the missing directions.
 
-use crate::math::dense;
-use crate::math::dense::NEGLIGIBLE;
+use crate::math::dense::{self, NEGLIGIBLE};
 use crate::math::krylov::{column_length, coupling, random_panel};
 use rand_pcg::Pcg64;
 
@@ -306,6 +305,7 @@ fn is_saturated(values: &[f64], copies: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::testing::close;
     use rand::SeedableRng;
 
     /// Ritz vectors of a diagonal operator; returns the Rayleigh quotients of the wanted ones.
@@ -340,18 +340,12 @@ mod tests {
         (quotients, ritz)
     }
 
-    fn assert_close(found: &[f64], expected: &[f64]) {
-        for (f, e) in found.iter().zip(expected) {
-            assert!((f - e).abs() <= 1e-12, "{found:?} for {expected:?}");
-        }
-    }
-
     #[test]
     fn a_geometric_spectrum_converges_with_restarts() {
         let values: Vec<f64> = (0..3000).map(|i| 0.998f64.powi(i)).collect();
         for width in [1, 2, 4, 8] {
             let (found, ritz) = diagonal(&values, 7, width, 100_000, usize::MAX);
-            assert_close(&found, &values[..7]);
+            close(&found, &values[..7], 1e-12);
             assert!(ritz.converged && ritz.restarts > 0);
         }
     }
@@ -365,7 +359,7 @@ mod tests {
         let values: Vec<f64> = (0..3000).map(|i| 0.998f64.powi(i)).collect();
         for width in [2, 4] {
             let (found, ritz) = diagonal(&values, 7, width, 100_000, 0);
-            assert_close(&found, &values[..7]);
+            close(&found, &values[..7], 1e-12);
             assert!(ritz.converged);
         }
     }
@@ -378,7 +372,7 @@ mod tests {
         values.extend((0..500).map(|i| 0.7 - i as f64 / 1000.0));
         for (width, room) in [(4, usize::MAX), (4, 0), (2, usize::MAX), (2, 0)] {
             let (found, ritz) = diagonal(&values, 22, width, 100_000, room);
-            assert_close(&found, &values[..22]);
+            close(&found, &values[..22], 1e-12);
             assert!(ritz.converged);
         }
     }
@@ -388,11 +382,11 @@ mod tests {
         for (rank, width) in [(0, 2), (1, 2), (5, 2), (0, 4), (1, 4), (2, 4), (5, 4)] {
             let values: Vec<f64> = (0..400).map(|i| if i < rank { 0.5 } else { 0.0 }).collect();
             let (found, ritz) = diagonal(&values, 8, width, 100_000, usize::MAX);
-            assert_close(&found, &values[..8]);
+            close(&found, &values[..8], 1e-12);
             assert!(ritz.converged);
         }
         let (found, _) = diagonal(&[1.0; 400], 10, 4, 100_000, usize::MAX);
-        assert_close(&found, &[1.0; 10]);
+        close(&found, &[1.0; 10], 1e-12);
     }
 
     #[test]

@@ -1,8 +1,15 @@
-//! Small dense matrices, row-major, and the signs of columns.
+//! Small dense matrices, row-major, and their entries.
 
 use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::{Accum, Mat, MatRef, Par};
 use rayon::prelude::*;
+
+/// The index of the largest value, the first one on ties. 0 for no values.
+pub(crate) fn first_largest(values: impl IntoIterator<Item = f64>) -> usize {
+    let all = values.into_iter().enumerate();
+    let largest = all.reduce(|a, b| if b.1 > a.1 { b } else { a });
+    largest.map_or(0, |(at, _)| at)
+}
 
 /// Σ aᵢ bᵢ from left to right.
 pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {

@@ -27,6 +27,13 @@ pub(crate) mod testing {
         }
     }
 
+    /// A message has a part.
+    #[track_caller]
+    pub(crate) fn says(message: impl ToString, part: &str) {
+        let message = message.to_string();
+        assert!(message.contains(part), "{message}");
+    }
+
     /// Runs on a pool of this number of threads.
     pub(crate) fn on_threads<T: Send>(threads: usize, run: impl FnOnce() -> T + Send) -> T {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();

@@ -196,8 +196,25 @@ macro_rules! ranked {
     };
 }
 
-/// Writes the functions of defaults that serde calls.
+/// Writes the functions of defaults that serde calls, and for `Method(first: type)` also `new`. The
+/// keys after the list have the defaults of their types.
 macro_rules! defaults {
+    ($vis:vis $Method:ident($first:ident: $of:ty) {
+        $($key:ident: $type:ty = $value:expr,)*
+    } $($other:ident)*) => {
+        impl $Method {
+            /// The defaults.
+            $vis fn new($first: $of) -> Self {
+                $Method {
+                    $first,
+                    $($key: $Method::$key(),)*
+                    $($other: Default::default(),)*
+                }
+            }
+        }
+
+        defaults! { $Method { $($key: $type = $value,)* } }
+    };
     ($Method:ident { $($key:ident: $type:ty = $value:expr,)* }) => {
         impl $Method {
             $(fn $key() -> $type {
@@ -218,10 +235,10 @@ pub(crate) fn at_least_one(numbers: &[(&'static str, usize)]) -> std::result::Re
 }
 
 /// Checks a tolerance.
-pub(crate) fn tolerance(tolerance: f64) -> std::result::Result<(), Fault> {
+pub(crate) fn tolerance(key: &'static str, tolerance: f64) -> std::result::Result<(), Fault> {
     if tolerance >= 0.0 && tolerance.is_finite() {
         return Ok(());
     }
     let message = format!("must be finite and not negative, not {tolerance}");
-    Err(("tolerance", message))
+    Err((key, message))
 }

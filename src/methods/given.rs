@@ -79,3 +79,15 @@ impl Estimator for Given {
         })
     }
 }
+
+/// The fit of a partition of the sources.
+#[cfg(test)]
+pub(crate) fn fit_of(
+    shards: &crate::evidence::counts::shards::Shards,
+    sets: Vec<u32>,
+    rank: usize,
+) -> Fit {
+    let counts = Counts::of(shards).with_given("sets", sets, rank);
+    let fit = Given::column("sets").fit(&Passes::local(), &counts, 0);
+    fit.expect("a fit")
+}

@@ -46,8 +46,7 @@ use crate::evidence::points::{PointSize, Points};
 use crate::methods::columns::Column;
 use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, Ranked};
 use crate::methods::fit::Fit;
-use crate::methods::heat_kernel::chain;
-use crate::methods::heat_kernel::chain::ChainEmbedding;
+use crate::methods::heat_kernel::chain::{self, ChainEmbedding};
 use crate::methods::heat_kernel::params::{ChainKernel, KernelParams};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -390,34 +389,27 @@ impl PointMethod {
 mod tests {
     use super::*;
     use crate::error::Kind;
-    use crate::evidence::counts::csr::Values;
-    use crate::evidence::counts::shards::Shards;
+    use crate::evidence::counts::shards::{Shards, of_entries};
     use crate::math::seed::restart_seed;
     use crate::math::testing::on_threads;
     use crate::methods::cocluster::Cocluster;
     use crate::methods::cocluster::metastable::Metastable;
     use crate::methods::dbmr::params::Dbmr;
-    use crate::methods::given::Given;
+    use crate::methods::given::{Given, fit_of};
     use crate::methods::low_rank::canonical;
     use crate::methods::spectral::gpcca::Gpcca;
     use crate::methods::spectral::svd::{Clusters, Svd};
 
     /// `n` sources and `m` targets with counts on the diagonal and where a hash of (j, i) says so.
     fn world(n: u32, m: u32, shard_nnz: usize) -> Shards {
-        let (mut sources, mut targets, mut values) = (vec![], vec![], vec![]);
-        for j in 0..n {
-            for i in 0..m {
-                let hash = restart_seed(7, (j * m + i) as usize) >> 32;
-                let close = j % 4 == i % 4;
-                if j % m == i || i % n == j || hash % 16 < if close { 8 } else { 1 } {
-                    sources.push(j);
-                    targets.push(i);
-                    values.push(1 + (hash / 16 % 9) as u32);
-                }
-            }
-        }
-        let (n, m) = (n as usize, m as usize);
-        Shards::new(n, m, &sources, &targets, Values::Count(values), shard_nnz)
+        let all = (0..n).flat_map(|j| (0..m).map(move |i| (j, i)));
+        let entries = all.filter_map(|(j, i)| {
+            let hash = restart_seed(7, (j * m + i) as usize) >> 32;
+            let most = if j % 4 == i % 4 { 8 } else { 1 };
+            let is_counted = j % m == i || i % n == j || hash % 16 < most;
+            is_counted.then_some((j, i, 1 + (hash / 16 % 9) as u32))
+        });
+        of_entries(n as usize, m as usize, entries, shard_nnz)
     }
 
     /// The counts of the world. The first 70 sources are targets; source j is in the given set j
@@ -469,39 +461,32 @@ mod tests {
     #[test]
     fn a_given_partition_may_have_more_sets_than_there_are_states() {
         let shards = world(3, 2, 100);
-        let few = |affiliation: Vec<u32>, rank| {
-            let counts = Counts::of(&shards).with_given("sets", affiliation, rank);
-            fit(&Passes::local(), &given(), &counts, 0).expect("a fit")
-        };
-        let (all, own) = (few(vec![1, 4, 4], 6), few(vec![0, 1, 1], 2));
+        let (all, own) = (
+            fit_of(&shards, vec![1, 4, 4], 6),
+            fit_of(&shards, vec![0, 1, 1], 2),
+        );
         assert_eq!(all.model.metrics.empty_states, 4);
         assert_eq!(
             all.model.metrics.log_likelihood,
             own.model.metrics.log_likelihood
         );
         assert!((all.model.metrics.coherence - own.model.metrics.coherence).abs() < 1e-14);
-        assert!(
-            all.model
-                .sources
-                .embedding
-                .iter()
-                .chain(&all.model.targets.embedding)
-                .all(|x| x.is_finite())
-        );
+        let sides = [&all.model.sources, &all.model.targets];
+        let mut embedded = sides.iter().flat_map(|side| &side.embedding);
+        assert!(embedded.all(|x| x.is_finite()));
     }
 
     // Weights 3, 3 and 5 of the sets {0}, {1} and {2, 3}, and an empty one.
     #[test]
     fn heavy_sets_come_first() {
-        let values = Values::Count(vec![3, 3, 1, 4]);
-        let shards = Shards::new(4, 4, &[0, 1, 2, 3], &[0, 1, 2, 3], values, 9);
+        let shards = of_entries(4, 4, [(0, 0, 3), (1, 1, 3), (2, 2, 1), (3, 3, 4)], 9);
         assert_eq!(canonical(&[3, 2, 1, 1], 4, &shards), [1, 2, 0, 0]);
         assert_eq!(canonical(&[0, 3, 2, 2], 4, &shards), [1, 2, 0, 0]);
     }
 
     #[test]
     fn one_state_is_a_world() {
-        let shards = Shards::new(1, 1, &[0], &[0], Values::Count(vec![2]), 1);
+        let shards = of_entries(1, 1, [(0, 0, 2)], 1);
         for method in methods(1) {
             let fit = fit(&Passes::local(), &method, &counts(&shards), 0).expect("rank 1");
             assert_eq!(
@@ -585,19 +570,10 @@ mod tests {
                 }
             }
         }
-        entries.sort_unstable();
-        let reversed = Shards::new(
-            90,
-            70,
-            &entries.iter().map(|e| e.0).collect::<Vec<_>>(),
-            &entries.iter().map(|e| e.1).collect::<Vec<_>>(),
-            Values::Count(entries.iter().map(|e| e.2).collect()),
-            500,
-        );
+        let reversed = of_entries(90, 70, entries, 500);
         let fitted = |shards, flip: bool| {
             let sets = (0..90).map(|j| if flip { 89 - j } else { j } % 4).collect();
-            let counts = Counts::of(shards).with_given("sets", sets, 4);
-            fit(&Passes::local(), &given(), &counts, 0).expect("rank 4")
+            fit_of(shards, sets, 4)
         };
         let (ordered, reversed_fit) = (fitted(&shards, false), fitted(&reversed, true));
         assert_eq!(ordered.model.latent, reversed_fit.model.latent);

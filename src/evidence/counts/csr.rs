@@ -369,17 +369,21 @@ mod tests {
     use crate::evidence::pass::kernel::Kernel;
     use std::borrow::Cow;
 
+    fn small(values: Values) -> Csr {
+        Csr {
+            first_row: 0,
+            offsets: vec![0, 2, 4],
+            columns: vec![0, 2, 0, 1],
+            values,
+        }
+    }
+
     // [ 2 0 1 ]   [ 1 ]   [ 5 ]             [ 10 ]
     // [ 3 5 0 ] · [ 2 ] = [ 13 ], scaled by [  2 ]: [ 50 ], [ 26 ].
     //             [ 3 ]
     #[test]
     fn a_product_that_lost_an_entry_is_not_conserved() {
-        let csr = Csr {
-            first_row: 0,
-            offsets: vec![0, 2, 4],
-            columns: vec![0, 2, 0, 1],
-            values: Values::Small(vec![2, 1, 3, 5]),
-        };
+        let csr = small(Values::Small(vec![2, 1, 3, 5]));
         let kernel = Multiply {
             x: Cow::from(vec![1.0, 2.0, 3.0]),
             width: 1,
@@ -413,12 +417,7 @@ mod tests {
             Values::Count(vec![2, 1, 3, 5]),
             Values::Real(vec![2.0, 1.0, 3.0, 5.0]),
         ] {
-            let csr = Csr {
-                first_row: 0,
-                offsets: vec![0, 2, 4],
-                columns: vec![0, 2, 0, 1],
-                values,
-            };
+            let csr = small(values);
             for width in 1..40 {
                 let scale = |k: usize| 10f64.powi((k % 20) as i32);
                 let x: Vec<f64> = (0..3 * width)

@@ -327,6 +327,7 @@ pub(crate) fn part(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evidence::counts::shards::dense;
     use proptest::prelude::*;
 
     /// Targets × sources in two parts: group 0 has N₀ = [2 0; 1 0; 0 0], and group 4, which becomes
@@ -410,10 +411,8 @@ mod tests {
             let mut counts = counts;
             // Every source and target of the 3 × 4 table occurs.
             [0, 5, 10, 3].into_iter().for_each(|at| counts[at] += 1);
-            let at = (0..12u32).filter(|&at| counts[at as usize] > 0);
-            let (sources, targets): (Vec<u32>, Vec<u32>) = at.clone().map(|at| (at / 4, at % 4)).unzip();
-            let values: Vec<u32> = at.map(|at| counts[at as usize]).collect();
-            let shards = |nnz| Shards::new(3, 4, &sources, &targets, Values::Count(values.clone()), nnz);
+            let columns: Vec<Vec<f64>> = counts.chunks(4).map(|c| c.iter().map(|&n| n.into()).collect()).collect();
+            let shards = |nnz| dense(&columns, false, nnz);
             let whole = shards(4);
             let groups = Groups::scatter(4, &whole.by_source, n_groups);
             prop_assert!(groups.add_up_to(&whole.by_source));

@@ -98,28 +98,27 @@ impl Shards {
 
     /// The rows of the sources.
     pub(crate) fn sources(&self) -> Sharded<'_, Csr> {
-        let totals = Totals {
-            rows: &self.source_total,
-            columns: &self.target_total,
-            are_exact: self.is_integral(),
-        };
-        Sharded {
-            shards: &self.by_source,
-            totals,
-        }
+        self.sharded(&self.by_source, &self.source_total, &self.target_total)
     }
 
     /// The rows of the targets.
     pub(crate) fn targets(&self) -> Sharded<'_, Csr> {
+        self.sharded(&self.by_target, &self.target_total, &self.source_total)
+    }
+
+    fn sharded<'a>(
+        &self,
+        shards: &'a [Csr],
+        rows: &'a [f64],
+        columns: &'a [f64],
+    ) -> Sharded<'a, Csr> {
+        let are_exact = self.is_integral();
         let totals = Totals {
-            rows: &self.target_total,
-            columns: &self.source_total,
-            are_exact: self.is_integral(),
+            rows,
+            columns,
+            are_exact,
         };
-        Sharded {
-            shards: &self.by_target,
-            totals,
-        }
+        Sharded { shards, totals }
     }
 
     /// The number of non-zeros.
@@ -389,6 +388,21 @@ pub(crate) fn dense(columns: &[Vec<f64>], real: bool, shard_nnz: usize) -> Shard
     Shards::new(n, m, &sources, &targets, values, shard_nnz)
 }
 
+/// Shards of integer counts, each given as (source, target, count).
+#[cfg(test)]
+pub(crate) fn of_entries(
+    n: usize,
+    m: usize,
+    entries: impl IntoIterator<Item = (u32, u32, u32)>,
+    shard_nnz: usize,
+) -> Shards {
+    let mut entries: Vec<_> = entries.into_iter().collect();
+    entries.sort_unstable();
+    let of = |f: fn(&(u32, u32, u32)) -> u32| entries.iter().map(f).collect::<Vec<u32>>();
+    let values = Values::Count(of(|e| e.2));
+    Shards::new(n, m, &of(|e| e.0), &of(|e| e.1), values, shard_nnz)
+}
+
 /// Shards of a matrix of targets × sources.
 #[cfg(test)]
 pub(crate) fn of_rows(rows: &[Vec<f64>], real: bool, shard_nnz: usize) -> Shards {
@@ -404,12 +418,9 @@ mod tests {
     // N (targets × sources) = [ 2 0 1 ]
     //                         [ 3 5 0 ]
     fn small(shard_nnz: usize) -> Shards {
-        Shards::new(
-            3,
-            2,
-            &[0, 0, 1, 2],
-            &[0, 1, 1, 0],
-            Values::Count(vec![2, 3, 5, 1]),
+        of_rows(
+            &[vec![2.0, 0.0, 1.0], vec![3.0, 5.0, 0.0]],
+            false,
             shard_nnz,
         )
     }
@@ -459,14 +470,9 @@ mod tests {
         assert!(outline.is_outline() && !s.is_outline());
         assert_eq!((outline.nnz(), outline.smallest), (4, 1.0));
         assert_eq!(outline.by_target[0].offsets, s.by_target[0].offsets);
-        assert!(
-            outline
-                .by_target
-                .iter()
-                .all(|shard| shard.columns.is_empty())
-        );
-        let tenths = Values::Real(vec![0.2, 0.3, 0.5, 0.1]);
-        let real = Shards::new(3, 2, &[0, 0, 1, 2], &[0, 1, 1, 0], tenths, 2).outline();
+        let mut others = outline.by_target.iter();
+        assert!(others.all(|shard| shard.columns.is_empty()));
+        let real = of_rows(&[vec![0.2, 0.0, 0.1], vec![0.3, 0.5, 0.0]], true, 2).outline();
         assert_eq!((real.is_integral(), real.smallest), (false, 0.1));
     }
 }

@@ -169,11 +169,9 @@ impl<'a> Passes<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::assess::bootstrap;
-    use crate::assess::bootstrap::BootstrapParams;
-    use crate::evidence::counts::Counts;
+    use crate::assess::bootstrap::{self, BootstrapParams};
     use crate::evidence::counts::groups::Groups;
-    use crate::evidence::counts::shards;
+    use crate::evidence::counts::{Counts, shards};
     use crate::evidence::pass::checkpoints::{find, keep};
     use crate::methods::Method;
     use crate::methods::cocluster::Cocluster;

@@ -64,6 +64,12 @@ impl Points {
         &self.coordinates[i * self.dimension..][..self.dimension]
     }
 
+    /// The coordinates of some points, row-major.
+    pub(crate) fn rows(&self, points: &[usize]) -> Vec<f64> {
+        let rows = points.iter().flat_map(|&i| self.row(i));
+        rows.copied().collect()
+    }
+
     /// The weight of a point.
     pub(crate) fn weight(&self, i: usize) -> f64 {
         self.weights.as_ref().map_or(1.0, |weights| weights[i])

@@ -21,17 +21,15 @@ use crate::evidence::counts::shards::Shards;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::executor::each_shard;
-use crate::methods::cocluster;
 use crate::methods::cocluster::joint::{Table, x_log_x};
-use crate::methods::cocluster::{Climbed, Cocluster, Partitions, WHOLE_MATRIX, ten, thousand};
+use crate::methods::cocluster::{self, Climbed, Cocluster, Partitions, WHOLE_MATRIX};
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, States, ranked};
+use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, States, defaults, ranked};
 use crate::methods::fit::Fit;
 use crate::methods::low_rank::columns::SETS;
 use crate::methods::low_rank::factors::Factors;
 use crate::methods::low_rank::{check_rank, names, projection};
-use crate::methods::spectral::gpcca;
-use crate::methods::spectral::pcca;
+use crate::methods::spectral::{gpcca, pcca};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -44,25 +42,16 @@ pub struct Metastable {
     pub rank: usize,
     /// The number of independent starts, of which the best is kept. The first one begins with the
     /// sets of `dbmr`, the others with random sets.
-    #[serde(default = "ten")]
+    #[serde(default = "Metastable::restarts")]
     #[schemars(range(min = 1))]
     pub restarts: usize,
     /// The number of rounds over all states after which a start that has not converged is stopped.
-    #[serde(default = "thousand")]
+    #[serde(default = "Metastable::max_iterations")]
     #[schemars(range(min = 1))]
     pub max_iterations: usize,
 }
 
 impl Metastable {
-    /// The defaults.
-    pub fn new(rank: usize) -> Self {
-        Metastable {
-            rank,
-            restarts: ten(),
-            max_iterations: thousand(),
-        }
-    }
-
     /// The search of co-clustering with the same parameters.
     fn search(&self) -> Cocluster {
         Cocluster {
@@ -72,6 +61,11 @@ impl Metastable {
         }
     }
 }
+
+defaults! { pub Metastable(rank: usize) {
+    restarts: usize = 10,
+    max_iterations: usize = 1000,
+} }
 
 impl Parameters for Metastable {
     const NAME: &'static str = "metastable";

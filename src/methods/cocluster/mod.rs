@@ -36,12 +36,14 @@ use crate::evidence::counts::shards::Shards;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::kernel::Sharded;
+use crate::math::matrix::first_largest;
 use crate::math::seed::restart_seed;
 use crate::methods::cocluster::joint::{Table, merge, x_log_x};
 use crate::methods::columns::Column;
-use crate::methods::dbmr;
-use crate::methods::dbmr::params;
-use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, at_least_one, ranked};
+use crate::methods::dbmr::{self, params};
+use crate::methods::estimator::{
+    Estimator, Fault, Needs, Parameters, at_least_one, defaults, ranked,
+};
 use crate::methods::fit::{Fit, How, Restart};
 use crate::methods::low_rank::columns::SETS;
 use crate::methods::low_rank::factors::{Factors, of_partition};
@@ -81,33 +83,19 @@ pub struct Cocluster {
     pub rank: usize,
     /// The number of independent starts, of which the best is kept. The first one begins with the
     /// sets of `dbmr`, the others with random sets.
-    #[serde(default = "ten")]
+    #[serde(default = "Cocluster::restarts")]
     #[schemars(range(min = 1))]
     pub restarts: usize,
     /// The number of rounds over both sides after which a start that has not converged is stopped.
-    #[serde(default = "thousand")]
+    #[serde(default = "Cocluster::max_iterations")]
     #[schemars(range(min = 1))]
     pub max_iterations: usize,
 }
 
-pub(crate) fn ten() -> usize {
-    10
-}
-
-pub(crate) fn thousand() -> usize {
-    1000
-}
-
-impl Cocluster {
-    /// The defaults.
-    pub fn new(rank: usize) -> Self {
-        Cocluster {
-            rank,
-            restarts: ten(),
-            max_iterations: thousand(),
-        }
-    }
-}
+defaults! { pub Cocluster(rank: usize) {
+    restarts: usize = 10,
+    max_iterations: usize = 1000,
+} }
 
 /// Why passes alone do not suffice.
 pub(crate) const WHOLE_MATRIX: &str = "its method moves single states";
@@ -272,12 +260,7 @@ pub(crate) fn search(
         })
         .collect();
     let (restarts, mut ends): (Vec<Restart>, Vec<Climbed>) = ended.into_iter().unzip();
-    let mut best = 0;
-    for (t, restart) in restarts.iter().enumerate() {
-        if restart.objective > restarts[best].objective {
-            best = t;
-        }
-    }
+    let best = first_largest(restarts.iter().map(|restart| restart.objective));
     let Climbed {
         sources,
         targets,

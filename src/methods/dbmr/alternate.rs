@@ -14,10 +14,11 @@ use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::executor::each_shard;
+use crate::math::matrix::first_largest;
+use crate::math::seed::restart_seed;
 use crate::methods::dbmr::local_search::empty_search;
 use crate::methods::dbmr::matrix_columns::Columns;
-use crate::methods::dbmr::nearest;
-use crate::methods::dbmr::nearest::{Assign, Column, Lambda, Logarithm, Spread};
+use crate::methods::dbmr::nearest::{self, Assign, Column, Lambda, Logarithm, Spread};
 use crate::methods::dbmr::params::{Dbmr, Init, Partition};
 use crate::methods::dbmr::seeding;
 use crate::methods::fit::Restart;
@@ -66,12 +67,7 @@ pub(crate) fn fit(
 
     let mut ended: Vec<Ended> = ended.into_iter().flatten().collect();
     ended.sort_by_key(|e| e.index);
-    let mut best = 0;
-    for (t, e) in ended.iter().enumerate() {
-        if e.restart.objective > ended[best].restart.objective {
-            best = t;
-        }
-    }
+    let best = first_largest(ended.iter().map(|e| e.restart.objective));
     Partition {
         affiliation: std::mem::take(&mut ended[best].affiliation),
         trace: std::mem::take(&mut ended[best].trace),
@@ -168,7 +164,7 @@ impl Problem<'_> {
 
     /// Sets the first affiliation and its λ.
     fn begin(&self, slot: &mut Slot, index: usize) {
-        let mut rng = Pcg64::seed_from_u64(crate::math::seed::restart_seed(self.seed, index));
+        let mut rng = Pcg64::seed_from_u64(restart_seed(self.seed, index));
         let mut scores = 0;
         slot.affiliation = match (&self.columns, self.start) {
             (_, Some(start)) => start.to_vec(),
@@ -286,7 +282,7 @@ impl Problem<'_> {
         Ended {
             index,
             restart: Restart {
-                seed: crate::math::seed::restart_seed(self.seed, index),
+                seed: restart_seed(self.seed, index),
                 init: Some(self.params.init.name().into()),
                 sources: slot.affiliation.len(),
                 iterations: slot.trace.len(),

@@ -172,31 +172,22 @@ impl Sweeps for BlockSearch<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::shards::dense;
     use crate::evidence::kind::EvidenceKind;
     use crate::evidence::pass::Passes;
     use crate::evidence::pass::executor::{Executor, Pass};
 
     /// Columns of three overlapping sets of targets, in turn.
     fn overlapping(n: u32, scale: f64) -> Shards {
-        let (mut sources, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());
-        for j in 0..n {
-            for i in 0..30u32 {
-                let hash = (j * 30 + i).wrapping_mul(2_654_435_761) >> 16;
-                let is_own = i / 10 == j % 3;
-                if hash % 100 < if is_own { 50 } else { 20 } || i == j % 30 {
-                    sources.push(j);
-                    targets.push(i);
-                    counts.push(scale * f64::from(1 + hash % 3));
-                }
-            }
-        }
-        let values = if scale.fract() == 0.0 {
-            Values::of_integers(counts)
-        } else {
-            Values::Real(counts)
+        let count = |j: u32, i: u32| {
+            let hash = (j * 30 + i).wrapping_mul(2_654_435_761) >> 16;
+            let is_own = i / 10 == j % 3;
+            let is_counted = hash % 100 < if is_own { 50 } else { 20 } || i == j % 30;
+            scale * f64::from(if is_counted { 1 + hash % 3 } else { 0 })
         };
-        Shards::new(n as usize, 30, &sources, &targets, values, 500)
+        let column = |j| (0..30).map(|i| count(j, i)).collect();
+        let columns: Vec<_> = (0..n).map(column).collect();
+        dense(&columns, scale.fract() != 0.0, 500)
     }
 
     /// Runs passes over an outline on the whole matrix.

@@ -26,7 +26,7 @@ impl Parameters for Dbmr {
             ("restarts", self.restarts),
             ("max_iterations", self.max_iterations),
         ])?;
-        tolerance(self.tolerance())
+        tolerance("tolerance", self.tolerance())
     }
 
     fn rank(&self) -> Option<usize> {

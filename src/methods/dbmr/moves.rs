@@ -501,7 +501,6 @@ fn add_strip<V: Amount, const W: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::counts::csr::Values;
     use crate::evidence::counts::set_sums::Gather;
     use crate::evidence::counts::shards::{Shards, dense};
     use crate::evidence::pass::Passes;
@@ -515,18 +514,11 @@ mod tests {
             let hash = x.wrapping_mul(2_654_435_761) >> 24;
             let is_counted = !hash.is_multiple_of(3) || x.is_multiple_of(7);
             let count = if hash.is_multiple_of(2) { 1 } else { hash };
-            if is_counted {
-                scale * f64::from(count)
-            } else {
-                0.0
-            }
+            scale * f64::from(if is_counted { count } else { 0 })
         };
         let column = |j: u32| (6 * j..6 * j + 6).map(count).collect();
-        dense(
-            &(0..6).map(column).collect::<Vec<_>>(),
-            scale.fract() != 0.0,
-            5,
-        )
+        let columns: Vec<_> = (0..6).map(column).collect();
+        dense(&columns, scale.fract() != 0.0, 5)
     }
 
     /// ℓ̂ of the columns with a state, by its definition.
@@ -618,8 +610,12 @@ mod tests {
     fn a_target_that_is_new_to_a_state_has_a_price() {
         // Columns (2, 2, 0), (0, 2, 2), (0, 0, 4): (16) rules out both states for column 1, exact
         // moves compare them.
-        let values = Values::Count(vec![2, 2, 2, 2, 4]);
-        let s = Shards::new(3, 3, &[0, 0, 1, 1, 2], &[0, 1, 1, 2, 2], values, 9);
+        let columns = [
+            vec![2.0, 2.0, 0.0],
+            vec![0.0, 2.0, 2.0],
+            vec![0.0, 0.0, 4.0],
+        ];
+        let s = dense(&columns, false, 9);
         let columns = Columns::new(&s);
         let mut clusters = Clusters::new(3, 2, &columns.entropy);
         clusters.add(&columns.entropy, columns.get(0), 0);

@@ -620,7 +620,7 @@ fn add_up<V: Weight, const W: usize>(
 mod tests {
     use super::*;
     use crate::evidence::counts::set_sums::gather;
-    use crate::evidence::counts::shards::Shards;
+    use crate::evidence::counts::shards::{Shards, dense, of_entries};
 
     /// λ and ℓ̂ of an affiliation.
     fn lambda(shards: &Shards, affiliation: &[u32], rank: usize) -> (Lambda, f64) {
@@ -657,9 +657,12 @@ mod tests {
     //            [ 0 3 1 ]
     //            [ 0 1 2 ]
     fn small() -> Shards {
-        let counts = Values::Count(vec![2, 2, 3, 1, 1, 1, 2]);
-        let sources = [0, 0, 1, 1, 2, 2, 2];
-        Shards::new(3, 4, &sources, &[0, 1, 2, 3, 1, 2, 3], counts, 100)
+        let columns = [[2, 2, 0, 0], [0, 0, 3, 1], [0, 1, 1, 2]];
+        dense(
+            &columns.map(|column| column.map(f64::from).to_vec()),
+            false,
+            100,
+        )
     }
 
     #[test]
@@ -727,17 +730,12 @@ mod tests {
     fn polzin_example_21_is_a_fixed_point() {
         // Three thirds of 30 states, mapped cyclically by a zigzag of slopes +3, −3, +3: {61, 80,
         // 81} → {1, 2, 3} (coherence §7).
-        let (mut sources, mut targets) = (Vec::new(), Vec::new());
-        for j in 0..90u32 {
+        let entries = (0..90).flat_map(|j| {
             let (third, x) = (j / 30, j % 30);
             let first = 3 * if x / 10 == 1 { 19 - x } else { x % 10 };
-            for i in 0..3 {
-                sources.push(j);
-                targets.push((third + 1) % 3 * 30 + first + i);
-            }
-        }
-        let values = Values::Count(vec![30; 270]);
-        let s = Shards::new(90, 90, &sources, &targets, values, 1000);
+            (0..3).map(move |i| (j, (third + 1) % 3 * 30 + first + i, 30))
+        });
+        let s = of_entries(90, 90, entries, 1000);
         let thirds: Vec<u32> = (0..90).map(|j| j / 30).collect();
         let (l, log_likelihood) = lambda(&s, &thirds, 3);
         assert!((log_likelihood - 8100.0 * (1f64 / 30.0).ln()).abs() < 1e-9);

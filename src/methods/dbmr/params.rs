@@ -60,18 +60,6 @@ pub struct Dbmr {
 }
 
 impl Dbmr {
-    /// The defaults.
-    pub fn new(rank: usize) -> Self {
-        Dbmr {
-            rank,
-            init: Init::default(),
-            polish: Dbmr::polish(),
-            restarts: Dbmr::restarts(),
-            max_iterations: Dbmr::max_iterations(),
-            tolerance: None,
-        }
-    }
-
     /// Algorithm 2 as the paper runs it.
     pub fn plain(rank: usize) -> Self {
         Dbmr {
@@ -89,11 +77,11 @@ impl Dbmr {
     }
 }
 
-defaults! { Dbmr {
+defaults! { pub Dbmr(rank: usize) {
     restarts: usize = 10,
     polish: bool = true,
     max_iterations: usize = 1000,
-} }
+} init tolerance }
 
 /// The partition of the best restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

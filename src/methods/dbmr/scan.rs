@@ -158,15 +158,18 @@ fn is_row(totals: &Totals, row: usize, csr: &Csr) -> Conserved {
 mod tests {
     use super::*;
     use crate::evidence::counts::csr::Values;
-    use crate::evidence::counts::shards::Shards;
+    use crate::evidence::counts::shards::{Shards, of_rows};
     use crate::evidence::pass::Passes;
     use crate::methods::dbmr::matrix_columns::Columns;
 
     // N (targets × sources) = [ 9 8 0 1 ]
     //                         [ 1 0 7 9 ]
     fn small() -> Shards {
-        let values = Values::Count(vec![9, 1, 8, 7, 1, 9]);
-        Shards::new(4, 2, &[0, 0, 1, 2, 3, 3], &[0, 1, 0, 1, 0, 1], values, 3)
+        of_rows(
+            &[vec![9.0, 8.0, 0.0, 1.0], vec![1.0, 0.0, 7.0, 9.0]],
+            false,
+            3,
+        )
     }
 
     fn totals(shards: &Shards) -> Totals<'_> {

@@ -177,6 +177,7 @@ pub(crate) fn restrict(passes: &Passes<'_>, shards: &Shards, sources: &[u32]) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evidence::counts::shards::{dense, of_rows};
     use crate::evidence::pass::Passes;
     use rand::SeedableRng;
 
@@ -184,9 +185,12 @@ mod tests {
     //                         [ 1 2 0 0 5 ]
     //                         [ 0 0 3 4 0 ]
     fn small() -> Shards {
-        let values = Values::Count(vec![1, 1, 2, 2, 3, 4, 5, 5]);
-        let sources = [0, 0, 1, 1, 2, 3, 4, 4];
-        Shards::new(5, 3, &sources, &[0, 1, 0, 1, 2, 2, 0, 1], values, 3)
+        let rows = [
+            [1.0, 2.0, 0.0, 0.0, 5.0],
+            [1.0, 2.0, 0.0, 0.0, 5.0],
+            [0.0, 0.0, 3.0, 4.0, 0.0],
+        ];
+        of_rows(&rows.map(|row| row.to_vec()), false, 3)
     }
 
     #[test]
@@ -215,27 +219,12 @@ mod tests {
     #[test]
     fn few_sources_are_their_own_sample() {
         assert_eq!(sample(&small(), 2), None);
-        let diagonal = |n: u32| {
-            let ids: Vec<u32> = (0..2 * n).map(|x| x / 2).collect();
-            let targets: Vec<u32> = (0..2 * n).map(|x| x % 2).collect();
-            Shards::new(
-                n as usize,
-                2,
-                &ids,
-                &targets,
-                Values::Count(vec![1; 2 * n as usize]),
-                99,
-            )
-        };
+        let diagonal = |n: usize| dense(&vec![vec![1.0; 2]; n], false, 99);
         assert_eq!(sample(&diagonal(255), 2), None);
         let sources = sample(&diagonal(256), 2).expect("a sample of half of the sources");
         assert_eq!(sources.len(), 128);
         assert!(sources.windows(2).all(|w| w[0] < w[1]) && sources[127] < 256);
-        assert_eq!(
-            sample(&diagonal(1000), 20)
-                .expect("more for the rank")
-                .len(),
-            320
-        );
+        let sources = sample(&diagonal(1000), 20).expect("more for the rank");
+        assert_eq!(sources.len(), 320);
     }
 }

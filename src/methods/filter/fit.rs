@@ -83,6 +83,14 @@ pub struct Claim {
     pub bound: f64,
 }
 
+impl Claim {
+    /// The claim that `value` is at most `bound`.
+    pub(crate) fn new(name: impl Into<String>, value: f64, bound: f64) -> Claim {
+        let name = name.into();
+        Claim { name, value, bound }
+    }
+}
+
 /// What the table `fits` says of a filter. None if the method has no such number.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Numbers {
@@ -119,6 +127,17 @@ pub struct Factor {
     pub width: usize,
     /// Row-major.
     pub values: Vec<f64>,
+}
+
+impl Factor {
+    /// A matrix with `width` numbers per row.
+    pub(crate) fn new(name: &str, width: usize, values: &[f64]) -> Factor {
+        Factor {
+            name: name.into(),
+            width,
+            values: values.to_vec(),
+        }
+    }
 }
 
 /// Estimates of the states of rows, in the order of the rows.

@@ -2,10 +2,8 @@
 
 use crate::error::Result;
 use crate::methods::FilterMethod;
-use crate::methods::filter::kalman;
-use crate::methods::filter::kalman::KalmanModel;
-use crate::methods::filter::kernel_bayes;
-use crate::methods::filter::kernel_bayes::KernelModel;
+use crate::methods::filter::kalman::{self, KalmanModel};
+use crate::methods::filter::kernel_bayes::{self, KernelModel};
 use serde::{Deserialize, Serialize};
 
 pub use crate::methods::filter::fit::{

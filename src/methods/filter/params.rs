@@ -179,27 +179,6 @@ pub struct KernelBayes {
 }
 
 impl KernelBayes {
-    /// The defaults.
-    pub fn new(rule: Rule) -> Self {
-        KernelBayes {
-            rule,
-            kernel: Kernel::default(),
-            bandwidth: KernelBayes::bandwidth(),
-            lambda: KernelBayes::lambda(),
-            delta: None,
-            mu: KernelBayes::mu(),
-            supervision: None,
-            prior: None,
-            exact: KernelBayes::exact(),
-            rank_state: KernelBayes::rank_state(),
-            rank_observation: KernelBayes::rank_observation(),
-            tolerance: KernelBayes::tolerance(),
-            landmarks: KernelBayes::landmarks(),
-            normalise: KernelBayes::normalise(),
-            decode: Decode::default(),
-        }
-    }
-
     /// The δ for a λ, unless the parameters have one.
     pub(crate) fn delta_of(&self, lambda: f64) -> f64 {
         self.delta.unwrap_or(match self.rule {
@@ -209,7 +188,7 @@ impl KernelBayes {
     }
 }
 
-defaults! { KernelBayes {
+defaults! { pub KernelBayes(rule: Rule) {
     bandwidth: Bandwidth = Bandwidth::Rule(BandwidthRule::HeldOut),
     lambda: Regularisation = Regularisation::Rule(RegularisationRule::HeldOut),
     mu: f64 = 1e-5,
@@ -219,7 +198,7 @@ defaults! { KernelBayes {
     tolerance: f64 = 1e-6,
     landmarks: usize = 2000,
     normalise: bool = true,
-} }
+} kernel delta supervision prior decode }
 
 /// Checks that a number is above 0.
 fn above_zero(key: &'static str, value: f64) -> Result<(), Fault> {

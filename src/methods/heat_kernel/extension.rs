@@ -17,8 +17,7 @@
 use crate::methods::heat_kernel::exponential;
 use crate::methods::heat_kernel::kernel::{Kernel, Reach, SMALLEST};
 use crate::methods::heat_kernel::neighbours::{is_within, square_of};
-use crate::methods::heat_kernel::normalise;
-use crate::methods::heat_kernel::normalise::{Factors, Normalisation};
+use crate::methods::heat_kernel::normalise::{self, Factors, Normalisation};
 use crate::methods::heat_kernel::tree::{LANES, Near, Tree};
 use multiversion::multiversion;
 use rayon::prelude::*;

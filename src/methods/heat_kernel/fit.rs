@@ -10,23 +10,17 @@ use crate::evidence::pass::Passes;
 use crate::evidence::points::{PointSize, Points};
 use crate::math::dense::NEGLIGIBLE;
 use crate::methods::estimator::Estimator;
-use crate::methods::heat_kernel::diffusion_map;
-use crate::methods::heat_kernel::diffusion_map::Level;
-use crate::methods::heat_kernel::distortion;
-use crate::methods::heat_kernel::distortion::Distortion;
+use crate::methods::heat_kernel::diffusion_map::{self, Level};
+use crate::methods::heat_kernel::distortion::{self, Distortion};
 use crate::methods::heat_kernel::extension::Extension;
-use crate::methods::heat_kernel::kernel;
-use crate::methods::heat_kernel::kernel::{Kernel, Quality};
-use crate::methods::heat_kernel::landmarks;
+use crate::methods::heat_kernel::kernel::{self, Kernel, Quality};
 use crate::methods::heat_kernel::neighbours::Distinct;
-use crate::methods::heat_kernel::normalise;
-use crate::methods::heat_kernel::normalise::{Factors, Normalisation, Normalised};
+use crate::methods::heat_kernel::normalise::{self, Factors, Normalisation, Normalised};
 use crate::methods::heat_kernel::params::{DiffusionMap, HeatSketch, KernelParams};
-use crate::methods::heat_kernel::random;
-use crate::methods::heat_kernel::sketch;
-use crate::methods::heat_kernel::sketch::{Energy, Snapshot};
+use crate::methods::heat_kernel::sketch::{self, Energy, Snapshot};
 use crate::methods::heat_kernel::thinned::{PAIRS, ends, points_of_landmarks, thin};
 use crate::methods::heat_kernel::warning::Warning;
+use crate::methods::heat_kernel::{landmarks, random};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -456,12 +450,7 @@ fn of_input(
         .filter(|&i| points.weight(i) == 0.0)
         .collect();
     if !weightless.is_empty() {
-        let new: Vec<f64> = weightless
-            .iter()
-            .flat_map(|&i| points.row(i))
-            .copied()
-            .collect();
-        let new = extension.embedder().embed(&new);
+        let new = extension.embedder().embed(&points.rows(&weightless));
         for (i, row) in weightless.into_iter().zip(new.chunks_exact(columns)) {
             out[i * columns..][..columns].copy_from_slice(row);
         }
@@ -519,12 +508,7 @@ fn reproduction(
     seed: u64,
 ) -> [f64; 2] {
     let sample = sample(points, REPRODUCED, seed);
-    let coordinates: Vec<f64> = sample
-        .iter()
-        .flat_map(|&i| points.row(i))
-        .copied()
-        .collect();
-    let again = extension.embedder().embed(&coordinates);
+    let again = extension.embedder().embed(&points.rows(&sample));
     let own = sample.iter().flat_map(|i| &rows[i * columns..][..columns]);
     let (mut largest, mut size) = (0.0f64, f64::MIN_POSITIVE);
     for (own, again) in own.zip(&again) {
@@ -550,9 +534,8 @@ impl Pairs {
     /// The pairs of about √(2 `most`) rows.
     fn of(points: &Points, most: usize, seed: u64) -> Pairs {
         let rows = sample(points, ends(most), seed);
-        let reference = rows.iter().flat_map(|&i| points.row(i)).copied();
         Pairs {
-            reference: reference.collect(),
+            reference: points.rows(&rows),
             dimension: points.dimension,
             rows,
             most,

@@ -10,14 +10,12 @@
 use crate::error::{Error, Result, counted};
 use crate::math::components;
 use crate::math::dense::with_width;
-use crate::methods::heat_kernel::exponential;
-use crate::methods::heat_kernel::neighbours;
 use crate::methods::heat_kernel::neighbours::{
-    BRUTE_FORCE_POINTS, Distinct, Lists, TREE_DIMENSIONS,
+    self, BRUTE_FORCE_POINTS, Distinct, Lists, TREE_DIMENSIONS,
 };
-use crate::methods::heat_kernel::random;
 use crate::methods::heat_kernel::tree::{Near, squared_distance};
 use crate::methods::heat_kernel::warning::Warning;
+use crate::methods::heat_kernel::{exponential, random};
 use multiversion::multiversion;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -6,8 +6,7 @@
 //! Everything depends on the set of points alone, not on the order of the rows or on threads.
 
 use crate::evidence::points::Points;
-use crate::methods::heat_kernel::tree;
-use crate::methods::heat_kernel::tree::{LANES, Near, Tree, squared_distance};
+use crate::methods::heat_kernel::tree::{self, LANES, Near, Tree, squared_distance};
 use faer::{Accum, MatMut, MatRef, Par};
 use rayon::prelude::*;
 

@@ -3,8 +3,7 @@
 use crate::evidence::points::{PointSize, Points};
 use crate::methods::estimator::{Fault, Parameters, at_least_one, tolerance};
 use crate::methods::heat_kernel::kernel::{DENSE_POINTS, Reach};
-use crate::methods::heat_kernel::neighbours;
-use crate::methods::heat_kernel::neighbours::{Distinct, TREE_DIMENSIONS, tile_bytes};
+use crate::methods::heat_kernel::neighbours::{self, Distinct, TREE_DIMENSIONS, tile_bytes};
 use crate::methods::heat_kernel::normalise::Normalisation;
 use crate::methods::heat_kernel::sketch::Distribution;
 use crate::methods::heat_kernel::thinned::points_of_landmarks;
@@ -488,7 +487,7 @@ impl Parameters for DiffusionMap {
         if let Some(at) = (1..times.len()).find(is_repeated) {
             return Err(("time", format!("has {} twice", times[at])));
         }
-        tolerance(self.tolerance)?;
+        tolerance("tolerance", self.tolerance)?;
         self.check_kernel()
     }
 }

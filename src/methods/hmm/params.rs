@@ -1,6 +1,6 @@
 //! The parameters of a spectral hidden Markov model.
 
-use crate::methods::estimator::{Fault, Parameters, at_least_one, defaults, ranked};
+use crate::methods::estimator::{Fault, Parameters, at_least_one, defaults, ranked, tolerance};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -87,32 +87,14 @@ pub struct SpectralHmm {
     pub tol: f64,
 }
 
-impl SpectralHmm {
-    /// The defaults.
-    pub fn new(rank: usize) -> Self {
-        SpectralHmm {
-            rank,
-            scaling: Scaling::default(),
-            windows: WindowKind::default(),
-            block: SpectralHmm::block(),
-            min_count: SpectralHmm::min_count(),
-            unigram: SpectralHmm::unigram(),
-            floor: SpectralHmm::floor(),
-            refine: Refine::default(),
-            n_iter: SpectralHmm::n_iter(),
-            tol: SpectralHmm::tol(),
-        }
-    }
-}
-
-defaults! { SpectralHmm {
+defaults! { pub SpectralHmm(rank: usize) {
     block: usize = 1,
     min_count: usize = 1,
     unigram: f64 = 0.01,
     floor: f64 = 1e-12,
     n_iter: usize = 100,
     tol: f64 = 1e-7,
-} }
+} scaling windows refine }
 
 impl Parameters for SpectralHmm {
     const NAME: &'static str = "spectral_hmm";
@@ -158,10 +140,7 @@ impl Parameters for SpectralHmm {
             );
             return Err(("floor", message));
         }
-        if !(self.tol >= 0.0 && self.tol.is_finite()) {
-            let message = format!("must be finite and not negative, not {}", self.tol);
-            return Err(("tol", message));
-        }
+        tolerance("tol", self.tol)?;
         if self.tol > LARGEST_TOL {
             let message = format!(
                 "must be at most {LARGEST_TOL}, not {}; it is the gain per symbol, not that of all rows",

@@ -23,6 +23,7 @@
 //! separately and left out of N.
 
 use crate::evidence::counts::csr::Csr;
+use crate::math::matrix::first_largest;
 use crate::methods::low_rank::known::{Known, Soft};
 use rayon::prelude::*;
 
@@ -222,12 +223,7 @@ impl Row<'_> {
 
 /// The first of the largest scores, if one is finite.
 fn best(scores: &[f64]) -> Option<usize> {
-    let mut best = 0;
-    for (k, &s) in scores.iter().enumerate() {
-        if s > scores[best] {
-            best = k;
-        }
-    }
+    let best = first_largest(scores.iter().copied());
     (scores[best] > f64::NEG_INFINITY).then_some(best)
 }
 
@@ -265,13 +261,12 @@ mod tests {
     use crate::evidence::counts::shards::{Shards, dense};
     use crate::evidence::pass::Passes;
     use crate::math::seed::restart_seed;
-    use crate::methods::Method;
     use crate::methods::dbmr::params::Dbmr;
-    use crate::methods::fit;
     use crate::methods::low_rank::known::{FitTables, log_latent};
     use crate::methods::low_rank::model::{Latent, LowRank};
     use crate::methods::spectral::gpcca::Gpcca;
     use crate::methods::spectral::svd::{Clusters, Svd};
+    use crate::methods::{Method, fit};
 
     /// One row of counts per source: (target, count).
     fn csr(rows: &[&[(u32, u32)]]) -> Csr {

@@ -9,7 +9,7 @@ use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::math::dense;
-use crate::math::matrix::{flip, row_major, signs};
+use crate::math::matrix::{first_largest, flip, row_major, signs};
 use crate::methods::low_rank::model::Latent;
 use faer::Mat;
 use rayon::prelude::*;
@@ -93,15 +93,7 @@ impl Factors {
     pub(crate) fn target_sets(&self) -> Vec<u32> {
         (0..self.counts.len() / self.rank)
             .into_par_iter()
-            .map(|i| {
-                let mut best = 0;
-                for k in 1..self.rank {
-                    if self.probability(i, k) > self.probability(i, best) {
-                        best = k;
-                    }
-                }
-                best as u32
-            })
+            .map(|i| first_largest((0..self.rank).map(|k| self.probability(i, k))) as u32)
             .collect()
     }
 
@@ -275,20 +267,13 @@ fn small_svd(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::shards::of_rows;
     use crate::evidence::pass::Passes;
 
     // N (targets × sources) = [ 3 1 0 ]   γ = (0, 0, 1)   C = [ 4 0 ]   λ = [ 1/2 0 ]
     //                         [ 1 3 2 ]                       [ 4 2 ]       [ 1/2 1 ]
     fn world() -> (Shards, Factors) {
-        let shards = Shards::new(
-            3,
-            2,
-            &[0, 0, 1, 1, 2],
-            &[0, 1, 0, 1, 1],
-            Values::Count(vec![3, 1, 1, 3, 2]),
-            2,
-        );
+        let shards = of_rows(&[vec![3.0, 1.0, 0.0], vec![1.0, 3.0, 2.0]], false, 2);
         let factors = of_partition(&Passes::local(), &shards, vec![0, 0, 1], 2);
         (shards, factors)
     }

@@ -6,8 +6,7 @@
 
 use crate::math::dense;
 use crate::methods::low_rank::model::{Latent, Side, Singular};
-use crate::methods::spectral::seba;
-use crate::methods::spectral::soft;
+use crate::methods::spectral::{seba, soft};
 use rayon::prelude::*;
 
 /// Singular values up to this are rounding. Their vectors are not used.

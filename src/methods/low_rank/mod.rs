@@ -10,8 +10,7 @@ pub mod model;
 mod renumber;
 pub mod score;
 
-use crate::error::counted;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;

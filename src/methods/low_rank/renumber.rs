@@ -60,38 +60,21 @@ impl Latent {
 
 #[cfg(test)]
 mod tests {
-    use crate::evidence::counts::Counts;
-    use crate::evidence::counts::csr::Values;
-    use crate::evidence::counts::shards::Shards;
-    use crate::evidence::pass::Passes;
-    use crate::methods::Method;
-    use crate::methods::fit;
-    use crate::methods::given::Given;
+    use crate::evidence::counts::shards::of_entries;
+    use crate::methods::given::fit_of;
 
     /// A given partition with other labels is the same fit with other numbers.
     #[test]
     fn numbers_are_names() {
-        let (mut sources, mut targets, mut counts) = (vec![], vec![], vec![]);
-        for j in 0..12u32 {
-            for i in (0..12).filter(|i| (j * j + 3 * i) % 5 < 3) {
-                sources.push(j);
-                targets.push(i);
-                counts.push(1 + (j + 2 * i) % 7);
-            }
-        }
-        let shards = Shards::new(12, 12, &sources, &targets, Values::Count(counts), 9);
+        let entries = (0..12u32).flat_map(|j| {
+            let targets = (0..12).filter(move |i| (j * j + 3 * i) % 5 < 3);
+            targets.map(move |i| (j, i, 1 + (j + 2 * i) % 7))
+        });
+        let shards = of_entries(12, 12, entries, 9);
         let numbers = [2, 3, 0, 1];
         let given = |name: &dyn Fn(u32) -> u32| {
             let affiliation = (0..12).map(|j| name(j * j % 3)).collect();
-            let counts = Counts::of(&shards).with_given("sets", affiliation, 4);
-            fit(
-                &Passes::local(),
-                &Method::Given(Given::column("sets")),
-                &counts,
-                0,
-            )
-            .expect("a fit")
-            .model
+            fit_of(&shards, affiliation, 4).model
         };
         let (mut own, other) = (given(&|k| k), given(&|k| numbers[k as usize]));
         own.renumber(&numbers);

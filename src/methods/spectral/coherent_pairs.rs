@@ -13,11 +13,9 @@ use crate::methods::low_rank::columns::{SETS, SOFT_SETS};
 use crate::methods::low_rank::factors::{Spectrum, of_partition};
 use crate::methods::low_rank::model::Singular;
 use crate::methods::low_rank::{assemble, canonical, check_rank};
-use crate::methods::spectral::soft;
 use crate::methods::spectral::softened::{panels, softened};
-use crate::methods::spectral::svd;
-use crate::methods::spectral::svd::{Clusters, Svd};
-use crate::methods::spectral::truncated_svd;
+use crate::methods::spectral::svd::{self, Clusters, Svd};
+use crate::methods::spectral::{soft, truncated_svd};
 
 impl Parameters for Svd {
     const NAME: &'static str = "svd";
@@ -27,7 +25,7 @@ impl Parameters for Svd {
             ("restarts", self.restarts),
             ("max_iterations", self.max_iterations),
         ])?;
-        tolerance(self.tolerance)
+        tolerance("tolerance", self.tolerance)
     }
 
     ranked!();

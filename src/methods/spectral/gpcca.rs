@@ -21,13 +21,14 @@ use crate::evidence::pass::registry::Entry;
 use crate::math::arnoldi;
 use crate::math::schur::Which;
 use crate::methods::columns::Column;
-use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, States, ranked, tolerance};
+use crate::methods::estimator::{
+    Estimator, Fault, Needs, Parameters, States, defaults, ranked, tolerance,
+};
 use crate::methods::fit::{Fit, How};
 use crate::methods::low_rank::check_rank;
 use crate::methods::low_rank::columns::SOFT_SETS;
-use crate::methods::spectral::soft;
 use crate::methods::spectral::softened::{panels, softened};
-use crate::methods::spectral::truncated_svd;
+use crate::methods::spectral::{soft, truncated_svd};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
@@ -59,26 +60,15 @@ pub struct Gpcca {
     pub which: Which,
 }
 
-impl Gpcca {
-    /// The defaults.
-    pub fn new(rank: usize) -> Self {
-        Gpcca {
-            rank,
-            tolerance: Gpcca::tolerance(),
-            which: Which::default(),
-        }
-    }
-
-    fn tolerance() -> f64 {
-        1e-9
-    }
-}
+defaults! { pub Gpcca(rank: usize) {
+    tolerance: f64 = 1e-9,
+} which }
 
 impl Parameters for Gpcca {
     const NAME: &'static str = "gpcca";
 
     fn check(&self) -> std::result::Result<(), Fault> {
-        tolerance(self.tolerance)
+        tolerance("tolerance", self.tolerance)
     }
 
     ranked!();
@@ -275,17 +265,10 @@ fn unscaled(vectors: &[f64], wanted: usize, rank: usize, roots: &[f64]) -> Vec<f
 mod tests {
     use super::*;
     use crate::error::Kind;
-    use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::shards::{dense, of_entries};
     use crate::evidence::pass::Passes;
     use crate::math::testing::{close, on_threads};
-
-    /// Shards of N given as (source, target, count).
-    fn shards(n: usize, mut counts: Vec<(u32, u32, u32)>, shard_nnz: usize) -> Shards {
-        counts.sort_unstable();
-        let of = |f: fn(&(u32, u32, u32)) -> u32| counts.iter().map(f).collect::<Vec<u32>>();
-        let values = Values::Count(of(|c| c.2));
-        Shards::new(n, n, &of(|c| c.0), &of(|c| c.1), values, shard_nnz)
-    }
+    use crate::methods::spectral::pcca;
 
     /// Three groups of `size` states that follow each other in a cycle with probability 0.9:
     /// eigenvalues 1, 0.85 e^{±2πi/3}, and 0.
@@ -315,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_pair_is_not_parted() {
-        let shards = shards(12, cycle(4), 50);
+        let shards = of_entries(12, 12, cycle(4), 50);
         let run = |rank| of_square(&shards, &Gpcca::new(rank));
         let error = run(2).expect_err("a parted pair");
         assert_eq!(error.kind(), Kind::Input);
@@ -326,8 +309,7 @@ mod tests {
         assert_eq!(three.eigenvalues.len(), 4);
         assert!(three.eigenvalues[3][0].abs() < 1e-9);
         // The three groups are the sets, exactly.
-        let sets = crate::methods::spectral::pcca::fit(&three.embedding, 3, &shards.source_total)
-            .expect("three functions");
+        let sets = pcca::fit(&three.embedding, 3, &shards.source_total).expect("three functions");
         assert!((sets.crispness - 1.0).abs() < 1e-10);
         assert!((0..12).all(|j| sets.affiliation[j] == sets.affiliation[j / 4 * 4]));
         assert!(run(1).is_ok_and(|one| one.embedding == [1.0; 12]));
@@ -343,7 +325,7 @@ mod tests {
             let counts = cycle(4).into_iter();
             counts.map(move |(j, i, n)| (12 * from + j, 12 * to + i, stays * n))
         });
-        let shards = shards(24, both.collect(), 50);
+        let shards = of_entries(24, 24, both, 50);
         let run = |rank, which| {
             let params = Gpcca::new(rank);
             of_square(&shards, &Gpcca { which, ..params })
@@ -357,19 +339,14 @@ mod tests {
         let values: Vec<f64> = two.eigenvalues.iter().map(|v| v[0]).collect();
         close(&values[..2], &[1.0, 0.6], 1e-9);
         assert!(values[2].abs() < 1e-9, "the nulls of the groups are next");
-        let sets = crate::methods::spectral::pcca::fit(&two.embedding, 2, &shards.source_total)
-            .expect("two functions");
+        let sets = pcca::fit(&two.embedding, 2, &shards.source_total).expect("two functions");
         assert!((sets.crispness - 1.0).abs() < 1e-9);
         assert!((0..24).all(|j| sets.affiliation[j] == sets.affiliation[j / 12 * 12]));
     }
 
     /// Shards of dense counts given by rows of sources.
-    fn dense(rows: &[&[u32]]) -> Shards {
-        let all = rows.iter().enumerate().flat_map(|(j, row)| {
-            let entries = row.iter().enumerate();
-            entries.map(move |(i, &count)| (j as u32, i as u32, count))
-        });
-        shards(rows.len(), all.filter(|c| c.2 > 0).collect(), 100)
+    fn of_sources<const N: usize>(rows: [[u32; N]; N]) -> Shards {
+        dense(&rows.map(|row| row.map(f64::from).to_vec()), false, 100)
     }
 
     /// Crispness and memberships, with sets in the order of the given states.
@@ -378,8 +355,7 @@ mod tests {
         let map: Vec<u32> = (0..n as u32).collect();
         let found = leading(&Passes::local(), shards, &map, weights, &Gpcca::new(r), 1)
             .expect("whole pairs");
-        let sets = crate::methods::spectral::pcca::fit(&found.embedding, r, weights)
-            .expect("independent columns");
+        let sets = pcca::fit(&found.embedding, r, weights).expect("independent columns");
         assert!(found.converged && sets.converged);
         let order: Vec<usize> = of.iter().map(|&l| sets.affiliation[l] as usize).collect();
         let rows = sets.membership.chunks(r);
@@ -391,14 +367,14 @@ mod tests {
     /// slightly below the maximum.
     #[test]
     fn reversible_counts_as_pygpcca_and_deeptime() {
-        let shards = dense(&[
-            &[40, 10, 6, 1, 0, 0, 0],
-            &[10, 30, 8, 0, 1, 0, 0],
-            &[6, 8, 20, 5, 4, 1, 0],
-            &[1, 0, 5, 30, 12, 2, 1],
-            &[0, 1, 4, 12, 25, 0, 3],
-            &[0, 0, 1, 2, 0, 50, 12],
-            &[0, 0, 0, 1, 3, 12, 40],
+        let shards = of_sources([
+            [40, 10, 6, 1, 0, 0, 0],
+            [10, 30, 8, 0, 1, 0, 0],
+            [6, 8, 20, 5, 4, 1, 0],
+            [1, 0, 5, 30, 12, 2, 1],
+            [0, 1, 4, 12, 25, 0, 3],
+            [0, 0, 1, 2, 0, 50, 12],
+            [0, 0, 0, 1, 3, 12, 40],
         ]);
         let (found, crispness, membership) = gpcca(&shards, &shards.source_total, &[3, 0, 5]);
         let values: Vec<f64> = found.eigenvalues.iter().map(|v| v[0]).collect();
@@ -422,34 +398,22 @@ mod tests {
     /// pyGPCCA 1.0.4.
     #[test]
     fn a_cycle_as_pygpcca() {
-        let shards = dense(&[
-            &[9, 3, 20, 4, 0, 1, 1, 0],
-            &[2, 8, 14, 9, 1, 0, 0, 1],
-            &[0, 1, 7, 3, 16, 8, 0, 1],
-            &[1, 0, 2, 9, 11, 13, 1, 0],
-            &[2, 0, 0, 1, 8, 3, 12, 15],
-            &[0, 1, 1, 0, 2, 7, 18, 9],
-            &[13, 11, 1, 0, 0, 1, 6, 4],
-            &[15, 12, 0, 1, 1, 0, 3, 8],
+        let shards = of_sources([
+            [9, 3, 20, 4, 0, 1, 1, 0],
+            [2, 8, 14, 9, 1, 0, 0, 1],
+            [0, 1, 7, 3, 16, 8, 0, 1],
+            [1, 0, 2, 9, 11, 13, 1, 0],
+            [2, 0, 0, 1, 8, 3, 12, 15],
+            [0, 1, 1, 0, 2, 7, 18, 9],
+            [13, 11, 1, 0, 0, 1, 6, 4],
+            [15, 12, 0, 1, 1, 0, 3, 8],
         ]);
         let (found, crispness, membership) = gpcca(&shards, &[1.0; 8], &[4, 2, 0, 6]);
         let (pair, next) = ([0.249559213893, 0.636490215052], [0.216057792439, 0.0]);
-        close(
-            found.eigenvalues.as_flattened(),
-            &[
-                1.0,
-                0.0,
-                pair[0],
-                pair[1],
-                pair[0],
-                -pair[1],
-                -0.380074655245,
-                0.0,
-                next[0],
-                next[1],
-            ],
-            1e-11,
-        );
+        let conjugate = [pair[0], -pair[1]];
+        let values = [[1.0, 0.0], pair, conjugate, [-0.380074655245, 0.0], next];
+        let found = found.eigenvalues.as_flattened();
+        close(found, values.as_flattened(), 1e-11);
         assert!(crispness > 0.94808457 && crispness < 0.94808457 + 1e-3);
         #[rustfmt::skip]
         let theirs = [
@@ -467,7 +431,7 @@ mod tests {
 
     #[test]
     fn one_state() {
-        let shards = shards(1, vec![(0, 0, 7)], 9);
+        let shards = of_entries(1, 1, [(0, 0, 7)], 9);
         let one =
             leading(&Passes::local(), &shards, &[0], &[7.0], &Gpcca::new(1), 0).expect("rank 1");
         assert_eq!(
@@ -493,7 +457,7 @@ mod tests {
         let mut map = vec![0; n as usize];
         (0..n).for_each(|s| map[name(s) as usize] = s);
         let run = |threads: usize, shard_nnz: usize, weights: &[f64]| {
-            let shards = shards(n as usize, counts.clone(), shard_nnz);
+            let shards = of_entries(n as usize, n as usize, counts.clone(), shard_nnz);
             let params = Gpcca::new(4);
             on_threads(threads, || {
                 leading(&Passes::local(), &shards, &map, weights, &params, 5).expect("4 values")

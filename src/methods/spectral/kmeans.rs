@@ -14,6 +14,8 @@
 //! sum and added to another, and neither the order nor the number of moves matters. A term is
 //! rounded to 2⁻⁶¹ of the sum of all magnitudes.
 
+use crate::math::matrix::first_largest;
+use crate::math::seed::restart_seed;
 use crate::math::sum;
 use crate::methods::fit::Restart;
 use multiversion::multiversion;
@@ -78,14 +80,9 @@ pub(crate) fn fit(
     let data = Data::new(points, dimension, weights);
     let ended: Vec<(Restart, Vec<u32>)> = (0..params.restarts)
         .into_par_iter()
-        .map(|t| data.restart(params, crate::math::seed::restart_seed(seed, t)))
+        .map(|t| data.restart(params, restart_seed(seed, t)))
         .collect();
-    let mut best = 0;
-    for (t, (restart, _)) in ended.iter().enumerate() {
-        if restart.objective < ended[best].0.objective {
-            best = t;
-        }
-    }
+    let best = first_largest(ended.iter().map(|(restart, _)| -restart.objective));
     let (restarts, mut affiliations): (Vec<_>, Vec<_>) = ended.into_iter().unzip();
     Clustering {
         affiliation: std::mem::take(&mut affiliations[best]),

@@ -19,9 +19,8 @@
 //! *Both sides.* The rows of e followed by those of f, with the weights p/2 and q/2, give coherent
 //! pairs, one column each.
 
-use crate::math::dense;
-use crate::math::matrix::dot;
-use crate::math::sum;
+use crate::math::matrix::{dot, first_largest};
+use crate::math::{dense, sum};
 use crate::methods::spectral::basis::{self, blocks};
 use crate::methods::spectral::crispness;
 use rand::{RngExt, SeedableRng};
@@ -357,11 +356,7 @@ impl States<'_> {
                     .for_each(|x| *x = if *x <= ZERO { 0.0 } else { *x });
                 let sum: f64 = out.iter().sum();
                 out.iter_mut().for_each(|x| *x /= sum);
-                for (i, x) in out.iter().enumerate() {
-                    if *x > out[*label as usize] {
-                        *label = i as u32;
-                    }
-                }
+                *label = first_largest(out.iter().copied()) as u32;
             });
         (membership, affiliation)
     }

@@ -28,10 +28,8 @@
 //! *Both sides.* The rows of e followed by those of f, with the weights p/2 and q/2, are
 //! orthonormal too. Then column k of the result is a coherent pair, and no matching is needed.
 
-use crate::math::dense;
-use crate::math::matching;
 use crate::math::matrix::dot;
-use crate::math::sum;
+use crate::math::{dense, matching, sum};
 use crate::methods::spectral::basis::{self, blocks};
 use rayon::prelude::*;
 

@@ -9,10 +9,7 @@
 use crate::error::{Error, Result};
 use crate::evidence::counts::shards::Shards;
 use crate::math::dense;
-use crate::methods::spectral::basis;
-use crate::methods::spectral::pcca;
-use crate::methods::spectral::seba;
-use crate::methods::spectral::svd;
+use crate::methods::spectral::{basis, pcca, seba, svd};
 
 /// A direction of coordinates whose squared length relative to the longest one is below this is
 /// ignored.
@@ -49,7 +46,7 @@ pub(crate) fn pairs(
     let rank = params.rank;
     let both = [&embedding.sources[..], &embedding.targets].concat();
     let weights = [&shards.source_total[..], &shards.target_total].concat();
-    let (all, crispness, converged) = match params.clusters {
+    let (mut sources, crispness, converged) = match params.clusters {
         svd::Clusters::Seba => {
             let sets = seba::fit(&both, rank, &weights);
             (
@@ -63,19 +60,12 @@ pub(crate) fn pairs(
         }
         _ => perron(&both, rank, &weights)?,
     };
-    let Members {
-        affiliation: mut sources,
-        membership: mut source_membership,
-    } = all;
     let targets = Members {
-        affiliation: sources.split_off(shards.n_sources),
-        membership: source_membership.split_off(shards.n_sources * rank),
+        affiliation: sources.affiliation.split_off(shards.n_sources),
+        membership: sources.membership.split_off(shards.n_sources * rank),
     };
     Ok(Soft {
-        sources: Members {
-            affiliation: sources,
-            membership: source_membership,
-        },
+        sources,
         targets,
         crispness,
         converged,

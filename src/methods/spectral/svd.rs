@@ -19,8 +19,7 @@ use crate::math::matching;
 use crate::methods::estimator::defaults;
 use crate::methods::low_rank::factors::Factors;
 use crate::methods::spectral::kmeans;
-use crate::methods::spectral::truncated_svd;
-use crate::methods::spectral::truncated_svd::Triplets;
+use crate::methods::spectral::truncated_svd::{self, Triplets};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -78,24 +77,11 @@ pub struct Svd {
     pub max_iterations: usize,
 }
 
-impl Svd {
-    /// The defaults.
-    pub fn new(rank: usize) -> Self {
-        Svd {
-            rank,
-            clusters: Clusters::default(),
-            restarts: Svd::restarts(),
-            max_iterations: Svd::max_iterations(),
-            tolerance: Svd::tolerance(),
-        }
-    }
-}
-
-defaults! { Svd {
+defaults! { pub Svd(rank: usize) {
     restarts: usize = 20,
     tolerance: f64 = 1e-10,
     max_iterations: usize = 300,
-} }
+} clusters }
 
 /// The singular vectors of P̃ as points.
 #[derive(Debug, Clone, PartialEq)]
@@ -180,7 +166,7 @@ pub(crate) fn match_targets(factors: &Factors, clusters: &[u32]) -> Vec<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::counts::csr::Values;
+    use crate::evidence::counts::shards::dense;
     use crate::evidence::pass::Passes;
 
     // N (targets × sources) = [ 0 9 9 1 ]   Sources {0, 3} go to targets {1, 2},
@@ -188,18 +174,9 @@ mod tests {
     //                         [ 5 1 0 4 ]
     #[test]
     fn pairs_meet() {
-        let (mut sources, mut targets, mut values) = (vec![], vec![], vec![]);
-        for (j, column) in [[0, 4, 5], [9, 0, 1], [9, 1, 0], [1, 5, 4]]
-            .iter()
-            .enumerate()
-        {
-            for (i, &n) in column.iter().enumerate().filter(|(_, n)| **n > 0) {
-                sources.push(j as u32);
-                targets.push(i as u32);
-                values.push(n);
-            }
-        }
-        let shards = Shards::new(4, 3, &sources, &targets, Values::Count(values), 4);
+        let columns = [[0, 4, 5], [9, 0, 1], [9, 1, 0], [1, 5, 4]];
+        let columns = columns.map(|column| column.map(f64::from).to_vec());
+        let shards = dense(&columns, false, 4);
         let params = Svd::new(2);
         let embedding = embedding(&Passes::local(), &shards, &params, 5);
         let [sources, targets] = clusters(&embedding, &shards, &params, 5);

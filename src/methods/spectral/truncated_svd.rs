@@ -31,11 +31,9 @@ use crate::evidence::counts::products::Multiply;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::kernel::Sharded;
-use crate::math::dense;
 use crate::math::krylov::{entries_of, unpanel};
-use crate::math::lanczos;
 use crate::math::matrix::{flip, identity, signs};
-use crate::math::sum;
+use crate::math::{dense, lanczos, sum};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
@@ -440,8 +438,7 @@ pub(crate) fn distances(a: &[f64], b: &[f64], sigma: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::counts::csr::Values;
-    use crate::evidence::counts::shards::dense;
+    use crate::evidence::counts::shards::{dense, of_entries};
     use crate::evidence::pass::Passes;
     use crate::math::testing::{close, on_threads};
     use rand::RngExt;
@@ -465,17 +462,9 @@ mod tests {
     /// A chain on a ring that stays with probability 1/2 and steps to either side with 1/4. P̃ = P
     /// is circulant with σ = 1/2 + 1/2 cos(2πk/n): 1, then pairs.
     fn ring(n: usize, shard_nnz: usize) -> Shards {
-        let mut list = (Vec::new(), Vec::new(), Vec::new());
-        for j in 0..n {
-            let mut column = [((j + n - 1) % n, 1), (j, 2), ((j + 1) % n, 1)];
-            column.sort_unstable();
-            for (i, c) in column {
-                list.0.push(j as u32);
-                list.1.push(i as u32);
-                list.2.push(c);
-            }
-        }
-        Shards::new(n, n, &list.0, &list.1, Values::Count(list.2), shard_nnz)
+        let (size, n) = (n, n as u32);
+        let column = |j| [(j, (j + n - 1) % n, 1), (j, j, 2), (j, (j + 1) % n, 1)];
+        of_entries(size, size, (0..n).flat_map(column), shard_nnz)
     }
 
     /// ⌊random⌋ counts with about `percent` % non-zeros and a positive diagonal, m × n.

@@ -263,12 +263,12 @@ impl StateEmbeddingModel {
     /// Ψ of some points (n × d, row-major): n × r, row-major. A row depends on its point alone. NaN
     /// for points that are too far for the features.
     pub(crate) fn embed(&self, rows: &[f64]) -> Vec<f64> {
-        self.combine(rows, &self.left)
+        combine(&self.features, &self.left, self.rank, rows)
     }
 
     /// Right functions of some points (n × d, row-major): n × r, row-major.
     pub(crate) fn right_functions(&self, rows: &[f64]) -> Vec<f64> {
-        self.combine(rows, &self.right)
+        combine(&self.features, &self.right, self.rank, rows)
     }
 
     /// p̂(y | x) of pairs of points (each n × d, row-major), relative to the measure of the right
@@ -281,9 +281,5 @@ impl StateEmbeddingModel {
         pairs
             .map(|(x, y)| x.iter().zip(y).map(|(a, b)| a * b).sum())
             .collect()
-    }
-
-    fn combine(&self, rows: &[f64], coefficients: &[f64]) -> Vec<f64> {
-        combine(&self.features, coefficients, self.rank, rows)
     }
 }

@@ -83,29 +83,12 @@ pub struct StateEmbedding {
     pub restarts: usize,
 }
 
-impl StateEmbedding {
-    /// The defaults.
-    pub(crate) fn new(rank: usize) -> Self {
-        StateEmbedding {
-            rank,
-            features: StateEmbedding::features(),
-            tolerance: StateEmbedding::tolerance(),
-            bandwidth: StateEmbedding::bandwidth(),
-            norm: Norm::default(),
-            bounds: None,
-            clusters: None,
-            given: None,
-            restarts: StateEmbedding::restarts(),
-        }
-    }
-}
-
-defaults! { StateEmbedding {
+defaults! { pub(crate) StateEmbedding(rank: usize) {
     features: usize = 1000,
     tolerance: f64 = 1e-4,
     bandwidth: Bandwidth = Bandwidth::Rule(BandwidthRule::HeldOut),
     restarts: usize = 20,
-} }
+} norm bounds clusters given }
 
 impl StateEmbedding {
     /// Bytes of the sums of products of features at this number of lags: two triangles and a square

@@ -36,14 +36,7 @@ fn gram_error(model: &StateEmbeddingModel, held_out: &Grams) -> f64 {
         if sigma > 0.0 { c / sigma } else { 0.0 }
     });
     let gram = project(&unit, &held_out.starts, &unit);
-    let mut largest: f64 = 0.0;
-    for i in 0..model.rank {
-        for j in 0..model.rank {
-            let exact = if i == j { 1.0 } else { 0.0 };
-            largest = largest.max((gram[(i, j)] - exact).abs());
-        }
-    }
-    largest
+    (gram - Mat::<f64>::identity(model.rank, model.rank)).norm_max()
 }
 
 /// The position of the basis with the largest held-out VAMP-2 score. `folds` has the sums of every
@@ -100,12 +93,8 @@ fn basis(
 ) -> Basis {
     let features = Features::random(count, points.dimension, bandwidth, seed);
     let sample = points.n().min(10_000) * points.dimension;
-    let selection = select(
-        &features,
-        &points.coordinates[..sample],
-        bounds.as_deref(),
-        1e-6,
-    );
+    let sample = &points.coordinates[..sample];
+    let selection = select(&features, sample, bounds.as_deref(), 1e-6);
     Basis {
         features: features.select(&selection.kept),
         metric: Some(selection.metric),
@@ -264,21 +253,10 @@ impl GridChain {
 /// Figure 2: two independent double wells, V = 5(x² − 1)² + x/4 + 4(y² − 1)² − 0.15 y. The
 /// metastable sets are the quadrants.
 fn double_wells(steps: usize, n: usize, seed: u64) -> Points {
+    let well = |slope: fn(f64) -> f64| GridChain::new(slope, [-2.0, 2.0], 161, 1e-3, steps);
     let wells = [
-        GridChain::new(
-            |x| 20.0 * x * (x * x - 1.0) + 0.25,
-            [-2.0, 2.0],
-            161,
-            1e-3,
-            steps,
-        ),
-        GridChain::new(
-            |y| 16.0 * y * (y * y - 1.0) - 0.15,
-            [-2.0, 2.0],
-            161,
-            1e-3,
-            steps,
-        ),
+        well(|x| 20.0 * x * (x * x - 1.0) + 0.25),
+        well(|y| 16.0 * y * (y * y - 1.0) - 0.15),
     ];
     let mut random = Pcg64::seed_from_u64(seed);
     let mut at = [wells[0].start(&mut random), wells[1].start(&mut random)];
@@ -448,15 +426,10 @@ fn held_out_scores_are_the_sums_of_squares_of_the_true_values() {
     assert_eq!(chance, 9.0 / 1999.0);
     assert!((mean / chance - 1.0).abs() < 0.6, "{mean} {chance}");
     // A rank above the number of functions is cut to it.
-    assert!(
-        scores[3]
-            .iter()
-            .all(|s| *s < 1.0 / (1.0 - rho * rho) + 0.05)
-    );
-    assert_eq!(
-        vamp::best(&[vec![1.0, 3.0], vec![2.5, 2.5], vec![5.0, 0.0]]),
-        Some(1)
-    );
+    let most = 1.0 / (1.0 - rho * rho) + 0.05;
+    assert!(scores[3].iter().all(|s| *s < most));
+    let scores = [vec![1.0, 3.0], vec![2.5, 2.5], vec![5.0, 0.0]];
+    assert_eq!(vamp::best(&scores), Some(1));
 }
 
 #[test]
@@ -466,10 +439,8 @@ fn a_fit_on_few_pairs_warns() {
     let sums = sums(&basis.features, &points, 1);
     let model = fit(&sums, &basis, &StateEmbedding::new(2)).unwrap();
     let warning = model.warnings.first().expect("a warning");
-    assert!(
-        matches!(warning, Warning::ManyFunctions { pairs: 59, .. }),
-        "{warning}"
-    );
+    let is_expected = matches!(warning, Warning::ManyFunctions { pairs: 59, .. });
+    assert!(is_expected, "{warning}");
     let mut params = StateEmbedding::new(2);
     params.rank = 1000;
     let error = fit(&sums, &basis, &params).unwrap_err().to_string();
@@ -497,9 +468,7 @@ fn blocks_and_threads_do_not_change_a_bit() {
     let starts: Vec<usize> = (0..points.n()).step_by(777).rev().collect();
     let parts: Vec<GramSums> = starts.par_iter().map(|&s| block(s, 777)).collect();
     let mut merged = GramSums::new(features.count(), 1, None);
-    for part in &parts {
-        merged.merge(part);
-    }
+    parts.iter().for_each(|part| merged.merge(part));
     assert_eq!(merged, whole);
 }
 
@@ -515,11 +484,8 @@ fn the_bandwidth_is_chosen_by_held_out_scores() {
     assert_eq!(bases.len(), 4);
     assert_eq!(bases[0].bandwidth * 8.0, bases[3].bandwidth);
     assert!(bases.iter().all(|b| b.bounds.is_none()));
-    let parts: Vec<Points> = points
-        .coordinates
-        .chunks(30_000)
-        .map(|part| Points::new(2, part.to_vec()))
-        .collect();
+    let parts = points.coordinates.chunks(30_000);
+    let parts: Vec<Points> = parts.map(|part| Points::new(2, part.to_vec())).collect();
     let fold = |basis: &Basis| parts.iter().map(|p| sums(&basis.features, p, 1)).collect();
     let folds: Vec<Vec<GramSums>> = bases.iter().map(fold).collect();
     let best = choose(&bases, &folds, 0, &params).unwrap();
@@ -535,9 +501,7 @@ fn the_bandwidth_is_chosen_by_held_out_scores() {
     assert_eq!((bases.len(), &bases[0].bounds), (1, &params.bounds));
     params.bounds = Some(vec![[-3.0, 3.0]]);
     let error = candidates(&sample, &[[-2.0, 2.0]; 2], &params, 3).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "`box` has bounds for 1 coordinate, but the points have 2"
-    );
+    let what = "`box` has bounds for 1 coordinate, but the points have 2";
+    assert_eq!(error.to_string(), what);
     assert!(vamp::held_out(&folds[0][..1], 0, None, 1e-4, &[1]).is_err());
 }

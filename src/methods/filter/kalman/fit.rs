@@ -15,8 +15,7 @@ use crate::methods::filter::kalman::least_squares::{
 };
 use crate::methods::filter::kalman::model::{Affine, KalmanModel, Noise, Spread, System};
 use crate::methods::filter::kalman::small;
-use crate::methods::filter::params;
-use crate::methods::filter::params::{Kalman, Rows};
+use crate::methods::filter::params::{self, Kalman, Rows};
 
 /// Numbers per observation for which R is a whole matrix.
 const WIDEST_FULL: usize = 1000;
@@ -108,8 +107,7 @@ impl Fitter<'_> {
                 self.enough("F", rows.n_transitions(), FOLLOWED, used + 1)?;
                 let fitted = regress(steps, n, n, params.intercept);
                 self.tell("F", &fitted);
-                let (used, rounding) = (fitted.used, fitted.rounding);
-                (Affine::from(fitted), used, rounding)
+                (fitted.affine, fitted.used, fitted.rounding)
             }
         };
         let q = match &params.q {
@@ -129,8 +127,7 @@ impl Fitter<'_> {
                 self.enough("H", rows.len(), "rows", used + 1)?;
                 let fitted = regress(pairs, n, d, params.intercept);
                 self.tell("H", &fitted);
-                let (used, rounding) = (fitted.used, fitted.rounding);
-                (Affine::from(fitted), used, rounding)
+                (fitted.affine, fitted.used, fitted.rounding)
             }
         };
         let r = match &params.r {
@@ -281,11 +278,8 @@ impl Fitter<'_> {
     /// Claims that residuals are orthogonal to the columns that they were fitted to.
     fn claim_fit(&mut self, key: &str, fitted: usize, [correlation, rounding]: [f64; 2]) {
         if fitted > 0 {
-            self.claims.push(Claim {
-                name: format!("least_squares_{}", key.to_lowercase()),
-                value: correlation,
-                bound: rounding,
-            });
+            let name = format!("least_squares_{}", key.to_lowercase());
+            self.claims.push(Claim::new(name, correlation, rounding));
         }
     }
 
@@ -404,16 +398,10 @@ impl Fitter<'_> {
                 negative = negative.max(-values.first().copied().unwrap_or(0.0) / largest);
             }
         }
-        for (name, value) in [
-            ("covariance_asymmetry", asymmetry),
-            ("covariance_negative_part", negative),
-        ] {
-            self.claims.push(Claim {
-                name: name.into(),
-                value,
-                bound: 1e-10,
-            });
-        }
+        self.claims.extend([
+            Claim::new("covariance_asymmetry", asymmetry, 1e-10),
+            Claim::new("covariance_negative_part", negative, 1e-10),
+        ]);
     }
 }
 
@@ -467,15 +455,6 @@ impl Affine {
         small::affine(&self.matrix, input, &self.intercept, rest);
         for (rest, output) in rest.iter_mut().zip(output) {
             *rest = output - *rest;
-        }
-    }
-}
-
-impl From<Regression> for Affine {
-    fn from(fitted: Regression) -> Affine {
-        Affine {
-            matrix: fitted.matrix,
-            intercept: fitted.intercept,
         }
     }
 }

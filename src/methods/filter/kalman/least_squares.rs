@@ -1,6 +1,7 @@
 //! Regressions with the covariance of their residuals, in passes over pairs of rows.
 
 use crate::math::dense::symmetric_eigen;
+use crate::methods::filter::kalman::model::Affine;
 use crate::methods::filter::kalman::small;
 
 /// A direction whose share of the variance is below this one is not determined by the rows.
@@ -9,10 +10,8 @@ const UNDETERMINED: f64 = 1e-12;
 /// A linear function by least squares.
 #[derive(Debug)]
 pub(super) struct Regression {
-    /// m × n.
-    pub(super) matrix: Vec<f64>,
-    /// m values, 0 without an intercept.
-    pub(super) intercept: Vec<f64>,
+    /// m × n, with an intercept of 0 if there is none.
+    pub(super) affine: Affine,
     /// Fitted numbers per output: independent inputs, and the intercept.
     pub(super) used: usize,
     /// Whether the rows do not determine the matrix. It is the one of the least norm.
@@ -133,8 +132,7 @@ pub(super) fn regress<'a, I: Iterator<Item = [&'a [f64]; 2]>>(
         .collect();
     Regression {
         rounding: rounding(pairs(), n, &normal, &matrix, &intercept),
-        matrix,
-        intercept,
+        affine: Affine { matrix, intercept },
         used: normal.rank + usize::from(has_intercept),
         is_undetermined: normal.rank < n,
     }

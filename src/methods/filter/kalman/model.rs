@@ -91,11 +91,7 @@ impl KalmanModel {
     /// The matrices, with the names of filterpy. The functions of a nonlinear system are not in
     /// them.
     pub(crate) fn factors(&self) -> Vec<Factor> {
-        let factor = |name: &str, width: usize, values: &[f64]| Factor {
-            name: name.into(),
-            width,
-            values: values.to_vec(),
-        };
+        let factor = Factor::new;
         let sizes = [self.n, self.d, self.columns, self.transitions].map(|size| size as f64);
         let mut all = vec![factor(SIZES, sizes.len(), &sizes)];
         if let System::Linear { f, h } = &self.system {

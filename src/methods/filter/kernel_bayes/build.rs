@@ -6,11 +6,10 @@ use crate::methods::filter::fit::{Claim, Fit, FitInput};
 use crate::methods::filter::kernel_bayes::base::{Base, Constants, positive_solve};
 use crate::methods::filter::kernel_bayes::cholesky::{Features, Incomplete};
 use crate::methods::filter::kernel_bayes::kernel::{Kernel, choose};
-use crate::methods::filter::kernel_bayes::linear;
 use crate::methods::filter::kernel_bayes::model::{Body, KernelModel};
 use crate::methods::filter::kernel_bayes::rows::Rows;
-use crate::methods::filter::kernel_bayes::solve;
 use crate::methods::filter::kernel_bayes::tensor::{Tensor, TensorRows};
+use crate::methods::filter::kernel_bayes::{linear, solve};
 use crate::methods::filter::params::{KernelBayes, Rule};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, MatRef, Par};
@@ -19,6 +18,7 @@ use faer::{Accum, Mat, MatRef, Par};
 const RESIDUAL: f64 = 64.0 * f64::EPSILON;
 
 /// The rows of a fit: pairs of a state and its observation, and the next states.
+#[derive(Default)]
 pub(super) struct Training {
     /// n × d_y.
     pub(super) states: Vec<f64>,
@@ -39,12 +39,7 @@ impl Training {
                 n: rows.len(),
             };
         }
-        let mut training = Training {
-            states: Vec::new(),
-            observations: Vec::new(),
-            next: Vec::new(),
-            n: 0,
-        };
+        let mut training = Training::default();
         for s in 0..rows.n_sequences() {
             let range = rows.offsets[s]..rows.offsets[s + 1];
             for row in range.start..range.end.saturating_sub(1) {
@@ -181,11 +176,9 @@ pub(super) fn model_of(
             if kept.len() < n { kept } else { Vec::new() },
         ))
     };
-    accuracy.claims.push(Claim {
-        name: "prior_residual".into(),
-        value: prior.residual,
-        bound: RESIDUAL * (features.rank + 1) as f64,
-    });
+    let bound = RESIDUAL * (features.rank + 1) as f64;
+    let claim = Claim::new("prior_residual", prior.residual, bound);
+    accuracy.claims.push(claim);
     Ok(Fit {
         model: KernelModel {
             base: Base {
@@ -221,11 +214,8 @@ impl Accuracy {
     /// parameter that bounds the rank.
     fn approximated(&mut self, name: &str, key: &str, share: f64) {
         if share <= self.tolerance {
-            self.claims.push(Claim {
-                name: format!("{name}_trace_residual"),
-                value: share,
-                bound: self.tolerance,
-            });
+            let name = format!("{name}_trace_residual");
+            self.claims.push(Claim::new(name, share, self.tolerance));
         } else {
             self.warnings.push(format!(
                 "the kernel matrix of the {name}s is approximated with a trace error of {share:.1e}, more than the tolerance {:.1e}; raise `{key}`",

@@ -3,6 +3,7 @@
 //! The pivot is the row with the largest error of the diagonal, the first one of equal rows. The
 //! trace of the error K − LLᵀ, which is positive semidefinite, is known at every step.
 
+use crate::math::matrix::first_largest;
 use crate::methods::filter::kernel_bayes::kernel::Kernel;
 use crate::methods::filter::kernel_bayes::linear::{add_columns, dot};
 use serde::{Deserialize, Serialize};
@@ -47,12 +48,7 @@ impl Incomplete {
         self.rank = 0;
         loop {
             self.residual = self.diagonal.iter().sum();
-            let mut pivot = 0;
-            for (at, d) in self.diagonal.iter().enumerate() {
-                if *d > self.diagonal[pivot] {
-                    pivot = at;
-                }
-            }
+            let pivot = first_largest(self.diagonal.iter().copied());
             let is_done = n == 0 || self.rank == cap.min(n) || self.residual <= enough;
             if is_done || self.diagonal[pivot] <= NEGLIGIBLE * largest {
                 return;

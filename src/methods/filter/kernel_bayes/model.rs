@@ -5,10 +5,8 @@ use crate::methods::filter::fit::{Estimates, Factor, Numbers, SupervisionOf};
 use crate::methods::filter::kernel_bayes::base::{Base, Constants, State, factor_of, required};
 use crate::methods::filter::kernel_bayes::cholesky::Features;
 use crate::methods::filter::kernel_bayes::kernel::Kernel;
-use crate::methods::filter::kernel_bayes::rows;
-use crate::methods::filter::kernel_bayes::rows::Rows;
-use crate::methods::filter::kernel_bayes::tensor;
-use crate::methods::filter::kernel_bayes::tensor::Tensor;
+use crate::methods::filter::kernel_bayes::rows::{self, Rows};
+use crate::methods::filter::kernel_bayes::tensor::{self, Tensor};
 use crate::methods::filter::params::{KernelBayes, Rule};
 use serde::{Deserialize, Serialize};
 
@@ -197,13 +195,9 @@ impl KernelModel {
             ..
         } = self.base.constants;
         let approximate = self.base.constants.is_approximate;
-        let tensor = match &self.body {
-            Body::Tensor(tensor) => Some(tensor.observation_rank()),
-            Body::Rows(_) => None,
-        };
-        let landmarks = match &self.body {
-            Body::Rows(own) => (own.n < rows).then_some(own.n),
-            Body::Tensor(_) => None,
+        let (tensor, landmarks) = match &self.body {
+            Body::Tensor(tensor) => (Some(tensor.observation_rank()), None),
+            Body::Rows(own) => (None, (own.n < rows).then_some(own.n)),
         };
         Numbers {
             transitions: rows,
@@ -231,11 +225,7 @@ impl KernelModel {
             observation_residual,
             is_approximate,
         } = self.base.constants;
-        let factor = |name: &str, width: usize, values: &[f64]| Factor {
-            name: name.into(),
-            width,
-            values: values.to_vec(),
-        };
+        let factor = Factor::new;
         let n = match &self.body {
             Body::Rows(own) => own.n,
             Body::Tensor(_) => 0,

@@ -8,8 +8,7 @@ use crate::methods::filter::kernel_bayes::kernel::{Kernel, squares};
 use crate::methods::filter::kernel_bayes::linear::{Lower, add_columns, products};
 use crate::methods::filter::kernel_bayes::preimage::{Weighted, emit};
 use crate::methods::filter::kernel_bayes::solve::{Solver, System};
-use crate::methods::filter::params;
-use crate::methods::filter::params::Rule;
+use crate::methods::filter::params::{self, Rule};
 use std::f64::consts::TAU;
 
 /// Weights of a system whose last correction is a larger share are not used.

@@ -15,8 +15,7 @@ use crate::methods::filter::kernel_bayes::cholesky::Features;
 use crate::methods::filter::kernel_bayes::linear::{add_columns, dot, products};
 use crate::methods::filter::kernel_bayes::preimage::{Weighted, emit, preimage, push};
 use crate::methods::filter::kernel_bayes::solve::{Small, gram, square};
-use crate::methods::filter::params;
-use crate::methods::filter::params::Decode;
+use crate::methods::filter::params::{self, Decode};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, MatMut, MatRef, Par};
 use rayon::prelude::*;
@@ -158,11 +157,7 @@ impl Tensor {
 
     pub(super) fn factors(&self, observation_width: usize) -> Vec<Factor> {
         let r = self.features.rank;
-        let factor = |name: &str, width: usize, values: &[f64]| Factor {
-            name: name.into(),
-            width,
-            values: values.to_vec(),
-        };
+        let factor = Factor::new;
         vec![
             factor(
                 "observation_pivots",

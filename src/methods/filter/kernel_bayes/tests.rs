@@ -2,7 +2,7 @@
 //! inference with posterior regularization*.
 
 use crate::evidence::state_space::{Prior, StateSpace, Supervision};
-use crate::math::testing::{close, on_threads};
+use crate::math::testing::{close, on_threads, says};
 use crate::methods::filter::fit::{Estimates, Factor, FitInput};
 use crate::methods::filter::kernel_bayes::{KernelModel, fit, of_factors};
 use crate::methods::filter::params::{
@@ -127,11 +127,8 @@ fn delta_kernels_give_bayes_rule() {
             close(&[mass(0.0), mass(1.0)], &[of(0.0) * f, of(1.0) * f], 1e-14);
             let found = filtered(&model, &[x]);
             close(&found.mean, &[of(1.0) / q], 1e-14);
-            close(
-                &found.log_score,
-                &[(q / (0.3 * 3.0 / 3.7 + 0.7 * 4.0 / 4.7)).ln()],
-                1e-13,
-            );
+            let mass = 0.3 * 3.0 / 3.7 + 0.7 * 4.0 / 4.7;
+            close(&found.log_score, &[(q / mass).ln()], 1e-13);
         }
     }
 }
@@ -159,29 +156,21 @@ fn delta_kernels_without_regularisation_are_the_forward_algorithm() {
     rows.push(&states, &observations);
     let (mut t, mut o, mut start) = ([[0.0; 3]; 3], [[0.0; 2]; 3], [0.0; 3]);
     for at in 0..399 {
-        let (y, next, x) = (
-            states[at] as usize,
-            states[at + 1] as usize,
-            observations[at] as usize,
-        );
+        let [y, next, x] = [states[at], states[at + 1], observations[at]].map(|n| n as usize);
         t[y][next] += 1.0;
         o[y][x] += 1.0;
         start[y] += 1.0;
     }
     for rule in [Rule::Kbr, Rule::Pkbr] {
         let small = 1e-6;
+        let delta = if rule == Rule::Kbr {
+            small * small
+        } else {
+            small
+        };
         let params = KernelBayes {
             kernel: Form::Delta,
-            ..params(
-                rule,
-                [1.0, 1.0],
-                small,
-                if rule == Rule::Kbr {
-                    small * small
-                } else {
-                    small
-                },
-            )
+            ..params(rule, [1.0, 1.0], small, delta)
         };
         let model = fitted(&params, &input(&rows, None));
         let seen: Vec<f64> = (0..40)
@@ -198,12 +187,8 @@ fn delta_kernels_without_regularisation_are_the_forward_algorithm() {
             let total: f64 = joint.iter().sum();
             p = joint.map(|j| j / total);
             let exact = p[1] + 2.0 * p[2];
-            assert!(
-                (found.mean[at] - exact).abs() < 2e-5,
-                "{at}: {} {exact}",
-                found.mean[at]
-            );
-            assert!((found.log_score[at] - total.ln()).abs() < 2e-5);
+            let found = [found.mean[at], found.log_score[at]];
+            close(&found, &[exact, total.ln()], 2e-5);
         }
     }
 }
@@ -265,19 +250,14 @@ fn weights_are_those_of_the_printed_formulas() {
         // (8): (K + δΛ⁺)⁻¹k on β > 0, which is kernel ridge regression with sample weights.
         let own: Vec<usize> = (0..6).filter(|i| beta[(*i, 0)] > 0.0).collect();
         let system = Mat::from_fn(own.len(), own.len(), |i, j| {
-            let noise = if i == j {
-                delta / beta[(own[i], 0)]
-            } else {
-                0.0
-            };
-            k[(own[i], own[j])] + noise
+            let own_noise = || delta / beta[(own[i], 0)];
+            k[(own[i], own[j])] + if i == j { own_noise() } else { 0.0 }
         });
         let right = Mat::from_fn(own.len(), 1, |i, _| kx[(own[i], 0)]);
         let solved = system.partial_piv_lu().solve(&right);
         let mut pkbr = vec![0.0; 6];
-        own.iter()
-            .enumerate()
-            .for_each(|(at, i)| pkbr[*i] = solved[(at, 0)]);
+        let places = own.iter().enumerate();
+        places.for_each(|(at, i)| pkbr[*i] = solved[(at, 0)]);
         let kbr: Vec<f64> = (0..6).map(|i| kbr[(i, 0)]).collect();
         for (rule, expected) in [(Rule::Kbr, kbr), (Rule::Pkbr, pkbr)] {
             let params = params(rule, [0.4, 0.8], lambda, delta);
@@ -329,29 +309,19 @@ fn supervision_is_rows_with_a_weight_of_their_own() {
     let weights = system.partial_piv_lu().solve(&right);
     let sum: f64 = (0..own.len()).map(|i| weights[(i, 0)]).sum();
     let state = |i: usize| if i == 6 { 3.0 } else { rows.states[i] };
-    let mean: f64 = own
-        .iter()
-        .enumerate()
-        .map(|(at, i)| weights[(at, 0)] * state(*i))
-        .sum();
+    let terms = own.iter().enumerate();
+    let mean: f64 = terms.map(|(at, i)| weights[(at, 0)] * state(*i)).sum();
     // At every step, or at this step.
-    let every = fitted(
-        &params,
-        &FitInput {
-            supervision: Some(&supervision),
-            ..input(&rows, Some(&prior))
-        },
-    );
+    let supervised = FitInput {
+        supervision: Some(&supervision),
+        ..input(&rows, Some(&prior))
+    };
+    let every = fitted(&params, &supervised);
     let single = fitted(&params, &input(&rows, Some(&prior)));
     let mut out = Estimates::new(1);
     let (mut start, mut scratch) = (single.start(), single.scratch());
-    single.push(
-        &mut start,
-        &mut scratch,
-        &[1.3],
-        &|_| Some(&supervision),
-        &mut out,
-    );
+    let at = |_| Some(&supervision);
+    single.push(&mut start, &mut scratch, &[1.3], &at, &mut out);
     for found in [filtered(&every, &[1.3]), out] {
         close(&found.weight_sum, &[sum], 1e-11);
         close(&found.mean, &[mean / sum], 1e-11);
@@ -544,11 +514,8 @@ fn moments_give_the_estimates_of_all_rows() {
     assert!(fit.warnings.is_empty(), "{:?}", fit.warnings);
     let numbers = fit.model.numbers();
     assert!(numbers.state_rank.is_some_and(|r| r < 60) && numbers.observation_rank.is_some());
-    assert!(
-        numbers
-            .state_trace_residual
-            .is_some_and(|share| share <= 1e-13)
-    );
+    let residual = numbers.state_trace_residual;
+    assert!(residual.is_some_and(|share| share <= 1e-13));
     let (a, b) = (
         filtered(&fitted(&dense, &input(&rows, None)), &x),
         filtered(&fit.model, &x),
@@ -556,12 +523,7 @@ fn moments_give_the_estimates_of_all_rows() {
     for at in 0..40 {
         // After a gap, the predictions are represented in another way.
         let tolerance = if a.was_updated[at] { 1e-6 } else { 1e-2 };
-        assert!(
-            (a.mean[at] - b.mean[at]).abs() < tolerance,
-            "{at}: {} {}",
-            a.mean[at],
-            b.mean[at]
-        );
+        close(&a.mean[at..=at], &b.mean[at..=at], tolerance);
         assert_eq!(a.was_updated[at], b.was_updated[at]);
     }
     // Coarse ranks are warned of.
@@ -570,15 +532,8 @@ fn moments_give_the_estimates_of_all_rows() {
         tolerance: 1e-6,
         ..tensor
     };
-    let fit = crate::methods::filter::kernel_bayes::fit(&coarse, &input(&rows, None), 1)
-        .expect("a model");
-    assert!(
-        fit.warnings
-            .iter()
-            .any(|w| w.contains("raise `rank_state`")),
-        "{:?}",
-        fit.warnings
-    );
+    let fit = self::fit(&coarse, &input(&rows, None), 1).expect("a model");
+    says(fit.warnings.concat(), "raise `rank_state`");
 }
 
 /// States far from zero, such as unix times, keep the digits of their variance.
@@ -648,11 +603,8 @@ fn the_error_on_a_linear_system_is_near_that_of_the_kalman_filter() {
     let (states, x) = linear(4000, [0.9, 0.25, 0.5], 5);
     let params = params(Rule::Pkbr, [0.35, 0.5], 1e-3, 2e-3);
     let found = filtered(&fitted(&params, &input(&rows, None)), &x[..1500]);
-    let squares = found
-        .mean
-        .iter()
-        .zip(&states)
-        .map(|(a, b)| (a - b) * (a - b));
+    let pairs = found.mean.iter().zip(&states);
+    let squares = pairs.map(|(a, b)| (a - b) * (a - b));
     let mse = squares.sum::<f64>() / 1500.0;
     assert!(mse < 1.2 * 0.233886241186, "{mse}");
     assert!(mse > 0.9 * 0.233886241186, "{mse}");
@@ -666,12 +618,7 @@ fn an_observation_far_from_all_rows_is_predicted_through() {
     let found = filtered(&model, &[0.1, 1e6, 0.2]);
     assert_eq!(found.was_updated, [true, false, true]);
     assert!(found.log_score[1] < -1e9 && found.log_score[1].is_finite());
-    assert!(
-        found
-            .mean
-            .iter()
-            .all(|mean| mean.is_finite() && mean.abs() < 3.0)
-    );
+    assert!(found.mean.iter().all(|mean| mean.abs() < 3.0));
 }
 
 #[test]
@@ -680,11 +627,8 @@ fn constants_are_chosen_by_training_rows() {
     let fit = fit(&KernelBayes::new(Rule::Pkbr), &input(&rows, None), 1).expect("a model");
     assert_eq!(fit.tuning.len(), 9);
     let chosen: Vec<_> = fit.tuning.iter().filter(|one| one.is_chosen).collect();
-    let least = fit
-        .tuning
-        .iter()
-        .map(|one| one.mse)
-        .fold(f64::INFINITY, f64::min);
+    let errors = fit.tuning.iter().map(|one| one.mse);
+    let least = errors.fold(f64::INFINITY, f64::min);
     assert!(chosen.len() == 1 && chosen[0].mse == least);
     let numbers = fit.model.numbers();
     assert_eq!(numbers.lambda, Some(chosen[0].lambda));
