@@ -5,10 +5,10 @@ use crate::evidence::lag::Lag;
 use crate::methods::ChainMethod;
 use crate::methods::estimator::{Ranked, States};
 use crate::methods::heat_kernel::params::ChainKernel;
-use crate::output::tables::run_schema::{EmbeddingColumns, FitColumns, LagColumn, RunSchema};
+use crate::output::tables::run_schema::{EmbeddingColumns, FitColumns, RunSchema};
 use crate::output::tables::{self, table};
 use crate::plan::assignment::{Assignment, NewRows};
-use crate::plan::evidence::{Columns, check_square, evidence, grouping};
+use crate::plan::evidence::{Columns, check_square, evidence, grouping, sides};
 use crate::plan::fits::{PlannedFit, PlannedValidation, Ranks, planned};
 use crate::plan::increments::{Increments, increments};
 use crate::plan::job::PlannedJob;
@@ -24,6 +24,7 @@ use crate::plan::written::{left_out, repeats};
 use crate::read::lake::Lake;
 use crate::read::rows::layout::{Layout, Measure, RowRoles};
 use crate::read::rows::states::StateTable;
+use arrow::array::ArrayRef;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
@@ -151,11 +152,6 @@ impl CountsPlan {
         }
     }
 
-    /// The lags as the column `lag` of the output tables.
-    pub(crate) fn lag_column(&self) -> LagColumn {
-        lag_column(&self.lags)
-    }
-
     /// The fits of a model with these numbers of states, each with its index in `fits`.
     ///
     /// A fit whose rank a rule picks becomes one fit per candidate rank up to the number of states,
@@ -222,7 +218,7 @@ impl CountsPlan {
     }
 
     /// The tables that the run will write. Some are optional.
-    pub(crate) fn tables(&self) -> Vec<table::Table> {
+    fn tables(&self) -> Vec<table::Table> {
         let compared = self.fits.iter().any(|fit| is_compared(self, fit));
         let is_written = |table: &table::Table| match table {
             table::Table::Ranks => compared,
@@ -253,9 +249,32 @@ impl CountsPlan {
             .position(|field| field.name() == column)
     }
 
+    /// The schema of the tables of a run. `partitions` has one array per partition column, `labels`
+    /// the number of labels of each given partition.
+    pub(crate) fn run_schema(
+        &self,
+        partitions: Vec<ArrayRef>,
+        [sources, targets]: [StateTable; 2],
+        labels: &[usize],
+    ) -> RunSchema {
+        RunSchema {
+            partition: self.layout.partition.clone(),
+            partitions,
+            lag: lag_column(&self.lags),
+            sources,
+            targets,
+            is_weighted: self.layout.is_weighted(),
+            fits: self.fit_columns(labels),
+            embeddings: self.embedding_columns(),
+            has_stability: self.resamples() > 0,
+            tables: self.tables(),
+            rows: self.rows.clone().unwrap_or_default(),
+        }
+    }
+
     /// The output columns of the fits. `label_counts` are the numbers of sets of the given
     /// partitions, which are known once the rows are counted.
-    pub(crate) fn fit_columns(&self, label_counts: &[usize]) -> Vec<FitColumns> {
+    fn fit_columns(&self, label_counts: &[usize]) -> Vec<FitColumns> {
         let rank = |fit: &PlannedFit| match fit.method.needs().given {
             Some(column) => self.given(column).map_or(0, |at| label_counts[at]),
             None => fit.method.rank().unwrap_or(0),
@@ -272,7 +291,7 @@ impl CountsPlan {
     }
 
     /// The output columns of the embeddings of states.
-    pub(crate) fn embedding_columns(&self) -> Vec<EmbeddingColumns> {
+    fn embedding_columns(&self) -> Vec<EmbeddingColumns> {
         let columns = |fit: &PlannedFit<ChainMethod>| EmbeddingColumns {
             name: fit.name.clone(),
             method: fit.method.name(),
@@ -341,10 +360,6 @@ impl KindPlan for CountsPlan {
 
     with_job!();
 
-    fn partition(&self) -> &[Field] {
-        &self.layout.partition
-    }
-
     fn lags(&self) -> &[Lag] {
         &self.lags
     }
@@ -354,25 +369,9 @@ impl KindPlan for CountsPlan {
     }
 
     fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
-        let (sources, targets) = match &self.layout.evidence {
-            RowRoles::Trajectories { state, .. } | RowRoles::Windows { symbol: state, .. } => {
-                (state, state)
-            }
-            RowRoles::Pairs { source, target, .. } => (source, target),
-        };
-        let names = RunSchema {
-            partition: self.layout.partition.clone(),
-            partitions: Vec::new(),
-            lag: self.lag_column(),
-            sources: StateTable::empty(sources),
-            targets: StateTable::empty(targets),
-            is_weighted: self.layout.is_weighted(),
-            fits: self.fit_columns(&vec![1; self.layout.given.len()]),
-            embeddings: self.embedding_columns(),
-            has_stability: self.resamples() > 0,
-            tables: self.tables(),
-            rows: self.rows.clone().unwrap_or_default(),
-        };
+        let (sources, targets) = sides(&self.layout.evidence);
+        let states = [sources, targets].map(StateTable::empty);
+        let names = self.run_schema(Vec::new(), states, &vec![1; self.layout.given.len()]);
         let tables = names.tables.iter();
         tables
             .map(|&table| (table.name(), tables::schema(table, &names).0))

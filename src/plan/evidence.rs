@@ -225,6 +225,16 @@ fn plain(data_type: &DataType) -> DataType {
     }
 }
 
+/// The state columns of sources and targets.
+pub(crate) fn sides(evidence: &RowRoles) -> (&StateColumns, &StateColumns) {
+    match evidence {
+        RowRoles::Trajectories { state, .. } | RowRoles::Windows { symbol: state, .. } => {
+            (state, state)
+        }
+        RowRoles::Pairs { source, target, .. } => (source, target),
+    }
+}
+
 pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Vec<Lag>)> {
     match input {
         Input::Trajectories {

@@ -5,8 +5,7 @@ use crate::evidence::lag::Lag;
 use crate::methods::FilterMethod;
 use crate::methods::filter::model::Dynamics;
 use crate::methods::filter::params::{RowsOf, System};
-use crate::output::tables::filters;
-use crate::output::tables::filters::{FilterColumns, FilterRowColumns};
+use crate::output::tables::filters::{self, FilterColumns, FilterRowColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::evidence::{Columns, row_step};
@@ -53,11 +52,9 @@ pub(crate) struct FiltersPlan {
 pub(crate) struct PlannedFilter {
     /// The prefix of its column names.
     pub name: String,
-    /// The method.
     pub method: FilterMethod,
     /// The functions of a nonlinear system.
     pub dynamics: Option<Dynamics>,
-    /// The rows of supervision.
     pub supervision: Option<PlannedRows>,
     /// The prior of a static problem.
     pub prior: Option<PlannedRows>,
@@ -115,11 +112,6 @@ impl Kind {
 }
 
 impl FiltersPlan {
-    /// The columns of the rows in the tables of rows.
-    pub(crate) fn row_columns(&self) -> FilterRowColumns<'_> {
-        row_columns(&self.layout)
-    }
-
     /// The columns that the fits add to tables of rows.
     pub(crate) fn fit_columns(&self) -> Vec<FilterColumns> {
         let fits = self.fits.iter();
@@ -139,23 +131,15 @@ impl FiltersPlan {
         }
     }
 
-    /// The columns of a table, and the names of those that order its rows. A state has `width`
-    /// numbers.
-    pub(crate) fn schema(
-        &self,
-        table: &str,
-        run: &RunSchema,
-        width: usize,
-    ) -> (SchemaRef, Vec<String>) {
-        let rows = self.row_columns();
-        let fits = self.fit_columns();
-        let schema = match table {
+    /// The columns of a table. A state has `width` numbers.
+    pub(crate) fn schema(&self, table: &str, run: &RunSchema, width: usize) -> SchemaRef {
+        let (rows, fits) = (row_columns(&self.layout), self.fit_columns());
+        match table {
             filters::ESTIMATES => filters::estimates_schema(run, rows, width, &fits),
             filters::TRAJECTORIES => filters::trajectories_schema(run, rows, &fits),
             filters::POSTERIORS => filters::posteriors_schema(run, rows),
-            table => return filters::columns(table).schema(run),
-        };
-        (schema, Vec::new())
+            table => filters::columns(table).schema(run).0,
+        }
     }
 
     /// The names of the tables that are made of models.
@@ -530,10 +514,6 @@ impl KindPlan for FiltersPlan {
 
     with_job!();
 
-    fn partition(&self) -> &[Field] {
-        &self.layout.partition
-    }
-
     fn n_fits(&self) -> usize {
         self.fits.len()
     }
@@ -543,7 +523,7 @@ impl KindPlan for FiltersPlan {
         let width = width(&self.layout.state).unwrap_or(1);
         let tables = self.table_names().into_iter();
         tables
-            .map(|table| (table, self.schema(table, &run, width).0))
+            .map(|table| (table, self.schema(table, &run, width)))
             .collect()
     }
 

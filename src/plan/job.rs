@@ -37,6 +37,9 @@ pub struct PlannedJob {
     /// The values of the `$name`s in the SQL.
     #[serde(with = "crate::plan::travel::values")]
     pub parameters: BTreeMap<String, ScalarValue>,
+    /// The columns of the partition; empty if all rows have one model per lag.
+    #[serde(skip)]
+    pub partition: Vec<Field>,
     /// What happens to a partition without evidence.
     pub empty: Empty,
     /// The conditions that must hold before the result is put in place.
@@ -70,6 +73,7 @@ impl PlannedJob {
             tables: lake.tables.clone(),
             sql: query.sql.clone(),
             parameters: query.parameters.clone(),
+            partition: query.partition.clone(),
             empty: pipeline.transitions.empty,
             checks: Vec::new(),
             left_out: left_out(&pipeline.output, optional, false),
@@ -91,12 +95,11 @@ impl PlannedJob {
     pub(crate) async fn finish(
         &mut self,
         pipeline: &Pipeline,
-        partition: &[Field],
         lake: &Lake,
         tables: &[(&'static str, SchemaRef)],
     ) -> Result<()> {
         check_names(tables)?;
-        self.checks = planned(pipeline, partition, lake, tables).await?;
+        self.checks = planned(pipeline, &self.partition, lake, tables).await?;
         let sql = all_sql(&self.sql, &self.checks);
         self.hash = hash(&(hashed_keys(pipeline)?, self.seed), &sql, &self.tables)?;
         let files: Vec<_> = self.tables.iter().map(inputs).collect();

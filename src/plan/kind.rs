@@ -6,7 +6,7 @@ use crate::plan::job::PlannedJob;
 use crate::plan::pipeline::Pipeline;
 use crate::plan::rows::{PlannedQuery, query};
 use crate::read::lake::Lake;
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -66,11 +66,6 @@ pub trait KindPlan: Sized + Serialize + DeserializeOwned + Send + Sync + 'static
 
     /// The same, to be finished.
     fn job_mut(&mut self) -> &mut PlannedJob;
-
-    /// The columns of the partition; empty if all rows have one model per lag.
-    fn partition(&self) -> &[Field] {
-        &[]
-    }
 
     /// The lags by length; empty if there are none.
     fn lags(&self) -> &[Lag] {
@@ -141,8 +136,7 @@ pub async fn plan<P: KindPlan>(
     let query = query(pipeline, sql, lake).await?;
     let job = PlannedJob::new(pipeline, &query, seed, lake);
     let (mut plan, frame) = P::resolve(pipeline, query, job, lake).await?;
-    let (tables, partition) = (plan.schemas(), plan.partition().to_vec());
-    let finish = plan.job_mut().finish(pipeline, &partition, lake, &tables);
-    finish.await?;
+    let tables = plan.schemas();
+    plan.job_mut().finish(pipeline, lake, &tables).await?;
     Ok((plan, frame))
 }

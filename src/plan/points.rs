@@ -3,9 +3,8 @@
 use crate::error::{Error, Result, counted};
 use crate::evidence::lag::Lag;
 use crate::methods::PointMethod;
-use crate::output::tables::points;
-use crate::output::tables::points::{PointColumns, schema_of};
-use crate::output::tables::run_schema::{LagColumn, RunSchema};
+use crate::output::tables::points::{self, PointColumns, schema_of};
+use crate::output::tables::run_schema::RunSchema;
 use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::evidence::{Columns, steps};
 use crate::plan::fits::{PlannedFit, PlannedValidation, planned};
@@ -83,11 +82,6 @@ async fn densities(pipeline: &Pipeline, lake: &Lake) -> Result<Option<PlannedDen
 const FOLDS: usize = 5;
 
 impl PointsPlan {
-    /// The lags as the column `lag` of the output tables.
-    pub(crate) fn lag_column(&self) -> LagColumn {
-        lag_column(&self.lags)
-    }
-
     /// The names of the tables that are made of models.
     pub(crate) fn model_tables(&self) -> Vec<&'static str> {
         self.job.kept(&points::TABLES)
@@ -95,7 +89,7 @@ impl PointsPlan {
 
     /// The columns that the tables of a run share. `partitions` has one array per partition column.
     pub(crate) fn run_schema(&self, partitions: Vec<ArrayRef>) -> RunSchema {
-        schema_of(&self.layout.partition, partitions, self.lag_column())
+        schema_of(&self.layout.partition, partitions, lag_column(&self.lags))
     }
 }
 
@@ -135,7 +129,6 @@ fn given(pipeline: &Pipeline, columns: &Columns) -> Result<Vec<Field>> {
     Ok(fields)
 }
 
-/// New points.
 pub(crate) struct NewPoints {
     /// The roles of the columns of the query. Weights and the scale are those of the model.
     pub layout: Arc<PointLayout>,
@@ -246,10 +239,6 @@ impl KindPlan for PointsPlan {
     }
 
     with_job!();
-
-    fn partition(&self) -> &[Field] {
-        &self.layout.partition
-    }
 
     fn lags(&self) -> &[Lag] {
         &self.lags

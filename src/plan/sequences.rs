@@ -6,8 +6,7 @@ use crate::evidence::lag::Lag;
 use crate::methods::SequenceMethod;
 use crate::methods::hmm::params::{Refine, WindowKind};
 use crate::output::tables::run_schema::RunSchema;
-use crate::output::tables::sequences;
-use crate::output::tables::sequences::{RowColumns, SequenceColumns, SequenceTables};
+use crate::output::tables::sequences::{self, RowColumns, SequenceColumns, SequenceTables};
 use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::counts::CountingPlan;
 use crate::plan::evidence::{Columns, row_step};
@@ -156,20 +155,18 @@ impl SequencesPlan {
         WindowRows::of(&self.layout)
     }
 
-    /// The columns of a table, and the names of those that order its rows.
-    pub(crate) fn schema(&self, table: &str, run: &RunSchema) -> (SchemaRef, Vec<String>) {
-        let fits = self.fit_columns();
+    /// The columns of a table.
+    pub(crate) fn schema(&self, table: &str, run: &RunSchema) -> SchemaRef {
+        let fits = &self.fit_columns();
         let (rows, block) = (self.rows().columns(), self.rows().block);
-        let schema = match table {
-            sequences::PREDICTIONS => sequences::predictions_schema(run, rows, &fits),
-            sequences::TRAJECTORIES => sequences::trajectories_schema(run, rows, &fits),
+        match table {
+            sequences::PREDICTIONS => sequences::predictions_schema(run, rows, fits),
+            sequences::TRAJECTORIES => sequences::trajectories_schema(run, rows, fits),
             table => {
-                let fits = &fits;
                 let tables = SequenceTables { run, block, fits };
-                return tables.columns(table).schema(run);
+                tables.columns(table).schema(run).0
             }
-        };
-        (schema, Vec::new())
+        }
     }
 
     /// The names of the tables that are made of models.
@@ -350,10 +347,6 @@ impl KindPlan for SequencesPlan {
 
     with_job!();
 
-    fn partition(&self) -> &[Field] {
-        &self.layout.partition
-    }
-
     fn n_fits(&self) -> usize {
         self.fits.len()
     }
@@ -362,7 +355,7 @@ impl KindPlan for SequencesPlan {
         let run = self.run_schema(Vec::new(), StateTable::empty(self.rows().symbol));
         let tables = self.table_names().into_iter();
         tables
-            .map(|table| (table, self.schema(table, &run).0))
+            .map(|table| (table, self.schema(table, &run)))
             .collect()
     }
 

@@ -31,8 +31,8 @@ fn text<P: KindPlan>(plan: &P) -> String {
     let mut lines: Vec<Line> = Vec::new();
     lines.extend(job.tables.iter().map(|table| ("read", table_text(table))));
     lines.extend(evidence);
-    if !plan.partition().is_empty() {
-        let columns = names(plan.partition());
+    if !job.partition.is_empty() {
+        let columns = names(&job.partition);
         lines.push(("models", format!("one for each value of {columns}")));
     }
     lines.extend(fits);
@@ -59,7 +59,7 @@ fn json_of<P: KindPlan>(plan: &P) -> Value {
         "read": all(&job.tables, table),
         "sql": job.sql,
         "parameters": parameters.collect::<Map<_, _>>(),
-        "partition_by": columns(plan.partition()),
+        "partition_by": columns(&job.partition),
     });
     if let (Value::Object(shown), Value::Object(own)) = (&mut shown, plan.own_json()) {
         shown.extend(own);

@@ -118,7 +118,6 @@ pub(crate) async fn check<K: EvidenceKind>(
 struct Candidate<'a> {
     /// The input tables.
     lake: &'a Lake,
-    /// The output.
     output: &'a Output,
     /// The record of the run.
     head: &'a Head,

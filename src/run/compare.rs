@@ -16,8 +16,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::fmt::{Display, Formatter};
+use std::fmt::{self, Display, Formatter};
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -10,11 +10,7 @@ use std::collections::BTreeSet;
 ///
 /// # Errors
 /// If a store fails.
-pub(crate) async fn warn<K: Kind>(
-    run: &Running<'_, K>,
-    facts: &K::Facts,
-    all: &mut [EmptyRecord],
-) -> Result<()> {
+pub(crate) async fn warn<K: Kind>(run: &Running<'_, K>, all: &mut [EmptyRecord]) -> Result<()> {
     let Some(current) = run.begun.earlier().filter(|_| !all.is_empty()) else {
         return Ok(());
     };
@@ -35,7 +31,7 @@ pub(crate) async fn warn<K: Kind>(
         tracing::warn!(
             partition = empty.partition,
             "there is no {}, but the current result has a model",
-            facts.unit()
+            K::Facts::UNIT
         );
     }
     Ok(())

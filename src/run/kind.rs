@@ -1,8 +1,9 @@
 //! What a kind of evidence says at each stage of a run. The drive knows nothing else of a kind.
 
-use crate::error::Result;
+use crate::error::{Result, counted};
 use crate::output::checkpoint::Checkpoint;
 use crate::output::ledger::Ledger;
+use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::staging::StagedTables;
@@ -108,14 +109,18 @@ pub trait Kind: Sized + Clone + Default + Send + Sync + 'static {
 
 /// What a record says of the evidence of a run.
 pub trait Facts: Serialize + Default + Clone + Send + Sync {
-    /// The evidence as text, such as "12 transitions".
-    fn evidence(&self) -> String;
+    /// What is counted, in the singular.
+    const COUNTED: &'static str;
+    /// What a partition without evidence has none of.
+    const UNIT: &'static str = Self::COUNTED;
 
     /// The sum of the evidence, which `max_drift` compares with the earlier result.
     fn sum(&self) -> f64;
 
-    /// What a partition without evidence has none of, such as "transition".
-    fn unit(&self) -> &'static str;
+    /// The evidence as text, such as "12 transitions".
+    fn evidence(&self) -> String {
+        counted(grouped(self.sum()), Self::COUNTED)
+    }
 }
 
 /// A run that goes on: what its stages may use.

@@ -172,7 +172,7 @@ impl<K: Kind> Planned<K> {
         let mut fitted = K::fit(&run, evidence).await?;
         crate::memory::give_back();
         journal.fitted(&mut fitted)?;
-        empty::warn(&run, &fitted.facts, &mut journal.record.empty).await?;
+        empty::warn(&run, &mut journal.record.empty).await?;
         K::check_certificates(&run, &fitted)?;
 
         output.claim_version(begun).await?;

@@ -28,7 +28,6 @@ use datafusion::dataframe::DataFrame;
 use futures::future::{BoxFuture, LocalBoxFuture};
 use serde_json::Value;
 use std::fmt::Display;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// A planned run over any kind of evidence.
@@ -142,7 +141,11 @@ impl<K: Tasks> AnyRun for Planned<K> {
     }
 
     fn spread(&self, split: u64) -> BoxFuture<'_, Result<Spread>> {
-        Box::pin(K::spread(self, split))
+        Box::pin(async move {
+            let split = K::split(self, split).await?;
+            let width = K::width(self);
+            Ok(Spread { width, split })
+        })
     }
 
     fn run<'a>(
@@ -206,9 +209,7 @@ pub trait AnyKind: Sync {
     fn perform(&self, task: Received, resources: Resources) -> BoxFuture<'static, Result<Vec<u8>>>;
 }
 
-struct Registered<K>(PhantomData<fn() -> K>);
-
-impl<K: Tasks + Assigns + Compares> AnyKind for Registered<K> {
+impl<K: Tasks + Assigns + Compares> AnyKind for K {
     fn name(&self) -> &'static str {
         K::NAME
     }
@@ -253,19 +254,9 @@ impl<K: Tasks + Assigns + Compares> AnyKind for Registered<K> {
     }
 }
 
-/// A kind of evidence for a registry.
-pub(crate) fn registered<K: Tasks + Assigns + Compares>() -> &'static dyn AnyKind {
-    &Registered::<K>(PhantomData)
-}
-
 /// The kinds of evidence. A new one is a line here.
 pub fn kinds() -> [&'static dyn AnyKind; 4] {
-    [
-        registered::<CountsKind>(),
-        registered::<PointsKind>(),
-        registered::<SymbolsKind>(),
-        registered::<ObservationsKind>(),
-    ]
+    [&CountsKind, &PointsKind, &SymbolsKind, &ObservationsKind]
 }
 
 /// The kind of evidence of this name.

@@ -20,7 +20,6 @@ pub(crate) fn warnings(f: &mut Formatter<'_>, warnings: &[String]) -> Result {
 
 /// The summary of a run.
 pub(crate) struct Summary<'a, K: Kind> {
-    /// The record of the run.
     pub record: &'a RunRecord<K>,
     /// The location of its tables.
     pub output: &'a str,
@@ -54,7 +53,7 @@ impl<K: Kind> Display for Summary<'_, K> {
             writeln!(
                 f,
                 "\n{n} without a {} left out: {}",
-                record.facts.unit(),
+                K::Facts::UNIT,
                 first(record.empty.iter().map(|empty| empty.partition.as_str()))
             )?;
         }

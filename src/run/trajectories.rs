@@ -40,7 +40,6 @@ pub(crate) fn place(split: Split) -> usize {
 pub(crate) struct Trajectory<S> {
     /// Its row in the keys.
     pub(crate) key: u32,
-    /// Its partition.
     pub(crate) partition: u32,
     /// By split, in the order of [`SPLITS`].
     pub(crate) splits: [S; 3],
@@ -170,6 +169,39 @@ pub(crate) struct Scored<T> {
     pub(crate) by_filter: Vec<T>,
 }
 
+/// What one filter found in the rows of a batch.
+pub(crate) struct OfFilter<'a, T> {
+    pub(crate) scored: &'a [Scored<T>],
+    /// Filtered rows of each task.
+    pub(crate) lengths: &'a [usize],
+    pub(crate) filter: usize,
+}
+
+impl<T> OfFilter<'_, T> {
+    /// The values of all rows, `fill` where a partition has no model.
+    pub(crate) fn all<V: Clone>(&self, width: usize, fill: V, values: fn(&T) -> &Vec<V>) -> Vec<V> {
+        let n: usize = self.lengths.iter().sum();
+        let mut all = Vec::with_capacity(n * width);
+        for (task, n) in self.scored.iter().zip(self.lengths) {
+            match task.by_filter.get(self.filter) {
+                Some(own) => all.extend_from_slice(values(own)),
+                None => all.resize(all.len() + n * width, fill.clone()),
+            }
+        }
+        all
+    }
+
+    /// The rows of partitions with a model.
+    pub(crate) fn nulls(&self) -> NullBuffer {
+        let tasks = self.scored.iter().zip(self.lengths);
+        let valid = tasks.flat_map(|(task, &n)| {
+            let has_model = task.by_filter.get(self.filter).is_some();
+            std::iter::repeat_n(has_model, n)
+        });
+        NullBuffer::from(valid.collect::<Vec<bool>>())
+    }
+}
+
 /// Neighbouring trajectories of one partition together. A task has at most `most` rows, unless a
 /// trajectory has more.
 pub(crate) fn tasks(trajectories: &[TrajectoryPart], most: usize) -> Vec<Range<usize>> {
@@ -228,7 +260,6 @@ pub(crate) fn score_tasks<T: Send, S: Send>(
 /// The run whose tables are written.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
-    /// The output.
     pub(crate) output: &'a Output,
     /// The run.
     pub(crate) begun: &'a Begun,

@@ -414,99 +414,37 @@ parameters = { share = 0.01 }
         assert!(parse("").expect("no checks").checks.is_empty());
     }
 
-    /// What follows the pipeline, and what is wrong with it.
-    const MISTAKES: &[(&str, &str)] = &[
-        (
-            "[checks]\nmin_row = 1",
-            "x.toml:14: unknown key `checks.min_row`; did you mean `min_rows`?",
-        ),
-        (
-            "[checks]\nmin_rows = 0",
-            "x.toml:14: `checks.min_rows` must be at least 1, not 0",
-        ),
-        (
-            "[checks]\nmin_rows = -1",
-            "x.toml:14: `checks.min_rows` must be a whole number that is not negative, not -1",
-        ),
-        (
-            "[checks]\nmin_rows = { on = \"warn\" }",
-            "x.toml:14: the table `checks.min_rows` needs the key `value`",
-        ),
-        (
-            "[checks]\nmin_rows = { value = 1, on = \"wran\" }",
-            "x.toml:14: `checks.min_rows.on` cannot be \"wran\"; did you mean `warn`?",
-        ),
-        (
-            "[checks]\nmax_dropped = 5",
-            "x.toml:14: `checks.max_dropped` is a share of the rows, from 0 to below 1, not 5",
-        ),
-        (
-            "[checks]\nmax_dropped = \"5 %\"",
-            "x.toml:14: `checks.max_dropped` must be a number, not \"5 %\"",
-        ),
-        (
-            "[checks]\nmax_drift = -0.1",
-            "x.toml:14: `checks.max_drift` must be finite and not negative, not -0.1",
-        ),
-        (
-            "[checks]\npartitions = []",
-            "x.toml:14: `checks.partitions` must not be an empty list",
-        ),
-        (
-            "[checks]\npartitions = \"AA\"",
-            "x.toml:14: `checks.partitions` must be a list, not \"AA\"",
-        ),
-        (
-            "[checks]\npartitions = [\"AA\", \"AA\"]",
-            "x.toml:14: `checks.partitions` has \"AA\" twice",
-        ),
-        (
-            "[checks]\npartitions = [{ carrier = \"AA\" }]",
-            "x.toml:14: `checks.partitions` has {\"carrier\":\"AA\"}, but `partition_by` makes a partition { airline = … }",
-        ),
-        (
-            "[[check]]\nname = \"a b\"\nsql = \"SELECT 1\"",
-            "x.toml:14: a check's name must consist of letters, digits, `_` and `-`, not \"a b\"",
-        ),
-        (
-            "[[check]]\nname = \"max_drift\"\nsql = \"SELECT 1\"",
-            "x.toml:14: a check cannot be named `max_drift`: `[checks]` has one of that name",
-        ),
-        (
-            "[[check]]\nname = \"a\"\nsql = \"SELECT 1\"\n[[check]]\nname = \"a\"\nsql = \"SELECT 1\"",
-            "x.toml:17: two checks are named `a`",
-        ),
-        (
-            "[[check]]\nname = \"a\"",
-            "x.toml:13: the table `check.a` needs one of the keys `sql` and `file`",
-        ),
-        (
-            "[[check]]\nname = \"a\"\nsql = \"SELECT 1\"\nfile = \"b.sql\"",
-            "x.toml:16: `check.a.sql` and `check.a.file` exclude each other",
-        ),
-        (
-            "[[check]]\nname = \"a\"\nsql = \" \"",
-            "x.toml:15: `check.a.sql` must not be empty",
-        ),
-        (
-            "[[check]]\nname = \"a\"\nquery = \"SELECT 1\"",
-            "x.toml:15: unknown key `check.a.query`; there are `name`, `sql`, `file`, `parameters`, `on`",
-        ),
-        (
-            "[check]\nname = \"a\"",
-            "x.toml:13: `check` must be a list of tables, each under the header `[[check]]`",
-        ),
-        (
-            "[[check]]\nname = \"a\"\nsql = \"SELECT ${N}\"",
-            "x.toml:15: `check.a.sql`: `${N}` is not replaced in SQL; write a value into `check.a.parameters` and name it as `$name`",
-        ),
+    /// What follows the pipeline, then the line and what is wrong with it.
+    const MISTAKES: &[&str] = &[
+        "[checks]\nmin_row = 1 => 14: unknown key `checks.min_row`; did you mean `min_rows`?",
+        "[checks]\nmin_rows = 0 => 14: `checks.min_rows` must be at least 1, not 0",
+        "[checks]\nmin_rows = -1 => 14: `checks.min_rows` must be a whole number that is not negative, not -1",
+        "[checks]\nmin_rows = { on = \"warn\" } => 14: the table `checks.min_rows` needs the key `value`",
+        "[checks]\nmin_rows = { value = 1, on = \"wran\" } => 14: `checks.min_rows.on` cannot be \"wran\"; did you mean `warn`?",
+        "[checks]\nmax_dropped = 5 => 14: `checks.max_dropped` is a share of the rows, from 0 to below 1, not 5",
+        "[checks]\nmax_dropped = \"5 %\" => 14: `checks.max_dropped` must be a number, not \"5 %\"",
+        "[checks]\nmax_drift = -0.1 => 14: `checks.max_drift` must be finite and not negative, not -0.1",
+        "[checks]\npartitions = [] => 14: `checks.partitions` must not be an empty list",
+        "[checks]\npartitions = \"AA\" => 14: `checks.partitions` must be a list, not \"AA\"",
+        "[checks]\npartitions = [\"AA\", \"AA\"] => 14: `checks.partitions` has \"AA\" twice",
+        "[checks]\npartitions = [{ carrier = \"AA\" }] => 14: `checks.partitions` has {\"carrier\":\"AA\"}, but `partition_by` makes a partition { airline = … }",
+        "[[check]]\nname = \"a b\"\nsql = \"SELECT 1\" => 14: a check's name must consist of letters, digits, `_` and `-`, not \"a b\"",
+        "[[check]]\nname = \"max_drift\"\nsql = \"SELECT 1\" => 14: a check cannot be named `max_drift`: `[checks]` has one of that name",
+        "[[check]]\nname = \"a\"\nsql = \"SELECT 1\"\n[[check]]\nname = \"a\"\nsql = \"SELECT 1\" => 17: two checks are named `a`",
+        "[[check]]\nname = \"a\" => 13: the table `check.a` needs one of the keys `sql` and `file`",
+        "[[check]]\nname = \"a\"\nsql = \"SELECT 1\"\nfile = \"b.sql\" => 16: `check.a.sql` and `check.a.file` exclude each other",
+        "[[check]]\nname = \"a\"\nsql = \" \" => 15: `check.a.sql` must not be empty",
+        "[[check]]\nname = \"a\"\nquery = \"SELECT 1\" => 15: unknown key `check.a.query`; there are `name`, `sql`, `file`, `parameters`, `on`",
+        "[check]\nname = \"a\" => 13: `check` must be a list of tables, each under the header `[[check]]`",
+        "[[check]]\nname = \"a\"\nsql = \"SELECT ${N}\" => 15: `check.a.sql`: `${N}` is not replaced in SQL; write a value into `check.a.parameters` and name it as `$name`",
     ];
 
     #[test]
     fn mistakes_are_named_with_their_lines() {
-        for (more, message) in MISTAKES {
+        for mistake in MISTAKES {
+            let (more, message) = mistake.split_once(" => ").expect("a message");
             let error = parse(more).expect_err(more);
-            assert_eq!(error.to_string(), *message);
+            assert_eq!(error.to_string(), format!("x.toml:{message}"));
             assert_eq!(error.kind(), crate::error::Kind::Spec);
         }
         let unpartitioned = PIPELINE.replace("partition_by = [\"airline\"]\n", "");

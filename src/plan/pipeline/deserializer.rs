@@ -116,7 +116,6 @@ impl KeyError {
         self
     }
 
-    /// The error at a key.
     pub(crate) fn at_key(self, entry: &Entry) -> KeyError {
         KeyError {
             position: Some(entry.key_position),

@@ -720,19 +720,13 @@ inline_schema!(OutputRows, |_| json_schema!({
 impl PipelineFile {
     /// Gives the rows this SQL if they have none.
     pub(crate) fn default_sql(&mut self, default: &str) {
-        let give = |sql: &mut Option<String>, file: &Option<String>| {
+        let transitions = self.transitions.as_mut().map(|t| (&mut t.sql, &t.file));
+        let points = self.points.as_mut().map(|t| (&mut t.sql, &t.file));
+        let sequences = self.sequences.as_mut().map(|t| (&mut t.sql, &t.file));
+        for (sql, file) in [transitions, points, sequences].into_iter().flatten() {
             if file.is_none() {
                 sql.get_or_insert_with(|| default.to_string());
             }
-        };
-        if let Some(text) = &mut self.transitions {
-            give(&mut text.sql, &text.file);
-        }
-        if let Some(text) = &mut self.points {
-            give(&mut text.sql, &text.file);
-        }
-        if let Some(text) = &mut self.sequences {
-            give(&mut text.sql, &text.file);
         }
     }
 

@@ -76,7 +76,6 @@ pub(crate) struct Model<'a> {
 pub(crate) struct Assigning<'a, K: Assigns> {
     /// What the assignment does.
     pub planned: &'a PlannedAssignment<K>,
-    /// The model.
     pub model: &'a Model<'a>,
     /// The output of the assignment.
     pub output: &'a Output,

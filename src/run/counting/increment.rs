@@ -18,14 +18,14 @@ use crate::read::counts::carry::{Spans, Tails};
 use crate::read::counts::counted::Counted;
 use crate::read::counts::merge::CountSums;
 use crate::read::counts::sums::restore;
-use crate::read::lake::Lake;
 use crate::read::lake::files::InputFile;
-use crate::read::lake::subset;
+use crate::read::lake::{Lake, subset};
 use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::stop::Stop;
 use crate::read::rows::time::show as show_time;
 use crate::run::kind::{Kind, Running};
 use crate::run::record::IncrementRecord;
+use crate::run::workers::executor::blocking_as;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use datafusion::dataframe::DataFrame;
@@ -341,6 +341,5 @@ fn stopped(stop: Stop) -> Error {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|e| Error::with_source(ErrorKind::Bug, "adding up the counts panicked", e))?
+    blocking_as("adding up the counts", work).await
 }

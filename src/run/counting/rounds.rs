@@ -18,7 +18,7 @@ use crate::read::rows::stop::Dropped;
 use crate::run::counting::tasks::{
     CountingWork, CountsGroup, Matrices, Matrix, RowSource, Summed, read_counts,
 };
-use crate::run::progress::Progress;
+use crate::run::kind::Running;
 use crate::run::record::IncrementRecord;
 use crate::run::workers::nodes::Nodes;
 use crate::run::workers::reading::Slice;
@@ -35,6 +35,7 @@ pub(crate) struct CountRounds<'a, K: Tasks> {
     plan: Arc<CountingPlan>,
     output: &'a Output,
     requests: Requests<'a, K>,
+    as_work: fn(CountingWork) -> K::Work,
 }
 
 /// Counts whose matrices are in the store of the output.
@@ -59,24 +60,25 @@ pub struct StoredCounts {
     pub matrix: Matrix,
 }
 
-impl<'a, K: Tasks<Work: From<CountingWork>>> CountRounds<'a, K> {
+impl<'a, K: Tasks> CountRounds<'a, K> {
     /// Stores the plan for the tasks.
     ///
     /// # Errors
     /// If the plan counts new files only, or the store fails.
     pub(crate) async fn begin(
+        run: &Running<'a, K>,
         plan: CountingPlan,
-        output: &'a Output,
         nodes: &Arc<dyn Nodes>,
-        progress: &'a dyn Progress,
+        as_work: fn(CountingWork) -> K::Work,
     ) -> Result<CountRounds<'a, K>> {
         check(&plan)?;
         let job = &plan.job;
-        let site = PlanSite::of(&job.hash, &job.stores, &plan, output).await?;
+        let site = PlanSite::of(&job.hash, &job.stores, &plan, run.output).await?;
         Ok(CountRounds {
             plan: Arc::new(plan),
-            output,
-            requests: Requests::new(site, nodes, progress),
+            output: run.output,
+            requests: Requests::new(site, nodes, run.progress.as_ref()),
+            as_work,
         })
     }
 
@@ -86,7 +88,7 @@ impl<'a, K: Tasks<Work: From<CountingWork>>> CountRounds<'a, K> {
         stage: &'static str,
         work: Vec<CountingWork>,
     ) -> Result<Vec<T>> {
-        let work = work.into_iter().map(K::Work::from);
+        let work = work.into_iter().map(self.as_work);
         self.requests.all(stage, work.collect()).await
     }
 

@@ -4,7 +4,7 @@
 //! Trajectories are read twice: first to count, then to score each of them, when every new state
 //! has its set.
 
-use crate::error::{Error, Kind as ErrorKind, Result, counted};
+use crate::error::{Error, Result, counted};
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::memory;
@@ -19,6 +19,7 @@ use crate::output::tables::assigned::{
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
 use crate::plan::counts::NewStates;
+use crate::plan::evidence::sides;
 use crate::plan::job::check_names;
 use crate::plan::rows::lag_column;
 use crate::read::counts;
@@ -30,11 +31,11 @@ use crate::run::assign::kind::{
     AssignedRows, Assigning, Assigns, Model, check_alike, check_kind, check_lags,
 };
 use crate::run::counts::kind::CountsKind;
-use crate::run::counts::known::{KnownModel, Numbers, read, sides};
+use crate::run::counts::known::{KnownModel, Numbers, read};
 use crate::run::counts::model::{at_place, check_sum, partition_key, place};
-use crate::run::counts::score;
-use crate::run::counts::score::{Lookup, Scorer};
+use crate::run::counts::score::{self, Lookup, Scorer};
 use crate::run::record::ModelEntry;
+use crate::run::workers::executor::blocking_as;
 use hashbrown::HashMap;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -129,9 +130,7 @@ impl Assigns for CountsKind {
         names.names.targets = counted.targets.clone();
         let layout = Arc::clone(&rows.layout);
         let assign = move || assign_all(&layout, names, known, numbers, counted);
-        let panicked = |e| Error::with_source(ErrorKind::Bug, "assigning panicked", e);
-        let all = tokio::task::spawn_blocking(assign).await;
-        let mut all = all.map_err(panicked)??;
+        let mut all = blocking_as("assigning", assign).await?;
         run.head.done("assign", 0, 0);
 
         score_trajectories(run, &mut all).await?;

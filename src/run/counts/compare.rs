@@ -17,8 +17,7 @@ use crate::run::sets::{ids, read, same_keys, shared};
 use arrow::array::ArrayRef;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fmt::{Display, Formatter};
+use std::fmt::{self, Display, Formatter};
 use std::ops::Range;
 
 /// The comparison of the sets of one partition and lag.

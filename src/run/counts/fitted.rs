@@ -12,8 +12,7 @@ use crate::run::counts::record::Facts;
 use crate::run::failures::Failures;
 use crate::run::kind::{Fitted, Running};
 use crate::run::record::{EmptyRecord, Resumed, ResumedFits};
-use crate::run::sets;
-use crate::run::sets::Naming;
+use crate::run::sets::{self, Naming};
 use arrow::array::ArrayRef;
 use std::collections::BTreeSet;
 

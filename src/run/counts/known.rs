@@ -7,6 +7,7 @@ use crate::methods::low_rank::model::{Latent, Side, Singular};
 use crate::output::result::{ModelKey, Written, WrittenFit, affiliation, embedding, floats};
 use crate::output::slices::{ModelColumns, TableSlice, size};
 use crate::output::tables::table::Table;
+use crate::plan::evidence::sides;
 use crate::read::counts::follow::StateNumbers;
 use crate::read::rows::layout::RowRoles;
 use crate::read::rows::states::StateColumns;
@@ -96,16 +97,6 @@ impl Numbers {
 fn states(numbers: Vec<Option<u32>>) -> Result<Vec<u32>> {
     let numbers: Option<Vec<u32>> = numbers.into_iter().collect();
     numbers.ok_or_else(|| Error::input("a written state has a null or NaN key"))
-}
-
-/// The state columns of sources and targets.
-pub(crate) fn sides(evidence: &RowRoles) -> (&StateColumns, &StateColumns) {
-    match evidence {
-        RowRoles::Trajectories { state, .. } | RowRoles::Windows { symbol: state, .. } => {
-            (state, state)
-        }
-        RowRoles::Pairs { source, target, .. } => (source, target),
-    }
 }
 
 /// The sets, embedding and memberships of these states in a fit of rank `rank`.

@@ -1,7 +1,6 @@
 //! Counts and fits in this process.
 
-use crate::error::{Error, Kind, Result};
-use crate::evidence::counts::Size;
+use crate::error::Result;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::checkpoints;
 use crate::memory;
@@ -13,14 +12,14 @@ use crate::plan::increments::Increments;
 use crate::plan::memory::Lack;
 use crate::plan::pipeline::keys::Empty;
 use crate::read::counts::counted::Counted;
-use crate::run::counting::increment;
-use crate::run::counting::increment::Counting;
+use crate::run::counting::increment::{self, Counting};
 use crate::run::counts::fitted::collect;
 use crate::run::counts::kind::CountsKind;
-use crate::run::counts::model::{MatrixSize, check_not_empty, fit_model, names, place};
+use crate::run::counts::model::{check_not_empty, fit_model, names, place, size};
 use crate::run::kind::{Fitted, Found, Running};
 use crate::run::progress::Progress;
 use crate::run::record::Resumed;
+use crate::run::workers::executor::blocking_as;
 use rayon::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -77,29 +76,27 @@ pub(super) async fn fit(
     run: &Running<'_, CountsKind>,
     counted: CountedHere,
 ) -> Result<Fitted<CountsKind>> {
-    let size = |counts: &CountMatrix| MatrixSize {
-        nonzeros: counts.nnz() as u64,
-        left_out: counts.left_out.as_ref().map_or(0.0, |l| l.transitions),
+    let size = |counts: &CountMatrix| {
+        let left_out = counts.left_out.as_ref();
+        (counts.nnz() as u64, left_out.map_or(0.0, |l| l.transitions))
     };
     let CountedHere {
         counted,
         is_resumed,
         to_keep,
     } = counted;
-    let matrices: Vec<MatrixSize> = counted.counts.iter().map(size).collect();
+    let matrices: Vec<(u64, f64)> = counted.counts.iter().map(size).collect();
     check_not_empty(&counted, &matrices)?;
     memory::give_back();
     let (plan, work) = (Arc::clone(run.plan), Arc::clone(run.work));
     let progress = Arc::clone(run.progress);
-    let fitted = tokio::task::spawn_blocking(move || {
+    let fitted = blocking_as("fitting", move || {
         if let Some(took) = to_keep {
             checkpoints::keep(work.as_ref(), COUNTED, took, &counted);
         }
         fit_all(&plan, counted, &work, progress.as_ref())
-    })
-    .await
-    .map_err(|e| Error::with_source(Kind::Bug, "fitting panicked", e))?;
-    let mut fitted = fitted?;
+    });
+    let mut fitted = fitted.await?;
     fitted.resumed = Resumed::pieces(run.work, is_resumed);
     Ok(fitted)
 }
@@ -117,9 +114,8 @@ pub(crate) async fn counts_of_checkpoint(
         return Ok(None);
     }
     let work = Arc::clone(work);
-    let found = tokio::task::spawn_blocking(move || checkpoints::find(work.as_ref(), COUNTED))
-        .await
-        .map_err(|e| Error::with_source(Kind::Bug, "reading the counts panicked", e))?;
+    let find = move || Ok(checkpoints::find(work.as_ref(), COUNTED));
+    let found = blocking_as("reading the counts", find).await?;
     Ok(found.map(|counted| Counting {
         counted,
         ledger: None,
@@ -134,12 +130,7 @@ pub(crate) async fn counts_of_checkpoint(
 fn check_memory(plan: &CountsPlan, names: &RunSchema, counts: &[CountMatrix]) -> Result<()> {
     let (threads, limit) = (rayon::current_num_threads(), memory::limit());
     let lack = |counts: &CountMatrix| {
-        let size = Size {
-            sources: counts.source_states.len() as u64,
-            targets: counts.target_states.len() as u64,
-            nonzeros: counts.nnz() as u64,
-        };
-        let lack = plan.lacking(size, threads, limit)?;
+        let lack = plan.lacking(size(counts), threads, limit)?;
         Some(match place(names, counts) {
             place if place.is_empty() => lack,
             place => lack.at(place),

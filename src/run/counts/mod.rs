@@ -21,9 +21,8 @@ pub(crate) mod rows;
 pub(crate) mod score;
 pub(crate) mod tasks;
 
-use crate::assess::certificates;
-use crate::assess::kernels;
-use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::assess::{certificates, kernels};
+use crate::error::Result;
 use crate::output::place::Output;
 use crate::output::result::COUNTS;
 use crate::output::staging::{StagedTables, Staging};
@@ -39,10 +38,12 @@ use crate::run::counts::kind::{CountsKind, Shared};
 use crate::run::counts::local::CountedHere;
 use crate::run::counts::model::{at_place, partition_key};
 use crate::run::counts::record::{Facts, ModelRecord};
+use crate::run::counts::tasks::CountsWork;
 use crate::run::kind::{Fitted, Found, Kind, Read, Running, Written};
 use crate::run::record::ModelEntry;
 use crate::run::sets;
 use crate::run::workers::Workers;
+use crate::run::workers::executor::blocking_as;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 
@@ -86,9 +87,8 @@ impl Kind for CountsKind {
                 })
             }
             Workers::Remote { nodes, .. } => {
-                let (output, progress) = (run.output, run.progress.as_ref());
                 let counting = run.plan.counting();
-                let counting = CountRounds::<Self>::begin(counting, output, nodes, progress);
+                let counting = CountRounds::begin(run, counting, nodes, CountsWork::Counting);
                 let mut remote = counting.await?.count(run.frame).await?;
                 let found = Found {
                     rows: remote.counted.rows,
@@ -113,12 +113,11 @@ impl Kind for CountsKind {
         fitted::keep_names(run, &mut fitted).await?;
         if run.plan.markov {
             let plan = Arc::clone(run.plan);
-            fitted = tokio::task::spawn_blocking(move || {
+            let test = move || {
                 markov::test(&mut fitted.models, &plan.lags);
-                fitted
-            })
-            .await
-            .map_err(|e| Error::with_source(ErrorKind::Bug, "the Markov tests panicked", e))?;
+                Ok(fitted)
+            };
+            fitted = blocking_as("the Markov tests", test).await?;
         }
         fitted.facts.transitions = fitted.models.iter().map(|m| m.total).sum();
         fitted.resumed = fitted::resumed(run.work, &fitted);
@@ -265,7 +264,7 @@ rank = 2
             .filter(|c| c.name == "pythagoras")
             .for_each(|c| c.holds = Some(false));
         let error = check_certificates(names, &fitted.models).expect_err("one is broken");
-        assert_eq!(error.kind(), ErrorKind::Check);
+        assert_eq!(error.kind(), crate::error::Kind::Check);
         let message = error.to_string();
         let begin = "lag 2: fit `dbmr`: the certificate `pythagoras` does not hold: ";
         assert!(message.starts_with(begin), "{message}");

@@ -1,9 +1,8 @@
 //! The counts of one partition and lag → a model: its fits, resamples, ranks and certificates.
 
 use crate::assess::bootstrap::{self, Bootstrap, BootstrapParams};
-use crate::assess::certificates;
-use crate::assess::kernels;
 use crate::assess::markov::{Chain, Markov};
+use crate::assess::{certificates, kernels};
 use crate::error::{Error, Result, escaped};
 use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::groups::Groups;
@@ -16,12 +15,11 @@ use crate::evidence::pass::checkpoints::Checkpoints;
 use crate::evidence::pass::executor::{Executor, Local};
 use crate::evidence::pass::steps::Steps;
 use crate::math::scale::{exponent, times_power};
-use crate::methods;
 use crate::methods::estimator::States;
 use crate::methods::heat_kernel::chain::ChainEmbedding;
 use crate::methods::heat_kernel::params::ChainKernel;
 use crate::methods::low_rank::model::LowRank;
-use crate::methods::{ChainMethod, Method};
+use crate::methods::{self, ChainMethod, Method};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::counts::CountsPlan;
@@ -31,8 +29,7 @@ use crate::read::rows::amounts::{LARGEST_SUM, WIDEST};
 use crate::read::rows::layout::Layout;
 use crate::read::rows::states::key_text;
 use crate::run::counts::kind::{CountsKind, Shared};
-use crate::run::counts::ranks;
-use crate::run::counts::ranks::{FittedCandidate, RankEvidence};
+use crate::run::counts::ranks::{self, FittedCandidate, RankEvidence};
 use crate::run::counts::record::{
     BootstrapRecord, Deviation, DroppedStates, EmbeddingRecord, FitRecord, FitTimings, ModelRecord,
     Timings,
@@ -83,23 +80,26 @@ fn check_range(layout: &Layout, counts: &CountMatrix) -> Result<()> {
     )))
 }
 
-/// How much one count matrix holds.
-pub(crate) struct MatrixSize {
-    pub(crate) nonzeros: u64,
-    /// The sum of the weights that were left out of it.
-    pub(crate) left_out: f64,
+/// The size of a count matrix, on which the memory of a fit depends.
+pub(crate) fn size(counts: &CountMatrix) -> Size {
+    Size {
+        sources: counts.source_states.len() as u64,
+        targets: counts.target_states.len() as u64,
+        nonzeros: counts.nnz() as u64,
+    }
 }
 
-/// Checks that the rows of a run have transitions.
+/// Checks that the rows of a run have transitions. Of each matrix, `matrices` has the number of
+/// non-zeros and the sum of the weights that were left out.
 ///
 /// # Errors
 /// If there is no row or no transition.
-pub(crate) fn check_not_empty(counted: &Counted, matrices: &[MatrixSize]) -> Result<()> {
+pub(crate) fn check_not_empty(counted: &Counted, matrices: &[(u64, f64)]) -> Result<()> {
     if counted.rows == 0 {
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
-    if matrices.iter().all(|matrix| matrix.nonzeros == 0) {
-        if matrices.iter().any(|matrix| matrix.left_out > 0.0) {
+    if matrices.iter().all(|(nonzeros, _)| *nonzeros == 0) {
+        if matrices.iter().any(|(_, left_out)| *left_out > 0.0) {
             return Err(nothing_connected());
         }
         let reasons = reasons(&counted.dropped.0);
@@ -177,12 +177,8 @@ pub(crate) fn fit_model(
         check_total(&plan.layout, &counts)?;
         return Ok((FittedModel::counted(counts), Timings::default()));
     }
-    let size = Size {
-        sources: counts.source_states.len() as u64,
-        targets: counts.target_states.len() as u64,
-        nonzeros: counts.nnz() as u64,
-    };
-    plan.check_memory(size, rayon::current_num_threads(), crate::memory::limit())?;
+    let threads = rayon::current_num_threads();
+    plan.check_memory(size(&counts), threads, crate::memory::limit())?;
     let start = Instant::now();
     let shards = shards(&plan.layout, &mut counts)?;
     let shard_seconds = start.elapsed().as_secs_f64();
@@ -479,19 +475,8 @@ mod scale {
 
 /// The schema of the tables of a run. `labels` is the number of labels of each given partition.
 pub(crate) fn names(plan: &CountsPlan, counted: &Counted, labels: &[usize]) -> RunSchema {
-    RunSchema {
-        partition: plan.layout.partition.clone(),
-        partitions: counted.partitions.clone(),
-        lag: plan.lag_column(),
-        sources: counted.sources.clone(),
-        targets: counted.targets.clone(),
-        is_weighted: plan.layout.is_weighted(),
-        fits: plan.fit_columns(labels),
-        embeddings: plan.embedding_columns(),
-        has_stability: plan.resamples() > 0,
-        tables: plan.tables(),
-        rows: plan.rows.clone().unwrap_or_default(),
-    }
+    let states = [counted.sources.clone(), counted.targets.clone()];
+    plan.run_schema(counted.partitions.clone(), states, labels)
 }
 
 /// A partition and lag as text: `airline=FR, lag 5d`. Empty for pairs without partitions.

@@ -5,19 +5,16 @@
 //! groups.
 
 use crate::assess::bootstrap::Bootstrap;
-use crate::assess::crossval;
-use crate::assess::ranks;
 use crate::assess::ranks::{Criteria, RankRow};
 use crate::assess::resampling::Folds;
+use crate::assess::{crossval, ranks};
 use crate::error::{Error, Result};
 use crate::evidence::counts::Counts;
 use crate::evidence::counts::groups::Groups;
 use crate::evidence::pass::Passes;
 use crate::methods::Method;
 use crate::methods::fit::Fit;
-use crate::methods::low_rank::model::LowRank;
-use crate::methods::spectral::truncated_svd;
-use crate::methods::spectral::truncated_svd::Options;
+use crate::methods::spectral::truncated_svd::{self, Options};
 use crate::plan::counts::{CountsPlan, is_compared};
 use crate::plan::fits::Ranks;
 use crate::run::counts::record::{ChoiceRecord, FitTimings};
@@ -34,7 +31,6 @@ pub(crate) struct FittedCandidate {
     pub method: Method,
     /// The seed of the fit.
     pub seed: u64,
-    /// The fit.
     pub fit: Fit,
     /// How the fit was made.
     pub timings: FitTimings,
@@ -52,12 +48,6 @@ pub(crate) struct RankEvidence<'a> {
     pub groups: Option<&'a Groups>,
     /// The seed of the folds and of the singular values.
     pub seed: u64,
-}
-
-impl FittedCandidate {
-    fn low_rank(&self) -> &LowRank {
-        &self.fit.model
-    }
 }
 
 /// One row per fit that is compared, ordered by the name of its `[[fit]]` and its rank.
@@ -78,7 +68,7 @@ pub(crate) fn compare(
     let swept = compared
         .iter()
         .filter(|c| plan.fits[c.planned].ranks != Ranks::One);
-    let largest = swept.map(|c| c.low_rank().rank).max();
+    let largest = swept.map(|c| c.fit.model.rank).max();
     let spectrum = largest.map_or_else(Vec::new, |largest| {
         let options = Options {
             rank: (largest + 1).min(shards.n_sources).min(shards.n_targets),
@@ -109,7 +99,7 @@ pub(crate) fn compare(
             criteria: Criteria {
                 validation,
                 stability: candidate.bootstrap.as_ref().and_then(stability),
-                ..Criteria::new(candidate.low_rank(), &spectrum, shards)
+                ..Criteria::new(&candidate.fit.model, &spectrum, shards)
             },
             reason: None,
         })

@@ -22,16 +22,10 @@ pub struct Facts {
 }
 
 impl kind::Facts for Facts {
-    fn evidence(&self) -> String {
-        counted(grouped(self.transitions), "transition")
-    }
+    const COUNTED: &'static str = "transition";
 
     fn sum(&self) -> f64 {
         self.transitions
-    }
-
-    fn unit(&self) -> &'static str {
-        "transition"
     }
 }
 
@@ -217,7 +211,6 @@ pub struct BootstrapRecord {
 }
 
 impl BootstrapRecord {
-    /// The record of a bootstrap.
     pub(crate) fn new(bootstrap: &ResampledNumbers, confidence: f64) -> BootstrapRecord {
         let mut adjusted_rand = None;
         let mut intervals = BTreeMap::new();

@@ -26,7 +26,7 @@ use crate::read::counts::renumber::NewNumbers;
 use crate::run::counting::rounds::{RemoteCounts, StoredCounts, groups};
 use crate::run::counts::fitted::collect;
 use crate::run::counts::kind::{CountsKind, Fetch};
-use crate::run::counts::model::{MatrixSize, ModelResult, check_not_empty, names, place_of};
+use crate::run::counts::model::{ModelResult, check_not_empty, names, place_of};
 use crate::run::counts::tasks::{CountsWork, StoredModel};
 use crate::run::kind::{Fitted, Running};
 use crate::run::workers::Workers;
@@ -92,13 +92,8 @@ pub(super) async fn fit(
     };
     let plan = run.plan;
     let matrices = remote.units.iter().map(|unit| &unit.matrix);
-    let matrices: Vec<MatrixSize> = matrices
-        .map(|m| MatrixSize {
-            nonzeros: m.nonzeros,
-            left_out: m.left_out,
-        })
-        .collect();
-    check_not_empty(&remote.counted, &matrices)?;
+    let matrices = matrices.map(|matrix| (matrix.nonzeros, matrix.left_out));
+    check_not_empty(&remote.counted, &matrices.collect::<Vec<_>>())?;
     let mut empty = Vec::new();
     if plan.job.empty == Empty::Skip {
         remote.units.retain(|unit| {

@@ -10,12 +10,13 @@ use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::rows::{InputRows, Place, batch, schema};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::table::Table;
+use crate::plan::evidence::sides;
 use crate::read::lake::in_order::Batches;
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::StateColumns;
 use crate::run::counts::kind::CountsKind;
-use crate::run::counts::known::{Numbers, places, sides};
+use crate::run::counts::known::{Numbers, places};
 use crate::run::kind::Running;
 use crate::run::progress::Progress;
 use arrow::array::{ArrayRef, RecordBatch};
@@ -97,12 +98,12 @@ fn states(layout: &Layout) -> Vec<Field> {
 }
 
 fn of_states(layout: &Layout) -> Vec<&StateColumns> {
-    match &layout.evidence {
-        RowRoles::Trajectories { state, .. } | RowRoles::Windows { symbol: state, .. } => {
-            vec![state]
-        }
-        RowRoles::Pairs { source, target, .. } => vec![source, target],
-    }
+    let (source, target) = sides(&layout.evidence);
+    let is_pairs = matches!(layout.evidence, RowRoles::Pairs { .. });
+    [source]
+        .into_iter()
+        .chain(is_pairs.then_some(target))
+        .collect()
 }
 
 /// The places of the states of one model, by their numbers.

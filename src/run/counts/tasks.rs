@@ -2,7 +2,6 @@
 //! models.
 
 use crate::error::{Error, Kind, Result};
-use crate::evidence::counts::Size;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::checkpoints::NoCheckpoints;
 use crate::evidence::pass::packed::pack;
@@ -16,12 +15,12 @@ use crate::run::Planned;
 use crate::run::counting::rounds;
 use crate::run::counting::tasks::{CountingWork, CountsGroup, read_counts};
 use crate::run::counts::kind::CountsKind;
-use crate::run::counts::model::{fit_model, names};
+use crate::run::counts::model::{self, fit_model, names};
 use crate::run::counts::passing::UnitPass;
 use crate::run::counts::record::Timings;
 use crate::run::progress::Silent;
 use crate::run::workers::executor::{TaskExecutor, blocking};
-use crate::run::workers::slices::{Split, Spread};
+use crate::run::workers::slices::{Split, Width};
 use crate::run::workers::task::{TaskPlace, Tasks};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -46,12 +45,6 @@ pub enum CountsWork {
     },
     /// A unit of a pass → its output rows.
     Pass(UnitPass),
-}
-
-impl From<CountingWork> for CountsWork {
-    fn from(work: CountingWork) -> CountsWork {
-        CountsWork::Counting(work)
-    }
 }
 
 impl Tasks for CountsKind {
@@ -79,20 +72,20 @@ impl Tasks for CountsKind {
         }
     }
 
-    async fn spread(planned: &Planned<CountsKind>, split: u64) -> Result<Spread> {
+    fn width(planned: &Planned<CountsKind>) -> Result<Width, String> {
+        rounds::width(&planned.plan.counting(), &planned.frame)
+    }
+
+    async fn split(planned: &Planned<CountsKind>, split: u64) -> Result<Option<Split>> {
         let (plan, lake, frame) = (&planned.plan, &planned.lake, &planned.frame);
-        let counting = plan.counting();
-        rounds::check(&counting)?;
+        rounds::check(&plan.counting())?;
         let bounds = lake.bounds(frame.clone(), &plan.layout).await?;
         let none = || format!("none has more than {} non-zeros", grouped(split as f64));
         let not_split = match plan.most_nonzeros(bounds) {
             Some(nonzeros) if nonzeros <= split => Some(none()),
             _ => plan.by_passes().err(),
         };
-        Ok(Spread {
-            width: rounds::width(&counting, frame),
-            split: Some(Split { split, not_split }),
-        })
+        Ok(Some(Split { split, not_split }))
     }
 }
 
@@ -161,12 +154,7 @@ impl TaskExecutor<CountsPlan> {
 
     /// Fails if this machine has too little memory. Another machine may have enough.
     fn check_memory(&self, counts: &CountMatrix) -> Result<()> {
-        let size = Size {
-            sources: counts.source_states.len() as u64,
-            targets: counts.target_states.len() as u64,
-            nonzeros: counts.nnz() as u64,
-        };
-        let threads = rayon::current_num_threads();
+        let (size, threads) = (model::size(counts), rayon::current_num_threads());
         let checked = self.plan.check_memory(size, threads, memory::limit());
         checked.map_err(|e| Error::new(Kind::Resources, e.full()))
     }

@@ -20,8 +20,7 @@ use crate::run::filters::scoring::RowFilter;
 use crate::run::filters::{fit_rows, known, rows};
 use crate::run::trajectories::Target;
 use serde::Serialize;
-use std::fmt;
-use std::fmt::{Display, Formatter};
+use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 

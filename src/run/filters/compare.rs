@@ -19,8 +19,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float64Type};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fmt::{Display, Formatter};
+use std::fmt::{self, Display, Formatter};
 
 /// The comparison of the filters of one partition.
 #[derive(Debug, Serialize)]

@@ -2,8 +2,7 @@
 
 use crate::assess::certificates;
 use crate::assess::filters::of_claims;
-use crate::error;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::evidence::pass::checkpoints;
 use crate::evidence::state_space::{Prior, StateSpace, Supervision};
 use crate::memory;
@@ -56,9 +55,7 @@ fn needs_rows(method: &FilterMethod) -> bool {
 
 /// The evidence of all filters.
 pub(crate) struct Fitting {
-    /// The plan.
     pub(crate) plan: Arc<FiltersPlan>,
-    /// The training rows.
     pub(crate) training: TrainingRows,
     /// Supervision and priors, by fit.
     pub(crate) points: Vec<FitRows>,

@@ -40,7 +40,6 @@ impl FitRows {
         self.every.of(partition)
     }
 
-    /// The prior of a partition.
     pub(crate) fn prior(&self, partition: usize) -> Option<&Prior> {
         self.prior.of(partition)
     }

@@ -59,7 +59,7 @@ impl<'a> Filters<'a> {
         let tables = plan.schemas();
         let schema = |table: &'static str| {
             let is_written = tables.iter().any(|(name, _)| *name == table);
-            is_written.then(|| plan.schema(table, run, self.widths.0).0)
+            is_written.then(|| plan.schema(table, run, self.widths.0))
         };
         let points = self.points;
         let filters = |own: &Vec<&'a FilterModel>| {

@@ -23,8 +23,7 @@ pub mod rows;
 pub(crate) mod scoring;
 pub(crate) mod tasks;
 
-use crate::error;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::evidence::state_space::StateSpace;
 use crate::output::result::ModelKey;
 use crate::output::staging::{StagedTable, StagedTables, Staging};
@@ -181,7 +180,7 @@ impl Kind for ObservationsKind {
         let filters = std::mem::take(filters).into_iter();
         fitted.models = filters.map(|own| model(plan, own, &rows)).collect();
         let tables = rows.tables.iter().map(|(&name, &n)| {
-            let schema = plan.schema(name, schema, width).0;
+            let schema = plan.schema(name, schema, width);
             (name, StagedTable { rows: n, schema })
         });
         Ok(Written {

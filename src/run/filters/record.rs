@@ -18,16 +18,11 @@ pub(crate) struct Facts {
 }
 
 impl kind::Facts for Facts {
-    fn evidence(&self) -> String {
-        counted(grouped(self.transitions as f64), "transition")
-    }
+    const COUNTED: &'static str = "transition";
+    const UNIT: &'static str = "training row";
 
     fn sum(&self) -> f64 {
         self.transitions as f64
-    }
-
-    fn unit(&self) -> &'static str {
-        "training row"
     }
 }
 
@@ -46,7 +41,6 @@ pub(crate) struct FiltersModelRecord {
     pub fits: Vec<FilterRecord>,
 }
 
-/// One filter.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct FilterRecord {
     /// The name of the fit.
@@ -58,10 +52,8 @@ pub(crate) struct FilterRecord {
     pub rule: Option<String>,
     /// Training rows that the next row of their sequence follows; all of them without time.
     pub transitions: usize,
-    /// The bandwidth of the states.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_bandwidth: Option<f64>,
-    /// The bandwidth of the observations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observation_bandwidth: Option<f64>,
     /// The regularisation of the prior.
@@ -79,7 +71,6 @@ pub(crate) struct FilterRecord {
     /// The mean squared error of the decoded states of test rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_mse_decoded: Option<f64>,
-    /// Test rows.
     pub test_rows: u64,
     /// The mean log score of a row with an observation, in nats.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -8,13 +8,12 @@
 //! A fit depends on its training rows and the seed alone, and the estimates of a row on the filter
 //! and the earlier rows of its trajectory, so all tables have the bytes of a run on one machine.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::evidence::pass::packed::{pack, unpack_result};
 use crate::methods::filter::model::FilterFit;
 use crate::output::parts::Piece;
 use crate::output::tables::filters::{ESTIMATES, POSTERIORS, TRAJECTORIES};
 use crate::output::tables::run_schema::RunSchema;
-use crate::plan::filters::FiltersPlan;
 use crate::read::rows::ordered::Found;
 use crate::run::Planned;
 use crate::run::filters::fit::{Fitting, Unit};
@@ -27,9 +26,8 @@ use crate::run::trajectories::Target;
 use crate::run::workers::merge::Merge;
 use crate::run::workers::nodes::Nodes;
 use crate::run::workers::requests::Requests;
-use crate::run::workers::slices::{Dealt, Spread, Width, lots, slices};
+use crate::run::workers::slices::Width;
 use crate::run::workers::task::{TaskPlace, Tasks};
-use datafusion::dataframe::DataFrame;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -48,25 +46,10 @@ impl Tasks for ObservationsKind {
         place.executor()?.filters(work).await
     }
 
-    async fn spread(planned: &Planned<ObservationsKind>, _: u64) -> Result<Spread> {
-        Ok(Spread {
-            width: width(&planned.plan, &planned.frame),
-            split: None,
-        })
+    fn width(planned: &Planned<ObservationsKind>) -> Result<Width, String> {
+        let rounds = vec!["fit", "deal", "rows"];
+        Width::of(&planned.plan.job, &planned.frame, rounds)
     }
-}
-
-/// The width of a plan.
-///
-/// # Errors
-/// Why one task deals all rows.
-fn width(plan: &FiltersPlan, frame: &DataFrame) -> Result<Width, String> {
-    let slices = slices(&plan.job.tables, frame)?;
-    Ok(Width {
-        slices: slices.len() as u64,
-        lots: lots(&plan.job.tables, &slices) as u64,
-        rounds: vec!["fit", "deal", "rows"],
-    })
 }
 
 /// Fits filters, in the order of `units`.
@@ -104,20 +87,13 @@ pub(super) async fn rows(
 ) -> Result<RowsWritten> {
     let (plan, output, hash) = (run.plan, run.output, &run.plan.job.hash);
     let deal = |files, lots| FiltersWork::Deal { files, lots };
-    let Dealt { site, lots } = run.deal(nodes, deal).await?;
-    let requests: Requests<'_, ObservationsKind> =
-        Requests::new(site.clone(), nodes, run.progress.as_ref());
     let sent = vec![pack(&SentFilters::new(filters))?];
     let sent = output.put_part(hash, sent).await?;
-    let sent = sent
-        .first()
-        .ok_or_else(|| Error::bug("the filters have no bytes"))?;
-    let rows = |lot: &Vec<Piece>| FiltersWork::Rows {
-        lot: lot.clone(),
-        filters: sent.clone(),
+    let work = |lot| FiltersWork::Rows {
+        lot,
+        filters: sent[0].clone(),
     };
-    let work = lots.iter().map(rows).collect();
-    let answers: Vec<FilteredLot> = requests.all("rows", work).await?;
+    let answers: Vec<FilteredLot> = run.of_lots(nodes, deal, "rows", work).await?;
 
     let tables = filters.tables(plan, schema);
     let target = Target {

@@ -16,8 +16,7 @@ use crate::read::rows::stop::{Stop, bug};
 use crate::read::state_space::layout::{StateSpaceKey, StateSpaceLayout};
 use crate::read::state_space::{StateSpaceBatch, StateSpaceInput, StateSpaceRows};
 use crate::run::filters::scoring::{RowFilter, Scored, Scoring};
-use crate::run::trajectories;
-use crate::run::trajectories::{EndedRow, Open, Target, lists, place, typed};
+use crate::run::trajectories::{self, EndedRow, OfFilter, Open, Target, lists, place, typed};
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float64Array, RecordBatch, StringArray,
     UInt32Array, UInt64Array,
@@ -42,7 +41,6 @@ pub(crate) struct RowTables<'a> {
     /// The schema of the table `posteriors`, and the columns of the ids of the training rows by
     /// partition, if it is written.
     pub(crate) posteriors: Option<(SchemaRef, Vec<Vec<ArrayRef>>)>,
-    /// The columns of the fits.
     pub(crate) fits: Vec<FilterColumns>,
     /// By partition. None if a partition has no model.
     pub(crate) models: Vec<Option<Vec<RowFilter<'a>>>>,
@@ -214,7 +212,6 @@ struct Totals {
     open: Open<SplitSums>,
 }
 
-/// Trajectories that ended.
 pub(crate) type Ended = trajectories::Ended<SplitSums>;
 
 impl Ended {
@@ -437,10 +434,10 @@ impl EstimateRows<'_> {
             })
             .collect();
         for (at, fit) in self.fits.iter().enumerate() {
-            let of = Of {
+            let of = OfFilter {
                 scored,
                 lengths: &lengths,
-                fit: at,
+                filter: at,
             };
             let nulls = of.nulls();
             for values in [
@@ -488,37 +485,6 @@ fn numbers(values: Vec<f64>) -> ArrayRef {
         values.into(),
         Some(NullBuffer::from(known)),
     ))
-}
-
-/// The estimates of a batch by one fit.
-struct Of<'a> {
-    scored: &'a [Scored],
-    lengths: &'a [usize],
-    fit: usize,
-}
-
-impl Of<'_> {
-    /// The values of all rows, `fill` where a partition has no model.
-    fn all<T: Clone>(&self, width: usize, fill: T, values: fn(&Estimates) -> &Vec<T>) -> Vec<T> {
-        let n: usize = self.lengths.iter().sum();
-        let mut all = Vec::with_capacity(n * width);
-        for (task, n) in self.scored.iter().zip(self.lengths) {
-            match task.by_filter.get(self.fit) {
-                Some(own) => all.extend_from_slice(values(own)),
-                None => all.resize(all.len() + n * width, fill.clone()),
-            }
-        }
-        all
-    }
-
-    fn nulls(&self) -> NullBuffer {
-        let tasks = self.scored.iter().zip(self.lengths);
-        let valid = tasks.flat_map(|(task, &n)| {
-            let has_model = task.by_filter.get(self.fit).is_some();
-            std::iter::repeat_n(has_model, n)
-        });
-        NullBuffer::from(valid.collect::<Vec<bool>>())
-    }
 }
 
 /// Makes the rows of the table `posteriors`.

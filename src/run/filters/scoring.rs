@@ -11,8 +11,7 @@ use crate::read::rows::ordered::{Piece, TrajectoryPart};
 use crate::read::rows::split::Split;
 use crate::read::state_space::StateSpaceBatch;
 use crate::run::filters::fit_rows::Steps;
-use crate::run::trajectories;
-use crate::run::trajectories::{score_tasks, tasks};
+use crate::run::trajectories::{self, score_tasks, tasks};
 use std::ops::Range;
 
 /// Rows that one task filters with Kalman filters, unless a trajectory has more.
@@ -21,9 +20,7 @@ const TASK_ROWS: usize = 4096;
 /// The same for filters whose steps take milliseconds.
 const KERNEL_TASK_ROWS: usize = 32;
 
-/// A filter of rows.
 pub(crate) struct RowFilter<'a> {
-    /// The model.
     pub(crate) model: &'a FilterModel,
     /// Supervision of single steps.
     pub(crate) steps: Option<&'a Steps>,

@@ -46,7 +46,6 @@ pub enum State {
 /// The coordinates of a point.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Coordinates {
-    /// Columns.
     Columns(Vec<String>),
     /// A longitude and a latitude in degrees, which become three coordinates of a unit sphere.
     Sphere {
@@ -60,7 +59,6 @@ pub(crate) enum Coordinates {
 /// What the rows of a table are.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Proposal {
-    /// Pairs.
     Pairs {
         /// The column of the source.
         source: String,
@@ -74,24 +72,16 @@ pub(crate) enum Proposal {
         states: usize,
     },
     /// Rows of trajectories.
-    Transitions {
-        /// Their order.
-        order: Order,
-        /// Their states.
-        state: State,
-    },
+    Transitions { order: Order, state: State },
     /// Rows of trajectories that show symbols.
     Sequences {
-        /// Their order.
         order: Order,
         /// The column of the symbol.
         symbol: String,
     },
-    /// Points.
     Points {
         /// The column that identifies a row.
         id: Option<String>,
-        /// The coordinates.
         coordinates: Coordinates,
     },
 }
@@ -186,10 +176,9 @@ fn points(survey: &Survey) -> Result<Proposal> {
     let mut keys: Vec<&SurveyColumn> = survey.columns.iter().filter(is_key).collect();
     keys.sort_by_key(|column| std::cmp::Reverse(fit(&column.name, Role::Trajectory)));
     // The first rows do not show whether a value comes again behind them.
-    let is_whole = survey.is_whole();
     let id = keys
         .first()
-        .filter(|_| is_whole)
+        .filter(|_| survey.is_whole)
         .map(|column| column.name.clone());
     if let Some([longitude, latitude]) = sphere {
         let coordinates = Coordinates::Sphere {

@@ -2,11 +2,10 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::read::formats::format::Format;
-use crate::read::lake;
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::rounding::rounding;
-use crate::read::lake::{Lake, Resources};
+use crate::read::lake::{self, Lake, Resources};
 use crate::read::rows::keys::NONE;
 use crate::read::rows::stop::bug;
 use crate::store::Stores;
@@ -43,7 +42,6 @@ pub(crate) enum ValueKind {
     Float,
     /// Dates or timestamps.
     Time,
-    /// Texts.
     Text,
     /// Anything else.
     Other,
@@ -93,24 +91,17 @@ pub(crate) struct Survey {
     pub name: String,
     /// The format, if the path does not say it.
     pub format: Option<&'static str>,
-    /// The columns.
     pub columns: Vec<SurveyColumn>,
     /// The number of sampled rows.
     pub rows: usize,
-    is_whole: bool,
+    /// Whether the sample has all rows.
+    pub is_whole: bool,
     /// All rows, if the files say how many there are.
     pub all_rows: Option<u64>,
     /// The columns that are names of folders.
     pub partitions: Vec<String>,
     /// Columns that a pipeline file cannot name.
     pub unnamed: Vec<String>,
-}
-
-impl Survey {
-    /// Whether the sample has all rows.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.is_whole
-    }
 }
 
 /// Reads the columns and the first rows of the table at `data`.

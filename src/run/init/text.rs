@@ -83,7 +83,7 @@ impl File<'_> {
             "# A first pipeline for {}, proposed from {rows}. Change what you know better.",
             escaped(shown)
         ));
-        if !survey.is_whole() {
+        if !survey.is_whole {
             self.line(&format!("# The first {} rows were looked at.", survey.rows));
         }
         for column in &survey.unnamed {
@@ -413,7 +413,6 @@ fn toml(text: &str) -> String {
     quoted + "\""
 }
 
-/// A name in SQL.
 fn sql(name: &str) -> String {
     let mut chars = name.chars();
     let is_plain = chars.next().is_some_and(|c| c.is_ascii_lowercase())

@@ -5,12 +5,11 @@
 
 use crate::error::{Error, Result, counted, escaped};
 use crate::output::number::grouped;
+use crate::output::result::ModelKey;
 use crate::output::tables::points::{POINTS, schema_of};
 use crate::plan::job::check_names;
 use crate::plan::points::NewPoints;
 use crate::plan::rows::lag_column;
-use crate::read::points::Found;
-use crate::read::rows::states::describe;
 use crate::run::assign::kind::{
     AssignedRows, Assigning, Assigns, Model, check_alike, check_kind, check_lags,
 };
@@ -20,8 +19,7 @@ use crate::run::points::rows::{RowCounts, RowInput, RowTable, copy};
 use crate::run::record::ModelEntry;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fmt::{Display, Formatter};
+use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
 /// The new rows of one partition and lag.
@@ -77,15 +75,21 @@ impl Assigns for PointsKind {
         }
         let (mut assigned, mut lacking) = (Vec::new(), Vec::new());
         for ((partition, lag), counts) in &table.counts {
-            let place = place(rows, &found, *partition, *lag);
-            match of_counts(counts, &table.fit_names()) {
-                Some(model) => assigned.push(ModelEntry {
-                    partition: place.partition,
-                    lag: place.lag,
-                    model,
-                }),
-                None => lacking.push(place.to_string()),
-            }
+            let key = ModelKey {
+                lag: rows.lags.get(*lag).map(ToString::to_string),
+                ..ModelKey::at(&found.partitions, None, *partition as usize)
+            };
+            let Some(model) = of_counts(counts, &table.fit_names()) else {
+                lacking.push(written.place(&key));
+                continue;
+            };
+            let values = written.partition_of(&key).into_iter();
+            let values = values.map(|(name, value)| (name, escaped(&value)));
+            assigned.push(ModelEntry {
+                partition: values.collect(),
+                lag: key.lag,
+                model,
+            });
         }
         Ok(AssignedRows {
             rows: found.rows,
@@ -95,34 +99,6 @@ impl Assigns for PointsKind {
             models: assigned,
             lacking,
         })
-    }
-}
-
-/// A partition and a lag.
-struct Place {
-    partition: BTreeMap<String, String>,
-    lag: Option<String>,
-}
-
-impl Display for Place {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let columns = self.partition.iter();
-        let columns = columns.map(|(name, value)| escaped(&format!("{name}={value}")));
-        let lag = self.lag.iter().map(|lag| format!("lag {lag}"));
-        let parts: Vec<String> = columns.chain(lag).collect();
-        f.write_str(&parts.join(", "))
-    }
-}
-
-fn place(rows: &NewPoints, found: &Found, partition: u32, lag: usize) -> Place {
-    let columns = rows.layout.partition.iter().zip(&found.partitions);
-    let columns = columns.map(|(field, keys)| {
-        let value = describe(std::slice::from_ref(keys), partition as usize);
-        (field.name().clone(), value)
-    });
-    Place {
-        partition: columns.collect(),
-        lag: rows.lags.get(lag).map(ToString::to_string),
     }
 }
 

@@ -22,8 +22,7 @@ use arrow::compute::take_arrays;
 use arrow::datatypes::{DataType, Field};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::fmt::{Display, Formatter};
+use std::fmt::{self, Display, Formatter};
 
 /// The comparison of the points of one partition and lag.
 #[derive(Debug, Serialize)]

@@ -1,6 +1,6 @@
 //! Blocks of rows → sums of products of features.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::math::seed::mixed;
 use crate::methods::state_embedding::features::Features;
 use crate::methods::state_embedding::grams::{GramSums, Products};
@@ -11,6 +11,7 @@ use crate::read::points::read;
 use crate::read::points::sample::Sample;
 use crate::read::points::survey::Survey;
 use crate::read::rows::stop::Stop;
+use crate::run::workers::executor::blocking_as;
 use arrow::array::ArrayRef;
 use datafusion::dataframe::DataFrame;
 use rayon::prelude::*;
@@ -135,7 +136,6 @@ impl Parts {
     }
 }
 
-/// The sums of one partition.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct PartitionSums {
     parts: Parts,
@@ -221,8 +221,7 @@ pub(crate) async fn sum(
     let summing = blocks
         .finish()
         .map_err(|stop| stop.into_error("summing pairs"))?;
-    let summed = tokio::task::spawn_blocking(move || summing.finish()).await;
-    summed.map_err(|e| Error::with_source(Kind::Bug, "summing pairs panicked", e))
+    blocking_as("summing pairs", move || Ok(summing.finish())).await
 }
 
 /// Sums of parts, made when a thread first needs them.

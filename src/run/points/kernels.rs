@@ -1,7 +1,7 @@
 //! Fits diffusion maps and heat sketches to the points of a query.
 
 use crate::assess::kernels::of_points;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::evidence::pass::checkpoints;
 use crate::evidence::points::{PointSize, Points};
 use crate::memory;
@@ -20,6 +20,7 @@ use crate::read::rows::stop::Stop;
 use crate::run::kind::Running;
 use crate::run::points::kind::PointsKind;
 use crate::run::points::surveyed::{Known, Surveyed};
+use crate::run::workers::executor::blocking_as;
 use datafusion::dataframe::DataFrame;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -64,7 +65,6 @@ impl OwnPoints {
         }
     }
 
-    /// The points for a method.
     fn of(&self, method: &PointMethod) -> Option<Cow<'_, Points>> {
         match landmarks(method) {
             Some(count) => {
@@ -129,12 +129,11 @@ pub(super) async fn fit(
     let name = |partition: usize| format!("kernels/{partition}");
     let n = surveyed.partitions.len();
     let checkpoint = Arc::clone(run.work);
-    let found = tokio::task::spawn_blocking(move || {
+    let found = blocking_as("reading the fits", move || {
         let find = |at| checkpoints::find(checkpoint.as_ref(), &name(at));
-        (0..n).map(find).collect::<Vec<Option<PointsModel>>>()
+        Ok((0..n).map(find).collect::<Vec<Option<PointsModel>>>())
     });
-    let panicked = |e| Error::with_source(Kind::Bug, "reading the fits panicked", e);
-    let found = found.await.map_err(panicked)?;
+    let found = found.await?;
     let mut models: Vec<Option<Result<PointsModel>>> =
         found.into_iter().map(|model| model.map(Ok)).collect();
     let wanted: Vec<bool> = models.iter().map(Option::is_none).collect();
@@ -160,12 +159,11 @@ pub(super) async fn fit(
                 }
             };
             let (took, checkpoint) = (start.elapsed(), Arc::clone(run.work));
-            let kept = tokio::task::spawn_blocking(move || {
+            let kept = blocking_as("keeping a fit", move || {
                 checkpoints::keep(checkpoint.as_ref(), &name(at), took, &model);
-                model
+                Ok(model)
             });
-            let panicked = |e| Error::with_source(Kind::Bug, "keeping a fit panicked", e);
-            models[at] = Some(Ok(kept.await.map_err(panicked)?));
+            models[at] = Some(Ok(kept.await?));
         }
     }
     Ok(models.into_iter().flatten().collect())
@@ -220,9 +218,7 @@ pub(crate) async fn fit_partition(
     let (own, place) = (Arc::clone(plan), known.place(plan, partition, 0));
     let rows = points.rows;
     Lack::none(lacks(plan, known, rows))?;
-    let fitted = tokio::task::spawn_blocking(move || fit_points(&own, &points)).await;
-    let panicked = |e| Error::with_source(Kind::Bug, "fitting points panicked", e);
-    let fits = fitted.map_err(panicked)??;
+    let fits = blocking_as("fitting points", move || fit_points(&own, &points)).await?;
     for fit in &fits {
         for warning in &fit.warnings {
             tracing::warn!(fit = fit.name, place, "{warning}");

@@ -17,16 +17,11 @@ pub(crate) struct Facts {
 }
 
 impl kind::Facts for Facts {
-    fn evidence(&self) -> String {
-        counted(grouped(self.points as f64), "point")
-    }
+    const COUNTED: &'static str = "point";
+    const UNIT: &'static str = "pair of points";
 
     fn sum(&self) -> f64 {
         self.points as f64
-    }
-
-    fn unit(&self) -> &'static str {
-        "pair of points"
     }
 }
 
@@ -41,7 +36,6 @@ pub(crate) struct PointsModelRecord {
     pub fits: Vec<PointFitRecord>,
 }
 
-/// One fit.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct PointFitRecord {
     /// The name of the fit.
@@ -57,7 +51,6 @@ pub(crate) struct PointFitRecord {
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "method", rename_all = "snake_case")]
 pub(crate) enum FoundRecord {
-    /// A state embedding.
     StateEmbedding {
         /// The number of pairs of points.
         pairs: u64,
@@ -116,7 +109,6 @@ pub(crate) enum FoundRecord {
 }
 
 impl PointFitRecord {
-    /// The record of a fit.
     pub(crate) fn of(fit: &PointFit) -> PointFitRecord {
         let found = match &fit.model {
             PointModel::StateEmbedding(own) => {

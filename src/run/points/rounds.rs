@@ -15,7 +15,6 @@ use crate::output::parts::Piece;
 use crate::output::row_writer::RowWriter;
 use crate::output::staging::StagedTable;
 use crate::output::tables::points::{POINTS, PointFit, PointsModel};
-use crate::plan::points::PointsPlan;
 use crate::read::points::Found;
 use crate::read::points::layout::PointRoles;
 use crate::read::points::survey::{Surveyor, merged};
@@ -29,10 +28,10 @@ use crate::run::points::surveyed::{Known, Surveyed};
 use crate::run::points::tasks::PointsWork;
 use crate::run::workers::merge::Merge;
 use crate::run::workers::nodes::Nodes;
+use crate::run::workers::reading::Slice;
 use crate::run::workers::requests::Requests;
-use crate::run::workers::slices::{Dealt, Spread, Width, lots, slices};
+use crate::run::workers::slices::{Dealt, Width};
 use crate::run::workers::task::{TaskPlace, Tasks};
-use datafusion::dataframe::DataFrame;
 use std::sync::Arc;
 
 /// Most tasks that fit the maps of all partitions. Each of them reads all rows.
@@ -55,50 +54,21 @@ impl Tasks for PointsKind {
         place.executor()?.points(work).await
     }
 
-    async fn spread(planned: &Planned<PointsKind>, _: u64) -> Result<Spread> {
-        Ok(Spread {
-            width: width(&planned.plan, &planned.frame),
-            split: None,
-        })
+    fn width(planned: &Planned<PointsKind>) -> Result<Width, String> {
+        let plan = &planned.plan;
+        let by_landmarks = || plan.fits.iter().all(|fit| landmarks(&fit.method).is_some());
+        let rounds = match plan.layout.roles {
+            PointRoles::Pairs { .. } => vec!["deal", "survey", "sum", "rows"],
+            PointRoles::Rows if by_landmarks() => vec!["deal", "survey", "fit", "rows"],
+            PointRoles::Rows => vec!["deal", "survey", "fit"],
+        };
+        Width::of(&plan.job, &planned.frame, rounds)
     }
 }
 
-/// The width of a plan.
-///
-/// # Errors
-/// Why one task deals all rows.
-fn width(plan: &PointsPlan, frame: &DataFrame) -> Result<Width, String> {
-    let slices = slices(&plan.job.tables, frame)?;
-    let by_landmarks = || plan.fits.iter().all(|fit| landmarks(&fit.method).is_some());
-    let rounds = match plan.layout.roles {
-        PointRoles::Pairs { .. } => vec!["deal", "survey", "sum", "rows"],
-        PointRoles::Rows if by_landmarks() => vec!["deal", "survey", "fit", "rows"],
-        PointRoles::Rows => vec!["deal", "survey", "fit"],
-    };
-    Ok(Width {
-        slices: slices.len() as u64,
-        lots: lots(&plan.job.tables, &slices) as u64,
-        rounds,
-    })
-}
-
-/// The pieces that one task per lot answers with.
-async fn of_lots(
-    run: &Running<'_, PointsKind>,
-    nodes: &Arc<dyn Nodes>,
-    stage: &'static str,
-    work: impl Fn(Vec<Piece>) -> PointsWork,
-) -> Result<Vec<Vec<Piece>>> {
-    let Dealt { site, lots } = dealt(run, nodes).await?;
-    let work = lots.iter().map(|lot| work(lot.clone()));
-    let requests: Requests<'_, PointsKind> =
-        Requests::new(site.clone(), nodes, run.progress.as_ref());
-    requests.all(stage, work.collect()).await
-}
-
-async fn dealt<'r>(run: &'r Running<'_, PointsKind>, nodes: &Arc<dyn Nodes>) -> Result<&'r Dealt> {
-    run.deal(nodes, |files, lots| PointsWork::Deal { files, lots })
-        .await
+/// The work of a task that deals some files, or all of them.
+fn deal(files: Option<Slice>, lots: usize) -> PointsWork {
+    PointsWork::Deal { files, lots }
 }
 
 /// Finds out how many points there are and where they are.
@@ -109,8 +79,9 @@ pub(super) async fn survey(
     run: &Running<'_, PointsKind>,
     nodes: &Arc<dyn Nodes>,
 ) -> Result<(Surveyor, Found)> {
-    let answers = of_lots(run, nodes, "survey", |lot| PointsWork::Survey { lot });
-    let pieces = answers.await?.concat();
+    let work = |lot| PointsWork::Survey { lot };
+    let answers: Vec<Vec<Piece>> = run.of_lots(nodes, deal, "survey", work).await?;
+    let pieces = answers.concat();
     let bytes = run.output.pieces(&run.plan.job.hash, &pieces).await?;
     let parts = bytes.iter().map(|bytes| unpack(bytes));
     merged(&run.plan.layout, &parts.collect::<Result<Vec<_>>>()?)
@@ -134,7 +105,7 @@ pub(super) async fn sum(
         known: given[0].clone(),
         request: given[1].clone(),
     };
-    let answers = of_lots(run, nodes, "sum", work).await?;
+    let answers: Vec<Vec<Piece>> = run.of_lots(nodes, deal, "sum", work).await?;
     let mut all: Vec<PartitionSums> = Vec::new();
     // One at a time: sums of many features are large.
     for piece in answers.iter().flatten() {
@@ -160,7 +131,7 @@ pub(super) async fn fit_kernels(
     known: &Known,
 ) -> Result<Vec<Result<PointsModel>>> {
     let (output, hash) = (run.output, &run.plan.job.hash);
-    let Dealt { site, lots } = dealt(run, nodes).await?;
+    let Dealt { site, lots } = run.deal(nodes, deal).await?;
     let rows = lots.concat();
     let given = output.put_part(hash, vec![pack(known)?]).await?;
     let n = known.len();
@@ -203,7 +174,7 @@ pub(super) async fn write_rows(
         models: given[1].clone(),
         largest_hash: table.largest_hash,
     };
-    let lots = of_lots(run, nodes, "rows", work).await?;
+    let lots = run.of_lots(nodes, deal, "rows", work).await?;
     let schema = table.schema(&run.plan.layout);
     let path = output.staged(&run.begun.run, POINTS);
     let mut writer = RowWriter::create(output, path, Arc::clone(&schema))?;

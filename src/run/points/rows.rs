@@ -94,7 +94,6 @@ impl PointMap<'_> {
 pub(crate) struct RowFit<'a> {
     /// The name of the fit.
     pub(crate) name: String,
-    /// The columns of the embedding.
     pub(crate) columns: Vec<EmbeddingColumn>,
     /// How it embeds rows.
     pub(crate) map: PointMap<'a>,
@@ -378,7 +377,6 @@ pub(crate) struct RowInput<'a> {
     pub(crate) partitions: Option<&'a [ArrayRef]>,
     /// Whether the rows must be sorted, as far as that is known.
     pub(crate) sorted: bool,
-    /// The output.
     pub(crate) output: &'a Output,
     /// The run.
     pub(crate) begun: &'a Begun,

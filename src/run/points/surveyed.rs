@@ -1,7 +1,6 @@
 //! What the first pass over points found.
 
-use crate::error;
-use crate::error::{Error, Kind, Result, escaped};
+use crate::error::{self, Error, Kind, Result, escaped};
 use crate::evidence::points::Points;
 use crate::output::result::ModelKey;
 use crate::plan::points::PointsPlan;
@@ -64,7 +63,6 @@ impl Known {
         parts.join(", ")
     }
 
-    /// The partition and the lag of a model.
     pub(crate) fn key(&self, plan: &PointsPlan, partition: usize, lag: usize) -> ModelKey {
         ModelKey {
             lag: plan.lags.get(lag).map(ToString::to_string),
@@ -87,7 +85,6 @@ impl Known {
 pub(crate) struct Far {
     /// The index of the coordinate.
     pub(crate) coordinate: usize,
-    /// The value.
     pub(crate) value: f64,
     /// The hash of the key of its row.
     pub(crate) hash: u64,

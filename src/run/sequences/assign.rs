@@ -21,8 +21,7 @@ use crate::run::sequences::rows::{FitRows, LeastLikely, RowFit, RowModel, RowTab
 use crate::run::sequences::{known, rows};
 use crate::run::trajectories::Target;
 use serde::Serialize;
-use std::fmt;
-use std::fmt::{Display, Formatter};
+use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 

@@ -22,8 +22,7 @@ use crate::run::sets::{column, same_keys};
 use arrow::datatypes::Field;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fmt::{Display, Formatter};
+use std::fmt::{self, Display, Formatter};
 use std::ops::Range;
 
 /// The comparison of the models of one partition.

@@ -9,7 +9,7 @@ use crate::assess::certificates::check;
 use crate::assess::hmm::{certificates, of_trace};
 use crate::assess::interval::Spread;
 use crate::assess::resampling::{Draws, each_resample};
-use crate::error::{Error, Kind, Result, counted as number_of};
+use crate::error::{Error, Result, counted as number_of};
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::executor::Local;
@@ -42,6 +42,7 @@ use crate::run::failures::{Failures, no_evidence, reasons};
 use crate::run::sequences::held_out::{HeldOutSums, Unigrams, score};
 use crate::run::sequences::scoring::{PartitionScorers, Scorer, SymbolMap};
 use crate::run::sequences::training::{PartitionSymbols, Training, training};
+use crate::run::workers::executor::blocking_as;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -52,9 +53,7 @@ use std::sync::Arc;
 pub(crate) struct Partition {
     /// The index of the partition.
     pub(crate) index: usize,
-    /// The counts.
     matrix: CountMatrix,
-    /// The windows.
     windows: Windows,
     /// By key of [`Keys`].
     projections: Vec<Projection>,
@@ -216,7 +215,7 @@ fn folder(partition: usize) -> String {
 /// The place of a partition of some counts, for messages and seeds.
 ///
 /// # Errors
-/// [`Kind::Bug`] if the counts are not those of windows.
+/// [`Kind::Bug`](crate::error::Kind::Bug) if the counts are not those of windows.
 pub(crate) fn place_in(
     plan: &SequencesPlan,
     counted: &Counted,
@@ -705,7 +704,7 @@ pub(crate) async fn choose(
         }
     };
     let (of, own, with) = (Arc::clone(plan), Arc::clone(&evidence), Arc::clone(work));
-    let fitted = tokio::task::spawn_blocking(move || {
+    let fitted = blocking_as("fitting", move || {
         let keys = Keys::of(&of);
         let each = own.partitions.par_iter().map(|partition| {
             let place = own.place(partition.index);
@@ -720,27 +719,16 @@ pub(crate) async fn choose(
             };
             fits.candidates()
         });
-        each.collect::<Vec<Result<Candidates>>>()
+        Ok(each.collect::<Vec<Result<Candidates>>>())
     });
-    let died = |e| Error::with_source(Kind::Bug, "fitting panicked", e);
-    let (mut errors, mut fitted): (Vec<Option<Error>>, Vec<Candidates>) = fitted
-        .await
-        .map_err(died)?
-        .into_iter()
-        .map(|candidates| match candidates {
-            Ok(candidates) => (None, candidates),
-            Err(e) => (Some(e), Candidates::default()),
-        })
-        .unzip();
+    let fitted = fitted.await?;
     let sums = scored(plan, &evidence, &fitted, input, only).await?;
-    let partitions = evidence.partitions.iter().zip(&mut fitted);
-    let choices = partitions.zip(&mut errors).map(|((own, candidates), e)| {
-        if let Some(e) = e.take() {
-            return Err(e);
-        }
+    let partitions = evidence.partitions.iter().zip(fitted);
+    let choices = partitions.map(|(own, candidates)| {
+        let mut candidates = candidates?;
         let mut choices = fixed.clone();
         for (fit, choice) in choices.iter_mut().enumerate() {
-            chosen(plan, fit, choice, candidates, &sums[own.index], only)?;
+            chosen(plan, fit, choice, &mut candidates, &sums[own.index], only)?;
         }
         Ok(choices)
     });
@@ -794,13 +782,17 @@ fn chosen(
 async fn scored(
     plan: &SequencesPlan,
     evidence: &Evidence,
-    fitted: &[Candidates],
+    fitted: &[Result<Candidates>],
     input: SequenceInput<'_>,
     only: Split,
 ) -> Result<Vec<HeldOutSums>> {
+    let fitted = || {
+        let partitions = evidence.partitions.iter().zip(fitted);
+        partitions.filter_map(|(own, candidates)| Some((own, candidates.as_ref().ok()?)))
+    };
     let mut unigrams: Vec<Option<Unigrams<'_>>> = Vec::new();
     unigrams.resize_with(evidence.n_partitions, || None);
-    for (partition, candidates) in evidence.partitions.iter().zip(fitted) {
+    for (partition, candidates) in fitted() {
         let floor = plan.fits[0].method.hmm().floor;
         unigrams[partition.index] = Some(Unigrams {
             models: candidates.unigrams.iter().collect(),
@@ -810,7 +802,7 @@ async fn scored(
     let partitions = || {
         let mut all: Vec<Option<PartitionScorers<'_>>> = Vec::new();
         all.resize_with(evidence.n_partitions, || None);
-        for (partition, candidates) in evidence.partitions.iter().zip(fitted) {
+        for (partition, candidates) in fitted() {
             if candidates.list.is_empty() {
                 continue;
             }

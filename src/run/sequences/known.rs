@@ -39,7 +39,6 @@ pub(crate) struct KnownModel {
 
 /// A fit that filters new rows.
 pub(crate) struct KnownFit {
-    /// The model.
     pub(crate) model: HmmModel,
     /// The share of the distribution of all symbols in every prediction.
     pub(crate) unigram: f64,

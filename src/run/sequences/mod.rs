@@ -29,8 +29,7 @@ use crate::output::tables::sequences::{PREDICTIONS, SequenceTables, SequencesMod
 use crate::plan::sequences::{HeldOut, SequencesPlan};
 use crate::read::counts::counted::Counted;
 use crate::read::sequences::{SequenceInput, Symbols};
-use crate::run::counting::increment;
-use crate::run::counting::increment::Counting;
+use crate::run::counting::increment::{self, Counting};
 use crate::run::counts::local::{COUNTED, COUNTING, counts_of_checkpoint};
 use crate::run::counts::model::partition_key;
 use crate::run::kind::{DroppedRows, Fitted, Found, Kind, Read, Running, Written};
@@ -147,7 +146,7 @@ impl Kind for SymbolsKind {
         let empty: Vec<EmptyRecord> = empty.collect();
         let sort = AtomicBool::new(false);
         let found = Arc::new(found);
-        let mut fitted = (None, Vec::new());
+        let mut chosen = None;
         if !found.partitions.is_empty() {
             let symbols = found.symbols.clone();
             let input = input(run, &symbols, &sort);
@@ -155,15 +154,15 @@ impl Kind for SymbolsKind {
             let training = training.map(Arc::new);
             let (own, of) = (Arc::clone(&found), training.clone());
             let choices = fit::choose(run.plan, own, of, input, run.work).await?;
-            fitted = (Some((training, choices)), Vec::new());
+            chosen = Some((training, choices));
         }
         let (of, work) = (Arc::clone(run.plan), Arc::clone(run.work));
         let (found, models, failures) = blocking(move || {
             let Ok(mut found) = Arc::try_unwrap(found) else {
                 return Err(Error::bug("the counts are in use"));
             };
-            let mut models = fitted.1;
-            if let Some((training, choices)) = fitted.0 {
+            let mut models = Vec::new();
+            if let Some((training, choices)) = chosen {
                 let training = training.as_ref().map(|all| &all[..]);
                 let fail = &mut failures;
                 models = fit::finish(&of, &mut found, training, choices, &work, fail)?;
@@ -198,7 +197,7 @@ impl Kind for SymbolsKind {
             dropped.insert(reason.into(), short);
         }
         let tables = rows.tables.iter().map(|(&name, &n)| {
-            let schema = run.plan.schema(name, &found.run).0;
+            let schema = run.plan.schema(name, &found.run);
             (name, StagedTable { rows: n, schema })
         });
         Ok(Written {
@@ -280,7 +279,7 @@ async fn filter(
         });
     }
     let fits = plan.fit_columns();
-    let schema = |table: &str| plan.schema(table, &found.run).0;
+    let schema = |table: &str| plan.schema(table, &found.run);
     let tables = RowTables {
         trajectories: schema(TRAJECTORIES),
         predictions: plan.predictions.then(|| schema(PREDICTIONS)),

@@ -17,16 +17,10 @@ pub(crate) struct Facts {
 }
 
 impl kind::Facts for Facts {
-    fn evidence(&self) -> String {
-        counted(grouped(self.windows), "window")
-    }
+    const COUNTED: &'static str = "window";
 
     fn sum(&self) -> f64 {
         self.windows
-    }
-
-    fn unit(&self) -> &'static str {
-        "window"
     }
 }
 
@@ -49,7 +43,6 @@ pub(crate) struct SequencesModelRecord {
     pub fits: Vec<SequenceFitRecord>,
 }
 
-/// One fit.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct SequenceFitRecord {
     /// The name of the fit.

@@ -15,17 +15,15 @@ use crate::output::parts::Piece;
 use crate::plan::sequences::SequencesPlan;
 use crate::run::Planned;
 use crate::run::counting::increment::Counting;
-use crate::run::counting::rounds;
-use crate::run::counting::rounds::{CountRounds, groups};
+use crate::run::counting::rounds::{self, CountRounds, groups};
 use crate::run::kind::Running;
 use crate::run::sequences::kind::SymbolsKind;
 use crate::run::sequences::tasks::SymbolsWork;
 use crate::run::workers::executor::TaskExecutor;
 use crate::run::workers::nodes::Nodes;
 use crate::run::workers::requests::Requests;
-use crate::run::workers::slices::{Spread, Width, packed};
+use crate::run::workers::slices::{Width, packed};
 use crate::run::workers::task::{TaskPlace, Tasks};
-use datafusion::dataframe::DataFrame;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -52,22 +50,11 @@ impl Tasks for SymbolsKind {
         }
     }
 
-    async fn spread(planned: &Planned<SymbolsKind>, _: u64) -> Result<Spread> {
-        Ok(Spread {
-            width: width(&planned.plan, &planned.frame),
-            split: None,
-        })
+    fn width(planned: &Planned<SymbolsKind>) -> Result<Width, String> {
+        let mut width = rounds::width(&planned.plan.counting(), &planned.frame)?;
+        width.rounds.push("project");
+        Ok(width)
     }
-}
-
-/// The width of a plan.
-///
-/// # Errors
-/// Why one task reads all files.
-fn width(plan: &SequencesPlan, frame: &DataFrame) -> Result<Width, String> {
-    let mut width = rounds::width(&plan.counting(), frame)?;
-    width.rounds.push("project");
-    Ok(width)
 }
 
 /// Counts the windows of a run, and decomposes them. The decompositions, or why there is none, are
@@ -81,8 +68,7 @@ pub(super) async fn count(
 ) -> Result<(Counting, BTreeMap<usize, Result<Vec<Projection>>>)> {
     let (plan, output) = (run.plan, run.output);
     let counting = plan.counting();
-    let rounds: CountRounds<'_, SymbolsKind> =
-        CountRounds::begin(counting, output, nodes, run.progress.as_ref()).await?;
+    let rounds = CountRounds::begin(run, counting, nodes, SymbolsWork::Counting).await?;
     let mut remote = rounds.count(run.frame).await?;
     let full: Vec<usize> = (0..remote.units.len())
         .filter(|&at| remote.units[at].matrix.nonzeros > 0)

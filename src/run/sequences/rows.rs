@@ -4,7 +4,7 @@
 //! holds the models, a few batches and one encoded row group per table.
 
 use crate::error::Result;
-use crate::methods::hmm::filtering::{Filter, Scores};
+use crate::methods::hmm::filtering::Filter;
 use crate::methods::hmm::model::{HmmModel, UNSEEN};
 use crate::output::row_writer::RowWriter;
 use crate::output::tables::sequences::{PREDICTIONS, SequenceColumns, TRAJECTORIES};
@@ -17,17 +17,18 @@ use crate::run::sequences::held_out::HeldOutSums;
 use crate::run::sequences::scoring::{
     PartitionScorers, Scored, Scorer, Scoring, SymbolMap, TaskScores,
 };
-use crate::run::trajectories::{Ended, EndedRow, Open, SPLITS, Target, lists, place, typed};
+use crate::run::trajectories::{
+    Ended, EndedRow, OfFilter, Open, SPLITS, Target, lists, place, typed,
+};
 use arrow::array::{
     ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, UInt32Array, UInt64Array,
 };
-use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::take_arrays;
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fmt::Formatter;
+use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
 /// Trajectories with the least mean log-likelihood that are kept for the summary of a fit.
@@ -35,7 +36,6 @@ const LEAST: usize = 3;
 
 /// A fit that filters rows.
 pub(crate) struct RowFit<'a> {
-    /// The model.
     pub(crate) model: &'a HmmModel,
     /// The share of the distribution of all symbols in every prediction.
     pub(crate) unigram: f64,
@@ -57,7 +57,6 @@ pub(crate) struct RowTables<'a> {
     pub(crate) trajectories: SchemaRef,
     /// The schema of the table `predictions`, if it is written.
     pub(crate) predictions: Option<SchemaRef>,
-    /// The columns of the fits.
     pub(crate) fits: &'a [SequenceColumns],
     /// By partition. None if a partition has no model.
     pub(crate) models: Vec<Option<RowModel<'a>>>,
@@ -390,26 +389,7 @@ impl Totals<'_, '_> {
     }
 }
 
-/// The values of all rows of a batch, null where a partition has no model.
-fn of_rows<T: Clone>(
-    batch: &SequenceBatch,
-    scored: &[Scored],
-    fill: T,
-    values: impl Fn(&Scores) -> &[T],
-    fit: usize,
-) -> (Vec<T>, NullBuffer) {
-    let mut all = Vec::with_capacity(batch.len());
-    let mut valid = Vec::with_capacity(batch.len());
-    for task in scored {
-        let n = Predictions::n_rows(batch, task);
-        match task.by_filter.get(fit) {
-            Some(scores) => all.extend_from_slice(values(&scores.of_rows)),
-            None => all.resize(all.len() + n, fill.clone()),
-        }
-        valid.resize(valid.len() + n, task.by_filter.get(fit).is_some());
-    }
-    (all, NullBuffer::from(valid))
-}
+type OfFit<'a> = OfFilter<'a, TaskScores>;
 
 /// Makes the rows of the table `predictions`.
 struct Predictions<'a, 't> {
@@ -419,7 +399,7 @@ struct Predictions<'a, 't> {
     symbols: &'t [ArrayRef],
 }
 
-impl Predictions<'_, '_> {
+impl<'a> Predictions<'a, '_> {
     /// The rows of a batch.
     fn rows(
         &self,
@@ -433,106 +413,89 @@ impl Predictions<'_, '_> {
         columns.extend(batch.symbols.iter().cloned());
         let unseen = symbols.iter().map(|symbol| Some(*symbol == UNSEEN));
         columns.push(Arc::new(unseen.collect::<BooleanArray>()));
+        let lengths = scored.iter().map(|task| {
+            let parts = batch.trajectories[task.trajectories.clone()].iter();
+            parts.map(|part| part.rows.len()).sum()
+        });
+        let lengths: Vec<usize> = lengths.collect();
         for (at, fit) in self.tables.fits.iter().enumerate() {
-            let (values, nulls) = of_rows(batch, scored, 0.0, |scores| &scores.log_likelihood, at);
-            columns.push(Arc::new(Float64Array::new(
-                values.into(),
-                Some(nulls.clone()),
-            )));
-            columns.extend(self.next(batch, scored, at)?);
-            let (values, _) = of_rows(batch, scored, 0.0, |scores| &scores.next_probability, at);
-            columns.push(Arc::new(Float64Array::new(
-                values.into(),
-                Some(nulls.clone()),
-            )));
-            columns.push(self.states(batch, scored, at, fit.rank, nulls.clone()));
-            let (values, _) = of_rows(batch, scored, false, |scores| &scores.was_reset, at);
-            columns.push(Arc::new(BooleanArray::new(
-                values.into(),
-                Some(nulls.clone()),
-            )));
+            let of = OfFit {
+                scored,
+                lengths: &lengths,
+                filter: at,
+            };
+            let nulls = of.nulls();
+            let numbers = |values: Vec<f64>| -> ArrayRef {
+                Arc::new(Float64Array::new(values.into(), Some(nulls.clone())))
+            };
+            columns.push(numbers(of.all(1, 0.0, |own| &own.of_rows.log_likelihood)));
+            columns.extend(self.next(batch, &of)?);
+            columns.push(numbers(of.all(1, 0.0, |own| &own.of_rows.next_probability)));
+            columns.push(self.states(batch, &of, fit.rank));
+            let was_reset = of.all(1, false, |own| &own.of_rows.was_reset).into();
+            columns.push(Arc::new(BooleanArray::new(was_reset, Some(nulls.clone()))));
             if fit.has_distribution {
-                columns.push(self.distributions(batch, scored, at, nulls));
+                columns.push(self.distributions(batch, &of));
             }
         }
         typed(&self.schema, columns)
     }
 
-    /// The model of a task and its scores by a fit.
-    fn of_task<'s>(
-        &self,
-        batch: &SequenceBatch,
-        task: &'s Scored,
-        fit: usize,
-    ) -> Option<(&RowModel<'_>, &'s TaskScores)> {
-        let partition = batch.trajectories[task.trajectories.start].partition;
-        let model = self.tables.models.get(partition as usize)?.as_ref()?;
-        Some((model, task.by_filter.get(fit)?))
-    }
-
-    fn n_rows(batch: &SequenceBatch, task: &Scored) -> usize {
-        let parts = &batch.trajectories[task.trajectories.clone()];
-        parts.iter().map(|part| part.rows.len()).sum()
+    /// By task, the number of rows, the model and its scores.
+    fn tasks<'s>(
+        &'s self,
+        batch: &'s SequenceBatch,
+        of: &'s OfFit<'s>,
+    ) -> impl Iterator<Item = (usize, Option<(&'s RowModel<'a>, &'s TaskScores)>)> {
+        of.scored.iter().zip(of.lengths).map(|(task, &n)| {
+            let partition = batch.trajectories[task.trajectories.start].partition;
+            let model = self.tables.models.get(partition as usize);
+            let model = model.and_then(Option::as_ref);
+            (n, model.zip(task.by_filter.get(of.filter)))
+        })
     }
 
     /// The columns of the most likely next symbols.
-    fn next(&self, batch: &SequenceBatch, scored: &[Scored], fit: usize) -> Result<Vec<ArrayRef>> {
+    fn next(&self, batch: &SequenceBatch, of: &OfFit<'_>) -> Result<Vec<ArrayRef>> {
         let mut next: Vec<Option<u32>> = Vec::with_capacity(batch.len());
-        for task in scored {
-            match self.of_task(batch, task, fit) {
+        for (n, own) in self.tasks(batch, of) {
+            match own {
                 Some((model, scores)) => {
                     let symbols = scores.of_rows.next.iter();
                     next.extend(symbols.map(|&s| model.numbers.get(s as usize).copied()));
                 }
-                None => next.resize(next.len() + Self::n_rows(batch, task), None),
+                None => next.resize(next.len() + n, None),
             }
         }
         take_arrays(self.symbols, &UInt32Array::from(next), None).map_err(bug)
     }
 
     /// The states after the rows. A model of a smaller rank has zeros at the end.
-    fn states(
-        &self,
-        batch: &SequenceBatch,
-        scored: &[Scored],
-        fit: usize,
-        width: usize,
-        nulls: NullBuffer,
-    ) -> ArrayRef {
+    fn states(&self, batch: &SequenceBatch, of: &OfFit<'_>, width: usize) -> ArrayRef {
         let mut values = Vec::with_capacity(batch.len() * width);
-        for task in scored {
-            match self.of_task(batch, task, fit) {
+        for (n, own) in self.tasks(batch, of) {
+            match own {
                 Some((model, scores)) => {
-                    let rank = model.fits[fit].model.rank;
+                    let rank = model.fits[of.filter].model.rank;
                     for state in scores.of_rows.states.chunks_exact(rank) {
                         values.extend_from_slice(state);
                         values.extend(std::iter::repeat_n(0.0, width - rank));
                     }
                 }
-                None => {
-                    let n = Self::n_rows(batch, task) * width;
-                    values.resize(values.len() + n, 0.0);
-                }
+                None => values.resize(values.len() + n * width, 0.0),
             }
         }
-        lists(values, width, nulls)
+        lists(values, width, of.nulls())
     }
 
     /// The whole distributions of the next symbol.
-    fn distributions(
-        &self,
-        batch: &SequenceBatch,
-        scored: &[Scored],
-        fit: usize,
-        nulls: NullBuffer,
-    ) -> ArrayRef {
+    fn distributions(&self, batch: &SequenceBatch, of: &OfFit<'_>) -> ArrayRef {
         let (mut values, mut lengths) = (Vec::new(), Vec::with_capacity(batch.len()));
-        for task in scored {
-            let n = Self::n_rows(batch, task);
-            match self.of_task(batch, task, fit) {
+        for (n, own) in self.tasks(batch, of) {
+            match own {
                 Some((model, scores)) => {
                     values.extend_from_slice(&scores.distributions);
-                    lengths.resize(lengths.len() + n, model.fits[fit].model.n_symbols);
+                    lengths.resize(lengths.len() + n, model.fits[of.filter].model.n_symbols);
                 }
                 None => lengths.resize(lengths.len() + n, 0),
             }
@@ -540,7 +503,7 @@ impl Predictions<'_, '_> {
         let item = Arc::new(Field::new("item", DataType::Float64, false));
         let offsets = OffsetBuffer::from_lengths(lengths);
         let values = Arc::new(Float64Array::from(values));
-        Arc::new(ListArray::new(item, offsets, values, Some(nulls)))
+        Arc::new(ListArray::new(item, offsets, values, Some(of.nulls())))
     }
 }
 

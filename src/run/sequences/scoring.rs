@@ -11,8 +11,7 @@ use crate::read::rows::keys::NONE;
 use crate::read::rows::ordered::{Piece, TrajectoryPart};
 use crate::read::rows::split::Split;
 use crate::read::sequences::SequenceBatch;
-use crate::run::trajectories;
-use crate::run::trajectories::{score_tasks, tasks};
+use crate::run::trajectories::{self, score_tasks, tasks};
 use hashbrown::HashMap;
 use std::ops::Range;
 

@@ -26,12 +26,6 @@ pub(crate) enum SymbolsWork {
     Project { groups: Vec<CountsGroup>, rows: u64 },
 }
 
-impl From<CountingWork> for SymbolsWork {
-    fn from(work: CountingWork) -> SymbolsWork {
-        SymbolsWork::Counting(work)
-    }
-}
-
 impl TaskExecutor<SequencesPlan> {
     pub(crate) async fn project(&self, groups: Vec<CountsGroup>, rows: u64) -> Result<Vec<Piece>> {
         let mut units: Vec<(Arc<Counted>, CountMatrix)> = Vec::new();

@@ -17,7 +17,6 @@ use std::sync::Arc;
 /// The training rows of one partition.
 #[derive(Default)]
 pub(crate) struct Training {
-    /// The sequences.
     pub(crate) sequences: Sequences,
     /// The hash of the group of each sequence; empty if rows have no groups.
     groups: Vec<u32>,

@@ -14,9 +14,7 @@ use crate::read::lake::{Lake, Resources, open};
 use crate::run::assign::kind::{AssignOptions, PlannedAssignment};
 use crate::run::compare::kind_of_both;
 use crate::run::options::Options;
-use crate::run::planned::{
-    AnyAssignment, AnyKind, AnyRun, kind_named, kinds, perform_task, registered,
-};
+use crate::run::planned::{AnyAssignment, AnyKind, AnyRun, kind_named, kinds, perform_task};
 use crate::run::progress::Silent;
 use crate::run::tests::toy::{Plan, Toy};
 use crate::run::workers::Workers;
@@ -33,7 +31,7 @@ use std::time::Duration;
 /// The registry with the fifth kind.
 fn five() -> Vec<&'static dyn AnyKind> {
     let mut kinds = kinds().to_vec();
-    kinds.push(registered::<Toy>());
+    kinds.push(&Toy);
     kinds
 }
 
@@ -88,6 +86,7 @@ async fn planned(folder: &Path, numbers: &str, holds: bool) -> Planned<Toy> {
         tables: lake.tables.clone(),
         sql: "SELECT x FROM t".to_string(),
         parameters: BTreeMap::new(),
+        partition: Vec::new(),
         empty: Empty::default(),
         checks: Vec::new(),
         left_out: Vec::new(),

@@ -20,7 +20,7 @@ use crate::run::record::{ModelEntry, Resumed};
 use crate::run::workers::Workers;
 use crate::run::workers::executor::blocking;
 use crate::run::workers::requests::Requests;
-use crate::run::workers::slices::Spread;
+use crate::run::workers::slices::Width;
 use crate::run::workers::task::{TaskPlace, Tasks};
 use crate::run::{Planned, kind};
 use arrow::array::{AsArray, RecordBatch};
@@ -28,8 +28,7 @@ use arrow::datatypes::{Float64Type, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fmt::{Display, Formatter};
+use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,16 +61,14 @@ impl Placed for Sum {
 }
 
 impl Facts for Sum {
-    fn evidence(&self) -> String {
-        format!("numbers of the sum {}", self.sum)
-    }
+    const COUNTED: &'static str = "number";
 
     fn sum(&self) -> f64 {
         self.sum
     }
 
-    fn unit(&self) -> &'static str {
-        "number"
+    fn evidence(&self) -> String {
+        format!("numbers of the sum {}", self.sum)
     }
 }
 
@@ -218,11 +215,8 @@ impl Tasks for Toy {
         pack(&vec![work.iter().sum::<f64>()])
     }
 
-    async fn spread(_: &Planned<Toy>, _: u64) -> Result<Spread> {
-        Ok(Spread {
-            width: Err("there are few numbers".to_string()),
-            split: None,
-        })
+    fn width(_: &Planned<Toy>) -> Result<Width, String> {
+        Err("there are few numbers".to_string())
     }
 }
 

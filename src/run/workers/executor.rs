@@ -10,7 +10,6 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-/// The executor of one task.
 pub(crate) struct TaskExecutor<P> {
     pub(crate) plan: Arc<P>,
     /// The hash of the plan.
@@ -44,6 +43,14 @@ impl<P> TaskExecutor<P> {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
+    blocking_as("a computation", work).await
+}
+
+/// As [`blocking`], with a name of the work for the message of a panic.
+pub(crate) async fn blocking_as<T: Send + 'static>(
+    name: &'static str,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|e| Error::with_source(Kind::Bug, "a computation panicked", e))?
+    done.map_err(|e| Error::with_source(Kind::Bug, format!("{name} panicked"), e))?
 }

@@ -126,4 +126,21 @@ impl<K: Tasks> Running<'_, K> {
         };
         self.dealt.get_or_try_init(|| dealt).await
     }
+
+    /// The answers of one task per lot.
+    ///
+    /// # Errors
+    /// If a task fails.
+    pub(crate) async fn of_lots<T: DeserializeOwned>(
+        &self,
+        nodes: &Arc<dyn Nodes>,
+        deal: impl Fn(Option<Slice>, usize) -> K::Work,
+        stage: &'static str,
+        work: impl Fn(Vec<Piece>) -> K::Work,
+    ) -> Result<Vec<T>> {
+        let Dealt { site, lots } = self.deal(nodes, deal).await?;
+        let work = lots.iter().map(|lot| work(lot.clone()));
+        let requests: Requests<'_, K> = Requests::new(site.clone(), nodes, self.progress.as_ref());
+        requests.all(stage, work.collect()).await
+    }
 }

@@ -1,9 +1,9 @@
 //! The input of a run, cut into slices of files that tasks read.
 
 use crate::output::parts::Piece;
+use crate::plan::job::PlannedJob;
 use crate::read::lake::files::Table;
-use crate::read::lake::subset;
-use crate::read::lake::subset::FilePart;
+use crate::read::lake::subset::{self, FilePart};
 use crate::run::workers::reading::Slice;
 use crate::run::workers::work::PlanSite;
 use datafusion::dataframe::DataFrame;
@@ -32,6 +32,25 @@ pub struct Width {
     pub rounds: Vec<&'static str>,
 }
 
+impl Width {
+    /// The width of a job whose query has this frame.
+    ///
+    /// # Errors
+    /// Why one task reads all files.
+    pub(crate) fn of(
+        job: &PlannedJob,
+        frame: &DataFrame,
+        rounds: Vec<&'static str>,
+    ) -> Result<Width, String> {
+        let slices = slices(&job.tables, frame)?;
+        Ok(Width {
+            slices: slices.len() as u64,
+            lots: lots(&job.tables, &slices) as u64,
+            rounds,
+        })
+    }
+}
+
 /// How the work of a run is spread over machines.
 #[derive(Debug)]
 pub struct Spread {
@@ -52,7 +71,6 @@ pub struct Split {
 
 /// The plan of a run and its rows in the store of the output.
 pub(crate) struct Dealt {
-    /// The plan.
     pub(crate) site: PlanSite,
     /// The pieces of each lot of whole trajectories.
     pub(crate) lots: Vec<Vec<Piece>>,

@@ -14,7 +14,7 @@ use crate::read::lake::Resources;
 use crate::run::Planned;
 use crate::run::kind::Kind;
 use crate::run::workers::executor::TaskExecutor;
-use crate::run::workers::slices::Spread;
+use crate::run::workers::slices::{Split, Width};
 use crate::run::workers::work::{FORMAT, PlanSite};
 use crate::store::Stores;
 use bytes::Bytes;
@@ -38,11 +38,22 @@ pub trait Tasks: Kind {
     /// If the work fails.
     fn perform(place: TaskPlace, work: Self::Work) -> impl Future<Output = Result<Vec<u8>>> + Send;
 
-    /// How the work of a run would be spread. Models of more than `split` non-zeros are split.
+    /// The tasks that read files, and the rounds.
+    ///
+    /// # Errors
+    /// Why one task reads all of them.
+    fn width(planned: &Planned<Self>) -> Result<Width, String>;
+
+    /// When models are split: those of more than `split` non-zeros. None if they never are.
     ///
     /// # Errors
     /// If other machines do not take such a plan.
-    fn spread(planned: &Planned<Self>, split: u64) -> impl Future<Output = Result<Spread>> + Send;
+    fn split(
+        _planned: &Planned<Self>,
+        _split: u64,
+    ) -> impl Future<Output = Result<Option<Split>>> + Send {
+        async { Ok(None) }
+    }
 }
 
 /// The plan of a task, and where the task is done.

@@ -34,10 +34,8 @@ pub(super) fn point_pairs(mut text: TransitionsText, document: &Document<'_>) ->
         );
     }
     if text.connected {
-        return fail(
-            "connected",
-            "`transitions.connected` is about states, and points have none",
-        );
+        let what = "is about states, and points have none";
+        return document.wrong(&["transitions", "connected"], what);
     }
     lags(&text.lag, document)?;
     let window = text.window.unwrap_or_default();
