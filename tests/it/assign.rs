@@ -116,13 +116,8 @@ fn the_order_of_rows_does_not_change_an_assignment() {
 }
 
 const PLANTED: &str = r#"
-[job]
-name = "planted"
-output = "out"
-
-[tables.rows]
-path = "rows.parquet"
-
+job = { name = "planted", output = "out" }
+tables.rows.path = "rows.parquet"
 [transitions]
 sql = "SELECT * FROM rows"
 trajectory = "id"

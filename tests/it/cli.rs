@@ -1,6 +1,6 @@
 //! The command-line program: its output, its error messages and its exit codes.
 
-use crate::lake::{Lake, TABLES};
+use crate::lake::{Lake, TABLES, cases};
 use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, TimestampSecondArray};
 use std::sync::Arc;
 
@@ -243,9 +243,6 @@ fn a_missing_pipeline_is_one_json_line() {
     assert_eq!((ran.code, &event["kind"]), (Some(2), &"Spec".into()));
 }
 
-/// Replacements in the small pipeline, and the expected exit code and message.
-type Mistake = (&'static [(&'static str, &'static str)], i32, &'static str);
-
 /// Each mistake in the pipeline or the data gives one sentence that names the culprit, the right
 /// exit code and no output.
 #[test]
@@ -268,128 +265,34 @@ fn error_messages_name_the_mistake() {
     std::fs::write(lake.path("truncated.parquet"), &whole[..whole.len() / 2])
         .expect("half a table");
     lake.file("folder", "a file where a folder should be");
-    let cases: &[Mistake] = &[
-        (
-            &[("lag = 1", "lagg = 1")],
-            2,
-            "p.toml:14: unknown key `transitions.lagg`; did you mean `lag`?",
-        ),
-        (
-            &[("rows.parquet", "gone.parquet")],
-            1,
-            "table `rows`: no file or folder at gone.parquet",
-        ),
-        (
-            &[("rows.parquet", "truncated.parquet")],
-            1,
-            "truncated.parquet is not a readable parquet file",
-        ),
-        (
-            &[("rows.parquet", "text.parquet")],
-            1,
-            "text.parquet is not a readable parquet file",
-        ),
-        (
-            &[("rows.parquet", "empty.parquet")],
-            1,
-            "the SQL of [transitions] gives no rows",
-        ),
-        (
-            &[("FROM rows", "FROM row")],
-            2,
-            "p.toml: the SQL of [transitions] cannot be planned",
-        ),
-        (
-            &[("SELECT *", "DROP TABLE rows; SELECT *")],
-            2,
-            "p.toml: the SQL of [transitions] cannot be planned",
-        ),
-        (
-            &[("state = \"state\"", "state = \"stat\"")],
-            2,
-            "`transitions.state` names the column `stat`, which the SQL does not give; did you mean `state`?",
-        ),
-        (
-            &[("SELECT *", "SELECT id, state, CAST(t AS VARCHAR) AS t")],
-            2,
-            "`transitions.time` names the column `t`, which is Utf8",
-        ),
-        (
-            &[("SELECT *", "SELECT id, state, CAST(t AS DOUBLE) AS t")],
-            2,
-            "lag 1 wants exact time differences, but `t` is Float64",
-        ),
-        (
-            &[("lag = 1", "lag = \"1d\"")],
-            2,
-            "lag 1d is a duration, but `t` is Int64",
-        ),
-        (
-            &[("lag = 1", "lag = 500")],
-            1,
-            "no transition was found in 600 rows",
-        ),
-        (
-            &[("rank = 2", "rank = 7")],
-            1,
-            "fit `dbmr`: rank 7 is larger than the number of states (6 sources, 6 targets)",
-        ),
-        (
-            &[("rows.parquet", "one.parquet")],
-            1,
-            "rank 2 is larger than the number of states (1 source, 1 target)",
-        ),
-        (
-            &[("rows.parquet", "twice.parquet")],
-            1,
-            "trajectory 4 has two rows at t = 5",
-        ),
-        (
-            &[
-                ("SELECT *", "SELECT id, t, state AS count"),
-                ("\"state\"", "\"count\""),
-            ],
-            2,
-            "count",
-        ),
-        (
-            &[
-                ("rows.parquet", "points.parquet"),
-                ("trajectory = \"id\"\n", ""),
-                ("state = \"state\"\n", ""),
-                (
-                    "lag = 1",
-                    "lag = 1\n[transitions.bins]\nx = { bounds = [0, 2], boxes = 2, outside = \"error\" }",
-                ),
-            ],
-            1,
-            "`x` = 9 lies outside its bounds [0, 2]",
-        ),
-        (
-            &[
-                ("SELECT *", "SELECT *, id AS method"),
-                ("lag = 1", "lag = 1\npartition_by = \"method\""),
-            ],
-            2,
-            "the table `fits` would have two columns `method`",
-        ),
-        (
-            &[("${OUT:-out}", "folder/out")],
-            2,
-            "folder is not a folder",
-        ),
-        (
-            &[(
-                "[[fit]]",
-                "[[fit]]\nname = \"given\"\nmethod = \"given\"\naffiliation = \"t\"\n\n[[fit]]",
-            )],
-            1,
-            "the given partition `t` puts state",
-        ),
-    ];
-    for (changes, code, message) in cases {
-        write_changed(&lake, changes, "");
-        lake.run(&[]).fails(*code, message);
+    // Replacements in the small pipeline, the exit code and the message.
+    let table = r#"
+        lag = 1 => lagg = 1 | 2 | p.toml:14: unknown key `transitions.lagg`; did you mean `lag`?
+        rows.parquet => gone.parquet | 1 | table `rows`: no file or folder at gone.parquet
+        rows.parquet => truncated.parquet | 1 | truncated.parquet is not a readable parquet file
+        rows.parquet => text.parquet | 1 | text.parquet is not a readable parquet file
+        rows.parquet => empty.parquet | 1 | the SQL of [transitions] gives no rows
+        FROM rows => FROM row | 2 | p.toml: the SQL of [transitions] cannot be planned
+        SELECT * => DROP TABLE rows; SELECT * | 2 | p.toml: the SQL of [transitions] cannot be planned
+        state = "state" => state = "stat" | 2 | `transitions.state` names the column `stat`, which the SQL does not give; did you mean `state`?
+        SELECT * => SELECT id, state, CAST(t AS VARCHAR) AS t | 2 | `transitions.time` names the column `t`, which is Utf8
+        SELECT * => SELECT id, state, CAST(t AS DOUBLE) AS t | 2 | lag 1 wants exact time differences, but `t` is Float64
+        lag = 1 => lag = "1d" | 2 | lag 1d is a duration, but `t` is Int64
+        lag = 1 => lag = 500 | 1 | no transition was found in 600 rows
+        rank = 2 => rank = 7 | 1 | fit `dbmr`: rank 7 is larger than the number of states (6 sources, 6 targets)
+        rows.parquet => one.parquet | 1 | rank 2 is larger than the number of states (1 source, 1 target)
+        rows.parquet => twice.parquet | 1 | trajectory 4 has two rows at t = 5
+        SELECT * => SELECT id, t, state AS count && "state" => "count" | 2 | count
+        rows.parquet => points.parquet && trajectory = "id" => # && state = "state" => # && lag = 1 => lag = 1\n[transitions.bins]\nx = { bounds = [0, 2], boxes = 2, outside = "error" } | 1 | `x` = 9 lies outside its bounds [0, 2]
+        SELECT * => SELECT *, id AS method && lag = 1 => lag = 1\npartition_by = "method" | 2 | the table `fits` would have two columns `method`
+        ${OUT:-out} => folder/out | 2 | folder is not a folder
+        [[fit]] => [[fit]]\nname = "given"\nmethod = "given"\naffiliation = "t"\n\n[[fit]] | 1 | the given partition `t` puts state
+    "#;
+    for [changes, code, message] in cases(table) {
+        let changes = changes.split(" && ");
+        let changes = changes.map(|change| change.split_once(" => ").expect("a change"));
+        write_changed(&lake, &changes.collect::<Vec<_>>(), "");
+        lake.run(&[]).fails(code.parse().expect("a code"), &message);
         let remaining =
             ["current.json", "versions"].map(|name| lake.path("out").join(name).exists());
         assert_eq!(remaining, [false; 2], "{message} left an output");

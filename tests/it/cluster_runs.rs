@@ -17,13 +17,8 @@ use std::time::{Duration, Instant};
 
 /// Walks with rows scattered over several files.
 const WALKS: &str = r#"
-[job]
-name = "walks"
-output = "out"
-
-[tables.rows]
-path = "rows/"
-
+job = { name = "walks", output = "out" }
+tables.rows.path = "rows/"
 [transitions]
 sql = "SELECT * FROM rows"
 trajectory = "walk"
@@ -45,13 +40,8 @@ rank = 3
 
 /// Two million pairs, almost all different.
 const PAIRS: &str = r#"
-[job]
-name = "pairs"
-output = "out"
-
-[tables.rows]
-path = "rows/"
-
+job = { name = "pairs", output = "out" }
+tables.rows.path = "rows/"
 [transitions]
 sql = "SELECT value % 2003 AS a, (value * 7919 + value / 2003 * 31) % 1999 AS b, value % 3 + 1 AS n FROM range(0, 2000000)"
 source = "a"

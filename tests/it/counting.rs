@@ -49,11 +49,8 @@ fn columns(rows: &[(i64, i64, i64, Option<i64>)], named: bool) -> Vec<(&'static 
 }
 
 const PIPELINE: &str = r#"
-[job]
-name = "counts"
-output = "out"
-[tables.rows]
-path = "rows/"
+job = { name = "counts", output = "out" }
+tables.rows.path = "rows/"
 [transitions]
 sql = "SELECT * FROM rows"
 trajectory = "id"
@@ -181,11 +178,8 @@ fn rows_that_exceed_memory_are_sorted() {
 }
 
 const PAIRS: &str = r#"
-[job]
-name = "pairs"
-output = "out"
-[tables.pairs]
-path = "pairs.parquet"
+job = { name = "pairs", output = "out" }
+tables.pairs.path = "pairs.parquet"
 [transitions]
 sql = "SELECT * FROM pairs"
 source = ["a", "b"]

@@ -17,12 +17,8 @@ const DOUBLE: i64 = 9_007_199_254_740_992;
 const BETWEEN: i64 = DOUBLE + 1;
 
 const PIPELINE: &str = r#"
-[job]
-name = "exact"
-output = "out"
-[tables.rows]
-path = "in/"
-format = "FORMAT"
+job = { name = "exact", output = "out" }
+tables.rows = { path = "in/", format = "FORMAT" }
 [transitions]
 INPUT
 "#;

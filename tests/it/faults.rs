@@ -36,17 +36,9 @@ use tokio::runtime::Runtime;
 
 /// Input and output are in one store, so that their calls are counted together.
 const PIPELINE: &str = r#"
-[job]
-name = "nightly"
-output = "ROOT/out"
-incremental = INCREMENTAL
-
-[names]
-from = "NAMES"
-
-[tables.rows]
-path = "ROOT/in/"
-
+job = { name = "nightly", output = "ROOT/out", incremental = INCREMENTAL }
+names.from = "NAMES"
+tables.rows.path = "ROOT/in/"
 [transitions]
 sql = "SELECT * FROM rows"
 trajectory = "id"

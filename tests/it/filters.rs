@@ -11,13 +11,8 @@ use std::fs;
 use std::sync::Arc;
 
 const PIPELINE: &str = r#"
-[job]
-name = "world"
-output = "out"
-
-[tables.world]
-path = "world/"
-
+job = { name = "world", output = "out" }
+tables.world.path = "world/"
 [sequences]
 sql = "SELECT * FROM world"
 trajectory = "id"
@@ -144,13 +139,8 @@ fn maybe(rows: &Rows, name: &str) -> Vec<Option<f64>> {
 }
 
 const LINE: &str = r#"
-[job]
-name = "line"
-output = "out"
-
-[tables.world]
-path = "world/"
-
+job = { name = "line", output = "out" }
+tables.world.path = "world/"
 [sequences]
 sql = "SELECT id, t, y1, x1, split FROM world"
 trajectory = "id"

@@ -12,13 +12,8 @@ use gyre::plan::pipeline::keys::FilteredRows;
 use gyre::plan::pipeline::{Input, json_schema};
 use serde_json::Value;
 
-const WORLD: &str = r#"[job]
-name = "world"
-output = "out"
-
-[tables.world]
-path = "world.parquet"
-
+const WORLD: &str = r#"job = { name = "world", output = "out" }
+tables.world.path = "world.parquet"
 [sequences]
 sql = "SELECT * FROM world"
 trajectory = "id"

@@ -8,13 +8,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 const PIPELINE: &str = r#"
-[job]
-name = "systems"
-output = "out"
-
-[tables.world]
-path = "world.parquet"
-
+job = { name = "systems", output = "out" }
+tables.world.path = "world.parquet"
 [sequences]
 sql = "SELECT * FROM world"
 trajectory = "id"

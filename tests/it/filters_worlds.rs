@@ -158,13 +158,8 @@ fn a_linear_system_has_its_exact_filter() {
 }
 
 pub const TRACK: &str = r#"
-[job]
-name = "track"
-output = "out"
-
-[tables.track]
-path = "track/"
-
+job = { name = "track", output = "out" }
+tables.track.path = "track/"
 [sequences]
 sql = "SELECT * FROM track"
 trajectory = "id"
@@ -277,16 +272,9 @@ fn an_old_model_filters_new_rows() {
 }
 
 const STATIC: &str = r#"
-[job]
-name = "patients"
-output = "out"
-
-[tables.patients]
-path = "patients.parquet"
-
-[tables.prevalence]
-path = "prevalence.parquet"
-
+job = { name = "patients", output = "out" }
+tables.patients.path = "patients.parquet"
+tables.prevalence.path = "prevalence.parquet"
 [sequences]
 sql = "SELECT * FROM patients"
 id = "id"

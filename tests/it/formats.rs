@@ -3,7 +3,7 @@
 
 use crate::cli::integers;
 use crate::hostile::{counts, proptest_cases, run_text_into};
-use crate::lake::{Lake, Swap};
+use crate::lake::{Lake, Swap, cases};
 use Cell::{Integer, Null, Number, Text};
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray};
 use arrow::compute::cast;
@@ -297,9 +297,7 @@ proptest! {
 }
 
 const ROWS_OF_THREE: &str = r#"
-[job]
-name = "rows"
-output = "out"
+job = { name = "rows", output = "out" }
 [tables.rows]
 path = "PATH"
 TABLE
@@ -330,28 +328,16 @@ fn transitions(lake: &Lake) -> f64 {
 #[test]
 fn text_options_of_a_table_are_applied() {
     let lake = Lake::new();
-    let cases = [
-        ("a.csv", "id;t;state\n1;0;x\n1;1;y\n", "delimiter = \";\""),
-        (
-            "b.csv",
-            "id\tt\tstate\n1\t0\tx\n1\t1\ty\n",
-            "delimiter = \"\\t\"",
-        ),
-        (
-            "c.txt",
-            "id,t,state\n1,0,'x,'\n1,1,y\n",
-            "format = \"csv\"\nquote = \"'\"",
-        ),
-        (
-            "d.csv",
-            "id,t,state\n1,0,x\n1,NA,z\n1,1,y\n1,\\N,y\n",
-            "null = [\"NA\", '\\N']",
-        ),
-        ("e.tsv", "id|t|state\n1|0|x\n1|1|y\n", "delimiter = \"|\""),
-    ];
-    for (name, text, table) in cases {
-        lake.file(name, text);
-        rows_at(&lake, name, table);
+    let table = r#"
+        a.csv | id;t;state\n1;0;x\n1;1;y\n | delimiter = ";"
+        b.csv | id\tt\tstate\n1\t0\tx\n1\t1\ty\n | delimiter = "\\t"
+        c.txt | id,t,state\n1,0,'x,'\n1,1,y\n | format = "csv"\nquote = "'"
+        d.csv | id,t,state\n1,0,x\n1,NA,z\n1,1,y\n1,\\N,y\n | null = ["NA", '\\N']
+        e.tsv | id|t|state\n1|0|x\n1|1|y\n | delimiter = "|"
+    "#;
+    for [name, text, table] in cases(table) {
+        lake.file(&name, &text);
+        rows_at(&lake, &name, &table);
         assert_eq!(transitions(&lake), 1.0, "{name}");
     }
     let headless = "1,0,x\n1,1,y\n1,2,x\n";
@@ -388,63 +374,23 @@ fn text_options_of_a_table_are_applied() {
 #[test]
 fn text_options_are_refused_for_other_formats() {
     let lake = Lake::new();
-    let cases = [
-        (
-            "a.parquet",
-            "delimiter = \";\"",
-            "`tables.rows.delimiter` goes with CSV files alone, and these are parquet",
-        ),
-        (
-            "a.json",
-            "header = false",
-            "`tables.rows.header` goes with CSV files alone, and these are json",
-        ),
-        (
-            "a.arrow",
-            "quote = \"'\"",
-            "`tables.rows.quote` goes with CSV files alone, and these are arrow",
-        ),
-        (
-            "a/",
-            "null = \"NA\"",
-            "`tables.rows.null` goes with CSV files alone, and these are parquet",
-        ),
-        (
-            "a.parquet",
-            "compression = \"gzip\"",
-            "`tables.rows.compression` is for CSV and JSON files",
-        ),
-        (
-            "a.parquet.gz",
-            "",
-            "`tables.rows.path` names files that are compressed as a whole, which is for CSV and JSON files",
-        ),
-        ("a.csv", "delimiter = \"\"", "`tables.rows.delimiter`"),
-        ("a.csv", "delimiter = \";;\"", "`tables.rows.delimiter`"),
-        (
-            "a.csv",
-            "delimiter = \"ä\"",
-            "`tables.rows.delimiter` must be one ASCII character",
-        ),
-        (
-            "a.csv",
-            "quote = \"\\n\"",
-            "`tables.rows.quote` must be one ASCII character",
-        ),
-        (
-            "a.csv",
-            "quote = \",\"",
-            "`tables.rows.quote` must not be both the delimiter and the quote",
-        ),
-        (
-            "a.csv",
-            "compression = \"rar\"",
-            "`tables.rows.compression` cannot be \"rar\"; there are `none`, `gzip`, `zstd`",
-        ),
-    ];
-    for (path, table, message) in cases {
-        rows_at(&lake, path, table);
-        lake.call("check", &[]).fails(2, message);
+    let table = r#"
+        a.parquet | delimiter = ";" | `tables.rows.delimiter` goes with CSV files alone, and these are parquet
+        a.json | header = false | `tables.rows.header` goes with CSV files alone, and these are json
+        a.arrow | quote = "'" | `tables.rows.quote` goes with CSV files alone, and these are arrow
+        a/ | null = "NA" | `tables.rows.null` goes with CSV files alone, and these are parquet
+        a.parquet | compression = "gzip" | `tables.rows.compression` is for CSV and JSON files
+        a.parquet.gz |  | `tables.rows.path` names files that are compressed as a whole, which is for CSV and JSON files
+        a.csv | delimiter = "" | `tables.rows.delimiter`
+        a.csv | delimiter = ";;" | `tables.rows.delimiter`
+        a.csv | delimiter = "ä" | `tables.rows.delimiter` must be one ASCII character
+        a.csv | quote = "\\n" | `tables.rows.quote` must be one ASCII character
+        a.csv | quote = "," | `tables.rows.quote` must not be both the delimiter and the quote
+        a.csv | compression = "rar" | `tables.rows.compression` cannot be "rar"; there are `none`, `gzip`, `zstd`
+    "#;
+    for [path, table, message] in cases(table) {
+        rows_at(&lake, &path, &table);
+        lake.call("check", &[]).fails(2, &message);
     }
 }
 
@@ -470,131 +416,43 @@ fn values_of_a_wrong_type_are_errors_with_line_numbers() {
         };
         after_thousand_rows(good, rest)
     };
-    let cases = [
-        (
-            "csv",
-            "1,1000,x,2024-01-01,2024-01-01 00:00:00,,true\n",
-            "line 1002: column `state` holds whole numbers in the first 1000 rows of the files, and here `x`",
-        ),
-        (
-            "csv",
-            "1,1000.5,1,2024-01-01,2024-01-01 00:00:00,,true\n",
-            "line 1002: column `t` holds whole numbers in the first 1000 rows of the files, and here `1000.5`",
-        ),
-        (
-            "csv",
-            "\n\n1,1000,1,2024-01-01 12:00:00,2024-01-01 00:00:00,,true\n",
-            "line 1004: column `day` holds dates in the first 1000 rows of the files, and here `2024-01-01 12:00:00`",
-        ),
-        (
-            "csv",
-            "1,1000,1,2024-01-01,2024-01-01 00:00:00.5,,true\n",
-            "line 1002: column `at` holds times in whole seconds in the first 1000 rows of the files, and here `2024-01-01 00:00:00.5`",
-        ),
-        (
-            "csv",
-            "1,1000,1,2024-01-01,2024-01-01 00:00:00,new,true\n",
-            "line 1002: column `none` holds no value in the first 1000 rows of the files, and here `new`",
-        ),
-        (
-            "csv",
-            "1,1000,1,2024-01-01,2024-01-01 00:00:00,,1\n",
-            "line 1002: column `is` holds true or false in the first 1000 rows of the files, and here `1`",
-        ),
-        (
-            "csv",
-            "1,1000,1,2024-01-01,2024-01-01 00:00:00,,true,9\n",
-            "line 1002: the row has more values than the 7 columns of the file",
-        ),
-        (
-            "csv",
-            "1,1000\n",
-            "line 1002: the row has fewer values than the 7 columns of the file",
-        ),
-        (
-            "json",
-            "{\"id\": 1, \"t\": 1000, \"state\": 2.9}\n",
-            "line 1001: column `state` holds whole numbers in the first 1000 rows of the files, and here 2.9",
-        ),
-        (
-            "json",
-            "{\"id\": 1, \"t\": 1000, \"state\": \"7\"}\n",
-            "line 1001: column `state` holds whole numbers in the first 1000 rows of the files, and here \"7\"",
-        ),
-        (
-            "json",
-            "{\"id\": 1, \"t\": 1e3, \"state\": 7}\n",
-            "line 1001: column `t` holds whole numbers in the first 1000 rows of the files, and here 1000.0",
-        ),
-        (
-            "json",
-            "{\"id\": 1, \"t\": 9223372036854775808, \"state\": 7}\n",
-            "line 1001: column `t` holds whole numbers in the first 1000 rows of the files, and here 9223372036854775808",
-        ),
-        (
-            "json",
-            "\n{\"id\": 1, \"t\": true, \"state\": 7}\n",
-            "line 1002: column `t` holds whole numbers in the first 1000 rows of the files, and here true",
-        ),
-        (
-            "json",
-            "{\"id\": 1,\n \"t\": 1, \"state\": 1, \"x\": \"0.5\"}\n",
-            "line 1001: column `x` holds numbers in the first 1000 rows of the files, and here \"0.5\"",
-        ),
-        (
-            "json",
-            "{\"id\": 1, \"t\": 1, \"state\": 1, \"text\": 5}\n",
-            "line 1001: column `text` holds text in the first 1000 rows of the files, and here 5",
-        ),
-        (
-            "json",
-            "{\"id\": 1, \"t\": 1, \"state\": 1, \"is\": 1}\n",
-            "line 1001: column `is` holds true or false in the first 1000 rows of the files, and here 1",
-        ),
-        (
-            "json",
-            "{\"id\": 1, \"t\": 1, \"state\": 1, \"none\": 1}\n",
-            "line 1001: column `none` holds no value in the first 1000 rows of the files, and here 1",
-        ),
-        (
-            "json",
-            "{\"id\": 1, \"t\": 1, \"state\": 1, \"list\": 1}\n",
-            "line 1001: column `list` holds lists in the first 1000 rows of the files, and here 1",
-        ),
-        (
-            "json",
-            "{\"id\": 1, \"t\": 1, \"state\": 1, \"of\": [1]}\n",
-            "line 1001: column `of` holds objects in the first 1000 rows of the files, and here a list",
-        ),
-        (
-            "json",
-            "{\"id\": 1, \"t\": 1000, \"state\": 7, \"t\": 2}\n",
-            "line 1001: the object has the key `t` twice",
-        ),
-        (
-            "json",
-            "{\"id\": 1, \"t\": 1000, \"state\": 7\n",
-            "line 1001: the JSON object is not closed before the end of the file",
-        ),
-        (
-            "json",
-            "{\"id\": 1, \"t\": 1000, \"state\": }\n",
-            "line 1001: the row is not a JSON object",
-        ),
-        ("json", "17\n", "line 1001: a JSON object must begin here"),
-    ];
-    for (format, rest, message) in cases {
+    let table = r#"
+        csv | 1,1000,x,2024-01-01,2024-01-01 00:00:00,,true\n | line 1002: column `state` holds whole numbers in the first 1000 rows of the files, and here `x`
+        csv | 1,1000.5,1,2024-01-01,2024-01-01 00:00:00,,true\n | line 1002: column `t` holds whole numbers in the first 1000 rows of the files, and here `1000.5`
+        csv | \n\n1,1000,1,2024-01-01 12:00:00,2024-01-01 00:00:00,,true\n | line 1004: column `day` holds dates in the first 1000 rows of the files, and here `2024-01-01 12:00:00`
+        csv | 1,1000,1,2024-01-01,2024-01-01 00:00:00.5,,true\n | line 1002: column `at` holds times in whole seconds in the first 1000 rows of the files, and here `2024-01-01 00:00:00.5`
+        csv | 1,1000,1,2024-01-01,2024-01-01 00:00:00,new,true\n | line 1002: column `none` holds no value in the first 1000 rows of the files, and here `new`
+        csv | 1,1000,1,2024-01-01,2024-01-01 00:00:00,,1\n | line 1002: column `is` holds true or false in the first 1000 rows of the files, and here `1`
+        csv | 1,1000,1,2024-01-01,2024-01-01 00:00:00,,true,9\n | line 1002: the row has more values than the 7 columns of the file
+        csv | 1,1000\n | line 1002: the row has fewer values than the 7 columns of the file
+        json | {"id": 1, "t": 1000, "state": 2.9}\n | line 1001: column `state` holds whole numbers in the first 1000 rows of the files, and here 2.9
+        json | {"id": 1, "t": 1000, "state": "7"}\n | line 1001: column `state` holds whole numbers in the first 1000 rows of the files, and here "7"
+        json | {"id": 1, "t": 1e3, "state": 7}\n | line 1001: column `t` holds whole numbers in the first 1000 rows of the files, and here 1000.0
+        json | {"id": 1, "t": 9223372036854775808, "state": 7}\n | line 1001: column `t` holds whole numbers in the first 1000 rows of the files, and here 9223372036854775808
+        json | \n{"id": 1, "t": true, "state": 7}\n | line 1002: column `t` holds whole numbers in the first 1000 rows of the files, and here true
+        json | {"id": 1,\n "t": 1, "state": 1, "x": "0.5"}\n | line 1001: column `x` holds numbers in the first 1000 rows of the files, and here "0.5"
+        json | {"id": 1, "t": 1, "state": 1, "text": 5}\n | line 1001: column `text` holds text in the first 1000 rows of the files, and here 5
+        json | {"id": 1, "t": 1, "state": 1, "is": 1}\n | line 1001: column `is` holds true or false in the first 1000 rows of the files, and here 1
+        json | {"id": 1, "t": 1, "state": 1, "none": 1}\n | line 1001: column `none` holds no value in the first 1000 rows of the files, and here 1
+        json | {"id": 1, "t": 1, "state": 1, "list": 1}\n | line 1001: column `list` holds lists in the first 1000 rows of the files, and here 1
+        json | {"id": 1, "t": 1, "state": 1, "of": [1]}\n | line 1001: column `of` holds objects in the first 1000 rows of the files, and here a list
+        json | {"id": 1, "t": 1000, "state": 7, "t": 2}\n | line 1001: the object has the key `t` twice
+        json | {"id": 1, "t": 1000, "state": 7\n | line 1001: the JSON object is not closed before the end of the file
+        json | {"id": 1, "t": 1000, "state": }\n | line 1001: the row is not a JSON object
+        json | 17\n | line 1001: a JSON object must begin here
+    "#;
+    for [format, rest, message] in cases(table) {
         let name = format!("rows.{format}");
         let text = if format == "csv" {
-            csv(rest)
+            csv(&rest)
         } else {
-            json(rest)
+            json(&rest)
         };
         lake.file(&name, &text);
         rows_at(&lake, &name, "");
         // All columns are read, also those that the counts do not need.
         let pipeline = lake.text("p.toml");
-        let all = match format {
+        let all = match format.as_str() {
             "csv" => {
                 "SELECT id, t, CAST(state AS VARCHAR) || coalesce(CAST(day AS VARCHAR), '') || coalesce(CAST(at AS VARCHAR), '') || CAST(none IS NULL AS VARCHAR) || CAST(is AS VARCHAR) AS state FROM rows"
             }
@@ -608,7 +466,7 @@ fn values_of_a_wrong_type_are_errors_with_line_numbers() {
             .replace("of IS", "\\\"of\\\" IS");
         lake.file("p.toml", &pipeline.replace("SELECT * FROM rows", &all));
         let ran = lake.run(&[]);
-        ran.fails(1, message);
+        ran.fails(1, &message);
         ran.logs(&name);
     }
 }
@@ -677,48 +535,20 @@ fn files_without_rows_are_empty_tables_or_errors() {
     rows_at(&lake, "in/3.csv", "");
     lake.call("check", &[])
         .fails(1, "in/3.csv is empty: it has no columns and no rows");
-    let cases = [
-        (
-            "x.csv",
-            "a,b,a\n1,2,3\n",
-            "x.csv is not a readable csv file: line 1: two columns are named `a`",
-        ),
-        (
-            "x.csv",
-            "a,b\n1,2\n1,2,3\n",
-            "x.csv is not a readable csv file: line 3: the row has more values than the 2 columns of the file",
-        ),
-        (
-            "x.csv",
-            "a,b\n1,\"2\n",
-            "x.csv is not a readable csv file: line 2: the quote that opens a value here is not closed",
-        ),
-        (
-            "x.json",
-            "[{\"a\": 1}]\n",
-            "x.json is not a readable json file: line 1: the file is one JSON array",
-        ),
-        (
-            "x.json",
-            "{\"a\": 1}\n{\"a\": {\"b\": 1}}\n",
-            "x.json is not a readable json file: a key has values",
-        ),
-        (
-            "x.arrow",
-            "no arrow",
-            "x.arrow is not a readable arrow file: ",
-        ),
-        (
-            "x.csv.gz",
-            "plain",
-            "x.csv.gz is not a readable csv file: it cannot be read to its end",
-        ),
-    ];
-    for (name, text, message) in cases {
-        lake.file(name, text);
-        rows_at(&lake, name, "");
+    let table = r#"
+        x.csv | a,b,a\n1,2,3\n | x.csv is not a readable csv file: line 1: two columns are named `a`
+        x.csv | a,b\n1,2\n1,2,3\n | x.csv is not a readable csv file: line 3: the row has more values than the 2 columns of the file
+        x.csv | a,b\n1,"2\n | x.csv is not a readable csv file: line 2: the quote that opens a value here is not closed
+        x.json | [{"a": 1}]\n | x.json is not a readable json file: line 1: the file is one JSON array
+        x.json | {"a": 1}\n{"a": {"b": 1}}\n | x.json is not a readable json file: a key has values
+        x.arrow | no arrow | x.arrow is not a readable arrow file:\s
+        x.csv.gz | plain | x.csv.gz is not a readable csv file: it cannot be read to its end
+    "#;
+    for [name, text, message] in cases(table) {
+        lake.file(&name, &text);
+        rows_at(&lake, &name, "");
         let ran = lake.call("check", &[]);
-        ran.fails(1, message);
+        ran.fails(1, &message);
         for engine in [
             "Arrow error",
             "External",

@@ -44,12 +44,8 @@ use tokio::runtime::Runtime;
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
 
 const PIPELINE: &str = r#"
-[job]
-name = "hostile"
-output = "out"
-incremental = INCREMENTAL
-[tables.rows]
-path = "in/"
+job = { name = "hostile", output = "out", incremental = INCREMENTAL }
+tables.rows.path = "in/"
 [transitions]
 sql = "SELECT * FROM rows"
 INPUT

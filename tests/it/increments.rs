@@ -13,14 +13,9 @@ use std::fs;
 use std::path::PathBuf;
 
 const TRAJECTORIES: &str = r#"
-[job]
-name = "increments"
-output = "out"
-incremental = true
-[names]
-from = "none"
-[tables.rows]
-path = "rows/"
+job = { name = "increments", output = "out", incremental = true }
+names.from = "none"
+tables.rows.path = "rows/"
 [transitions]
 sql = "SELECT * FROM rows WHERE id <> 3"
 trajectory = "id"
@@ -36,14 +31,9 @@ restarts = 1
 "#;
 
 const PAIRS: &str = r#"
-[job]
-name = "increments"
-output = "out"
-incremental = true
-[names]
-from = "none"
-[tables.rows]
-path = "rows/"
+job = { name = "increments", output = "out", incremental = true }
+names.from = "none"
+tables.rows.path = "rows/"
 [transitions]
 sql = "SELECT * FROM rows"
 source = ["name", "half"]

@@ -2,7 +2,7 @@
 //! that differ between files.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Swap, texts};
+use crate::lake::{Lake, Swap, cases, texts};
 use crate::paths::{ROWS, text, write_pair};
 
 fn pipeline<'a>(lake: &'a Lake, path: &str, sql: &str) -> &'a Lake {
@@ -143,28 +143,16 @@ fn incompatible_files_are_named() {
     lake.file("delta/_delta_log/00000000000000000000.json", "{}");
     std::fs::create_dir_all(lake.path("empty")).expect("a folder");
     lake.file("empty/x.parquet", "");
-    let cases = [
-        (
-            "\"in/\"",
-            "table `rows`: its files are in different Hive folders: ",
-        ),
-        ("\"delta/\"", "delta/ is a Delta table"),
-        (
-            "\"empty/\"",
-            "empty/x.parquet is empty, so it is not a parquet file",
-        ),
-        (
-            "[\"in/b.parquet\", \"memory:///b.parquet\"]",
-            "its paths are in several stores (file:/// and memory://",
-        ),
-        ("\"memory:///gone/\"", "no .parquet file at memory:///gone/"),
-        (
-            "\"memory:///gone.parquet\"",
-            "no .parquet file at memory:///gone.parquet",
-        ),
-    ];
-    for (path, message) in cases {
-        let ran = pipeline(&lake, path, "SELECT * FROM rows").call("check", &[]);
-        ran.fails(1, message);
+    let table = r#"
+        "in/" | table `rows`: its files are in different Hive folders:\s
+        "delta/" | delta/ is a Delta table
+        "empty/" | empty/x.parquet is empty, so it is not a parquet file
+        ["in/b.parquet", "memory:///b.parquet"] | its paths are in several stores (file:/// and memory://
+        "memory:///gone/" | no .parquet file at memory:///gone/
+        "memory:///gone.parquet" | no .parquet file at memory:///gone.parquet
+    "#;
+    for [path, message] in cases(table) {
+        let ran = pipeline(&lake, &path, "SELECT * FROM rows").call("check", &[]);
+        ran.fails(1, &message);
     }
 }

@@ -105,6 +105,29 @@ impl Swap for str {
     }
 }
 
+/// The rows of a table of cases, whose cells ` | ` separates. In a cell, `\n`, `\t`, `\s` and `\\` are
+/// a line break, a tab, a blank at its end or start, and a backslash.
+#[track_caller]
+pub fn cases<const N: usize>(table: &str) -> Vec<[String; N]> {
+    const ESCAPES: [(&str, &str); 5] = [
+        ("\\\\", "\0"),
+        ("\\n", "\n"),
+        ("\\t", "\t"),
+        ("\\s", " "),
+        ("\0", "\\"),
+    ];
+    let cell = |cell: &str| {
+        let replace = |cell: String, (from, to): &(&str, &str)| cell.replace(from, to);
+        ESCAPES.iter().fold(cell.trim().to_string(), replace)
+    };
+    let row = |row: &str| -> [String; N] {
+        let row = format!(" {} ", row.trim());
+        let cells: Vec<String> = row.split(" | ").map(cell).collect();
+        cells.try_into().expect("a row with all cells")
+    };
+    table.trim().lines().map(row).collect()
+}
+
 impl Lake {
     pub fn new() -> Lake {
         Lake {

@@ -2,7 +2,7 @@
 //! counts of the program.
 
 use crate::cli::integers;
-use crate::lake::{Lake, texts};
+use crate::lake::{Lake, cases, texts};
 use arrow::array::{ArrayRef, TimestampSecondArray};
 use std::sync::Arc;
 
@@ -420,29 +420,15 @@ fn effective_counts_are_sliding_counts_divided_by_the_lag() {
         }
         assert_eq!(fits.texts("certified"), ["true"]);
     }
-    for (keys, message) in [
-        (
-            "lag = 3\nwindow = \"effective\"",
-            "say how far apart rows are with `transitions.interval`",
-        ),
-        (
-            "lag = 3\ninterval = 2\nwindow = \"effective\"",
-            "3 is no whole multiple of `transitions.interval` = 2",
-        ),
-        (
-            "lag = 3\ninterval = \"1h\"\nwindow = \"effective\"",
-            "3 is no whole multiple of `transitions.interval` = 1h",
-        ),
-        (
-            "lag = 3\ninterval = \"1 step\"\nwindow = \"effective\"",
-            "is the time between two rows",
-        ),
-        (
-            "lag = 3\ninterval = 1",
-            "`transitions.interval` is for `window = \"effective\"` alone",
-        ),
-    ] {
+    let table = r#"
+        lag = 3\nwindow = "effective" | say how far apart rows are with `transitions.interval`
+        lag = 3\ninterval = 2\nwindow = "effective" | 3 is no whole multiple of `transitions.interval` = 2
+        lag = 3\ninterval = "1h"\nwindow = "effective" | 3 is no whole multiple of `transitions.interval` = 1h
+        lag = 3\ninterval = "1 step"\nwindow = "effective" | is the time between two rows
+        lag = 3\ninterval = 1 | `transitions.interval` is for `window = "effective"` alone
+    "#;
+    for [keys, message] in cases(table) {
         pipeline(&lake, &format!("{POINTS}{keys}"), "");
-        lake.run(&[]).fails(2, message);
+        lake.run(&[]).fails(2, &message);
     }
 }

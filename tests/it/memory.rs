@@ -1,7 +1,7 @@
 //! Runs with a memory limit.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Swap, floats, texts};
+use crate::lake::{Lake, Swap, cases, floats, texts};
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
@@ -14,13 +14,8 @@ use std::sync::Arc;
 /// Seven million pairs, almost all different, so that counts and shards need most of the memory.
 /// Resamples need several times as much.
 const PIPELINE: &str = r#"
-[job]
-name = "large"
-output = "out"
-
-[tables.rows]
-path = "rows.csv"
-
+job = { name = "large", output = "out" }
+tables.rows.path = "rows.csv"
 [transitions]
 sql = "SELECT value % 5003 AS a, (value * 7919 + value / 5003 * 31) % 4999 AS b, value % 3 + 1 AS n FROM range(0, 7000000)"
 source = "a"
@@ -92,13 +87,8 @@ fn a_memory_limit_that_is_too_small_is_refused_with_the_smallest_that_works() {
 
 /// Very many small models. The data of each model is too small to be spilled to disk.
 const MANY: &str = r#"
-[job]
-name = "many"
-output = "out"
-
-[tables.rows]
-path = "rows.csv"
-
+job = { name = "many", output = "out" }
+tables.rows.path = "rows.csv"
 [transitions]
 sql = "SELECT value % MODELS AS p, value / MODELS % 61 AS a, value * 7919 / MODELS % 59 AS b, 1 AS n FROM range(0, 3000 * MODELS)"
 source = "a"
@@ -164,43 +154,19 @@ fn a_plan_estimates_the_memory_of_a_run() {
 
 /// Jobs of all kinds: the table, its section, a fit, and more keys. All points of the first kernel
 /// are within its radius, and the last kernel has too many coordinates for a tree.
-const JOBS: [(&str, &str); 8] = [
-    (
-        "[points]\nid = \"k\"\ncoordinates = [\"x\", \"y\"]",
-        "method = \"diffusion_map\"\ndimension = 2\nradius = 1000.0\nepsilon = 1.0",
-    ),
-    (
-        "[points]\nid = \"k\"\ncoordinates = [\"x\", \"y\"]",
-        "method = \"heat_sketch\"\ndimension = 16\npower = [1, 2, 4]\nneighbours = \"all\"",
-    ),
-    (
-        "[points]\nid = \"k\"\ncoordinates = [\"x\", \"y\", \"c0\", \"c1\", \"c2\", \"c3\", \"c4\", \"c5\", \"c6\"]",
-        "method = \"diffusion_map\"\ndimension = 3\nneighbours = 30",
-    ),
-    (
-        "[transitions]\ntrajectory = \"id\"\ntime = \"t\"\nlag = [1, 2]\ncoordinates = [\"x\", \"y\"]\npartition_by = \"part\"",
-        "method = \"state_embedding\"\nrank = 2\nfeatures = 100",
-    ),
-    (
-        "[transitions]\ntrajectory = \"id\"\ntime = \"t\"\nlag = 1\nstate = \"s\"",
-        "method = \"dbmr\"\nrank = 2\nrestarts = 2",
-    ),
-    (
-        "[sequences]\ntrajectory = \"id\"\ntime = \"t\"\ninterval = 1\nsymbol = \"s\"",
-        "method = \"spectral_hmm\"\nrank = 3",
-    ),
-    (
-        "[sequences]\ntrajectory = \"id\"\ntime = \"t\"\ninterval = 1\nstate = [\"x\"]\nobservation = [\"y\"]\nsplit = \"split\"\npartition_by = \"part\"",
-        "method = \"kernel_bayes\"\nbandwidth = \"median\"\nlambda = 0.001",
-    ),
-    (
-        "[sequences]\ntrajectory = \"id\"\ntime = \"t\"\ninterval = 1\nstate = [\"x\"]\nobservation = [\"y\"]\nsplit = \"split\"",
-        "method = \"kalman\"",
-    ),
-];
+const JOBS: &str = r#"
+    [points]\nid = "k"\ncoordinates = ["x", "y"] | method = "diffusion_map"\ndimension = 2\nradius = 1000.0\nepsilon = 1.0
+    [points]\nid = "k"\ncoordinates = ["x", "y"] | method = "heat_sketch"\ndimension = 16\npower = [1, 2, 4]\nneighbours = "all"
+    [points]\nid = "k"\ncoordinates = ["x", "y", "c0", "c1", "c2", "c3", "c4", "c5", "c6"] | method = "diffusion_map"\ndimension = 3\nneighbours = 30
+    [transitions]\ntrajectory = "id"\ntime = "t"\nlag = [1, 2]\ncoordinates = ["x", "y"]\npartition_by = "part" | method = "state_embedding"\nrank = 2\nfeatures = 100
+    [transitions]\ntrajectory = "id"\ntime = "t"\nlag = 1\nstate = "s" | method = "dbmr"\nrank = 2\nrestarts = 2
+    [sequences]\ntrajectory = "id"\ntime = "t"\ninterval = 1\nsymbol = "s" | method = "spectral_hmm"\nrank = 3
+    [sequences]\ntrajectory = "id"\ntime = "t"\ninterval = 1\nstate = ["x"]\nobservation = ["y"]\nsplit = "split"\npartition_by = "part" | method = "kernel_bayes"\nbandwidth = "median"\nlambda = 0.001
+    [sequences]\ntrajectory = "id"\ntime = "t"\ninterval = 1\nstate = ["x"]\nobservation = ["y"]\nsplit = "split" | method = "kalman"
+"#;
 
 /// Writes random rows in two partitions, and a pipeline on them.
-fn write_job(lake: &Lake, n: i64, (section, fit): (&str, &str)) {
+fn write_job(lake: &Lake, n: i64, [section, fit]: &[String; 2]) {
     let mut random = Pcg64::seed_from_u64(n as u64);
     let mut floats = || -> ArrayRef {
         let values = (0..n).map(|_| random.random_range(-1.0..1.0));
@@ -232,10 +198,10 @@ fn write_job(lake: &Lake, n: i64, (section, fit): (&str, &str)) {
 #[cfg(target_os = "linux")]
 fn a_run_needs_at_most_what_its_plan_says() {
     let mut random = Pcg64::seed_from_u64(11);
-    for job in JOBS {
+    for job in cases(JOBS) {
         let lake = Lake::new();
         let n = 100 * random.random_range(5..9);
-        write_job(&lake, n, job);
+        write_job(&lake, n, &job);
         let plan = lake.gyre(&["plan", "p.toml", "--threads", "2", "--json"]);
         let plan = plan.succeeds().json();
         let of = |key: &str| plan["memory"][key].as_u64();
@@ -255,7 +221,7 @@ fn a_run_needs_at_most_what_its_plan_says() {
 #[test]
 fn a_radius_that_holds_too_many_pairs_is_refused() {
     let lake = Lake::new();
-    write_job(&lake, 1000, JOBS[0]);
+    write_job(&lake, 1000, &cases(JOBS)[0]);
     let bounded = ["run", "p.toml", "--threads", "2", "--memory", "180MB"];
     let pairs = "of 2 coordinates with 1000000 pairs within `radius` and 2 threads; --memory is 180MB: give at least ";
     let refused = lake.gyre(&bounded);
@@ -270,15 +236,16 @@ fn a_radius_that_holds_too_many_pairs_is_refused() {
 fn the_largest_need_of_all_partitions_is_named() {
     let lake = Lake::new();
     let all = "method = \"diffusion_map\"\ndimension = 2\nneighbours = \"all\"";
-    let points = format!("{}\npartition_by = \"p\"", JOBS[0].0);
-    let bayes = (JOBS[6].0.replace("\"part\"", "\"p\""), JOBS[6].1);
-    let words = JOBS[5].0.replace("\"s\"", "\"k\"") + "\npartition_by = \"p\"";
+    let jobs = cases::<2>(JOBS);
+    let points = jobs[0][0].clone() + "\npartition_by = \"p\"";
+    let bayes = jobs[6][0].replace("\"part\"", "\"p\"");
+    let words = jobs[5][0].replace("\"s\"", "\"k\"") + "\npartition_by = \"p\"";
     for (section, fit, set) in [
-        (&points, all, "fit.one.dimension=2"),
-        (&bayes.0, bayes.1, "fit.one.exact=100000"),
-        (&words, JOBS[5].1, "fit.one.refine=\"em\""),
+        (points, all, "fit.one.dimension=2"),
+        (bayes, jobs[6][1].as_str(), "fit.one.exact=100000"),
+        (words, jobs[5][1].as_str(), "fit.one.refine=\"em\""),
     ] {
-        write_job(&lake, 24_000, (section.as_str(), fit));
+        write_job(&lake, 24_000, &[section, fit.to_string()]);
         // The second of three partitions is the largest.
         let text = lake.text("p.toml");
         let text = text.replace(

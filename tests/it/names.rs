@@ -11,13 +11,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 const PIPELINE: &str = r#"
-[job]
-name = "blocks"
-output = "out"
-
-[tables.pairs]
-path = "pairs.parquet"
-
+job = { name = "blocks", output = "out" }
+tables.pairs.path = "pairs.parquet"
 [transitions]
 sql = "SELECT * FROM pairs"
 source = "a"
@@ -258,13 +253,8 @@ fn names_of_weighted_pairs_are_taken_from_another_output() {
 }
 
 const BINNED: &str = r#"
-[job]
-name = "boxes"
-output = "out"
-
-[tables.points]
-path = "points.parquet"
-
+job = { name = "boxes", output = "out" }
+tables.points.path = "points.parquet"
 [transitions]
 sql = "SELECT * FROM points"
 trajectory = "id"
@@ -448,13 +438,8 @@ fn hierarchy(lake: &Lake, lags: [&[(i64, Range<i64>, i64)]; 2]) {
 }
 
 const HIERARCHY: &str = r#"
-[job]
-name = "hierarchy"
-output = "out"
-
-[tables.rows]
-path = "rows.parquet"
-
+job = { name = "hierarchy", output = "out" }
+tables.rows.path = "rows.parquet"
 [transitions]
 sql = "SELECT 'x' AS part, * FROM rows"
 trajectory = "id"

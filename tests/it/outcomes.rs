@@ -3,7 +3,7 @@
 
 use crate::cli::{integers, small_pipeline, write_changed};
 use crate::inside::{InProcess, Schedule, assert_equal_results, run_in, run_with};
-use crate::lake::{Lake, floats};
+use crate::lake::{Lake, cases, floats};
 use gyre::run::workers::Workers;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -291,30 +291,24 @@ fn an_unwritable_output_is_found_before_any_work() {
     fs::create_dir_all(lake.path("empty/out/current")).expect("a folder");
     lake.file("versions/out/versions", "text");
     std::os::unix::fs::symlink("nowhere", lake.path("dangling")).expect("a link");
-    let places = [
-        ("/proc/x", "is a system file system, which holds no files"),
-        ("/proc/x/y/z", "/proc is a system file system"),
-        ("/sys/x", "is a system file system, which holds no files"),
-        ("plain", "plain is not a folder"),
-        ("plain/out/deep", "plain is not a folder"),
-        ("dangling", "is a link that leads nowhere"),
-        ("dangling/out", "is a link that leads nowhere"),
-        (
-            "sources/out",
-            "sources/out/sources is where gyre must create a link; move it away",
-        ),
-        (
-            "link/out",
-            "link/out/current is where gyre must create a link; move it away",
-        ),
-        ("versions/out", "versions/out/versions is not a folder"),
-    ];
+    let table = r#"
+        /proc/x | is a system file system, which holds no files
+        /proc/x/y/z | /proc is a system file system
+        /sys/x | is a system file system, which holds no files
+        plain | plain is not a folder
+        plain/out/deep | plain is not a folder
+        dangling | is a link that leads nowhere
+        dangling/out | is a link that leads nowhere
+        sources/out | sources/out/sources is where gyre must create a link; move it away
+        link/out | link/out/current is where gyre must create a link; move it away
+        versions/out | versions/out/versions is not a folder
+    "#;
     let before = all_paths(lake.folder.path());
-    for (place, message) in places {
+    for [place, message] in cases(table) {
         let set = format!("job.output={place}");
         for command in ["check", "plan", "run"] {
             lake.gyre(&[command, "p.toml", "--set", &set])
-                .fails(2, message);
+                .fails(2, &message);
         }
     }
     assert_eq!(all_paths(lake.folder.path()), before);
@@ -484,48 +478,20 @@ fn an_interval_that_excludes_its_value_is_explained() {
 
 /// Pipelines of every kind of rows with two partitions, of which the second cannot be fitted: the
 /// rows, the fit and the error.
-const TWO_PARTITIONS: [(&str, &str, &str); 7] = [
-    (
-        "[transitions]\nsql = \"SELECT part, id, t, s * (1 - part) AS s FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nlag = 1",
-        "method = \"dbmr\"\nrank = 2",
-        "rank 2 is larger than the number of states",
-    ),
-    (
-        "[transitions]\nsql = \"SELECT part, id, t, u * (1 - part) AS x, (s + u) * (1 - part) AS y FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\ncoordinates = [\"x\", \"y\"]\nlag = 1",
-        "method = \"state_embedding\"\nrank = 2\nfeatures = 40",
-        "there are no two distinct points",
-    ),
-    (
-        "[points]\nsql = \"SELECT part, id * 100 + t AS key, s, t FROM rows WHERE part = 0 OR (id = 0 AND t = 0)\"\nid = \"key\"\ncoordinates = [\"t\", \"s\"]",
-        "method = \"diffusion_map\"\ndimension = 2",
-        "a kernel needs 2 distinct points",
-    ),
-    (
-        "[sequences]\nsql = \"SELECT part, id, t, CASE part WHEN 1 THEN s % 2 ELSE s END AS s FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nsymbol = \"s\"",
-        "method = \"spectral_hmm\"\nrank = 3",
-        "rank 3 is above the numerical rank 2",
-    ),
-    (
-        "[sequences]\nsql = \"SELECT part, id, t, s FROM rows WHERE part = 0 OR id = 0\"\ntrajectory = \"id\"\ntime = \"t\"\nsymbol = \"s\"",
-        "method = \"spectral_hmm\"\nrank = \"auto\"\nranks = [1, 2]",
-        "holds trajectories out, and only 1 trajectory has windows",
-    ),
-    (
-        "[sequences]\nsql = \"SELECT part, id, t, s * (1 - part) AS s, s + t % 3 AS x FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"s\"\nobservation = \"x\"",
-        "method = \"kernel_bayes\"\nlambda = 0.01",
-        "all training rows have the same state",
-    ),
-    (
-        "[sequences]\nsql = \"SELECT part, id, t, u + CASE WHEN part = 1 AND t = 4 THEN 1e200 ELSE 0 END AS y, s + t % 3 AS x FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nstate = \"y\"\nobservation = \"x\"",
-        "method = \"kalman\"",
-        "the state `y` is 1e200 in the training row (0, 4)",
-    ),
-];
+const TWO_PARTITIONS: &str = r#"
+    [transitions]\nsql = "SELECT part, id, t, s * (1 - part) AS s FROM rows"\ntrajectory = "id"\ntime = "t"\nstate = "s"\nlag = 1 | method = "dbmr"\nrank = 2 | rank 2 is larger than the number of states
+    [transitions]\nsql = "SELECT part, id, t, u * (1 - part) AS x, (s + u) * (1 - part) AS y FROM rows"\ntrajectory = "id"\ntime = "t"\ncoordinates = ["x", "y"]\nlag = 1 | method = "state_embedding"\nrank = 2\nfeatures = 40 | there are no two distinct points
+    [points]\nsql = "SELECT part, id * 100 + t AS key, s, t FROM rows WHERE part = 0 OR (id = 0 AND t = 0)"\nid = "key"\ncoordinates = ["t", "s"] | method = "diffusion_map"\ndimension = 2 | a kernel needs 2 distinct points
+    [sequences]\nsql = "SELECT part, id, t, CASE part WHEN 1 THEN s % 2 ELSE s END AS s FROM rows"\ntrajectory = "id"\ntime = "t"\nsymbol = "s" | method = "spectral_hmm"\nrank = 3 | rank 3 is above the numerical rank 2
+    [sequences]\nsql = "SELECT part, id, t, s FROM rows WHERE part = 0 OR id = 0"\ntrajectory = "id"\ntime = "t"\nsymbol = "s" | method = "spectral_hmm"\nrank = "auto"\nranks = [1, 2] | holds trajectories out, and only 1 trajectory has windows
+    [sequences]\nsql = "SELECT part, id, t, s * (1 - part) AS s, s + t % 3 AS x FROM rows"\ntrajectory = "id"\ntime = "t"\nstate = "s"\nobservation = "x" | method = "kernel_bayes"\nlambda = 0.01 | all training rows have the same state
+    [sequences]\nsql = "SELECT part, id, t, u + CASE WHEN part = 1 AND t = 4 THEN 1e200 ELSE 0 END AS y, s + t % 3 AS x FROM rows"\ntrajectory = "id"\ntime = "t"\nstate = "y"\nobservation = "x" | method = "kalman" | the state `y` is 1e200 in the training row (0, 4)
+"#;
 
 /// A partition that cannot be fitted is recorded, and the other one is put in place.
 #[tokio::test]
 async fn a_partition_that_fails_stops_no_other() {
-    for (rows, fit, message) in TWO_PARTITIONS {
+    for [rows, fit, message] in cases(TWO_PARTITIONS) {
         let lake = Lake::new();
         let all = || (0..2 * 8 * 30i64).map(|k| (k / 240, k / 30 % 8, k % 30));
         // The golden ratio times the square of a number has no pattern.
@@ -551,7 +517,7 @@ async fn a_partition_that_fails_stops_no_other() {
         for _ in 0..2 {
             // The result is incomplete, so that the second run is not up to date.
             let ran = lake.run(&[]);
-            ran.fails(1, message);
+            ran.fails(1, &message);
             assert!(ran.err.contains("part=1"), "{fit}: {}", ran.err);
             ran.says("\n1 of 2 models failed: part=1");
         }

@@ -2,7 +2,7 @@
 //! tables of other formats, values of Hive folders, relative paths, spellings, and the detection of
 //! changed files.
 
-use crate::lake::{Lake, ProgramRun, Swap};
+use crate::lake::{Lake, ProgramRun, Swap, cases};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
@@ -10,13 +10,8 @@ use std::path::Path;
 use std::process::Command;
 
 const PIPELINE: &str = r#"
-[job]
-name = "rows"
-output = "OUTPUT"
-
-[tables.rows]
-path = PATH
-
+job = { name = "rows", output = "OUTPUT" }
+tables.rows.path = PATH
 [transitions]
 sql = "SELECT a, b, n FROM rows"
 source = "a"
@@ -294,28 +289,12 @@ fn hive_folders_in_a_pattern_are_columns() {
 /// All formats, and every path to a table in these formats.
 #[test]
 fn tables_of_other_formats_are_refused_with_a_command_that_exports_them() {
-    let formats = [
-        (
-            "_delta_log/00000000000000000000.json",
-            "a Delta table",
-            "delta_scan('",
-        ),
-        (
-            "metadata/v1.metadata.json",
-            "an Iceberg table",
-            "iceberg_scan('",
-        ),
-        (
-            "metadata/00001-9c12.metadata.json",
-            "an Iceberg table",
-            "iceberg_scan('",
-        ),
-        (
-            ".hoodie/hoodie.properties",
-            "a Hudi table",
-            "spark.read.format('hudi')",
-        ),
-    ];
+    let table = r#"
+        _delta_log/00000000000000000000.json | a Delta table | delta_scan('
+        metadata/v1.metadata.json | an Iceberg table | iceberg_scan('
+        metadata/00001-9c12.metadata.json | an Iceberg table | iceberg_scan('
+        .hoodie/hoodie.properties | a Hudi table | spark.read.format('hudi')
+    "#;
     let paths = [
         "t",
         "t/",
@@ -326,7 +305,7 @@ fn tables_of_other_formats_are_refused_with_a_command_that_exports_them() {
         "*/data/*",
         "../up",
     ];
-    for (mark, name, export) in formats {
+    for [mark, name, export] in cases(table) {
         let lake = Lake::new();
         write_row(&lake, "lake/t/data/a.parquet", 1);
         let mark = lake.path("lake/t").join(mark);
@@ -336,8 +315,8 @@ fn tables_of_other_formats_are_refused_with_a_command_that_exports_them() {
         for path in paths {
             let path = format!("lake/{path}");
             let ran = pipeline(&lake, &quoted(&path), "out").call("check", &[]);
-            ran.fails(1, name);
-            assert!(ran.err.contains(export), "{path}: {}", ran.err);
+            ran.fails(1, &name);
+            assert!(ran.err.contains(&export), "{path}: {}", ran.err);
             let real = std::fs::canonicalize(lake.path("lake/t")).expect("a folder");
             ran.logs(&format!("('{}')", real.display()));
         }
@@ -357,8 +336,8 @@ fn a_hive_folder_without_a_value_is_null() {
             let text = text("\"in/\"", "out")
                 .swap(ROWS, "SELECT * FROM rows")
                 .swap("count = \"n\"", "count = \"n\"\npartition_by = \"month\"");
-            let job = format!("[job]\nincremental = {incremental}");
-            lake.runs_text(&text.swap("[job]", &job));
+            let job = format!("job = {{ incremental = {incremental}, ");
+            lake.runs_text(&text.swap("job = { ", &job));
             write_row(&lake, &format!("in/month={null}/a.parquet"), 5);
             let ran = lake.runs(&[]);
             ran.says("2 transitions in 3 rows");

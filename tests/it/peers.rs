@@ -5,13 +5,8 @@ use crate::lake::{Lake, Swap};
 use crate::needs;
 
 const PIPELINE: &str = r#"
-[job]
-name = "peers"
-output = "out"
-
-[tables.pairs]
-path = "pairs.parquet"
-
+job = { name = "peers", output = "out" }
+tables.pairs.path = "pairs.parquet"
 [transitions]
 sql = "SELECT * FROM pairs"
 source = "a"

@@ -1,6 +1,6 @@
 //! The parsing of pipeline files, and the messages for errors in them.
 
-use crate::lake::Swap;
+use crate::lake::{Swap, cases};
 use gyre::assess::ranks::Rule;
 use gyre::error::{Kind, Result};
 use gyre::evidence::lag::Lag;
@@ -227,58 +227,24 @@ fn a_variable_that_is_no_number_is_named_and_not_shown() {
         "NEGATIVE" => Some("-4".to_string()),
         _ => None,
     };
-    for (job, rows, fit, expected) in [
-        (
-            "seed = '${SECRET}'",
-            "lag = 1",
-            "rank = 2",
-            "p.toml:4: `job.seed` must be a whole number that is not negative, which the value of `${SECRET}` is not",
-        ),
-        (
-            "seed = '${NEGATIVE}'",
-            "lag = 1",
-            "rank = 2",
-            "p.toml:4: `job.seed` must be a whole number that is not negative, which the value of `${NEGATIVE}` is not",
-        ),
-        (
-            "incremental = '${SECRET:-true}'",
-            "lag = 1",
-            "rank = 2",
-            "p.toml:4: `job.incremental` must be a boolean, which the value of `${SECRET}` is not",
-        ),
-        (
-            "",
-            "lag = '${SECRET}'",
-            "rank = 2",
-            "which the value of `${SECRET}` is not",
-        ),
-        (
-            "",
-            "lag = 1\nconnected = 'x${SECRET}'",
-            "rank = 2",
-            "`transitions.connected` must be a boolean, which the value of `${SECRET}` is not",
-        ),
-        (
-            "",
-            "lag = 1",
-            "rank = '${SECRET}'",
-            "`fit.a.rank` must be a whole number, a list of them, or \"auto\", which the value of `${SECRET}` is not",
-        ),
-        (
-            "seed = '3'",
-            "lag = 1",
-            "rank = 2",
-            "p.toml:4: `job.seed` must be a whole number that is not negative, not \"3\"",
-        ),
-    ] {
+    let table = r#"
+        seed = '${SECRET}' | lag = 1 | rank = 2 | p.toml:4: `job.seed` must be a whole number that is not negative, which the value of `${SECRET}` is not
+        seed = '${NEGATIVE}' | lag = 1 | rank = 2 | p.toml:4: `job.seed` must be a whole number that is not negative, which the value of `${NEGATIVE}` is not
+        incremental = '${SECRET:-true}' | lag = 1 | rank = 2 | p.toml:4: `job.incremental` must be a boolean, which the value of `${SECRET}` is not
+         | lag = '${SECRET}' | rank = 2 | which the value of `${SECRET}` is not
+         | lag = 1\nconnected = 'x${SECRET}' | rank = 2 | `transitions.connected` must be a boolean, which the value of `${SECRET}` is not
+         | lag = 1 | rank = '${SECRET}' | `fit.a.rank` must be a whole number, a list of them, or "auto", which the value of `${SECRET}` is not
+        seed = '3' | lag = 1 | rank = 2 | p.toml:4: `job.seed` must be a whole number that is not negative, not "3"
+    "#;
+    for [job, rows, fit, expected] in cases(table) {
         let text = base
-            .replace("{job}", job)
-            .replace("{rows}", rows)
-            .replace("{fit}", fit);
+            .replace("{job}", &job)
+            .replace("{rows}", &rows)
+            .replace("{fit}", &fit);
         let e = Pipeline::parse(&text, "p.toml", &[], &environment)
-            .expect_err(expected)
+            .expect_err(&expected)
             .to_string();
-        assert!(e.contains(expected), "{e}\n{expected}");
+        assert!(e.contains(&expected), "{e}\n{expected}");
         assert!(!e.contains("hunter2"), "{e}");
     }
 }

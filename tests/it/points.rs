@@ -10,13 +10,8 @@ use std::fs;
 use std::sync::Arc;
 
 pub(crate) const PIPELINE: &str = r#"
-[job]
-name = "points"
-output = "out"
-
-[tables.walks]
-path = "walks/"
-
+job = { name = "points", output = "out" }
+tables.walks.path = "walks/"
 [transitions]
 sql = "SELECT * FROM walks"
 trajectory = "id"
@@ -304,13 +299,8 @@ fn what_cannot_be_fitted_is_refused_by_name() {
 }
 
 const MAP: &str = r#"
-[job]
-name = "circle"
-output = "out"
-
-[tables.circle]
-path = "circle/"
-
+job = { name = "circle", output = "out" }
+tables.circle.path = "circle/"
 [points]
 sql = "SELECT * FROM circle"
 id = "id"
@@ -390,13 +380,8 @@ fn a_polygon_has_the_eigenvalues_of_its_circulant_kernel() {
 
 /// Kernels of all kinds for points with nine coordinates.
 const FAR: &str = r#"
-[job]
-name = "far"
-output = "out"
-
-[tables.cloud]
-path = "cloud.parquet"
-
+job = { name = "far", output = "out" }
+tables.cloud.path = "cloud.parquet"
 [points]
 sql = "SELECT * FROM cloud"
 id = "id"
@@ -582,10 +567,7 @@ fn a_wrong_file_is_in_the_metrics_of_the_run() {
 }
 
 const CHAIN: &str = r#"
-[job]
-name = "chain"
-output = "out"
-
+job = { name = "chain", output = "out" }
 [transitions]
 sql = "SELECT value AS t, value % 12 AS state FROM generate_series(0, 36)"
 time = "t"

@@ -82,13 +82,8 @@ fn circles(lake: &Lake, name: &str, shift: f64) {
 }
 
 const KERNELS: &str = r#"
-[job]
-name = "kernels"
-output = "out"
-
-[tables.circles]
-path = "circles.parquet"
-
+job = { name = "kernels", output = "out" }
+tables.circles.path = "circles.parquet"
 [points]
 sql = "SELECT * FROM circles"
 id = "id"

@@ -44,13 +44,8 @@ fn basins(lake: &Lake) {
 }
 
 const BASINS: &str = r#"
-[job]
-name = "basins"
-output = "out"
-
-[tables.tracks]
-path = "tracks.parquet"
-
+job = { name = "basins", output = "out" }
+tables.tracks.path = "tracks.parquet"
 [transitions]
 sql = "SELECT * FROM tracks"
 trajectory = "id"

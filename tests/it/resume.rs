@@ -20,13 +20,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const PIPELINE: &str = r#"
-[job]
-name = "long"
-output = "out"
-
-[tables.rows]
-path = "rows.parquet"
-
+job = { name = "long", output = "out" }
+tables.rows.path = "rows.parquet"
 [transitions]
 sql = "SELECT *, substr(word, 1, 1) AS half FROM rows"
 trajectory = "id"

@@ -2,7 +2,7 @@
 
 use crate::cli::{integers, small_pipeline};
 use crate::inside::{InProcess, Schedule, assert_equal_results, run_split};
-use crate::lake::{Lake, Rows, Swap, floats, texts_or_null, wait_for};
+use crate::lake::{Lake, Rows, Swap, cases, floats, texts_or_null, wait_for};
 use arrow::array::{Array, ArrayRef, AsArray, Float32Array};
 use arrow::datatypes::{DataType, Float64Type};
 use gyre::run::workers::SPLIT;
@@ -12,13 +12,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 const BINS: &str = r#"
-[job]
-name = "bins"
-output = "out"
-
-[tables.points]
-path = "points/"
-
+job = { name = "bins", output = "out" }
+tables.points.path = "points/"
 [transitions]
 sql = "SELECT * FROM points"
 partition_by = "sea"
@@ -322,13 +317,8 @@ fn rows_of_a_join_are_ordered_by_their_columns() {
 }
 
 const PAIRS: &str = r#"
-[job]
-name = "pairs"
-output = "out"
-
-[tables.flights]
-path = "flights.parquet"
-
+job = { name = "pairs", output = "out" }
+tables.flights.path = "flights.parquet"
 [transitions]
 sql = "SELECT *, n * 2 AS twice FROM flights"
 source = "a"
@@ -394,24 +384,16 @@ fn pairs_have_the_sets_of_their_source_and_their_target() {
 fn a_column_that_the_sql_does_not_give_is_an_error() {
     let lake = Lake::new();
     small_pipeline(&lake);
-    for (rows, message) in [
-        (
-            "[\"id\", \"depth\"]",
-            "`output.rows` names the column `depth`, which the SQL does not give; it gives `id`, `t`, `state`",
-        ),
-        (
-            "[\"stat\"]",
-            "did you mean `state`? it gives `id`, `t`, `state`",
-        ),
-        (
-            "[\"id\", \"id\"]",
-            "the table `rows` would have two columns `id`",
-        ),
-    ] {
+    let table = r#"
+        ["id", "depth"] | `output.rows` names the column `depth`, which the SQL does not give; it gives `id`, `t`, `state`
+        ["stat"] | did you mean `state`? it gives `id`, `t`, `state`
+        ["id", "id"] | the table `rows` would have two columns `id`
+    "#;
+    for [rows, message] in cases(table) {
         for command in ["check", "run"] {
             let set = format!("output.rows={rows}");
             lake.gyre(&[command, "p.toml", "--set", &set])
-                .fails(2, message);
+                .fails(2, &message);
         }
     }
     assert!(!lake.path("out").exists());
@@ -489,13 +471,8 @@ async fn the_rows_of_a_run_in_tasks_are_those_of_one_process() {
 }
 
 const KILLED: &str = r#"
-[job]
-name = "killed"
-output = "out"
-
-[tables.rows]
-path = "rows.parquet"
-
+job = { name = "killed", output = "out" }
+tables.rows.path = "rows.parquet"
 [transitions]
 sql = "SELECT *, t / 2.0 AS x FROM rows"
 trajectory = "id"

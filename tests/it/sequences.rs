@@ -13,13 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub const PIPELINE: &str = r#"
-[job]
-name = "visits"
-output = "out"
-
-[tables.visits]
-path = "visits/"
-
+job = { name = "visits", output = "out" }
+tables.visits.path = "visits/"
 [sequences]
 sql = "SELECT * FROM visits"
 trajectory = "id"
@@ -524,10 +519,7 @@ fn sessions_without_order_are_the_least_likely() {
 }
 
 const RARE: &str = r#"
-[job]
-name = "rare"
-output = "out"
-
+job = { name = "rare", output = "out" }
 [sequences]
 sql = """
 SELECT trajectory, time, symbol, CASE WHEN trajectory < 100 THEN 'train' ELSE 'test' END AS split

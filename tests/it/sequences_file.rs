@@ -11,13 +11,8 @@ use gyre::methods::hmm::params::{Refine, Scaling, SpectralHmm, WindowKind};
 use gyre::plan::pipeline::{Input, json_schema};
 use serde_json::{Value, json};
 
-const CLICKS: &str = r#"[job]
-name = "clicks"
-output = "out"
-
-[tables.clicks]
-path = "clicks.parquet"
-
+const CLICKS: &str = r#"job = { name = "clicks", output = "out" }
+tables.clicks.path = "clicks.parquet"
 [sequences]
 sql = "SELECT * FROM clicks"
 trajectory = "session"

@@ -239,13 +239,8 @@ fn polzin2024_examples_20_and_21_in_one_run() {
 }
 
 const PAIRS: &str = r#"
-[job]
-name = "pairs"
-output = "out"
-
-[tables.pairs]
-path = "pairs.parquet"
-
+job = { name = "pairs", output = "out" }
+tables.pairs.path = "pairs.parquet"
 [transitions]
 sql = "SELECT * FROM pairs WHERE b <> $without"
 source = "a"

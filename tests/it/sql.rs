@@ -2,7 +2,7 @@
 //! messages.
 
 use crate::cli::{integers, small_pipeline, write_changed};
-use crate::lake::{Lake, Swap, TABLES, floats};
+use crate::lake::{Lake, Swap, TABLES, cases, floats};
 use arrow::array::{ArrayRef, StringArray, TimestampSecondArray};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
@@ -16,41 +16,28 @@ fn with_sql(lake: &Lake, sql: &str) {
 #[test]
 fn clauses_that_would_be_ignored_are_refused() {
     let lake = Lake::new();
-    for (sql, message) in [
-        (
-            "SELECT * FROM rows TABLESAMPLE (10)",
-            "the SQL of [transitions] cannot be planned: `TABLESAMPLE (10)` is not supported; a sample of rows would break trajectories into pieces",
-        ),
-        ("SELECT * FROM rows FINAL", "`FINAL` is not supported"),
-        (
-            "SELECT * FROM rows WITH (NOLOCK)",
-            "`WITH (NOLOCK)` is not supported",
-        ),
-        (
-            "WITH a AS (SELECT * FROM rows PARTITION (p)) SELECT * FROM a",
-            "`PARTITION (p)` is not supported",
-        ),
-    ] {
-        with_sql(&lake, sql);
+    let table = r#"
+        SELECT * FROM rows TABLESAMPLE (10) | the SQL of [transitions] cannot be planned: `TABLESAMPLE (10)` is not supported; a sample of rows would break trajectories into pieces
+        SELECT * FROM rows FINAL | `FINAL` is not supported
+        SELECT * FROM rows WITH (NOLOCK) | `WITH (NOLOCK)` is not supported
+        WITH a AS (SELECT * FROM rows PARTITION (p)) SELECT * FROM a | `PARTITION (p)` is not supported
+    "#;
+    for [sql, message] in cases(table) {
+        with_sql(&lake, &sql);
         for command in ["check", "plan", "explain", "run"] {
-            lake.gyre(&[command, "p.toml"]).fails(2, message);
+            lake.gyre(&[command, "p.toml"]).fails(2, &message);
         }
     }
     // The alternative to a sample that the message proposes keeps whole trajectories.
-    for (sql, rows) in [
-        (
-            "SELECT * FROM rows WHERE id % 3 = 0",
-            "199 transitions in 200 rows",
-        ),
-        (
-            "SELECT * FROM rows WHERE ascii(right(CAST(id AS VARCHAR), 1)) % 3 = 0",
-            "199 transitions in 200 rows",
-        ),
-        ("FROM rows", "597 transitions in 600 rows"),
-    ] {
-        with_sql(&lake, sql);
+    let table = r#"
+        SELECT * FROM rows WHERE id % 3 = 0 | 199 transitions in 200 rows
+        SELECT * FROM rows WHERE ascii(right(CAST(id AS VARCHAR), 1)) % 3 = 0 | 199 transitions in 200 rows
+        FROM rows | 597 transitions in 600 rows
+    "#;
+    for [sql, rows] in cases(table) {
+        with_sql(&lake, &sql);
         let ran = lake.runs(&[]);
-        assert!(ran.out.contains(rows), "{sql}: {}", ran.out);
+        assert!(ran.out.contains(&rows), "{sql}: {}", ran.out);
     }
     small_pipeline(&lake);
     let text = lake.text("p.toml");
@@ -69,24 +56,16 @@ fn clauses_that_would_be_ignored_are_refused() {
 #[test]
 fn integers_that_do_not_fit_are_an_error() {
     let lake = Lake::new();
-    for (sql, message) in [
-        (
-            "SELECT id, t, CAST(state AS TINYINT) * CAST(100 AS TINYINT) AS state FROM rows",
-            "does not fit TINYINT; CAST",
-        ),
-        (
-            "SELECT id, t, state + 9223372036854775807 AS state FROM rows",
-            "does not fit BIGINT; CAST",
-        ),
-        (
-            "SELECT id, t, sum(9000000000000000000) AS state FROM rows, (VALUES (1), (2)) AS v GROUP BY id, t",
-            "a sum does not fit BIGINT",
-        ),
-    ] {
-        with_sql(&lake, sql);
+    let table = r#"
+        SELECT id, t, CAST(state AS TINYINT) * CAST(100 AS TINYINT) AS state FROM rows | does not fit TINYINT; CAST
+        SELECT id, t, state + 9223372036854775807 AS state FROM rows | does not fit BIGINT; CAST
+        SELECT id, t, sum(9000000000000000000) AS state FROM rows, (VALUES (1), (2)) AS v GROUP BY id, t | a sum does not fit BIGINT
+    "#;
+    for [sql, message] in cases(table) {
+        with_sql(&lake, &sql);
         let ran = lake.run(&[]);
         ran.fails(1, "an integer in the SQL is too large for its type: ");
-        ran.fails(1, message);
+        ran.fails(1, &message);
     }
     with_sql(&lake, "SELECT id, t, state * 1000 AS state FROM rows");
     lake.runs(&[]);
@@ -144,44 +123,24 @@ fn error_messages_use_sql_terms() {
     let lake = Lake::new();
     let mixed = [[1, 0, 0], [1, 1, 1], [2, 0, 0], [2, 1, 1]];
     lake.integers("mixed.parquet", ["Id", "t", "State"], mixed);
-    for (sql, message) in [
-        (
-            "SELECT State FROM mixed",
-            "there is no column `state`, but there is `State`: write \"State\" in double quotes",
-        ),
-        (
-            "SELECT nothing FROM rows",
-            "there is no column `nothing`; there are `id`, `t`, `state`",
-        ),
-        (
-            "SELECT * FROM row",
-            "there is no table `row`; did you mean `rows`?",
-        ),
-        (
-            "SELECT * FROM Mixd",
-            "there is no table `mixd`; did you mean `mixed`?",
-        ),
-        (
-            "SELECT list_excep(id) FROM rows",
-            "there is no function `list_excep`",
-        ),
-        (
-            "SELECT r.id, t FROM rows AS r JOIN rows AS q ON r.id = q.id",
-            "more than one table has a column `t`",
-        ),
-        (
-            "SELECT upper(state) || 1 - 'a' FROM rows",
-            "cannot be planned: ",
-        ),
-    ] {
-        with_sql(&lake, sql);
+    let table = r#"
+        SELECT State FROM mixed | there is no column `state`, but there is `State`: write "State" in double quotes
+        SELECT nothing FROM rows | there is no column `nothing`; there are `id`, `t`, `state`
+        SELECT * FROM row | there is no table `row`; did you mean `rows`?
+        SELECT * FROM Mixd | there is no table `mixd`; did you mean `mixed`?
+        SELECT list_excep(id) FROM rows | there is no function `list_excep`
+        SELECT r.id, t FROM rows AS r JOIN rows AS q ON r.id = q.id | more than one table has a column `t`
+        SELECT upper(state) || 1 - 'a' FROM rows | cannot be planned:\s
+    "#;
+    for [sql, message] in cases(table) {
+        with_sql(&lake, &sql);
         let text = lake.text("p.toml");
         lake.file(
             "p.toml",
             &format!("{text}\n[tables.mixed]\npath = \"mixed.parquet\"\n"),
         );
         let ran = lake.call("check", &[]);
-        ran.fails(2, message);
+        ran.fails(2, &message);
         for engine in [
             "enable_ident_normalization",
             "datafusion",
@@ -214,12 +173,8 @@ fn rows_with_equal_times_are_named_by_every_counting_method() {
 }
 
 const KEYS: &str = r#"
-[job]
-name = "keys"
-output = "OUTPUT"
-incremental = INCREMENTAL
-[tables.rows]
-path = "rows/"
+job = { name = "keys", output = "OUTPUT", incremental = INCREMENTAL }
+tables.rows.path = "rows/"
 [transitions]
 sql = "SQL"
 trajectory = "id"
@@ -320,11 +275,8 @@ fn nan_keys_are_dropped_and_counted() {
 }
 
 const TIMED: &str = r#"
-[job]
-name = "timed"
-output = "OUTPUT"
-[tables.rows]
-path = "timed.parquet"
+job = { name = "timed", output = "OUTPUT" }
+tables.rows.path = "timed.parquet"
 [transitions]
 sql = "SELECT * FROM rows"
 trajectory = "id"
@@ -499,77 +451,34 @@ fn parameters_may_be_dates_times_and_lists() {
     write_timed_pipeline(&lake, "out", "'1h'");
     let base = lake.text("p.toml");
     // There are 3 × 200 rows, one per hour from the start of 1970.
-    for (sql, parameters, rows) in [
-        (
-            "SELECT * FROM rows WHERE t >= $day",
-            "day = 1970-01-02",
-            528,
-        ),
-        (
-            "SELECT * FROM rows WHERE t >= $moment",
-            "moment = 1970-01-02T12:00:00",
-            492,
-        ),
-        (
-            "SELECT * FROM rows WHERE t >= $moment",
-            "moment = 1970-01-02T12:00:00Z",
-            492,
-        ),
-        (
-            "SELECT * FROM rows WHERE t >= $moment",
-            "moment = 1970-01-02T14:00:00+02:00",
-            492,
-        ),
-        (
-            "SELECT * FROM rows WHERE CAST(t AS TIME) >= $time",
-            "time = 12:00:00",
-            288,
-        ),
-        (
-            "SELECT * FROM rows WHERE array_has($ids, id)",
-            "ids = [0, 2]",
-            400,
-        ),
-        (
-            "SELECT * FROM rows WHERE id = ANY($ids)",
-            "ids = [1, 2]",
-            400,
-        ),
-        (
-            "SELECT * FROM rows WHERE array_has($words, CAST(id AS VARCHAR))",
-            "words = ['0', 'x']",
-            200,
-        ),
-        (
-            "SELECT * FROM rows WHERE t >= CAST($day AS TIMESTAMP)",
-            "day = '1970-01-02'",
-            528,
-        ),
-    ] {
-        let text = base.replace("SELECT * FROM rows", sql)
+    let table = r#"
+        SELECT * FROM rows WHERE t >= $day | day = 1970-01-02 | 528
+        SELECT * FROM rows WHERE t >= $moment | moment = 1970-01-02T12:00:00 | 492
+        SELECT * FROM rows WHERE t >= $moment | moment = 1970-01-02T12:00:00Z | 492
+        SELECT * FROM rows WHERE t >= $moment | moment = 1970-01-02T14:00:00+02:00 | 492
+        SELECT * FROM rows WHERE CAST(t AS TIME) >= $time | time = 12:00:00 | 288
+        SELECT * FROM rows WHERE array_has($ids, id) | ids = [0, 2] | 400
+        SELECT * FROM rows WHERE id = ANY($ids) | ids = [1, 2] | 400
+        SELECT * FROM rows WHERE array_has($words, CAST(id AS VARCHAR)) | words = ['0', 'x'] | 200
+        SELECT * FROM rows WHERE t >= CAST($day AS TIMESTAMP) | day = '1970-01-02' | 528
+    "#;
+    for [sql, parameters, rows] in cases(table) {
+        let text = base.replace("SELECT * FROM rows", &sql)
             + &format!("\n[transitions.parameters]\n{parameters}\n");
         lake.file("p.toml", &text);
         lake.runs(&[]).says(&format!("in {rows} rows"));
     }
-    for (parameters, message) in [
-        (
-            "ids = []",
-            "`transitions.parameters.ids` must be a list of at least one value",
-        ),
-        (
-            "ids = [1, 'a']",
-            "`transitions.parameters.ids` must be a list of values of one type",
-        ),
-        (
-            "ids = 9999-01-01T00:00:00",
-            "`transitions.parameters.ids` is 9999-01-01T00:00:00",
-        ),
-    ] {
+    let table = r#"
+        ids = [] | `transitions.parameters.ids` must be a list of at least one value
+        ids = [1, 'a'] | `transitions.parameters.ids` must be a list of values of one type
+        ids = 9999-01-01T00:00:00 | `transitions.parameters.ids` is 9999-01-01T00:00:00
+    "#;
+    for [parameters, message] in cases(table) {
         lake.file(
             "p.toml",
             &(base.clone() + &format!("\n[transitions.parameters]\n{parameters}\n")),
         );
-        lake.call("check", &[]).fails(2, message);
+        lake.call("check", &[]).fails(2, &message);
     }
 }
 

@@ -3,7 +3,7 @@
 //! the files of other writers if GYRE_PYTHON names a Python with duckdb, polars and pyarrow.
 
 use crate::hostile::proptest_cases;
-use crate::lake::ProgramRun;
+use crate::lake::{ProgramRun, cases};
 use crate::needs;
 use arrow::array::{
     ArrayRef, AsArray, Float32Array, Float64Array, Int64Array, ListArray, RecordBatch, StructArray,
@@ -348,21 +348,13 @@ fn damaged_indexes_lose_no_row() {
             damaged[place as usize] ^= 1 << (place % 8);
             std::fs::write(&file, damaged).unwrap();
             let lake = lake(&file).await;
-            for (sql, expected) in [
-                (
-                    "SELECT count(*) AS n, sum(k) AS k FROM t WHERE k >= 40 AND x < 200",
-                    "40 1780",
-                ),
-                (
-                    "SELECT count(*) AS n, sum(k) AS k FROM t WHERE k = 7",
-                    "4 28",
-                ),
-                (
-                    "SELECT count(x) AS n, count(k) AS k FROM t WHERE k + x >= 0",
-                    "400 400",
-                ),
-            ] {
-                assert_eq!(answer(&lake, sql).await.unwrap(), expected, "byte {place}");
+            let table = r#"
+                SELECT count(*) AS n, sum(k) AS k FROM t WHERE k >= 40 AND x < 200 | 40 1780
+                SELECT count(*) AS n, sum(k) AS k FROM t WHERE k = 7 | 4 28
+                SELECT count(x) AS n, count(k) AS k FROM t WHERE k + x >= 0 | 400 400
+            "#;
+            for [sql, expected] in cases(table) {
+                assert_eq!(answer(&lake, &sql).await.unwrap(), expected, "byte {place}");
             }
         }
     });

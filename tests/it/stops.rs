@@ -2,7 +2,7 @@
 //! the system.
 
 use crate::cli::{integers, small_pipeline};
-use crate::lake::{Lake, ProgramRun, files_below, floats, texts, wait_for};
+use crate::lake::{Lake, ProgramRun, cases, files_below, floats, texts, wait_for};
 use std::fs;
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -214,63 +214,19 @@ fn a_second_signal_stops_a_call_that_does_not_return() {
 }
 
 /// Fits and rows that would take hours: the section of the rows, the fit, and the stage before.
-const ENDLESS: [(&str, &str, &str); 11] = [
-    (
-        "[transitions]\nstate = \"s\"\nlag = 1",
-        "method = \"dbmr\"\nrank = 30\nrestarts = 100000000\npolish = false",
-        "count",
-    ),
-    (
-        "[transitions]\nstate = \"s\"\nlag = 1",
-        "method = \"svd\"\nrank = 30\nrestarts = 100000000",
-        "count",
-    ),
-    (
-        "[transitions]\nstate = \"s\"\nlag = 1",
-        "method = \"cocluster\"\nrank = 30\nrestarts = 100000000",
-        "count",
-    ),
-    (
-        "[transitions]\nstate = \"s\"\nlag = 1",
-        "method = \"metastable\"\nrank = 30\nrestarts = 100000000",
-        "count",
-    ),
-    (
-        "[transitions]\nstate = \"s\"\nlag = 1",
-        "method = \"svd\"\nrank = 30\nrestarts = 1000\n[validation]\nbootstrap = 10000",
-        "count",
-    ),
-    (
-        "[transitions]\ncoordinates = [\"x\", \"y\"]\nlag = 1",
-        "method = \"state_embedding\"\nrank = 2\nfeatures = 30\nbandwidth = 1.0\nclusters = 40\nrestarts = 100000000",
-        "survey",
-    ),
-    (
-        "[transitions]\ncoordinates = [\"x\", \"y\"]\nlag = 1",
-        "method = \"state_embedding\"\nrank = 2\nfeatures = 3000\ntolerance = 1e-12\nbandwidth = 0.01",
-        "survey",
-    ),
-    (
-        "[points]\ncoordinates = [\"x\", \"y\"]",
-        "method = \"heat_sketch\"\ndimension = 8\npower = 65536\nneighbours = \"all\"",
-        "survey",
-    ),
-    (
-        "[points]\ncoordinates = [\"x\", \"y\"]",
-        "method = \"diffusion_map\"\ndimension = 300\ntolerance = 1e-300\nneighbours = \"all\"",
-        "survey",
-    ),
-    (
-        "[sequences]\nsymbol = \"s\"\ninterval = 1",
-        "method = \"spectral_hmm\"\nrank = 40\nrefine = \"em\"\nn_iter = 100000000\ntol = 0.0",
-        "count",
-    ),
-    (
-        "[sequences]\nstate = [\"x\"]\nobservation = [\"y\"]\nsplit = \"split\"\ninterval = 1",
-        "method = \"kernel_bayes\"\nbandwidth = \"median\"\nlambda = 0.001\n[output]\nrows = \"all\"",
-        "fit",
-    ),
-];
+const ENDLESS: &str = r#"
+    [transitions]\nstate = "s"\nlag = 1 | method = "dbmr"\nrank = 30\nrestarts = 100000000\npolish = false | count
+    [transitions]\nstate = "s"\nlag = 1 | method = "svd"\nrank = 30\nrestarts = 100000000 | count
+    [transitions]\nstate = "s"\nlag = 1 | method = "cocluster"\nrank = 30\nrestarts = 100000000 | count
+    [transitions]\nstate = "s"\nlag = 1 | method = "metastable"\nrank = 30\nrestarts = 100000000 | count
+    [transitions]\nstate = "s"\nlag = 1 | method = "svd"\nrank = 30\nrestarts = 1000\n[validation]\nbootstrap = 10000 | count
+    [transitions]\ncoordinates = ["x", "y"]\nlag = 1 | method = "state_embedding"\nrank = 2\nfeatures = 30\nbandwidth = 1.0\nclusters = 40\nrestarts = 100000000 | survey
+    [transitions]\ncoordinates = ["x", "y"]\nlag = 1 | method = "state_embedding"\nrank = 2\nfeatures = 3000\ntolerance = 1e-12\nbandwidth = 0.01 | survey
+    [points]\ncoordinates = ["x", "y"] | method = "heat_sketch"\ndimension = 8\npower = 65536\nneighbours = "all" | survey
+    [points]\ncoordinates = ["x", "y"] | method = "diffusion_map"\ndimension = 300\ntolerance = 1e-300\nneighbours = "all" | survey
+    [sequences]\nsymbol = "s"\ninterval = 1 | method = "spectral_hmm"\nrank = 40\nrefine = "em"\nn_iter = 100000000\ntol = 0.0 | count
+    [sequences]\nstate = ["x"]\nobservation = ["y"]\nsplit = "split"\ninterval = 1 | method = "kernel_bayes"\nbandwidth = "median"\nlambda = 0.001\n[output]\nrows = "all" | fit
+"#;
 
 /// Methods compute for hours between two reads or writes, and end with the process all the same.
 #[test]
@@ -295,7 +251,7 @@ fn every_method_stops_in_its_longest_loop() {
             ),
         ],
     );
-    for (section, fit, before) in ENDLESS {
+    for [section, fit, before] in cases(ENDLESS) {
         let keys = if section.starts_with("[points]") {
             "id = \"k\"\nsql = \"SELECT * FROM rows WHERE k < 3000\""
         } else {
@@ -393,22 +349,15 @@ fn a_refusal_by_the_system_is_one_error() {
     lake.runs(&[]);
     let before = lake.tables();
     let run = "exec \"$GYRE\" run p.toml --force";
-    for (limit, more, text) in [
-        (
-            "ulimit -n 6",
-            "",
-            "the limit of open files is 6, and gyre needs 64",
-        ),
-        ("ulimit -f 2", "", "cannot be written"),
-        ("ulimit -v 700000", "--threads 300", "300 threads"),
-        (
-            "ulimit -v 900000",
-            "--threads 1 --set 'transitions.sql=SELECT id, t, length(repeat(CAST(state AS VARCHAR), 1900000000)) AS state FROM rows WHERE id = 0'",
-            " more memory",
-        ),
-    ] {
+    let table = r#"
+        ulimit -n 6 |  | the limit of open files is 6, and gyre needs 64
+        ulimit -f 2 |  | cannot be written
+        ulimit -v 700000 | --threads 300 | 300 threads
+        ulimit -v 900000 | --threads 1 --set 'transitions.sql=SELECT id, t, length(repeat(CAST(state AS VARCHAR), 1900000000)) AS state FROM rows WHERE id = 0' | \smore memory
+    "#;
+    for [limit, more, text] in cases(table) {
         let ran = shell(&lake, &[], &format!("{limit}; {run} {more}"));
-        ran.fails(75, text);
+        ran.fails(75, &text);
         assert!(!ran.err.contains("aborted"), "{}", ran.err);
         let errors = ran.err.lines().filter(|line| line.starts_with("error:"));
         assert_eq!(errors.count(), 1, "{}", ran.err);

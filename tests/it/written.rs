@@ -1,16 +1,11 @@
 //! The tables that a run writes: `output.tables`, `output.without`, `--only` and `--without`.
 
-use crate::lake::{Lake, Swap};
+use crate::lake::{Lake, Swap, cases};
 use std::collections::BTreeSet;
 
 const PIPELINE: &str = r#"
-[job]
-name = "walks"
-output = "out"
-
-[tables.rows]
-path = "rows.parquet"
-
+job = { name = "walks", output = "out" }
+tables.rows.path = "rows.parquet"
 [ROWS]
 
 [output]
@@ -299,32 +294,16 @@ fn only_transitions_need_no_fit() {
 #[test]
 fn wrong_names_of_tables_are_errors() {
     let lake = lake();
-    let cases = [
-        (
-            0,
-            "without = [\"sources\"]",
-            "later commands read the table `sources`",
-        ),
-        (
-            0,
-            "without = [\"rows\"]",
-            "is not written unless other keys ask for it",
-        ),
-        (0, "tables = [\"restart\"]", "there is no table `restart`"),
-        (
-            2,
-            "tables = [\"coarse\"]",
-            "the tables of this run are symbols, operators",
-        ),
-        (
-            3,
-            "without = [\"factors\"]",
-            "these can be left out: tuning, certificates",
-        ),
-    ];
-    for (kind, output, message) in cases {
-        pipeline(&lake, kind, output);
-        lake.call("check", &[]).fails(2, message);
+    let table = r#"
+        0 | without = ["sources"] | later commands read the table `sources`
+        0 | without = ["rows"] | is not written unless other keys ask for it
+        0 | tables = ["restart"] | there is no table `restart`
+        2 | tables = ["coarse"] | the tables of this run are symbols, operators
+        3 | without = ["factors"] | these can be left out: tuning, certificates
+    "#;
+    for [kind, output, message] in cases(table) {
+        pipeline(&lake, kind.parse().expect("a kind"), &output);
+        lake.call("check", &[]).fails(2, &message);
     }
     pipeline(&lake, 0, "");
     lake.gyre(&["run", "p.toml", "--without", "sets_"])
