@@ -1,6 +1,6 @@
 //! `gyre assign`: new rows and the model of an earlier run.
 
-use crate::cli::{integers, small_pipeline};
+use crate::cli::{integers, small_lake, small_pipeline};
 use crate::lake::{Lake, ProgramRun, Rows, texts};
 use arrow::array::{Array, AsArray, Float64Array};
 use arrow::datatypes::{DataType, Float64Type};
@@ -93,7 +93,7 @@ fn assigning_the_rows_of_a_model_returns_its_sets() {
         .succeeds()
         .says("trajectories)");
     assign(&lake, "p.toml", &[]).succeeds();
-    lake.gyre(&["run", "p.toml", "--seed", "5"]).succeeds();
+    lake.line("run p.toml --seed 5").succeeds();
     assert!(
         assign(&lake, "p.toml", &[])
             .succeeds()
@@ -554,8 +554,7 @@ fn pairs_are_assigned() {
 
 #[test]
 fn input_that_does_not_fit_the_model_is_refused() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     assign(&lake, "p.toml", &[]).fails(1, "no finished result at out");
     lake.runs(&[]);
     for (sets, message) in [
@@ -585,7 +584,7 @@ fn input_that_does_not_fit_the_model_is_refused() {
         let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
         assign(&lake, "p.toml", &sets).fails(2, message);
     }
-    let same = lake.gyre(&["assign", "p.toml", "--model", "out"]);
+    let same = lake.line("assign p.toml --model out");
     same.fails(2, "out holds the models of a run");
     assert!(!lake.path("new").exists());
 
@@ -596,7 +595,7 @@ fn input_that_does_not_fit_the_model_is_refused() {
         fit = [{ name = "dbmr", method = "dbmr", rank = 2 }]
     "#;
     lake.file("b.toml", binned)
-        .gyre(&["run", "b.toml", "--force"])
+        .line("run b.toml --force")
         .succeeds();
     assign(
         &lake,

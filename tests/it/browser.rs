@@ -274,14 +274,7 @@ fn known_states_are_drawn_beside_estimates() {
 fn the_picture_of_the_readme_is_drawn() {
     let lake = Lake::new();
     run(&lake, "double_gyre", &[]);
-    let drawn = lake.gyre(&[
-        "report",
-        "out/double-gyre",
-        "--format",
-        "svg",
-        "-o",
-        "pictures",
-    ]);
+    let drawn = lake.line("report out/double-gyre --format svg -o pictures");
     drawn.succeeds();
     let file = lake.path("pictures/map-dbmr_r3-sources-x-y.svg");
     let found = std::fs::read_to_string(file).expect("a picture");
@@ -340,16 +333,15 @@ method = "dbmr"
 rank = 2
 "#,
     );
-    let overview = lake.gyre(&["inspect", "out"]).succeeds().out;
+    let overview = lake.line("inspect out").succeeds().out;
     assert!(!overview.contains('\u{202e}'), "{overview}");
-    let shown = lake.gyre(&["inspect", "out", "sources"]).succeeds().out;
+    let shown = lake.line("inspect out sources").succeeds().out;
     assert!(shown.contains("two\\nlines"), "{shown}");
     assert!(
         shown.lines().all(|line| line.chars().count() < 400),
         "{shown}"
     );
-    lake.gyre(&["report", "out", "-o", "report.html"])
-        .succeeds();
+    lake.line("report out -o report.html").succeeds();
     let Some(measured) = check(&lake, &lake.path("report.html")) else {
         return;
     };
@@ -394,8 +386,7 @@ affiliation = "side"
 "#,
     );
     lake.runs(&[]);
-    lake.gyre(&["report", "out", "-o", "report.html"])
-        .succeeds();
+    lake.line("report out -o report.html").succeeds();
     let page = lake.path("report.html");
     let size = std::fs::metadata(&page).expect("a page").len();
     assert!(size < 1_000_000, "{size} bytes");

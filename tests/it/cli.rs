@@ -16,6 +16,13 @@ pub fn small_rows(lake: &Lake, n: i64) -> &Lake {
     lake.integers("rows.parquet", ["id", "t", "state"], rows)
 }
 
+/// A lake with the small pipeline and its rows.
+pub fn small_lake() -> Lake {
+    let lake = Lake::new();
+    small_pipeline(&lake);
+    lake
+}
+
 pub fn small_pipeline(lake: &Lake) -> &Lake {
     small_rows(lake, 600).file("p.toml", SMALL)
 }
@@ -102,15 +109,15 @@ fn help_and_schema_match_their_snapshots() {
     } else if cfg!(not(any(feature = "cluster", feature = "report"))) {
         insta::assert_snapshot!("help", text);
     }
-    insta::assert_snapshot!("schema", lake.gyre(&["schema"]).succeeds().out);
+    insta::assert_snapshot!("schema", lake.line("schema").succeeds().out);
     assert!(
-        lake.gyre(&["completions", "bash"])
+        lake.line("completions bash")
             .succeeds()
             .out
             .contains("_gyre()")
     );
-    assert!(lake.gyre(&["man"]).succeeds().out.contains(".TH gyre 1"));
-    assert_eq!(lake.gyre(&["rum"]).code, Some(2));
+    assert!(lake.line("man").succeeds().out.contains(".TH gyre 1"));
+    assert_eq!(lake.line("rum").code, Some(2));
 }
 
 #[test]
@@ -202,8 +209,7 @@ fn fits_are_right_on_a_small_chain() {
 
 #[test]
 fn check_plan_and_explain_run_nothing() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     lake.call("check", &[])
         .succeeds()
         .prints("p.toml is valid: 1 table, 2 fits per model\n");
@@ -213,8 +219,7 @@ fn check_plan_and_explain_run_nothing() {
         "{plan}"
     );
     let json: serde_json::Value =
-        serde_json::from_str(&lake.gyre(&["plan", "p.toml", "--json"]).succeeds().out)
-            .expect("JSON");
+        serde_json::from_str(&lake.line("plan p.toml --json").succeeds().out).expect("JSON");
     assert_eq!(json["fit"][0]["parameters"]["restarts"], 20);
     assert_eq!(json["read"][0]["files"], 1);
     let explained = lake.call(
@@ -238,7 +243,7 @@ fn check_plan_and_explain_run_nothing() {
 #[test]
 fn a_missing_pipeline_is_one_json_line() {
     let lake = Lake::new();
-    let ran = lake.gyre(&["run", "gone.toml", "--log-format", "json"]);
+    let ran = lake.line("run gone.toml --log-format json");
     let event: serde_json::Value = serde_json::from_str(&ran.err).expect("one JSON line");
     assert_eq!((ran.code, &event["kind"]), (Some(2), &"Spec".into()));
 }
@@ -247,8 +252,7 @@ fn a_missing_pipeline_is_one_json_line() {
 /// exit code and no output.
 #[test]
 fn error_messages_name_the_mistake() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let nan = Float64Array::from(vec![0.5, f64::NAN, 1.5, 9.0]);
     lake.table(
         "points.parquet",
@@ -298,7 +302,7 @@ fn error_messages_name_the_mistake() {
         assert_eq!(remaining, [false; 2], "{message} left an output");
     }
     write_changed(&lake, &[], "");
-    lake.gyre(&["run", "gone.toml"]).fails(2, "gone.toml");
+    lake.line("run gone.toml").fails(2, "gone.toml");
     lake.run(&["fit.dbmr.rank=zero"])
         .fails(2, "--set fit.dbmr.rank");
 }
@@ -371,8 +375,7 @@ fn rows_without_a_state_are_counted_by_reason() {
 
 #[test]
 fn lags_are_durations_on_timestamps_and_steps_on_rows() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     // Days 0 1 2 4: there are two pairs at each of the lags 1d, 2d and 2 steps.
     let days = TimestampSecondArray::from(vec![0, 86_400, 172_800, 345_600]);
     let state = StringArray::from(vec!["a", "b", "c", "d"]);

@@ -432,7 +432,7 @@ fn single_files_are_read_over_http() {
     at(&url).runs(&[]);
     let over_http = lake.tables();
     std::fs::remove_dir_all(lake.path("out")).expect("an output");
-    at(&files[0]).gyre(&["run", "p.toml", "--force"]).succeeds();
+    at(&files[0]).line("run p.toml --force").succeeds();
     assert!(over_http == lake.tables());
 
     let ran = at(&format!("{}/lake/", server.url())).call("check", &[]);

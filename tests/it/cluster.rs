@@ -1,10 +1,9 @@
 //! Tasks on a real cluster of this machine. Every scheduler and executor is a process that the
 //! tests kill, stop and restart.
 
-use crate::cli::small_pipeline;
+use crate::cli::small_lake;
 use crate::clouds::{Server, command};
 use crate::inside::immediate_cleaning;
-use crate::lake::Lake;
 use crate::machines::{Machines, Process, running_tasks};
 use gyre::cluster::ballista::client::Cluster;
 use gyre::cluster::ballista::probe::{Probe, ProbeAnswer};
@@ -505,8 +504,7 @@ async fn executors_that_join_and_leave_complete_all_tasks() {
 
 #[test]
 fn a_run_reports_an_unusable_cluster() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let run = |cluster: &str, more: &[&str]| {
         let arguments = [&["run", "p.toml", "--cluster", cluster], more].concat();
         let start = Instant::now();
@@ -521,7 +519,7 @@ fn a_run_reports_an_unusable_cluster() {
     assert!(took < Duration::from_secs(8), "{took:?}");
     let (ran, took) = {
         let start = Instant::now();
-        let ran = lake.gyre(&["executor", "--scheduler", "df://127.0.0.1:1"]);
+        let ran = lake.line("executor --scheduler df://127.0.0.1:1");
         (ran, start.elapsed())
     };
     ran.fails(75, "no scheduler answers at df://127.0.0.1:1");
@@ -566,8 +564,7 @@ fn children(process: &Process) -> Vec<String> {
 
 #[test]
 fn processes_of_a_local_cluster_start_and_stop_together() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     for signal in ["-INT", "-TERM", "-KILL"] {
         let up = ["cluster", "up", "--executors", "2", "--port", "0"];
         let mut up = Process::start(&lake, &up);

@@ -652,7 +652,7 @@ fn a_plan_counts_executors_tasks_and_rounds() {
     let split = "models of more than 268,435,456 non-zeros are split into passes\n";
     assert!(log_text.ends_with(split), "{log_text}");
     assert_eq!(json["memory"], Value::Null);
-    let no_scheduler = lake.gyre(&["plan", "p.toml", "--cluster", "df://127.0.0.1:1"]);
+    let no_scheduler = lake.line("plan p.toml --cluster df://127.0.0.1:1");
     no_scheduler.fails(75, "no scheduler answers at df://127.0.0.1:1");
 
     // A run has the rounds of its plan, and then the fits.

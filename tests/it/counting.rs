@@ -162,16 +162,7 @@ fn rows_that_exceed_memory_are_sorted() {
         .file("p.toml", PIPELINE);
     lake.runs(&[]);
     let gathered = counts_by_gyre(&lake);
-    let ran = lake.gyre(&[
-        "run",
-        "p.toml",
-        "--force",
-        "-v",
-        "--threads",
-        "1",
-        "--memory",
-        "165MB",
-    ]);
+    let ran = lake.line("run p.toml --force -v --threads 1 --memory 165MB");
     ran.logs("sorting them");
     ran.succeeds();
     assert_eq!(counts_by_gyre(&lake), gathered);

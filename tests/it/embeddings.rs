@@ -156,14 +156,14 @@ fn neither_threads_nor_files_change_a_rank_or_an_interval() {
     let text = pipeline(AUTO, VALIDATION);
     let whole = lake(&points);
     whole.file("p.toml", &text);
-    whole.gyre(&["run", "p.toml", "--threads", "1"]).succeeds();
+    whole.line("run p.toml --threads 1").succeeds();
     let expected = whole.tables_of("out");
     assert!(expected.len() >= 9, "{}", expected.len());
     let parts = Lake::new();
     parts.file("p.toml", &text);
     table(&parts, "walks/1.parquet", &points[..777]);
     table(&parts, "walks/0.parquet", &points[777..]);
-    parts.gyre(&["run", "p.toml", "--threads", "3"]).succeeds();
+    parts.line("run p.toml --threads 3").succeeds();
     for (own, expected) in parts.tables_of("out").iter().zip(&expected) {
         assert!(own == expected, "{}", own.0);
     }
@@ -365,6 +365,6 @@ fn pairs_without_a_point_have_no_density_and_wrong_pairs_are_refused() {
         "q.toml",
         &text.replace("to = [\"to_x\", \"to_y\"]", "to = [\"to_x\", \"z\"]"),
     );
-    lake.gyre(&["run", "q.toml"])
+    lake.line("run q.toml")
         .fails(2, "column `z` is Utf8, but `densities.to` wants numbers");
 }

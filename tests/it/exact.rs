@@ -134,7 +134,7 @@ fn integers_beside_fractions_are_exact_or_refused_unless_they_are_coordinates() 
         ];
         for input in uses {
             pipeline(&lake, format, &input);
-            let ran = lake.gyre(&["run", "p.toml", "--force"]);
+            let ran = lake.line("run p.toml --force");
             ran.fails(1, "column `y` holds 9007199254740993");
             assert!(ran.err.contains(place), "{format}: {}", ran.err);
         }
@@ -146,7 +146,7 @@ fn integers_beside_fractions_are_exact_or_refused_unless_they_are_coordinates() 
         ];
         for input in numbers {
             pipeline(&lake, format, &input);
-            let ran = lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+            let ran = lake.line("run p.toml --force").succeeds();
             let warned = ran.err.matches("become the nearest double").count();
             assert_eq!(warned, 1, "{format}: {}", ran.err);
         }
@@ -167,7 +167,7 @@ fn coordinates_above_the_doubles_are_rounded_with_one_warning() {
     // 2^53 + 1 is on a border, and the box of the nearest double is above it.
     let boxes = "sql = \"SELECT * FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nlag = 1\nbins.y = { step = 1 }";
     pipeline(&lake, "parquet", boxes);
-    let ran = lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+    let ran = lake.line("run p.toml --force").succeeds();
     let warned = ran.err.matches("become the nearest double").count();
     assert_eq!(warned, 1, "{}", ran.err);
     let points = r#"
@@ -188,7 +188,7 @@ epsilon = 4.0
 neighbours = "all"
 "#;
     lake.file("p.toml", points);
-    let ran = lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+    let ran = lake.line("run p.toml --force").succeeds();
     let warned = ran.err.matches("become the nearest double").count();
     assert_eq!(warned, 1, "{}", ran.err);
 }
@@ -212,7 +212,7 @@ fn long_integers_of_json_keep_their_digits() {
     ];
     for ys in exact {
         lake.file("in/a.json", &lines(&ys));
-        lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+        lake.line("run p.toml --force").succeeds();
         let mut right = ys.clone();
         right.sort();
         assert_eq!(states(&lake), right);
@@ -221,7 +221,7 @@ fn long_integers_of_json_keep_their_digits() {
     lake.file("in/a.json", &lines(&["-1", "2"]));
     let long = lines(&["9223671840084328451", "3"]).replace("\"id\": 1", "\"id\": 2");
     lake.file("in/b.json", &long);
-    lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+    lake.line("run p.toml --force").succeeds();
     assert_eq!(states(&lake), ["-1", "2", "3", "9223671840084328451"]);
     std::fs::remove_file(lake.path("in/b.json")).expect("a file");
     for bad in [
@@ -230,7 +230,7 @@ fn long_integers_of_json_keep_their_digits() {
         "9007199254740993",
     ] {
         lake.file("in/a.json", &lines(&["1.5", "9007199254740992", bad]));
-        let ran = lake.gyre(&["run", "p.toml", "--force"]);
+        let ran = lake.line("run p.toml --force");
         ran.fails(1, &format!("a.json, line 3: column `y` holds {bad}"));
     }
     // Doubles that are written without a fraction are no integers.
@@ -238,7 +238,7 @@ fn long_integers_of_json_keep_their_digits() {
         "in/a.json",
         &lines(&["1.5", "1e20", "18446744073709551616"]),
     );
-    lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+    lake.line("run p.toml --force").succeeds();
 }
 
 /// Zeros in front make a column of codes text, as in DuckDB.
@@ -262,7 +262,7 @@ fn codes_of_csv_are_text() {
     ];
     for (ys, right) in cases {
         lake.file("in/a.csv", &csv(ys));
-        lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+        lake.line("run p.toml --force").succeeds();
         assert_eq!(states(&lake), right, "{ys:?}");
     }
     // Without a header, and with a text for null.
@@ -275,10 +275,10 @@ fn codes_of_csv_are_text() {
     let toml = lake.text("p.toml");
     lake.file("p.toml", &toml.replace("format = \"csv\"", options));
     lake.file("in/a.csv", "1,0,1\n1,1,2\n1,2,00\n");
-    lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+    lake.line("run p.toml --force").succeeds();
     assert_eq!(states(&lake), ["1", "2"]);
     lake.file("in/a.csv", "1,0,01\n1,1,2\n1,2,00\n");
-    lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+    lake.line("run p.toml --force").succeeds();
     assert_eq!(states(&lake), ["01", "2"]);
     // The first code after the rows that decide the types is an error at its line.
     pipeline(&lake, "csv", STATES);
@@ -286,7 +286,7 @@ fn codes_of_csv_are_text() {
         let mut ys = vec![usual; 2000];
         ys[1500] = code;
         lake.file("in/a.csv", &csv(&ys));
-        let ran = lake.gyre(&["run", "p.toml", "--force"]);
+        let ran = lake.line("run p.toml --force");
         ran.fails(1, "a.csv, line 1502: column `y` holds");
         ran.logs(&format!("`{code}`"));
     }
@@ -313,7 +313,7 @@ fn every_spelling_of_nan_in_csv_is_a_number() {
         let line = |(t, y): (usize, &&str)| format!("1,{t},{y}\n");
         let rows: String = ys.iter().enumerate().map(line).collect();
         lake.file("in/a.csv", &format!("id,t,y\n{rows}"));
-        lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+        lake.line("run p.toml --force").succeeds();
         assert_eq!(states(&lake), right, "{ys:?}");
     }
 }
@@ -348,7 +348,7 @@ fn times_of_csv_have_a_time_zone_in_all_rows_or_in_none() {
         ),
     ] {
         write("a", 0, &ys);
-        lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+        lake.line("run p.toml --force").succeeds();
         assert_eq!(states(&lake), [right], "{ys:?}");
     }
     // In one file: among the rows that decide the types, and after them.
@@ -373,7 +373,7 @@ fn times_of_csv_have_a_time_zone_in_all_rows_or_in_none() {
             let mut ys = vec![usual; at + 1];
             ys[at] = other;
             write("a", 0, &ys);
-            let ran = lake.gyre(&["run", "p.toml", "--force"]);
+            let ran = lake.line("run p.toml --force");
             ran.fails(1, &format!("line {line}: column `y` {said} `{other}`"));
         }
     }
@@ -381,7 +381,7 @@ fn times_of_csv_have_a_time_zone_in_all_rows_or_in_none() {
     for other in [LOCAL, "2020-01-01"] {
         write("a", 0, &[ZONED, ZONED]);
         write("b", 2, &[other, other]);
-        let ran = lake.gyre(&["run", "p.toml", "--force"]);
+        let ran = lake.line("run p.toml --force");
         ran.fails(1, "`y` holds times in the time zone UTC in ");
         let wanted = [
             "in/a.csv",
@@ -410,7 +410,7 @@ fn boxes_of_a_column_with_several_precisions_are_refused() {
         let run = |sql: &str| {
             let input = format!("sql = \"{sql}\"\n{bins}");
             pipeline(&lake, format, &input);
-            lake.gyre(&["run", "p.toml", "--force"])
+            lake.line("run p.toml --force")
         };
         let boxes = || {
             let tables = [lake.read("sources"), lake.read("targets")];
@@ -490,7 +490,7 @@ fn categories_of_several_files_are_their_values() {
         let grouped = "sql = \"SELECT y AS source_y, min(y) AS target_y, count(*) AS n FROM rows GROUP BY y\"\nsource = \"source_y\"\ntarget = \"target_y\"\ncount = \"n\"";
         for input in [STATES, &sorted, grouped] {
             pipeline(&lake, format, input);
-            lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+            lake.line("run p.toml --force").succeeds();
             assert_eq!(states(&lake).len(), 400, "{format}: {input}");
         }
     }
@@ -528,17 +528,17 @@ fn times_of_several_units_get_one_that_holds_all() {
         for (a, b, right) in cases {
             write(&lake, "a", format, 0, &a);
             write(&lake, "b", format, 2, &b);
-            lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+            lake.line("run p.toml --force").succeeds();
             assert_eq!(states(&lake), right, "{format}");
         }
         write(&lake, "b", format, 2, &ns(vec![1001, 1000]));
-        let ran = lake.gyre(&["run", "p.toml", "--force"]);
+        let ran = lake.line("run p.toml --force");
         ran.fails(1, "no unit holds all of them: 3000-01-01T00:00:00 in");
         ran.logs("row 2 does not fit nanoseconds");
         let zoned = TimestampNanosecondArray::from(vec![1000]).with_timezone("Europe/Berlin");
         let zoned: ArrayRef = Arc::new(zoned);
         write(&lake, "b", format, 2, &zoned);
-        let ran = lake.gyre(&["run", "p.toml", "--force"]);
+        let ran = lake.line("run p.toml --force");
         ran.fails(1, "`y` holds times without a time zone in");
         ran.logs(&format!("b.{format}"));
     }
@@ -556,7 +556,7 @@ fn texts_of_several_types_are_one() {
     for (a, b) in [(&plain, &codes), (&codes, &plain)] {
         write(&lake, "a", "parquet", 0, a);
         write(&lake, "b", "parquet", 2, b);
-        lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+        lake.line("run p.toml --force").succeeds();
         assert_eq!(states(&lake), ["x", "y"]);
     }
 }

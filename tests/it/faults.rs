@@ -3,7 +3,7 @@
 //! the complete new one. The error is one clear line with the right exit code, and `gyre clean`
 //! removes all unused files.
 
-use crate::cli::small_pipeline;
+use crate::cli::small_lake;
 use crate::faulty::{Fault, FaultyStore, Pauses};
 use crate::inside::immediate_cleaning;
 use crate::lake::{Lake, ProgramRun, Swap, files_below};
@@ -546,9 +546,8 @@ async fn a_clock_that_jumps_does_not_age_a_version() {
 /// promotion.
 #[tokio::test]
 async fn locks_tell_live_files_from_dead_ones_of_any_age() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
+    let lake = small_lake();
+    lake.line("run p.toml --seed 1").succeeds();
     let shown = lake.path("out").display().to_string();
     let alive = Output::open(&shown, &Stores::default()).expect("an output");
     let begun = alive.begin("a-plan-of-its-own").await.expect("a folder");
@@ -561,15 +560,13 @@ async fn locks_tell_live_files_from_dead_ones_of_any_age() {
             let folder = fs::File::open(folder).expect("a folder");
             folder.set_modified(at).expect("a time");
         }
-        let cleaned = lake
-            .gyre(&["clean", "p.toml", "--older-than", "0s"])
-            .succeeds();
+        let cleaned = lake.line("clean p.toml --older-than 0s").succeeds();
         let message = format!("left alone {}", begun.run);
         cleaned.says(&message);
         assert!(!cleaned.out.contains("removed"), "{}", cleaned.out);
     }
     alive.abandon().await;
-    lake.gyre(&["run", "p.toml", "--seed", "2"]).succeeds();
+    lake.line("run p.toml --seed 2").succeeds();
 }
 
 /// A folder of three files and its result.
@@ -630,7 +627,7 @@ fn damaged_files_are_named_and_the_earlier_result_stays() {
     assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
     assert!(lake.tables() == before);
     // The reader panics. The verbose log shows the panic.
-    let verbose = lake.gyre(&["run", "p.toml", "-v"]);
+    let verbose = lake.line("run p.toml -v");
     verbose.logs("a reader panicked at");
     verbose.logs(message);
     // Temporary and hidden files of a writer are not read.
@@ -641,7 +638,7 @@ fn damaged_files_are_named_and_the_earlier_result_stays() {
     }
     fs::write(lake.path("in/_SUCCESS"), "").expect("a file");
     fs::write(lake.path("in/b.parquet"), good).expect("a file");
-    lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+    lake.line("run p.toml --force").succeeds();
     assert!(lake.tables() == before);
 }
 
@@ -729,9 +726,8 @@ async fn files_that_change_during_a_run_are_named() {
 /// A file size limit acts like a full disk: a file may have one kilobyte, and further writes fail.
 #[test]
 fn a_full_disk_is_one_error() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
-    lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
+    let lake = small_lake();
+    lake.line("run p.toml --seed 1").succeeds();
     let before = lake.tables();
     let ran = shell(
         &lake,
@@ -743,17 +739,15 @@ fn a_full_disk_is_one_error() {
     ran.fails(75, "File too large");
     assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
     assert!(lake.tables() == before);
-    lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
-        .succeeds();
+    lake.line("clean p.toml --older-than 0s").succeeds();
     assert_eq!(lake.names("out/versions").len(), 1);
-    lake.gyre(&["run", "p.toml", "--seed", "2"]).succeeds();
+    lake.line("run p.toml --seed 2").succeeds();
 }
 
 /// The same on a small separate file system, if it can be mounted.
 #[test]
 fn a_full_file_system_is_one_error() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     fs::create_dir(lake.path("disk")).expect("a folder");
     let mount = "mount -t tmpfs -o size=400k none disk";
     let unshare = ["unshare", "-rm"];

@@ -418,7 +418,7 @@ fn rows_that_do_not_fit_the_model_are_refused_by_name() {
     let output = PIPELINE.find("[output]").expect("a section");
     let fewer = format!("{}{}", &PIPELINE[..kernel], &PIPELINE[output..]);
     lake.file("fewer.toml", &fewer);
-    lake.gyre(&["assign", "fewer.toml", "--model", "out", "--output", "new"])
+    lake.line("assign fewer.toml --model out --output new")
         .fails(
             2,
             "the model has the fit `diagonal`, which the pipeline does not have",
@@ -459,7 +459,7 @@ fn two_results_are_compared_row_by_row() {
     let rms = (gaps.iter().map(|gap| gap * gap).sum::<f64>() / gaps.len() as f64).sqrt();
     assert!((means["largest"].as_f64().expect("a number") - largest).abs() < 1e-15);
     assert!((means["rms"].as_f64().expect("a number") - rms).abs() < 1e-12);
-    lake.gyre(&["compare", "out", "out", "--fit", "kf=ekf"])
+    lake.line("compare out out --fit kf=ekf")
         .succeeds()
         .says("means differ by ")
         .says("test MSE ");
@@ -570,7 +570,7 @@ fn kernels(rows: &[Row], step: (i64, i64)) -> (Lake, String) {
 fn kernel_filters_come_back_and_do_not_depend_on_threads_or_order() {
     let rows = world(6, 30, 12);
     let (lake, text) = kernels(&rows, (0, 12));
-    lake.gyre(&["run", "p.toml", "--threads", "1"]).succeeds();
+    lake.line("run p.toml --threads 1").succeeds();
     let expected = lake.tables_of("out");
     let fits = lake.read("fits");
     let residuals = maybe(&fits, "state_trace_residual");
@@ -591,7 +591,7 @@ fn kernel_filters_come_back_and_do_not_depend_on_threads_or_order() {
     other.file("p.toml", &text);
     table(&other, "world/0.parquet", &shuffled(&rows, 14));
     fs::copy(lake.path("known.parquet"), other.path("known.parquet")).expect("a copy");
-    other.gyre(&["run", "p.toml", "--threads", "3"]).succeeds();
+    other.line("run p.toml --threads 3").succeeds();
     let found = other.tables_of("out");
     for (table, bytes) in &expected {
         assert!(*bytes == found[table], "{table}");

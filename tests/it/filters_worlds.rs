@@ -45,7 +45,7 @@ fn toy(lake: &Lake, train: usize, test: usize, worlds: usize) -> Rows {
     let text = include_str!("../../pipelines/kernel_toy.toml");
     let text = text.replace("kernel_toy(1000, 200)", &call);
     lake.file("toy.toml", &text.replace("${OUT:-out}/kernel-toy", "out"));
-    let ran = lake.gyre(&["run", "toy.toml"]).succeeds();
+    let ran = lake.line("run toy.toml").succeeds();
     eprintln!("{}", ran.out);
     let fits = lake.read("fits");
     assert_eq!(fits.len(), 5 * worlds);
@@ -382,7 +382,7 @@ fn camera(lake: &Lake, scene: usize, train: usize, test: usize, size: usize) -> 
         &format!("camera({scene}, 1, 1, {size})"),
     );
     lake.file("camera.toml", &text.replace("${OUT:-out}/camera", "out"));
-    let ran = lake.gyre(&["run", "camera.toml"]).succeeds();
+    let ran = lake.line("run camera.toml").succeeds();
     eprintln!("{}", ran.out);
     lake.read("fits")
 }

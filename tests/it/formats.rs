@@ -321,7 +321,7 @@ fn rows_at<'a>(lake: &'a Lake, path: &str, table: &str) -> &'a Lake {
 /// The number of transitions of a run.
 #[track_caller]
 fn transitions(lake: &Lake) -> f64 {
-    lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+    lake.line("run p.toml --force").succeeds();
     lake.read("counts").floats("count").iter().sum()
 }
 

@@ -713,7 +713,7 @@ proptest! {
         all in prop::collection::vec(damage(), 1..4),
     ) {
         let lake = model(0);
-        lake.gyre(&["run", "p.toml", "--seed", "2", "--set", "job.incremental=true"]).succeeds();
+        lake.line("run p.toml --seed 2 --set job.incremental=true").succeeds();
         lake.gyre(&ASSIGN.split(' ').collect::<Vec<_>>()).succeeds();
         let assigned = lake.bytes("new/sources/part-0.parquet");
         let whole = files(&lake.path("out"));

@@ -260,7 +260,7 @@ fn only_new_files_are_read() {
     // Another fit reads no rows.
     lake.runs(&["fit.one.rank=2"]).says("\n  no new files\n");
     // A full refresh reads the damaged rows.
-    let ran = lake.gyre(&["run", "p.toml", "--full-refresh"]);
+    let ran = lake.line("run p.toml --full-refresh");
     ran.fails(1, "reading the input failed");
     days(&lake, 1..4);
     assert_eq!(
@@ -274,10 +274,10 @@ fn a_second_run_has_nothing_to_do() {
     let lake = world();
     let ran = lake.runs(&[]);
     assert_eq!(ran.out, "Nothing to do.\n");
-    let ran = lake.gyre(&["run", "p.toml", "--skip-code", "9"]);
+    let ran = lake.line("run p.toml --skip-code 9");
     assert_eq!((ran.code, ran.out.as_str()), (Some(9), "Nothing to do.\n"));
     let before = lake.tables_of("out");
-    lake.gyre(&["run", "p.toml", "--full-refresh"])
+    lake.line("run p.toml --full-refresh")
         .succeeds()
         .says("\n  all of 3 files counted\n");
     assert!(lake.tables_of("out") == before);
@@ -383,10 +383,9 @@ fn objects_outside_every_ledger_are_removed() {
     let name = format!("out/ledger/counts-{}.parquet", "0".repeat(32));
     let stray = lake.path(&name);
     fs::write(&stray, "").expect("an object");
-    lake.gyre(&["clean", "p.toml"]).succeeds();
+    lake.line("clean p.toml").succeeds();
     assert!(stray.exists());
-    lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
-        .succeeds();
+    lake.line("clean p.toml --older-than 0s").succeeds();
     assert!(!stray.exists());
     days(&lake, 4..5);
     assert_eq!(check_increment(&lake, &[]), "1 new file");

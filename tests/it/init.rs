@@ -17,7 +17,7 @@ fn proposed(lake: &Lake, data: &str, more: &[&str]) -> String {
     let printed = lake.gyre(&[&["init", data], more].concat()).succeeds();
     assert_eq!(printed.out.trim_end(), text.trim_end());
     lake.call("check", &[]).succeeds();
-    let ran = lake.gyre(&["run", "p.toml", "--set", "job.output=out", "--force"]);
+    let ran = lake.line("run p.toml --set job.output=out --force");
     assert_eq!(ran.code, Some(0), "{text}\n{}\n{}", ran.out, ran.err);
     text
 }
@@ -75,7 +75,7 @@ fn trajectories_with_coordinates_get_boxes_and_a_lag() {
     std::fs::create_dir(lake.path("jobs")).expect("a folder");
     let to = ["init", "Drifters 2024.parquet", "-o", "jobs/p.toml"];
     lake.gyre(&to).succeeds();
-    lake.gyre(&["check", "jobs/p.toml"]).succeeds();
+    lake.line("check jobs/p.toml").succeeds();
 }
 
 #[test]
@@ -285,23 +285,21 @@ fn folders_of_all_formats_are_read() {
 #[test]
 fn tables_without_roles_are_errors() {
     let lake = Lake::new();
-    lake.gyre(&["init", "none.parquet"])
-        .fails(1, "none.parquet");
+    lake.line("init none.parquet").fails(1, "none.parquet");
     lake.table("one.parquet", vec![("a", floats([0.5, 1.5]))]);
-    let error = lake.gyre(&["init", "one.parquet"]);
+    let error = lake.line("init one.parquet");
     error.fails(1, "no column looks like a time");
     error.fails(1, "the columns are `a` (Float64)");
-    lake.gyre(&["init", "one.parquet", "--kind", "pairs"])
+    lake.line("init one.parquet --kind pairs")
         .fails(1, "no column looks like a source and a target");
     let nothing: ArrayRef = Arc::new(Int64Array::from_iter_values([0i64; 0]));
     lake.table("empty.parquet", vec![("t", nothing)]);
-    lake.gyre(&["init", "empty.parquet"])
-        .fails(1, "has no rows");
+    lake.line("init empty.parquet").fails(1, "has no rows");
     lake.table(
         "twice.parquet",
         vec![("t", integers([1, 1, 2])), ("x", floats([0.0, 1.0, 2.0]))],
     );
-    lake.gyre(&["init", "twice.parquet"])
+    lake.line("init twice.parquet")
         .fails(1, "several rows have the same `t`");
     lake.table(
         "floats.parquet",
@@ -310,9 +308,9 @@ fn tables_without_roles_are_errors() {
             ("state", integers([1, 2, 1])),
         ],
     );
-    lake.gyre(&["init", "floats.parquet"])
+    lake.line("init floats.parquet")
         .fails(1, "and `time` is Float64; make whole numbers of it in SQL");
-    lake.gyre(&["init", "one.parquet", "--kind", "no"])
+    lake.line("init one.parquet --kind no")
         .fails(2, "possible values");
 }
 

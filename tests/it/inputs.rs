@@ -12,7 +12,7 @@ fn pipeline<'a>(lake: &'a Lake, path: &str, sql: &str) -> &'a Lake {
 /// The counts (a, b, n) for a path and a query.
 fn counts(lake: &Lake, path: &str, sql: &str) -> Vec<(String, String, i64)> {
     pipeline(lake, path, sql)
-        .gyre(&["run", "p.toml", "--force"])
+        .line("run p.toml --force")
         .succeeds();
     let rows = lake.read("counts");
     let (a, b, n) = (rows.texts("a"), rows.texts("b"), rows.integers("count"));
@@ -62,8 +62,7 @@ fn filters_on_hive_folders_leave_files_unread() {
     let explained = none.call("explain", &[]).succeeds().out;
     assert!(explained.contains("rows: 0 of 4 files"), "{explained}");
     // Without the filter the damaged rows are read.
-    let all = pipeline(&lake, "\"lake/\"", "SELECT a, b, n FROM rows")
-        .gyre(&["run", "p.toml", "--force"]);
+    let all = pipeline(&lake, "\"lake/\"", "SELECT a, b, n FROM rows").line("run p.toml --force");
     all.fails(1, "");
 }
 

@@ -190,6 +190,11 @@ impl Lake {
         )
     }
 
+    /// Calls the program with the words of a line.
+    pub fn line(&self, words: &str) -> ProgramRun {
+        self.gyre(&words.split(' ').collect::<Vec<_>>())
+    }
+
     /// Calls a command with `p.toml` and assignments to its keys.
     pub fn call(&self, command: &str, sets: &[&str]) -> ProgramRun {
         let sets = sets.iter().flat_map(|set| ["--set", *set]);

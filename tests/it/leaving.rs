@@ -1,7 +1,7 @@
 //! Output of the process: no output contains a secret, wherever it is planted, and the exit code is
 //! right even if the output cannot be written.
 
-use crate::cli::small_pipeline;
+use crate::cli::small_lake;
 use crate::clouds;
 use crate::lake::{Lake, ProgramRun};
 use crate::wire::{Protocol, Server};
@@ -229,8 +229,7 @@ const REPORTS: [&str; 4] = ["--metrics", "gyre.prom", "--lineage", "lineage.json
 /// the secret.
 #[test]
 fn no_command_shows_a_planted_secret() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let logged: [&[&str]; 3] = [&[], &["-vvv"], &["-v", "--log-format", "json"]];
     for (at, plant) in secret_places(start_echo_server()).iter().enumerate() {
         let sets = plant.sets.iter().flat_map(|set| ["--set", set]);
@@ -291,8 +290,7 @@ fn no_command_shows_a_planted_secret() {
 /// that every output would contain it.
 #[test]
 fn known_secrets_are_hidden_in_every_file_of_a_run() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let text = lake.text("p.toml");
     let text = text.replace("name = \"small\"", &format!("name = \"{PLANTED}\""));
     let sql = format!("SELECT * FROM rows WHERE $of <> '' -- {PLANTED}");
@@ -334,8 +332,7 @@ fn known_secrets_are_hidden_in_every_file_of_a_run() {
 /// The output is in a bucket, and the credentials are in the environment.
 #[test]
 fn a_run_into_a_bucket_leaves_no_credentials() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let server = Server::start(InMemory::new(), Protocol::S3, None);
     let own = |key: &str, value: String| match key {
         "aws_endpoint_url" => value.replace("http://", &format!("http://me:{PLANTED}@")),
@@ -431,8 +428,7 @@ impl Unwritable {
 /// and the exit code is that of the run.
 #[test]
 fn unwritable_messages_do_not_fail_a_run() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let mut runs = 0;
     for sink in [Unwritable::Full, Unwritable::Closed] {
         for logged in [&["-v"][..], &["-vv"], &["--log-format", "json"], &["-q"]] {
@@ -495,8 +491,7 @@ fn unwritable_messages_do_not_fail_a_run() {
 
 #[test]
 fn quiet_commands_print_errors_and_requested_output_only() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     for arguments in [
         &["check", "p.toml"][..],
         &["run", "p.toml"],
@@ -530,7 +525,7 @@ fn quiet_commands_print_errors_and_requested_output_only() {
         );
         assert!(!quiet.out.is_empty(), "{arguments:?}");
     }
-    lake.gyre(&["run", "gone.toml", "-q"]).fails(2, "gone.toml");
+    lake.line("run gone.toml -q").fails(2, "gone.toml");
 }
 
 /// Every page that the main page names exists as a file and as output of `gyre man`.
@@ -538,7 +533,7 @@ fn quiet_commands_print_errors_and_requested_output_only() {
 fn manual_pages_are_complete() {
     let lake = Lake::new();
     fs::create_dir(lake.path("man1")).expect("a folder");
-    let printed = lake.gyre(&["man", "--out", "man1"]).succeeds().out;
+    let printed = lake.line("man --out man1").succeeds().out;
     assert_eq!(printed, "wrote the manual pages to man1\n");
     let read = |name: &str| fs::read_to_string(lake.path(&format!("man1/{name}.1")));
     let mut pages = vec!["gyre".to_string()];
@@ -565,25 +560,24 @@ fn manual_pages_are_complete() {
     let written = lake.names("man1").len();
     assert_eq!(seen, written);
     assert!(seen > 10, "{seen}");
-    lake.gyre(&["man", "rum"]).fails(
+    lake.line("man rum").fails(
         2,
         "there is no manual page for `rum`; there are pages for: run, ",
     );
-    lake.gyre(&["man", "--out", "none"])
+    lake.line("man --out none")
         .fails(75, "cannot be written to none");
 }
 
 /// Devices and pipes are written to and not replaced.
 #[test]
 fn metrics_and_events_are_written_to_devices_and_pipes() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     // /dev/stdout, which a shell passes to a program.
-    lake.gyre(&["run", "p.toml", "-q", "--metrics", "/dev/stdout"])
+    lake.line("run p.toml -q --metrics /dev/stdout")
         .succeeds()
         .says("gyre_run_success{pipeline=\"small\"} 1");
     let ran = lake
-        .gyre(&["run", "p.toml", "-q", "--force", "--lineage", "/dev/stderr"])
+        .line("run p.toml -q --force --lineage /dev/stderr")
         .succeeds();
     assert_eq!(ran.err.matches("\"eventType\"").count(), 2, "{}", ran.err);
     assert!(
@@ -614,7 +608,7 @@ fn metrics_and_events_are_written_to_devices_and_pipes() {
         assert_eq!(log.matches(part).count().min(1), 1, "{part}: {log}");
     }
     // A full device is an error and is not replaced.
-    lake.gyre(&["run", "p.toml", "--force", "--metrics", "/dev/full"])
+    lake.line("run p.toml --force --metrics /dev/full")
         .fails(75, "the file of --metrics cannot be written");
     let device = fs::metadata("/dev/full").expect("the file exists");
     assert!(device.file_type().is_char_device());
@@ -633,11 +627,7 @@ fn metrics_and_events_are_written_to_devices_and_pipes() {
         text
     });
     // The run fails until the reader has opened the pipe.
-    while lake
-        .gyre(&["run", "p.toml", "--force", "--lineage", "pipe"])
-        .code
-        == Some(2)
-    {}
+    while lake.line("run p.toml --force --lineage pipe").code == Some(2) {}
     let events = reader.join().expect("text");
     assert_eq!(events.lines().count(), 2, "{events}");
     assert!(

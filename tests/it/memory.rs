@@ -111,7 +111,7 @@ fn a_run_that_cannot_spill_stops_and_keeps_the_earlier_result() {
     lake.runs(&[]);
     let before = lake.tables();
     lake.file("p.toml", &MANY.swap("MODELS", "5000"));
-    let stopped = lake.gyre(&["run", "p.toml", "--threads", "2", "--memory", "175MB"]);
+    let stopped = lake.line("run p.toml --threads 2 --memory 175MB");
     stopped.fails(75, "");
     let megabytes = |text: Option<&str>| text.and_then(|text| text.parse::<usize>().ok());
     let error = stopped.err.strip_prefix("error: --memory is too small: ");
@@ -127,8 +127,7 @@ fn a_run_that_cannot_spill_stops_and_keeps_the_earlier_result() {
     // The run stops above its limit and proposes at least a quarter more.
     assert!(in_use >= 175 && enough > in_use, "{}", stopped.err);
     assert!(lake.tables() == before);
-    lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
-        .succeeds();
+    lake.line("clean p.toml --older-than 0s").succeeds();
     let entries = |folder: &str| fs::read_dir(lake.path(folder)).expect("a folder").count();
     // The stopped run leaves only its record.
     assert_eq!((entries("out/versions"), entries("out/runs")), (1, 2));
@@ -140,10 +139,7 @@ fn a_plan_estimates_the_memory_of_a_run() {
     let lake = Lake::new();
     lake.file("rows.csv", "unused\n1\n")
         .file("p.toml", PIPELINE);
-    let shown = lake
-        .gyre(&["plan", "p.toml", "--threads", "2"])
-        .succeeds()
-        .out;
+    let shown = lake.line("plan p.toml --threads 2").succeeds().out;
     let last = shown.lines().last();
     assert_eq!(
         last,
@@ -202,7 +198,7 @@ fn a_run_needs_at_most_what_its_plan_says() {
         let lake = Lake::new();
         let n = 100 * random.random_range(5..9);
         write_job(&lake, n, &job);
-        let plan = lake.gyre(&["plan", "p.toml", "--threads", "2", "--json"]);
+        let plan = lake.line("plan p.toml --threads 2 --json");
         let plan = plan.succeeds().json();
         let of = |key: &str| plan["memory"][key].as_u64();
         let of_pairs = of("bytes_per_pair").unwrap_or(0) * (n * n) as u64;
@@ -210,7 +206,7 @@ fn a_run_needs_at_most_what_its_plan_says() {
         let bytes = ["bytes", "count_bytes", "fit_bytes"].map(of);
         let bytes = bytes.into_iter().flatten().max().expect("a bound");
         let most = bytes + of_pairs + of_partitions;
-        lake.gyre(&["run", "p.toml", "--threads", "2"]).succeeds();
+        lake.line("run p.toml --threads 2").succeeds();
         let peak = lake.last_record()["peak_memory_bytes"].as_u64();
         let peak = peak.expect("a peak");
         assert!(peak <= most, "{peak} > {most}: {job:?}, {n} rows");
@@ -320,7 +316,7 @@ fn a_page_that_becomes_too_large_is_refused() {
         let refused = lake.gyre(&[&bounded[..], &["--set", all]].concat());
         refused.fails(2, "column `text` of ");
         refused.fails(2, "rows.parquet has a page that becomes 158MB when it is decompressed, and there is room for 30MB; give at least 1427MB with --memory");
-        lake.gyre(&["init", "rows.parquet"])
+        lake.line("init rows.parquet")
             .fails(2, "has a page that becomes 158MB when it is decompressed");
     }
 }
@@ -354,8 +350,7 @@ fn a_first_pipeline_is_proposed_from_the_rows_that_fit() {
     }
     writer.close().expect("a file");
     // 2,000 rows have 400 MB.
-    lake.gyre(&["init", "rows.parquet", "--to", "p.toml"])
-        .succeeds();
+    lake.line("init rows.parquet --to p.toml").succeeds();
     let text = lake.text("p.toml");
     let said = text
         .lines()

@@ -156,7 +156,7 @@ fn splits_merges_ends_and_starts_of_sets_are_recorded() {
     // A repeated run without changes writes the same bytes, including the changes of the first of
     // the two runs.
     let before = lake.tables();
-    lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+    lake.line("run p.toml --force").succeeds();
     assert!(
         lake.tables() == before,
         "a run of the same plan changes nothing"
@@ -218,7 +218,7 @@ fn names_are_taken_from_another_output() {
         .logs("sets get new names: the result at out has source states by `a` (Int64)");
     let first = ["0 0 null - []", "1 1 null - []", "2 2 null - []"];
     assert_eq!(sets(&lake, "x", "dbmr"), first);
-    lake.gyre(&["compare", "model", "out"]).fails(
+    lake.line("compare model out").fails(
         1,
         "the result at model has source states by `a` (Int64), not by `a` (Utf8)",
     );
@@ -347,7 +347,7 @@ fn two_outputs_are_compared() {
     run("one", "[2, 3]");
     blocks(&lake, &[("x", &[0..9, 9..11, 11..26]), ("z", three)]);
     run("two", "[3, 4]");
-    let report = lake.gyre(&["compare", "one", "two"]).succeeds();
+    let report = lake.line("compare one two").succeeds();
     insta::assert_snapshot!("compare", report.out);
     let ranks = [
         "compare",
@@ -376,7 +376,7 @@ fn two_outputs_are_compared() {
     let named = named.filter(|set| !set["number"].is_null());
     let named: BTreeSet<i64> = named.filter_map(|set| set["id"].as_i64()).collect();
     assert_eq!(named, own);
-    lake.gyre(&["compare", "one", "one", "--fit", "svd"])
+    lake.line("compare one one --fit svd")
         .succeeds()
         .says("sets 3 kept; 0 of 24 states changed set");
 
@@ -391,20 +391,19 @@ fn two_outputs_are_compared() {
         ),
         "{report}"
     );
-    lake.gyre(&["compare", "out", "out", "--lag", "3"])
+    lake.line("compare out out --lag 3")
         .fails(2, "--lag: out has no lag `3`; it has `1`, `2`");
-    lake.gyre(&["compare", "one", "two", "--lag", "1"])
+    lake.line("compare one two --lag 1")
         .fails(2, "--lag: one has no lag `1`; it has none");
 
-    lake.gyre(&["compare", "one", "tow"]).fails(
+    lake.line("compare one tow").fails(
         1,
         "there is no output of gyre at tow: give the output of a run",
     );
-    lake.gyre(&["compare", "one", "two", "--fit", "dbmr_r2"])
-        .fails(
-            2,
-            "--fit: two has no fit `dbmr_r2`; it has `dbmr_r3`, `dbmr_r4`, `svd`",
-        );
+    lake.line("compare one two --fit dbmr_r2").fails(
+        2,
+        "--fit: two has no fit `dbmr_r2`; it has `dbmr_r3`, `dbmr_r4`, `svd`",
+    );
 }
 
 /// Two independent lags: pairs one step apart, and other pairs two steps apart. The blocks form a
@@ -555,7 +554,7 @@ fn names_agree_across_ranks_and_lags() {
 
     // A repeated run writes the same bytes and reports no changes.
     let before = lake.tables();
-    let second = lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+    let second = lake.line("run p.toml --force").succeeds();
     assert!(
         lake.tables() == before,
         "a run of the same plan changes nothing"

@@ -1,6 +1,6 @@
 //! Logs, metrics, lineage events and records of a run, and data values in all of them.
 
-use crate::cli::{integers, small_pipeline};
+use crate::cli::{integers, small_lake};
 use crate::lake::{Lake, ProgramRun, TABLES, files_below, floats, texts};
 use crate::needs;
 use arrow::array::ArrayRef;
@@ -160,8 +160,7 @@ const REPORTS: [&str; 8] = [
 
 #[test]
 fn a_run_writes_logs_metrics_and_events() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let text = lake.text("p.toml");
     lake.file("p.toml", &format!("{text}\n[checks]\nmin_rows = 10\n"));
     let ran = lake.gyre(&REPORTS).succeeds();
@@ -314,11 +313,10 @@ fn a_run_writes_logs_metrics_and_events() {
         .find(|s| s.0 == "gyre_run_exit_code")
         .expect("a sample");
     assert_eq!((ended.1["pipeline"].as_str(), ended.2), ("small", 1.0));
-    lake.gyre(&["run", "p.toml", "--metrics", "none/gyre.prom"])
-        .fails(
-            2,
-            "--metrics none/gyre.prom: name a file in an existing folder",
-        );
+    lake.line("run p.toml --metrics none/gyre.prom").fails(
+        2,
+        "--metrics none/gyre.prom: name a file in an existing folder",
+    );
 
     check_clients(&lake);
     let events = lines(&lake.text("lineage.jsonl"));
@@ -433,8 +431,7 @@ const HOSTILE: [&str; 9] = [
 
 #[test]
 fn values_cannot_inject_paths_lines_or_labels() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let n = 600 * HOSTILE.len() as i64;
     let part = texts((0..n).map(|k| HOSTILE[k as usize / 600]));
     let state: ArrayRef =
@@ -508,7 +505,7 @@ fn values_cannot_inject_paths_lines_or_labels() {
         .collect();
     assert_eq!(recorded, HOSTILE.into());
     // The names of sets are found again for all of these keys.
-    lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
+    lake.line("run p.toml --seed 1").succeeds();
     let events: BTreeSet<String> = lake.read("sets").texts("event").into_iter().collect();
     assert_eq!(events, ["kept".to_string()].into());
 
@@ -682,7 +679,7 @@ fn no_command_prints_what_a_terminal_obeys() {
         .fails(1, "\\u{202e}");
     }
     assert!(exact > 0);
-    lake.gyre(&["init", "rows.parquet"]).succeeds();
+    lake.line("init rows.parquet").succeeds();
     // Files and folders with such names, as far as stores take them, and cells of text.
     let folder = "in/hive\u{202e}=1";
     fs::create_dir_all(lake.path(folder)).expect("a folder");
@@ -729,8 +726,7 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
 #[test]
 fn parameters_appear_in_no_file_of_a_run() {
     const SECRET: &str = "planted-4f1c9a";
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let text = lake.text("p.toml").replace(
         "SELECT * FROM rows",
         "SELECT * FROM rows WHERE $token <> ''",

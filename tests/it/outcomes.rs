@@ -1,7 +1,7 @@
 //! Runs without transitions, failed runs and runs that can never write a result: their exit codes
 //! and the files that they leave.
 
-use crate::cli::{integers, small_pipeline, write_changed};
+use crate::cli::{integers, small_lake, small_pipeline, write_changed};
 use crate::inside::{InProcess, Schedule, assert_equal_results, run_in, run_with};
 use crate::lake::{Lake, cases, floats};
 use gyre::run::workers::Workers;
@@ -114,11 +114,10 @@ fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
         lake.runs(&[]).prints("Nothing to do.\n");
         // The next result is compared with the one before the failure. Cleaning removes neither
         // records nor versions.
-        lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
+        lake.line("run p.toml --seed 1").succeeds();
         let events: BTreeSet<String> = lake.read("sets").texts("event").into_iter().collect();
         assert_eq!(events, ["kept".to_string()].into());
-        lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
-            .succeeds();
+        lake.line("clean p.toml --older-than 0s").succeeds();
         assert_eq!(records(&lake, &[]).len(), 3, "{set:?}");
         assert_eq!(
             all_paths(&lake.path("out/versions"))
@@ -246,7 +245,7 @@ fn an_increment_fills_an_empty_partition() {
     assert_eq!(lake.read("fits").integers("part"), [0, 0, 1, 1]);
     let increment = (lake.tables(), lake.record()["increment"]["files"].clone());
     assert_eq!(increment.1, 1);
-    lake.gyre(&["run", "p.toml", "--full-refresh"]).succeeds();
+    lake.line("run p.toml --full-refresh").succeeds();
     assert!(lake.tables() == increment.0);
 }
 
@@ -345,7 +344,7 @@ fn comparing_writes_nothing() {
     fs::create_dir(lake.path("folder")).expect("a folder");
     lake.runs(&[]);
     let before = all_paths(lake.folder.path());
-    lake.gyre(&["compare", "out", "out"]).succeeds();
+    lake.line("compare out out").succeeds();
     for place in [
         "missing",
         "missing/deep",
@@ -363,8 +362,7 @@ fn comparing_writes_nothing() {
 
 #[test]
 fn all_errors_of_a_pipeline_file_are_reported_together() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     lake.file(
         "p.toml",
         r#"[job]
@@ -525,7 +523,7 @@ async fn a_partition_that_fails_stops_no_other() {
         // Alone, it is the error of the run.
         let alone = text.replace("FROM rows", "FROM (SELECT * FROM rows WHERE part = 1) AS r");
         lake.file("q.toml", &alone.replace("FOLDER", &folder));
-        lake.gyre(&["run", "q.toml", "--set", "job.output=other"])
+        lake.line("run q.toml --set job.output=other")
             .fails(1, "error: ");
         assert!(!lake.path("other/current.json").exists());
         fs::remove_dir_all(lake.path("out")).expect("the output is removed");

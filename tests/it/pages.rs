@@ -274,8 +274,8 @@ fn the_pipeline_of_the_readme_runs() {
     }
     lake.file("routes.dat", &rows)
         .file("airports.toml", example);
-    lake.gyre(&["check", "airports.toml"]).succeeds();
-    lake.gyre(&["run", "airports.toml"]).succeeds();
+    lake.line("check airports.toml").succeeds();
+    lake.line("run airports.toml").succeeds();
     let sources = lake.read_at("out/airports/sources");
     assert_eq!(sources.len(), 30);
     let (names, sets) = (
@@ -286,7 +286,7 @@ fn the_pipeline_of_the_readme_runs() {
         let group = names.iter().position(|other| other[..1] == name[..1]);
         assert_eq!(*set, sets[group.expect("a group")], "{name}");
     }
-    let second = lake.gyre(&["run", "airports.toml"]).succeeds();
+    let second = lake.line("run airports.toml").succeeds();
     assert_eq!(second.out, "Nothing to do.\n");
 }
 
@@ -326,7 +326,7 @@ fn the_first_file_of_the_guide_runs() {
 
 #[test]
 fn documented_keys_are_those_of_the_schema() {
-    let printed: ProgramRun = Lake::new().gyre(&["schema"]).succeeds();
+    let printed: ProgramRun = Lake::new().line("schema").succeeds();
     let schema = printed.json();
     let text = keys(&schema);
     let path = Path::new(ROOT).join("src/guide/keys.md");

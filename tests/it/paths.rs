@@ -52,7 +52,7 @@ fn write_row(lake: &Lake, name: &str, n: i64) {
 /// The counts of the files that a path selects. Each file has a different count.
 fn read(lake: &Lake, path: &str) -> Vec<i64> {
     pipeline(lake, path, "out")
-        .gyre(&["run", "p.toml", "--force"])
+        .line("run p.toml --force")
         .succeeds();
     lake.read("counts").integers("count")
 }
@@ -167,14 +167,14 @@ fn a_table_of_an_output_is_read_once() {
     write_row(&lake, "lake/b.parquet", 2);
     pipeline(&lake, "\"lake/\"", "first/taxi").runs(&[]);
     pipeline(&lake, "\"lake/\"", "first/taxi")
-        .gyre(&["run", "p.toml", "--force"])
+        .line("run p.toml --force")
         .succeeds();
     let second = |path: &str| -> ProgramRun {
         let text = text(&quoted(path), "out")
             .replace("name = \"rows\"", "name = \"second\"")
             .replace("a, b, n", "a, b, count AS n");
         lake.file("second.toml", &text);
-        lake.gyre(&["run", "second.toml", "--force"])
+        lake.line("run second.toml --force")
     };
     for path in [
         "first/taxi/counts",
@@ -272,7 +272,7 @@ fn hive_folders_in_a_pattern_are_columns() {
     for path in ["in/year=*/*/*.parquet", "in/**/*.parquet", "in/"] {
         let text = text(&quoted(path), "out").replace("a, b, n", "year AS a, month AS b, n");
         lake.file("p.toml", &text)
-            .gyre(&["run", "p.toml", "--force"])
+            .line("run p.toml --force")
             .succeeds();
         let counts = lake.read("counts");
         assert_eq!(counts.integers("a"), [2024, 2024, 2025], "{path}");
@@ -281,7 +281,7 @@ fn hive_folders_in_a_pattern_are_columns() {
     }
     let text = text("\"in/year=2024/*/*.parquet\"", "out").replace("a, b, n", "month AS a, b, n");
     lake.file("p.toml", &text)
-        .gyre(&["run", "p.toml", "--force"])
+        .line("run p.toml --force")
         .succeeds();
     assert_eq!(lake.read("counts").integers("count"), [241, 242]);
 }
@@ -348,7 +348,7 @@ fn a_hive_folder_without_a_value_is_null() {
             );
             // The column is an integer, as without the null.
             assert_eq!(lake.read("counts").integers("month"), [1, 2]);
-            let plan = lake.gyre(&["plan", "p.toml", "--json"]).succeeds().out;
+            let plan = lake.line("plan p.toml --json").succeeds().out;
             let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
             let columns = plan["read"][0]["columns"].as_array().expect("columns");
             let month = columns
@@ -399,7 +399,7 @@ fn relative_paths_start_at_the_pipeline_and_then_at_the_current_folder() {
             text(path, "out").replace(&format!("sql = \"{sql}\""), &format!("file = {file:?}"));
         let check = "\n[[check]]\nname = \"few\"\nfile = \"sql/c.sql\"\n";
         lake.file("jobs/p.toml", &(text + check));
-        lake.gyre(&["run", "jobs/p.toml", "--force"])
+        lake.line("run jobs/p.toml --force")
     };
     for (path, file, expected) in [
         ("\"lake\"", "sql/q.sql", 1),
@@ -461,8 +461,8 @@ fn the_result_of_another_job_is_not_replaced() {
         lake.gyre(&[command, "other.toml"]).fails(2, message);
     }
     assert_eq!(lake.bytes("out/current.json"), before);
-    lake.gyre(&["run", "other.toml", "--force"]).succeeds();
-    lake.gyre(&["run", "other.toml"])
+    lake.line("run other.toml --force").succeeds();
+    lake.line("run other.toml")
         .succeeds()
         .says("Nothing to do.");
     lake.run(&[]).fails(2, "the job `other`");

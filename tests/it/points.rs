@@ -292,7 +292,7 @@ fn what_cannot_be_fitted_is_refused_by_name() {
                 "rank = 2\n",
             ),
     );
-    lake.gyre(&["run", "q.toml"])
+    lake.line("run q.toml")
         .fails(2, "counts transitions between states");
     run(&["job.incremental=true"]).fails(2, "`job.incremental` adds up counts");
     assert!(!lake.path("out/points").exists());
@@ -451,14 +451,8 @@ fn far_values_are_named_and_have_no_embedding() {
         assert!(column.is_null(7) && column.is_null(30), "{fit}");
     }
     // A share of dropped rows is refused, if the pipeline says so.
-    lake.gyre(&[
-        "run",
-        "p.toml",
-        "--force",
-        "--set",
-        "checks.max_dropped=0.001",
-    ])
-    .fails(3, "max_dropped");
+    lake.line("run p.toml --force --set checks.max_dropped=0.001")
+        .fails(3, "max_dropped");
     // They come back as new rows.
     let new = ["assign", "p.toml", "--model", "out", "--output", "new"];
     lake.gyre(&new)
@@ -531,7 +525,7 @@ fn what_a_kernel_cannot_do_is_said() {
         "q.toml",
         &MAP.swap("[points]", "[transitions]\ntime = \"id\"\n[points]"),
     );
-    lake.gyre(&["run", "q.toml"]).fails(
+    lake.line("run q.toml").fails(
         2,
         "use either `[transitions]` (rows with a time) or `[points]` (rows without), not both",
     );
@@ -561,7 +555,7 @@ fn a_pipeline_may_come_from_a_pipe() {
 fn a_wrong_file_is_in_the_metrics_of_the_run() {
     let lake = Lake::new();
     lake.file("p.toml", "[job]\nname = 1\n");
-    lake.gyre(&["run", "p.toml", "--metrics", "m.prom"])
+    lake.line("run p.toml --metrics m.prom")
         .fails(2, "job.name");
     assert!(lake.path("m.prom").exists());
 }

@@ -307,7 +307,7 @@ fn two_results_of_points_are_compared_row_by_row() {
     let fit = &ranks["models"][0]["fits"][0];
     assert_eq!(correlations(fit).len(), 1);
     assert!(ranks["models"][0]["lag"].is_null());
-    let text = lake.gyre(&["compare", "out", "b"]).succeeds().out;
+    let text = lake.line("compare out b").succeeds().out;
     assert!(text.contains("lag 1: 800 common rows"), "{text}");
     assert!(text.contains("% in matched clusters"), "{text}");
 }

@@ -620,7 +620,7 @@ fn a_model_of_another_kind_is_neither_applied_nor_compared() {
             }
             let other = format!("job.output={}", lake.path("other").display());
             run(&lake, &["--set", &other, "--force"]).succeeds();
-            lake.gyre(&["compare", "out", "other"]).fails(
+            lake.line("compare out other").fails(
                 1,
                 &format!("out has {} and other has {}", model.kind, case.kind),
             );
@@ -644,11 +644,11 @@ fn a_result_is_equal_to_itself() {
             assert_eq!(report[only], json!([]), "{report}");
         }
         assert_eq!(lake.records().len(), n, "comparing writes nothing");
-        lake.gyre(&["compare", "out", "out", "--fit", "one=two"])
+        lake.line("compare out out --fit one=two")
             .fails(2, "has no fit `two`");
-        lake.gyre(&["compare", "out", "out", "--lag", "1=2"])
+        lake.line("compare out out --lag 1=2")
             .fails(2, "--lag: out has no lag `");
-        lake.gyre(&["compare", "out", "nowhere"])
+        lake.line("compare out nowhere")
             .fails(1, "no output of gyre");
     });
 }

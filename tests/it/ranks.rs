@@ -153,8 +153,7 @@ fn ranks_are_compared_and_selected_per_partition() {
 
     // Threads and a second run do not change a byte.
     let before = lake.bytes("out/ranks/part-0.parquet");
-    lake.gyre(&["run", "p.toml", "--force", "--threads", "3"])
-        .succeeds();
+    lake.line("run p.toml --force --threads 3").succeeds();
     let after = lake.bytes("out/ranks/part-0.parquet");
     assert!(before == after);
 }

@@ -3,7 +3,7 @@
 //! A run keeps work that took at least a second. To keep the tests fast, most of the killed runs
 //! use this test program. It keeps all work immediately and otherwise acts like `gyre run`.
 
-use crate::cli::{integers, small_pipeline};
+use crate::cli::{integers, small_lake};
 use crate::lake::{Lake, ProgramRun, Swap, TABLES, files_below, texts, wait_for};
 use gyre::plan::pipeline::Pipeline;
 use gyre::run::Outcome;
@@ -174,8 +174,7 @@ fn finish(child: Child) {
 
 /// Asserts that there is one result with its record and nothing else.
 fn check_tidy(lake: &Lake, moment: Duration) {
-    lake.gyre(&["clean", "p.toml", "--older-than", "0s"])
-        .succeeds();
+    lake.line("clean p.toml --older-than 0s").succeeds();
     assert_eq!(lake.names("out/versions").len(), 1, "killed at {moment:?}");
     assert_eq!(work(lake), Vec::<PathBuf>::new(), "killed at {moment:?}");
     assert!(!lake.names("out").contains("work"));
@@ -231,8 +230,7 @@ fn a_run_killed_at_any_moment_is_resumed() {
 /// one, `gyre clean` keeps only the files that these need, and the next run succeeds.
 #[test]
 fn a_program_killed_at_any_moment_leaves_one_result() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let arguments = |seed| ["run", "p.toml", "--set", "names.from=none", "--seed", seed];
     let seeds = ["1", "2"];
     let mut whole = Duration::ZERO;
@@ -318,7 +316,7 @@ fn kill_after_objects(lake: &Lake, n: usize) -> Vec<PathBuf> {
 fn finished_work_is_reused_and_damaged_work_is_not() {
     let lake = lake(8);
     kill_after_objects(&lake, 30);
-    let forced = lake.gyre(&["run", "p.toml", "--force"]).succeeds();
+    let forced = lake.line("run p.toml --force").succeeds();
     assert!(!forced.out.contains("taken from"), "{}", forced.out);
     assert!(lake.record()["resumed"].is_null());
     assert!(work(&lake).is_empty());
@@ -331,7 +329,7 @@ fn finished_work_is_reused_and_damaged_work_is_not() {
     fs::write(&objects[0], &bytes[..bytes.len() / 2]).expect("an object");
     fs::copy(&objects[1], &objects[2]).expect("an object");
     // The program keeps less work, but reuses what exists.
-    let ran = lake.gyre(&["run", "p.toml", "-v"]).succeeds();
+    let ran = lake.line("run p.toml -v").succeeds();
     let ignored = ran.err.matches("is damaged and not used").count();
     assert_eq!(ignored, 2, "{}", ran.err);
     let record = lake.record();
@@ -371,7 +369,7 @@ fn the_program_keeps_expensive_work() {
     assert!(!work(&long).is_empty());
     let other_threads = ["run", "p.toml", "-v", "--threads", "1"];
     kill_at_log_text(&long, &other_threads, "resuming from the checkpoints");
-    let cleaned = long.gyre(&["clean", "p.toml"]).succeeds().out;
+    let cleaned = long.line("clean p.toml").succeeds().out;
     assert_eq!(cleaned, "Nothing to clean.\n");
     let clean = ["clean", "p.toml", "--older-than", "0s"];
     let cleaned = long.gyre(&clean).succeeds().out;

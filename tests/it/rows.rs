@@ -1,6 +1,6 @@
 //! The table `rows`: every row of the input with the sets of its states.
 
-use crate::cli::{integers, small_pipeline};
+use crate::cli::{integers, small_lake};
 use crate::inside::{InProcess, Schedule, assert_equal_results, run_split};
 use crate::lake::{Lake, Rows, Swap, cases, floats, texts_or_null, wait_for};
 use arrow::array::{Array, ArrayRef, AsArray, Float32Array};
@@ -271,7 +271,7 @@ fn decimals_on_borders_are_alone_in_their_boxes() {
         let fit = "[[fit]]\nname = \"h\"\nmethod = \"spectral_hmm\"\nrank = 1\n";
         let words = pipeline(file, symbols).replace("\"out\"", "\"words\"") + fit;
         lake.file("words.toml", &words);
-        lake.gyre(&["run", "words.toml"]).succeeds();
+        lake.line("run words.toml").succeeds();
         let symbols = lake.read_at("words/symbols").integers("y_index");
         assert_eq!(symbols, (-100..100).collect::<Vec<i64>>(), "{file}");
     }
@@ -280,8 +280,7 @@ fn decimals_on_borders_are_alone_in_their_boxes() {
 /// A join has its rows in an order that depends on threads, so the table is sorted.
 #[test]
 fn rows_of_a_join_are_ordered_by_their_columns() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let names = (0..6).map(|k| Some(format!("state {k}")));
     let columns: Vec<(&str, ArrayRef)> =
         vec![("state", integers(0..6)), ("name", texts_or_null(names))];
@@ -382,8 +381,7 @@ fn pairs_have_the_sets_of_their_source_and_their_target() {
 
 #[test]
 fn a_column_that_the_sql_does_not_give_is_an_error() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let table = r#"
         ["id", "depth"] | `output.rows` names the column `depth`, which the SQL does not give; it gives `id`, `t`, `state`
         ["stat"] | did you mean `state`? it gives `id`, `t`, `state`
@@ -403,8 +401,7 @@ fn a_column_that_the_sql_does_not_give_is_an_error() {
 
 #[test]
 fn a_plan_says_what_the_second_pass_writes() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let set = ["--set", "output.rows=[\"id\", \"t\"]"];
     let plan = lake
         .gyre(&[&["plan", "p.toml"], &set[..]].concat())
@@ -443,7 +440,7 @@ fn a_killed_run_leaves_no_table() {
     process.wait().expect("the process ends");
     assert!(!lake.path("out/current.json").exists());
     assert!(!lake.path("out/rows").exists());
-    lake.gyre(&["run", "p.toml", "--memory", "250MB", "--threads", "2"])
+    lake.line("run p.toml --memory 250MB --threads 2")
         .succeeds();
     let rows = lake.read("rows");
     assert_eq!(rows.len(), n as usize);
@@ -456,8 +453,7 @@ fn a_killed_run_leaves_no_table() {
 /// Tasks count and fit, also pass by pass; the process of the run writes the rows.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rows_of_a_run_in_tasks_are_those_of_one_process() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let text = KILLED
         .swap("\"out\"", "\"FOLDER/out\"")
         .swap("\"rows.parquet\"", "\"FOLDER/rows.parquet\"");

@@ -225,12 +225,12 @@ fn two_results_are_compared_by_spectra_and_likelihoods() {
     let own = |key: &str| own[key].as_f64().expect("a number");
     assert!((own("difference") - difference).abs() < 1e-12 && own("error") > 0.0);
     assert!((own("b") - own("a") - difference).abs() < 1e-12);
-    let text = lake.gyre(&["compare", "out", "out", "--fit", "hmm_r2=hmm_r3"]);
+    let text = lake.line("compare out out --fit hmm_r2=hmm_r3");
     let text = text.succeeds().out;
     assert!(text.contains("15 common trajectories"), "{text}");
     assert!(text.contains("nats per symbol, difference "), "{text}");
     assert!(text.contains("largest difference "), "{text}");
-    lake.gyre(&["compare", "out", "b", "--lag", "1=2"])
+    lake.line("compare out b --lag 1=2")
         .fails(2, "--lag: out has no lag `1`; it has none");
 }
 

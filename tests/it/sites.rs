@@ -298,7 +298,7 @@ fn a_kernel_that_does_not_fit_into_memory_is_refused_before_it_is_computed() {
     lake.gyre(&bounded).succeeds();
     let plan = lake.gyre(&[&["plan", "p.toml", "--threads", "2"], &full[..]].concat());
     plan.succeeds().says("  memory at most ");
-    let json = lake.gyre(&["plan", "p.toml", "--json"]).succeeds().json();
+    let json = lake.line("plan p.toml --json").succeeds().json();
     assert_eq!(json["memory"]["rows"], 6000);
     assert_eq!(json["fit"][1]["method"], "heat_sketch");
 }

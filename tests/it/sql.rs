@@ -1,7 +1,7 @@
 //! The SQL of a pipeline, its keys and its lags: refused SQL, dropped rows, and the names in
 //! messages.
 
-use crate::cli::{integers, small_pipeline, write_changed};
+use crate::cli::{integers, small_lake, small_pipeline, write_changed};
 use crate::lake::{Lake, Swap, TABLES, cases, floats};
 use arrow::array::{ArrayRef, StringArray, TimestampSecondArray};
 use arrow::compute::cast;
@@ -112,7 +112,7 @@ fn long_expressions_end_with_a_message() {
         ),
     ] {
         with_sql(&lake, &sql);
-        lake.gyre(&["run", "p.toml", "--threads", "2"])
+        lake.line("run p.toml --threads 2")
             .succeeds()
             .says("597 transitions");
     }
@@ -351,9 +351,8 @@ fn spellings_of_a_lag_are_equal_and_lags_are_sorted_by_length() {
     let spelt = TIMED.swap("OUTPUT", "out0");
     lake.runs_text(&spelt.replace("LAGS", "['1440min', '6h', '60min']"))
         .says("Nothing to do");
-    lake.gyre(&["compare", "out0", "out1", "--lag", "60min=PT1H"])
-        .succeeds();
-    lake.gyre(&["assign", "p.toml", "--model", "out2", "--output", "new"])
+    lake.line("compare out0 out1 --lag 60min=PT1H").succeeds();
+    lake.line("assign p.toml --model out2 --output new")
         .succeeds();
     let rows = lake.read_at("new/sources");
     assert!(rows.floats("lag_seconds").contains(&86_400.0));
@@ -378,12 +377,9 @@ fn results_with_another_spelling_of_a_lag_are_found() {
     let rows = lake.read_at("new/changes");
     assert_eq!(rows.texts("compared_with"), ["earlier"]);
     assert_eq!(rows.floats("adjusted_rand"), [1.0]);
-    lake.gyre(&["compare", "old", "new"])
-        .succeeds()
-        .says("lag 6h");
-    lake.gyre(&["compare", "old", "new", "--lag", "6h=360min"])
-        .succeeds();
-    lake.gyre(&["assign", "p.toml", "--model", "old", "--output", "rows"])
+    lake.line("compare old new").succeeds().says("lag 6h");
+    lake.line("compare old new --lag 6h=360min").succeeds();
+    lake.line("assign p.toml --model old --output rows")
         .succeeds();
 }
 
@@ -670,8 +666,7 @@ fn local_times_that_clocks_skip_or_show_twice_are_named() {
 /// The engine would cast the default to the type of the column.
 #[test]
 fn defaults_that_a_cast_would_change_are_refused() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     for (call, message) in [
         (
             "lag(t, 1, 0.5)",

@@ -1,7 +1,7 @@
 //! Runs that are stopped by signals at every stage, by locks of other processes, and by limits of
 //! the system.
 
-use crate::cli::{integers, small_pipeline};
+use crate::cli::{integers, small_lake};
 use crate::lake::{Lake, ProgramRun, cases, files_below, floats, texts, wait_for};
 use std::fs;
 use std::fs::File;
@@ -157,8 +157,7 @@ fn a_signal_at_any_stage_leaves_one_result() {
 /// signal ends the process.
 #[test]
 fn a_second_signal_stops_a_call_that_does_not_return() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     lake.runs(&[]);
     let before = (fs::read(lake.path("out/current.json")).ok(), lake.tables());
     let call = |n: &str| format!("levenshtein(repeat('a', 900000{n}), repeat('b', 900000{n}))");
@@ -210,7 +209,7 @@ fn a_second_signal_stops_a_call_that_does_not_return() {
             }
         }
     }
-    lake.gyre(&["clean", "p.toml"]).succeeds();
+    lake.line("clean p.toml").succeeds();
 }
 
 /// Fits and rows that would take hours: the section of the rows, the fit, and the stage before.
@@ -293,8 +292,7 @@ fn cpu_ticks(process: u32) -> u64 {
 /// and ends with the exit code for a retry after a time limit.
 #[test]
 fn waiting_for_a_lock_is_reported_stoppable_and_limited() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     lake.runs(&[]);
     lake.assign(&[]).succeeds();
     let before = lake.tables();
@@ -344,8 +342,7 @@ pub fn shell(lake: &Lake, before: &[&str], script: &str) -> ProgramRun {
 /// Combines limits of the system with commands. Each gives one error and the exit code for a retry.
 #[test]
 fn a_refusal_by_the_system_is_one_error() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     lake.runs(&[]);
     let before = lake.tables();
     let run = "exec \"$GYRE\" run p.toml --force";
@@ -374,17 +371,16 @@ fn a_refusal_by_the_system_is_one_error() {
     for line in json.err.lines() {
         serde_json::from_str::<serde_json::Value>(line).expect("a JSON line");
     }
-    lake.gyre(&["run", "p.toml", "--threads", "100000"])
+    lake.line("run p.toml --threads 100000")
         .fails(2, "write a whole number from 1 to 1024");
-    lake.gyre(&["run", "p.toml", "--memory", "200"])
+    lake.line("run p.toml --memory 200")
         .fails(2, "200 bytes is too small; add a unit, as in 200MB");
 }
 
 /// kill -9 while rows are sorted on disk. The next run or `gyre clean` removes them.
 #[test]
 fn the_next_run_removes_the_rows_of_a_killed_process() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let sql = "transitions.sql=SELECT value % 100 AS id, value * 7919 % 20000000 AS t, value % 5 AS state FROM range(0, 20000000) ORDER BY id, t";
     let bound = ["--threads", "1", "--memory", "165MB"];
     let sorting = [&["run", "p.toml", "--set", sql][..], &bound].concat();

@@ -1,7 +1,7 @@
 //! Faults of the object store at every call of a run, and two runs whose calls interleave in every
 //! order. At any time the output holds the complete old result or the complete new one.
 
-use crate::cli::small_pipeline;
+use crate::cli::small_lake;
 use crate::faulty::{Conditions, Fault, FaultyStore, Pauses};
 use crate::inside::immediate_cleaning;
 use crate::lake::{Lake, TABLES};
@@ -98,8 +98,7 @@ const FAULTS: [(&str, usize, Fault); 3] = [
 /// undone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_at_any_call_of_a_restoration_leaves_one_whole_result() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let both = InMemory::new();
     let (mut runs, mut results) = (Vec::new(), Vec::new());
     for seed in [1, 2] {

@@ -1,7 +1,7 @@
 //! Versions of results on disk: simultaneous runs, earlier results, files of dead runs, and `gyre
 //! clean`.
 
-use crate::cli::small_pipeline;
+use crate::cli::small_lake;
 use crate::lake::{Lake, ProgramRun, wait_for};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -53,8 +53,7 @@ fn run(lake: &Lake, seed: &str) -> String {
 
 #[test]
 fn one_of_two_simultaneous_processes_wins_and_the_other_reports_it() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let first = run(&lake, "1");
     // This lock keeps all runs from writing, but not from starting.
     let lock = File::open(lake.path("out/.lock")).expect("a lock");
@@ -135,9 +134,8 @@ fn stable_output(ran: ProgramRun, runs: &[(&str, &str)]) -> String {
 
 #[test]
 fn earlier_results_are_kept_and_cleaned() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
-    lake.gyre(&["clean", "p.toml"])
+    let lake = small_lake();
+    lake.line("clean p.toml")
         .succeeds()
         .prints("Nothing to clean.\n");
     assert!(!lake.path("out").exists());
@@ -147,7 +145,7 @@ fn earlier_results_are_kept_and_cleaned() {
     check_tidy(&lake);
     // Records are kept.
     assert_eq!(lake.names("out/runs").len(), 4);
-    lake.gyre(&["clean", "p.toml"])
+    lake.line("clean p.toml")
         .succeeds()
         .prints("Nothing to clean.\n");
 
@@ -182,7 +180,7 @@ fn earlier_results_are_kept_and_cleaned() {
     insta::assert_snapshot!("clean", text);
     assert_eq!(earlier(&lake), [runs[2].clone()]);
     drop(lock);
-    let text = stable_output(lake.gyre(&["clean", "p.toml"]), &known);
+    let text = stable_output(lake.line("clean p.toml"), &known);
     assert!(text.contains("removed alive: "), "{text}");
     check_tidy(&lake);
     assert!(lake.tables() == before);
@@ -198,8 +196,7 @@ fn earlier_results_are_kept_and_cleaned() {
 /// Counts that no result uses, and the partial file of a killed process.
 #[test]
 fn unused_files_are_listed_and_removed() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let run = |seed: &str| {
         let keep = ["--set", "job.incremental=true", "--set", "job.keep=0"];
         lake.gyre(&[&["run", "p.toml", "--seed", seed][..], &keep].concat())
@@ -227,7 +224,7 @@ fn unused_files_are_listed_and_removed() {
         let arguments = [&["clean", "p.toml", "--older-than", "0s"], more].concat();
         lake.gyre(&arguments).succeeds().out
     };
-    lake.gyre(&["clean", "p.toml"])
+    lake.line("clean p.toml")
         .succeeds()
         .prints("Nothing to clean.\n");
     let lines = |verb: &str| {
@@ -254,8 +251,7 @@ fn unused_files_are_listed_and_removed() {
 /// the next call switches them to the new one.
 #[test]
 fn links_follow_the_pointer() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let first = run(&lake, "1");
     run(&lake, "2");
     let new = lake.tables();
@@ -277,8 +273,7 @@ fn links_follow_the_pointer() {
 
 #[test]
 fn foreign_files_in_the_output_are_kept() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     fs::create_dir_all(lake.path("out/fits")).expect("a folder");
     lake.file("out/fits/mine.txt", "not gyre's");
     let refused = lake.run(&[]);
@@ -398,7 +393,7 @@ fn foreign_files_in_the_output_are_kept() {
         &whole(&|p| p["tables"]["mine"] = json!(1)),
     );
     lake.file("out/mine", "not gyre's");
-    lake.gyre(&["clean", "p.toml"]).succeeds();
+    lake.line("clean p.toml").succeeds();
     assert_eq!(lake.bytes("out/mine"), b"not gyre's");
     assert!(!lake.path("out/mine").is_symlink());
 }
@@ -421,8 +416,7 @@ fn refused_link(lake: &Lake) {
 /// record that gyre made it.
 #[test]
 fn links_and_folders_of_others_are_left_alone() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let first = run(&lake, "1");
     let id = "20260301T020000Z-0123abcd-00000001";
     fs::create_dir_all(lake.path("mine/deep")).expect("a folder");
@@ -551,7 +545,7 @@ fn links_and_folders_of_others_are_left_alone() {
         let path = lake.path(&format!("{version}{inside}"));
         fs::rename(&path, lake.path("away")).expect("a file");
         symlink(lake.path("away"), &path).expect("a link");
-        let read = lake.gyre(&["compare", "out", "out"]);
+        let read = lake.line("compare out out");
         assert!(
             matches!(read.code, Some(1 | 2)),
             "{inside}: {:?} {}",
@@ -575,7 +569,7 @@ fn links_and_folders_of_others_are_left_alone() {
     assert!(status.expect("a program").success());
     fs::rename(lake.path("out/current.json"), lake.path("away")).expect("a file");
     fs::rename(lake.path("pipe"), lake.path("out/current.json")).expect("a pipe");
-    lake.gyre(&["clean", "p.toml"])
+    lake.line("clean p.toml")
         .fails(2, "is neither a file nor a folder");
 }
 
@@ -583,8 +577,7 @@ fn links_and_folders_of_others_are_left_alone() {
 /// it anew.
 #[test]
 fn a_damaged_result_is_said_by_file_and_made_anew() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     run(&lake, "1");
     let tables = lake.tables();
     let assign = ["assign", "p.toml", "--model", "out", "--output", "new"];
@@ -609,24 +602,23 @@ fn a_damaged_result_is_said_by_file_and_made_anew() {
         };
         damage(&lake.path(&format!("{version}/{inside}")));
         lake.gyre(&assign).fails(1, &inside);
-        lake.gyre(&["compare", "out", "out"]).fails(1, &inside);
-        lake.gyre(&["run", "p.toml", "--seed", "1"])
+        lake.line("compare out out").fails(1, &inside);
+        lake.line("run p.toml --seed 1")
             .succeeds()
             .logs(&inside)
             .logs("made anew");
         assert!(lake.tables() == tables, "{file}");
         check_tidy(&lake);
-        let done = lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
+        let done = lake.line("run p.toml --seed 1").succeeds();
         assert_eq!(done.out, "Nothing to do.\n");
     }
     // Older versions of gyre wrote no list of files.
     let list = format!("out/versions/{}/files.json", current(&lake));
     fs::remove_file(lake.path(&list)).expect("a file");
     lake.gyre(&assign).succeeds();
-    let done = lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
+    let done = lake.line("run p.toml --seed 1").succeeds();
     assert_eq!(done.out, "Nothing to do.\n");
-    lake.gyre(&["run", "p.toml", "--seed", "1", "--force"])
-        .succeeds();
+    lake.line("run p.toml --seed 1 --force").succeeds();
     // A flipped bit does not change the size, and the hash shows it.
     for table in ["sources", "targets", "latent", "fits", "spectrum"] {
         let file = format!("out/versions/{}/{table}/part-0.parquet", current(&lake));
@@ -662,15 +654,14 @@ fn a_damaged_result_is_said_by_file_and_made_anew() {
 /// A restored result is the result for every reader, and restoring can be undone.
 #[test]
 fn an_earlier_result_is_restored() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
+    let lake = small_lake();
     let first = run(&lake, "1");
     let tables = lake.tables();
     let second = run(&lake, "2");
     let newer = lake.tables();
     assert!(tables != newer, "the seeds give different tables");
 
-    let listed = lake.gyre(&["restore", "out"]).succeeds();
+    let listed = lake.line("restore out").succeeds();
     assert_eq!(listed.out, format!("{first}\n"));
     let ran = lake.gyre(&["restore", "out", &first]).succeeds();
     assert_eq!(ran.out, format!("{first} is the result of out again\n"));
@@ -683,7 +674,7 @@ fn an_earlier_result_is_restored() {
     let again = lake.gyre(&["restore", "out", &first]).succeeds();
     assert_eq!(again.out, "Nothing to do.\n");
     // The pipeline that made it has nothing to do, and another makes a new result.
-    let same = lake.gyre(&["run", "p.toml", "--seed", "1"]).succeeds();
+    let same = lake.line("run p.toml --seed 1").succeeds();
     assert_eq!(same.out, "Nothing to do.\n");
 
     lake.gyre(&["restore", "out", &second]).succeeds();
@@ -693,13 +684,12 @@ fn an_earlier_result_is_restored() {
 
 #[test]
 fn only_whole_versions_that_are_kept_are_restored() {
-    let lake = Lake::new();
-    small_pipeline(&lake);
-    let none = lake.gyre(&["restore", "out", "x"]);
+    let lake = small_lake();
+    let none = lake.line("restore out x");
     none.fails(1, "out holds no result of gyre");
     let first = run(&lake, "1");
     run(&lake, "2");
-    let unknown = lake.gyre(&["restore", "out", "20260301T020000Z-5f0c1d9a-8e21b7f4"]);
+    let unknown = lake.line("restore out 20260301T020000Z-5f0c1d9a-8e21b7f4");
     let message = format!("the earlier versions that it keeps: {first}");
     unknown.fails(2, &message);
     fs::remove_file(lake.path(&format!("out/versions/{first}/fits/part-0.parquet")))

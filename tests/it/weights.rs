@@ -129,7 +129,7 @@ fn sums_of_weights_do_not_depend_on_order_and_files() {
         let lake = Lake::new();
         files(&lake, rows, n);
         pipeline(&lake, KEYS, "");
-        lake.gyre(&["run", "p.toml", "--threads", "2"])
+        lake.line("run p.toml --threads 2")
             .succeeds()
             .says("null weight")
             .says("weight of zero");
@@ -306,7 +306,7 @@ fn plans_show_weights_and_errors_name_the_state_and_the_column() {
         plan.contains("states s; lag 1 (sliding); weights in w"),
         "{plan}"
     );
-    let plan = lake.gyre(&["plan", "p.toml", "--json"]).succeeds().out;
+    let plan = lake.line("plan p.toml --json").succeeds().out;
     let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
     assert_eq!(plan["count"]["measure"]["weight"], "w");
     lake.call("check", &[]).succeeds();

@@ -142,7 +142,7 @@ fn later_commands_need_no_optional_table() {
         let lake = lake();
         pipeline(&lake, kind, "tables = []");
         lake.runs(&[]);
-        lake.gyre(&["run", "p.toml", "--seed", "2"]).succeeds();
+        lake.line("run p.toml --seed 2").succeeds();
         let assigned = ["assign", "p.toml", "--model", "out", "--output", "new"];
         lake.gyre(&assigned).succeeds();
         // New rows have keys of their own, which may be called like columns of the model.
@@ -168,20 +168,20 @@ fn later_commands_need_no_optional_table() {
         };
         lake.file("q.toml", &text);
         let message = format!("the table `{table}` would have two columns `{key}`");
-        lake.gyre(&["assign", "q.toml", "--model", "out", "--output", "newer"])
+        lake.line("assign q.toml --model out --output newer")
             .fails(2, &message);
         assert!(!lake.path("newer/current.json").exists());
         // Rows that were assigned are no model, and a run may replace them.
         let no_models = "has assigned rows and no models; name the output of a run";
-        lake.gyre(&["assign", "p.toml", "--model", "new", "--output", "newer"])
+        lake.line("assign p.toml --model new --output newer")
             .fails(2, no_models);
-        lake.gyre(&["compare", "out", "new"]).fails(2, no_models);
+        lake.line("compare out new").fails(2, no_models);
         lake.runs(&["job.output=new"]);
-        lake.gyre(&["compare", "out", "out"]).succeeds();
+        lake.line("compare out out").succeeds();
         #[cfg(feature = "report")]
         {
-            lake.gyre(&["inspect", "out"]).succeeds();
-            lake.gyre(&["report", "out"]).succeeds();
+            lake.line("inspect out").succeeds();
+            lake.line("report out").succeeds();
         }
     }
 }
@@ -265,7 +265,7 @@ fn a_run_without_fits_counts() {
     }
 
     let none = "has no fit with sets to compare";
-    lake.gyre(&["compare", "out", "out"]).fails(2, none);
+    lake.line("compare out out").fails(2, none);
     let assign = ["assign", "p.toml", "--model", "out", "--output", "assigned"];
     lake.gyre(&assign).fails(1, "have no sets to assign");
 }
@@ -306,7 +306,7 @@ fn wrong_names_of_tables_are_errors() {
         lake.call("check", &[]).fails(2, &message);
     }
     pipeline(&lake, 0, "");
-    lake.gyre(&["run", "p.toml", "--without", "sets_"])
+    lake.line("run p.toml --without sets_")
         .fails(2, "`output.without`: there is no table `sets_`");
 }
 
@@ -319,7 +319,7 @@ fn checks_need_written_tables() {
     let text = lake.text("p.toml");
     lake.file("p.toml", &format!("{text}{check}"));
     lake.call("check", &[]).succeeds();
-    let left_out = lake.gyre(&["plan", "p.toml", "--without", "counts"]);
+    let left_out = lake.line("plan p.toml --without counts");
     left_out.fails(2, "check `pairs`");
     left_out.fails(2, "the run does not write the table `counts`");
 }
