@@ -1,7 +1,7 @@
 //! Checks: limits and SQL queries that a result must pass before it becomes the current one.
 
 use crate::cli::{small_pipeline, small_rows, write_changed};
-use crate::lake::Lake;
+use crate::lake::{Lake, cases};
 use serde_json::Value;
 
 #[test]
@@ -115,12 +115,8 @@ fn partitions_and_dropped_rows_are_checked() {
         3,
         "max_dropped: 12.50 % of the rows were dropped, more than 10 %",
     );
-    lake.file(
-        "p.toml",
-        &text
-            .replace("[0, 1, 2]", "[1, 7, 8]")
-            .replace("0.1", "0.125"),
-    );
+    let more = text.replace("[0, 1, 2]", "[1, 7, 8]");
+    lake.file("p.toml", &more.replace("0.1", "0.125"));
     lake.run(&[]).fails(
         3,
         "partitions: 4 expected models are missing
@@ -143,66 +139,37 @@ fn partitions_and_dropped_rows_are_checked() {
 #[test]
 fn the_sql_of_checks_is_planned_before_the_run() {
     let lake = Lake::new();
-    let check = |sql: &str, message: &str| {
-        write_changed(
-            &lake,
-            &[],
-            &format!("[[check]]\nname = \"mine\"\nsql = \"{sql}\"\n"),
-        );
-        for command in ["check", "plan", "run"] {
-            lake.gyre(&[command, "p.toml"]).fails(2, message);
-        }
+    let check = |from: &str| {
+        write_changed(&lake, &[], &format!("[[check]]\nname = \"mine\"\n{from}\n"));
     };
-    check(
-        "SELECT * FROM ranks",
-        "p.toml: the SQL of check `mine` cannot be planned: there is no table `ranks`",
-    );
-    check(
-        "SELECT affiliation FROM sources",
-        "cannot be planned: there is no column `affiliation`",
-    );
-    check("SELECT * FROM sources WHERE count > $n", "check `mine`");
-    check(
-        "DROP TABLE sources",
-        "the SQL of check `mine` cannot be planned",
-    );
-    check(
-        "INSERT INTO rows SELECT 1, 2, 3",
-        "the SQL of check `mine` cannot be planned",
-    );
-    write_changed(
-        &lake,
-        &[],
-        "[[check]]\nname = \"mine\"\nfile = \"gone.sql\"\n",
-    );
+    let table = r#"
+        SELECT * FROM ranks | p.toml: the SQL of check `mine` cannot be planned: there is no table `ranks`
+        SELECT affiliation FROM sources | cannot be planned: there is no column `affiliation`
+        SELECT * FROM sources WHERE count > $n | check `mine`
+        DROP TABLE sources | the SQL of check `mine` cannot be planned
+        INSERT INTO rows SELECT 1, 2, 3 | the SQL of check `mine` cannot be planned
+    "#;
+    for [sql, message] in cases(table) {
+        check(&format!("sql = \"{sql}\""));
+        for command in ["check", "plan", "run"] {
+            lake.call(command, &[]).fails(2, &message);
+        }
+    }
+    check("file = \"gone.sql\"");
     lake.call("check", &[])
         .fails(2, "SQL file gone.sql cannot be read");
-    write_changed(
-        &lake,
-        &[],
-        "[[check]]\nname = \"mine\"\nsql = \"SELECT 1 FROM counts WHERE false\"\n",
-    );
+    check("sql = \"SELECT 1 FROM counts WHERE false\"");
     let text = lake.text("p.toml");
-    lake.file(
-        "p.toml",
-        &text
-            .replace("tables.rows]", "tables.counts]")
-            .replace("FROM rows", "FROM counts"),
-    );
-    lake.call("check", &[]).fails(
-        2,
-        "the input table `counts` has the name of an output table",
-    );
+    let renamed = text.replace("tables.rows]", "tables.counts]");
+    lake.file("p.toml", &renamed.replace("FROM rows", "FROM counts"));
+    let message = "the input table `counts` has the name of an output table";
+    lake.call("check", &[]).fails(2, message);
     let plan = "  check  no rows of `mine` (warns)\n";
     lake.file("p.toml", &format!("{text}on = \"warn\"\n"));
     let shown = lake.call("plan", &[]).succeeds().out;
     assert!(shown.contains(plan), "{shown}");
     lake.file("mine.sql", "SELECT 1 / (count - count) FROM counts");
-    write_changed(
-        &lake,
-        &[],
-        "[[check]]\nname = \"mine\"\nfile = \"mine.sql\"\n",
-    );
+    check("file = \"mine.sql\"");
     lake.run(&[]).fails(1, "check `mine` cannot be made: ");
     assert!(!lake.path("out/.staging").exists());
 }

@@ -1,7 +1,7 @@
 //! The section `[sequences]` with states and observations: its keys, their errors, and plans.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Swap, floats, texts};
+use crate::lake::{Lake, Swap, cases, floats, texts};
 use crate::pipeline_file::{parse, refused, refused_all};
 use arrow::array::ArrayRef;
 use gyre::evidence::lag::Lag;
@@ -160,11 +160,6 @@ fn keys_of_rows_that_do_not_apply_have_a_sentence_each() {
     );
     let without = WORLD.swap("time = \"t\"\n", "");
     refused(&without, &[], "the table `sequences` needs the key `time`");
-    refused(
-        WORLD,
-        &["sequences.weight=w"],
-        "`sequences.weight` is for symbols, which are counted",
-    );
     refused_all(
         &still(),
         r#"
@@ -175,6 +170,7 @@ sequences.interval=1 | `sequences.interval` cannot be used with `sequences.id`
     refused_all(
         WORLD,
         r#"
+sequences.weight=w | `sequences.weight` is for symbols, which are counted
 sequences.interval="1 step" | a whole number or a duration, not steps; leave it out
 sequences.split=y1 | the column `y1` cannot be both `sequences.state` and `sequences.split`
 sequences.observation=["x1", "x1"] | `sequences.observation` names the column `x1` twice
@@ -219,36 +215,17 @@ output.posteriors=true | `output.posteriors` is for rows without time, which hav
 
 #[test]
 fn keys_of_kernel_bayes_must_agree() {
-    refused(
-        WORLD,
-        &["fit.kb.rule=kregbayes"],
-        "`fit.kb.supervision` is missing: the rule \"kregbayes\" needs rows whose states are known",
-    );
     let rows = "fit.kb.supervision={ sql = \"SELECT * FROM world\" }";
-    refused(
-        WORLD,
-        &[rows],
-        "`fit.kb.supervision` goes with `rule = \"kregbayes\"` alone",
-    );
     parse(WORLD, &[rows, "fit.kb.rule=kregbayes"]).expect("a pipeline");
-    refused(
-        WORLD,
-        &[
-            "fit.kb.supervision={ sql = \" \" }",
-            "fit.kb.rule=kregbayes",
-        ],
-        "`fit.kb.supervision.sql` must not be empty",
-    );
     let prior = "fit.kb.prior={ sql = \"SELECT y1, y2 FROM world\" }";
-    refused(
-        WORLD,
-        &[prior],
-        "`fit.kb.prior` is for rows without time, which have `sequences.id`",
-    );
     parse(&still(), &[prior]).expect("a pipeline");
     refused_all(
         WORLD,
         r#"
+fit.kb.rule=kregbayes | `fit.kb.supervision` is missing: the rule "kregbayes" needs rows whose states are known
+fit.kb.supervision={ sql = "SELECT * FROM world" } | `fit.kb.supervision` goes with `rule = "kregbayes"` alone
+fit.kb.supervision={ sql = " " } ; fit.kb.rule=kregbayes | `fit.kb.supervision.sql` must not be empty
+fit.kb.prior={ sql = "SELECT y1, y2 FROM world" } | `fit.kb.prior` is for rows without time, which have `sequences.id`
 fit.kb.delta=0.0 | `fit.kb.delta` must be finite and above 0, not 0
 fit.kb.lambda=-1.0 | `fit.kb.lambda` must be finite and above 0, not -1
 fit.kb.mu=0.0 | `fit.kb.mu` must be finite and above 0, not 0
@@ -355,20 +332,13 @@ fn plans_say_what_is_fitted_and_filtered() {
         assert!(text.contains(line), "{line:?} is not in:\n{text}");
     }
     let more = [
-        "plan",
-        "curve.toml",
-        "--set",
         "sequences.interval=1",
-        "--set",
         "sequences.split=split",
-        "--set",
         "output.rows=none",
-        "--set",
         "fit.kb.rule=kregbayes",
-        "--set",
         "fit.kb.supervision={ sql = \"SELECT * FROM world\" }",
     ];
-    let text = lake.gyre(&more).succeeds().out;
+    let text = lake.call_on("curve.toml", "plan", &more).succeeds().out;
     for line in [
         "rows 1 apart follow each other; states y1, y2, observations x1, x2; training rows have split = 'train'",
         "score  rows with split = 'test'",
@@ -382,36 +352,15 @@ fn plans_say_what_is_fitted_and_filtered() {
             "{line:?} is not in:\n{text}"
         );
     }
-    let posteriors = [
-        "plan",
-        "still.toml",
-        "--json",
-        "--set",
-        "sequences.split=split",
-        "--set",
-        "output.posteriors=true",
-    ];
-    let shown = lake.gyre(&posteriors).succeeds().out;
-    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    let posteriors = "--set sequences.split=split --set output.posteriors=true";
+    let shown = lake.line(&format!("plan still.toml --json {posteriors}"));
+    let shown = shown.succeeds().json();
     assert_eq!(shown["rows"]["key"]["id"][0]["name"], "id");
     assert_eq!(shown["estimates"], "held-out");
-    let tables: Vec<&str> = shown["write"]["tables"]
-        .as_array()
-        .expect("tables")
-        .iter()
-        .filter_map(Value::as_str)
-        .collect();
-    assert_eq!(
-        tables,
-        [
-            "fits",
-            "tuning",
-            "factors",
-            "certificates",
-            "estimates",
-            "posteriors"
-        ]
-    );
+    let tables = shown["write"]["tables"].as_array().expect("tables");
+    let tables: Vec<&str> = tables.iter().filter_map(Value::as_str).collect();
+    let expected = "fits tuning factors certificates estimates posteriors";
+    assert_eq!(tables.join(" "), expected);
     assert!(shown["memory"]["bytes"].as_u64() > Some(0), "{shown}");
     let explained = lake.call("explain", &[]).succeeds().out;
     assert!(
@@ -423,91 +372,34 @@ fn plans_say_what_is_fitted_and_filtered() {
 #[test]
 fn columns_must_fit_their_keys() {
     let lake = lake();
-    let fails = |file: &str, sets: &[&str], expected: &str| {
-        let sets = sets.iter().flat_map(|set| ["--set", *set]);
-        let args: Vec<&str> = ["check", file].into_iter().chain(sets).collect();
-        lake.gyre(&args).fails(2, expected);
-    };
-    fails(
-        "p.toml",
-        &["sequences.state=y3"],
-        "`sequences.state` names the column `y3`, which the SQL does not give; did you mean `y1`?",
-    );
-    fails(
-        "p.toml",
-        &["sequences.observation=[\"x1\", \"split\"]"],
-        "column `split` is Utf8, but `sequences.observation` wants numbers; cast it in the SQL",
-    );
-    fails(
-        "p.toml",
-        &[
-            "sequences.sql=SELECT *, id AS n FROM world",
-            "sequences.split=n",
-        ],
-        "column `n` is Int64, but `sequences.split` wants text; cast it in the SQL",
-    );
-    let lists = "sequences.sql=SELECT *, [y1, y2] AS y, [x1, x2] AS x FROM world";
-    fails(
-        "p.toml",
-        &[lists, "sequences.state=[\"y\", \"y1\"]"],
-        "column `y` is a list of coordinates and must be the only one in `sequences.state`",
-    );
-    let sets = [
-        "check",
-        "p.toml",
-        "--set",
-        lists,
-        "--set",
-        "sequences.state=y",
-    ];
-    lake.gyre(&sets).succeeds();
-    fails(
-        "curve.toml",
-        &["fit.ukf.f=[\"alpha + 0.4\"]"],
-        "`fit.ukf.f.0`: the expression `alpha + 0.4` cannot be used",
-    );
     let stateless = WORLD.swap("state = [\"y1\", \"y2\"]\n", "");
     lake.file("stateless.toml", &stateless);
-    fails(
-        "stateless.toml",
-        &[],
-        "the table `sequences` needs the key `state`: filters are fitted to rows whose states are known",
-    );
-    let supervision = |sql: &str| format!("fit.kb.supervision={{ sql = \"{sql}\" }}");
-    let wrong = |sql: &str, expected: &str| {
-        fails(
-            "p.toml",
-            &["fit.kb.rule=kregbayes", &supervision(sql)],
-            expected,
-        );
-    };
-    wrong(
-        "SELECT x1, x2, y1 FROM world",
-        "`fit.kb.supervision`: `supervision.state` names the column `y2`, which the SQL does not give",
-    );
-    wrong(
-        "SELECT x1, x2, y1, y2, t FROM world",
-        "the SQL of [supervision] gives the column `t` but not `id`; give all columns of trajectory and time, or none of them",
-    );
-    wrong(
-        "SELECT x1, x2, y1, y2, id, CAST(t AS INT) AS t FROM world",
-        "column `t` is Int32 in the SQL of [supervision], but Int64 in the SQL of [sequences]; cast it in the SQL",
-    );
-    wrong(
-        "SELECT x1 FROM nowhere",
-        "the SQL of [supervision] cannot be planned",
-    );
-    fails(
-        "still.toml",
-        &["fit.kb.prior={ sql = \"SELECT y1, y2, 'a' AS weight FROM world\" }"],
-        "column `weight` is Utf8, but `prior.weight` wants numbers",
-    );
-    fails(
-        "p.toml",
-        &[
-            "sequences.sql=SELECT *, id AS rows FROM world",
-            "sequences.trajectory=rows",
-        ],
-        "the table `trajectories` would have two columns `rows`; rename the column of the SQL with AS",
-    );
+    let table = r#"
+        p.toml | sequences.state=y3 | `sequences.state` names the column `y3`, which the SQL does not give; did you mean `y1`?
+        p.toml | sequences.observation=["x1", "split"] | column `split` is Utf8, but `sequences.observation` wants numbers; cast it in the SQL
+        p.toml | sequences.sql=SELECT *, id AS n FROM world ; sequences.split=n | column `n` is Int64, but `sequences.split` wants text; cast it in the SQL
+        p.toml | sequences.sql=SELECT *, [y1, y2] AS y, [x1, x2] AS x FROM world ; sequences.state=["y", "y1"] | column `y` is a list of coordinates and must be the only one in `sequences.state`
+        curve.toml | fit.ukf.f=["alpha + 0.4"] | `fit.ukf.f.0`: the expression `alpha + 0.4` cannot be used
+        stateless.toml |  | the table `sequences` needs the key `state`: filters are fitted to rows whose states are known
+        still.toml | fit.kb.prior={ sql = "SELECT y1, y2, 'a' AS weight FROM world" } | column `weight` is Utf8, but `prior.weight` wants numbers
+        p.toml | sequences.sql=SELECT *, id AS rows FROM world ; sequences.trajectory=rows | the table `trajectories` would have two columns `rows`; rename the column of the SQL with AS
+    "#;
+    for [file, sets, expected] in cases(table) {
+        let sets = sets.split(" ; ").filter(|set| !set.is_empty());
+        let ran = lake.call_on(&file, "check", &sets.collect::<Vec<_>>());
+        ran.fails(2, &expected);
+    }
+    let table = r#"
+        SELECT x1, x2, y1 FROM world | `fit.kb.supervision`: `supervision.state` names the column `y2`, which the SQL does not give
+        SELECT x1, x2, y1, y2, t FROM world | the SQL of [supervision] gives the column `t` but not `id`; give all columns of trajectory and time, or none of them
+        SELECT x1, x2, y1, y2, id, CAST(t AS INT) AS t FROM world | column `t` is Int32 in the SQL of [supervision], but Int64 in the SQL of [sequences]; cast it in the SQL
+        SELECT x1 FROM nowhere | the SQL of [supervision] cannot be planned
+    "#;
+    for [sql, expected] in cases(table) {
+        let supervision = format!("fit.kb.supervision={{ sql = \"{sql}\" }}");
+        let sets = ["fit.kb.rule=kregbayes", &supervision];
+        lake.call("check", &sets).fails(2, &expected);
+    }
+    let lists = "sequences.sql=SELECT *, [y1, y2] AS y, [x1, x2] AS x FROM world";
+    lake.call("check", &[lists, "sequences.state=y"]).succeeds();
 }

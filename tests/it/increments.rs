@@ -1,7 +1,7 @@
 //! Compares runs that count new files only with runs that count all files.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Swap};
+use crate::lake::{Lake, Swap, cases};
 use crate::tasks::{Row, columns};
 use proptest::prelude::*;
 use rand::seq::SliceRandom;
@@ -423,49 +423,22 @@ fn pipelines_without_increments_report_the_reason() {
             .find_map(|line| line.trim().strip_prefix("increments: "));
         line.expect("a line").to_string()
     };
-    let of = |sql: &str| why(&format!("transitions.sql={sql}"));
-    assert_eq!(
-        of("SELECT g, id, t, state FROM rows WHERE g = 0 ORDER BY t"),
-        "new files of rows"
-    );
-    assert_eq!(
-        of("SELECT * FROM (SELECT *, 1 AS a FROM rows) AS r"),
-        "new files of rows"
-    );
-    let no = |what: &str| format!("no, because the SQL {what}");
-    assert_eq!(
-        of("SELECT a.* FROM rows a JOIN rows b ON a.t = b.t + 1"),
-        no("has a join")
-    );
-    assert_eq!(
-        of("SELECT g, id, t, max(state) AS state FROM rows GROUP BY g, id, t"),
-        no("has an aggregate")
-    );
-    assert_eq!(
-        of("SELECT DISTINCT g, id, t, state FROM rows"),
-        no("has DISTINCT")
-    );
-    assert_eq!(of("SELECT * FROM rows LIMIT 9"), no("has a limit"));
-    assert_eq!(
-        of("SELECT * FROM rows ORDER BY t LIMIT 9"),
-        no("has a limit")
-    );
-    assert_eq!(
-        of("SELECT * FROM rows UNION ALL SELECT * FROM rows"),
-        no("has a union")
-    );
-    assert_eq!(
-        of("SELECT * FROM rows WHERE random() < 0.5"),
-        no("calls random()")
-    );
-    assert_eq!(
-        of("SELECT * FROM rows WHERE t < (SELECT max(t) FROM rows)"),
-        no("has a subquery")
-    );
-    assert_eq!(
-        of("SELECT *, lag(t) OVER (ORDER BY t) AS before FROM rows"),
-        no("has a window function")
-    );
+    let table = r#"
+        SELECT g, id, t, state FROM rows WHERE g = 0 ORDER BY t | new files of rows
+        SELECT * FROM (SELECT *, 1 AS a FROM rows) AS r | new files of rows
+        SELECT a.* FROM rows a JOIN rows b ON a.t = b.t + 1 | no, because the SQL has a join
+        SELECT g, id, t, max(state) AS state FROM rows GROUP BY g, id, t | no, because the SQL has an aggregate
+        SELECT DISTINCT g, id, t, state FROM rows | no, because the SQL has DISTINCT
+        SELECT * FROM rows LIMIT 9 | no, because the SQL has a limit
+        SELECT * FROM rows ORDER BY t LIMIT 9 | no, because the SQL has a limit
+        SELECT * FROM rows UNION ALL SELECT * FROM rows | no, because the SQL has a union
+        SELECT * FROM rows WHERE random() < 0.5 | no, because the SQL calls random()
+        SELECT * FROM rows WHERE t < (SELECT max(t) FROM rows) | no, because the SQL has a subquery
+        SELECT *, lag(t) OVER (ORDER BY t) AS before FROM rows | no, because the SQL has a window function
+    "#;
+    for [sql, expected] in cases(table) {
+        assert_eq!(why(&format!("transitions.sql={sql}")), expected);
+    }
     let strided = why("transitions.window=strided");
     assert_eq!(
         strided,

@@ -197,8 +197,13 @@ impl Lake {
 
     /// Calls a command with `p.toml` and assignments to its keys.
     pub fn call(&self, command: &str, sets: &[&str]) -> ProgramRun {
+        self.call_on("p.toml", command, sets)
+    }
+
+    /// As `call`, with another pipeline.
+    pub fn call_on(&self, file: &str, command: &str, sets: &[&str]) -> ProgramRun {
         let sets = sets.iter().flat_map(|set| ["--set", *set]);
-        let arguments = [command, "p.toml"].into_iter().chain(sets);
+        let arguments = [command, file].into_iter().chain(sets);
         self.gyre(&arguments.collect::<Vec<_>>())
     }
 

@@ -1,7 +1,7 @@
 //! The section `[sequences]`: its keys, their errors, and plans.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Swap, texts};
+use crate::lake::{Lake, Swap, cases, texts};
 use crate::pipeline_file::{parse, refused, refused_all};
 use arrow::array::ArrayRef;
 use gyre::assess::ranks::Rule;
@@ -9,7 +9,7 @@ use gyre::evidence::lag::Lag;
 use gyre::methods::SequenceMethod;
 use gyre::methods::hmm::params::{Refine, Scaling, SpectralHmm, WindowKind};
 use gyre::plan::pipeline::{Input, json_schema};
-use serde_json::{Value, json};
+use serde_json::json;
 
 const CLICKS: &str = r#"job = { name = "clicks", output = "out" }
 tables.clicks.path = "clicks.parquet"
@@ -107,17 +107,12 @@ distribution = true
 
 #[test]
 fn sections_exclude_each_other() {
-    let pairs = "transitions={ sql = \"SELECT 1\", source = \"a\", target = \"b\" }";
-    refused(
+    refused_all(
         CLICKS,
-        &[pairs],
-        "use either `[transitions]` or `[sequences]`, not both",
-    );
-    let points = "points={ sql = \"SELECT 1\", id = \"a\", coordinates = \"b\" }";
-    refused(
-        CLICKS,
-        &[points],
-        "use either `[points]` or `[sequences]`, not both",
+        r#"
+transitions={ sql = "SELECT 1", source = "a", target = "b" } | use either `[transitions]` or `[sequences]`, not both
+points={ sql = "SELECT 1", id = "a", coordinates = "b" } | use either `[points]` or `[sequences]`, not both
+"#,
     );
     let other = CLICKS.swap("[sequences]", "[transitions]");
     let other = other.replace("symbol = \"page\"", "state = \"page\"\nlag = 1");
@@ -130,15 +125,10 @@ fn sections_exclude_each_other() {
 
 #[test]
 fn keys_that_do_not_apply_have_a_sentence_each() {
-    let message = "is out of place: sequences are of rows that follow each other; the time between them is `interval`";
-    refused(
-        CLICKS,
-        &["sequences.lag=1"],
-        &format!("`sequences.lag` {message}"),
-    );
     refused_all(
         CLICKS,
         r#"
+sequences.lag=1 | `sequences.lag` is out of place: sequences are of rows that follow each other; the time between them is `interval`
 sequences.connected=true | `sequences.connected` is out of place: a hidden Markov model keeps all symbols
 sequences.state="page" | `sequences.state` cannot be used with `symbol`
 sequences.symbl="page" | unknown key `sequences.symbl`; did you mean `symbol`?
@@ -177,15 +167,12 @@ fn ranks_need_rows_to_hold_out() {
     let error = auto(&["validation.folds=3"]).expect_err("an error");
     let expected = "`validation.folds` holds trajectories out in turn, but every partition is one";
     assert!(error.contains(expected), "{error}");
-    refused(
+    refused_all(
         CLICKS,
-        &["fit.hmm.rank=auto", "fit.hmm.rule=gap"],
-        "must be \"held-out\" for the method \"spectral_hmm\", not \"gap\"",
-    );
-    refused(
-        CLICKS,
-        &["fit.hmm.ranks=[1, 2]"],
-        "goes with `rank = \"auto\"` alone",
+        r#"
+fit.hmm.rank=auto ; fit.hmm.rule=gap | must be "held-out" for the method "spectral_hmm", not "gap"
+fit.hmm.ranks=[1, 2] | goes with `rank = "auto"` alone
+"#,
     );
 }
 
@@ -202,15 +189,12 @@ fn fits_count_the_same_windows() {
     let fits = both.expect("a pipeline").sequence_fits;
     let SequenceMethod::SpectralHmm(own) = &fits[1].method;
     assert_eq!((own.windows, own.block), (WindowKind::First, 1));
-    refused(
+    refused_all(
         CLICKS,
-        &["fit.hmm.block=0"],
-        "`fit.hmm.block` must be at least 1, not 0",
-    );
-    refused(
-        CLICKS,
-        &["fit.hmm.n_components=3"],
-        "`fit.hmm.n_components` is no key of method \"spectral_hmm\": write `rank`",
+        r#"
+fit.hmm.block=0 | `fit.hmm.block` must be at least 1, not 0
+fit.hmm.n_components=3 | `fit.hmm.n_components` is no key of method "spectral_hmm": write `rank`
+"#,
     );
 }
 
@@ -264,22 +248,14 @@ fn plans_say_what_is_counted_fitted_and_scored() {
     }
     assert!(!text.contains("predictions"), "{text}");
     let more = [
-        "plan",
-        "p.toml",
-        "--set",
         "sequences.interval=1",
-        "--set",
         "sequences.split=part",
-        "--set",
         "fit.hmm.rank=auto",
-        "--set",
         "fit.hmm.windows=first",
-        "--set",
         "output.rows=all",
-        "--set",
         "job.incremental=true",
     ];
-    let text = lake.gyre(&more).succeeds().out;
+    let text = lake.call("plan", &more).succeeds().out;
     for line in [
         "rows 1 apart follow each other; the first window of 3 rows of a trajectory; only rows with part = 'train'",
         "hmm: spectral HMM, rank one of 1 2 3 4 6 8 12 16 by held-out",
@@ -290,9 +266,8 @@ fn plans_say_what_is_counted_fitted_and_scored() {
     ] {
         assert!(text.contains(line), "{line:?} is not in:\n{text}");
     }
-    let folds = ["plan", "p.toml", "--json", "--set", "fit.hmm.rank=auto"];
-    let shown = lake.gyre(&folds).succeeds().out;
-    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    let folds = "plan p.toml --json --set fit.hmm.rank=auto";
+    let shown = lake.line(folds).succeeds().json();
     assert_eq!(shown["held_out"], json!({ "folds": 5 }));
     assert_eq!(shown["count"]["kind"], "sequences");
     assert_eq!(shown["count"]["block"], 1);
@@ -309,33 +284,15 @@ fn plans_say_what_is_counted_fitted_and_scored() {
 #[test]
 fn columns_must_fit_their_keys() {
     let lake = lake();
-    let fails = |set: &str, expected: &str| {
-        lake.call("check", &[set]).fails(2, expected);
-    };
-    fails(
-        "sequences.symbol=pge",
-        "`sequences.symbol` names the column `pge`, which the SQL does not give; did you mean `page`?",
-    );
-    fails(
-        "sequences.split=spare",
-        "column `spare` is Int64, but `sequences.split` wants text; cast it in the SQL",
-    );
-    fails(
-        "sequences.interval=1h",
-        "interval 1h is a duration, but `n` is Int64; write the interval as an integer, or cast the column to a timestamp",
-    );
-    fails(
-        "sequences.sql=SELECT session, n, page AS probability FROM clicks",
-        "`sequences.symbol` names the column `page`",
-    );
-    let sets = [
-        "check",
-        "p.toml",
-        "--set",
-        "sequences.sql=SELECT session, n, page AS probability FROM clicks",
-        "--set",
-        "sequences.symbol=probability",
-    ];
-    let expected = "the table `symbols` would have two columns `probability`; rename the column of the SQL with AS";
-    lake.gyre(&sets).fails(2, expected);
+    let table = r#"
+        sequences.symbol=pge | `sequences.symbol` names the column `pge`, which the SQL does not give; did you mean `page`?
+        sequences.split=spare | column `spare` is Int64, but `sequences.split` wants text; cast it in the SQL
+        sequences.interval=1h | interval 1h is a duration, but `n` is Int64; write the interval as an integer, or cast the column to a timestamp
+        sequences.sql=SELECT session, n, page AS probability FROM clicks | `sequences.symbol` names the column `page`
+        sequences.sql=SELECT session, n, page AS probability FROM clicks ; sequences.symbol=probability | the table `symbols` would have two columns `probability`; rename the column of the SQL with AS
+    "#;
+    for [sets, expected] in cases(table) {
+        let sets: Vec<&str> = sets.split(" ; ").collect();
+        lake.call("check", &sets).fails(2, &expected);
+    }
 }
