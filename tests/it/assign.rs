@@ -1,7 +1,7 @@
 //! `gyre assign`: new rows and the model of an earlier run.
 
 use crate::cli::{integers, small_lake, small_pipeline};
-use crate::lake::{Lake, ProgramRun, Rows, texts};
+use crate::lake::{Lake, ProgramRun, Rows, cases, texts, words};
 use arrow::array::{Array, AsArray, Float64Array};
 use arrow::datatypes::{DataType, Float64Type};
 use std::collections::HashMap;
@@ -62,12 +62,8 @@ fn assigning_the_rows_of_a_model_returns_its_sets() {
         assert_eq!(sources.integers(&column("impossible")), [0; 6]);
         // The fit is a fixed point: no source has a larger likelihood in another set.
         if fit == "dbmr" {
-            assert!(
-                sources
-                    .floats(&column("lead"))
-                    .iter()
-                    .all(|&lead| lead > 0.0)
-            );
+            let leads = sources.floats(&column("lead"));
+            assert!(leads.iter().all(|&lead| lead > 0.0));
         }
         let expected = fits.floats("log_likelihood")[position];
         for table in [&sources, &trajectories] {
@@ -82,11 +78,9 @@ fn assigning_the_rows_of_a_model_returns_its_sets() {
         assert_eq!(mean, sum / 199.0);
         assert_eq!(trajectories.integers(&column("left_out")), [0; 3]);
     }
-    let target_sets = lake.read("targets").integers("dbmr_affiliation");
-    assert_eq!(
-        lake.read_at("new/targets").integers("dbmr_affiliation"),
-        target_sets
-    );
+    let [old, new] = ["out/targets", "new/targets"].map(|targets| lake.read_at(targets));
+    let sets = "dbmr_affiliation";
+    assert_eq!(new.integers(sets), old.integers(sets));
 
     // A new smoothing requires a new assignment, and so does a new model.
     assign(&lake, "p.toml", &["--smoothing", "2"])
@@ -94,12 +88,8 @@ fn assigning_the_rows_of_a_model_returns_its_sets() {
         .says("trajectories)");
     assign(&lake, "p.toml", &[]).succeeds();
     lake.line("run p.toml --seed 5").succeeds();
-    assert!(
-        assign(&lake, "p.toml", &[])
-            .succeeds()
-            .out
-            .contains("assigned")
-    );
+    let again = assign(&lake, "p.toml", &[]).succeeds();
+    again.says("assigned");
 }
 
 #[test]
@@ -163,11 +153,8 @@ fn planted_model(lake: &Lake) {
     let left = "aabbccacba".repeat(8);
     let right = "xxyyzzxzyx".repeat(8);
     let text = format!("{left}{right}{left}{right}");
-    write_words(
-        lake,
-        "rows.parquet",
-        &[("A", 1, &text), ("A", 2, &text), ("B", 1, &text)],
-    );
+    let rows = [("A", 1, &text[..]), ("A", 2, &text), ("B", 1, &text)];
+    write_words(lake, "rows.parquet", &rows);
     lake.runs_text(PLANTED);
 }
 
@@ -241,11 +228,7 @@ fn new_states_get_the_planted_set_and_unseen_targets_are_reported() {
     // The record contains the same numbers. The next call repeats the failed models.
     let second = assign(&lake, "p.toml", &["--set", "tables.rows.path=new.parquet"]);
     second.fails(1, "does not have it");
-    let run = std::fs::read_dir(lake.path("new/runs"))
-        .expect("records")
-        .next();
-    let run = std::fs::read_to_string(run.expect("a record").expect("a file").path());
-    let record: serde_json::Value = serde_json::from_str(&run.expect("text")).expect("JSON");
+    let record = lake.records_of("new").remove(0);
     assert_eq!(record["models"][0]["unseen_targets"], 3);
     assert_eq!(record["models"][0]["new_sources"], 3);
     assert_eq!(record["failures"].as_array().map(Vec::len), Some(2));
@@ -282,36 +265,23 @@ fn check_known_states(lake: &Lake, has_all: bool) {
             .filter(|(key, _)| key[..2] == [&p[position][..], &lag[position]])
         {
             let new = new[key];
+            let place = format!("{} of {key:?}", fit[position]);
             let sets = |rows: &Rows, row: usize| rows.texts(&column("affiliation"))[row].clone();
-            assert_eq!(
-                sets(&sources, new),
-                sets(&model, old),
-                "{} of {key:?}",
-                fit[position]
-            );
+            assert_eq!(sets(&sources, new), sets(&model, old), "{place}");
             let point = |rows: &Rows, row: usize| {
-                let list = rows
-                    .column(&column("embedding"))
-                    .as_fixed_size_list()
-                    .value(row);
+                let column = rows.column(&column("embedding"));
+                let list = column.as_fixed_size_list().value(row);
                 list.as_primitive::<Float64Type>().values().to_vec()
             };
-            assert_eq!(
-                point(&sources, new),
-                point(&model, old),
-                "{} of {key:?}",
-                fit[position]
-            );
+            assert_eq!(point(&sources, new), point(&model, old), "{place}");
             sum += sources.floats(&column("log_likelihood"))[new];
             scored += sources.floats("count")[new];
         }
         let expected =
             fits.floats("log_likelihood")[position] / fits.floats("transitions")[position];
-        assert!(
-            !has_all || (sum / scored / expected - 1.0).abs() < 1e-12,
-            "{} {expected}",
-            sum / scored
-        );
+        let mean = sum / scored;
+        let is_equal = (mean / expected - 1.0).abs() < 1e-12;
+        assert!(!has_all || is_equal, "{mean} {expected}");
     }
 }
 
@@ -358,12 +328,7 @@ fn assigned_states_get_back_their_sets_under_every_option() {
         lake.gyre(&[&["run", "p.toml"][..], &sets].concat())
             .succeeds();
         // Names and fits come from the model, so the assignment ignores those of the pipeline.
-        let other = [
-            "--set",
-            "names.from=nowhere",
-            "--set",
-            "fit.dbmr.restarts=3",
-        ];
+        let other = words("--set names.from=nowhere --set fit.dbmr.restarts=3");
         assign(&lake, "p.toml", &[&sets[..], &other].concat()).succeeds();
         let is_connected = keys[0].ends_with("connected=true");
         check_known_states(&lake, !is_connected);
@@ -377,12 +342,8 @@ fn assigned_states_get_back_their_sets_under_every_option() {
             let sources = lake.read_at("new/sources");
             assert_eq!(sources.column("count").data_type(), &DataType::UInt64);
             let counted: i64 = sources.integers("count").iter().sum();
-            let followed: i64 = lake
-                .read_at("new/trajectories")
-                .integers("transitions")
-                .iter()
-                .sum();
-            assert_eq!(counted, followed);
+            let followed = lake.read_at("new/trajectories").integers("transitions");
+            assert_eq!(counted, followed.iter().sum::<i64>());
         }
         if is_connected {
             // s and e are unknown to the model. s is followed by a.
@@ -540,16 +501,10 @@ fn pairs_are_assigned() {
     assert!((log_likelihood - 2.0 * (1.0f64 / 3.0).ln()).abs() < 1e-12);
     assert!(!lake.path("new/trajectories").exists());
     // With smoothing, m has a set.
-    assign(
-        &lake,
-        "p.toml",
-        &[&more[..], &["--smoothing", "0.1"]].concat(),
-    )
-    .succeeds();
-    assert_eq!(
-        lake.read_at("new/sources").texts("dbmr_affiliation")[..2],
-        ["0", x.as_str()]
-    );
+    let smoothed = [&more[..], &["--smoothing", "0.1"]].concat();
+    assign(&lake, "p.toml", &smoothed).succeeds();
+    let sets = lake.read_at("new/sources").texts("dbmr_affiliation");
+    assert_eq!(sets[..2], ["0", x.as_str()]);
 }
 
 #[test]
@@ -557,32 +512,15 @@ fn input_that_does_not_fit_the_model_is_refused() {
     let lake = small_lake();
     assign(&lake, "p.toml", &[]).fails(1, "no finished result at out");
     lake.runs(&[]);
-    for (sets, message) in [
-        (
-            &["transitions.sql=SELECT id, t, state::int AS state FROM rows"][..],
-            "`state` Int32 in the pipeline, but `state` Int64 in the model at out",
-        ),
-        (
-            &["transitions.lag=7"],
-            "lag 7, but the model at out has lag 1",
-        ),
-        (
-            &[
-                "transitions.sql=SELECT *, 'x' AS p FROM rows",
-                "transitions.partition_by=[\"p\"]",
-            ],
-            "partition_by are `p` Utf8 in the pipeline, but none in the model",
-        ),
-        (
-            &[
-                "transitions.sql=SELECT id AS transitions, t, state FROM rows",
-                "transitions.trajectory=transitions",
-            ],
-            "the table `trajectories` would have two columns `transitions`",
-        ),
-    ] {
-        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-        assign(&lake, "p.toml", &sets).fails(2, message);
+    let table = r#"
+        transitions.sql=SELECT id, t, state::int AS state FROM rows | `state` Int32 in the pipeline, but `state` Int64 in the model at out
+        transitions.lag=7 | lag 7, but the model at out has lag 1
+        transitions.sql=SELECT *, 'x' AS p FROM rows ; transitions.partition_by=["p"] | partition_by are `p` Utf8 in the pipeline, but none in the model
+        transitions.sql=SELECT id AS transitions, t, state FROM rows ; transitions.trajectory=transitions | the table `trajectories` would have two columns `transitions`
+    "#;
+    for [sets, message] in cases(table) {
+        lake.assign(&sets.split(" ; ").collect::<Vec<_>>())
+            .fails(2, &message);
     }
     let same = lake.line("assign p.toml --model out");
     same.fails(2, "out holds the models of a run");
@@ -597,14 +535,8 @@ fn input_that_does_not_fit_the_model_is_refused() {
     lake.file("b.toml", binned)
         .line("run b.toml --force")
         .succeeds();
-    assign(
-        &lake,
-        "b.toml",
-        &["--set", "transitions.bins.state.step=2.0"],
-    )
-    .fails(
-        2,
-        "a box of `state` lies around 0.5, which is the middle of no box",
-    );
+    let wider = ["--set", "transitions.bins.state.step=2.0"];
+    let message = "a box of `state` lies around 0.5, which is the middle of no box";
+    assign(&lake, "b.toml", &wider).fails(2, message);
     assign(&lake, "b.toml", &[]).succeeds();
 }

@@ -111,10 +111,8 @@ fn partitions_and_dropped_rows_are_checked() {
     lake.file("p.toml", &text);
     let ran = lake.run(&[]);
     ran.fails(3, "1 of 2 checks failed");
-    ran.fails(
-        3,
-        "max_dropped: 12.50 % of the rows were dropped, more than 10 %",
-    );
+    let message = "max_dropped: 12.50 % of the rows were dropped, more than 10 %";
+    ran.fails(3, message);
     let more = text.replace("[0, 1, 2]", "[1, 7, 8]");
     lake.file("p.toml", &more.replace("0.1", "0.125"));
     lake.run(&[]).fails(
@@ -128,10 +126,8 @@ fn partitions_and_dropped_rows_are_checked() {
     // The run leaves its record and no other file.
     assert!(!lake.path("out/current.json").exists() && !lake.path("out/versions").exists());
     lake.file("p.toml", &text.replace("[0, 1, 2]", "[\"A\"]"));
-    lake.call("check", &[]).fails(
-        2,
-        "p.toml: `checks.partitions` has \"A\" for the column `part`, which is Int64",
-    );
+    let message = "p.toml: `checks.partitions` has \"A\" for the column `part`, which is Int64";
+    lake.call("check", &[]).fails(2, message);
     lake.runs_text(&text.replace("0.1", "0.125"));
 }
 

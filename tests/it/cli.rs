@@ -1,6 +1,6 @@
 //! The command-line program: its output, its error messages and its exit codes.
 
-use crate::lake::{Lake, TABLES, cases};
+use crate::lake::{Lake, TABLES, cases, floats, integers_or_null};
 use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, TimestampSecondArray};
 use std::sync::Arc;
 
@@ -110,13 +110,8 @@ fn help_and_schema_match_their_snapshots() {
         insta::assert_snapshot!("help", text);
     }
     insta::assert_snapshot!("schema", lake.line("schema").succeeds().out);
-    assert!(
-        lake.line("completions bash")
-            .succeeds()
-            .out
-            .contains("_gyre()")
-    );
-    assert!(lake.line("man").succeeds().out.contains(".TH gyre 1"));
+    lake.line("completions bash").succeeds().says("_gyre()");
+    lake.line("man").succeeds().says(".TH gyre 1");
     assert_eq!(lake.line("rum").code, Some(2));
 }
 
@@ -128,12 +123,7 @@ fn a_run_writes_its_tables() {
     assert_eq!(ran.err, "");
     let mut columns = String::new();
     for table in TABLES {
-        assert_eq!(
-            std::fs::metadata(lake.path(&format!("out/{table}/_SUCCESS")))
-                .expect("_SUCCESS")
-                .len(),
-            0
-        );
+        assert_eq!(lake.bytes(&format!("out/{table}/_SUCCESS")), b"");
         let rows = lake.read(table);
         columns += &format!("{table}\n");
         for field in rows.0.schema().fields() {
@@ -146,12 +136,9 @@ fn a_run_writes_its_tables() {
         }
     }
     insta::assert_snapshot!("tables", columns);
-    let mut expected: Vec<&str> = TABLES.to_vec();
-    expected.extend([".lock", "current", "current.json", "runs", "versions"]);
-    assert_eq!(
-        lake.names("out"),
-        expected.into_iter().map(String::from).collect()
-    );
+    let others = [".lock", "current", "current.json", "runs", "versions"];
+    let expected = TABLES.into_iter().chain(others).map(String::from);
+    assert_eq!(lake.names("out"), expected.collect());
     lake.gyre(&[
         "run",
         "p.toml",
@@ -161,10 +148,8 @@ fn a_run_writes_its_tables() {
         "fit.dbmr.rank=[2, 3]",
     ])
     .succeeds();
-    assert_eq!(
-        lake.read("fits").texts("fit"),
-        ["dbmr_r2", "dbmr_r3", "svd"]
-    );
+    let wanted = ["dbmr_r2", "dbmr_r3", "svd"];
+    assert_eq!(lake.read("fits").texts("fit"), wanted);
 }
 
 #[test]
@@ -174,11 +159,8 @@ fn fits_are_right_on_a_small_chain() {
     let sources = lake.read("sources");
     for fit in ["dbmr", "svd"] {
         let sets = sources.integers(&format!("{fit}_affiliation"));
-        assert_eq!(
-            [sets[0], sets[0], sets[3], sets[3]],
-            [sets[1], sets[2], sets[4], sets[5]],
-            "{fit}"
-        );
+        let expected = [sets[1], sets[2], sets[4], sets[5]];
+        assert_eq!([sets[0], sets[0], sets[3], sets[3]], expected, "{fit}");
         assert_ne!(sets[0], sets[3]);
     }
     let fits = lake.read("fits");
@@ -189,12 +171,8 @@ fn fits_are_right_on_a_small_chain() {
     {
         assert!(*ll < reference);
     }
-    assert!(
-        fits.floats("frobenius_error")
-            .iter()
-            .zip(fits.floats("bound"))
-            .all(|(e, b)| *e <= b)
-    );
+    let errors = fits.floats("frobenius_error").into_iter();
+    assert!(errors.zip(fits.floats("bound")).all(|(e, b)| e <= b));
     let latent = lake.read("latent");
     let sum: f64 = latent.floats("probability").iter().sum();
     assert!(
@@ -214,12 +192,9 @@ fn check_plan_and_explain_run_nothing() {
         .succeeds()
         .prints("p.toml is valid: 1 table, 2 fits per model\n");
     let plan = lake.call("plan", &[]).succeeds().out;
-    assert!(
-        plan.contains("trajectories by id in the order of t: states state; lag 1 (sliding)"),
-        "{plan}"
-    );
-    let json: serde_json::Value =
-        serde_json::from_str(&lake.line("plan p.toml --json").succeeds().out).expect("JSON");
+    let rows = "trajectories by id in the order of t: states state; lag 1 (sliding)";
+    assert!(plan.contains(rows), "{plan}");
+    let json = lake.line("plan p.toml --json").succeeds().json();
     assert_eq!(json["fit"][0]["parameters"]["restarts"], 20);
     assert_eq!(json["read"][0]["files"], 1);
     let explained = lake.call(
@@ -310,32 +285,10 @@ fn error_messages_name_the_mistake() {
 #[test]
 fn rows_without_a_state_are_counted_by_reason() {
     let lake = Lake::new();
-    let x = Float64Array::from(vec![
-        Some(0.5),
-        Some(1.5),
-        Some(f64::NAN),
-        Some(0.5),
-        Some(2.0),
-        None,
-        Some(7.0),
-        Some(1.0),
-        Some(0.1),
-    ]);
-    let t = Int64Array::from(vec![
-        Some(0),
-        Some(1),
-        Some(2),
-        Some(3),
-        Some(4),
-        Some(5),
-        Some(6),
-        None,
-        Some(8),
-    ]);
-    lake.table(
-        "points.parquet",
-        vec![("t", Arc::new(t)), ("x", Arc::new(x))],
-    );
+    let x = [0.5, 1.5, f64::NAN, 0.5, 2.0, 9.0, 7.0, 1.0, 0.1];
+    let x = (0..9).map(|k| (k != 5).then_some(x[k]));
+    let t = integers_or_null((0..9).map(|k| (k != 7).then_some(k)));
+    lake.table("points.parquet", vec![("t", t), ("x", floats(x))]);
     write_changed(
         &lake,
         &[
@@ -363,14 +316,9 @@ fn rows_without_a_state_are_counted_by_reason() {
     // The pairs at lag 1 with both ends in a box are 0.5 → 1.5 and 0.5 → 2.0. The last box includes
     // 2.0.
     let counts = lake.read("counts");
-    assert_eq!(
-        (
-            counts.floats("source_x"),
-            counts.floats("target_x"),
-            counts.integers("count")
-        ),
-        (vec![0.5], vec![1.5], vec![2])
-    );
+    assert_eq!(counts.floats("source_x"), [0.5]);
+    assert_eq!(counts.floats("target_x"), [1.5]);
+    assert_eq!(counts.integers("count"), [2]);
 }
 
 #[test]
@@ -408,17 +356,8 @@ fn lags_are_durations_on_timestamps_and_steps_on_rows() {
             )
         })
         .collect();
-    assert_eq!(
-        rows,
-        [
-            "2 steps ac",
-            "2 steps bd",
-            "1d ab",
-            "1d bc",
-            "2d ac",
-            "2d cd"
-        ]
-    );
+    let expected = "2 steps ac, 2 steps bd, 1d ab, 1d bc, 2d ac, 2d cd";
+    assert_eq!(rows.join(", "), expected);
 }
 
 #[test]
@@ -440,10 +379,8 @@ fn a_partition_given_by_the_user_is_scored() {
     );
     lake.runs(&[]);
     // The sets are the labels in descending order of rows: high, low.
-    assert_eq!(
-        lake.read("sources").integers("side_affiliation"),
-        [1, 1, 1, 0, 0, 0]
-    );
+    let expected = [1, 1, 1, 0, 0, 0];
+    assert_eq!(lake.read("sources").integers("side_affiliation"), expected);
     let fits = lake.read("fits");
     let ll = fits.floats("log_likelihood");
     assert_eq!(fits.texts("fit"), ["dbmr", "side", "svd"]);

@@ -2,7 +2,7 @@
 //! of Google's protocol that equals S3, and plain HTTP. GYRE_PYTHON names a Python with moto, and
 //! GYRE_AZURITE names the Azurite program.
 
-use crate::lake::{Lake, ProgramRun, TABLES};
+use crate::lake::{Lake, ProgramRun, TABLES, words};
 use crate::needs;
 use gyre::store::Stores;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
@@ -273,29 +273,14 @@ fn s3_is_read_pruned_and_written() {
     // A run does not wait for a missing bucket.
     let missing = ["run", "p.toml", "--set", "job.output=s3://gone/out"];
     gyre(&lake, &[], &missing).fails(2, "there is no bucket for s3://gone/out; make it, or");
-    let missing = [
-        "run",
-        "p.toml",
-        "--set",
-        "tables.tracks.path=s3://gone/tracks/",
-    ];
+    let missing = words("run p.toml --set tables.tracks.path=s3://gone/tracks/");
     gyre(&lake, &[], &missing).fails(1, "s3://gone/tracks/");
 
     // Unencrypted connections need an explicit permission.
-    let refused = gyre(
-        &lake,
-        &[],
-        &[
-            "check",
-            "p.toml",
-            "--set",
-            "store.options.aws_allow_http=false",
-        ],
-    );
-    refused.fails(
-        2,
-        "the store s3://lake cannot be set up (its endpoint is http://",
-    );
+    let check = words("check p.toml --set store.options.aws_allow_http=false");
+    let refused = gyre(&lake, &[], &check);
+    let message = "the store s3://lake cannot be set up (its endpoint is http://";
+    refused.fails(2, message);
 }
 
 /// Two writers replace the same object. The one that saw the current object succeeds, and the other
@@ -436,16 +421,13 @@ fn single_files_are_read_over_http() {
     assert!(over_http == lake.tables());
 
     let ran = at(&format!("{}/lake/", server.url())).call("check", &[]);
-    ran.fails(
-        1,
-        "is not a single file, and web servers do not list their files",
-    );
+    let message = "is not a single file, and web servers do not list their files";
+    ran.fails(1, message);
     let ran = at(&format!("{}/lake/gone.parquet", server.url())).call("check", &[]);
     ran.fails(1, "table `tracks`: no file at");
     let written = format!("job.output={}/lake/out", server.url());
     let ran = at(&files[0]).run(&[&written]);
-    ran.fails(
-        2,
-        "`job.output` cannot be written: gyre can only read http:// and https:// locations",
-    );
+    let message =
+        "`job.output` cannot be written: gyre can only read http:// and https:// locations";
+    ran.fails(2, message);
 }

@@ -4,7 +4,7 @@
 
 use crate::cli::small_pipeline;
 use crate::cluster::is_slow;
-use crate::lake::{Lake, ProgramRun, Swap, files_below};
+use crate::lake::{Lake, ProgramRun, Swap, files_below, words};
 use crate::machines::{Machines, Process};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -327,8 +327,8 @@ fn a_run_survives_the_death_of_executors_in_every_stage() {
             std::thread::sleep(Duration::from_secs(has_resumed.into()));
             drop(stalled);
             if has_resumed {
-                let clean = ["clean", "p.toml", "--older-than", "0s"];
-                machines.lake.gyre(&clean).succeeds();
+                let clean = machines.lake.line("clean p.toml --older-than 0s");
+                clean.succeeds();
                 assert!(machines.lake.tables() == expected);
                 check_tidy(&machines.lake);
             }
@@ -370,11 +370,8 @@ fn a_run_continues_after_it_and_its_scheduler_died() {
     machines.signal("-STOP");
     machines.restart_scheduler();
     machines.signal("-CONT");
-    assert_eq!(
-        run.next().as_deref(),
-        Some("fit"),
-        "the tasks were not resubmitted"
-    );
+    let next = run.next();
+    assert_eq!(next.as_deref(), Some("fit"), "no task is handed in again");
     machines.signal("-STOP");
     run.process.kill().expect("the process exists");
     assert_eq!(run.end().code, None, "the run ended before it was killed");
@@ -595,15 +592,11 @@ fn a_plan_counts_executors_tasks_and_rounds() {
 "
     );
     let (cluster, memory) = (&json["cluster"], &json["memory"]);
-    assert_eq!(
-        (&cluster["executors"], &cluster["slots"]),
-        (&2.into(), &4.into())
-    );
+    assert_eq!(cluster["executors"], 2);
+    assert_eq!(cluster["slots"], 4);
     // There are 6 states and 36 pairs.
-    assert_eq!(
-        (&memory["rows"], &memory["nonzeros"]),
-        (&600.into(), &36.into())
-    );
+    assert_eq!(memory["rows"], 600);
+    assert_eq!(memory["nonzeros"], 36);
     assert_eq!(memory["nonzero_bytes"], 12 * 36);
     // The plan leaves no files in the output, also not later.
     std::thread::sleep(Duration::from_millis(500));
@@ -613,14 +606,7 @@ fn a_plan_counts_executors_tasks_and_rounds() {
     let (text, _) = plan_of_cluster(lake, address, &["--split", "10"]);
     let split = "    models of more than 10 non-zeros are split into passes\n";
     assert!(text.ends_with(split), "{text}");
-    let whole = [
-        "--split",
-        "10",
-        "--set",
-        "fit.dbmr.polish=false",
-        "--set",
-        "fit.dbmr.init=kl",
-    ];
+    let whole = words("--split 10 --set fit.dbmr.polish=false --set fit.dbmr.init=kl");
     let (text, _) = plan_of_cluster(lake, address, &whole);
     let why = "no model is split into passes, because fit `dbmr` is no passes alone: ";
     assert!(text.contains(why), "{text}");

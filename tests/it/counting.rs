@@ -218,8 +218,6 @@ fn pairs_count_rows_counts_or_weights() {
     };
     assert_eq!(count(""), ["(x, 1, u, 2)", "(x, 2, u, 1)", "(y, 1, v, 1)"]);
     assert_eq!(count("count = \"n\""), ["(x, 1, u, 7)", "(x, 2, u, 5)"]);
-    assert_eq!(
-        count("weight = \"w\""),
-        ["(x, 1, u, 0.30000000000000004)", "(y, 1, v, 0.5)"]
-    );
+    let expected = ["(x, 1, u, 0.30000000000000004)", "(y, 1, v, 0.5)"];
+    assert_eq!(count("weight = \"w\""), expected);
 }

@@ -183,10 +183,8 @@ fn keys_of_validation_that_points_cannot_have_are_refused() {
     );
     run(&["fit.states.given=\"side\""]).fails(2, "`fit.states.given` names the sets");
     let unknown = ["fit.states.clusters=2", "fit.states.given=\"well\""];
-    run(&unknown).fails(
-        2,
-        "`given` names the column `well`, which the SQL does not give",
-    );
+    let message = "`given` names the column `well`, which the SQL does not give";
+    run(&unknown).fails(2, message);
     let many = ["fit.states.clusters=2", "fit.states.given=\"x\""];
     run(&many).fails(1, "the column `x`, which has more than 1000 values");
     let none = "transitions.sql=\"SELECT * FROM walks WHERE id = 0 AND t < 20\"";
@@ -231,10 +229,8 @@ fn doubtful_fits_are_warned_of() {
     let by = "transitions.partition_by=\"half\"";
     let rule = "fit.states.bandwidth=\"median\"";
     let ran = lake.run(&[one, by, rule]);
-    ran.fails(
-        1,
-        "there are no two distinct points, so there is no bandwidth partition=\"half=1\"",
-    );
+    let message = "there are no two distinct points, so there is no bandwidth partition=\"half=1\"";
+    ran.fails(1, message);
     let ran = lake.run(&["transitions.lag=100"]);
     ran.fails(1, "no pairs of points");
 }

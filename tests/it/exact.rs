@@ -113,11 +113,8 @@ fn integers_beside_fractions_are_exact_or_refused_unless_they_are_coordinates() 
         write(&lake, "a", format, 0, &exact);
         pipeline(&lake, format, STATES);
         lake.runs(&[]);
-        assert_eq!(
-            states(&lake),
-            ["1.5", "2.5", "5.0", "9007199254740992.0"],
-            "{format}"
-        );
+        let expected = ["1.5", "2.5", "5.0", "9007199254740992.0"];
+        assert_eq!(states(&lake), expected, "{format}");
         write(&lake, "a", format, 0, &whole);
         let uses = [
             STATES.to_string(),
@@ -266,10 +263,8 @@ fn codes_of_csv_are_text() {
         assert_eq!(states(&lake), right, "{ys:?}");
     }
     // Without a header, and with a text for null.
-    let text = STATES.replace(
-        "SELECT *",
-        "SELECT column_1 AS id, column_2 AS t, column_3 AS y",
-    );
+    let other = "SELECT column_1 AS id, column_2 AS t, column_3 AS y";
+    let text = STATES.replace("SELECT *", other);
     pipeline(&lake, "csv", &text);
     let options = "format = \"csv\"\nheader = false\nnull = \"00\"";
     let toml = lake.text("p.toml");
@@ -327,10 +322,8 @@ fn times_of_csv_have_a_time_zone_in_all_rows_or_in_none() {
     let typed = STATES.replace("SELECT *", "SELECT id, t, arrow_typeof(y) || ' ' || y AS y");
     let write = |name: &str, start: usize, ys: &[&str]| {
         let rows = (start..).zip(ys).map(|(t, y)| format!("1,{t},{y}\n"));
-        lake.file(
-            &format!("in/{name}.csv"),
-            &format!("id,t,y\n{}", rows.collect::<String>()),
-        );
+        let text = format!("id,t,y\n{}", rows.collect::<String>());
+        lake.file(&format!("in/{name}.csv"), &text);
     };
     pipeline(&lake, "csv", &typed);
     for (ys, right) in [

@@ -729,11 +729,8 @@ fn a_full_disk_is_one_error() {
     let lake = small_lake();
     lake.line("run p.toml --seed 1").succeeds();
     let before = lake.tables();
-    let ran = shell(
-        &lake,
-        &[],
-        "trap '' XFSZ; ulimit -f 2; exec \"$GYRE\" run p.toml --seed 2",
-    );
+    let script = "trap '' XFSZ; ulimit -f 2; exec \"$GYRE\" run p.toml --seed 2";
+    let ran = shell(&lake, &[], script);
     ran.fails(75, "error: out/versions/");
     ran.fails(75, "cannot be written (");
     ran.fails(75, "File too large");
@@ -796,15 +793,10 @@ fn too_little_memory_is_one_error() {
     let none = shell(&lake, &[], &format!("exec {few} 135MB"));
     none.fails(75, "Resources exhausted");
     none.fails(75, "give SQL more memory with `--memory`");
-    let full = shell(
-        &lake,
-        &[],
-        &format!("trap '' XFSZ; ulimit -f 16; exec {few} 165MB"),
-    );
-    full.fails(
-        75,
-        "has no room for rows that SQL sorts on disk; set TMPDIR to a larger folder",
-    );
+    let script = format!("trap '' XFSZ; ulimit -f 16; exec {few} 165MB");
+    let full = shell(&lake, &[], &script);
+    let message = "has no room for rows that SQL sorts on disk; set TMPDIR to a larger folder";
+    full.fails(75, message);
     for ran in [none, full] {
         assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
     }

@@ -133,6 +133,12 @@ fn before_fits() -> &'static str {
     PIPELINE.split("[[fit]]").next().expect("a fit")
 }
 
+/// As `before_fits`, for rows without time.
+fn rows_alone() -> String {
+    let keys = "trajectory = \"id\"\ntime = \"t\"\ninterval = 1";
+    before_fits().replace(keys, "id = [\"id\", \"t\"]")
+}
+
 fn maybe(rows: &Rows, name: &str) -> Vec<Option<f64>> {
     let column = rows.column(name).as_primitive::<Float64Type>();
     column.iter().collect()
@@ -275,10 +281,8 @@ fn gaps_splits_and_missing_observations_are_those_of_a_filter_by_hand() {
     assert!(lake.read("fits").column("train_mse").is_null(0));
     lake.run(&["output.rows=none"]).succeeds();
     assert!(!lake.path("out/estimates").exists());
-    assert_eq!(
-        lake.read("fits").floats("test_mse"),
-        fits.floats("test_mse")
-    );
+    let mse = lake.read("fits").floats("test_mse");
+    assert_eq!(mse, fits.floats("test_mse"));
 }
 
 #[test]
@@ -405,10 +409,9 @@ fn rows_that_do_not_fit_the_model_are_refused_by_name() {
     let lake = lake(&rows);
     lake.runs(&[]);
     let trained = "sequences.sql=\"SELECT * FROM world WHERE split = 'train'\"";
-    lake.assign(&["output.rows=held-out", trained]).fails(
-        1,
-        "rows have the split of training rows, which are not assigned",
-    );
+    let message = "rows have the split of training rows, which are not assigned";
+    lake.assign(&["output.rows=held-out", trained])
+        .fails(1, message);
     let by = "sequences.sql=\"SELECT *, 1 AS part FROM world\"";
     lake.assign(&[by, "sequences.partition_by=part"])
         .fails(2, "the columns of partition_by are `part`");
@@ -439,10 +442,8 @@ fn two_results_are_compared_row_by_row() {
     let model = &same["models"][0];
     assert_eq!(model["rows"], rows.len());
     for fit in model["fits"].as_array().expect("fits") {
-        assert_eq!(
-            (&fit["means"]["rms"], &fit["means"]["largest"]),
-            (&0.0.into(), &0.0.into())
-        );
+        assert_eq!(fit["means"]["rms"], 0.0);
+        assert_eq!(fit["means"]["largest"], 0.0);
         assert_eq!(fit["scores_a"], fit["scores_b"]);
     }
     let other = lake.compare(&["out", "out", "--fit", "kf=ekf"]);
@@ -583,10 +584,8 @@ fn kernel_filters_come_back_and_do_not_depend_on_threads_or_order() {
     for table in ["estimates", "trajectories"] {
         assert!(expected[table] == found[table], "{table}");
     }
-    lake.assign(&[new, "fit.pkbr.rule=kbr"]).fails(
-        2,
-        "fit `pkbr` is kernel_bayes with the rule pkbr in the model, but",
-    );
+    let message = "fit `pkbr` is kernel_bayes with the rule pkbr in the model, but";
+    lake.assign(&[new, "fit.pkbr.rule=kbr"]).fails(2, message);
     let other = Lake::new();
     other.file("p.toml", &text);
     table(&other, "world/0.parquet", &shuffled(&rows, 14));
@@ -624,10 +623,7 @@ fn supervision_of_a_step_changes_the_sequence_from_there_on() {
 fn posteriors_of_independent_rows_give_their_means() {
     let rows = world(6, 20, 16);
     let lake = lake(&rows);
-    let text = before_fits().replace(
-        "trajectory = \"id\"\ntime = \"t\"\ninterval = 1",
-        "id = [\"id\", \"t\"]",
-    );
+    let text = rows_alone();
     let kernels = "[[fit]]\nname = \"kb\"\nmethod = \"kernel_bayes\"\nbandwidth = \"median\"\n\
                    lambda = 0.001\n[output]\nposteriors = true\n";
     lake.file("p.toml", &format!("{text}{kernels}"));
@@ -660,10 +656,8 @@ fn posteriors_of_independent_rows_give_their_means() {
         maybe(&estimates, "kb_weight_sum"),
     );
     let of_rows = keys(&estimates, "id", "t");
-    assert_eq!(
-        of_rows.len(),
-        rows.iter().filter(|row| row.id % 3 == 0).count()
-    );
+    let expected = rows.iter().filter(|row| row.id % 3 == 0).count();
+    assert_eq!(of_rows.len(), expected);
     for (at, key) in of_rows.iter().enumerate() {
         let [a, b, sum] = sums[key];
         assert!((sum - total[at].expect("a sum")).abs() < 1e-9);
@@ -683,20 +677,15 @@ fn posteriors_of_independent_rows_give_their_means() {
         .fails(1, "two rows have the id (id, t) = ");
     let equal =
         "sequences.sql=\"SELECT * EXCLUDE (x1, x2, x3), 1 AS x1, 2 AS x2, 3 AS x3 FROM world\"";
-    lake.run(&[equal]).fails(
-        1,
-        "all training rows have the same observation (`x1`, `x2`, `x3`)",
-    );
+    let message = "all training rows have the same observation (`x1`, `x2`, `x3`)";
+    lake.run(&[equal]).fails(1, message);
 }
 
 /// Weights of a prior are shares: their sum and their scale do not matter.
 #[test]
 fn weights_of_a_prior_are_shares() {
     let lake = lake(&world(6, 12, 16));
-    let text = before_fits().replace(
-        "trajectory = \"id\"\ntime = \"t\"\ninterval = 1",
-        "id = [\"id\", \"t\"]",
-    );
+    let text = rows_alone();
     let kernels = "[[fit]]\nname = \"kb\"\nmethod = \"kernel_bayes\"\nbandwidth = \"median\"\nlambda = 0.001\n";
     lake.file("p.toml", &format!("{text}{kernels}"));
     let prior = |weights: [f64; 2]| {
@@ -730,9 +719,7 @@ fn a_far_training_row_is_refused_by_its_key() {
         let far = format!(
             "sequences.sql=\"SELECT * EXCLUDE ({column}), CASE WHEN id = 1 AND t BETWEEN 3 AND 8 THEN -1e160 ELSE {column} END AS {column} FROM world\""
         );
-        lake.run(&[&far]).fails(
-            1,
-            &format!("the {what} `{column}` is -1e160 in the training row (1, "),
-        );
+        let message = format!("the {what} `{column}` is -1e160 in the training row (1, ");
+        lake.run(&[&far]).fails(1, &message);
     }
 }

@@ -114,11 +114,8 @@ fn symbols_and_states_exclude_each_other() {
         "state = [\"y1\", \"y2\"]\nobservation = [\"x1\", \"x2\"]\n",
         "",
     );
-    refused(
-        &neither,
-        &[],
-        "the table `sequences` needs the key `symbol` or `bins` (hidden Markov models), or the keys `state` and `observation` (filters)",
-    );
+    let message = "the table `sequences` needs the key `symbol` or `bins` (hidden Markov models), or the keys `state` and `observation` (filters)";
+    refused(&neither, &[], message);
     let symbols = neither.replace("time = \"t\"", "time = \"t\"\nsymbol = \"page\"");
     refused_all(
         &symbols,
@@ -137,27 +134,18 @@ fit.kb.method=diffusion_map ; fit.kb.dimension=2 ; fit.kb.epsilon=1.0 | the meth
     );
     let other = WORLD.swap("[sequences]", "[transitions]");
     let other = other.replace("observation = [\"x1\", \"x2\"]", "lag = 1");
-    refused(
-        &other,
-        &[],
-        "estimates states from observations; describe the rows in a section `[sequences]` with `state` and `observation` in place of `[transitions]` (this pipeline has transitions)",
-    );
+    let message = "estimates states from observations; describe the rows in a section `[sequences]` with `state` and `observation` in place of `[transitions]` (this pipeline has transitions)";
+    refused(&other, &[], message);
     let points = "[job]\nname = \"a\"\noutput = \"out\"\n[tables.a]\npath = \"a\"\n[points]\nsql = \"SELECT 1\"\nid = \"a\"\ncoordinates = \"b\"\n[[fit]]\nname = \"kf\"\nmethod = \"kalman\"\n";
-    refused(
-        points,
-        &[],
-        "with `id`, `state` and `observation` in place of `[points]` (this pipeline has points without time)",
-    );
+    let message = "with `id`, `state` and `observation` in place of `[points]` (this pipeline has points without time)";
+    refused(points, &[], message);
 }
 
 #[test]
 fn keys_of_rows_that_do_not_apply_have_a_sentence_each() {
     let without = WORLD.swap("observation = [\"x1\", \"x2\"]\n", "");
-    refused(
-        &without,
-        &[],
-        "the table `sequences` needs the key `observation`: the columns that are measured in every row",
-    );
+    let message = "the table `sequences` needs the key `observation`: the columns that are measured in every row";
+    refused(&without, &[], message);
     let without = WORLD.swap("time = \"t\"\n", "");
     refused(&without, &[], "the table `sequences` needs the key `time`");
     refused_all(
@@ -197,20 +185,15 @@ output.rows=held-out | `output.rows` = "held-out" leaves training rows out, but 
 output.posteriors=true | `output.posteriors` is for rows without time, which have `sequences.id`
 "#,
     );
-    refused(
-        &still(),
-        &["output.posteriors=true"],
-        "`output.posteriors` is about rows that are not training rows, but without `sequences.split` every row is one",
-    );
+    let message = "`output.posteriors` is about rows that are not training rows, but without `sequences.split` every row is one";
+    refused(&still(), &["output.posteriors=true"], message);
     let sets = ["output.posteriors=true", "sequences.split=split"];
     let pipeline = parse(&still(), &sets).expect("a pipeline");
     assert!(pipeline.output.posteriors);
     let clicks = "[job]\nname = \"a\"\noutput = \"out\"\n[tables.a]\npath = \"a\"\n[sequences]\nsql = \"SELECT 1\"\ntime = \"t\"\nsymbol = \"b\"\n[[fit]]\nname = \"hmm\"\nmethod = \"spectral_hmm\"\nrank = 2\n[output]\nposteriors = true\n";
-    refused(
-        clicks,
-        &[],
-        "`output.posteriors` is about the training rows of filters, which these rows do not have",
-    );
+    let message =
+        "`output.posteriors` is about the training rows of filters, which these rows do not have";
+    refused(clicks, &[], message);
 }
 
 #[test]
@@ -241,11 +224,8 @@ fn keys_of_kalman_filters_must_agree() {
     let curve = format!("{WORLD}{CURVE}");
     parse(&curve, &[]).expect("a pipeline");
     let still = format!("{}{CURVE}", still());
-    refused(
-        &still,
-        &[],
-        "`fit.ukf.method` \"ukf\" follows a state in time, and rows with `sequences.id` have no time; use \"kernel_bayes\"",
-    );
+    let message = "`fit.ukf.method` \"ukf\" follows a state in time, and rows with `sequences.id` have no time; use \"kernel_bayes\"";
+    refused(&still, &[], message);
     refused_all(
         &curve,
         r#"
@@ -265,11 +245,8 @@ fit.ukf.alpha=0.0 | `fit.ukf.alpha` must be finite and above 0, not 0
     let own = format!(
         "{WORLD}\n[[fit]]\nname = \"ekf\"\nmethod = \"ekf\"\nf = [\"y1\"]\nh = [\"y1\", \"y2\"]\n"
     );
-    refused(
-        &own,
-        &[],
-        "`fit.ekf.f` has 1 expression for 2 coordinates (y1, y2); write one per coordinate, in their order",
-    );
+    let message = "`fit.ekf.f` has 1 expression for 2 coordinates (y1, y2); write one per coordinate, in their order";
+    refused(&own, &[], message);
 }
 
 #[test]

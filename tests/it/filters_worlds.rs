@@ -69,9 +69,8 @@ fn the_rules_of_kernel_bayes_follow_the_toy() {
     let rows = lake.read("estimates");
     assert_eq!(rows.len(), 2 * 60);
     assert!(rows.texts("split").iter().all(|split| split == "test"));
-    let truth = query(
-        "SELECT theta FROM kernel_toy(300, 60, 0, 2) WHERE split = 'test' ORDER BY trajectory, time",
-    );
+    let sql = "SELECT theta FROM kernel_toy(300, 60, 0, 2) WHERE split = 'test' ORDER BY trajectory, time";
+    let truth = query(sql);
     let theta = truth.floats("theta");
     for fit in ["pkbr", "kbr", "kregbayes", "ekf", "ukf"] {
         for (column, scored) in [("mean", "test_mse"), ("decoded", "test_mse_decoded")] {
@@ -244,12 +243,8 @@ fn missing_observations_are_predicted_through() {
     let total: i64 = trajectories.integers("missing").iter().sum();
     assert_eq!(total as usize, (0..200).filter(missing).count());
     let certificates = lake.read("certificates");
-    assert!(
-        certificates
-            .texts("holds")
-            .iter()
-            .all(|holds| holds == "true")
-    );
+    let holds = certificates.texts("holds");
+    assert!(holds.iter().all(|holds| holds == "true"));
 }
 
 #[test]
@@ -377,10 +372,8 @@ fn camera(lake: &Lake, scene: usize, train: usize, test: usize, size: usize) -> 
     let call = format!("camera({scene}, {train}, {test}, {size})");
     let text = text.replace("camera(0, 300, 200, 100)", &call);
     // The images of the circle do not depend on the other rows.
-    let text = text.replace(
-        "camera(0, 1, 1, 100)",
-        &format!("camera({scene}, 1, 1, {size})"),
-    );
+    let new = format!("camera({scene}, 1, 1, {size})");
+    let text = text.replace("camera(0, 1, 1, 100)", &new);
     lake.file("camera.toml", &text.replace("${OUT:-out}/camera", "out"));
     let ran = lake.line("run camera.toml").succeeds();
     eprintln!("{}", ran.out);

@@ -3,7 +3,7 @@
 
 use crate::cli::integers;
 use crate::hostile::{counts, proptest_cases, run_text_into};
-use crate::lake::{Lake, Swap, cases};
+use crate::lake::{Lake, Swap, cases, words};
 use Cell::{Integer, Null, Number, Text};
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray};
 use arrow::compute::cast;
@@ -34,19 +34,7 @@ type File = Vec<(&'static str, Vec<Cell>)>;
 
 const ROWS: i64 = 30;
 
-const FORMATS: [&str; 11] = [
-    "csv",
-    "tsv",
-    "csv.gz",
-    "csv.zst",
-    "json",
-    "ndjson",
-    "json.gz",
-    "jsonl.zst",
-    "arrow",
-    "ipc",
-    "parquet",
-];
+const FORMATS: &str = "csv tsv csv.gz csv.zst json ndjson json.gz jsonl.zst arrow ipc parquet";
 
 /// The rows of file `n`. Each file has its own trajectory. The number `v` has a fraction in file 1.
 /// The text `e` is missing in file 1 and null in file 2.
@@ -265,7 +253,7 @@ proptest! {
         let files: Vec<File> = (0..3)
             .map(|n| file(n as i64, &orders[n], extra[n] && n != 1))
             .collect();
-        for format in FORMATS {
+        for format in words(FORMATS) {
             let folder = tempfile::tempdir().expect("a folder");
             let path = |n: usize| folder.path().join(format!("{n}.{format}"));
             let write = |n: usize| {

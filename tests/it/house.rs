@@ -216,11 +216,12 @@ fn rooms_import_lower_rooms_only() {
             }
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "imports of higher rooms:\n{}",
-        wrong.join("\n")
-    );
+    assert_none(&wrong, "imports of higher rooms");
+}
+
+#[track_caller]
+fn assert_none(wrong: &[String], what: &str) {
+    assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
 }
 
 fn import_text(file: &Path, line: usize, other: &Path) -> String {
@@ -242,11 +243,7 @@ fn files_do_not_import_in_a_circle() {
             .filter(|(other, _)| leads_to(&imports, other, file));
         wrong.extend(closing.map(|(other, line)| import_text(file, *line, other)));
     }
-    assert!(
-        wrong.is_empty(),
-        "circles of imports:\n{}",
-        wrong.join("\n")
-    );
+    assert_none(&wrong, "circles of imports");
 }
 
 impl Kind {
@@ -338,11 +335,7 @@ fn middle_rooms_are_pure() {
             }
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "impure middle rooms:\n{}",
-        wrong.join("\n")
-    );
+    assert_none(&wrong, "impure middle rooms");
 }
 
 /// What these files write is free of characters that a terminal obeys.
@@ -372,10 +365,9 @@ fn comment_lines_are_short() {
             }
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "comment lines over {COMMENT_COLUMNS} columns:\n{}",
-        wrong.join("\n")
+    assert_none(
+        &wrong,
+        &format!("comment lines over {COMMENT_COLUMNS} columns"),
     );
 }
 

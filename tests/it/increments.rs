@@ -263,10 +263,8 @@ fn only_new_files_are_read() {
     let ran = lake.line("run p.toml --full-refresh");
     ran.fails(1, "reading the input failed");
     days(&lake, 1..4);
-    assert_eq!(
-        check_increment(&lake, &["fit.one.rank=2"]),
-        "no new files; recounting all of 4 files: day=1/a.parquet was replaced"
-    );
+    let expected = "no new files; recounting all of 4 files: day=1/a.parquet was replaced";
+    assert_eq!(check_increment(&lake, &["fit.one.rank=2"]), expected);
 }
 
 #[test]
@@ -289,27 +287,19 @@ fn a_run_reports_the_time_from_which_it_recounts() {
     days(&lake, 4..6);
     assert_eq!(check_increment(&lake, &[]), "2 new files");
     days(&lake, 5..7);
-    assert_eq!(
-        check_increment(&lake, &[]),
-        "1 new file; recounting from 40: day=5/a.parquet was replaced"
-    );
+    let expected = "1 new file; recounting from 40: day=5/a.parquet was replaced";
+    assert_eq!(check_increment(&lake, &[]), expected);
     fs::remove_file(lake.path("rows/day=6/a.parquet")).expect("a file");
-    assert_eq!(
-        check_increment(&lake, &[]),
-        "no new files; recounting from 40: day=6/a.parquet was deleted"
-    );
+    let expected = "no new files; recounting from 40: day=6/a.parquet was deleted";
+    assert_eq!(check_increment(&lake, &[]), expected);
     days(&lake, 7..8);
     assert_eq!(check_increment(&lake, &[]), "1 new file");
     days(&lake, 6..7);
-    assert_eq!(
-        check_increment(&lake, &[]),
-        "1 new file; recounting from 70: rows came late"
-    );
+    let expected = "1 new file; recounting from 70: rows came late";
+    assert_eq!(check_increment(&lake, &[]), expected);
     let sql = "transitions.sql=SELECT * FROM rows WHERE state < 4";
-    assert_eq!(
-        check_increment(&lake, &[sql]),
-        "no new files; recounting all of 7 files: the SQL changed"
-    );
+    let expected = "no new files; recounting all of 7 files: the SQL changed";
+    assert_eq!(check_increment(&lake, &[sql]), expected);
     let lag = "transitions.lag=2";
     let why = "trajectories, states, lags or groups changed";
     assert_eq!(
@@ -406,10 +396,8 @@ fn old_units_are_merged() {
         .expect("a number");
     assert_eq!(units, 38 - 16);
     days(&lake, 5..6);
-    assert_eq!(
-        check_increment(&lake, &[]),
-        "no new files; recounting all of 40 files: day=5/a.parquet was replaced"
-    );
+    let expected = "no new files; recounting all of 40 files: day=5/a.parquet was replaced";
+    assert_eq!(check_increment(&lake, &[]), expected);
 }
 
 #[test]
@@ -440,10 +428,8 @@ fn pipelines_without_increments_report_the_reason() {
         assert_eq!(why(&format!("transitions.sql={sql}")), expected);
     }
     let strided = why("transitions.window=strided");
-    assert_eq!(
-        strided,
-        "no, because strided pairs depend on the first row of a trajectory"
-    );
+    let wanted = "no, because strided pairs depend on the first row of a trajectory";
+    assert_eq!(strided, wanted);
     assert!(why("job.incremental=true").starts_with("new files"));
     let plan = lake.call("plan", &["job.incremental=false"]).succeeds();
     assert!(!plan.out.contains("increments:"), "{}", plan.out);

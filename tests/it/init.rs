@@ -135,11 +135,8 @@ fn columns_with_names_of_results_are_renamed() {
     );
     let text = proposed(&lake, "points.parquet", &["--kind", "points"]);
     assert_eq!(value(&text, "id"), "\"probability_input\"", "{text}");
-    assert_eq!(
-        value(&text, "coordinates"),
-        "[\"map_embedding_input\", \"y\"]",
-        "{text}"
-    );
+    let expected = "[\"map_embedding_input\", \"y\"]";
+    assert_eq!(value(&text, "coordinates"), expected, "{text}");
     // The name of the count is not that of a column of states.
     lake.table(
         "pairs.parquet",

@@ -123,10 +123,9 @@ fn columns_of_texts_and_numbers_are_no_columns() {
         vec![("a", text), ("b", integers([1])), ("n", integers([1]))],
     );
     let ran = pipeline(&lake, "\"in/\"", "SELECT * FROM rows").call("check", &[]);
-    ran.fails(
-        1,
-        "table `rows`: its files do not agree on the columns: `a` holds whole numbers in ",
-    );
+    let message =
+        "table `rows`: its files do not agree on the columns: `a` holds whole numbers in ";
+    ran.fails(1, message);
     ran.fails(1, "in/1.parquet and text");
     ran.fails(1, "in/2.parquet");
 }

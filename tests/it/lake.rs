@@ -105,6 +105,18 @@ impl Swap for str {
     }
 }
 
+/// The names of what a folder holds. None if there is no folder.
+pub fn names_in(folder: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let names = entries.map(|entry| entry.expect("an entry").file_name().into_string());
+    names.map(|name| name.expect("a name")).collect()
+}
+
+/// The words of a line.
+pub fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
 /// The rows of a table of cases, whose cells ` | ` separates. In a cell, `\n`, `\t`, `\s` and `\\` are
 /// a line break, a tab, a blank at its end or start, and a backslash.
 #[track_caller]
@@ -191,8 +203,8 @@ impl Lake {
     }
 
     /// Calls the program with the words of a line.
-    pub fn line(&self, words: &str) -> ProgramRun {
-        self.gyre(&words.split(' ').collect::<Vec<_>>())
+    pub fn line(&self, line: &str) -> ProgramRun {
+        self.gyre(&words(line))
     }
 
     /// Calls a command with `p.toml` and assignments to its keys.
@@ -274,11 +286,9 @@ impl Lake {
         serde_json::from_slice(&self.bytes(name)).expect("JSON")
     }
 
-    /// The names of what a folder holds. None if there is no folder.
+    /// As `names_in`, of a folder of the lake.
     pub fn names(&self, folder: &str) -> BTreeSet<String> {
-        let entries = std::fs::read_dir(self.path(folder)).into_iter().flatten();
-        let names = entries.map(|entry| entry.expect("an entry").file_name().into_string());
-        names.map(|name| name.expect("a name")).collect()
+        names_in(&self.path(folder))
     }
 
     /// The records of all runs into an output, the oldest first.

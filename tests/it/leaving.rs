@@ -3,7 +3,7 @@
 
 use crate::cli::small_lake;
 use crate::clouds;
-use crate::lake::{Lake, ProgramRun};
+use crate::lake::{Lake, ProgramRun, words};
 use crate::wire::{Protocol, Server};
 use object_store::memory::InMemory;
 use std::fs;
@@ -259,29 +259,18 @@ fn no_command_shows_a_planted_secret() {
         }
     }
     for arguments in [
-        &["compare", "s3://lake/a?sig=PLANTED", "out"][..],
-        &["compare", "out", "https:me:PLANTED@host"],
-        &["assign", "p.toml", "--model", "s3://me:PLANTED@lake"],
-        &[
-            "assign",
-            "p.toml",
-            "--model",
-            "out",
-            "--output",
-            "az://c/t?sig=PLANTED",
-        ],
-        &["run", "https://me:PLANTED@host/p.toml"],
-        &["run", "https:me:PLANTED@host/p.toml"],
-        &["run", "p.toml", "--cluster", "df://me:PLANTED@host:50050"],
-        &["run", "p.toml", "--metrics", "http://me:PLANTED@host/x"],
-        &["run", "p.toml", "--set", "PLANTED"],
+        "compare s3://lake/a?sig=PLANTED out",
+        "compare out https:me:PLANTED@host",
+        "assign p.toml --model s3://me:PLANTED@lake",
+        "assign p.toml --model out --output az://c/t?sig=PLANTED",
+        "run https://me:PLANTED@host/p.toml",
+        "run https:me:PLANTED@host/p.toml",
+        "run p.toml --cluster df://me:PLANTED@host:50050",
+        "run p.toml --metrics http://me:PLANTED@host/x",
+        "run p.toml --set PLANTED",
     ] {
-        let arguments: Vec<String> = arguments
-            .iter()
-            .map(|a| a.replace("PLANTED", PLANTED))
-            .collect();
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let ran = check_quiet(&lake, "argument", &arguments, &[]);
+        let call = arguments.replace("PLANTED", PLANTED);
+        let ran = check_quiet(&lake, "argument", &words(&call), &[]);
         assert_ne!(ran.code, Some(0), "{arguments:?}");
     }
 }
@@ -295,10 +284,8 @@ fn known_secrets_are_hidden_in_every_file_of_a_run() {
     let text = text.replace("name = \"small\"", &format!("name = \"{PLANTED}\""));
     let sql = format!("SELECT * FROM rows WHERE $of <> '' -- {PLANTED}");
     let text = text.replace("SELECT * FROM rows", &sql);
-    let text = text.replace(
-        "[[fit]]\nname = \"dbmr\"",
-        &format!("[transitions.parameters]\nof = \"{PLANTED}\"\n\n[[fit]]\nname = \"dbmr\""),
-    );
+    let new = format!("[transitions.parameters]\nof = \"{PLANTED}\"\n\n[[fit]]\nname = \"dbmr\"");
+    let text = text.replace("[[fit]]\nname = \"dbmr\"", &new);
     let check = format!(
         "[[check]]\nname = \"{PLANTED}\"\nsql = \"SELECT '{PLANTED}' AS x FROM fits\"\non = \"warn\"\n"
     );
@@ -363,20 +350,12 @@ fn a_run_into_a_bucket_leaves_no_credentials() {
         let arguments = [command, &["p.toml", "--set", key], &output].concat();
         check_quiet(&lake, "bucket", &arguments, &environment).succeeds();
     }
-    check_quiet(
-        &lake,
-        "bucket",
-        &["compare", "s3://lake/out", "s3://lake/out"],
-        &environment,
-    )
-    .succeeds();
-    check_quiet(
-        &lake,
-        "bucket",
-        &[&["clean", "p.toml"][..], &output].concat(),
-        &environment,
-    )
-    .succeeds();
+    for call in [
+        "compare s3://lake/out s3://lake/out",
+        "clean p.toml --set job.output=s3://lake/out",
+    ] {
+        check_quiet(&lake, "bucket", &words(call), &environment).succeeds();
+    }
     let stored = leaks_in(&server.store);
     assert_eq!(stored, Vec::<String>::new());
 }
@@ -435,16 +414,14 @@ fn unwritable_messages_do_not_fail_a_run() {
             for (of_out, of_err) in [(false, true), (true, false), (true, true)] {
                 let arguments = [&["run", "p.toml", "--force"], logged].concat();
                 let mut command = lake.command(&arguments);
-                if of_out {
-                    command.stdout(sink.stream());
-                } else {
-                    command.stdout(Stdio::piped());
-                }
-                if of_err {
-                    command.stderr(sink.stream());
-                } else {
-                    command.stderr(Stdio::piped());
-                }
+                let stream = |is_sunk| {
+                    if is_sunk {
+                        sink.stream()
+                    } else {
+                        Stdio::piped()
+                    }
+                };
+                command.stdout(stream(of_out)).stderr(stream(of_err));
                 let ran = ProgramRun::of(command.output().expect("the program starts"));
                 assert_eq!(ran.code, Some(0), "{sink:?} {arguments:?}: {}", ran.err);
                 runs += 1;
@@ -560,10 +537,8 @@ fn manual_pages_are_complete() {
     let written = lake.names("man1").len();
     assert_eq!(seen, written);
     assert!(seen > 10, "{seen}");
-    lake.line("man rum").fails(
-        2,
-        "there is no manual page for `rum`; there are pages for: run, ",
-    );
+    let message = "there is no manual page for `rum`; there are pages for: run, ";
+    lake.line("man rum").fails(2, message);
     lake.line("man --out none")
         .fails(75, "cannot be written to none");
 }
@@ -580,23 +555,11 @@ fn metrics_and_events_are_written_to_devices_and_pipes() {
         .line("run p.toml -q --force --lineage /dev/stderr")
         .succeeds();
     assert_eq!(ran.err.matches("\"eventType\"").count(), 2, "{}", ran.err);
-    assert!(
-        fs::symlink_metadata("/dev/stdout")
-            .expect("a link")
-            .is_symlink()
-    );
+    assert!(std::path::Path::new("/dev/stdout").is_symlink());
     // A file that is also stdout is appended to.
     let log = File::create(lake.path("log")).expect("a file");
-    let arguments = [
-        "run",
-        "p.toml",
-        "--force",
-        "--metrics",
-        "log",
-        "--lineage",
-        "/dev/stdout",
-    ];
-    let ran = lake.command(&arguments).stdout(log).status();
+    let call = "run p.toml --force --metrics log --lineage /dev/stdout";
+    let ran = lake.command(&words(call)).stdout(log).status();
     assert!(ran.expect("the program starts").success());
     let log = lake.text("log");
     for part in [
@@ -630,10 +593,6 @@ fn metrics_and_events_are_written_to_devices_and_pipes() {
     while lake.line("run p.toml --force --lineage pipe").code == Some(2) {}
     let events = reader.join().expect("text");
     assert_eq!(events.lines().count(), 2, "{events}");
-    assert!(
-        fs::metadata(lake.path("pipe"))
-            .expect("the file exists")
-            .file_type()
-            .is_fifo()
-    );
+    let pipe = fs::metadata(lake.path("pipe")).expect("the file exists");
+    assert!(pipe.file_type().is_fifo());
 }

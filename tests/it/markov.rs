@@ -125,11 +125,8 @@ fn timescales_have_confidence_intervals() {
     lake.runs(&[]);
     let timescales = lake.read("timescales");
     for end in ["low", "high"] {
-        assert_eq!(
-            timescales.texts(end),
-            ["null"; 8],
-            "intervals need resamples"
-        );
+        let expected = ["null"; 8];
+        assert_eq!(timescales.texts(end), expected, "intervals need resamples");
     }
 
     let resampled = ["validation.bootstrap=40"];
@@ -235,10 +232,8 @@ fn a_lumped_chain_that_is_not_markov_fails_visibly() {
     assert_close(&test.floats("estimated"), &[0.0, 1.0, 0.5, 0.5]);
     ran.says("off from Chapman-Kolmogorov by 0.5000 at most, at 2 steps");
     let timescales = lake.read("timescales").floats("timescale");
-    assert_close(
-        &[timescales[1], timescales[3]],
-        &[1.0 / 2f64.ln(), 2.0 / 2f64.ln()],
-    );
+    let expected = [1.0 / 2f64.ln(), 2.0 / 2f64.ln()];
+    assert_close(&[timescales[1], timescales[3]], &expected);
 }
 
 /// Lags are in hours and timescales in seconds. Each of two sets of two states is left with
@@ -315,9 +310,9 @@ fn pairs_are_restricted_to_connected_states() {
     pairs(&lake, &flights);
     let rest = "[validation]\nmarkov = true";
     pipeline(&lake, &format!("{PAIRS}connected = true"), rest);
-    lake.runs(&[]).says(
-        "dropped: 4 states with 4 transitions, beside the largest of 4 strongly connected sets",
-    );
+    let said =
+        "dropped: 4 states with 4 transitions, beside the largest of 4 strongly connected sets";
+    lake.runs(&[]).says(said);
     assert_eq!(lake.read("sources").texts("origin"), ["A", "B"]);
     assert_eq!(lake.read("targets").texts("destination"), ["A", "B"]);
     let fits = lake.read("fits");

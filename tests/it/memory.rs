@@ -1,7 +1,7 @@
 //! Runs with a memory limit.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Swap, cases, floats, texts};
+use crate::lake::{Lake, Swap, cases, floats, texts, words};
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
@@ -76,10 +76,8 @@ fn a_memory_limit_that_is_too_small_is_refused_with_the_smallest_that_works() {
         .file("p.toml", PIPELINE);
     let run =
         |options: &[&str]| lake.gyre(&[&["run", "p.toml", "--threads", "2"], options].concat());
-    run(&["--memory", "100MB"]).fails(
-        2,
-        "--memory 100MB is too small: the program and 2 threads need 168MB",
-    );
+    let message = "--memory 100MB is too small: the program and 2 threads need 168MB";
+    run(&["--memory", "100MB"]).fails(2, message);
     let many = ["--memory", "280MB", "--set", "fit.dbmr.rank=2000"];
     run(&many).fails(2, "fit `dbmr` needs 328MB in memory (this part cannot be on disk) for 5003 sources, 4999 targets, rank 2000 and 2 threads; --memory is 280MB: give at least 328MB");
     assert!(!lake.path("out/current.json").exists());
@@ -244,10 +242,9 @@ fn the_largest_need_of_all_partitions_is_named() {
         write_job(&lake, 24_000, &[section, fit.to_string()]);
         // The second of three partitions is the largest.
         let text = lake.text("p.toml");
-        let text = text.replace(
-            "SELECT * FROM rows",
-            "SELECT *, CASE WHEN k < 3000 THEN 1 WHEN k < 17000 THEN 2 ELSE 3 END AS p FROM rows",
-        );
+        let other =
+            "SELECT *, CASE WHEN k < 3000 THEN 1 WHEN k < 17000 THEN 2 ELSE 3 END AS p FROM rows";
+        let text = text.replace("SELECT * FROM rows", other);
         lake.file("p.toml", &text);
         let run = |memory: &str| {
             let run = ["run", "p.toml", "--threads", "2", "--memory", memory];
@@ -298,19 +295,9 @@ fn a_page_that_becomes_too_large_is_refused() {
             .expect("a file")
             .len();
         assert!(bytes < 1_000_000, "{bytes}");
-        lake.file(
-            "p.toml",
-            "[job]\nname = \"job\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n[transitions]\ntime = \"t\"\nstate = \"s\"\nlag = 1\nsql = \"SELECT t, s FROM rows\"\n[[fit]]\nname = \"one\"\nmethod = \"svd\"\nrank = 2\n",
-        );
-        let bounded = [
-            "run",
-            "p.toml",
-            "--threads",
-            "2",
-            "--memory",
-            "300MB",
-            "--force",
-        ];
+        let pipeline = "[job]\nname = \"job\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n[transitions]\ntime = \"t\"\nstate = \"s\"\nlag = 1\nsql = \"SELECT t, s FROM rows\"\n[[fit]]\nname = \"one\"\nmethod = \"svd\"\nrank = 2\n";
+        lake.file("p.toml", pipeline);
+        let bounded = words("run p.toml --threads 2 --memory 300MB --force");
         lake.gyre(&bounded).succeeds();
         let all = "transitions.sql=SELECT t, length(text) AS s FROM rows";
         let refused = lake.gyre(&[&bounded[..], &["--set", all]].concat());

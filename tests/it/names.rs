@@ -157,10 +157,7 @@ fn splits_merges_ends_and_starts_of_sets_are_recorded() {
     // the two runs.
     let before = lake.tables();
     lake.line("run p.toml --force").succeeds();
-    assert!(
-        lake.tables() == before,
-        "a run of the same plan changes nothing"
-    );
+    assert!(lake.tables() == before, "the same plan gives other bytes");
 
     // With fewer sets, the larger ones keep their numbers.
     lake.runs(&["fit.dbmr.rank=2"]);
@@ -200,28 +197,22 @@ fn names_are_taken_from_another_output() {
     let run = ["run", "p.toml", "--set", "names.from=model"];
     lake.gyre(&run).succeeds();
     let sources = lake.read("sources");
-    assert_eq!(
-        [0, 10, 20].map(|state| set_of(&sources, "x", "svd", state)),
-        [0, 1, 2]
-    );
+    let found = [0, 10, 20].map(|state| set_of(&sources, "x", "svd", state));
+    assert_eq!(found, [0, 1, 2]);
     lake.run(&["names.from=modle"])
         .fails(2, "`names.from`: there is no output of gyre at modle");
 
     // States of another type cannot give names. This is an error if the pipeline requires names
     // from that output, and a warning otherwise.
     let texts = "transitions.sql=SELECT part, CAST(a AS VARCHAR) AS a, CAST(b AS VARCHAR) AS b, n FROM pairs";
-    lake.run(&["names.from=model", texts]).fails(
-        1,
-        "the result at model has source states by `a` (Int64), not by `a` (Utf8)",
-    );
+    let message = "the result at model has source states by `a` (Int64), not by `a` (Utf8)";
+    lake.run(&["names.from=model", texts]).fails(1, message);
     lake.runs(&[texts])
         .logs("sets get new names: the result at out has source states by `a` (Int64)");
     let first = ["0 0 null - []", "1 1 null - []", "2 2 null - []"];
     assert_eq!(sets(&lake, "x", "dbmr"), first);
-    lake.line("compare model out").fails(
-        1,
-        "the result at model has source states by `a` (Int64), not by `a` (Utf8)",
-    );
+    let message = "the result at model has source states by `a` (Int64), not by `a` (Utf8)";
+    lake.line("compare model out").fails(1, message);
 }
 
 /// The heaviest set differs from that of the model, so names by weight would differ.
@@ -349,21 +340,10 @@ fn two_outputs_are_compared() {
     run("two", "[3, 4]");
     let report = lake.line("compare one two").succeeds();
     insta::assert_snapshot!("compare", report.out);
-    let ranks = [
-        "compare",
-        "one",
-        "one",
-        "--fit",
-        "dbmr_r2=dbmr_r3",
-        "--json",
-    ];
-    let report: serde_json::Value =
-        serde_json::from_str(&lake.gyre(&ranks).succeeds().out).expect("JSON");
+    let report = lake.compare(&["one", "one", "--fit", "dbmr_r2=dbmr_r3"]);
     let fit = &report["models"][0]["fits"][0];
-    assert_eq!(
-        (&fit["fit_a"], &fit["fit_b"]),
-        (&"dbmr_r2".into(), &"dbmr_r3".into())
-    );
+    assert_eq!(fit["fit_a"], "dbmr_r2");
+    assert_eq!(fit["fit_b"], "dbmr_r3");
     assert_eq!(fit["changes"]["shared_states"], 24);
     assert_eq!(fit["sets"].as_array().map(Vec::len), Some(3));
     // Within one output, the report uses the numbers of the sets in that output.
@@ -385,25 +365,17 @@ fn two_outputs_are_compared() {
     lake.runs(&["transitions.lag=[1, 2]"]);
     let lags = ["compare", "out", "out", "--fit", "dbmr", "--lag", "1=2"];
     let report = lake.gyre(&lags).succeeds().out;
-    assert!(
-        report.starts_with(
-            "out, lag 1 → out, lag 2\n\n6 common states\n  dbmr: sets 2 kept; 0 of 6 states"
-        ),
-        "{report}"
-    );
+    let begin = "out, lag 1 → out, lag 2\n\n6 common states\n  dbmr: sets 2 kept; 0 of 6 states";
+    assert!(report.starts_with(begin), "{report}");
     lake.line("compare out out --lag 3")
         .fails(2, "--lag: out has no lag `3`; it has `1`, `2`");
     lake.line("compare one two --lag 1")
         .fails(2, "--lag: one has no lag `1`; it has none");
 
-    lake.line("compare one tow").fails(
-        1,
-        "there is no output of gyre at tow: give the output of a run",
-    );
-    lake.line("compare one two --fit dbmr_r2").fails(
-        2,
-        "--fit: two has no fit `dbmr_r2`; it has `dbmr_r3`, `dbmr_r4`, `svd`",
-    );
+    let message = "there is no output of gyre at tow: give the output of a run";
+    lake.line("compare one tow").fails(1, message);
+    let message = "--fit: two has no fit `dbmr_r2`; it has `dbmr_r3`, `dbmr_r4`, `svd`";
+    lake.line("compare one two --fit dbmr_r2").fails(2, message);
 }
 
 /// Two independent lags: pairs one step apart, and other pairs two steps apart. The blocks form a
@@ -538,10 +510,8 @@ fn names_agree_across_ranks_and_lags() {
         assert_eq!(numbers_at(&lake, lag, "dbmr_r5", &states), [0, 3, 2, 4, 1]);
     }
     let changes = lake.read("changes");
-    assert_eq!(
-        changes.texts("compared_with"),
-        ["null", "rank 3", "lag 1", "lag 1"]
-    );
+    let expected = ["null", "rank 3", "lag 1", "lag 1"];
+    assert_eq!(changes.texts("compared_with"), expected);
     assert_eq!(changes.integers("next_id"), [5; 4]);
     // The smaller blocks, of 6 and 4 states.
     assert_eq!(changes.texts("changed_states"), ["null", "10", "0", "0"]);
@@ -555,10 +525,7 @@ fn names_agree_across_ranks_and_lags() {
     // A repeated run writes the same bytes and reports no changes.
     let before = lake.tables();
     let second = lake.line("run p.toml --force").succeeds();
-    assert!(
-        lake.tables() == before,
-        "a run of the same plan changes nothing"
-    );
+    assert!(lake.tables() == before, "the same plan gives other bytes");
     assert!(!second.out.contains(" after "), "{}", second.out);
 
     // C disappears and D appears in new states. It is the same new set in all ranks and at all
@@ -610,10 +577,8 @@ fn names_agree_across_ranks_and_lags() {
     hierarchy(&lake, [&one, &two]);
     lake.runs(&["names.from=none", "job.output=out"]);
     assert_eq!(sets_at(&lake, 1, "dbmr_r3"), first);
-    assert_eq!(
-        numbers_at(&lake, 1, "dbmr_r5", &[0, 7, 13, 18, 40]),
-        [1, 2, 3, 4, 0]
-    );
+    let found = numbers_at(&lake, 1, "dbmr_r5", &[0, 7, 13, 18, 40]);
+    assert_eq!(found, [1, 2, 3, 4, 0]);
     let by_weight = [
         "0 1 split 0 [0] rank 3",
         "1 0 kept 1 [1] rank 3",

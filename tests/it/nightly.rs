@@ -1,7 +1,7 @@
 //! The files under pipelines/deploy/. The tests run the commands that these files start every
 //! night.
 
-use crate::lake::{Lake, ProgramRun, texts};
+use crate::lake::{Lake, ProgramRun, names_in, texts, words};
 use crate::needs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,14 +45,7 @@ pub fn routes(lake: &Lake, times: usize) {
 /// A folder with the layout of the deployment, in place of /srv/gyre.
 fn deployed_folder() -> Lake {
     let lake = Lake::new();
-    for folder in [
-        "pipelines",
-        "pipelines/deploy",
-        "sql",
-        "sql/checks",
-        "metrics",
-        "bin",
-    ] {
+    for folder in words("pipelines pipelines/deploy sql sql/checks metrics bin") {
         std::fs::create_dir_all(lake.path(folder)).expect("a folder");
         if let Ok(files) = std::fs::read_dir(Path::new(ROOT).join(folder)) {
             for file in files
@@ -285,30 +278,14 @@ for item in pod["volumes"][0]["configMap"]["items"]:
 /// Every file under deploy/ has a test here.
 #[test]
 fn every_deployment_file_is_tested() {
-    let files = std::fs::read_dir(Path::new(ROOT).join("pipelines/deploy")).expect("a folder");
-    let names = files.map(|f| {
-        f.expect("an entry")
-            .file_name()
-            .to_string_lossy()
-            .into_owned()
-    });
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    let known = [
-        "Containerfile",
-        "README.md",
-        "airflow_dag.py",
-        "cluster.yaml",
-        "cronjob.yaml",
-        "gyre-executor.service",
-        "gyre-scheduler.service",
-        "gyre.cron",
-        "gyre.service",
-        "gyre.timer",
-        "nightly.sh",
-    ];
-    assert_eq!(names, known);
-    crate::pages::assert_shown(&known.map(|name| format!("pipelines/deploy/{name}")));
+    let names = names_in(&Path::new(ROOT).join("pipelines/deploy"));
+    let names: Vec<String> = names.into_iter().collect();
+    let known = "Containerfile README.md airflow_dag.py cluster.yaml cronjob.yaml \
+                 gyre-executor.service gyre-scheduler.service gyre.cron gyre.service gyre.timer \
+                 nightly.sh";
+    assert_eq!(names, words(known));
+    let shown = names.iter().map(|name| format!("pipelines/deploy/{name}"));
+    crate::pages::assert_shown(&shown.collect::<Vec<_>>());
 }
 
 /// The program that verifies units. `GYRE_CANNOT` names it `systemd`.

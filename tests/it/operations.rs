@@ -1,7 +1,7 @@
 //! Logs, metrics, lineage events and records of a run, and data values in all of them.
 
 use crate::cli::{integers, small_lake};
-use crate::lake::{Lake, ProgramRun, TABLES, files_below, floats, texts};
+use crate::lake::{Lake, ProgramRun, TABLES, files_below, floats, texts, words};
 use crate::needs;
 use arrow::array::ArrayRef;
 use gyre::cli::prometheus;
@@ -169,31 +169,19 @@ fn a_run_writes_logs_metrics_and_events() {
     let events = lines(&ran.err);
     let of = |key: &str| -> Vec<Value> { events.iter().map(|e| e[key].clone()).collect() };
     let stages = ["count", "fit", "write", "check", "promote"];
-    assert_eq!(
-        of("message"),
-        [
-            "run begins",
-            "stage done",
-            "stage done",
-            "stage done",
-            "stage done",
-            "stage done",
-            "run ends"
-        ]
-    );
+    let messages = of("message");
+    assert_eq!((messages.len(), &messages[0]), (7, &"run begins".into()));
+    assert_eq!(messages[1..6], ["stage done"; 5]);
+    assert_eq!(messages[6], "run ends");
     assert_eq!(of("stage")[1..6], stages);
-    assert!(
-        of("run").iter().all(|run| *run == record["id"]),
-        "{events:?}"
-    );
+    let is_own = |run: &Value| *run == record["id"];
+    assert!(of("run").iter().all(is_own), "{events:?}");
     let bytes: u64 = TABLES
         .iter()
         .map(|t| record["table_bytes"][t].as_u64().expect("bytes"))
         .sum();
-    assert_eq!(
-        (&events[1]["rows"], &events[1]["bytes"]),
-        (&600.into(), &record["input_bytes"])
-    );
+    assert_eq!(events[1]["rows"], 600);
+    assert_eq!(events[1]["bytes"], record["input_bytes"]);
     assert_eq!(events[3]["bytes"], bytes);
     assert_eq!(events[6]["exit_code"], 0);
 
@@ -223,51 +211,29 @@ fn a_run_writes_logs_metrics_and_events() {
 
     let page = lake.text("gyre.prom");
     let one = |family: &str| values_of(&page, family, "")[""];
-    assert_eq!(
-        [
-            one("gyre_run_success"),
-            one("gyre_run_exit_code"),
-            one("gyre_run_nothing_to_do")
-        ],
-        [1.0, 0.0, 0.0]
-    );
-    assert_eq!(
-        [
-            one("gyre_rows_read"),
-            one("gyre_transitions"),
-            one("gyre_models")
-        ],
-        [600.0, 597.0, 1.0]
-    );
+    assert_eq!(one("gyre_run_success"), 1.0);
+    assert_eq!(one("gyre_run_exit_code"), 0.0);
+    assert_eq!(one("gyre_run_nothing_to_do"), 0.0);
+    assert_eq!(one("gyre_rows_read"), 600.0);
+    assert_eq!(one("gyre_transitions"), 597.0);
+    assert_eq!(one("gyre_models"), 1.0);
     assert!(one("gyre_peak_memory_bytes") > 1e6 && one("gyre_run_duration_seconds") > 0.0);
-    assert!(
-        (one("gyre_run_finished_timestamp_seconds") - jiff::Timestamp::now().as_second() as f64)
-            .abs()
-            < 600.0
-    );
-    assert_eq!(
-        values_of(&page, "gyre_stage_seconds", "stage")
-            .into_keys()
-            .collect::<BTreeSet<_>>(),
-        BTreeSet::from(stages.map(String::from))
-    );
+    let now = jiff::Timestamp::now().as_second() as f64;
+    assert!((one("gyre_run_finished_timestamp_seconds") - now).abs() < 600.0);
+    let found = values_of(&page, "gyre_stage_seconds", "stage");
+    let expected = BTreeSet::from(stages.map(String::from));
+    assert_eq!(found.into_keys().collect::<BTreeSet<_>>(), expected);
     let fits = &record["models"][0]["fits"];
     let likelihood = values_of(&page, "gyre_fit_log_likelihood", "fit");
     for (at, fit) in ["dbmr", "svd"].into_iter().enumerate() {
         assert_eq!(Some(likelihood[fit]), fits[at]["log_likelihood"].as_f64());
     }
-    assert_eq!(
-        values_of(&page, "gyre_model_nonzeros", "lag")["1"],
-        record["models"][0]["nonzeros"].as_f64().expect("a number")
-    );
-    assert_eq!(
-        values_of(&page, "gyre_check_passed", "check")["min_rows"],
-        1.0
-    );
-    assert_eq!(
-        values_of(&page, "gyre_table_bytes", "table")["counts"],
-        record["table_bytes"]["counts"].as_f64().expect("a number")
-    );
+    let nonzeros = values_of(&page, "gyre_model_nonzeros", "lag")["1"];
+    assert_eq!(Some(nonzeros), record["models"][0]["nonzeros"].as_f64());
+    let passed = values_of(&page, "gyre_check_passed", "check");
+    assert_eq!(passed["min_rows"], 1.0);
+    let bytes = values_of(&page, "gyre_table_bytes", "table")["counts"];
+    assert_eq!(Some(bytes), record["table_bytes"]["counts"].as_f64());
 
     // Without new work, the numbers are those of the current result, and there is no event.
     let second = lake.gyre(&REPORTS).succeeds();
@@ -287,21 +253,15 @@ fn a_run_writes_logs_metrics_and_events() {
     let ran = lake.gyre(&[&REPORTS[..], &["--set", "checks.min_rows=601"]].concat());
     assert_eq!(ran.code, Some(3));
     let last = lines(&ran.err).pop().expect("an event");
-    assert_eq!(
-        (&last["kind"], &last["exit_code"]),
-        (&"Check".into(), &3.into())
-    );
+    assert_eq!(last["kind"], "Check");
+    assert_eq!(last["exit_code"], 3);
     let page = lake.text("gyre.prom");
     assert_eq!(values_of(&page, "gyre_run_success", "")[""], 0.0);
     assert_eq!(values_of(&page, "gyre_run_exit_code", "")[""], 3.0);
-    assert_eq!(
-        values_of(&page, "gyre_check_passed", "check")["min_rows"],
-        0.0
-    );
-    assert_eq!(
-        values_of(&page, "gyre_check_limit", "check")["min_rows"],
-        601.0
-    );
+    let passed = values_of(&page, "gyre_check_passed", "check");
+    assert_eq!(passed["min_rows"], 0.0);
+    let limits = values_of(&page, "gyre_check_limit", "check");
+    assert_eq!(limits["min_rows"], 601.0);
     assert!(!values_of(&page, "gyre_stage_seconds", "stage").contains_key("promote"));
 
     // A run that cannot start appears there as well.
@@ -313,10 +273,9 @@ fn a_run_writes_logs_metrics_and_events() {
         .find(|s| s.0 == "gyre_run_exit_code")
         .expect("a sample");
     assert_eq!((ended.1["pipeline"].as_str(), ended.2), ("small", 1.0));
-    lake.line("run p.toml --metrics none/gyre.prom").fails(
-        2,
-        "--metrics none/gyre.prom: name a file in an existing folder",
-    );
+    let expected = "--metrics none/gyre.prom: name a file in an existing folder";
+    lake.line("run p.toml --metrics none/gyre.prom")
+        .fails(2, expected);
 
     check_clients(&lake);
     let events = lines(&lake.text("lineage.jsonl"));
@@ -324,10 +283,8 @@ fn a_run_writes_logs_metrics_and_events() {
         .iter()
         .map(|e| e["eventType"].as_str().expect("a type"))
         .collect();
-    assert_eq!(
-        kinds,
-        ["START", "COMPLETE", "START", "FAIL", "START", "FAIL"]
-    );
+    let expected = ["START", "COMPLETE", "START", "FAIL", "START", "FAIL"];
+    assert_eq!(kinds, expected);
     let run = |at: usize| events[at]["run"]["runId"].as_str().expect("an id");
     assert_eq!((run(0), run(2), run(4)), (run(1), run(3), run(5)));
     assert_ne!(run(0), run(2));
@@ -341,24 +298,18 @@ fn a_run_writes_logs_metrics_and_events() {
             .expect("a time")
             .parse::<jiff::Timestamp>()
             .expect("a time");
-        assert_eq!(
-            event["schemaURL"],
-            "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
-        );
+        let expected = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent";
+        assert_eq!(event["schemaURL"], expected);
         let id = event["run"]["runId"].as_str().expect("an id");
         let hex: Vec<&str> = id.split('-').collect();
         assert!(
             hex.iter().all(|h| h.chars().all(|c| c.is_ascii_hexdigit())),
             "{id}"
         );
-        assert_eq!(
-            hex.iter().map(|h| h.len()).collect::<Vec<_>>(),
-            [8, 4, 4, 4, 12]
-        );
-        assert_eq!(
-            (&event["job"]["namespace"], &event["job"]["name"]),
-            (&"gyre".into(), &"small".into())
-        );
+        let expected = [8, 4, 4, 4, 12];
+        assert_eq!(hex.iter().map(|h| h.len()).collect::<Vec<_>>(), expected);
+        assert_eq!(event["job"]["namespace"], "gyre");
+        assert_eq!(event["job"]["name"], "small");
         let datasets = ["inputs", "outputs"].map(|key| event[key].as_array().expect("datasets"));
         for dataset in datasets.into_iter().flatten() {
             assert_eq!(dataset["namespace"], "file");
@@ -402,10 +353,8 @@ fn a_run_writes_logs_metrics_and_events() {
             .and_then(|name| name.rsplit('/').next())
             .expect("a name");
         let statistics = &output["outputFacets"]["outputStatistics"];
-        assert_eq!(
-            (&statistics["rowCount"], &statistics["size"]),
-            (&record["tables"][table], &record["table_bytes"][table])
-        );
+        assert_eq!(statistics["rowCount"], record["tables"][table]);
+        assert_eq!(statistics["size"], record["table_bytes"][table]);
     }
     let message = &events[3]["run"]["facets"]["errorMessage"]["message"];
     assert!(
@@ -455,15 +404,8 @@ fn values_cannot_inject_paths_lines_or_labels() {
     let expected = TABLES.iter().flat_map(|t| {
         ["part-0.parquet", "_SUCCESS"].map(|f| format!("out/versions/{run}/{t}/{f}"))
     });
-    let beside = [
-        "p.toml",
-        "rows.parquet",
-        "gyre.prom",
-        "lineage.jsonl",
-        "out/.lock",
-        "out/current.json",
-    ]
-    .map(String::from);
+    let beside = "p.toml rows.parquet gyre.prom lineage.jsonl out/.lock out/current.json";
+    let beside = words(beside).into_iter().map(String::from);
     let records = [
         format!("out/runs/{run}.json"),
         format!("out/versions/{run}/run.json"),
@@ -588,18 +530,9 @@ fn no_command_prints_what_a_terminal_obeys() {
         lake.gyre(&["run", &file, "-v"])
             .succeeds()
             .says("\\n\\u{1b}[2J\\u{202e}\\u{9b}1m\\u{7f}\\rx0");
-        lake.gyre(&[
-            "run",
-            &file,
-            "--force",
-            "--seed",
-            "2",
-            "--metrics",
-            "/dev/null",
-            "--lineage",
-            "/dev/stderr",
-        ])
-        .succeeds();
+        let reports = "--metrics /dev/null --lineage /dev/stderr";
+        lake.line(&format!("run {file} --force --seed 2 {reports}"))
+            .succeeds();
         lake.gyre(&["assign", &file, "--model", &out, "--output", &assigned])
             .succeeds();
         lake.gyre(&["compare", &out, &out]).succeeds();
@@ -617,13 +550,7 @@ fn no_command_prints_what_a_terminal_obeys() {
         }
         lake.gyre(&["report", &out]);
         // Each of these fails, and its message holds the name or the value.
-        let section = [
-            "transitions",
-            "transitions",
-            "points",
-            "sequences",
-            "sequences",
-        ][at];
+        let section = words("transitions transitions points sequences sequences")[at];
         for (key, value) in [
             ("sql", toml(&format!("SELECT \"{OBEYED}\" FROM rows"))),
             ("sql", toml(&format!("SELECT * FROM \"{OBEYED}\""))),
@@ -670,13 +597,8 @@ fn no_command_prints_what_a_terminal_obeys() {
             assert!(failed.err.contains(&line), "{line}{}", failed.err);
             exact += u32::from(message.contains(OBEYED));
         }
-        lake.gyre(&[
-            "run",
-            &file,
-            "--set",
-            &format!("tables.rows.path={}", toml(OBEYED)),
-        ])
-        .fails(1, "\\u{202e}");
+        let path = format!("tables.rows.path={}", toml(OBEYED));
+        lake.call_on(&file, "run", &[&path]).fails(1, "\\u{202e}");
     }
     assert!(exact > 0);
     lake.line("init rows.parquet").succeeds();
@@ -727,14 +649,10 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
 fn parameters_appear_in_no_file_of_a_run() {
     const SECRET: &str = "planted-4f1c9a";
     let lake = small_lake();
-    let text = lake.text("p.toml").replace(
-        "SELECT * FROM rows",
-        "SELECT * FROM rows WHERE $token <> ''",
-    );
-    let text = text.replace(
-        "[[fit]]\nname = \"dbmr\"",
-        "[transitions.parameters]\ntoken = \"${TOKEN}\"\n\n[[fit]]\nname = \"dbmr\"",
-    );
+    let new = "SELECT * FROM rows WHERE $token <> ''";
+    let text = lake.text("p.toml").replace("SELECT * FROM rows", new);
+    let new = "[transitions.parameters]\ntoken = \"${TOKEN}\"\n\n[[fit]]\nname = \"dbmr\"";
+    let text = text.replace("[[fit]]\nname = \"dbmr\"", new);
     let check = "[[check]]\nname = \"mine\"\nsql = \"SELECT * FROM fits WHERE fit = $token\"\nparameters = { token = \"${TOKEN}\" }\n";
     lake.file("p.toml", &format!("{text}\n{check}"));
     let run = |more: &[&str], code: i32| {

@@ -119,13 +119,9 @@ fn a_run_that_fails_leaves_a_record_and_the_earlier_result() {
         assert_eq!(events, ["kept".to_string()].into());
         lake.line("clean p.toml --older-than 0s").succeeds();
         assert_eq!(records(&lake, &[]).len(), 3, "{set:?}");
-        assert_eq!(
-            all_paths(&lake.path("out/versions"))
-                .iter()
-                .filter(|p| p.contains("_SUCCESS"))
-                .count(),
-            22
-        );
+        let paths = all_paths(&lake.path("out/versions"));
+        let finished = paths.iter().filter(|path| path.contains("_SUCCESS"));
+        assert_eq!(finished.count(), 22);
     }
 }
 
@@ -180,24 +176,14 @@ fn a_partition_without_transitions_is_skipped_or_fails() {
     let warning = "there is no transition, but the current result has a model partition=\"size=small, lag 1\"";
     ran.logs("WARN");
     ran.logs(warning);
-    assert!(
-        !ran.out
-            .contains("in the earlier result and not in this one"),
-        "{}",
-        ran.out
-    );
+    let gone = "in the earlier result and not in this one";
+    assert!(!ran.out.contains(gone), "{}", ran.out);
 
     // As a failure, it is reported once, and the other models are written.
     let ran = lake.run(&["transitions.empty=fail"]);
-    ran.fails(1, "there is no transition at this lag");
-    assert_eq!(
-        ran.err
-            .matches("there is no transition at this lag")
-            .count(),
-        2,
-        "{}",
-        ran.err
-    );
+    let none = "there is no transition at this lag";
+    ran.fails(1, none);
+    assert_eq!(ran.err.matches(none).count(), 2, "{}", ran.err);
     assert!(!ran.out.contains("there is no transition"), "{}", ran.out);
     ran.says("\n2 of 4 models failed: size=small, lag 1; size=small, lag 2; see out/runs/");
     assert_eq!(lake.run(&["transitions.empty=fail"]).code, Some(1));
@@ -414,10 +400,8 @@ from = "none"
     // A single error keeps its format.
     write_changed(&lake, &[("rank = 2", "rank = 0")], "");
     let ran = lake.call("check", &[]);
-    assert_eq!(
-        ran.err,
-        "error: p.toml:19: `fit.dbmr.rank` must be at least 1, not 0\n"
-    );
+    let expected = "error: p.toml:19: `fit.dbmr.rank` must be at least 1, not 0\n";
+    assert_eq!(ran.err, expected);
 }
 
 #[test]

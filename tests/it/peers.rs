@@ -155,12 +155,8 @@ fn a_cycle_agrees_with_pygpcca() {
         [15, 12, 0, 1, 1, 0, 3, 8],
     ];
     let rows: Vec<Vec<i64>> = rows.iter().map(|row| row.to_vec()).collect();
-    check_peers(
-        &rows,
-        4,
-        "magnitude",
-        &[("pygpcca", 3e-3), ("pygpcca crisper", 1e-9)],
-    );
+    let peers = [("pygpcca", 3e-3), ("pygpcca crisper", 1e-9)];
+    check_peers(&rows, 4, "magnitude", &peers);
 }
 
 /// Two copies of a cycle of three groups of two states. Some complex eigenvalues are larger in
@@ -177,10 +173,6 @@ fn real_parts_agree_with_pygpcca() {
         (0..12).map(count).collect()
     };
     let rows: Vec<Vec<i64>> = (0..12).map(row).collect();
-    check_peers(
-        &rows,
-        2,
-        "real",
-        &[("pygpcca-real", 1e-3), ("pygpcca-real crisper", 1e-9)],
-    );
+    let peers = [("pygpcca-real", 1e-3), ("pygpcca-real crisper", 1e-9)];
+    check_peers(&rows, 2, "real", &peers);
 }

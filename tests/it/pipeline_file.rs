@@ -1,6 +1,6 @@
 //! The parsing of pipeline files, and the messages for errors in them.
 
-use crate::lake::{Swap, cases};
+use crate::lake::{Swap, cases, words};
 use gyre::assess::ranks::Rule;
 use gyre::error::{Kind, Result};
 use gyre::evidence::lag::Lag;
@@ -169,18 +169,9 @@ max_dropped = "${SHARE:-0.1}"
     };
     let pipeline = Pipeline::parse(text, "p.toml", &[], &environment).expect("a pipeline");
     // What is a name or a path stays text.
-    assert_eq!(
-        (pipeline.job.name.as_str(), pipeline.job.output.as_str()),
-        ("7", "2024")
-    );
-    assert_eq!(
-        (
-            pipeline.job.seed,
-            pipeline.job.incremental,
-            pipeline.job.keep
-        ),
-        (3, true, 12)
-    );
+    let job = &pipeline.job;
+    assert_eq!((job.name.as_str(), job.output.as_str()), ("7", "2024"));
+    assert_eq!((job.seed, job.incremental, job.keep), (3, true, 12));
     assert_eq!(pipeline.tables["a"].path, ["5"]);
     assert!(pipeline.transitions.partition_by.is_empty());
     let Input::Trajectories {
@@ -189,28 +180,18 @@ max_dropped = "${SHARE:-0.1}"
     else {
         panic!("pairs");
     };
-    assert_eq!(
-        (trajectory.as_slice(), lags.as_slice()),
-        (&["1".to_string()][..], &[Lag::Ticks(5), Lag::Ticks(10)][..])
-    );
+    assert_eq!(trajectory.as_slice(), ["1"]);
+    assert_eq!(lags.as_slice(), [Lag::Ticks(5), Lag::Ticks(10)]);
     let one = |text: &str| Argument::One(Parameter::String(text.into()));
     let number = |n| Argument::One(Parameter::Integer(n));
     let parameters = &pipeline.transitions.parameters;
     assert_eq!(parameters["n"], one("3"));
-    assert_eq!(
-        parameters["day"],
-        Argument::Moment {
-            moment: "2024-05-01".into()
-        }
-    );
-    assert_eq!(
-        parameters["ids"],
-        Argument::List(vec![number(1), number(2)])
-    );
-    assert_eq!(
-        parameters["words"],
-        Argument::List(vec![one("a"), one("7")])
-    );
+    let moment = "2024-05-01".into();
+    assert_eq!(parameters["day"], Argument::Moment { moment });
+    let ids = Argument::List(vec![number(1), number(2)]);
+    assert_eq!(parameters["ids"], ids);
+    let words = Argument::List(vec![one("a"), one("7")]);
+    assert_eq!(parameters["words"], words);
     let ranks: Vec<_> = pipeline
         .fits
         .iter()
@@ -252,15 +233,11 @@ fn a_variable_that_is_no_number_is_named_and_not_shown() {
 #[test]
 fn a_whole_file_is_read() {
     let pipeline = parse(OCEAN, &[]).expect("a valid file");
-    assert_eq!(
-        (pipeline.job.output.as_str(), pipeline.job.seed),
-        ("out/ocean", 0)
-    );
+    assert_eq!(pipeline.job.output.as_str(), "out/ocean");
+    assert_eq!(pipeline.job.seed, 0);
     assert_eq!(pipeline.tables["tracks"].path, ["lake/tracks/"]);
-    assert_eq!(
-        pipeline.transitions.parameters["depth"],
-        Argument::One(Parameter::Integer(10))
-    );
+    let ten = Argument::One(Parameter::Integer(10));
+    assert_eq!(pipeline.transitions.parameters["depth"], ten);
     assert_eq!(pipeline.transitions.partition_by, ["basin"]);
     let Input::Trajectories {
         trajectory,
@@ -280,48 +257,31 @@ fn a_whole_file_is_read() {
     assert_eq!(shown, ["5d", "10d"]);
     let columns: Vec<&str> = bins.iter().map(|(c, _)| c.as_str()).collect();
     assert_eq!(columns, ["lon", "lat", "depth"], "in the order of the file");
-    assert_eq!(
-        bins[0].1,
-        Binning::Periodic {
-            low: -180.0,
-            high: 180.0,
-            boxes: 720
-        }
-    );
+    let (low, high, boxes) = (-180.0, 180.0, 720);
+    assert_eq!(bins[0].1, Binning::Periodic { low, high, boxes });
     let names: Vec<_> = pipeline.fits.iter().flat_map(FitEntry::expanded).collect();
     let named = |rank, name: &str| (rank, name.to_string());
-    assert_eq!(
-        names,
-        [
-            named(Some(3), "dbmr_r3"),
-            named(Some(5), "dbmr_r5"),
-            named(None, "regions")
-        ]
-    );
+    assert_eq!(names[0], named(Some(3), "dbmr_r3"));
+    assert_eq!(names[1], named(Some(5), "dbmr_r5"));
+    assert_eq!(names[2..], [named(None, "regions")]);
     let Method::Dbmr(dbmr) = &pipeline.fits[0].method else {
         panic!("dbmr");
     };
-    assert_eq!(
-        (dbmr.restarts, dbmr.init, dbmr.polish),
-        (10, Init::Kl, true)
-    );
+    assert_eq!((dbmr.restarts, dbmr.init), (10, Init::Kl));
+    assert!(dbmr.polish);
 }
 
 #[test]
 fn pairs_are_read() {
     let pipeline = parse(PAIRS, &[]).expect("a valid file");
-    assert_eq!(
-        pipeline.transitions.query,
-        Query::File("sql/pairs.sql".into())
-    );
-    assert_eq!(
-        pipeline.transitions.input,
-        Input::Pairs {
-            source: vec!["word".into()],
-            target: vec!["next".into()],
-            measure: PairMeasure::Count("n".into())
-        }
-    );
+    let file = Query::File("sql/pairs.sql".into());
+    assert_eq!(pipeline.transitions.query, file);
+    let pairs = Input::Pairs {
+        source: vec!["word".into()],
+        target: vec!["next".into()],
+        measure: PairMeasure::Count("n".into()),
+    };
+    assert_eq!(pipeline.transitions.input, pairs);
     assert_eq!(pipeline.fits[0].expanded(), [(Some(8), "svd".to_string())]);
 }
 
@@ -350,14 +310,10 @@ fn misspelt_keys_are_named_with_line_and_suggestion() {
 fn stores_are_configured_without_being_shown() {
     let store = "\n[store.options]\naws_region = 'eu'\nallow_http = true\naws_secret_access_key = 'hidden'\n";
     let pipeline = parse(&format!("{OCEAN}{store}"), &[]).expect("a valid file");
-    assert_eq!(
-        pipeline.store.options["allow_http"],
-        Parameter::Boolean(true)
-    );
-    let shown = format!(
-        "{pipeline:?}{}",
-        serde_json::to_string(&pipeline).expect("JSON")
-    );
+    let allowed = Parameter::Boolean(true);
+    assert_eq!(pipeline.store.options["allow_http"], allowed);
+    let json = serde_json::to_string(&pipeline).expect("JSON");
+    let shown = format!("{pipeline:?}{json}");
     assert!(!shown.contains("hidden"), "{shown}");
     check(
         OCEAN,
@@ -444,10 +400,8 @@ fn missing_keys_name_their_table() {
 8 |  | 5: the table `transitions` needs the key `target`
 "#,
     );
-    check_text(
-        "",
-        "2 errors\n  x.toml: the file needs the table `[job]`\n  x.toml: the file needs the table `[transitions]`",
-    );
+    let message = "2 errors\n  x.toml: the file needs the table `[job]`\n  x.toml: the file needs the table `[transitions]`";
+    check_text("", message);
     check(
         PAIRS,
         r#"
@@ -710,35 +664,17 @@ job.seed=99999999999999999999 | --set job.seed: the integer 99999999999999999999
 #[test]
 fn the_schema_describes_every_key() {
     let schema = json_schema();
-    assert_eq!(
-        schema["$schema"],
-        "https://json-schema.org/draft/2020-12/schema"
-    );
+    let draft = "https://json-schema.org/draft/2020-12/schema";
+    assert_eq!(schema["$schema"], draft);
     assert_eq!(schema["title"], "gyre pipeline");
     let methods = schema["$defs"]["Fit"]["oneOf"].as_array().expect("methods");
     let names: Vec<_> = methods
         .iter()
         .map(|m| &m["properties"]["method"]["const"])
         .collect();
-    assert_eq!(
-        names,
-        [
-            "dbmr",
-            "svd",
-            "cocluster",
-            "metastable",
-            "gpcca",
-            "given",
-            "state_embedding",
-            "diffusion_map",
-            "heat_sketch",
-            "spectral_hmm",
-            "kernel_bayes",
-            "kalman",
-            "ekf",
-            "ukf"
-        ]
-    );
+    let expected = "dbmr svd cocluster metastable gpcca given state_embedding diffusion_map \
+                    heat_sketch spectral_hmm kernel_bayes kalman ekf ukf";
+    assert_eq!(names, words(expected));
     assert_eq!(
         methods[0]["required"],
         serde_json::json!(["name", "method", "rank"])

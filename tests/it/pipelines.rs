@@ -1,13 +1,13 @@
 //! The pipelines of the repository run unchanged on small tables of the expected form.
 
-use crate::lake::{Lake, ProgramRun, texts};
+use crate::cli::integers;
+use crate::lake::{Lake, ProgramRun, names_in, texts, texts_or_null};
 use crate::pages;
 use crate::sets::comparison_row;
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
+use arrow::array::{Array, AsArray};
 use arrow::datatypes::Float64Type;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 
 /// Example 23 of the coherence paper: both cores, at r = 3 and 5, by both methods.
 #[test]
@@ -55,12 +55,8 @@ fn polzin2024_example23_double_gyre() {
     let certificates = lake.read("double-gyre/certificates");
     // Every SVD fit has ten, and the others have one less because they have no residual.
     assert_eq!(certificates.len(), 2 * 10 + 2 * 9);
-    assert!(
-        certificates
-            .texts("holds")
-            .iter()
-            .all(|holds| holds == "true")
-    );
+    let holds = certificates.texts("holds");
+    assert!(holds.iter().all(|holds| holds == "true"));
     let second = lake.run_of_repository("double_gyre", &[]).succeeds();
     assert_eq!(second.out, "Nothing to do.\n");
 
@@ -210,21 +206,14 @@ fn polzin2024_example23_with_every_method() {
 
 /// Writes a table of words: one sentence, 40 times.
 pub fn words(lake: &Lake) {
-    let words = "to be or not to be that is the question"
-        .split(' ')
-        .collect::<Vec<_>>();
-    let n = 40 * words.len();
-    let speech: ArrayRef = Arc::new(Int64Array::from_iter_values(
-        (0..n).map(|k| (k / words.len()) as i64),
-    ));
-    let position: ArrayRef = Arc::new(Int64Array::from_iter_values(
-        (0..n).map(|k| (k % words.len()) as i64),
-    ));
-    let word = texts((0..n).map(|k| words[k % words.len()]));
-    lake.table(
-        "words.parquet",
-        vec![("speech", speech), ("position", position), ("word", word)],
-    );
+    let words = crate::lake::words("to be or not to be that is the question");
+    let n = words.len() as i64;
+    let columns = vec![
+        ("speech", integers((0..40 * n).map(|k| k / n))),
+        ("position", integers((0..40 * n).map(|k| k % n))),
+        ("word", texts((0..40 * n).map(|k| words[(k % n) as usize]))),
+    ];
+    lake.table("words.parquet", columns);
 }
 
 #[test]
@@ -238,40 +227,29 @@ fn routes_and_words_pipelines_run() {
             .flat_map(|s| (0..10).map(move |t| (s, t)))
             .filter(|(s, t)| s != t && s / 5 == t / 5)
         {
-            airline.push(Some(carrier.to_string()));
-            source.push(Some(format!("{carrier}{from}")));
+            airline.push(carrier.to_string());
+            source.push(format!("{carrier}{from}"));
             target.push((from != 3 || to != 4).then(|| format!("{carrier}{to}")));
         }
     }
-    airline.push(Some("CC".into()));
-    source.push(Some("X".into()));
-    target.push(Some("Y".into()));
-    let strings = |v: Vec<Option<String>>| Arc::new(StringArray::from(v)) as ArrayRef;
-    lake.table(
-        "routes.parquet",
-        vec![
-            ("airline", strings(airline)),
-            ("source", strings(source)),
-            ("target", strings(target)),
-        ],
-    );
-    let path = format!(
-        "tables.routes.path={}",
-        lake.path("routes.parquet").display()
-    );
+    airline.push("CC".to_string());
+    source.push("X".to_string());
+    target.push(Some("Y".to_string()));
+    let columns = vec![
+        ("airline", texts(airline)),
+        ("source", texts(source)),
+        ("target", texts_or_null(target.into_iter())),
+    ];
+    lake.table("routes.parquet", columns);
+    let file = lake.path("routes.parquet");
+    let path = format!("tables.routes.path={}", file.display());
     let few = "transitions.parameters.airports=5";
     lake.run_of_repository("routes", &[&path, few])
         .succeeds()
         .says("2 dropped: null state");
     let sources = lake.read("routes/sources");
-    assert_eq!(
-        sources
-            .texts("airline")
-            .iter()
-            .filter(|a| *a == "AA")
-            .count(),
-        10
-    );
+    let airlines = sources.texts("airline");
+    assert_eq!(airlines.iter().filter(|a| *a == "AA").count(), 10);
     assert_eq!(sources.len(), 20);
 
     words(&lake);
@@ -385,10 +363,8 @@ fn timescales_of_the_double_gyre() {
     let lake = Lake::new();
     let ran = lake.run_of_repository("timescales", &[]).succeeds();
     let timescales = lake.read("timescales/timescales");
-    assert_eq!(
-        timescales.integers("lag"),
-        [5, 5, 5, 10, 10, 10, 20, 20, 20]
-    );
+    let expected = [5, 5, 5, 10, 10, 10, 20, 20, 20];
+    assert_eq!(timescales.integers("lag"), expected);
     // The sets hold water longer than a Markov chain on them, so the slowest timescale grows with
     // the lag.
     let scales = timescales.floats("timescale");
@@ -417,40 +393,12 @@ fn timescales_of_the_double_gyre() {
 #[test]
 fn every_pipeline_is_tested() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines");
-    let mut names: Vec<String> = std::fs::read_dir(folder)
-        .expect("the pipelines")
-        .map(|entry| {
-            entry
-                .expect("an entry")
-                .file_name()
-                .to_string_lossy()
-                .into_owned()
-        })
-        .collect();
-    names.sort();
-    assert_eq!(
-        names,
-        [
-            "README.md",
-            "camera.toml",
-            "deploy",
-            "double_gyre.toml",
-            "hidden_world.toml",
-            "how_many_sets.toml",
-            "kernel_toy.toml",
-            "low_rank.toml",
-            "nightly.toml",
-            "routes.toml",
-            "sessions.toml",
-            "sets.toml",
-            "timescales.toml",
-            "torus.toml",
-            "tracking.toml",
-            "wells.toml",
-            "words.toml"
-        ],
-        "run a new pipeline in a test, then name it here"
-    );
+    let names: Vec<String> = names_in(&folder).into_iter().collect();
+    let known = "README.md camera.toml deploy double_gyre.toml hidden_world.toml \
+                 how_many_sets.toml kernel_toy.toml low_rank.toml nightly.toml routes.toml \
+                 sessions.toml sets.toml timescales.toml torus.toml tracking.toml wells.toml \
+                 words.toml";
+    assert_eq!(names.join(" "), known, "test a new pipeline, then name it");
 }
 
 /// The pipelines of all pages are valid, and so are their fragments after the missing sections are

@@ -254,14 +254,10 @@ fn a_row_without_a_pair_changes_no_fit() {
         "fit.states.norm=\"lebesgue\"",
         "fit.states.box=[[-9,9],[-9,9]]",
     ];
-    lake.run(&[boxed[0], boxed[1]]).fails(
-        1,
-        "`box` is from -9 to 9 in `x`, but row (2, 17) has 1000000000000000000",
-    );
-    lake.run(&["fit.states.clusters=20001"]).fails(
-        1,
-        "`clusters` is 20001, but there are only 359 rows to cluster",
-    );
+    let message = "`box` is from -9 to 9 in `x`, but row (2, 17) has 1000000000000000000";
+    lake.run(&[boxed[0], boxed[1]]).fails(1, message);
+    let message = "`clusters` is 20001, but there are only 359 rows to cluster";
+    lake.run(&["fit.states.clusters=20001"]).fails(1, message);
 }
 
 #[test]
@@ -480,14 +476,8 @@ fn far_rows_of_a_state_embedding_have_no_cluster() {
     let far = [0.1, 1e6, 1e17, 1e20, 9.969e36, 1e160, -1.7e308];
     let rows = far.iter().zip(0..).map(|(x, t)| (0, t, *x, 0.5));
     table(&lake, "far.parquet", &rows.collect::<Vec<_>>());
-    let new = ["assign", "p.toml", "--model", "out", "--output", "new"];
-    let set = [
-        "--set",
-        "tables.walks.path=far.parquet",
-        "--set",
-        "transitions.lag=1",
-    ];
-    let ran = lake.gyre(&[&new[..], &set].concat()).succeeds();
+    let new = ["tables.walks.path=far.parquet", "transitions.lag=1"];
+    let ran = lake.assign(&new).succeeds();
     let named = "warning: `x` of row (0, 6) is -1.7e308, which is too large for the model";
     ran.says(named);
     let rows = lake.read_at("new/points");
@@ -525,10 +515,9 @@ fn what_a_kernel_cannot_do_is_said() {
         "q.toml",
         &MAP.swap("[points]", "[transitions]\ntime = \"id\"\n[points]"),
     );
-    lake.line("run q.toml").fails(
-        2,
-        "use either `[transitions]` (rows with a time) or `[points]` (rows without), not both",
-    );
+    let message =
+        "use either `[transitions]` (rows with a time) or `[points]` (rows without), not both";
+    lake.line("run q.toml").fails(2, message);
 }
 
 // A pipe can be read once only.
@@ -614,10 +603,8 @@ fn a_cycle_of_states_is_a_circle() {
     assert_eq!(times, [1.0, 3.0, 2.0, 4.0]);
     assert_eq!(lake.read("fits").len(), 0);
     let holds = lake.read("certificates");
-    assert_eq!(
-        holds.texts("certificate"),
-        ["descending", "first_eigenvalue", "energy"]
-    );
+    let wanted = ["descending", "first_eigenvalue", "energy"];
+    assert_eq!(holds.texts("certificate"), wanted);
     // The record has what the summary shows.
     let runs = fs::read_dir(lake.path("out/runs")).expect("records");
     let record = runs.map(|file| file.expect("a record").path()).next();

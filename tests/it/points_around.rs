@@ -182,11 +182,8 @@ fn rows_of_other_columns_are_refused_by_name() {
         assign(&lake, &sets.collect::<Vec<_>>()).fails(code, message);
     };
     let swapped = "transitions.coordinates=[\"y\",\"x\"]";
-    refused(
-        &[swapped],
-        2,
-        "the coordinates are `y`, `x` in the pipeline",
-    );
+    let expected = "the coordinates are `y`, `x` in the pipeline";
+    refused(&[swapped], 2, expected);
     let fewer = "transitions.coordinates=[\"x\"]";
     refused(&[fewer], 2, "but `x`, `y` in the model");
     refused(&["transitions.lag=2"], 2, "asks for lag 2, but the model");
@@ -204,11 +201,8 @@ fn rows_of_other_columns_are_refused_by_name() {
     let xy = "transitions.coordinates=\"xy\"";
     lake.runs(&[xy]);
     let longer = "transitions.sql=\"SELECT id, t, array_append(xy, 0.0) AS xy FROM walks\"";
-    refused(
-        &[xy, longer],
-        1,
-        "the lists have 3 numbers, but the points of the model have 2 coordinates",
-    );
+    let expected = "the lists have 3 numbers, but the points of the model have 2 coordinates";
+    refused(&[xy, longer], 1, expected);
 }
 
 #[test]
@@ -297,10 +291,8 @@ fn two_results_of_points_are_compared_row_by_row() {
 
     let found = lake.compare(&["out", "b"]);
     let fit = &found["models"][0]["fits"][0];
-    assert_eq!(
-        (&fit["rows"], &fit["fit_b"]),
-        (&800.into(), &"states_r2".into())
-    );
+    assert_eq!(fit["rows"], 800);
+    assert_eq!(fit["fit_b"], "states_r2");
     let found = correlations(fit);
     assert!(found.len() == 1 && found[0] > 0.9, "{found:?}");
     let ranks = lake.compare(&["out", "out", "--fit", "states_r2=states_r3", "--lag", "1=3"]);

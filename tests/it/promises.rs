@@ -379,10 +379,8 @@ fn records_and_pointers_name_the_kind_the_seed_and_the_hashes() {
         let pointer = lake.json("out/current.json");
         assert_eq!(pointer["kind"], case.kind);
         let record = lake.records().into_iter().next().expect("a record");
-        assert_eq!(
-            (&record["kind"], &record["seed"]),
-            (&case.kind.into(), &5.into())
-        );
+        assert_eq!(record["kind"], case.kind);
+        assert_eq!(record["seed"], 5);
         let hashes = record["hashes"].as_object().expect("hashes");
         assert!(!hashes.is_empty());
         assert_eq!(record["rows_read"], 480);
@@ -471,10 +469,8 @@ fn metrics_and_events_say_how_runs_end() {
                 .collect()
         };
         let first = events();
-        assert_eq!(
-            (&first[0]["eventType"], &first[1]["eventType"]),
-            (&"START".into(), &"COMPLETE".into())
-        );
+        assert_eq!(first[0]["eventType"], "START");
+        assert_eq!(first[1]["eventType"], "COMPLETE");
         assert_eq!(first[0]["run"]["runId"], first[1]["run"]["runId"]);
         let outputs = first[1]["outputs"].as_array().expect("outputs");
         let is_fits = |output: &&serde_json::Value| {
@@ -620,10 +616,8 @@ fn a_model_of_another_kind_is_neither_applied_nor_compared() {
             }
             let other = format!("job.output={}", lake.path("other").display());
             run(&lake, &["--set", &other, "--force"]).succeeds();
-            lake.line("compare out other").fails(
-                1,
-                &format!("out has {} and other has {}", model.kind, case.kind),
-            );
+            let message = format!("out has {} and other has {}", model.kind, case.kind);
+            lake.line("compare out other").fails(1, &message);
         }
     }
 }

@@ -185,10 +185,8 @@ fn ranks_without_folds_and_of_counts() {
     assert!(plan.contains(", ranks"), "{plan}");
     lake.runs(&[]);
     let ranks = lake.read("ranks");
-    assert_eq!(
-        ranks.texts("is_chosen"),
-        ["false", "true", "false", "false"]
-    );
+    let expected = ["false", "true", "false", "false"];
+    assert_eq!(ranks.texts("is_chosen"), expected);
     assert_eq!(ranks.column("held_out").null_count(), 4);
     // P̃ has two blocks: σ = 1, 1 and smaller values from the uneven counts. There is no seventh
     // value.
@@ -209,8 +207,6 @@ fn ranks_without_folds_and_of_counts() {
     assert_eq!(ranks.floats("stability")[..2], [1.0, 1.0]);
 
     pipeline("rank = \"auto\"\nranks = [8, 9]\nrule = \"bic\"");
-    lake.run(&[]).fails(
-        1,
-        "fit `dbmr`: all of its `ranks` are larger than the number of states (6 sources, 6 targets)",
-    );
+    let message = "fit `dbmr`: all of its `ranks` are larger than the number of states (6 sources, 6 targets)";
+    lake.run(&[]).fails(1, message);
 }

@@ -2,7 +2,7 @@
 
 use crate::cli::{integers, small_lake};
 use crate::inside::{InProcess, Schedule, assert_equal_results, run_split};
-use crate::lake::{Lake, Rows, Swap, cases, floats, texts_or_null, wait_for};
+use crate::lake::{Lake, Rows, Swap, cases, floats, texts_or_null, wait_for, words};
 use arrow::array::{Array, ArrayRef, AsArray, Float32Array};
 use arrow::datatypes::{DataType, Float64Type};
 use gyre::run::workers::SPLIT;
@@ -106,19 +106,9 @@ fn every_row_has_the_sets_of_its_box_at_every_lag() {
 
     let schema = rows.0.schema();
     let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-    let expected = [
-        "sea",
-        "lag",
-        "note",
-        "t",
-        "x",
-        "dbmr_affiliation",
-        "dbmr_embedding",
-        "soft_affiliation",
-        "soft_embedding",
-        "soft_membership",
-    ];
-    assert_eq!(names, expected);
+    let expected = "sea lag note t x dbmr_affiliation dbmr_embedding \
+                    soft_affiliation soft_embedding soft_membership";
+    assert_eq!(names, words(expected));
     let of_fits = &names[5..];
     for name in of_fits {
         let in_sources = sources.column(name).data_type();

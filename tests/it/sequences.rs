@@ -692,10 +692,8 @@ fn weights_count_as_repetitions() {
     let varies = sql.replace("1 + id % 2", "1 + t % 2");
     let varies = weighted.run(&[&varies, "sequences.weight=w", em]);
     varies.fails(1, " in the first row of trajectory 0 and ");
-    varies.fails(
-        1,
-        "with `refine = \"em\"`, `sequences.weight` must be the same",
-    );
+    let message = "with `refine = \"em\"`, `sequences.weight` must be the same";
+    varies.fails(1, message);
 }
 
 /// The level of noise depends on how different weights are, and not on their unit.

@@ -116,11 +116,8 @@ points={ sql = "SELECT 1", id = "a", coordinates = "b" } | use either `[points]`
     );
     let other = CLICKS.swap("[sequences]", "[transitions]");
     let other = other.replace("symbol = \"page\"", "state = \"page\"\nlag = 1");
-    refused(
-        &other,
-        &[],
-        "the method \"spectral_hmm\" of fit `hmm` is fitted to sequences of symbols; describe the rows in a section `[sequences]` in place of `[transitions]` (this pipeline has transitions)",
-    );
+    let message = "the method \"spectral_hmm\" of fit `hmm` is fitted to sequences of symbols; describe the rows in a section `[sequences]` in place of `[transitions]` (this pipeline has transitions)";
+    refused(&other, &[], message);
 }
 
 #[test]
@@ -146,11 +143,8 @@ sequences.split=page | the column `page` cannot be both `sequences.symbol` and `
 "#,
     );
     let without = CLICKS.swap("symbol = \"page\"\n", "");
-    refused(
-        &without,
-        &[],
-        "the table `sequences` needs the key `symbol` or `bins`",
-    );
+    let message = "the table `sequences` needs the key `symbol` or `bins`";
+    refused(&without, &[], message);
 }
 
 #[test]

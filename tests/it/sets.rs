@@ -121,10 +121,9 @@ fn polzin2024_example21_eps0_needs_the_cycle() {
         Some("gpcca")
     );
     let error = try_fit(&world, &gpcca(2)).expect_err("a parted pair");
-    assert_eq!(
-        error.to_string(),
-        "rank 2 parts the complex pair of eigenvalues -0.500000 ± 0.866025i: take 1 or 3"
-    );
+    let expected =
+        "rank 2 parts the complex pair of eigenvalues -0.500000 ± 0.866025i: take 1 or 3";
+    assert_eq!(error.to_string(), expected);
 }
 
 /// Remark 22, on the same counts. Every three unions of the thirty coherent triples are perfectly
@@ -302,8 +301,7 @@ fn sets_of_sources_and_targets_are_matched() {
 
     let mixed = "transitions.sql=SELECT a, length(b) AS b FROM pairs WHERE b <> $without";
     let ran = lake.run(&[mixed]);
-    ran.fails(
-        2,
-        "method \"metastable\" of fit `one` takes sources and targets for states of one kind",
-    );
+    let message =
+        "method \"metastable\" of fit `one` takes sources and targets for states of one kind";
+    ran.fails(2, message);
 }

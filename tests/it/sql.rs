@@ -47,10 +47,8 @@ fn clauses_that_would_be_ignored_are_refused() {
             "{text}\n[[check]]\nname = \"mine\"\nsql = \"SELECT * FROM fits TABLESAMPLE (1)\"\n"
         ),
     );
-    lake.call("check", &[]).fails(
-        2,
-        "the SQL of check `mine` cannot be planned: `TABLESAMPLE (1)`",
-    );
+    let expected = "the SQL of check `mine` cannot be planned: `TABLESAMPLE (1)`";
+    lake.call("check", &[]).fails(2, expected);
 }
 
 #[test]
@@ -69,10 +67,8 @@ fn integers_that_do_not_fit_are_an_error() {
     }
     with_sql(&lake, "SELECT id, t, state * 1000 AS state FROM rows");
     lake.runs(&[]);
-    assert_eq!(
-        lake.read("sources").integers("state"),
-        [0, 1000, 2000, 3000, 4000, 5000]
-    );
+    let expected = [0, 1000, 2000, 3000, 4000, 5000];
+    assert_eq!(lake.read("sources").integers("state"), expected);
 }
 
 #[test]
@@ -135,10 +131,8 @@ fn error_messages_use_sql_terms() {
     for [sql, message] in cases(table) {
         with_sql(&lake, &sql);
         let text = lake.text("p.toml");
-        lake.file(
-            "p.toml",
-            &format!("{text}\n[tables.mixed]\npath = \"mixed.parquet\"\n"),
-        );
+        let pipeline = format!("{text}\n[tables.mixed]\npath = \"mixed.parquet\"\n");
+        lake.file("p.toml", &pipeline);
         let ran = lake.call("check", &[]);
         ran.fails(2, &message);
         for engine in [
@@ -192,33 +186,14 @@ rank = 2
 /// of floats and every counting method.
 #[test]
 fn nan_keys_are_dropped_and_counted() {
-    let ids = [
-        Some(1.0),
-        Some(1.0),
-        Some(1.0),
-        Some(f64::NAN),
-        Some(f64::NAN),
-        Some(f64::NAN),
-        None,
-        Some(2.0),
-        Some(2.0),
-        Some(2.0),
-    ];
-    let partitions = [
-        Some(5.0),
-        Some(5.0),
-        Some(5.0),
-        Some(5.0),
-        Some(5.0),
-        Some(5.0),
-        Some(5.0),
-        Some(f64::NAN),
-        Some(f64::NAN),
-        None,
-    ];
+    let nan = f64::NAN;
+    let ids = [1.0, 1.0, 1.0, nan, nan, nan, 0.0, 2.0, 2.0, 2.0];
+    let ids = (0..10).map(|k| (k != 6).then_some(ids[k]));
+    let partitions = [5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, nan, nan, 0.0];
+    let partitions = (0..10).map(|k| (k != 9).then_some(partitions[k]));
     let times = [0, 1, 2, 0, 1, 2, 0, 0, 1, 2];
     let states = [0, 1, 0, 1, 0, 1, 0, 1, 0, 1];
-    let wide: [ArrayRef; 2] = [floats(ids.to_vec()), floats(partitions.to_vec())];
+    let wide = [floats(ids), floats(partitions)];
     for width in [DataType::Float16, DataType::Float32, DataType::Float64] {
         let [id, p] = wide
             .clone()
@@ -730,9 +705,7 @@ fn results_keep_the_values_of_all_branches() {
         found.sort();
         assert_eq!(found, expected, "{state}");
     }
-    let found = run(
-        "n AS source, n AS target FROM (SELECT 1 AS n UNION ALL SELECT 0.5) AS u WHERE 0 < n UNION ALL SELECT k, k AS l",
-        "",
-    );
+    let columns = "n AS source, n AS target FROM (SELECT 1 AS n UNION ALL SELECT 0.5) AS u WHERE 0 < n UNION ALL SELECT k, k AS l";
+    let found = run(columns, "");
     assert!(found.texts("source").contains(&"0.5".to_string()));
 }

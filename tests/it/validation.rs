@@ -129,21 +129,15 @@ fn trajectories_are_resampled_without_reading_them_twice() {
             )
         })
         .collect();
-    assert_eq!(
-        fields.join(", "),
-        "lag Int64, fit Utf8, metric Utf8, index UInt32?, value Float64?, mean Float64?, standard_error Float64?, low Float64?, high Float64?, resamples UInt32"
-    );
+    let expected = "lag Int64, fit Utf8, metric Utf8, index UInt32?, value Float64?, mean Float64?, standard_error Float64?, low Float64?, high Float64?, resamples UInt32";
+    assert_eq!(fields.join(", "), expected);
 
     // Without resamples, the fits are the same and the old table is removed.
     let plain = lake.read("spectrum").floats("singular_value");
     lake.runs_text(&pipeline(TRAJECTORIES, ""));
     assert_eq!(lake.read("spectrum").floats("singular_value"), plain);
-    assert!(
-        lake.read("sources")
-            .0
-            .column_by_name("dbmr_stability")
-            .is_none()
-    );
+    let sources = lake.read("sources").0;
+    assert!(sources.column_by_name("dbmr_stability").is_none());
     assert!(
         std::fs::read_dir(lake.path("out/bootstrap"))
             .map_or(true, |mut files| files.next().is_none())
@@ -219,10 +213,8 @@ fn one_trajectory_cannot_be_resampled() {
         lake.file("p.toml", &pipeline(transitions, &validation))
             .run(&[])
     };
-    run(&single, "").fails(
-        2,
-        "`[validation]` resamples trajectories, but every partition is one",
-    );
+    let message = "`[validation]` resamples trajectories, but every partition is one";
+    run(&single, "").fails(2, message);
     run(&single, "group = \"shop\"\n").fails(
         2,
         "`validation.group` names the column `shop`, which the SQL does not give",

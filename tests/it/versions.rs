@@ -2,7 +2,7 @@
 //! clean`.
 
 use crate::cli::small_lake;
-use crate::lake::{Lake, ProgramRun, wait_for};
+use crate::lake::{Lake, ProgramRun, wait_for, words};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -210,14 +210,8 @@ fn unused_files_are_listed_and_removed() {
     for draft in [&format!("{object}#1"), record] {
         lake.file(&format!("out/{draft}"), "123");
     }
-    let mine = [
-        "ledger/0123-old",
-        "ledger/0123#1",
-        "runs/x#1",
-        "runs/x.json#12",
-        "runs/x#y",
-    ];
-    for file in mine {
+    let mine = words("ledger/0123-old ledger/0123#1 runs/x#1 runs/x.json#12 runs/x#y");
+    for file in &mine {
         lake.file(&format!("out/{file}"), "not made by gyre");
     }
     let clean = |more: &[&str]| {
@@ -262,8 +256,7 @@ fn links_follow_the_pointer() {
         fs::remove_file(lake.path("out/fits")).expect("a link");
         symlink("current/bootstrap", lake.path("out/bootstrap")).expect("a link");
         fs::remove_file(lake.path(&format!("out/runs/{}.json", current(&lake)))).expect("a record");
-        let arguments: Vec<&str> = mend.split(' ').collect();
-        lake.gyre(&arguments).succeeds();
+        lake.line(mend).succeeds();
         check_tidy(&lake);
         assert!(lake.tables() == new, "{mend}");
         assert!(!lake.names("out").contains("bootstrap"), "{mend}");
@@ -380,8 +373,7 @@ fn foreign_files_in_the_output_are_kept() {
             "restore out",
             "compare out out",
         ] {
-            let arguments: Vec<&str> = command.split(' ').collect();
-            lake.gyre(&arguments).fails(code, message);
+            lake.line(command).fails(code, message);
         }
         assert_eq!(lake.names("out/versions"), [first.clone()].into());
         assert_eq!(lake.bytes("victim"), b"not gyre's");
@@ -441,14 +433,8 @@ fn links_and_folders_of_others_are_left_alone() {
     // The alias of a table is a link of the user.
     symlink("current/sources", lake.path("out/states")).expect("a link");
     let others = || {
-        let folders = [
-            "mine",
-            "mine/deep",
-            "out/work",
-            "out/work/own",
-            "out/ledger",
-        ];
-        let all = folders.map(|folder| (folder, lake.names(folder)));
+        let folders = words("mine mine/deep out/work out/work/own out/ledger").into_iter();
+        let all: Vec<_> = folders.map(|folder| lake.names(folder)).collect();
         let runs = lake.names("out/runs").contains("x");
         let versions = lake.names("out/versions");
         (
@@ -459,23 +445,11 @@ fn links_and_folders_of_others_are_left_alone() {
     };
     let before = others();
     assert!(before.1 && before.2);
-    let clean = [
-        "clean",
-        "p.toml",
-        "--older-than",
-        "0s",
-        "--set",
-        "job.keep=0",
-    ];
-    for arguments in [
-        &clean[..],
-        &["run", "p.toml", "--seed", "2"],
-        &clean,
-        &["run", "p.toml", "--force"],
-    ] {
-        let ran = lake.gyre(arguments).succeeds();
-        assert_eq!(others(), before, "{arguments:?}: {}", ran.out);
-        if arguments[0] == "clean" {
+    let clean = "clean p.toml --older-than 0s --set job.keep=0";
+    for call in [clean, "run p.toml --seed 2", clean, "run p.toml --force"] {
+        let ran = lake.line(call).succeeds();
+        assert_eq!(others(), before, "{call}: {}", ran.out);
+        if call == clean {
             for left in ["work/x", "work/own", "work/loop", "work/notes", id, "notes"] {
                 let said = format!("left alone {left}: not made by a run\n");
                 assert!(ran.out.contains(&said), "{left}: {}", ran.out);
@@ -486,48 +460,39 @@ fn links_and_folders_of_others_are_left_alone() {
     assert_ne!(current(&lake), first);
 
     // The folders of gyre's own, and the files in them.
-    for place in [
-        "work",
-        "runs",
-        "ledger",
-        "versions",
-        "current.json",
-        ".lock",
-    ] {
+    let rerun = "run p.toml --seed 3";
+    for place in words("work runs ledger versions current.json .lock") {
         let path = lake.path(&format!("out/{place}"));
         let away = lake.path(&format!("away-{place}"));
         fs::rename(&path, &away).expect("a folder");
         symlink(&away, &path).expect("a link");
-        for arguments in [&clean[..], &["run", "p.toml", "--seed", "3"]] {
-            lake.gyre(arguments)
-                .fails(2, "is a link, and no result is read, written or removed");
+        let message = "is a link, and no result is read, written or removed";
+        for call in [clean, rerun] {
+            lake.line(call).fails(2, message);
         }
         fs::remove_file(&path).expect("a link");
         fs::rename(&away, &path).expect("a folder");
     }
-    let rerun = ["run", "p.toml", "--seed", "3"];
-    for (file, commands) in [
-        (".lock", &[&clean[..], &rerun][..]),
-        (".current.json", &[&rerun]),
-        (".link", &[&rerun]),
-        (
-            "current.json",
-            &[
-                &clean,
-                &rerun,
-                &["inspect", "out"],
-                &["compare", "out", "out"],
-                &["report", "out"],
-                &["assign", "p.toml", "--model", "out", "--output", "other"],
-            ],
-        ),
+    let all = [
+        clean,
+        rerun,
+        "inspect out",
+        "compare out out",
+        "report out",
+        "assign p.toml --model out --output other",
+    ];
+    for (file, calls) in [
+        (".lock", &[clean, rerun][..]),
+        (".current.json", &[rerun]),
+        (".link", &[rerun]),
+        ("current.json", &all),
     ] {
         let (path, away) = (lake.path(&format!("out/{file}")), lake.path("away"));
         let is_there = fs::rename(&path, &away).is_ok();
         fs::create_dir(&path).expect("a folder");
         let needed = format!("out/{file} is a folder where gyre needs a file; remove or rename");
-        for arguments in commands {
-            lake.gyre(arguments).fails(2, &needed);
+        for call in calls {
+            lake.line(call).fails(2, &needed);
         }
         fs::remove_dir(&path).expect("a folder");
         if is_there {
@@ -695,10 +660,8 @@ fn only_whole_versions_that_are_kept_are_restored() {
     fs::remove_file(lake.path(&format!("out/versions/{first}/fits/part-0.parquet")))
         .expect("a table");
     let before = lake.json("out/current.json");
-    lake.gyre(&["restore", "out", &first]).fails(
-        1,
-        "fits/part-0.parquet is missing, so it cannot be restored",
-    );
+    let expected = "fits/part-0.parquet is missing, so it cannot be restored";
+    lake.gyre(&["restore", "out", &first]).fails(1, expected);
     assert_eq!(lake.json("out/current.json"), before);
     check_links(&lake);
 }

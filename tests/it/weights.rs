@@ -3,7 +3,7 @@
 
 use crate::cli::integers;
 use crate::counting::counts_by_gyre;
-use crate::lake::{Lake, Rows, floats};
+use crate::lake::{Lake, Rows, floats, words};
 use arrow::array::{Array, ArrayRef, Float64Array};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -523,7 +523,7 @@ fn extreme_weights_are_fitted_or_refused_by_name() {
 struct Weighted {
     pipeline: &'static str,
     linear: &'static [(&'static str, &'static str)],
-    tables: &'static [&'static str],
+    tables: &'static str,
 }
 
 const WEIGHTED: [Weighted; 3] = [
@@ -537,16 +537,7 @@ const WEIGHTED: [Weighted; 3] = [
             ("triples", "count"),
             ("fits", "triples"),
         ],
-        tables: &[
-            "symbols",
-            "triples",
-            "operators",
-            "vectors",
-            "hidden_transitions",
-            "spectrum",
-            "fits",
-            "trajectories",
-        ],
+        tables: "symbols triples operators vectors hidden_transitions spectrum fits trajectories",
     },
     Weighted {
         pipeline: "[points]\nid = [\"id\", \"t\"]\ncoordinates = [\"x\", \"y\"]\n\
@@ -555,27 +546,13 @@ const WEIGHTED: [Weighted; 3] = [
                    [[fit]]\nname = \"sketch\"\nmethod = \"heat_sketch\"\ndimension = 4\nepsilon = 0.5\nneighbours = \"all\"\nnormalisation = \"bistochastic\"\npower = [2]\n\
                    [[fit]]\nname = \"few\"\nmethod = \"diffusion_map\"\ndimension = 2\nepsilon = 0.5\nlandmarks = 40\n",
         linear: &[],
-        tables: &[
-            "points",
-            "landmarks",
-            "spectrum",
-            "distortion",
-            "fits",
-            "certificates",
-        ],
+        tables: "points landmarks spectrum distortion fits certificates",
     },
     Weighted {
         pipeline: "[transitions]\ntrajectory = \"id\"\ntime = \"t\"\nlag = 1\ncoordinates = [\"x\", \"y\"]\n\
                    [[fit]]\nname = \"states\"\nmethod = \"state_embedding\"\nrank = 2\nfeatures = 40\nbandwidth = 1.0\nclusters = 2\n",
         linear: &[],
-        tables: &[
-            "points",
-            "features",
-            "spectrum",
-            "centroids",
-            "fits",
-            "certificates",
-        ],
+        tables: "points features spectrum centroids fits certificates",
     },
 ];
 
@@ -629,7 +606,7 @@ fn the_scale_of_weights_changes_no_result_of_other_rows() {
             write_weighted(&lake, kind, &|id| weight(id) * factor);
             lake.runs(&[]);
             let read = |table: &&'static str| (*table, lake.read(table));
-            kind.tables.iter().map(read).collect::<Vec<_>>()
+            words(kind.tables).iter().map(read).collect::<Vec<_>>()
         };
         let expected = run(1.0);
         for power in [-1000, -1, 990] {

@@ -57,13 +57,16 @@ pub fn lake() -> Lake {
 
 pub fn pipeline(lake: &Lake, kind: usize, output: &str) {
     let (rows, fit, ..) = KINDS[kind];
-    // `names` belongs to rows with states alone.
-    let rows = rows.strip_suffix("").unwrap_or(rows).to_string();
     let text = PIPELINE
         .swap("[ROWS]", &format!("[{rows}"))
         .swap("OUTPUT", output)
         .swap("FIT", fit);
     lake.file("p.toml", &text);
+}
+
+/// The tables of the result.
+fn tables(lake: &Lake) -> BTreeSet<String> {
+    lake.tables_of("out/current").into_keys().collect()
 }
 
 fn names(tables: &[&str]) -> BTreeSet<String> {
@@ -76,32 +79,21 @@ fn tables_are_left_out_of_results_of_every_kind() {
         let lake = lake();
         pipeline(&lake, kind, "");
         lake.runs(&[]);
-        let all = lake
-            .tables_of("out/current")
-            .into_keys()
-            .collect::<BTreeSet<_>>();
+        let all = tables(&lake);
         assert!(all.is_superset(&names(optional)), "{kind}: {all:?}");
         assert!(all.is_superset(&names(needed)), "{kind}: {all:?}");
 
         let first = optional[0];
         pipeline(&lake, kind, &format!("without = [\"{first}\"]"));
         let plan = lake.call("plan", &[]).succeeds();
-        let line = plan
-            .out
-            .lines()
-            .find(|line| line.trim().starts_with("write"));
+        let mut lines = plan.out.lines();
+        let line = lines.find(|line| line.trim().starts_with("write"));
         let line = line.unwrap_or_else(|| panic!("{}", plan.out));
         assert!(!line.contains(first) && line.contains("fits"), "{line}");
         lake.runs(&[]);
         let mut others = all.clone();
         others.remove(first);
-        assert_eq!(
-            lake.tables_of("out/current")
-                .into_keys()
-                .collect::<BTreeSet<_>>(),
-            others,
-            "{kind}"
-        );
+        assert_eq!(tables(&lake), others, "{kind}");
         let again = lake.runs(&[]);
         let said = again.out + &again.err;
         assert!(said.contains("Nothing to do."), "{said}");
@@ -110,28 +102,14 @@ fn tables_are_left_out_of_results_of_every_kind() {
         pipeline(&lake, kind, "");
         let only = format!("--only={first}");
         lake.gyre(&["run", "p.toml", &only]).succeeds();
-        let found = lake
-            .tables_of("out/current")
-            .into_keys()
-            .collect::<BTreeSet<_>>();
-        assert!(
-            found.contains(first) && found.is_superset(&names(needed)),
-            "{found:?}"
-        );
-        let rest: Vec<&&str> = optional[1..]
-            .iter()
-            .filter(|t| found.contains(**t))
-            .collect();
-        assert!(rest.is_empty(), "{kind}: {rest:?}");
+        let found = tables(&lake);
+        assert!(found.contains(first), "{found:?}");
+        assert!(found.is_superset(&names(needed)), "{found:?}");
+        let rest = names(&optional[1..]);
+        assert!(found.is_disjoint(&rest), "{kind}: {found:?}");
         let without = format!("--without={}", optional.join(","));
         lake.gyre(&["run", "p.toml", &without]).succeeds();
-        assert!(
-            lake.tables_of("out/current")
-                .into_keys()
-                .collect::<BTreeSet<_>>()
-                .is_disjoint(&names(optional)),
-            "{kind}"
-        );
+        assert!(tables(&lake).is_disjoint(&names(optional)), "{kind}");
     }
 }
 
@@ -156,10 +134,10 @@ fn later_commands_need_no_optional_table() {
         let id = ["trajectory = \"id\"", "id = \"key\""];
         let id = id.into_iter().find(|id| text.contains(id)).expect("a key");
         let name = id.split('"').nth(1).expect("a name");
-        let text = text.replace(id, &id.replace(name, key)).replace(
-            "sql = \"SELECT ",
-            &format!("sql = \"SELECT id * 100 + t AS {key}, "),
-        );
+        let other = format!("sql = \"SELECT id * 100 + t AS {key}, ");
+        let text = text
+            .replace(id, &id.replace(name, key))
+            .replace("sql = \"SELECT ", &other);
         // The fits of points are those of the model, whatever the pipeline calls its own.
         let text = if kind == 1 {
             text.replace("\"one\"", "\"two\"")
@@ -196,22 +174,16 @@ fn counts_of_counts_are_written_if_they_are_asked_for() {
             .swap("OUTPUT", output)
             .swap("FIT", "method = \"dbmr\"\nrank = 1");
         lake.runs_text(&text);
-        lake.tables_of("out/current")
-            .into_keys()
-            .collect::<BTreeSet<_>>()
+        tables(&lake)
     };
     assert!(run("", "").contains("counts"));
     for measure in ["count = \"n\"", "weight = \"n\""] {
         let found = run(measure, "");
-        assert!(
-            !found.contains("counts") && found.contains("coarse"),
-            "{found:?}"
-        );
+        assert!(!found.contains("counts"), "{found:?}");
+        assert!(found.contains("coarse"), "{found:?}");
         let found = run(measure, "tables = [\"counts\"]");
-        assert!(
-            found.contains("counts") && !found.contains("coarse"),
-            "{found:?}"
-        );
+        assert!(found.contains("counts"), "{found:?}");
+        assert!(!found.contains("coarse"), "{found:?}");
     }
 }
 
@@ -233,12 +205,7 @@ fn a_run_without_fits_counts() {
             .swap("FIT", "method = \"dbmr\"\nrank = 1");
         lake.runs_text(&fitted);
         let counts = || lake.bytes("out/counts/part-0.parquet");
-        let (tables, expected) = (
-            lake.tables_of("out/current")
-                .into_keys()
-                .collect::<BTreeSet<_>>(),
-            counts(),
-        );
+        let (written, expected) = (tables(&lake), counts());
         let totals = |side| {
             ["count", "weight", "probability"].map(|name| {
                 let table = lake.read(side);
@@ -252,13 +219,7 @@ fn a_run_without_fits_counts() {
         let text = &fitted[..fitted.find("[[fit]]").expect("a fit")];
         let text = text.replace("tables = [\"counts\"]", "");
         lake.runs_text(&text);
-        assert_eq!(
-            lake.tables_of("out/current")
-                .into_keys()
-                .collect::<BTreeSet<_>>(),
-            tables,
-            "{rows}"
-        );
+        assert_eq!(tables(&lake), written, "{rows}");
         assert!(counts() == expected, "{rows}");
         assert_eq!((totals("sources"), totals("targets")), (sources, targets));
         assert_eq!(lake.read("fits").len(), 0);
@@ -432,10 +393,9 @@ fn a_result_of_every_kind_replaces_one_of_every_other() {
             if before.is_some() {
                 let named = text + "[names]\nfrom = \"out\"\n";
                 let run = ["run", "q.toml", "--set", "job.output=other"];
-                lake.file("q.toml", &named).gyre(&run).fails(
-                    2,
-                    "and has no sets of states; name the output of a run with `[transitions]`",
-                );
+                let message =
+                    "and has no sets of states; name the output of a run with `[transitions]`";
+                lake.file("q.toml", &named).gyre(&run).fails(2, message);
             }
         }
         let ran = lake.runs(&[]);
