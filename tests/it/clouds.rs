@@ -73,13 +73,8 @@ impl Server {
     fn azurite(folder: &Path) -> Option<Server> {
         let program = needs::program_of("GYRE_AZURITE", "azurite-blob")?;
         let mut command = Command::new(program);
-        command.args([
-            "--silent",
-            "--skipApiVersionCheck",
-            "--disableTelemetry",
-            "--location",
-        ]);
-        command.arg(folder);
+        command.args(["--silent", "--skipApiVersionCheck", "--disableTelemetry"]);
+        command.arg("--location").arg(folder);
         let host = "127.0.0.1";
         command.args(["--blobHost", host, "--blobPort"]);
         Some(Server::start(&mut command, host))
@@ -139,10 +134,8 @@ pub fn command(lake: &Lake, options: &[(String, String)], arguments: &[&str]) ->
     let mut command = lake.command(arguments);
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        if ["AWS_", "AZURE_", "GOOGLE_"]
-            .iter()
-            .any(|cloud| name.starts_with(cloud))
-        {
+        let clouds = ["AWS_", "AZURE_", "GOOGLE_"];
+        if clouds.iter().any(|cloud| name.starts_with(cloud)) {
             command.env_remove(name);
         }
     }
@@ -191,10 +184,8 @@ pub async fn upload(stores: &Stores, bucket: &str, lake: &Lake, files: &[String]
         let key = file.strip_prefix("lake/").expect("a file of the lake");
         let to = stores.open(&format!("{bucket}/{key}")).expect("a place");
         let bytes = lake.bytes(file);
-        to.store
-            .put(&to.path, bytes.into())
-            .await
-            .expect("the object is put");
+        let put = to.store.put(&to.path, bytes.into()).await;
+        put.expect("the object is put");
     }
 }
 
@@ -203,9 +194,8 @@ pub async fn upload(stores: &Stores, bucket: &str, lake: &Lake, files: &[String]
 pub async fn download(stores: &Stores, output: &str) -> Vec<(String, Vec<u8>)> {
     let root = stores.open(output).expect("a place");
     let get = async |name: &str| {
-        let path = name
-            .split('/')
-            .fold(root.path.clone(), |path, part| path.join(part));
+        let parts = name.split('/');
+        let path = parts.fold(root.path.clone(), |path, part| path.join(part));
         let got = root.store.get(&path).await.expect("an object");
         got.bytes().await.expect("bytes").to_vec()
     };
@@ -258,12 +248,8 @@ fn s3_is_read_pruned_and_written() {
     let second = gyre(&lake, &[], &["run", "p.toml"]).succeeds();
     assert_eq!(second.out, "Nothing to do.\n");
     // A pattern for the same files gives the same plan, so the run finds the earlier result.
-    pipeline(
-        &lake,
-        "s3://lake/tracks/year=*/*.parquet",
-        output,
-        &server.s3(),
-    );
+    let pattern = "s3://lake/tracks/year=*/*.parquet";
+    pipeline(&lake, pattern, output, &server.s3());
     let second = gyre(&lake, &[], &["run", "p.toml"]).succeeds();
     assert_eq!(second.out, "Nothing to do.\n");
     gyre(&lake, &[], &["run", "p.toml", "--force"])
@@ -289,9 +275,8 @@ pub async fn conditional_puts(stores: &Stores, location: &str) {
     let at = stores.open(location).expect("a place");
     let put = async |text: &'static str, mode| {
         let payload = PutPayload::from_static(text.as_bytes());
-        at.store
-            .put_opts(&at.path, payload, PutMode::into(mode))
-            .await
+        let mode = PutMode::into(mode);
+        at.store.put_opts(&at.path, payload, mode).await
     };
     let first = put("first", PutMode::Create)
         .await

@@ -168,11 +168,8 @@ fn coordinates_above_the_doubles_are_rounded_with_one_warning() {
     let warned = ran.err.matches("become the nearest double").count();
     assert_eq!(warned, 1, "{}", ran.err);
     let points = r#"
-[job]
-name = "exact"
-output = "out"
-[tables.rows]
-path = "in/a.parquet"
+job = { name = "exact", output = "out" }
+tables.rows.path = "in/a.parquet"
 [points]
 sql = "SELECT * FROM rows"
 id = "t"
@@ -231,10 +228,8 @@ fn long_integers_of_json_keep_their_digits() {
         ran.fails(1, &format!("a.json, line 3: column `y` holds {bad}"));
     }
     // Doubles that are written without a fraction are no integers.
-    lake.file(
-        "in/a.json",
-        &lines(&["1.5", "1e20", "18446744073709551616"]),
-    );
+    let whole = lines(&["1.5", "1e20", "18446744073709551616"]);
+    lake.file("in/a.json", &whole);
     lake.line("run p.toml --force").succeeds();
 }
 
@@ -266,7 +261,7 @@ fn codes_of_csv_are_text() {
     let other = "SELECT column_1 AS id, column_2 AS t, column_3 AS y";
     let text = STATES.replace("SELECT *", other);
     pipeline(&lake, "csv", &text);
-    let options = "format = \"csv\"\nheader = false\nnull = \"00\"";
+    let options = "format = \"csv\", header = false, null = \"00\"";
     let toml = lake.text("p.toml");
     lake.file("p.toml", &toml.replace("format = \"csv\"", options));
     lake.file("in/a.csv", "1,0,1\n1,1,2\n1,2,00\n");
@@ -381,11 +376,9 @@ fn times_of_csv_have_a_time_zone_in_all_rows_or_in_none() {
             "in/b.csv",
             "write all times with a time zone, or all without",
         ];
-        assert!(
-            wanted.iter().all(|what| ran.err.contains(what)),
-            "{}",
-            ran.err
-        );
+        for what in wanted {
+            ran.logs(what);
+        }
     }
 }
 
@@ -432,11 +425,9 @@ fn boxes_of_a_column_with_several_precisions_are_refused() {
                     format!("in/b.{format}"),
                     "CAST(".into(),
                 ];
-                assert!(
-                    wanted.iter().all(|what| ran.err.contains(what)),
-                    "{sql}: {}",
-                    ran.err
-                );
+                for what in &wanted {
+                    ran.logs(what);
+                }
             }
             for (sql, right) in [
                 (
@@ -471,13 +462,8 @@ fn categories_of_several_files_are_their_values() {
     for format in ["parquet", "arrow"] {
         let lake = Lake::new();
         for file in 0..4 {
-            write(
-                &lake,
-                &file.to_string(),
-                format,
-                100 * file as i64,
-                &category(file),
-            );
+            let (name, start) = (file.to_string(), 100 * file as i64);
+            write(&lake, &name, format, start, &category(file));
         }
         let sorted = STATES.replace("FROM rows", "FROM rows ORDER BY y");
         let grouped = "sql = \"SELECT y AS source_y, min(y) AS target_y, count(*) AS n FROM rows GROUP BY y\"\nsource = \"source_y\"\ntarget = \"target_y\"\ncount = \"n\"";

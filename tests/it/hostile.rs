@@ -45,7 +45,7 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a ru
 
 const PIPELINE: &str = r#"
 job = { name = "hostile", output = "out", incremental = INCREMENTAL }
-tables.rows.path = "in/"
+tables.rows = { path = "in/" }
 [transitions]
 sql = "SELECT * FROM rows"
 INPUT
@@ -65,10 +65,8 @@ pub fn run_into(
     folder: &TempDir,
     format: &str,
 ) -> Result<Outcome<CountsKind>> {
-    let table = format!(
-        "path = \"{}/\"\nformat = \"{format}\"",
-        folder.path().display()
-    );
+    let path = folder.path().display();
+    let table = format!("path = \"{path}/\", format = \"{format}\"");
     let text = PIPELINE
         .swap("path = \"in/\"", &table)
         .swap("INPUT", input)

@@ -27,15 +27,10 @@ fn trajectories(lake: &Lake, paths: &[(&[i64], usize)], sets: &[i64]) {
 
 /// A pipeline over `rows.parquet` with additional keys of `[transitions]` and a given partition.
 fn pipeline(lake: &Lake, transitions: &str, rest: &str) {
-    lake.file(
-        "p.toml",
-        &format!(
-            r#"
-[job]
-name = "chain"
-output = "out"
-[tables.rows]
-path = "rows.parquet"
+    let text = format!(
+        r#"
+job = {{ name = "chain", output = "out" }}
+tables.rows.path = "rows.parquet"
 [transitions]
 sql = "SELECT * FROM rows"
 {transitions}
@@ -45,9 +40,11 @@ method = "given"
 affiliation = "set"
 {rest}
 "#
-        ),
     );
+    lake.file("p.toml", &text);
 }
+
+const TESTED: &str = "[validation]\nmarkov = true";
 
 const POINTS: &str = "trajectory = \"id\"\ntime = \"t\"\nstate = \"state\"\n";
 
@@ -75,10 +72,8 @@ fn a_markov_chain_keeps_its_timescales_and_powers() {
     let ran = lake.runs(&[]);
     let tau = -1.0 / 0.7f64.ln();
     let timescales = lake.read("timescales");
-    assert_eq!(
-        timescales.texts("fit"),
-        ["given", "given", "svd", "svd"].repeat(2)
-    );
+    let fits = ["given", "given", "svd", "svd"].repeat(2);
+    assert_eq!(timescales.texts("fit"), fits);
     assert_eq!(timescales.integers("index"), [0, 1].repeat(4));
     let mu = [1.0, 0.7, 1.0, 0.7, 1.0, 0.49, 1.0, 0.49];
     assert_close(&timescales.floats("eigenvalue_real"), &mu);
@@ -135,19 +130,14 @@ fn timescales_have_confidence_intervals() {
     let [low, value, high] = ["low", "timescale", "high"].map(|column| timescales.texts(column));
     for at in 0..8 {
         if at % 2 == 0 {
-            let of_one = [&low[at], &value[at], &high[at]];
-            assert_eq!(
-                of_one, ["null"; 3],
-                "the stationary process has no timescale"
-            );
+            // The stationary process has no timescale.
+            assert_eq!([&low[at], &value[at], &high[at]], ["null"; 3]);
             continue;
         }
         let [low, value, high] =
             [&low[at], &value[at], &high[at]].map(|text| text.parse::<f64>().expect("a number"));
-        assert!(
-            low < value && value < high && high < 2.0 * value,
-            "{low} {value} {high}"
-        );
+        assert!(low < value && value < high, "{low} {value} {high}");
+        assert!(high < 2.0 * value, "{value} {high}");
         let line = format!("timescales {value:.4} ({low:.4} to {high:.4}); ");
         assert!(at > 3 || ran.out.contains(&line), "{line} in {}", ran.out);
     }
@@ -180,12 +170,8 @@ fn the_selected_rank_is_tested() {
     pipeline(&lake, &format!("{POINTS}lag = [1, 2]"), auto);
     lake.runs(&[]);
     let test = lake.read("chapman_kolmogorov");
-    let of_auto: Vec<usize> = test
-        .texts("fit")
-        .iter()
-        .enumerate()
-        .filter_map(|(at, fit)| (fit == "auto").then_some(at))
-        .collect();
+    let fits = test.texts("fit");
+    let of_auto: Vec<usize> = (0..fits.len()).filter(|&at| fits[at] == "auto").collect();
     let pick = |column: &str| -> Vec<f64> {
         let all = test.floats(column);
         of_auto.iter().map(|&at| all[at]).collect()
@@ -198,14 +184,10 @@ fn the_selected_rank_is_tested() {
     let all: Vec<(i64, i64)> = (0..9).map(|at| (at / 3, at % 3)).collect();
     assert_eq!(sets, all);
     let timescales = lake.read("timescales");
-    let rows = timescales
-        .texts("fit")
-        .into_iter()
-        .zip(timescales.texts("timescale"));
-    let of_auto: Vec<String> = rows
-        .filter(|(fit, _)| fit == "auto")
-        .map(|(_, t)| t)
-        .collect();
+    let rows = timescales.texts("fit").into_iter();
+    let rows = rows.zip(timescales.texts("timescale"));
+    let of_auto = rows.filter(|(fit, _)| fit == "auto");
+    let of_auto: Vec<String> = of_auto.map(|(_, t)| t).collect();
     assert_eq!(of_auto.len(), 2 * 3, "three sets per lag");
     for scales in of_auto.chunks(3) {
         let found = [&scales[1], &scales[2]].map(|text| text.parse::<f64>().expect("a number"));
@@ -221,11 +203,7 @@ fn a_lumped_chain_that_is_not_markov_fails_visibly() {
     let lake = Lake::new();
     let paths: [(&[i64], usize); 3] = [(&[0, 1, 2], 1), (&[1, 2, 0], 1), (&[2, 0, 1], 1)];
     trajectories(&lake, &paths, &[0, 1, 1]);
-    pipeline(
-        &lake,
-        &format!("{POINTS}lag = [1, 2]"),
-        "[validation]\nmarkov = true",
-    );
+    pipeline(&lake, &format!("{POINTS}lag = [1, 2]"), TESTED);
     let ran = lake.runs(&[]);
     let test = lake.read("chapman_kolmogorov");
     assert_close(&test.floats("predicted"), &[0.5, 0.5, 0.25, 0.75]);
@@ -243,16 +221,13 @@ fn timescales_of_durations_are_in_seconds() {
     let lake = Lake::new();
     // From each state of {0, 1}, five transitions lead to each of the two, except that one of ten
     // leads to the other set.
-    let (mut id, mut time, mut state) = (Vec::new(), Vec::new(), Vec::new());
-    let mut paths = 0;
+    let (mut time, mut state) = (Vec::new(), Vec::new());
     for from in 0..4i64 {
         for to in 0..4i64 {
             let n = if from / 2 == to / 2 { 9 } else { 1 };
             for _ in 0..n {
-                id.extend([paths; 2]);
                 time.extend([0, 7200]);
                 state.extend([from, to]);
-                paths += 1;
             }
         }
     }
@@ -260,17 +235,13 @@ fn timescales_of_durations_are_in_seconds() {
     lake.table(
         "rows.parquet",
         vec![
-            ("id", integers(id)),
+            ("id", integers((0..state.len() as i64).map(|row| row / 2))),
             ("t", Arc::new(TimestampSecondArray::from(time)) as ArrayRef),
             ("state", integers(state)),
             ("set", integers(set)),
         ],
     );
-    pipeline(
-        &lake,
-        &format!("{POINTS}lag = \"2h\""),
-        "[validation]\nmarkov = true",
-    );
+    pipeline(&lake, &format!("{POINTS}lag = \"2h\""), TESTED);
     lake.runs(&[]);
     let timescales = lake.read("timescales");
     assert_close(&timescales.floats("eigenvalue_real"), &[1.0, 0.8]);
@@ -308,8 +279,7 @@ fn pairs_are_restricted_to_connected_states() {
         ("D", "C"),
     ];
     pairs(&lake, &flights);
-    let rest = "[validation]\nmarkov = true";
-    pipeline(&lake, &format!("{PAIRS}connected = true"), rest);
+    pipeline(&lake, &format!("{PAIRS}connected = true"), TESTED);
     let said =
         "dropped: 4 states with 4 transitions, beside the largest of 4 strongly connected sets";
     lake.runs(&[]).says(said);
@@ -336,19 +306,11 @@ fn pairs_are_restricted_to_connected_states() {
     let none = lake.run(&[]);
     none.fails(1, "`connected = true` leaves nothing");
     let uneven = "source = \"origin\"\ntarget = \"number\"\n";
-    for (transitions, rest, key) in [
-        (
-            format!("{uneven}connected = true"),
-            "",
-            "transitions.connected",
-        ),
-        (
-            uneven.into(),
-            "[validation]\nmarkov = true",
-            "validation.markov",
-        ),
+    for (keys, rest, key) in [
+        ("connected = true", "", "transitions.connected"),
+        ("", TESTED, "validation.markov"),
     ] {
-        pipeline(&lake, &transitions, rest);
+        pipeline(&lake, &format!("{uneven}{keys}"), rest);
         let message = format!(
             "`{key}` takes sources and targets for states of one kind, but the source is `origin` Utf8 and the target `number` Int64"
         );
@@ -365,7 +327,7 @@ fn trajectories_are_restricted_to_connected_states() {
     let paths: [(&[i64], usize); 2] = [(&[5, 0, 1, 2, 0, 1, 2, 0, 1, 2], 2), (&[3, 4, 3, 4], 1)];
     trajectories(&lake, &paths, &[0, 0, 1, 1, 1, 1]);
     let kept = format!("{POINTS}lag = [1, 2]\nconnected = true");
-    pipeline(&lake, &kept, "[validation]\nmarkov = true");
+    pipeline(&lake, &kept, TESTED);
     lake.runs(&[]);
     assert_eq!(lake.read("sources").integers("state"), [0, 1, 2, 0, 1, 2]);
     let fits = lake.read("fits");
@@ -408,10 +370,8 @@ fn effective_counts_are_sliding_counts_divided_by_the_lag() {
         assert_close(&fits.floats("transitions"), &[29.0]);
         for (name, scale) in [("log_likelihood", 3.0), ("coherence", 1.0), ("kappa", 1.0)] {
             let (part, all) = (fits.floats(name)[0] * scale, whole.floats(name)[0]);
-            assert!(
-                (part - all).abs() < 1e-10 * all.abs(),
-                "{name}: {part} {all}"
-            );
+            let is_near = (part - all).abs() < 1e-10 * all.abs();
+            assert!(is_near, "{name}: {part} {all}");
         }
         assert_eq!(fits.texts("certified"), ["true"]);
     }

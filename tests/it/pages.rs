@@ -3,7 +3,7 @@
 //! `PAGES` contains every Markdown file of the repository. `src/guide/keys.md` is generated from
 //! the schema of pipeline files: `GYRE_UPDATE_PAGES=1` writes it again.
 
-use crate::lake::{Lake, ProgramRun, files_below};
+use crate::lake::{Lake, ProgramRun, files_below, words};
 use crate::needs;
 use serde_json::Value;
 use std::fmt::Write;
@@ -75,29 +75,18 @@ pub fn blocks(language: &str) -> Vec<(&'static str, &'static str)> {
 /// The only block of a language that begins with a text.
 #[track_caller]
 pub fn block(language: &str, begins: &str) -> &'static str {
-    let found = blocks(language);
-    let mut found = found.iter().filter(|(_, text)| text.starts_with(begins));
-    let first = found
-        .next()
-        .unwrap_or_else(|| panic!("no page has a block of {language} that begins with {begins:?}"));
-    assert!(found.next().is_none(), "two blocks begin with {begins:?}");
-    first.1
+    let mut found = blocks(language);
+    found.retain(|(_, text)| text.starts_with(begins));
+    assert_eq!(found.len(), 1, "blocks of {language} begin with {begins:?}");
+    found[0].1
 }
 
 /// Asserts that each of the pieces is on some page.
 #[track_caller]
 pub fn assert_shown(pieces: &[String]) {
     let is_missing = |piece: &&String| !PAGES.iter().any(|page| page.text.contains(*piece));
-    let missing: Vec<&str> = pieces
-        .iter()
-        .filter(is_missing)
-        .map(String::as_str)
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "no page has these lines:\n{}",
-        missing.join("\n")
-    );
+    let missing: Vec<&String> = pieces.iter().filter(is_missing).collect();
+    assert!(missing.is_empty(), "no page has these lines: {missing:#?}");
 }
 
 /// Asserts that a page shows the output of a command, except for seconds, memory and the width of
@@ -305,8 +294,7 @@ fn the_first_file_of_the_guide_runs() {
     lake.file("points.csv", &rows);
     lake.file("first.toml", block("toml", "[job]\nname = \"first\"\n"));
     for line in block("sh", "gyre check first.toml\n").lines() {
-        let words: Vec<&str> = line.split(' ').collect();
-        lake.gyre(&words[1..]).succeeds();
+        lake.gyre(&words(line)[1..]).succeeds();
     }
     let sources = lake.read_at("out/first/sources");
     assert_eq!(sources.len(), 32);
@@ -335,10 +323,8 @@ fn documented_keys_are_those_of_the_schema() {
         return;
     }
     let page = std::fs::read_to_string(path).expect("the page");
-    assert!(
-        page == text,
-        "set GYRE_UPDATE_PAGES=1 to write src/guide/keys.md again; it would be\n{text}"
-    );
+    let how = "set GYRE_UPDATE_PAGES=1 to write src/guide/keys.md again; it would be";
+    assert!(page == text, "{how}\n{text}");
 }
 
 const BEFORE_KEYS: &str = r#"# Keys
@@ -382,39 +368,24 @@ fn keys(schema: &Value) -> String {
     let mut page = BEFORE_KEYS.to_string();
     section(&mut page, "`[job]`", of("job"), schema);
     section(&mut page, "`[store]`", of("store"), schema);
-    let table = resolve(
-        &schema["properties"]["tables"]["additionalProperties"],
-        schema,
-    );
+    let table = &schema["properties"]["tables"]["additionalProperties"];
+    let table = resolve(table, schema);
     section(&mut page, "`[tables.NAME]`", table, schema);
     section(&mut page, "`[transitions]`", of("transitions"), schema);
     let bin = &of("transitions")["properties"]["bins"]["additionalProperties"];
-    section(
-        &mut page,
-        "`[transitions.bins]`, per coordinate",
-        resolve(bin, schema),
-        schema,
-    );
+    let title = "`[transitions.bins]`, per coordinate";
+    section(&mut page, title, resolve(bin, schema), schema);
     section(&mut page, "`[points]`", of("points"), schema);
     section(&mut page, "`[sequences]`", of("sequences"), schema);
-    fits(
-        &mut page,
-        resolve(&of("fit")["items"], schema)["oneOf"]
-            .as_array()
-            .expect("methods"),
-        schema,
-    );
+    let methods = &resolve(&of("fit")["items"], schema)["oneOf"];
+    fits(&mut page, methods.as_array().expect("methods"), schema);
     section(&mut page, "`[validation]`", of("validation"), schema);
     section(&mut page, "`[names]`", of("names"), schema);
     section(&mut page, "`[output]`", of("output"), schema);
     section(&mut page, "`[densities]`", of("densities"), schema);
     section(&mut page, "`[checks]`", of("checks"), schema);
-    section(
-        &mut page,
-        "`[[check]]`",
-        resolve(&of("check")["items"], schema),
-        schema,
-    );
+    let check = resolve(&of("check")["items"], schema);
+    section(&mut page, "`[[check]]`", check, schema);
     page + AFTER_KEYS
 }
 
@@ -435,12 +406,8 @@ fn fits(page: &mut String, methods: &[Value], schema: &Value) {
         let mut own = method.clone();
         let properties = own["properties"].as_object_mut().expect("keys");
         properties.retain(|key, value| key != "method" && !is_common(key, value));
-        section(
-            page,
-            &format!("`[[fit]]` with `method = \"{title}\"`"),
-            &own,
-            schema,
-        );
+        let title = format!("`[[fit]]` with `method = \"{title}\"`");
+        section(page, &title, &own, schema);
     }
 }
 

@@ -1,8 +1,7 @@
 //! The choice of the rank: the table that compares ranks and the rules that select one, on chains
 //! with planted sets.
 
-use crate::cli::integers;
-use crate::lake::{Lake, Rows, texts};
+use crate::lake::{Lake, Rows, integer_columns, texts};
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::Float64Type;
 use rand::{RngExt, SeedableRng};
@@ -12,17 +11,13 @@ use rand_pcg::Pcg64;
 /// trajectories of 120 rows each. A trajectory leaves its set with probability 1/12 per step.
 fn basins(lake: &Lake) {
     let mut random = Pcg64::seed_from_u64(5);
-    let (mut basin, mut id, mut time, mut state, mut set) =
-        (vec![], vec![], vec![], vec![], vec![]);
+    let (mut basin, mut rows) = (Vec::new(), Vec::new());
     for (name, size) in [("north", 4), ("south", 6)] {
         for trajectory in 0..40i64 {
             let mut at = random.random_range(0..12i64);
             for t in 0..120i64 {
                 basin.push(name);
-                id.push(trajectory);
-                time.push(t);
-                state.push(at);
-                set.push(at / size);
+                rows.push([trajectory, t, at, at / size]);
                 at = match random.random_range(0..12) {
                     0 => random.random_range(0..12),
                     _ => at / size * size + random.random_range(0..size),
@@ -30,17 +25,9 @@ fn basins(lake: &Lake) {
             }
         }
     }
-    let basin = texts(basin);
-    lake.table(
-        "tracks.parquet",
-        vec![
-            ("basin", basin),
-            ("id", integers(id)),
-            ("t", integers(time)),
-            ("state", integers(state)),
-            ("region", integers(set)),
-        ],
-    );
+    let mut columns = integer_columns(["id", "t", "state", "region"], rows);
+    columns.push(("basin", texts(basin)));
+    lake.table("tracks.parquet", columns);
 }
 
 const BASINS: &str = r#"
@@ -116,12 +103,8 @@ fn ranks_are_compared_and_selected_per_partition() {
             assert_eq!(own, tried, "{basin} {fit}");
             for &at in &rows {
                 let is_chosen = matches!(fit, "auto" | "gap") && rank[at] == planted;
-                assert_eq!(
-                    chosen[at],
-                    is_chosen.to_string(),
-                    "{basin} {fit} {}",
-                    rank[at]
-                );
+                let place = format!("{basin} {fit} {}", rank[at]);
+                assert_eq!(chosen[at], is_chosen.to_string(), "{place}");
                 assert_eq!(reason[at] != "null", is_chosen);
                 assert!(!is_chosen || ran.out.contains(&reason[at]), "{}", ran.out);
             }
@@ -178,10 +161,8 @@ fn ranks_without_folds_and_of_counts() {
 
     pipeline("rank = \"auto\"\nranks = [1, 2, 3, 6]\nrule = \"bic\"");
     let plan = lake.call("plan", &[]).succeeds().out;
-    assert!(
-        plan.contains("DBMR, rank one of 1 2 3 6 by bic, "),
-        "{plan}"
-    );
+    let fit = "DBMR, rank one of 1 2 3 6 by bic, ";
+    assert!(plan.contains(fit), "{plan}");
     assert!(plan.contains(", ranks"), "{plan}");
     lake.runs(&[]);
     let ranks = lake.read("ranks");
@@ -196,9 +177,9 @@ fn ranks_without_folds_and_of_counts() {
     // With three targets per set there are 2 · (3 − 1) free parameters, and with one set 6 − 1.
     assert_eq!(ranks.integers("parameters")[..2], [5, 4]);
 
-    pipeline(
-        "rank = \"auto\"\nranks = [1, 2, 3]\nrule = \"held-out\"\n[validation]\nfolds = 3\nbootstrap = 10",
-    );
+    let validation = "[validation]\nfolds = 3\nbootstrap = 10";
+    let auto = "rank = \"auto\"\nranks = [1, 2, 3]\nrule = \"held-out\"";
+    pipeline(&format!("{auto}\n{validation}"));
     lake.runs(&[]);
     let ranks = lake.read("ranks");
     assert_eq!(ranks.texts("is_chosen"), ["false", "true", "false"]);

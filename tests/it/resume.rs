@@ -14,7 +14,7 @@ use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::BufReader;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -101,14 +101,11 @@ fn tables(lake: &Lake) -> BTreeMap<PathBuf, Vec<u8>> {
     let root = fs::canonicalize(lake.path("out/current")).expect("a result");
     let files = files_below(&root).into_iter();
     let tables = files.filter(|path| path.extension().is_some_and(|e| e == "parquet"));
-    let inside = |path: &Path| {
-        path.strip_prefix(&root)
-            .expect("a path inside")
-            .to_path_buf()
+    let named = |path: PathBuf| {
+        let inside = path.strip_prefix(&root).expect("a path inside");
+        (inside.to_path_buf(), fs::read(&path).expect("a table"))
     };
-    tables
-        .map(|path| (inside(&path), fs::read(&path).expect("a table")))
-        .collect()
+    tables.map(named).collect()
 }
 
 /// The objects of kept work, including those that a dead process was writing.
@@ -163,13 +160,7 @@ fn start(lake: &Lake) -> Child {
 
 fn finish(child: Child) {
     let ended = ProgramRun::of(child.wait_with_output().expect("the process ends"));
-    assert!(
-        ended.out.contains("1 passed"),
-        "{}\n{}",
-        ended.out,
-        ended.err
-    );
-    ended.succeeds();
+    ended.succeeds().says("1 passed");
 }
 
 /// Asserts that there is one result with its record and nothing else.
@@ -261,8 +252,7 @@ fn a_program_killed_at_any_moment_leaves_one_result() {
         let is_new = found == results[next];
         assert!(is_new || found == results[now], "{place}");
         *ends.entry(if is_new { "new" } else { "old" }).or_default() += 1;
-        let clean = ["clean", "p.toml", "--older-than", "0s"];
-        let cleaned = lake.gyre(&clean).succeeds().out;
+        let cleaned = lake.line("clean p.toml --older-than 0s").succeeds().out;
         left_over += u32::from(cleaned.contains("left by a run"));
         check_needed(&lake, &place);
         // If the pointer names the new result, the links follow it.
@@ -297,10 +287,8 @@ fn check_needed(lake: &Lake, place: &str) {
 fn kill_after_objects(lake: &Lake, n: usize) -> Vec<PathBuf> {
     let mut child = start(lake);
     while work(lake).len() < n {
-        assert!(
-            child.try_wait().expect("a process").is_none(),
-            "the run ended"
-        );
+        let status = child.try_wait().expect("a process");
+        assert!(status.is_none(), "the run ended");
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill().expect("the process is killed");
@@ -371,8 +359,7 @@ fn the_program_keeps_expensive_work() {
     kill_at_log_text(&long, &other_threads, "resuming from the checkpoints");
     let cleaned = long.line("clean p.toml").succeeds().out;
     assert_eq!(cleaned, "Nothing to clean.\n");
-    let clean = ["clean", "p.toml", "--older-than", "0s"];
-    let cleaned = long.gyre(&clean).succeeds().out;
+    let cleaned = long.line("clean p.toml --older-than 0s").succeeds().out;
     assert!(cleaned.contains("removed 1 work folder, "), "{cleaned}");
     assert!(!long.path("out/work").exists());
 }

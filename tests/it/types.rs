@@ -7,7 +7,7 @@ use arrow::array::{
     NullArray, StringArray, StructArray, UInt32Array, UInt64Array,
 };
 use arrow::compute::{cast, take};
-use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+use arrow::datatypes::{DataType, Int32Type, IntervalUnit, TimeUnit};
 use gyre::error::Kind;
 use gyre::read::rows::states::key_text;
 use object_store::memory::InMemory;
@@ -25,61 +25,32 @@ fn pool(data_type: &DataType) -> ArrayRef {
     match data_type {
         DataType::Null => Arc::new(NullArray::new(6)),
         DataType::Boolean => Arc::new(BooleanArray::from(vec![false, true])),
-        DataType::UInt64 => Arc::new(UInt64Array::from(vec![
-            0,
-            1,
-            2,
-            1 << 32,
-            i64::MAX as u64,
-            u64::MAX,
-        ])),
-        DataType::Int64 => Arc::new(Int64Array::from(vec![
-            i64::MIN,
-            -1,
-            0,
-            1,
-            u32::MAX as i64,
-            i64::MAX,
-        ])),
-        DataType::Float16 => of(Arc::new(Float64Array::from(vec![
-            f64::NEG_INFINITY,
-            -1.5,
-            0.0,
-            6e-8,
-            f64::INFINITY,
-        ]))),
-        DataType::Float32 | DataType::Float64 => of(Arc::new(Float64Array::from(vec![
-            f64::NEG_INFINITY,
-            -1.5,
-            0.0,
-            1e-40,
-            f64::INFINITY,
-        ]))),
+        DataType::UInt64 => {
+            let values = vec![0, 1, 2, 1 << 32, i64::MAX as u64, u64::MAX];
+            Arc::new(UInt64Array::from(values))
+        }
+        DataType::Int64 => {
+            let values = vec![i64::MIN, -1, 0, 1, u32::MAX as i64, i64::MAX];
+            Arc::new(Int64Array::from(values))
+        }
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => {
+            let is_half = *data_type == DataType::Float16;
+            let small = if is_half { 6e-8 } else { 1e-40 };
+            let values = vec![f64::NEG_INFINITY, -1.5, 0.0, small, f64::INFINITY];
+            of(Arc::new(Float64Array::from(values)))
+        }
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
-            of(Arc::new(StringArray::from(vec![
-                "",
-                " ",
-                "\n,\"",
-                "a",
-                "null",
-                "日本\u{202e}",
-                "𝄞\0",
-            ])))
+            let values = vec!["", " ", "\n,\"", "a", "null", "日本\u{202e}", "𝄞\0"];
+            of(Arc::new(StringArray::from(values)))
         }
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
-            of(Arc::new(BinaryArray::from(vec![
-                &b""[..],
-                b"\0",
-                b"\0\0",
-                b"a",
-                b"\xff\xfe",
-            ])))
+            let values = vec![&b""[..], b"\0", b"\0\0", b"a", b"\xff\xfe"];
+            of(Arc::new(BinaryArray::from(values)))
         }
-        DataType::FixedSizeBinary(2) => of(Arc::new(BinaryArray::from(vec![
-            &b"\0\0"[..],
-            b"\0a",
-            b"\xff\xff",
-        ]))),
+        DataType::FixedSizeBinary(2) => {
+            let values = vec![&b"\0\0"[..], b"\0a", b"\xff\xff"];
+            of(Arc::new(BinaryArray::from(values)))
+        }
         DataType::Dictionary(_, values) => of(pool(values)),
         DataType::Decimal128(..) | DataType::Decimal256(..) => {
             of(Arc::new(Int64Array::from(vec![-99999, -1, 0, 1, 99999])))
@@ -89,59 +60,37 @@ fn pool(data_type: &DataType) -> ArrayRef {
             let seconds = cast(&seconds, &DataType::Time32(TimeUnit::Second)).expect("times");
             of(seconds)
         }
-        DataType::List(_) => Arc::new(ListArray::from_iter_primitive::<
-            arrow::datatypes::Int32Type,
-            _,
-            _,
-        >([
-            Some(vec![]),
-            Some(vec![None]),
-            Some(vec![Some(1)]),
-            Some(vec![Some(1), Some(2)]),
-        ])),
-        DataType::Struct(fields) => Arc::new(StructArray::new(
-            fields.clone(),
-            fields
-                .iter()
-                .map(|f| pool(f.data_type()).slice(0, 2))
-                .collect(),
-            None,
-        )),
+        DataType::List(_) => {
+            let lists = [vec![], vec![None], vec![Some(1)], vec![Some(1), Some(2)]];
+            let lists = lists.map(Some);
+            Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(lists))
+        }
+        DataType::Struct(fields) => {
+            let columns = fields.iter().map(|f| pool(f.data_type()).slice(0, 2));
+            Arc::new(StructArray::new(fields.clone(), columns.collect(), None))
+        }
         _ => of(Arc::new(Int32Array::from(vec![0, 1, 2, 3, 127]))),
     }
 }
+
+const UNITS: [TimeUnit; 4] = [
+    TimeUnit::Second,
+    TimeUnit::Millisecond,
+    TimeUnit::Microsecond,
+    TimeUnit::Nanosecond,
+];
 
 fn key_types() -> Vec<DataType> {
     use DataType::*;
     let dictionary =
         |keys: DataType, values: DataType| Dictionary(Box::new(keys), Box::new(values));
-    let units = [
-        TimeUnit::Second,
-        TimeUnit::Millisecond,
-        TimeUnit::Microsecond,
-        TimeUnit::Nanosecond,
-    ];
     let mut types = vec![
-        Boolean,
-        Int8,
-        Int16,
-        Int32,
-        Int64,
-        UInt8,
-        UInt16,
-        UInt32,
-        UInt64,
-        Float32,
-        Float64,
-        Utf8,
-        LargeUtf8,
-        Utf8View,
-        Binary,
+        Boolean, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float32, Float64, Utf8,
+        LargeUtf8, Utf8View, Binary, BinaryView, Date32, Date64,
+    ];
+    types.extend([
         LargeBinary,
-        BinaryView,
         FixedSizeBinary(2),
-        Date32,
-        Date64,
         Decimal128(10, 0),
         Decimal128(38, 3),
         Decimal256(60, 2),
@@ -153,9 +102,9 @@ fn key_types() -> Vec<DataType> {
         Time32(TimeUnit::Millisecond),
         Time64(TimeUnit::Microsecond),
         Time64(TimeUnit::Nanosecond),
-    ];
-    types.extend(units.map(|unit| Timestamp(unit, None)));
-    types.extend(units.map(|unit| Timestamp(unit, Some("+02:00".into()))));
+    ]);
+    types.extend(UNITS.map(|unit| Timestamp(unit, None)));
+    types.extend(UNITS.map(|unit| Timestamp(unit, Some("+02:00".into()))));
     types
 }
 
@@ -180,44 +129,23 @@ fn times(data_type: &DataType) -> (ArrayRef, Option<[&'static str; 2]>) {
     let small: ArrayRef = Arc::new(Int64Array::from_iter_values(0..9));
     let integers = Some(["1", "2"]);
     match data_type {
-        DataType::Int64 => (
-            Arc::new(Int64Array::from_iter_values(i64::MAX - 8..=i64::MAX)),
-            integers,
-        ),
-        DataType::UInt64 => (
-            Arc::new(UInt64Array::from_iter_values(
-                i64::MAX as u64 - 8..=i64::MAX as u64,
-            )),
-            integers,
-        ),
-        DataType::Int8 => (
-            of(Arc::new(Int64Array::from_iter_values(-128..-119))),
-            integers,
-        ),
-        DataType::Float32 | DataType::Float64 => {
-            let tiny = [
-                f64::NEG_INFINITY,
-                -1e30,
-                -1.0,
-                -1e-30,
-                0.0,
-                1e-30,
-                1.0,
-                1e30,
-                f64::INFINITY,
-            ];
-            (of(Arc::new(Float64Array::from(tiny.to_vec()))), None)
+        DataType::Int64 | DataType::UInt64 => {
+            let large = Int64Array::from_iter_values(i64::MAX - 8..=i64::MAX);
+            (of(Arc::new(large)), integers)
         }
-        DataType::Date32 => (
-            of(Arc::new(Int32Array::from_iter_values(-4..5))),
-            Some(["\"1d\"", "\"2d\""]),
-        ),
-        DataType::Date64 => {
+        DataType::Int8 => {
+            let small = Int64Array::from_iter_values(-128..-119);
+            (of(Arc::new(small)), integers)
+        }
+        DataType::Float32 | DataType::Float64 => {
+            let end = f64::INFINITY;
+            let tiny = vec![-end, -1e30, -1.0, -1e-30, 0.0, 1e-30, 1.0, 1e30, end];
+            (of(Arc::new(Float64Array::from(tiny))), None)
+        }
+        DataType::Date32 | DataType::Date64 => {
             let days: ArrayRef = Arc::new(Int32Array::from_iter_values(-4..5));
-            (
-                of(cast(&days, &DataType::Date32).expect("days")),
-                Some(["\"1d\"", "\"2d\""]),
-            )
+            let days = cast(&days, &DataType::Date32).expect("days");
+            (of(days), Some(["\"1d\"", "\"2d\""]))
         }
         DataType::Timestamp(unit, _) => {
             let (lags, start) = match unit {
@@ -226,10 +154,8 @@ fn times(data_type: &DataType) -> (ArrayRef, Option<[&'static str; 2]>) {
                 TimeUnit::Microsecond => (["\"1us\"", "\"2us\""], 1 << 50),
                 TimeUnit::Nanosecond => (["\"1ns\"", "\"2ns\""], i64::MIN + 10),
             };
-            (
-                of(Arc::new(Int64Array::from_iter_values(start..start + 9))),
-                Some(lags),
-            )
+            let times = Int64Array::from_iter_values(start..start + 9);
+            (of(Arc::new(times)), Some(lags))
         }
         _ => (of(small), integers),
     }
@@ -237,17 +163,11 @@ fn times(data_type: &DataType) -> (ArrayRef, Option<[&'static str; 2]>) {
 
 fn time_types() -> Vec<DataType> {
     use DataType::*;
-    let units = [
-        TimeUnit::Second,
-        TimeUnit::Millisecond,
-        TimeUnit::Microsecond,
-        TimeUnit::Nanosecond,
-    ];
     let mut types = vec![
         Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float32, Float64, Date32, Date64,
     ];
-    types.extend(units.map(|unit| Timestamp(unit, None)));
-    types.extend(units.map(|unit| Timestamp(unit, Some("UTC".into()))));
+    types.extend(UNITS.map(|unit| Timestamp(unit, None)));
+    types.extend(UNITS.map(|unit| Timestamp(unit, Some("UTC".into()))));
     types
 }
 

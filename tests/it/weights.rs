@@ -3,7 +3,7 @@
 
 use crate::cli::integers;
 use crate::counting::counts_by_gyre;
-use crate::lake::{Lake, Rows, floats, words};
+use crate::lake::{Lake, Rows, cases, floats, words};
 use arrow::array::{Array, ArrayRef, Float64Array};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -65,17 +65,18 @@ fn files(lake: &Lake, rows: &[Row], n: usize) {
 
 const KEYS: &str = "partition_by = \"g\"\nlag = [2, \"3 steps\"]\nweight = \"w\"";
 
+fn two_fits() -> String {
+    let fit = |m| format!("[[fit]]\nname = \"{m}\"\nmethod = \"{m}\"\nrank = 2\n");
+    ["dbmr", "svd"].map(fit).concat()
+}
+
 /// Writes a pipeline with keys for its trajectories and further tables.
 fn pipeline(lake: &Lake, keys: &str, rest: &str) {
-    let fits =
-        ["dbmr", "svd"].map(|m| format!("[[fit]]\nname = \"{m}\"\nmethod = \"{m}\"\nrank = 2\n"));
     let text = format!(
         r#"
-[job]
-name = "weights"
-output = "out"
-[tables.rows]
-path = "rows/"
+job = {{ name = "weights", output = "out" }}
+names.from = "none"
+tables.rows.path = "rows/"
 [transitions]
 sql = "SELECT *, s / 4 AS half FROM rows"
 trajectory = "id"
@@ -83,15 +84,13 @@ time = "t"
 state = "s"
 {keys}
 {rest}
-[names]
-from = "none"
 {}
 [[fit]]
 name = "halves"
 method = "given"
 affiliation = "half"
 "#,
-        fits.concat()
+        two_fits()
     );
     lake.file("p.toml", &text);
 }
@@ -148,11 +147,8 @@ fn bytes_do_not_depend_on_threads_files_or_order() {
     shuffled.shuffle(&mut Pcg64::seed_from_u64(9));
     let lake = Lake::new();
     let keys = "partition_by = \"g\"\nlag = [\"1 step\", \"3 steps\"]\nwindow = \"effective\"\nconnected = true\nweight = \"w\"";
-    pipeline(
-        &lake,
-        keys,
-        "[validation]\nbootstrap = 4\nfolds = 3\ngroups = 8",
-    );
+    let validation = "[validation]\nbootstrap = 4\nfolds = 3\ngroups = 8";
+    pipeline(&lake, keys, validation);
     let mut first = None;
     for (rows, n, threads) in [
         (&ordered, 1, "1"),
@@ -165,8 +161,8 @@ fn bytes_do_not_depend_on_threads_files_or_order() {
             .succeeds();
         let mut tables = lake.tables();
         for table in ["bootstrap", "ranks"] {
-            let path = lake.path(&format!("out/{table}/part-0.parquet"));
-            tables.push((table.to_string(), std::fs::read(path).expect("a table")));
+            let bytes = lake.bytes(&format!("out/{table}/part-0.parquet"));
+            tables.push((table.to_string(), bytes));
         }
         let first = first.get_or_insert_with(|| tables.clone());
         for (found, expected) in tables.iter().zip(first.iter()) {
@@ -210,11 +206,8 @@ fn assert_similar(found: &Rows, expected: &Rows) {
     for ((name, found), (_, expected)) in found.iter().zip(&expected) {
         assert_eq!(found.len(), expected.len(), "{name}");
         for (a, b) in found.iter().zip(expected) {
-            let is_near = (a - b).abs() <= 1e-9 * b.abs().max(1.0);
-            assert!(
-                a == b || is_near || a.is_nan() && b.is_nan(),
-                "{name}: {a} {b}"
-            );
+            let is_near = a == b || (a - b).abs() <= 1e-9 * b.abs().max(1.0);
+            assert!(is_near || a.is_nan() && b.is_nan(), "{name}: {a} {b}");
         }
     }
 }
@@ -302,12 +295,9 @@ fn plans_show_weights_and_errors_name_the_state_and_the_column() {
     files(&lake, &rows, 1);
     pipeline(&lake, "lag = 1\nweight = \"w\"", "");
     let plan = lake.call("plan", &[]).succeeds().out;
-    assert!(
-        plan.contains("states s; lag 1 (sliding); weights in w"),
-        "{plan}"
-    );
-    let plan = lake.line("plan p.toml --json").succeeds().out;
-    let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
+    let what = "states s; lag 1 (sliding); weights in w";
+    assert!(plan.contains(what), "{plan}");
+    let plan = lake.line("plan p.toml --json").succeeds().json();
     assert_eq!(plan["count"]["measure"]["weight"], "w");
     lake.call("check", &[]).succeeds();
     let explained = lake.call("explain", &[]).succeeds().out;
@@ -317,19 +307,15 @@ fn plans_show_weights_and_errors_name_the_state_and_the_column() {
     files(&lake, &rows, 1);
     let message = format!("`w` = -0.5 for state {} is not a weight", rows[3].3);
     lake.run(&[]).fails(1, &message);
-    let bad = |keys: &str, message: &str| {
+    let table = r#"
+        weight = "v" | `transitions.weight` names the column `v`, which the SQL does not give
+        weight = "t" | the column `t` cannot be both `transitions.time` and `transitions.weight`
+        count = "w" | mixes keys of trajectories
+    "#;
+    for [keys, message] in cases(table) {
         pipeline(&lake, &format!("lag = 1\n{keys}"), "");
-        lake.call("check", &[]).fails(2, message);
-    };
-    bad(
-        "weight = \"v\"",
-        "`transitions.weight` names the column `v`, which the SQL does not give",
-    );
-    bad(
-        "weight = \"t\"",
-        "the column `t` cannot be both `transitions.time` and `transitions.weight`",
-    );
-    bad("count = \"w\"", "mixes keys of trajectories");
+        lake.call("check", &[]).fails(2, &message);
+    }
 }
 
 /// Writes a pipeline with every method, resamples, folds, rank selection, Markov tests and
@@ -359,9 +345,7 @@ fn write_all_options(lake: &Lake, window: &str) {
     pipeline(lake, &keys, &format!("{validation}\n{}", fits.concat()));
     let text = lake.text("p.toml");
     // The fits of `pipeline` have the same names.
-    let own =
-        ["dbmr", "svd"].map(|m| format!("[[fit]]\nname = \"{m}\"\nmethod = \"{m}\"\nrank = 2\n"));
-    lake.file("p.toml", &text.replace(&own.concat(), ""));
+    lake.file("p.toml", &text.replace(&two_fits(), ""));
 }
 
 /// Every table of the output.
@@ -397,10 +381,7 @@ fn is_linear(table: &str, column: &str, about: &str) -> bool {
 fn assert_scaled(k: i32, found: &BTreeMap<String, Rows>, of: &BTreeMap<String, Rows>) {
     // The factor is applied in two steps, because 2^k may not be representable.
     let scaled = |x: f64| x * 2f64.powi(k / 2) * 2f64.powi(k - k / 2);
-    assert_eq!(
-        found.keys().collect::<Vec<_>>(),
-        of.keys().collect::<Vec<_>>()
-    );
+    assert!(found.keys().eq(of.keys()), "{:?}", found.keys());
     for (table, expected) in of {
         let found = &found[table];
         assert_eq!(found.0.schema(), expected.0.schema());
@@ -417,11 +398,8 @@ fn assert_scaled(k: i32, found: &BTreeMap<String, Rows>, of: &BTreeMap<String, R
                 assert!(found.column(name) == expected.column(name), "{place}");
                 continue;
             }
-            assert_eq!(
-                found.column(name).nulls(),
-                expected.column(name).nulls(),
-                "{place}"
-            );
+            let [own, other] = [found, expected].map(|table| table.column(name).nulls());
+            assert_eq!(own, other, "{place}");
             let slack = |at: usize| found.floats("right_side")[at] - found.floats("left_side")[at];
             let numbers = found.floats(name).into_iter().zip(expected.floats(name));
             let nulls = expected.column(name).clone();
@@ -434,12 +412,9 @@ fn assert_scaled(k: i32, found: &BTreeMap<String, Rows>, of: &BTreeMap<String, R
                     true => scaled(expected),
                     false => expected,
                 };
-                let same = found.to_bits() == expected.to_bits();
-                assert!(
-                    same,
-                    "{place}, row {at} ({}): {found:e} is not {expected:e}",
-                    about[at]
-                );
+                let place = format!("{place}, row {at} ({})", about[at]);
+                let is_same = found.to_bits() == expected.to_bits();
+                assert!(is_same, "{place}: {found:e} is not {expected:e}");
             }
         }
     }
@@ -476,10 +451,8 @@ fn the_scale_of_weights_changes_no_result() {
             output_tables(&lake)
         };
         let expected = run(0);
-        assert_eq!(
-            expected["ranks"].floats("held_out").len(),
-            expected["ranks"].len()
-        );
+        let ranks = &expected["ranks"];
+        assert_eq!(ranks.floats("held_out").len(), ranks.len());
         for k in scales {
             assert_scaled(k, &run(k), &expected);
         }
@@ -492,9 +465,8 @@ fn extreme_weights_are_fitted_or_refused_by_name() {
     let lake = Lake::new();
     let run = |weight: &dyn Fn(usize) -> f64| {
         let mut rows = walks(8, 40, |_| Some(1.0));
-        rows.iter_mut()
-            .enumerate()
-            .for_each(|(at, row)| row.4 = Some(weight(at)));
+        let all = rows.iter_mut().enumerate();
+        all.for_each(|(at, row)| row.4 = Some(weight(at)));
         files(&lake, &rows, 1);
         pipeline(&lake, "lag = 1\nweight = \"w\"", "");
         lake.run(&[])
@@ -621,10 +593,8 @@ fn the_scale_of_weights_changes_no_result_of_other_rows() {
                         continue;
                     }
                     let (own, other) = (found.column(name), expected.column(name));
-                    assert!(
-                        own.to_data() == other.to_data(),
-                        "{place}: {own:?} {other:?}"
-                    );
+                    let is_same = own.to_data() == other.to_data();
+                    assert!(is_same, "{place}: {own:?} {other:?}");
                 }
             }
         }
@@ -641,10 +611,8 @@ fn the_scale_of_weights_changes_no_result_of_other_rows() {
                     _ => rows.lists(name).concat(),
                 };
                 for (a, b) in numbers(found).iter().zip(numbers(expected)) {
-                    assert!(
-                        (a - b).abs() < 1e-3 * (1.0 + b.abs()),
-                        "{table}.{name}: {a} {b}"
-                    );
+                    let is_near = (a - b).abs() < 1e-3 * (1.0 + b.abs());
+                    assert!(is_near, "{table}.{name}: {a} {b}");
                 }
             }
         }

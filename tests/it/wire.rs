@@ -7,7 +7,7 @@
 //! - objects are deleted one by one
 //! - an object is written at most once per second
 
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, TryStreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
@@ -195,10 +195,8 @@ impl Bucket {
     /// Whether the last write of an object was too recent for another one.
     fn is_too_soon(&self, to: &Path) -> bool {
         let written = self.written.lock().expect("times");
-        let at = written
-            .get(to)
-            .filter(|_| self.protocol == Protocol::Google);
-        at.is_some_and(|at| at.elapsed() < PAUSE)
+        let is_recent = written.get(to).is_some_and(|at| at.elapsed() < PAUSE);
+        is_recent && self.protocol == Protocol::Google
     }
 
     fn note_write(&self, to: Path) {
@@ -382,10 +380,8 @@ async fn get(request: &Request, bucket: &Bucket) -> object_store::Result<Answer>
         range: range.clone().map(GetRange::Bounded),
         ..GetOptions::default()
     };
-    let got = bucket
-        .store
-        .get_opts(&key(request.url.path()), options)
-        .await?;
+    let path = key(request.url.path());
+    let got = bucket.store.get_opts(&path, options).await?;
     let (meta, found) = (got.meta.clone(), got.range.clone());
     let bytes = got.bytes().await?;
     let tag = meta.e_tag.expect("a tag");
@@ -439,15 +435,10 @@ async fn complete(
     };
     let whole: Vec<u8> = parts.into_values().flatten().collect();
     let to = key(request.url.path());
-    let tag = bucket
-        .store
-        .put(&to, whole.into())
-        .await?
-        .e_tag
-        .expect("a tag");
-    let xml = format!(
-        "<CompleteMultipartUploadResult><ETag>{tag}</ETag></CompleteMultipartUploadResult>"
-    );
+    let put = bucket.store.put(&to, whole.into()).await?;
+    let tag = put.e_tag.expect("a tag");
+    let xml = format!("<ETag>{tag}</ETag>");
+    let xml = format!("<CompleteMultipartUploadResult>{xml}</CompleteMultipartUploadResult>");
     Ok(answer(200, &bucket.identity_headers(&tag), xml))
 }
 
@@ -477,13 +468,8 @@ async fn list(request: &Request, store: &InMemory) -> Answer {
             xml += &format!("<CommonPrefixes><Prefix>{folder}/</Prefix></CommonPrefixes>");
         }
     } else {
-        let found = store.list(Some(&prefix));
-        objects.extend(
-            found
-                .map(|meta| meta.expect("memory lists"))
-                .collect::<Vec<_>>()
-                .await,
-        );
+        let found = store.list(Some(&prefix)).try_collect::<Vec<_>>().await;
+        objects.extend(found.expect("memory lists"));
     }
     for meta in objects {
         xml += &format!(
@@ -494,9 +480,6 @@ async fn list(request: &Request, store: &InMemory) -> Answer {
             meta.size
         );
     }
-    answer(
-        200,
-        "",
-        format!("<ListBucketResult>{xml}</ListBucketResult>"),
-    )
+    let xml = format!("<ListBucketResult>{xml}</ListBucketResult>");
+    answer(200, "", xml)
 }
