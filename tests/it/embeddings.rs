@@ -8,13 +8,8 @@ use arrow::array::Array;
 fn pipeline(keys: &str, more: &str) -> String {
     format!(
         r#"
-[job]
-name = "embeddings"
-output = "out"
-
-[tables.walks]
-path = "walks/"
-
+job = {{ name = "embeddings", output = "out" }}
+tables.walks.path = "walks/"
 [transitions]
 sql = "SELECT *, CASE WHEN x > 0 THEN 'right' ELSE 'left' END AS side FROM walks"
 trajectory = "id"
@@ -88,15 +83,8 @@ fn resamples_of_trajectories_give_standard_errors() {
     lake.file("p.toml", &pipeline(keys, "[validation]\nbootstrap = 200\n"));
     let ran = lake.runs(&[]);
     let found = lake.read("bootstrap");
-    assert_eq!(
-        found.texts("metric"),
-        [
-            "singular_value",
-            "singular_value",
-            "singular_value",
-            "vamp_2"
-        ]
-    );
+    let metrics = "singular_value singular_value singular_value vamp_2";
+    assert_eq!(found.texts("metric").join(" "), metrics);
     assert_eq!(found.integers("resamples"), [200; 4]);
     assert_eq!(found.integers("groups"), [40; 4]);
     let error = found.floats("standard_error");
@@ -142,10 +130,8 @@ fn clusters_are_compared_with_known_sets() {
     let exact = [wrong(0, 0) + wrong(1, 1), wrong(0, 1) + wrong(1, 0)];
     let exact = exact[0].min(exact[1]);
     let found = lake.read("fits").floats("misclassification")[0];
-    assert!(
-        (found - exact).abs() < 1e-12 && exact < 0.1,
-        "{found} {exact}"
-    );
+    assert!((found - exact).abs() < 1e-12, "{found} {exact}");
+    assert!(exact < 0.1, "{exact}");
     let line = format!("misclassification {exact:.4}: ");
     ran.says(&line);
 }
@@ -177,10 +163,9 @@ fn keys_of_validation_that_points_cannot_have_are_refused() {
     run(&["validation.markov=true"]).fails(2, "`validation.markov` is about sets of states");
     run(&["validation.group=\"x\""]).fails(2, "`validation.group` is not available");
     run(&["validation.folds=50"]).fails(2, "`validation.folds` must be 20 at most");
-    run(&["fit.states.rank=\"auto\"", "fit.states.rule=\"aic\""]).fails(
-        2,
-        "must be \"vamp2\" for the method \"state_embedding\", not \"aic\"",
-    );
+    let aic = ["fit.states.rank=\"auto\"", "fit.states.rule=\"aic\""];
+    let message = "must be \"vamp2\" for the method \"state_embedding\", not \"aic\"";
+    run(&aic).fails(2, message);
     run(&["fit.states.given=\"side\""]).fails(2, "`fit.states.given` names the sets");
     let unknown = ["fit.states.clusters=2", "fit.states.given=\"well\""];
     let message = "`given` names the column `well`, which the SQL does not give";
@@ -262,45 +247,28 @@ fn densities_of_pairs_are_those_of_the_process() {
     lake.runs_text(&pipeline(keys, DENSITIES).replace("features = 60\n", ""));
     let found = lake.read("densities");
     let (from, to) = (found.floats("from_x"), found.floats("to_x"));
-    assert_eq!(
-        from,
-        (0..25)
-            .map(|at| (at / 5) as f64 / 2.0 - 1.0)
-            .collect::<Vec<_>>()
-    );
+    let expected = (0..25).map(|at| (at / 5) as f64 / 2.0 - 1.0);
+    assert_eq!(from, expected.collect::<Vec<_>>());
     let exact = |at: usize| -> f64 {
         let ends = [(from[at], to[at]), (0.0, 0.4)];
         let joint = |((x, y), rho): (&(f64, f64), f64)| normal(*x, *y, 1.0, rho);
         let single = |x: f64| normal(x, 0.0, 1.0, 0.0) / normal(0.0, 0.0, 1.0, 0.0).sqrt();
         let joint: f64 = ends.iter().zip(rho).map(joint).product();
-        joint
-            / ends
-                .iter()
-                .map(|(x, y)| single(*x) * single(*y))
-                .product::<f64>()
+        let alone = ends.iter().map(|(x, y)| single(*x) * single(*y));
+        joint / alone.product::<f64>()
     };
     let ratio = found.floats("states_ratio");
-    let (kme, reshaped) = (
-        found.floats("states_kme"),
-        found.floats("states_kme_reshaped"),
-    );
+    let [kme, reshaped] = ["states_kme", "states_kme_reshaped"].map(|c| found.floats(c));
     for at in 0..25 {
         let error = (ratio[at] - exact(at)).abs();
-        assert!(
-            error < 0.15 + 0.15 * exact(at),
-            "{at}: {} {}",
-            ratio[at],
-            exact(at)
-        );
+        let exact = exact(at);
+        assert!(error < 0.15 + 0.15 * exact, "{at}: {} {exact}", ratio[at]);
         let mean = std::f64::consts::TAU.powi(2)
             * normal(from[at], to[at], 2.0, rho[0])
             * normal(0.0, 0.4, 2.0, rho[1]);
         assert!((kme[at] - mean).abs() < 0.03, "{at}: {} {mean}", kme[at]);
-        assert!(
-            (reshaped[at] - kme[at]).abs() < 0.01,
-            "{at}: {}",
-            reshaped[at]
-        );
+        let found = reshaped[at];
+        assert!((found - kme[at]).abs() < 0.01, "{at}: {found}");
     }
     // The Lebesgue norm gives densities of y, in the unit of the input.
     let norm = [
@@ -310,11 +278,8 @@ fn densities_of_pairs_are_those_of_the_process() {
     ];
     lake.runs(&norm);
     let found = lake.read("densities");
-    let (density, from, to) = (
-        found.floats("states_density"),
-        found.floats("from_x"),
-        found.floats("to_x"),
-    );
+    let [density, from, to] =
+        ["states_density", "from_x", "to_x"].map(|column| found.floats(column));
     for at in 0..25 {
         let of = |x: f64, y: f64, rho: f64| {
             let variance = 1.0 - rho * rho;
@@ -322,11 +287,8 @@ fn densities_of_pairs_are_those_of_the_process() {
             (-square / variance / 2.0).exp() / (std::f64::consts::TAU * variance).sqrt()
         };
         let exact = of(from[at], to[at], 0.9) * of(0.0, 0.4, 0.3);
-        assert!(
-            (density[at] - exact).abs() < 0.06,
-            "{at}: {} {exact}",
-            density[at]
-        );
+        let found = density[at];
+        assert!((found - exact).abs() < 0.06, "{at}: {found} {exact}");
     }
 }
 
@@ -341,15 +303,11 @@ fn pairs_without_a_point_have_no_density_and_wrong_pairs_are_refused() {
     let found = lake.read("densities");
     assert_eq!(found.len(), 16);
     assert_eq!(found.column("states_ratio").null_count(), 16);
-    run(&["densities.from=[\"from_x\"]"]).fails(
-        2,
-        "`densities.from` names 1 column, but `transitions.coordinates` names 2 columns",
-    );
+    let message = "`densities.from` names 1 column, but `transitions.coordinates` names 2 columns";
+    run(&["densities.from=[\"from_x\"]"]).fails(2, message);
     run(&["densities.to=[\"from_x\", \"to_y\"]"]).fails(2, "names the column `from_x` twice");
-    run(&["densities.to=[\"to_x\", \"to_z\"]"]).fails(
-        2,
-        "`densities.to` names the column `to_z`, which the SQL does not give",
-    );
+    let message = "`densities.to` names the column `to_z`, which the SQL does not give";
+    run(&["densities.to=[\"to_x\", \"to_z\"]"]).fails(2, message);
     run(&[
         "densities.sql=\"SELECT 1.0 AS lag, 1.0 AS b, 1.0 AS c, 1.0 AS d\"",
         "densities.from=[\"lag\", \"b\"]",
@@ -357,10 +315,8 @@ fn pairs_without_a_point_have_no_density_and_wrong_pairs_are_refused() {
     ])
     .fails(2, "the table `densities` would have two columns `lag`");
     let text = text.replace("to_y\n", "to_y, 'a' AS z\n");
-    lake.file(
-        "q.toml",
-        &text.replace("to = [\"to_x\", \"to_y\"]", "to = [\"to_x\", \"z\"]"),
-    );
+    let text = text.replace("to = [\"to_x\", \"to_y\"]", "to = [\"to_x\", \"z\"]");
+    lake.file("q.toml", &text);
     lake.line("run q.toml")
         .fails(2, "column `z` is Utf8, but `densities.to` wants numbers");
 }

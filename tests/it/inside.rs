@@ -196,24 +196,17 @@ pub async fn run_split(
         tables.insert(name.to_string(), bytes.to_vec());
     }
     let place = Stores::default().open(output.shown())?;
-    let remaining = place
-        .store
-        .list(Some(&place.path))
-        .map_ok(|meta| meta.location);
+    let remaining = place.store.list(Some(&place.path));
+    let remaining = remaining.map_ok(|meta| meta.location);
     let remaining: Vec<Path> = remaining.try_collect().await.expect("a list");
-    let work = remaining
-        .iter()
-        .find(|path| path.as_ref().contains("/work/"));
-    assert_eq!(work, None);
+    let is_work = |path: &&Path| path.as_ref().contains("/work/");
+    assert_eq!(remaining.iter().find(is_work), None);
     match place.folder {
         Some(folder) => fs::remove_dir_all(folder).expect("an output"),
         None => {
             for path in &remaining {
-                place
-                    .store
-                    .delete(path)
-                    .await
-                    .expect("the object is deleted");
+                let deleted = place.store.delete(path).await;
+                deleted.expect("the object is deleted");
             }
         }
     }
@@ -240,10 +233,8 @@ fn without_times(value: Value) -> Value {
         Value::Object(keys) => {
             let kept = keys.into_iter();
             let kept = kept.filter(|(key, _)| !key.ends_with("seconds") && key != "steps");
-            Value::Object(
-                kept.map(|(key, value)| (key, without_times(value)))
-                    .collect(),
-            )
+            let kept = kept.map(|(key, value)| (key, without_times(value)));
+            Value::Object(kept.collect())
         }
         Value::Array(values) => Value::Array(values.into_iter().map(without_times).collect()),
         other => other,
@@ -286,11 +277,8 @@ pub async fn stop_at(lake: &Lake, text: &str, stage: &'static str) {
     let text = text.replace("FOLDER", &lake.folder.path().display().to_string());
     let pipeline = Pipeline::parse(&text, "p.toml", &[], &|_| None).expect("a pipeline");
     let inputs = pipeline.open_with(&RESOURCES, &Stores::default()).await;
-    let planned = inputs
-        .expect("a lake")
-        .plan_any(None)
-        .await
-        .expect("a plan");
+    let planned = inputs.expect("a lake").plan_any(None).await;
+    let planned = planned.expect("a plan");
     let output = planned.output().expect("an output");
     let options = Options {
         keep_every: Duration::ZERO,

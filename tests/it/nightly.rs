@@ -31,15 +31,17 @@ pub fn routes(lake: &Lake, times: usize) {
         source.push("P".into());
         target.push("Q".into());
     }
-    let airline = texts(airline);
-    lake.table(
-        "lake/routes.parquet",
-        vec![
-            ("airline", airline),
-            ("source", texts(source)),
-            ("target", texts(target)),
-        ],
-    );
+    let columns = vec![
+        ("airline", texts(airline)),
+        ("source", texts(source)),
+        ("target", texts(target)),
+    ];
+    lake.table("lake/routes.parquet", columns);
+}
+
+fn link_program(lake: &Lake) {
+    let program = assert_cmd::cargo::cargo_bin!("gyre");
+    std::os::unix::fs::symlink(program, lake.path("bin/gyre")).expect("a link");
 }
 
 /// A folder with the layout of the deployment, in place of /srv/gyre.
@@ -48,17 +50,14 @@ fn deployed_folder() -> Lake {
     for folder in words("pipelines pipelines/deploy sql sql/checks metrics bin") {
         std::fs::create_dir_all(lake.path(folder)).expect("a folder");
         if let Ok(files) = std::fs::read_dir(Path::new(ROOT).join(folder)) {
-            for file in files
-                .map(|f| f.expect("an entry").path())
-                .filter(|f| f.is_file())
-            {
+            let files = files.map(|file| file.expect("an entry").path());
+            for file in files.filter(|file| file.is_file()) {
                 let name = file.file_name().expect("a name");
                 std::fs::copy(&file, lake.path(folder).join(name)).expect("a copy");
             }
         }
     }
-    std::os::unix::fs::symlink(assert_cmd::cargo::cargo_bin!("gyre"), lake.path("bin/gyre"))
-        .expect("a link");
+    link_program(&lake);
     routes(&lake, 1);
     lake
 }
@@ -66,18 +65,12 @@ fn deployed_folder() -> Lake {
 /// Runs a command line of a deployment with sh in the folder.
 fn sh(lake: &Lake, line: &str) -> ProgramRun {
     let line = line.replace("/srv/gyre", &lake.folder.path().display().to_string());
-    let path = format!(
-        "{}:{}",
-        lake.path("bin").display(),
-        std::env::var("PATH").unwrap_or_default()
-    );
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", lake.path("bin").display());
     let mut command = Command::new("sh");
     command.args(["-c", &line]).current_dir(lake.folder.path());
-    command
-        .env("PATH", path)
-        .env("WAIT", "0")
-        .env_remove("OUT")
-        .env_remove("ROUTES");
+    command.env("PATH", path).env("WAIT", "0");
+    command.env_remove("OUT").env_remove("ROUTES");
     ProgramRun::of(command.output().expect("sh starts"))
 }
 
@@ -92,17 +85,13 @@ fn the_nightly_pipeline_keeps_its_result_if_a_check_fails() {
     let ran = sh(&lake, "gyre run pipelines/nightly.toml");
     ran.fails(3, "max_drift: the number of transitions differs by 100 % from the result in place, more than 20 %");
     let counts = lake.read_at("out/nightly/counts");
-    assert_eq!(
-        counts.integers("count").iter().sum::<i64>(),
-        2 * 4 * 25 * 24
-    );
+    let total: i64 = counts.integers("count").iter().sum();
+    assert_eq!(total, 2 * 4 * 25 * 24);
     // Results of the example checks: an airline with three routes between two airports, and no set
     // of almost all states.
     let set = |change: &str| {
-        sh(
-            &lake,
-            &format!("gyre run pipelines/nightly.toml --set checks.max_drift=2 --set '{change}'"),
-        )
+        let run = "gyre run pipelines/nightly.toml --set checks.max_drift=2";
+        sh(&lake, &format!("{run} --set '{change}'"))
     };
     set("transitions.parameters.airports=101").fails(1, "gives no rows");
     let message = "no_model: 1 row where there should be none\n    airline=XX, n=3\n";
@@ -122,10 +111,8 @@ fn cron_and_airflow_start_the_documented_commands() {
     // cron replaces a % by a newline.
     assert!(!line.contains('%') && cron.contains("\nPATH=/usr/local/bin:"));
     sh(&lake, fields[6]).succeeds();
-    assert!(
-        lake.path("metrics/nightly.prom").exists()
-            && lake.path("out/nightly/current.json").exists()
-    );
+    assert!(lake.path("metrics/nightly.prom").exists());
+    assert!(lake.path("out/nightly/current.json").exists());
     let log = lake.text("nightly.log");
     assert!(log.contains("\"run ends\""), "{log}");
     // Another process may end, and its lock with it.
@@ -139,16 +126,12 @@ fn cron_and_airflow_start_the_documented_commands() {
     let starts = lake.text("lineage.jsonl");
     assert!(starts.matches("\"FAIL\"").count() == 4, "{starts}");
     // An output that can never be written is not retried.
-    assert_eq!(
-        sh(&lake, "OUT=/dev/null/x sh pipelines/deploy/nightly.sh").code,
-        Some(2)
-    );
+    let ran = sh(&lake, "OUT=/dev/null/x sh pipelines/deploy/nightly.sh");
+    assert_eq!(ran.code, Some(2));
     let starts = lake.text("lineage.jsonl");
     assert!(starts.matches("\"FAIL\"").count() == 5, "{starts}");
-    assert_eq!(
-        sh(&lake, "ROUTES=gone sh pipelines/deploy/nightly.sh").code,
-        Some(1)
-    );
+    let ran = sh(&lake, "ROUTES=gone sh pipelines/deploy/nightly.sh");
+    assert_eq!(ran.code, Some(1));
 
     let Some(python) = needs::python(&[]) else {
         return;
@@ -183,31 +166,22 @@ sys.exit(subprocess.run(["bash", "-c", task["bash_command"]]).returncode)
 fn systemd_accepts_the_units() {
     let lake = deployed_folder();
     let service = deploy("gyre.service");
-    let start = service
-        .lines()
-        .find_map(|line| line.strip_prefix("ExecStart="));
-    let start = start
-        .and_then(|line| line.strip_prefix("/usr/local/bin/"))
-        .expect("a command");
-    sh(&lake, start).succeeds();
+    let begin = "ExecStart=/usr/local/bin/";
+    let start = service.lines().find_map(|line| line.strip_prefix(begin));
+    sh(&lake, start.expect("a command")).succeeds();
     let Some(analyze) = systemd_analyze() else {
         return;
     };
     // The units are verified with an existing program.
     let program = lake.path("bin/gyre").display().to_string();
-    lake.file(
-        "gyre.service",
-        &service.replace("/usr/local/bin/gyre", &program),
-    );
+    let service = service.replace("/usr/local/bin/gyre", &program);
+    lake.file("gyre.service", &service);
     lake.file("gyre.timer", &deploy("gyre.timer"));
     let units = ["gyre.service", "gyre.timer"].map(|unit| lake.path(unit));
     let verified = Command::new(analyze).arg("verify").args(units).output();
     let ran = ProgramRun::of(verified.expect("the program starts"));
-    assert!(
-        ran.code == Some(0) && !ran.err.contains("gyre."),
-        "{}",
-        ran.err
-    );
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(!ran.err.contains("gyre."), "{}", ran.err);
 }
 
 #[test]
@@ -235,25 +209,18 @@ for item in pod["volumes"][0]["configMap"]["items"]:
     let lake = Lake::new();
     lake.file("read.py", script);
     let yaml = format!("{ROOT}/pipelines/deploy/cronjob.yaml");
-    let ran = ProgramRun::of(
-        Command::new(python)
-            .arg(lake.path("read.py"))
-            .arg(yaml)
-            .output()
-            .expect("Python"),
-    )
-    .succeeds();
+    let read = Command::new(python)
+        .args([lake.path("read.py"), yaml.into()])
+        .output();
+    let ran = ProgramRun::of(read.expect("Python")).succeeds();
     let mut lines = ran.out.lines();
-    let (command, variables) = (
-        lines.next().expect("a command"),
-        lines.next().expect("variables"),
-    );
+    let mut line = || lines.next().expect("a line");
+    let (command, variables) = (line(), line());
     // Only the files of the ConfigMap exist. /out is a volume.
     let lake = Lake::new();
     let whole = deployed_folder();
     std::fs::create_dir(lake.path("bin")).expect("a folder");
-    std::os::unix::fs::symlink(assert_cmd::cargo::cargo_bin!("gyre"), lake.path("bin/gyre"))
-        .expect("a link");
+    link_program(&lake);
     for line in lines {
         let (key, path) = line.split_once(' ').expect("an item");
         let to = lake.path(path);
@@ -263,16 +230,12 @@ for item in pod["volumes"][0]["configMap"]["items"]:
     }
     let out = lake.path("out").display().to_string();
     std::fs::create_dir_all(lake.path("out/lake")).expect("a folder");
-    std::fs::copy(
-        whole.path("lake/routes.parquet"),
-        lake.path("out/lake/routes.parquet"),
-    )
-    .expect("routes");
+    let [from, to] = ["lake/routes.parquet", "out/lake/routes.parquet"];
+    std::fs::copy(whole.path(from), lake.path(to)).expect("routes");
     let line = format!("{variables} {command}").replace("/out", &out);
     sh(&lake, &line).succeeds();
-    assert!(
-        lake.path("out/nightly/current.json").exists() && lake.path("out/nightly.prom").exists()
-    );
+    assert!(lake.path("out/nightly/current.json").exists());
+    assert!(lake.path("out/nightly.prom").exists());
 }
 
 /// Every file under deploy/ has a test here.
@@ -301,20 +264,13 @@ fn deployed_clusters_use_the_tested_commands() {
     let mut commands = Vec::new();
     for unit in ["gyre-scheduler.service", "gyre-executor.service"] {
         let text = deploy(unit);
-        let start = |line: &str| {
-            Some(
-                line.strip_prefix("ExecStart=/usr/local/bin/gyre ")?
-                    .to_string(),
-            )
-        };
-        let mut command = text.lines().find_map(start).expect("a command");
-        let set = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("Environment="));
-        for (name, value) in set
-            .flat_map(str::split_whitespace)
-            .filter_map(|s| s.split_once('='))
-        {
+        let begin = "ExecStart=/usr/local/bin/gyre ";
+        let start = text.lines().find_map(|line| line.strip_prefix(begin));
+        let mut command = start.expect("a command").to_string();
+        let set = text.lines();
+        let set = set.filter_map(|line| line.strip_prefix("Environment="));
+        let set = set.flat_map(str::split_whitespace);
+        for (name, value) in set.filter_map(|set| set.split_once('=')) {
             command = command.replace(&format!("${{{name}}}"), value);
         }
         commands.push(command);
@@ -337,8 +293,7 @@ assert job["args"][2:4] == ["--cluster", "df://gyre-scheduler:50050"]
     if let Some(python) = needs::python(&["yaml"]) {
         let yaml = concat!(env!("CARGO_MANIFEST_DIR"), "/pipelines/deploy/cluster.yaml");
         let read = Command::new(python)
-            .arg(lake.path("read.py"))
-            .arg(yaml)
+            .args([lake.path("read.py"), yaml.into()])
             .output();
         let ran = ProgramRun::of(read.expect("Python")).succeeds();
         commands.extend(ran.out.lines().map(String::from));
@@ -352,21 +307,18 @@ assert job["args"][2:4] == ["--cluster", "df://gyre-scheduler:50050"]
         let mut scheduler = Process::start(&lake, &arguments);
         let (_, port) = scheduler.line.rsplit_once(':').expect("an address");
         let local_address = format!("df://127.0.0.1:{port}");
-        let named = |word: &str| {
-            if word.starts_with("df://") {
-                local_address.clone()
+        let is_address = |word: &str| word.starts_with("df://");
+        let words = executor.split_whitespace();
+        let words = words.map(|word| {
+            if is_address(word) {
+                &local_address
             } else {
-                word.to_string()
+                word
             }
-        };
-        let arguments: Vec<String> = executor.split_whitespace().map(named).collect();
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let mut executor = Process::start(&lake, &arguments);
-        assert!(
-            executor.line.contains("asks df://127.0.0.1:"),
-            "{}",
-            executor.line
-        );
+        });
+        let mut executor = Process::start(&lake, &words.collect::<Vec<&str>>());
+        let line = &executor.line;
+        assert!(line.contains("asks df://127.0.0.1:"), "{line}");
         for process in [&mut executor, &mut scheduler] {
             process.signal("-TERM");
             let status = process.child.wait().expect("the process ends");
@@ -384,10 +336,7 @@ assert job["args"][2:4] == ["--cluster", "df://gyre-scheduler:50050"]
             .arg(lake.path(unit))
             .output();
         let ran = ProgramRun::of(verified.expect("the program starts"));
-        assert!(
-            ran.code == Some(0) && !ran.err.contains("gyre-"),
-            "{}",
-            ran.err
-        );
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        assert!(!ran.err.contains("gyre-"), "{}", ran.err);
     }
 }

@@ -79,10 +79,8 @@ fn polzin2024_certificates_of_examples_20_and_21() {
         for (model, list) in models.iter().zip(lists) {
             assert!(certificates::certified(&list), "{list:?}");
             let names: Vec<&str> = list.iter().map(|c| c.name.as_ref()).collect();
-            assert!(
-                names.contains(&"contraction"),
-                "σ(P̃) is known to all of them"
-            );
+            // σ(P̃) is known to all of them.
+            assert!(names.contains(&"contraction"), "{names:?}");
             let of_svd = model.largest_residual.is_some();
             assert_eq!(names.contains(&"residual"), of_svd);
         }
@@ -116,11 +114,8 @@ fn polzin2024_example21_eps0_table2() {
     let metrics = &fit.model.metrics;
     spectrum(&fit, [1.0, 1.0, 1.0]);
     assert_close(metrics.log_likelihood, 8_100.0 * (1.0f64 / 30.0).ln(), 1e-6);
-    assert_close(
-        metrics.reference_log_likelihood,
-        8_100.0 * (1.0f64 / 3.0).ln(),
-        1e-6,
-    );
+    let reference = 8_100.0 * (1.0f64 / 3.0).ln();
+    assert_close(metrics.reference_log_likelihood, reference, 1e-6);
     assert_close(metrics.frobenius_error, 27.0, 1e-11);
     assert_close(metrics.bound, 69.0776, 5e-5);
     assert_close(metrics.kappa, 0.0333, 5e-5);
@@ -172,10 +167,8 @@ fn check_printed(printed: &Printed) {
         let mean = drawn.iter().sum::<f64>() / 20.0;
         let variance = drawn.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / 19.0;
         let allowed = 4.0 * variance.sqrt() + digit / 2.0;
-        assert!(
-            (value - mean).abs() <= allowed,
-            "{name} is printed as {value}, but {mean} ± {allowed} here"
-        );
+        let is_near = (value - mean).abs() <= allowed;
+        assert!(is_near, "{name}: {value}, but {mean} ± {allowed} here");
     };
     for k in 0..2 {
         let p = |f: &[Fit; 3]| f[1].model.spectrum[k + 1].value;
@@ -203,21 +196,14 @@ fn check_printed(printed: &Printed) {
         assert_eq!(metrics.kappa, metrics.kappa_1);
         assert!(metrics.frobenius_error <= metrics.bound);
         assert!(metrics.coherence >= metrics.coherence_lower_bound);
-        assert_close(
-            metrics.frobenius_error,
-            metrics.frobenius_p - metrics.frobenius_lambda,
-            1e-12,
-        );
+        let difference = metrics.frobenius_p - metrics.frobenius_lambda;
+        assert_close(metrics.frobenius_error, difference, 1e-12);
         assert!(metrics.lambda_p_residual < 1e-15);
     }
     for [_, svd, dbmr] in &fits {
         // Proposition 13.
-        let pairs = svd.model.spectrum.iter().zip(&dbmr.model.spectrum);
-        assert!(
-            pairs
-                .into_iter()
-                .all(|(p, lambda)| lambda.value <= p.value + 1e-10)
-        );
+        let mut pairs = svd.model.spectrum.iter().zip(&dbmr.model.spectrum);
+        assert!(pairs.all(|(p, lambda)| lambda.value <= p.value + 1e-10));
     }
 }
 
@@ -279,22 +265,13 @@ fn the_default_search_reaches_the_default_partition() {
             let world = world(seed);
             let given = default_fit(&world).model.metrics.log_likelihood;
             let found = fit(&world, Method::Dbmr(params::Dbmr::new(world.rank)));
-            assert!(
-                found.model.metrics.log_likelihood >= given - 1e-6,
-                "seed {seed}"
-            );
-            let work = |fit: &Fit| {
-                fit.how
-                    .restarts
-                    .iter()
-                    .filter_map(|r| r.evaluations)
-                    .sum::<u64>()
-            };
+            let likelihood = found.model.metrics.log_likelihood;
+            assert!(likelihood >= given - 1e-6, "seed {seed}");
+            let restarts = found.how.restarts.iter();
+            let work: u64 = restarts.filter_map(|r| r.evaluations).sum();
             // Each of 100 plain restarts takes at least three sweeps over all columns.
-            assert!(
-                work(&found) <= 100 * 3 * world.n_sources as u64,
-                "seed {seed}"
-            );
+            let most = 100 * 3 * world.n_sources as u64;
+            assert!(work <= most, "seed {seed}");
         }
     }
 }
@@ -327,19 +304,11 @@ fn planted_blocks_are_found_under_any_order_of_states() {
     for world in [world.relabelled(1, 0), world.relabelled(5, 3)] {
         let given = default_fit(&world);
         for found in [svd_fit(&world), dbmr_fit(&world)] {
-            assert_eq!(
-                found.model.sources.affiliation,
-                given.model.sources.affiliation
-            );
-            assert_eq!(
-                found.model.targets.affiliation,
-                given.model.targets.affiliation
-            );
-            assert_close(
-                found.model.metrics.log_likelihood,
-                given.model.metrics.log_likelihood,
-                1e-8,
-            );
+            let (found, given) = (&found.model, &given.model);
+            assert_eq!(found.sources.affiliation, given.sources.affiliation);
+            assert_eq!(found.targets.affiliation, given.targets.affiliation);
+            let [own, other] = [found, given].map(|model| model.metrics.log_likelihood);
+            assert_close(own, other, 1e-8);
         }
     }
 }

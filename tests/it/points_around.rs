@@ -2,7 +2,7 @@
 //! `gyre compare`.
 
 use crate::cli::integers;
-use crate::lake::{Lake, ProgramRun, Rows, Swap, floats};
+use crate::lake::{Lake, ProgramRun, Rows, Swap, floats, words};
 use crate::points::{PIPELINE, lake, table, walks};
 use crate::sequences_around::assert_equal;
 use arrow::array::{Array, ArrayRef, AsArray};
@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 fn assign(lake: &Lake, more: &[&str]) -> ProgramRun {
-    let fixed = ["assign", "p.toml", "--model", "out", "--output", "new"];
+    let fixed = words("assign p.toml --model out --output new");
     lake.gyre(&[&fixed[..], more].concat())
 }
 
@@ -157,13 +157,10 @@ fn a_constant_coordinate_of_a_partition_is_named_in_its_own_unit() {
     let fit = "[[fit]]\nname = \"map\"\nmethod = \"diffusion_map\"\ndimension = 1\n";
     lake.file("p.toml", &format!("{scaled}{fit}"));
     let x = "CASE part WHEN 1 THEN 0.7 ELSE x END";
+    let [x_and_y, xy] = [format!("{x} AS x, y"), format!("[{x}, y] AS xy")];
     for (columns, names, said) in [
-        (format!("{x} AS x, y"), "[\"x\", \"y\"]", "coordinate `x`"),
-        (
-            format!("[{x}, y] AS xy"),
-            "\"xy\"",
-            "number 0 of the lists in `xy`",
-        ),
+        (x_and_y, "[\"x\", \"y\"]", "coordinate `x`"),
+        (xy, "\"xy\"", "number 0 of the lists in `xy`"),
     ] {
         let sql = format!("points.sql=\"SELECT part, id, {columns} FROM circles WHERE id < 320\"");
         let names = format!("points.coordinates={names}");
@@ -188,15 +185,8 @@ fn rows_of_other_columns_are_refused_by_name() {
     refused(&[fewer], 2, "but `x`, `y` in the model");
     refused(&["transitions.lag=2"], 2, "asks for lag 2, but the model");
     let by = "transitions.partition_by=\"id\"";
-    refused(
-        &[
-            by,
-            "transitions.trajectory=\"t\"",
-            "transitions.time=\"id\"",
-        ],
-        2,
-        "partition_by",
-    );
+    let keys = ["transitions.trajectory=\"t\"", "transitions.time=\"id\""];
+    refused(&[by, keys[0], keys[1]], 2, "partition_by");
     // Lists of another length, which no schema shows.
     let xy = "transitions.coordinates=\"xy\"";
     lake.runs(&[xy]);
@@ -248,16 +238,10 @@ fn a_sample_of_the_rows_does_not_depend_on_their_order() {
     let all = lake.run(&["output.rows=\"all\""]);
     all.succeeds();
     assert_equal(&lake.read("points"), &lake.read_at("new/points"));
-    for (rows, message) in [
-        (
-            "[\"x\"]",
-            "`output.rows` is \"all\", a number of points or \"none\"",
-        ),
-        ("0", "must be a list of columns, a number of points"),
-    ] {
-        let set = format!("output.rows={rows}");
-        lake.run(&[&set]).fails(2, message);
-    }
+    let message = "`output.rows` is \"all\", a number of points or \"none\"";
+    lake.run(&["output.rows=[\"x\"]"]).fails(2, message);
+    let message = "must be a list of columns, a number of points";
+    lake.run(&["output.rows=0"]).fails(2, message);
 }
 
 // Sketches of other powers span nearly the same functions, and clusters of one fit are the same.
@@ -274,20 +258,16 @@ fn two_results_of_points_are_compared_row_by_row() {
     assert_eq!((&model["lag"], &model["rows"]), (&"3".into(), &1000.into()));
     let fit = &model["fits"][1];
     assert_eq!(fit["fit_a"], "states_r3");
-    assert_eq!(
-        (fit["adjusted_rand"].as_f64(), fit["matched"].as_f64()),
-        (Some(1.0), Some(1.0))
-    );
+    assert_eq!(fit["adjusted_rand"].as_f64(), Some(1.0));
+    assert_eq!(fit["matched"].as_f64(), Some(1.0));
     // The constant function spans nothing.
     let correlations = |fit: &serde_json::Value| -> Vec<f64> {
         let list = fit["correlations"].as_array().expect("numbers");
         list.iter().filter_map(serde_json::Value::as_f64).collect()
     };
     let own = correlations(fit);
-    assert!(
-        own.len() == 2 && own.iter().all(|c| (c - 1.0).abs() < 1e-9),
-        "{own:?}"
-    );
+    assert_eq!(own.len(), 2, "{own:?}");
+    assert!(own.iter().all(|c| (c - 1.0).abs() < 1e-9), "{own:?}");
 
     let found = lake.compare(&["out", "b"]);
     let fit = &found["models"][0]["fits"][0];
@@ -330,7 +310,6 @@ fn keys_of_other_programs_are_named() {
         ("map_full_symmetric.random_state=2", "write `seed`"),
     ] {
         let set = format!("fit.{key}");
-        lake.gyre(&["check", "q.toml", "--set", &set])
-            .fails(2, meaning);
+        lake.call_on("q.toml", "check", &[&set]).fails(2, meaning);
     }
 }

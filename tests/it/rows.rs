@@ -129,10 +129,8 @@ fn every_row_has_the_sets_of_its_box_at_every_lag() {
         let key = (keys.0[at].clone(), keys.1[at], boxes.0[at], boxes.1[at]);
         assert_eq!(by_state.insert(key, at), None);
     }
-    let columns = of_fits.iter();
-    let columns: Vec<_> = columns
-        .map(|name| (shown(&rows, name), shown(&sources, name)))
-        .collect();
+    let both = |name: &&str| (shown(&rows, name), shown(&sources, name));
+    let columns: Vec<_> = of_fits.iter().map(both).collect();
     let (mut with_set, mut without) = (0, 0);
     for (k, &(sea, _, _, x, y)) in points.iter().enumerate() {
         for (l, lag) in [1, 3].into_iter().enumerate() {
@@ -146,11 +144,8 @@ fn every_row_has_the_sets_of_its_box_at_every_lag() {
                 let expected = found.map_or("", |&at| of_sources[at].as_str());
                 assert_eq!(of_rows[2 * k + l], expected, "row {k} at lag {lag}");
             }
-            *(if found.is_some() {
-                &mut with_set
-            } else {
-                &mut without
-            }) += 1;
+            with_set += usize::from(found.is_some());
+            without += usize::from(found.is_none());
         }
     }
     assert!(with_set > 2000 && without > 200, "{with_set} {without}");
@@ -159,10 +154,7 @@ fn every_row_has_the_sets_of_its_box_at_every_lag() {
     for threads in ["1", "2", "5"] {
         let arguments = ["run", "p.toml", "--force", "--threads", threads];
         lake.gyre(&arguments).succeeds();
-        assert!(
-            bytes(&lake) == before,
-            "bytes differ with {threads} threads"
-        );
+        assert!(bytes(&lake) == before, "{threads} threads");
     }
     // The record and the pointer list the table.
     let pointer = lake.json("out/current.json");
@@ -228,14 +220,10 @@ fn decimals_on_borders_are_alone_in_their_boxes() {
         let lake = Lake::new();
         lake.table("double.parquet", with(double.clone()));
         lake.table("single.parquet", with(Arc::new(single.clone())));
-        lake.file(
-            "t.csv",
-            &("id,t,y\n".to_string() + &lines(|t, y| format!("0,{t},{y}\n"))),
-        );
-        lake.file(
-            "t.ndjson",
-            &lines(|t, y| format!("{{\"id\": 0, \"t\": {t}, \"y\": {y}}}\n")),
-        );
+        let csv = lines(|t, y| format!("0,{t},{y}\n"));
+        lake.file("t.csv", &("id,t,y\n".to_string() + &csv));
+        let json = lines(|t, y| format!("{{\"id\": 0, \"t\": {t}, \"y\": {y}}}\n"));
+        lake.file("t.ndjson", &json);
         let counted = "[transitions]\nsql = \"SELECT * FROM t\"\nlag = 1\n\
                        bins.y = { bounds = [-10, 10], step = 0.1 }";
         let fit = "[[fit]]\nname = \"d\"\nmethod = \"dbmr\"\nrank = 1\n[output]\nrows = [\"y\"]\n";
@@ -277,16 +265,9 @@ fn rows_of_a_join_are_ordered_by_their_columns() {
     lake.table("names.parquet", columns);
     let join = "transitions.sql=SELECT r.*, name FROM rows AS r JOIN names USING (state)";
     let set = |more: &[&str]| {
-        let fixed = [
-            "run",
-            "p.toml",
-            "--set",
-            join,
-            "--set",
-            "tables.names.path=names.parquet",
-            "--set",
-            "output.rows=[\"t\", \"name\", \"id\"]",
-        ];
+        let names = "run p.toml --set tables.names.path=names.parquet --set";
+        let fixed = ["output.rows=[\"t\", \"name\", \"id\"]", "--set", join];
+        let fixed = [words(names), fixed.to_vec()].concat();
         lake.gyre(&[&fixed[..], more].concat()).succeeds()
     };
     set(&[]);
@@ -298,10 +279,7 @@ fn rows_of_a_join_are_ordered_by_their_columns() {
     let before = bytes(&lake);
     for threads in ["1", "4"] {
         set(&["--force", "--threads", threads]);
-        assert!(
-            bytes(&lake) == before,
-            "bytes differ with {threads} threads"
-        );
+        assert!(bytes(&lake) == before, "{threads} threads");
     }
 }
 
@@ -392,18 +370,15 @@ fn a_column_that_the_sql_does_not_give_is_an_error() {
 #[test]
 fn a_plan_says_what_the_second_pass_writes() {
     let lake = small_lake();
-    let set = ["--set", "output.rows=[\"id\", \"t\"]"];
-    let plan = lake
-        .gyre(&[&["plan", "p.toml"], &set[..]].concat())
-        .succeeds();
+    let rows = "output.rows=[\"id\", \"t\"]";
+    let plan = lake.call("plan", &[rows]).succeeds();
     let line = "rows   a second pass over the input writes id, t and the sets of each row\n";
     plan.says(line);
-    let explained = lake.gyre(&[&["explain", "p.toml"], &set[..]].concat());
+    let explained = lake.call("explain", &[rows]);
     let end = "Rows\na second pass over the input writes id, t and the sets of each row\n";
     assert!(explained.succeeds().out.ends_with(end));
-    let json = [&["plan", "p.toml", "--json"], &set[..]].concat();
-    let json: serde_json::Value =
-        serde_json::from_str(&lake.gyre(&json).succeeds().out).expect("JSON");
+    let json = lake.gyre(&["plan", "p.toml", "--json", "--set", rows]);
+    let json = json.succeeds().json();
     assert_eq!(json["rows"][1]["name"], "t");
     let tables = json["write"]["tables"].as_array().expect("a list");
     assert!(tables.contains(&"rows".into()));
@@ -417,13 +392,9 @@ fn a_killed_run_leaves_no_table() {
     let rows = (0..n).map(|k| [k / 1000, k % 1000, (k * k + k / 7) % 6]);
     lake.integers("rows.parquet", ["id", "t", "state"], rows);
     lake.file("p.toml", KILLED);
-    let arguments = ["run", "p.toml", "--log-format", "json"];
-    let mut process = lake
-        .command(&arguments)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
+    let mut command = lake.command(&words("run p.toml --log-format json"));
+    let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut process = command.spawn().expect("the program starts");
     let mut log = BufReader::new(process.stderr.take().expect("a log"));
     wait_for(&mut log, "\"stage\":\"write\"");
     process.kill().expect("the process is killed");
