@@ -135,15 +135,13 @@ fn write_words(lake: &Lake, name: &str, rows: &[(&str, i64, &str)]) {
             times.map(move |(p, id, t)| (p, id, t as i64, &text[t..t + 1]))
         })
     };
-    lake.table(
-        name,
-        vec![
-            ("p", texts(letters().map(|l| l.0))),
-            ("id", integers(letters().map(|l| l.1))),
-            ("t", integers(letters().map(|l| l.2))),
-            ("word", texts(letters().map(|l| l.3))),
-        ],
-    );
+    let columns = vec![
+        ("p", texts(letters().map(|l| l.0))),
+        ("id", integers(letters().map(|l| l.1))),
+        ("t", integers(letters().map(|l| l.2))),
+        ("word", texts(letters().map(|l| l.3))),
+    ];
+    lake.table(name, columns);
 }
 
 /// A model with the sets {a, b, c} and {x, y, z}. Partition A has these words. Partition B replaces

@@ -659,13 +659,11 @@ fn pairs(lake: &Lake, states: i64, fits: &str) {
         let pairs = (0..20 * states).map(|k| [k % states, (k * k / 7 + file) % states]);
         lake.integers(&format!("pairs/{file}.parquet"), ["a", "b"], pairs);
     }
-    lake.file(
-        "p.toml",
-        &format!(
-            "[job]\nname = \"weigh\"\noutput = \"out\"\n[tables.rows]\npath = \"pairs/\"\n[transitions]\n\
-             sql = \"SELECT * FROM rows\"\nsource = \"a\"\ntarget = \"b\"\n{fits}"
-        ),
+    let text = format!(
+        "[job]\nname = \"weigh\"\noutput = \"out\"\n[tables.rows]\npath = \"pairs/\"\n[transitions]\n\
+         sql = \"SELECT * FROM rows\"\nsource = \"a\"\ntarget = \"b\"\n{fits}"
     );
+    lake.file("p.toml", &text);
 }
 
 /// The log events of a run on a cluster that splits models of more than `split` non-zeros.

@@ -1,7 +1,7 @@
 //! Runs of filters: rows, training, tables, assignments and comparisons.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Rows, Swap, floats, texts_or_null};
+use crate::lake::{Lake, Rows, Swap, floats, texts_or_null, words};
 use arrow::array::{Array, ArrayRef, AsArray, LargeListArray};
 use arrow::datatypes::Float64Type;
 use rand::{RngExt, SeedableRng};
@@ -90,19 +90,17 @@ fn world(trajectories: i64, steps: i64, seed: u64) -> Vec<Row> {
 fn table(lake: &Lake, name: &str, rows: &[Row]) {
     let column = |of: fn(&Row) -> Option<f64>| floats(rows.iter().map(of));
     let split = rows.iter().map(|row| row.split);
-    lake.table(
-        name,
-        vec![
-            ("id", integers(rows.iter().map(|row| row.id))),
-            ("t", integers(rows.iter().map(|row| row.t))),
-            ("y1", column(|row| row.y[0])),
-            ("y2", column(|row| row.y[1])),
-            ("x1", column(|row| row.x[0])),
-            ("x2", column(|row| row.x[1])),
-            ("x3", column(|row| row.x[2])),
-            ("split", texts_or_null(split)),
-        ],
-    );
+    let columns = vec![
+        ("id", integers(rows.iter().map(|row| row.id))),
+        ("t", integers(rows.iter().map(|row| row.t))),
+        ("y1", column(|row| row.y[0])),
+        ("y2", column(|row| row.y[1])),
+        ("x1", column(|row| row.x[0])),
+        ("x2", column(|row| row.x[1])),
+        ("x3", column(|row| row.x[2])),
+        ("split", texts_or_null(split)),
+    ];
+    lake.table(name, columns);
 }
 
 fn lake(rows: &[Row]) -> Lake {
@@ -242,12 +240,7 @@ fn gaps_splits_and_missing_observations_are_those_of_a_filter_by_hand() {
     for (at, id) in ids.iter().enumerate() {
         let split = splits.is_valid(at).then(|| splits.value(at));
         let own = |row: &&Row| row.id == *id && row.split == split;
-        let places: Vec<usize> = rows
-            .iter()
-            .enumerate()
-            .filter(|(_, row)| own(row))
-            .map(|(place, _)| place)
-            .collect();
+        let places: Vec<usize> = (0..rows.len()).filter(|&at| own(&&rows[at])).collect();
         assert_eq!(sums.integers("rows")[at], places.len() as i64);
         let missing = places.iter().filter(|&&at| scores[at].is_none()).count();
         assert_eq!(sums.integers("missing")[at], missing as i64);
@@ -258,10 +251,8 @@ fn gaps_splits_and_missing_observations_are_those_of_a_filter_by_hand() {
         let mse = squares.iter().sum::<f64>() / squares.len() as f64;
         assert!((sums.floats("kf_mse")[at] - mse).abs() < 1e-12);
         if split == Some("test") {
-            of_all = (
-                of_all.0 + squares.iter().sum::<f64>(),
-                of_all.1 + squares.len(),
-            );
+            of_all.0 += squares.iter().sum::<f64>();
+            of_all.1 += squares.len();
         }
     }
     let fits = lake.read("fits");
@@ -391,12 +382,7 @@ fn the_rows_of_a_run_come_back() {
     let found = lake.read_at("new/estimates");
     assert!(found.0.schema().field_with_name("known_state").is_err());
     let expected = lake.read("estimates");
-    for name in [
-        "kf_mean",
-        "kf_variance",
-        "diagonal_mean",
-        "diagonal_log_score",
-    ] {
+    for name in words("kf_mean kf_variance diagonal_mean diagonal_log_score") {
         assert_eq!(found.column(name), expected.column(name), "{name}");
     }
     let sums = lake.read_at("new/trajectories");
@@ -421,11 +407,9 @@ fn rows_that_do_not_fit_the_model_are_refused_by_name() {
     let output = PIPELINE.find("[output]").expect("a section");
     let fewer = format!("{}{}", &PIPELINE[..kernel], &PIPELINE[output..]);
     lake.file("fewer.toml", &fewer);
+    let message = "the model has the fit `diagonal`, which the pipeline does not have";
     lake.line("assign fewer.toml --model out --output new")
-        .fails(
-            2,
-            "the model has the fit `diagonal`, which the pipeline does not have",
-        );
+        .fails(2, message);
     let text = PIPELINE.swap("[\"x1\", \"x2\", \"x3\"]", "[\"x1\", \"x2\"]");
     lake.runs_text(&without_ekf(PIPELINE));
     lake.file("p.toml", &without_ekf(&text));
@@ -477,11 +461,9 @@ fn rows_that_cannot_be_filtered_are_refused_by_name() {
     .fails(1, "has two rows at t = 8");
     lake.run(&[&sql("SELECT * EXCLUDE (split), 'tst' AS split FROM world")])
         .fails(1, "`split` = 'tst' is no split");
-    lake.run(&[&sql("SELECT * EXCLUDE (split), 'test' AS split FROM world")])
-        .fails(
-            1,
-            "no training row with a state and an observation is followed by another one",
-        );
+    let tested = sql("SELECT * EXCLUDE (split), 'test' AS split FROM world");
+    let message = "no training row with a state and an observation is followed by another one";
+    lake.run(&[&tested]).fails(1, message);
     lake.run(&[&sql(
         "SELECT * EXCLUDE (y1), CAST(NULL AS DOUBLE) AS y1 FROM world",
     )])

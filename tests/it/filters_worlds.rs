@@ -317,23 +317,19 @@ fn a_static_problem_is_bayes_rule() {
     patients.extend((0..4).map(|result| ((n + result) as i64, 0.0, result, "test")));
     type Patient = (i64, f64, usize, &'static str);
     let float = |of: &dyn Fn(&Patient) -> f64| floats(patients.iter().map(of));
-    lake.table(
-        "patients.parquet",
-        vec![
-            ("id", integers(patients.iter().map(|p| p.0))),
-            ("disease", float(&|p| p.1)),
-            ("a", float(&|p| (p.2 % 2) as f64)),
-            ("b", float(&|p| (p.2 / 2) as f64)),
-            ("split", texts(patients.iter().map(|p| p.3))),
-        ],
-    );
-    lake.table(
-        "prevalence.parquet",
-        vec![
-            ("disease", floats(vec![0.0, 1.0, 2.0])),
-            ("weight", floats(PREVALENCE.to_vec())),
-        ],
-    );
+    let columns = vec![
+        ("id", integers(patients.iter().map(|p| p.0))),
+        ("disease", float(&|p| p.1)),
+        ("a", float(&|p| (p.2 % 2) as f64)),
+        ("b", float(&|p| (p.2 / 2) as f64)),
+        ("split", texts(patients.iter().map(|p| p.3))),
+    ];
+    lake.table("patients.parquet", columns);
+    let columns = vec![
+        ("disease", floats(vec![0.0, 1.0, 2.0])),
+        ("weight", floats(PREVALENCE.to_vec())),
+    ];
+    lake.table("prevalence.parquet", columns);
     lake.runs_text(STATIC);
     let posteriors = lake.read("posteriors");
     let (fits, ids) = (posteriors.texts("fit"), posteriors.integers("id"));

@@ -594,10 +594,8 @@ fn a_dictionary_with_too_few_values_is_named() {
     // The number of values of the last dictionary: 22 in place of 4.
     damaged[1105] = 22 << 1;
     let error = count_file(&damaged).expect_err("a damaged dictionary");
-    assert!(
-        error.contains("column `s` of ") && error.contains("rows.parquet"),
-        "{error}"
-    );
+    assert!(error.contains("column `s` of "), "{error}");
+    assert!(error.contains("rows.parquet"), "{error}");
 }
 
 proptest! {

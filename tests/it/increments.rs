@@ -302,10 +302,8 @@ fn a_run_reports_the_time_from_which_it_recounts() {
     assert_eq!(check_increment(&lake, &[sql]), expected);
     let lag = "transitions.lag=2";
     let why = "trajectories, states, lags or groups changed";
-    assert_eq!(
-        check_increment(&lake, &[sql, lag]),
-        format!("no new files; recounting all of 7 files: {why}")
-    );
+    let expected = format!("no new files; recounting all of 7 files: {why}");
+    assert_eq!(check_increment(&lake, &[sql, lag]), expected);
     let mut more = columns(&[Row {
         g: 0,
         id: 7,
@@ -315,10 +313,8 @@ fn a_run_reports_the_time_from_which_it_recounts() {
     more.push(("more", integers([1])));
     lake.table("rows/day=9/b.parquet", more);
     let why = "the columns of the table changed";
-    assert_eq!(
-        check_increment(&lake, &[sql, lag]),
-        format!("1 new file; recounting all of 8 files: {why}")
-    );
+    let expected = format!("1 new file; recounting all of 8 files: {why}");
+    assert_eq!(check_increment(&lake, &[sql, lag]), expected);
 }
 
 /// Missing and damaged files of the ledger.
@@ -346,18 +342,13 @@ fn a_damaged_ledger_is_not_used() {
     fs::write(&path, bytes).expect("an object");
     days(&lake, 5..6);
     let what = check_increment(&lake, &[]);
-    assert!(
-        what.starts_with("1 new file; recounting from 40: ledger/counts-"),
-        "{what}"
-    );
+    let begin = "1 new file; recounting from 40: ledger/";
+    assert!(what.starts_with(&format!("{begin}counts-")), "{what}");
     assert!(what.ends_with(" is gone or damaged"), "{what}");
     fs::remove_file(object(1, "carry")).expect("an object");
     days(&lake, 6..7);
     let what = check_increment(&lake, &[]);
-    assert!(
-        what.starts_with("1 new file; recounting from 40: ledger/carry-"),
-        "{what}"
-    );
+    assert!(what.starts_with(&format!("{begin}carry-")), "{what}");
     assert_eq!(ledger()["units"].as_array().expect("units").len(), 2);
     assert_eq!(ledger()["units"][0]["files"][0]["rows"], 10);
     fs::write(result_file(&lake, "ledger.json"), "{").expect("a ledger");

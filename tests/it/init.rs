@@ -37,16 +37,14 @@ fn walks(lake: &Lake) {
     let angle = |(id, t): (i64, i64)| 0.1 * t as f64 + id as f64 + 0.3 * ((id * t) as f64).sin();
     let hours = rows().map(|(_, t)| (100_000 + 2 * t) * 3_600_000_000);
     let time: ArrayRef = Arc::new(TimestampMicrosecondArray::from_iter_values(hours));
-    lake.table(
-        "Drifters 2024.parquet",
-        vec![
-            ("buoy", texts(rows().map(|row| format!("b{}", row.0)))),
-            ("time", time),
-            ("x", floats(rows().map(|row| angle(row).cos()))),
-            ("y", floats(rows().map(|row| angle(row).sin()))),
-            ("sst", floats(rows().map(|row| 20.0 + angle(row).sin()))),
-        ],
-    );
+    let columns = vec![
+        ("buoy", texts(rows().map(|row| format!("b{}", row.0)))),
+        ("time", time),
+        ("x", floats(rows().map(|row| angle(row).cos()))),
+        ("y", floats(rows().map(|row| angle(row).sin()))),
+        ("sst", floats(rows().map(|row| 20.0 + angle(row).sin()))),
+    ];
+    lake.table("Drifters 2024.parquet", columns);
 }
 
 #[test]
@@ -80,15 +78,13 @@ fn rows_are_counted_if_steps_differ() {
     let rows = || (0..20 * 50i64).map(|row| (row / 50, row % 50));
     let state =
         |(id, t): (i64, i64)| ["home", "list", "item", "cart"][((id + t * t / 3) % 4) as usize];
-    lake.table(
-        "clicks.parquet",
-        vec![
-            ("session", integers(rows().map(|row| row.0))),
-            ("t", integers(rows().map(|(id, t)| t * (t + id + 1)))),
-            ("page", texts(rows().map(state))),
-            ("ms", floats(rows().map(|row| row.1 as f64 / 7.0))),
-        ],
-    );
+    let columns = vec![
+        ("session", integers(rows().map(|row| row.0))),
+        ("t", integers(rows().map(|(id, t)| t * (t + id + 1)))),
+        ("page", texts(rows().map(state))),
+        ("ms", floats(rows().map(|row| row.1 as f64 / 7.0))),
+    ];
+    lake.table("clicks.parquet", columns);
     let text = proposed(&lake, "clicks.parquet", &[]);
     assert_eq!(value(&text, "state"), "\"page\"");
     assert_eq!(value(&text, "lag"), "\"1 step\"");
@@ -102,14 +98,12 @@ fn columns_with_names_of_results_are_renamed() {
     let lake = Lake::new();
     let rows = || 0..400i64;
     let state = || texts(rows().map(|row| ["a", "b", "c"][(row * row % 7 % 3) as usize]));
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("count", state()),
-            ("count_input", integers(rows().map(|row| row / 100))),
-            ("time", integers(rows().map(|row| row % 100))),
-        ],
-    );
+    let columns = vec![
+        ("count", state()),
+        ("count_input", integers(rows().map(|row| row / 100))),
+        ("time", integers(rows().map(|row| row % 100))),
+    ];
+    lake.table("rows.parquet", columns);
     let text = proposed(&lake, "rows.parquet", &[]);
     assert_eq!(value(&text, "state"), "\"count_input_input\"", "{text}");
     let renamed = r#"\"count\" AS count_input_input"#;
@@ -117,30 +111,26 @@ fn columns_with_names_of_results_are_renamed() {
     let text = proposed(&lake, "rows.parquet", &["--kind", "sequences"]);
     assert_eq!(value(&text, "symbol"), "\"count_input_input\"", "{text}");
     let coordinate = |factor: f64| floats(rows().map(|row| (row as f64 * factor) % 1.0));
-    lake.table(
-        "points.parquet",
-        vec![
-            ("probability", integers(rows())),
-            ("map_embedding", coordinate(0.37)),
-            ("y", coordinate(0.71)),
-        ],
-    );
+    let columns = vec![
+        ("probability", integers(rows())),
+        ("map_embedding", coordinate(0.37)),
+        ("y", coordinate(0.71)),
+    ];
+    lake.table("points.parquet", columns);
     let text = proposed(&lake, "points.parquet", &["--kind", "points"]);
     assert_eq!(value(&text, "id"), "\"probability_input\"", "{text}");
     let expected = "[\"map_embedding_input\", \"y\"]";
     assert_eq!(value(&text, "coordinates"), expected, "{text}");
     // The name of the count is not that of a column of states.
-    lake.table(
-        "pairs.parquet",
-        vec![
-            ("source", state()),
-            (
-                "target",
-                texts(rows().map(|row| ["a", "b", "c"][(row % 3) as usize])),
-            ),
-            ("count", integers(rows())),
-        ],
-    );
+    let columns = vec![
+        ("source", state()),
+        (
+            "target",
+            texts(rows().map(|row| ["a", "b", "c"][(row % 3) as usize])),
+        ),
+        ("count", integers(rows())),
+    ];
+    lake.table("pairs.parquet", columns);
     let text = proposed(&lake, "pairs.parquet", &[]);
     assert_eq!(value(&text, "count"), "\"count\"", "{text}");
 }
@@ -157,17 +147,15 @@ fn pairs_are_counted_or_weighted() {
     assert_eq!(value(&text, "target"), "\"to_airport\"");
     assert_eq!(value(&text, "count"), "\"count\"");
     assert_eq!(value(&text, "connected"), "true");
-    lake.table(
-        "kinds.parquet",
-        vec![
-            ("source", texts(rows().map(|k| format!("user {}", k % 31)))),
-            (
-                "target",
-                texts(rows().map(|k| format!("item {}", k * 7 % 29))),
-            ),
-            ("weight", floats(rows().map(|k| 0.5 + (k % 3) as f64))),
-        ],
-    );
+    let columns = vec![
+        ("source", texts(rows().map(|k| format!("user {}", k % 31)))),
+        (
+            "target",
+            texts(rows().map(|k| format!("item {}", k * 7 % 29))),
+        ),
+        ("weight", floats(rows().map(|k| 0.5 + (k % 3) as f64))),
+    ];
+    lake.table("kinds.parquet", columns);
     let text = proposed(&lake, "kinds.parquet", &[]);
     assert_eq!(value(&text, "weight"), "\"weight\"");
     assert!(!text.contains("connected"), "users are no items: {text}");
@@ -177,30 +165,26 @@ fn pairs_are_counted_or_weighted() {
 fn points_on_a_globe_get_three_coordinates() {
     let lake = Lake::new();
     let rows = || (0..400i64).map(|k| k as f64);
-    lake.table(
-        "places.parquet",
-        vec![
-            (
-                "name",
-                texts(rows().map(|k| format!("place {}", k as i64 / 2))),
-            ),
-            ("latitude", floats(rows().map(|k| 80.0 * (k * 0.7).sin()))),
-            ("longitude", floats(rows().map(|k| 170.0 * (k * 1.3).sin()))),
-        ],
-    );
+    let columns = vec![
+        (
+            "name",
+            texts(rows().map(|k| format!("place {}", k as i64 / 2))),
+        ),
+        ("latitude", floats(rows().map(|k| 80.0 * (k * 0.7).sin()))),
+        ("longitude", floats(rows().map(|k| 170.0 * (k * 1.3).sin()))),
+    ];
+    lake.table("places.parquet", columns);
     let text = proposed(&lake, "places.parquet", &[]);
     let z = "sin(radians(\\\"latitude\\\")) AS z";
     assert!(value(&text, "sql").contains(z), "{text}");
     assert_eq!(value(&text, "coordinates"), "[\"x\", \"y\", \"z\"]");
     assert!(text.contains("rows are numbered"), "{text}");
-    lake.table(
-        "shapes.parquet",
-        vec![
-            ("id", integers(0..300)),
-            ("a", floats((0..300).map(|k| f64::from(k).sin()))),
-            ("b", floats((0..300).map(|k| f64::from(k).cos()))),
-        ],
-    );
+    let columns = vec![
+        ("id", integers(0..300)),
+        ("a", floats((0..300).map(|k| f64::from(k).sin()))),
+        ("b", floats((0..300).map(|k| f64::from(k).cos()))),
+    ];
+    lake.table("shapes.parquet", columns);
     let text = proposed(&lake, "shapes.parquet", &[]);
     assert_eq!(value(&text, "id"), "\"id\"");
     assert_eq!(value(&text, "coordinates"), "[\"a\", \"b\"]");
@@ -211,18 +195,16 @@ fn points_on_a_globe_get_three_coordinates() {
 fn hostile_names_are_quoted() {
     let lake = Lake::new();
     let rows = || (0..20 * 40i64).map(|row| (row / 40, row % 40));
-    lake.table(
-        "a \"b\" 'c'.parquet",
-        vec![
-            ("Track \"id\"\n", integers(rows().map(|row| row.0))),
-            ("order", integers(rows().map(|row| row.1))),
-            (
-                "состояние",
-                texts(rows().map(|(id, t)| ((id + t * t / 5) % 3).to_string())),
-            ),
-            ("${HOME}", texts(rows().map(|_| "x"))),
-        ],
-    );
+    let columns = vec![
+        ("Track \"id\"\n", integers(rows().map(|row| row.0))),
+        ("order", integers(rows().map(|row| row.1))),
+        (
+            "состояние",
+            texts(rows().map(|(id, t)| ((id + t * t / 5) % 3).to_string())),
+        ),
+        ("${HOME}", texts(rows().map(|_| "x"))),
+    ];
+    lake.table("a \"b\" 'c'.parquet", columns);
     let text = proposed(&lake, "a \"b\" 'c'.parquet", &[]);
     assert_eq!(value(&text, "trajectory"), "\"Track \\\"id\\\"\\n\"");
     assert_eq!(value(&text, "state"), "\"состояние\"");

@@ -212,11 +212,8 @@ fn check_quiet(
         .expect("the program starts");
     let place = format!("{what}: gyre {}", arguments.join(" "));
     for (stream, bytes) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
-        assert!(
-            !has_secret(bytes),
-            "{place}: {stream}: {}",
-            String::from_utf8_lossy(bytes)
-        );
+        let shown = String::from_utf8_lossy(bytes);
+        assert!(!has_secret(bytes), "{place}: {stream}: {shown}");
     }
     assert_eq!(leaks(lake.folder.path()), Vec::<String>::new(), "{place}");
     assert_ne!(output.status.code(), Some(101), "{place}");
@@ -479,11 +476,7 @@ fn quiet_commands_print_errors_and_requested_output_only() {
         &["man", "--out", "."],
     ] {
         let ran = lake.gyre(&[arguments, &["-q"]].concat()).succeeds();
-        assert_eq!(
-            (ran.out.as_str(), ran.err.as_str()),
-            ("", ""),
-            "{arguments:?}"
-        );
+        assert_eq!(ran.out + &ran.err, "", "{arguments:?}");
     }
     for arguments in [
         &["plan", "p.toml"][..],
@@ -495,11 +488,8 @@ fn quiet_commands_print_errors_and_requested_output_only() {
         &["man"],
     ] {
         let quiet = lake.gyre(&[arguments, &["-q"]].concat()).succeeds();
-        assert_eq!(
-            quiet.out,
-            lake.gyre(arguments).succeeds().out,
-            "{arguments:?}"
-        );
+        let printed = lake.gyre(arguments).succeeds().out;
+        assert_eq!(quiet.out, printed, "{arguments:?}");
         assert!(!quiet.out.is_empty(), "{arguments:?}");
     }
     lake.line("run gone.toml -q").fails(2, "gone.toml");

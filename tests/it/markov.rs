@@ -252,15 +252,13 @@ fn timescales_of_durations_are_in_seconds() {
 
 /// Writes one row per pair, and a set for every source.
 fn pairs(lake: &Lake, pairs: &[(&str, &str)]) {
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("origin", texts(pairs.iter().map(|p| p.0))),
-            ("destination", texts(pairs.iter().map(|p| p.1))),
-            ("set", texts(pairs.iter().map(|p| p.0))),
-            ("number", integers(0..pairs.len() as i64)),
-        ],
-    );
+    let columns = vec![
+        ("origin", texts(pairs.iter().map(|p| p.0))),
+        ("destination", texts(pairs.iter().map(|p| p.1))),
+        ("set", texts(pairs.iter().map(|p| p.0))),
+        ("number", integers(0..pairs.len() as i64)),
+    ];
+    lake.table("rows.parquet", columns);
 }
 
 const PAIRS: &str = "source = \"origin\"\ntarget = \"destination\"\n";

@@ -173,12 +173,10 @@ fn write_job(lake: &Lake, n: i64, [section, fit]: &[String; 2]) {
         columns.push((name, floats()));
     }
     lake.table("rows.parquet", columns);
-    lake.file(
-        "p.toml",
-        &format!(
-            "[job]\nname = \"job\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n{section}\nsql = \"SELECT * FROM rows\"\n[[fit]]\nname = \"one\"\n{fit}\n"
-        ),
+    let text = format!(
+        "[job]\nname = \"job\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n{section}\nsql = \"SELECT * FROM rows\"\n[[fit]]\nname = \"one\"\n{fit}\n"
     );
+    lake.file("p.toml", &text);
 }
 
 #[test]

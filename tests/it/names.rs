@@ -221,10 +221,8 @@ fn names_of_weighted_pairs_are_taken_from_another_output() {
     let lake = Lake::new();
     let weights = "SELECT part, a, b, n / 8.0 AS w FROM pairs";
     let pipeline = PIPELINE.swap("SELECT * FROM pairs", weights);
-    lake.file(
-        "p.toml",
-        &pipeline.replace("count = \"n\"", "weight = \"w\""),
-    );
+    let pipeline = pipeline.replace("count = \"n\"", "weight = \"w\"");
+    lake.file("p.toml", &pipeline);
     blocks(&lake, &[("x", &[0..9, 9..17, 17..24])]);
     lake.runs(&["job.output=model"]);
     blocks(&lake, &[("x", &[0..4, 9..14, 17..26])]);

@@ -197,11 +197,8 @@ fn a_run_writes_logs_metrics_and_events() {
         .len();
     assert_eq!(record["input_bytes"], size);
     for key in ["pipeline", "sql", "inputs"] {
-        assert_eq!(
-            record["hashes"][key].as_str().map(str::len),
-            Some(32),
-            "{key}"
-        );
+        let hash = record["hashes"][key].as_str();
+        assert_eq!(hash.map(str::len), Some(32), "{key}");
     }
     let lock = include_str!("../../Cargo.lock");
     for library in ["arrow", "datafusion"] {
@@ -243,10 +240,8 @@ fn a_run_writes_logs_metrics_and_events() {
     let skipped = lake.text("gyre.prom");
     assert_eq!(values_of(&skipped, "gyre_run_nothing_to_do", "")[""], 1.0);
     assert_eq!(values_of(&skipped, "gyre_run_success", "")[""], 1.0);
-    assert_eq!(
-        values_of(&skipped, "gyre_table_rows", "table"),
-        values_of(&page, "gyre_table_rows", "table")
-    );
+    let [now, before] = [&skipped, &page].map(|page| values_of(page, "gyre_table_rows", "table"));
+    assert_eq!(now, before);
 
     // A failed check appears in the metrics and events, and the record contains the finished
     // stages.
@@ -317,11 +312,8 @@ fn a_run_writes_logs_metrics_and_events() {
             let fields = dataset["facets"]["schema"]["fields"]
                 .as_array()
                 .expect("fields");
-            assert!(
-                fields
-                    .iter()
-                    .all(|f| f["name"].is_string() && f["type"].is_string())
-            );
+            let is_whole = |f: &Value| f["name"].is_string() && f["type"].is_string();
+            assert!(fields.iter().all(is_whole));
         }
         let facets = [&event["run"]["facets"], &event["job"]["facets"]];
         for facet in facets
@@ -336,14 +328,9 @@ fn a_run_writes_logs_metrics_and_events() {
     }
     let complete = &events[1];
     let input = &complete["inputs"][0];
-    assert_eq!(
-        input["name"],
-        lake.path("rows.parquet")
-            .canonicalize()
-            .expect("a path")
-            .display()
-            .to_string()
-    );
+    let file = lake.path("rows.parquet").canonicalize();
+    let file = file.expect("a path").display().to_string();
+    assert_eq!(input["name"], file);
     assert_eq!(input["facets"]["schema"]["fields"][2]["name"], "state");
     let outputs = complete["outputs"].as_array().expect("outputs");
     assert_eq!(outputs.len(), TABLES.len());
@@ -357,12 +344,9 @@ fn a_run_writes_logs_metrics_and_events() {
         assert_eq!(statistics["size"], record["table_bytes"][table]);
     }
     let message = &events[3]["run"]["facets"]["errorMessage"]["message"];
-    assert!(
-        message
-            .as_str()
-            .is_some_and(|m| m.contains("min_rows: 600 rows were read, fewer than 601")),
-        "{message}"
-    );
+    let text = message.as_str().unwrap_or_default();
+    let expected = "min_rows: 600 rows were read, fewer than 601";
+    assert!(text.contains(expected), "{message}");
 }
 
 /// Data values that would change a path, a line, a label or a command.
@@ -385,14 +369,12 @@ fn values_cannot_inject_paths_lines_or_labels() {
     let part = texts((0..n).map(|k| HOSTILE[k as usize / 600]));
     let state: ArrayRef =
         texts((0..n).map(|k| HOSTILE[(3 * (k / 23 % 2) + (k * k + k / 7) % 3) as usize]));
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("part", part),
-            ("t", integers((0..n).map(|k| k % 600))),
-            ("state", state),
-        ],
-    );
+    let columns = vec![
+        ("part", part),
+        ("t", integers((0..n).map(|k| k % 600))),
+        ("state", state),
+    ];
+    lake.table("rows.parquet", columns);
     let text = lake
         .text("p.toml")
         .replace("trajectory = \"id\"\n", "partition_by = \"part\"\n");
@@ -425,10 +407,8 @@ fn values_cannot_inject_paths_lines_or_labels() {
     ran.says("part \\u{1b}[31mred, lag 1: ");
     for event in lines(&ran.err) {
         let text = event["message"].as_str().expect("a message");
-        assert!(
-            !text.contains("new\nline") && !text.contains('\u{1b}'),
-            "{text}"
-        );
+        assert!(!text.contains("new\nline"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
     }
     let label = |part: &str| format!("part={}", part.replace('\\', "\\\\").replace(',', "\\,"));
     let values_by_part = values_of(
@@ -476,25 +456,23 @@ fn no_command_prints_what_a_terminal_obeys() {
     let texts = |of: &dyn Fn(i64) -> String| texts((0..n).map(of));
     let floats = |of: fn(f64) -> f64| floats((0..n).map(|k| of(k as f64)));
     let (id, state, x, part) = (name("id"), name("state"), name("x"), name("part"));
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("k", integers(0..n)),
-            (&id, texts(&|k| format!("\n{OBEYED}{}", k / 60))),
-            ("t", integers((0..n).map(|k| k % 60))),
-            (
-                &state,
-                texts(&|k| format!("\n{OBEYED}{}", (k * k + k / 7) % 3)),
-            ),
-            (&x, floats(|k| (1.7 * k).sin() + (0.3 * k * k).cos())),
-            ("y", floats(|k| (0.9 * k * k).sin())),
-            (
-                "split",
-                texts(&|k| if k % 120 < 60 { "train" } else { "test" }.into()),
-            ),
-            (&part, texts(&|k| format!("\n{OBEYED}{}", k / 120))),
-        ],
-    );
+    let columns = vec![
+        ("k", integers(0..n)),
+        (&id, texts(&|k| format!("\n{OBEYED}{}", k / 60))),
+        ("t", integers((0..n).map(|k| k % 60))),
+        (
+            &state,
+            texts(&|k| format!("\n{OBEYED}{}", (k * k + k / 7) % 3)),
+        ),
+        (&x, floats(|k| (1.7 * k).sin() + (0.3 * k * k).cos())),
+        ("y", floats(|k| (0.9 * k * k).sin())),
+        (
+            "split",
+            texts(&|k| if k % 120 < 60 { "train" } else { "test" }.into()),
+        ),
+        (&part, texts(&|k| format!("\n{OBEYED}{}", k / 120))),
+    ];
+    lake.table("rows.parquet", columns);
     let ordered = format!("trajectory = {}\ntime = \"t\"", toml(&id));
     let [state, x, part] = [&state, &x, &part].map(|text| toml(text));
     let kinds = [
@@ -580,11 +558,8 @@ fn no_command_prints_what_a_terminal_obeys() {
         {
             let set = format!("{section}.{key}={value}");
             let failed = lake.gyre(&["run", &file, "--set", &set]);
-            assert!(
-                [Some(1), Some(2)].contains(&failed.code),
-                "{set}: {}",
-                failed.err
-            );
+            let is_known = matches!(failed.code, Some(1 | 2));
+            assert!(is_known, "{set}: {}", failed.err);
             if at > 0 {
                 continue;
             }
@@ -657,36 +632,18 @@ fn parameters_appear_in_no_file_of_a_run() {
     lake.file("p.toml", &format!("{text}\n{check}"));
     let run = |more: &[&str], code: i32| {
         let mut command = lake.command(&[&REPORTS[..], &["-v"], more].concat());
-        let ran = ProgramRun::of(
-            command
-                .env("TOKEN", SECRET)
-                .output()
-                .expect("the program starts"),
-        );
+        let ran = command.env("TOKEN", SECRET).output();
+        let ran = ProgramRun::of(ran.expect("the program starts"));
         assert_eq!(ran.code, Some(code), "{}", ran.err);
-        assert!(
-            !ran.out.contains(SECRET) && !ran.err.contains(SECRET),
-            "{}{}",
-            ran.out,
-            ran.err
-        );
+        let printed = ran.out + &ran.err;
+        assert!(!printed.contains(SECRET), "{printed}");
     };
     run(&[], 0);
     run(&["--force", "--set", "checks.min_rows=1000"], 3);
-    run(
-        &[
-            "--set",
-            "check.mine.sql=SELECT 1 / (rank - rank) FROM fits WHERE $token <> ''",
-        ],
-        1,
-    );
-    run(
-        &[
-            "--set",
-            "check.mine.sql=SELECT nothing FROM fits WHERE $token <> ''",
-        ],
-        2,
-    );
+    for (column, code) in [("1 / (rank - rank)", 1), ("nothing", 2)] {
+        let sql = format!("SELECT {column} FROM fits WHERE $token <> ''");
+        run(&["--set", &format!("check.mine.sql={sql}")], code);
+    }
     for file in files(lake.folder.path()) {
         let bytes = lake.bytes(&file.display().to_string());
         let has = bytes.windows(SECRET.len()).any(|w| w == SECRET.as_bytes());

@@ -249,16 +249,11 @@ async fn tasks_skip_the_same_models() {
     assert_equal_results(&tasks, &in_process, &"an empty partition");
     let fails = text.replace("lag = [1, 2]", "lag = [1, 2]\nempty = \"fail\"");
     let in_process = run_in(&lake, &fails, None).await.expect("a run");
-    assert_eq!(
-        in_process.record["failures"].as_array().map(Vec::len),
-        Some(2)
-    );
+    let failures = in_process.record["failures"].as_array();
+    assert_eq!(failures.map(Vec::len), Some(2));
     let tasks = run_in(&lake, &fails, Some(InProcess::new(Schedule::InOrder))).await;
-    assert_equal_results(
-        &tasks.expect("a run"),
-        &in_process,
-        &"an empty partition that fails",
-    );
+    let tasks = tasks.expect("a run");
+    assert_equal_results(&tasks, &in_process, &"an empty partition that fails");
 }
 
 /// For outputs that can never be written, every command that checks the output fails first, and no
@@ -432,12 +427,10 @@ fn an_interval_that_excludes_its_value_is_explained() {
     let pairs = (0..200).map(|k| [k * 7 % 30, (k * k + k / 30) % 30]);
     lake.integers("pairs.parquet", ["a", "b"], pairs);
     let fit = "[[fit]]\nname = \"svd\"\nmethod = \"svd\"\nrank = 3";
-    lake.file(
-        "p.toml",
-        &format!(
-            "[job]\nname = \"p\"\noutput = \"out\"\n[tables.pairs]\npath = \"pairs.parquet\"\n[transitions]\nsql = \"SELECT * FROM pairs\"\nsource = \"a\"\ntarget = \"b\"\n[validation]\nbootstrap = 20\nconfidence = 0.5\n{fit}\n"
-        ),
+    let text = format!(
+        "[job]\nname = \"p\"\noutput = \"out\"\n[tables.pairs]\npath = \"pairs.parquet\"\n[transitions]\nsql = \"SELECT * FROM pairs\"\nsource = \"a\"\ntarget = \"b\"\n[validation]\nbootstrap = 20\nconfidence = 0.5\n{fit}\n"
     );
+    lake.file("p.toml", &text);
     let ran = lake.runs(&[]);
     let bootstrap = lake.read("bootstrap");
     let column = |name: &str| bootstrap.floats(name);
@@ -478,19 +471,17 @@ async fn a_partition_that_fails_stops_no_other() {
         let all = || (0..2 * 8 * 30i64).map(|k| (k / 240, k / 30 % 8, k % 30));
         // The golden ratio times the square of a number has no pattern.
         let uniform = (0..2 * 8 * 30).map(|k| Some((f64::from(k * k) * 0.618_033_988_75).fract()));
-        lake.table(
-            "rows.parquet",
-            vec![
-                ("part", integers(all().map(|(part, ..)| part))),
-                ("id", integers(all().map(|(_, id, _)| id))),
-                ("t", integers(all().map(|(.., t)| t))),
-                (
-                    "s",
-                    integers(all().map(|(_, id, t)| (id * 7 + t * t + t / 5) % 5)),
-                ),
-                ("u", floats(uniform)),
-            ],
-        );
+        let columns = vec![
+            ("part", integers(all().map(|(part, ..)| part))),
+            ("id", integers(all().map(|(_, id, _)| id))),
+            ("t", integers(all().map(|(.., t)| t))),
+            (
+                "s",
+                integers(all().map(|(_, id, t)| (id * 7 + t * t + t / 5) % 5)),
+            ),
+            ("u", floats(uniform)),
+        ];
+        lake.table("rows.parquet", columns);
         let text = format!(
             "[job]\nname = \"two\"\noutput = \"FOLDER/out\"\n[tables.rows]\npath = \"FOLDER/rows.parquet\"\n{rows}\npartition_by = \"part\"\n[[fit]]\nname = \"one\"\n{fit}\n"
         );

@@ -540,30 +540,22 @@ fn variables_are_replaced_in_strings_but_not_in_sql() {
         let pipeline = parse(&OCEAN.swap("output = \"${OUT:-out}/ocean\"", &line), &[]);
         pipeline.map(|s| s.job.output).map_err(|e| e.to_string())
     };
-    assert_eq!(
-        output("${BASE}/a/${BASE:-x}"),
-        Ok("s3://lake/a/s3://lake".into())
-    );
-    assert_eq!(output("a${EMPTY}b${EMPTY:-c}"), Ok("abc".into()));
-    assert_eq!(
-        output("$BASE $${BASE} $$ ${NONE:-}x"),
-        Ok("$BASE ${BASE} $$ x".into())
-    );
-    assert_eq!(
-        output("${NONE}"),
-        Err("x.toml:3: `job.output`: the environment variable `NONE` is not set; set it or write `${NONE:-default}`".into())
-    );
-    assert_eq!(
-        output("${BASE"),
-        Err("x.toml:3: `job.output`: `${` is not closed by `}`; write `$${` for the two characters themselves".into())
-    );
-    assert_eq!(
-        output("${a b}"),
-        Err(
-            "x.toml:3: `job.output`: `${a b}` is not of the form `${NAME}` or `${NAME:-default}`"
-                .into()
-        )
-    );
+    let table = r#"
+        ${BASE}/a/${BASE:-x} | s3://lake/a/s3://lake
+        a${EMPTY}b${EMPTY:-c} | abc
+        $BASE $${BASE} $$ ${NONE:-}x | $BASE ${BASE} $$ x
+    "#;
+    for [text, expected] in cases(table) {
+        assert_eq!(output(&text), Ok(expected));
+    }
+    let table = r#"
+        ${NONE} | x.toml:3: `job.output`: the environment variable `NONE` is not set; set it or write `${NONE:-default}`
+        ${BASE | x.toml:3: `job.output`: `${` is not closed by `}`; write `$${` for the two characters themselves
+        ${a b} | x.toml:3: `job.output`: `${a b}` is not of the form `${NAME}` or `${NAME:-default}`
+    "#;
+    for [text, expected] in cases(table) {
+        assert_eq!(output(&text), Err(expected));
+    }
     check(
         OCEAN,
         r#"
@@ -629,10 +621,8 @@ fn assignments_change_and_make_values() {
     assert_eq!(pipeline.tables["more"].path, ["a", "b"]);
     assert_eq!(pipeline.job.output, "s3://lake/x=y");
     let since = &pipeline.transitions.parameters["since"];
-    assert_eq!(
-        *since,
-        Argument::One(Parameter::String("2024-01-01".into()))
-    );
+    let day = Parameter::String("2024-01-01".into());
+    assert_eq!(*since, Argument::One(day));
     let Input::Trajectories { bins, lags, .. } = &pipeline.transitions.input else {
         panic!("trajectories");
     };
@@ -675,10 +665,8 @@ fn the_schema_describes_every_key() {
     let expected = "dbmr svd cocluster metastable gpcca given state_embedding diffusion_map \
                     heat_sketch spectral_hmm kernel_bayes kalman ekf ukf";
     assert_eq!(names, words(expected));
-    assert_eq!(
-        methods[0]["required"],
-        serde_json::json!(["name", "method", "rank"])
-    );
+    let required = serde_json::json!(["name", "method", "rank"]);
+    assert_eq!(methods[0]["required"], required);
     for table in ["Job", "Table", "Transitions", "Points", "Sequences", "Bin"] {
         let table = &schema["$defs"][table];
         assert_eq!(table["additionalProperties"], false);

@@ -1,7 +1,7 @@
 //! Runs over points: state embeddings of trajectories with coordinates.
 
 use crate::cli::integers;
-use crate::lake::{Lake, Rows, Swap, floats};
+use crate::lake::{Lake, Rows, Swap, floats, words};
 use arrow::array::{Array, ArrayRef, ListArray};
 use arrow::datatypes::Float64Type;
 use rand::{RngExt, SeedableRng};
@@ -28,14 +28,7 @@ bandwidth = 1.0
 clusters = 2
 "#;
 
-const TABLES: [&str; 6] = [
-    "points",
-    "features",
-    "spectrum",
-    "centroids",
-    "fits",
-    "certificates",
-];
+const TABLES: &str = "points features spectrum centroids fits certificates";
 
 /// ρ of the coordinates x and y.
 const RHO: [f64; 2] = [0.9, 0.3];
@@ -88,7 +81,10 @@ pub(crate) fn lake(points: &[Point]) -> Lake {
 
 fn bytes(lake: &Lake) -> Vec<Vec<u8>> {
     let path = |t: &str| lake.path(&format!("out/{t}/part-0.parquet"));
-    TABLES.map(|t| fs::read(path(t)).expect("a table")).to_vec()
+    words(TABLES)
+        .into_iter()
+        .map(|t| fs::read(path(t)).expect("a table"))
+        .collect()
 }
 
 /// Values of a column in the rows of a fit and a lag.
@@ -151,7 +147,7 @@ fn a_list_of_coordinates_is_as_good_as_columns() {
     let set = ["transitions.coordinates=\"xy\""];
     lake.runs(&set);
     // The table `fits` has the names of the columns.
-    for ((table, own), expected) in TABLES.iter().zip(bytes(&lake)).zip(expected) {
+    for ((table, own), expected) in words(TABLES).iter().zip(bytes(&lake)).zip(expected) {
         assert_eq!(own == expected, *table != "fits", "{table}");
     }
 }
@@ -279,15 +275,9 @@ fn what_cannot_be_fitted_is_refused_by_name() {
     run(&[constant]).fails(1, "coordinate `y` has the same value in all rows");
     let twice = "transitions.sql=\"SELECT id, t / 2 AS t, x, y FROM walks\"";
     run(&[twice]).fails(1, "trajectory 0 has two rows at t = 0");
-    lake.file(
-        "q.toml",
-        &PIPELINE
-            .swap("method = \"state_embedding\"", "method = \"svd\"")
-            .swap(
-                "rank = [2, 3]\nfeatures = 60\nbandwidth = 1.0\nclusters = 2\n",
-                "rank = 2\n",
-            ),
-    );
+    let fit = "rank = [2, 3]\nfeatures = 60\nbandwidth = 1.0\nclusters = 2\n";
+    let text = PIPELINE.swap("method = \"state_embedding\"", "method = \"svd\"");
+    lake.file("q.toml", &text.swap(fit, "rank = 2\n"));
     lake.line("run q.toml")
         .fails(2, "counts transitions between states");
     run(&["job.incremental=true"]).fails(2, "`job.incremental` adds up counts");
@@ -511,10 +501,8 @@ fn what_a_kernel_cannot_do_is_said() {
     narrow.says(warning);
     let lone = "points.sql=\"SELECT * FROM circle WHERE id = 3\"";
     run(&[lone]).fails(1, "fit `map`");
-    lake.file(
-        "q.toml",
-        &MAP.swap("[points]", "[transitions]\ntime = \"id\"\n[points]"),
-    );
+    let both = MAP.swap("[points]", "[transitions]\ntime = \"id\"\n[points]");
+    lake.file("q.toml", &both);
     let message =
         "use either `[transitions]` (rows with a time) or `[points]` (rows without), not both";
     lake.line("run q.toml").fails(2, message);

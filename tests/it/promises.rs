@@ -430,11 +430,8 @@ fn partitions_without_evidence_are_left_out_unless_the_pipeline_says_fail() {
             .into_iter()
             .filter(|record| record["failures"] == json!([]));
         let record = done.next().expect("a record");
-        assert_eq!(
-            record["empty"].as_array().map(Vec::len),
-            Some(1),
-            "{record}"
-        );
+        let empty = record["empty"].as_array().map(Vec::len);
+        assert_eq!(empty, Some(1), "{record}");
     });
 }
 
@@ -541,15 +538,11 @@ fn new_rows_are_assigned_once() {
         let column = case.column;
         let without = format!("SELECT * EXCLUDE ({column}) FROM rows");
         assign(&lake, case, &without).fails(2, &format!("`{column}`"));
-        let onto = [
-            "assign", "p.toml", "--model", "out", "--output", "out", "--force",
-        ];
         put(&lake, &case.pipeline(some, ""));
-        lake.gyre(&onto).fails(2, "holds the models of a run");
-        let missing = [
-            "assign", "p.toml", "--model", "nowhere", "--output", "other",
-        ];
-        lake.gyre(&missing).fails(1, "there is no finished result");
+        lake.line("assign p.toml --model out --output out --force")
+            .fails(2, "holds the models of a run");
+        lake.line("assign p.toml --model nowhere --output other")
+            .fails(1, "there is no finished result");
         if case.kind != "counts" {
             lake.gyre(&[&new[..], &["--smoothing", "1"]].concat())
                 .fails(2, " have none");
@@ -629,11 +622,8 @@ fn a_result_is_equal_to_itself() {
         run(&lake, &[]).succeeds();
         let n = lake.records().len();
         let report = lake.compare(&["out", "out"]);
-        assert_eq!(
-            report["models"].as_array().map(Vec::len),
-            Some(1),
-            "{report}"
-        );
+        let models = report["models"].as_array().map(Vec::len);
+        assert_eq!(models, Some(1), "{report}");
         for only in ["only_a", "only_b"] {
             assert_eq!(report[only], json!([]), "{report}");
         }

@@ -10,10 +10,8 @@ use arrow::datatypes::{DataType, Float64Type};
 fn assert_near(name: &str, a: &[f64], b: &[f64]) {
     assert_eq!(a.len(), b.len(), "{name}");
     for (at, (a, b)) in a.iter().zip(b).enumerate() {
-        assert!(
-            (a - b).abs() <= 1e-12 * (1.0 + a.abs()),
-            "{name} {at}: {a} {b}"
-        );
+        let is_near = (a - b).abs() <= 1e-12 * (1.0 + a.abs());
+        assert!(is_near, "{name} {at}: {a} {b}");
     }
 }
 
@@ -98,10 +96,8 @@ fn the_rows_of_a_run_come_back() {
     lake.file("p.toml", &around().replace("split = \"split\"\n", ""));
     lake.assign(&[]).succeeds();
     let all = lake.read_at("new/trajectories");
-    assert_eq!(
-        (all.len(), all.0.num_columns()),
-        (24, lake.read("trajectories").0.num_columns() - 1)
-    );
+    let columns = lake.read("trajectories").0.num_columns();
+    assert_eq!((all.len(), all.0.num_columns()), (24, columns - 1));
 }
 
 #[test]
@@ -114,11 +110,8 @@ fn a_distribution_of_too_many_symbols_is_refused() {
     lake.run(&[half, "output.distribution=true"]).succeeds();
     let lists = lake.read("predictions").lists("hmm_r2_next_distribution");
     assert!(lists.iter().all(|list| list.len() == 100));
-    assert!(
-        lists
-            .iter()
-            .all(|list| (list.iter().sum::<f64>() - 1.0).abs() < 1e-9)
-    );
+    let mut sums = lists.iter().map(|list| list.iter().sum::<f64>());
+    assert!(sums.all(|sum| (sum - 1.0).abs() < 1e-9));
 }
 
 #[test]
@@ -247,12 +240,8 @@ fn resamples_and_folds_do_not_depend_on_threads_files_or_increments() {
     whole.run(&VALIDATED).succeeds();
     let expected = whole.tables_of("out");
     let bootstrap = whole.read("bootstrap");
-    assert!(
-        bootstrap
-            .texts("metric")
-            .iter()
-            .all(|name| name == "singular_value")
-    );
+    let metrics = bootstrap.texts("metric");
+    assert!(metrics.iter().all(|name| name == "singular_value"));
     assert_eq!(bootstrap.integers("resamples"), vec![4; bootstrap.len()]);
     assert_eq!(bootstrap.integers("groups"), vec![6; bootstrap.len()]);
     let ranks = whole.read("ranks");

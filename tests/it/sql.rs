@@ -41,12 +41,10 @@ fn clauses_that_would_be_ignored_are_refused() {
     }
     small_pipeline(&lake);
     let text = lake.text("p.toml");
-    lake.file(
-        "p.toml",
-        &format!(
-            "{text}\n[[check]]\nname = \"mine\"\nsql = \"SELECT * FROM fits TABLESAMPLE (1)\"\n"
-        ),
+    let pipeline = format!(
+        "{text}\n[[check]]\nname = \"mine\"\nsql = \"SELECT * FROM fits TABLESAMPLE (1)\"\n"
     );
+    lake.file("p.toml", &pipeline);
     let expected = "the SQL of check `mine` cannot be planned: `TABLESAMPLE (1)`";
     lake.call("check", &[]).fails(2, expected);
 }
@@ -526,11 +524,8 @@ fn parameters_of_time_take_the_zone_of_what_they_are_compared_with() {
         assert_eq!(rows(&condition, "2024-03-31"), expected, "{condition}");
     }
     // A filter of which nothing is known may keep all rows.
-    run(
-        "CAST(t AS DATE) = DATE '2024-03-31' AND $since IS NOT NULL",
-        "2024-03-31",
-    )
-    .succeeds();
+    let of_day = "CAST(t AS DATE) = DATE '2024-03-31' AND $since IS NOT NULL";
+    run(of_day, "2024-03-31").succeeds();
     lake.call("plan", &[]).succeeds().says("for 48 rows");
     // The default of a window function is a time of its column.
     for default in [
@@ -626,11 +621,8 @@ fn local_times_that_clocks_skip_or_show_twice_are_named() {
         ),
     ] {
         run(&condition).succeeds();
-        assert_eq!(
-            lake.read("counts").integers("count"),
-            [count],
-            "{condition}"
-        );
+        let counts = lake.read("counts").integers("count");
+        assert_eq!(counts, [count], "{condition}");
     }
     for column in ["spring", "autumn", "text"] {
         run(&format!("arrow_try_cast({column}, {zone}) IS NULL")).succeeds();
@@ -642,6 +634,10 @@ fn local_times_that_clocks_skip_or_show_twice_are_named() {
 #[test]
 fn defaults_that_a_cast_would_change_are_refused() {
     let lake = small_lake();
+    let with_call = |call: &str| {
+        let sql = format!("SELECT id, {call} OVER (ORDER BY t) AS t, state FROM rows");
+        with_sql(&lake, &sql);
+    };
     for (call, message) in [
         (
             "lag(t, 1, 0.5)",
@@ -650,10 +646,7 @@ fn defaults_that_a_cast_would_change_are_refused() {
         ("lead(t, 1, 1e300)", "of lead is no Int64"),
         ("lag(t, 1, 'x')", "of lag is no Int64"),
     ] {
-        with_sql(
-            &lake,
-            &format!("SELECT id, {call} OVER (ORDER BY t) AS t, state FROM rows"),
-        );
+        with_call(call);
         lake.call("plan", &[]).fails(2, message);
     }
     for call in [
@@ -662,10 +655,7 @@ fn defaults_that_a_cast_would_change_are_refused() {
         "lag(t, 1)",
         "CAST(lag(CAST(t AS DOUBLE), 1, 0.5) OVER (ORDER BY t) AS BIGINT) + lag(t, 1, 0)",
     ] {
-        with_sql(
-            &lake,
-            &format!("SELECT id, {call} OVER (ORDER BY t) AS t, state FROM rows"),
-        );
+        with_call(call);
         lake.call("plan", &[]).succeeds();
     }
 }

@@ -2,7 +2,7 @@
 //! the system.
 
 use crate::cli::{integers, small_lake};
-use crate::lake::{Lake, ProgramRun, cases, files_below, floats, texts, wait_for};
+use crate::lake::{Lake, ProgramRun, cases, files_below, floats, texts, wait_for, words};
 use std::fs;
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -82,18 +82,8 @@ fn a_signal_at_any_stage_leaves_one_result() {
             let (pointer, before) = (fs::read(lake.path("out/current.json")), lake.tables());
             let runs = lake.names("out/runs").len();
             seed += 1;
-            let seeded = seed.to_string();
-            let arguments = [
-                "run",
-                "p.toml",
-                "--seed",
-                &seeded,
-                "--log-format",
-                "json",
-                "--memory",
-                "400MB",
-            ];
-            let (process, mut log) = start(&lake, &arguments);
+            let call = format!("run p.toml --seed {seed} --log-format json --memory 400MB");
+            let (process, mut log) = start(&lake, &words(&call));
             wait_for(&mut log, text);
             if stage == "write" {
                 // Some tables are written.
@@ -107,10 +97,8 @@ fn a_signal_at_any_stage_leaves_one_result() {
                 Some(130) => {
                     assert!(!is_new && lake.tables() == before, "{place}");
                     assert!(stage != "fit" || !rest.contains("\"write\""), "{place}");
-                    assert!(
-                        rest.contains("stopped; the output is as it was before"),
-                        "{place}"
-                    );
+                    let said = rest.contains("stopped; the output is as it was before");
+                    assert!(said, "{place}");
                     stopped += 1;
                 }
                 Some(0) => assert!(
@@ -121,16 +109,12 @@ fn a_signal_at_any_stage_leaves_one_result() {
             }
             assert_eq!(lake.names("tmp"), [].into(), "{place}");
             // Every run has a record.
-            assert!(
-                stage == "count" || lake.names("out/runs").len() == runs + 1,
-                "{place}"
-            );
+            let has_record = lake.names("out/runs").len() == runs + 1;
+            assert!(stage == "count" || has_record, "{place}");
             let kept = lake.text("out/current.json");
             let versions = lake.names("out/versions");
-            assert!(
-                versions.iter().all(|run| kept.contains(run.as_str())),
-                "{place}"
-            );
+            let is_kept = |run: &String| kept.contains(run.as_str());
+            assert!(versions.iter().all(is_kept), "{place}");
         }
         assert!(stopped >= 2, "{name}: {stopped}");
     }
@@ -170,19 +154,9 @@ fn a_second_signal_stops_a_call_that_does_not_return() {
         let more = "transitions.partition_by=[\"x\"]";
         for threads in ["1", "2"] {
             for name in SIGNALS {
-                let arguments = [
-                    "run",
-                    "p.toml",
-                    "-v",
-                    "--threads",
-                    threads,
-                    "--set",
-                    &sql,
-                    "--set",
-                    more,
-                    "--memory",
-                    "300MB",
-                ];
+                let bounds = ["--threads", threads, "--memory", "300MB"];
+                let sets = ["--set", &sql, "--set", more];
+                let arguments = [&["run", "p.toml", "-v"], &bounds[..], &sets].concat();
                 let (mut process, log) = start(&lake, &arguments);
                 // The computation is running if it has used more processor time than the start.
                 while cpu_ticks(process.id()) < 30 {
@@ -235,33 +209,29 @@ fn every_method_stops_in_its_longest_loop() {
     let n = 10_400i64;
     let text = |of: fn(i64) -> String| texts((0..n).map(of));
     let float = |of: fn(f64) -> f64| floats((0..n).map(|k| of(k as f64)));
-    lake.table(
-        "rows.parquet",
-        vec![
-            ("k", integers(0..n)),
-            ("id", integers((0..n).map(|k| k / 2600))),
-            ("t", integers((0..n).map(|k| k % 2600))),
-            ("s", integers((0..n).map(|k| (k * k + k / 7) % 211))),
-            ("x", float(|k| (1.7 * k).sin() + (0.3 * k * k).cos())),
-            ("y", float(|k| (0.9 * k * k).sin())),
-            (
-                "split",
-                text(|k| if k < 2600 { "train" } else { "test" }.into()),
-            ),
-        ],
-    );
+    let columns = vec![
+        ("k", integers(0..n)),
+        ("id", integers((0..n).map(|k| k / 2600))),
+        ("t", integers((0..n).map(|k| k % 2600))),
+        ("s", integers((0..n).map(|k| (k * k + k / 7) % 211))),
+        ("x", float(|k| (1.7 * k).sin() + (0.3 * k * k).cos())),
+        ("y", float(|k| (0.9 * k * k).sin())),
+        (
+            "split",
+            text(|k| if k < 2600 { "train" } else { "test" }.into()),
+        ),
+    ];
+    lake.table("rows.parquet", columns);
     for [section, fit, before] in cases(ENDLESS) {
         let keys = if section.starts_with("[points]") {
             "id = \"k\"\nsql = \"SELECT * FROM rows WHERE k < 3000\""
         } else {
             "trajectory = \"id\"\ntime = \"t\"\nsql = \"SELECT * FROM rows\""
         };
-        lake.file(
-            "p.toml",
-            &format!(
-                "[job]\nname = \"endless\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n{section}\n{keys}\n[[fit]]\nname = \"one\"\n{fit}\n"
-            ),
+        let pipeline = format!(
+            "[job]\nname = \"endless\"\noutput = \"out\"\n[tables.rows]\npath = \"rows.parquet\"\n{section}\n{keys}\n[[fit]]\nname = \"one\"\n{fit}\n"
         );
+        lake.file("p.toml", &pipeline);
         let (mut process, mut log) = start(&lake, &["run", "p.toml", "--log-format", "json"]);
         wait_for(&mut log, &format!("\"stage\":\"{before}\""));
         // It computes.
@@ -296,17 +266,13 @@ fn waiting_for_a_lock_is_reported_stoppable_and_limited() {
     lake.runs(&[]);
     lake.assign(&[]).succeeds();
     let before = lake.tables();
-    let commands: [(&str, &[&str]); 3] = [
-        ("out", &["run", "p.toml", "--force"]),
-        ("out", &["clean", "p.toml"]),
-        (
-            "new",
-            &[
-                "assign", "p.toml", "--model", "out", "--output", "new", "--force",
-            ],
-        ),
+    let commands = [
+        ("out", "run p.toml --force"),
+        ("out", "clean p.toml"),
+        ("new", "assign p.toml --model out --output new --force"),
     ];
     for (folder, command) in commands {
+        let command = &words(command)[..];
         let lock = File::open(lake.path(&format!("{folder}/.lock"))).expect("a lock");
         lock.lock().expect("the lock is free");
         let ran = lake.gyre(&[command, &["--lock-timeout", "0s"]].concat());
@@ -399,14 +365,10 @@ fn the_next_run_removes_the_rows_of_a_killed_process() {
         let clean = |more: &[&str]| {
             let arguments = [&["clean", "p.toml"][..], more].concat();
             let mut command = lake.command(&arguments);
-            ProgramRun::of(
-                command
-                    .env("TMPDIR", lake.path("tmp"))
-                    .output()
-                    .expect("the program starts"),
-            )
-            .succeeds()
-            .out
+            let ran = command.env("TMPDIR", lake.path("tmp")).output();
+            ProgramRun::of(ran.expect("the program starts"))
+                .succeeds()
+                .out
         };
         // The files of a running process are kept.
         assert!(!clean(&[]).contains("temporary folder"));

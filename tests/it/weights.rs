@@ -558,13 +558,11 @@ fn weighted_walks(weight: &dyn Fn(i64) -> f64) -> Vec<(&'static str, ArrayRef)> 
 fn write_weighted(lake: &Lake, kind: &Weighted, weight: &dyn Fn(i64) -> f64) {
     lake.table("rows/0.parquet", weighted_walks(weight));
     let (section, rest) = kind.pipeline.split_once('\n').expect("a section");
-    lake.file(
-        "p.toml",
-        &format!(
-            "[job]\nname = \"weights\"\noutput = \"out\"\n[tables.rows]\npath = \"rows/\"\n\
-             {section}\nsql = \"SELECT * FROM rows\"\nweight = \"w\"\n{rest}"
-        ),
+    let text = format!(
+        "[job]\nname = \"weights\"\noutput = \"out\"\n[tables.rows]\npath = \"rows/\"\n\
+         {section}\nsql = \"SELECT * FROM rows\"\nweight = \"w\"\n{rest}"
     );
+    lake.file("p.toml", &text);
 }
 
 /// Symbols, points and pairs of points: a common factor 2^k changes no bit but those of what is

@@ -244,10 +244,8 @@ fn only_transitions_need_no_fit() {
         let missing = "p.toml: the pipeline needs at least one `[[fit]]`: only the counts of `[transitions]` are a result without fits";
         lake.call("check", &[]).fails(2, missing);
     }
-    lake.file(
-        "p.toml",
-        &(without_fit(0) + "[validation]\nbootstrap = 2\n"),
-    );
+    let validated = without_fit(0) + "[validation]\nbootstrap = 2\n";
+    lake.file("p.toml", &validated);
     let resampled = "`[validation]` resamples sets of states, and no fit of this pipeline has sets";
     lake.call("check", &[]).fails(2, resampled);
 }
@@ -400,12 +398,8 @@ fn a_result_of_every_kind_replaces_one_of_every_other() {
         }
         let ran = lake.runs(&[]);
         let is_anew = kind == 0 && before.is_some();
-        assert_eq!(
-            ran.err.contains("sets get new names"),
-            is_anew,
-            "{}",
-            ran.err
-        );
+        let is_said = ran.err.contains("sets get new names");
+        assert_eq!(is_said, is_anew, "{}", ran.err);
         before = Some(kind);
     }
 }
