@@ -117,8 +117,8 @@ pub fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()
 }
 
-/// The rows of a table of cases, whose cells ` | ` separates. In a cell, `\n`, `\t`, `\s` and `\\` are
-/// a line break, a tab, a blank at its end or start, and a backslash.
+/// The rows of a table of cases, whose cells ` | ` separates. In a cell, `\n`, `\t`, `\s` and `\\`
+/// are a line break, a tab, a blank at its end or start, and a backslash.
 #[track_caller]
 pub fn cases<const N: usize>(table: &str) -> Vec<[String; N]> {
     const ESCAPES: [(&str, &str); 5] = [
