@@ -506,23 +506,15 @@ mod tests {
         let groups = Groups::new(3, vec![part]);
         let found = run(&groups, &[Method::Dbmr(Dbmr::new(3))], &params(40)).remove(0);
         // 3!/3³ = 2/9 of them hold all three.
-        assert!(
-            (2..20).contains(&found.of.resamples),
-            "{}",
-            found.of.resamples
-        );
+        let resamples = found.of.resamples;
+        assert!((2..20).contains(&resamples), "{resamples}");
         assert_eq!(found.source_stability, vec![Some(1.0); 3]);
 
         let alone = Groups::scatter(3, &groups.resample(&[1, 1, 1], 9).shards.by_source, 1);
         let found = run(&alone, &[Method::Dbmr(Dbmr::new(2))], &params(5)).remove(0);
         assert_eq!((found.of.resamples, found.of.groups), (0, 1));
-        assert!(
-            found
-                .of
-                .numbers
-                .iter()
-                .all(|number| number.spread.is_none())
-        );
+        let mut numbers = found.of.numbers.iter();
+        assert!(numbers.all(|number| number.spread.is_none()));
         assert_eq!(found.target_stability, vec![None; 3]);
     }
 

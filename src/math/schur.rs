@@ -376,11 +376,8 @@ mod tests {
             let schur = leading(&mean, n, n, Which::Magnitude);
             assert!(errors(&mean, n, &schur).iter().all(|e| *e < 1e-13));
             let zero = vec![0.0; n * n];
-            assert!(
-                errors(&zero, n, &leading(&zero, n, n, Which::Magnitude))
-                    .iter()
-                    .all(|e| *e == 0.0)
-            );
+            let found = errors(&zero, n, &leading(&zero, n, n, Which::Magnitude));
+            assert!(found.iter().all(|e| *e == 0.0));
         }
     }
 

@@ -465,12 +465,10 @@ mod tests {
             fit_of(&shards, vec![1, 4, 4], 6),
             fit_of(&shards, vec![0, 1, 1], 2),
         );
-        assert_eq!(all.model.metrics.empty_states, 4);
-        assert_eq!(
-            all.model.metrics.log_likelihood,
-            own.model.metrics.log_likelihood
-        );
-        assert!((all.model.metrics.coherence - own.model.metrics.coherence).abs() < 1e-14);
+        let (a, b) = (&all.model.metrics, &own.model.metrics);
+        assert_eq!(a.empty_states, 4);
+        assert_eq!(a.log_likelihood, b.log_likelihood);
+        assert!((a.coherence - b.coherence).abs() < 1e-14);
         let sides = [&all.model.sources, &all.model.targets];
         let mut embedded = sides.iter().flat_map(|side| &side.embedding);
         assert!(embedded.all(|x| x.is_finite()));
@@ -489,10 +487,8 @@ mod tests {
         let shards = of_entries(1, 1, [(0, 0, 2)], 1);
         for method in methods(1) {
             let fit = fit(&Passes::local(), &method, &counts(&shards), 0).expect("rank 1");
-            assert_eq!(
-                (&fit.model.coarse[..], fit.model.metrics.kappa),
-                (&[1.0][..], 0.5)
-            );
+            assert_eq!(fit.model.coarse, [1.0]);
+            assert_eq!(fit.model.metrics.kappa, 0.5);
             assert!((fit.model.spectrum[0].value - 1.0).abs() < 1e-15);
         }
     }
@@ -519,12 +515,12 @@ mod tests {
         for method in methods(4).into_iter().chain([given()]) {
             let fit = fit(&Passes::local(), &method, &counts(&shards), 3).expect("rank 4");
             assert_eq!(fit.model.coarse_counts.iter().sum::<f64>(), shards.total);
-            assert!(
-                fit.model
-                    .coarse
-                    .chunks(4)
-                    .all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-15)
-            );
+            let sums = fit
+                .model
+                .coarse
+                .chunks(4)
+                .map(|row| row.iter().sum::<f64>());
+            sums.for_each(|sum| assert!((sum - 1.0).abs() < 1e-15));
             assert!((fit.model.latent.probability.iter().sum::<f64>() - 4.0).abs() < 1e-12);
             let metrics = &fit.model.metrics;
             if let Some(last) = fit.how.trace.last() {

@@ -188,10 +188,8 @@ mod tests {
             (7, 9, 1),
         ]);
         c.keep_connected();
-        assert_eq!(
-            (&c.source_states, &c.target_states),
-            (&vec![5, 7], &vec![5, 7])
-        );
+        assert_eq!(c.source_states, [5, 7]);
+        assert_eq!(c.target_states, [5, 7]);
         assert_eq!(entries(&c), [(5, 7, 2.0), (7, 5, 3.0), (7, 7, 1.0)]);
         let left_out = LeftOut {
             components: 3,

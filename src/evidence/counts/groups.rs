@@ -345,31 +345,23 @@ mod tests {
         let groups = small();
         assert_eq!(groups.n_groups, 2);
         let both = groups.resample(&[1, 100], 9);
-        assert_eq!(
-            (&both.sources[..], &both.targets[..]),
-            (&[0, 1][..], &[0, 1, 2][..])
-        );
+        assert_eq!(both.sources, [0, 1]);
+        assert_eq!(both.targets, [0, 1, 2]);
         assert_eq!(both.shards.source_total, [303.0, 500.0]);
         assert_eq!(both.shards.target_total, [2.0, 301.0, 500.0]);
         assert_eq!(both.shards.by_source[0].values, Values::Count(vec![2, 301]));
 
         let second = groups.resample(&[0, 2], 9);
-        assert_eq!(
-            (&second.sources[..], &second.targets[..]),
-            (&[0, 1][..], &[1, 2][..])
-        );
+        assert_eq!(second.sources, [0, 1]);
+        assert_eq!(second.targets, [1, 2]);
         assert_eq!(second.shards.by_source[1].columns, [1]);
         assert_eq!(second.shards.total, 16.0);
 
         let first = groups.resample(&[3, 0], 9);
-        assert_eq!(
-            (&first.sources[..], &first.targets[..]),
-            (&[0][..], &[0, 1][..])
-        );
-        assert_eq!(
-            (first.shards.n_sources, first.shards.by_source.len()),
-            (1, 1)
-        );
+        assert_eq!(first.sources, [0]);
+        assert_eq!(first.targets, [0, 1]);
+        let s = &first.shards;
+        assert_eq!((s.n_sources, s.by_source.len()), (1, 1));
         assert_eq!(groups.resample(&[0, 0], 9).shards.total, 0.0);
     }
 
@@ -393,10 +385,8 @@ mod tests {
             let mut shares = vec![0; 100];
             share(1_000_000, &mut shares, &mut random);
             assert_eq!(shares.iter().sum::<u64>(), 1_000_000);
-            squares += shares
-                .iter()
-                .map(|&n| (n as f64 - 1e4).powi(2))
-                .sum::<f64>();
+            let off = shares.iter().map(|&n| n as f64 - 1e4);
+            squares += off.map(|off| off.powi(2)).sum::<f64>();
         }
         let deviation = (squares / 20_000.0f64).sqrt();
         assert!((deviation - 99.5).abs() < 1.5, "{deviation}");

@@ -278,24 +278,15 @@ mod tests {
         // Sources 3 and 9; targets 5, 7 and an ID that is too large for a table.
         for far in [8, 4_000_000_000] {
             let mut tally = Tally::default();
-            for (pair, n) in [
-                (pack(9, 7), 4),
-                (pack(3, 5), 1),
-                (pack(3, far), 2),
-                (pack(9, 5), 3),
-            ] {
-                tally.add_count(pair, n);
+            for (source, target, n) in [(9, 7, 4), (3, 5, 1), (3, far, 2), (9, 5, 3)] {
+                tally.add_count(pack(source, target), n);
             }
             let c = CountMatrix::new(0, 0, Tally::finish(vec![tally]));
-            assert_eq!(
-                (c.source_states, c.target_states),
-                (vec![3, 9], vec![5, 7, far])
-            );
+            assert_eq!(c.source_states, [3, 9]);
+            assert_eq!(c.target_states, [5, 7, far]);
             let shard = &c.by_source[0];
-            assert_eq!(
-                (&shard.offsets[..], &shard.columns[..]),
-                (&[0, 2, 4][..], &[0, 2, 0, 1][..])
-            );
+            assert_eq!(shard.offsets, [0, 2, 4]);
+            assert_eq!(shard.columns, [0, 2, 0, 1]);
             assert_eq!(shard.values, Values::Small(vec![1, 2, 3, 4]));
             assert_eq!(c.total, 10);
         }

@@ -493,11 +493,8 @@ mod tests {
         assert_eq!(remainder.eval(&[]), -1.0);
         let both = binary(Binary::And, number(1.0), number(0.0));
         assert_eq!(both.eval(&[]), 0.0);
-        assert!(
-            binary(Binary::Greatest, number(f64::NAN), number(1.0))
-                .eval(&[])
-                .is_nan()
-        );
+        let greatest = binary(Binary::Greatest, number(f64::NAN), number(1.0));
+        assert!(greatest.eval(&[]).is_nan());
     }
 
     #[test]

@@ -180,12 +180,8 @@ fn two_blocks_have_a_closed_form() {
         }
         // The eigenvector of all copies has length λ for time 1.
         let found = fit::diffusion_map(&copies, &params, 1).unwrap();
-        let length = found
-            .rows_of(&copies)
-            .iter()
-            .map(|x| x * x)
-            .sum::<f64>()
-            .sqrt();
+        let squares = found.rows_of(&copies).iter().map(|x| x * x).sum::<f64>();
+        let length = squares.sqrt();
         assert!((length - expected.abs()).abs() < 1e-14);
     }
 }
@@ -346,11 +342,8 @@ fn rows_of_points_that_are_left_out_have_no_embedding() {
     let near = circle(6, 300);
     let mut points = near.clone();
     // A fifth of the points, far away.
-    for i in 0..60 {
-        points
-            .coordinates
-            .extend([50.0 + uniform(3, i), uniform(4, i)]);
-    }
+    let far = (0..60).flat_map(|i| [50.0 + uniform(3, i), uniform(4, i)]);
+    points.coordinates.extend(far);
     for reach in 0..4 {
         let sketch = HeatSketch {
             epsilon: Epsilon::Given(0.25),
@@ -361,15 +354,10 @@ fn rows_of_points_that_are_left_out_have_no_embedding() {
         };
         let found = fit::heat_sketch(&points, &sketch, 1).unwrap();
         let again = found.model.embed(&points.coordinates);
-        assert!(
-            found.rows_of(&points)[..1200].iter().all(|x| x.is_finite()),
-            "{reach}"
-        );
-        assert!(
-            found.rows_of(&points)[1200..].iter().all(|x| x.is_nan()),
-            "{reach}"
-        );
-        let error = largest_difference(&found.rows_of(&points)[..1200], &again[..1200]);
+        let rows = found.rows_of(&points);
+        assert!(rows[..1200].iter().all(|x| x.is_finite()), "{reach}");
+        assert!(rows[1200..].iter().all(|x| x.is_nan()), "{reach}");
+        let error = largest_difference(&rows[..1200], &again[..1200]);
         assert!(error < 1e-12, "{reach}: {error:e}");
         assert!(again[1200..].iter().all(|x| x.is_nan()), "{reach}");
         let new = found.model.embed(&[1.01, 0.01, 50.5, 0.5]);
@@ -391,10 +379,8 @@ fn landmarks_of_all_points_are_the_points() {
     assert_eq!(landmarks.model.landmarks, Some(199));
     // Up to the signs of the columns.
     let sizes = |rows: &[f64]| rows.iter().map(|x| x.abs()).collect::<Vec<f64>>();
-    let error = largest_difference(
-        &sizes(&whole.rows_of(&points)),
-        &sizes(&landmarks.rows_of(&points)),
-    );
+    let [whole, landmarks] = [whole, landmarks].map(|found| sizes(&found.rows_of(&points)));
+    let error = largest_difference(&whole, &landmarks);
     assert!(error < 0.05, "{error}");
 }
 
@@ -706,11 +692,8 @@ fn landmarks_that_do_not_reach_each_other_are_warned_of() {
     // Landmarks are about .1 apart, and 50 points are nearest to each.
     let narrow = of(0.002);
     assert!(narrow.quality.effective_neighbours < 3.0);
-    assert!(
-        narrow.warnings.iter().any(is_narrow),
-        "{:?}",
-        narrow.warnings
-    );
+    let warnings = &narrow.warnings;
+    assert!(warnings.iter().any(is_narrow), "{warnings:?}");
     let wide = of(0.2);
     assert!((6.0..12.0).contains(&wide.quality.effective_neighbours));
     assert!(!wide.warnings.iter().any(is_narrow));

@@ -115,11 +115,8 @@ mod tests {
         // 280 rows are distinct, one of which has weight 0; each of the others comes twice.
         let all = of(&mut (0..560).map(|k| k % 280), 1000).points(1000);
         assert_eq!(all.n(), 279);
-        assert!(
-            all.weights
-                .as_ref()
-                .is_some_and(|w| w.iter().all(|w| *w == 2.0))
-        );
+        let weights = all.weights.as_ref();
+        assert!(weights.is_some_and(|w| w.iter().all(|w| *w == 2.0)));
         let some = of(&mut (0..560).map(|k| k % 280), 20);
         let back = of(&mut (0..560).rev().map(|k| k % 280), 20);
         assert_eq!(some.points(20), back.points(20));

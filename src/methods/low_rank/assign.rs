@@ -351,19 +351,11 @@ mod tests {
             lead,
         };
         let none = state(-1, None, 0.0, None);
-        assert_eq!(
-            got.states[0],
-            state(0, Some(2.0 * half + half), 0.0, Some(f64::INFINITY))
-        );
-        assert_eq!(
-            got.states[1],
-            state(1, Some(3.0 * most), 0.0, Some(3.0 * most - 3.0 * half))
-        );
-        assert_eq!(got.states[2..4], [none, none]);
-        assert_eq!(
-            got.states[4],
-            state(1, Some(4.0 * most), 1.0, Some(f64::NEG_INFINITY))
-        );
+        let lead = 3.0 * most - 3.0 * half;
+        let first = state(0, Some(2.0 * half + half), 0.0, Some(f64::INFINITY));
+        let second = state(1, Some(3.0 * most), 0.0, Some(lead));
+        let last = state(1, Some(4.0 * most), 1.0, Some(f64::NEG_INFINITY));
+        assert_eq!(got.states, [first, second, none, none, last]);
         assert_eq!(got.has_point, [true, true, false, false, true]);
         assert_eq!(got.embedding[..4], [1.0, 2.0, 1.0, -2.0]);
         assert_eq!(unseen(&counts, &targets), [0.0, 5.0, 0.0, 7.0, 0.0]);

@@ -641,11 +641,8 @@ mod tests {
         // empty.
         let points = [1.0, 1.0 + 1e-15, 1.0, -3.0, -3.0];
         let fit = fit(&points, 1, &[1.0; 5], &params(4), 0);
-        assert!(
-            fit.restarts
-                .iter()
-                .all(|r| r.converged && r.empty_states == 2)
-        );
+        let mut restarts = fit.restarts.iter();
+        assert!(restarts.all(|r| r.converged && r.empty_states == 2));
         assert_eq!(fit.affiliation[0], fit.affiliation[1]);
         assert_ne!(fit.affiliation[0], fit.affiliation[3]);
         // All points are at the origin.

@@ -708,11 +708,7 @@ mod tests {
             },
         );
         assert!(!found.converged);
-        assert!(
-            found
-                .values
-                .iter()
-                .all(|v| *v <= 1.0 + 1e-12 && v.is_finite())
-        );
+        let is_sound = |v: &f64| *v <= 1.0 + 1e-12 && v.is_finite();
+        assert!(found.values.iter().all(is_sound));
     }
 }
