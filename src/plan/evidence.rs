@@ -141,10 +141,6 @@ impl Columns {
     }
 
     /// The columns of coordinates: all numbers, or a single list of numbers.
-    pub(crate) fn coordinates(&self, names: &[String]) -> Result<Vec<Field>> {
-        self.points(names, "coordinates")
-    }
-
     /// The columns of points under a key of the pipeline.
     pub(crate) fn points(&self, names: &[String], role: &str) -> Result<Vec<Field>> {
         let is_list = |t: &DataType| match t {

@@ -202,7 +202,7 @@ fn layout(
         partition,
         key,
         roles,
-        coordinates: columns.coordinates(coordinates)?,
+        coordinates: columns.points(coordinates, "coordinates")?,
         scale: scale.clone(),
         weight: columns.weight(weight.as_ref())?,
         given: Vec::new(),

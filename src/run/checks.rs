@@ -140,9 +140,7 @@ impl Candidate<'_> {
     /// # Errors
     /// If a check cannot be made.
     async fn check(&self, checks: &[PlannedCheck], outcomes: &mut Vec<CheckRecord>) -> Result<()> {
-        let Candidate {
-            lake, output, head, ..
-        } = self;
+        let (output, head) = (self.output, self.head);
         let mut session = None;
         for check in checks {
             let limit = check.rule.limit();
@@ -168,7 +166,7 @@ impl Candidate<'_> {
                 }
                 CheckRule::Sql { sql, parameters } => {
                     if session.is_none() {
-                        session = Some(staged(lake, output, &head.id, &self.tables).await?);
+                        session = Some(staged(self.lake, output, &head.id, &self.tables).await?);
                     }
                     let session = session.as_ref().ok_or_else(|| Error::bug("no session"))?;
                     let frame = query(session, &check.name, sql, parameters).await?;

@@ -38,7 +38,7 @@ use crate::plan::kind::KindPlan;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
 use crate::run::journal::Journal;
-use crate::run::kind::{Kind, Read, Running, Written};
+use crate::run::kind::{Kind, Running, Written};
 use crate::run::options::Options;
 use crate::run::progress::{Progress, Silent};
 use crate::run::record::Ended;
@@ -161,15 +161,11 @@ impl<K: Kind> Planned<K> {
             dealt: OnceCell::new(),
         };
         progress.stage(K::READ, None);
-        let Read {
-            evidence,
-            found,
-            ledger,
-        } = K::read(&run).await?;
-        journal.read(found);
+        let read = K::read(&run).await?;
+        journal.read(read.found);
 
         progress.stage("fit", None);
-        let mut fitted = K::fit(&run, evidence).await?;
+        let mut fitted = K::fit(&run, read.evidence).await?;
         crate::memory::give_back();
         journal.fitted(&mut fitted)?;
         empty::warn(&run, &mut journal.record.empty).await?;
@@ -191,7 +187,7 @@ impl<K: Kind> Planned<K> {
         journal.record.facts = fitted.facts.clone();
         journal.dropped(written.dropped);
         journal.staged("write", &run, &tables).await?;
-        if let Some(ledger) = &ledger {
+        if let Some(ledger) = &read.ledger {
             output.put_ledger(&begun.run, ledger).await?;
         }
 

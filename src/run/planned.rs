@@ -17,7 +17,6 @@ use crate::run::inputs::Inputs;
 use crate::run::options::Options;
 use crate::run::points::kind::PointsKind;
 use crate::run::progress::Progress;
-use crate::run::record::{Failure, Head};
 use crate::run::sequences::kind::SymbolsKind;
 use crate::run::summary::Summary;
 use crate::run::workers::slices::Spread;
@@ -27,7 +26,6 @@ use arrow::datatypes::SchemaRef;
 use datafusion::dataframe::DataFrame;
 use futures::future::{BoxFuture, LocalBoxFuture};
 use serde_json::Value;
-use std::fmt::Display;
 use std::sync::Arc;
 
 /// A planned run over any kind of evidence.
@@ -160,8 +158,10 @@ impl<K: Tasks> AnyRun for Planned<K> {
                 Outcome::Done(record) => record,
             };
             let (record, output) = (&*record, &*self.plan.job().output);
-            let summary = Summary { record, output };
-            Ok(Some(Finished::new(&summary, &record.head)))
+            Ok(Some(Finished {
+                summary: Summary { record, output }.to_string(),
+                has_failures: !record.head.failures.is_empty(),
+            }))
         })
     }
 }
@@ -294,16 +294,6 @@ pub struct Finished {
     pub has_failures: bool,
 }
 
-impl Finished {
-    fn new(summary: &impl Display, head: &Head) -> Finished {
-        let failures: &[Failure] = &head.failures;
-        Finished {
-            summary: summary.to_string(),
-            has_failures: !failures.is_empty(),
-        }
-    }
-}
-
 impl Inputs {
     /// Plans a run over the rows of the pipeline; `seed` replaces that of the pipeline.
     ///
@@ -380,8 +370,10 @@ impl<K: Assigns> AnyAssignment for PlannedAssignment<K> {
                 return Ok(None);
             };
             let (record, output) = (&*record, output.shown());
-            let summary = AssignSummary { record, output };
-            Ok(Some(Finished::new(&summary, &record.head)))
+            Ok(Some(Finished {
+                summary: AssignSummary { record, output }.to_string(),
+                has_failures: !record.head.failures.is_empty(),
+            }))
         })
     }
 }

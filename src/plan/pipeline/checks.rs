@@ -8,11 +8,10 @@ use crate::plan::pipeline::document::{Content, Document, Node};
 use crate::plan::pipeline::shape::{inline_schema, visit_scalars};
 use crate::read::lake::files::Query;
 use crate::store::parameter::Parameter;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
@@ -304,28 +303,16 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Limit<T> {
     }
 }
 
-impl<T: JsonSchema> JsonSchema for Limit<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        format!("Limit_{}", T::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let (value, on) = (
-            generator.subschema_for::<T>(),
-            generator.subschema_for::<On>(),
-        );
-        json_schema!({ "anyOf": [value, {
-            "type": "object",
-            "properties": { "value": value, "on": on },
-            "required": ["value"],
-            "additionalProperties": false,
-        }] })
-    }
-}
+inline_schema!(Limit<T>, |generator| {
+    let value = generator.subschema_for::<T>();
+    let on = generator.subschema_for::<On>();
+    json_schema!({ "anyOf": [value, {
+        "type": "object",
+        "properties": { "value": value, "on": on },
+        "required": ["value"],
+        "additionalProperties": false,
+    }] })
+});
 
 impl<'de> Deserialize<'de> for PartitionKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -142,7 +142,8 @@ pub enum Input {
         trajectory: Vec<String>,
         /// The column that orders a trajectory.
         time: String,
-        /// The time between rows that follow each other. None: a row follows the one before.
+        /// The time between rows that follow each other. If None, each row follows the previous row
+        /// of its trajectory, however much later it is.
         interval: Option<Lag>,
         /// The symbol columns; may be empty if there are bins.
         symbol: Vec<String>,
@@ -188,7 +189,8 @@ pub enum RowKey {
         trajectory: Vec<String>,
         /// The column that orders a trajectory.
         time: String,
-        /// The time between rows that follow each other. None: a row follows the one before.
+        /// The time between rows that follow each other. If None, each row follows the previous row
+        /// of its trajectory, however much later it is.
         interval: Option<Lag>,
     },
     /// Rows without time.

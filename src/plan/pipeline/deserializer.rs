@@ -347,11 +347,10 @@ impl<'de> de::Deserializer<'de> for &Node {
     ) -> Result<V::Value, KeyError> {
         match &self.content {
             Content::Table(_) => self.deserialize_any(visitor),
-            _ => Err(KeyError::wrong(format!(
-                "must be a table, not {}",
-                finding(self.unexpected())
-            ))
-            .at(self)),
+            _ => {
+                let error: KeyError = de::Error::invalid_type(self.unexpected(), &"a table");
+                Err(error.at(self))
+            }
         }
     }
 
@@ -361,19 +360,16 @@ impl<'de> de::Deserializer<'de> for &Node {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, KeyError> {
+        let wanted = || format!("must be one of \"{}\"", variants.join("\", \""));
         match &self.content {
             Content::String(text) => visitor.visit_enum(text.as_str().into_deserializer()),
             Content::Filled(filled) => visitor
                 .visit_enum(filled.text.as_str().into_deserializer())
-                .map_err(|_: KeyError| {
-                    let variants = variants.join("\", \"");
-                    filled.named(KeyError::wrong(format!("must be one of \"{variants}\"")))
-                }),
-            _ => Err(KeyError::wrong(format!(
-                "must be one of \"{}\", not {}",
-                variants.join("\", \""),
-                finding(self.unexpected())
-            ))),
+                .map_err(|_: KeyError| filled.named(KeyError::wrong(wanted()))),
+            _ => {
+                let found = finding(self.unexpected());
+                Err(KeyError::wrong(format!("{}, not {found}", wanted())))
+            }
         }
         .map_err(|error: KeyError| error.at(self))
     }

@@ -1,25 +1,26 @@
 //! Shapes of values: one value or a list of values, and a table in the order of the file.
 
 use crate::plan::pipeline::deserializer::ONE_OR_MANY;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::json_schema;
 use serde::de::Visitor;
 use serde::de::value::SeqAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
 /// Implements `JsonSchema` for a type whose schema stands in the place of each use.
 macro_rules! inline_schema {
-    ($type:ident, $schema:expr) => {
-        impl schemars::JsonSchema for $type {
+    ($type:ident $(<$of:ident>)?, $schema:expr) => {
+        impl $(<$of: schemars::JsonSchema>)? schemars::JsonSchema for $type $(<$of>)? {
             fn inline_schema() -> bool {
                 true
             }
 
             fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($type).into()
+                let name = stringify!($type);
+                $(let name = format!("{name}_{}", $of::schema_name());)?
+                name.into()
             }
 
             fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -79,19 +80,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for InOrder<T> {
     }
 }
 
-impl<T: JsonSchema> JsonSchema for InOrder<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        format!("InOrder_{}", T::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        BTreeMap::<String, T>::json_schema(generator)
-    }
-}
+inline_schema!(InOrder<T>, |generator| BTreeMap::<String, T>::json_schema(
+    generator
+));
 
 /// Reads one value, or a list of at least one.
 pub(crate) fn one_or_many<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
@@ -143,17 +134,7 @@ where
 /// The schema of a `Vec<T>` that [`one_or_many`] reads.
 pub(crate) struct OneOrMany<T>(PhantomData<T>);
 
-impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        format!("OneOrMany_{}", T::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let one = generator.subschema_for::<T>();
-        json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
-    }
-}
+inline_schema!(OneOrMany<T>, |generator| {
+    let one = generator.subschema_for::<T>();
+    json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
+});

@@ -200,17 +200,12 @@ impl<'a, K: Tasks> CountRounds<'a, K> {
     /// # Errors
     /// If the store fails.
     pub(crate) async fn whole(&self, remote: RemoteCounts) -> Result<Counted> {
-        let RemoteCounts {
-            mut counted,
-            units,
-            heads,
-            ..
-        } = remote;
-        for unit in units {
+        let mut counted = remote.counted;
+        for unit in remote.units {
             let pieces = [unit.matrix.counts, unit.matrix.groups];
             let bytes = self.output.pieces(&self.plan.job.hash, &pieces).await?;
             let mut counts = read_counts(&bytes[0], &bytes[1])?;
-            counts.renumber(&heads[unit.head].1);
+            counts.renumber(&remote.heads[unit.head].1);
             counted.counts.push(counts);
         }
         Ok(counted)

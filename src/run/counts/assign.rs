@@ -165,7 +165,7 @@ async fn score_trajectories(
     let start = || {
         let scorer = Scorer::new(&lookups, n_lags, n_fits);
         // Look-ups are by these numbers.
-        let numbers = all.numbers.states()?;
+        let numbers = all.numbers.of_sources.duplicate()?;
         Follower::new(&rows.layout, numbers, &all.names.names.partitions, scorer)
     };
     let followed = follow(&planned.lake, planned.frame.clone(), &rows.layout, start).await?;
@@ -389,34 +389,33 @@ fn record(names: &AssignedSchema, model: &AssignedModel) -> ModelEntry<AssignedS
 
 impl Display for AssignedStates {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let model = self;
         let number = |n: usize| grouped(n as f64);
         write!(
             f,
             "{}, {} ({} new), {} ({} unseen",
-            counted(grouped(model.transitions), "transition"),
-            counted(number(model.sources), "source"),
-            number(model.new_sources),
-            counted(number(model.targets), "target"),
-            number(model.unseen_targets)
+            counted(grouped(self.transitions), "transition"),
+            counted(number(self.sources), "source"),
+            number(self.new_sources),
+            counted(number(self.targets), "target"),
+            number(self.unseen_targets)
         )?;
-        if model.unseen_targets > 0 {
-            let share = 100.0 * model.unseen_transitions / model.transitions;
-            let unseen = counted(grouped(model.unseen_transitions), "transition");
+        if self.unseen_targets > 0 {
+            let share = 100.0 * self.unseen_transitions / self.transitions;
+            let unseen = counted(grouped(self.unseen_transitions), "transition");
             write!(f, " with {unseen}, {share:.2} %")?;
         }
         write!(f, ")")?;
-        if let Some(n) = model.trajectories {
+        if let Some(n) = self.trajectories {
             write!(f, ", {}", counted(number(n), "trajectory"))?;
         }
-        let names = model.fits.iter().map(|fit| fit.name.chars().count());
+        let names = self.fits.iter().map(|fit| fit.name.chars().count());
         let width = names.max().unwrap_or(0).max(3);
         writeln!(
             f,
             "\n  {:width$}  {:>14}  {:>14}  {:>10}  {:>19}",
             "fit", "log-likelihood", "per transition", "impossible", "sources without set"
         )?;
-        for fit in &model.fits {
+        for fit in &self.fits {
             let mean = match fit.scored {
                 0.0 => "none".to_string(),
                 scored => format!("{:.4} nats", fit.log_likelihood / scored),

@@ -30,7 +30,7 @@ pub(crate) struct KnownModel {
 
 /// Numbers the states of the model and of the new rows.
 pub struct Numbers {
-    sources: StateNumbers,
+    pub(crate) of_sources: StateNumbers,
     /// For pairs. The sources and targets of trajectories have common numbers.
     targets: Option<StateNumbers>,
 }
@@ -44,7 +44,7 @@ impl Numbers {
         let (sources, targets) = sides(evidence);
         let is_pairs = matches!(evidence, RowRoles::Pairs { .. });
         Ok(Numbers {
-            sources: StateNumbers::new(sources)?,
+            of_sources: StateNumbers::new(sources)?,
             targets: is_pairs.then(|| StateNumbers::new(targets)).transpose()?,
         })
     }
@@ -54,7 +54,7 @@ impl Numbers {
     /// # Errors
     /// If a key is null or NaN.
     pub(crate) fn sources(&mut self, columns: &[ArrayRef]) -> Result<Vec<u32>> {
-        states(self.sources.of(columns)?)
+        states(self.of_sources.of(columns)?)
     }
 
     /// The numbers of target states, given their key columns. New states get new numbers.
@@ -62,16 +62,7 @@ impl Numbers {
     /// # Errors
     /// If a key is null or NaN.
     pub(crate) fn targets(&mut self, columns: &[ArrayRef]) -> Result<Vec<u32>> {
-        let numbers = self.targets.as_mut().unwrap_or(&mut self.sources);
-        states(numbers.of(columns)?)
-    }
-
-    /// The number of the source state of each row of some columns. `None` for rows without one.
-    ///
-    /// # Errors
-    /// If a coordinate is outside bounds that forbid it.
-    pub(crate) fn of_sources(&mut self, columns: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
-        self.sources.of(columns)
+        states(self.of_targets(columns)?)
     }
 
     /// The number of the target state of each row of some columns. `None` for rows without one.
@@ -79,18 +70,8 @@ impl Numbers {
     /// # Errors
     /// If a coordinate is outside bounds that forbid it.
     pub(crate) fn of_targets(&mut self, columns: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
-        self.targets
-            .as_mut()
-            .unwrap_or(&mut self.sources)
-            .of(columns)
-    }
-
-    /// A copy of the numbers of the states of trajectories.
-    ///
-    /// # Errors
-    /// If the states cannot be copied.
-    pub(crate) fn states(&self) -> Result<StateNumbers> {
-        self.sources.duplicate()
+        let numbers = self.targets.as_mut().unwrap_or(&mut self.of_sources);
+        numbers.of(columns)
     }
 }
 
@@ -233,9 +214,7 @@ impl ModelSlices<'_> {
         states: impl FnOnce() -> Result<Vec<u32>>,
         smoothing: f64,
     ) -> Result<(Known, Side)> {
-        let FitSlices {
-            fit, row, latent, ..
-        } = of;
+        let (fit, row, latent) = (of.fit, of.row, of.latent);
         let total = row.first("transitions")?;
         let weights = row.lists("weights")?;
         // If a rule chose the rank, this model may have a smaller rank than the columns.

@@ -74,30 +74,26 @@ pub(super) async fn count(
 /// Fits every partition and lag in this process.
 pub(super) async fn fit(
     run: &Running<'_, CountsKind>,
-    counted: CountedHere,
+    of: CountedHere,
 ) -> Result<Fitted<CountsKind>> {
     let size = |counts: &CountMatrix| {
         let left_out = counts.left_out.as_ref();
         (counts.nnz() as u64, left_out.map_or(0.0, |l| l.transitions))
     };
-    let CountedHere {
-        counted,
-        is_resumed,
-        to_keep,
-    } = counted;
+    let counted = of.counted;
     let matrices: Vec<(u64, f64)> = counted.counts.iter().map(size).collect();
     check_not_empty(&counted, &matrices)?;
     memory::give_back();
     let (plan, work) = (Arc::clone(run.plan), Arc::clone(run.work));
     let progress = Arc::clone(run.progress);
     let fitted = blocking_as("fitting", move || {
-        if let Some(took) = to_keep {
+        if let Some(took) = of.to_keep {
             checkpoints::keep(work.as_ref(), COUNTED, took, &counted);
         }
         fit_all(&plan, counted, &work, progress.as_ref())
     });
     let mut fitted = fitted.await?;
-    fitted.resumed = Resumed::pieces(run.work, is_resumed);
+    fitted.resumed = Resumed::pieces(run.work, of.is_resumed);
     Ok(fitted)
 }
 

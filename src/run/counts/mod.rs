@@ -137,14 +137,9 @@ impl Kind for CountsKind {
     }
 
     async fn stage(run: &Running<'_, Self>, fitted: &Fitted<Self>) -> Result<StagedTables> {
-        let Shared {
-            names,
-            matrices,
-            reuse_sets,
-            ..
-        } = &fitted.shared;
+        let (shared, names) = (&fitted.shared, &fitted.shared.names);
         let staging = Staging::new(run.output, run.begun, names);
-        let earlier = run.begun.earlier().filter(|_| *reuse_sets);
+        let earlier = run.begun.earlier().filter(|_| shared.reuse_sets);
         let mut written = StagedTables::new();
         // The rows of the input are written already.
         for &table in names.tables.iter().filter(|table| **table != Table::Rows) {
@@ -156,7 +151,8 @@ impl Kind for CountsKind {
                     continue;
                 }
             }
-            let remote = matrices.as_deref().filter(|_| table == Table::Counts);
+            let remote = shared.matrices.as_deref();
+            let remote = remote.filter(|_| table == Table::Counts);
             let staged = match remote {
                 None => {
                     let columns = columns(table, names);

@@ -28,7 +28,7 @@ use crate::read::counts::counted::{Counted, LARGEST_TOTAL};
 use crate::read::rows::amounts::{LARGEST_SUM, WIDEST};
 use crate::read::rows::layout::Layout;
 use crate::read::rows::states::key_text;
-use crate::run::counts::kind::{CountsKind, Shared};
+use crate::run::counts::kind::CountsKind;
 use crate::run::counts::ranks::{self, FittedCandidate, RankEvidence};
 use crate::run::counts::record::{
     BootstrapRecord, Deviation, DroppedStates, EmbeddingRecord, FitRecord, FitTimings, ModelRecord,
@@ -595,15 +595,10 @@ pub(crate) fn seed(seed: u64, place: &str, fit: &str) -> u64 {
 
 /// The record of model number `at`.
 pub(crate) fn record(plan: &CountsPlan, fitted: &Fitted<CountsKind>, at: usize) -> ModelRecord {
-    let Shared {
-        timings,
-        reuse_sets,
-        ..
-    } = &fitted.shared;
-    let (model, timings) = (&fitted.models[at], &timings[at]);
-    let counts = &model.counts;
+    let (model, timings) = (&fitted.models[at], &fitted.shared.timings[at]);
+    let (counts, reuse_sets) = (&model.counts, fitted.shared.reuse_sets);
     let fits = timings.fits.iter().enumerate();
-    let fits = fits.map(|(at, timings)| fit_record(plan, model, at, timings.clone(), *reuse_sets));
+    let fits = fits.map(|(at, timings)| fit_record(plan, model, at, timings.clone(), reuse_sets));
     let embeddings = plan.embeddings.iter().zip(&model.embeddings);
     let embeddings = embeddings
         .zip(&timings.embeddings)

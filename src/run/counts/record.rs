@@ -248,21 +248,20 @@ pub struct ChoiceRecord {
 
 impl Display for ModelRecord {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let model = self;
         let (n, m, nnz) = (
-            model.sources as f64,
-            model.targets as f64,
-            model.nonzeros as f64,
+            self.sources as f64,
+            self.targets as f64,
+            self.nonzeros as f64,
         );
         writeln!(
             f,
             "{}, {}, {}, {}",
-            counted(grouped(model.transitions), "transition"),
+            counted(grouped(self.transitions), "transition"),
             counted(grouped(n), "source"),
             counted(grouped(m), "target"),
             counted(grouped(nnz), "non-zero")
         )?;
-        if let Some(dropped) = &model.dropped
+        if let Some(dropped) = &self.dropped
             && dropped.states > 0
         {
             writeln!(
@@ -273,10 +272,10 @@ impl Display for ModelRecord {
                 counted(grouped(dropped.components as f64), "strongly connected set")
             )?;
         }
-        if !model.fits.is_empty() {
-            table(f, model)?;
+        if !self.fits.is_empty() {
+            table(f, self)?;
         }
-        for own in &model.embeddings {
+        for own in &self.embeddings {
             write!(f, "  {}  ", own.name)?;
             if !own.eigenvalues.is_empty() {
                 let values: Vec<String> =
@@ -287,7 +286,7 @@ impl Display for ModelRecord {
             writeln!(f, "{products}, {:.2} seconds", own.seconds)?;
             warnings(f, &own.warnings)?;
         }
-        notes(f, model)
+        notes(f, self)
     }
 }
 
@@ -471,8 +470,7 @@ fn set_change(set: &Set) -> Option<String> {
 }
 
 fn states(n: u64) -> String {
-    let plural = if n == 1 { "" } else { "s" };
-    format!("{} state{plural}", grouped(n as f64))
+    counted(grouped(n as f64), "state")
 }
 
 /// Writes the line of the bootstrap of a fit.

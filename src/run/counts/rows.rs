@@ -34,9 +34,7 @@ pub(crate) async fn write(
     names: &RunSchema,
     models: &[FittedModel],
 ) -> Result<StagedTable> {
-    let &Running {
-        plan, lake, output, ..
-    } = run;
+    let (plan, lake, output) = (run.plan, run.lake, run.output);
     let numbers = numbers(&plan.layout, &names.rows);
     let columns = columns(&plan.layout, &names.rows);
     let columns: Vec<&str> = columns.iter().map(|f| f.name().as_str()).collect();
@@ -199,7 +197,7 @@ impl<'a> SetsOfRows<'a> {
         }
         let (source, _) = sides(&self.layout.evidence);
         let (sources, targets) = states.split_at(source.len());
-        let sources = self.numbers.of_sources(sources)?;
+        let sources = self.numbers.of_sources.of(sources)?;
         let targets = if targets.is_empty() {
             vec![None; n]
         } else {

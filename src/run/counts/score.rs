@@ -28,12 +28,7 @@ impl Lookup {
     /// The states of a model and the new source states. `states` are the numbers of the sources of
     /// the new rows; `assigned` has one entry per fit, with one row per entry of `states`.
     pub(crate) fn new(model: KnownModel, states: &[u32], assigned: &[Assigned]) -> Lookup {
-        let KnownModel {
-            mut sources,
-            targets,
-            fits,
-            ..
-        } = model;
+        let (mut sources, fits) = (model.sources, model.fits);
         let mut sets = Vec::with_capacity((sources.len() + states.len()) * fits.len());
         for j in 0..sources.len() {
             sets.extend(fits.iter().map(|fit| fit.affiliation[j]));
@@ -46,7 +41,7 @@ impl Lookup {
         }
         Lookup {
             sources,
-            targets,
+            targets: model.targets,
             sets,
             fits,
         }

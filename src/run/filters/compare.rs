@@ -142,10 +142,8 @@ impl<'a> Filters<'a> {
             }
             models.insert(key.clone(), own);
         }
-        let names: Vec<String> = match models.values().next() {
-            Some(own) => own.keys().cloned().collect(),
-            None => Vec::new(),
-        };
+        let names = models.values().next().into_iter();
+        let names: Vec<String> = names.flat_map(BTreeMap::keys).cloned().collect();
         let mut rows = None;
         if written.current.tables.contains_key(ESTIMATES) {
             let is_key = |f: &Field| {

@@ -63,6 +63,16 @@ pub(crate) struct Fitting {
     pub(crate) run: RunSchema,
 }
 
+/// Training rows that another one follows; all training rows of a static problem.
+pub(crate) fn usable(plan: &FiltersPlan, rows: &StateSpace) -> u64 {
+    let rows = if plan.layout.is_static() {
+        rows.len()
+    } else {
+        rows.n_transitions()
+    };
+    rows as u64
+}
+
 /// A filter to fit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unit {
@@ -81,19 +91,12 @@ impl Fitting {
     pub(crate) fn units(&self, failures: &mut Failures) -> Result<(Vec<Unit>, Vec<usize>)> {
         let (plan, training, run) = (&self.plan, &self.training, &self.run);
         let needed = plan.fits.iter().any(|fit| needs_rows(&fit.method));
-        let is_empty = |rows: &StateSpace| {
-            if plan.layout.is_static() {
-                rows.is_empty()
-            } else {
-                rows.n_transitions() == 0
-            }
-        };
         let (mut full, mut empty) = (Vec::new(), Vec::new());
         for (partition, own) in training.partitions.iter().enumerate() {
             if let Some(fault) = &own.fault {
                 let fault = Error::input(fault.clone());
                 failures.take::<()>(partition_place(run, partition), Err(fault))?;
-            } else if needed && is_empty(&own.rows) {
+            } else if needed && usable(plan, &own.rows) == 0 {
                 empty.push(partition);
             } else {
                 full.push(partition);

@@ -37,33 +37,19 @@ pub(crate) struct FitRows {
 impl FitRows {
     /// The supervision of every step of a partition.
     pub(crate) fn every(&self, partition: usize) -> Option<&Supervision> {
-        self.every.of(partition)
+        of_partition(&self.every, partition)
     }
 
     pub(crate) fn prior(&self, partition: usize) -> Option<&Prior> {
-        self.prior.of(partition)
+        of_partition(&self.prior, partition)
     }
 }
 
-/// Points by partition, or the points of all partitions.
-enum ByPartition<T> {
-    All(Option<T>),
-    Of(HashMap<usize, T>),
-}
+/// Points by partition, or with the key None the points of all partitions.
+type ByPartition<T> = HashMap<Option<usize>, T>;
 
-impl<T> Default for ByPartition<T> {
-    fn default() -> ByPartition<T> {
-        ByPartition::All(None)
-    }
-}
-
-impl<T> ByPartition<T> {
-    fn of(&self, partition: usize) -> Option<&T> {
-        match self {
-            ByPartition::All(all) => all.as_ref(),
-            ByPartition::Of(map) => map.get(&partition),
-        }
-    }
+fn of_partition<T>(points: &ByPartition<T>, partition: usize) -> Option<&T> {
+    points.get(&None).or_else(|| points.get(&Some(partition)))
 }
 
 /// Supervision of single steps.
@@ -106,10 +92,10 @@ pub(crate) async fn read(
     widths: Widths,
 ) -> Result<FitRows> {
     let mut points = FitRows::default();
+    let place = |section: &str, e: Error| e.at(format!("`fit.{}.{section}`", fit.name));
     if let Some(planned) = &fit.supervision {
-        let place = |e: Error| e.at(format!("`fit.{}.supervision`", fit.name));
         let rows = Rows::read(lake, planned, "supervision", widths).await;
-        let rows = rows.map_err(place)?;
+        let rows = rows.map_err(|e| place("supervision", e))?;
         if planned.step.is_empty() {
             points.every = rows.by_partition(partitions, Rows::supervision)?;
         } else {
@@ -117,17 +103,13 @@ pub(crate) async fn read(
         }
     }
     if let Some(planned) = &fit.prior {
-        let place = |e: Error| e.at(format!("`fit.{}.prior`", fit.name));
         let rows = Rows::read(lake, planned, "prior", widths).await;
-        let rows = rows.map_err(place)?;
+        let rows = rows.map_err(|e| place("prior", e))?;
         points.prior = rows.by_partition(partitions, Rows::prior)?;
-        let all: Vec<&Prior> = match &points.prior {
-            ByPartition::All(all) => all.iter().collect(),
-            ByPartition::Of(map) => map.values().collect(),
-        };
-        if all.iter().any(|own| own.weights.iter().all(|w| *w == 0.0)) {
+        let mut all = points.prior.values();
+        if all.any(|own| own.weights.iter().all(|w| *w == 0.0)) {
             let what = "all weights of a prior are 0; a prior needs a state with a positive weight";
-            return Err(place(Error::input(what)));
+            return Err(place("prior", Error::input(what)));
         }
     }
     Ok(points)
@@ -344,7 +326,7 @@ impl Rows {
     ) -> Result<ByPartition<T>> {
         if self.partition.is_empty() {
             let all = self.ordered((0..self.n).collect());
-            return Ok(ByPartition::All(Some(make(self, &all))));
+            return Ok(HashMap::from([(None, make(self, &all))]));
         }
         let types: Vec<_> = known.iter().map(|c| c.data_type().clone()).collect();
         let mut keys = Keys::new(&types)?;
@@ -360,8 +342,8 @@ impl Rows {
             }
         }
         let of = of.into_iter();
-        let of = of.map(|(partition, rows)| (partition, make(self, &self.ordered(rows))));
-        Ok(ByPartition::Of(of.collect()))
+        let of = of.map(|(partition, rows)| (Some(partition), make(self, &self.ordered(rows))));
+        Ok(of.collect())
     }
 
     /// The points of each step.

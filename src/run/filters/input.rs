@@ -15,21 +15,31 @@ use crate::run::filters::rows::RowTables;
 use crate::run::filters::scoring::RowFilter;
 use arrow::array::ArrayRef;
 use datafusion::dataframe::DataFrame;
+use serde::Serialize;
 use std::sync::atomic::AtomicBool;
 
 /// The fitted filters, and what filtering rows needs beside them.
+#[derive(Serialize)]
 pub(crate) struct Filters<'a> {
     /// The partitions, one array per partition column.
+    #[serde(with = "crate::read::rows::ipc::arrays")]
     pub(crate) partitions: &'a [ArrayRef],
     /// Numbers per state and per observation.
     pub(crate) widths: (usize, usize),
     /// By partition and fit. None if a partition has no model.
     pub(crate) models: Vec<Option<Vec<&'a FilterModel>>>,
     /// The columns of the ids of the training rows, by partition.
-    pub(crate) ids: Vec<&'a [ArrayRef]>,
-    /// Supervision of single steps, by fit.
+    pub(crate) ids: Vec<Ids<'a>>,
+    /// Supervision of single steps, by fit. Each machine reads it.
+    #[serde(skip)]
     pub(crate) points: &'a [FitRows],
 }
+
+/// The columns of the ids of the training rows of one partition.
+#[derive(Serialize)]
+pub(crate) struct Ids<'a>(
+    #[serde(with = "crate::read::rows::ipc::arrays")] pub(crate) &'a [ArrayRef],
+);
 
 impl<'a> Filters<'a> {
     /// The filters of a run.
@@ -49,7 +59,11 @@ impl<'a> Filters<'a> {
             partitions: &training.found.partitions,
             widths: widths.ok_or_else(|| Error::bug("there is no model"))?,
             models,
-            ids: training.partitions.iter().map(|own| &own.ids[..]).collect(),
+            ids: training
+                .partitions
+                .iter()
+                .map(|own| Ids(&own.ids))
+                .collect(),
             points: &fitting.points,
         })
     }
@@ -71,7 +85,7 @@ impl<'a> Filters<'a> {
             own.collect()
         };
         let models = self.models.iter().map(|own| own.as_ref().map(filters));
-        let ids = || self.ids.iter().map(|own| own.to_vec()).collect();
+        let ids = || self.ids.iter().map(|own| own.0.to_vec()).collect();
         RowTables {
             trajectories: schema(TRAJECTORIES),
             estimates: schema(ESTIMATES),

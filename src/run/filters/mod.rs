@@ -24,7 +24,6 @@ pub(crate) mod scoring;
 pub(crate) mod tasks;
 
 use crate::error::{self, Error, Result};
-use crate::evidence::state_space::StateSpace;
 use crate::output::result::ModelKey;
 use crate::output::staging::{StagedTable, StagedTables, Staging};
 use crate::output::tables::filters::{FilterScores, FiltersModel, columns};
@@ -151,24 +150,15 @@ impl Kind for ObservationsKind {
         })
     }
 
-    fn check_certificates(_: &Running<'_, Self>, _: &Fitted<Self>) -> Result<()> {
-        // Each fit has checked its own.
-        Ok(())
-    }
-
     async fn rows(run: &Running<'_, Self>, fitted: &mut Fitted<Self>) -> Result<Written<Self>> {
-        let Shared {
-            fitting,
-            fitted: filters,
-            sort,
-        } = &mut fitted.shared;
-        let (plan, schema) = (run.plan, &fitting.run);
-        let of_rows = Filters::new(fitting, filters)?;
+        let shared = &mut fitted.shared;
+        let (plan, schema) = (run.plan, &shared.fitting.run);
+        let of_rows = Filters::new(&shared.fitting, &shared.fitted)?;
         let width = of_rows.widths.0;
         let rows = match &run.options.workers {
             Workers::Local => {
                 let tables = of_rows.tables(plan, schema);
-                let input = of_rows.input(plan, run.lake, run.frame, sort);
+                let input = of_rows.input(plan, run.lake, run.frame, &shared.sort);
                 let target = Target {
                     output: run.output,
                     begun: run.begun,
@@ -177,7 +167,7 @@ impl Kind for ObservationsKind {
             }
             Workers::Remote { nodes, .. } => rounds::rows(run, nodes, schema, &of_rows).await?,
         };
-        let filters = std::mem::take(filters).into_iter();
+        let filters = std::mem::take(&mut shared.fitted).into_iter();
         fitted.models = filters.map(|own| model(plan, own, &rows)).collect();
         let tables = rows.tables.iter().map(|(&name, &n)| {
             let schema = plan.schema(name, schema, width);
@@ -217,14 +207,7 @@ impl Kind for ObservationsKind {
 
 /// What the record says of the training rows.
 fn facts(plan: &FiltersPlan, partitions: &[Training]) -> Facts {
-    let count = |rows: &StateSpace| {
-        if plan.layout.is_static() {
-            rows.len()
-        } else {
-            rows.n_transitions()
-        }
-    };
-    let counts = partitions.iter().map(|own| count(&own.rows) as u64);
+    let counts = partitions.iter().map(|own| fit::usable(plan, &own.rows));
     Facts {
         transitions: counts.sum(),
     }

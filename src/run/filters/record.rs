@@ -123,19 +123,18 @@ impl FilterRecord {
 
 impl Display for FiltersModelRecord {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let model = self;
         write!(
             f,
             "fitted to {}; filtered {}",
-            counted(grouped(model.training_rows as f64), "row"),
-            counted(grouped(model.rows as f64), "row")
+            counted(grouped(self.training_rows as f64), "row"),
+            counted(grouped(self.rows as f64), "row")
         )?;
-        if model.missing > 0 {
-            let missing = counted(grouped(model.missing as f64), "row");
+        if self.missing > 0 {
+            let missing = counted(grouped(self.missing as f64), "row");
             write!(f, ", {missing} without an observation")?;
         }
         writeln!(f)?;
-        model.fits.iter().try_for_each(|own| fit(f, own))
+        self.fits.iter().try_for_each(|own| fit(f, own))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::run::filters::fit::{Fitting, Unit};
 use crate::run::filters::input::Filters;
 use crate::run::filters::kind::ObservationsKind;
 use crate::run::filters::rows::{Ended, RowsWritten, Tally};
-use crate::run::filters::tasks::{FilteredLot, FiltersWork, SentFilters};
+use crate::run::filters::tasks::{FilteredLot, FiltersWork};
 use crate::run::kind::Running;
 use crate::run::trajectories::Target;
 use crate::run::workers::merge::Merge;
@@ -87,7 +87,7 @@ pub(super) async fn rows(
 ) -> Result<RowsWritten> {
     let (plan, output, hash) = (run.plan, run.output, &run.plan.job.hash);
     let deal = |files, lots| FiltersWork::Deal { files, lots };
-    let sent = vec![pack(&SentFilters::new(filters))?];
+    let sent = vec![pack(filters)?];
     let sent = output.put_part(hash, sent).await?;
     let work = |lot| FiltersWork::Rows {
         lot,

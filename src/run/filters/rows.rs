@@ -227,7 +227,7 @@ impl Ended {
         rows_schema(&fields)
     }
 
-    /// Everything as rows, for other machines.
+    /// The keys and sums of the trajectories as one record batch, to send to another process.
     ///
     /// # Errors
     /// If a row cannot be packed, which is a bug.

@@ -13,7 +13,7 @@ use crate::read::state_space::Widths;
 use crate::read::state_space::layout::select;
 use crate::run::filters::fit::UnitInput;
 use crate::run::filters::fit_rows;
-use crate::run::filters::input::Filters;
+use crate::run::filters::input::{Filters, Ids};
 use crate::run::filters::rows::{Ended, collect};
 use crate::run::workers::executor::{TaskExecutor, blocking};
 use crate::run::workers::reading::Slice;
@@ -47,32 +47,7 @@ pub(crate) struct FilteredLot {
     pub(crate) rows: u64,
 }
 
-/// The filters of a run.
-#[derive(Serialize)]
-pub(crate) struct SentFilters<'a> {
-    #[serde(with = "crate::read::rows::ipc::arrays")]
-    partitions: &'a [ArrayRef],
-    widths: (usize, usize),
-    models: &'a [Option<Vec<&'a FilterModel>>],
-    ids: Vec<SentIds<'a>>,
-}
-
-/// The ids of the training rows of a partition.
-#[derive(Serialize)]
-struct SentIds<'a>(#[serde(with = "crate::read::rows::ipc::arrays")] &'a [ArrayRef]);
-
-impl<'a> SentFilters<'a> {
-    pub(crate) fn new(filters: &'a Filters<'_>) -> SentFilters<'a> {
-        SentFilters {
-            partitions: filters.partitions,
-            widths: filters.widths,
-            models: &filters.models,
-            ids: filters.ids.iter().map(|ids| SentIds(ids)).collect(),
-        }
-    }
-}
-
-/// [`SentFilters`] on another machine.
+/// [`Filters`] on another machine.
 #[derive(Deserialize)]
 struct ReceivedFilters {
     #[serde(with = "crate::read::rows::ipc::arrays")]
@@ -138,7 +113,7 @@ impl TaskExecutor<FiltersPlan> {
             models: models
                 .map(|own| own.as_ref().map(|own| own.iter().collect()))
                 .collect(),
-            ids: received.ids.iter().map(|ids| &ids.0[..]).collect(),
+            ids: received.ids.iter().map(|ids| Ids(&ids.0)).collect(),
             points: &supervision,
         };
         // Rows of a lot are read in one stream, because they are filtered in order.

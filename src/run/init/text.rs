@@ -1,6 +1,6 @@
 //! A proposal → the text of a pipeline file, whose comments say why.
 
-use crate::error::{escaped, is_hidden};
+use crate::error::{counted, escaped, is_hidden};
 use crate::plan::pipeline::is_output_column;
 use crate::run::init::boxes::Boxes;
 use crate::run::init::proposal::{Amount, Coordinates, Proposal, State};
@@ -245,11 +245,7 @@ impl File<'_> {
             most_frequent.to_string()
         };
         let why = format!("{percent} % of the rows are {one} after the row before");
-        let steps = if n == 1.0 {
-            "1 step".into()
-        } else {
-            format!("{n} steps")
-        };
+        let steps = counted(n, "step");
         match text.filter(|_| *share >= 0.5 && *most_frequent > 0.0) {
             Some(text) => self.key("lag", &text, &format!("{steps}: {why}")),
             None => {

@@ -182,12 +182,7 @@ struct Fitting<'a> {
 impl Fitting<'_> {
     /// Checks that the sums and decompositions of the features fit into memory.
     fn check_memory(&self, bases: &[Vec<Basis>]) -> Result<()> {
-        let &Fitting {
-            plan,
-            surveyed,
-            planned,
-            keys,
-        } = self;
+        let (plan, surveyed) = (self.plan, self.surveyed);
         let limit = memory::limit();
         let mut lacks = Vec::new();
         for (partition, (survey, bases)) in surveyed.partitions.iter().zip(bases).enumerate() {
@@ -196,9 +191,13 @@ impl Fitting<'_> {
                 dimension: surveyed.known.divisors.len() as u64,
                 lags: plan.layout.n_lags() as u64,
             };
-            for Planned { fit, params } in planned {
+            for Planned { fit, params } in self.planned {
                 let key = of_features(params);
-                let own = keys.iter().zip(bases).find(|(other, _)| **other == key);
+                let own = self
+                    .keys
+                    .iter()
+                    .zip(bases)
+                    .find(|(other, _)| **other == key);
                 let Some((_, basis)) = own else { continue };
                 let method = PointMethod::StateEmbedding(StateEmbedding {
                     features: basis.features.count(),
@@ -278,19 +277,14 @@ impl Fitting<'_> {
         own: &Sampled,
         sums: &PartitionSums,
     ) -> Result<PointsModel> {
-        let &Fitting {
-            plan,
-            surveyed,
-            planned,
-            keys,
-        } = self;
+        let (plan, surveyed) = (self.plan, self.surveyed);
         if sums.pairs(lag) == 0 {
             return Err(no_pairs(plan.job.empty));
         }
         let (validation, place) = (&plan.validation, surveyed.known.place(plan, partition, lag));
         let mut fits = Vec::new();
-        for Planned { fit, params } in planned {
-            let at = keys.iter().position(|key| *key == of_features(params));
+        for Planned { fit, params } in self.planned {
+            let at = self.keys.iter().position(|key| *key == of_features(params));
             let at = at.ok_or_else(|| Error::bug("a fit has no features"))?;
             let basis = &own.bases[at];
             let within = |e: Error| e.at(format!("fit `{}`", fit.name));

@@ -123,9 +123,7 @@ pub(super) async fn fit(
     run: &Running<'_, PointsKind>,
     surveyed: &Surveyed,
 ) -> Result<Vec<Result<PointsModel>>> {
-    let &Running {
-        plan, lake, frame, ..
-    } = run;
+    let (plan, lake, frame) = (run.plan, run.lake, run.frame);
     let name = |partition: usize| format!("kernels/{partition}");
     let n = surveyed.partitions.len();
     let checkpoint = Arc::clone(run.work);

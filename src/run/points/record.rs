@@ -51,61 +51,69 @@ pub(crate) struct PointFitRecord {
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "method", rename_all = "snake_case")]
 pub(crate) enum FoundRecord {
-    StateEmbedding {
-        /// The number of pairs of points.
-        pairs: u64,
-        /// The bandwidth of the kernel.
-        bandwidth: f64,
-        /// The bandwidths that were compared, with their held-out VAMP-2 scores.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        compared: Vec<(f64, f64)>,
-        /// The features that span the others.
-        features: usize,
-        /// Orthonormal functions of the first and of the second point of a pair.
-        kept: [usize; 2],
-        /// The leading singular values.
-        singular_values: Vec<f64>,
-        /// √(J/n): singular values of this size are noise.
-        noise: f64,
-        /// Why the rank was chosen, with `rank = "auto"`.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        rank_reason: Option<String>,
-        /// The ranks that were compared, with the means and the standard errors of their held-out
-        /// VAMP-2 scores.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        ranks: Vec<(usize, f64, f64)>,
-        /// The standard errors of the leading singular values over resamples.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        standard_errors: Vec<f64>,
-        /// The resamples that could be fitted, and the groups from which they are drawn.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        resamples: Option<(usize, usize)>,
-        /// The share of the points in each cluster.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        weights: Vec<f64>,
-        /// The clusters against known sets.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        confusion: Option<Confusion>,
-    },
+    StateEmbedding(EmbeddingRecord),
     /// A diffusion map or a sketch.
-    Heat {
-        /// ε of the kernel exp(−d²/ε).
-        epsilon: f64,
-        /// Where ε comes from.
-        epsilon_reason: String,
-        /// The mean of Σ_j K_ij.
-        effective_neighbours: f64,
-        /// The share of Σ_j K_ij that was cut.
-        cut: f64,
-        /// The number of landmarks, if the kernel is theirs.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        landmarks: Option<usize>,
-        /// The leading eigenvalues.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        eigenvalues: Vec<f64>,
-        /// The times or powers, with log L on a sample of pairs.
-        log_distortion: Vec<(f64, Option<f64>)>,
-    },
+    Heat(HeatRecord),
+}
+
+/// What a state embedding found.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct EmbeddingRecord {
+    /// The number of pairs of points.
+    pub pairs: u64,
+    /// The bandwidth of the kernel.
+    pub bandwidth: f64,
+    /// The bandwidths that were compared, with their held-out VAMP-2 scores.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub compared: Vec<(f64, f64)>,
+    /// The features that span the others.
+    pub features: usize,
+    /// Orthonormal functions of the first and of the second point of a pair.
+    pub kept: [usize; 2],
+    /// The leading singular values.
+    pub singular_values: Vec<f64>,
+    /// √(J/n): singular values of this size are noise.
+    pub noise: f64,
+    /// Why the rank was chosen, with `rank = "auto"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank_reason: Option<String>,
+    /// The ranks that were compared, with the means and the standard errors of their held-out
+    /// VAMP-2 scores.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<(usize, f64, f64)>,
+    /// The standard errors of the leading singular values over resamples.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub standard_errors: Vec<f64>,
+    /// The resamples that could be fitted, and the groups from which they are drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resamples: Option<(usize, usize)>,
+    /// The share of the points in each cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub weights: Vec<f64>,
+    /// The clusters against known sets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confusion: Option<Confusion>,
+}
+
+/// What a diffusion map or a sketch found.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct HeatRecord {
+    /// ε of the kernel exp(−d²/ε).
+    pub epsilon: f64,
+    /// Where ε comes from.
+    pub epsilon_reason: String,
+    /// The mean of Σ_j K_ij.
+    pub effective_neighbours: f64,
+    /// The share of Σ_j K_ij that was cut.
+    pub cut: f64,
+    /// The number of landmarks, if the kernel is theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub landmarks: Option<usize>,
+    /// The leading eigenvalues.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub eigenvalues: Vec<f64>,
+    /// The times or powers, with log L on a sample of pairs.
+    pub log_distortion: Vec<(f64, Option<f64>)>,
 }
 
 impl PointFitRecord {
@@ -114,7 +122,7 @@ impl PointFitRecord {
             PointModel::StateEmbedding(own) => {
                 let model = &own.model;
                 let centroids = own.clusters.iter().flat_map(|c| &c.centroids);
-                FoundRecord::StateEmbedding {
+                FoundRecord::StateEmbedding(EmbeddingRecord {
                     pairs: model.pairs,
                     bandwidth: model.bandwidth,
                     compared: own.scores.clone(),
@@ -141,13 +149,13 @@ impl PointFitRecord {
                         .map(|own| (own.resamples, own.groups)),
                     confusion: own.confusion.clone(),
                     weights: centroids.map(|c| c.weight).collect(),
-                }
+                })
             }
             PointModel::Heat(own) => {
                 let (model, quality) = (&own.model, &own.model.quality);
                 let distortion = model.distortion.iter();
                 let log = distortion.map(|of| of.as_ref().map(|of| of.log));
-                FoundRecord::Heat {
+                FoundRecord::Heat(HeatRecord {
                     epsilon: quality.epsilon,
                     epsilon_reason: quality.reason.clone(),
                     effective_neighbours: quality.effective_neighbours,
@@ -155,7 +163,7 @@ impl PointFitRecord {
                     landmarks: model.landmarks,
                     eigenvalues: model.spectrum.iter().map(|level| level.value).collect(),
                     log_distortion: model.times.iter().copied().zip(log).collect(),
-                }
+                })
             }
         };
         PointFitRecord {
@@ -168,16 +176,17 @@ impl PointFitRecord {
 
 impl Display for PointsModelRecord {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let model = self;
         writeln!(
             f,
             "{} of {}",
-            counted(grouped(model.points as f64), "point"),
-            counted(model.dimension, "coordinate")
+            counted(grouped(self.points as f64), "point"),
+            counted(self.dimension, "coordinate")
         )?;
-        for fit in &model.fits {
-            embedding_lines(f, fit)?;
-            heat_lines(f, fit)?;
+        for fit in &self.fits {
+            match &fit.found {
+                FoundRecord::StateEmbedding(own) => embedding_lines(f, &fit.name, own)?,
+                FoundRecord::Heat(own) => heat_lines(f, &fit.name, own)?,
+            }
             warnings(f, &fit.warnings)?;
         }
         Ok(())
@@ -189,96 +198,72 @@ fn numbers(values: &[f64], digits: usize) -> String {
     values.join(" ")
 }
 
-/// Writes the lines of a state embedding, and none for other methods.
-fn embedding_lines(f: &mut Formatter<'_>, fit: &PointFitRecord) -> Result {
-    let FoundRecord::StateEmbedding {
-        pairs,
-        bandwidth,
-        compared,
-        features,
-        kept,
-        singular_values,
-        noise,
-        rank_reason,
-        ranks,
-        standard_errors,
-        resamples,
-        weights,
-        confusion,
-    } = &fit.found
-    else {
-        return Ok(());
-    };
+/// Writes the lines of a state embedding.
+fn embedding_lines(f: &mut Formatter<'_>, name: &str, own: &EmbeddingRecord) -> Result {
     writeln!(
         f,
-        "  {}  {}, bandwidth {bandwidth:.4}, {} of which {} independent",
-        fit.name,
-        counted(grouped(*pairs as f64), "pair"),
-        counted(*features, "feature"),
-        kept[0].min(kept[1])
+        "  {name}  {}, bandwidth {:.4}, {} of which {} independent",
+        counted(grouped(own.pairs as f64), "pair"),
+        own.bandwidth,
+        counted(own.features, "feature"),
+        own.kept[0].min(own.kept[1])
     )?;
-    let values = numbers(singular_values, 4);
+    let (values, noise) = (numbers(&own.singular_values, 4), own.noise);
     writeln!(f, "    singular values {values}; noise {noise:.4}")?;
-    if let Some((resamples, groups)) = resamples {
+    if let Some((resamples, groups)) = own.resamples {
         let of = format!(
             "{} of {} of trajectories",
-            counted(*resamples, "resample"),
-            counted(*groups, "group")
+            counted(resamples, "resample"),
+            counted(groups, "group")
         );
-        if standard_errors.is_empty() {
+        if own.standard_errors.is_empty() {
             writeln!(f, "    no standard errors: {of}")?;
         } else {
-            let errors = numbers(standard_errors, 4);
+            let errors = numbers(&own.standard_errors, 4);
             writeln!(f, "    standard errors {errors} from {of}")?;
         }
     }
-    if let Some(reason) = rank_reason {
-        let all: Vec<_> = ranks.iter().map(|(rank, ..)| rank.to_string()).collect();
-        let (rank, all) = (singular_values.len(), all.join(", "));
+    if let Some(reason) = &own.rank_reason {
+        let all = own.ranks.iter().map(|(rank, ..)| rank.to_string());
+        let (rank, all) = (
+            own.singular_values.len(),
+            all.collect::<Vec<_>>().join(", "),
+        );
         writeln!(f, "    rank {rank} of {all}: {reason}")?;
     }
-    if compared.len() > 1 {
-        let scores = compared
-            .iter()
-            .map(|(s, score)| format!("{s:.4}: {score:.3}"));
+    if own.compared.len() > 1 {
+        let scores = own.compared.iter();
+        let scores = scores.map(|(s, score)| format!("{s:.4}: {score:.3}"));
         let scores: Vec<String> = scores.collect();
         writeln!(f, "    held-out VAMP-2 by bandwidth {}", scores.join(", "))?;
     }
-    if !weights.is_empty() {
-        writeln!(f, "    clusters {}", numbers(weights, 3))?;
+    if !own.weights.is_empty() {
+        writeln!(f, "    clusters {}", numbers(&own.weights, 3))?;
     }
-    if let Some(confusion) = confusion {
-        confusion_line(f, confusion)?;
+    match &own.confusion {
+        Some(confusion) => confusion_line(f, confusion),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-/// Writes the lines of a diffusion map or a sketch, and none for other methods.
-fn heat_lines(f: &mut Formatter<'_>, fit: &PointFitRecord) -> Result {
-    let FoundRecord::Heat {
-        epsilon,
-        epsilon_reason,
-        effective_neighbours,
-        cut,
-        landmarks,
-        eigenvalues,
-        log_distortion,
-    } = &fit.found
-    else {
-        return Ok(());
-    };
-    let of_landmarks = landmarks.map(|n| format!(", {}", counted(n, "landmark")));
+/// Writes the lines of a diffusion map or a sketch.
+fn heat_lines(f: &mut Formatter<'_>, name: &str, own: &HeatRecord) -> Result {
+    let of_landmarks = own
+        .landmarks
+        .map(|n| format!(", {}", counted(n, "landmark")));
     writeln!(
         f,
-        "  {}  epsilon {epsilon:.4} ({epsilon_reason}), {effective_neighbours:.1} effective neighbours, {:.2} % cut{}",
-        fit.name,
-        100.0 * cut,
+        "  {name}  epsilon {:.4} ({}), {:.1} effective neighbours, {:.2} % cut{}",
+        own.epsilon,
+        own.epsilon_reason,
+        own.effective_neighbours,
+        100.0 * own.cut,
         of_landmarks.unwrap_or_default()
     )?;
-    if !eigenvalues.is_empty() {
-        writeln!(f, "    eigenvalues {}", numbers(eigenvalues, 4))?;
+    if !own.eigenvalues.is_empty() {
+        writeln!(f, "    eigenvalues {}", numbers(&own.eigenvalues, 4))?;
     }
-    let logs = log_distortion.iter();
+    let logs = own.log_distortion.iter();
     let logs = logs.filter_map(|(t, log)| Some(format!("{t}: {:.3}", (*log)?)));
     let logs: Vec<String> = logs.collect();
     writeln!(f, "    log distortion by time or power {}", logs.join(", "))

@@ -323,15 +323,13 @@ impl<'a> RowTable<'a> {
                 }
                 let (names, found) = (&self.coordinates, &mut self.large);
                 let mut keep = |row, k| LargeValue::keep(found, large(names, points, row, k));
-                let Scaled {
-                    points: scaled,
-                    is_far,
-                } = Scaled::of(points, kept, &model.divisors, &mut keep);
+                let scaled = Scaled::of(points, kept, &model.divisors, &mut keep);
+                let (scaled, is_far) = (&scaled.points, &scaled.is_far);
                 // Places count the rows of the partition.
                 let first = counts.rows as usize;
                 let places: Vec<usize> = kept.iter().map(|row| first + row - start).collect();
                 for (at, (own, fit)) in self.fits.iter().zip(&model.fits).enumerate() {
-                    let own = of_fit(own, fit, (&scaled, &is_far), d, &places);
+                    let own = of_fit(own, fit, (scaled, is_far), d, &places);
                     let last = own
                         .last()
                         .map_or(0, |column| column.len() - column.null_count());

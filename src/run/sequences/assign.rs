@@ -3,8 +3,7 @@
 //! The fits are those of the model. Rows are read once. Memory holds the model, a few batches and
 //! one encoded row group per table.
 
-use crate::error::{Result, counted};
-use crate::output::number::grouped;
+use crate::error::Result;
 use crate::output::tables::sequences::{
     PREDICTIONS, TRAJECTORIES, predictions_schema, schema_of, trajectories_schema,
 };
@@ -17,7 +16,8 @@ use crate::run::assign::kind::{
 };
 use crate::run::sequences::fit::dropped;
 use crate::run::sequences::kind::SymbolsKind;
-use crate::run::sequences::rows::{FitRows, LeastLikely, RowFit, RowModel, RowTables};
+use crate::run::sequences::record::rows_line;
+use crate::run::sequences::rows::{FitRows, LeastLikely, RowTables};
 use crate::run::sequences::{known, rows};
 use crate::run::trajectories::Target;
 use serde::Serialize;
@@ -100,14 +100,14 @@ impl Assigns for SymbolsKind {
             trajectories,
             predictions: Some(predictions),
             fits: &known.fits,
-            models: known.models.iter().map(|own| Some(own.of_rows())).collect(),
+            models: known.models.into_iter().map(Some).collect(),
             target: Target {
                 output: run.output,
                 begun: run.begun,
             },
         };
         let found = rows::write(input, &tables, &|n| progress.advance(n)).await?;
-        let partitions = (known.models.len(), &found.found.partitions[..]);
+        let partitions = (tables.models.len(), &found.found.partitions[..]);
         let (models, lacking) =
             by_partition(written, partitions, &found.rows, |partition, rows| {
                 let fits = known.fits.iter().enumerate().filter_map(|(fit, columns)| {
@@ -132,21 +132,6 @@ impl Assigns for SymbolsKind {
     }
 }
 
-impl known::KnownModel {
-    /// The model as the filter needs it.
-    fn of_rows(&self) -> RowModel<'_> {
-        let fits = self.fits.iter().map(|fit| RowFit {
-            model: &fit.model,
-            unigram: fit.unigram,
-            floor: fit.floor,
-        });
-        RowModel {
-            numbers: &self.numbers,
-            fits: fits.collect(),
-        }
-    }
-}
-
 impl FilteredFitRecord {
     fn of(name: &str, rows: &FitRows) -> FilteredFitRecord {
         FilteredFitRecord {
@@ -160,25 +145,11 @@ impl FilteredFitRecord {
 
 impl Display for AssignedSymbols {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let rows = counted(grouped(self.rows as f64), "row");
-        let trajectories = counted(grouped(self.trajectories as f64), "trajectory");
-        write!(f, "{rows} of {trajectories}")?;
-        if self.unseen > 0 {
-            let unseen = counted(grouped(self.unseen as f64), "row");
-            write!(f, "; {unseen} with an unseen symbol")?;
-        }
-        writeln!(f)?;
+        rows_line(f, self.rows, self.trajectories, self.unseen)?;
         for fit in &self.fits {
-            writeln!(
-                f,
-                "  {}  {:.4} nats per symbol",
-                fit.name, fit.mean_log_likelihood
-            )?;
-            if fit.resets > 0 {
-                let resets = counted(grouped(fit.resets as f64), "row");
-                writeln!(f, "    the filter was reset at {resets}")?;
-            }
-            LeastLikely::write(f, &fit.least_likely)?;
+            let (name, mean) = (&fit.name, fit.mean_log_likelihood);
+            writeln!(f, "  {name}  {mean:.4} nats per symbol")?;
+            LeastLikely::write(f, fit.resets, &fit.least_likely)?;
         }
         Ok(())
     }

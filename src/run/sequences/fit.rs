@@ -41,7 +41,7 @@ use crate::run::counts::model::{check_counts, partition_place, seed};
 use crate::run::failures::{Failures, no_evidence, reasons};
 use crate::run::sequences::held_out::{HeldOutSums, Unigrams, score};
 use crate::run::sequences::scoring::{PartitionScorers, Scorer, SymbolMap};
-use crate::run::sequences::training::{PartitionSymbols, Training, training};
+use crate::run::sequences::training::{Training, training};
 use crate::run::workers::executor::blocking_as;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -398,14 +398,11 @@ pub(crate) async fn read_training(
     if !plan.refines() {
         return Ok(None);
     }
-    let mut partitions: Vec<Option<PartitionSymbols>> = Vec::new();
+    let mut partitions: Vec<Option<SymbolMap>> = Vec::new();
     partitions.resize_with(evidence.n_partitions, || None);
     for own in &evidence.partitions {
         let numbers = evidence.numbers(&own.windows.symbols);
-        partitions[own.index] = Some(PartitionSymbols {
-            symbols: SymbolMap::new(&numbers),
-            n: numbers.len() as u32,
-        });
+        partitions[own.index] = Some(SymbolMap::new(&numbers));
     }
     training(input, &partitions).await.map(Some)
 }
@@ -819,7 +816,6 @@ async fn scored(
             });
             all[partition.index] = Some(PartitionScorers {
                 symbols: SymbolMap::new(&numbers),
-                n_symbols: numbers.len() as u32,
                 scorers: scorers.collect(),
                 folds: groups.filter(|_| candidates.folds > 0),
             });

@@ -12,8 +12,10 @@ use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::StateColumns;
 use crate::read::sequences::Symbols;
 use crate::run::counts::known::check_boxes;
+use crate::run::sequences::rows::{RowFit, RowModel};
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::DataType;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// No fit has a larger rank: its operators would not fit memory.
@@ -24,26 +26,9 @@ pub(crate) struct KnownModels {
     /// The symbols of all models, and the partitions with a model.
     pub(crate) symbols: Symbols,
     /// One model per partition, in the order of `symbols.partitions`.
-    pub(crate) models: Vec<KnownModel>,
+    pub(crate) models: Vec<RowModel<'static>>,
     /// The columns of the fits, in the order of those of the run.
     pub(crate) fits: Vec<SequenceColumns>,
-}
-
-/// The fits of one partition.
-pub(crate) struct KnownModel {
-    /// The number of each symbol of the model among all symbols.
-    pub(crate) numbers: Vec<u32>,
-    /// In the order of [`KnownModels::fits`].
-    pub(crate) fits: Vec<KnownFit>,
-}
-
-/// A fit that filters new rows.
-pub(crate) struct KnownFit {
-    pub(crate) model: HmmModel,
-    /// The share of the distribution of all symbols in every prediction.
-    pub(crate) unigram: f64,
-    /// The smallest predicted probability.
-    pub(crate) floor: f64,
 }
 
 /// Reads all models. `symbol` has the columns of the new rows. With `distributions`, rows get the
@@ -101,8 +86,8 @@ pub(crate) async fn read(
             fits.push((place, name, fit));
         }
         fits.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-        models.push(KnownModel {
-            numbers: numbers.to_vec(),
+        models.push(RowModel {
+            numbers: Cow::Owned(numbers.to_vec()),
             fits: fits.into_iter().map(|(.., fit)| fit).collect(),
         });
     }
@@ -264,7 +249,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    fn fit(self, all: &Operators) -> Result<KnownFit> {
+    fn fit(self, all: &Operators) -> Result<RowFit<'static>> {
         let lacks = |table: &str| Error::input(format!("`{table}` lacks the fit"));
         let rank = self.row.size("rank", LARGEST_RANK)?;
         let vectors = self.vectors.ok_or_else(|| lacks("vectors"))?;
@@ -298,19 +283,20 @@ impl Parts<'_> {
         let share = class_of.iter().zip(self.shares);
         let share = share.map(|(class, share)| if is_pooled(class) { share / mass } else { 1.0 });
         let size = own.n * rank * rank;
-        Ok(KnownFit {
-            model: HmmModel {
-                rank,
-                n_symbols: class_of.len(),
-                operators: all.values[own.value..own.value + size].to_vec(),
-                initial,
-                last,
-                unigram: self.shares.to_vec(),
-                share: share.collect(),
-                class_of,
-                pool,
-                hidden: None,
-            },
+        let model = HmmModel {
+            rank,
+            n_symbols: class_of.len(),
+            operators: all.values[own.value..own.value + size].to_vec(),
+            initial,
+            last,
+            unigram: self.shares.to_vec(),
+            share: share.collect(),
+            class_of,
+            pool,
+            hidden: None,
+        };
+        Ok(RowFit {
+            model: Cow::Owned(model),
             unigram: self.row.first("unigram")?,
             floor: self.row.first("floor")?,
         })

@@ -41,6 +41,7 @@ use crate::run::sequences::rows::{RowFit, RowModel, RowTables, RowsWritten};
 use crate::run::trajectories::Target;
 use crate::run::workers::Workers;
 use crate::run::workers::executor::blocking;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -125,11 +126,7 @@ impl Kind for SymbolsKind {
     }
 
     async fn fit(run: &Running<'_, Self>, evidence: CountedWindows) -> Result<Fitted<Self>> {
-        let CountedWindows {
-            counted,
-            projections,
-            is_resumed,
-        } = evidence;
+        let (counted, projections) = (evidence.counted, evidence.projections);
         let rows = counted.rows;
         let (of, work) = (Arc::clone(run.plan), Arc::clone(run.work));
         let (found, mut failures) = blocking(move || {
@@ -174,14 +171,9 @@ impl Kind for SymbolsKind {
         Ok(Fitted {
             empty,
             failures,
-            resumed: Resumed::pieces(run.work, is_resumed),
+            resumed: Resumed::pieces(run.work, evidence.is_resumed),
             ..Fitted::new(models, Shared { found, sort }, Facts { windows })
         })
-    }
-
-    fn check_certificates(_: &Running<'_, Self>, _: &Fitted<Self>) -> Result<()> {
-        // Each fit has checked its own.
-        Ok(())
     }
 
     async fn rows(run: &Running<'_, Self>, fitted: &mut Fitted<Self>) -> Result<Written<Self>> {
@@ -268,13 +260,13 @@ async fn filter(
         let fits = model.fits.iter().zip(&plan.fits).map(|(fit, planned)| {
             let own = planned.method.hmm();
             RowFit {
-                model: &fit.model.hmm,
+                model: Cow::Borrowed(&fit.model.hmm),
                 unigram: own.unigram,
                 floor: own.floor,
             }
         });
         of_rows[model.partition] = Some(RowModel {
-            numbers,
+            numbers: Cow::Borrowed(numbers),
             fits: fits.collect(),
         });
     }

@@ -152,22 +152,29 @@ impl SequenceFitRecord {
 
 impl Display for SequencesModelRecord {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let model = self;
-        write!(
-            f,
-            "{}, {}; {} of {}",
-            counted(grouped(model.symbols as f64), "symbol"),
-            counted(grouped(model.triples as f64), "different window"),
-            counted(grouped(model.rows as f64), "row"),
-            counted(grouped(model.trajectories as f64), "trajectory")
-        )?;
-        if model.unseen > 0 {
-            let unseen = counted(grouped(model.unseen as f64), "row");
-            write!(f, "; {unseen} with an unseen symbol")?;
-        }
-        writeln!(f)?;
-        model.fits.iter().try_for_each(|own| fit(f, own))
+        let symbols = counted(grouped(self.symbols as f64), "symbol");
+        let triples = counted(grouped(self.triples as f64), "different window");
+        write!(f, "{symbols}, {triples}; ")?;
+        rows_line(f, self.rows, self.trajectories, self.unseen)?;
+        self.fits.iter().try_for_each(|own| fit(f, own))
     }
+}
+
+/// Writes which rows were filtered.
+pub(crate) fn rows_line(
+    f: &mut Formatter<'_>,
+    rows: u64,
+    trajectories: u64,
+    unseen: u64,
+) -> Result {
+    let rows = counted(grouped(rows as f64), "row");
+    let trajectories = counted(grouped(trajectories as f64), "trajectory");
+    write!(f, "{rows} of {trajectories}")?;
+    if unseen > 0 {
+        let unseen = counted(grouped(unseen as f64), "row");
+        write!(f, "; {unseen} with an unseen symbol")?;
+    }
+    writeln!(f)
 }
 
 /// Writes the lines of one fit.
@@ -204,10 +211,6 @@ fn fit(f: &mut Formatter<'_>, fit: &SequenceFitRecord) -> Result {
     if let Some(n) = fit.iterations {
         writeln!(f, "    {} of Baum–Welch", counted(n, "iteration"))?;
     }
-    if fit.resets > 0 {
-        let resets = counted(grouped(fit.resets as f64), "row");
-        writeln!(f, "    the filter was reset at {resets}")?;
-    }
-    LeastLikely::write(f, &fit.least_likely)?;
+    LeastLikely::write(f, fit.resets, &fit.least_likely)?;
     warnings(f, &fit.warnings)
 }

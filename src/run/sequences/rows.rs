@@ -3,9 +3,10 @@
 //! The models are known before the first row is filtered, so a run reads its input again. Memory
 //! holds the models, a few batches and one encoded row group per table.
 
-use crate::error::Result;
+use crate::error::{Result, counted};
 use crate::methods::hmm::filtering::Filter;
 use crate::methods::hmm::model::{HmmModel, UNSEEN};
+use crate::output::number::grouped;
 use crate::output::row_writer::RowWriter;
 use crate::output::tables::sequences::{PREDICTIONS, SequenceColumns, TRAJECTORIES};
 use crate::read::rows::ordered::{Found, again};
@@ -27,6 +28,7 @@ use arrow::buffer::OffsetBuffer;
 use arrow::compute::take_arrays;
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
@@ -36,7 +38,7 @@ const LEAST: usize = 3;
 
 /// A fit that filters rows.
 pub(crate) struct RowFit<'a> {
-    pub(crate) model: &'a HmmModel,
+    pub(crate) model: Cow<'a, HmmModel>,
     /// The share of the distribution of all symbols in every prediction.
     pub(crate) unigram: f64,
     /// The smallest predicted probability.
@@ -46,7 +48,7 @@ pub(crate) struct RowFit<'a> {
 /// The fits of one partition.
 pub(crate) struct RowModel<'a> {
     /// The number of each symbol among the known ones.
-    pub(crate) numbers: &'a [u32],
+    pub(crate) numbers: Cow<'a, [u32]>,
     /// In the order of their columns.
     pub(crate) fits: Vec<RowFit<'a>>,
 }
@@ -98,7 +100,7 @@ pub(crate) struct FitRows {
     pub(crate) train: (f64, u64),
     /// Rows that are held out.
     pub(crate) test: HeldOutSums,
-    /// Rows at which the filter began anew.
+    /// Rows at which the filter was reset.
     pub(crate) resets: u64,
     /// Negative raw predictions.
     pub(crate) negatives: u64,
@@ -122,8 +124,12 @@ pub(crate) struct LeastLikely {
 }
 
 impl LeastLikely {
-    /// Writes the line of a summary, if there are several trajectories.
-    pub(crate) fn write(f: &mut Formatter<'_>, least: &[LeastLikely]) -> fmt::Result {
+    /// Writes how often a filter was reset, and the least likely of several trajectories.
+    pub(crate) fn write(f: &mut Formatter<'_>, resets: u64, least: &[LeastLikely]) -> fmt::Result {
+        if resets > 0 {
+            let resets = counted(grouped(resets as f64), "row");
+            writeln!(f, "    the filter was reset at {resets}")?;
+        }
         let least: Vec<String> = least
             .iter()
             .filter(|of| !of.trajectory.is_empty())
@@ -551,8 +557,8 @@ impl<'a, 't> Writing<'a, 't> {
         let has_predictions = tables.predictions.is_some();
         let partitions = tables.models.iter().map(|model| {
             let model = model.as_ref()?;
-            let scorer = |fit: &RowFit<'t>| {
-                let mut filter = Filter::new(fit.model, fit.unigram, fit.floor);
+            let scorer = |fit: &'t RowFit<'a>| {
+                let mut filter = Filter::new(&fit.model, fit.unigram, fit.floor);
                 if has_predictions {
                     filter = filter.with_next().with_states();
                 }
@@ -561,8 +567,7 @@ impl<'a, 't> Writing<'a, 't> {
                 }
             };
             Some(PartitionScorers {
-                symbols: SymbolMap::new(model.numbers),
-                n_symbols: model.numbers.len() as u32,
+                symbols: SymbolMap::new(&model.numbers),
                 scorers: model.fits.iter().map(scorer).collect(),
                 folds: None,
             })

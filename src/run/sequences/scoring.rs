@@ -20,8 +20,8 @@ const TASK_ROWS: usize = 4096;
 
 /// Maps the numbers of known symbols to the symbols of a model.
 pub(crate) enum SymbolMap {
-    /// The numbers are the symbols.
-    Same,
+    /// The numbers below this one are the symbols.
+    Same(u32),
     /// Symbol by number.
     Of(HashMap<u32, u32>),
 }
@@ -30,18 +30,26 @@ impl SymbolMap {
     /// A map for a model whose symbol s has the number `numbers[s]`.
     pub(crate) fn new(numbers: &[u32]) -> SymbolMap {
         if numbers.iter().zip(0..).all(|(number, at)| *number == at) {
-            return SymbolMap::Same;
+            return SymbolMap::Same(numbers.len() as u32);
         }
         SymbolMap::Of(numbers.iter().copied().zip(0..).collect())
     }
 
-    /// The symbol of a number below `n_symbols`, or [`UNSEEN`].
+    /// The number of symbols.
+    pub(crate) fn n_symbols(&self) -> usize {
+        match self {
+            SymbolMap::Same(n_symbols) => *n_symbols as usize,
+            SymbolMap::Of(map) => map.len(),
+        }
+    }
+
+    /// The symbol of a number, or [`UNSEEN`].
     #[inline]
-    pub(crate) fn symbol(&self, number: u32, n_symbols: u32) -> u32 {
+    pub(crate) fn symbol(&self, number: u32) -> u32 {
         match self {
             _ if number == NONE => UNSEEN,
-            SymbolMap::Same if number < n_symbols => number,
-            SymbolMap::Same => UNSEEN,
+            SymbolMap::Same(n_symbols) if number < *n_symbols => number,
+            SymbolMap::Same(_) => UNSEEN,
             SymbolMap::Of(map) => map.get(&number).copied().unwrap_or(UNSEEN),
         }
     }
@@ -57,8 +65,6 @@ pub(crate) struct Scorer<'a> {
 pub(crate) struct PartitionScorers<'a> {
     /// The symbols of all of its models.
     pub(crate) symbols: SymbolMap,
-    /// The number of symbols.
-    pub(crate) n_symbols: u32,
     /// The models.
     pub(crate) scorers: Vec<Scorer<'a>>,
     /// The groups of trajectories and the number of folds, if there are folds.
@@ -132,7 +138,7 @@ impl<'a> Scoring<'a> {
                 continue;
             };
             for row in part.rows.clone() {
-                symbols[row] = own.symbols.symbol(batch.numbers[row], own.n_symbols);
+                symbols[row] = own.symbols.symbol(batch.numbers[row]);
             }
         }
         symbols

@@ -37,14 +37,6 @@ impl Training {
     }
 }
 
-/// The symbols of the model of a partition.
-pub(crate) struct PartitionSymbols {
-    /// By number among the known symbols.
-    pub(crate) symbols: SymbolMap,
-    /// The number of symbols.
-    pub(crate) n: u32,
-}
-
 /// The sequence that the next rows may continue.
 struct Open {
     symbols: Vec<u32>,
@@ -55,7 +47,7 @@ struct Open {
 
 struct Collector<'a> {
     layout: Arc<Layout>,
-    partitions: &'a [Option<PartitionSymbols>],
+    partitions: &'a [Option<SymbolMap>],
     open: Option<Open>,
     /// The weight of the training rows of the trajectory, if there were some.
     weight: Option<f64>,
@@ -95,7 +87,7 @@ impl Collector<'_> {
                     weight: self.weight,
                 });
                 let numbers = batch.numbers[piece.rows.clone()].iter();
-                let symbols = numbers.map(|&number| own.symbols.symbol(number, own.n));
+                let symbols = numbers.map(|&number| own.symbol(number));
                 open.symbols.extend(symbols);
             }
         }
@@ -150,11 +142,11 @@ impl Collector<'_> {
 /// If the rows cannot be read.
 pub(crate) async fn training(
     input: SequenceInput<'_>,
-    partitions: &[Option<PartitionSymbols>],
+    partitions: &[Option<SymbolMap>],
 ) -> Result<Vec<Training>> {
     let start = || {
         let all = partitions.iter().map(|own| Training {
-            sequences: Sequences::new(own.as_ref().map_or(0, |own| own.n as usize)),
+            sequences: Sequences::new(own.as_ref().map_or(0, SymbolMap::n_symbols)),
             groups: Vec::new(),
         });
         Ok(Collector {

@@ -1,6 +1,6 @@
 //! Checks of rows with states and observations, and of the fits to them.
 
-use crate::error::Result;
+use crate::error::{Result, counted};
 use crate::methods::filter::params::{KernelBayes, System};
 use crate::methods::{AnyMethod, FilterMethod};
 use crate::plan::pipeline::consistency::errors::lacks;
@@ -126,10 +126,7 @@ fn nonlinear(
     observation: &[String],
     fail: &dyn Fn(&str, String) -> Result<()>,
 ) -> Result<()> {
-    let shown = |n: usize| match n {
-        1 => "1 expression".to_string(),
-        n => format!("{n} expressions"),
-    };
+    let shown = |n: usize| counted(n, "expression");
     let names = own.state.unwrap_or(state);
     if let Some(twice) = (1..names.len()).find(|&at| names[..at].contains(&names[at])) {
         return fail("state", format!("names `{}` twice", names[twice]));
