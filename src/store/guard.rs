@@ -22,12 +22,9 @@ use std::sync::Arc;
 /// The same error without secrets. Servers may echo them, as S3 does with an expired session token.
 pub(crate) fn redacted(e: Error) -> Error {
     use Error::*;
-    let mut causes = vec![e.to_string()];
-    let mut cause = std::error::Error::source(&e);
-    while let Some(e) = cause {
-        causes.push(e.to_string());
-        cause = e.source();
-    }
+    let first: &dyn std::error::Error = &e;
+    let causes = std::iter::successors(Some(first), |e| e.source());
+    let causes: Vec<String> = causes.map(ToString::to_string).collect();
     if causes
         .iter()
         .all(|text| matches!(hide(text), Cow::Borrowed(_)))

@@ -22,9 +22,9 @@ use crate::error::{Error, Kind, Result};
 use crate::store::guard::{Guard, redacted};
 use crate::store::location::{SCHEMES, is_http};
 use crate::store::parameter::Parameter;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
-use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
@@ -173,22 +173,14 @@ pub(crate) fn url(location: &str) -> Result<Option<Url>, url::ParseError> {
 /// Whether `[store.options]` may hold a key. Keys that the URL sets, and keys that outputs rely on,
 /// are not allowed.
 pub(crate) fn is_option(key: &str) -> bool {
-    match key.split('_').next() {
-        Some("aws") => {
-            use AmazonS3ConfigKey::*;
-            key.parse()
-                .is_ok_and(|key| !matches!(key, Bucket | ConditionalPut | CopyIfNotExists))
-        }
-        Some("google") => {
-            let key = key.parse();
-            key.is_ok_and(|key| !matches!(key, GoogleConfigKey::Bucket))
-        }
-        Some("azure") => {
-            let key = key.parse();
-            key.is_ok_and(|key| !matches!(key, AzureConfigKey::ContainerName))
-        }
-        _ => is_client_option(key),
-    }
+    let names = [
+        "aws_bucket",
+        "aws_conditional_put",
+        "aws_copy_if_not_exists",
+        "google_bucket",
+        "azure_container_name",
+    ];
+    options::canonical(key).is_some_and(|name| !names.contains(&name.as_str()))
 }
 
 /// Whether an option configures the connections to any store.
@@ -313,26 +305,24 @@ impl Stores {
         scheme: &str,
         root: &str,
     ) -> Result<Arc<dyn ObjectStore>, Box<dyn std::error::Error + Send + Sync>> {
-        let options = |cloud: &'static str| {
-            self.0
-                .options
-                .iter()
-                .filter(move |(key, _)| key.starts_with(cloud) || is_client_option(key))
+        let cloud = match scheme {
+            "s3" => Some("aws_"),
+            "gs" => Some("google_"),
+            "az" => Some("azure_"),
+            _ => None,
         };
+        let is_own = |key: &str| cloud.is_some_and(|cloud| key.starts_with(cloud));
+        let all = self.0.options.iter();
+        let options = all.filter(|(key, _)| is_own(key) || is_client_option(key));
         crate::store::secrets::learn_environment();
-        match scheme {
-            "s3" => self.check_values("aws_")?,
-            "gs" => self.check_values("google_")?,
-            "az" => self.check_values("azure_")?,
-            _ => (),
-        }
+        cloud.map_or(Ok(()), |cloud| self.check_values(cloud))?;
         self.check_values("")?;
         type Made = Result<Arc<dyn ObjectStore>, StoreError>;
         let made: Made = match scheme {
             "memory" => return Ok(MEMORY.clone()),
             "s3" => {
                 let endpoints = ["aws_endpoint_url", "aws_endpoint_url_s3"];
-                let builder = cloud!(AmazonS3Builder, options("aws_"), root, endpoints);
+                let builder = cloud!(AmazonS3Builder, options, root, endpoints);
                 // Decides between two runs that end at the same time.
                 builder
                     .with_conditional_put(S3ConditionalPut::ETagMatch)
@@ -341,28 +331,19 @@ impl Stores {
             }
             "gs" => {
                 let endpoints = ["google_base_url"];
-                let builder = cloud!(
-                    GoogleCloudStorageBuilder,
-                    options("google_"),
-                    root,
-                    endpoints
-                );
-                builder.build().map(|s| Arc::new(s) as _)
+                cloud!(GoogleCloudStorageBuilder, options, root, endpoints)
+                    .build()
+                    .map(|s| Arc::new(s) as _)
             }
             "az" => {
                 let endpoints = ["azure_storage_endpoint"];
-                cloud!(MicrosoftAzureBuilder, options("azure_"), root, endpoints)
+                cloud!(MicrosoftAzureBuilder, options, root, endpoints)
                     .build()
                     .map(|s| Arc::new(s) as _)
             }
             _ => {
                 let mut client = ClientOptions::new().with_allow_http(scheme == "http");
-                for (key, value) in self
-                    .0
-                    .options
-                    .iter()
-                    .filter(|(key, _)| is_client_option(key))
-                {
+                for (key, value) in options {
                     client = client.with_config(key.parse()?, value);
                 }
                 HttpBuilder::new()

@@ -51,11 +51,6 @@ impl Dialect {
             .unwrap_or_else(|| Compression::of_name(name).1)
     }
 
-    /// The compression that the pipeline sets for all files.
-    pub(crate) fn asked_compression(&self) -> Option<Compression> {
-        self.compression
-    }
-
     fn has_header(&self) -> bool {
         self.header.unwrap_or(true)
     }

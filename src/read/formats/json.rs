@@ -69,16 +69,12 @@ fn inferred(values: &[Value]) -> Result<Schema, Fault> {
         );
         Fault::new(what)
     })?;
-    Ok(with_integers(&inferred, values))
+    let objects: Vec<&Value> = values.iter().collect();
+    Ok(Schema::new(integer_fields(inferred.fields(), &objects)))
 }
 
 /// The columns with exact types for integers of 64 bits without a sign, which Arrow infers as
 /// doubles.
-fn with_integers(inferred: &Schema, rows: &[Value]) -> Schema {
-    let objects: Vec<&Value> = rows.iter().collect();
-    Schema::new(integer_fields(inferred.fields(), &objects))
-}
-
 fn integer_fields(fields: &Fields, objects: &[&Value]) -> Fields {
     let typed = fields.iter().map(|field| {
         let own: Vec<&Value> = objects.iter().filter_map(|o| o.get(field.name())).collect();
@@ -373,7 +369,6 @@ struct Record {
 
 /// The values of a field.
 enum Column {
-    Null(usize),
     Boolean(BooleanBuilder),
     Integer(Int64Builder),
     Unsigned(UInt64Builder),
@@ -394,7 +389,7 @@ enum Column {
         record: Record,
         valid: NullBufferBuilder,
     },
-    /// A type that is never inferred for JSON.
+    /// Nulls, or a type that is never inferred for JSON.
     Other(DataType, usize),
 }
 
@@ -427,7 +422,6 @@ impl Record {
 impl Column {
     fn new(data_type: &DataType, rounds: Option<String>) -> Column {
         match data_type {
-            DataType::Null => Column::Null(0),
             DataType::Boolean => Column::Boolean(BooleanBuilder::new()),
             DataType::Int64 => Column::Integer(Int64Builder::new()),
             DataType::UInt64 => Column::Unsigned(UInt64Builder::new()),
@@ -454,7 +448,6 @@ impl Column {
 
     fn value_kind(&self) -> &'static str {
         value_kind(&match self {
-            Column::Null(_) => DataType::Null,
             Column::Boolean(_) => DataType::Boolean,
             Column::Integer(_) | Column::Unsigned(_) | Column::Decimal(..) => DataType::Int64,
             Column::Number(..) => DataType::Float64,
@@ -467,7 +460,7 @@ impl Column {
 
     fn append_null(&mut self) {
         match self {
-            Column::Null(n) | Column::Other(_, n) => *n += 1,
+            Column::Other(_, n) => *n += 1,
             Column::Boolean(values) => values.append_null(),
             Column::Integer(values) => values.append_null(),
             Column::Unsigned(values) => values.append_null(),
@@ -487,7 +480,6 @@ impl Column {
 
     fn finish(&mut self, rows: usize) -> Result<ArrayRef, ArrowError> {
         Ok(match self {
-            Column::Null(n) => new_null_array(&DataType::Null, std::mem::take(n)),
             Column::Other(data_type, n) => new_null_array(data_type, std::mem::take(n)),
             Column::Boolean(values) => Arc::new(values.finish()),
             Column::Integer(values) => Arc::new(values.finish()),

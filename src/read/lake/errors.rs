@@ -63,27 +63,21 @@ pub(crate) fn is_no_bucket(e: &StoreError) -> bool {
 
 /// The cause of a type behind an engine error.
 fn cause_of<T: std::error::Error + 'static>(e: &DataFusionError) -> Option<&T> {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(e);
-    while let Some(e) = cause {
-        if let Some(found) = e.downcast_ref() {
-            return Some(found);
-        }
-        cause = e.source();
-    }
-    None
+    causes(e).find_map(|e| e.downcast_ref())
+}
+
+/// An error and its causes, the outermost first.
+fn causes(e: &DataFusionError) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    let first: &(dyn std::error::Error + 'static) = e;
+    std::iter::successors(Some(first), |e| e.source())
 }
 
 /// The store error behind an engine error, through every layer around it.
 pub(crate) fn store_error(e: &DataFusionError) -> Option<&StoreError> {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(e);
-    while let Some(e) = cause {
+    causes(e).find_map(|e| {
         let boxed = e.downcast_ref::<Box<StoreError>>().map(Box::as_ref);
-        if let Some(found) = e.downcast_ref().or(boxed) {
-            return Some(found);
-        }
-        cause = e.source();
-    }
-    None
+        e.downcast_ref().or(boxed)
+    })
 }
 
 #[cfg(test)]

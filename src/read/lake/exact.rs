@@ -13,14 +13,14 @@ use crate::read::lake::panics::catch_panic;
 use crate::read::paths::places::FoundFile;
 use crate::read::rows::doubles::{EXACT_INTEGER, first_changed, holds};
 use crate::store::parquet::StoredFile;
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Decimal128Type, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
 use arrow::util::display::array_value_to_string;
 use datafusion::common::DataFusionError;
 use datafusion::datasource::listing::PartitionedFile;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use object_store::{ObjectMeta, ObjectStore};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
@@ -210,15 +210,8 @@ async fn search(
     if format == Format::Arrow {
         let (_, has_footer) = arrow_ipc::columns(store.as_ref(), &file.location).await?;
         let opener = arrow_ipc::opener(Arc::clone(store), has_footer, positions);
-        let mut batches = opener.open(PartitionedFile::from(file.clone()))?.await?;
-        let mut before = 0;
-        while let Some(batch) = batches.try_next().await? {
-            if let Some(found) = in_column(batch.column(0), data_type, before)? {
-                return Ok(Some(found));
-            }
-            before += batch.num_rows() as u64;
-        }
-        return Ok(None);
+        let batches = opener.open(PartitionedFile::from(file.clone()))?.await?;
+        return in_batches(batches, data_type, 0).await;
     }
     let open = || StoredFile::new(Arc::clone(store), file.location.clone());
     let footer = open().get_metadata(None).await?;
@@ -233,13 +226,9 @@ async fn search(
                 ParquetRecordBatchStreamBuilder::new_with_metadata(open(), footer.clone());
             let mask = ProjectionMask::roots(builder.parquet_schema(), positions.clone());
             let builder = builder.with_projection(mask).with_row_groups(vec![group]);
-            let mut batches = builder.build()?;
-            let mut before = before;
-            while let Some(batch) = batches.try_next().await? {
-                if let Some(found) = in_column(batch.column(0), data_type, before)? {
-                    return Ok(Some(found));
-                }
-                before += batch.num_rows() as u64;
+            let batches = builder.build()?.map_err(DataFusionError::from);
+            if let Some(found) = in_batches(batches, data_type, before).await? {
+                return Ok(Some(found));
             }
         }
         before += n_rows;
@@ -247,16 +236,21 @@ async fn search(
     Ok(None)
 }
 
-fn in_column(
-    column: &ArrayRef,
+/// As [`search`], in the first column of batches after `before` rows.
+async fn in_batches(
+    mut batches: impl Stream<Item = Result<RecordBatch, DataFusionError>> + Unpin,
     data_type: &DataType,
-    before: u64,
-) -> Result<Option<(u64, String)>, ArrowError> {
-    let Some(row) = first_changed(column, data_type)? else {
-        return Ok(None);
-    };
-    let value = array_value_to_string(column, row)?;
-    Ok(Some((before + row as u64 + 1, value)))
+    mut before: u64,
+) -> Result<Option<(u64, String)>, DataFusionError> {
+    while let Some(batch) = batches.try_next().await? {
+        let column = batch.column(0);
+        if let Some(row) = first_changed(column, data_type)? {
+            let value = array_value_to_string(column, row)?;
+            return Ok(Some((before + row as u64 + 1, value)));
+        }
+        before += batch.num_rows() as u64;
+    }
+    Ok(None)
 }
 
 /// Whether each row group may have a value that a type does not hold, by the bounds of the column.

@@ -16,7 +16,7 @@ use object_store::{
 };
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Number of recently read files to remember, as candidates if one is damaged: a few per thread.
 const MAX_LATEST: usize = 64;
@@ -47,13 +47,8 @@ impl ListedFiles {
     }
 
     fn tag(&self, root: &str, file: &Path) -> Option<String> {
-        self.0
-            .tags
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(root)?
-            .get(file)
-            .cloned()
+        let stores = self.0.tags.read().unwrap_or_else(PoisonError::into_inner);
+        stores.get(root)?.get(file).cloned()
     }
 
     fn is_read(&self, root: &str, file: &Path) {
@@ -65,37 +60,27 @@ impl ListedFiles {
 
     /// Store and path of the files of which ranges were read most recently, latest first.
     pub(crate) fn latest(&self) -> Vec<(String, Path)> {
-        self.0
-            .latest
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .cloned()
-            .collect()
+        let latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.iter().cloned().collect()
     }
 
     /// Makes later reads treat the file as one part.
     pub(crate) fn read_whole(&self, file: &Path) {
-        let mut whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
-        whole.insert(file.clone());
+        self.whole().insert(file.clone());
+    }
+
+    fn whole(&self) -> MutexGuard<'_, HashSet<Path>> {
+        self.0.whole.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the file is read in one part.
     pub(crate) fn is_whole(&self, file: &Path) -> bool {
-        self.0
-            .whole
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(file)
+        self.whole().contains(file)
     }
 
     /// Number of files that are read in one part.
     pub(crate) fn n_whole(&self) -> usize {
-        self.0
-            .whole
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
+        self.whole().len()
     }
 
     /// Wraps a store so that reads return the listed versions only.

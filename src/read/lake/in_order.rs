@@ -6,7 +6,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::read::lake::errors::failed;
 use crate::read::lake::panics::Reading;
-use crate::read::lake::rounding::rounding;
+use crate::read::lake::rounding::{numbered, rounding};
 use crate::read::lake::subset::one_table;
 use crate::read::lake::{Lake, next};
 use crate::read::rows::stop::Stop;
@@ -14,7 +14,7 @@ use arrow::array::RecordBatch;
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::tree_node::TreeNode;
 use datafusion::dataframe::DataFrame;
-use datafusion::logical_expr::{LogicalPlan, col, ident};
+use datafusion::logical_expr::{LogicalPlan, col};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -50,13 +50,7 @@ impl Lake {
         let sorts = |node: &LogicalPlan| Ok(matches!(node, LogicalPlan::Sort(_)));
         let has_sort = frame.logical_plan().exists(sorts).unwrap_or(true);
         let keeps_order = one_table(&frame).is_ok() && !has_sort;
-        let named = columns.iter().enumerate();
-        let named: Vec<_> = named
-            .map(|(at, name)| ident(*name).alias(format!("{at}")))
-            .collect();
-        let frame = frame
-            .select(named)
-            .map_err(|e| failed("the columns of the rows cannot be selected", e))?;
+        let frame = numbered(frame, columns.iter().copied(), "the rows")?;
         let frame = rounding(frame, numbers)?;
         if keeps_order {
             return Ok(frame);

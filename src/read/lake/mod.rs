@@ -36,7 +36,7 @@ use crate::read::lake::files::{Query, Table, TableSource, ident_reference};
 use crate::read::lake::frozen::ListedFiles;
 use crate::read::lake::pages::PageLimit;
 use crate::read::lake::panics::{Reading, catch_panic};
-use crate::read::lake::rounding::rounding;
+use crate::read::lake::rounding::{numbered, rounding};
 use crate::read::lake::spill::SpillFolder;
 use crate::read::linear_gaussian;
 use crate::read::paths::places;
@@ -57,13 +57,13 @@ use crate::store::local::LocalFiles;
 use crate::store::parquet::StoredFile;
 use arrow::array::RecordBatch;
 use datafusion::catalog::MemoryCatalogProviderList;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, ParamValues, ScalarValue};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
-use datafusion::logical_expr::{LogicalPlan, col, ident};
+use datafusion::logical_expr::{LogicalPlan, col};
 use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::{
     ExecutionPlan, SendableRecordBatchStream, execute_stream_partitioned,
@@ -145,12 +145,11 @@ async fn opened(
     stores: &Stores,
 ) -> Result<Lake> {
     let paths = sources.iter().flat_map(|source| source.paths);
-    let remote_stores = crate::read::lake::tables::remote_stores(paths.map(String::as_str));
+    let remote_stores = tables::remote_stores(paths.map(String::as_str));
     let mut lake = empty(resources, stores, remote_stores)?;
     for source in sources {
-        let table =
-            crate::read::lake::tables::register(&lake.context, source, stores, &lake.listed)
-                .await?;
+        let table = tables::register(&lake.context, source, stores, &lake.listed).await;
+        let table = table.map_err(|e| e.at(format!("table `{}`", source.name)))?;
         lake.tables.push(table);
     }
     Ok(lake)
@@ -274,15 +273,10 @@ impl Lake {
     /// # Errors
     /// If the query lacks a column, or a coordinate of boxes has several precisions.
     pub(crate) fn select(&self, frame: DataFrame, layout: &Layout) -> Result<DataFrame> {
-        let columns: Vec<_> = layout.fields().iter().map(|f| ident(f.name())).collect();
+        let fields = layout.fields();
         // One column may have two roles, such as a state and a given partition.
-        let columns = columns
-            .into_iter()
-            .enumerate()
-            .map(|(at, c)| c.alias(format!("{at}")));
-        let frame = frame
-            .select(columns)
-            .map_err(|e| failed("the columns of [transitions] cannot be selected", e))?;
+        let names = fields.iter().map(|field| field.name().as_str());
+        let frame = numbered(frame, names, "[transitions]")?;
         crate::read::lake::widened::check(frame.logical_plan(), &layout.bins())?;
         rounding(frame, &layout.numbers())
     }
@@ -318,9 +312,9 @@ impl Lake {
                 None => Transformed::no(node),
             })
         });
-        Ok(ordered
-            .map_err(|e| failed("the query cannot be planned", e))?
-            .data)
+        ordered
+            .data()
+            .map_err(|e| failed("the query cannot be planned", e))
     }
 
     /// The rows in the order of their first `n_order` columns: partition, trajectory, time.

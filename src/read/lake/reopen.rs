@@ -30,7 +30,8 @@ pub(crate) fn reopen(found: Vec<Table>, resources: &Resources, stores: &Stores) 
     let remote: BTreeSet<&str> = roots.filter(|root| !root.starts_with("file:")).collect();
     let mut lake = empty(resources, stores, remote.len())?;
     for table in &found {
-        register(&lake.context, table, stores, &lake.listed)?;
+        register(&lake.context, table, stores, &lake.listed)
+            .map_err(|e| e.at(format!("table `{}`", table.name)))?;
     }
     lake.tables = found;
     Ok(lake)
@@ -66,16 +67,6 @@ impl Lake {
 
 /// Registers a table as it was listed before. Lists nothing.
 fn register(
-    context: &SessionContext,
-    table: &Table,
-    stores: &Stores,
-    listing: &ListedFiles,
-) -> Result<()> {
-    register_known(context, table, stores, listing)
-        .map_err(|e| e.at(format!("table `{}`", table.name)))
-}
-
-fn register_known(
     context: &SessionContext,
     table: &Table,
     stores: &Stores,

@@ -35,12 +35,24 @@ pub(crate) fn selected(
     numbers: Range<usize>,
     what: &str,
 ) -> Result<DataFrame> {
-    let columns = fields.iter().enumerate();
-    let columns = columns.map(|(at, field)| ident(field.name()).alias(at.to_string()));
-    let frame = frame
+    let names = fields.iter().map(|field| field.name().as_str());
+    rounding(numbered(frame, names, what)?, &numbers.collect::<Vec<_>>())
+}
+
+/// Selects columns of `what`, which may repeat. Column `i` is named `i`.
+///
+/// # Errors
+/// If the query lacks a column.
+pub(crate) fn numbered<'a>(
+    frame: DataFrame,
+    names: impl IntoIterator<Item = &'a str>,
+    what: &str,
+) -> Result<DataFrame> {
+    let columns = names.into_iter().enumerate();
+    let columns = columns.map(|(at, name)| ident(name).alias(at.to_string()));
+    frame
         .select(columns.collect::<Vec<_>>())
-        .map_err(|e| failed(&format!("the columns of {what} cannot be selected"), e))?;
-    rounding(frame, &numbers.collect::<Vec<_>>())
+        .map_err(|e| failed(&format!("the columns of {what} cannot be selected"), e))
 }
 
 /// The query with scans that round what only the columns at `numbers` depend on: coordinates and

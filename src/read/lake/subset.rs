@@ -50,16 +50,10 @@ pub(crate) fn one_table(frame: &DataFrame) -> Result<String, String> {
         if reason.is_none() {
             node.apply_expressions(|e| {
                 reason = depends(e);
-                Ok(match reason {
-                    Some(_) => TreeNodeRecursion::Stop,
-                    None => TreeNodeRecursion::Continue,
-                })
+                Ok(until(reason.is_some()))
             })?;
         }
-        Ok(match reason {
-            Some(_) => TreeNodeRecursion::Stop,
-            None => TreeNodeRecursion::Continue,
-        })
+        Ok(until(reason.is_some()))
     });
     match (walked, reason, &tables[..]) {
         (_, Some(reason), _) => Err(reason),
@@ -67,6 +61,14 @@ pub(crate) fn one_table(frame: &DataFrame) -> Result<String, String> {
         (_, _, [one]) => Ok(one.clone()),
         (_, _, _) => Err("the SQL reads no table".into()),
     }
+}
+
+/// The next step of a walk that ends when something is found.
+pub(crate) fn until(is_found: bool) -> TreeNodeRecursion {
+    if is_found {
+        return TreeNodeRecursion::Stop;
+    }
+    TreeNodeRecursion::Continue
 }
 
 /// Why an expression depends on more than its row; `None` if it does not.
@@ -84,10 +86,7 @@ fn depends(e: &Expr) -> Option<String> {
             }
             _ => None,
         };
-        Ok(match found {
-            Some(_) => TreeNodeRecursion::Stop,
-            None => TreeNodeRecursion::Continue,
-        })
+        Ok(until(found.is_some()))
     });
     match walked {
         Ok(_) => found,

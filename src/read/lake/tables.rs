@@ -46,19 +46,8 @@ pub(crate) fn remote_stores<'a>(paths: impl Iterator<Item = &'a str>) -> usize {
 /// Registers a table with a session and returns its files and columns.
 ///
 /// # Errors
-/// Files that cannot be read or do not fit together; the message names the table.
+/// Files that cannot be read or do not fit together.
 pub(crate) async fn register(
-    context: &SessionContext,
-    source: &TableSource<'_>,
-    stores: &Stores,
-    listing: &ListedFiles,
-) -> Result<Table> {
-    register_files(context, source, stores, listing)
-        .await
-        .map_err(|e| e.at(format!("table `{}`", source.name)))
-}
-
-async fn register_files(
     context: &SessionContext,
     source: &TableSource<'_>,
     stores: &Stores,
@@ -266,7 +255,7 @@ fn extension_of<'a>(
 ) -> Result<String, String> {
     use Compression::{Gzip, None, Zstd};
     let ending = |packed: Compression| format!(".{}{}", format.name(), packed.ending());
-    if let Some(asked) = dialect.asked_compression() {
+    if let Some(asked) = dialect.compression {
         return Ok(ending(asked));
     }
     let is_text = matches!(format, Format::Csv | Format::Json);

@@ -8,8 +8,9 @@
 use crate::error::{Error, Result};
 use crate::read::lake::precision::Widened;
 use crate::read::lake::rounding::files;
+use crate::read::lake::subset::until;
 use crate::read::sql::floats::has_floats;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Column, DataFusionError};
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::utils::grouping_set_to_exprlist;
@@ -92,10 +93,7 @@ fn in_expr(expr: &Expr, input: &LogicalPlan) -> Result<Option<Widened>, DataFusi
     let mut found = None;
     expr.apply_children(|part| {
         found = in_expr(part, input)?;
-        Ok(match found {
-            Some(_) => TreeNodeRecursion::Stop,
-            None => TreeNodeRecursion::Continue,
-        })
+        Ok(until(found.is_some()))
     })?;
     Ok(found)
 }

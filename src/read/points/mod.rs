@@ -15,7 +15,7 @@ pub(crate) mod pairs;
 pub mod sample;
 pub(crate) mod survey;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::math::seed;
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
@@ -25,6 +25,7 @@ use crate::read::rows::amounts::weights;
 use crate::read::rows::coordinates::{Coordinates, FaultKind, LargeValue, coordinates, sound};
 use crate::read::rows::doubles::typed;
 use crate::read::rows::keys::Keys;
+use crate::read::rows::ordered::repeated_time;
 use crate::read::rows::ranges::{drop_null_rows, first_rows, partition_ids, ranges};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Dropped, Stop, bug};
@@ -306,16 +307,8 @@ impl Reader {
         let n_partition = self.layout.partition.len();
         let repeated = |row: usize| {
             let (time, trajectory) = (columns.len() - 1, &columns[n_partition..columns.len() - 1]);
-            let at = describe(std::slice::from_ref(&columns[time]), row);
             let name = self.layout.key[self.layout.key.len() - 1].name();
-            let of = match describe(trajectory, row).as_str() {
-                // No columns identify trajectories.
-                "()" => "all rows are one trajectory, which has".to_string(),
-                of => format!("trajectory {of} has"),
-            };
-            Stop::Failed(Error::input(format!(
-                "{of} two rows at {name} = {at}; keep one row for each trajectory and time"
-            )))
+            repeated_time(&describe(trajectory, row), &columns[time], name, row)
         };
         let last = self.last.as_ref().map(OwnedRow::row);
         for at in 0..n {

@@ -251,15 +251,7 @@ pub(crate) fn sound(faults: &[Option<Fault>], dropped: &mut Dropped) -> Vec<u32>
     let mut kept = Vec::with_capacity(faults.len());
     for (row, fault) in faults.iter().enumerate() {
         match fault {
-            Some(fault) => dropped.add(
-                match fault.kind {
-                    FaultKind::Null => "null coordinate",
-                    FaultKind::Nan => "NaN coordinate",
-                    FaultKind::Infinite => "infinite coordinate",
-                    FaultKind::Large => "too large coordinate",
-                },
-                1,
-            ),
+            Some(fault) => dropped.add(format!("{} coordinate", fault.kind.name()), 1),
             None => kept.push(row as u32),
         }
     }

@@ -1,7 +1,6 @@
 //! Which columns of the rows hold trajectory, time, state, weight and group.
 
 use crate::evidence::lag::Step;
-use crate::read::rows::layout;
 use crate::read::rows::states::StateColumns;
 use crate::read::rows::tag::Tag;
 use arrow::datatypes::{Field, Schema, SchemaRef};
@@ -261,7 +260,7 @@ impl Layout {
     /// The columns of a query for this layout, named by position because a column may be requested
     /// twice.
     pub(crate) fn numbered(&self) -> SchemaRef {
-        layout::schema(&self.fields())
+        schema(&self.fields())
     }
 
     /// Number of leading columns that order the rows: partition keys, trajectory keys and time. 0

@@ -180,6 +180,15 @@ struct Last {
     has_place: bool,
 }
 
+impl Last {
+    const NONE: Last = Last {
+        trajectory: None,
+        tick: 0,
+        split: Split::Neither,
+        has_place: false,
+    };
+}
+
 /// Rows with a key, in order.
 pub(crate) struct OrderedRows {
     /// All columns, without the rows that have no key.
@@ -380,12 +389,7 @@ impl Ordered {
             continues = false;
         }
         if n > 0 {
-            let last = self.last.get_or_insert(Last {
-                trajectory: None,
-                tick: 0,
-                split: Split::Neither,
-                has_place: false,
-            });
+            let last = self.last.get_or_insert(Last::NONE);
             (last.tick, last.split) = (tick(n - 1), splits[n - 1]);
             last.has_place = has_place(n - 1);
         }
@@ -427,13 +431,7 @@ impl Ordered {
                 }
             }
             let last = rows.row(rows.num_rows() - 1).owned();
-            let tick = self.last.as_ref().map_or(0, |last| last.tick);
-            self.last = Some(Last {
-                trajectory: Some(last),
-                tick,
-                split: self.last.as_ref().map_or(Split::Neither, |last| last.split),
-                has_place: self.last.as_ref().is_some_and(|last| last.has_place),
-            });
+            self.last.get_or_insert(Last::NONE).trajectory = Some(last);
         }
         if self.roles.step.is_none() {
             let longer = runs.iter().find(|run| run.len() > 1);
@@ -488,15 +486,7 @@ impl Ordered {
             )));
         }
         let name = self.fields[n_trajectory].name();
-        let at = describe(std::slice::from_ref(&columns[n_trajectory]), row);
-        let of = match of.as_str() {
-            // No columns identify trajectories.
-            "()" => "all rows are one trajectory, which has".to_string(),
-            of => format!("trajectory {of} has"),
-        };
-        Stop::Failed(Error::input(format!(
-            "{of} two rows at {name} = {at}; keep one row for each trajectory and time"
-        )))
+        repeated_time(&of, &columns[n_trajectory], name, row)
     }
 
     /// The partitions, by number, after the last row.
@@ -510,6 +500,19 @@ impl Ordered {
         let all: Vec<u32> = (0..keys.len() as u32).collect();
         keys.columns(&all)
     }
+}
+
+/// The error of two rows of a trajectory at one time, which is the column `name`.
+pub(crate) fn repeated_time(trajectory: &str, time: &ArrayRef, name: &str, row: usize) -> Stop {
+    let at = describe(std::slice::from_ref(time), row);
+    let of = match trajectory {
+        // No columns identify trajectories.
+        "()" => "all rows are one trajectory, which has".to_string(),
+        of => format!("trajectory {of} has"),
+    };
+    Stop::Failed(Error::input(format!(
+        "{of} two rows at {name} = {at}; keep one row for each trajectory and time"
+    )))
 }
 
 /// The column `split` of some rows as text, if there is one.

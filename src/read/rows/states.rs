@@ -55,15 +55,13 @@ impl StateColumns {
     /// The columns that describe a state in the output: keys in their own types, binned coordinates
     /// as box centres.
     pub(crate) fn output_fields(&self) -> Vec<Field> {
-        self.keys
+        let of = |name: &str, of: &DataType| Field::new(name, of.clone(), false);
+        let keys = self.keys.iter().map(|key| of(key.name(), key.data_type()));
+        let bins = self
+            .bins
             .iter()
-            .map(|f| Field::new(f.name(), f.data_type().clone(), false))
-            .chain(
-                self.bins
-                    .iter()
-                    .map(|bin| Field::new(&bin.name, DataType::Float64, false)),
-            )
-            .collect()
+            .map(|bin| of(&bin.name, &DataType::Float64));
+        keys.chain(bins).collect()
     }
 
     /// The columns of the symbols at some positions of a window: `page_1`, `page_2`, …
@@ -244,32 +242,15 @@ impl States {
     /// values, which already ascend.
     pub(crate) fn finish(self) -> Result<(StateTable, Option<Vec<u32>>)> {
         let columns = self.columns;
-        match self.coding {
-            Coding::Direct => Ok((
-                StateTable {
-                    columns,
-                    coded: Coded::Direct,
-                },
-                None,
-            )),
-            Coding::Boxes(boxes) => Ok((
-                StateTable {
-                    columns,
-                    coded: Coded::Boxes(boxes),
-                },
-                None,
-            )),
+        let (coded, rank) = match self.coding {
+            Coding::Direct => (Coded::Direct, None),
+            Coding::Boxes(boxes) => (Coded::Boxes(boxes), None),
             Coding::Interned(keys) => {
                 let (arrays, rank) = keys.sorted()?;
-                Ok((
-                    StateTable {
-                        columns,
-                        coded: Coded::Listed(arrays),
-                    },
-                    Some(rank),
-                ))
+                (Coded::Listed(arrays), Some(rank))
             }
-        }
+        };
+        Ok((StateTable { columns, coded }, rank))
     }
 }
 

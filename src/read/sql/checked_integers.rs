@@ -6,6 +6,7 @@
 //! also replaces casts of timestamps to times of day, because the engine would prune files by the
 //! times of day of their first and last timestamps. Names and types of columns do not change.
 
+use crate::read::sql::moments::read_columns;
 use arrow::compute::kernels::numeric::{add, mul, neg, sub};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use arrow::error::ArrowError;
@@ -14,7 +15,6 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, DataFusionError, Result, exec_err};
 use datafusion::logical_expr::expr::{AggregateFunction, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator,
     Projection, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TryCast,
@@ -39,14 +39,7 @@ impl AnalyzerRule for CheckedIntegers {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let exact = plan.transform_up_with_subqueries(|plan| {
-            let mut schema = merge_schema(&plan.inputs());
-            if let LogicalPlan::TableScan(scan) = &plan {
-                let source = scan.source.schema();
-                schema.merge(&DFSchema::try_from_qualified_schema(
-                    scan.table_name.clone(),
-                    &source,
-                )?);
-            }
+            let schema = read_columns(&plan)?;
             let names = NamePreserver::new(&plan);
             let plan = plan.map_expressions(|expr| {
                 let name = names.save(&expr);

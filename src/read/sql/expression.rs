@@ -8,7 +8,7 @@ use crate::methods::filter::expression::{Binary, Expression, Unary};
 use crate::read::sql::{messages, statement};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::common::{DFSchema, DataFusionError, ScalarValue};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Between, InList, ScalarFunction};
 use datafusion::logical_expr::simplify::SimplifyContext;
@@ -65,14 +65,12 @@ fn read(text: &str, names: &[String]) -> std::result::Result<Expression, String>
         .iter()
         .map(|name| Field::new(name, DataType::Float64, false));
     let schema = Schema::new(fields.collect::<Vec<_>>());
-    let schema = DFSchema::try_from(schema).map_err(|e| messages::of_plan(&e, &state, &[]))?;
-    let planned = state
-        .create_logical_expr(text, &schema)
-        .map_err(|e| messages::of_plan(&e, &state, &[]))?;
+    let wrong = |e: DataFusionError| messages::of_plan(&e, &state, &[]);
+    let schema = DFSchema::try_from(schema).map_err(wrong)?;
+    let planned = state.create_logical_expr(text, &schema).map_err(wrong)?;
     let planned = planned.unalias();
     only_scalar(&planned)?;
-    let planned =
-        simplified(planned, &schema, &state).map_err(|e| messages::of_plan(&e, &state, &[]))?;
+    let planned = simplified(planned, &schema, &state).map_err(wrong)?;
     let translator = Translator { schema, names };
     let kind = translator.kind(&planned)?;
     if kind == Kind::Condition {

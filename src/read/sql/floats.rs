@@ -337,7 +337,8 @@ fn literal(expr: Expr) -> std::result::Result<Expr, Expr> {
     }
 }
 
-fn is_comparison(op: Operator) -> bool {
+/// Whether an operator compares.
+pub(crate) fn is_comparison(op: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     matches!(
         op,

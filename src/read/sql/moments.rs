@@ -6,6 +6,7 @@
 //! expression, it must have a zone. Dates that a statement puts into one column with times of a
 //! zone are refused.
 
+use crate::read::sql::floats::is_comparison;
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, ScalarValue};
@@ -86,12 +87,7 @@ pub(crate) fn rewritten(
 ) -> Result<LogicalPlan> {
     let mut is_changed = false;
     let plan = plan.transform_up_with_subqueries(|plan| {
-        let mut schema = merge_schema(&plan.inputs());
-        if let LogicalPlan::TableScan(scan) = &plan {
-            let source = scan.source.schema();
-            let own = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &source)?;
-            schema.merge(&own);
-        }
+        let schema = read_columns(&plan)?;
         let names = NamePreserver::new(&plan);
         let mut in_expr = |expr: Expr, schema: &DFSchema| -> Result<Transformed<Expr>> {
             let name = names.save(&expr);
@@ -130,6 +126,17 @@ pub(crate) fn rewritten(
         Ok(plan)
     })?;
     Ok(plan.data)
+}
+
+/// The columns that the expressions of a step may name.
+pub(crate) fn read_columns(plan: &LogicalPlan) -> Result<DFSchema> {
+    let mut schema = merge_schema(&plan.inputs());
+    if let LogicalPlan::TableScan(scan) = plan {
+        let source = scan.source.schema();
+        let own = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &source)?;
+        schema.merge(&own);
+    }
+    Ok(schema)
 }
 
 /// Functions whose arguments are values of one kind.
@@ -351,14 +358,6 @@ impl Zones<'_> {
         }
         Ok(false)
     }
-}
-
-fn is_comparison(op: Operator) -> bool {
-    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
-    matches!(
-        op,
-        Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom
-    )
 }
 
 /// Whether values of a type are dates, or times without a zone.
