@@ -37,27 +37,21 @@
 //! `state` are BIGINT from 0; `is_anomalous` is BOOLEAN.
 
 use crate::read::arguments::Arguments;
-use crate::read::generated::{self, World, all, integers, random};
+use crate::read::generated::{World, all, integers, random};
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, plan_err};
-use datafusion::prelude::SessionContext;
 use rand::RngExt;
 use rand_pcg::Pcg64;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Registers `hmm_world(…)` with a session.
-pub(crate) fn register(ctx: &SessionContext) {
-    generated::register::<Model>(ctx);
-}
 
 /// Most entries of the emission matrix.
 const MAX_ENTRIES: usize = 100_000_000;
 
 /// One call of the function with checked arguments.
 #[derive(Debug, Clone)]
-struct Model {
+pub(crate) struct Model {
     states: usize,
     sequences: usize,
     length: usize,

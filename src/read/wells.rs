@@ -32,19 +32,13 @@
 
 use crate::math::portable::normals;
 use crate::read::arguments::Arguments;
-use crate::read::generated::{self, World, all, integers, numbers, plane, random};
+use crate::read::generated::{World, all, integers, numbers, plane, random};
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, plan_err};
-use datafusion::prelude::SessionContext;
 use rand::Rng;
 use rand_pcg::Pcg64;
 use std::ops::Range;
-
-/// Registers `wells(…)` with a session.
-pub(crate) fn register(ctx: &SessionContext) {
-    generated::register::<Wells>(ctx);
-}
 
 /// Time before the first row of a trajectory.
 const BURN_IN: f64 = 5.0;
@@ -54,7 +48,7 @@ const MAX_STEP: f64 = 0.01;
 
 /// One call of the function with checked arguments.
 #[derive(Debug, Clone)]
-struct Wells {
+pub(crate) struct Wells {
     trajectories: usize,
     rows: usize,
     seed: u64,
@@ -64,7 +58,7 @@ struct Wells {
 }
 
 /// The state of a trajectory and its random numbers.
-struct Walk {
+pub(crate) struct Walk {
     x: f64,
     y: f64,
     random: Pcg64,

@@ -37,22 +37,16 @@ use crate::math::portable::direction;
 use crate::math::seed;
 use crate::read::arguments::Arguments;
 use crate::read::camera::render::Scene;
-use crate::read::generated::{self, World, all, append, integers, normals, numbers, random};
+use crate::read::generated::{World, all, append, integers, normals, numbers, random};
 use arrow::array::{ArrayRef, Float64Array, ListArray, StringArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, plan_err};
-use datafusion::prelude::SessionContext;
 use rand::RngExt;
 use rand_pcg::Pcg64;
 use std::f64::consts::PI;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Registers `camera(…)` with a session.
-pub(crate) fn register(ctx: &SessionContext) {
-    generated::register::<Track>(ctx);
-}
 
 /// Most pixels along a side of an image.
 const MAX_SIZE: usize = 1000;
@@ -83,7 +77,7 @@ fn pixel() -> FieldRef {
 
 /// One call of the function with checked arguments.
 #[derive(Debug, Clone)]
-struct Track {
+pub(crate) struct Track {
     scene: u64,
     /// Rows of the three trajectories.
     rows: [usize; 3],
@@ -93,7 +87,7 @@ struct Track {
     with_images: bool,
 }
 
-struct Walk {
+pub(crate) struct Walk {
     theta: f64,
     radius: f64,
     random: Pcg64,

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::evidence::lag::Step;
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
-use crate::read::rows::doubles::typed;
+use crate::read::rows::doubles::{typed, typed_columns};
 use crate::read::rows::keys::Keys;
 use crate::read::rows::layout::{Layout, RowRoles, schema};
 use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges};
@@ -17,7 +17,7 @@ use crate::read::rows::stop::{Dropped, Stop, bug};
 use crate::read::rows::time;
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, UInt32Array};
 use arrow::buffer::ScalarBuffer;
-use arrow::compute::{cast, concat, filter, take};
+use arrow::compute::{cast, concat, filter, take_arrays};
 use arrow::datatypes::Field;
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::ident;
@@ -66,11 +66,7 @@ impl Spans {
         let mut fields = layout.fields();
         fields.truncate(layout.n_order());
         let n_key = fields.len().saturating_sub(1);
-        let types: Vec<_> = fields[..n_key]
-            .iter()
-            .map(|f| f.data_type().clone())
-            .collect();
-        let keys = (!types.is_empty()).then(|| Keys::new(&types)).transpose()?;
+        let keys = Keys::of_fields(&fields[..n_key], &[])?;
         let of = Vec::new();
         Ok(Spans { fields, keys, of })
     }
@@ -130,10 +126,7 @@ impl Spans {
     pub(crate) fn are_after(&self, earlier: &Spans) -> Result<bool> {
         let mut all = Spans {
             fields: self.fields.clone(),
-            keys: match &self.keys {
-                Some(keys) => Some(keys.empty()?),
-                None => None,
-            },
+            keys: self.keys.as_ref().map(Keys::empty).transpose()?,
             of: Vec::new(),
         };
         // Known keys get the numbers that they have in `earlier`.
@@ -176,6 +169,15 @@ struct TailRows {
     times: Vec<i64>,
 }
 
+/// The values to keep.
+fn kept<T: Copy>(values: &[T], keep: &[bool]) -> Vec<T> {
+    let values = values.iter().zip(keep);
+    values
+        .filter(|(_, keep)| **keep)
+        .map(|(value, _)| *value)
+        .collect()
+}
+
 /// Rows to gather between two removals.
 const ROOM: usize = 1 << 18;
 
@@ -213,10 +215,7 @@ impl Tails {
 
     /// Reads the next rows.
     pub(crate) fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
-        let mut columns = Vec::with_capacity(batch.num_columns());
-        for (column, field) in batch.columns().iter().zip(&self.fields) {
-            columns.push(typed(column, field).map_err(bug)?);
-        }
+        let mut columns = typed_columns(batch, &self.fields).map_err(bug)?;
         let (of_rows, times) = self.spans.take_in(&mut columns)?;
         let time = self.spans.fields.len() - 1;
         columns[time] = cast(&columns[time], self.fields[time].data_type()).map_err(bug)?;
@@ -251,15 +250,8 @@ impl Tails {
             let before = last.wrapping_sub(rows.times[at]) as u64;
             keep[at] = after < self.steps || before < self.ticks;
         }
-        let of = |of: &[u32]| {
-            of.iter()
-                .zip(&keep)
-                .filter(|(_, keep)| **keep)
-                .map(|(of, _)| *of)
-                .collect()
-        };
-        let times = rows.times.iter().zip(&keep).filter(|(_, keep)| **keep);
-        let (of_rows, times) = (of(&rows.of_rows), times.map(|(time, _)| *time).collect());
+        let of_rows = kept(&rows.of_rows, &keep);
+        let times = kept(&rows.times, &keep);
         let keep = BooleanArray::from(keep);
         let columns = rows.columns.iter().map(|column| filter(column, &keep));
         Ok(TailRows {
@@ -325,11 +317,7 @@ impl Tails {
         };
         order.sort_by_key(place);
         let order = UInt32Array::from(order);
-        let columns = kept
-            .columns
-            .iter()
-            .map(|column| take(column, &order, None))
-            .collect::<Result<Vec<_>, _>>();
+        let columns = take_arrays(&kept.columns, &order, None);
         let batch = columns.and_then(|columns| RecordBatch::try_new(schema(&self.fields), columns));
         Ok((batch.map_err(bug)?, self.spans))
     }

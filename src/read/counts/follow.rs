@@ -12,7 +12,7 @@ use crate::read::counts::ordered::disordered;
 use crate::read::counts::weighted::{Point, Weighed};
 use crate::read::lake::Lake;
 use crate::read::rows::amounts;
-use crate::read::rows::doubles::typed;
+use crate::read::rows::doubles::typed_columns;
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::ranges::{drop_null_rows, partition_ids};
@@ -127,7 +127,7 @@ pub(crate) async fn follow<S: Sink + 'static>(
     let followed = match follow(frame.clone()).await {
         Err(Stop::Unsorted) => {
             tracing::info!("rows are not ordered by trajectory and time: sorting them");
-            follow(lake.sorted(frame, layout.n_order())?).await
+            follow(Lake::sorted(frame, layout.n_order())?).await
         }
         followed => followed,
     };
@@ -155,23 +155,13 @@ impl<S: Sink> Follower<S> {
         else {
             return Err(Error::bug("a table of pairs has no trajectories"));
         };
-        let keys = |fields: &[&Field]| {
-            let types: Vec<_> = fields.iter().map(|f| f.data_type().clone()).collect();
-            let some = !types.is_empty();
-            some.then(|| Keys::new(&types)).transpose()
-        };
-        let by_partition: Vec<&Field> = layout.partition.iter().collect();
-        let mut of_partitions = keys(&by_partition)?;
-        if let Some(keys) = &mut of_partitions {
-            keys.intern(partitions, &mut Vec::new())?;
-        }
-        let by_trajectory: Vec<&Field> = by_partition.into_iter().chain(trajectory).collect();
+        let by_trajectory = layout.partition.iter().chain(trajectory);
         Ok(Follower {
             sink,
             layout: Arc::clone(layout),
             states: numbers.0,
-            partitions: of_partitions,
-            trajectories: keys(&by_trajectory)?,
+            partitions: Keys::of_fields(&layout.partition, partitions)?,
+            trajectories: Keys::of_fields(by_trajectory, &[])?,
             current: None,
             walker: Walker::new(lags, *strided),
             ends: Vec::new(),
@@ -188,10 +178,7 @@ impl<S: Sink> Follower<S> {
         let dropped = &mut Dropped::default();
         let n_partition = layout.partition.len();
         let n_group = n_partition + roles.trajectory.len();
-        let mut columns = Vec::with_capacity(batch.num_columns());
-        for (column, field) in batch.columns().iter().zip(layout.fields()) {
-            columns.push(typed(column, &field).map_err(bug)?);
-        }
+        let mut columns = typed_columns(batch, &layout.fields()).map_err(bug)?;
         columns[n_group] = time::without_nan(&columns[n_group], dropped)?;
         drop_null_rows(&mut columns, n_group + 1, |_| "key", dropped)?;
         let rows = columns[n_group].len();

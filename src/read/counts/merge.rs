@@ -17,7 +17,7 @@ use crate::read::counts::unordered;
 use crate::read::counts::weighted::Point;
 use crate::read::counts::words::{WordMap, Words, distinct};
 use crate::read::rows::keys::{Keys, NONE};
-use crate::read::rows::layout::{Layout, RowRoles, TrajectoryRows};
+use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::{StateTable, describe};
 use crate::read::rows::stop::{Dropped, Mode, Order, Stop};
 use crate::read::rows::tag::{Tag, too_many_states};
@@ -362,9 +362,7 @@ fn gather_slots<P: Point>(
     let block = words.as_ref().map_or(0, Words::block);
     for (worker, map) in workers.iter_mut().zip(maps) {
         all.rows += worker.rows;
-        for (reason, rows) in &worker.dropped.0 {
-            all.dropped.add(reason.clone(), *rows);
-        }
+        all.dropped.merge(&worker.dropped);
         let map = SlotRenumbering {
             map,
             words: absorbed(words, &worker.tallies, map)?,
@@ -599,13 +597,8 @@ fn across_streams<P: Point>(
     maps: &[Renumbering],
     partitions: &[ArrayRef],
 ) -> Result<Vec<Tallies>, Stop> {
-    let Some(TrajectoryRows {
-        trajectory, time, ..
-    }) = layout.evidence.trajectories()
-    else {
-        return Ok(Vec::new());
-    };
-    let Some(walker) = Walker::of(&layout.evidence) else {
+    let roles = &layout.evidence;
+    let Some((rows, walker)) = roles.trajectories().zip(Walker::of(roles)) else {
         return Ok(Vec::new());
     };
     if !matches!(
@@ -616,7 +609,7 @@ fn across_streams<P: Point>(
             .map(|tallies| vec![tallies]);
     }
     let tallies = || Tallies::new(layout.tag(), Words::new(layout, mode.packed));
-    let mut groups = unordered::Gathered::<P>::new(layout, trajectory)?.groups;
+    let mut groups = unordered::Gathered::<P>::new(layout, rows.trajectory)?.groups;
     let mut partition: Vec<u32> = Vec::new();
     let mut streams = Vec::new();
     for (worker, map) in workers.into_iter().zip(maps) {
@@ -635,8 +628,9 @@ fn across_streams<P: Point>(
         .into_par_iter()
         .map(|(gathered, ids, map)| gathered.sorted(partition.len(), &ids, |s| map.tagged(s)))
         .collect();
-    unordered::walk(&streams, &walker, &partition, tallies)
-        .map_err(|(group, disorder)| disordered(disorder, || unordered::name(&groups, group), time))
+    unordered::walk(&streams, &walker, &partition, tallies).map_err(|(group, disorder)| {
+        disordered(disorder, || unordered::name(&groups, group), rows.time)
+    })
 }
 
 /// Counts the pairs of trajectories that continue from one stream to the next.
@@ -648,11 +642,8 @@ fn join_ordered_streams<P: Point>(
     partitions: &[ArrayRef],
 ) -> Result<Tallies, Stop> {
     let mut tallies = Tallies::new(layout.tag(), Words::new(layout, mode.packed));
-    let Some((rows, fresh)) = layout
-        .evidence
-        .trajectories()
-        .zip(Walker::of(&layout.evidence))
-    else {
+    let roles = &layout.evidence;
+    let Some((rows, fresh)) = roles.trajectories().zip(Walker::of(roles)) else {
         return Ok(tallies);
     };
     let (time, n_lags) = (rows.time, layout.n_lags());

@@ -129,7 +129,7 @@ async fn count_once<P: Point>(
     advance: &Advance,
 ) -> Result<(CountSums, Option<Tails>), Stop> {
     let frame = match mode.order {
-        Order::Sorted => lake.sorted(frame, layout.n_order())?,
+        Order::Sorted => Lake::sorted(frame, layout.n_order())?,
         _ => frame,
     };
     let (of_streams, advance) = (Arc::clone(layout), Arc::clone(advance));

@@ -1,18 +1,18 @@
 //! Follows the trajectories of one ordered stream and counts their pairs.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::read::counts::lagged::{Disorder, Walker};
 use crate::read::counts::tallies::Tallies;
 use crate::read::counts::tally::Tally;
 use crate::read::counts::weighted::Point;
-use crate::read::rows::keys::integers;
+use crate::read::rows::keys::{converter, integers};
 use crate::read::rows::ranges::{first_rows, ranges};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Order, Stop, bug};
 use crate::read::rows::time;
 use arrow::array::ArrayRef;
 use arrow::datatypes::Field;
-use arrow::row::{RowConverter, Rows, SortField};
+use arrow::row::{RowConverter, Rows};
 use std::ops::Range;
 
 /// Follows the trajectories of one stream, partition after partition.
@@ -119,16 +119,9 @@ impl<P: Point> OrderedTrajectories<P> {
         walker: Walker<P>,
         first: bool,
     ) -> Result<OrderedTrajectories<P>> {
-        let fields = trajectory
-            .iter()
-            .map(|f| SortField::new(f.data_type().clone()))
-            .collect();
-        let converter = RowConverter::new(fields).map_err(|e| {
-            let what = "a trajectory column has a type that cannot be a key";
-            Error::with_source(Kind::Input, what, e)
-        })?;
+        let types = trajectory.iter().map(Field::data_type);
         Ok(OrderedTrajectories {
-            converter,
+            converter: converter(types, "a trajectory column")?,
             current: None,
             partition: 0,
             n_partitions: 0,

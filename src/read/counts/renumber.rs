@@ -60,9 +60,7 @@ pub(crate) fn merge_partitions(parts: &[Counted]) -> Result<(Counted, Vec<NewNum
     };
     for part in parts {
         all.rows += part.rows;
-        for (reason, rows) in &part.dropped.0 {
-            all.dropped.add(reason.clone(), *rows);
-        }
+        all.dropped.merge(&part.dropped);
     }
     let new_numbers = of_partitions
         .into_iter()

@@ -7,20 +7,21 @@
 //! There are at least 16 times as many hashes as groups, so that few trajectories share a hash; if
 //! more hashes occur than groups are wanted, hashes are assigned to groups in turn.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::evidence::counts::csr::{Csr, Values};
 use crate::evidence::counts::groups::GroupedRows;
 use crate::evidence::counts::matrix::MatrixRows;
 use crate::math::seed::restart_seed;
 use crate::memory;
 use crate::read::counts::tally::{pack, unpack};
-use crate::read::rows::keys::NONE;
+use crate::read::rows::keys::{NONE, converter};
 use crate::read::rows::layout::Layout;
 use crate::read::rows::ranges::{first_rows, ranges};
 use crate::read::rows::stop::{Stop, bug};
 use crate::read::rows::tag::{Tag, too_many_states};
 use arrow::array::ArrayRef;
-use arrow::row::{RowConverter, SortField};
+use arrow::datatypes::Field;
+use arrow::row::RowConverter;
 use rayon::prelude::*;
 
 /// Tags the states of rows with their group.
@@ -35,14 +36,8 @@ impl Tagger {
         let Some(grouping) = layout.grouping.as_ref().filter(|g| !g.by.is_empty()) else {
             return Ok(None);
         };
-        let fields = grouping
-            .by
-            .iter()
-            .map(|f| SortField::new(f.data_type().clone()));
-        let converter = RowConverter::new(fields.collect()).map_err(|e| {
-            let what = "a column that identifies groups has a type that cannot be a key";
-            Error::with_source(Kind::Input, what, e)
-        })?;
+        let types = grouping.by.iter().map(Field::data_type);
+        let converter = converter(types, "a column that identifies groups")?;
         let tag = layout.tag();
         Ok(Some(Tagger { tag, converter }))
     }

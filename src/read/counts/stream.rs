@@ -10,7 +10,7 @@ use crate::read::counts::unordered::Gathered;
 use crate::read::counts::weighted::Point;
 use crate::read::counts::words::Words;
 use crate::read::rows::amounts::{counts, weights};
-use crate::read::rows::doubles::typed;
+use crate::read::rows::doubles::typed_columns;
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::layout::{Layout, Measure, RowRoles, TrajectoryRows};
 use crate::read::rows::ranges::{drop_null_rows, partition_ids, ranges, spread};
@@ -19,7 +19,7 @@ use crate::read::rows::states::{States, describe};
 use crate::read::rows::stop::{Dropped, Mode, Order, Stop, bug};
 use crate::read::rows::time;
 use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::Field;
 use hashbrown::HashMap;
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub(crate) struct Labels {
 impl Labels {
     pub(crate) fn new(field: &Field) -> Result<Labels> {
         Ok(Labels {
-            keys: Keys::new(&types(std::slice::from_ref(field)))?,
+            keys: Keys::new(&[field.data_type().clone()])?,
             of: HashMap::new(),
             conflict: None,
         })
@@ -76,10 +76,6 @@ impl Labels {
             }
         }
     }
-}
-
-fn types(fields: &[Field]) -> Vec<DataType> {
-    fields.iter().map(|f| f.data_type().clone()).collect()
 }
 
 impl<P: Point> Worker<P> {
@@ -114,11 +110,7 @@ impl<P: Point> Worker<P> {
             mode,
             states,
             targets,
-            partitions: if layout.partition.is_empty() {
-                None
-            } else {
-                Some(Keys::new(&types(&layout.partition))?)
-            },
+            partitions: Keys::of_fields(&layout.partition, &[])?,
             labels: labels.collect::<Result<_>>()?,
             tagger: Tagger::new(layout)?,
             tallies: Tallies::new(layout.tag(), Words::new(layout, mode.packed)),
@@ -132,10 +124,7 @@ impl<P: Point> Worker<P> {
     pub(crate) fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
         self.rows += batch.num_rows() as u64;
         let layout = Arc::clone(&self.layout);
-        let mut columns = Vec::with_capacity(batch.num_columns());
-        for (column, field) in batch.columns().iter().zip(layout.fields()) {
-            columns.push(typed(column, &field).map_err(bug)?);
-        }
+        let columns = typed_columns(batch, &layout.fields()).map_err(bug)?;
         match (&layout.evidence, layout.evidence.trajectories()) {
             (
                 RowRoles::Pairs {

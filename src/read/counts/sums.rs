@@ -18,7 +18,7 @@ use crate::read::rows::tag::{Tag, too_many_states};
 use arrow::array::{
     Array, ArrayRef, AsArray, RecordBatch, UInt32Array, UInt64Array, new_null_array,
 };
-use arrow::compute::{concat, take};
+use arrow::compute::{concat, take, take_arrays};
 use arrow::datatypes::{DataType, Field, SchemaRef, UInt32Type, UInt64Type};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -145,8 +145,7 @@ fn batch(layout: &Layout, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
 
 fn take_rows(columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<ArrayRef>> {
     let rows = UInt32Array::from(rows.to_vec());
-    let rows_taken = columns.iter().map(|column| take(column, &rows, None));
-    rows_taken.collect::<Result<_, _>>().map_err(bug)
+    take_arrays(columns, &rows, None).map_err(bug)
 }
 
 /// Prepends `n` nulls to a column.

@@ -8,10 +8,9 @@ use crate::read::counts::weighted::Point;
 use crate::read::rows::keys::Keys;
 use crate::read::rows::layout::Layout;
 use crate::read::rows::states::describe;
-use crate::read::rows::stop;
-use crate::read::rows::stop::Stop;
+use crate::read::rows::stop::{Stop, bug};
 use arrow::array::{ArrayRef, UInt32Array};
-use arrow::compute::take;
+use arrow::compute::take_arrays;
 use arrow::datatypes::Field;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -80,12 +79,8 @@ impl<P: Point> Gathered<P> {
         match partitions {
             Some(keys) => {
                 let firsts = UInt32Array::from(firsts);
-                let columns: Vec<ArrayRef> = columns[..self.n_partition]
-                    .iter()
-                    .map(|c| take(c, &firsts, None))
-                    .collect::<Result<_, _>>()
-                    .map_err(stop::bug)?;
-                keys.intern(&columns, &mut self.partitions)?;
+                let columns = take_arrays(&columns[..self.n_partition], &firsts, None);
+                keys.intern(&columns.map_err(bug)?, &mut self.partitions)?;
             }
             None => self
                 .partitions

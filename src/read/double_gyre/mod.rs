@@ -30,24 +30,18 @@ pub mod flow;
 
 use crate::read::arguments::Arguments;
 use crate::read::double_gyre::flow::{Boxes, HEIGHT, WIDTH};
-use crate::read::generated::{self, World, integers, numbers, plane};
+use crate::read::generated::{World, integers, numbers, plane};
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, plan_err};
-use datafusion::prelude::SessionContext;
 use std::ops::Range;
-
-/// Registers `double_gyre(…)` with a session.
-pub(crate) fn register(ctx: &SessionContext) {
-    generated::register::<DoubleGyre>(ctx);
-}
 
 /// Trajectories with two rows each that are computed together.
 const TOGETHER: usize = 2048;
 
 /// One call of the function with checked arguments.
 #[derive(Debug, Clone)]
-struct DoubleGyre {
+pub(crate) struct DoubleGyre {
     boxes: Boxes,
     seed: u64,
     duration: i64,

@@ -50,7 +50,7 @@ pub(crate) async fn columns(
         if let Some(schema) = decoder.schema() {
             return Ok((schema, false));
         }
-        decoded.map_err(|e| Fault::new(plain(&e.to_string())))?;
+        decoded.map_err(Fault::from)?;
         let Some(piece) = pieces.try_next().await? else {
             let what = "it ends before its schema";
             return Err(Fault::new(what).into());

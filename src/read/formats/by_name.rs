@@ -5,7 +5,7 @@
 use crate::read::formats::arrow_ipc;
 use crate::read::formats::csv;
 use crate::read::formats::csv::{CsvRows, Dialect};
-use crate::read::formats::fault::{Fault, plain};
+use crate::read::formats::fault::Fault;
 use crate::read::formats::format;
 use crate::read::formats::json;
 use crate::read::formats::json::JsonRows;
@@ -381,7 +381,7 @@ fn in_file(e: DataFusionError, shown: &str) -> DataFusionError {
             Ok(fault) => fault.of(shown).into(),
             Err(e) => DataFusionError::External(e),
         },
-        DataFusionError::ArrowError(e, _) => Fault::new(plain(&e.to_string())).of(shown).into(),
+        DataFusionError::ArrowError(e, _) => Fault::from(*e).of(shown).into(),
         e => e,
     }
 }

@@ -491,14 +491,8 @@ fn converted(texts: &StringArray, data_type: &DataType) -> Result<ArrayRef, Stri
         safe: true,
         ..Default::default()
     };
-    let cast = cast_with_options(texts, data_type, &options).map_err(|_| {
-        texts
-            .iter()
-            .flatten()
-            .next()
-            .unwrap_or_default()
-            .to_string()
-    })?;
+    let first = || texts.iter().flatten().next().unwrap_or_default();
+    let cast = cast_with_options(texts, data_type, &options).map_err(|_| first().to_string())?;
     // Asking each row takes longer than the conversion.
     if cast.null_count() == texts.null_count() {
         return Ok(cast);

@@ -1,5 +1,6 @@
 //! What is wrong with a file, and where.
 
+use arrow::error::ArrowError;
 use datafusion::common::DataFusionError;
 use std::fmt;
 
@@ -47,6 +48,12 @@ impl fmt::Display for Fault {
 }
 
 impl std::error::Error for Fault {}
+
+impl From<ArrowError> for Fault {
+    fn from(e: ArrowError) -> Fault {
+        Fault::new(plain(&e.to_string()))
+    }
+}
 
 impl From<Fault> for DataFusionError {
     fn from(fault: Fault) -> DataFusionError {

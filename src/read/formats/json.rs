@@ -3,7 +3,6 @@
 //!
 //! Arrow's own reader truncates fractions to integers, and converts text to numbers.
 
-use crate::read::formats::fault;
 use crate::read::formats::fault::Fault;
 use crate::read::formats::pieces::Pieces;
 use crate::read::formats::text::{
@@ -309,12 +308,12 @@ impl OpenRows {
         if self.n == 0 {
             return Ok(None);
         }
-        let columns = self.record.finish(self.n).map_err(fault_of)?;
+        let columns = self.record.finish(self.n)?;
         let options = RecordBatchOptions::new().with_row_count(Some(self.n));
         let schema = Arc::clone(&self.wanted.table);
         let batch = RecordBatch::try_new_with_options(schema, columns, &options);
         (self.n, self.bytes) = (0, 0);
-        Ok(Some(batch.map_err(fault_of)?))
+        Ok(Some(batch?))
     }
 }
 
@@ -352,10 +351,6 @@ fn long_integers(object: &[u8]) -> Vec<(String, String)> {
         }
     }
     found
-}
-
-fn fault_of(e: ArrowError) -> Fault {
-    Fault::new(fault::plain(&e.to_string()))
 }
 
 /// The fields of an object, and a column for each.

@@ -1,6 +1,5 @@
 //! The common part of CSV and JSON: bytes that become rows, with the wanted columns of a file.
 
-use crate::read::formats::fault;
 use crate::read::formats::fault::Fault;
 use crate::read::formats::pieces::Pieces;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
@@ -150,25 +149,17 @@ impl Wanted {
         convert: impl Fn(&ArrayRef, &Field) -> Result<ArrayRef, Fault>,
     ) -> Result<RecordBatch, Fault> {
         let mut found = rows.columns().iter();
-        let columns = self
-            .table
-            .fields()
-            .iter()
-            .zip(&self.at)
-            .map(|(field, at)| {
-                let column = at.and_then(|_| found.next());
-                match column {
-                    Some(column) if column.data_type() == field.data_type() => {
-                        Ok(Arc::clone(column))
-                    }
-                    Some(column) => convert(column, field),
-                    None => Ok(new_null_array(field.data_type(), rows.num_rows())),
-                }
-            })
-            .collect::<Result<Vec<_>, Fault>>()?;
+        let columns = self.table.fields().iter().zip(&self.at).map(|(field, at)| {
+            match at.and_then(|_| found.next()) {
+                Some(column) if column.data_type() == field.data_type() => Ok(Arc::clone(column)),
+                Some(column) => convert(column, field),
+                None => Ok(new_null_array(field.data_type(), rows.num_rows())),
+            }
+        });
+        let columns = columns.collect::<Result<Vec<_>, Fault>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
-        RecordBatch::try_new_with_options(Arc::clone(&self.table), columns, &options)
-            .map_err(|e| Fault::new(fault::plain(&e.to_string())))
+        let table = Arc::clone(&self.table);
+        Ok(RecordBatch::try_new_with_options(table, columns, &options)?)
     }
 }
 

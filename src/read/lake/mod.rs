@@ -26,9 +26,10 @@ pub(crate) mod tables;
 pub(crate) mod widened;
 
 use crate::error::{Error, Kind, Result, escaped};
-use crate::read::camera;
-use crate::read::double_gyre;
-use crate::read::hmm_world;
+use crate::read::camera::Track;
+use crate::read::double_gyre::DoubleGyre;
+use crate::read::generated;
+use crate::read::hmm_world::Model;
 use crate::read::kernel_toy;
 use crate::read::lake;
 use crate::read::lake::errors::{READING, failed};
@@ -51,7 +52,7 @@ use crate::read::sql::messages;
 use crate::read::sql::moments;
 use crate::read::sql::statement;
 use crate::read::sql::unbounded::Unbounded;
-use crate::read::wells;
+use crate::read::wells::Wells;
 use crate::store::Stores;
 use crate::store::local::LocalFiles;
 use crate::store::parquet::StoredFile;
@@ -203,12 +204,12 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
     context.add_analyzer_rule(Arc::new(OneFloat));
     context.add_analyzer_rule(Arc::new(LocalTimes));
     context.add_optimizer_rule(Arc::new(Unbounded));
-    camera::register(&context);
-    double_gyre::register(&context);
-    hmm_world::register(&context);
+    generated::register::<Track>(&context);
+    generated::register::<DoubleGyre>(&context);
+    generated::register::<Model>(&context);
     kernel_toy::register(&context);
     linear_gaussian::register(&context);
-    wells::register(&context);
+    generated::register::<Wells>(&context);
     let room = |bytes: usize| bytes / 2 / resources.threads.max(1);
     Ok(Lake {
         context,
@@ -321,7 +322,7 @@ impl Lake {
     ///
     /// # Errors
     /// If the sort cannot be planned.
-    pub(crate) fn sorted(&self, frame: DataFrame, n_order: usize) -> Result<DataFrame> {
+    pub(crate) fn sorted(frame: DataFrame, n_order: usize) -> Result<DataFrame> {
         let order = (0..n_order)
             .map(|at| col(format!("\"{at}\"")).sort(true, true))
             .collect();

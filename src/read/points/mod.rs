@@ -18,12 +18,11 @@ pub(crate) mod survey;
 use crate::error::Result;
 use crate::math::seed;
 use crate::read::lake::Lake;
-use crate::read::lake::errors::failed;
 use crate::read::lake::rounding::selected;
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::rows::amounts::weights;
 use crate::read::rows::coordinates::{Coordinates, FaultKind, LargeValue, coordinates, sound};
-use crate::read::rows::doubles::typed;
+use crate::read::rows::doubles::typed_columns;
 use crate::read::rows::keys::Keys;
 use crate::read::rows::ordered::repeated_time;
 use crate::read::rows::ranges::{drop_null_rows, first_rows, partition_ids, ranges};
@@ -32,10 +31,8 @@ use crate::read::rows::stop::{Dropped, Stop, bug};
 use crate::read::rows::time;
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take;
-use arrow::datatypes::DataType;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use datafusion::dataframe::DataFrame;
-use datafusion::logical_expr::col;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -165,19 +162,7 @@ impl Reader {
         let fields = layout.fields();
         let order = fields[..layout.n_order()].iter();
         let order = order.map(|field| SortField::new(field.data_type().clone()));
-        let types: Vec<DataType> = layout
-            .partition
-            .iter()
-            .map(|field| field.data_type().clone())
-            .collect();
-        let mut partitions = None;
-        if !types.is_empty() {
-            let mut keys = Keys::new(&types)?;
-            if let Some(known) = known {
-                keys.intern(known, &mut Vec::new())?;
-            }
-            partitions = Some(keys);
-        }
+        let partitions = Keys::of_fields(&layout.partition, known.unwrap_or_default())?;
         Ok(Reader {
             layout: Arc::clone(layout),
             converter: RowConverter::new(order.collect()).map_err(bug)?,
@@ -196,10 +181,7 @@ impl Reader {
     pub(crate) fn read(&mut self, batch: &RecordBatch) -> Result<PointBatch, Stop> {
         let layout = Arc::clone(&self.layout);
         self.found.rows += batch.num_rows() as u64;
-        let mut columns = Vec::with_capacity(batch.num_columns());
-        for (column, field) in batch.columns().iter().zip(layout.fields()) {
-            columns.push(typed(column, &field).map_err(bug)?);
-        }
+        let columns = typed_columns(batch, &layout.fields()).map_err(bug)?;
         let SoundRows {
             order: mut columns,
             n,
@@ -417,10 +399,7 @@ pub(crate) fn sorted(frame: DataFrame, layout: &PointLayout) -> Result<DataFrame
         PointRoles::Pairs { .. } => layout.n_order(),
         PointRoles::Rows => layout.fields().len(),
     };
-    let order = (0..n).map(|at| col(format!("\"{at}\"")).sort(true, true));
-    frame
-        .sort(order.collect())
-        .map_err(|e| failed("rows cannot be sorted", e))
+    Lake::sorted(frame, n)
 }
 
 async fn read_once<R: Receiver>(

@@ -298,9 +298,7 @@ pub(crate) fn merged(
     let mut all = Found::default();
     for (_, found) in parts {
         all.rows += found.rows;
-        for (reason, rows) in &found.dropped.0 {
-            all.dropped.add(reason.clone(), *rows);
-        }
+        all.dropped.merge(&found.dropped);
         if let Some(large) = &found.large {
             LargeValue::keep(&mut all.large, large.clone());
         }

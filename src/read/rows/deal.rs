@@ -5,18 +5,19 @@
 //! Sums are sharded by partition, so that a shard holds whole matrices, or by source state if there
 //! is only one matrix. The order of rows is kept.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::read::counts::resample_groups::hash;
 use crate::read::counts::sums;
 use crate::read::lake::Lake;
-use crate::read::rows::doubles::typed;
+use crate::read::rows::doubles::typed_columns;
+use crate::read::rows::keys::converter;
 use crate::read::rows::layout::{Layout, schema};
 use crate::read::rows::ranges::{first_rows, ranges};
 use crate::read::rows::stop::bug;
-use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::{concat_batches, take};
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::compute::{concat_batches, take_arrays};
 use arrow::datatypes::{Field, SchemaRef};
-use arrow::row::{RowConverter, SortField};
+use arrow::row::RowConverter;
 use datafusion::dataframe::DataFrame;
 use std::ops::Range;
 use std::sync::Arc;
@@ -88,13 +89,8 @@ impl Dealer {
     /// # Errors
     /// A key column of a type that cannot be compared.
     pub(crate) fn new(fields: &[Field], by: Range<usize>, shards: usize) -> Result<Dealer> {
-        let keys = fields[by.clone()]
-            .iter()
-            .map(|f| SortField::new(f.data_type().clone()));
-        let converter = RowConverter::new(keys.collect()).map_err(|e| {
-            let what = "a trajectory or partition column has a type that cannot be a key";
-            Error::with_source(Kind::Input, what, e)
-        })?;
+        let types = fields[by.clone()].iter().map(Field::data_type);
+        let converter = converter(types, "a trajectory or partition column")?;
         Ok(Dealer {
             schema: schema(fields),
             by,
@@ -106,12 +102,8 @@ impl Dealer {
     /// Distributes the next rows.
     pub(crate) fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         let n = batch.num_rows();
-        let typed = batch
-            .columns()
-            .iter()
-            .zip(self.schema.fields())
-            .map(|(column, field)| typed(column, field));
-        let columns: Vec<ArrayRef> = typed.collect::<Result<_, _>>().map_err(bug)?;
+        let fields = self.schema.fields().iter().map(AsRef::as_ref);
+        let columns = typed_columns(batch, fields).map_err(bug)?;
         let mut rows = vec![Vec::new(); self.shards.len()];
         let keys = &columns[self.by.clone()];
         if keys.is_empty() {
@@ -130,10 +122,7 @@ impl Dealer {
                 continue;
             }
             let rows = UInt32Array::from(rows);
-            let own = columns
-                .iter()
-                .map(|column| take(column, &rows, None))
-                .collect::<Result<_, _>>();
+            let own = take_arrays(&columns, &rows, None);
             let own = own.and_then(|own| RecordBatch::try_new(Arc::clone(&self.schema), own));
             shard.push(own.map_err(bug)?, &self.schema)?;
         }
@@ -180,7 +169,7 @@ mod tests {
     use crate::evidence::lag::Step;
     use crate::read::rows::layout::tests::trajectories;
     use crate::read::rows::states;
-    use arrow::array::{AsArray, Int64Array, StringArray};
+    use arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
     use arrow::datatypes::{DataType, Int64Type};
     use std::collections::BTreeMap;
 

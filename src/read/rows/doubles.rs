@@ -6,7 +6,7 @@
 
 use arrow::array::{
     Array, ArrayRef, AsArray, FixedSizeListArray, Float64Array, GenericListArray, OffsetSizeTrait,
-    StructArray,
+    RecordBatch, StructArray,
 };
 use arrow::compute::kernels::cmp::distinct;
 use arrow::compute::{CastOptions, cast, cast_with_options};
@@ -45,6 +45,20 @@ pub(crate) fn typed(column: &ArrayRef, field: &Field) -> Result<ArrayRef, ArrowE
         warn_if_rounded(column, field.name(), field.data_type())?;
     }
     cast(column, field.data_type())
+}
+
+/// The columns of a batch in the types in which they are read.
+///
+/// # Errors
+/// A column that cannot be converted.
+pub(crate) fn typed_columns<'a>(
+    batch: &RecordBatch,
+    fields: impl IntoIterator<Item = &'a Field>,
+) -> Result<Vec<ArrayRef>, ArrowError> {
+    let columns = batch.columns().iter().zip(fields);
+    columns
+        .map(|(column, field)| typed(column, field))
+        .collect()
 }
 
 /// Warns once per column if a value becomes another one when the column is converted.

@@ -8,7 +8,7 @@ use crate::read::rows::pieces::{PIECE, joined, pieces};
 use crate::read::sql::floats;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::datatypes::{DataType, Field, Int64Type};
 use arrow::error::ArrowError;
 use arrow::row::{RowConverter, SortField};
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -75,14 +75,7 @@ impl Keys {
     pub(crate) fn new(types: &[DataType]) -> Result<Keys> {
         let stored = match types {
             [one] if is_integer(one) => Stored::Integers(Vec::new()),
-            _ => {
-                let fields = types.iter().map(|t| SortField::new(t.clone())).collect();
-                let converter = RowConverter::new(fields).map_err(|e| {
-                    let what = "a key column has a type that cannot be a key";
-                    Error::with_source(Kind::Input, what, e)
-                })?;
-                Stored::Rows(converter, Bytes::default())
-            }
+            _ => Stored::Rows(converter(types, "a key column")?, Bytes::default()),
         };
         Ok(Keys {
             types: types.to_vec(),
@@ -90,6 +83,26 @@ impl Keys {
             table: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
         })
+    }
+
+    /// Keys of these columns, which begin with those of `known`. None without columns.
+    ///
+    /// # Errors
+    /// A type that cannot be compared.
+    pub(crate) fn of_fields<'a>(
+        fields: impl IntoIterator<Item = &'a Field>,
+        known: &[ArrayRef],
+    ) -> Result<Option<Keys>> {
+        let types = fields.into_iter().map(|field| field.data_type().clone());
+        let types: Vec<DataType> = types.collect();
+        if types.is_empty() {
+            return Ok(None);
+        }
+        let mut keys = Keys::new(&types)?;
+        if !known.is_empty() {
+            keys.intern(known, &mut Vec::new())?;
+        }
+        Ok(Some(keys))
     }
 
     /// Number of distinct keys.
@@ -212,6 +225,22 @@ impl Keys {
         }
         .map_err(|e| Error::with_source(Kind::Bug, "keys cannot be decoded", e))
     }
+}
+
+/// A converter of columns of these types to bytes that sort like them. `what` is a column in
+/// words.
+///
+/// # Errors
+/// A type that cannot be compared.
+pub(crate) fn converter<'a>(
+    types: impl IntoIterator<Item = &'a DataType>,
+    what: &str,
+) -> Result<RowConverter> {
+    let fields = types.into_iter().map(|of| SortField::new(of.clone()));
+    RowConverter::new(fields.collect()).map_err(|e| {
+        let what = format!("{what} has a type that cannot be a key");
+        Error::with_source(Kind::Input, what, e)
+    })
 }
 
 /// The columns of some keys, decoded piece by piece.

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::evidence::lag::Step;
 use crate::read::lake::Lake;
 use crate::read::lake::in_order::Batches;
-use crate::read::rows::doubles::typed;
+use crate::read::rows::doubles::typed_columns;
 use crate::read::rows::keys::Keys;
 use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges};
 use crate::read::rows::split::{Split, splits};
@@ -85,7 +85,7 @@ impl<'a> OrderedBatches<'a> {
         rows: fn(&RecordBatch) -> usize,
     ) -> Result<OrderedBatches<'a>> {
         if sort {
-            frame = lake.sorted(frame, n_order)?;
+            frame = Lake::sorted(frame, n_order)?;
         }
         Ok(OrderedBatches {
             batches: lake.batches(frame).await?,
@@ -256,16 +256,7 @@ impl Ordered {
         is_sorted: bool,
         known: &[ArrayRef],
     ) -> Result<Ordered> {
-        let mut partitions = None;
-        if roles.n_partition > 0 {
-            let types = fields[..roles.n_partition].iter();
-            let types = types.map(|f| f.data_type().clone());
-            let mut keys = Keys::new(&types.collect::<Vec<_>>())?;
-            if !known.is_empty() {
-                keys.intern(known, &mut Vec::new())?;
-            }
-            partitions = Some(keys);
-        }
+        let partitions = Keys::of_fields(&fields[..roles.n_partition], known)?;
         Ok(Ordered {
             converter: converter(&fields[..roles.n_trajectory])?,
             fields,
@@ -285,10 +276,7 @@ impl Ordered {
         batch: &RecordBatch,
         dropped: &mut Dropped,
     ) -> Result<OrderedRows, Stop> {
-        let mut columns = Vec::with_capacity(batch.num_columns());
-        for (column, field) in batch.columns().iter().zip(&self.fields) {
-            columns.push(typed(column, field).map_err(bug)?);
-        }
+        let mut columns = typed_columns(batch, &self.fields).map_err(bug)?;
         let OrderRoles {
             n_partition,
             n_trajectory,

@@ -3,7 +3,7 @@
 
 use crate::memory;
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
-use arrow::compute::{concat, take};
+use arrow::compute::{concat, take_arrays};
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use std::ops::Range;
@@ -64,7 +64,7 @@ pub(crate) fn taken(columns: &[ArrayRef], ids: &[u32]) -> Result<Vec<ArrayRef>, 
     let at_a_time = (PIECE / of_row.max(1)).max(1);
     if ids.len() <= at_a_time {
         let ids = UInt32Array::from(ids.to_vec());
-        return columns.iter().map(|c| take(c, &ids, None)).collect();
+        return take_arrays(columns, &ids, None);
     }
     let pieces = ids.chunks(at_a_time).map(|ids| {
         memory::wait_for_room();

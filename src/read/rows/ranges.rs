@@ -5,7 +5,7 @@ use crate::read::rows::keys::Keys;
 use crate::read::rows::states::nan_rows;
 use crate::read::rows::stop::{Dropped, Stop, bug};
 use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
-use arrow::compute::{and_not, filter, is_not_null, partition, take};
+use arrow::compute::{and_not, filter, is_not_null, partition, take_arrays};
 use std::ops::Range;
 
 /// Ranges of consecutive rows that are equal in all given columns.
@@ -76,9 +76,5 @@ pub(crate) fn drop_null_rows(
 /// The first row of each range.
 pub(crate) fn first_rows(columns: &[ArrayRef], ranges: &[Range<usize>]) -> Result<Vec<ArrayRef>> {
     let starts = UInt32Array::from_iter_values(ranges.iter().map(|r| r.start as u32));
-    columns
-        .iter()
-        .map(|c| take(c, &starts, None))
-        .collect::<Result<_, _>>()
-        .map_err(bug)
+    take_arrays(columns, &starts, None).map_err(bug)
 }

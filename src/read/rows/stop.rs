@@ -23,6 +23,13 @@ impl Dropped {
         }
     }
 
+    /// Adds other rows.
+    pub(crate) fn merge(&mut self, other: &Dropped) {
+        for (reason, rows) in &other.0 {
+            self.add(reason.clone(), *rows);
+        }
+    }
+
     /// Removes rows that were added for a reason.
     pub(crate) fn subtract(&mut self, reason: &str, rows: u64) {
         if let Some(all) = self.0.get_mut(reason) {

@@ -12,7 +12,7 @@ use crate::read::rows::stop::{Dropped, bug};
 use crate::read::state_space::layout::StateSpaceLayout;
 use crate::read::state_space::{StateSpaceBatch, StateSpaceInput, Widths, read};
 use arrow::array::{ArrayRef, UInt32Array};
-use arrow::compute::{concat, take};
+use arrow::compute::{concat, take_arrays};
 use arrow::datatypes::Field;
 
 /// The training rows of one partition.
@@ -169,8 +169,7 @@ impl Collector<'_> {
         }
         for (partition, rows) in kept {
             let rows = UInt32Array::from(rows);
-            let ids = batch.key.iter().map(|column| take(column, &rows, None));
-            let ids = ids.collect::<Result<_, _>>().map_err(bug)?;
+            let ids = take_arrays(&batch.key, &rows, None).map_err(bug)?;
             self.all[partition].ids.push(ids);
         }
         Ok(())
@@ -264,9 +263,7 @@ pub(crate) async fn training(input: StateSpaceInput<'_>) -> Result<TrainingRows>
     let push = |collector: &mut Collector<'_>, batch: StateSpaceBatch| collector.push(&batch);
     let (mut collector, mut found, widths) = read(input, start, push).await?;
     collector.close();
-    for (reason, rows) in std::mem::take(&mut collector.dropped.0) {
-        found.dropped.add(reason, rows);
-    }
+    found.dropped.merge(&collector.dropped);
     for said in collector.all.iter().flat_map(|own| own.far(input.layout)) {
         tracing::warn!("{said}; leave such rows out if they are no data");
     }

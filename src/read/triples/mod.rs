@@ -91,8 +91,8 @@ pub(crate) fn windows(counted: &Counted, matrix: &CountMatrix) -> Result<Windows
     for (edge, &at) in (0..).zip(&order) {
         edge_of_source[at as usize] = edge;
     }
-    let rows = Rows::new(&matrix.by_source);
-    let of_rows = order.iter().map(|&at| rows.of(at as usize));
+    let row = |&at: &u32| row_of(&matrix.by_source, at as usize);
+    let of_rows = order.iter().map(row);
     let word = |target: u32| word_of_target[target as usize];
     let (offsets, last, counts) = entries(of_rows, word, matrix.exponent);
     let triples = Triples {
@@ -128,13 +128,13 @@ pub(crate) fn resampled(
     let groups = groups.ok_or_else(|| Error::bug("the counts have no groups"))?;
     let sample = groups.resample(weights, usize::MAX);
     let all = &windows.triples;
-    let rows = Rows::new(&sample.shards.by_source);
     let mut order: Vec<(u32, u32)> = (0..)
         .zip(&sample.sources)
         .map(|(at, &source)| (windows.edge_of_source[source as usize], at))
         .collect();
     order.sort_unstable();
-    let of_rows = order.iter().map(|&(_, at)| rows.of(at as usize));
+    let row = |&(_, at): &(u32, u32)| row_of(&sample.shards.by_source, at as usize);
+    let of_rows = order.iter().map(row);
     let word = |target: u32| windows.word_of_target[sample.targets[target as usize] as usize];
     let (offsets, last, counts) = entries(of_rows, word, all.exponent);
     Ok(Triples {
@@ -194,22 +194,11 @@ fn union(a: &[u32], b: &[u32], length: usize) -> (Vec<u32>, Vec<u32>, Vec<u32>) 
     }
 }
 
-/// The rows of all shards of a matrix.
-struct Rows<'a> {
-    shards: &'a [Csr],
-}
-
-impl<'a> Rows<'a> {
-    fn new(shards: &'a [Csr]) -> Rows<'a> {
-        Rows { shards }
-    }
-
-    /// The shard of a row, and its entries.
-    fn of(&self, row: usize) -> (&'a Csr, Range<usize>) {
-        let after = self.shards.partition_point(|shard| shard.first_row <= row);
-        let shard = &self.shards[after - 1];
-        (shard, shard.span(row - shard.first_row))
-    }
+/// The shard of a row of a matrix, and its entries.
+fn row_of(shards: &[Csr], row: usize) -> (&Csr, Range<usize>) {
+    let after = shards.partition_point(|shard| shard.first_row <= row);
+    let shard = &shards[after - 1];
+    (shard, shard.span(row - shard.first_row))
 }
 
 #[cfg(test)]
