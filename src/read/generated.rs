@@ -259,6 +259,7 @@ pub(crate) fn normals(random: &mut Pcg64) -> [f64; 2] {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::read::sql::statement::tests::cases;
     use arrow::array::AsArray;
     use arrow::compute::cast;
     use arrow::datatypes::Float64Type;
@@ -287,9 +288,9 @@ pub(crate) mod tests {
         (0..columns).map(column).collect()
     }
 
-    /// Checks the starts of the messages of calls that are not valid.
-    pub(crate) async fn refuses<W: World>(calls: &[(&str, &str)]) {
-        for (arguments, expected) in calls {
+    /// Checks the starts of the messages of calls that are not valid: `arguments => message`.
+    pub(crate) async fn refuses<W: World>(calls: &str) {
+        for (arguments, expected) in cases(calls) {
             let sql = format!("SELECT * FROM {}({arguments})", W::NAME);
             let error = session::<W>(1).sql(&sql).await.expect_err(&sql).to_string();
             let expected = format!("Error during planning: {}: {expected}", W::NAME);

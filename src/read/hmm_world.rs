@@ -282,18 +282,14 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_arguments_are_named() {
-        refuses::<Model>(&[
-            ("0", "states must be a positive integer, not 0"),
-            ("4, 3", "3 symbols are fewer than 4 states"),
-            (
-                "1000, 1000000",
-                "states times symbols must be at most 100000000",
-            ),
-            (
-                "2, 4, 5, 6, 0, 6",
-                "anomalies must be at most the 5 sequences",
-            ),
-        ])
+        refuses::<Model>(
+            "
+            0 => states must be a positive integer, not 0
+            4, 3 => 3 symbols are fewer than 4 states
+            1000, 1000000 => states times symbols must be at most 100000000
+            2, 4, 5, 6, 0, 6 => anomalies must be at most the 5 sequences
+            ",
+        )
         .await;
     }
 }

@@ -172,11 +172,13 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_arguments_are_named() {
-        refuses::<Toy>(&[
-            ("0", "train must be a positive integer, not 0"),
-            ("1, 1, 1, 1, 1", "at most 4 arguments are possible"),
-            ("1, 1, -1", "seed must be an integer, 0 or more"),
-        ])
+        refuses::<Toy>(
+            "
+            0 => train must be a positive integer, not 0
+            1, 1, 1, 1, 1 => at most 4 arguments are possible
+            1, 1, -1 => seed must be an integer, 0 or more
+            ",
+        )
         .await;
     }
 }

@@ -161,12 +161,14 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_arguments_are_named() {
-        refuses::<System>(&[
-            ("1, 1, 1.0", "a must be between -1 and 1, not 1"),
-            ("1, 1, 0.5, 0", "q must be positive, not 0"),
-            ("1, 1, 0.5, 1, -1", "r must be positive, not -1"),
-            ("1, 0", "rows must be a positive integer, not 0"),
-        ])
+        refuses::<System>(
+            "
+            1, 1, 1.0 => a must be between -1 and 1, not 1
+            1, 1, 0.5, 0 => q must be positive, not 0
+            1, 1, 0.5, 1, -1 => r must be positive, not -1
+            1, 0 => rows must be a positive integer, not 0
+            ",
+        )
         .await;
     }
 }

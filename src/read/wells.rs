@@ -232,18 +232,14 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_arguments_are_named() {
-        refuses::<Wells>(&[
-            ("0", "trajectories must be a positive integer, not 0"),
-            (
-                "1, 1, 0.0015",
-                "interval must be a multiple of the step 0.001, not 0.0015",
-            ),
-            (
-                "1, 1, 1, 0, 0.5",
-                "step must be positive and at most 0.01, not 0.5",
-            ),
-            ("1, 2, 3, 4, 5, 6", "at most 5 arguments are possible"),
-        ])
+        refuses::<Wells>(
+            "
+            0 => trajectories must be a positive integer, not 0
+            1, 1, 0.0015 => interval must be a multiple of the step 0.001, not 0.0015
+            1, 1, 1, 0, 0.5 => step must be positive and at most 0.01, not 0.5
+            1, 2, 3, 4, 5, 6 => at most 5 arguments are possible
+            ",
+        )
         .await;
     }
 }

@@ -605,16 +605,9 @@ mod tests {
             ("aws_access_key_id", "an-id"),
             ("aws_secret_access_key", "a-key"),
         ];
-        let of_s3 = [
-            "aws_access_key_id",
-            "aws_secret_access_key",
-            "aws_session_token",
-            "aws_region",
-            "aws_endpoint_url",
-            "aws_role_session_name",
-            "user_agent",
-        ];
-        for key in of_s3 {
+        let of_s3 = "aws_access_key_id aws_secret_access_key aws_session_token aws_region \
+            aws_endpoint_url aws_role_session_name user_agent";
+        for key in of_s3.split(' ') {
             for value in ["hid\nden", "hidden\r", "hid\u{7f}den", "hiddén"] {
                 let options = keys.iter().filter(|(k, _)| *k != key).copied();
                 let options: Vec<_> = options.chain([(key, value)]).collect();

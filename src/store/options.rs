@@ -113,30 +113,13 @@ mod tests {
 
     #[test]
     fn only_harmless_options_are_shared() {
-        let secret = [
-            "access_key",
-            "account_key",
-            "certificate",
-            "client_",
-            "credentials",
-            "customer_key",
-            "emulator",
-            "endpoint",
-            "file",
-            "authority",
-            "http",
-            "proxy",
-            "role",
-            "sas_key",
-            "secret",
-            "service_account",
-            "token",
-            "url",
-        ];
+        let secret = "access_key account_key certificate client_ credentials customer_key emulator \
+            endpoint file authority http proxy role sas_key secret service_account token \
+            url";
         let others = ["aws_token", "azure_endpoint", "azure_storage_access_key"];
         let planted = OPTIONS.split_whitespace().chain(others).map(|key| {
             let is_how = key == "http1_only" || key == "http2_only";
-            let is_secret = !is_how && secret.iter().any(|word| key.contains(word));
+            let is_secret = !is_how && secret.split(' ').any(|word| key.contains(word));
             (key, if is_secret { "planted" } else { "other" })
         });
         let shared = stores(&planted.collect::<Vec<_>>()).shared();

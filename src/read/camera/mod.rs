@@ -250,11 +250,13 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_arguments_are_named() {
-        refuses::<Track>(&[
-            ("-1", "scene must be an integer, 0 or more"),
-            ("0, 0", "train must be a positive integer, not 0"),
-            ("0, 1, 1, 1001", "size must be at most 1000, not 1001"),
-        ])
+        refuses::<Track>(
+            "
+            -1 => scene must be an integer, 0 or more
+            0, 0 => train must be a positive integer, not 0
+            0, 1, 1, 1001 => size must be at most 1000, not 1001
+            ",
+        )
         .await;
     }
 }

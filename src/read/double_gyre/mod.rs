@@ -234,50 +234,22 @@ mod tests {
 
     #[tokio::test]
     async fn refusals_name_the_argument() {
-        refuses::<DoubleGyre>(&[
-            ("-3", "nx must be a positive integer, not -3"),
-            ("4, 0", "ny must be a positive integer, not 0"),
-            (
-                "4, 2, 1.5",
-                "per_box must be a positive integer, not 1.5",
-            ),
-            (
-                "4, 2, 1, -1",
-                "seed must be an integer, 0 or more, not -1",
-            ),
-            (
-                "4, 2, 1, 0, NULL",
-                "duration must be a positive integer, not NULL",
-            ),
-            (
-                "4, 2, 1, 0, 'long'",
-                "duration must be a positive integer, not long",
-            ),
-            (
-                "4, 2, 1, 0, 40, 0.03",
-                "step must be 1 over a whole number, such as 0.01, not 0.03",
-            ),
-            (
-                "4, 2, 1, 0, 40, 0",
-                "step must be 1 over a whole number, such as 0.01, not 0",
-            ),
-            (
-                "4, 2, 1, 0, 40, 0.1, -0.5",
-                "noise must be from 0 to 1, not -0.5",
-            ),
-            (
-                "random()",
-                "nx must be a constant, not random()",
-            ),
-            (
-                "3037000500, 3037000500",
-                "nx times ny times per_box must be less than 2^63",
-            ),
-            (
-                "1, 1, 1, 1, 1, 1, 1, 1",
-                "at most 7 arguments are possible (nx, ny, per_box, seed, duration, step, noise), not 8",
-            ),
-        ])
+        refuses::<DoubleGyre>(
+            "
+            -3 => nx must be a positive integer, not -3
+            4, 0 => ny must be a positive integer, not 0
+            4, 2, 1.5 => per_box must be a positive integer, not 1.5
+            4, 2, 1, -1 => seed must be an integer, 0 or more, not -1
+            4, 2, 1, 0, NULL => duration must be a positive integer, not NULL
+            4, 2, 1, 0, 'long' => duration must be a positive integer, not long
+            4, 2, 1, 0, 40, 0.03 => step must be 1 over a whole number, such as 0.01, not 0.03
+            4, 2, 1, 0, 40, 0 => step must be 1 over a whole number, such as 0.01, not 0
+            4, 2, 1, 0, 40, 0.1, -0.5 => noise must be from 0 to 1, not -0.5
+            random() => nx must be a constant, not random()
+            3037000500, 3037000500 => nx times ny times per_box must be less than 2^63
+            1, 1, 1, 1, 1, 1, 1, 1 => at most 7 arguments are possible (nx, ny, per_box, seed, duration, step, noise), not 8
+            ",
+        )
         .await;
     }
 

@@ -337,6 +337,7 @@ fn sql_name(of: &DataType) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::sql::statement::tests::cases;
     use arrow::array::{Int8Array, Int64Array, RecordBatch};
     use datafusion::prelude::SessionContext;
 
@@ -359,48 +360,22 @@ mod tests {
 
     #[tokio::test]
     async fn overflow_is_an_error() {
-        for (sql, how) in [
-            (
-                "SELECT s * CAST(100 AS TINYINT) FROM t WHERE s = 2",
-                "2 * 100 does not fit TINYINT",
-            ),
-            (
-                "SELECT s + s FROM t WHERE s < 0",
-                "-128 + -128 does not fit TINYINT",
-            ),
-            ("SELECT s - CAST(1 AS TINYINT) FROM t", "-128 - 1"),
-            ("SELECT -s FROM t", "does not fit TINYINT"),
-            ("SELECT n + 1 FROM t", "does not fit BIGINT"),
-            ("SELECT s FROM t WHERE n * 2 > 0", "does not fit BIGINT"),
-            (
-                "SELECT sum(n) FROM t WHERE n > 0",
-                "a sum does not fit BIGINT",
-            ),
-            (
-                "SELECT s, sum(n) FROM t WHERE n > 0 GROUP BY ROLLUP (s)",
-                "a sum does not fit BIGINT",
-            ),
-            (
-                "SELECT sum(n) OVER (ORDER BY s NULLS LAST) FROM t WHERE n > 0",
-                "a sum does not fit BIGINT",
-            ),
-            (
-                "SELECT 1 WHERE EXISTS (SELECT n - 2 AS m FROM t WHERE n - 2 > 0)",
-                "does not fit BIGINT",
-            ),
-            (
-                "SELECT a.s FROM t a JOIN t b ON a.n + 1 = b.n",
-                "does not fit BIGINT",
-            ),
-            (
-                "SELECT 1 + s + n - 2 FROM t WHERE s = 1",
-                "does not fit BIGINT",
-            ),
-            (
-                "SELECT CAST(100 AS TINYINT) * CAST(2 AS TINYINT)",
-                "100 * 2",
-            ),
-        ] {
+        let overflows = "
+            SELECT s * CAST(100 AS TINYINT) FROM t WHERE s = 2 => 2 * 100 does not fit TINYINT
+            SELECT s + s FROM t WHERE s < 0 => -128 + -128 does not fit TINYINT
+            SELECT s - CAST(1 AS TINYINT) FROM t => -128 - 1
+            SELECT -s FROM t => does not fit TINYINT
+            SELECT n + 1 FROM t => does not fit BIGINT
+            SELECT s FROM t WHERE n * 2 > 0 => does not fit BIGINT
+            SELECT sum(n) FROM t WHERE n > 0 => a sum does not fit BIGINT
+            SELECT s, sum(n) FROM t WHERE n > 0 GROUP BY ROLLUP (s) => a sum does not fit BIGINT
+            SELECT sum(n) OVER (ORDER BY s NULLS LAST) FROM t WHERE n > 0 => a sum does not fit BIGINT
+            SELECT 1 WHERE EXISTS (SELECT n - 2 AS m FROM t WHERE n - 2 > 0) => does not fit BIGINT
+            SELECT a.s FROM t a JOIN t b ON a.n + 1 = b.n => does not fit BIGINT
+            SELECT 1 + s + n - 2 FROM t WHERE s = 1 => does not fit BIGINT
+            SELECT CAST(100 AS TINYINT) * CAST(2 AS TINYINT) => 100 * 2
+        ";
+        for (sql, how) in cases(overflows) {
             let e = result(sql).await.expect_err(sql).strip_backtrace();
             assert!(e.contains(OVERFLOW) && e.contains(how), "{sql}: {e}");
         }
