@@ -288,10 +288,8 @@ fn bounds_all(bound: &ArrayRef, data_type: &DataType) -> Result<bool, ArrowError
             Ok(integer.unsigned_abs() <= u128::from(EXACT_INTEGER))
         }
         // Values between two times that fit a finer unit fit it too.
-        (DataType::Timestamp(own, _), DataType::Timestamp(other, _)) if own < other => {
-            Ok(first_changed(bound, data_type)?.is_none())
-        }
-        (DataType::Date32, DataType::Timestamp(..)) => {
+        (DataType::Timestamp(own, _), DataType::Timestamp(other, _)) if own >= other => Ok(false),
+        (DataType::Timestamp(..) | DataType::Date32, DataType::Timestamp(..)) => {
             Ok(first_changed(bound, data_type)?.is_none())
         }
         _ => Ok(false),

@@ -215,12 +215,14 @@ pub(crate) async fn list(
     pattern: Option<&Pattern>,
 ) -> Result<Found> {
     let mut found = Found::default();
-    let is_match = |meta: &ObjectMeta| {
+    let add = |found: &mut Found, meta: ObjectMeta| {
+        found.marks.record(&meta.location);
         let below = below(folder, &meta.location);
-        below.is_some_and(|below| match pattern {
+        let is_match = below.is_some_and(|below| match pattern {
             Some(pattern) => pattern.matches(below),
             None => !is_hidden(below, None),
-        })
+        });
+        found.files.extend(is_match.then_some(meta));
     };
     let all = pattern.map_or(&[][..], |pattern| &pattern.choices);
     // Folders of one level, each with the choices that may match below it.
@@ -232,10 +234,7 @@ pub(crate) async fn list(
         for (folder, _) in whole {
             let mut all = store.list(prefix(folder));
             while let Some(meta) = all.try_next().await? {
-                found.marks.record(&meta.location);
-                if is_match(&meta) {
-                    found.files.push(meta);
-                }
+                add(&mut found, meta);
             }
         }
         let listed: Vec<_> = stream::iter(listed)
@@ -270,10 +269,7 @@ pub(crate) async fn list(
                 }
             }
             for meta in inside.objects {
-                found.marks.record(&meta.location);
-                if is_match(&meta) {
-                    found.files.push(meta);
-                }
+                add(&mut found, meta);
             }
         }
         if next.is_empty() {

@@ -382,10 +382,9 @@ pub struct StateTable {
 impl StateTable {
     /// A table without states, with the columns of one.
     pub(crate) fn empty(columns: &StateColumns) -> StateTable {
-        let coded = Coded::Listed(Vec::new());
         StateTable {
             columns: columns.clone(),
-            coded,
+            coded: Coded::Listed(Vec::new()),
         }
     }
 
@@ -422,8 +421,11 @@ impl StateTable {
         }
     }
 
-    /// Merges tables of words.
-    fn merge_words(lists: &[WordList<'_>]) -> Result<(StateTable, Vec<Option<Vec<u32>>>)> {
+    /// Merges tables of words with these columns.
+    fn merge_words(
+        lists: &[WordList<'_>],
+        columns: &StateColumns,
+    ) -> Result<(StateTable, Vec<Option<Vec<u32>>>)> {
         let tables: Vec<&StateTable> = lists.iter().map(|list| list.symbols).collect();
         let (symbols, numbers) = StateTable::merge(&tables)?;
         let length = lists[0].length;
@@ -442,16 +444,10 @@ impl StateTable {
             Some(places.collect())
         });
         let maps = maps.collect();
-        let coded = Coded::Words {
-            words: all.concat(),
-            symbols: Box::new(symbols),
-            length,
-        };
-        let columns = StateColumns {
-            keys: Vec::new(),
-            bins: Vec::new(),
-        };
-        Ok((StateTable { columns, coded }, maps))
+        Ok((
+            StateTable::words(&symbols, columns, all.concat(), length),
+            maps,
+        ))
     }
 
     /// Merges several tables; returns the new id of each id of each table, or `None` if ids do not
@@ -463,8 +459,7 @@ impl StateTable {
         };
         let words: Option<Vec<WordList<'_>>> = tables.iter().map(|t| t.word_list()).collect();
         if let Some(words) = words.filter(|words| words.len() > 1) {
-            let (all, maps) = StateTable::merge_words(&words)?;
-            return Ok((all.named(&tables[0].columns), maps));
+            return StateTable::merge_words(&words, &tables[0].columns);
         }
         let lists: Vec<Vec<ArrayRef>> = tables.iter().filter_map(listed).collect();
         if lists.is_empty() || tables.len() == 1 {
