@@ -171,9 +171,6 @@ pub trait AnyKind: Sync {
     /// The name of the kind in results and in tasks.
     fn name(&self) -> &'static str;
 
-    /// Whether the rows of a pipeline are of this kind.
-    fn takes(&self, pipeline: &Pipeline) -> bool;
-
     /// Plans a run; `seed` replaces that of the pipeline.
     ///
     /// # Errors
@@ -212,10 +209,6 @@ pub trait AnyKind: Sync {
 impl<K: Tasks + Assigns + Compares> AnyKind for K {
     fn name(&self) -> &'static str {
         K::NAME
-    }
-
-    fn takes(&self, pipeline: &Pipeline) -> bool {
-        pipeline.transitions.input.kind() == K::NAME
     }
 
     fn plan(
@@ -321,7 +314,8 @@ impl Inputs {
 
     /// The kind of the rows of the pipeline.
     fn kind(&self) -> Result<&'static dyn AnyKind> {
-        let kind = kinds().into_iter().find(|kind| kind.takes(&self.pipeline));
+        let of_rows = self.pipeline.transitions.input.kind();
+        let kind = kinds().into_iter().find(|kind| kind.name() == of_rows);
         kind.ok_or_else(|| Error::bug("no kind takes the rows of the pipeline"))
     }
 }

@@ -102,6 +102,7 @@ struct IncrementalCount<'a> {
 }
 
 /// The rows before a unit.
+#[derive(Default)]
 struct Carried {
     /// The last rows of earlier units. None for pairs.
     rows: Option<RecordBatch>,
@@ -189,10 +190,7 @@ impl IncrementalCount<'_> {
         frame: &DataFrame,
     ) -> Result<Carried> {
         if let RowRoles::Pairs { .. } = self.layout.evidence {
-            return Ok(Carried {
-                rows: None,
-                first: None,
-            });
+            return Ok(Carried::default());
         }
         let spans = async |files: Vec<&InputFile>| {
             let locations = files.iter().map(|file| file.location.clone());

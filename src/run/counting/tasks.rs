@@ -252,11 +252,8 @@ impl TaskExecutor<CountingPlan> {
         })
         .await?;
         let mut pieces = self.put(pieces).await?.into_iter();
-        let mut next = || {
-            pieces
-                .next()
-                .ok_or_else(|| Error::bug("a piece is not there"))
-        };
+        let none = || Error::bug("a piece is not there");
+        let mut next = || pieces.next().ok_or_else(none);
         let head = next()?;
         let mut counts = Vec::with_capacity(shapes.len());
         for (partition, lag, nonzeros, left_out) in shapes {

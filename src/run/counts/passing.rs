@@ -104,11 +104,8 @@ impl TaskExecutor<CountsPlan> {
             pieces.extend(self.put(part).await?);
         }
         let mut pieces = pieces.into_iter();
-        let mut next = || {
-            pieces
-                .next()
-                .ok_or_else(|| Error::bug("a piece is not there"))
-        };
+        let none = || Error::bug("a piece is not there");
+        let mut next = || pieces.next().ok_or_else(none);
         let outline = next()?;
         let mut stored = |units: Vec<Range<usize>>| {
             let units = units.into_iter().map(|shards| {

@@ -45,18 +45,12 @@ use crate::run::workers::executor::blocking;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The training rows of a run.
-pub(crate) struct Trained {
-    fitting: Arc<Fitting>,
-    /// Set by the first pass that finds rows out of order; later passes then sort.
-    sort: AtomicBool,
-}
-
 /// What the models of a run share.
 pub(crate) struct Shared {
     fitting: Arc<Fitting>,
     /// The filters, until the rows are filtered. The models then have them, with their scores.
     fitted: Vec<FittedPartition>,
+    /// Set by the first pass that finds rows out of order; later passes then sort.
     sort: AtomicBool,
 }
 
@@ -65,7 +59,7 @@ impl Kind for ObservationsKind {
     const READ: &'static str = "read";
 
     type Plan = FiltersPlan;
-    type Evidence = Trained;
+    type Evidence = (Arc<Fitting>, AtomicBool);
     type Model = FiltersModel;
     type Shared = Shared;
     type Rows = Option<RowsWritten>;
@@ -104,17 +98,16 @@ impl Kind for ObservationsKind {
             points,
         };
         Ok(Read {
-            evidence: Trained {
-                fitting: Arc::new(fitting),
-                sort,
-            },
+            evidence: (Arc::new(fitting), sort),
             found,
             ledger: None,
         })
     }
 
-    async fn fit(run: &Running<'_, Self>, trained: Trained) -> Result<Fitted<Self>> {
-        let Trained { fitting, sort } = trained;
+    async fn fit(
+        run: &Running<'_, Self>,
+        (fitting, sort): (Arc<Fitting>, AtomicBool),
+    ) -> Result<Fitted<Self>> {
         let mut failures = Failures::default();
         let (units, empty) = fitting.units(&mut failures)?;
         let fits = match &run.options.workers {

@@ -207,10 +207,7 @@ pub(crate) struct SplitSums {
 }
 
 /// Adds up the scores of trajectories.
-#[derive(Default)]
-struct Totals {
-    open: Open<SplitSums>,
-}
+type Totals = Open<SplitSums>;
 
 pub(crate) type Ended = trajectories::Ended<SplitSums>;
 
@@ -289,15 +286,15 @@ impl Totals {
         scoring: &Scoring<'_>,
         scored: &[Scored],
     ) -> Result<Ended> {
-        let (keys, offset) = self.open.keys(&batch.trajectory_keys)?;
+        let (keys, offset) = self.keys(&batch.trajectory_keys)?;
         let mut ended = Vec::new();
         for task in scored {
             let mut at = 0;
             for place in task.trajectories.clone() {
                 let part = &batch.trajectories[place];
-                if !part.continues || self.open.trajectory.is_none() {
-                    self.open.close(|sums| sums.rows, &mut ended);
-                    self.open.begin(offset + place as u32, part.partition);
+                if !part.continues || self.trajectory.is_none() {
+                    self.close(|sums| sums.rows, &mut ended);
+                    self.begin(offset + place as u32, part.partition);
                 }
                 for piece in scoring.pieces(batch, part) {
                     for row in piece.rows.clone() {
@@ -307,13 +304,13 @@ impl Totals {
                 }
             }
         }
-        self.open.keep(&keys);
+        self.keep(&keys);
         Ended::new(&keys, ended)
     }
 
     /// Adds a row to the open trajectory. `at` is its place in the estimates.
     fn add(&mut self, batch: &StateSpaceBatch, task: &Scored, split: Split, row: usize, at: usize) {
-        let Some(open) = &mut self.open.trajectory else {
+        let Some(open) = &mut self.trajectory else {
             return;
         };
         let is_missing = batch.observations.row(row).is_none();
@@ -345,9 +342,9 @@ impl Totals {
 
     /// Ends the last trajectory.
     fn finish(&mut self) -> Result<Ended> {
-        let keys = self.open.last_keys();
+        let keys = self.last_keys();
         let mut ended = Vec::new();
-        self.open.close(|sums| sums.rows, &mut ended);
+        self.close(|sums| sums.rows, &mut ended);
         Ended::new(&keys, ended)
     }
 }
@@ -670,10 +667,7 @@ struct Writing<'t> {
     totals: Totals,
     tally: Tally,
     has_split: bool,
-    /// Numbers per state.
-    width: usize,
-    /// Whether states of rows can be known.
-    has_state: bool,
+    estimates: Option<EstimateRows<'t>>,
     /// By table.
     sinks: BTreeMap<&'static str, Sink<'t>>,
     /// The trajectories of rows that stay in memory.
@@ -695,25 +689,27 @@ impl<'t> Writing<'t> {
             (POSTERIORS, posteriors),
         ] {
             let Some(schema) = schema else { continue };
-            match target {
-                Some(target) => {
-                    sinks.insert(name, Sink::Table(target.table(name, schema)?));
-                }
+            let sink = match target {
+                Some(target) => Sink::Table(target.table(name, schema)?),
                 // Trajectories that ended hold more than their table.
-                None if name == TRAJECTORIES => {}
-                None => {
-                    sinks.insert(name, Sink::Memory(Vec::new()));
-                }
-            }
+                None if name == TRAJECTORIES => continue,
+                None => Sink::Memory(Vec::new()),
+            };
+            sinks.insert(name, sink);
         }
+        let estimates = tables.estimates.as_ref().map(|schema| EstimateRows {
+            fits: &tables.fits,
+            schema,
+            width: input.widths.state.unwrap_or(0),
+            has_state: !input.layout.state.is_empty(),
+        });
         Ok(Writing {
             tables,
             scoring: Scoring::new(&tables.models, tables.held_out),
             totals: Totals::default(),
             tally: Tally::default(),
             has_split: input.layout.split.is_some(),
-            width: input.widths.state.unwrap_or(0),
-            has_state: !input.layout.state.is_empty(),
+            estimates,
             sinks,
             ended: Vec::new(),
             in_memory: target.is_none(),
@@ -728,15 +724,8 @@ impl<'t> Writing<'t> {
         if kept.is_empty() {
             return Ok(());
         }
-        if let (Some(schema), Some(sink)) = (&self.tables.estimates, self.sinks.get_mut(ESTIMATES))
-        {
-            let rows = EstimateRows {
-                fits: &self.tables.fits,
-                schema,
-                width: self.width,
-                has_state: self.has_state,
-            };
-            let rows = rows.rows(&batch, &kept, &self.scoring, &scored)?;
+        if let (Some(own), Some(sink)) = (&self.estimates, self.sinks.get_mut(ESTIMATES)) {
+            let rows = own.rows(&batch, &kept, &self.scoring, &scored)?;
             sink.write(rows).await?;
         }
         if let (Some((schema, ids)), Some(sink)) =

@@ -40,7 +40,7 @@ use crate::read::triples::{Windows, resampled, symbols, windows};
 use crate::run::counts::model::{check_counts, partition_place, seed};
 use crate::run::failures::{Failures, no_evidence, reasons};
 use crate::run::sequences::held_out::{HeldOutSums, Unigrams, score};
-use crate::run::sequences::scoring::{PartitionScorers, Scorer, SymbolMap};
+use crate::run::sequences::scoring::{PartitionScorers, SymbolMap};
 use crate::run::sequences::training::{Training, training};
 use crate::run::workers::executor::blocking_as;
 use rayon::prelude::*;
@@ -810,9 +810,7 @@ async fn scored(
                 let own = plan.fits[candidate.fit].method.hmm();
                 let models = candidate.models.iter();
                 let filters = models.map(|of| Filter::new(&of.model, own.unigram, own.floor));
-                Scorer {
-                    filters: filters.collect(),
-                }
+                filters.collect::<Vec<_>>()
             });
             all[partition.index] = Some(PartitionScorers {
                 symbols: SymbolMap::new(&numbers),

@@ -15,9 +15,7 @@ use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
 use crate::read::sequences::{SequenceBatch, SequenceInput, Sequences};
 use crate::run::sequences::held_out::HeldOutSums;
-use crate::run::sequences::scoring::{
-    PartitionScorers, Scored, Scorer, Scoring, SymbolMap, TaskScores,
-};
+use crate::run::sequences::scoring::{PartitionScorers, Scored, Scoring, SymbolMap, TaskScores};
 use crate::run::trajectories::{
     Ended, EndedRow, OfFilter, Open, SPLITS, Target, lists, place, typed,
 };
@@ -562,9 +560,7 @@ impl<'a, 't> Writing<'a, 't> {
                 if has_predictions {
                     filter = filter.with_next().with_states();
                 }
-                Scorer {
-                    filters: vec![filter],
-                }
+                vec![filter]
             };
             Some(PartitionScorers {
                 symbols: SymbolMap::new(&model.numbers),

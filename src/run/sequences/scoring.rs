@@ -55,18 +55,12 @@ impl SymbolMap {
     }
 }
 
-/// A model that scores rows: one filter, or one for each fold.
-pub(crate) struct Scorer<'a> {
-    /// One filter, or by fold.
-    pub(crate) filters: Vec<Filter<'a>>,
-}
-
 /// The models of one partition.
 pub(crate) struct PartitionScorers<'a> {
     /// The symbols of all of its models.
     pub(crate) symbols: SymbolMap,
-    /// The models.
-    pub(crate) scorers: Vec<Scorer<'a>>,
+    /// By model, one filter, or one for each fold.
+    pub(crate) scorers: Vec<Vec<Filter<'a>>>,
     /// The groups of trajectories and the number of folds, if there are folds.
     pub(crate) folds: Option<(&'a Groups, usize)>,
 }
@@ -175,7 +169,7 @@ impl<'a> Scoring<'a> {
         };
         for at in task.clone() {
             let part = &batch.trajectories[at];
-            let filters = &own.scorers[scorer].filters;
+            let filters = &own.scorers[scorer];
             let filter = match filters.len() {
                 1 => &filters[0],
                 _ => &filters[own.fold(batch.groups.get(at))],
