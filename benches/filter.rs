@@ -1,7 +1,7 @@
 //! Filters: `filter/kalman`, `filter/kernel-dense` and `filter/kernel-tensors`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use gyre::evidence::state_space::StateSpace;
+use gyre::evidence::observations::Observations;
 use gyre::methods::FilterMethod;
 use gyre::methods::filter::model::{Estimates, FilterModel, FitInput};
 use gyre::methods::filter::params::{
@@ -14,7 +14,7 @@ use rand_pcg::Pcg64;
 const BATCH: usize = 8192;
 
 /// One sequence of the toy of the paper: a point on a circle, whose radius has eight waves.
-fn toy(rows: usize) -> StateSpace {
+fn toy(rows: usize) -> Observations {
     let mut random = Pcg64::seed_from_u64(1);
     // Uniform noise of variance .04.
     let mut noise = move || 0.2 * 3f64.sqrt() * random.random_range(-1.0..1.0);
@@ -28,7 +28,7 @@ fn toy(rows: usize) -> StateSpace {
         ]);
         angle += 0.4 + noise();
     }
-    let mut all = StateSpace::new(2, 2);
+    let mut all = Observations::new(2, 2);
     all.push(&states, &observations);
     all
 }
@@ -63,7 +63,7 @@ fn kernel_bayes(rule: Rule) -> FilterMethod {
     })
 }
 
-fn fit(method: &FilterMethod, rows: &StateSpace) -> FilterModel {
+fn fit(method: &FilterMethod, rows: &Observations) -> FilterModel {
     let input = FitInput {
         rows,
         is_static: false,
@@ -94,7 +94,7 @@ fn run(model: &FilterModel, observations: &[f64]) -> f64 {
 fn filter(c: &mut Criterion) {
     let mut group = c.benchmark_group("filter");
     group.sample_size(10);
-    let kalman = fit(&moving(), &StateSpace::new(4, 2));
+    let kalman = fit(&moving(), &Observations::new(4, 2));
     let whole = toy(1_000_000);
     group.bench_function("kalman/1e6-rows-4-states", |b| {
         b.iter(|| run(&kalman, &whole.observations))

@@ -2,8 +2,8 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use gyre::evidence::pass::Passes;
-use gyre::evidence::sequences::Sequences;
-use gyre::evidence::triples::Triples;
+use gyre::evidence::symbols::Symbols;
+use gyre::evidence::symbols::triples::Triples;
 use gyre::methods::hmm::baum_welch::{climb, random_start};
 use gyre::methods::hmm::filtering::Filter;
 use gyre::methods::hmm::params::SpectralHmm;
@@ -13,10 +13,10 @@ use rand_pcg::Pcg64;
 
 /// Sequences of a chain of groups of symbols: a group stays with probability 0.9, and a symbol is
 /// of its group with probability 0.7.
-fn grouped(n: usize, groups: usize, sequences: usize, length: usize) -> Sequences {
+fn grouped(n: usize, groups: usize, sequences: usize, length: usize) -> Symbols {
     let mut random = Pcg64::seed_from_u64(1);
     let size = n / groups;
-    let mut all = Sequences::new(n);
+    let mut all = Symbols::new(n);
     for _ in 0..sequences {
         let mut group = random.random_range(0..groups);
         let mut symbols = Vec::with_capacity(length);
@@ -37,7 +37,7 @@ fn grouped(n: usize, groups: usize, sequences: usize, length: usize) -> Sequence
     all
 }
 
-fn counted(sequences: &Sequences) -> Triples {
+fn counted(sequences: &Symbols) -> Triples {
     let windows = sequences.iter().flat_map(|symbols| symbols.windows(3));
     let list = windows.map(|w| (w[0], w[1], w[2], 1.0)).collect();
     let n = sequences.n_symbols;

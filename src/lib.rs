@@ -139,7 +139,7 @@ pub mod store;
 pub use error::{Error, Kind, Result};
 pub use evidence::counts::Counts;
 pub use evidence::points::Points;
-pub use evidence::triples::Triples;
+pub use evidence::symbols::triples::Triples;
 pub use methods::cocluster::Cocluster;
 pub use methods::cocluster::metastable::Metastable;
 pub use methods::dbmr::params::Dbmr;

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::assess::certificates::certified;
     use crate::evidence::pass::Passes;
-    use crate::evidence::triples::Triples;
+    use crate::evidence::symbols::triples::Triples;
     use crate::methods::hmm::params::SpectralHmm;
     use crate::methods::hmm::project::project;
 

@@ -4,11 +4,11 @@
 use crate::assess::certificates::{self, Certificate};
 use crate::assess::{embeddings, filters, hmm, kernels};
 use crate::evidence::counts::Counts;
+use crate::evidence::observations::Observations;
 use crate::evidence::pass::Passes;
 use crate::evidence::points::{Pairs, Points};
-use crate::evidence::sequences::Sequences;
-use crate::evidence::state_space::StateSpace;
-use crate::evidence::triples::Triples;
+use crate::evidence::symbols::Symbols;
+use crate::evidence::symbols::triples::Triples;
 use crate::methods::cocluster::Cocluster;
 use crate::methods::cocluster::metastable::Metastable;
 use crate::methods::dbmr::params::Dbmr;
@@ -239,7 +239,7 @@ fn hidden_markov_models_of_random_symbols() {
             hold(&hmm::certificates(&found, rank), &input);
         }
         if seed % 4 == 1 {
-            let mut sequences = Sequences::new(n as usize);
+            let mut sequences = Symbols::new(n as usize);
             sequences.push(&symbols);
             let refined = refine(&params, &found, found.rank, &sequences, seed).expect("a model");
             let climb = hmm::of_trace(&refined.trace, symbols.len());
@@ -253,7 +253,7 @@ fn filters_of_random_rows() {
     for seed in 0..INPUTS {
         let random = &mut Pcg64::seed_from_u64(seed);
         let n = random.random_range(15..40);
-        let mut rows = StateSpace::new(2, 2);
+        let mut rows = Observations::new(2, 2);
         let (mut states, mut observations) = (Vec::new(), Vec::new());
         for _ in 0..n {
             let [a, b, c, e]: [f64; 4] = std::array::from_fn(|_| random.random_range(-1.0..1.0));

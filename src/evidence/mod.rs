@@ -3,9 +3,8 @@
 pub mod counts;
 pub(crate) mod kind;
 pub mod lag;
+pub mod observations;
 pub mod pass;
 pub mod points;
 pub(crate) mod resample;
-pub mod sequences;
-pub mod state_space;
-pub mod triples;
+pub mod symbols;

@@ -259,12 +259,12 @@ methods! {
     }
 
     /// A method that is fitted to sequences of symbols, with its parameters.
-    OfSequences: SequenceMethod [] {
+    OfSymbols: SymbolMethod [] {
         SpectralHmm: hmm::params::SpectralHmm,
     }
 
     /// A filter: a method that is fitted to states and observations, with its parameters.
-    OfFilters: FilterMethod [] {
+    OfObservations: FilterMethod [] {
         KernelBayes: filter::params::KernelBayes,
         Kalman: filter::params::Kalman,
         Ekf: filter::params::Ekf,
@@ -344,11 +344,11 @@ impl ChainMethod {
     }
 }
 
-impl SequenceMethod {
+impl SymbolMethod {
     /// The parameters of a hidden Markov model.
     pub(crate) fn hmm(&self) -> &hmm::params::SpectralHmm {
         match self {
-            SequenceMethod::SpectralHmm(own) => own,
+            SymbolMethod::SpectralHmm(own) => own,
         }
     }
 }

@@ -80,7 +80,7 @@ pub(crate) fn left_out(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::tables::{filters, points, sequences};
+    use crate::output::tables::{observations, points, symbols};
 
     fn of(tables: Option<&[&str]>, without: &[&str]) -> Vec<&'static str> {
         let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();
@@ -89,7 +89,7 @@ mod tests {
             without: owned(without),
             ..OutputTables::default()
         };
-        left_out(&output, &filters::OPTIONAL, false)
+        left_out(&output, &observations::OPTIONAL, false)
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
         assert!(Table::OPTIONAL.iter().all(|name| all.contains(name)));
         let of = |all: &[&str], optional: &[&str]| optional.iter().all(|name| all.contains(name));
         assert!(of(&points::TABLES, &points::OPTIONAL));
-        assert!(of(&sequences::TABLES, &sequences::OPTIONAL));
-        assert!(of(&filters::TABLES, &filters::OPTIONAL));
+        assert!(of(&symbols::TABLES, &symbols::OPTIONAL));
+        assert!(of(&observations::TABLES, &observations::OPTIONAL));
     }
 }

@@ -4,7 +4,7 @@
 use crate::buckets::bucket;
 use crate::clouds::gyre;
 use crate::lake::{Lake, Rows, words};
-use crate::sequences_around::assert_equal;
+use crate::symbols_around::assert_equal;
 use crate::wire::{Protocol, Server};
 use arrow::array::RecordBatch;
 use futures::TryStreamExt;

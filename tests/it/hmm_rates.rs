@@ -2,7 +2,7 @@
 
 use crate::cluster::is_slow;
 use gyre::evidence::pass::Passes;
-use gyre::evidence::triples::Triples;
+use gyre::evidence::symbols::triples::Triples;
 use gyre::methods::hmm::model::{Hidden, HmmModel};
 use gyre::methods::hmm::params::{Scaling, SpectralHmm};
 use gyre::methods::hmm::project::project;

@@ -44,20 +44,14 @@ const KINDS: [Kind; 3] = [
         types: &["Point", "Points"],
     },
     Kind {
-        own: &["sequences", "symbols", "hmm"],
-        modules: &["sequences", "sequences_memory", "symbols", "hmm"],
-        types: &["Sequence", "Sequences", "Symbol", "Symbols", "Hmm"],
+        own: &["symbols", "hmm"],
+        modules: &["symbols", "symbols_memory", "hmm"],
+        types: &["Sequence", "Symbol", "Symbols", "Hmm"],
     },
     Kind {
-        own: &["filters", "filter", "state_space", "observations"],
-        modules: &[
-            "filters",
-            "filters_memory",
-            "filter",
-            "state_space",
-            "observations",
-        ],
-        types: &["Filters", "StateSpace", "Observation", "Observations"],
+        own: &["observations", "filter"],
+        modules: &["observations", "observations_memory", "filter"],
+        types: &["Observation", "Observations"],
     },
 ];
 

@@ -1,5 +1,5 @@
 //! Compares models whose passes are tasks, each over a unit of the matrix, with models that one
-//! process fits. The tables are equal to the byte.
+//! process fits. The tables are byte for byte the same.
 
 use crate::cli::integers;
 use crate::inside::{InProcess, RunResult, Schedule, assert_equal_results, run_in, run_split};

@@ -342,7 +342,7 @@ fn keys_of_another_method_are_no_misspelling() {
     check(
         OCEAN,
         r#"
-29 | affiliation = 'region'\nrestarts = 5 | 30: `fit.regions.restarts` is out of place: method "given" takes no `restarts`
+29 | affiliation = 'region'\nrestarts = 5 | 30: `fit.regions.restarts` cannot be used here: method "given" takes no `restarts`
 "#,
     );
 }
@@ -597,7 +597,7 @@ fn a_rank_may_be_picked_by_a_rule() {
 24 | rank = 'auto'\nrule = 'bic'\nranks = [2.5] | 26: `fit.dbmr.ranks` must be a whole number that is not negative, not 2.5
 24 | rank = 'auto'\nrule = 'held-out' | 25: `fit.dbmr.rule` scores ranks with what was held out, and so needs `folds` in `[validation]`, such as `folds = 5`
 24 | rank = [2, 3]\nrule = 'bic' | 25: `fit.dbmr.rule` goes with `rank = "auto"` alone
-29 | affiliation = 'a'\nrank = 'auto' | 30: `fit.regions.rank` is out of place: method "given" takes no `rank`
+29 | affiliation = 'a'\nrank = 'auto' | 30: `fit.regions.rank` cannot be used here: method "given" takes no `rank`
 "#,
     );
 }

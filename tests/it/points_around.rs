@@ -4,7 +4,7 @@
 use crate::cli::integers;
 use crate::lake::{Lake, ProgramRun, Rows, Swap, floats, words};
 use crate::points::{PIPELINE, lake, table, walks};
-use crate::sequences_around::assert_equal;
+use crate::symbols_around::assert_equal;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::Float64Type;
 use rand::{RngExt, SeedableRng};

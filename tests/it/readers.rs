@@ -1,9 +1,9 @@
 //! DuckDB, Polars and pandas read the output tables. These tests need a Python with all three,
 //! which GYRE_PYTHON names.
 
-use crate::filters_worlds::{TRACK, track};
 use crate::lake::{Lake, ProgramRun};
 use crate::needs;
+use crate::observations_worlds::{TRACK, track};
 
 const COUNT: &str = r#"
 import sys, duckdb, pandas, polars

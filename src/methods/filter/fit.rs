@@ -1,6 +1,6 @@
 //! What filters have in common: what they are fitted to, what a fit says, and estimates.
 
-use crate::evidence::state_space::{Prior, StateSpace, Supervision};
+use crate::evidence::observations::{Observations, Prior, Supervision};
 use crate::methods::filter::expression::Expression;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub struct Dynamics {
 #[derive(Debug, Clone, Copy)]
 pub struct FitInput<'a> {
     /// The training rows.
-    pub rows: &'a StateSpace,
+    pub rows: &'a Observations,
     /// Whether rows are independent: there is one row per sequence, and no transition.
     pub is_static: bool,
     /// The prior of every row of a static problem. None: the training rows with equal weights.

@@ -306,7 +306,7 @@ macro_rules! method {
                 if let Some(radius) = self.radius {
                     positive("radius", radius)?;
                     if self.neighbours.is_some() {
-                        return Err(("radius", "and `neighbours` exclude each other".into()));
+                        return Err(("radius", "and `neighbours` cannot both be given".into()));
                     }
                 }
                 if self.neighbours == Some(Neighbours::Nearest(0)) {

@@ -12,7 +12,7 @@
 //! are multiplied by w.
 
 use crate::error::{Error, Result};
-use crate::evidence::sequences::Sequences;
+use crate::evidence::symbols::Symbols;
 use crate::math::scale::times_power;
 use crate::math::seed::restart_seed;
 use crate::methods::hmm::model::{Hidden, HmmModel, UNSEEN, Warning};
@@ -78,7 +78,7 @@ pub(crate) fn refine(
     params: &SpectralHmm,
     projection: &Projection,
     rank: usize,
-    sequences: &Sequences,
+    sequences: &Symbols,
     seed: u64,
 ) -> Result<Refined> {
     let model = projection.model(rank)?;
@@ -173,7 +173,7 @@ fn blend(mut hidden: Hidden, unigram: &[f64]) -> Hidden {
 
 /// The Baum–Welch algorithm: at most `n_iter` iterations, until one gains less than `tol` nats per
 /// symbol. So neither repeated sequences nor the scale of weights change the number of iterations.
-pub fn climb(start: Hidden, sequences: &Sequences, n_iter: usize, tol: f64) -> Climb {
+pub fn climb(start: Hidden, sequences: &Symbols, n_iter: usize, tol: f64) -> Climb {
     let tol = tol * sequences.weighted_symbols();
     let mut hidden = start;
     let mut trace: Vec<f64> = Vec::new();
@@ -290,19 +290,19 @@ macro_rules! with_width {
 }
 
 /// Expected counts of all sequences.
-fn expectation(hidden: &Hidden, sequences: &Sequences) -> Sums {
+fn expectation(hidden: &Hidden, sequences: &Symbols) -> Sums {
     with_width!(hidden.states(), expectation_of(hidden, sequences))
 }
 
 impl Hidden {
     /// Σ w ln Pr(x₁, …, x_T) over all sequences, in nats and in the unit of the weights, by the
     /// forward algorithm. Unseen symbols are missing observations.
-    pub(crate) fn log_likelihood(&self, sequences: &Sequences) -> f64 {
+    pub(crate) fn log_likelihood(&self, sequences: &Symbols) -> f64 {
         with_width!(self.states(), log_likelihood_of(self, sequences))
     }
 }
 
-fn expectation_of<const W: usize>(hidden: &Hidden, sequences: &Sequences) -> Sums {
+fn expectation_of<const W: usize>(hidden: &Hidden, sequences: &Symbols) -> Sums {
     let padded = Padded::<W>::new(hidden);
     let mut total = Sums::default();
     let parts = sequences.parts(PARTS);
@@ -331,7 +331,7 @@ fn expectation_of<const W: usize>(hidden: &Hidden, sequences: &Sequences) -> Sum
     total
 }
 
-fn log_likelihood_of<const W: usize>(hidden: &Hidden, sequences: &Sequences) -> f64 {
+fn log_likelihood_of<const W: usize>(hidden: &Hidden, sequences: &Symbols) -> f64 {
     let padded = Padded::<W>::new(hidden);
     let parts = sequences.parts(PARTS).into_par_iter().map(|part| {
         let mut buffers = Buffers::default();

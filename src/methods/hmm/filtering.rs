@@ -12,7 +12,7 @@
 //! likely symbol only blocks whose upper bound is above the best one so far. The results are those
 //! of all classes.
 
-use crate::evidence::sequences::Sequences;
+use crate::evidence::symbols::Symbols;
 use crate::math::matrix::dot;
 use crate::methods::hmm::model::{HmmModel, UNSEEN};
 use multiversion::multiversion;
@@ -238,13 +238,13 @@ impl<'a> Filter<'a> {
     }
 
     /// The scores of all sequences in their order, computed in parallel.
-    pub(crate) fn scores(&self, sequences: &Sequences) -> Vec<SequenceScore> {
+    pub(crate) fn scores(&self, sequences: &Symbols) -> Vec<SequenceScore> {
         let all = (0..sequences.len()).into_par_iter();
         all.map(|s| self.score(sequences.get(s))).collect()
     }
 
     /// The sum of the scores of all sequences.
-    pub fn total(&self, sequences: &Sequences) -> SequenceScore {
+    pub fn total(&self, sequences: &Symbols) -> SequenceScore {
         let mut total = SequenceScore::default();
         for score in self.scores(sequences) {
             total.add(&score);

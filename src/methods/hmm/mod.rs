@@ -1,7 +1,7 @@
 //! Spectral hidden Markov models from counted triples of symbols.
 //!
 //! Kulesza, Rao, Singh, *Low-rank spectral learning*, AISTATS 2014. In: triples of symbols
-//! ([`Triples`](crate::evidence::triples::Triples)). Out: observable operators
+//! ([`Triples`](crate::evidence::symbols::triples::Triples)). Out: observable operators
 //! ([`model::HmmModel`]), which filter and score sequences ([`filtering::Filter`]).
 //!
 //! - `params`: the keys of a fit.

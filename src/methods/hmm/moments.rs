@@ -7,7 +7,7 @@
 use crate::error::{Error, Result};
 use crate::evidence::counts::csr::Values;
 use crate::evidence::counts::shards::Shards;
-use crate::evidence::triples::Triples;
+use crate::evidence::symbols::triples::Triples;
 use crate::math::scale::times_power;
 use hashbrown::HashMap;
 use rayon::prelude::*;

@@ -17,7 +17,7 @@
 
 use crate::error::{Error, Result};
 use crate::evidence::pass::Passes;
-use crate::evidence::triples::{TripleSize, Triples};
+use crate::evidence::symbols::triples::{TripleSize, Triples};
 use crate::math::dense;
 use crate::math::matrix::{dot, norm};
 use crate::math::scale::times_power;

@@ -174,7 +174,7 @@ pub(crate) fn checks(
             (None, Some(file)) => Query::File(file),
             (Some(_), Some(_)) => {
                 let message =
-                    format!("`check.{name}.sql` and `check.{name}.file` exclude each other");
+                    format!("use either `check.{name}.sql` or `check.{name}.file`, not both");
                 return fail("file", &message);
             }
             (None, None) => {
@@ -419,7 +419,7 @@ parameters = { share = 0.01 }
         "[[check]]\nname = \"max_drift\"\nsql = \"SELECT 1\" => 14: a check cannot be named `max_drift`: `[checks]` has one of that name",
         "[[check]]\nname = \"a\"\nsql = \"SELECT 1\"\n[[check]]\nname = \"a\"\nsql = \"SELECT 1\" => 17: two checks are named `a`",
         "[[check]]\nname = \"a\" => 13: the table `check.a` needs one of the keys `sql` and `file`",
-        "[[check]]\nname = \"a\"\nsql = \"SELECT 1\"\nfile = \"b.sql\" => 16: `check.a.sql` and `check.a.file` exclude each other",
+        "[[check]]\nname = \"a\"\nsql = \"SELECT 1\"\nfile = \"b.sql\" => 16: use either `check.a.sql` or `check.a.file`, not both",
         "[[check]]\nname = \"a\"\nsql = \" \" => 15: `check.a.sql` must not be empty",
         "[[check]]\nname = \"a\"\nquery = \"SELECT 1\" => 15: unknown key `check.a.query`; there are `name`, `sql`, `file`, `parameters`, `on`",
         "[check]\nname = \"a\" => 13: `check` must be a list of tables, each under the header `[[check]]`",

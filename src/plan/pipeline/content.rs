@@ -1,7 +1,7 @@
 //! What a pipeline file says, as types.
 
 use crate::evidence::lag::Lag;
-use crate::methods::{ChainMethod, FilterMethod, PointMethod, SequenceMethod};
+use crate::methods::{ChainMethod, FilterMethod, PointMethod, SymbolMethod};
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks::Checks;
 use crate::plan::pipeline::fits::FitEntry;
@@ -43,7 +43,7 @@ pub struct Pipeline {
     pub point_fits: Vec<FitEntry<PointMethod>>,
     /// The fits to sequences, in the order of the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub sequence_fits: Vec<FitEntry<SequenceMethod>>,
+    pub sequence_fits: Vec<FitEntry<SymbolMethod>>,
     /// The filters, in the order of the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub filter_fits: Vec<FitEntry<FilterMethod>>,
@@ -137,7 +137,9 @@ pub enum Input {
     },
     /// A row of a trajectory that shows a symbol: the `symbol` columns, then the boxes of the
     /// `bins` columns.
-    Sequences {
+    // The names in hashes of plans are those of older versions.
+    #[serde(rename = "sequences")]
+    Symbols {
         /// Empty: one trajectory per partition.
         trajectory: Vec<String>,
         /// The column that orders a trajectory.
@@ -157,7 +159,8 @@ pub enum Input {
         split: Option<String>,
     },
     /// A row with an observation, and perhaps with a known state.
-    StateSpace {
+    #[serde(rename = "statespace")]
+    Observations {
         /// The columns that identify a row.
         key: RowKey,
         /// Columns of numbers, or a single column of lists. Empty for `gyre assign` alone.
@@ -215,8 +218,8 @@ impl Input {
         match self {
             Input::Trajectories { .. } | Input::Pairs { .. } => COUNTS,
             Input::PointPairs { .. } | Input::Points { .. } => POINTS,
-            Input::Sequences { .. } => SYMBOLS,
-            Input::StateSpace { .. } => OBSERVATIONS,
+            Input::Symbols { .. } => SYMBOLS,
+            Input::Observations { .. } => OBSERVATIONS,
         }
     }
 
@@ -224,7 +227,7 @@ impl Input {
     pub(crate) fn section(&self) -> &'static str {
         match self {
             Input::Points { .. } => "points",
-            Input::Sequences { .. } | Input::StateSpace { .. } => "sequences",
+            Input::Symbols { .. } | Input::Observations { .. } => "sequences",
             _ => "transitions",
         }
     }

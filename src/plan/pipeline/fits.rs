@@ -2,7 +2,7 @@
 
 use crate::assess::ranks::Rule;
 use crate::methods::spectral::svd::Clusters;
-use crate::methods::{AnyMethod, FilterMethod, Method, PointMethod, SequenceMethod};
+use crate::methods::{AnyMethod, FilterMethod, Method, PointMethod, SymbolMethod};
 use crate::plan::pipeline::deserializer::{KeyError, KeyErrorKind, read, required};
 use crate::plan::pipeline::document::{Content, Entry, Node};
 use crate::plan::pipeline::shape::{OneOrMany, inline_schema, one_or_many};
@@ -77,7 +77,7 @@ const SEQUENCE_RANKS: [i64; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
 
 /// The default candidates of a method.
 fn default_ranks(method: &str) -> &'static [i64] {
-    if SequenceMethod::NAMES.contains(&method) {
+    if SymbolMethod::NAMES.contains(&method) {
         &SEQUENCE_RANKS
     } else {
         &RANKS
@@ -90,7 +90,7 @@ fn only_rule(method: &str) -> Option<(Rule, &'static str)> {
         return Some((Rule::Vamp2, "points have no counts"));
     }
     let why = "the rank of a hidden Markov model is that of the best held-out log-likelihood";
-    let is_of_sequences = SequenceMethod::NAMES.contains(&method);
+    let is_of_sequences = SymbolMethod::NAMES.contains(&method);
     is_of_sequences.then_some((Rule::HeldOut, why))
 }
 
@@ -330,7 +330,7 @@ fn of_filter_programs(method: &str, key: &str) -> Option<&'static str> {
 /// What a key of another program, such as scikit-learn, deeptime or pydiffmap, is called in a
 /// method of points.
 fn of_other_programs(method: &str, key: &str) -> Option<&'static str> {
-    if SequenceMethod::NAMES.contains(&method) {
+    if SymbolMethod::NAMES.contains(&method) {
         return of_hmm_programs(key);
     }
     if FilterMethod::NAMES.contains(&method) {
@@ -376,7 +376,7 @@ fn explain_key(mut error: KeyError, kind: &str) -> KeyError {
         let taken = |other: &&&str| keys(other).contains(key);
         match AnyMethod::NAMES.iter().find(taken) {
             Some(_) => {
-                let message = format!("is out of place: method \"{kind}\" takes no `{key}`");
+                let message = format!("cannot be used here: method \"{kind}\" takes no `{key}`");
                 error.path.push(std::mem::take(key));
                 error.kind = KeyErrorKind::Wrong(message);
             }

@@ -422,22 +422,24 @@ pub(crate) struct SequencesText {
 fn of_sequences(key: &str) -> Option<&'static str> {
     Some(match key {
         "lag" | "lagtime" => {
-            "is out of place: sequences are of rows that follow each other; the time between them is `interval`"
+            "cannot be used here: sequences are of rows that follow each other; the time between them is `interval`"
         }
-        "window" => "is out of place: `windows` of a fit says which rows are counted",
+        "window" => "cannot be used here: `windows` of a fit says which rows are counted",
         "connected" => {
-            "is out of place: a hidden Markov model keeps all symbols; `min_count` of a fit pools rare ones"
+            "cannot be used here: a hidden Markov model keeps all symbols; `min_count` of a fit pools rare ones"
         }
         "coordinates" | "scale" => {
-            "is out of place: sequences are of symbols, or of states and observations; cut coordinates into boxes with `sequences.bins`, or name them as `state` and `observation`"
+            "cannot be used here: sequences are of symbols, or of states and observations; cut coordinates into boxes with `sequences.bins`, or name them as `state` and `observation`"
         }
         "source" | "target" | "count" => {
-            "is out of place: sequences are of three rows and more, which pairs do not have"
+            "cannot be used here: sequences are of three rows and more, which pairs do not have"
         }
-        "lengths" => "is out of place: the column of a trajectory is `trajectory`",
-        "measurement" | "z" => "is out of place: what is measured in a row is its `observation`",
+        "lengths" => "cannot be used here: the column of a trajectory is `trajectory`",
+        "measurement" | "z" => {
+            "cannot be used here: what is measured in a row is its `observation`"
+        }
         "states" => {
-            "is out of place: the column of a known state is `state`; the states of a hidden Markov model are hidden"
+            "cannot be used here: the column of a known state is `state`; the states of a hidden Markov model are hidden"
         }
         _ => return None,
     })

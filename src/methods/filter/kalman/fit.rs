@@ -5,7 +5,7 @@
 //! of fitted coefficients per output.
 
 use crate::error::{Error, Result, counted};
-use crate::evidence::state_space::StateSpace;
+use crate::evidence::observations::Observations;
 use crate::math::dense::symmetric_eigen;
 use crate::methods::FilterMethod;
 use crate::methods::filter::expression::Expression;
@@ -81,7 +81,7 @@ fn dynamics<'a>(method: &FilterMethod, input: &FitInput<'a>) -> Result<&'a Dynam
 
 /// A fit in progress.
 struct Fitter<'a> {
-    rows: &'a StateSpace,
+    rows: &'a Observations,
     claims: Vec<Claim>,
     warnings: Vec<String>,
 }
@@ -409,7 +409,7 @@ impl Fitter<'_> {
 const FOLLOWED: &str = "rows that another row follows";
 
 /// A row and the one that follows it, in all sequences.
-fn transitions(rows: &StateSpace) -> impl Iterator<Item = [&[f64]; 2]> {
+fn transitions(rows: &Observations) -> impl Iterator<Item = [&[f64]; 2]> {
     rows.offsets.windows(2).flat_map(|sequence| {
         (sequence[0] + 1..sequence[1]).map(|row| [rows.state(row - 1), rows.state(row)])
     })

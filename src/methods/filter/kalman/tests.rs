@@ -1,6 +1,6 @@
 //! Filters against numbers that are worked by hand or with numpy, and against each other.
 
-use crate::evidence::state_space::StateSpace;
+use crate::evidence::observations::Observations;
 use crate::math::testing::says;
 use crate::methods::FilterMethod;
 use crate::methods::filter::expression::{Binary, Expression, Unary};
@@ -13,13 +13,13 @@ fn rows(n: usize, values: &[f64]) -> Option<Rows> {
 }
 
 /// Rows that nothing is fitted to.
-fn no_rows(n: usize, d: usize) -> StateSpace {
-    StateSpace::new(n, d)
+fn no_rows(n: usize, d: usize) -> Observations {
+    Observations::new(n, d)
 }
 
 fn fit_to(
     method: &FilterMethod,
-    rows: &StateSpace,
+    rows: &Observations,
     dynamics: Option<&Dynamics>,
 ) -> crate::error::Result<FilterFit> {
     let input = FitInput {
@@ -32,7 +32,7 @@ fn fit_to(
     method.fit(&input, 0)
 }
 
-fn fit(method: &FilterMethod, rows: &StateSpace, dynamics: Option<&Dynamics>) -> FilterModel {
+fn fit(method: &FilterMethod, rows: &Observations, dynamics: Option<&Dynamics>) -> FilterModel {
     fit_to(method, rows, dynamics).unwrap().model
 }
 
@@ -431,7 +431,7 @@ fn a_negative_weight_is_subtracted() {
 #[test]
 fn covariances_of_states_far_from_zero_hold_their_certificate() {
     let mut random = noise(2);
-    let mut far = StateSpace::new(3, 2);
+    let mut far = Observations::new(3, 2);
     for _ in 0..3 {
         let states: Vec<f64> = (0..60).map(|_| 1e9 + random()).collect();
         let near = states.chunks(3).map(|state| state[0]);
@@ -590,8 +590,8 @@ fn a_model_is_that_of_its_factors() {
 }
 
 /// Sequences of a stable linear system with noise.
-fn world(sequences: usize, length: usize, has_noise: bool) -> StateSpace {
-    let mut all = StateSpace::new(2, 3);
+fn world(sequences: usize, length: usize, has_noise: bool) -> Observations {
+    let mut all = Observations::new(2, 3);
     let mut random = noise(1);
     for _ in 0..sequences {
         let (mut states, mut observations) = (Vec::new(), Vec::new());
@@ -697,7 +697,7 @@ fn fitted_matrices_are_those_of_least_squares() {
 #[test]
 fn transitions_do_not_cross_sequences() {
     let long = world(1, 60, false);
-    let mut cut = StateSpace::new(2, 3);
+    let mut cut = Observations::new(2, 3);
     // Two runs of the same system in reverse order: a pair across them would break the fit.
     cut.push(&long.states[60..], &long.observations[90..]);
     cut.push(&long.states[..60], &long.observations[..90]);
@@ -710,7 +710,7 @@ fn wide_observations_have_diagonal_noise() {
     let mut random = noise(2);
     let d = 2000;
     let loading: Vec<f64> = (0..d).map(|_| random()).collect();
-    let mut world = StateSpace::new(1, d);
+    let mut world = Observations::new(1, d);
     let (mut states, mut observations, mut y) = (Vec::new(), Vec::new(), 0.0);
     for _ in 0..60 {
         states.push(y);
@@ -809,7 +809,7 @@ fn own_coordinates_are_mapped_to_the_columns_of_the_state() {
 
 #[test]
 fn the_noise_of_a_nonlinear_system_is_that_of_its_residuals() {
-    let mut world = StateSpace::new(1, 1);
+    let mut world = Observations::new(1, 1);
     world.push(&[1.0, 2.0, 2.5], &[1.5, 4.0, 6.0]);
     let x = Expression::coordinate(0);
     let functions = Dynamics {
@@ -872,7 +872,7 @@ fn an_observation_without_a_distribution_is_predicted_through() {
 
 #[test]
 fn what_is_wrong_with_a_system_is_named() {
-    let why = |change: fn(&mut Kalman), world: &StateSpace| {
+    let why = |change: fn(&mut Kalman), world: &Observations| {
         let mut params = Kalman::default();
         change(&mut params);
         fit_to(&FilterMethod::Kalman(params), world, None)
@@ -897,11 +897,11 @@ fn what_is_wrong_with_a_system_is_named() {
     assert!(x0.contains("`x0` must have 2 finite numbers"), "{x0}");
     let zero = |p: &mut Kalman| (p.noise, p.r) = (Noise::Diagonal, rows(1, &[0.0]));
     says(why(zero, &world), "must be above 0");
-    let mut few = StateSpace::new(2, 3);
+    let mut few = Observations::new(2, 3);
     few.push(&world.states[..6], &world.observations[..9]);
     let what = "`F`: 2 rows that another row follows, at least 4 are needed";
     says(why(|_| (), &few), what);
-    let mut equal = StateSpace::new(2, 3);
+    let mut equal = Observations::new(2, 3);
     equal.push(&world.states, &vec![1.0; 180]);
     says(why(|_| (), &equal), "all observations are equal");
     let mut functions = circle();
@@ -921,7 +921,7 @@ fn what_is_wrong_with_a_system_is_named() {
 #[test]
 fn dependent_columns_of_the_state_are_a_warning() {
     let world = world(4, 50, true);
-    let mut doubled = StateSpace::new(3, 3);
+    let mut doubled = Observations::new(3, 3);
     for sequence in world.offsets.windows(2) {
         let states: Vec<f64> = (sequence[0]..sequence[1])
             .map(|row| world.state(row))

@@ -1,7 +1,7 @@
 //! Training rows and constants → a filter.
 
 use crate::error::Result;
-use crate::evidence::state_space::StateSpace;
+use crate::evidence::observations::Observations;
 use crate::methods::filter::fit::{Claim, Fit, FitInput};
 use crate::methods::filter::kernel_bayes::base::{Base, Constants, positive_solve};
 use crate::methods::filter::kernel_bayes::cholesky::{Features, Incomplete};
@@ -30,7 +30,7 @@ pub(super) struct Training {
 }
 
 impl Training {
-    pub(super) fn new(rows: &StateSpace, is_static: bool) -> Training {
+    pub(super) fn new(rows: &Observations, is_static: bool) -> Training {
         if is_static {
             return Training {
                 states: rows.states.clone(),
@@ -85,7 +85,7 @@ fn decomposed(
 /// The constants of a filter, and the decomposition of the kernel matrix of the states.
 fn decomposed_states(
     params: &KernelBayes,
-    rows: &StateSpace,
+    rows: &Observations,
     training: &Training,
     values: Values,
 ) -> (Constants, Incomplete) {

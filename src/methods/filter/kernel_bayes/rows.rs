@@ -1,6 +1,6 @@
 //! Filters that hold the weights of single rows.
 
-use crate::evidence::state_space::Supervision;
+use crate::evidence::observations::Supervision;
 use crate::methods::filter::fit::Estimates;
 use crate::methods::filter::kernel_bayes::base::{Base, Constants, NO_WEIGHT, State};
 use crate::methods::filter::kernel_bayes::cholesky::Features;

@@ -1,7 +1,7 @@
 //! Closed forms of kernel Bayes' rule. Equations are those of Song, Zhu, Ren, *Kernel Bayesian
 //! inference with posterior regularization*.
 
-use crate::evidence::state_space::{Prior, StateSpace, Supervision};
+use crate::evidence::observations::{Observations, Prior, Supervision};
 use crate::math::testing::{close, on_threads, says};
 use crate::methods::filter::fit::{Estimates, Factor, FitInput};
 use crate::methods::filter::kernel_bayes::{KernelModel, fit, of_factors};
@@ -22,7 +22,7 @@ fn params(rule: Rule, [state, observation]: [f64; 2], lambda: f64, delta: f64) -
     }
 }
 
-fn input<'a>(rows: &'a StateSpace, prior: Option<&'a Prior>) -> FitInput<'a> {
+fn input<'a>(rows: &'a Observations, prior: Option<&'a Prior>) -> FitInput<'a> {
     FitInput {
         rows,
         is_static: prior.is_some(),
@@ -33,8 +33,8 @@ fn input<'a>(rows: &'a StateSpace, prior: Option<&'a Prior>) -> FitInput<'a> {
 }
 
 /// Independent rows of one number each.
-fn independent(rows: &[(f64, f64)]) -> StateSpace {
-    let mut all = StateSpace::new(1, 1);
+fn independent(rows: &[(f64, f64)]) -> Observations {
+    let mut all = Observations::new(1, 1);
     rows.iter().for_each(|(y, x)| all.push(&[*y], &[*x]));
     all
 }
@@ -82,9 +82,9 @@ fn linear(n: usize, [a, q, r]: [f64; 3], seed: u64) -> (Vec<f64>, Vec<f64>) {
     (states, observations)
 }
 
-fn trained(n: usize, seed: u64) -> StateSpace {
+fn trained(n: usize, seed: u64) -> Observations {
     let (states, observations) = linear(n, [0.9, 0.25, 0.5], seed);
-    let mut rows = StateSpace::new(1, 1);
+    let mut rows = Observations::new(1, 1);
     rows.push(&states, &observations);
     rows
 }
@@ -152,7 +152,7 @@ fn delta_kernels_without_regularisation_are_the_forward_algorithm() {
         observations.push(draw(&emission[y]).unwrap_or(1) as f64);
         y = draw(&transition[y]).unwrap_or(2);
     }
-    let mut rows = StateSpace::new(1, 1);
+    let mut rows = Observations::new(1, 1);
     rows.push(&states, &observations);
     let (mut t, mut o, mut start) = ([[0.0; 3]; 3], [[0.0; 2]; 3], [0.0; 3]);
     for at in 0..399 {
@@ -194,7 +194,7 @@ fn delta_kernels_without_regularisation_are_the_forward_algorithm() {
 }
 
 /// Six rows, and the kernel of their observations with bandwidth 0.8.
-fn six() -> (StateSpace, Mat<f64>, impl Fn(f64) -> Mat<f64>) {
+fn six() -> (Observations, Mat<f64>, impl Fn(f64) -> Mat<f64>) {
     let rows = [
         (0.1, 0.3),
         (0.9, 1.2),
@@ -211,7 +211,7 @@ fn six() -> (StateSpace, Mat<f64>, impl Fn(f64) -> Mat<f64>) {
 }
 
 /// β = (G + nλ)⁻¹ G̃α̃, Proposition 1.
-fn printed_prior(rows: &StateSpace, prior: &Prior, h: f64, lambda: f64) -> Mat<f64> {
+fn printed_prior(rows: &Observations, prior: &Prior, h: f64, lambda: f64) -> Mat<f64> {
     let n = rows.len();
     let k = |a: f64, b: f64| (-(a - b) * (a - b) / (2.0 * h * h)).exp();
     let g = Mat::from_fn(n, n, |i, j| {
@@ -332,7 +332,7 @@ fn supervision_is_rows_with_a_weight_of_their_own() {
 fn equal_weights_are_the_conditional_embedding() {
     let (rows, k, column) = six();
     // Far states have the prior weights (1/6)/(1 + 6λ).
-    let apart = StateSpace {
+    let apart = Observations {
         states: (0..6).map(|i| 100.0 * f64::from(i)).collect(),
         ..rows
     };
@@ -553,7 +553,7 @@ fn an_offset_of_the_states_changes_no_variance() {
     };
     for params in [exact, by_moments] {
         let of = |offset: f64| {
-            let mut rows = StateSpace::new(1, 1);
+            let mut rows = Observations::new(1, 1);
             let shifted = states.iter().map(|y| (y * UNIT).round() / UNIT + offset);
             rows.push(&shifted.collect::<Vec<_>>(), &observed);
             filtered(&fitted(&params, &input(&rows, None)), &x)

@@ -5,7 +5,7 @@
 //! that with the largest log score. Rows of a split `test` are never used.
 
 use crate::error::{Error, Result};
-use crate::evidence::state_space::StateSpace;
+use crate::evidence::observations::Observations;
 use crate::methods::filter::fit::{Estimates, FitInput, Tuned};
 use crate::methods::filter::kernel_bayes::build::{Training, Values, model_of};
 use crate::methods::filter::kernel_bayes::kernel::median_distance;
@@ -91,7 +91,7 @@ pub(super) fn choose_constants(
 impl Grid {
     fn new(
         params: &KernelBayes,
-        rows: &StateSpace,
+        rows: &Observations,
         training: &Training,
         seed: u64,
     ) -> Result<Grid> {
@@ -173,14 +173,14 @@ fn best_of(tuning: &[Tuned]) -> usize {
 
 /// The rows that candidates are fitted to, and those that score them: the last fifth of the
 /// sequences, or of each sequence if there are few. None if there are too few rows.
-fn split(rows: &StateSpace, is_static: bool) -> Option<(StateSpace, StateSpace)> {
-    let mut fitted = StateSpace::new(rows.state_width, rows.observation_width);
+fn split(rows: &Observations, is_static: bool) -> Option<(Observations, Observations)> {
+    let mut fitted = Observations::new(rows.state_width, rows.observation_width);
     let mut held_out = fitted.clone();
     let n = rows.len();
     if n < FEWEST {
         return None;
     }
-    let copy = |to: &mut StateSpace, from: usize, until: usize| {
+    let copy = |to: &mut Observations, from: usize, until: usize| {
         if from < until {
             to.push(
                 &rows.states[from * rows.state_width..until * rows.state_width],
@@ -236,8 +236,8 @@ fn score(
     params: &KernelBayes,
     input: &FitInput<'_>,
     training: &Training,
-    fitted: &StateSpace,
-    held_out: &StateSpace,
+    fitted: &Observations,
+    held_out: &Observations,
     values: Values,
     seed: u64,
 ) -> Result<Tuned> {

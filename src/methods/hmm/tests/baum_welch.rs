@@ -8,8 +8,8 @@ use crate::methods::hmm::model::{UNSEEN, Warning};
 
 /// Sequences of different lengths, one of which is longer than a block of the forward pass, with
 /// missing observations.
-fn ragged(world: &Hidden) -> Sequences {
-    let mut sequences = Sequences::new(world.symbols());
+fn ragged(world: &Hidden) -> Symbols {
+    let mut sequences = Symbols::new(world.symbols());
     for (length, seed) in [(1, 1), (2, 2), (9_001, 3), (0, 4), (50, 5)] {
         let mut symbols = sample(world, 1, length, seed).symbols;
         if let Some(symbol) = symbols.get_mut(20) {
@@ -22,7 +22,7 @@ fn ragged(world: &Hidden) -> Sequences {
 
 /// One iteration by Rabiner (1989), (37) to (40), step by step: the log-likelihood and the new
 /// parameters. Unseen symbols are missing observations.
-fn iteration_by_hand(hidden: &Hidden, sequences: &Sequences) -> (f64, Hidden) {
+fn iteration_by_hand(hidden: &Hidden, sequences: &Symbols) -> (f64, Hidden) {
     let (m, n) = (hidden.states(), hidden.symbols());
     let t = |to: usize, from: usize| hidden.transition[to * m + from];
     let o = |x: u32, j: usize| match x {
@@ -123,7 +123,7 @@ fn iterations_and_log_likelihoods_are_those_of_rabiner() {
 #[test]
 fn hidden_models_are_operators() {
     let world = random_hidden(3, 4, 0.4, 70);
-    let mut sequences = Sequences::new(4);
+    let mut sequences = Symbols::new(4);
     sequences.push(&[0, 3, 2, 2, 1, 0]);
     let model = world.model(vec![0.25; 4]);
     let expected = exact(&world, sequences.get(0));
@@ -143,13 +143,13 @@ fn weights_are_repetitions_in_any_unit() {
     let world = random_hidden(3, 5, 0.4, 75);
     let once = sample(&world, 20, 40, 76);
     let weighted = |unit: f64| {
-        let mut all = Sequences::new(5);
+        let mut all = Symbols::new(5);
         for (s, symbols) in once.iter().enumerate() {
             all.push_weighted(symbols, Some((1 + s % 3) as f64 * unit));
         }
         all.in_own_unit()
     };
-    let mut repeated = Sequences::new(5);
+    let mut repeated = Symbols::new(5);
     for (s, symbols) in once.iter().enumerate() {
         (0..1 + s % 3).for_each(|_| repeated.push(symbols));
     }
@@ -158,7 +158,7 @@ fn weights_are_repetitions_in_any_unit() {
         ..SpectralHmm::new(3)
     };
     let projection = projection(Scaling::Cca, 3, &windows(&repeated));
-    let fit = |sequences: &Sequences| refine(&params, &projection, 3, sequences, 1).expect("a fit");
+    let fit = |sequences: &Symbols| refine(&params, &projection, 3, sequences, 1).expect("a fit");
     let (own, other) = (fit(&weighted(1.0)), fit(&repeated));
     assert_eq!(own.trace.len(), other.trace.len());
     assert!(own.converged && own.trace.len() > 3, "{:?}", own.trace);

@@ -117,7 +117,7 @@ fn rare_symbols_share_one_operator() {
 
 #[test]
 fn one_symbol_gives_rank_1_and_a_warning() {
-    let mut sequences = Sequences::new(1);
+    let mut sequences = Symbols::new(1);
     sequences.push(&[0; 20]);
     for scaling in BOTH {
         let projection = projection(scaling, 3, &windows(&sequences));

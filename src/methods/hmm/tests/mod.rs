@@ -6,8 +6,8 @@ mod filter;
 mod paper;
 
 use crate::evidence::pass::Passes;
-use crate::evidence::sequences::Sequences;
-use crate::evidence::triples::Triples;
+use crate::evidence::symbols::Symbols;
+use crate::evidence::symbols::triples::Triples;
 use crate::math::matrix::dot;
 use crate::methods::hmm::model::{Hidden, HmmModel};
 use crate::methods::hmm::params::{Scaling, SpectralHmm};
@@ -94,7 +94,7 @@ fn exact_triples(hidden: &Hidden, block: usize) -> Triples {
 }
 
 /// Sequences of a hidden Markov model.
-fn sample(hidden: &Hidden, n_sequences: usize, length: usize, seed: u64) -> Sequences {
+fn sample(hidden: &Hidden, n_sequences: usize, length: usize, seed: u64) -> Symbols {
     let (m, n) = (hidden.states(), hidden.symbols());
     let mut random = Pcg64::seed_from_u64(seed);
     let mut draw = |weight: &dyn Fn(usize) -> f64, n: usize| {
@@ -106,7 +106,7 @@ fn sample(hidden: &Hidden, n_sequences: usize, length: usize, seed: u64) -> Sequ
             })
             .unwrap_or(n - 1)
     };
-    let mut sequences = Sequences::new(n);
+    let mut sequences = Symbols::new(n);
     for _ in 0..n_sequences {
         let mut state = draw(&|i| hidden.initial[i], m);
         let mut symbols = Vec::with_capacity(length);
@@ -120,7 +120,7 @@ fn sample(hidden: &Hidden, n_sequences: usize, length: usize, seed: u64) -> Sequ
 }
 
 /// The windows of all sequences with a block of 1.
-fn windows(sequences: &Sequences) -> Triples {
+fn windows(sequences: &Symbols) -> Triples {
     let lists = sequences.iter().flat_map(|symbols| symbols.windows(3));
     let list = lists.map(|w| (w[0], w[1], w[2], 1.0)).collect();
     let n = sequences.n_symbols;

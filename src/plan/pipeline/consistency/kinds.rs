@@ -5,12 +5,12 @@ use crate::error::Result;
 use crate::evidence::lag::Lag;
 use crate::methods::{AnyMethod, PointMethod};
 use crate::output::tables::table::Table;
-use crate::output::tables::{filters, points, sequences};
+use crate::output::tables::{observations, points, symbols};
 use crate::plan::pipeline::consistency::errors::{Errors, lacks};
-use crate::plan::pipeline::consistency::filters::{filter, has_kernels, state_space};
+use crate::plan::pipeline::consistency::observations::{filter, has_kernels, state_space};
 use crate::plan::pipeline::consistency::points::{densities, point_pairs, points};
 use crate::plan::pipeline::consistency::rows::{Frame, pairs, trajectories};
-use crate::plan::pipeline::consistency::sequences::{held_out, one_window, symbols};
+use crate::plan::pipeline::consistency::symbols::{held_out, one_window, symbols};
 use crate::plan::pipeline::content::{COUNTS, Input, OBSERVATIONS, POINTS, SYMBOLS, Transitions};
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;
@@ -245,11 +245,11 @@ fn sequences(text: SequencesText, document: &Document<'_>) -> Result<Input> {
 /// The tables of a run over such rows.
 pub(crate) fn table_names(input: &Input) -> TableNames {
     const OF_FILTERS: [&str; 3] = [
-        filters::TRAJECTORIES,
-        filters::ESTIMATES,
-        filters::POSTERIORS,
+        observations::TRAJECTORIES,
+        observations::ESTIMATES,
+        observations::POSTERIORS,
     ];
-    const OF_SYMBOLS: [&str; 2] = [sequences::TRAJECTORIES, sequences::PREDICTIONS];
+    const OF_SYMBOLS: [&str; 2] = [symbols::TRAJECTORIES, symbols::PREDICTIONS];
     const OF_POINTS: [&str; 2] = [points::POINTS, points::DENSITIES];
     let names = |models: &[&'static str], optional, asked: &'static [&'static str]| TableNames {
         all: [models, asked].concat(),
@@ -258,8 +258,8 @@ pub(crate) fn table_names(input: &Input) -> TableNames {
     };
     match input.kind() {
         POINTS => names(&points::TABLES, &points::OPTIONAL, &OF_POINTS),
-        SYMBOLS => names(&sequences::TABLES, &sequences::OPTIONAL, &OF_SYMBOLS),
-        OBSERVATIONS => names(&filters::TABLES, &filters::OPTIONAL, &OF_FILTERS),
+        SYMBOLS => names(&symbols::TABLES, &symbols::OPTIONAL, &OF_SYMBOLS),
+        OBSERVATIONS => names(&observations::TABLES, &observations::OPTIONAL, &OF_FILTERS),
         _ => TableNames {
             all: Table::ALL.map(Table::name).to_vec(),
             optional: &Table::OPTIONAL,
@@ -280,8 +280,8 @@ pub(super) fn fit(
         return filter(fit, n, input, document);
     };
     let has = match (&fit.method, input) {
-        (_, Input::Sequences { .. }) => "sequences of symbols",
-        (_, Input::StateSpace { .. }) => "states and observations",
+        (_, Input::Symbols { .. }) => "sequences of symbols",
+        (_, Input::Observations { .. }) => "states and observations",
         (AnyMethod::OfCounts(_), _) => "coordinates",
         (_, Input::Points { .. }) => "points without time",
         (AnyMethod::OfPoints(PointMethod::StateEmbedding(_)), _) => "states",
@@ -298,34 +298,34 @@ pub(super) fn fit(
 /// The evidence that a method is for, if the rows give another one.
 fn wanted(method: &AnyMethod, input: &Input) -> Option<&'static str> {
     Some(match (method, input) {
-        (AnyMethod::OfSequences(_), Input::Sequences { .. })
-        | (AnyMethod::OfFilters(_), Input::StateSpace { .. })
+        (AnyMethod::OfSymbols(_), Input::Symbols { .. })
+        | (AnyMethod::OfObservations(_), Input::Observations { .. })
         | (AnyMethod::OfCounts(_), Input::Trajectories { .. } | Input::Pairs { .. })
         | (AnyMethod::OfPoints(PointMethod::StateEmbedding(_)), Input::PointPairs { .. }) => {
             return None;
         }
-        (AnyMethod::OfFilters(_), Input::Sequences { .. }) => {
+        (AnyMethod::OfObservations(_), Input::Symbols { .. }) => {
             "estimates states from observations; name their columns as `sequences.state` and `sequences.observation` in place of `symbol`"
         }
-        (AnyMethod::OfFilters(_), Input::Points { .. }) => {
+        (AnyMethod::OfObservations(_), Input::Points { .. }) => {
             "estimates states from observations; describe the rows in a section `[sequences]` with `id`, `state` and `observation` in place of `[points]`"
         }
-        (AnyMethod::OfFilters(_), Input::Pairs { .. }) => {
+        (AnyMethod::OfObservations(_), Input::Pairs { .. }) => {
             "estimates states from observations; describe the rows in a section `[sequences]` with `time`, `state` and `observation`"
         }
-        (AnyMethod::OfFilters(_), _) => {
+        (AnyMethod::OfObservations(_), _) => {
             "estimates states from observations; describe the rows in a section `[sequences]` with `state` and `observation` in place of `[transitions]`"
         }
-        (AnyMethod::OfSequences(_), Input::StateSpace { .. }) => {
+        (AnyMethod::OfSymbols(_), Input::Observations { .. }) => {
             "is fitted to sequences of symbols; name their columns as `sequences.symbol` in place of `state` and `observation`"
         }
-        (AnyMethod::OfSequences(_), Input::Points { .. }) => {
+        (AnyMethod::OfSymbols(_), Input::Points { .. }) => {
             "is fitted to sequences of symbols; describe the rows in a section `[sequences]` with `time` and `symbol`"
         }
-        (AnyMethod::OfSequences(_), Input::Pairs { .. }) => {
+        (AnyMethod::OfSymbols(_), Input::Pairs { .. }) => {
             "is fitted to windows of three rows and more; describe the rows in a section `[sequences]` with `time` and `symbol`"
         }
-        (AnyMethod::OfSequences(_), _) => {
+        (AnyMethod::OfSymbols(_), _) => {
             "is fitted to sequences of symbols; describe the rows in a section `[sequences]` in place of `[transitions]`"
         }
         (AnyMethod::OfCounts(_), Input::PointPairs { .. } | Input::Points { .. }) => {
@@ -334,7 +334,7 @@ fn wanted(method: &AnyMethod, input: &Input) -> Option<&'static str> {
         (AnyMethod::OfCounts(_), _) => {
             "counts transitions between states; describe the rows in a section `[transitions]` with `time`, `state` and `lag`"
         }
-        (AnyMethod::OfPoints(_), Input::Sequences { .. } | Input::StateSpace { .. }) => {
+        (AnyMethod::OfPoints(_), Input::Symbols { .. } | Input::Observations { .. }) => {
             "is fitted to coordinates or states; describe the rows in a section `[transitions]` or `[points]`"
         }
         (AnyMethod::OfPoints(PointMethod::StateEmbedding(_)), Input::Points { .. }) => {

@@ -1,11 +1,11 @@
 //! Checks that the keys of a pipeline file agree: file → [`Pipeline`], or all errors.
 
 mod errors;
-mod filters;
 mod kinds;
+mod observations;
 mod points;
 mod rows;
-mod sequences;
+mod symbols;
 mod tables;
 
 pub(crate) use crate::plan::pipeline::consistency::kinds::table_names;
@@ -125,8 +125,8 @@ fn add(
 ) -> Result<()> {
     match (&fit.method, pipeline.transitions.input.kind()) {
         (AnyMethod::OfCounts(own), _) => pipeline.fits.push(fit.with(own)),
-        (AnyMethod::OfSequences(own), _) => pipeline.sequence_fits.push(fit.with(own)),
-        (AnyMethod::OfFilters(own), _) => pipeline.filter_fits.push(fit.with(own)),
+        (AnyMethod::OfSymbols(own), _) => pipeline.sequence_fits.push(fit.with(own)),
+        (AnyMethod::OfObservations(own), _) => pipeline.filter_fits.push(fit.with(own)),
         (AnyMethod::OfPoints(own), POINTS) => pipeline.point_fits.push(fit.with(own)),
         (AnyMethod::OfPoints(own), COUNTS) => {
             let kernel = kernel(&pipeline.transitions);

@@ -1,0 +1,174 @@
+//! The record of a run of filters, and the summary that `gyre run` prints.
+
+use crate::error::counted;
+use crate::output::number::grouped;
+use crate::output::tables::observations::{FilterOfModel, ObservationsModel};
+use crate::run::kind;
+use crate::run::observations::rows::PartitionRows;
+use crate::run::summary::warnings;
+use serde::Serialize;
+use std::fmt::{Display, Formatter, Result};
+
+/// What the record says of the training rows.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Facts {
+    /// Training rows that the next row of their sequence follows, of all partitions; all training
+    /// rows of a static problem.
+    pub transitions: u64,
+}
+
+impl kind::Facts for Facts {
+    const COUNTED: &'static str = "transition";
+    const UNIT: &'static str = "training row";
+
+    fn sum(&self) -> f64 {
+        self.transitions as f64
+    }
+}
+
+/// The filters of one partition.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ObservationsModelRecord {
+    /// Training rows with a state and an observation.
+    pub training_rows: u64,
+    /// Rows that were filtered.
+    pub rows: u64,
+    /// Filtered rows without an observation.
+    pub missing: u64,
+    /// Trajectories that were filtered; rows, for a static problem.
+    pub trajectories: u64,
+    /// One entry per fit.
+    pub fits: Vec<FilterRecord>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct FilterRecord {
+    /// The name of the fit.
+    pub name: String,
+    /// The name of its method.
+    pub method: String,
+    /// The form of kernel Bayes' rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// Training rows that the next row of their sequence follows; all of them without time.
+    pub transitions: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_bandwidth: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observation_bandwidth: Option<f64>,
+    /// The regularisation of the prior.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lambda: Option<f64>,
+    /// The regularisation of the posterior.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delta: Option<f64>,
+    /// The mean squared error of the means of training rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub train_mse: Option<f64>,
+    /// The mean squared error of the means of test rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_mse: Option<f64>,
+    /// The mean squared error of the decoded states of test rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_mse_decoded: Option<f64>,
+    pub test_rows: u64,
+    /// The mean log score of a row with an observation, in nats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_log_score: Option<f64>,
+    /// Rows with an observation that did not change the estimate.
+    pub not_updated: u64,
+    /// What makes the fit doubtful.
+    pub warnings: Vec<String>,
+}
+
+impl ObservationsModelRecord {
+    /// The record of the filters of a partition.
+    pub(crate) fn of(
+        model: &ObservationsModel,
+        training_rows: u64,
+        rows: PartitionRows,
+    ) -> ObservationsModelRecord {
+        ObservationsModelRecord {
+            training_rows,
+            rows: rows.rows,
+            missing: rows.missing,
+            trajectories: rows.trajectories,
+            fits: model.fits.iter().map(FilterRecord::of).collect(),
+        }
+    }
+}
+
+impl FilterRecord {
+    fn of(fit: &FilterOfModel) -> FilterRecord {
+        let (numbers, scores) = (&fit.model.numbers, &fit.model.scores);
+        FilterRecord {
+            name: fit.name.clone(),
+            method: fit.method.clone(),
+            rule: fit.model.rule.clone(),
+            transitions: numbers.transitions,
+            state_bandwidth: numbers.state_bandwidth,
+            observation_bandwidth: numbers.observation_bandwidth,
+            lambda: numbers.lambda,
+            delta: numbers.delta,
+            train_mse: scores.train_mse,
+            test_mse: scores.test_mse,
+            test_mse_decoded: scores.test_mse_decoded,
+            test_rows: scores.test_rows,
+            mean_log_score: scores.mean_log_score,
+            not_updated: scores.not_updated,
+            warnings: fit.warnings.clone(),
+        }
+    }
+}
+
+impl Display for ObservationsModelRecord {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(
+            f,
+            "fitted to {}; filtered {}",
+            counted(grouped(self.training_rows as f64), "row"),
+            counted(grouped(self.rows as f64), "row")
+        )?;
+        if self.missing > 0 {
+            let missing = counted(grouped(self.missing as f64), "row");
+            write!(f, ", {missing} without an observation")?;
+        }
+        writeln!(f)?;
+        self.fits.iter().try_for_each(|own| fit(f, own))
+    }
+}
+
+/// Writes the lines of one filter.
+fn fit(f: &mut Formatter<'_>, fit: &FilterRecord) -> Result {
+    let method = fit.rule.as_ref().unwrap_or(&fit.method);
+    write!(f, "  {}  {method}", fit.name)?;
+    if let Some(mse) = fit.test_mse {
+        write!(f, ", test MSE {mse:.5}")?;
+        if let Some(decoded) = fit.test_mse_decoded {
+            write!(f, " (decoded {decoded:.5})")?;
+        }
+    } else if let Some(mse) = fit.train_mse {
+        write!(f, ", MSE {mse:.5} of training rows")?;
+    }
+    if let Some(mean) = fit.mean_log_score {
+        write!(f, ", log score {mean:.4} per row")?;
+    }
+    writeln!(f)?;
+    if let (Some(state), Some(observation), Some(lambda), Some(delta)) = (
+        fit.state_bandwidth,
+        fit.observation_bandwidth,
+        fit.lambda,
+        fit.delta,
+    ) {
+        writeln!(
+            f,
+            "    {}; bandwidths {state:.4} and {observation:.4}, λ {lambda}, δ {delta}",
+            counted(grouped(fit.transitions as f64), "training row")
+        )?;
+    }
+    if fit.not_updated > 0 {
+        let rows = counted(grouped(fit.not_updated as f64), "observation");
+        writeln!(f, "    {rows} did not change the estimate")?;
+    }
+    warnings(f, &fit.warnings)
+}
