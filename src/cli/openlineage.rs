@@ -6,7 +6,7 @@
 //! the folder of a table.
 
 use crate::plan::job::PlannedJob;
-use crate::read::lake::files::Table;
+use crate::read::lake::files::LakeTable;
 use crate::run::record::Record;
 use arrow::datatypes::SchemaRef;
 use jiff::Timestamp;
@@ -150,7 +150,7 @@ fn dataset(location: &str, schema: &SchemaRef) -> Value {
     })
 }
 
-fn input(table: &Table) -> Value {
+fn input(table: &LakeTable) -> Value {
     let locations = table.files.iter().map(|file| file.location.as_str());
     let locations: Vec<&str> = locations.collect();
     dataset(folder(&locations), &table.schema)

@@ -14,7 +14,7 @@ pub enum Axis {
 
 /// A column with one value per state.
 #[derive(Clone, Copy)]
-pub struct Column {
+pub struct StateColumn {
     /// The name without that of the fit.
     pub name: &'static str,
     /// The values, one per state.
@@ -27,19 +27,19 @@ pub enum Values {
     /// The index of a set, −1 for none.
     Sets(fn(&LowRank, Axis) -> Option<&[i32]>),
     /// One row of numbers per state.
-    Rows(fn(&LowRank, Axis) -> Option<Rows<'_>>),
+    Rows(fn(&LowRank, Axis) -> Option<StateRows<'_>>),
 }
 
 /// One row of numbers per state.
 #[derive(Clone, Copy)]
-pub struct Rows<'a> {
+pub struct StateRows<'a> {
     /// Row-major.
     pub values: &'a [f64],
     /// Numbers per row.
     pub width: usize,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> StateRows<'a> {
     /// The row of a state.
     pub(crate) fn row(self, state: usize) -> &'a [f64] {
         &self.values[state * self.width..][..self.width]

@@ -46,7 +46,7 @@
 use crate::error::Result;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
-use crate::methods::columns::Column;
+use crate::methods::columns::StateColumn;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -109,7 +109,7 @@ pub trait Estimator: Parameters {
     }
 
     /// The columns that a fit adds to the tables of states.
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &'static [StateColumn] {
         &[]
     }
 

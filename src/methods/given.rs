@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
-use crate::methods::columns::Column;
+use crate::methods::columns::StateColumn;
 use crate::methods::estimator::{Estimator, Fault, Needs, Parameters};
 use crate::methods::fit::{Fit, How};
 use crate::methods::low_rank::columns::SETS;
@@ -55,7 +55,7 @@ impl Estimator for Given {
         }
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &'static [StateColumn] {
         SETS
     }
 

@@ -43,7 +43,7 @@ use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
 use crate::evidence::points::{PointSize, Points};
-use crate::methods::columns::Column;
+use crate::methods::columns::StateColumn;
 use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, Ranked};
 use crate::methods::fit::Fit;
 use crate::methods::heat_kernel::chain::{self, ChainEmbedding};
@@ -121,7 +121,7 @@ macro_rules! estimators {
             }
 
             /// [`Estimator::columns`].
-            pub fn columns(&self) -> &'static [Column] {
+            pub fn columns(&self) -> &'static [StateColumn] {
                 match self { $($Method::$name(own) => own.columns(),)* }
             }
 

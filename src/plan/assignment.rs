@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::plan::pipeline::Pipeline;
 use crate::plan::rows::{PlannedQuery, hash};
 use crate::read::lake::Lake;
-use crate::read::lake::files::Table;
+use crate::read::lake::files::LakeTable;
 use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 
@@ -36,7 +36,7 @@ pub(crate) struct Assignment<R> {
     /// The number of earlier results that the output keeps.
     pub keep: usize,
     /// The input tables and their files.
-    pub tables: Vec<Table>,
+    pub tables: Vec<LakeTable>,
     /// Depends only on the rows, the meaning of their columns and the version of gyre.
     pub hash: String,
     /// The roles of the columns of the query.

@@ -7,7 +7,7 @@ use crate::plan::pipeline::{Pipeline, table_names};
 use crate::plan::rows::{PlannedQuery, hash, hashed_keys, inputs, unhashed};
 use crate::plan::written::left_out;
 use crate::read::lake::Lake;
-use crate::read::lake::files::Table;
+use crate::read::lake::files::LakeTable;
 use crate::store::Stores;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::ScalarValue;
@@ -31,7 +31,7 @@ pub struct PlannedJob {
     /// The seed of all random numbers.
     pub seed: u64,
     /// The input tables and their files.
-    pub tables: Vec<Table>,
+    pub tables: Vec<LakeTable>,
     /// The SQL of the rows.
     pub sql: String,
     /// The values of the `$name`s in the SQL.

@@ -8,7 +8,7 @@ use crate::plan::parameters::values;
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::read::lake::Lake;
-use crate::read::lake::files::{InputFile, Table};
+use crate::read::lake::files::{InputFile, LakeTable};
 use crate::read::paths::places::canonical_location;
 use arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
@@ -69,7 +69,7 @@ pub(crate) fn hashed_keys(pipeline: &Pipeline) -> Result<Value> {
 }
 
 /// A hash of keys of the pipeline, the SQL, the input files and the version of gyre.
-pub(crate) fn hash(keys: &impl Serialize, sql: &str, tables: &[Table]) -> Result<String> {
+pub(crate) fn hash(keys: &impl Serialize, sql: &str, tables: &[LakeTable]) -> Result<String> {
     let files: Vec<_> = tables.iter().map(inputs).collect();
     let whole =
         serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), keys, sql, files)).map_err(unhashed)?;
@@ -77,7 +77,7 @@ pub(crate) fn hash(keys: &impl Serialize, sql: &str, tables: &[Table]) -> Result
 }
 
 /// The parts of a table on which a result depends.
-pub(crate) fn inputs(table: &Table) -> impl Serialize {
+pub(crate) fn inputs(table: &LakeTable) -> impl Serialize {
     let files: Vec<_> = table.files.iter().map(InputFile::fingerprint).collect();
     let folders = (!table.partition_columns.is_empty()).then_some(&table.folders);
     (&table.name, files, &table.partition_columns, folders)

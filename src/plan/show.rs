@@ -10,7 +10,7 @@ use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::fits::{PlannedFit, Ranks};
 use crate::plan::increments::Increments;
 use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
-use crate::read::lake::files::Table;
+use crate::read::lake::files::LakeTable;
 use crate::read::rows::bins::Binning;
 use crate::read::rows::states::StateColumns;
 use arrow::datatypes::Field;
@@ -135,11 +135,11 @@ pub(crate) fn state_text(state: &StateColumns) -> String {
     keys.chain(bins).collect::<Vec<_>>().join(", ")
 }
 
-fn bytes(table: &Table) -> u64 {
+fn bytes(table: &LakeTable) -> u64 {
     table.files.iter().map(|file| file.size_bytes).sum()
 }
 
-fn table(table: &Table) -> Value {
+fn table(table: &LakeTable) -> Value {
     let fields = table.schema.fields().iter();
     json!({
         "name": table.name,
@@ -151,7 +151,7 @@ fn table(table: &Table) -> Value {
     })
 }
 
-fn table_text(table: &Table) -> String {
+fn table_text(table: &LakeTable) -> String {
     let files = counted(table.files.len(), "file");
     let megabytes = bytes(table) as f64 / 1e6;
     let (name, format) = (&table.name, &table.format);

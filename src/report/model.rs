@@ -26,7 +26,7 @@ pub(crate) fn models(tables: &Tables) -> Result<Vec<Model<'_>>> {
     let keys = names.iter().map(|name| text_of(name)).collect::<Vec<_>>();
     let distinct = tables.scan("fits")?.select(keys);
     let distinct = distinct.unique_stable_generic(None, UniqueKeepStrategy::First);
-    let rows = Rows::collect(tables, "fits", distinct)?;
+    let rows = ResultRows::collect(tables, "fits", distinct)?;
     let columns = names.iter().map(|name| rows.texts(name));
     let columns = columns.collect::<Vec<_>>();
     let key = |at: usize| {
@@ -121,15 +121,15 @@ impl<'a> Model<'a> {
     }
 
     /// The rows of a query over a table.
-    pub(crate) fn collect(&self, table: &str, query: LazyFrame) -> Result<Rows> {
-        Rows::collect(self.tables, table, query)
+    pub(crate) fn collect(&self, table: &str, query: LazyFrame) -> Result<ResultRows> {
+        ResultRows::collect(self.tables, table, query)
     }
 
     /// Some columns of the rows of the model in a table; those that the table lacks are left out.
     /// No rows if the result lacks the table.
-    pub(crate) fn rows(&self, table: &str, columns: &[&str]) -> Result<Rows> {
+    pub(crate) fn rows(&self, table: &str, columns: &[&str]) -> Result<ResultRows> {
         if !self.has(table) {
-            return Ok(Rows(DataFrame::empty()));
+            return Ok(ResultRows(DataFrame::empty()));
         }
         let known = self.columns(table)?;
         let is_known = |name: &&&str| known.iter().any(|k| k == **name);
@@ -139,7 +139,7 @@ impl<'a> Model<'a> {
     }
 
     /// At most `most` rows of a query, at equal distances.
-    pub(crate) fn sample(&self, table: &str, query: LazyFrame, most: usize) -> Result<Rows> {
+    pub(crate) fn sample(&self, table: &str, query: LazyFrame, most: usize) -> Result<ResultRows> {
         let number = query.clone().select([polars::prelude::len().alias("n")]);
         let rows = self.collect(table, number)?;
         let n = rows.floats("n").first().copied().unwrap_or_default() as usize;
@@ -158,13 +158,13 @@ pub(crate) fn column(name: &str) -> Expr {
 
 /// Rows in memory.
 #[derive(Clone)]
-pub struct Rows(DataFrame);
+pub struct ResultRows(DataFrame);
 
-impl Rows {
-    fn collect(tables: &Tables, table: &str, query: LazyFrame) -> Result<Rows> {
+impl ResultRows {
+    fn collect(tables: &Tables, table: &str, query: LazyFrame) -> Result<ResultRows> {
         let rows = query.collect_with_engine(Engine::Streaming);
         let rows = rows.map_err(|e| failed(&tables.shown, table, e))?;
-        Ok(Rows(rows.unwrap_single()))
+        Ok(ResultRows(rows.unwrap_single()))
     }
 
     /// The number of rows.
@@ -241,10 +241,10 @@ impl Rows {
     }
 
     /// The rows in which a column of text has a value.
-    pub(crate) fn having(&self, name: &str, value: &str) -> Rows {
+    pub(crate) fn having(&self, name: &str, value: &str) -> ResultRows {
         let texts = self.texts(name);
         let kept = texts.iter().map(|text| text.as_deref() == Some(value));
         let mask = kept.collect::<polars::prelude::BooleanChunked>();
-        Rows(self.0.filter(&mask).unwrap_or_default())
+        ResultRows(self.0.filter(&mask).unwrap_or_default())
     }
 }

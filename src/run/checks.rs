@@ -16,7 +16,7 @@ use crate::read::formats::parquet::Parquet;
 use crate::read::lake::{Lake, errors};
 use crate::read::rows::states::describe;
 use crate::run::journal::Journal;
-use crate::run::kind::{Facts, Kind as EvidenceKind, Running};
+use crate::run::kind::{EvidenceKind, Facts, Running};
 use crate::run::record::{CheckRecord, Head};
 use crate::run::sets::column;
 use crate::run::summary::check_message;

@@ -3,12 +3,12 @@
 //! In: two results of one kind of evidence with the same partition columns. Out: what the kind says
 //! of every partition and lag that both results have, and the models that only one of them has.
 
-use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::evidence::lag::Lag;
 use crate::output::place::Output;
 use crate::output::result::{ModelKey, Written};
 use crate::read::rows::keys::Keys;
-use crate::run::kind::Kind;
+use crate::run::kind::EvidenceKind;
 use crate::run::sets::same_keys;
 use crate::store::Stores;
 use arrow::array::{Array, ArrayRef, AsArray, StringArray};
@@ -30,7 +30,7 @@ pub struct Pair {
 }
 
 /// A kind of evidence whose results can be compared.
-pub(crate) trait Compares: Kind {
+pub(crate) trait Compares: EvidenceKind {
     /// What is said of the models of one partition and lag.
     type Compared: Serialize + Display;
 
@@ -379,7 +379,7 @@ fn without_nulls(column: &ArrayRef) -> Result<ArrayRef> {
         return Ok(Arc::clone(column));
     }
     let texts = cast(column, &DataType::Utf8);
-    let broken = |e| Error::with_source(ErrorKind::Input, "a key of a trajectory is null", e);
+    let broken = |e| Error::with_source(Kind::Input, "a key of a trajectory is null", e);
     let texts = texts.map_err(broken)?;
     let texts = texts.as_string::<i32>().iter();
     let texts: StringArray = texts.map(|text| Some(text.unwrap_or("null"))).collect();

@@ -1,8 +1,8 @@
 //! Partitions and lags without evidence, which have no model.
 
-use crate::error::{Kind as ErrorKind, Result};
+use crate::error::{Kind, Result};
 use crate::output::result::{ModelKey, Written};
-use crate::run::kind::{Facts, Kind, Running};
+use crate::run::kind::{EvidenceKind, Facts, Running};
 use crate::run::record::EmptyRecord;
 use std::collections::BTreeSet;
 
@@ -10,7 +10,10 @@ use std::collections::BTreeSet;
 ///
 /// # Errors
 /// If a store fails.
-pub(crate) async fn warn<K: Kind>(run: &Running<'_, K>, all: &mut [EmptyRecord]) -> Result<()> {
+pub(crate) async fn warn<K: EvidenceKind>(
+    run: &Running<'_, K>,
+    all: &mut [EmptyRecord],
+) -> Result<()> {
     let Some(current) = run.begun.earlier().filter(|_| !all.is_empty()) else {
         return Ok(());
     };
@@ -23,7 +26,7 @@ pub(crate) async fn warn<K: Kind>(run: &Running<'_, K>, all: &mut [EmptyRecord])
     let earlier: BTreeSet<ModelKey> = match keys.await {
         Ok(keys) => keys.into_iter().collect(),
         // The run makes a result that cannot be read anew.
-        Err(e) if e.kind() == ErrorKind::Input => return Ok(()),
+        Err(e) if e.kind() == Kind::Input => return Ok(()),
         Err(e) => return Err(e),
     };
     for empty in all.iter_mut().filter(|empty| earlier.contains(&empty.key)) {

@@ -111,7 +111,7 @@ impl Inputs {
     ///
     /// # Errors
     /// If the SQL or the keys of the pipeline do not fit the tables.
-    pub fn plan_as<K: kind::Kind>(
+    pub fn plan_as<K: kind::EvidenceKind>(
         self,
         seed: Option<u64>,
     ) -> LocalBoxFuture<'static, Result<Planned<K>>> {

@@ -2,19 +2,19 @@
 
 use crate::error::{Error, Result};
 use crate::output::staging::StagedTables;
-use crate::run::kind::{DroppedRows, Fitted, Found, Kind, Running};
+use crate::run::kind::{DroppedRows, EvidenceKind, Fitted, Found, Running};
 use crate::run::progress::Progress;
 use crate::run::run_record::RunRecord;
 
 /// The record of a run that is in progress, and the receiver of its progress.
-pub(crate) struct Journal<'a, K: Kind> {
+pub(crate) struct Journal<'a, K: EvidenceKind> {
     /// The record so far.
     pub record: RunRecord<K>,
     /// Receives the record after every stage.
     pub progress: &'a dyn Progress,
 }
 
-impl<'a, K: Kind> Journal<'a, K> {
+impl<'a, K: EvidenceKind> Journal<'a, K> {
     /// Logs and reports that a run begins.
     pub(crate) fn new(record: RunRecord<K>, progress: &'a dyn Progress) -> Journal<'a, K> {
         let head = &record.head;

@@ -27,7 +27,7 @@ use tokio::sync::OnceCell;
 pub(crate) type DroppedRows = BTreeMap<Cow<'static, str>, u64>;
 
 /// One kind of evidence, from the rows of a query to the tables of a result.
-pub trait Kind: Sized + Clone + Default + Send + Sync + 'static {
+pub trait EvidenceKind: Sized + Clone + Default + Send + Sync + 'static {
     /// The name of the kind in results and in tasks.
     const NAME: &'static str;
     /// The name of the stage that reads the rows.
@@ -126,7 +126,7 @@ pub trait Facts: Serialize + Default + Clone + Send + Sync {
 }
 
 /// A run that goes on: what its stages may use.
-pub struct Running<'a, K: Kind> {
+pub struct Running<'a, K: EvidenceKind> {
     /// The plan of the run.
     pub plan: &'a Arc<K::Plan>,
     /// The open tables of the pipeline.
@@ -147,7 +147,7 @@ pub struct Running<'a, K: Kind> {
     pub(crate) dealt: OnceCell<Dealt>,
 }
 
-impl<K: Kind> Running<'_, K> {
+impl<K: EvidenceKind> Running<'_, K> {
     /// The current result, unless all rows must be counted anew.
     pub(crate) fn earlier(&self) -> Option<&Current> {
         self.begun.earlier().filter(|_| !self.options.full_refresh)
@@ -161,7 +161,7 @@ impl<K: Kind> Running<'_, K> {
 }
 
 /// What reading the rows found.
-pub struct Read<K: Kind> {
+pub struct Read<K: EvidenceKind> {
     /// The evidence.
     pub evidence: K::Evidence,
     /// What the record says of it.
@@ -172,7 +172,7 @@ pub struct Read<K: Kind> {
 
 /// What the record says of the rows that were read.
 #[derive(Default)]
-pub struct Found<K: Kind> {
+pub struct Found<K: EvidenceKind> {
     /// The number of rows.
     pub rows: u64,
     /// Rows that were dropped, by reason.
@@ -186,7 +186,7 @@ pub struct Found<K: Kind> {
 }
 
 /// The fits of a run.
-pub struct Fitted<K: Kind> {
+pub struct Fitted<K: EvidenceKind> {
     /// The models by partition and lag.
     pub models: Vec<K::Model>,
     /// What they share.
@@ -203,7 +203,7 @@ pub struct Fitted<K: Kind> {
     pub resumed: Option<Resumed>,
 }
 
-impl<K: Kind> Fitted<K> {
+impl<K: EvidenceKind> Fitted<K> {
     /// Models of all partitions and lags.
     pub(crate) fn new(models: Vec<K::Model>, shared: K::Shared, facts: K::Facts) -> Fitted<K> {
         Fitted {
@@ -220,7 +220,7 @@ impl<K: Kind> Fitted<K> {
 
 /// What the second pass over the rows wrote and found.
 #[derive(Default)]
-pub struct Written<K: Kind> {
+pub struct Written<K: EvidenceKind> {
     /// The tables.
     pub tables: StagedTables,
     /// Rows that were dropped, by reason.

@@ -38,7 +38,7 @@ use crate::plan::kind::KindPlan;
 use crate::read::lake::Lake;
 use crate::read::paths::current::Current;
 use crate::run::journal::Journal;
-use crate::run::kind::{Kind, Running, Written};
+use crate::run::kind::{EvidenceKind, Running, Written};
 use crate::run::options::Options;
 use crate::run::progress::{Progress, Silent};
 use crate::run::record::Ended;
@@ -49,7 +49,7 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 /// A plan, the tables that it reads and its query.
-pub struct Planned<K: Kind> {
+pub struct Planned<K: EvidenceKind> {
     /// What the run will do.
     pub plan: Arc<K::Plan>,
     /// The tables that the query reads.
@@ -59,14 +59,14 @@ pub struct Planned<K: Kind> {
 }
 
 /// How a run ended.
-pub enum Outcome<K: Kind> {
+pub enum Outcome<K: EvidenceKind> {
     /// The output already holds what this run would write.
     NothingToDo,
     /// The tables are in place; some partitions may have failed.
     Done(Box<RunRecord<K>>),
 }
 
-impl<K: Kind> Planned<K> {
+impl<K: EvidenceKind> Planned<K> {
     /// Opens the output of the plan.
     ///
     /// # Errors

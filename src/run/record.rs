@@ -5,7 +5,7 @@ use crate::memory;
 use crate::output::checkpoint::Checkpoint;
 use crate::output::result::ModelKey;
 use crate::plan::pipeline::checks::On;
-use crate::read::lake::files::{InputFile, Table};
+use crate::read::lake::files::{InputFile, LakeTable};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ impl Head {
         pipeline: &str,
         plan: &str,
         threads: usize,
-        inputs: &[Table],
+        inputs: &[LakeTable],
     ) -> Head {
         let files = inputs.iter().flat_map(|t| &t.files);
         let input_bytes = files.map(|file| file.size_bytes).sum();
@@ -234,7 +234,7 @@ pub struct IncrementRecord {
 
 impl IncrementRecord {
     /// The record of a run that counted all files of some tables.
-    pub(crate) fn of_all(what: String, tables: &[Table], rows: u64) -> IncrementRecord {
+    pub(crate) fn of_all(what: String, tables: &[LakeTable], rows: u64) -> IncrementRecord {
         IncrementRecord {
             what,
             files: tables.iter().map(|table| table.files.len()).sum(),

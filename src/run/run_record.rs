@@ -1,7 +1,7 @@
 //! The record of a run over any kind of evidence.
 
 use crate::plan::job::PlannedJob;
-use crate::run::kind::Kind;
+use crate::run::kind::EvidenceKind;
 use crate::run::record::{
     CheckRecord, EmptyRecord, Head, IncrementRecord, ModelEntry, Record, Resumed,
 };
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// `runs/<id>.json` of a run.
 #[derive(Clone, Serialize)]
 #[serde(bound = "")]
-pub struct RunRecord<K: Kind> {
+pub struct RunRecord<K: EvidenceKind> {
     /// What records of runs and of assignments share.
     #[serde(flatten)]
     pub head: Head,
@@ -46,7 +46,7 @@ pub struct RunRecord<K: Kind> {
     pub resumed: Option<Resumed>,
 }
 
-impl<K: Kind> Record for RunRecord<K> {
+impl<K: EvidenceKind> Record for RunRecord<K> {
     fn head(&self) -> &Head {
         &self.head
     }
@@ -68,7 +68,7 @@ impl<K: Kind> Record for RunRecord<K> {
     }
 }
 
-impl<K: Kind> RunRecord<K> {
+impl<K: EvidenceKind> RunRecord<K> {
     /// Begins the record of a run.
     pub(crate) fn new(job: &PlannedJob, id: &str, threads: usize) -> RunRecord<K> {
         RunRecord {

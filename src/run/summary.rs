@@ -3,7 +3,7 @@
 use crate::error::{counted, escaped};
 use crate::output::number::grouped;
 use crate::plan::checks::percent;
-use crate::run::kind::{Facts, Kind};
+use crate::run::kind::{EvidenceKind, Facts};
 use crate::run::record::{CheckRecord, Head, ModelEntry, Resumed};
 use crate::run::run_record::RunRecord;
 use std::collections::BTreeMap;
@@ -19,13 +19,13 @@ pub(crate) fn warnings(f: &mut Formatter<'_>, warnings: &[String]) -> Result {
 }
 
 /// The summary of a run.
-pub(crate) struct Summary<'a, K: Kind> {
+pub(crate) struct Summary<'a, K: EvidenceKind> {
     pub record: &'a RunRecord<K>,
     /// The location of its tables.
     pub output: &'a str,
 }
 
-impl<K: Kind> Display for Summary<'_, K> {
+impl<K: EvidenceKind> Display for Summary<'_, K> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let Summary { record, output } = self;
         let (head, models) = (&record.head, &record.models);

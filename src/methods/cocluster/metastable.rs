@@ -23,7 +23,7 @@ use crate::evidence::pass::Passes;
 use crate::evidence::pass::executor::each_shard;
 use crate::methods::cocluster::joint::{Table, x_log_x};
 use crate::methods::cocluster::{self, Climbed, Cocluster, Partitions, WHOLE_MATRIX};
-use crate::methods::columns::Column;
+use crate::methods::columns::StateColumn;
 use crate::methods::estimator::{Estimator, Fault, Needs, Parameters, States, defaults, ranked};
 use crate::methods::fit::Fit;
 use crate::methods::low_rank::columns::SETS;
@@ -97,7 +97,7 @@ impl Estimator for Metastable {
         }
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &'static [StateColumn] {
         SETS
     }
 

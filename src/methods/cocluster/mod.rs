@@ -39,7 +39,7 @@ use crate::evidence::pass::kernel::Sharded;
 use crate::math::matrix::first_largest;
 use crate::math::seed::restart_seed;
 use crate::methods::cocluster::joint::{Table, merge, x_log_x};
-use crate::methods::columns::Column;
+use crate::methods::columns::StateColumn;
 use crate::methods::dbmr::{self, params};
 use crate::methods::estimator::{
     Estimator, Fault, Needs, Parameters, at_least_one, defaults, ranked,
@@ -132,7 +132,7 @@ impl Estimator for Cocluster {
         }
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &'static [StateColumn] {
         SETS
     }
 

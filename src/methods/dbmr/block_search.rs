@@ -13,7 +13,7 @@
 use crate::evidence::counts::set_sums::Gather;
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
-use crate::methods::columns::Rows;
+use crate::methods::columns::StateRows;
 use crate::methods::dbmr::entropy::Entropy;
 use crate::methods::dbmr::local_search::{ACTIVE, Sweeps};
 use crate::methods::dbmr::matrix_columns::Columns;
@@ -119,7 +119,7 @@ fn sums(
     };
     let mut sums = vec![0.0; shards.n_targets * width];
     passes.rows(shards.targets(), &gather, &mut sums);
-    let sums = Rows {
+    let sums = StateRows {
         values: &sums,
         width,
     };

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
-use crate::methods::columns::Column;
+use crate::methods::columns::StateColumn;
 use crate::methods::dbmr;
 use crate::methods::dbmr::nearest::{Assign, Spread};
 use crate::methods::dbmr::params::{Dbmr, Init, Partition};
@@ -73,7 +73,7 @@ impl Estimator for Dbmr {
         }
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &'static [StateColumn] {
         SETS
     }
 

@@ -15,7 +15,7 @@
 
 use crate::evidence::counts::csr::prefetch;
 use crate::math::sum;
-use crate::methods::columns::Rows;
+use crate::methods::columns::StateRows;
 use crate::methods::dbmr::entropy::{Amount, Entropy};
 use crate::methods::dbmr::matrix_columns::Column;
 use multiversion::multiversion;
@@ -187,7 +187,7 @@ impl Clusters {
     pub(crate) fn of_sums(
         entropy: &Entropy,
         rank: usize,
-        sums: Rows<'_>,
+        sums: StateRows<'_>,
         states: &[u32],
         source_total: &[f64],
     ) -> Clusters {
@@ -554,7 +554,7 @@ mod tests {
                     rank: rank + 1,
                 };
                 Passes::local().rows(shards.targets(), &gather, &mut sums);
-                let sums = Rows {
+                let sums = StateRows {
                     values: &sums,
                     width: rank + 1,
                 };

@@ -32,7 +32,7 @@ pub struct FitInput<'a> {
 
 /// A model, and what its fit found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Fit<M> {
+pub struct TunedFit<M> {
     /// The model.
     pub model: M,
     /// The bandwidths and constants that were compared.
@@ -43,10 +43,10 @@ pub struct Fit<M> {
     pub warnings: Vec<String>,
 }
 
-impl<M> Fit<M> {
+impl<M> TunedFit<M> {
     /// The same with another form of the model.
-    pub(crate) fn map<N>(self, form: impl FnOnce(M) -> N) -> Fit<N> {
-        Fit {
+    pub(crate) fn map<N>(self, form: impl FnOnce(M) -> N) -> TunedFit<N> {
+        TunedFit {
             model: form(self.model),
             tuning: self.tuning,
             claims: self.claims,

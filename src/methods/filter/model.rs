@@ -7,11 +7,11 @@ use crate::methods::filter::kernel_bayes::{self, KernelModel};
 use serde::{Deserialize, Serialize};
 
 pub use crate::methods::filter::fit::{
-    Claim, Dynamics, Estimates, Factor, Fit, FitInput, Numbers, SupervisionOf, Tuned,
+    Claim, Dynamics, Estimates, Factor, FitInput, Numbers, SupervisionOf, Tuned, TunedFit,
 };
 
 /// A filter, and what its fit found.
-pub(crate) type FilterFit = Fit<FilterModel>;
+pub(crate) type FilterFit = TunedFit<FilterModel>;
 
 /// A fitted filter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

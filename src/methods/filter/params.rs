@@ -290,17 +290,17 @@ pub struct Kalman {
     /// The matrix from a state to the next one, by rows. By default it is fitted to the training
     /// rows by least squares.
     #[serde(default, rename = "F", skip_serializing_if = "Option::is_none")]
-    pub f: Option<Rows>,
+    pub f: Option<MatrixRows>,
     /// The matrix from a state to its observation, by rows. By default it is fitted.
     #[serde(default, rename = "H", skip_serializing_if = "Option::is_none")]
-    pub h: Option<Rows>,
+    pub h: Option<MatrixRows>,
     /// The covariance of the noise of a step, by rows. By default it is that of the residuals.
     #[serde(default, rename = "Q", skip_serializing_if = "Option::is_none")]
-    pub q: Option<Rows>,
+    pub q: Option<MatrixRows>,
     /// The covariance of the noise of an observation, by rows. By default it is that of the
     /// residuals.
     #[serde(default, rename = "R", skip_serializing_if = "Option::is_none")]
-    pub r: Option<Rows>,
+    pub r: Option<MatrixRows>,
     /// The mean of the state of the first row of a sequence, before its observation. By default
     /// that of the training states.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -308,7 +308,7 @@ pub struct Kalman {
     /// The covariance of the state of the first row of a sequence, by rows. By default that of the
     /// training states.
     #[serde(default, rename = "P0", skip_serializing_if = "Option::is_none")]
-    pub p0: Option<Rows>,
+    pub p0: Option<MatrixRows>,
     /// The covariance of the noise of observations: `"full"`, or `"diagonal"` for long
     /// observations.
     #[serde(default)]
@@ -338,7 +338,7 @@ impl Default for Kalman {
 }
 
 /// A matrix of a pipeline file, by rows.
-pub type Rows = Vec<Vec<f64>>;
+pub type MatrixRows = Vec<Vec<f64>>;
 
 /// The system of an extended or an unscented Kalman filter.
 #[derive(Debug, Clone, Copy)]
@@ -352,13 +352,13 @@ pub struct System<'a> {
     /// The columns of the state, as SQL expressions of the coordinates.
     pub estimate: Option<&'a [String]>,
     /// The covariance of the noise of a step.
-    pub q: Option<&'a Rows>,
+    pub q: Option<&'a MatrixRows>,
     /// The covariance of the noise of an observation.
-    pub r: Option<&'a Rows>,
+    pub r: Option<&'a MatrixRows>,
     /// The mean of the first state.
     pub x0: Option<&'a [f64]>,
     /// The covariance of the first state.
-    pub p0: Option<&'a Rows>,
+    pub p0: Option<&'a MatrixRows>,
 }
 
 impl System<'_> {
@@ -427,11 +427,11 @@ macro_rules! nonlinear {
             /// The covariance of the noise of a step, by rows. By default that of the residuals of
             /// `f`.
             #[serde(default, rename = "Q", skip_serializing_if = "Option::is_none")]
-            pub q: Option<Rows>,
+            pub q: Option<MatrixRows>,
             /// The covariance of the noise of an observation, by rows. By default that of the
             /// residuals of `h`.
             #[serde(default, rename = "R", skip_serializing_if = "Option::is_none")]
-            pub r: Option<Rows>,
+            pub r: Option<MatrixRows>,
             /// The mean of the state of the first row of a sequence, before its observation. By
             /// default that of the training states.
             #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -439,7 +439,7 @@ macro_rules! nonlinear {
             /// The covariance of the state of the first row of a sequence, by rows. By default
             /// that of the training states.
             #[serde(default, rename = "P0", skip_serializing_if = "Option::is_none")]
-            pub p0: Option<Rows>,
+            pub p0: Option<MatrixRows>,
             $($own)*
         }
 

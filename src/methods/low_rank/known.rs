@@ -5,7 +5,7 @@
 //! written, but computed again.
 
 use crate::math::dense;
-use crate::methods::low_rank::model::{Latent, Side, Singular};
+use crate::methods::low_rank::model::{Latent, SideStates, Singular};
 use crate::methods::spectral::{seba, soft};
 use rayon::prelude::*;
 
@@ -42,9 +42,9 @@ pub(crate) struct Soft {
 /// A fit as its tables have it.
 pub(crate) struct FitTables<'a> {
     /// The columns of the table `sources`.
-    pub sources: Side,
+    pub sources: SideStates,
     /// The columns of the table `targets`.
-    pub targets: &'a Side,
+    pub targets: &'a SideStates,
     /// The table `latent`.
     pub latent: Latent,
     /// The table `spectrum`.
@@ -71,7 +71,7 @@ impl Known {
             .iter()
             .map(|n| n / tables.total)
             .collect();
-        let Side {
+        let SideStates {
             affiliation,
             embedding,
             membership,

@@ -16,7 +16,7 @@ use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
 use crate::methods::low_rank::factors::{Factors, Spectrum, of_partition};
-use crate::methods::low_rank::model::{LowRank, Side, Singular};
+use crate::methods::low_rank::model::{LowRank, SideStates, Singular};
 use crate::methods::low_rank::score::{Missed, Scoring, score};
 
 /// The model of a partition of the sources. `target_sets` gives the sets of the targets, and the
@@ -69,12 +69,12 @@ pub(crate) fn assemble(
         coarse_counts,
         spectrum: values.iter().copied().map(Singular::value).collect(),
         largest_residual: None,
-        sources: Side {
+        sources: SideStates {
             affiliation: factors.affiliation.iter().map(|&k| k as i32).collect(),
             embedding: spectrum.source_embedding,
             membership: None,
         },
-        targets: Side {
+        targets: SideStates {
             affiliation: target_sets,
             embedding: spectrum.target_embedding,
             membership: None,

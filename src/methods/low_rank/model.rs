@@ -12,9 +12,9 @@ pub struct LowRank {
     /// The numbers of the model.
     pub metrics: Metrics,
     /// E and e = D_p^{-1/2} V: n states.
-    pub sources: Side,
+    pub sources: SideStates,
     /// F and f = D_q^{-1/2} U: m states.
-    pub targets: Side,
+    pub targets: SideStates,
     /// λ.
     pub latent: Latent,
     /// Pr[Y ∈ F_l | X ∈ E_k], r × r row-major (k, l); 0 where E_k is empty.
@@ -30,7 +30,7 @@ pub struct LowRank {
 
 /// The states of one side of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Side {
+pub struct SideStates {
     /// The set of every state, −1 for none.
     pub affiliation: Vec<i32>,
     /// One row of r coordinates per state, row-major.

@@ -1,6 +1,6 @@
 //! Renumbers the sets of a model.
 
-use crate::methods::low_rank::model::{Latent, LowRank, Side};
+use crate::methods::low_rank::model::{Latent, LowRank, SideStates};
 
 impl LowRank {
     /// Set k becomes `numbers[k]`, a permutation. Embeddings, spectrum and sums over all sets do
@@ -15,7 +15,7 @@ impl LowRank {
             numbers.len() == rank && old.iter().all(|&k| k < rank),
             "every latent state has a number of its own"
         );
-        for Side { affiliation, .. } in [&mut self.sources, &mut self.targets] {
+        for SideStates { affiliation, .. } in [&mut self.sources, &mut self.targets] {
             for k in affiliation.iter_mut().filter(|k| **k >= 0) {
                 *k = numbers[*k as usize] as i32;
             }

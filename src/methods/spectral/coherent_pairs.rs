@@ -6,7 +6,7 @@ use crate::evidence::counts::shards::Shards;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
-use crate::methods::columns::Column;
+use crate::methods::columns::StateColumn;
 use crate::methods::estimator::{Estimator, Fault, Parameters, at_least_one, ranked, tolerance};
 use crate::methods::fit::{Fit, How};
 use crate::methods::low_rank::columns::{SETS, SOFT_SETS};
@@ -53,7 +53,7 @@ impl Estimator for Svd {
         vec![Entry::of::<Multiply<'static>>()]
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &'static [StateColumn] {
         match self.clusters {
             Clusters::KMeans => SETS,
             Clusters::Seba | Clusters::Pcca => SOFT_SETS,

@@ -20,7 +20,7 @@ use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
 use crate::math::arnoldi;
 use crate::math::schur::Which;
-use crate::methods::columns::Column;
+use crate::methods::columns::StateColumn;
 use crate::methods::estimator::{
     Estimator, Fault, Needs, Parameters, States, defaults, ranked, tolerance,
 };
@@ -94,7 +94,7 @@ impl Estimator for Gpcca {
         }
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &'static [StateColumn] {
         SOFT_SETS
     }
 

@@ -2,7 +2,7 @@
 
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::methods::low_rank::assign::Assigned;
-use crate::methods::low_rank::model::Side;
+use crate::methods::low_rank::model::SideStates;
 use crate::output::result::WrittenFit;
 use crate::output::tables::columns::{Columns, Placed, TableColumns, set, taken};
 use crate::output::tables::run_schema::RunSchema;
@@ -50,7 +50,7 @@ pub(crate) struct AssignedModel {
     /// One per entry of `AssignedSchema::fits`.
     pub fits: Vec<Assigned>,
     /// Per fit, the sets and memberships of the targets, without points.
-    pub target_sides: Vec<Side>,
+    pub target_sides: Vec<SideStates>,
     /// The trajectories and their scores.
     pub trajectories: TrajectoryRows,
 }

@@ -1,7 +1,7 @@
 //! What the columns of a run's tables depend on: partitions, lags, states and fits.
 
 use crate::evidence::lag::Lag;
-use crate::methods::columns::Column;
+use crate::methods::columns::StateColumn;
 use crate::output::tables::table::Table;
 use crate::read::rows::states::{StateColumns, StateTable};
 use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, UInt32Array};
@@ -126,7 +126,7 @@ pub struct FitColumns {
     /// no distance between embeddings.
     pub rank: usize,
     /// The columns of the fit in the tables of states.
-    pub columns: &'static [Column],
+    pub columns: &'static [StateColumn],
 }
 
 /// What the columns of an embedding of states depend on.

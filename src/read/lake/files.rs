@@ -53,7 +53,7 @@ impl InputFile {
     from = "crate::read::lake::files::Packed",
     into = "crate::read::lake::files::Packed"
 )]
-pub struct Table {
+pub struct LakeTable {
     /// Name in SQL.
     pub name: String,
     /// Format of the files, as [`Format::name`](crate::read::formats::format::Format::name).
@@ -72,10 +72,10 @@ pub struct Table {
     pub partition_columns: Vec<String>,
 }
 
-impl Table {
+impl LakeTable {
     /// The same table with the files at these indices; `None` if the range is out of bounds.
-    pub(crate) fn of_files(&self, files: Range<usize>) -> Option<Table> {
-        Some(Table {
+    pub(crate) fn of_files(&self, files: Range<usize>) -> Option<LakeTable> {
+        Some(LakeTable {
             files: self.files.get(files.clone())?.to_vec(),
             folders: self.folders.get(files)?.to_vec(),
             ..self.clone()
@@ -121,8 +121,8 @@ pub(crate) struct Packed {
     pub(crate) partition_columns: Vec<String>,
 }
 
-impl From<Table> for Packed {
-    fn from(table: Table) -> Packed {
+impl From<LakeTable> for Packed {
+    fn from(table: LakeTable) -> Packed {
         let file = |f: InputFile| (f.location, f.size_bytes, f.modified, f.e_tag);
         let columns = table.schema.fields().iter();
         Packed {

@@ -33,7 +33,7 @@ use crate::read::hmm_world::Model;
 use crate::read::kernel_toy;
 use crate::read::lake;
 use crate::read::lake::errors::{READING, failed};
-use crate::read::lake::files::{Query, Table, TableSource, ident_reference};
+use crate::read::lake::files::{LakeTable, Query, TableSource, ident_reference};
 use crate::read::lake::frozen::ListedFiles;
 use crate::read::lake::pages::PageLimit;
 use crate::read::lake::panics::{Reading, catch_panic};
@@ -113,7 +113,7 @@ pub fn query_text(query: &Query) -> Result<String> {
 pub struct Lake {
     pub(crate) context: SessionContext,
     /// The tables as they were listed.
-    pub tables: Vec<Table>,
+    pub tables: Vec<LakeTable>,
     /// The stores of the tables and of the output.
     pub stores: Stores,
     /// The threads that its queries use.
@@ -483,7 +483,7 @@ impl Lake {
     /// The number of rows of each Parquet file, from its footer. `None` for other formats, and if
     /// the footer cannot be read.
     pub(crate) async fn rows_of(&self, table: &str, locations: &[String]) -> Vec<Option<u64>> {
-        let is_parquet = |t: &Table| t.name == table && t.format == "parquet";
+        let is_parquet = |t: &LakeTable| t.name == table && t.format == "parquet";
         if !self.tables.iter().any(is_parquet) {
             return vec![None; locations.len()];
         }

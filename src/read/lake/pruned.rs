@@ -1,7 +1,7 @@
 //! Which files a query reads per table, after filters on Hive columns.
 
 use crate::error::{counted, escaped};
-use crate::read::lake::files::Table;
+use crate::read::lake::files::LakeTable;
 use crate::read::paths::places::HIVE_NULL;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -23,7 +23,7 @@ struct Scanned {
 }
 
 /// One line per table: files and bytes that the plan reads, of all.
-pub(crate) fn show(tables: &[Table], plan: &Arc<dyn ExecutionPlan>) -> String {
+pub(crate) fn show(tables: &[LakeTable], plan: &Arc<dyn ExecutionPlan>) -> String {
     let mut scanned: BTreeMap<String, Scanned> = BTreeMap::new();
     let walked = plan.apply(|node| {
         let scan = node.downcast_ref::<DataSourceExec>();
@@ -47,7 +47,7 @@ pub(crate) fn show(tables: &[Table], plan: &Arc<dyn ExecutionPlan>) -> String {
     });
     debug_assert!(walked.is_ok());
     let none = Scanned::default();
-    let line = |table: &Table| line(table, scanned.get(&table.name).unwrap_or(&none));
+    let line = |table: &LakeTable| line(table, scanned.get(&table.name).unwrap_or(&none));
     tables.iter().map(line).collect()
 }
 
@@ -64,7 +64,7 @@ fn partition(columns: &[String], values: &[ScalarValue]) -> String {
     folders.collect::<Vec<_>>().join("/")
 }
 
-fn line(table: &Table, scanned: &Scanned) -> String {
+fn line(table: &LakeTable, scanned: &Scanned) -> String {
     let all: u64 = table.files.iter().map(|file| file.size_bytes).sum();
     let read: u64 = scanned.files.values().sum();
     let megabytes = |bytes: u64| bytes as f64 / 1e6;

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::read::formats::format::Format;
 use crate::read::lake::errors::failed;
-use crate::read::lake::files::{InputFile, Packed, Table};
+use crate::read::lake::files::{InputFile, LakeTable, Packed};
 use crate::read::lake::frozen::ListedFiles;
 use crate::read::lake::provider::TableOfFiles;
 use crate::read::lake::tables::{format, name_files};
@@ -25,7 +25,11 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// A store that cannot be opened, or tables that do not fit together.
-pub(crate) fn reopen(found: Vec<Table>, resources: &Resources, stores: &Stores) -> Result<Lake> {
+pub(crate) fn reopen(
+    found: Vec<LakeTable>,
+    resources: &Resources,
+    stores: &Stores,
+) -> Result<Lake> {
     let roots = found.iter().map(|table| table.root.as_str());
     let remote: BTreeSet<&str> = roots.filter(|root| !root.starts_with("file:")).collect();
     let mut lake = empty(resources, stores, remote.len())?;
@@ -68,7 +72,7 @@ impl Lake {
 /// Registers a table as it was listed before. Lists nothing.
 fn register(
     context: &SessionContext,
-    table: &Table,
+    table: &LakeTable,
     stores: &Stores,
     listing: &ListedFiles,
 ) -> Result<()> {
@@ -121,8 +125,8 @@ impl InputFile {
     }
 }
 
-impl From<Packed> for Table {
-    fn from(packed: Packed) -> Table {
+impl From<Packed> for LakeTable {
+    fn from(packed: Packed) -> LakeTable {
         let file = |(location, size_bytes, modified, e_tag)| InputFile {
             location,
             size_bytes,
@@ -131,7 +135,7 @@ impl From<Packed> for Table {
             // Only the plan needs content hashes, and it is already made.
             content: None,
         };
-        Table {
+        LakeTable {
             name: packed.name,
             format: packed.format.into(),
             dialect: packed.dialect,
@@ -193,7 +197,7 @@ mod tests {
         let stores = Stores::default();
         let lake = lake::open(&sources, &resources, &stores).await.unwrap();
         let bytes = postcard::to_stdvec(&lake.tables).unwrap();
-        let found: Vec<Table> = postcard::from_bytes(&bytes).unwrap();
+        let found: Vec<LakeTable> = postcard::from_bytes(&bytes).unwrap();
         [lake, reopen(found, &resources, &stores).unwrap()]
     }
 

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
-use crate::read::lake::files::Table;
+use crate::read::lake::files::LakeTable;
 use crate::read::rows::layout::{Layout, RowRoles};
 use arrow::datatypes::DataType;
 use datafusion::common::stats::Precision;
@@ -68,7 +68,7 @@ impl Lake {
 
     /// Number of distinct values of a Hive folder column; `None` if there is no such column.
     fn folders(&self, column: &str) -> Option<u64> {
-        let at = |table: &Table| {
+        let at = |table: &LakeTable| {
             table
                 .partition_columns
                 .iter()

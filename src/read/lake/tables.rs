@@ -11,7 +11,7 @@ use crate::read::formats::format::{Compression, Format};
 use crate::read::formats::parquet::Parquet;
 use crate::read::lake::errors::failed;
 use crate::read::lake::exact::{FileColumns, settle};
-use crate::read::lake::files::{InputFile, Table, TableSource, ident_reference};
+use crate::read::lake::files::{InputFile, LakeTable, TableSource, ident_reference};
 use crate::read::lake::frozen::ListedFiles;
 use crate::read::lake::merge::merge;
 use crate::read::lake::panics::catch_panic;
@@ -52,7 +52,7 @@ pub(crate) async fn register(
     source: &TableSource<'_>,
     stores: &Stores,
     listing: &ListedFiles,
-) -> Result<Table> {
+) -> Result<LakeTable> {
     let (root, mut files) = list(context, source, stores, listing).await?;
     // Rows are read in the order of files, so this fixes the order of rows.
     files.sort_by(|a, b| a.meta.location.cmp(&b.meta.location));
@@ -105,7 +105,7 @@ pub(crate) async fn register(
         e_tag: file.meta.e_tag,
         content: None,
     });
-    Ok(Table {
+    Ok(LakeTable {
         name: source.name.to_string(),
         format: source.format.name().into(),
         dialect: source.dialect.clone(),

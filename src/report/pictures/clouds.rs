@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::report::chart::{cloud, constant};
 use crate::report::figure::Figure;
-use crate::report::model::{Model, Rows, column};
+use crate::report::model::{Model, ResultRows, column};
 use crate::report::style::number;
 
 /// At most this number of states are drawn.
@@ -75,7 +75,7 @@ struct Cloud<'a> {
     table: &'a str,
     embedding: &'a str,
     affiliation: Option<&'a str>,
-    centres: &'a Rows,
+    centres: &'a ResultRows,
 }
 
 impl Cloud<'_> {

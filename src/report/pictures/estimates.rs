@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::report::chart::{Mark, Series, lines};
 use crate::report::figure::Figure;
-use crate::report::model::{Model, Rows, column};
+use crate::report::model::{Model, ResultRows, column};
 use crate::report::style::number;
 use polars::prelude::{DataType, lit};
 
@@ -90,7 +90,7 @@ impl Chart<'_> {
     }
 
     /// The rows of the first trajectory, or the first rows.
-    fn rows(&self, model: &Model<'_>, fit: &str, is_known: bool) -> Result<Rows> {
+    fn rows(&self, model: &Model<'_>, fit: &str, is_known: bool) -> Result<ResultRows> {
         let mut query = model.scan("estimates")?;
         if !self.trajectory.is_empty() {
             let keys = self.trajectory.iter();
@@ -119,7 +119,7 @@ impl Chart<'_> {
         model.collect("estimates", query.select(wanted).limit(ROWS))
     }
 
-    fn figure(&self, rows: &Rows, fit: &str, k: usize) -> Option<Figure> {
+    fn figure(&self, rows: &ResultRows, fit: &str, k: usize) -> Option<Figure> {
         let at_k = |list: Vec<f64>| list.get(k).copied().unwrap_or(f64::NAN);
         let of = |name: &str| rows.lists(name).into_iter().map(at_k).collect::<Vec<_>>();
         let (means, variances) = (of(&format!("{fit}_mean")), of(&format!("{fit}_variance")));

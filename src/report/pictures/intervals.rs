@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::report::chart::{Mark, Series, lines};
 use crate::report::figure::Figure;
-use crate::report::model::{Model, Rows};
+use crate::report::model::{Model, ResultRows};
 use crate::report::style::number;
 
 const CAPTION: &str = "The value of the fit and the percentile interval of the resamples. An \
@@ -30,7 +30,7 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
     Ok(figures)
 }
 
-fn figure(rows: &Rows, fit: &str, [metric, index]: [&str; 2]) -> Option<Figure> {
+fn figure(rows: &ResultRows, fit: &str, [metric, index]: [&str; 2]) -> Option<Figure> {
     let [at, value, low, high] = ["index", "value", "low", "high"].map(|name| rows.floats(name));
     let shown = metric.replace('_', " ");
     let marks = (0..rows.len()).map(|k| {

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::report::figure::{Cell, Figure, HEIGHT, WIDTH, layout, mosaic, with_sets};
-use crate::report::model::{Model, Rows, column};
+use crate::report::model::{Model, ResultRows, column};
 use crate::report::style;
 use polars::prelude::{DataType, Expr, LazyFrame, len, lit};
 use std::collections::BTreeMap;
@@ -164,7 +164,7 @@ fn pixels(
     affiliation: &str,
     grid: &Grid,
     step: [i64; 2],
-) -> Result<Rows> {
+) -> Result<ResultRows> {
     let pixel = |at: usize| {
         let index = column(&format!("{}_index", grid.names[at])).cast(DataType::Int64);
         (index - lit(grid.first[at])).floor_div(lit(step[at]))
@@ -180,7 +180,7 @@ fn pixels(
     model.collect(table, query)
 }
 
-fn states_of(rows: &Rows) -> BTreeMap<i64, u64> {
+fn states_of(rows: &ResultRows) -> BTreeMap<i64, u64> {
     let mut states = BTreeMap::new();
     for (set, n) in rows.sets("set").into_iter().zip(rows.floats("n")) {
         *states.entry(set).or_default() += n as u64;
@@ -189,7 +189,7 @@ fn states_of(rows: &Rows) -> BTreeMap<i64, u64> {
 }
 
 /// One rectangle per row of neighbouring pixels of a set.
-fn cells(rows: &Rows, grid: &Grid, step: [i64; 2]) -> Vec<Cell> {
+fn cells(rows: &ResultRows, grid: &Grid, step: [i64; 2]) -> Vec<Cell> {
     let mut pixels: BTreeMap<(i64, i64), (f64, i64)> = BTreeMap::new();
     let (xs, ys) = (rows.floats("px"), rows.floats("py"));
     let (sets, counts) = (rows.sets("set"), rows.floats("n"));

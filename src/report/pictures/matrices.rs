@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::report::chart::matrix;
 use crate::report::figure::Figure;
-use crate::report::model::{Model, Rows};
+use crate::report::model::{Model, ResultRows};
 use crate::report::style::{listed, number, set_name};
 
 /// At most this number of sets on each side.
@@ -41,7 +41,7 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
 }
 
 /// Which clusters the rows of each given class are in.
-fn confusion(rows: &Rows, fit: &str) -> Option<Figure> {
+fn confusion(rows: &ResultRows, fit: &str) -> Option<Figure> {
     let given = rows.texts("given").into_iter();
     let given = given.map(Option::unwrap_or_default).collect::<Vec<_>>();
     let mut classes = given.clone();
@@ -78,7 +78,7 @@ fn confusion(rows: &Rows, fit: &str) -> Option<Figure> {
     ))
 }
 
-fn figure(rows: &Rows, fit: &str, [from, to]: [&str; 2]) -> Option<Figure> {
+fn figure(rows: &ResultRows, fit: &str, [from, to]: [&str; 2]) -> Option<Figure> {
     let (from, to) = (rows.sets(from), rows.sets(to));
     let n = usize::try_from(*from.iter().max()? + 1).ok()?;
     let m = usize::try_from(*to.iter().max()? + 1).ok()?;

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::report::chart::{Mark, Series, lines};
 use crate::report::figure::Figure;
-use crate::report::model::{Model, Rows};
+use crate::report::model::{Model, ResultRows};
 use crate::report::style::{label, number};
 
 const CAPTION: &str = "A criterion of each rank, with its standard error where it has one, and \
@@ -38,7 +38,7 @@ pub(crate) fn figures(model: &Model<'_>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn figure(rows: &Rows, fit: &str, [value, error, name]: &[&str; 3]) -> Option<Figure> {
+fn figure(rows: &ResultRows, fit: &str, [value, error, name]: &[&str; 3]) -> Option<Figure> {
     let (ranks, values, errors) = (rows.floats("rank"), rows.floats(value), rows.floats(error));
     if values.iter().all(|x| x.is_nan()) {
         return None;

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::report::chart::{Bar, Mark, Series, bars, lines};
 use crate::report::figure::Figure;
-use crate::report::model::{Model, Rows, column};
+use crate::report::model::{Model, ResultRows, column};
 use crate::report::style::{listed, number, set_colour, short};
 use polars::prelude::SortMultipleOptions;
 
@@ -88,7 +88,7 @@ fn worst(
 }
 
 /// The keys of rows as one text each.
-fn names(rows: &Rows, keys: &[String]) -> Vec<String> {
+fn names(rows: &ResultRows, keys: &[String]) -> Vec<String> {
     let columns = keys.iter().map(|key| rows.texts(key)).collect::<Vec<_>>();
     let name = |at: usize| listed(columns.iter().map(|c| c[at].as_deref().unwrap_or("null")));
     (0..rows.len()).map(name).collect()

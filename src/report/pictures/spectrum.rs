@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::report::chart::{Mark, Series, lines};
 use crate::report::figure::Figure;
-use crate::report::model::{Model, Rows};
+use crate::report::model::{Model, ResultRows};
 use crate::report::style::{listed, number};
 
 const CAPTION: &str = "Values near 1 belong to sets that hold well. A large gap after a value \
@@ -58,7 +58,7 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
 }
 
 /// The values of a fit, and their gaps.
-fn of_fit(rows: &Rows, fit: &str, value: &str) -> [Vec<Mark>; 2] {
+fn of_fit(rows: &ResultRows, fit: &str, value: &str) -> [Vec<Mark>; 2] {
     let (index, values) = (rows.floats("index"), rows.floats(value));
     let (mut marks, mut gaps) = (Vec::new(), Vec::new());
     for (at, y) in values.iter().enumerate() {
@@ -76,7 +76,7 @@ fn of_fit(rows: &Rows, fit: &str, value: &str) -> [Vec<Mark>; 2] {
 }
 
 /// The level below which values are noise, if the table has it.
-fn noise(rows: &Rows) -> Option<Series> {
+fn noise(rows: &ResultRows) -> Option<Series> {
     let (index, levels) = (rows.floats("index"), rows.floats("noise"));
     let level = levels.iter().copied().find(|x| x.is_finite())?;
     let last = index.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::report::chart::{MOST_SERIES, Mark, Series, lines};
 use crate::report::figure::Figure;
-use crate::report::model::{Model, Rows};
+use crate::report::model::{Model, ResultRows};
 use crate::report::style::number;
 
 const TIMESCALES: &str = "Timescales of each lag with their intervals. They should not depend on \
@@ -37,7 +37,7 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
     Ok(figures)
 }
 
-fn timescales(rows: &Rows, fit: &str) -> Option<Figure> {
+fn timescales(rows: &ResultRows, fit: &str) -> Option<Figure> {
     let seconds = rows.floats("lag_seconds");
     let is_time = seconds.iter().any(|x| x.is_finite());
     let lags = if is_time { seconds } else { rows.floats("lag") };
@@ -75,7 +75,7 @@ fn timescales(rows: &Rows, fit: &str) -> Option<Figure> {
     ))
 }
 
-fn test(rows: &Rows, fit: &str) -> Option<Figure> {
+fn test(rows: &ResultRows, fit: &str) -> Option<Figure> {
     let (from, to) = (rows.sets("from_set"), rows.sets("to_set"));
     let [steps, predicted, estimated] =
         ["steps", "predicted", "estimated"].map(|name| rows.floats(name));

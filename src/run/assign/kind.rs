@@ -8,7 +8,7 @@ use crate::output::result::{ModelKey, Written};
 use crate::output::tables::table::Table;
 use crate::plan::assignment::{Assignment, NewRows};
 use crate::read::lake::Lake;
-use crate::run::kind::{DroppedRows, Kind};
+use crate::run::kind::{DroppedRows, EvidenceKind};
 use crate::run::progress::Progress;
 use crate::run::record::{Head, ModelEntry};
 use crate::run::sets::are_alike;
@@ -30,7 +30,7 @@ pub struct AssignOptions {
 }
 
 /// A kind of evidence whose new rows can be assigned to a model.
-pub(crate) trait Assigns: Kind {
+pub(crate) trait Assigns: EvidenceKind {
     /// The roles of the columns of new rows.
     type NewRows: NewRows;
     /// What the record says of the new rows of a model, and how the summary prints it.

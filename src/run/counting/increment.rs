@@ -7,7 +7,7 @@
 //! order, so the sum over all units is equal to one count of all files, to the last byte of the
 //! tables.
 
-use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::output::ledger::{Basis, CountedFile, Kept, Ledger, Unit};
 use crate::output::number;
 use crate::output::place::Output;
@@ -23,7 +23,7 @@ use crate::read::lake::{Lake, subset};
 use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::stop::Stop;
 use crate::read::rows::time::show as show_time;
-use crate::run::kind::{Kind, Running};
+use crate::run::kind::{EvidenceKind, Running};
 use crate::run::record::IncrementRecord;
 use crate::run::workers::executor::blocking_as;
 use arrow::array::RecordBatch;
@@ -49,7 +49,7 @@ type Advance = Arc<dyn Fn(usize) + Send + Sync>;
 ///
 /// # Errors
 /// If the rows cannot be read or counted, or the ledger cannot be read or written.
-pub(crate) async fn count<K: Kind>(
+pub(crate) async fn count<K: EvidenceKind>(
     run: &Running<'_, K>,
     layout: &Arc<Layout>,
     increments: &Increments,
@@ -220,7 +220,7 @@ impl IncrementalCount<'_> {
                 if spans_of_unread.are_after(&earlier)? {
                     let schema = self.layout.numbered();
                     let rows = concat_batches(&schema, &rows).map_err(|e| {
-                        Error::with_source(ErrorKind::Bug, "carried rows are of several types", e)
+                        Error::with_source(Kind::Bug, "carried rows are of several types", e)
                     })?;
                     return Ok(Carried {
                         rows: Some(rows),

@@ -9,7 +9,7 @@ use crate::evidence::counts::csr::Csr;
 use crate::evidence::counts::matrix::CountMatrix;
 use crate::memory;
 use crate::methods::low_rank::assign::{Assigned, assign as assign_states, unseen};
-use crate::methods::low_rank::model::Side;
+use crate::methods::low_rank::model::SideStates;
 use crate::output::number::grouped;
 use crate::output::result::{ModelKey, Written};
 use crate::output::staging::Staging;
@@ -314,14 +314,14 @@ fn assign_model(
 
 /// The sets and memberships of the targets of the new rows in a fit. Unknown targets have no set,
 /// and their memberships are 0.
-fn of_targets(known: &Side, rank: usize, targets: &[Option<u32>]) -> Side {
+fn of_targets(known: &SideStates, rank: usize, targets: &[Option<u32>]) -> SideStates {
     let places = || targets.iter().map(|place| place.map(|at| at as usize));
     let none = vec![0.0; rank];
     let of_target = |rows: &Vec<f64>| {
         let rows = places().flat_map(|at| at.map_or(&none[..], |at| &rows[at * rank..][..rank]));
         rows.copied().collect()
     };
-    Side {
+    SideStates {
         affiliation: places()
             .map(|at| at.map_or(-1, |at| known.affiliation[at]))
             .collect(),

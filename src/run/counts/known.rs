@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::methods::low_rank::known::{FitTables, Known};
-use crate::methods::low_rank::model::{Latent, Side, Singular};
+use crate::methods::low_rank::model::{Latent, SideStates, Singular};
 use crate::output::result::{ModelKey, Written, WrittenFit, affiliation, embedding, floats};
 use crate::output::slices::{ModelColumns, TableSlice, size};
 use crate::output::tables::table::Table;
@@ -25,7 +25,7 @@ pub(crate) struct KnownModel {
     /// One entry per entry of [`Written::fits`].
     pub fits: Vec<Known>,
     /// Per fit, the sets and memberships of the targets, without embedding.
-    pub target_sides: Vec<Side>,
+    pub target_sides: Vec<SideStates>,
 }
 
 /// Numbers the states of the model and of the new rows.
@@ -81,7 +81,7 @@ fn states(numbers: Vec<Option<u32>>) -> Result<Vec<u32>> {
 }
 
 /// The sets, embedding and memberships of these states in a fit of rank `rank`.
-fn side(of: &TableSlice, fit: &WrittenFit, rank: usize) -> Result<Side> {
+fn side(of: &TableSlice, fit: &WrittenFit, rank: usize) -> Result<SideStates> {
     let of_fit = |what: &str| of.column(&format!("{}_{what}", fit.name));
     let soft = fit.is_soft.then(|| points(of_fit("membership")?, rank));
     let affiliation = affiliation(of_fit("affiliation")?)?;
@@ -95,7 +95,7 @@ fn side(of: &TableSlice, fit: &WrittenFit, rank: usize) -> Result<Side> {
         );
         return Err(Error::input(what));
     }
-    Ok(Side {
+    Ok(SideStates {
         affiliation,
         embedding: points(of_fit("embedding")?, rank)?,
         membership: soft.transpose()?,
@@ -213,7 +213,7 @@ impl ModelSlices<'_> {
         of: &FitSlices<'_>,
         states: impl FnOnce() -> Result<Vec<u32>>,
         smoothing: f64,
-    ) -> Result<(Known, Side)> {
+    ) -> Result<(Known, SideStates)> {
         let (fit, row, latent) = (of.fit, of.row, of.latent);
         let total = row.first("transitions")?;
         let weights = row.lists("weights")?;

@@ -39,7 +39,7 @@ use crate::run::counts::local::CountedHere;
 use crate::run::counts::model::{at_place, partition_key};
 use crate::run::counts::record::{Facts, ModelRecord};
 use crate::run::counts::tasks::CountsWork;
-use crate::run::kind::{Fitted, Found, Kind, Read, Running, Written};
+use crate::run::kind::{EvidenceKind, Fitted, Found, Read, Running, Written};
 use crate::run::record::ModelEntry;
 use crate::run::sets;
 use crate::run::workers::Workers;
@@ -55,7 +55,7 @@ pub enum Counted {
     Stored(Box<RemoteCounts>),
 }
 
-impl Kind for CountsKind {
+impl EvidenceKind for CountsKind {
     const NAME: &'static str = COUNTS;
     const READ: &'static str = "count";
 

@@ -32,7 +32,7 @@ use crate::read::observations::training::{Training, training};
 use crate::read::observations::{ObservationInput, Widths};
 use crate::run::counts::model::{partition_key, partition_place};
 use crate::run::failures::Failures;
-use crate::run::kind::{Fitted, Found, Kind, Read, Running, Written};
+use crate::run::kind::{EvidenceKind, Fitted, Found, Read, Running, Written};
 use crate::run::observations::fit::{FittedPartition, Fitting};
 use crate::run::observations::input::Filters;
 use crate::run::observations::kind::ObservationsKind;
@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     sort: AtomicBool,
 }
 
-impl Kind for ObservationsKind {
+impl EvidenceKind for ObservationsKind {
     const NAME: &'static str = "observations";
     const READ: &'static str = "read";
 

@@ -21,7 +21,7 @@ pub(crate) mod surveyed;
 pub(crate) mod tasks;
 
 use crate::assess::certificates;
-use crate::error::{Error, Kind as ErrorKind, Result, counted};
+use crate::error::{Error, Kind, Result, counted};
 use crate::output::staging::{StagedTables, Staging};
 use crate::output::tables::points::{DENSITIES, POINTS, PointsModel, columns};
 use crate::output::tables::run_schema::RunSchema;
@@ -32,7 +32,7 @@ use crate::read::points::survey::survey as survey_rows;
 use crate::read::rows::coordinates::{LargeValue, Scale};
 use crate::read::rows::states::describe;
 use crate::run::failures::Failures;
-use crate::run::kind::{Fitted, Found, Kind, Read, Running, Written};
+use crate::run::kind::{EvidenceKind, Fitted, Found, Read, Running, Written};
 use crate::run::points::kind::PointsKind;
 use crate::run::points::record::{Facts, PointFitRecord, PointsModelRecord};
 use crate::run::points::surveyed::{Surveyed, survey};
@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     far: Option<String>,
 }
 
-impl Kind for PointsKind {
+impl EvidenceKind for PointsKind {
     const NAME: &'static str = "points";
     const READ: &'static str = "survey";
 
@@ -218,7 +218,7 @@ impl Kind for PointsKind {
 /// The error of a fit, with the far value that may be its cause: a certificate does not know rows.
 fn because(far: Option<&String>, e: Error) -> Error {
     match far {
-        Some(far) if matches!(e.kind(), ErrorKind::Input | ErrorKind::Check) => e.at(far),
+        Some(far) if matches!(e.kind(), Kind::Input | Kind::Check) => e.at(far),
         _ => e,
     }
 }

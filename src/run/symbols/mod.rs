@@ -32,7 +32,7 @@ use crate::read::symbols::{KnownSymbols, SymbolInput};
 use crate::run::counting::increment::{self, Counting};
 use crate::run::counts::local::{COUNTED, COUNTING, counts_of_checkpoint};
 use crate::run::counts::model::partition_key;
-use crate::run::kind::{DroppedRows, Fitted, Found, Kind, Read, Running, Written};
+use crate::run::kind::{DroppedRows, EvidenceKind, Fitted, Found, Read, Running, Written};
 use crate::run::record::{EmptyRecord, ModelEntry, Resumed};
 use crate::run::symbols::fit::{Evidence, evidence};
 use crate::run::symbols::kind::SymbolsKind;
@@ -67,7 +67,7 @@ pub(crate) struct Shared {
     sort: AtomicBool,
 }
 
-impl Kind for SymbolsKind {
+impl EvidenceKind for SymbolsKind {
     const NAME: &'static str = "symbols";
     const READ: &'static str = "count";
 

@@ -2,7 +2,7 @@
 
 mod toy;
 
-use crate::error::{Kind as ErrorKind, Result};
+use crate::error::{Kind, Result};
 use crate::output::place::Output;
 use crate::plan::assignment::Assignment;
 use crate::plan::job::PlannedJob;
@@ -133,7 +133,7 @@ async fn a_fifth_kind_is_run_resumed_assigned_and_compared_as_the_others_are() {
     let e = ended.err().expect("an error");
     assert_eq!(
         (e.kind(), e.full().as_str()),
-        (ErrorKind::Check, "the sum is wrong")
+        (Kind::Check, "the sum is wrong")
     );
     drop(output);
     let right = planned(folder, "1 2 3", true).await;

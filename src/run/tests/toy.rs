@@ -1,6 +1,6 @@
 //! Numbers as a kind of evidence: their model is their sum.
 
-use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::evidence::pass::checkpoints::Checkpoints;
 use crate::evidence::pass::packed::{pack, unpack};
 use crate::output::result::{ModelKey, Written};
@@ -15,7 +15,7 @@ use crate::plan::rows::PlannedQuery;
 use crate::read::lake::Lake;
 use crate::run::assign::kind::{AssignedRows, Assigning, Assigns, Model};
 use crate::run::compare::{CompareSide, Compares, Pair};
-use crate::run::kind::{DroppedRows, Facts, Fitted, Found, Kind, Read, Running};
+use crate::run::kind::{DroppedRows, EvidenceKind, Facts, Fitted, Found, Read, Running};
 use crate::run::record::{ModelEntry, Resumed};
 use crate::run::workers::Workers;
 use crate::run::workers::executor::blocking;
@@ -93,7 +93,7 @@ fn entry(model: Sum) -> ModelEntry<Sum> {
 
 async fn numbers(frame: &DataFrame) -> Result<Vec<f64>> {
     let batches = frame.clone().collect().await;
-    let batches = batches.map_err(|e| Error::with_source(ErrorKind::Input, "no numbers", e))?;
+    let batches = batches.map_err(|e| Error::with_source(Kind::Input, "no numbers", e))?;
     let of = |batch: &RecordBatch| {
         batch
             .column(0)
@@ -133,7 +133,7 @@ impl KindPlan for Plan {
     }
 }
 
-impl Kind for Toy {
+impl EvidenceKind for Toy {
     const NAME: &'static str = "numbers";
     const READ: &'static str = "read";
     type Plan = Plan;
@@ -182,7 +182,7 @@ impl Kind for Toy {
     }
 
     fn check_certificates(run: &Running<'_, Toy>, _: &Fitted<Toy>) -> Result<()> {
-        let wrong = || Error::new(ErrorKind::Check, "the sum is wrong");
+        let wrong = || Error::new(Kind::Check, "the sum is wrong");
         run.plan.holds.then_some(()).ok_or_else(wrong)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::output::parts::Piece;
 use crate::plan::job::PlannedJob;
-use crate::read::lake::files::Table;
+use crate::read::lake::files::LakeTable;
 use crate::read::lake::subset::{self, FilePart};
 use crate::run::workers::reading::Slice;
 use crate::run::workers::work::PlanSite;
@@ -80,7 +80,7 @@ pub(crate) struct Dealt {
 ///
 /// # Errors
 /// Why the query over some files gives other rows.
-pub(crate) fn slices(tables: &[Table], frame: &DataFrame) -> Result<Vec<Slice>, String> {
+pub(crate) fn slices(tables: &[LakeTable], frame: &DataFrame) -> Result<Vec<Slice>, String> {
     let name = subset::one_table(frame)?;
     let table = tables.iter().position(|table| table.name == name);
     let table = table.ok_or("the SQL reads no table of the pipeline")?;
@@ -92,7 +92,7 @@ pub(crate) fn slices(tables: &[Table], frame: &DataFrame) -> Result<Vec<Slice>, 
 }
 
 /// Number of lots into which the rows and the sums of slices are dealt.
-pub(crate) fn lots(tables: &[Table], slices: &[Slice]) -> usize {
+pub(crate) fn lots(tables: &[LakeTable], slices: &[Slice]) -> usize {
     let table = slices.first().map(|slice| &tables[slice.table]);
     let files = table.into_iter().flat_map(|table| &table.files);
     let bytes: u64 = files.map(|file| file.size_bytes).sum();

@@ -12,7 +12,7 @@ use crate::memory;
 use crate::output::place::Output;
 use crate::read::lake::Resources;
 use crate::run::Planned;
-use crate::run::kind::Kind;
+use crate::run::kind::EvidenceKind;
 use crate::run::workers::executor::TaskExecutor;
 use crate::run::workers::slices::{Split, Width};
 use crate::run::workers::work::{FORMAT, PlanSite};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// A kind of evidence whose work other machines can do.
-pub trait Tasks: Kind {
+pub trait Tasks: EvidenceKind {
     /// The work of a task.
     type Work: Serialize + DeserializeOwned + Send + Sync;
 

@@ -9,13 +9,13 @@ use crate::evidence::observations::Observations;
 use crate::math::dense::symmetric_eigen;
 use crate::methods::FilterMethod;
 use crate::methods::filter::expression::Expression;
-use crate::methods::filter::fit::{Claim, Dynamics, Estimates, Fit, FitInput};
+use crate::methods::filter::fit::{Claim, Dynamics, Estimates, FitInput, TunedFit};
 use crate::methods::filter::kalman::least_squares::{
     Regression, moments, regress, residuals, variances,
 };
 use crate::methods::filter::kalman::model::{Affine, KalmanModel, Noise, Spread, System};
 use crate::methods::filter::kalman::small;
-use crate::methods::filter::params::{self, Kalman, Rows};
+use crate::methods::filter::params::{self, Kalman, MatrixRows};
 
 /// Numbers per observation for which R is a whole matrix.
 const WIDEST_FULL: usize = 1000;
@@ -38,7 +38,7 @@ const CHECKED_OPERATIONS: usize = 100_000_000;
 /// # Errors
 /// If a given matrix has another shape or is no covariance, or if there are too few rows to fit a
 /// missing one.
-pub(crate) fn fit(method: &FilterMethod, input: &FitInput<'_>) -> Result<Fit<KalmanModel>> {
+pub(crate) fn fit(method: &FilterMethod, input: &FitInput<'_>) -> Result<TunedFit<KalmanModel>> {
     if input.is_static {
         let message = format!(
             "`{}` filters sequences; give `trajectory` and `time` in place of `id`",
@@ -87,7 +87,7 @@ struct Fitter<'a> {
 }
 
 impl Fitter<'_> {
-    fn linear(mut self, params: &Kalman) -> Result<Fit<KalmanModel>> {
+    fn linear(mut self, params: &Kalman) -> Result<TunedFit<KalmanModel>> {
         let rows = self.rows;
         let (n, d) = (rows.state_width, rows.observation_width);
         let is_diagonal = params.noise == params::Noise::Diagonal;
@@ -165,7 +165,7 @@ impl Fitter<'_> {
         params: params::System<'_>,
         functions: &Dynamics,
         system: System,
-    ) -> Result<Fit<KalmanModel>> {
+    ) -> Result<TunedFit<KalmanModel>> {
         self.check_dimensions(&params, functions)?;
         let rows = self.rows;
         let (columns, d) = (rows.state_width, rows.observation_width);
@@ -326,7 +326,7 @@ impl Fitter<'_> {
     fn first(
         &self,
         x0: Option<&[f64]>,
-        p0: Option<&Rows>,
+        p0: Option<&MatrixRows>,
         n: usize,
     ) -> Result<(Vec<f64>, Vec<f64>)> {
         if let Some(given) = x0
@@ -356,9 +356,9 @@ impl Fitter<'_> {
         }
     }
 
-    fn finish(mut self, model: KalmanModel) -> Result<Fit<KalmanModel>> {
+    fn finish(mut self, model: KalmanModel) -> Result<TunedFit<KalmanModel>> {
         self.claim_covariances(&model);
-        Ok(Fit {
+        Ok(TunedFit {
             model,
             tuning: Vec::new(),
             claims: self.claims,
@@ -443,7 +443,7 @@ fn defined<'a>(
 }
 
 impl Affine {
-    fn given(key: &str, rows: &Rows, height: usize, width: usize) -> Result<Affine> {
+    fn given(key: &str, rows: &MatrixRows, height: usize, width: usize) -> Result<Affine> {
         Ok(Affine {
             matrix: matrix(key, rows, height, width)?,
             intercept: vec![0.0; height],
@@ -470,7 +470,7 @@ fn widest(n: usize) -> Result<()> {
 }
 
 /// A given matrix.
-fn matrix(key: &str, rows: &Rows, height: usize, width: usize) -> Result<Vec<f64>> {
+fn matrix(key: &str, rows: &MatrixRows, height: usize, width: usize) -> Result<Vec<f64>> {
     let expected = format!(
         "`{key}` must have {} of {}",
         counted(height, "row"),
@@ -499,7 +499,7 @@ fn matrix(key: &str, rows: &Rows, height: usize, width: usize) -> Result<Vec<f64
 }
 
 /// A given covariance.
-fn covariance(key: &str, rows: &Rows, n: usize) -> Result<Vec<f64>> {
+fn covariance(key: &str, rows: &MatrixRows, n: usize) -> Result<Vec<f64>> {
     let mut values = matrix(key, rows, n, n)?;
     let largest = values
         .iter()
@@ -533,7 +533,7 @@ fn covariance(key: &str, rows: &Rows, n: usize) -> Result<Vec<f64>> {
 }
 
 /// The variances of a given diagonal R: the diagonal of a matrix, or one number for all.
-fn given_variances(rows: &Rows, d: usize) -> Result<Vec<f64>> {
+fn given_variances(rows: &MatrixRows, d: usize) -> Result<Vec<f64>> {
     let variances = match rows.as_slice() {
         [row] if row.len() == 1 => vec![row[0]; d],
         _ => {

@@ -6,9 +6,9 @@ use crate::methods::FilterMethod;
 use crate::methods::filter::expression::{Binary, Expression, Unary};
 use crate::methods::filter::fit::{Dynamics, Estimates, FitInput};
 use crate::methods::filter::model::{FilterFit, FilterModel};
-use crate::methods::filter::params::{Ekf, Kalman, Noise, Rows, Ukf};
+use crate::methods::filter::params::{Ekf, Kalman, MatrixRows, Noise, Ukf};
 
-fn rows(n: usize, values: &[f64]) -> Option<Rows> {
+fn rows(n: usize, values: &[f64]) -> Option<MatrixRows> {
     Some(values.chunks(n).map(<[f64]>::to_vec).collect())
 }
 
@@ -131,7 +131,7 @@ fn linear(row: &[f64]) -> Expression {
 }
 
 fn linear_functions(params: &Kalman) -> Dynamics {
-    let of = |rows: &Option<Rows>| rows.iter().flatten().map(|row| linear(row)).collect();
+    let of = |rows: &Option<MatrixRows>| rows.iter().flatten().map(|row| linear(row)).collect();
     Dynamics {
         f: of(&params.f),
         h: of(&params.h),

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::evidence::observations::Observations;
-use crate::methods::filter::fit::{Claim, Fit, FitInput};
+use crate::methods::filter::fit::{Claim, FitInput, TunedFit};
 use crate::methods::filter::kernel_bayes::base::{Base, Constants, positive_solve};
 use crate::methods::filter::kernel_bayes::cholesky::{Features, Incomplete};
 use crate::methods::filter::kernel_bayes::kernel::{Kernel, choose};
@@ -122,7 +122,7 @@ pub(super) fn model_of(
     training: &Training,
     values: Values,
     seed: u64,
-) -> Result<Fit<KernelModel>> {
+) -> Result<TunedFit<KernelModel>> {
     let (n, is_static) = (training.n, input.is_static);
     let (mut constants, decomposition) = decomposed_states(params, input.rows, training, values);
     let Constants {
@@ -179,7 +179,7 @@ pub(super) fn model_of(
     let bound = RESIDUAL * (features.rank + 1) as f64;
     let claim = Claim::new("prior_residual", prior.residual, bound);
     accuracy.claims.push(claim);
-    Ok(Fit {
+    Ok(TunedFit {
         model: KernelModel {
             base: Base {
                 params: params.clone(),

@@ -30,7 +30,7 @@ mod tests;
 mod tuning;
 
 use crate::error::{Error, Result};
-use crate::methods::filter::fit::{Fit, FitInput};
+use crate::methods::filter::fit::{FitInput, TunedFit};
 use crate::methods::filter::kernel_bayes::build::{Training, model_of};
 use crate::methods::filter::params::KernelBayes;
 
@@ -47,7 +47,7 @@ pub(crate) fn fit(
     params: &KernelBayes,
     input: &FitInput<'_>,
     seed: u64,
-) -> Result<Fit<KernelModel>> {
+) -> Result<TunedFit<KernelModel>> {
     let training = Training::new(input.rows, input.is_static);
     if training.n == 0 {
         return Err(Error::input("there are no training rows"));
