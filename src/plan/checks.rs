@@ -6,7 +6,8 @@ use crate::output::number::grouped;
 use crate::plan::parameters::{scalar, values};
 use crate::plan::pipeline::checks::{Limit, On, PartitionKey};
 use crate::plan::pipeline::{Pipeline, table_names};
-use crate::read::lake::files::Query;
+use crate::read::lake;
+use crate::read::lake::files::{Query, ident_reference};
 use crate::read::lake::{Lake, query_text};
 use crate::read::rows::states::key_text;
 use crate::store::parameter::Parameter;
@@ -218,7 +219,7 @@ pub(crate) fn add(
     name: &str,
     table: Arc<dyn TableProvider>,
 ) -> Result<()> {
-    let added = session.register_table(crate::read::lake::files::ident_reference(name), table);
+    let added = session.register_table(ident_reference(name), table);
     added
         .map(|_| ())
         .map_err(|e| bug("a table cannot be named", e))
@@ -235,7 +236,7 @@ pub(crate) async fn query(
     sql: &str,
     parameters: &BTreeMap<String, ScalarValue>,
 ) -> Result<DataFrame> {
-    crate::read::lake::sql(session, &format!("check `{check}`"), sql, parameters).await
+    lake::sql(session, &format!("check `{check}`"), sql, parameters).await
 }
 
 /// A share in percent, with at most two decimals.

@@ -1,4 +1,5 @@
-//! Pipeline + tables → [`ObservationsPlan`]: all that a run of filters will do, resolved and checked.
+//! Pipeline + tables → [`ObservationsPlan`]: all that a run of filters will do, resolved and
+//! checked.
 
 use crate::error::{Error, Result, counted};
 use crate::evidence::lag::Lag;

@@ -1,6 +1,6 @@
 //! The query of a pipeline, resolved: SQL, parameters and columns; and what plans are hashed by.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::evidence::lag::Lag;
 use crate::output::tables::run_schema::LagColumn;
 use crate::plan::evidence::Columns;
@@ -43,7 +43,7 @@ pub(crate) async fn query(pipeline: &Pipeline, sql: &str, lake: &Lake) -> Result
 }
 
 pub(crate) fn unhashed(e: serde_json::Error) -> Error {
-    Error::with_source(crate::error::Kind::Bug, "a plan cannot be hashed", e)
+    Error::with_source(Kind::Bug, "a plan cannot be hashed", e)
 }
 
 /// The keys of a pipeline for its hash: without the place of the output and the number of earlier

@@ -32,6 +32,7 @@ pub mod workers;
 mod tests;
 
 use crate::error::Result;
+use crate::memory::give_back;
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::plan::kind::KindPlan;
@@ -166,7 +167,7 @@ impl<K: EvidenceKind> Planned<K> {
 
         progress.stage("fit", None);
         let mut fitted = K::fit(&run, read.evidence).await?;
-        crate::memory::give_back();
+        give_back();
         journal.fitted(&mut fitted)?;
         empty::warn(&run, &mut journal.record.empty).await?;
         K::check_certificates(&run, &fitted)?;
@@ -193,7 +194,7 @@ impl<K: EvidenceKind> Planned<K> {
 
         let mut tables = tables;
         tables.extend(written.tables);
-        crate::run::checks::check(&run, &tables, journal).await?;
+        checks::check(&run, &tables, journal).await?;
         journal.record.head.outcome = Ended::Done;
         let promotion = Promotion {
             kind: K::NAME,

@@ -21,7 +21,9 @@ pub mod shared_options;
 use crate::error::{Error, Kind, Result};
 use crate::store::guard::{Guard, redacted};
 use crate::store::location::{SCHEMES, is_http};
-use crate::store::parameter::Parameter;
+use crate::store::options::{is_host_part, is_host_word};
+use crate::store::parameter::{Parameter, Store};
+use crate::store::secrets::learn_environment;
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
@@ -68,8 +70,8 @@ struct Inner {
 }
 
 /// The stores of a pipeline's options.
-impl From<&crate::store::parameter::Store> for Stores {
-    fn from(written: &crate::store::parameter::Store) -> Stores {
+impl From<&Store> for Stores {
+    fn from(written: &Store) -> Stores {
         let text = |value: &Parameter| match value {
             Parameter::Boolean(value) => value.to_string(),
             Parameter::Integer(value) => value.to_string(),
@@ -234,7 +236,7 @@ impl Stores {
     /// Stores with these options, which [`is_option`] accepts.
     pub fn new(options: BTreeMap<String, String>) -> Stores {
         for (key, value) in &options {
-            crate::store::secrets::learn(key, value);
+            secrets::learn(key, value);
         }
         Stores(Arc::new(Inner {
             options,
@@ -314,7 +316,7 @@ impl Stores {
         let is_own = |key: &str| cloud.is_some_and(|cloud| key.starts_with(cloud));
         let all = self.0.options.iter();
         let options = all.filter(|(key, _)| is_own(key) || is_client_option(key));
-        crate::store::secrets::learn_environment();
+        learn_environment();
         cloud.map_or(Ok(()), |cloud| self.check_values(cloud))?;
         self.check_values("")?;
         type Made = Result<Arc<dyn ObjectStore>, StoreError>;
@@ -368,7 +370,7 @@ impl Stores {
             if cloud.is_empty() {
                 is_client_option(key)
             } else {
-                key.starts_with(cloud) && crate::store::options::canonical(key).is_some()
+                key.starts_with(cloud) && options::canonical(key).is_some()
             }
         };
         let options = || self.0.options.iter().filter(|(key, _)| belongs(key));
@@ -382,11 +384,8 @@ impl Stores {
         for (name, value) in std::env::vars_os() {
             let Some(name) = name.to_str() else { continue };
             let key = name.to_ascii_lowercase();
-            let is_overridden = || {
-                options().any(|(k, _)| {
-                    crate::store::options::canonical(k) == crate::store::options::canonical(&key)
-                })
-            };
+            let is_overridden =
+                || options().any(|(k, _)| options::canonical(k) == options::canonical(&key));
             if !belongs(&key) || is_overridden() {
                 continue;
             }
@@ -403,7 +402,7 @@ impl Stores {
 /// Checks that a value can be sent, and that it is a URL if it must be one. The message does not
 /// repeat it.
 fn check_value(key: &str, value: &str) -> Result<(), String> {
-    let name = crate::store::options::canonical(key).unwrap_or_default();
+    let name = options::canonical(key).unwrap_or_default();
     let is_whole_text = ["google_service_account_key", "proxy_ca_certificate"];
     if is_whole_text.contains(&name.as_str()) {
         return Ok(());
@@ -415,7 +414,7 @@ fn check_value(key: &str, value: &str) -> Result<(), String> {
     if !value.is_ascii() && !is_place.iter().any(|end| name.ends_with(end)) {
         return Err("holds a character that is not ASCII, which cannot be sent".into());
     }
-    if crate::store::options::is_host_part(&name) && !crate::store::options::is_host_word(value) {
+    if is_host_part(&name) && !is_host_word(value) {
         return Err(
             "must hold only letters, digits and `-`: it becomes a part of a host name".into(),
         );

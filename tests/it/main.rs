@@ -15,10 +15,6 @@
 //! - `embeddings`: the ranks, resamples and known sets of state embeddings
 //! - `exact`: numbers, codes, categories and times of files that differ in type
 //! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
-//! - `filters`: runs of filters: order, gaps, lists, assignments, comparisons and resumed runs
-//! - `filters_file`: the keys of states and observations, and the plans of filters
-//! - `filters_peers`: Kalman filters compared with filterpy and numpy
-//! - `filters_worlds`: filters of known worlds, compared with exact answers
 //! - `formats`: the same rows in every format, and text files with errors
 //! - `fuzz`: any pipeline file or command line gives a value or an error
 //! - `hmm_rates`: how the error of a hidden Markov model falls with the number of windows
@@ -32,6 +28,10 @@
 //! - `memory`: runs with a memory limit
 //! - `names`: sets that keep their names between runs, and `gyre compare`
 //! - `nightly`: the deployment files that start gyre every night
+//! - `observations`: runs of filters: order, gaps, lists, assignments, comparisons and resumed runs
+//! - `observations_file`: the keys of states and observations, and the plans of filters
+//! - `observations_peers`: Kalman filters compared with filterpy and numpy
+//! - `observations_worlds`: filters of known worlds, compared with exact answers
 //! - `operations`: logs, metrics, lineage events and records, and data values in all of them
 //! - `outcomes`: runs without transitions, failed runs and unwritable outputs
 //! - `pages`: links, blocks, keys and first examples of the README, the guides and the other pages
@@ -49,15 +49,15 @@
 //! - `readers`: DuckDB, Polars and pandas read the tables
 //! - `resume`: killed runs, and runs that reuse finished work
 //! - `rows`: the table with all input rows and the sets of their states
-//! - `sequences`: runs over sequences of symbols, compared with SQL, written operators and hmmlearn
-//! - `sequences_around`: assignments, comparisons, continued runs, checks and metrics of sequences
-//! - `sequences_file`: the keys of `[sequences]` and what is refused
 //! - `sets`: all methods on the worlds of the papers
 //! - `sites`: runs over points, symbols and observations as tasks, on executors (feature `cluster`)
 //! - `sql`: the SQL of a pipeline, its keys and its lags
 //! - `statistics`: files whose statistics do not speak of NaN, and damaged page indexes
 //! - `stops`: runs stopped by signals, by locks of other processes and by limits of the system
 //! - `stores`: faults at every call of the object store, and two runs that interleave
+//! - `symbols`: runs over sequences of symbols, compared with SQL, written operators and hmmlearn
+//! - `symbols_around`: assignments, comparisons, continued runs, checks and metrics of sequences
+//! - `symbols_file`: the keys of `[sequences]` and what is refused
 //! - `tasks`: runs in tasks, compared with runs of one process
 //! - `types`: keys and times of every type, compared with an independent count
 //! - `validation`: resamples of trajectories, pairs and counts

@@ -13,6 +13,7 @@
 use crate::evidence::counts::csr::{Csr, Value, Values};
 use crate::evidence::counts::totals::Totals;
 use crate::evidence::pass::kernel::{Conserved, Kernel, each};
+use crate::math::sum;
 use multiversion::multiversion;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -248,8 +249,7 @@ impl Lambda {
             }
             rises.push(rise);
         }
-        let log_likelihood =
-            crate::math::sum::terms(self.terms.len(), |i| self.terms[i]) - of_totals;
+        let log_likelihood = sum::terms(self.terms.len(), |i| self.terms[i]) - of_totals;
         gains(&mut rises);
         (log_likelihood, rises)
     }

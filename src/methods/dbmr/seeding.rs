@@ -12,6 +12,7 @@
 use crate::evidence::counts::csr::{Csr, Values};
 use crate::evidence::counts::shards::Shards;
 use crate::evidence::pass::Passes;
+use crate::math::seed::restart_seed;
 use crate::methods::dbmr::entropy::Sum;
 use crate::methods::dbmr::matrix_columns::{Column, Columns};
 use crate::methods::dbmr::scan::{Pick, Subset};
@@ -121,9 +122,7 @@ pub(crate) fn sample(shards: &Shards, rank: usize) -> Option<Vec<u32>> {
     if wanted > n / 2 {
         return None;
     }
-    let mut hashes: Vec<(u64, u32)> = (0..n)
-        .map(|j| (crate::math::seed::restart_seed(0, j + 1), j as u32))
-        .collect();
+    let mut hashes: Vec<(u64, u32)> = (0..n).map(|j| (restart_seed(0, j + 1), j as u32)).collect();
     hashes.select_nth_unstable(wanted);
     let mut sources: Vec<u32> = hashes[..wanted].iter().map(|h| h.1).collect();
     sources.sort_unstable();

@@ -17,7 +17,7 @@ use crate::methods::heat_kernel::params::{
 };
 use crate::methods::heat_kernel::sketch::{self, Distribution};
 use crate::methods::heat_kernel::warning::Warning;
-use crate::methods::heat_kernel::{diffusion_map, distortion, eigen, random};
+use crate::methods::heat_kernel::{diffusion_map, distortion, eigen, kernel, random};
 use crate::methods::spectral::truncated_svd;
 use std::f64::consts::TAU;
 
@@ -795,8 +795,7 @@ fn many_points_in_many_dimensions_need_landmarks() {
 #[test]
 fn automatic_bandwidths_see_the_dimension() {
     for (points, dimension) in [(circle(13, 600), 1.0), (torus(13, 900), 2.0)] {
-        let (epsilon, found) =
-            crate::methods::heat_kernel::kernel::steepest(&Distinct::new(&points));
+        let (epsilon, found) = kernel::steepest(&Distinct::new(&points));
         assert!((found - dimension).abs() < 0.5, "{found} at {epsilon}");
     }
     let params = DiffusionMap::new(2);

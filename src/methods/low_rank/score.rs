@@ -13,6 +13,7 @@ use crate::evidence::pass::Passes;
 use crate::evidence::pass::kernel::{Conserved, Kernel, each};
 use crate::math::portable;
 use crate::math::sum::terms;
+use crate::methods::cocluster::joint;
 use crate::methods::cocluster::joint::x_log_x;
 use crate::methods::low_rank::factors::Factors;
 use crate::methods::low_rank::metrics::Metrics;
@@ -86,7 +87,7 @@ pub(crate) fn score(
         coherence_lower_bound: frobenius_p - bound,
         coherence_p: None,
         objective: (0..rank).map(|k| coarse[k * rank + k]).sum(),
-        mutual_information: crate::methods::cocluster::joint::information(coarse_counts, rank),
+        mutual_information: joint::information(coarse_counts, rank),
         reference_information: (information / shards.total).max(0.0),
         crispness: None,
         lambda_p_residual: image_residual(shards, factors),
@@ -472,17 +473,13 @@ mod tests {
     use super::*;
     use crate::evidence::counts::shards::of_rows;
     use crate::evidence::pass::Passes;
+    use crate::methods::low_rank::factors::of_partition;
     use proptest::prelude::*;
 
     /// The metrics of a partition, for a dense matrix of counts, targets × sources.
     fn score_dense(n: &[Vec<f64>], affiliation: &[u32], rank: usize, integral: bool) -> Metrics {
         let shards = of_rows(n, !integral, 3);
-        let factors = crate::methods::low_rank::factors::of_partition(
-            &Passes::local(),
-            &shards,
-            affiliation.to_vec(),
-            rank,
-        );
+        let factors = of_partition(&Passes::local(), &shards, affiliation.to_vec(), rank);
         let sets: Vec<i32> = factors.target_sets().iter().map(|&l| l as i32).collect();
         let coarse = factors.coarse_counts(&sets);
         let values = factors.spectrum(&shards).values;

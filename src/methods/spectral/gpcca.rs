@@ -18,8 +18,8 @@ use crate::evidence::counts::shards::Shards;
 use crate::evidence::counts::{Counts, Size};
 use crate::evidence::pass::Passes;
 use crate::evidence::pass::registry::Entry;
-use crate::math::arnoldi;
 use crate::math::schur::Which;
+use crate::math::{arnoldi, sum};
 use crate::methods::columns::StateColumn;
 use crate::methods::estimator::{
     Estimator, Fault, Needs, Parameters, States, defaults, ranked, tolerance,
@@ -188,7 +188,7 @@ pub(crate) fn leading(
     assert_eq!(weights.len(), n, "one weight a source");
     assert!(0 < rank && rank <= n, "the rank is between 1 and n");
     let width = truncated_svd::width(n);
-    let total = crate::math::sum::terms(n, |j| weights[j]);
+    let total = sum::terms(n, |j| weights[j]);
     let roots: Vec<f64> = weights.iter().map(|w| (w / total).sqrt()).collect();
     // One eigenvalue more, to detect a pair that is split.
     let wanted = rank.min(n - 1);

@@ -367,6 +367,8 @@ mod tests {
     use super::*;
     use crate::math::seed::restart_seed;
     use crate::math::testing::on_threads;
+    use crate::methods::spectral::crispness;
+    use crate::methods::spectral::crispness::EMPTY;
     use proptest::prelude::*;
 
     fn draw(seed: u64, at: usize) -> f64 {
@@ -505,7 +507,7 @@ mod tests {
                         let own = chi.iter().skip(i).step_by(rank).zip(&weights);
                         let (one, two) = own.fold((0.0, 0.0), |(one, two), (x, w)| (one + w * x, two + w * x * x));
                         // A set that has vanished adds nothing.
-                        if one > crate::methods::spectral::crispness::EMPTY { two / one } else { 0.0 }
+                        if one > EMPTY { two / one } else { 0.0 }
                     })
                     .sum()
             };
@@ -550,10 +552,7 @@ mod tests {
                     .collect();
                 let (mut a, _) = states.filled(&random);
                 assert!(states.climb(&all, &mut a));
-                assert!(
-                    crate::methods::spectral::crispness::trace(&a, rank) / rank as f64
-                        <= fit.crispness + 1e-10
-                );
+                assert!(crispness::trace(&a, rank) / rank as f64 <= fit.crispness + 1e-10);
             }
         }
     }

@@ -168,6 +168,7 @@ mod tests {
     use super::*;
     use crate::evidence::counts::shards::dense;
     use crate::evidence::pass::Passes;
+    use crate::methods::low_rank::factors::of_partition;
 
     // N (targets × sources) = [ 0 9 9 1 ]   Sources {0, 3} go to targets {1, 2},
     //                         [ 4 0 1 5 ]   and sources {1, 2} to target 0.
@@ -195,8 +196,7 @@ mod tests {
         }
         // Matching gives the sets of targets the names of their sources, for any names by k-means.
         let given = vec![0, 1, 1, 0];
-        let model =
-            crate::methods::low_rank::factors::of_partition(&Passes::local(), &shards, given, 2);
+        let model = of_partition(&Passes::local(), &shards, given, 2);
         assert_eq!(match_targets(&model, &targets.affiliation), [1, 0, 0]);
         let other: Vec<u32> = targets.affiliation.iter().map(|k| 1 - k).collect();
         assert_eq!(match_targets(&model, &other), [1, 0, 0]);

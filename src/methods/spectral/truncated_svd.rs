@@ -440,6 +440,7 @@ mod tests {
     use super::*;
     use crate::evidence::counts::shards::{dense, of_entries};
     use crate::evidence::pass::Passes;
+    use crate::math::dense::square_svd;
     use crate::math::testing::{close, on_threads};
     use rand::RngExt;
 
@@ -496,7 +497,7 @@ mod tests {
                 }
             }
         }
-        crate::math::dense::square_svd(&a, n).0
+        square_svd(&a, n).0
     }
 
     /// ‖D_b^{-1/2} N D_a^{-1/2} a − σb‖, with N from the shards of its rows.

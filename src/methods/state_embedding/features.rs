@@ -8,6 +8,7 @@
 //! on the processor. Its phase is a chain of fused multiply-adds over the coordinates, and the
 //! cosine is a polynomial.
 
+use crate::math::seed::restart_seed;
 use multiversion::multiversion;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -72,7 +73,7 @@ impl Features {
         let mut frequencies = vec![0.0; dimension];
         let mut phases = vec![0.0];
         for l in 0..count {
-            let mut random = Pcg64::seed_from_u64(crate::math::seed::restart_seed(seed, l + 1));
+            let mut random = Pcg64::seed_from_u64(restart_seed(seed, l + 1));
             phases.push(TAU * random.random::<f64>());
             let end = frequencies.len() + dimension;
             while frequencies.len() < end {

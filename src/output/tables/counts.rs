@@ -1,6 +1,7 @@
 //! The table `counts`: one row per pair of states with a transition.
 
 use crate::evidence::counts::csr::Value;
+use crate::memory::wait_for_room;
 use crate::output::tables::columns::{Columns, TableColumns};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
@@ -28,7 +29,7 @@ fn entries(model: &FittedModel, rows: Range<usize>) -> Vec<(u32, u32, f64)> {
         if own.is_empty() {
             continue;
         }
-        crate::memory::wait_for_room();
+        wait_for_room();
         // The row of the first entry, and those after it.
         let row = shard.offsets.partition_point(|&end| end <= own.start) - 1;
         for l in row..shard.n_rows() {

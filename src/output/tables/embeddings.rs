@@ -1,6 +1,7 @@
 //! The table `embeddings`: one row per embedding of states and time or power.
 
 use crate::methods::heat_kernel::chain::ChainEmbedding;
+use crate::methods::heat_kernel::sketch::Energy;
 use crate::output::tables::columns::{Columns, TableColumns};
 use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::{EmbeddingColumns, RunSchema};
@@ -47,7 +48,7 @@ pub(crate) fn embeddings<'a>(run: &'a RunSchema) -> TableColumns<'a, FittedModel
         .finish()
 }
 
-fn energy(own: &ChainEmbedding, time: f64) -> Option<&crate::methods::heat_kernel::sketch::Energy> {
+fn energy(own: &ChainEmbedding, time: f64) -> Option<&Energy> {
     own.energies
         .iter()
         .find(|energy| energy.power as f64 == time)

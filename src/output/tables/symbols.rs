@@ -5,6 +5,7 @@ use crate::assess::fit_of_model::FitOfModel;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::symbols::triples::Triples;
 use crate::math::scale::times_power;
+use crate::memory::wait_for_room;
 use crate::methods::hmm::model::HmmModel;
 use crate::output::tables::columns::{Columns, Placed, TableColumns, of_fits, own_rows};
 use crate::output::tables::run_schema::{
@@ -523,7 +524,7 @@ fn window_fields(symbols: &StateTable, block: usize) -> Vec<Vec<Field>> {
 fn triples(run: &RunSchema, block: usize) -> TableColumns<'_, SymbolsModel> {
     let len = |model: &SymbolsModel| model.triples.len();
     fn entries(model: &SymbolsModel, rows: Range<usize>) -> Vec<WindowRow<'_>> {
-        crate::memory::wait_for_room();
+        wait_for_room();
         model.windows(rows)
     }
     let mut columns = Columns::in_pieces(len, entries);

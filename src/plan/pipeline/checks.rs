@@ -340,6 +340,7 @@ inline_schema!(PartitionKey, |generator| {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
     use crate::plan::pipeline::Pipeline;
 
     const PIPELINE: &str = r#"[job]
@@ -432,7 +433,7 @@ parameters = { share = 0.01 }
             let (more, message) = mistake.split_once(" => ").expect("a message");
             let error = parse(more).expect_err(more);
             assert_eq!(error.to_string(), format!("x.toml:{message}"));
-            assert_eq!(error.kind(), crate::error::Kind::Spec);
+            assert_eq!(error.kind(), Kind::Spec);
         }
         let unpartitioned = PIPELINE.replace("partition_by = [\"airline\"]\n", "");
         let text = format!("{unpartitioned}[checks]\npartitions = [1]");

@@ -181,7 +181,7 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
     }
     let mut folder = None;
     if let Some(bytes) = resources.memory_bytes {
-        let (bounded, made) = crate::read::lake::spill::bound(runtime, bytes)?;
+        let (bounded, made) = spill::bound(runtime, bytes)?;
         (runtime, folder) = (bounded, Some(made));
     }
     let runtime = runtime
@@ -278,7 +278,7 @@ impl Lake {
         // One column may have two roles, such as a state and a given partition.
         let names = fields.iter().map(|field| field.name().as_str());
         let frame = numbered(frame, names, "[transitions]")?;
-        crate::read::lake::widened::check(frame.logical_plan(), &layout.bins())?;
+        widened::check(frame.logical_plan(), &layout.bins())?;
         rounding(frame, &layout.numbers())
     }
 
@@ -292,7 +292,7 @@ impl Lake {
             .into_optimized_plan()
             .map_err(|e| failed("the query cannot be optimised", e))?;
         let physical = self.physical(frame).await?;
-        let files = crate::read::lake::pruned::show(&self.tables, &physical);
+        let files = pruned::show(&self.tables, &physical);
         let mut steps = String::new();
         logical_steps(&logical, 0, &mut steps)
             .map_err(|e| failed("the query cannot be shown", e))?;
@@ -472,7 +472,7 @@ impl Lake {
                     // An overflow in the SQL is not the fault of a file.
                     && !e.to_string().contains(checked_integers::OVERFLOW) =>
             {
-                let damaged = crate::read::lake::damaged::find(&self.context, &self.listed).await;
+                let damaged = damaged::find(&self.context, &self.listed).await;
                 let named = damaged.map(|what| Error::input(format!("{READING}: {what}")));
                 Stop::Failed(named.unwrap_or(e))
             }

@@ -4,6 +4,7 @@
 //! can become gigabytes. The header in front of a page says how many bytes it becomes, so the bytes
 //! that were read are searched for headers before the decoder gets them.
 
+use crate::memory;
 use crate::memory::shown;
 use crate::store::location::location;
 use bytes::Bytes;
@@ -53,7 +54,7 @@ impl PageLimit {
 
     /// The memory limit of a process that reads pages of `bytes` bytes.
     fn enough(&self, bytes: usize) -> usize {
-        let own = crate::memory::least(self.threads);
+        let own = memory::least(self.threads);
         own.saturating_add(bytes.saturating_mul(AT_A_TIME * self.threads))
     }
 }
@@ -154,7 +155,7 @@ impl Reader {
         };
         let largest = largest as usize;
         let (page, limit) = (shown(largest), shown(self.limit.bytes));
-        let do_what = if crate::memory::limit().is_some() {
+        let do_what = if memory::limit().is_some() {
             let enough = shown(self.limit.enough(largest));
             format!("; give at least {enough} with --memory, use fewer --threads, or write")
         } else {

@@ -207,6 +207,7 @@ fn check_certificates(names: &RunSchema, models: &[FittedModel]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
     use crate::output::checkpoint::KEEP_EVERY;
     use crate::plan::pipeline::Pipeline;
     use crate::read::counts;
@@ -260,7 +261,7 @@ rank = 2
             .filter(|c| c.name == "pythagoras")
             .for_each(|c| c.holds = Some(false));
         let error = check_certificates(names, &fitted.models).expect_err("one is broken");
-        assert_eq!(error.kind(), crate::error::Kind::Check);
+        assert_eq!(error.kind(), Kind::Check);
         let message = error.to_string();
         let begin = "lag 2: fit `dbmr`: the certificate `pythagoras` does not hold: ";
         assert!(message.starts_with(begin), "{message}");

@@ -15,6 +15,7 @@ use crate::evidence::pass::checkpoints::Checkpoints;
 use crate::evidence::pass::executor::{Executor, Local};
 use crate::evidence::pass::steps::Steps;
 use crate::math::scale::{exponent, times_power};
+use crate::memory::wait_for_room;
 use crate::methods::estimator::States;
 use crate::methods::heat_kernel::chain::ChainEmbedding;
 use crate::methods::heat_kernel::params::ChainKernel;
@@ -37,6 +38,7 @@ use crate::run::counts::record::{
 use crate::run::failures::{no_evidence, reasons};
 use crate::run::kind::Fitted;
 use crate::run::progress::Progress;
+use crate::{error, memory};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -105,7 +107,7 @@ pub(crate) fn check_not_empty(counted: &Counted, matrices: &[(u64, f64)]) -> Res
         let reasons = reasons(&counted.dropped.0);
         return Err(Error::input(format!(
             "no transition was found in {}{reasons}; check the lag against the times of a trajectory",
-            crate::error::counted(counted.rows, "row")
+            error::counted(counted.rows, "row")
         )));
     }
     Ok(())
@@ -146,7 +148,7 @@ pub(crate) fn shards(layout: &Layout, counts: &mut CountMatrix) -> Result<Shards
 
 fn scale_rows(shards: &mut [Csr], n: i32) {
     for shard in shards {
-        crate::memory::wait_for_room();
+        wait_for_room();
         shard.values = shard.values.scaled(n);
     }
 }
@@ -178,7 +180,7 @@ pub(crate) fn fit_model(
         return Ok((FittedModel::counted(counts), Timings::default()));
     }
     let threads = rayon::current_num_threads();
-    plan.check_memory(size(&counts), threads, crate::memory::limit())?;
+    plan.check_memory(size(&counts), threads, memory::limit())?;
     let start = Instant::now();
     let shards = shards(&plan.layout, &mut counts)?;
     let shard_seconds = start.elapsed().as_secs_f64();

@@ -13,7 +13,8 @@ use crate::read::rows::ordered::{Found, again};
 use crate::read::rows::split::Split;
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
-use crate::read::symbols::{SymbolBatch, SymbolInput, SymbolReader};
+use crate::read::symbols;
+use crate::read::symbols::{SymbolBatch, SymbolInput, SymbolReader, window_rows};
 use crate::run::symbols::held_out::HeldOutSums;
 use crate::run::symbols::scoring::{PartitionScorers, Scored, Scoring, SymbolMap, TaskScores};
 use crate::run::trajectories::{
@@ -578,12 +579,12 @@ impl<'a, 't> Writing<'a, 't> {
             scoring: Scoring::new(partitions.collect(), distributions && has_predictions, None),
             totals: Totals {
                 tables,
-                has_split: crate::read::symbols::has_split(input.layout),
+                has_split: symbols::has_split(input.layout),
                 n_partition: input.layout.partition.len(),
                 open: Open::default(),
                 short: Short {
                     rows: 0,
-                    window: crate::read::symbols::window_rows(input.layout),
+                    window: window_rows(input.layout),
                 },
                 of_fits: BTreeMap::new(),
                 rows: BTreeMap::new(),

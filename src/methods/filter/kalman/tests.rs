@@ -1,5 +1,6 @@
 //! Filters against numbers that are worked by hand or with numpy, and against each other.
 
+use crate::error::Result;
 use crate::evidence::observations::Observations;
 use crate::math::testing::says;
 use crate::methods::FilterMethod;
@@ -21,7 +22,7 @@ fn fit_to(
     method: &FilterMethod,
     rows: &Observations,
     dynamics: Option<&Dynamics>,
-) -> crate::error::Result<FilterFit> {
+) -> Result<FilterFit> {
     let input = FitInput {
         rows,
         is_static: false,

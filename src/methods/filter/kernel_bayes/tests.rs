@@ -2,6 +2,7 @@
 //! inference with posterior regularization*.
 
 use crate::evidence::observations::{Observations, Prior, Supervision};
+use crate::math::seed;
 use crate::math::testing::{close, on_threads, says};
 use crate::methods::filter::fit::{Estimates, Factor, FitInput};
 use crate::methods::filter::kernel_bayes::{KernelModel, fit, of_factors};
@@ -55,8 +56,7 @@ fn random(seed: u64) -> impl FnMut() -> f64 {
     let mut at = 0;
     move || {
         at += 1;
-        (crate::math::seed::mixed(seed ^ crate::math::seed::mixed(at)) >> 11) as f64
-            / (1u64 << 53) as f64
+        (seed::mixed(seed ^ seed::mixed(at)) >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 

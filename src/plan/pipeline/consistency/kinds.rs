@@ -7,7 +7,7 @@ use crate::methods::{AnyMethod, PointMethod};
 use crate::output::tables::table::Table;
 use crate::output::tables::{observations, points, symbols};
 use crate::plan::pipeline::consistency::errors::{Errors, lacks};
-use crate::plan::pipeline::consistency::observations::{filter, has_kernels, state_space};
+use crate::plan::pipeline::consistency::observations::{filter, has_kernels, of_observations};
 use crate::plan::pipeline::consistency::points::{densities, point_pairs, points};
 use crate::plan::pipeline::consistency::rows::{Frame, pairs, trajectories};
 use crate::plan::pipeline::consistency::symbols::{held_out, one_window, symbols};
@@ -233,7 +233,7 @@ fn sequences(text: SequencesText, document: &Document<'_>) -> Result<Input> {
     let has_state = !text.state.is_empty() || !text.observation.is_empty();
     match (has_symbol, has_state) {
         (true, _) => symbols(text, document),
-        (false, true) => state_space(text, document),
+        (false, true) => of_observations(text, document),
         (false, false) => Err(lacks(
             "sequences",
             "`symbol` or `bins` (hidden Markov models), or the keys `state` and `observation` (filters)",

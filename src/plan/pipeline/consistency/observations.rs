@@ -10,7 +10,7 @@ use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::SequencesText;
 
 /// Rows with states and observations.
-pub(super) fn state_space(text: SequencesText, document: &Document<'_>) -> Result<Input> {
+pub(super) fn of_observations(text: SequencesText, document: &Document<'_>) -> Result<Input> {
     if text.observation.is_empty() {
         let key = "`observation`: the columns that are measured in every row";
         return Err(lacks("sequences", key, document));
