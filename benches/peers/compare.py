@@ -37,7 +37,7 @@ DBMR = {"clock": "partition", "beside": ["count"], "tools": ["NumPy, 2 processes
 # State embeddings. GEMM is the matrix products alone: no cosines, no decomposition.
 STATES = {
     "clock": "fit",
-    "beside": ["survey"],
+    "beside": ["survey", "rows"],
     "lag": 1,
     "rank": 5,
     "tools": ["deeptime VAMP", "scikit-learn RBF", "GEMM"],
@@ -90,7 +90,7 @@ TASKS = {
     # About 80 neighbours within the radius, where the kernel is 1e-4.
     "maps-torus": {
         "clock": "fit",
-        "beside": ["survey"],
+        "beside": ["survey", "rows"],
         "file": "torus100k.parquet",
         "dimension": 8,
         "epsilon": 0.004,
@@ -98,7 +98,7 @@ TASKS = {
     },
     "sketches-torus": {
         "clock": "fit",
-        "beside": ["survey"],
+        "beside": ["survey", "rows"],
         "file": "torus100k.parquet",
         "dimension": 8,
         "power": 32,
