@@ -19,11 +19,13 @@ pub(crate) mod sum;
 /// What unit tests of several rooms need.
 #[cfg(test)]
 pub(crate) mod testing {
+    /// Numbers are equal or differ by less than the tolerance.
     #[track_caller]
     pub(crate) fn close(found: &[f64], expected: &[f64], tolerance: f64) {
         assert_eq!(found.len(), expected.len());
         for (a, b) in found.iter().zip(expected) {
-            assert!((a - b).abs() <= tolerance, "{found:?} is not {expected:?}");
+            let near = a == b || (a - b).abs() < tolerance;
+            assert!(near, "{found:?} is not {expected:?}");
         }
     }
 
@@ -32,6 +34,12 @@ pub(crate) mod testing {
     pub(crate) fn says(message: impl ToString, part: &str) {
         let message = message.to_string();
         assert!(message.contains(part), "{message}");
+    }
+
+    /// The cases of a text: one per line, as `query => what is expected`.
+    pub(crate) fn cases(text: &str) -> impl Iterator<Item = (&str, &str)> {
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        lines.map(|line| line.split_once(" => ").expect(line))
     }
 
     /// Runs on a pool of this number of threads.

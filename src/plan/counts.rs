@@ -13,6 +13,7 @@ use crate::plan::fits::{PlannedFit, PlannedValidation, Ranks, planned};
 use crate::plan::increments::{Increments, increments};
 use crate::plan::job::PlannedJob;
 use crate::plan::kind::{KindPlan, PlanLines, Shown, with_job};
+use crate::plan::left_out::{left_out, repeats};
 use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::NamesFrom;
 use crate::plan::rows::{PlannedQuery, lag_column};
@@ -20,7 +21,6 @@ use crate::plan::show::{
     column, columns, fit_lines, fits_json, increments_json, increments_line, names, order_text,
     state_columns, state_text, weights_text,
 };
-use crate::plan::written::{left_out, repeats};
 use crate::read::lake::Lake;
 use crate::read::rows::layout::{Layout, Measure, RowRoles};
 use crate::read::rows::states::StateTable;

@@ -2,10 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::plan::checks::{CheckRule, PlannedCheck, planned};
+use crate::plan::left_out::left_out;
 use crate::plan::pipeline::keys::Empty;
 use crate::plan::pipeline::{Pipeline, table_names};
 use crate::plan::rows::{PlannedQuery, hash, hashed_keys, inputs, unhashed};
-use crate::plan::written::left_out;
 use crate::read::lake::Lake;
 use crate::read::lake::files::LakeTable;
 use crate::store::Stores;
@@ -35,7 +35,7 @@ pub struct PlannedJob {
     /// The SQL of the rows.
     pub sql: String,
     /// The values of the `$name`s in the SQL.
-    #[serde(with = "crate::plan::travel::values")]
+    #[serde(with = "crate::plan::serialized::values")]
     pub parameters: BTreeMap<String, ScalarValue>,
     /// The columns of the partition; empty if all rows have one model per lag.
     #[serde(skip)]

@@ -40,7 +40,7 @@ pub(crate) struct ObservationsPlan {
     /// its trajectory, however much later it is.
     pub interval: Option<Lag>,
     /// The fits, in the order of the file.
-    #[serde(with = "crate::plan::travel::json")]
+    #[serde(with = "crate::plan::serialized::json")]
     pub fits: Vec<PlannedFilter>,
     /// The rows of the table `estimates`.
     pub rows: FilteredRows,

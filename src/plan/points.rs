@@ -35,7 +35,7 @@ pub(crate) struct PointsPlan {
     /// The lags by length; empty for rows without time.
     pub lags: Vec<Lag>,
     /// The fits, one per rank unless a rule picks the rank.
-    #[serde(with = "crate::plan::travel::json")]
+    #[serde(with = "crate::plan::serialized::json")]
     pub fits: Vec<PlannedFit<PointMethod>>,
     /// Resamples and folds of the trajectories. There are at least 2 folds.
     pub validation: PlannedValidation,

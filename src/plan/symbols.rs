@@ -42,7 +42,7 @@ pub(crate) struct SymbolsPlan {
     /// its trajectory, however much later it is.
     pub interval: Option<Lag>,
     /// The fits, one per rank unless a rule picks the rank. All have the same block and windows.
-    #[serde(with = "crate::plan::travel::json")]
+    #[serde(with = "crate::plan::serialized::json")]
     pub fits: Vec<PlannedFit<SymbolMethod>>,
     /// Resamples of the trajectories.
     pub validation: PlannedValidation,

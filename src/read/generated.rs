@@ -259,7 +259,7 @@ pub(crate) fn normals(random: &mut Pcg64) -> [f64; 2] {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::read::sql::statement::tests::cases;
+    use crate::math::testing::cases;
     use arrow::array::AsArray;
     use arrow::compute::cast;
     use arrow::datatypes::Float64Type;

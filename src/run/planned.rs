@@ -193,7 +193,7 @@ pub trait AnyKind: Sync {
     /// Compares the results at two outputs.
     ///
     /// # Errors
-    /// As [`compare`](crate::run::compare::compare).
+    /// As [`compare`].
     fn compare<'a>(
         &'a self,
         a: &'a str,

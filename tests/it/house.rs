@@ -99,9 +99,7 @@ fn sources() -> BTreeMap<PathBuf, String> {
     for text in files.values_mut() {
         let code = text.lines().map(|l| if is_comment(l) { "" } else { l });
         let code = code.collect::<Vec<_>>().join("\n");
-        let starts = ["mod tests", "pub(crate) mod tests"];
-        let starts = starts.map(|start| code.find(&format!("#[cfg(test)]\n{start}")));
-        let end = starts.into_iter().flatten().min().unwrap_or(code.len());
+        let end = code.find("#[cfg(test)]\nmod tests").unwrap_or(code.len());
         *text = code[..end].to_string();
     }
     files

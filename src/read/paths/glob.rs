@@ -287,7 +287,7 @@ fn prefix(folder: &Path) -> Option<&Path> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::sql::statement::tests::cases;
+    use crate::math::testing::cases;
     use object_store::ObjectStoreExt;
     use object_store::memory::InMemory;
     use proptest::prelude::*;

@@ -337,7 +337,7 @@ fn sql_name(of: &DataType) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::sql::statement::tests::cases;
+    use crate::math::testing::cases;
     use arrow::array::{Int8Array, Int64Array, RecordBatch};
     use datafusion::prelude::SessionContext;
 

@@ -1001,8 +1001,9 @@ impl<'a> Call<'a> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
+    use crate::math::testing::cases;
     use crate::read::lake;
     use crate::read::sql::checked_integers::CheckedIntegers;
     use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
@@ -1020,12 +1021,6 @@ pub(crate) mod tests {
         context.register_batch("x", rows.clone()).unwrap();
         context.register_batch("y", rows).unwrap();
         context
-    }
-
-    /// The cases of a text: one per line, as `query => what is expected`.
-    pub(crate) fn cases(text: &str) -> impl Iterator<Item = (&str, &str)> {
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        lines.map(|line| line.split_once(" => ").expect(line))
     }
 
     /// Clauses that the planner drops, and how the error names them.

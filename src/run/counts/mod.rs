@@ -13,13 +13,13 @@ pub mod local;
 pub(crate) mod markov;
 pub mod model;
 pub(crate) mod passes;
-pub(crate) mod passing;
 pub(crate) mod ranks;
 pub mod record;
 pub(crate) mod rounds;
 pub(crate) mod rows;
 pub(crate) mod score;
 pub(crate) mod tasks;
+pub(crate) mod unit_pass;
 
 use crate::assess::{certificates, kernels};
 use crate::error::Result;

@@ -16,8 +16,8 @@ use crate::run::counting::rounds;
 use crate::run::counting::tasks::{CountingWork, CountsGroup, read_counts};
 use crate::run::counts::kind::CountsKind;
 use crate::run::counts::model::{self, fit_model, names};
-use crate::run::counts::passing::UnitPass;
 use crate::run::counts::record::Timings;
+use crate::run::counts::unit_pass::UnitPass;
 use crate::run::progress::Silent;
 use crate::run::workers::executor::{TaskExecutor, blocking};
 use crate::run::workers::slices::{Split, Width};
@@ -37,7 +37,7 @@ pub enum CountsWork {
         groups: Vec<CountsGroup>,
         labels: Vec<usize>,
     },
-    /// Counts → the same in units: [`Cut`](crate::run::counts::passing::Cut).
+    /// Counts → the same in units: [`Cut`](crate::run::counts::unit_pass::Cut).
     Cut {
         group: CountsGroup,
         /// Number of tasks that can run at once.

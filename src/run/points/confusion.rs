@@ -16,8 +16,8 @@ use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::Stop;
 use crate::run::kind::Running;
+use crate::run::points::first_pass::FirstPass;
 use crate::run::points::kind::PointsKind;
-use crate::run::points::surveyed::Surveyed;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ struct Comparing {
 /// Compares the clusters of all fits that ask for it with the sets of all rows.
 pub(super) async fn compare(
     run: &Running<'_, PointsKind>,
-    surveyed: &Surveyed,
+    first_pass: &FirstPass,
     models: &mut [PointsModel],
 ) -> Result<()> {
     let compared = Arc::new(compared(run.plan, models));
@@ -61,11 +61,11 @@ pub(super) async fn compare(
     let start = || {
         Ok(Comparing {
             compared: Arc::clone(&compared),
-            divisors: surveyed.known.divisors.clone(),
+            divisors: first_pass.known.divisors.clone(),
             sums: vec![Shared::new(); compared.len()],
         })
     };
-    let (layout, known) = (&run.plan.layout, Some(&surveyed.known.partitions[..]));
+    let (layout, known) = (&run.plan.layout, Some(&first_pass.known.partitions[..]));
     let (done, _) = read(run.lake, run.frame.clone(), layout, known, start).await?;
     for (own, sums) in compared.iter().zip(done.sums) {
         let [model, fit] = own.place;

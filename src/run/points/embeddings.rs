@@ -29,11 +29,11 @@ use crate::read::points::survey;
 use crate::run::failures::{Failures, no_evidence};
 use crate::run::kind::Running;
 use crate::run::points::confusion::compare;
+use crate::run::points::first_pass::FirstPass;
 use crate::run::points::grams::{PartitionSums, Parts, SumRequest, Wanted};
 use crate::run::points::kind::PointsKind;
 use crate::run::points::rows::keys_of;
 use crate::run::points::sums;
-use crate::run::points::surveyed::Surveyed;
 use crate::run::record::EmptyRecord;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -95,7 +95,7 @@ impl Sampled {
 /// lags without a pair, which have no model.
 pub(super) async fn fit(
     run: &Running<'_, PointsKind>,
-    surveyed: &Surveyed,
+    first_pass: &FirstPass,
     failures: &mut Failures,
 ) -> Result<(Vec<PointsModel>, Vec<EmptyRecord>)> {
     let plan = run.plan;
@@ -110,23 +110,23 @@ pub(super) async fn fit(
     let (keys, ranks) = keys(&planned);
     let scaled: Vec<StateEmbedding> = keys
         .iter()
-        .map(|key| scaled_box(key, &surveyed.known.divisors))
+        .map(|key| scaled_box(key, &first_pass.known.divisors))
         .collect::<Result<_>>()?;
-    check_boxes(run, surveyed, &planned).await?;
-    let mut sampled = sampled(surveyed);
+    check_boxes(run, first_pass, &planned).await?;
+    let mut sampled = sampled(first_pass);
     let asked = (&scaled[..], &ranks[..]);
-    choose_bandwidths(run, surveyed, &mut sampled, asked, failures).await?;
+    choose_bandwidths(run, first_pass, &mut sampled, asked, failures).await?;
     let bases: Vec<Vec<Basis>> = sampled.iter().map(|own| own.bases.clone()).collect();
     let fitting = Fitting {
         plan,
-        surveyed,
+        first_pass,
         planned: &planned,
         keys: &keys,
     };
     fitting.check_memory(&bases)?;
-    let sums = sum(run, surveyed, &bases, fitting.parts(&bases)?).await?;
+    let sums = sum(run, first_pass, &bases, fitting.parts(&bases)?).await?;
     let (mut models, empty) = fitting.models(&sampled, &sums, failures)?;
-    compare(run, surveyed, &mut models).await?;
+    compare(run, first_pass, &mut models).await?;
     Ok((models, empty))
 }
 
@@ -148,11 +148,11 @@ fn keys(planned: &[Planned<'_>]) -> (Vec<StateEmbedding>, Vec<usize>) {
 }
 
 /// The sampled points of each partition, without features.
-fn sampled(surveyed: &Surveyed) -> Vec<Sampled> {
-    let samples = surveyed.samples().into_iter().zip(&surveyed.partitions);
+fn sampled(first_pass: &FirstPass) -> Vec<Sampled> {
+    let samples = first_pass.samples().into_iter().zip(&first_pass.partitions);
     let sampled = samples.map(|(sample, survey)| {
         let ends = survey.ends.low.iter().zip(&survey.ends.high);
-        let ends = ends.zip(&surveyed.known.divisors);
+        let ends = ends.zip(&first_pass.known.divisors);
         // A partition without pairs has no model, and any features will do.
         let (sample, range) = if survey.used == 0 {
             let d = survey.ends.low.len();
@@ -174,7 +174,7 @@ fn sampled(surveyed: &Surveyed) -> Vec<Sampled> {
 /// What the models of all partitions and lags have in common.
 struct Fitting<'a> {
     plan: &'a PointsPlan,
-    surveyed: &'a Surveyed,
+    first_pass: &'a FirstPass,
     planned: &'a [Planned<'a>],
     keys: &'a [StateEmbedding],
 }
@@ -182,13 +182,13 @@ struct Fitting<'a> {
 impl Fitting<'_> {
     /// Checks that the sums and decompositions of the features fit into memory.
     fn check_memory(&self, bases: &[Vec<Basis>]) -> Result<()> {
-        let (plan, surveyed) = (self.plan, self.surveyed);
+        let (plan, first_pass) = (self.plan, self.first_pass);
         let limit = memory::limit();
         let mut lacks = Vec::new();
-        for (partition, (survey, bases)) in surveyed.partitions.iter().zip(bases).enumerate() {
+        for (partition, (survey, bases)) in first_pass.partitions.iter().zip(bases).enumerate() {
             let size = PointSize {
                 points: survey.rows,
-                dimension: surveyed.known.divisors.len() as u64,
+                dimension: first_pass.known.divisors.len() as u64,
                 lags: plan.layout.n_lags() as u64,
             };
             for Planned { fit, params } in self.planned {
@@ -205,7 +205,7 @@ impl Fitting<'_> {
                 });
                 let threads = rayon::current_num_threads();
                 let lack = plan.lacking(&fit.name, &method, size, 0, threads, limit);
-                lacks.extend(lack.map(|lack| lack.at(surveyed.known.place(plan, partition, 0))));
+                lacks.extend(lack.map(|lack| lack.at(first_pass.known.place(plan, partition, 0))));
             }
         }
         Lack::none(lacks)
@@ -235,7 +235,7 @@ impl Fitting<'_> {
         sums: &[PartitionSums],
         failures: &mut Failures,
     ) -> Result<(Vec<PointsModel>, Vec<EmptyRecord>)> {
-        let (plan, known) = (self.plan, &self.surveyed.known);
+        let (plan, known) = (self.plan, &self.first_pass.known);
         let n_lags = plan.layout.n_lags();
         let (mut models, mut empty) = (Vec::new(), Vec::new());
         for (partition, sums) in sums.iter().enumerate() {
@@ -277,11 +277,14 @@ impl Fitting<'_> {
         own: &Sampled,
         sums: &PartitionSums,
     ) -> Result<PointsModel> {
-        let (plan, surveyed) = (self.plan, self.surveyed);
+        let (plan, first_pass) = (self.plan, self.first_pass);
         if sums.pairs(lag) == 0 {
             return Err(no_pairs(plan.job.empty));
         }
-        let (validation, place) = (&plan.validation, surveyed.known.place(plan, partition, lag));
+        let (validation, place) = (
+            &plan.validation,
+            first_pass.known.place(plan, partition, lag),
+        );
         let mut fits = Vec::new();
         for Planned { fit, params } in self.planned {
             let at = self.keys.iter().position(|key| *key == of_features(params));
@@ -343,9 +346,9 @@ impl Fitting<'_> {
         Ok(PointsModel {
             partition,
             lag,
-            rows: surveyed.partitions[partition].rows,
+            rows: first_pass.partitions[partition].rows,
             coordinates: plan.layout.coordinate_names(),
-            divisors: surveyed.known.divisors.clone(),
+            divisors: first_pass.known.divisors.clone(),
             fits,
         })
     }
@@ -362,12 +365,16 @@ fn no_pairs(empty: Empty) -> Error {
 /// orthonormal in a box can be of any size outside it.
 async fn check_boxes(
     run: &Running<'_, PointsKind>,
-    surveyed: &Surveyed,
+    first_pass: &FirstPass,
     planned: &[Planned<'_>],
 ) -> Result<()> {
     let names = run.plan.layout.coordinate_names();
     for Planned { fit, params } in planned {
-        for survey in surveyed.partitions.iter().filter(|survey| survey.used > 0) {
+        for survey in first_pass
+            .partitions
+            .iter()
+            .filter(|survey| survey.used > 0)
+        {
             for (k, [low, high]) in params.bounds.iter().flatten().enumerate() {
                 let ends = &survey.ends;
                 let (value, hash) = if ends.low[k] < *low {
@@ -413,14 +420,14 @@ fn scaled_box(params: &StateEmbedding, divisors: &[f64]) -> Result<StateEmbeddin
 /// `keys` have their parameters and largest ranks. A partition that fails has no features.
 async fn choose_bandwidths(
     run: &Running<'_, PointsKind>,
-    surveyed: &Surveyed,
+    first_pass: &FirstPass,
     sampled: &mut [Sampled],
     keys: (&[StateEmbedding], &[usize]),
     failures: &mut Failures,
 ) -> Result<()> {
     let plan = run.plan;
     // A partition has one bandwidth for all lags.
-    let place = |partition| surveyed.known.place(plan, partition, usize::MAX);
+    let place = |partition| first_pass.known.place(plan, partition, usize::MAX);
     let is_compared =
         |key: &StateEmbedding| key.bandwidth == Bandwidth::Rule(BandwidthRule::HeldOut);
     let compared: Vec<(&StateEmbedding, usize)> = keys
@@ -432,7 +439,7 @@ async fn choose_bandwidths(
     // None: the partition has failed.
     let mut chosen: Vec<Option<Vec<(f64, Scores)>>> = vec![Some(Vec::new()); sampled.len()];
     for (partition, chosen) in chosen.iter_mut().enumerate() {
-        let checked = failures.take(place(partition), surveyed.known.check(partition))?;
+        let checked = failures.take(place(partition), first_pass.known.check(partition))?;
         *chosen = checked.map(|()| Vec::new());
     }
     if !compared.is_empty() {
@@ -455,7 +462,7 @@ async fn choose_bandwidths(
             bases.push(made.into_iter().flatten().flatten().collect());
         }
         let folds = plan.validation.folds;
-        let sums = sum(run, surveyed, &bases, (1, folds)).await?;
+        let sums = sum(run, first_pass, &bases, (1, folds)).await?;
         for (partition, (bases, sums)) in bases.iter().zip(&sums).enumerate() {
             if bases.is_empty() {
                 chosen[partition] = None;
@@ -528,11 +535,11 @@ fn best(
 /// Sums products of features over pairs, by partition.
 async fn sum(
     run: &Running<'_, PointsKind>,
-    surveyed: &Surveyed,
+    first_pass: &FirstPass,
     bases: &[Vec<Basis>],
     (groups, folds): (usize, usize),
 ) -> Result<Vec<PartitionSums>> {
-    let wanted = surveyed
+    let wanted = first_pass
         .partitions
         .iter()
         .zip(bases)
@@ -545,10 +552,10 @@ async fn sum(
             parts: Parts::new(groups, folds, survey),
         });
     let request = SumRequest {
-        divisors: surveyed.known.divisors.clone(),
+        divisors: first_pass.known.divisors.clone(),
         partitions: wanted.collect(),
     };
-    sums::sum(run, surveyed, request).await
+    sums::sum(run, first_pass, request).await
 }
 
 /// The number of groups of trajectories whose sums fit into memory, `most` at most.

@@ -18,8 +18,8 @@ use crate::read::points::survey::WeightUnit;
 use crate::read::points::{PointBatch, Receiver, read};
 use crate::read::rows::stop::Stop;
 use crate::run::kind::Running;
+use crate::run::points::first_pass::{FirstPass, Known};
 use crate::run::points::kind::PointsKind;
-use crate::run::points::surveyed::{Known, Surveyed};
 use crate::run::workers::executor::blocking_as;
 use datafusion::dataframe::DataFrame;
 use std::borrow::Cow;
@@ -121,11 +121,11 @@ impl Receiver for Loaded {
 /// of the partitions.
 pub(super) async fn fit(
     run: &Running<'_, PointsKind>,
-    surveyed: &Surveyed,
+    first_pass: &FirstPass,
 ) -> Result<Vec<Result<PointsModel>>> {
     let (plan, lake, frame) = (run.plan, run.lake, run.frame);
     let name = |partition: usize| format!("kernels/{partition}");
-    let n = surveyed.partitions.len();
+    let n = first_pass.partitions.len();
     let checkpoint = Arc::clone(run.work);
     let found = blocking_as("reading the fits", move || {
         let find = |at| checkpoints::find(checkpoint.as_ref(), &name(at));
@@ -136,8 +136,8 @@ pub(super) async fn fit(
         found.into_iter().map(|model| model.map(Ok)).collect();
     let wanted: Vec<bool> = models.iter().map(Option::is_none).collect();
     if wanted.contains(&true) {
-        let known = &surveyed.known;
-        let rows = surveyed.partitions.iter().map(|survey| survey.rows);
+        let known = &first_pass.known;
+        let rows = first_pass.partitions.iter().map(|survey| survey.rows);
         let rows = rows.enumerate().filter(|(at, _)| wanted[*at]);
         Lack::none(rows.flat_map(|(at, rows)| {
             let place = known.place(plan, at, 0);

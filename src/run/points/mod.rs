@@ -9,6 +9,7 @@ pub(crate) mod compare;
 pub(crate) mod confusion;
 pub(crate) mod densities;
 pub(crate) mod embeddings;
+pub(crate) mod first_pass;
 pub(crate) mod grams;
 pub(crate) mod kernels;
 pub(crate) mod kind;
@@ -17,7 +18,6 @@ pub(crate) mod record;
 pub(crate) mod rounds;
 pub(crate) mod rows;
 pub(crate) mod sums;
-pub(crate) mod surveyed;
 pub(crate) mod tasks;
 
 use crate::assess::certificates;
@@ -33,9 +33,9 @@ use crate::read::rows::coordinates::{LargeValue, Scale};
 use crate::read::rows::states::describe;
 use crate::run::failures::Failures;
 use crate::run::kind::{EvidenceKind, Fitted, Found, Read, Running, Written};
+use crate::run::points::first_pass::{FirstPass, survey};
 use crate::run::points::kind::PointsKind;
 use crate::run::points::record::{Facts, PointFitRecord, PointsModelRecord};
-use crate::run::points::surveyed::{Surveyed, survey};
 use crate::run::record::{ModelEntry, Resumed};
 use crate::run::summary::SHOWN;
 use crate::run::workers::Workers;
@@ -49,7 +49,7 @@ const SMALLEST_SPREAD: f64 = 1e-100;
 /// What the models of a run share.
 pub(crate) struct Shared {
     /// What the first pass found.
-    pub(crate) surveyed: Surveyed,
+    pub(crate) first_pass: FirstPass,
     /// The partition and lag columns.
     pub(crate) run: RunSchema,
     /// A value that is far from the others: it may be why a fit fails.
@@ -61,7 +61,7 @@ impl EvidenceKind for PointsKind {
     const READ: &'static str = "survey";
 
     type Plan = PointsPlan;
-    type Evidence = (Surveyed, Option<String>);
+    type Evidence = (FirstPass, Option<String>);
     type Model = PointsModel;
     type Shared = Shared;
     type Rows = ();
@@ -74,12 +74,12 @@ impl EvidenceKind for PointsKind {
             Workers::Local => survey_rows(run.lake, run.frame.clone(), layout).await?,
             Workers::Remote { nodes, .. } => rounds::survey(run, nodes).await?,
         };
-        let surveyed = survey(layout, surveyor, found)?;
-        let warnings = far_values(run, &surveyed).await?;
-        let points = surveyed.partitions.iter().map(|survey| survey.rows);
+        let first_pass = survey(layout, surveyor, found)?;
+        let warnings = far_values(run, &first_pass).await?;
+        let points = first_pass.partitions.iter().map(|survey| survey.rows);
         let found = Found {
-            rows: surveyed.found.rows,
-            dropped: surveyed.found.dropped.0.clone(),
+            rows: first_pass.found.rows,
+            dropped: first_pass.found.dropped.0.clone(),
             facts: Facts {
                 points: points.sum(),
             },
@@ -87,7 +87,7 @@ impl EvidenceKind for PointsKind {
             ..Found::default()
         };
         Ok(Read {
-            evidence: (surveyed, found.warnings.first().cloned()),
+            evidence: (first_pass, found.warnings.first().cloned()),
             found,
             ledger: None,
         })
@@ -95,38 +95,38 @@ impl EvidenceKind for PointsKind {
 
     async fn fit(
         run: &Running<'_, Self>,
-        (surveyed, far): (Surveyed, Option<String>),
+        (first_pass, far): (FirstPass, Option<String>),
     ) -> Result<Fitted<Self>> {
         let plan = run.plan;
         let mut failures = Failures::default();
         let (models, empty) = match plan.layout.roles {
-            PointRoles::Pairs { .. } => embeddings::fit(run, &surveyed, &mut failures)
+            PointRoles::Pairs { .. } => embeddings::fit(run, &first_pass, &mut failures)
                 .await
                 .map_err(|e| because(far.as_ref(), e))?,
             PointRoles::Rows => {
                 let fitted = match &run.options.workers {
-                    Workers::Local => kernels::fit(run, &surveyed).await,
+                    Workers::Local => kernels::fit(run, &first_pass).await,
                     Workers::Remote { nodes, .. } => {
-                        rounds::fit_kernels(run, nodes, &surveyed.known).await
+                        rounds::fit_kernels(run, nodes, &first_pass.known).await
                     }
                 };
                 let fitted = fitted.map_err(|e| because(far.as_ref(), e))?;
                 let mut models = Vec::new();
                 for (partition, model) in fitted.into_iter().enumerate() {
-                    let place = surveyed.known.place(plan, partition, 0);
+                    let place = first_pass.known.place(plan, partition, 0);
                     let model = model.map_err(|e| because(far.as_ref(), e));
                     models.extend(failures.take(place, model)?);
                 }
                 (models, Vec::new())
             }
         };
-        let points = surveyed.partitions.iter().map(|survey| survey.rows);
+        let points = first_pass.partitions.iter().map(|survey| survey.rows);
         let facts = Facts {
             points: points.sum(),
         };
         let shared = Shared {
-            run: plan.run_schema(surveyed.found.partitions.clone()),
-            surveyed,
+            run: plan.run_schema(first_pass.found.partitions.clone()),
+            first_pass,
             far,
         };
         Ok(Fitted {
@@ -138,10 +138,12 @@ impl EvidenceKind for PointsKind {
     }
 
     fn check_certificates(run: &Running<'_, Self>, fitted: &Fitted<Self>) -> Result<()> {
-        let Shared { surveyed, far, .. } = &fitted.shared;
+        let Shared {
+            first_pass, far, ..
+        } = &fitted.shared;
         for model in &fitted.models {
             for fit in &model.fits {
-                let place = || surveyed.known.place(run.plan, model.partition, model.lag);
+                let place = || first_pass.known.place(run.plan, model.partition, model.lag);
                 certificates::check(&fit.name, &fit.certificates)
                     .map_err(|e| match fit.warnings.first() {
                         Some(warning) => e.at(warning),
@@ -154,14 +156,14 @@ impl EvidenceKind for PointsKind {
     }
 
     async fn rows(run: &Running<'_, Self>, fitted: &mut Fitted<Self>) -> Result<Written<Self>> {
-        let (surveyed, schema) = (&fitted.shared.surveyed, &fitted.shared.run);
+        let (first_pass, schema) = (&fitted.shared.first_pass, &fitted.shared.run);
         let models = &fitted.models[..];
         let mut tables = StagedTables::new();
-        if let Some(written) = densities::write(run, &surveyed.known, schema, models).await? {
+        if let Some(written) = densities::write(run, &first_pass.known, schema, models).await? {
             tables.insert(DENSITIES, written);
         }
         let largest_hash = match run.plan.rows {
-            PointRows::Sample(most) => rows::largest_hash(run, surveyed, most).await?,
+            PointRows::Sample(most) => rows::largest_hash(run, first_pass, most).await?,
             PointRows::All | PointRows::None => None,
         };
         if run.plan.rows != PointRows::None {
@@ -171,9 +173,9 @@ impl EvidenceKind for PointsKind {
                 largest_hash,
             };
             let written = match &run.options.workers {
-                Workers::Local => rows::write(run, surveyed, table).await?,
+                Workers::Local => rows::write(run, first_pass, table).await?,
                 Workers::Remote { nodes, .. } => {
-                    rounds::write_rows(run, nodes, surveyed, table).await?
+                    rounds::write_rows(run, nodes, first_pass, table).await?
                 }
             };
             tables.insert(POINTS, written);
@@ -198,7 +200,7 @@ impl EvidenceKind for PointsKind {
         at: usize,
     ) -> ModelEntry<PointsModelRecord> {
         let model = &fitted.models[at];
-        let partitions = &fitted.shared.surveyed.found.partitions;
+        let partitions = &fitted.shared.first_pass.found.partitions;
         let columns = run.plan.layout.partition.iter().zip(partitions);
         let value = |keys: &ArrayRef| describe(std::slice::from_ref(keys), model.partition);
         ModelEntry {
@@ -227,15 +229,15 @@ fn because(far: Option<&String>, e: Error) -> Error {
 ///
 /// # Errors
 /// If such a value makes the scale of a coordinate.
-async fn far_values(run: &Running<'_, PointsKind>, surveyed: &Surveyed) -> Result<Vec<String>> {
+async fn far_values(run: &Running<'_, PointsKind>, first_pass: &FirstPass) -> Result<Vec<String>> {
     let layout = &run.plan.layout;
     let mut warnings = Vec::new();
-    if let Some(large) = &surveyed.found.large {
+    if let Some(large) = &first_pass.found.large {
         warnings.push(format!(
             "{large}, which is too large: its square exceeds the range of numbers; rows like it are left out"
         ));
     }
-    let far = surveyed.far();
+    let far = first_pass.far();
     if !far.is_empty() {
         let hashes = far.iter().map(|far| far.hash).collect();
         let keys = rows::keys_of(run, &hashes).await?;
@@ -251,7 +253,7 @@ async fn far_values(run: &Running<'_, PointsKind>, surveyed: &Surveyed) -> Resul
             };
             let what = far.middle.said_of(&value);
             let [low, high] = far.middle.quartiles;
-            let divisor = surveyed.known.divisors[far.coordinate];
+            let divisor = first_pass.known.divisors[far.coordinate];
             if layout.scale == Scale::Standard && (high / divisor - low / divisor) < SMALLEST_SPREAD
             {
                 return Err(Error::input(format!(

@@ -20,11 +20,11 @@ use crate::read::points::layout::PointRoles;
 use crate::read::points::survey::{Surveyor, merged};
 use crate::run::Planned;
 use crate::run::kind::Running;
+use crate::run::points::first_pass::{FirstPass, Known};
 use crate::run::points::grams::{PartitionSums, SumRequest};
 use crate::run::points::kernels::landmarks;
 use crate::run::points::kind::PointsKind;
 use crate::run::points::rows::{self, PointsTable};
-use crate::run::points::surveyed::{Known, Surveyed};
 use crate::run::points::tasks::PointsWork;
 use crate::run::workers::merge::Merge;
 use crate::run::workers::nodes::Nodes;
@@ -157,16 +157,16 @@ pub(super) async fn fit_kernels(
 pub(super) async fn write_rows(
     run: &Running<'_, PointsKind>,
     nodes: &Arc<dyn Nodes>,
-    surveyed: &Surveyed,
+    first_pass: &FirstPass,
     table: PointsTable<'_>,
 ) -> Result<StagedTable> {
     // Maps without landmarks have already embedded their rows.
     let fits = table.models.iter().flat_map(|model| &model.fits);
     if !fits.into_iter().all(PointFit::embeds_any_row) {
-        return rows::write(run, surveyed, table).await;
+        return rows::write(run, first_pass, table).await;
     }
     let (output, hash) = (run.output, &run.plan.job.hash);
-    let given = vec![pack(&surveyed.known)?, pack(&table.models)?];
+    let given = vec![pack(&first_pass.known)?, pack(&table.models)?];
     let given = output.put_part(hash, given).await?;
     let work = |lot| PointsWork::Rows {
         lot,

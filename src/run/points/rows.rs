@@ -25,8 +25,8 @@ use crate::read::rows::coordinates::{LARGEST, LargeValue};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Stop, bug};
 use crate::run::kind::Running;
+use crate::run::points::first_pass::{FirstPass, Known};
 use crate::run::points::kind::PointsKind;
-use crate::run::points::surveyed::{Known, Surveyed};
 use arrow::array::{
     Array, ArrayRef, FixedSizeListArray, Float64Array, Int32Array, RecordBatch, UInt32Array,
     new_null_array,
@@ -438,15 +438,15 @@ impl PointsTable<'_> {
 /// If the rows cannot be read or written.
 pub(super) async fn write(
     run: &Running<'_, PointsKind>,
-    surveyed: &Surveyed,
+    first_pass: &FirstPass,
     table: PointsTable<'_>,
 ) -> Result<StagedTable> {
     let input = RowInput {
         lake: run.lake,
         frame: run.frame,
         layout: &run.plan.layout,
-        partitions: Some(&surveyed.known.partitions),
-        sorted: surveyed.found.sorted,
+        partitions: Some(&first_pass.known.partitions),
+        sorted: first_pass.found.sorted,
         output: run.output,
         begun: run.begun,
     };
@@ -463,10 +463,10 @@ pub(super) async fn write(
 /// several rows have one key.
 pub(super) async fn largest_hash(
     run: &Running<'_, PointsKind>,
-    surveyed: &Surveyed,
+    first_pass: &FirstPass,
     most: u64,
 ) -> Result<Option<u64>> {
-    let all: u64 = surveyed.partitions.iter().map(|survey| survey.rows).sum();
+    let all: u64 = first_pass.partitions.iter().map(|survey| survey.rows).sum();
     if most >= all {
         return Ok(None);
     }

@@ -4,9 +4,9 @@ use crate::error::Result;
 use crate::evidence::pass::checkpoints;
 use crate::evidence::pass::packed::pack;
 use crate::run::kind::Running;
+use crate::run::points::first_pass::FirstPass;
 use crate::run::points::grams::{PartitionSums, SumRequest};
 use crate::run::points::kind::PointsKind;
-use crate::run::points::surveyed::Surveyed;
 use crate::run::points::{grams, rounds};
 use crate::run::workers::Workers;
 use crate::run::workers::executor::blocking;
@@ -20,11 +20,11 @@ use std::time::Instant;
 /// If the rows cannot be read.
 pub(crate) async fn sum(
     run: &Running<'_, PointsKind>,
-    surveyed: &Surveyed,
+    first_pass: &FirstPass,
     request: SumRequest,
 ) -> Result<Vec<PartitionSums>> {
     if let Workers::Remote { nodes, .. } = &run.options.workers {
-        return rounds::sum(run, nodes, &surveyed.known, &request).await;
+        return rounds::sum(run, nodes, &first_pass.known, &request).await;
     }
     let name = format!("sums/{}", blake3::hash(&pack(&request)?).to_hex());
     let work = Arc::clone(run.work);

@@ -6,6 +6,7 @@ use crate::evidence::lag::Lag;
 use crate::methods::{AnyMethod, PointMethod};
 use crate::output::tables::table::Table;
 use crate::output::tables::{observations, points, symbols};
+use crate::plan::left_out::TableNames;
 use crate::plan::pipeline::consistency::errors::{Errors, lacks};
 use crate::plan::pipeline::consistency::observations::{filter, has_kernels, of_observations};
 use crate::plan::pipeline::consistency::points::{densities, point_pairs, points};
@@ -17,7 +18,6 @@ use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{
     Empty, FilteredRows, PipelineFile, SequencesText, TransitionsText, Validation,
 };
-use crate::plan::written::TableNames;
 
 /// What the rules look at.
 pub(super) struct Facts<'a> {

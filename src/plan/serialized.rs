@@ -114,7 +114,7 @@ mod tests {
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Sent {
-        #[serde(with = "crate::plan::travel::json")]
+        #[serde(with = "crate::plan::serialized::json")]
         values: Vec<(String, f64, Option<u64>)>,
     }
 

@@ -14,7 +14,7 @@ use arrow::array::ArrayRef;
 use serde::{Deserialize, Serialize};
 
 /// What the first pass found.
-pub(crate) struct Surveyed {
+pub(crate) struct FirstPass {
     /// By partition.
     pub(crate) partitions: Vec<Survey>,
     /// What all later passes need.
@@ -92,7 +92,7 @@ pub(crate) struct Far {
     pub(crate) middle: Middle,
 }
 
-impl Surveyed {
+impl FirstPass {
     /// The ends of the range of each coordinate that are far from the middle half of the rows. A
     /// coordinate of which half of the values are equal has none.
     pub(crate) fn far(&self) -> Vec<Far> {
@@ -174,7 +174,7 @@ fn fault(layout: &PointLayout, survey: &Survey) -> Option<String> {
 }
 
 /// Checks that there are points and that they vary.
-pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> Result<Surveyed> {
+pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> Result<FirstPass> {
     let section = match layout.roles {
         PointRoles::Pairs { .. } => "transitions",
         PointRoles::Rows => "points",
@@ -225,7 +225,7 @@ pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> 
             .map(|survey| fault(layout, survey))
             .collect(),
     };
-    Ok(Surveyed {
+    Ok(FirstPass {
         partitions: surveyor.partitions,
         known,
         found,
