@@ -256,6 +256,42 @@ fn a_row_without_a_pair_changes_no_fit() {
     lake.run(&["fit.states.clusters=20001"]).fails(1, message);
 }
 
+// Two times the median is better for linear processes: their first singular functions are linear.
+#[test]
+fn held_out_scores_find_bandwidths_beyond_the_median() {
+    let lake = lake(&walks(20, 200));
+    let keys = ["transitions.lag=1", "fit.states.rank=2"];
+    let bandwidth = || lake.read("fits").floats("bandwidth")[0];
+    let rule = |rule: &str| {
+        [keys[0], keys[1], &format!("fit.states.bandwidth={rule:?}")].map(String::from)
+    };
+    let run = |rule_of: &str| lake.runs(&rule(rule_of).each_ref().map(String::as_str));
+    run("median");
+    let median = bandwidth();
+    let ran = run("held-out");
+    let scores = ran
+        .out
+        .lines()
+        .find_map(|line| line.split_once("VAMP-2 by bandwidth "));
+    let scores = scores.expect("scores in the summary").1.split(", ");
+    let scores: Vec<(f64, f64)> = scores
+        .filter_map(|own| own.split_once(": "))
+        .map(|(s, score)| (s.parse().unwrap(), score.parse().unwrap()))
+        .collect();
+    assert!(scores.len() > 4, "{scores:?}");
+    let factors: Vec<f64> = scores.iter().map(|(s, _)| s / median).collect();
+    for (at, factor) in factors.iter().enumerate() {
+        let expected = 2f64.powi(at as i32 - 3);
+        assert!((factor / expected - 1.0).abs() < 1e-3, "{factors:?}");
+    }
+    assert!(bandwidth() >= 2.0 * median);
+    let found = lake.read("fits").floats("held_out")[0];
+    assert!(
+        scores.iter().all(|(_, score)| *score < found + 6e-4),
+        "{scores:?} {found}"
+    );
+}
+
 #[test]
 fn what_cannot_be_fitted_is_refused_by_name() {
     let points = walks(4, 50);

@@ -30,13 +30,14 @@ pub enum Bandwidth {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BandwidthRule {
-    /// The best of 1/8, 1/4, 1/2 and 1 times the median distance, by held-out VAMP-2 scores.
+    /// The best of 1/8, 1/4, 1/2 and 1 times the median distance, by held-out VAMP-2 scores. If the
+    /// best is the first or the last, the search goes on beyond it by factors of 2.
     HeldOut,
     /// The median distance of two points.
     Median,
 }
 
-/// The candidates of [`BandwidthRule::HeldOut`], as factors of the median distance.
+/// The first candidates of [`BandwidthRule::HeldOut`], as factors of the median distance.
 pub(crate) const BANDWIDTH_FACTORS: [f64; 4] = [0.125, 0.25, 0.5, 1.0];
 
 /// Most random features of the fits that compare bandwidths.

@@ -104,18 +104,3 @@ fn inverse_root(a: MatRef<f64>) -> Mat<f64> {
         }
     })
 }
-
-/// The position of the largest mean score, the first one on ties. `scores` has a list of scores by
-/// fold for every candidate.
-pub(crate) fn best(scores: &[Vec<f64>]) -> Option<usize> {
-    let means = scores
-        .iter()
-        .map(|s| s.iter().sum::<f64>() / s.len() as f64);
-    let mut best = None;
-    for (i, mean) in means.enumerate() {
-        if best.is_none_or(|(_, largest)| mean > largest) {
-            best = Some((i, mean));
-        }
-    }
-    best.map(|(i, _)| i)
-}

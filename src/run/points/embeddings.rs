@@ -9,13 +9,10 @@ use crate::evidence::points::{Pairs, PointSize, Points};
 use crate::memory;
 use crate::methods::PointMethod;
 use crate::methods::estimator::Parameters;
-use crate::methods::state_embedding::candidates::candidates;
 use crate::methods::state_embedding::clusters::{Clusters, cluster};
 use crate::methods::state_embedding::grams::{GramSums, Grams};
 use crate::methods::state_embedding::model::{Basis, StateEmbeddingModel, fit_means, functions};
-use crate::methods::state_embedding::params::{
-    BANDWIDTH_FACTORS, Bandwidth, BandwidthRule, COMPARED_FEATURES, StateEmbedding,
-};
+use crate::methods::state_embedding::params::StateEmbedding;
 use crate::methods::state_embedding::reshape::MeanEmbedding;
 use crate::methods::state_embedding::vamp;
 use crate::output::tables::points::{EmbeddedStates, PointFit, PointModel, PointsModel, RankScore};
@@ -28,12 +25,12 @@ use crate::read::points::sample::Sample;
 use crate::read::points::survey;
 use crate::run::failures::{Failures, no_evidence};
 use crate::run::kind::Running;
+use crate::run::points::bandwidths::{FeatureKey, Sampled, choose_bandwidths, sum};
 use crate::run::points::confusion::compare;
 use crate::run::points::first_pass::FirstPass;
-use crate::run::points::grams::{PartitionSums, Parts, SumRequest, Wanted};
+use crate::run::points::grams::PartitionSums;
 use crate::run::points::kind::PointsKind;
 use crate::run::points::rows::keys_of;
-use crate::run::points::sums;
 use crate::run::record::EmptyRecord;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -59,38 +56,6 @@ fn of_features(params: &StateEmbedding) -> StateEmbedding {
     }
 }
 
-/// The bandwidths that were compared, with the mean held-out score of each.
-type Scores = Vec<(f64, f64)>;
-
-/// The points of one partition, and what is summed over their pairs.
-struct Sampled {
-    sample: Points,
-    /// The least and the largest value of each coordinate, divided by the scale.
-    range: Vec<[f64; 2]>,
-    /// By the keys of the fits. Empty if the partition cannot be fitted.
-    bases: Vec<Basis>,
-    scores: Vec<Scores>,
-}
-
-impl Sampled {
-    /// The features to choose from. A single point has no pairs, so any features will do.
-    fn candidates(&self, params: &StateEmbedding, seed: u64) -> Result<Vec<Basis>> {
-        if self.sample.n() > 1 {
-            return candidates(&self.sample, &self.range, params, seed);
-        }
-        let any = StateEmbedding {
-            bandwidth: Bandwidth::Value(1.0),
-            ..params.clone()
-        };
-        let one = candidates(&self.sample, &self.range, &any, seed)?;
-        let n = match params.bandwidth {
-            Bandwidth::Rule(BandwidthRule::HeldOut) => BANDWIDTH_FACTORS.len(),
-            _ => 1,
-        };
-        Ok(one.into_iter().cycle().take(n).collect())
-    }
-}
-
 /// Fits all state embeddings of a plan to every partition and lag. Also returns the partitions and
 /// lags without a pair, which have no model.
 pub(super) async fn fit(
@@ -108,14 +73,15 @@ pub(super) async fn fit(
         })
         .collect();
     let (keys, ranks) = keys(&planned);
-    let scaled: Vec<StateEmbedding> = keys
-        .iter()
-        .map(|key| scaled_box(key, &first_pass.known.divisors))
-        .collect::<Result<_>>()?;
+    let divisors = &first_pass.known.divisors;
+    let scaled = keys.iter().zip(&ranks).map(|(key, &rank)| {
+        let params = scaled_box(key, divisors)?;
+        Ok(FeatureKey { params, rank })
+    });
+    let scaled: Vec<FeatureKey> = scaled.collect::<Result<_>>()?;
     check_boxes(run, first_pass, &planned).await?;
     let mut sampled = sampled(first_pass);
-    let asked = (&scaled[..], &ranks[..]);
-    choose_bandwidths(run, first_pass, &mut sampled, asked, failures).await?;
+    choose_bandwidths(run, first_pass, &mut sampled, &scaled, failures).await?;
     let bases: Vec<Vec<Basis>> = sampled.iter().map(|own| own.bases.clone()).collect();
     let fitting = Fitting {
         plan,
@@ -414,148 +380,6 @@ fn scaled_box(params: &StateEmbedding, divisors: &[f64]) -> Result<StateEmbeddin
         bounds: scaled.transpose()?,
         ..params.clone()
     })
-}
-
-/// Chooses the bandwidth of each key and partition, one for all lags, and makes the features.
-/// `keys` have their parameters and largest ranks. A partition that fails has no features.
-async fn choose_bandwidths(
-    run: &Running<'_, PointsKind>,
-    first_pass: &FirstPass,
-    sampled: &mut [Sampled],
-    keys: (&[StateEmbedding], &[usize]),
-    failures: &mut Failures,
-) -> Result<()> {
-    let plan = run.plan;
-    // A partition has one bandwidth for all lags.
-    let place = |partition| first_pass.known.place(plan, partition, usize::MAX);
-    let is_compared =
-        |key: &StateEmbedding| key.bandwidth == Bandwidth::Rule(BandwidthRule::HeldOut);
-    let compared: Vec<(&StateEmbedding, usize)> = keys
-        .0
-        .iter()
-        .zip(keys.1.iter().copied())
-        .filter(|(key, _)| is_compared(key))
-        .collect();
-    // None: the partition has failed.
-    let mut chosen: Vec<Option<Vec<(f64, Scores)>>> = vec![Some(Vec::new()); sampled.len()];
-    for (partition, chosen) in chosen.iter_mut().enumerate() {
-        let checked = failures.take(place(partition), first_pass.known.check(partition))?;
-        *chosen = checked.map(|()| Vec::new());
-    }
-    if !compared.is_empty() {
-        let mut bases: Vec<Vec<Basis>> = Vec::new();
-        for (partition, own) in sampled.iter().enumerate() {
-            if chosen[partition].is_none() {
-                bases.push(Vec::new());
-                continue;
-            }
-            let made = compared.iter().map(|(key, _)| {
-                // Few features tell bandwidths apart, and their sums are needed for every fold.
-                let few = StateEmbedding {
-                    features: key.features.min(COMPARED_FEATURES),
-                    ..(*key).clone()
-                };
-                own.candidates(&few, plan.job.seed)
-            });
-            let made = made.collect::<Result<Vec<_>>>();
-            let made = failures.take(place(partition), made)?;
-            bases.push(made.into_iter().flatten().flatten().collect());
-        }
-        let folds = plan.validation.folds;
-        let sums = sum(run, first_pass, &bases, (1, folds)).await?;
-        for (partition, (bases, sums)) in bases.iter().zip(&sums).enumerate() {
-            if bases.is_empty() {
-                chosen[partition] = None;
-                continue;
-            }
-            let per_key = bases.len() / compared.len();
-            let found = compared.iter().enumerate().map(|(at, (key, rank))| {
-                let own = at * per_key..(at + 1) * per_key;
-                let folds: Vec<_> = own.clone().map(|at| sums.folds(at)).collect();
-                best(&bases[own], &folds, plan.layout.n_lags(), key, *rank)
-            });
-            let found = found.collect::<Result<Vec<_>>>();
-            chosen[partition] = failures.take(place(partition), found)?;
-        }
-    }
-    for (partition, (own, chosen)) in sampled.iter_mut().zip(chosen).enumerate() {
-        let Some(chosen) = chosen else { continue };
-        let mut chosen = chosen.into_iter();
-        let made = keys.0.iter().map(|key| {
-            let next = is_compared(key).then(|| chosen.next()).flatten();
-            let fixed = match &next {
-                Some((s, _)) => StateEmbedding {
-                    bandwidth: Bandwidth::Value(*s),
-                    ..key.clone()
-                },
-                None => key.clone(),
-            };
-            let found = own.candidates(&fixed, plan.job.seed)?;
-            Ok((found, next.map_or_else(Vec::new, |(_, scores)| scores)))
-        });
-        let made = made.collect::<Result<Vec<_>>>();
-        let made = failures.take(place(partition), made)?;
-        for (bases, scores) in made.into_iter().flatten() {
-            own.bases.extend(bases);
-            own.scores.push(scores);
-        }
-    }
-    Ok(())
-}
-
-/// The bandwidth with the largest mean held-out score over all lags and folds, and all scores.
-fn best(
-    bases: &[Basis],
-    folds: &[Vec<Cow<'_, GramSums>>],
-    lags: usize,
-    key: &StateEmbedding,
-    rank: usize,
-) -> Result<(f64, Scores)> {
-    let mut scores: Vec<Vec<f64>> = Vec::new();
-    for (basis, folds) in bases.iter().zip(folds) {
-        let mut own = Vec::new();
-        for lag in 0..lags {
-            if folds.iter().all(|fold| fold.pairs(lag) == 0) {
-                continue;
-            }
-            let metric = basis.metric.as_deref();
-            let of_lag = vamp::held_out(folds, lag, metric, key.tolerance, &[rank])?;
-            own.extend(of_lag.into_iter().flatten());
-        }
-        scores.push(own);
-    }
-    let at = vamp::best(&scores).unwrap_or(0);
-    let means = scores
-        .iter()
-        .map(|own| own.iter().sum::<f64>() / own.len().max(1) as f64);
-    let compared = bases.iter().map(|basis| basis.bandwidth).zip(means);
-    Ok((bases[at].bandwidth, compared.collect()))
-}
-
-/// Sums products of features over pairs, by partition.
-async fn sum(
-    run: &Running<'_, PointsKind>,
-    first_pass: &FirstPass,
-    bases: &[Vec<Basis>],
-    (groups, folds): (usize, usize),
-) -> Result<Vec<PartitionSums>> {
-    let wanted = first_pass
-        .partitions
-        .iter()
-        .zip(bases)
-        .map(|(survey, bases)| Wanted {
-            bases: bases.iter().map(|basis| basis.features.clone()).collect(),
-            largest: survey
-                .weights
-                .as_ref()
-                .and_then(|own| own.unit().map(|_| own.largest)),
-            parts: Parts::new(groups, folds, survey),
-        });
-    let request = SumRequest {
-        divisors: first_pass.known.divisors.clone(),
-        partitions: wanted.collect(),
-    };
-    sums::sum(run, first_pass, request).await
 }
 
 /// The number of groups of trajectories whose sums fit into memory, `most` at most.

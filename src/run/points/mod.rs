@@ -5,6 +5,7 @@
 //! ```
 
 pub(crate) mod assign;
+pub(crate) mod bandwidths;
 pub(crate) mod compare;
 pub(crate) mod confusion;
 pub(crate) mod densities;
