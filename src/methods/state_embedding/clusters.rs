@@ -35,8 +35,12 @@ pub(crate) struct Centroid {
     pub weight: f64,
     /// The point that is nearest to the centre, the first one on ties.
     pub nearest: usize,
+    /// The number of points.
+    pub points: u64,
     /// The share of the weight of pairs from the cluster that end outside it. None without pairs.
     pub exit: Option<f64>,
+    /// The number of pairs from the cluster.
+    pub pairs: u64,
 }
 
 /// The statement of Theorem 4 with estimates in place of the truth.
@@ -77,6 +81,7 @@ pub(crate) fn cluster(
     };
     let found = kmeans::fit(embedded, rank, weights, &params, seed);
     let (mut masses, mut moments) = (vec![0.0; clusters], vec![0.0; clusters * rank]);
+    let mut sizes = vec![0; clusters];
     for ((point, k), w) in embedded
         .chunks_exact(rank)
         .zip(&found.affiliation)
@@ -84,6 +89,7 @@ pub(crate) fn cluster(
     {
         let k = *k as usize;
         masses[k] += w;
+        sizes[k] += 1;
         for (moment, x) in moments[k * rank..].iter_mut().zip(point) {
             *moment += w * x;
         }
@@ -101,7 +107,9 @@ pub(crate) fn cluster(
             .collect(),
         weight: masses[k] / total,
         nearest: 0,
+        points: sizes[k],
         exit: None,
+        pairs: 0,
     });
     let mut result = Clusters {
         rank,
@@ -163,9 +171,13 @@ impl Clusters {
     /// Sets the exit probabilities from pairs of points, given the cluster of every point.
     pub(crate) fn set_exits(&mut self, pairs: &Pairs, affiliation: &[u32]) {
         let mut sums = vec![[0.0; 2]; self.centroids.len()];
+        for centroid in &mut self.centroids {
+            centroid.pairs = 0;
+        }
         for &(from, to) in &pairs.pairs {
             let k = affiliation[from as usize];
             let weight = pairs.points.weight(from as usize);
+            self.centroids[k as usize].pairs += 1;
             sums[k as usize][0] += weight;
             if affiliation[to as usize] != k {
                 sums[k as usize][1] += weight;
@@ -307,6 +319,8 @@ mod tests {
         clusters.set_exits(&Pairs { points, pairs }, &affiliation);
         assert_eq!(clusters.centroids[0].exit, Some(0.25));
         assert_eq!(clusters.centroids[1].exit, Some(0.0));
+        let sizes = clusters.centroids.iter().map(|c| [c.points, c.pairs]);
+        assert_eq!(sizes.collect::<Vec<_>>(), [[3, 3], [2, 1]]);
         assert!(cluster(&embedded, 1, None, 1, 1, 0).separation().is_none());
     }
 

@@ -409,12 +409,15 @@ fn centroids<'a>() -> TableColumns<'a, PointsModel> {
         .key("fit", |(fit, ..)| fit.name.as_str())
         .key("cluster", |&(_, k, ..)| k as u32)
         .column("center", |(_, _, centroid, _)| centroid.center.clone())
-        // The share of the weights of all points.
+        // The share of the weights of the clustered rows.
         .column("weight", |(_, _, centroid, _)| centroid.weight)
         // The coordinates of the sampled row that is nearest to the centre.
         .column("nearest", |(.., nearest)| nearest.clone())
         // The share of the pairs from the cluster that end outside it.
         .column("exit_probability", |(_, _, centroid, _)| centroid.exit)
+        // The sizes of the samples that `weight` and `exit_probability` are of.
+        .column("sample_rows", |(_, _, centroid, _)| centroid.points)
+        .column("sample_pairs", |(_, _, centroid, _)| centroid.pairs)
         .finish()
 }
 
