@@ -5,6 +5,7 @@ pub mod bootstrap;
 pub mod certificates;
 pub mod changes;
 pub mod crossval;
+pub(crate) mod density_errors;
 pub(crate) mod embedding_bootstrap;
 pub(crate) mod embeddings;
 pub mod filters;

@@ -84,7 +84,9 @@ const FOLDS: usize = 5;
 impl PointsPlan {
     /// The names of the tables that are made of models.
     pub(crate) fn model_tables(&self) -> Vec<&'static str> {
-        self.job.kept(&points::TABLES)
+        let mut tables = self.job.kept(&points::TABLES);
+        tables.retain(|table| self.densities.is_some() || *table != points::DENSITY_ERRORS);
+        tables
     }
 
     /// The columns that the tables of a run share. `partitions` has one array per partition column.
@@ -95,22 +97,23 @@ impl PointsPlan {
 
 /// The columns of a fit in the table `points`.
 fn point_columns(fit: &PlannedFit<PointMethod>) -> PointColumns {
-    let (width, times, has_clusters) = match &fit.method {
-        PointMethod::StateEmbedding(own) => (own.rank, vec![0.0], own.clusters.is_some()),
-        PointMethod::DiffusionMap(own) => (own.dimension, own.time.all(), false),
+    let (width, times) = match &fit.method {
+        PointMethod::StateEmbedding(own) => (own.rank, vec![0.0]),
+        PointMethod::DiffusionMap(own) => (own.dimension, own.time.all()),
         PointMethod::HeatSketch(own) => {
             let powers = own.power.all().into_iter();
-            (
-                own.dimension,
-                powers.map(|power| power as f64).collect(),
-                false,
-            )
+            (own.dimension, powers.map(|power| power as f64).collect())
         }
+    };
+    let (has_clusters, has_distances) = match &fit.method {
+        PointMethod::StateEmbedding(own) => (own.clusters.is_some(), own.distances),
+        _ => (false, false),
     };
     let columns = points::embedding_columns(&fit.name, fit.method.name(), width, &times);
     PointColumns {
         name: fit.name.clone(),
         has_clusters,
+        has_distances,
         embeddings: columns.into_iter().map(|c| (c.name, c.width)).collect(),
     }
 }

@@ -60,7 +60,7 @@ impl PointsPlan {
     }
 
     /// An upper bound of the bytes of all sums of products of features of a partition. They are
-    /// kept apart by fold while bandwidths or ranks are compared.
+    /// kept apart by fold while bandwidths or ranks are compared, and for the errors of densities.
     fn sum_bytes(&self, lags: u64) -> u64 {
         let of = |features: usize, parts: u64| StateEmbedding::sum_bytes(features, lags) * parts;
         // Beside the sums of the folds, those of all folds and of all but one.
@@ -70,8 +70,8 @@ impl PointsPlan {
             PointMethod::DiffusionMap(_) | PointMethod::HeatSketch(_) => None,
         });
         let bytes = embeddings.map(|(own, ranks)| {
-            let is_auto = matches!(ranks, Ranks::Auto { .. });
-            let fitted = of(own.features, if is_auto { folds } else { 1 });
+            let is_held_out = self.densities.is_some() || matches!(ranks, Ranks::Auto { .. });
+            let fitted = of(own.features, if is_held_out { folds } else { 1 });
             let candidates = BANDWIDTH_FACTORS.len() as u64;
             let compared = match own.bandwidth {
                 Bandwidth::Rule(BandwidthRule::HeldOut) => {

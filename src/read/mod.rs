@@ -9,6 +9,7 @@ pub(crate) mod generated;
 pub(crate) mod hmm_world;
 pub mod kernel_toy;
 pub mod lake;
+pub(crate) mod layers;
 pub mod linear_gaussian;
 pub mod observations;
 pub mod paths;

@@ -68,22 +68,29 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    fn new(wells: &Wells, trajectory: usize) -> Walk {
-        let mut random = random(wells.seed, trajectory);
+    /// The start of a trajectory of a call with a seed and a step of the integration.
+    pub(crate) fn new(seed: u64, step: f64, trajectory: usize) -> Walk {
+        let mut random = random(seed, trajectory);
         let bits = random.next_u64();
         let side = |bit: u64| if bits >> bit & 1 == 1 { 1.0 } else { -1.0 };
         let mut walk = Walk {
             x: side(0),
             y: side(1),
             random,
-            step: wells.step,
-            jump: (2.0 * wells.step).sqrt(),
+            step,
+            jump: (2.0 * step).sqrt(),
         };
-        walk.advance((BURN_IN / wells.step).round() as usize);
+        walk.advance((BURN_IN / step).round() as usize);
         walk
     }
 
-    fn advance(&mut self, steps: usize) {
+    /// x and y.
+    pub(crate) fn position(&self) -> [f64; 2] {
+        [self.x, self.y]
+    }
+
+    /// Integrates some steps.
+    pub(crate) fn advance(&mut self, steps: usize) {
         const UNIT: f64 = 1.0 / (1u64 << 53) as f64;
         for _ in 0..steps {
             let mut uniform = || (self.random.next_u64() >> 11) as f64 * UNIT;
@@ -147,7 +154,7 @@ impl World for Wells {
     }
 
     fn start(&self, trajectory: usize) -> Walk {
-        Walk::new(self, trajectory)
+        Walk::new(self.seed, self.step, trajectory)
     }
 
     async fn rows(&self, walk: &mut Walk, trajectory: usize, times: Range<usize>) -> Vec<ArrayRef> {

@@ -230,6 +230,93 @@ from = ["from_x", "from_y"]
 to = ["to_x", "to_y"]
 "#;
 
+// A bandwidth of 2 cannot express a density of the width √(1 − .9²) = .44 in x. The exact ‖p‖² of
+// two processes is the product of 1/(2√(π(1 − ρ²))), which `of_features` depends on.
+#[test]
+fn errors_of_densities_are_written_beside_them() {
+    let lake = lake(&walks(40, 300));
+    let keys = "rank = 6\nbandwidth = 2.0\nnorm = \"lebesgue\"\n";
+    lake.file("p.toml", &pipeline(keys, DENSITIES));
+    let ran = lake.runs(&[]);
+    let errors = lake.read("density_errors");
+    let [error, pairs, rank, features] =
+        ["error", "of_pairs", "of_rank", "of_features"].map(|column| errors.floats(column)[0]);
+    let squares = pairs * pairs + rank * rank + features * features;
+    assert!((squares.sqrt() - error).abs() < 1e-3, "{squares} {error}");
+    assert!(
+        features > 2.0 * rank.max(pairs),
+        "{features} {rank} {pairs}"
+    );
+    let scored: f64 = lake.read("fits").floats("vamp_2")[0];
+    let square = |rho: f64| 0.5 / (std::f64::consts::PI * (1.0 - rho * rho)).sqrt();
+    let exact = (1.0 - scored / (square(0.9) * square(0.3))).sqrt();
+    assert!((features - exact).abs() < 0.05, "{features} {exact}");
+    let line = "most of it is what the features cannot express; decrease `bandwidth`";
+    assert!(warnings(&lake).contains(line));
+    ran.says("relative error of densities ").says(line);
+    ran.says("relative error of mean embeddings ");
+    let fit = &lake.record()["models"][0]["fits"][0];
+    assert_eq!(fit["density_error"]["error"], error);
+    // Without the section there are no errors, and the table can be left out.
+    assert!(
+        lake.tables_of("out")
+            .keys()
+            .any(|name| name.contains("density_errors"))
+    );
+    lake.runs(&["output.without=[\"density_errors\"]"]);
+    assert!(
+        !lake
+            .tables_of("out")
+            .keys()
+            .any(|name| name.contains("density_errors"))
+    );
+    lake.runs_text(&pipeline(keys, ""));
+    assert!(
+        !lake
+            .tables_of("out")
+            .keys()
+            .any(|name| name.contains("density_errors"))
+    );
+    assert!(!warnings(&lake).contains("densities"));
+}
+
+#[test]
+fn distances_of_rows_are_those_to_the_centres_of_their_clusters() {
+    let lake = lake(&walks(12, 300));
+    let keys = "bandwidth = 1.0\nrank = 3\nclusters = 3\n";
+    lake.file("p.toml", &pipeline(keys, ""));
+    let distances = "fit.states.distances=true";
+    lake.runs(&[distances]);
+    let check = |rows: &Rows| {
+        let centers = lake.read("centroids").lists("center");
+        let (found, cluster) = (
+            rows.floats("states_distance"),
+            rows.integers("states_affiliation"),
+        );
+        for (at, row) in rows.lists("states_embedding").iter().enumerate() {
+            let center = &centers[cluster[at] as usize];
+            let squares = row.iter().zip(center).map(|(a, b)| (a - b) * (a - b));
+            let exact = squares.sum::<f64>().sqrt();
+            assert!((found[at] - exact).abs() < 1e-12, "{at}");
+        }
+        found
+    };
+    let found = check(&lake.read("points"));
+    assert!(found.iter().any(|distance| *distance > 0.1));
+    let new = ["assign", "p.toml", "--model", "out", "--output", "new"];
+    lake.gyre(&new).succeeds();
+    let assigned = check(&lake.read_at("new/points"));
+    for (own, new) in found.iter().zip(&assigned) {
+        assert!((own - new).abs() < 1e-12, "{own} {new}");
+    }
+    lake.runs(&[]);
+    let rows = lake.read("points").0;
+    assert!(rows.column_by_name("states_distance").is_none());
+    lake.file("q.toml", &pipeline("rank = 3\ndistances = true\n", ""));
+    let message = "`fit.states.distances` are those to the centres of `clusters`";
+    lake.line("run q.toml").fails(2, message);
+}
+
 /// The density of a normal distribution of two correlated numbers of equal variance.
 fn normal(x: f64, y: f64, variance: f64, covariance: f64) -> f64 {
     let determinant = variance * variance - covariance * covariance;

@@ -150,7 +150,7 @@ fn the_pictures_of_rows_in_the_guide_are_drawn() {
 
 /// Columns whose names come from the SQL of the pipelines.
 const OWN: &str = "airline example id page run scene session source speech split symbol target \
-                   time trajectory word x y";
+                   time trajectory word x x0 x1 y y0 y1";
 
 /// The kinds of rows, each with a pipeline that writes all of its tables.
 const WHOLE: [(&str, &[&str]); 4] = [

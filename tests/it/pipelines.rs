@@ -343,6 +343,89 @@ fn sun2019_figure2_misclassification() {
     assert!(outside < 0.01 * weight.iter().sum::<f64>(), "{weight:?}");
 }
 
+// Figure 2 (c) and (d): 4, 5, 9 and 15 clusters at τ = .1, 1, 5 and 10. More clusters have smaller
+// objectives. The distances to the centres shrink with τ, because fast motion is forgotten.
+#[test]
+fn sun2019_figure2_lags_and_numbers_of_clusters() {
+    let lake = Lake::new();
+    lake.run_of_repository("wells_scales", &[]).succeeds();
+    let fits = lake.read("wells-scales/fits");
+    let (names, lags) = (fits.texts("fit"), fits.texts("lag"));
+    let (objectives, rates) = (fits.floats("objective"), fits.texts("misclassification"));
+    let at = |lag: &str, clusters: usize| {
+        let name = format!("clusters_{clusters}");
+        let mut all = (0..fits.len()).filter(|&at| names[at] == name && lags[at] == lag);
+        all.next().expect("a fit")
+    };
+    let points = lake.read("wells-scales/points");
+    let (of_row, distance) = (points.texts("lag"), points.floats("clusters_4_distance"));
+    let mut last = f64::INFINITY;
+    for lag in ["1", "10", "50", "100"] {
+        let of_lag = [4, 5, 9, 15].map(|clusters| objectives[at(lag, clusters)]);
+        assert!(of_lag.windows(2).all(|two| two[1] < two[0]), "{of_lag:?}");
+        let rate: f64 = rates[at(lag, 4)].parse().expect("a rate");
+        assert!(rate < 0.02, "{lag}: {rate}");
+        let rows = (0..points.len()).filter(|&row| of_row[row] == lag);
+        let squares: Vec<f64> = rows.map(|row| distance[row] * distance[row]).collect();
+        let mean = squares.iter().sum::<f64>() / squares.len() as f64;
+        // The objective is that of a sample of 20,000 rows.
+        assert!((mean / of_lag[0] - 1.0).abs() < 0.1, "{mean} {of_lag:?}");
+        assert!(mean < last, "{lag}: {mean} {last}");
+        last = mean;
+    }
+}
+
+// Section 5.2 in small: 200 random features of lists, and an embedding in three dimensions. Two rows
+// of one well differ more than the noise of their lists, and their embeddings do not.
+#[test]
+fn sun2019_section_5_2_layers() {
+    let lake = Lake::new();
+    let sql = "SELECT trajectory, time, layer, x > 0 AS is_east FROM layers(40, 8000, 64)";
+    let fewer = format!("transitions.sql=\"{sql}\"");
+    let ran = lake.run_of_repository("layers", &[&fewer]).succeeds();
+    ran.says("8,000 points of 64 coordinates");
+    let rows = lake.read("layers/points");
+    assert_eq!(rows.len(), 8000);
+    assert_eq!(rows.lists("states_embedding")[0].len(), 3);
+    // The wells are the slow part: x and y at a fifth of a time unit.
+    let values = lake.read("layers/spectrum").floats("value");
+    assert!(values[1] > 0.9 && values[2] > 0.9, "{:?}", &values[..4]);
+    let rate = lake.read("layers/fits").floats("misclassification")[0];
+    assert!(rate < 0.1, "{rate}");
+}
+
+// Theorems 1 and 3, and Figure 1: errors of 2,000 to 32,000 pairs have the slope −½ in n, those of
+// reshaped embeddings are smaller, and the bias of the densities stays.
+#[test]
+fn sun2019_figure1_errors_by_the_number_of_pairs() {
+    let lake = Lake::new();
+    lake.run_of_repository("wells_errors", &[])
+        .succeeds()
+        .says("decrease `bandwidth` or `tolerance`");
+    let errors = lake.read("wells-errors/density_errors");
+    assert_eq!(errors.integers("n"), [8, 32, 128]);
+    for column in ["kme_error", "kme_reshaped_error", "of_pairs"] {
+        let found = errors.floats(column);
+        let slope = (found[2] / found[0]).ln() / 16f64.ln();
+        assert!((slope + 0.5).abs() < 0.12, "{column}: {slope} {found:?}");
+    }
+    let (plain, reshaped) = (
+        errors.floats("kme_error"),
+        errors.floats("kme_reshaped_error"),
+    );
+    for (plain, reshaped) in plain.iter().zip(&reshaped) {
+        assert!(plain / reshaped > 1.2, "{plain} {reshaped}");
+    }
+    // The exact error of 50,000 pairs is .668.
+    let last = errors.floats("error")[2];
+    assert!((last - 0.668).abs() < 0.06, "{last}");
+    let features = errors.floats("of_features");
+    assert!(
+        features.iter().all(|part| (part - 0.668).abs() < 0.1),
+        "{features:?}"
+    );
+}
+
 // The fifth singular value is noise, so the held-out score stops at four.
 #[test]
 fn sun2019_the_rank_of_four_wells_is_four() {
@@ -395,9 +478,9 @@ fn every_pipeline_is_tested() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines");
     let names: Vec<String> = names_in(&folder).into_iter().collect();
     let known = "README.md camera.toml deploy double_gyre.toml hidden_world.toml \
-                 how_many_sets.toml kernel_toy.toml low_rank.toml nightly.toml routes.toml \
+                 how_many_sets.toml kernel_toy.toml layers.toml low_rank.toml nightly.toml routes.toml \
                  sessions.toml sets.toml timescales.toml torus.toml tracking.toml wells.toml \
-                 words.toml";
+                 wells_errors.toml wells_scales.toml words.toml";
     assert_eq!(names.join(" "), known, "test a new pipeline, then name it");
 }
 

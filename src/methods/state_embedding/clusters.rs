@@ -219,6 +219,12 @@ pub(crate) fn nearest<'a>(centers: impl Iterator<Item = &'a [f64]>, point: &[f64
     best.0
 }
 
+/// The distance of an embedded point to the nearest centre.
+pub(crate) fn nearest_distance<'a>(centers: impl Iterator<Item = &'a [f64]>, point: &[f64]) -> f64 {
+    let squares = centers.map(|center| square_distance(point, center));
+    squares.fold(f64::INFINITY, f64::min).sqrt()
+}
+
 /// Known sets against clusters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Confusion {
@@ -312,6 +318,9 @@ mod tests {
         let bound = 16.0 * 2.25 / 8.0 / (10.75 * 10.75 / 2.0);
         assert!((separation.bound - bound).abs() < 1e-12);
         assert_eq!(clusters.assign(&[5.0, 6.0]), [0, 1]);
+        let centers = || [&a.center[..], &b.center[..]].into_iter();
+        assert_eq!(nearest_distance(centers(), &[5.0]), 5.0);
+        assert_eq!(nearest_distance(centers(), &[6.0]), 4.75);
 
         let points = Points::new(1, vec![0.0; 5]).with_weights(weights.to_vec());
         let pairs = vec![(0, 1), (2, 3), (3, 0), (1, 4)];

@@ -110,6 +110,11 @@ impl Functions {
         self.singular_values.len()
     }
 
+    /// The orthonormal functions of x and of y as combinations of features: M × J and M × J₁.
+    pub(crate) fn bases(&self) -> [MatRef<'_, f64>; 2] {
+        [self.start.basis.as_ref(), self.end.basis.as_ref()]
+    }
+
     /// All singular values, descending.
     pub(crate) fn singular_values(&self) -> &[f64] {
         &self.singular_values

@@ -77,6 +77,10 @@ pub struct StateEmbedding {
     /// with. Only with `clusters`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<String>,
+    /// Whether the table `points` has the distance of each row to the centre of its cluster, in the
+    /// embedding. Only with `clusters`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub distances: bool,
     /// The number of independent starts of k-means, of which the best is kept. Only with
     /// `clusters`.
     #[serde(default = "StateEmbedding::restarts")]
@@ -89,7 +93,7 @@ defaults! { pub(crate) StateEmbedding(rank: usize) {
     tolerance: f64 = 1e-4,
     bandwidth: Bandwidth = Bandwidth::Rule(BandwidthRule::HeldOut),
     restarts: usize = 20,
-} norm bounds clusters given }
+} norm bounds clusters given distances }
 
 impl StateEmbedding {
     /// Bytes of the sums of products of features at this number of lags: two triangles and a square
@@ -145,6 +149,10 @@ impl Parameters for StateEmbedding {
                 return Err(("given", message.into()));
             }
         }
+        if self.distances && self.clusters.is_none() {
+            let message = "are those to the centres of `clusters`, and there is no such key";
+            return Err(("distances", message.into()));
+        }
         let Some(bounds) = &self.bounds else {
             return Ok(());
         };
@@ -177,6 +185,7 @@ mod tests {
         assert_eq!(wrong(|p| p.features = 0), Err("features"));
         assert_eq!(wrong(|p| p.clusters = Some(0)), Err("clusters"));
         assert_eq!(wrong(|p| p.given = Some("well".into())), Err("given"));
+        assert_eq!(wrong(|p| p.distances = true), Err("distances"));
         assert_eq!(wrong(|p| p.tolerance = 1.0), Err("tolerance"));
         assert_eq!(
             wrong(|p| p.bandwidth = Bandwidth::Value(0.0)),

@@ -88,8 +88,40 @@ impl MeanEmbedding {
         }
     }
 
+    /// The embedding of other pairs in the same basis, from their E h(x)h(y)ᵀ (M × M, row-major).
+    pub(crate) fn of(&self, cross: &[f64]) -> MeanEmbedding {
+        MeanEmbedding {
+            matrix: self.in_basis(cross),
+            root: self.root.clone(),
+        }
+    }
+
+    /// Rᵀ G R for a matrix of features (M × M, row-major).
+    fn in_basis(&self, gram: &[f64]) -> Mat<f64> {
+        let m = self.root.nrows();
+        let gram = MatRef::from_row_major_slice(gram, m, m);
+        self.root.transpose() * gram * &self.root
+    }
+
+    /// The product of two embeddings in the product of the Hilbert spaces.
+    pub(crate) fn product(&self, other: &MeanEmbedding) -> f64 {
+        let own = self.matrix.col_iter().zip(other.matrix.col_iter());
+        own.map(|(a, b)| a.transpose() * b).sum()
+    }
+
+    /// λ̄ of Theorem 1 from E h(x)h(x)ᵀ and E h(y)h(y)ᵀ (both M × M, row-major), for a kernel with
+    /// K(x, x) = 1: the largest eigenvalue of both in the basis.
+    pub(crate) fn largest_eigenvalue(&self, starts: &[f64], ends: &[f64]) -> f64 {
+        let largest = |gram| {
+            let gram = self.in_basis(gram);
+            let values = gram.self_adjoint_eigenvalues(Side::Lower);
+            let values = values.expect("the entries of a symmetric eigenproblem are finite");
+            values.into_iter().fold(0.0, f64::max)
+        };
+        largest(starts).max(largest(ends))
+    }
+
     /// The best approximation of a rank.
-    #[cfg(test)]
     pub(crate) fn reshaped(&self, rank: usize) -> MeanEmbedding {
         let (s, u, v) = svd(self.matrix.as_ref());
         let rank = rank.min(s.len());

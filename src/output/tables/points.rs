@@ -1,6 +1,7 @@
 //! The tables of a run over points. `points` itself is written row by row.
 
 use crate::assess::crossval::Score;
+use crate::assess::density_errors::DensityError;
 use crate::assess::fit_of_model::FitOfModel;
 use crate::methods::columns::parts;
 use crate::methods::heat_kernel::diffusion_map::Level;
@@ -55,6 +56,8 @@ pub(crate) struct EmbeddedStates {
     pub model: StateEmbeddingModel,
     /// The clusters of the embedded points.
     pub clusters: Option<Clusters>,
+    /// Whether rows get the distance to the centre of their cluster.
+    pub has_distances: bool,
     /// The coordinates of the row nearest to each centre, divided by the scale.
     pub nearest: Option<Vec<Vec<f64>>>,
     /// The bandwidths that were compared, with their held-out scores.
@@ -63,6 +66,8 @@ pub(crate) struct EmbeddedStates {
     pub ranks: Vec<RankScore>,
     /// The mean embedding of the pairs, if densities are asked for.
     pub joint_density: Option<JointDensity>,
+    /// The errors of the densities, if they are asked for and two folds have pairs.
+    pub density_error: Option<DensityError>,
     /// The clusters against known sets, if the fit names a column of them.
     pub confusion: Option<Confusion>,
 }
@@ -134,18 +139,25 @@ pub(crate) fn density_schema<'a>(
     Arc::new(Schema::new(fields))
 }
 
+/// The column with the distance of a row to the centre of its cluster.
+pub(crate) fn distance_column(fit: &str) -> String {
+    format!("{fit}_distance")
+}
+
 /// The columns of a fit in the table `points`.
 pub(crate) struct PointColumns {
     /// The name of the fit.
     pub(crate) name: String,
     /// Whether rows have clusters.
     pub(crate) has_clusters: bool,
+    /// Whether rows have the distances to the centres of their clusters.
+    pub(crate) has_distances: bool,
     /// Names and widths. A model with fewer coordinates has zeros at the end.
     pub(crate) embeddings: Vec<(String, usize)>,
 }
 
-/// The schema of the table `points`: partition, lag, key, and for each fit its cluster and its
-/// embedding.
+/// The schema of the table `points`: partition, lag, key, and for each fit its cluster, the distance
+/// to its centre, and its embedding.
 pub(crate) fn points_schema(run: &RunSchema, key: &[Field], fits: &[PointColumns]) -> SchemaRef {
     let mut fields = run.leading();
     fields.extend(key.iter().map(required));
@@ -153,6 +165,9 @@ pub(crate) fn points_schema(run: &RunSchema, key: &[Field], fits: &[PointColumns
         if fit.has_clusters {
             let name = format!("{}_affiliation", fit.name);
             fields.push(optional(name, DataType::Int32));
+        }
+        if fit.has_distances {
+            fields.push(optional(distance_column(&fit.name), DataType::Float64));
         }
         // A point that is not connected to most others has no embedding.
         let embeddings = fit.embeddings.iter();
@@ -196,7 +211,7 @@ impl PointFit {
 
 /// The names of the tables of a run over points, in the order in which they are written. `points`
 /// follows them.
-pub(crate) const TABLES: [&str; 10] = [
+pub(crate) const TABLES: [&str; 11] = [
     "features",
     "landmarks",
     "spectrum",
@@ -205,22 +220,28 @@ pub(crate) const TABLES: [&str; 10] = [
     "centroids",
     "confusion",
     "distortion",
+    DENSITY_ERRORS,
     "fits",
     "certificates",
 ];
 
 /// The tables that no later command reads, so that a run may leave them out.
-pub(crate) const OPTIONAL: [&str; 6] = [
+pub(crate) const OPTIONAL: [&str; 7] = [
     "spectrum",
     "ranks",
     "bootstrap",
     "confusion",
     "distortion",
+    DENSITY_ERRORS,
     "certificates",
 ];
 
 /// The table of transition densities.
 pub(crate) const DENSITIES: &str = "densities";
+
+/// The table with the errors of transition densities, which a run without `[densities]` does not
+/// write.
+pub(crate) const DENSITY_ERRORS: &str = "density_errors";
 
 /// The table with the embedding of every row.
 pub(crate) const POINTS: &str = "points";
@@ -260,6 +281,7 @@ pub(crate) fn columns<'a>(table: &str) -> TableColumns<'a, PointsModel> {
         "centroids" => centroids(),
         "confusion" => confusion(),
         "distortion" => distortion(),
+        DENSITY_ERRORS => density_errors(),
         "fits" => fits(),
         _ => certificates::of_fits(PointsModel::fits),
     }
@@ -459,6 +481,32 @@ fn distortion<'a>() -> TableColumns<'a, PointsModel> {
         .column("log_distortion", |(_, (_, of))| of.log)
         // Quantiles of the ratio.
         .column("quantiles", |(_, (_, of))| of.quantiles.to_vec())
+        .finish()
+}
+
+/// One row per state embedding. Errors are relative to the norm of what is estimated.
+fn density_errors<'a>() -> TableColumns<'a, PointsModel> {
+    let errors = |fit: &'a PointFit| {
+        let own = fit.states().into_iter();
+        own.filter_map(|own| own.density_error.as_ref())
+    };
+    of_fits(PointsModel::fits, errors)
+        // ‖p̂ − p‖ / ‖p‖ in L²(π) × L², and its standard error.
+        .column("error", |(_, of)| of.error)
+        .column("standard_error", |(_, of)| of.standard_error)
+        // Parts whose squares add up to that of the error.
+        .column("of_pairs", |(_, of)| of.of_pairs)
+        .column("of_rank", |(_, of)| of.of_rank)
+        .column("of_features", |(_, of)| of.of_features)
+        // The width of the kernel that stands for a point in `of_features`.
+        .column("resolution", |(_, of)| of.resolution)
+        // ‖μ̂ − μ‖ / ‖μ‖ of mean embeddings, plain and of the rank.
+        .column("kme_error", |(_, of)| of.kme)
+        .column("kme_reshaped_error", |(_, of)| of.kme_reshaped)
+        // λ̄ of Theorem 1, κ of Theorem 2, and the largest Φ(x)ᵀC⁻¹Φ(x) of a sample, at most L_max.
+        .column("largest_eigenvalue", |(_, of)| of.largest_eigenvalue)
+        .column("condition_number", |(_, of)| of.condition_number)
+        .column("largest_leverage", |(_, of)| of.largest_leverage)
         .finish()
 }
 

@@ -39,6 +39,7 @@ use crate::read::lake::pages::PageLimit;
 use crate::read::lake::panics::{Reading, catch_panic};
 use crate::read::lake::rounding::{numbered, rounding};
 use crate::read::lake::spill::SpillFolder;
+use crate::read::layers::Layers;
 use crate::read::linear_gaussian;
 use crate::read::paths::places;
 use crate::read::rows::layout::Layout;
@@ -210,6 +211,7 @@ fn empty(resources: &Resources, stores: &Stores, remote_stores: usize) -> Result
     kernel_toy::register(&context);
     linear_gaussian::register(&context);
     generated::register::<Wells>(&context);
+    generated::register::<Layers>(&context);
     let room = |bytes: usize| bytes / 2 / resources.threads.max(1);
     Ok(Lake {
         context,

@@ -1,6 +1,7 @@
 //! Fits state embeddings to the pairs of a query.
 
 use crate::assess::crossval::Score;
+use crate::assess::density_errors::{DensityError, PairSample, estimate};
 use crate::assess::embedding_bootstrap::{Resampling, bootstrap};
 use crate::assess::embeddings::of_embedding;
 use crate::assess::ranks::by_vamp_2;
@@ -21,7 +22,6 @@ use crate::plan::memory::Lack;
 use crate::plan::pipeline::keys::Empty;
 use crate::plan::points::PointsPlan;
 use crate::plan::points_memory::GROUP_BYTES;
-use crate::read::points::sample::Sample;
 use crate::read::points::survey;
 use crate::run::failures::{Failures, no_evidence};
 use crate::run::kind::Running;
@@ -181,7 +181,8 @@ impl Fitting<'_> {
     fn parts(&self, bases: &[Vec<Basis>]) -> Result<(usize, usize)> {
         let validation = &self.plan.validation;
         let is_auto = |planned: &Planned<'_>| matches!(planned.fit.ranks, Ranks::Auto { .. });
-        let folds = if self.planned.iter().any(is_auto) {
+        let has_densities = self.plan.densities.is_some();
+        let folds = if has_densities || self.planned.iter().any(is_auto) {
             validation.folds
         } else {
             1
@@ -251,6 +252,7 @@ impl Fitting<'_> {
             &plan.validation,
             first_pass.known.place(plan, partition, lag),
         );
+        let pairs = sums.sample(lag);
         let mut fits = Vec::new();
         for Planned { fit, params } in self.planned {
             let at = self.keys.iter().position(|key| *key == of_features(params));
@@ -282,12 +284,16 @@ impl Fitting<'_> {
             let joint_density = joint_density.map(|metric| {
                 MeanEmbedding::plain(&means.cross, metric).joint_density(params.rank)
             });
-            let clusters = params.clusters.map(|k| {
-                let pairs = &sums.samples[lag];
-                clusters(&model, &own.sample, pairs, k, params, plan.job.seed)
-            });
+            let clusters = params
+                .clusters
+                .map(|k| clusters(&model, &own.sample, &pairs, k, params, plan.job.seed));
             let clusters = clusters.transpose().map_err(within)?;
-            let warnings: Vec<String> = model.warnings.iter().map(ToString::to_string).collect();
+            let density_error = plan.densities.as_ref().map(|_| {
+                let folds = sums.folds(at);
+                estimate(&folds, lag, &means, basis, params, &pairs)
+            });
+            let density_error = density_error.transpose().map_err(within)?.flatten();
+            let warnings = warnings(&model, density_error.as_ref());
             for warning in &warnings {
                 tracing::warn!(fit = fit.name, place, "{warning}");
             }
@@ -298,9 +304,11 @@ impl Fitting<'_> {
                 model: PointModel::StateEmbedding(Box::new(EmbeddedStates {
                     nearest: clusters.as_ref().map(|c| nearest(c, &own.sample)),
                     clusters,
+                    has_distances: params.distances,
                     scores: own.scores[at].clone(),
                     ranks,
                     joint_density,
+                    density_error,
                     confusion: None,
                     model,
                 })),
@@ -318,6 +326,13 @@ impl Fitting<'_> {
             fits,
         })
     }
+}
+
+/// What makes a fit and its densities doubtful.
+fn warnings(model: &StateEmbeddingModel, error: Option<&DensityError>) -> Vec<String> {
+    let of_fit = model.warnings.iter().map(ToString::to_string);
+    let of_densities = error.and_then(|error| error.warning(model.norm));
+    of_fit.chain(of_densities).collect()
 }
 
 fn no_pairs(empty: Empty) -> Error {
@@ -452,7 +467,7 @@ fn choose_rank(
 fn clusters(
     model: &StateEmbeddingModel,
     sample: &Points,
-    pairs: &Sample,
+    pairs: &PairSample,
     k: usize,
     params: &StateEmbedding,
     seed: u64,
@@ -478,10 +493,12 @@ fn clusters(
         centroid.nearest = known[centroid.nearest];
     }
     // Both ends of a pair follow each other.
-    let (ends, weights) = pairs.rows();
+    let (d, weights) = (sample.dimension, &pairs.weights);
+    let both = pairs.starts.chunks_exact(d).zip(pairs.ends.chunks_exact(d));
+    let ends: Vec<f64> = both.flat_map(|(x, y)| [x, y]).flatten().copied().collect();
     let affiliation = clusters.assign_known(&model.embed(&ends));
     let points = Points {
-        dimension: sample.dimension,
+        dimension: d,
         coordinates: ends,
         weights: Some(weights.iter().flat_map(|&w| [w, w]).collect()),
     };

@@ -1,5 +1,6 @@
 //! Blocks of rows → sums of products of features.
 
+use crate::assess::density_errors::PairSample;
 use crate::error::Result;
 use crate::math::seed::mixed;
 use crate::methods::state_embedding::features::Features;
@@ -141,8 +142,8 @@ pub(crate) struct PartitionSums {
     parts: Parts,
     /// By basis, then by part. None for a part without pairs.
     sums: Vec<Vec<Option<GramSums>>>,
-    /// By lag: both ends of a pair, one after the other.
-    pub(crate) samples: Vec<Sample>,
+    /// By lag: both ends of a pair, one after the other, and its fold.
+    samples: Vec<Sample>,
 }
 
 impl PartitionSums {
@@ -182,6 +183,24 @@ impl PartitionSums {
         let mut groups = self.merged(basis, |part| self.parts.group_of(part));
         groups.retain(|sums| sums.pairs(lag) > 0);
         groups
+    }
+
+    /// A sample of the pairs at a lag.
+    pub(crate) fn sample(&self, lag: usize) -> PairSample {
+        let (rows, weights) = self.samples[lag].rows();
+        let width = rows.len() / weights.len().max(1);
+        let d = width / 2;
+        let mut sample = PairSample {
+            weights,
+            ..PairSample::default()
+        };
+        for row in rows.chunks_exact(width.max(1)) {
+            sample.starts.extend_from_slice(&row[..d]);
+            sample.ends.extend_from_slice(&row[d..2 * d]);
+            let fold = row.get(2 * d).copied().unwrap_or_default();
+            sample.folds.push(fold as u32);
+        }
+        sample
     }
 
     fn merged(&self, basis: usize, key: impl Fn(usize) -> usize) -> Vec<Cow<'_, GramSums>> {
@@ -248,7 +267,8 @@ impl Summing {
             wanted.bases.iter().map(|_| parts()).collect()
         };
         let ends = 2 * request.divisors.len();
-        let sample = Sample::new(ends, SAMPLE_PAIRS, SAMPLE_NUMBERS);
+        let pairs = SAMPLE_PAIRS.min(SAMPLE_NUMBERS / ends.max(1));
+        let sample = Sample::new(ends + 1, pairs, usize::MAX);
         Summing {
             request: Arc::clone(request),
             lags,
@@ -318,12 +338,18 @@ impl BlockReceiver for Summing {
     fn push(&mut self, block: PairBlock) -> Result<(), Stop> {
         let d = block.rows.len() / block.hashes.len().max(1);
         let row = |at: u32| &block.rows[at as usize * d..][..d];
+        let parts = &self.request.partitions[block.partition as usize].parts;
+        let fold = |at: usize| {
+            let part = parts.part(block.trajectories[at], block.pieces[at]);
+            [parts.fold_of(part) as f64]
+        };
         for (lag, pairs) in block.pairs.iter().enumerate() {
             let sample = &mut self.samples[block.partition as usize][lag];
             for &(x, y) in pairs {
                 let weight = block.weights.as_ref().map_or(1.0, |w| w[x as usize]);
                 if weight > 0.0 {
-                    sample.push(block.hashes[x as usize], &[row(x), row(y)], weight);
+                    let parts = [row(x), row(y), &fold(x as usize)];
+                    sample.push(block.hashes[x as usize], &parts, weight);
                 }
             }
         }

@@ -7,7 +7,7 @@ use crate::methods::heat_kernel::normalise::Normalisation;
 use crate::methods::state_embedding::features::Features;
 use crate::output::result::{ModelKey, Written};
 use crate::output::slices::{ModelColumns, TableSlice, size};
-use crate::output::tables::points::{POINTS, embedding_columns};
+use crate::output::tables::points::{POINTS, distance_column, embedding_columns};
 use crate::output::tables::run_schema::LagColumn;
 use crate::output::tables::table::Table;
 use crate::run::points::rows::{PointMap, RowFit, RowModel, RowModels};
@@ -86,7 +86,8 @@ pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<RowMod
     // Columns have the order of those of the run.
     let order = if written.current.tables.contains_key(POINTS) {
         let schema = written.table(POINTS).await?.schema();
-        schema.fields().iter().map(|f| f.name().clone()).collect()
+        let names = schema.fields().iter().map(|f| f.name().clone());
+        names.collect::<Vec<String>>()
     } else {
         Vec::new()
     };
@@ -105,6 +106,7 @@ pub(crate) async fn read(written: &Written<'_>, lag: LagColumn) -> Result<RowMod
                 features: features.get(&name),
                 landmarks: landmarks.get(&name),
                 centroids: centroids.get(&name),
+                has_distances: order.contains(&distance_column(&name)),
             };
             own.push(parts.fit(&name).map_err(|e| within(&name, e))?);
         }
@@ -149,6 +151,7 @@ struct Parts<'a> {
     features: Option<&'a TableSlice>,
     landmarks: Option<&'a TableSlice>,
     centroids: Option<&'a TableSlice>,
+    has_distances: bool,
 }
 
 impl Parts<'_> {
@@ -194,6 +197,7 @@ impl Parts<'_> {
                 left: Cow::Owned(left),
                 rank: width,
                 centers,
+                has_distances: self.has_distances,
             };
             (vec![0.0], map)
         } else {

@@ -1,5 +1,6 @@
 //! The record of a run over points, and the summary that `gyre run` prints.
 
+use crate::assess::density_errors::DensityError;
 use crate::error::{counted, escaped};
 use crate::methods::state_embedding::clusters::Confusion;
 use crate::output::number::grouped;
@@ -51,7 +52,7 @@ pub(crate) struct PointFitRecord {
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "method", rename_all = "snake_case")]
 pub(crate) enum FoundRecord {
-    StateEmbedding(EmbeddingRecord),
+    StateEmbedding(Box<EmbeddingRecord>),
     /// A diffusion map or a sketch.
     Heat(HeatRecord),
 }
@@ -87,6 +88,9 @@ pub(crate) struct EmbeddingRecord {
     /// The resamples that could be fitted, and the groups from which they are drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resamples: Option<(usize, usize)>,
+    /// The errors of the densities.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub density_error: Option<DensityError>,
     /// The share of the points in each cluster.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<f64>,
@@ -122,7 +126,7 @@ impl PointFitRecord {
             PointModel::StateEmbedding(own) => {
                 let model = &own.model;
                 let centroids = own.clusters.iter().flat_map(|c| &c.centroids);
-                FoundRecord::StateEmbedding(EmbeddingRecord {
+                FoundRecord::StateEmbedding(Box::new(EmbeddingRecord {
                     pairs: model.pairs,
                     bandwidth: model.bandwidth,
                     compared: own.scores.clone(),
@@ -148,8 +152,9 @@ impl PointFitRecord {
                         .as_ref()
                         .map(|own| (own.resamples, own.groups)),
                     confusion: own.confusion.clone(),
+                    density_error: own.density_error,
                     weights: centroids.map(|c| c.weight).collect(),
-                })
+                }))
             }
             PointModel::Heat(own) => {
                 let (model, quality) = (&own.model, &own.model.quality);
@@ -237,6 +242,9 @@ fn embedding_lines(f: &mut Formatter<'_>, name: &str, own: &EmbeddingRecord) -> 
         let scores: Vec<String> = scores.collect();
         writeln!(f, "    held-out VAMP-2 by bandwidth {}", scores.join(", "))?;
     }
+    if let Some(error) = &own.density_error {
+        density_lines(f, error)?;
+    }
     if !own.weights.is_empty() {
         writeln!(f, "    clusters {}", numbers(&own.weights, 3))?;
     }
@@ -244,6 +252,24 @@ fn embedding_lines(f: &mut Formatter<'_>, name: &str, own: &EmbeddingRecord) -> 
         Some(confusion) => confusion_line(f, confusion),
         None => Ok(()),
     }
+}
+
+/// Writes the lines of the errors of densities and of mean embeddings.
+fn density_lines(f: &mut Formatter<'_>, own: &DensityError) -> Result {
+    let features = match own.of_features {
+        Some(part) => format!("{part:.4}"),
+        None => "unknown".to_string(),
+    };
+    writeln!(
+        f,
+        "    relative error of densities {:.4} ± {:.4}: by pairs {:.4}, by rank {:.4}, by features {features}",
+        own.error, own.standard_error, own.of_pairs, own.of_rank
+    )?;
+    writeln!(
+        f,
+        "    relative error of mean embeddings {:.4}, reshaped {:.4}",
+        own.kme, own.kme_reshaped
+    )
 }
 
 /// Writes the lines of a diffusion map or a sketch.

@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result, counted};
 use crate::methods::heat_kernel::extension::Embedder;
-use crate::methods::state_embedding::clusters::nearest;
+use crate::methods::state_embedding::clusters::{nearest, nearest_distance};
 use crate::methods::state_embedding::features::Features;
 use crate::methods::state_embedding::model::combine;
 use crate::output::place::Output;
@@ -53,6 +53,8 @@ pub(crate) enum PointMap<'a> {
         rank: usize,
         /// Centres of clusters, row-major.
         centers: Option<Vec<f64>>,
+        /// Whether rows get the distance to the nearest centre.
+        has_distances: bool,
     },
     /// By the points of a kernel.
     Kernel(Box<Embedder<'a>>),
@@ -66,6 +68,25 @@ impl PointMap<'_> {
         matches!(self, PointMap::Features { centers, .. } if centers.is_some())
     }
 
+    /// Whether rows have the distances to the centres of their clusters.
+    fn has_distances(&self) -> bool {
+        let is_asked = matches!(self, PointMap::Features { has_distances, .. } if *has_distances);
+        is_asked && self.has_clusters()
+    }
+
+    /// The distance of an embedded row to the nearest centre, if it is asked for.
+    fn distance(&self, row: &[f64]) -> Option<f64> {
+        match self {
+            PointMap::Features {
+                rank,
+                centers: Some(centers),
+                has_distances: true,
+                ..
+            } => Some(nearest_distance(centers.chunks_exact(*rank), row)),
+            _ => None,
+        }
+    }
+
     /// The coordinates of some rows (n × d, row-major, divided by the scale), and their clusters.
     /// Nothing if only the rows of the fit are embedded.
     fn embed(&self, rows: &[f64]) -> (Vec<f64>, Option<Vec<u32>>) {
@@ -75,6 +96,7 @@ impl PointMap<'_> {
                 left,
                 rank,
                 centers,
+                ..
             } => {
                 let embedded = combine(features, left, *rank, rows);
                 let clusters = centers.as_ref().map(|centers| {
@@ -110,6 +132,7 @@ impl<'a> RowFit<'a> {
                     let centers = clusters.centroids.iter().map(|c| &c.center[..]);
                     centers.collect::<Vec<_>>().concat()
                 }),
+                has_distances: own.has_distances,
             },
             PointModel::Heat(own) => match &own.rows {
                 Some(rows) => PointMap::Rows(rows),
@@ -176,6 +199,7 @@ impl<'a> RowModels<'a> {
                 all.push(PointColumns {
                     name: fit.name.clone(),
                     has_clusters: fit.map.has_clusters(),
+                    has_distances: fit.map.has_distances(),
                     embeddings: embeddings.collect(),
                 });
                 continue;
@@ -602,6 +626,12 @@ fn of_fit(
         let clusters =
             rows.map(|((&k, row), is_far)| (!is_far && !row[0].is_nan()).then_some(k as i32));
         columns.push(Arc::new(clusters.collect::<Int32Array>()));
+    }
+    if own.has_distances {
+        let rows = rows.iter().zip(is_far);
+        let known = rows.map(|(row, far)| (!far && !row[0].is_nan()).then_some(row));
+        let distances = known.map(|row| fit.map.distance(row?));
+        columns.push(Arc::new(distances.collect::<Float64Array>()));
     }
     for (part, (_, width)) in fit.columns.iter().zip(&own.embeddings) {
         let rows = rows.iter().map(|row| &row[part.first..][..part.width]);
