@@ -363,6 +363,15 @@ impl PointMethod {
         }
     }
 
+    /// Whether the distortion is measured over trials.
+    pub(crate) fn has_trials(&self) -> bool {
+        match self {
+            PointMethod::StateEmbedding(_) => false,
+            PointMethod::DiffusionMap(own) => own.distortion.is_some(),
+            PointMethod::HeatSketch(own) => own.distortion.is_some(),
+        }
+    }
+
     /// An upper bound of the bytes of a fit that is kept while others are made.
     pub(crate) fn kept_bytes(&self, size: PointSize) -> u64 {
         let columns = match self {

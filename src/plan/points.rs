@@ -86,6 +86,10 @@ impl PointsPlan {
     pub(crate) fn model_tables(&self) -> Vec<&'static str> {
         let mut tables = self.job.kept(&points::TABLES);
         tables.retain(|table| self.densities.is_some() || *table != points::DENSITY_ERRORS);
+        let has_trials = |fit: &PlannedFit<PointMethod>| fit.method.has_trials();
+        if self.fits.iter().any(has_trials) {
+            tables.push(points::DISTORTION_TRIALS);
+        }
         tables
     }
 

@@ -326,6 +326,185 @@ fn gilbert2023_figure6a_torus() {
     assert_eq!(points.lists("map_t32_embedding")[0].len(), 8);
 }
 
+/// The means of log L in `distortion_trials` by fit, time and number of coordinates.
+struct MeanLogs(Vec<MeanLog>);
+
+struct MeanLog {
+    fit: String,
+    time: f64,
+    dimension: i64,
+    log: f64,
+}
+
+impl MeanLogs {
+    /// Runs a pipeline, and asserts that the rows of sketches are of this number of trials and
+    /// points.
+    fn of(lake: &Lake, pipeline: &str, trials_and_points: [i64; 2]) -> MeanLogs {
+        lake.run_of_repository(pipeline, &[]).succeeds();
+        let name = pipeline.replace('_', "-");
+        let rows = lake.read(&format!("{name}/distortion_trials"));
+        let fits = rows.texts("fit");
+        let [trials, points] = ["trials", "points"].map(|column| rows.integers(column));
+        for (at, fit) in fits.iter().enumerate() {
+            let is_sketch = SKETCHES.contains(&fit.as_str());
+            assert!(!is_sketch || [trials[at], points[at]] == trials_and_points);
+        }
+        let keys = fits.into_iter().zip(rows.floats("time"));
+        let values = (rows.integers("dimension").into_iter()).zip(rows.floats("log_distortion"));
+        let rows = keys.zip(values);
+        let rows = rows.map(|((fit, time), (dimension, log))| MeanLog {
+            fit,
+            time,
+            dimension,
+            log,
+        });
+        MeanLogs(rows.collect())
+    }
+
+    /// The mean over the rows of a fit with this number of coordinates.
+    #[track_caller]
+    fn with(&self, fit: &str, dimension: i64) -> f64 {
+        self.mean(&|own| own.fit == fit && own.dimension == dimension)
+    }
+
+    /// The mean over the rows of a fit at this time.
+    #[track_caller]
+    fn at(&self, fit: &str, time: f64) -> f64 {
+        self.mean(&|own| own.fit == fit && own.time == time)
+    }
+
+    #[track_caller]
+    fn mean(&self, is_wanted: &dyn Fn(&MeanLog) -> bool) -> f64 {
+        let logs = self
+            .0
+            .iter()
+            .filter(|own| is_wanted(own))
+            .map(|own| own.log);
+        let logs: Vec<f64> = logs.collect();
+        assert!(!logs.is_empty(), "no such row");
+        logs.iter().sum::<f64>() / logs.len() as f64
+    }
+}
+
+const SKETCHES: [&str; 4] = ["gps", "gpb", "gpsbs", "gpsbb"];
+
+/// Figures 1a and 6b: the map of a circle is far better than sketches, most of all in the plane and
+/// at all scales; in higher dimensions L of sketches is about 3.
+#[test]
+fn gilbert2023_figure1a_circle() {
+    let lake = Lake::new();
+    let logs = MeanLogs::of(&lake, "circle", [10, 300]);
+    for sketch in SKETCHES {
+        for k in 2..=8 {
+            assert!(
+                logs.with("dms", k) < logs.with(sketch, k) - 0.3,
+                "{sketch} {k}"
+            );
+        }
+        assert!(logs.with(sketch, 2) > 1.2, "{sketch}");
+        assert!((0.4..1.3).contains(&logs.with(sketch, 8)), "{sketch}");
+    }
+    assert!(logs.with("dms", 2) < 0.25);
+    for power in 1..=8 {
+        let power = f64::from(1 << power);
+        let (map, sketch) = (logs.at("map", power), logs.at("sketch", power));
+        assert!(map < sketch, "{power}: {map} {sketch}");
+    }
+    // Theorem 3.3 and Proposition 3.4.
+    let rows = lake.read("circle/distortion_trials");
+    let fits = rows.texts("fit");
+    let of_rate: Vec<usize> = (0..fits.len()).filter(|at| fits[*at] == "rate").collect();
+    let [errors, found, expected, bound] =
+        ["largest_error", "change", "expected_change", "change_bound"].map(|column| {
+            of_rate
+                .iter()
+                .map(|at| rows.floats(column)[*at])
+                .collect::<Vec<f64>>()
+        });
+    let slope = (errors[2] / errors[0]).ln() / 16f64.ln();
+    assert!((slope + 0.5).abs() < 0.2, "slope {slope}: {errors:?}");
+    for at in 0..3 {
+        let ratio = found[at] / expected[at];
+        assert!((0.7..1.3).contains(&ratio), "{found:?} {expected:?}");
+        assert!(expected[at] < bound[at], "{expected:?} {bound:?}");
+    }
+}
+
+/// Figures 2a and 6a: from three coordinates on, sketches of the stretched torus are better than
+/// maps, and the symmetric map is better than the bistochastic one. With eight coordinates sketches
+/// are better at the powers 16 and 32, and worse again at larger ones.
+#[test]
+fn gilbert2023_figure2a_stretched_torus() {
+    let lake = Lake::new();
+    let logs = MeanLogs::of(&lake, "stretched_torus", [3, 500]);
+    let dimensions = [4, 6, 8];
+    for k in dimensions {
+        for sketch in SKETCHES {
+            let (sketch, map) = (logs.with(sketch, k), logs.with("dms", k));
+            assert!(sketch < map - 0.1, "{k}: {sketch} {map}");
+        }
+    }
+    let [symmetric, bistochastic] = ["dms", "dmb"].map(|map| {
+        let logs = dimensions.map(|k| logs.with(map, k));
+        logs.iter().sum::<f64>()
+    });
+    assert!(symmetric < bistochastic, "{symmetric} {bistochastic}");
+    let difference = |power| logs.at("sketch", power) - logs.at("map", power);
+    assert!(difference(16.0) + difference(32.0) < -0.2);
+    assert!(logs.at("sketch", 128.0) > logs.at("sketch", 32.0) + 0.5);
+}
+
+/// Figures 2b and 5a: sketches of the Klein bottle are far better than maps with any number of
+/// coordinates, and signs are as good as normal numbers.
+#[test]
+fn gilbert2023_figures2b_and_5a_klein_bottle() {
+    let lake = Lake::new();
+    let logs = MeanLogs::of(&lake, "klein_bottle", [3, 500]);
+    for k in [6, 8, 12, 16, 20] {
+        for sketch in SKETCHES {
+            assert!(
+                logs.with(sketch, k) < logs.with("dms", k) - 1.0,
+                "{sketch} {k}"
+            );
+        }
+        assert!(
+            (logs.with("gps", k) - logs.with("gpsbs", k)).abs() < 0.8,
+            "{k}"
+        );
+    }
+    assert!(logs.with("gpsbb", 20) < logs.with("gpb", 20) + 0.1);
+}
+
+/// Figure 3a: the check of the pipeline compares the means, of one trial per partition.
+#[test]
+fn gilbert2023_figure3a_outliers() {
+    let lake = Lake::new();
+    let logs = MeanLogs::of(&lake, "outliers", [1, 200]);
+    for k in [2, 3] {
+        assert!(logs.with("gps", k) < logs.with("dms", k) - 0.5, "{k}");
+    }
+    for k in [4, 5] {
+        assert!(logs.with("gps", k) > logs.with("dms", k) + 0.5, "{k}");
+    }
+}
+
+/// Figure 5b, with parameters of ours: both kinds of draws are alike, and the bistochastic kernel
+/// is a little better with the same draws.
+#[test]
+fn gilbert2023_figure5b_point_clouds() {
+    let lake = Lake::new();
+    let logs = MeanLogs::of(&lake, "point_clouds", [10, 200]);
+    for k in [4, 8, 12] {
+        let [symmetric, bistochastic, signs, bistochastic_signs] =
+            SKETCHES.map(|sketch| logs.with(sketch, k));
+        assert!((symmetric - signs).abs() < 1.0, "{k}: {symmetric} {signs}");
+        assert!(
+            bistochastic < symmetric && bistochastic_signs < signs,
+            "{k}"
+        );
+    }
+}
+
 // The clusters are the quadrants at longer lags too: M < .02.
 #[test]
 fn sun2019_figure2_misclassification() {
@@ -477,9 +656,10 @@ fn timescales_of_the_double_gyre() {
 fn every_pipeline_is_tested() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines");
     let names: Vec<String> = names_in(&folder).into_iter().collect();
-    let known = "README.md camera.toml deploy double_gyre.toml hidden_world.toml \
-                 how_many_sets.toml kernel_toy.toml layers.toml low_rank.toml nightly.toml routes.toml \
-                 sessions.toml sets.toml timescales.toml torus.toml tracking.toml wells.toml \
+    let known = "README.md camera.toml circle.toml deploy double_gyre.toml hidden_world.toml \
+                 how_many_sets.toml kernel_toy.toml klein_bottle.toml layers.toml low_rank.toml nightly.toml \
+                 outliers.toml point_clouds.toml routes.toml sessions.toml sets.toml \
+                 stretched_torus.toml timescales.toml torus.toml tracking.toml wells.toml \
                  wells_errors.toml wells_scales.toml words.toml";
     assert_eq!(names.join(" "), known, "test a new pipeline, then name it");
 }

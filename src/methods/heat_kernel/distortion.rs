@@ -20,6 +20,27 @@ pub struct Distortion {
     pub quantiles: [f64; 5],
 }
 
+/// The distances of pairs of `rows` (n × width).
+pub(crate) fn distances(rows: &[f64], width: usize, pairs: &[(u32, u32)]) -> Vec<f64> {
+    let row = |i: u32| &rows[i as usize * width..][..width];
+    let distance = |&(i, j): &(u32, u32)| squared_distance(row(i), row(j)).sqrt();
+    pairs.par_iter().map(distance).collect()
+}
+
+/// The ratio of two distances of a pair. None if the points are equal, or the rows not finite.
+fn ratio((image, original): (&f64, &f64)) -> Option<f64> {
+    (*original > 0.0 && image.is_finite()).then(|| image / original)
+}
+
+/// ln L of distances in an embedding against those of the points. None if all points or all of the
+/// embedding are equal.
+pub(crate) fn log(images: &[f64], originals: &[f64]) -> Option<f64> {
+    let ratios = images.iter().zip(originals).filter_map(ratio);
+    let widest = |(least, most): (f64, f64), ratio: f64| (least.min(ratio), most.max(ratio));
+    let (least, most) = ratios.fold((f64::INFINITY, 0.0), widest);
+    (most > 0.0).then(|| (most / least).ln())
+}
+
 /// The distortion of `embedding` (n × k) against Euclidean distances of `reference` (n × d), on all
 /// pairs or on `most` random ones. None if all points of the reference or of the embedding are
 /// equal. Rows that are not finite are left out.
@@ -33,16 +54,10 @@ pub(crate) fn of(
 ) -> Option<Distortion> {
     let n = reference.len() / d;
     assert_eq!(embedding.len(), n * k, "one row per point");
-    let ratio = |(i, j): (u32, u32)| {
-        let distance = |rows: &[f64], width: usize| {
-            let row = |i: u32| &rows[i as usize * width..][..width];
-            squared_distance(row(i), row(j)).sqrt()
-        };
-        let (image, original) = (distance(embedding, k), distance(reference, d));
-        (original > 0.0 && image.is_finite()).then(|| image / original)
-    };
     let pairs = random::pairs(n, most, seed);
-    let mut ratios: Vec<f64> = pairs.into_par_iter().filter_map(ratio).collect();
+    let images = distances(embedding, k, &pairs);
+    let originals = distances(reference, d, &pairs);
+    let mut ratios: Vec<f64> = images.iter().zip(&originals).filter_map(ratio).collect();
     ratios.sort_unstable_by(f64::total_cmp);
     // All of 0 are no embedding.
     ratios.last().filter(|last| **last > 0.0)?;
@@ -67,6 +82,11 @@ mod tests {
         assert_eq!(found.quantiles, [1.0, 1.0, 2.0, 3.0, 3.0]);
         let twice = of(&[0.0, 2.0, 4.0], 1, &line, 1, 100, 0).unwrap();
         assert_eq!(twice.log, 0.0);
+        let pairs = random::pairs(3, 100, 0);
+        let [images, originals] = [&[0.0, 3.0, 4.0], &line].map(|own| distances(own, 1, &pairs));
+        assert_eq!(log(&images, &originals), Some(found.log));
+        assert_eq!(log(&images, &[0.0; 3]), None);
+        assert_eq!(log(&[0.0; 3], &originals), None);
         assert_eq!(of(&[1.0, 2.0], 1, &[0.0, 0.0], 1, 100, 0), None);
         assert_eq!(of(&[0.0, 0.0], 1, &[1.0, 2.0], 1, 100, 0), None);
     }

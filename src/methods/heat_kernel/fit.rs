@@ -5,7 +5,7 @@
 //!
 //! The result does not depend on the order of the rows or on threads.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::evidence::pass::Passes;
 use crate::evidence::points::{PointSize, Points};
 use crate::math::dense::NEGLIGIBLE;
@@ -13,14 +13,17 @@ use crate::methods::estimator::Estimator;
 use crate::methods::heat_kernel::diffusion_map::{self, Level};
 use crate::methods::heat_kernel::distortion::{self, Distortion};
 use crate::methods::heat_kernel::extension::Extension;
-use crate::methods::heat_kernel::kernel::{self, Kernel, Quality};
+use crate::methods::heat_kernel::kernel::Quality;
 use crate::methods::heat_kernel::neighbours::Distinct;
-use crate::methods::heat_kernel::normalise::{self, Factors, Normalisation, Normalised};
-use crate::methods::heat_kernel::params::{DiffusionMap, HeatSketch, KernelParams};
+use crate::methods::heat_kernel::noise;
+use crate::methods::heat_kernel::normalise::{Factors, Normalisation, Normalised};
+use crate::methods::heat_kernel::params::{DiffusionMap, HeatSketch};
+use crate::methods::heat_kernel::prepare::{Prepared, prepare, used};
+use crate::methods::heat_kernel::random;
 use crate::methods::heat_kernel::sketch::{self, Energy, Snapshot};
-use crate::methods::heat_kernel::thinned::{PAIRS, ends, points_of_landmarks, thin};
+use crate::methods::heat_kernel::thinned::{PAIRS, ends};
+use crate::methods::heat_kernel::trials::{self, TrialDistortion, TrialRows};
 use crate::methods::heat_kernel::warning::Warning;
-use crate::methods::heat_kernel::{landmarks, random};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -51,6 +54,8 @@ pub struct HeatModel {
     pub energies: Vec<Energy>,
     /// The distortion of each time or power against the distances of the points.
     pub distortion: Vec<Option<Distortion>>,
+    /// The distortion over trials, if the parameters ask for it.
+    pub trials: Vec<TrialDistortion>,
     /// What certificates claim.
     pub checked: Checked,
     /// Products of the kernel with one vector for the eigenvectors.
@@ -109,73 +114,6 @@ impl Embedded {
     }
 }
 
-/// A kernel with its normalisation.
-struct Prepared {
-    kernel: Kernel,
-    factors: Factors,
-    quality: Quality,
-    warnings: Vec<Warning>,
-    /// The number of landmarks, if the kernel is theirs.
-    landmarks: Option<usize>,
-}
-
-/// The points that a fit uses.
-fn used<'a>(points: &'a Points, params: &KernelParams, seed: u64) -> Cow<'a, Points> {
-    match params.landmarks {
-        Some(count) => Cow::Owned(thin(points, points_of_landmarks(count), seed)),
-        None => Cow::Borrowed(points),
-    }
-}
-
-fn prepare(points: &Points, params: &KernelParams, seed: u64) -> Result<Prepared> {
-    check(points)?;
-    let chosen = (params.landmarks).and_then(|count| landmarks::choose(points, count, seed));
-    let count = chosen.as_ref().map(Distinct::n);
-    let distinct = chosen.unwrap_or_else(|| Distinct::new(points));
-    let (kernel, quality, mut warnings) = kernel::of(
-        distinct,
-        params.reach,
-        params.epsilon,
-        params.only_connected,
-    )?;
-    let factors = normalise::factors(&kernel, params.normalisation, params.alpha, params.delta);
-    if factors.row_error > params.delta {
-        let error = factors.row_error;
-        warnings.push(Warning::NotBistochastic { error });
-    }
-    Ok(Prepared {
-        kernel,
-        factors,
-        quality,
-        warnings,
-        landmarks: count,
-    })
-}
-
-/// Checks that no coordinate is constant or not finite.
-fn check(points: &Points) -> Result<()> {
-    if points.n() == 0 {
-        return Err(Error::input("there are no points"));
-    }
-    let d = points.dimension;
-    let (mut low, mut high) = (points.row(0).to_vec(), points.row(0).to_vec());
-    for row in points.coordinates.chunks_exact(d) {
-        for (c, x) in row.iter().enumerate() {
-            assert!(x.is_finite(), "coordinates are finite");
-            low[c] = low[c].min(*x);
-            high[c] = high[c].max(*x);
-        }
-    }
-    match (0..d).find(|&c| low[c] == high[c]) {
-        Some(c) if points.n() > 1 => Err(Error::input(format!(
-            "coordinate {} is {} in all rows; leave it out",
-            c + 1,
-            low[c]
-        ))),
-        _ => Ok(()),
-    }
-}
-
 impl Estimator for DiffusionMap {
     type Evidence<'a> = Points;
     type Size = PointSize;
@@ -186,7 +124,8 @@ impl Estimator for DiffusionMap {
         let columns = dimension * self.time.all().len() as u64;
         // The basis of a block Lanczos iteration between two restarts.
         let vectors = 8 * (dimension + 1) + 16;
-        self.kernel().bytes(size, vectors, columns, threads)
+        let own = self.kernel().bytes(size, vectors, columns, threads);
+        own + trials::bytes(self.distortion.as_ref(), size, columns, threads)
     }
 
     fn fit(&self, _: &Passes<'_>, points: &Points, seed: u64) -> Result<Embedded> {
@@ -202,8 +141,10 @@ impl Estimator for HeatSketch {
     fn bytes(&self, size: PointSize, threads: u64) -> u64 {
         let dimension = self.dimension as u64;
         let columns = dimension * self.power.all().len() as u64;
-        self.kernel()
-            .bytes(size, 3 * dimension + 16, columns, threads)
+        let own = self
+            .kernel()
+            .bytes(size, 3 * dimension + 16, columns, threads);
+        own + trials::bytes(self.distortion.as_ref(), size, columns, threads)
     }
 
     fn fit(&self, _: &Passes<'_>, points: &Points, seed: u64) -> Result<Embedded> {
@@ -211,11 +152,56 @@ impl Estimator for HeatSketch {
     }
 }
 
-/// Fits a diffusion map.
+/// Fits a diffusion map, and measures its distortion over trials if the parameters ask for it.
 ///
 /// # Errors
-/// If the points have no such kernel ([`kernel::of`]), or a coordinate is constant.
+/// If the points have no such kernel ([`prepare`]), or those of a trial have none.
 pub(crate) fn diffusion_map(points: &Points, params: &DiffusionMap, seed: u64) -> Result<Embedded> {
+    let mut embedded = map_of(points, params, seed)?;
+    let Some(trials) = &params.distortion else {
+        return Ok(embedded);
+    };
+    let fit = |sample: &Points, seed| {
+        let found = map_of(sample, params, seed)?;
+        Ok(TrialRows {
+            rows: found.rows_of(sample).into_owned(),
+            dimension: found.model.dimension,
+            is_sketch: false,
+            noisy: Vec::new(),
+        })
+    };
+    let (kernel, times) = (params.kernel(), &embedded.model.times);
+    embedded.model.trials = trials::of(points, trials, &kernel, times, seed, fit)?;
+    Ok(embedded)
+}
+
+/// Fits a sketch, and measures its distortion over trials if the parameters ask for it.
+///
+/// # Errors
+/// If the points have no such kernel ([`prepare`]), or those of a trial have none.
+pub(crate) fn heat_sketch(points: &Points, params: &HeatSketch, seed: u64) -> Result<Embedded> {
+    let mut embedded = sketch_of(points, params, seed)?;
+    let Some(trials) = &params.distortion else {
+        return Ok(embedded);
+    };
+    let fit = |sample: &Points, seed| {
+        let found = sketch_of(sample, params, seed)?;
+        let noise = trials
+            .noise
+            .map(|size| noise::of(sample, params, size, seed));
+        Ok(TrialRows {
+            rows: found.rows_of(sample).into_owned(),
+            dimension: found.model.dimension,
+            is_sketch: true,
+            noisy: noise.transpose()?.flatten().unwrap_or_default(),
+        })
+    };
+    let (kernel, times) = (params.kernel(), &embedded.model.times);
+    embedded.model.trials = trials::of(points, trials, &kernel, times, seed, fit)?;
+    Ok(embedded)
+}
+
+fn map_of(points: &Points, params: &DiffusionMap, seed: u64) -> Result<Embedded> {
     let points = &*used(points, &params.kernel(), seed);
     let prepared = prepare(points, &params.kernel(), seed)?;
     let operator = Normalised::new(&prepared.kernel, &prepared.factors);
@@ -272,11 +258,7 @@ fn times_of(vectors: &[f64], factors: &[f64], dimension: usize) -> Vec<f64> {
     out
 }
 
-/// Fits a sketch.
-///
-/// # Errors
-/// If the points have no such kernel ([`kernel::of`]), or a coordinate is constant.
-pub(crate) fn heat_sketch(points: &Points, params: &HeatSketch, seed: u64) -> Result<Embedded> {
+fn sketch_of(points: &Points, params: &HeatSketch, seed: u64) -> Result<Embedded> {
     let points = &*used(points, &params.kernel(), seed);
     let prepared = prepare(points, &params.kernel(), seed)?;
     let operator = Normalised::new(&prepared.kernel, &prepared.factors);
@@ -414,6 +396,7 @@ fn finish(
         spectrum: parts.spectrum,
         energies: parts.energies,
         distortion,
+        trials: Vec::new(),
         checked,
         products: parts.products,
         warnings,

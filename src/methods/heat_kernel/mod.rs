@@ -11,7 +11,9 @@
 //! - `landmarks`, `extension`: a subset that stands for all rows, and the rows of new points.
 //! - `thinned`: the points that a fit with landmarks uses.
 //! - `chain`: the same for states, with the counts as the kernel.
-//! - `fit`: the entry points for points.
+//! - `prepare`: the kernel of some points. `fit`: the entry points for points.
+//! - `distortion`, `trials`: how much an embedding distorts distances, and the same over trials.
+//! - `noise`: how much a sketch changes with noise of the points.
 
 pub mod chain;
 pub mod diffusion_map;
@@ -23,13 +25,16 @@ pub(crate) mod fit;
 pub mod kernel;
 pub(crate) mod landmarks;
 pub mod neighbours;
+pub(crate) mod noise;
 pub(crate) mod normalise;
 pub(crate) mod operator;
 pub mod params;
+pub(crate) mod prepare;
 pub(crate) mod random;
 pub mod sketch;
 pub(crate) mod thinned;
 pub mod tree;
+pub(crate) mod trials;
 pub mod warning;
 
 #[cfg(test)]

@@ -72,6 +72,97 @@ pub enum Auto {
     Auto,
 }
 
+/// The distances that those of an embedding are compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReferenceDistance {
+    /// Those of the points.
+    Euclidean,
+    /// Those of the rows of Aᵖ, for the time or power p: the diffusion distance (26).
+    Diffusion,
+}
+
+impl ReferenceDistance {
+    /// As it is written in pipelines.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            ReferenceDistance::Euclidean => "euclidean",
+            ReferenceDistance::Diffusion => "diffusion",
+        }
+    }
+}
+
+/// How the distortion is measured over trials.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DistortionTrials {
+    /// The distances that those of the embedding are compared with.
+    #[serde(default = "both")]
+    pub against: OneOrMore<ReferenceDistance>,
+    /// The number of trials.
+    #[serde(default = "ten")]
+    #[schemars(range(min = 1))]
+    pub trials: usize,
+    /// The number of points of a trial.
+    #[serde(default = "sample")]
+    #[schemars(range(min = 3, max = 2000))]
+    pub sample: usize,
+    /// The numbers of leading coordinates that are compared; by default all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dimensions: Vec<usize>,
+    /// The standard deviation of noise that is added to every scaled coordinate. The change of the
+    /// sketch is measured. Only for `heat_sketch`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<f64>,
+}
+
+/// The largest number of points of a trial. A trial takes their number cubed of operations.
+const MOST_SAMPLED: usize = 2000;
+
+/// The largest number of trials.
+const MOST_TRIALS: usize = 10_000;
+
+impl DistortionTrials {
+    /// Checks the keys, for an embedding of this dimension.
+    fn check(&self, dimension: usize) -> std::result::Result<(), Fault> {
+        let wrong = |what: String| Err(("distortion", what));
+        let against = self.against.all();
+        if against.is_empty() || against.len() > 2 || against[1..].contains(&against[0]) {
+            let what = "has `against` that is not \"euclidean\", \"diffusion\" or a list of both";
+            return wrong(what.into());
+        }
+        if !(1..=MOST_TRIALS).contains(&self.trials) {
+            let trials = self.trials;
+            return wrong(format!(
+                "has `trials` {trials}; it must be from 1 to {MOST_TRIALS}"
+            ));
+        }
+        if !(3..=MOST_SAMPLED).contains(&self.sample) {
+            let sample = self.sample;
+            return wrong(format!(
+                "has `sample` {sample}; it must be from 3 to {MOST_SAMPLED}"
+            ));
+        }
+        if let Some(noise) = self
+            .noise
+            .filter(|noise| !(*noise > 0.0 && noise.is_finite()))
+        {
+            return wrong(format!(
+                "has `noise` {noise}; it must be finite and positive"
+            ));
+        }
+        let is_within = self.dimensions.iter().all(|k| (1..=dimension).contains(k));
+        if !is_within || !self.dimensions.is_sorted_by(|a, b| a < b) {
+            let what = format!(
+                "has `dimensions` {:?}; they must ascend and be from 1 to `dimension`, {dimension}",
+                self.dimensions
+            );
+            return wrong(what);
+        }
+        Ok(())
+    }
+}
+
 /// What becomes of kernels with several components.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -221,6 +312,15 @@ macro_rules! method {
             /// What becomes of kernels with several components.
             #[serde(default)]
             pub connected: Connected,
+            /// Measures the distortion over trials, in the table `distortion_trials`. A trial is a
+            /// fit of its own to `sample` random points (500, at most 2,000) with its own random
+            /// numbers; all fits of the file have the same ones. `trials` is their number (10),
+            /// `against` is `"euclidean"`, `"diffusion"` or a list of both, which is the default,
+            /// and `dimensions` lists numbers of leading coordinates. `noise` is the standard
+            /// deviation of noise of the coordinates that changes a `heat_sketch`. Not with
+            /// `landmarks`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub distortion: Option<DistortionTrials>,
         }
 
         impl $name {
@@ -236,6 +336,7 @@ macro_rules! method {
                     epsilon: Epsilon::default(),
                     landmarks: None,
                     connected: Connected::default(),
+                    distortion: None,
                 }
             }
 
@@ -272,6 +373,7 @@ macro_rules! method {
                     ("epsilon", self.epsilon != Epsilon::default()),
                     ("landmarks", self.landmarks.is_some()),
                     ("connected", self.connected != Connected::default()),
+                    ("distortion", self.distortion.is_some()),
                 ];
                 match keys.into_iter().find(|(_, is_set)| *is_set) {
                     Some((key, _)) => {
@@ -307,6 +409,13 @@ macro_rules! method {
                     positive("radius", radius)?;
                     if self.neighbours.is_some() {
                         return Err(("radius", "and `neighbours` cannot both be given".into()));
+                    }
+                }
+                if let Some(trials) = &self.distortion {
+                    trials.check(self.dimension)?;
+                    if self.landmarks.is_some() {
+                        let what = "is about kernels of all points; leave out `landmarks`";
+                        return Err(("distortion", what.into()));
                     }
                 }
                 if self.neighbours == Some(Neighbours::Nearest(0)) {
@@ -440,6 +549,21 @@ fn residual() -> f64 {
     1e-6
 }
 
+fn both() -> OneOrMore<ReferenceDistance> {
+    OneOrMore::More(vec![
+        ReferenceDistance::Euclidean,
+        ReferenceDistance::Diffusion,
+    ])
+}
+
+fn ten() -> usize {
+    10
+}
+
+fn sample() -> usize {
+    500
+}
+
 fn one_time() -> OneOrMore<f64> {
     OneOrMore::One(1.0)
 }
@@ -488,6 +612,14 @@ impl Parameters for DiffusionMap {
             return Err(("time", format!("has {} twice", times[at])));
         }
         tolerance("tolerance", self.tolerance)?;
+        if self
+            .distortion
+            .as_ref()
+            .is_some_and(|own| own.noise.is_some())
+        {
+            let what = "has `noise`, which only `heat_sketch` has: it compares sketches with the same random numbers";
+            return Err(("distortion", what.into()));
+        }
         self.check_kernel()
     }
 }
@@ -557,6 +689,13 @@ mod tests {
         let landmarks: HeatSketch = toml::from_str("dimension = 8\nlandmarks = 2000").unwrap();
         assert_eq!(landmarks.kernel().reach, Reach::All);
         assert!(toml::from_str::<HeatSketch>("dimension = 8\nk = 3").is_err());
+        let text = "dimension = 8\ndistortion = { against = \"diffusion\", dimensions = [2, 4] }";
+        let trials: HeatSketch = toml::from_str(text).unwrap();
+        assert_eq!(trials.check(), Ok(()));
+        let trials = trials.distortion.unwrap();
+        assert_eq!(trials.against.all(), [ReferenceDistance::Diffusion]);
+        assert_eq!((trials.trials, trials.sample), (10, 500));
+        assert_eq!(trials.dimensions, [2, 4]);
     }
 
     #[test]
@@ -577,6 +716,24 @@ mod tests {
             ("dimension = 1\ntime = -0.0", "time"),
             ("dimension = 1\ntime = [1, 8, 1.0]", "time"),
             ("dimension = 1\ntolerance = -1.0", "tolerance"),
+            ("dimension = 1\ndistortion.against = []", "distortion"),
+            (
+                "dimension = 1\ndistortion.against = [\"diffusion\", \"diffusion\"]",
+                "distortion",
+            ),
+            ("dimension = 1\ndistortion.trials = 0", "distortion"),
+            ("dimension = 1\ndistortion.sample = 2", "distortion"),
+            ("dimension = 1\ndistortion.sample = 2001", "distortion"),
+            ("dimension = 1\ndistortion.dimensions = [2]", "distortion"),
+            ("dimension = 1\ndistortion.noise = 0.1", "distortion"),
+            (
+                "dimension = 2\ndistortion.dimensions = [2, 1]",
+                "distortion",
+            ),
+            (
+                "dimension = 2\ndistortion = {}\nlandmarks = 9",
+                "distortion",
+            ),
         ];
         for (text, key) in wrong {
             let map: DiffusionMap = toml::from_str(text).unwrap();
@@ -584,6 +741,8 @@ mod tests {
         }
         let sketch: HeatSketch = toml::from_str("dimension = 1\npower = [4, 2]").unwrap();
         assert_eq!(sketch.check().unwrap_err().0, "power");
+        let sketch: HeatSketch = toml::from_str("dimension = 1\ndistortion.noise = 0.0").unwrap();
+        assert_eq!(sketch.check().unwrap_err().0, "distortion");
         let sketch: HeatSketch = toml::from_str("dimension = 1\npower = 4294967297").unwrap();
         assert_eq!(sketch.check().unwrap_err().0, "power");
     }

@@ -21,6 +21,8 @@ use crate::methods::heat_kernel::{diffusion_map, distortion, eigen, kernel, rand
 use crate::methods::spectral::truncated_svd;
 use std::f64::consts::TAU;
 
+mod trials;
+
 const ALL: Option<Neighbours> = Some(Neighbours::All(All::All));
 
 const NORMALISATIONS: [Normalisation; 3] = [

@@ -8,6 +8,7 @@ use crate::methods::heat_kernel::diffusion_map::Level;
 use crate::methods::heat_kernel::extension::Extension;
 use crate::methods::heat_kernel::fit::{Embedded, HeatModel};
 use crate::methods::heat_kernel::kernel::Reach;
+use crate::methods::heat_kernel::trials::TrialDistortion;
 use crate::methods::state_embedding::clusters::{Centroid, Clusters, Confusion};
 use crate::methods::state_embedding::model::StateEmbeddingModel;
 use crate::methods::state_embedding::params::Norm;
@@ -243,6 +244,9 @@ pub(crate) const DENSITIES: &str = "densities";
 /// write.
 pub(crate) const DENSITY_ERRORS: &str = "density_errors";
 
+/// The table of distortions over trials, which is written if a fit has them.
+pub(crate) const DISTORTION_TRIALS: &str = "distortion_trials";
+
 /// The table with the embedding of every row.
 pub(crate) const POINTS: &str = "points";
 
@@ -282,6 +286,7 @@ pub(crate) fn columns<'a>(table: &str) -> TableColumns<'a, PointsModel> {
         "confusion" => confusion(),
         "distortion" => distortion(),
         DENSITY_ERRORS => density_errors(),
+        DISTORTION_TRIALS => distortion_trials(),
         "fits" => fits(),
         _ => certificates::of_fits(PointsModel::fits),
     }
@@ -507,6 +512,39 @@ fn density_errors<'a>() -> TableColumns<'a, PointsModel> {
         .column("largest_eigenvalue", |(_, of)| of.largest_eigenvalue)
         .column("condition_number", |(_, of)| of.condition_number)
         .column("largest_leverage", |(_, of)| of.largest_leverage)
+        .finish()
+}
+
+/// One row per time or power, number of coordinates and distance of a fit with trials.
+fn distortion_trials<'a>() -> TableColumns<'a, PointsModel> {
+    let trials = |fit: &'a PointFit| fit.heat().into_iter().flat_map(|own| &own.trials);
+    let of_some = |of: &'a TrialDistortion| Some(of).filter(|of| !of.trials.is_empty());
+    of_fits(PointsModel::fits, trials)
+        // The time of a diffusion map, or the power of a sketch.
+        .key("time", |(_, of)| of.time)
+        // The number of leading coordinates.
+        .key("dimension", |(_, of)| of.dimension as u32)
+        .key("against", |(_, of)| of.against.name())
+        .column("points", |(_, of)| of.points as u64)
+        .column("trials", |(_, of)| of.trials.len() as u64)
+        // The mean and the standard deviation of log L.
+        .column("log_distortion", move |(_, of)| {
+            of_some(of).map(TrialDistortion::mean)
+        })
+        .column("standard_deviation", |(_, of)| of.standard_deviation())
+        // log L of every trial.
+        .column("log_distortions", |(_, of)| {
+            of.trials
+                .iter()
+                .map(|trial| trial.log)
+                .collect::<Vec<f64>>()
+        })
+        // The mean of the largest error of a squared distance, as a share of the largest one.
+        .column("largest_error", |(_, of)| of.error())
+        // The change of a sketch by noise, its expected value and its bound.
+        .column("change", |(_, of)| of.change(|own| own.found))
+        .column("expected_change", |(_, of)| of.change(|own| own.expected))
+        .column("change_bound", |(_, of)| of.change(|own| own.bound))
         .finish()
 }
 

@@ -2,6 +2,7 @@
 
 use crate::assess::density_errors::DensityError;
 use crate::error::{counted, escaped};
+use crate::methods::heat_kernel::trials::TrialDistortion;
 use crate::methods::state_embedding::clusters::Confusion;
 use crate::output::number::grouped;
 use crate::output::tables::points::{PointFit, PointModel};
@@ -118,6 +119,47 @@ pub(crate) struct HeatRecord {
     pub eigenvalues: Vec<f64>,
     /// The times or powers, with log L on a sample of pairs.
     pub log_distortion: Vec<(f64, Option<f64>)>,
+    /// log L over trials.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub trials: Vec<TrialsRecord>,
+}
+
+/// The distortion over trials against one distance, at one time or power.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct TrialsRecord {
+    /// The time of a diffusion map, or the power of a sketch.
+    pub time: f64,
+    /// The distance.
+    pub against: &'static str,
+    /// The number of trials.
+    pub trials: usize,
+    /// The number of points of a trial.
+    pub points: usize,
+    /// Numbers of coordinates, with the mean and the standard deviation of log L.
+    pub log_distortion: Vec<(usize, f64, Option<f64>)>,
+}
+
+impl TrialsRecord {
+    /// The records of a fit.
+    fn all(of: &[TrialDistortion]) -> Vec<TrialsRecord> {
+        let mut records: Vec<TrialsRecord> = Vec::new();
+        for own in of.iter().filter(|own| !own.trials.is_empty()) {
+            let against = own.against.name();
+            let is_same = |r: &&mut TrialsRecord| r.time == own.time && r.against == against;
+            let log = (own.dimension, own.mean(), own.standard_deviation());
+            match records.iter_mut().find(is_same) {
+                Some(record) => record.log_distortion.push(log),
+                None => records.push(TrialsRecord {
+                    time: own.time,
+                    against,
+                    trials: own.trials.len(),
+                    points: own.points,
+                    log_distortion: vec![log],
+                }),
+            }
+        }
+        records
+    }
 }
 
 impl PointFitRecord {
@@ -168,6 +210,7 @@ impl PointFitRecord {
                     landmarks: model.landmarks,
                     eigenvalues: model.spectrum.iter().map(|level| level.value).collect(),
                     log_distortion: model.times.iter().copied().zip(log).collect(),
+                    trials: TrialsRecord::all(&model.trials),
                 })
             }
         };
@@ -292,7 +335,26 @@ fn heat_lines(f: &mut Formatter<'_>, name: &str, own: &HeatRecord) -> Result {
     let logs = own.log_distortion.iter();
     let logs = logs.filter_map(|(t, log)| Some(format!("{t}: {:.3}", (*log)?)));
     let logs: Vec<String> = logs.collect();
-    writeln!(f, "    log distortion by time or power {}", logs.join(", "))
+    writeln!(f, "    log distortion by time or power {}", logs.join(", "))?;
+    own.trials.iter().try_for_each(|own| trials_line(f, own))
+}
+
+/// Writes the line of a distortion over trials.
+fn trials_line(f: &mut Formatter<'_>, own: &TrialsRecord) -> Result {
+    let logs = own.log_distortion.iter().map(|(k, mean, deviation)| {
+        let deviation = deviation.map(|deviation| format!(" ± {deviation:.3}"));
+        format!("{k}: {mean:.3}{}", deviation.unwrap_or_default())
+    });
+    let logs: Vec<String> = logs.collect();
+    writeln!(
+        f,
+        "    against {} distances at {} by coordinates {}; {} of {}",
+        own.against,
+        own.time,
+        logs.join(", "),
+        counted(own.trials, "trial"),
+        counted(own.points, "point")
+    )
 }
 
 /// Writes the line of clusters against known sets.

@@ -250,7 +250,7 @@ pub(crate) fn table_names(input: &Input) -> TableNames {
         observations::POSTERIORS,
     ];
     const OF_SYMBOLS: [&str; 2] = [symbols::TRAJECTORIES, symbols::PREDICTIONS];
-    const OF_POINTS: [&str; 2] = [points::POINTS, points::DENSITIES];
+    const OF_POINTS: [&str; 3] = [points::POINTS, points::DENSITIES, points::DISTORTION_TRIALS];
     let names = |models: &[&'static str], optional, asked: &'static [&'static str]| TableNames {
         all: [models, asked].concat(),
         optional,
