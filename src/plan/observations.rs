@@ -5,7 +5,7 @@ use crate::error::{Error, Result, counted};
 use crate::evidence::lag::Lag;
 use crate::methods::FilterMethod;
 use crate::methods::filter::model::Dynamics;
-use crate::methods::filter::params::{RowsOf, System};
+use crate::methods::filter::params::{KernelBayes, System};
 use crate::output::tables::observations::{self, FilterColumns, FilterRowColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::assignment::{Assignment, NewRows};
@@ -46,6 +46,8 @@ pub(crate) struct ObservationsPlan {
     pub rows: FilteredRows,
     /// Whether to write the table `posteriors`.
     pub posteriors: bool,
+    /// Whether to write the table `errors`.
+    pub errors: bool,
 }
 
 /// A filter of every partition.
@@ -54,11 +56,18 @@ pub(crate) struct PlannedFilter {
     /// The prefix of its column names.
     pub name: String,
     pub method: FilterMethod,
-    /// The functions of a nonlinear system.
+    /// The functions of a nonlinear system, or of a prediction whose nearest state is used.
     pub dynamics: Option<Dynamics>,
     pub supervision: Option<PlannedRows>,
     /// The prior of a static problem.
     pub prior: Option<PlannedRows>,
+}
+
+impl PlannedFilter {
+    /// Whether the state of supervision that is nearest to a prediction is used.
+    pub(crate) fn takes_nearest(&self) -> bool {
+        matches!(&self.method, FilterMethod::KernelBayes(own) if own.takes_nearest())
+    }
 }
 
 /// Rows of a query of their own: supervision, or a prior.
@@ -76,7 +85,8 @@ pub(crate) struct PlannedRows {
     /// The state, as in the layout of the plan.
     #[serde(with = "crate::read::rows::ipc::fields")]
     pub state: Vec<Field>,
-    /// The observation, as in the layout of the plan. Empty for a prior.
+    /// The observation, as in the layout of the plan. Empty for a prior, and for states of which
+    /// the nearest to a prediction supervises a row.
     #[serde(with = "crate::read::rows::ipc::fields")]
     pub observation: Vec<Field>,
     /// The column of weights of a prior.
@@ -100,13 +110,15 @@ const WEIGHT: &str = "weight";
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Supervision,
+    /// States of which the nearest to a prediction supervises a row.
+    Nearest,
     Prior,
 }
 
 impl Kind {
     fn section(self) -> &'static str {
         match self {
-            Kind::Supervision => "supervision",
+            Kind::Supervision | Kind::Nearest => "supervision",
             Kind::Prior => "prior",
         }
     }
@@ -145,7 +157,11 @@ impl ObservationsPlan {
 
     /// The names of the tables that are made of models.
     pub(crate) fn model_tables(&self) -> Vec<&'static str> {
-        self.job.kept(&observations::TABLES)
+        let mut tables = self.job.kept(&observations::TABLES);
+        if self.errors {
+            tables.push(observations::ERRORS);
+        }
+        tables
     }
 
     /// The names of the tables in the order in which they are written.
@@ -246,7 +262,7 @@ fn layout(
 
 /// The rows of a query of a fit, with the columns of the layout.
 async fn rows_of(
-    rows: &RowsOf,
+    sql: &str,
     kind: Kind,
     pipeline: &Pipeline,
     layout: &ObservationLayout,
@@ -264,7 +280,7 @@ async fn rows_of(
             "these rows have states, whose columns the key `state` of [sequences] names; name them there",
         ));
     }
-    let sql = rows.sql.trim().trim_end_matches(';').to_string();
+    let sql = sql.trim().trim_end_matches(';').to_string();
     let frame = lake.query_of(section, &sql, &BTreeMap::new()).await?;
     let columns = Columns::of(&frame, section)?;
     let group = |fields: Vec<&Field>, what: &str| group(&columns, section, &fields, what);
@@ -276,6 +292,15 @@ async fn rows_of(
             group(layout.key_fields().collect(), "trajectory and time")?,
             columns.points(observation, "observation")?,
         ),
+        Kind::Nearest => {
+            if let Some(field) = layout.key_fields().find(|field| columns.has(field.name())) {
+                return Err(Error::spec(format!(
+                    "the SQL of [{section}] gives the column `{}`, but with `nearest = true` every state is for all rows; leave the columns of trajectory and time out",
+                    field.name()
+                )));
+            }
+            (Vec::new(), Vec::new())
+        }
         Kind::Prior => (Vec::new(), Vec::new()),
     };
     let weight = match kind {
@@ -384,6 +409,47 @@ fn dynamics(fit: &str, system: System<'_>, layout: &ObservationLayout) -> Result
     })
 }
 
+/// The functions of a prediction whose nearest state supervises a row.
+fn prediction(fit: &str, texts: &[String], layout: &ObservationLayout) -> Result<Dynamics> {
+    if is_list(&layout.state) && texts.len() > 1 {
+        return Err(Error::spec(format!(
+            "`fit.{fit}.supervision.f` has {} expressions of the list `{}`, whose numbers have no names; select them as columns of their own in the SQL, and name these columns in `sequences.state`",
+            texts.len(),
+            layout.state[0].name()
+        )));
+    }
+    let names = layout.state.iter().map(|field| field.name().clone());
+    let names: Vec<String> = names.collect();
+    let all = texts.iter().enumerate().map(|(at, text)| {
+        let read = expression(text, &names);
+        read.map_err(|e| e.at(format!("`fit.{fit}.supervision.f.{at}`")))
+    });
+    Ok(Dynamics {
+        f: all.collect::<Result<_>>()?,
+        ..Dynamics::default()
+    })
+}
+
+/// A query, and what its rows may have.
+type FitQuery<'a> = (Kind, &'a str);
+
+/// The queries of supervision and of the prior.
+fn queries(own: &KernelBayes) -> (Option<FitQuery<'_>>, Option<FitQuery<'_>>) {
+    let supervision = own.supervision.as_ref().map(|rows| {
+        let kind = if rows.nearest {
+            Kind::Nearest
+        } else {
+            Kind::Supervision
+        };
+        (kind, rows.sql.as_str())
+    });
+    let prior = own.prior.as_ref();
+    (
+        supervision,
+        prior.map(|rows| (Kind::Prior, rows.sql.as_str())),
+    )
+}
+
 /// Resolves the fits of a pipeline, with the rows and the functions that they name.
 async fn filters_of(
     pipeline: &Pipeline,
@@ -404,12 +470,15 @@ async fn filters_of(
             FilterMethod::Ekf(own) => fit.dynamics = Some(dynamics(name, own.system(), layout)?),
             FilterMethod::Ukf(own) => fit.dynamics = Some(dynamics(name, own.system(), layout)?),
             FilterMethod::KernelBayes(own) => {
-                for (kind, rows, planned) in [
-                    (Kind::Supervision, &own.supervision, &mut fit.supervision),
-                    (Kind::Prior, &own.prior, &mut fit.prior),
-                ] {
-                    let Some(rows) = rows else { continue };
-                    let rows = rows_of(rows, kind, pipeline, layout, lake).await;
+                if let Some(f) = own.supervision.as_ref().and_then(|rows| rows.f.as_ref()) {
+                    fit.dynamics = Some(prediction(name, f, layout)?);
+                }
+                let (supervision, prior) = queries(own);
+                for (query, planned) in
+                    [(supervision, &mut fit.supervision), (prior, &mut fit.prior)]
+                {
+                    let Some((kind, sql)) = query else { continue };
+                    let rows = rows_of(sql, kind, pipeline, layout, lake).await;
                     let place = || format!("`fit.{name}.{}`", kind.section());
                     *planned = Some(rows.map_err(|e| e.at(place()))?);
                 }
@@ -509,6 +578,7 @@ impl KindPlan for ObservationsPlan {
             fits,
             rows: rows.unwrap_or(FilteredRows::All),
             posteriors: pipeline.output.posteriors,
+            errors: pipeline.output.errors,
         };
         Ok((plan, frame))
     }
@@ -535,7 +605,11 @@ impl KindPlan for ObservationsPlan {
             fits.push(("fit", format!("{}: {what}", fit.name)));
             for (label, rows) in [("supervision", &fit.supervision), ("prior", &fit.prior)] {
                 if let Some(rows) = rows {
-                    fits.push(("", format!("{label} by {}", names(&rows.fields()))));
+                    let mut text = format!("{label} by {}", names(&rows.fields()));
+                    if label == "supervision" && fit.takes_nearest() {
+                        text.push_str(", the state nearest to each prediction");
+                    }
+                    fits.push(("", text));
                 }
             }
         }
@@ -583,6 +657,7 @@ impl KindPlan for ObservationsPlan {
             "fit": all(&self.fits, fit),
             "estimates": self.rows,
             "posteriors": self.posteriors,
+            "errors": self.errors,
         })
     }
 
@@ -600,6 +675,9 @@ impl KindPlan for ObservationsPlan {
         }
         if self.posteriors {
             tables.push("the posterior weights of each row");
+        }
+        if self.errors {
+            tables.push("the errors of each step");
         }
         let written = match &tables[..] {
             [] => "scores the fits".to_string(),

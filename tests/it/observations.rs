@@ -487,6 +487,91 @@ fn rows_that_cannot_be_filtered_are_refused_by_name() {
         .fails(1, "`empty = \"skip\"` leaves");
 }
 
+/// The mean of some numbers; None if there are none.
+fn mean(numbers: &[f64]) -> Option<f64> {
+    (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>() / numbers.len() as f64)
+}
+
+#[test]
+fn errors_of_steps_are_those_of_the_estimates() {
+    let mut rows = world(8, 20, 21);
+    // Trajectories of several lengths, and rows without a known state.
+    rows.retain(|row| row.t < 20 - row.id);
+    for row in &mut rows {
+        if (row.t % 6 == 4 && row.id != 6) || row.t >= 18 {
+            row.y[1] = None;
+        }
+    }
+    let lake = lake(&rows);
+    lake.runs(&[]);
+    let without = lake.tables_of("out");
+    assert!(!without.contains_key("errors"));
+    let sets = "--set output.errors=true --set job.output=steps --threads 1";
+    lake.line(&format!("run p.toml {sets}")).succeeds();
+    let found = lake.tables_of("steps");
+    for (table, bytes) in &without {
+        assert!(*bytes == found[table], "{table}");
+    }
+
+    let (errors, estimates) = (lake.read_at("steps/errors"), lake.read("estimates"));
+    let (fits, steps) = (errors.texts("fit"), errors.integers("step"));
+    let n = errors.integers("rows");
+    let mut at = 0;
+    for fit in ["diagonal", "ekf", "kf"] {
+        for (column, of) in [("mse", "mean"), ("mse_decoded", "decoded")] {
+            let lists = estimates.lists(&format!("{fit}_{of}"));
+            // Squared errors by step, trajectory by trajectory.
+            let mut by_step: Vec<Vec<f64>> = Vec::new();
+            let mut before = (-1, 0);
+            for (row, found) in rows.iter().zip(&lists) {
+                before = (row.id, if before.0 == row.id { before.1 + 1 } else { 0 });
+                if row.split != Some("test") {
+                    continue;
+                }
+                by_step.resize(by_step.len().max(before.1 + 1), Vec::new());
+                if let [Some(a), Some(b)] = row.y {
+                    let square = (found[0] - a).powi(2) + (found[1] - b).powi(2);
+                    by_step[before.1].push(square);
+                }
+            }
+            let running = |step: usize| mean(&by_step[..=step].concat());
+            let places = at..at + by_step.len();
+            for (step, place) in places.clone().enumerate() {
+                assert_eq!((fits[place].as_str(), steps[place]), (fit, step as i64));
+                assert_eq!(n[place], by_step[step].len() as i64);
+                for (column, expected) in [
+                    (column.to_string(), mean(&by_step[step])),
+                    (format!("running_{column}"), running(step)),
+                ] {
+                    let found = maybe(&errors, &column)[place];
+                    assert_eq!(found.is_some(), expected.is_some(), "{fit} {column} {step}");
+                    let gap = found.unwrap_or(0.0) - expected.unwrap_or(0.0);
+                    assert!(gap.abs() < 1e-12, "{fit} {column} {step}");
+                }
+            }
+            let last = maybe(&errors, &format!("running_{column}"))[places.end - 1];
+            let of_fits = lake.read("fits");
+            let own = of_fits.texts("fit").iter().position(|name| name == fit);
+            let all = of_fits.floats(&format!("test_{column}"))[own.expect("the fit")];
+            assert!((last.expect("rows") - all).abs() < 1e-12);
+            if of == "decoded" {
+                at = places.end;
+            }
+        }
+    }
+    assert_eq!(at, errors.len());
+    assert!(n.contains(&0) && n.contains(&3), "{n:?}");
+
+    // Batches, files, the order of rows and threads change no byte.
+    let other = Lake::new();
+    other.file("p.toml", PIPELINE);
+    for (file, rows) in shuffled(&rows, 22).chunks(37).enumerate() {
+        table(&other, &format!("world/{file}.parquet"), rows);
+    }
+    other.runs(&["output.errors=true"]);
+    assert!(other.tables_of("out")["errors"] == found["errors"]);
+}
+
 /// Filters by kernel Bayes' rule: all forms, whole and approximated.
 const KERNELS: &str = r#"
 [[fit]]
@@ -508,6 +593,28 @@ bandwidth = { state = 1.0, observation = 1.5 }
 lambda = 0.001
 mu = 0.001
 supervision = { sql = "SELECT y1, y2, x1, x2, x3, id, t FROM known" }
+
+[[fit]]
+name = "nearest"
+method = "kernel_bayes"
+rule = "kregbayes"
+bandwidth = { state = 1.0, observation = 1.5 }
+lambda = 0.001
+mu = 0.01
+supervision = { sql = "SELECT y1, y2 FROM known UNION ALL SELECT -y1, y2 FROM known", nearest = true }
+
+[[fit]]
+name = "by_function"
+method = "kernel_bayes"
+rule = "kregbayes"
+bandwidth = { state = 1.0, observation = 1.5 }
+lambda = 0.001
+mu = 0.01
+
+[fit.supervision]
+sql = "SELECT y1, y2 FROM known UNION ALL SELECT -y1, y2 FROM known"
+nearest = true
+f = ["0.9 * y1 + 0.2 * y2", "0.8 * y2"]
 
 [[fit]]
 name = "tensor"

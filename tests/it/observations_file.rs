@@ -183,8 +183,11 @@ output.distribution=true | `output.distribution` is about the next symbol of a s
 output.rows=["y1"] | `output.rows` is "held-out", "all" or "none" for filters
 output.rows=held-out | `output.rows` = "held-out" leaves training rows out, but without `sequences.split` every row is one
 output.posteriors=true | `output.posteriors` is for rows without time, which have `sequences.id`
+output.errors=true | `output.errors` is about rows with `split` = 'test', but without `sequences.split` every row is a training row
 "#,
     );
+    let message = "`output.errors` is about rows with time, and rows with `sequences.id` have none";
+    refused(&still(), &["output.errors=true"], message);
     let message = "`output.posteriors` is about rows that are not training rows, but without `sequences.split` every row is one";
     refused(&still(), &["output.posteriors=true"], message);
     let sets = ["output.posteriors=true", "sequences.split=split"];
@@ -194,6 +197,9 @@ output.posteriors=true | `output.posteriors` is for rows without time, which hav
     let message =
         "`output.posteriors` is about the training rows of filters, which these rows do not have";
     refused(clicks, &[], message);
+    let clicks = clicks.replace("posteriors", "errors");
+    let message = "`output.errors` is about the estimates of filters, which these rows do not have";
+    refused(&clicks, &[], message);
 }
 
 #[test]
@@ -202,6 +208,10 @@ fn keys_of_kernel_bayes_must_agree() {
     parse(WORLD, &[rows, "fit.kb.rule=kregbayes"]).expect("a pipeline");
     let prior = "fit.kb.prior={ sql = \"SELECT y1, y2 FROM world\" }";
     parse(&still(), &[prior]).expect("a pipeline");
+    let nearest = "fit.kb.supervision={ sql = \"SELECT y1, y2 FROM world\", nearest = true }";
+    parse(WORLD, &[nearest, "fit.kb.rule=kregbayes"]).expect("a pipeline");
+    let message = "`fit.kb.supervision.nearest` is for rows with time";
+    refused(&still(), &[nearest, "fit.kb.rule=kregbayes"], message);
     refused_all(
         WORLD,
         r#"
@@ -209,6 +219,11 @@ fit.kb.rule=kregbayes | `fit.kb.supervision` is missing: the rule "kregbayes" ne
 fit.kb.supervision={ sql = "SELECT * FROM world" } | `fit.kb.supervision` goes with `rule = "kregbayes"` alone
 fit.kb.supervision={ sql = " " } ; fit.kb.rule=kregbayes | `fit.kb.supervision.sql` must not be empty
 fit.kb.prior={ sql = "SELECT y1, y2 FROM world" } | `fit.kb.prior` is for rows without time, which have `sequences.id`
+fit.kb.supervision={ sql = " ", nearest = true } ; fit.kb.rule=kregbayes | `fit.kb.supervision.sql` must not be empty
+fit.kb.supervision={ sql = "SELECT 1", near = true } ; fit.kb.rule=kregbayes | `nearest`
+fit.kb.supervision={ sql = "SELECT 1", f = ["y1", "y2"] } ; fit.kb.rule=kregbayes | `fit.kb.supervision` has `f`, which predicts the state whose nearest one is used; write `nearest = true` too
+fit.kb.supervision={ sql = "SELECT 1", nearest = true, f = [] } ; fit.kb.rule=kregbayes | `fit.kb.supervision` has no expression in `f`
+fit.kb.supervision={ sql = "SELECT 1", nearest = true, f = ["y1"] } ; fit.kb.rule=kregbayes | `fit.kb.supervision` has 1 expression in `f` for 2 columns of `sequences.state` (y1, y2); write one per column, in their order
 fit.kb.delta=0.0 | `fit.kb.delta` must be finite and above 0, not 0
 fit.kb.lambda=-1.0 | `fit.kb.lambda` must be finite and above 0, not -1
 fit.kb.mu=0.0 | `fit.kb.mu` must be finite and above 0, not 0
@@ -329,6 +344,25 @@ fn plans_say_what_is_fitted_and_filtered() {
             "{line:?} is not in:\n{text}"
         );
     }
+    let errors = ["sequences.split=split", "output.errors=true"];
+    let text = lake.call("plan", &errors).succeeds().out;
+    for line in [
+        "writes the estimates of each row and the scores of each trajectory and the errors of each step",
+        "write  out: fits, tuning, factors, certificates, errors, trajectories, estimates",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in:\n{text}");
+    }
+    let nearest = [
+        "fit.kb.rule=kregbayes",
+        "fit.kb.supervision={ sql = \"SELECT y1, y2 FROM world\", nearest = true }",
+    ];
+    let text = lake.call("plan", &nearest).succeeds().out;
+    for line in [
+        "fit    kb: kernel Bayes' rule with the nearest state of supervision, ",
+        "supervision by y1, y2, the state nearest to each prediction\n",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in:\n{text}");
+    }
     let posteriors = "--set sequences.split=split --set output.posteriors=true";
     let shown = lake.line(&format!("plan still.toml --json {posteriors}"));
     let shown = shown.succeeds().json();
@@ -372,10 +406,24 @@ fn columns_must_fit_their_keys() {
         SELECT x1, x2, y1, y2, id, CAST(t AS INT) AS t FROM world | column `t` is Int32 in the SQL of [supervision], but Int64 in the SQL of [sequences]; cast it in the SQL
         SELECT x1 FROM nowhere | the SQL of [supervision] cannot be planned
     "#;
-    for [sql, expected] in cases(table) {
-        let supervision = format!("fit.kb.supervision={{ sql = \"{sql}\" }}");
-        let sets = ["fit.kb.rule=kregbayes", &supervision];
-        lake.call("check", &sets).fails(2, &expected);
+    let of_nearest = r#"
+        SELECT y1 FROM world | `supervision.state` names the column `y2`, which the SQL does not give
+        SELECT y1, y2, t FROM world | the SQL of [supervision] gives the column `t`, but with `nearest = true` every state is for all rows
+    "#;
+    let of_function = r#"
+        SELECT y1, y2 FROM world | `fit.kb.supervision.f.1`: the expression `y3 + 1` cannot be used
+    "#;
+    let by_function = ", nearest = true, f = [\"y1\", \"y3 + 1\"]";
+    for (table, key) in [
+        (table, ""),
+        (of_nearest, ", nearest = true"),
+        (of_function, by_function),
+    ] {
+        for [sql, expected] in cases(table) {
+            let supervision = format!("fit.kb.supervision={{ sql = \"{sql}\"{key} }}");
+            let sets = ["fit.kb.rule=kregbayes", &supervision];
+            lake.call("check", &sets).fails(2, &expected);
+        }
     }
     let lists = "sequences.sql=SELECT *, [y1, y2] AS y, [x1, x2] AS x FROM world";
     lake.call("check", &[lists, "sequences.state=y"]).succeeds();

@@ -367,9 +367,11 @@ fn camera(lake: &Lake, scene: usize, train: usize, test: usize, size: usize) -> 
     let text = include_str!("../../pipelines/camera.toml");
     let call = format!("camera({scene}, {train}, {test}, {size})");
     let text = text.replace("camera(0, 300, 200, 100)", &call);
-    // The images of the circle do not depend on the other rows.
+    // The images and the places of the circle do not depend on the other rows.
     let new = format!("camera({scene}, 1, 1, {size})");
-    let text = text.replace("camera(0, 1, 1, 100)", &new);
+    let text = text.swap("camera(0, 1, 1, 100)", &new);
+    let new = format!("camera({scene}, 1, 1, 1, 2000)");
+    let text = text.swap("camera(0, 1, 1, 1, 2000)", &new);
     lake.file("camera.toml", &text.replace("${OUT:-out}/camera", "out"));
     let ran = lake.line("run camera.toml").succeeds();
     eprintln!("{}", ran.out);
@@ -385,6 +387,12 @@ fn images_are_observations() {
     let rows = lake.read("estimates");
     assert_eq!(rows.len(), 20);
     assert!(rows.lists("pkbr_mean").iter().all(|place| place.len() == 2));
+    let errors = lake.read("errors");
+    assert_eq!(errors.len(), 5 * 20);
+    let last = errors.texts("fit").iter().rposition(|fit| fit == "nearest");
+    let last = errors.floats("running_mse_decoded")[last.expect("the fit")];
+    assert!((last - error("nearest")).abs() < 1e-12);
+    assert!(error("nearest") < 0.5 * error("kalman"));
 }
 
 // Song, Zhu and Ren 2016, Figure 3, pooled over three scenes.
@@ -396,20 +404,24 @@ fn song2016_figure3_camera() {
     }
     let mut gaps = Vec::new();
     for train in [100, 200, 300] {
-        let mut errors = [0.0; 4];
+        let mut errors = [0.0; 5];
         for scene in 0..3 {
             let lake = Lake::new();
             let fits = camera(&lake, scene, train, 200, 100);
-            for (error, fit) in errors
-                .iter_mut()
-                .zip(["kbr", "pkbr", "kregbayes", "kalman"])
+            for (error, fit) in
+                errors
+                    .iter_mut()
+                    .zip(["kbr", "pkbr", "kregbayes", "nearest", "kalman"])
             {
                 *error += mean_of(&fits, fit, "test_mse_decoded") / 3.0;
             }
         }
-        eprintln!("{train} rows: kbr, pkbr, kregbayes, kalman {errors:.3?}");
-        let [kbr, pkbr, kreg, kalman] = errors;
+        eprintln!("{train} rows: kbr, pkbr, kregbayes, nearest, kalman {errors:.3?}");
+        let [kbr, pkbr, kreg, nearest, kalman] = errors;
         assert!(kreg <= pkbr, "{errors:?}");
+        if train == 100 {
+            assert!(nearest < 0.5 * pkbr, "{errors:?}");
+        }
         if train >= 200 {
             assert!(kalman > 5.0 * pkbr.max(kbr), "{errors:?}");
         }

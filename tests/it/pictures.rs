@@ -138,12 +138,12 @@ fn the_pictures_of_rows_in_the_guide_are_drawn() {
         ["trajectories-em-mean_log_likelihood", "trajectories"],
     ];
     compare(&lake, "out/hidden-world", &pictures);
-    run(&lake, "tracking", &[]);
-    compare(
-        &lake,
-        "out/tracking",
-        &[["estimates-kernel-0", "estimates"]],
-    );
+    run(&lake, "tracking", &["--set", "output.errors=true"]);
+    let pictures = [
+        ["estimates-kernel-0", "estimates"],
+        ["errors-running_mse", "running_mse"],
+    ];
+    compare(&lake, "out/tracking", &pictures);
     run(&lake, "torus", &[]);
     compare(&lake, "out/torus", &[["distortion-all", "distortion"]]);
 }
@@ -160,7 +160,7 @@ const WHOLE: [(&str, &[&str]); 4] = [
         "hidden_world",
         &["output.rows=all", "output.distribution=true"],
     ),
-    ("tracking", &["output.rows=all"]),
+    ("tracking", &["output.rows=all", "output.errors=true"]),
 ];
 
 /// The names of all fits. A fit with several ranks has one name per rank.

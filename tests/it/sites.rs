@@ -205,8 +205,9 @@ fn walks(lake: &Lake, steps: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_give_the_same_bytes() {
-    let all = format!("{FILTERS}\n[output]\nrows = \"all\"\n");
+    let all = format!("{FILTERS}\n[output]\nrows = \"all\"\nerrors = true\n");
     let filters = FILTERS.swap("partition_by = [\"part\"]", "");
+    let filters = format!("{filters}\n[output]\nerrors = true\n");
     // Only one of both fits has all points.
     let landmarks = MAPS.swap("neighbours = 16", "landmarks = 40");
     let symbols = SYMBOLS.swap("partition_by = [\"part\"]", "");

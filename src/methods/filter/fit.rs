@@ -4,7 +4,8 @@ use crate::evidence::observations::{Observations, Prior, Supervision};
 use crate::methods::filter::expression::Expression;
 use serde::{Deserialize, Serialize};
 
-/// The functions of a nonlinear system, from the SQL of the pipeline. Empty for other methods.
+/// The functions of a nonlinear system, from the SQL of the pipeline. A filter by kernel Bayes' rule
+/// may have `f` alone, which predicts the state whose nearest one supervises a row.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Dynamics {
     /// The next state, one expression of the coordinates per coordinate.
@@ -24,9 +25,10 @@ pub struct FitInput<'a> {
     pub is_static: bool,
     /// The prior of every row of a static problem. None: the training rows with equal weights.
     pub prior: Option<&'a Prior>,
-    /// Supervision that is used at every step.
+    /// Supervision that is used at every step. Without observations, it is the states of which the
+    /// nearest to a prediction is used.
     pub supervision: Option<&'a Supervision>,
-    /// The functions of a nonlinear system.
+    /// The functions of a nonlinear system, or of a prediction.
     pub dynamics: Option<&'a Dynamics>,
 }
 

@@ -83,8 +83,11 @@ impl FilterModel {
         dynamics: Option<&Dynamics>,
     ) -> Result<FilterModel> {
         match method {
-            FilterMethod::KernelBayes(own) => kernel_bayes::of_factors(own, factors)
-                .map(|model| FilterModel::KernelBayes(Box::new(model))),
+            FilterMethod::KernelBayes(own) => {
+                let next = dynamics.map_or_else(Vec::new, |own| own.f.clone());
+                let model = kernel_bayes::of_factors(own, factors)?.predicting(next)?;
+                Ok(FilterModel::KernelBayes(Box::new(model)))
+            }
             FilterMethod::Kalman(_) | FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => {
                 kalman::of_factors(method, factors, dynamics)
                     .map(|model| FilterModel::Kalman(Box::new(model)))

@@ -104,6 +104,22 @@ pub struct RowsOf {
     pub sql: String,
 }
 
+/// Rows of supervision, by a query of their own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SupervisionRows {
+    /// The SQL of the rows, over the tables of the pipeline.
+    pub sql: String,
+    /// Whether the rows are states alone. In every row that is filtered, the state that is nearest
+    /// to the predicted one then stands beside the observation of that row.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nearest: bool,
+    /// The predicted state, as SQL expressions of the columns of the state: one per column, of the
+    /// decoded estimate of the row before. By default the filter predicts. Only with `nearest`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub f: Option<Vec<String>>,
+}
+
 /// The estimate of the state in the column `<fit>_decoded`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -140,9 +156,10 @@ pub struct KernelBayes {
     #[serde(default = "KernelBayes::mu")]
     pub mu: f64,
     /// Rows whose states are known, with the columns of state and observation. With the columns of
-    /// trajectory and time, a row is used at that step only. Only with the rule `"kregbayes"`.
+    /// trajectory and time, a row is used at that step only. With `nearest = true`, the rows have
+    /// the columns of the state alone. Only with the rule `"kregbayes"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub supervision: Option<RowsOf>,
+    pub supervision: Option<SupervisionRows>,
     /// The prior of all rows: states, and perhaps a column `weight` of numbers of 0 or more, whose
     /// sum does not matter. Only for rows without time; by
     /// default the training rows with equal weights.
@@ -186,6 +203,11 @@ impl KernelBayes {
             Rule::Pkbr | Rule::Kregbayes => 2.0 * lambda,
         })
     }
+
+    /// Whether the rows of supervision are states, of which the nearest to a prediction is used.
+    pub(crate) fn takes_nearest(&self) -> bool {
+        self.supervision.as_ref().is_some_and(|own| own.nearest)
+    }
 }
 
 defaults! { pub KernelBayes(rule: Rule) {
@@ -215,6 +237,9 @@ impl Parameters for KernelBayes {
         let rule = match self.rule {
             Rule::Kbr => "kernel Bayes' rule",
             Rule::Pkbr => "thresholded kernel Bayes' rule",
+            Rule::Kregbayes if self.takes_nearest() => {
+                "kernel Bayes' rule with the nearest state of supervision"
+            }
             Rule::Kregbayes => "kernel Bayes' rule with supervision",
         };
         let bandwidth = match (self.kernel, self.bandwidth) {
@@ -256,6 +281,25 @@ impl Parameters for KernelBayes {
         if !(0.0..1.0).contains(&self.tolerance) {
             let message = format!("must be at least 0 and below 1, not {}", self.tolerance);
             return Err(("tolerance", message));
+        }
+        if let Some(SupervisionRows {
+            nearest,
+            f: Some(f),
+            ..
+        }) = &self.supervision
+        {
+            let fault = match (nearest, &f[..]) {
+                (false, _) => {
+                    "has `f`, which predicts the state whose nearest one is used; write `nearest = true` too"
+                }
+                (true, []) => {
+                    "has no expression in `f`; write one per column of the state, or leave it out"
+                }
+                (true, _) => "",
+            };
+            if !fault.is_empty() {
+                return Err(("supervision", fault.into()));
+            }
         }
         let has_supervision = self.supervision.is_some();
         match (self.rule, has_supervision) {

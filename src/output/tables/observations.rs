@@ -23,6 +23,9 @@ pub(crate) const OPTIONAL: [&str; 2] = ["tuning", "certificates"];
 /// The table with one row per row of a matrix of a model.
 pub(crate) const FACTORS: &str = "factors";
 
+/// The table with one row per fit and number of a row in its trajectory.
+pub(crate) const ERRORS: &str = "errors";
+
 /// The table with one row per trajectory.
 pub(crate) const TRAJECTORIES: &str = "trajectories";
 
@@ -54,6 +57,32 @@ pub(crate) struct FittedFilter {
     pub tuning: Vec<Tuned>,
     /// The scores of the rows that were filtered.
     pub scores: FilterScores,
+    /// Errors by step, if they are written.
+    pub errors: Vec<StepErrors>,
+}
+
+/// Squared errors of the test rows with the same number in their trajectories.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StepErrors {
+    /// Rows with a known state.
+    pub rows: u64,
+    /// The sum of the squared errors of the means.
+    pub squares: f64,
+    /// The same of the decoded states.
+    pub squares_decoded: f64,
+}
+
+impl StepErrors {
+    pub(crate) fn add(&mut self, other: &StepErrors) {
+        self.rows += other.rows;
+        self.squares += other.squares;
+        self.squares_decoded += other.squares_decoded;
+    }
+
+    /// The mean of a sum over the rows.
+    fn mean(&self, sum: f64) -> Option<f64> {
+        (self.rows > 0).then(|| sum / self.rows as f64)
+    }
 }
 
 /// A fit of a filter.
@@ -211,6 +240,7 @@ pub(crate) fn columns<'a>(table: &str) -> TableColumns<'a, ObservationsModel> {
         "fits" => fits(),
         "tuning" => tuning(),
         FACTORS => factors(),
+        ERRORS => errors(),
         _ => certificates::of_fits(ObservationsModel::fits),
     }
 }
@@ -283,6 +313,49 @@ fn tuning<'a>() -> TableColumns<'a, ObservationsModel> {
     .column("mse", |(_, (_, of))| known(of.mse))
     .column("mean_log_score", |(_, (_, of))| known(of.mean_log_score))
     .column("is_chosen", |(_, (_, of))| of.is_chosen)
+    .finish()
+}
+
+/// The errors of a step, and of all steps so far.
+struct StepRow {
+    step: usize,
+    own: StepErrors,
+    so_far: StepErrors,
+}
+
+/// The rows of the errors of a fit.
+fn steps(errors: &[StepErrors]) -> impl Iterator<Item = StepRow> {
+    let mut so_far = StepErrors::default();
+    errors.iter().enumerate().map(move |(step, own)| {
+        so_far.add(own);
+        StepRow {
+            step,
+            own: *own,
+            so_far,
+        }
+    })
+}
+
+/// One row per fit and number of a test row in its trajectory.
+fn errors<'a>() -> TableColumns<'a, ObservationsModel> {
+    of_fits(ObservationsModel::fits, |fit: &'a FilterOfModel| {
+        steps(&fit.model.errors)
+    })
+    .key("step", |(_, row)| row.step as u32)
+    // Mean squared errors of the means and of the decoded states.
+    .column("mse", |(_, row)| row.own.mean(row.own.squares))
+    .column("mse_decoded", |(_, row)| {
+        row.own.mean(row.own.squares_decoded)
+    })
+    // The same over the rows of this step and of those before it.
+    .column("running_mse", |(_, row)| {
+        row.so_far.mean(row.so_far.squares)
+    })
+    .column("running_mse_decoded", |(_, row)| {
+        row.so_far.mean(row.so_far.squares_decoded)
+    })
+    // Rows of this step with a known state.
+    .column("rows", |(_, row)| row.own.rows)
     .finish()
 }
 
@@ -378,6 +451,19 @@ mod tests {
                 is_chosen: true,
             }],
             scores: FilterScores::default(),
+            errors: vec![
+                StepErrors {
+                    rows: 2,
+                    squares: 3.0,
+                    squares_decoded: 1.0,
+                },
+                StepErrors::default(),
+                StepErrors {
+                    rows: 1,
+                    squares: 0.0,
+                    squares_decoded: 2.0,
+                },
+            ],
         };
         FilterOfModel {
             name: name.into(),
@@ -422,6 +508,26 @@ mod tests {
         let pieces: Vec<RecordBatch> = pieces.into_iter().collect::<Result<_>>().expect("rows");
         let shown = pretty_format_batches(&pieces).expect("text").to_string();
         assert_eq!(shown, expected);
+    }
+
+    /// The running error is over all rows so far, so a step with few rows counts little.
+    #[test]
+    fn errors_are_means_of_steps_and_of_all_rows_so_far() {
+        let model = ObservationsModel {
+            partition: 0,
+            fits: vec![fitted("a", &[])],
+        };
+        let rows = columns(ERRORS).batch(&run(), ERRORS, &[(&model, 0..3)]);
+        let expected = "\
++------+-----+------+-----+-------------+-------------+---------------------+------+
+| year | fit | step | mse | mse_decoded | running_mse | running_mse_decoded | rows |
++------+-----+------+-----+-------------+-------------+---------------------+------+
+| 2001 | a   | 0    | 1.5 | 0.5         | 1.5         | 0.5                 | 2    |
+| 2001 | a   | 1    |     |             | 1.5         | 0.5                 | 0    |
+| 2001 | a   | 2    | 0.0 | 2.0         | 1.0         | 1.0                 | 1    |
++------+-----+------+-----+-------------+-------------+---------------------+------+";
+        let shown = pretty_format_batches(&[rows.expect("rows")]).expect("text");
+        assert_eq!(shown.to_string(), expected);
     }
 
     #[test]

@@ -562,6 +562,11 @@ pub struct OutputTables {
     /// is not one of them. Only for filters of rows without time (`sequences.id`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub posteriors: bool,
+    /// Write the table `errors`, which has the mean squared error of each filter by the number of a
+    /// row in its trajectory, over rows with `split = 'test'` and a known state. Only for filters
+    /// of rows with time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub errors: bool,
     /// The tables to write, beside those that later commands read and those of `output.rows`. By
     /// default a run writes all tables, but `counts` only if the input has no column of counts or
     /// weights, or if there is no fit.

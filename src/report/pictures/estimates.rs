@@ -55,7 +55,7 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
 }
 
 /// The column of known states.
-const KNOWN: &str = "known_state";
+pub(crate) const KNOWN: &str = "known_state";
 
 /// The number of columns that identify a trajectory; nothing if rows have no time.
 fn of_trajectories(model: &Model<'_>) -> Result<Option<usize>> {
@@ -71,6 +71,21 @@ fn of_trajectories(model: &Model<'_>) -> Result<Option<usize>> {
     let at = model.keys.len() + keys.saturating_sub(1);
     let is_split = keys > 0 && estimates.get(at) != last;
     Ok(Some(keys - usize::from(is_split)))
+}
+
+/// The column of the split, if rows have one and a time.
+///
+/// # Errors
+/// If `estimates` or `trajectories` cannot be read.
+pub(crate) fn split_column(model: &Model<'_>) -> Result<Option<String>> {
+    let Some(n) = of_trajectories(model)? else {
+        return Ok(None);
+    };
+    let after = model
+        .columns("trajectories")?
+        .into_iter()
+        .nth(model.keys.len() + n);
+    Ok(after.filter(|name| name != "rows"))
 }
 
 /// The columns that a chart needs beside those of the fit.

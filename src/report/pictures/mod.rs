@@ -2,6 +2,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod clouds;
+pub(crate) mod errors;
 pub(crate) mod estimates;
 pub(crate) mod intervals;
 pub(crate) mod maps;
@@ -43,6 +44,7 @@ pub(crate) fn of_model(model: &Model<'_>, earlier: Option<&Model<'_>>) -> Result
         figures.extend(changes::figures(model, earlier, &fits)?);
     }
     figures.extend(estimates::figures(model, &fits)?);
+    figures.extend(errors::figures(model, &fits)?);
     figures.extend(rows::figures(model, &fits)?);
     Ok(figures)
 }

@@ -121,6 +121,7 @@ impl Assigns for ObservationsKind {
             estimates: Some(estimates),
             posteriors: None,
             fits: fits.clone(),
+            errors: false,
             models: models.collect(),
             held_out: new.held_out,
         };

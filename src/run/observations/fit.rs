@@ -290,6 +290,10 @@ impl UnitInput<'_> {
         if fit.prior.is_some() && input.prior.is_none() {
             return Err(Error::input("`prior` has no rows of this partition"));
         }
+        if fit.takes_nearest() && input.supervision.is_none() {
+            let what = "`supervision` has no states of this partition, of which the nearest to a prediction is used";
+            return Err(Error::input(what));
+        }
         let seed = seed(plan.job.seed, &self.place, &fit.name);
         let found = fit.method.fit(&input, seed)?;
         // A certificate does not know the rows, but a warning may say what is wrong with them.
@@ -327,6 +331,7 @@ pub(crate) fn written(
             factors: fit.model.factors(),
             tuning: fit.tuning,
             scores,
+            errors: Vec::new(),
         },
     }
 }

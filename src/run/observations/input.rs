@@ -91,6 +91,7 @@ impl<'a> Filters<'a> {
             estimates: schema(ESTIMATES),
             posteriors: schema(POSTERIORS).map(|schema| (schema, ids())),
             fits: plan.fit_columns(),
+            errors: plan.errors,
             models: models.collect(),
             held_out: plan.filtered() == FilteredRows::HeldOut,
         }

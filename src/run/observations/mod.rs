@@ -229,7 +229,9 @@ fn model(
             }
         });
         let scores = sums.scores(plan.layout.split.is_some());
-        fit::written(planned, fit, scores, warning)
+        let mut written = fit::written(planned, fit, scores, warning);
+        written.model.errors = sums.errors().to_vec();
+        written
     });
     ObservationsModel {
         partition,

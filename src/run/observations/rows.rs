@@ -7,7 +7,7 @@ use crate::evidence::pass::packed::{pack, unpack};
 use crate::methods::filter::model::{Estimates, FilterModel};
 use crate::output::row_writer::RowWriter;
 use crate::output::tables::observations::{
-    ESTIMATES, FilterColumns, FilterScores, POSTERIORS, TRAJECTORIES,
+    ESTIMATES, FilterColumns, FilterScores, POSTERIORS, StepErrors, TRAJECTORIES,
 };
 use crate::read::observations::layout::{ObservationKey, ObservationLayout};
 use crate::read::observations::{ObservationBatch, ObservationInput, ObservationRows};
@@ -42,6 +42,8 @@ pub(crate) struct RowTables<'a> {
     /// partition, if it is written.
     pub(crate) posteriors: Option<(SchemaRef, Vec<Vec<ArrayRef>>)>,
     pub(crate) fits: Vec<FilterColumns>,
+    /// Whether the errors of each step are wanted.
+    pub(crate) errors: bool,
     /// By partition. None if a partition has no model.
     pub(crate) models: Vec<Option<Vec<RowFilter<'a>>>>,
     /// Whether training rows are left out.
@@ -92,6 +94,13 @@ impl Tally {
                 let of_fit = self.of_fits.entry((row.partition, fit)).or_default();
                 of_fit.splits[row.split].add(own);
             }
+            // Trajectory by trajectory, in the order of their keys.
+            for (fit, own) in row.sums.steps.iter().enumerate() {
+                let of_fit = self.of_fits.entry((row.partition, fit)).or_default();
+                let n = of_fit.steps.len().max(own.len());
+                of_fit.steps.resize(n, StepErrors::default());
+                of_fit.steps.iter_mut().zip(own).for_each(|(a, b)| a.add(b));
+            }
         }
     }
 
@@ -110,6 +119,8 @@ impl Tally {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FitSums {
     splits: [Sums; 3],
+    /// Of the test rows, if the errors of each step are wanted.
+    steps: Vec<StepErrors>,
 }
 
 /// Sums over rows that a filter filtered.
@@ -180,6 +191,11 @@ impl FitSums {
         }
     }
 
+    /// Errors by number of a test row in its trajectory. Empty if they are not wanted.
+    pub(crate) fn errors(&self) -> &[StepErrors] {
+        &self.steps
+    }
+
     /// The mean squared error of the means of all rows with a known state.
     pub(crate) fn mse(&self) -> Option<f64> {
         self.all().mse()
@@ -204,6 +220,8 @@ pub(crate) struct SplitSums {
     missing: u64,
     /// By fit.
     fits: Vec<Sums>,
+    /// Errors by fit and row, if they are wanted and the rows are test rows.
+    steps: Vec<Vec<StepErrors>>,
 }
 
 /// Adds up the scores of trajectories.
@@ -285,6 +303,7 @@ impl Totals {
         batch: &ObservationBatch,
         scoring: &Scoring<'_>,
         scored: &[Scored],
+        errors: bool,
     ) -> Result<Ended> {
         let (keys, offset) = self.keys(&batch.trajectory_keys)?;
         let mut ended = Vec::new();
@@ -299,6 +318,9 @@ impl Totals {
                 for piece in scoring.pieces(batch, part) {
                     for row in piece.rows.clone() {
                         self.add(batch, task, piece.split, row, at);
+                        if errors && piece.split == Split::Test {
+                            self.add_errors(batch, task, row, at);
+                        }
                         at += 1;
                     }
                 }
@@ -344,6 +366,24 @@ impl Totals {
                 sums.squares_decoded += squared_distance(state, &found.decoded[own]);
                 sums.known += 1;
             }
+        }
+    }
+
+    /// Adds the errors of a test row to the open trajectory. `at` is its place in the estimates.
+    fn add_errors(&mut self, batch: &ObservationBatch, task: &Scored, row: usize, at: usize) {
+        let Some(open) = &mut self.trajectory else {
+            return;
+        };
+        let steps = &mut open.splits[place(Split::Test)].steps;
+        steps.resize(task.by_filter.len(), Vec::new());
+        for (steps, found) in steps.iter_mut().zip(&task.by_filter) {
+            let own = at * found.width..(at + 1) * found.width;
+            let errors = batch.states.row(row).map(|state| StepErrors {
+                rows: 1,
+                squares: squared_distance(state, &found.mean[own.clone()]),
+                squares_decoded: squared_distance(state, &found.decoded[own]),
+            });
+            steps.push(errors.unwrap_or_default());
         }
     }
 
@@ -725,7 +765,8 @@ impl<'t> Writing<'t> {
 
     async fn push(&mut self, batch: ObservationBatch) -> Result<()> {
         let scored = self.scoring.score(&batch)?;
-        let ended = self.totals.push(&batch, &self.scoring, &scored)?;
+        let errors = self.tables.errors;
+        let ended = self.totals.push(&batch, &self.scoring, &scored, errors)?;
         self.end(ended).await?;
         let kept = kept(&batch, &self.scoring);
         if kept.is_empty() {

@@ -53,6 +53,8 @@ impl Base {
 pub struct State {
     /// m; empty before the first row.
     pub(super) mean: Vec<f64>,
+    /// The decoded state, if the next prediction is a function of it.
+    pub(super) decoded: Vec<f64>,
 }
 
 /// The solution X of AX = B for a positive definite matrix with this lower triangle.

@@ -162,11 +162,8 @@ pub(super) fn model_of(
     } else {
         let mut states = picked(&training.states, state.width, &kept);
         let mut observations = picked(&training.observations, observation.width, &kept);
-        if let Some(supervision) = input.supervision.filter(|_| params.rule == Rule::Kregbayes) {
-            states.extend_from_slice(&supervision.states);
-            observations.extend_from_slice(&supervision.observations);
-        }
-        Body::Rows(Rows::new(
+        let supervised = supervise(params, input, &mut states, &mut observations);
+        let mut rows = Rows::new(
             &constants,
             &features,
             kept.len(),
@@ -174,7 +171,9 @@ pub(super) fn model_of(
             observations,
             weights,
             if kept.len() < n { kept } else { Vec::new() },
-        ))
+        );
+        rows.supervised = supervised;
+        Body::Rows(rows)
     };
     let bound = RESIDUAL * (features.rank + 1) as f64;
     let claim = Claim::new("prior_residual", prior.residual, bound);
@@ -193,6 +192,27 @@ pub(super) fn model_of(
         claims: accuracy.claims,
         warnings: accuracy.warnings,
     })
+}
+
+/// Adds the rows of supervision to training rows, or returns the states of which the nearest to a
+/// prediction is used.
+fn supervise(
+    params: &KernelBayes,
+    input: &FitInput<'_>,
+    states: &mut Vec<f64>,
+    observations: &mut Vec<f64>,
+) -> Vec<f64> {
+    match input.supervision {
+        Some(own) if params.rule == Rule::Kregbayes => {
+            if params.takes_nearest() {
+                return own.states.clone();
+            }
+            states.extend_from_slice(&own.states);
+            observations.extend_from_slice(&own.observations);
+            Vec::new()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// Rows of `width` numbers at these places.

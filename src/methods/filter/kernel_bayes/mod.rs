@@ -11,6 +11,7 @@
 //! - `cholesky`: pivoted incomplete Cholesky decompositions and features.
 //! - `linear`, `solve`: products and the update of weights by an observation.
 //! - `rows`: filters that hold the weights of single rows.
+//! - `nearest`: supervision by the state that is nearest to the prediction.
 //! - `tensor`: filters by the rule `kbr` whose size does not depend on the number of rows.
 //! - `preimage`: from weights to a state.
 //! - `tuning`: bandwidths and λ by held-out rows.
@@ -21,6 +22,7 @@ mod cholesky;
 mod kernel;
 mod linear;
 mod model;
+mod nearest;
 mod preimage;
 mod rows;
 mod solve;
@@ -54,6 +56,9 @@ pub(crate) fn fit(
     }
     let chosen = tuning::choose_constants(params, input, &training, seed)?;
     let mut fit = model_of(params, input, &training, chosen.values, seed)?;
+    if let Some(own) = input.dynamics {
+        fit.model = fit.model.predicting(own.f.clone())?;
+    }
     fit.tuning = chosen.tuning;
     fit.warnings.extend(chosen.warnings);
     Ok(fit)

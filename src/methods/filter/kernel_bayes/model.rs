@@ -1,6 +1,7 @@
 //! A fitted filter: its factors, and how it filters rows.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, counted};
+use crate::methods::filter::expression::Expression;
 use crate::methods::filter::fit::{Estimates, Factor, Numbers, SupervisionOf};
 use crate::methods::filter::kernel_bayes::base::{Base, Constants, State, factor_of, required};
 use crate::methods::filter::kernel_bayes::cholesky::Features;
@@ -9,6 +10,9 @@ use crate::methods::filter::kernel_bayes::rows::{self, Rows};
 use crate::methods::filter::kernel_bayes::tensor::{self, Tensor};
 use crate::methods::filter::params::{KernelBayes, Rule};
 use serde::{Deserialize, Serialize};
+
+/// The factor of the states of which the nearest to a prediction supervises a row.
+const SUPERVISED: &str = "supervised_states";
 
 /// A filter by kernel Bayes' rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,11 +44,14 @@ struct Packed {
     /// As JSON, because packed bytes do not say which form a value has.
     params: String,
     factors: Vec<Factor>,
+    /// The prediction whose nearest state is used, if it is not that of the filter.
+    next: Vec<Expression>,
 }
 
 impl From<KernelModel> for Packed {
     fn from(model: KernelModel) -> Packed {
         Packed {
+            next: model.next().to_vec(),
             factors: model.factors(),
             params: serde_json::to_string(&model.base.params).unwrap_or_default(),
         }
@@ -58,7 +65,7 @@ impl TryFrom<Packed> for KernelModel {
         let params = serde_json::from_str(&packed.params).map_err(|e| {
             Error::with_source(Kind::Bug, "the parameters of a model cannot be read", e)
         })?;
-        of_factors(&params, packed.factors)
+        of_factors(&params, packed.factors)?.predicting(packed.next)
     }
 }
 
@@ -117,6 +124,7 @@ pub(crate) fn of_factors(params: &KernelBayes, mut factors: Vec<Factor>) -> Resu
         observation_residual,
         is_approximate: is_approximate != 0.0,
     };
+    check_nearest(params, &factors)?;
     let body = if let Some(tensor) = Tensor::of_factors(&mut factors, rank, pivots.width)? {
         if step.is_empty() {
             return Err(broken());
@@ -126,10 +134,11 @@ pub(crate) fn of_factors(params: &KernelBayes, mut factors: Vec<Factor>) -> Resu
     } else {
         // A number that is no size becomes 0, or more than all rows.
         let rows = rows_of_factors(&mut factors, &mut constants, &features, n as usize)?;
-        // Only this rule has rows of supervision after the training rows, and only a filter of
-        // independent rows has no step from one row to the next.
+        // Only this rule has rows of supervision after the training rows, or states of supervision
+        // in their place. Only a filter of independent rows has no step from one row to the next.
         let fits = |rows: &Rows| {
             (params.rule == Rule::Kregbayes || rows.has_training_only())
+                && params.takes_nearest() != rows.supervised.is_empty()
                 && rows.is_static() == step.is_empty()
         };
         Body::Rows(rows.filter(fits).ok_or_else(broken)?)
@@ -148,6 +157,18 @@ pub(crate) fn of_factors(params: &KernelBayes, mut factors: Vec<Factor>) -> Resu
     Ok(KernelModel { base, body })
 }
 
+/// Checks that the model has states of supervision if the parameters want the nearest one.
+fn check_nearest(params: &KernelBayes, factors: &[Factor]) -> Result<()> {
+    let is_there = factors.iter().any(|factor| factor.name == SUPERVISED);
+    if params.takes_nearest() == is_there {
+        return Ok(());
+    }
+    Err(Error::input(format!(
+        "`supervision.nearest` is {} in the pipeline, but {is_there} in the model",
+        !is_there
+    )))
+}
+
 /// The rows of these factors, of which `n` are training rows. Sets the width of observations. None
 /// if the factors do not fit each other.
 fn rows_of_factors(
@@ -164,7 +185,12 @@ fn rows_of_factors(
     let prior = factor_of(factors, "prior").map_or_else(Vec::new, |prior| prior.values);
     let kept = factor_of(factors, "landmarks").map_or_else(Vec::new, |kept| kept.values);
     let kept: Vec<usize> = kept.iter().map(|at| *at as usize).collect();
+    let supervised = factor_of(factors, SUPERVISED);
+    let supervised_fit = supervised.as_ref().is_none_or(|own| {
+        own.width == width && own.values.len().is_multiple_of(width.max(1)) && n == all
+    });
     let fits = n > 0
+        && supervised_fit
         && states.width == width
         && (kept.is_empty() || kept.len() == n)
         && kept.iter().all(|at| *at < constants.rows)
@@ -172,7 +198,7 @@ fn rows_of_factors(
         && observations.values.len() == all * observations.width
         && (prior.is_empty() || prior.len() == n);
     Ok(fits.then(|| {
-        Rows::new(
+        let mut rows = Rows::new(
             constants,
             features,
             n,
@@ -180,7 +206,9 @@ fn rows_of_factors(
             observations.values,
             prior,
             kept,
-        )
+        );
+        rows.supervised = supervised.map_or_else(Vec::new, |own| own.values);
+        rows
     }))
 }
 
@@ -262,10 +290,40 @@ impl KernelModel {
                     let kept: Vec<f64> = own.kept.iter().map(|at| *at as f64).collect();
                     all.push(factor("landmarks", 1, &kept));
                 }
+                if !own.supervised.is_empty() {
+                    all.push(factor(SUPERVISED, state.width, &own.supervised));
+                }
             }
             Body::Tensor(tensor) => all.extend(tensor.factors(observation.width)),
         }
         all
+    }
+
+    /// The prediction whose nearest state is used. Empty: that of the filter.
+    fn next(&self) -> &[Expression] {
+        match &self.body {
+            Body::Rows(own) => &own.next,
+            Body::Tensor(_) => &[],
+        }
+    }
+
+    /// The model with this prediction, whose nearest state is used.
+    ///
+    /// # Errors
+    /// If it is not one expression per number of a state.
+    pub(crate) fn predicting(mut self, next: Vec<Expression>) -> Result<KernelModel> {
+        let width = self.base.constants.state.width;
+        if !next.is_empty() && next.len() != width {
+            return Err(Error::input(format!(
+                "`supervision.f` has {} for a state of {}; write one per number",
+                counted(next.len(), "expression"),
+                counted(width, "number")
+            )));
+        }
+        if let Body::Rows(own) = &mut self.body {
+            own.next = next;
+        }
+        Ok(self)
     }
 
     pub(crate) fn widths(&self) -> (usize, usize) {
@@ -276,7 +334,10 @@ impl KernelModel {
     }
 
     pub(crate) fn start(&self) -> State {
-        State { mean: Vec::new() }
+        State {
+            mean: Vec::new(),
+            decoded: Vec::new(),
+        }
     }
 
     pub(crate) fn scratch(&self) -> Scratch {

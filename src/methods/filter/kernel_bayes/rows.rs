@@ -1,11 +1,13 @@
 //! Filters that hold the weights of single rows.
 
 use crate::evidence::observations::Supervision;
+use crate::methods::filter::expression::Expression;
 use crate::methods::filter::fit::Estimates;
 use crate::methods::filter::kernel_bayes::base::{Base, Constants, NO_WEIGHT, State};
 use crate::methods::filter::kernel_bayes::cholesky::Features;
 use crate::methods::filter::kernel_bayes::kernel::{Kernel, squares};
 use crate::methods::filter::kernel_bayes::linear::{Lower, add_columns, products};
+use crate::methods::filter::kernel_bayes::nearest::{decoded, nearest, supervise};
 use crate::methods::filter::kernel_bayes::preimage::{Weighted, emit};
 use crate::methods::filter::kernel_bayes::solve::{Solver, System};
 use crate::methods::filter::params::{self, Rule};
@@ -41,6 +43,10 @@ pub(super) struct Rows {
     pub(super) prior: Vec<f64>,
     /// The places of the training rows among those of the fit, if they are some of them.
     pub(super) kept: Vec<usize>,
+    /// States of which the nearest to a prediction supervises a row: m × d_y; else empty.
+    pub(super) supervised: Vec<f64>,
+    /// That prediction, as functions of the estimate before. Empty: the prediction of the filter.
+    pub(super) next: Vec<Expression>,
     /// Features of the states by columns: all × r.
     features: Vec<f64>,
     /// The kernel matrix of the observations: all × all.
@@ -71,6 +77,8 @@ impl Rows {
             observations,
             prior,
             kept,
+            supervised: Vec::new(),
+            next: Vec::new(),
         }
     }
 
@@ -81,7 +89,7 @@ impl Rows {
 
     /// Whether there are no rows of supervision.
     pub(super) fn has_training_only(&self) -> bool {
-        self.n == self.all
+        self.n == self.all && self.supervised.is_empty()
     }
 
     /// Filters the next row of a sequence. `x` is its observation, if it has one.
@@ -98,6 +106,9 @@ impl Rows {
         let begins = state.mean.is_empty() && !is_static;
         let mut beta = std::mem::take(&mut memory.vectors[0]);
         self.prior_weights(base, state, &mut memory.vectors[1], &mut beta);
+        let pair = x.filter(|_| !begins && !self.supervised.is_empty());
+        let pair = pair.map(|x| self.nearest_pair(base, state, &beta, x));
+        let supervision = pair.as_ref().or(supervision);
         let mut updated = None;
         let mut log_score = f64::NAN;
         if let Some(x) = x {
@@ -143,6 +154,11 @@ impl Rows {
         }
         if is_static {
             state.mean.clear();
+        }
+        if !self.next.is_empty() {
+            state.decoded.clear();
+            let before = out.decoded.len() - kernel.width;
+            state.decoded.extend_from_slice(&out.decoded[before..]);
         }
         memory.vectors[0] = beta;
     }
@@ -248,7 +264,10 @@ impl Rows {
         x: &[f64],
         supervision: Option<&Supervision>,
     ) -> Option<Vec<f64>> {
+        let takes_nearest = !self.supervised.is_empty();
         let supervision = supervision.filter(|_| base.params.rule == Rule::Kregbayes);
+        // The pair of the nearest state has a closed form, and needs no row of the matrix.
+        let supervision = supervision.filter(|_| !takes_nearest);
         let extra = supervision.map_or(0, |s| s.states.len() / base.constants.state.width);
         let all = self.all + extra;
         let mut e: Vec<f64> = Vec::with_capacity(all);
@@ -306,7 +325,26 @@ impl Rows {
         for (w, e) in weights.iter_mut().zip(&e) {
             *w *= e;
         }
+        if takes_nearest {
+            supervise(&base.params, base.constants.delta, values, &mut weights);
+        }
         sound(weights, solver.error)
+    }
+
+    /// The supervised pair of a row with the prior weights β and the observation x.
+    fn nearest_pair(&self, base: &Base, state: &State, beta: &[f64], x: &[f64]) -> Supervision {
+        let (kernel, decode) = (&base.constants.state, base.params.decode);
+        let next = self.next.iter().map(|f| f.eval(&state.decoded));
+        let mut predicted: Vec<f64> = next.collect();
+        // A function may be undefined at a state.
+        if predicted.is_empty() || predicted.iter().any(|y| !y.is_finite()) {
+            let prior = Weighted::new(beta, &self.states[..self.n * kernel.width]);
+            predicted = decoded(prior, kernel, decode);
+        }
+        Supervision {
+            states: nearest(&self.supervised, &predicted).to_vec(),
+            observations: x.to_vec(),
+        }
     }
 
     /// The kernel matrix with the supervision of a single row in its last rows.

@@ -2,12 +2,15 @@
 //! inference with posterior regularization*.
 
 use crate::evidence::observations::{Observations, Prior, Supervision};
+use crate::evidence::pass::packed::{pack, unpack};
 use crate::math::seed;
 use crate::math::testing::{close, on_threads, says};
-use crate::methods::filter::fit::{Estimates, Factor, FitInput};
+use crate::methods::filter::expression::{Binary, Expression, Unary};
+use crate::methods::filter::fit::{Dynamics, Estimates, Factor, FitInput};
 use crate::methods::filter::kernel_bayes::{KernelModel, fit, of_factors};
 use crate::methods::filter::params::{
     Bandwidth, Bandwidths, Decode, Kernel as Form, KernelBayes, Regularisation, Rule,
+    SupervisionRows,
 };
 use faer::Mat;
 use faer::linalg::solvers::Solve;
@@ -634,4 +637,208 @@ fn constants_are_chosen_by_training_rows() {
     assert_eq!(numbers.lambda, Some(chosen[0].lambda));
     assert_eq!(numbers.state_bandwidth, Some(chosen[0].state_bandwidth));
     assert_eq!(numbers.delta, Some(2.0 * chosen[0].lambda));
+}
+
+/// States of a path on a plane, and images of them of seven numbers.
+fn plane(n: usize, seed: u64) -> Observations {
+    let mut noise = normal(seed);
+    let (mut states, mut images) = (Vec::new(), Vec::new());
+    for at in 0..n {
+        let radius = 6.0 + noise();
+        let (x, y) = (0.2 * at as f64).sin_cos();
+        let state = [radius * y, radius * x];
+        states.extend(state);
+        images.extend((1..8).map(|k| {
+            let turn = 0.7 * f64::from(k);
+            (0.4 * (state[0] * turn.cos() + state[1] * turn.sin()) + turn).cos()
+        }));
+    }
+    let mut rows = Observations::new(2, 7);
+    rows.push(&states, &images);
+    rows
+}
+
+/// The same parameters with the nearest state.
+fn by_nearest(params: KernelBayes) -> KernelBayes {
+    KernelBayes {
+        supervision: Some(SupervisionRows {
+            sql: "SELECT".into(),
+            nearest: true,
+            f: None,
+        }),
+        ..params
+    }
+}
+
+// Training rows (0, 0), (10, 100) and the state 20 after them: kernels of states and of
+// observations are 1 for equal rows, else 0 to rounding. With c = 1/(1 + 2λ) = .8, β = (0, .64)
+// after the observation 0. The prediction is 10, so ỹ = 9. At x = 101, k = exp(−½) is that of the
+// second row, w₀ = k/(1 + δ/β) and s = k w₀. The last observation resembles no row: γ = 1/(1 + δ/μ).
+#[test]
+fn the_nearest_state_supervises_the_observation_of_the_row() {
+    let mut rows = Observations::new(1, 1);
+    rows.push(&[0.0, 10.0, 20.0], &[0.0, 100.0, 200.0]);
+    let (delta, mu) = (0.16, 0.32);
+    let params = by_nearest(KernelBayes {
+        mu,
+        ..params(Rule::Kregbayes, [1.0, 1.0], 0.125, delta)
+    });
+    let table = Supervision {
+        states: vec![-3.0, 9.0, 11.5, 30.0],
+        observations: Vec::new(),
+    };
+    let supervised = FitInput {
+        supervision: Some(&table),
+        ..input(&rows, None)
+    };
+    let model = fitted(&params, &supervised);
+    let k = (-0.5f64).exp();
+    let w = k / (1.0 + delta / 0.64);
+    let s = k * w;
+    let share = (1.0 - s) / (1.0 - s + 0.5);
+    let (own, sum) = ((1.0 - share) * w, (1.0 - share) * w + share);
+    for (last, own, share) in [(101.0, own, share), (5000.0, 0.0, 1.0 / 1.5)] {
+        let found = filtered(&model, &[0.0, last]);
+        let mean = (10.0 * own + 9.0 * share) / (own + share);
+        close(&found.mean, &[0.0, mean], 1e-12);
+        close(&found.weight_sum[1..], &[own + share], 1e-12);
+        assert_eq!(found.was_updated, [true, true]);
+    }
+    assert!(sum < 1.0 && (share - 0.585302).abs() < 1e-6, "{share}");
+    // By a function of the estimate 0, the prediction is −2.9, so ỹ = −3. A function that has no
+    // value there leaves the prediction of the filter.
+    let before = || Expression::coordinate(0);
+    let shifted = Expression::binary(Binary::Add, before(), Expression::number(-2.9));
+    for (f, nearest) in [
+        (shifted, -3.0),
+        (Expression::unary(Unary::Ln, before()), 9.0),
+    ] {
+        let dynamics = Dynamics {
+            f: vec![f],
+            ..Dynamics::default()
+        };
+        let by_function = FitInput {
+            dynamics: Some(&dynamics),
+            ..supervised
+        };
+        let model = fitted(&params, &by_function);
+        let mean = (10.0 * own + nearest * share) / sum;
+        close(&filtered(&model, &[0.0, 101.0]).mean[1..], &[mean], 1e-12);
+        let sent: KernelModel = unpack(&pack(&model).expect("bytes")).expect("a model");
+        assert_eq!(sent, model);
+        let factors = of_factors(&params, model.factors()).expect("a model");
+        assert_eq!(factors.predicting(dynamics.f).expect("a model"), model);
+    }
+    let two = model.clone().predicting(vec![before(), before()]);
+    let message = "`supervision.f` has 2 expressions for a state of 1 number";
+    says(two.expect_err("a state has one number"), message);
+    // Without an observation, the prediction stays.
+    let found = filtered(&model, &[0.0, f64::NAN]);
+    close(&found.mean[1..], &[10.0], 1e-12);
+    assert_eq!(found.was_updated, [true, false]);
+}
+
+// (11), solved with the row of supervision at the end of the kernel matrix.
+#[test]
+fn the_nearest_state_is_supervision_of_the_row_itself() {
+    let rows = plane(60, 11);
+    let tested = plane(25, 12);
+    for (decode, mu) in [
+        (Decode::Preimage, 1e-5),
+        (Decode::Mean, 1e-5),
+        (Decode::Preimage, 0.01),
+    ] {
+        let plain = KernelBayes {
+            mu,
+            decode,
+            ..params(Rule::Kregbayes, [3.0, 1.5], 1e-6, 5e-7)
+        };
+        let circle = (0..200).flat_map(|k| {
+            let (x, y) = (f64::from(k) * std::f64::consts::TAU / 200.0).sin_cos();
+            [6.0 * y, 6.0 * x]
+        });
+        let table = Supervision {
+            states: circle.collect(),
+            observations: Vec::new(),
+        };
+        let supervised = FitInput {
+            supervision: Some(&table),
+            ..input(&rows, None)
+        };
+        let found = filtered(
+            &fitted(&by_nearest(plain.clone()), &supervised),
+            &tested.observations,
+        );
+        let model = fitted(&plain, &input(&rows, None));
+        let (mut state, mut scratch) = (model.start(), model.scratch());
+        let mut expected = Estimates::new(2);
+        for x in tested.observations.chunks_exact(7) {
+            // A row without an observation is its prediction.
+            let mut prediction = Estimates::new(2);
+            let unseen = [f64::NAN; 7];
+            let mut copy = state.clone();
+            model.push(&mut copy, &mut scratch, &unseen, &|_| None, &mut prediction);
+            let far = |own: &&[f64]| -> f64 {
+                let pairs = own.iter().zip(&prediction.decoded);
+                pairs.map(|(a, b)| (a - b) * (a - b)).sum()
+            };
+            let states = table.states.chunks_exact(2);
+            let nearest = states.min_by(|a, b| far(a).total_cmp(&far(b)));
+            let pair = Supervision {
+                states: nearest.expect("a state").to_vec(),
+                observations: x.to_vec(),
+            };
+            let at = |_| Some(&pair);
+            model.push(&mut state, &mut scratch, x, &at, &mut expected);
+        }
+        close(&found.mean, &expected.mean, 1e-6);
+        close(&found.decoded, &expected.decoded, 1e-6);
+        close(&found.weight_sum, &expected.weight_sum, 1e-7);
+        // The table changes the estimates.
+        let without = filtered(&model, &tested.observations);
+        let gaps = found.mean.iter().zip(&without.mean);
+        assert!(gaps.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) > 0.01);
+    }
+}
+
+#[test]
+fn a_written_model_has_the_states_of_supervision() {
+    let (rows, tested) = (plane(40, 13), plane(15, 14));
+    let table = Supervision {
+        states: vec![6.0, 0.0, 0.0, 6.0, -6.0, 0.0, 0.0, -6.0],
+        observations: Vec::new(),
+    };
+    let supervised = FitInput {
+        supervision: Some(&table),
+        ..input(&rows, None)
+    };
+    let plain = params(Rule::Kregbayes, [3.0, 1.5], 1e-4, 1e-4);
+    for exact in [2000, 10] {
+        let params = by_nearest(KernelBayes {
+            exact,
+            ..plain.clone()
+        });
+        let model = fitted(&params, &supervised);
+        let read = of_factors(&params, model.factors()).expect("a model");
+        assert_eq!(read, model);
+        let (a, b) = (&tested.observations[..49], &tested.observations[49..]);
+        let mut pieces = Estimates::new(2);
+        let (mut state, mut scratch) = (read.start(), read.scratch());
+        for piece in [a, b] {
+            read.push(&mut state, &mut scratch, piece, &|_| None, &mut pieces);
+        }
+        assert_eq!(filtered(&model, &tested.observations).mean, pieces.mean);
+        let error = of_factors(&plain, model.factors()).expect_err("another form");
+        says(
+            error,
+            "`supervision.nearest` is false in the pipeline, but true",
+        );
+        let mut edited = model.factors();
+        let own = edited.iter_mut().find(|f| f.name == "supervised_states");
+        own.expect("the states").values.clear();
+        says(
+            of_factors(&params, edited).expect_err("no states"),
+            "do not fit each other",
+        );
+    }
 }

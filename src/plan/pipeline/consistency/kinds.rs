@@ -66,7 +66,7 @@ struct Rule(
 
 // One rule per line: a table.
 #[rustfmt::skip]
-const KEYS: [Rule; 30] = [
+const KEYS: [Rule; 33] = [
     Rule("names", |f| f.has("names"), &[POINTS], "is about sets of states, and is not available for rows with `coordinates`; leave it out"),
     Rule("names", |f| f.has("names"), &[SYMBOLS], "is about sets of states, which hidden Markov models do not have; leave it out"),
     Rule("names", |f| f.has("names"), &[OBSERVATIONS], "is about sets of states, which filters do not have; leave it out"),
@@ -96,6 +96,9 @@ const KEYS: [Rule; 30] = [
     Rule("output.posteriors", |f| f.file.output.posteriors && !f.has("sequences.id"), &[OBSERVATIONS], "is for rows without time, which have `sequences.id`: the weights of every step would be as many numbers as there are training rows times rows; leave it out"),
     Rule("output.posteriors", |f| f.file.output.posteriors && !f.has_fit(has_kernels), &[OBSERVATIONS], "has the weights of training rows, which only the method \"kernel_bayes\" gives; leave it out"),
     Rule("output.posteriors", |f| f.file.output.posteriors && !f.has("sequences.split"), &[OBSERVATIONS], "is about rows that are not training rows, but without `sequences.split` every row is one; name that column"),
+    Rule("output.errors", |f| f.file.output.errors, &[COUNTS, POINTS, SYMBOLS], "is about the estimates of filters, which these rows do not have; leave it out"),
+    Rule("output.errors", |f| f.file.output.errors && f.has("sequences.id"), &[OBSERVATIONS], "is about rows with time, and rows with `sequences.id` have none; the table `fits` has the mean squared error of all test rows"),
+    Rule("output.errors", |f| f.file.output.errors && !f.has("sequences.split"), &[OBSERVATIONS], "is about rows with `split` = 'test', but without `sequences.split` every row is a training row; name that column"),
     Rule("densities", |f| f.has("densities") && !f.has("transitions.coordinates"), &[COUNTS, POINTS, SYMBOLS, OBSERVATIONS], "needs pairs of points, which rows have with `transitions.coordinates`; leave it out"),
 ];
 

@@ -82,7 +82,10 @@ pub(super) fn filter(
     };
     let is_static = matches!(key, RowKey::Rows { .. });
     match method {
-        FilterMethod::KernelBayes(own) => kernel_bayes(own, name, &segment, is_static, document),
+        FilterMethod::KernelBayes(own) => {
+            predictions(own, state, &fail)?;
+            kernel_bayes(own, name, &segment, is_static, document)
+        }
         _ if is_static => {
             let name = method.name();
             fail(
@@ -111,15 +114,44 @@ fn kernel_bayes(
         );
         return Err(document.error_at(&["fit", segment, "prior"], &message));
     }
-    for (key, rows) in [("supervision", &own.supervision), ("prior", &own.prior)] {
-        if let Some(rows) = rows
-            && rows.sql.trim().is_empty()
+    if own.takes_nearest() && is_static {
+        let message = format!(
+            "`fit.{name}.supervision.nearest` is for rows with time: without time, all rows have the same prediction and so the same nearest state; leave it out, and give supervision observations"
+        );
+        return Err(document.error_at(&["fit", segment, "supervision", "nearest"], &message));
+    }
+    let supervision = own.supervision.as_ref().map(|rows| &rows.sql);
+    let prior = own.prior.as_ref().map(|rows| &rows.sql);
+    for (key, sql) in [("supervision", supervision), ("prior", prior)] {
+        if let Some(sql) = sql
+            && sql.trim().is_empty()
         {
             let message = format!("`fit.{name}.{key}.sql` must not be empty");
             return Err(document.error_at(&["fit", segment, key, "sql"], &message));
         }
     }
     Ok(())
+}
+
+/// Checks the number of expressions of a prediction. A single column may be a list of any length.
+fn predictions(
+    own: &KernelBayes,
+    state: &[String],
+    fail: &dyn Fn(&str, String) -> Result<()>,
+) -> Result<()> {
+    let f = own.supervision.as_ref().and_then(|rows| rows.f.as_ref());
+    match f {
+        Some(f) if state.len() > 1 && f.len() != state.len() => fail(
+            "supervision",
+            format!(
+                "has {} in `f` for {} columns of `sequences.state` ({}); write one per column, in their order",
+                counted(f.len(), "expression"),
+                state.len(),
+                state.join(", ")
+            ),
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Checks the numbers of expressions. A single column may be a list of any length.
