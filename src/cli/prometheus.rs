@@ -94,7 +94,7 @@ const MODEL: [Number; 11] = [
 
 /// Numbers of a fit.
 #[rustfmt::skip]
-const FIT: [Number; 23] = [
+const FIT: [Number; 25] = [
     ("rank", "Latent states of a fit."),
     ("pairs", "Pairs of points of a fit."),
     ("bandwidth", "Bandwidth of the kernel of a fit."),
@@ -118,6 +118,8 @@ const FIT: [Number; 23] = [
     ("certified", "1 if all certificates of the fit hold."),
     ("iterations", "Iterations of the fit."),
     ("seconds", "Seconds that the fit took."),
+    ("filter_seconds", "Seconds that filtering rows with the fit took, the sum over threads."),
+    ("row_seconds", "Seconds per row that was filtered with the fit."),
 ];
 
 /// The whole page: every family once, with its help and type.

@@ -131,6 +131,7 @@ impl ObservationsPlan {
         fits.map(|fit| FilterColumns {
             name: fit.name.clone(),
             has_weights: matches!(fit.method, FilterMethod::KernelBayes(_)),
+            objectives: fit.method.objectives(),
         })
         .collect()
     }
@@ -151,8 +152,18 @@ impl ObservationsPlan {
             observations::ESTIMATES => observations::estimates_schema(run, rows, width, &fits),
             observations::TRAJECTORIES => observations::trajectories_schema(run, rows, &fits),
             observations::POSTERIORS => observations::posteriors_schema(run, rows),
-            table => observations::columns(table).schema(run).0,
+            table => {
+                observations::columns(table, self.has_objectives())
+                    .schema(run)
+                    .0
+            }
         }
+    }
+
+    /// Whether a fit has objectives of rows.
+    pub(crate) fn has_objectives(&self) -> bool {
+        let mut fits = self.fits.iter();
+        fits.any(|fit| !fit.method.objectives().is_empty())
     }
 
     /// The names of the tables that are made of models.

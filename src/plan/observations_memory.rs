@@ -150,16 +150,31 @@ fn step(method: &FilterMethod, size: FilterSize) -> u64 {
     let (dy, dx) = (size.state, size.observation);
     match method {
         FilterMethod::KernelBayes(own) if size.rows <= own.exact as u64 => {
-            2 * size.rows * size.rows + 8 * size.rows
+            2 * size.rows * size.rows + 8 * size.rows + objective(own, size.rows)
         }
         FilterMethod::KernelBayes(own) => {
             let (ry, rx) = ranks(own, size.rows);
             let landmarks = (own.landmarks as u64).min(size.rows);
-            4 * rx * rx + 2 * ry * ry + landmarks * (rx + 4)
+            let objective = match own.rule {
+                Rule::Kbr => 0,
+                Rule::Pkbr | Rule::Kregbayes => objective(own, landmarks),
+            };
+            4 * rx * rx + 2 * ry * ry + landmarks * (rx + 4) + objective
         }
         FilterMethod::Kalman(own) if own.noise == Noise::Diagonal => 4 * (dx + dy) * dy,
         _ => dx.saturating_mul(dx).saturating_mul(3) + 4 * (dx + dy) * dy,
     }
+}
+
+/// Numbers that the objective of a row holds, for weights of `rows` training rows.
+fn objective(own: &KernelBayes, rows: u64) -> u64 {
+    let matrices = match own.rule {
+        _ if !own.objective => 0,
+        // Complex: the matrix, its factor, and as many columns as rows on both sides of a system.
+        Rule::Kbr => 9,
+        Rule::Pkbr | Rule::Kregbayes => 4,
+    };
+    matrices * rows * rows
 }
 
 /// The largest ranks of the kernel matrices of states and observations.

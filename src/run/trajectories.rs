@@ -19,6 +19,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The values of a split in the order of the rows of a trajectory.
 pub(crate) const SPLITS: [(Split, Option<&str>); 3] = [
@@ -167,6 +168,8 @@ pub(crate) struct Scored<T> {
     pub(crate) trajectories: Range<usize>,
     /// By filter, in the order of the filtered rows. Empty without a model.
     pub(crate) by_filter: Vec<T>,
+    /// The time of each filter.
+    pub(crate) seconds: Vec<f64>,
 }
 
 /// What one filter found in the rows of a batch.
@@ -237,21 +240,25 @@ pub(crate) fn score_tasks<T: Send, S: Send>(
     let units = tasks.iter().zip(&numbers);
     let units = units.flat_map(|(task, &n)| (0..n).map(move |filter| (task, filter)));
     let units: Vec<(&Range<usize>, usize)> = units.collect();
-    let found: Vec<(T, Option<S>)> = units
+    let found: Vec<((T, Option<S>), f64)> = units
         .into_par_iter()
         .map(|(task, filter)| {
             memory::wait_for_room();
-            filtered(task, filter)
+            let start = Instant::now();
+            let found = filtered(task, filter);
+            (found, start.elapsed().as_secs_f64())
         })
         .collect();
     let mut found = found.into_iter();
     let (mut all, mut carried) = (Vec::with_capacity(tasks.len()), None);
     for (trajectories, n) in tasks.into_iter().zip(numbers) {
-        let (by_filter, states): (Vec<T>, Vec<Option<S>>) = found.by_ref().take(n).unzip();
+        let (of_filters, seconds): (Vec<(T, Option<S>)>, Vec<f64>) = found.by_ref().take(n).unzip();
+        let (by_filter, states): (Vec<T>, Vec<Option<S>>) = of_filters.into_iter().unzip();
         carried = Some(states);
         all.push(Scored {
             trajectories,
             by_filter,
+            seconds,
         });
     }
     (all, carried)

@@ -5,6 +5,7 @@ use crate::cli::small_lake;
 use crate::clouds::{Server, command};
 use crate::inside::immediate_cleaning;
 use crate::machines::{Machines, Process, running_tasks};
+use crate::needs::is_slow;
 use gyre::cluster::ballista::client::Cluster;
 use gyre::cluster::ballista::probe::{Probe, ProbeAnswer};
 use gyre::error::{Error, Kind};
@@ -387,15 +388,6 @@ async fn a_task_that_never_ends_is_abandoned() {
     assert!(e.full().contains(message), "{}", e.full());
     assert!(e.full().contains(&submitted[1].id()), "{}", e.full());
     cluster.leave().await;
-}
-
-/// Whether to run tests that wait for minutes.
-pub fn is_slow() -> bool {
-    let is_wanted = std::env::var_os("GYRE_SLOW_TESTS").is_some();
-    if !is_wanted {
-        eprintln!("skipped: GYRE_SLOW_TESTS is not set");
-    }
-    is_wanted
 }
 
 async fn fails_after(cluster: &Cluster, n: u32, seconds: std::ops::Range<u64>) -> Error {

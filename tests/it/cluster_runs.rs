@@ -3,9 +3,9 @@
 //! and the size of tasks.
 
 use crate::cli::small_pipeline;
-use crate::cluster::is_slow;
 use crate::lake::{Lake, ProgramRun, Swap, files_below, words};
 use crate::machines::{Machines, Process};
+use crate::needs::is_slow;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use serde_json::{Value, json};

@@ -5,13 +5,12 @@
 //! A namespace needs root, `ip` and `iptables`. `GYRE_CANNOT` names it `netns`.
 
 use crate::clouds::{Server, command, download};
-use crate::cluster::is_slow;
 use crate::cluster_runs::{
     WatchedRun, partitioned_pipeline, small_passes_pipeline, tables_of_one_process, walks,
 };
 use crate::lake::{Lake, ProgramRun};
 use crate::machines::{Machines, Process, running_tasks};
-use crate::needs;
+use crate::needs::{self, is_slow};
 use gyre::store::Stores;
 use std::fs;
 use std::fs::File;

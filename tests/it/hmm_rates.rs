@@ -1,6 +1,6 @@
 //! How the error of a spectral hidden Markov model falls with the number of windows.
 
-use crate::cluster::is_slow;
+use crate::needs::is_slow;
 use gyre::evidence::pass::Passes;
 use gyre::evidence::symbols::triples::Triples;
 use gyre::methods::hmm::model::{Hidden, HmmModel};

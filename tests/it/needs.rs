@@ -60,6 +60,15 @@ fn decide<T>(word: Option<&str>, found: Result<T, String>) -> Option<T> {
     found.ok()
 }
 
+/// Whether to run tests that take minutes.
+pub fn is_slow() -> bool {
+    let is_wanted = env::var_os("GYRE_SLOW_TESTS").is_some();
+    if !is_wanted {
+        eprintln!("skipped: GYRE_SLOW_TESTS is not set");
+    }
+    is_wanted
+}
+
 /// The Python of `GYRE_PYTHON`, if it can import the modules.
 #[track_caller]
 pub fn python(modules: &[&str]) -> Option<String> {

@@ -450,6 +450,106 @@ fn two_results_are_compared_row_by_row() {
         .says("test MSE ");
 }
 
+// The columns of the table of running times of Song, Zhu and Ren 2016, section 5.
+#[test]
+fn a_record_has_the_seconds_of_fits_and_of_rows() {
+    let rows = world(6, 20, 16);
+    let lake = lake(&rows);
+    let ran = lake.runs(&[]);
+    let record = lake.record();
+    let model = &record["models"][0];
+    let n = model["rows"].as_f64().expect("a number");
+    assert_eq!(n, rows.len() as f64);
+    let fits = model["fits"].as_array().expect("fits");
+    assert_eq!(fits.len(), 3);
+    for fit in fits {
+        let seconds = |key: &str| fit[key].as_f64().expect("seconds");
+        assert!(seconds("seconds") > 0.0, "{fit}");
+        let (all, row) = (seconds("filter_seconds"), seconds("row_seconds"));
+        assert!(row > 0.0 && (row * n / all - 1.0).abs() < 1e-12, "{fit}");
+        ran.says(&format!("{row:.1e} per row"));
+    }
+    // Another run has other times and the same tables.
+    let expected = lake.tables_of("out");
+    fs::remove_dir_all(lake.path("out")).expect("the output is removed");
+    lake.runs(&[]);
+    assert!(lake.tables_of("out") == expected);
+}
+
+// Song, Zhu and Ren 2016, (5), (7) and (10).
+#[test]
+fn objectives_of_rows_are_columns_if_a_fit_has_the_key() {
+    let lake = lake(&world(6, 20, 16));
+    let fit = |name: &str, keys: &str| {
+        format!(
+            "[[fit]]\nname = \"{name}\"\nmethod = \"kernel_bayes\"\nbandwidth = \"median\"\n\
+             lambda = 0.001\n{keys}\n"
+        )
+    };
+    let supervised = "rule = \"kregbayes\"\nmu = 0.01\nobjective = true\n\
+                      supervision = { sql = \"SELECT y1, y2, x1, x2, x3 FROM world WHERE id = 1 AND t < 3 AND x2 IS NOT NULL AND NOT isnan(x3)\" }";
+    let kernels = [
+        fit("plain", ""),
+        fit("pkbr", "objective = true"),
+        fit("kbr", "rule = \"kbr\"\nobjective = true"),
+        fit("kreg", supervised),
+    ];
+    lake.runs_text(&format!("{}{}", before_fits(), kernels.concat()))
+        .says(" above its minimum");
+    let (fits, rows) = (lake.read("fits"), lake.read("estimates"));
+    let names = fits.texts("fit");
+    let columns = ["objective", "objective_excess", "supervision_distance"];
+    for (fit, known) in [("plain", 0), ("kbr", 1), ("pkbr", 2), ("kreg", 3)] {
+        let at = names.iter().position(|name| name == fit).expect("a fit");
+        let updated = rows.column(&format!("{fit}_was_updated")).as_boolean();
+        for (place, column) in columns.iter().enumerate() {
+            let mean = maybe(&fits, column)[at];
+            let name = format!("{fit}_{column}");
+            if place >= known {
+                assert!(mean.is_none() && rows.0.schema().field_with_name(&name).is_err());
+                continue;
+            }
+            // The first row of a sequence has no prior, and so none.
+            let values = maybe(&rows, &name);
+            let own: Vec<f64> = values.iter().flatten().copied().collect();
+            assert!(
+                own.len() > 20 && own.len() < rows.len(),
+                "{name} {}",
+                own.len()
+            );
+            let is_known = |at: usize| values[at].is_none() || updated.value(at);
+            assert!((0..rows.len()).all(is_known), "{name}");
+            let expected = match place {
+                1 => own.iter().copied().fold(0.0, f64::max),
+                _ => own.iter().sum::<f64>() / own.len() as f64,
+            };
+            let mean = mean.expect("a number");
+            assert!(
+                (mean - expected).abs() <= 1e-12 * expected,
+                "{name} {mean} {expected}"
+            );
+            // The weights are those of the minimum.
+            assert!(place != 1 || mean < 1e-9, "{name} {mean}");
+        }
+    }
+    lake.assign(&[]).succeeds();
+    let new = lake.read_at("new/estimates");
+    for name in words("pkbr_objective kbr_objective kreg_objective kreg_supervision_distance") {
+        assert_eq!(new.column(name), rows.column(name), "{name}");
+    }
+    // Without the key, the tables of the other fit are the same.
+    let plain = rows.lists("plain_mean");
+    lake.runs_text(&format!("{}{}", before_fits(), kernels[0]));
+    assert_eq!(lake.read("estimates").lists("plain_mean"), plain);
+    assert!(
+        lake.read("fits")
+            .0
+            .schema()
+            .field_with_name("objective")
+            .is_err()
+    );
+}
+
 #[test]
 fn rows_that_cannot_be_filtered_are_refused_by_name() {
     let rows = world(6, 30, 10);

@@ -3,11 +3,11 @@
 //! names it.
 
 use crate::cli::integers;
-#[cfg(feature = "cluster")]
-use crate::cluster::is_slow;
 use crate::lake::{Lake, Rows, Swap, collect, floats, texts};
+use crate::needs::is_slow;
 use arrow::array::Array;
 use datafusion::prelude::SessionContext;
+use std::collections::BTreeMap;
 
 /// A column of the table `fits`, by partition and fit: the mean over partitions of one fit.
 fn mean_of(fits: &Rows, fit: &str, column: &str) -> f64 {
@@ -95,7 +95,6 @@ fn the_rules_of_kernel_bayes_follow_the_toy() {
 }
 
 // Song, Zhu and Ren 2016, Figure 1, without the advantage of kRegBayes over pKBR.
-#[cfg(feature = "cluster")]
 #[test]
 fn song2016_figure1_toy() {
     if !is_slow() {
@@ -395,8 +394,76 @@ fn images_are_observations() {
     assert!(error("nearest") < 0.5 * error("kalman"));
 }
 
+/// The mean of the slopes of ln √MSE against ln n over worlds, and its standard error.
+fn slope(fits: &Rows, fit: &str) -> [f64; 2] {
+    let (names, worlds) = (fits.texts("fit"), fits.integers("world"));
+    let (sizes, errors) = (fits.integers("n"), fits.floats("test_mse"));
+    let mut of_world: BTreeMap<i64, Vec<[f64; 2]>> = BTreeMap::new();
+    for at in (0..fits.len()).filter(|at| names[*at] == fit) {
+        let point = [(sizes[at] as f64).ln(), 0.5 * errors[at].ln()];
+        of_world.entry(worlds[at]).or_default().push(point);
+    }
+    let slope = |points: &Vec<[f64; 2]>| {
+        let mean = |axis: usize| points.iter().map(|p| p[axis]).sum::<f64>() / points.len() as f64;
+        let [x, y] = [0, 1].map(mean);
+        let product = |p: &[f64; 2], axis: usize| (p[0] - x) * (p[axis] - [x, y][axis]);
+        let of = |axis: usize| points.iter().map(|p| product(p, axis)).sum::<f64>();
+        of(1) / of(0)
+    };
+    let slopes: Vec<f64> = of_world.values().map(slope).collect();
+    let n = slopes.len() as f64;
+    let mean = slopes.iter().sum::<f64>() / n;
+    let squares: f64 = slopes.iter().map(|s| (s - mean).powi(2)).sum();
+    [mean, (squares / (n - 1.0) / n).sqrt()]
+}
+
+// Song, Zhu and Ren 2016, Theorems 2 and 5, give no rate. The slope that is found is about −1/2.
+#[test]
+fn song2016_theorem5_errors_fall_with_training_rows() {
+    let lake = Lake::new();
+    let text = include_str!("../../pipelines/convergence.toml");
+    let text = text.swap(", (400), (800)", "");
+    let text = text.swap("linear_gaussian(8000,", "linear_gaussian(1200,");
+    let text = text.swap("linear_gaussian(50,", "linear_gaussian(40,");
+    let text = text.replace("trajectory / 800", "trajectory / 200");
+    let text = text.replace("trajectory % 800", "trajectory % 200");
+    let text = text.replace("trajectory + 800", "trajectory + 200");
+    lake.file("p.toml", &text.swap("${OUT:-out}/convergence", "out"));
+    lake.runs(&[]);
+    let fits = lake.read("fits");
+    assert_eq!(fits.len(), 2 * 6 * 3);
+    for fit in ["pkbr", "kbr"] {
+        let [mean, error] = slope(&fits, fit);
+        let interval = [mean - 2.0 * error, mean + 2.0 * error];
+        assert!(
+            interval[0] < -0.5 && -0.5 < interval[1],
+            "{fit} {interval:?}"
+        );
+        assert!(interval[1] < -0.2, "{fit} {interval:?}");
+    }
+}
+
+// Song, Zhu and Ren 2016, section 5: images of the size of the paper, and few of them.
+#[test]
+fn song2016_camera_of_100_by_100_pixels() {
+    let lake = Lake::new();
+    let fits = camera(&lake, 0, 40, 10, 100);
+    assert_eq!(fits.texts("fit"), ["kalman", "kbr", "kregbayes", "pkbr"]);
+    let error = |fit: &str| mean_of(&fits, fit, "test_mse_decoded");
+    for fit in ["kbr", "pkbr", "kregbayes"] {
+        assert!(error(fit) < error("kalman"), "{fit} {}", error(fit));
+    }
+    assert!(error("kregbayes") < 0.2 * error("pkbr"));
+    let rows = lake.read("estimates");
+    assert_eq!(rows.len(), 10);
+    let scores = rows.floats("kregbayes_log_score");
+    assert!(scores.iter().all(|score| score.is_finite()));
+    let factors = lake.read("factors");
+    let pixels = factors.lists("values").iter().map(Vec::len).max();
+    assert_eq!(pixels, Some(10_000));
+}
+
 // Song, Zhu and Ren 2016, Figure 3, pooled over three scenes.
-#[cfg(feature = "cluster")]
 #[test]
 fn song2016_figure3_camera() {
     if !is_slow() {

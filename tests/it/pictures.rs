@@ -153,7 +153,7 @@ const OWN: &str = "airline example id page run scene session source speech split
                    time trajectory word x x0 x1 y y0 y1";
 
 /// The kinds of rows, each with a pipeline that writes all of its tables.
-const WHOLE: [(&str, &[&str]); 4] = [
+const WHOLE: [(&str, &[&str]); 5] = [
     ("timescales", &["output.rows=[\"x\"]"]),
     ("wells", &[]),
     (
@@ -161,6 +161,7 @@ const WHOLE: [(&str, &[&str]); 4] = [
         &["output.rows=all", "output.distribution=true"],
     ),
     ("tracking", &["output.rows=all", "output.errors=true"]),
+    ("kernel_toy", &["fit.kregbayes.objective=true"]),
 ];
 
 /// The names of all fits. A fit with several ranks has one name per rank.

@@ -134,6 +134,9 @@ const CASES: [Case; 5] = [
             ("fit_mean_log_score", ",fit=\"one\"", "-"),
             ("fit_test_mse", ",fit=\"one\"", ""),
             ("fit_not_updated", ",fit=\"one\"", "0"),
+            ("fit_seconds", ",fit=\"one\"", ""),
+            ("fit_filter_seconds", ",fit=\"one\"", ""),
+            ("fit_row_seconds", ",fit=\"one\"", ""),
         ],
     },
 ];
@@ -326,6 +329,12 @@ async fn tasks_give_the_bytes_of_one_process() {
         assert!(expected == found);
         for key in ["kind", "seed", "rows_read", "rows_dropped", "hashes"] {
             assert_eq!(record[key], local[key], "{key}");
+        }
+        for key in ["filter_seconds", "row_seconds"] {
+            for record in [&record, &local] {
+                let has = record["models"][0]["fits"][0][key].is_number();
+                assert_eq!(has, case.kind == "observations", "{key}");
+            }
         }
     }
 }

@@ -159,6 +159,12 @@ pub struct Estimates {
     pub weight_sum: Vec<f64>,
     /// The share of the prior weights that are positive; empty for Kalman filters.
     pub positive_share: Vec<f64>,
+    /// The objective of the weights; empty unless the parameters ask for it, as the next two.
+    pub objective: Vec<f64>,
+    /// The share of the objective that is above its minimum.
+    pub objective_excess: Vec<f64>,
+    /// The distance of the posterior from supervision.
+    pub supervision_distance: Vec<f64>,
     /// Whether the observation changed the estimate.
     pub was_updated: Vec<bool>,
 }
@@ -170,6 +176,14 @@ impl Estimates {
             width,
             ..Estimates::default()
         }
+    }
+
+    /// Adds the objective of a row, its excess and the distance from supervision.
+    pub(crate) fn push_objective(&mut self, found: Option<[f64; 3]>) {
+        let [objective, excess, distance] = found.unwrap_or([f64::NAN; 3]);
+        self.objective.push(objective);
+        self.objective_excess.push(excess);
+        self.supervision_distance.push(distance);
     }
 }
 

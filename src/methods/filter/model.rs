@@ -41,6 +41,14 @@ pub enum Scratch {
 }
 
 impl FilterMethod {
+    /// The columns of objectives of a row, among [`OBJECTIVES`](super::params::OBJECTIVES).
+    pub(crate) fn objectives(&self) -> &'static [&'static str] {
+        match self {
+            FilterMethod::KernelBayes(own) => own.objectives(),
+            FilterMethod::Kalman(_) | FilterMethod::Ekf(_) | FilterMethod::Ukf(_) => &[],
+        }
+    }
+
     /// Fits the method. The fit depends on the input, the parameters and the seed alone.
     ///
     /// # Errors

@@ -96,6 +96,9 @@ pub(crate) const BANDWIDTH_FACTORS: [f64; 3] = [0.25, 0.5, 1.0];
 /// Candidates of [`RegularisationRule::HeldOut`].
 pub(crate) const LAMBDAS: [f64; 3] = [1e-2, 1e-3, 1e-4];
 
+/// The columns of [`KernelBayes::objective`].
+pub(crate) const OBJECTIVES: [&str; 3] = ["objective", "objective_excess", "supervision_distance"];
+
 /// Rows of a query of their own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -193,6 +196,11 @@ pub struct KernelBayes {
     /// The estimate in the column `<fit>_decoded`: `"preimage"` or `"mean"`.
     #[serde(default)]
     pub decode: Decode,
+    /// Whether the objective that the weights of a row minimise is computed, as the column
+    /// `<fit>_objective`. A row then costs a factorisation of the kernel matrix of the training
+    /// rows. The rule `"kbr"` has it up to `exact` training rows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub objective: bool,
 }
 
 impl KernelBayes {
@@ -208,6 +216,16 @@ impl KernelBayes {
     pub(crate) fn takes_nearest(&self) -> bool {
         self.supervision.as_ref().is_some_and(|own| own.nearest)
     }
+
+    /// The columns of objectives.
+    pub(crate) fn objectives(&self) -> &'static [&'static str] {
+        match self.rule {
+            _ if !self.objective => &[],
+            Rule::Kbr => &OBJECTIVES[..1],
+            Rule::Pkbr => &OBJECTIVES[..2],
+            Rule::Kregbayes => &OBJECTIVES,
+        }
+    }
 }
 
 defaults! { pub KernelBayes(rule: Rule) {
@@ -220,7 +238,7 @@ defaults! { pub KernelBayes(rule: Rule) {
     tolerance: f64 = 1e-6,
     landmarks: usize = 2000,
     normalise: bool = true,
-} kernel delta supervision prior decode }
+} kernel delta supervision prior decode objective }
 
 /// Checks that a number is above 0.
 fn above_zero(key: &'static str, value: f64) -> Result<(), Fault> {

@@ -107,6 +107,12 @@ pub(crate) struct FilterScores {
     pub mean_log_score: Option<f64>,
     /// The number of filtered rows with an observation that did not change the estimate.
     pub not_updated: u64,
+    /// The mean objective of the same rows as `mean_log_score`, of those that have one.
+    pub objective: Option<f64>,
+    /// The largest share of an objective that is above its minimum, of all filtered rows.
+    pub objective_excess: Option<f64>,
+    /// The mean distance of posteriors from supervision, of the same rows as `objective`.
+    pub supervision_distance: Option<f64>,
 }
 
 /// What the columns of a fit depend on.
@@ -116,6 +122,8 @@ pub(crate) struct FilterColumns {
     pub name: String,
     /// Whether rows have weights of training rows.
     pub has_weights: bool,
+    /// The columns of objectives.
+    pub objectives: &'static [&'static str],
 }
 
 /// The columns of a row of the input in the tables of rows.
@@ -153,6 +161,7 @@ impl FilterRowColumns<'_> {
 /// - `<fit>_weight_sum`: the sum of the weights of the training rows. Only for `kernel_bayes`.
 /// - `<fit>_positive_share`: the share of the prior weights that are positive. Only for
 ///   `kernel_bayes`.
+/// - `<fit>_objective`, `<fit>_objective_excess`, `<fit>_supervision_distance`: with `objective`.
 /// - `<fit>_was_updated`: whether the observation changed the estimate.
 pub(crate) fn estimates_schema(
     run: &RunSchema,
@@ -172,7 +181,8 @@ pub(crate) fn estimates_schema(
             fields.push(optional(format!("{name}_{what}"), state.clone()));
         }
         let numbers = ["log_score", "weight_sum", "positive_share"];
-        for what in &numbers[..if fit.has_weights { 3 } else { 1 }] {
+        let numbers = &numbers[..if fit.has_weights { 3 } else { 1 }];
+        for what in numbers.iter().chain(fit.objectives) {
             fields.push(optional(format!("{name}_{what}"), DataType::Float64));
         }
         fields.push(optional(format!("{name}_was_updated"), DataType::Boolean));
@@ -234,10 +244,13 @@ impl Placed for ObservationsModel {
     }
 }
 
-/// The columns of a table.
-pub(crate) fn columns<'a>(table: &str) -> TableColumns<'a, ObservationsModel> {
+/// The columns of a table. `has_objectives` says whether a fit has objectives of rows.
+pub(crate) fn columns<'a>(
+    table: &str,
+    has_objectives: bool,
+) -> TableColumns<'a, ObservationsModel> {
     match table {
-        "fits" => fits(),
+        "fits" => fits(has_objectives),
         "tuning" => tuning(),
         FACTORS => factors(),
         ERRORS => errors(),
@@ -255,9 +268,9 @@ fn known(number: f64) -> Option<f64> {
 }
 
 /// One row per fit.
-fn fits<'a>() -> TableColumns<'a, ObservationsModel> {
+fn fits<'a>(has_objectives: bool) -> TableColumns<'a, ObservationsModel> {
     let numbers = |fit: &'a FilterOfModel| [(&fit.model.numbers, &fit.model.scores)];
-    of_fits(ObservationsModel::fits, numbers)
+    let columns = of_fits(ObservationsModel::fits, numbers)
         .column("method", |(fit, _)| fit.method.as_str())
         // The form of kernel Bayes' rule.
         .column("rule", |(fit, _)| fit.model.rule.as_deref())
@@ -293,7 +306,16 @@ fn fits<'a>() -> TableColumns<'a, ObservationsModel> {
         // In nats per row with an observation.
         .column("mean_log_score", |(_, (_, s))| s.mean_log_score)
         // Rows with an observation that did not change the estimate.
-        .column("not_updated", |(_, (_, s))| s.not_updated)
+        .column("not_updated", |(_, (_, s))| s.not_updated);
+    let columns = if has_objectives {
+        columns
+            .column("objective", |(_, (_, s))| s.objective)
+            .column("objective_excess", |(_, (_, s))| s.objective_excess)
+            .column("supervision_distance", |(_, (_, s))| s.supervision_distance)
+    } else {
+        columns
+    };
+    columns
         .column("warnings", |(fit, _)| fit.warnings.clone())
         .finish()
 }
@@ -489,7 +511,7 @@ mod tests {
     #[test]
     fn factors_are_ordered_by_fit_and_name_in_pieces_of_any_size() {
         let (run, model) = (run(), model());
-        let table = columns(FACTORS);
+        let table = columns(FACTORS, false);
         assert_eq!(table.len(&model), 4);
         let rows = |piece| table.batch(&run, FACTORS, &[(&model, piece)]);
         let whole = rows(0..4).expect("rows");
@@ -533,7 +555,7 @@ mod tests {
     #[test]
     fn numbers_that_are_not_known_are_null() {
         let (run, model) = (run(), model());
-        let rows = |table| columns(table).batch(&run, table, &[(&model, 0..2)]);
+        let rows = |table| columns(table, false).batch(&run, table, &[(&model, 0..2)]);
         let fits = rows("fits").expect("rows");
         for (column, nulls) in [
             ("state_bandwidth", 2),
@@ -567,6 +589,7 @@ mod tests {
         let columns = |name: &str, has_weights| FilterColumns {
             name: name.into(),
             has_weights,
+            objectives: if has_weights { &["objective"] } else { &[] },
         };
         let fits = [columns("kb", true), columns("kf", false)];
         let names = |schema: SchemaRef| {
@@ -575,7 +598,7 @@ mod tests {
         };
         assert_eq!(
             names(estimates_schema(&run, rows, 2, &fits)),
-            "year ship t part known_state kb_mean kb_variance kb_decoded kb_log_score kb_weight_sum kb_positive_share kb_was_updated kf_mean kf_variance kf_decoded kf_log_score kf_was_updated"
+            "year ship t part known_state kb_mean kb_variance kb_decoded kb_log_score kb_weight_sum kb_positive_share kb_objective kb_was_updated kf_mean kf_variance kf_decoded kf_log_score kf_was_updated"
         );
         assert_eq!(
             names(trajectories_schema(&run, rows, &fits[1..])),

@@ -50,6 +50,9 @@ pub(crate) struct EstimatedFitRecord {
     pub mean_log_score: Option<f64>,
     /// Rows with an observation that did not change the estimate.
     pub not_updated: u64,
+    /// The time to filter the rows: the sum over threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter_seconds: Option<f64>,
 }
 
 impl Assigns for ObservationsKind {
@@ -171,6 +174,7 @@ impl AssignedObservations {
                     mse: own.mse(),
                     mean_log_score: own.mean_log_score(),
                     not_updated: own.scores(false).not_updated,
+                    filter_seconds: found.seconds.of(partition, fit),
                 })
             });
         AssignedObservations {

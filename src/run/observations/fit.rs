@@ -32,7 +32,21 @@ pub(crate) struct FittedPartition {
     /// The number of the partition.
     pub(crate) partition: usize,
     /// In the order of the plan.
-    pub(crate) fits: Vec<FilterFit>,
+    pub(crate) fits: Vec<TimedFit>,
+}
+
+/// A filter, and how long its fit took.
+pub(crate) struct TimedFit {
+    pub(crate) fit: FilterFit,
+    pub(crate) time: FitTime,
+}
+
+/// How long a fit took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FitTime {
+    pub(crate) seconds: f64,
+    /// Whether an earlier run had finished the fit. `seconds` is then the time to read it.
+    pub(crate) resumed: bool,
 }
 
 /// Whether a method cannot be fitted without training rows.
@@ -163,22 +177,26 @@ impl Fitting {
         units: &[Unit],
         work: &Checkpoint,
         progress: &dyn Progress,
-    ) -> Vec<Result<FilterFit>> {
+    ) -> Vec<Result<TimedFit>> {
         progress.stage("fit", Some(units.len() as u64));
         let fitted = units.par_iter().map(|&unit| {
             memory::wait_for_room();
             let name = format!("filters-{}-{}", unit.partition, unit.fit);
-            let fit = match checkpoints::find::<FilterFit>(work, &name) {
+            let start = Instant::now();
+            let found = checkpoints::find::<FilterFit>(work, &name);
+            let resumed = found.is_some();
+            let fit = match found {
                 Some(fit) => fit,
-                None => {
-                    let start = Instant::now();
-                    let found = self.input(unit).fit(&self.plan)?;
-                    checkpoints::keep(work, &name, start.elapsed(), &found);
-                    found
-                }
+                None => self.input(unit).fit(&self.plan)?,
             };
+            let took = start.elapsed();
+            if !resumed {
+                checkpoints::keep(work, &name, took, &fit);
+            }
             progress.advance(1);
-            Ok(fit)
+            let seconds = took.as_secs_f64();
+            let time = FitTime { seconds, resumed };
+            Ok(TimedFit { fit, time })
         });
         fitted.collect()
     }
@@ -191,10 +209,10 @@ impl Fitting {
 pub(crate) fn by_partition(
     run: &RunSchema,
     units: &[Unit],
-    fits: Vec<Result<FilterFit>>,
+    fits: Vec<Result<TimedFit>>,
     failures: &mut Failures,
 ) -> Result<Vec<FittedPartition>> {
-    let mut all: Vec<(usize, Result<Vec<FilterFit>>)> = Vec::new();
+    let mut all: Vec<(usize, Result<Vec<TimedFit>>)> = Vec::new();
     for (unit, fit) in units.iter().zip(fits) {
         match all.last_mut() {
             Some((last, fits)) if *last == unit.partition => match (&mut *fits, fit) {
@@ -338,6 +356,6 @@ pub(crate) fn written(
 
 /// Numbers per state and per observation of the models.
 pub(crate) fn widths(models: &[FittedPartition]) -> Option<(usize, usize)> {
-    let first: Option<&FilterModel> = models.first()?.fits.first().map(|fit| &fit.model);
+    let first: Option<&FilterModel> = models.first()?.fits.first().map(|own| &own.fit.model);
     first.map(FilterModel::widths)
 }

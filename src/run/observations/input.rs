@@ -1,7 +1,7 @@
 //! The filters of a run, and what filtering rows needs beside them.
 
 use crate::error::{Error, Result};
-use crate::methods::filter::model::{FilterFit, FilterModel};
+use crate::methods::filter::model::FilterModel;
 use crate::output::tables::observations::{ESTIMATES, POSTERIORS, TRAJECTORIES};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::kind::KindPlan;
@@ -52,7 +52,7 @@ impl<'a> Filters<'a> {
         let mut models: Vec<Option<Vec<&FilterModel>>> = Vec::new();
         models.resize_with(training.partitions.len(), || None);
         for own in fitted {
-            let filters = own.fits.iter().map(|fit: &FilterFit| &fit.model);
+            let filters = own.fits.iter().map(|own| &own.fit.model);
             models[own.partition] = Some(filters.collect());
         }
         Ok(Filters {

@@ -64,6 +64,7 @@ pub(crate) async fn read(written: &Written<'_>, planned: &[PlannedFilter]) -> Re
     let columns = fits.iter().map(|&at| FilterColumns {
         name: planned[at].name.clone(),
         has_weights: matches!(planned[at].method, FilterMethod::KernelBayes(_)),
+        objectives: planned[at].method.objectives(),
     });
     Ok(KnownFilters {
         partitions: partitions(written).await?,

@@ -6,7 +6,8 @@
 //!
 //! - `fit_rows` reads the rows of supervision and of priors.
 //! - `fit` fits the filters of every partition.
-//! - `scoring` filters batches of rows, `rows` writes their tables.
+//! - `scoring` filters batches of rows, `rows` writes their tables. `objectives` and `seconds` add
+//!   up what the rows have of both.
 //! - `assign` filters new rows with a written model, which `known` reads.
 //! - `compare` compares two results.
 
@@ -17,10 +18,12 @@ pub mod fit_rows;
 pub mod input;
 pub(crate) mod kind;
 pub(crate) mod known;
+pub(crate) mod objectives;
 pub(crate) mod record;
 pub(crate) mod rounds;
 pub mod rows;
 pub(crate) mod scoring;
+pub(crate) mod seconds;
 pub(crate) mod tasks;
 
 use crate::error::{self, Error, Result};
@@ -33,7 +36,7 @@ use crate::read::observations::{ObservationInput, Widths};
 use crate::run::counts::model::{partition_key, partition_place};
 use crate::run::failures::Failures;
 use crate::run::kind::{EvidenceKind, Fitted, Found, Read, Running, Written};
-use crate::run::observations::fit::{FittedPartition, Fitting};
+use crate::run::observations::fit::{FitTime, FittedPartition, Fitting, TimedFit};
 use crate::run::observations::input::Filters;
 use crate::run::observations::kind::ObservationsKind;
 use crate::run::observations::record::{Facts, ObservationsModelRecord};
@@ -45,11 +48,16 @@ use crate::run::workers::executor::blocking;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+/// A share of an objective above its minimum that rounding does not explain.
+const LARGEST_EXCESS: f64 = 1e-6;
+
 /// What the models of a run share.
 pub(crate) struct Shared {
     fitting: Arc<Fitting>,
     /// The filters, until the rows are filtered. The models then have them, with their scores.
     fitted: Vec<FittedPartition>,
+    /// How long the fits took, by model and fit.
+    times: Vec<Vec<FitTime>>,
     /// Set by the first pass that finds rows out of order; later passes then sort.
     sort: AtomicBool,
 }
@@ -129,9 +137,11 @@ impl EvidenceKind for ObservationsKind {
             fits: Vec::new(),
         });
         let (models, empty) = (models.collect(), empty.collect());
+        let times = |own: &FittedPartition| own.fits.iter().map(|own| own.time).collect();
         let facts = facts(run.plan, &fitting.training.partitions);
         let shared = Shared {
             fitting,
+            times: fitted.iter().map(times).collect(),
             fitted,
             sort,
         };
@@ -176,7 +186,8 @@ impl EvidenceKind for ObservationsKind {
     async fn stage(run: &Running<'_, Self>, fitted: &Fitted<Self>) -> Result<StagedTables> {
         let staging = Staging::new(run.output, run.begun, &fitted.shared.fitting.run);
         let tables = run.plan.model_tables().into_iter();
-        let tables = tables.map(|table| (table, columns(table)));
+        let has_objectives = run.plan.has_objectives();
+        let tables = tables.map(|table| (table, columns(table, has_objectives)));
         staging.write_all(tables.collect(), &fitted.models).await
     }
 
@@ -188,12 +199,11 @@ impl EvidenceKind for ObservationsKind {
     ) -> ModelEntry<ObservationsModelRecord> {
         let (model, fitting) = (&fitted.models[at], &fitted.shared.fitting);
         let training = fitting.training.partitions[model.partition].rows.len() as u64;
-        let rows = written.rows.as_ref();
-        let rows = rows.and_then(|rows| rows.rows.get(&(model.partition as u32)));
+        let (rows, times) = (written.rows.as_ref(), &fitted.shared.times[at]);
         ModelEntry {
             partition: partition_key(&fitting.run, model.partition),
             lag: None,
-            model: ObservationsModelRecord::of(model, training, rows.copied().unwrap_or_default()),
+            model: ObservationsModelRecord::of(model, training, rows, times),
         }
     }
 }
@@ -214,7 +224,7 @@ fn model(
 ) -> ObservationsModel {
     let partition = own.partition;
     let fits = plan.fits.iter().zip(own.fits).enumerate();
-    let fits = fits.map(|(at, (planned, fit))| {
+    let fits = fits.map(|(at, (planned, TimedFit { fit, .. }))| {
         let Some(sums) = written.of_fits.get(&(partition as u32, at)) else {
             return fit::written(planned, fit, FilterScores::default(), None);
         };
@@ -228,8 +238,12 @@ fn model(
                 _ => format!("no observation of {rows} changed the estimate"),
             }
         });
+        let above = sums.objective_excess().filter(|share| *share > LARGEST_EXCESS);
+        let above = above.map(|share| {
+            format!("the objective of a row is above its minimum by a share of {share:.1e}; raise `delta`")
+        });
         let scores = sums.scores(plan.layout.split.is_some());
-        let mut written = fit::written(planned, fit, scores, warning);
+        let mut written = fit::written(planned, fit, scores, warning.or(above));
         written.model.errors = sums.errors().to_vec();
         written
     });

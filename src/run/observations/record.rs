@@ -4,7 +4,8 @@ use crate::error::counted;
 use crate::output::number::grouped;
 use crate::output::tables::observations::{FilterOfModel, ObservationsModel};
 use crate::run::kind;
-use crate::run::observations::rows::PartitionRows;
+use crate::run::observations::fit::FitTime;
+use crate::run::observations::rows::RowsWritten;
 use crate::run::summary::warnings;
 use serde::Serialize;
 use std::fmt::{Display, Formatter, Result};
@@ -77,29 +78,59 @@ pub(crate) struct FilterRecord {
     pub mean_log_score: Option<f64>,
     /// Rows with an observation that did not change the estimate.
     pub not_updated: u64,
+    /// The mean objective of the rows, and the largest share above a minimum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objective: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objective_excess: Option<f64>,
+    /// The mean distance of posteriors from supervision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub supervision_distance: Option<f64>,
     /// What makes the fit doubtful.
     pub warnings: Vec<String>,
+    /// Whether an earlier run had finished it. `seconds` is then the time to read it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
+    /// The time of the fit, with the choice of its constants.
+    pub seconds: f64,
+    /// The time to filter the rows: the sum over threads, and over the tasks of a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter_seconds: Option<f64>,
+    /// The same per filtered row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub row_seconds: Option<f64>,
 }
 
 impl ObservationsModelRecord {
-    /// The record of the filters of a partition.
+    /// The record of the filters of a partition. `written` is None if no row was filtered, and
+    /// `times` are those of the fits.
     pub(crate) fn of(
         model: &ObservationsModel,
         training_rows: u64,
-        rows: PartitionRows,
+        written: Option<&RowsWritten>,
+        times: &[FitTime],
     ) -> ObservationsModelRecord {
+        let partition = model.partition as u32;
+        let rows = written.and_then(|written| written.rows.get(&partition));
+        let rows = rows.copied().unwrap_or_default();
+        let fits = model.fits.iter().zip(times).enumerate();
+        let fits = fits.map(|(at, (fit, time))| {
+            let filtering = written.and_then(|written| written.seconds.of(partition, at));
+            FilterRecord::of(fit, *time, filtering, rows.rows)
+        });
         ObservationsModelRecord {
             training_rows,
             rows: rows.rows,
             missing: rows.missing,
             trajectories: rows.trajectories,
-            fits: model.fits.iter().map(FilterRecord::of).collect(),
+            fits: fits.collect(),
         }
     }
 }
 
 impl FilterRecord {
-    fn of(fit: &FilterOfModel) -> FilterRecord {
+    /// `filtering` is the time to filter `rows` rows, in seconds.
+    fn of(fit: &FilterOfModel, time: FitTime, filtering: Option<f64>, rows: u64) -> FilterRecord {
         let (numbers, scores) = (&fit.model.numbers, &fit.model.scores);
         FilterRecord {
             name: fit.name.clone(),
@@ -116,7 +147,14 @@ impl FilterRecord {
             test_rows: scores.test_rows,
             mean_log_score: scores.mean_log_score,
             not_updated: scores.not_updated,
+            objective: scores.objective,
+            objective_excess: scores.objective_excess,
+            supervision_distance: scores.supervision_distance,
             warnings: fit.warnings.clone(),
+            resumed: time.resumed,
+            seconds: time.seconds,
+            filter_seconds: filtering,
+            row_seconds: filtering.filter(|_| rows > 0).map(|own| own / rows as f64),
         }
     }
 }
@@ -170,5 +208,17 @@ fn fit(f: &mut Formatter<'_>, fit: &FilterRecord) -> Result {
         let rows = counted(grouped(fit.not_updated as f64), "observation");
         writeln!(f, "    {rows} did not change the estimate")?;
     }
+    if let Some(objective) = fit.objective {
+        write!(f, "    objective {objective:.5}")?;
+        if let Some(excess) = fit.objective_excess {
+            write!(f, ", a share of {excess:.1e} above its minimum")?;
+        }
+        writeln!(f)?;
+    }
+    write!(f, "    seconds: fit {:.2}", fit.seconds)?;
+    if let (Some(all), Some(row)) = (fit.filter_seconds, fit.row_seconds) {
+        write!(f, ", rows {all:.2}, {row:.1e} per row")?;
+    }
+    writeln!(f)?;
     warnings(f, &fit.warnings)
 }

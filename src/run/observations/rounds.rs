@@ -17,11 +17,11 @@ use crate::output::tables::run_schema::RunSchema;
 use crate::read::rows::ordered::Found;
 use crate::run::Planned;
 use crate::run::kind::Running;
-use crate::run::observations::fit::{Fitting, Unit};
+use crate::run::observations::fit::{FitTime, Fitting, TimedFit, Unit};
 use crate::run::observations::input::Filters;
 use crate::run::observations::kind::ObservationsKind;
 use crate::run::observations::rows::{Ended, RowsWritten, Tally};
-use crate::run::observations::tasks::{FilteredLot, ObservationsWork};
+use crate::run::observations::tasks::{FilteredLot, FitAnswer, ObservationsWork};
 use crate::run::trajectories::Target;
 use crate::run::workers::merge::Merge;
 use crate::run::workers::nodes::Nodes;
@@ -61,7 +61,7 @@ pub(super) async fn fit(
     nodes: &Arc<dyn Nodes>,
     fitting: &Fitting,
     units: &[Unit],
-) -> Result<Vec<Result<FilterFit>>> {
+) -> Result<Vec<Result<TimedFit>>> {
     let (output, hash) = (run.output, &run.plan.job.hash);
     let mut work = Vec::with_capacity(units.len());
     for &unit in units {
@@ -70,9 +70,18 @@ pub(super) async fn fit(
         work.extend(pieces.map(|input| ObservationsWork::Fit { input }));
     }
     let requests = Requests::of(run, nodes).await?;
-    let answers: Vec<Vec<Piece>> = requests.all("fit", work).await?;
-    let bytes = output.pieces(hash, &answers.concat()).await?;
-    bytes.iter().map(|bytes| unpack_result(bytes)).collect()
+    let answers: Vec<FitAnswer> = requests.all("fit", work).await?;
+    let pieces = answers.iter().flat_map(|answer| answer.pieces.clone());
+    let bytes = output.pieces(hash, &pieces.collect::<Vec<_>>()).await?;
+    let fits = bytes.iter().zip(&answers).map(|(bytes, answer)| {
+        let time = FitTime {
+            seconds: answer.seconds,
+            resumed: false,
+        };
+        let fit = unpack_result::<FilterFit>(bytes)?;
+        Ok(fit.map(|fit| TimedFit { fit, time }))
+    });
+    fits.collect()
 }
 
 /// Filters the rows and writes their tables.
@@ -123,6 +132,9 @@ pub(super) async fn rows(
     let schema = Ended::schema(&plan.layout);
     let keys: Vec<usize> = (0..schema.fields().len() - 1).collect();
     let mut tally = Tally::default();
+    answers
+        .iter()
+        .for_each(|lot| tally.add_seconds(&lot.seconds));
     let mut writer = None;
     if let Some(schema) = &tables.trajectories {
         writer = Some((schema, target.table(TRAJECTORIES, schema)?));

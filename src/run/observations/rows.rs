@@ -15,7 +15,9 @@ use crate::read::rows::layout::schema as rows_schema;
 use crate::read::rows::ordered::{Found, again};
 use crate::read::rows::split::Split;
 use crate::read::rows::stop::{Stop, bug};
+use crate::run::observations::objectives::Objectives;
 use crate::run::observations::scoring::{RowFilter, Scored, Scoring};
+use crate::run::observations::seconds::FilterSeconds;
 use crate::run::trajectories::{self, EndedRow, OfFilter, Open, Target, lists, place, typed};
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float64Array, RecordBatch, StringArray,
@@ -58,6 +60,8 @@ pub(crate) struct RowsWritten {
     pub(crate) of_fits: BTreeMap<(u32, usize), FitSums>,
     /// Filtered rows by partition.
     pub(crate) rows: BTreeMap<u32, PartitionRows>,
+    /// The time of the filters.
+    pub(crate) seconds: FilterSeconds,
     /// What was found beside the rows.
     pub(crate) found: Found,
 }
@@ -80,6 +84,7 @@ pub(crate) struct Tally {
     of_fits: BTreeMap<(u32, usize), FitSums>,
     /// By partition.
     rows: BTreeMap<u32, PartitionRows>,
+    seconds: FilterSeconds,
 }
 
 impl Tally {
@@ -104,12 +109,18 @@ impl Tally {
         }
     }
 
+    /// Adds the time of filters.
+    pub(crate) fn add_seconds(&mut self, seconds: &FilterSeconds) {
+        self.seconds.add_all(seconds);
+    }
+
     /// What filtering all rows found.
     pub(crate) fn written(self, tables: BTreeMap<&'static str, u64>, found: Found) -> RowsWritten {
         RowsWritten {
             tables,
             of_fits: self.of_fits,
             rows: self.rows,
+            seconds: self.seconds,
             found,
         }
     }
@@ -138,6 +149,7 @@ struct Sums {
     squares: f64,
     squares_decoded: f64,
     known: u64,
+    objectives: Objectives,
 }
 
 impl Sums {
@@ -150,6 +162,7 @@ impl Sums {
         self.squares += other.squares;
         self.squares_decoded += other.squares_decoded;
         self.known += other.known;
+        self.objectives.add(&other.objectives);
     }
 
     fn mse(&self) -> Option<f64> {
@@ -188,12 +201,20 @@ impl FitSums {
             test_rows: test.rows,
             mean_log_score: scored.mean_log_score(),
             not_updated: self.all().not_updated,
+            objective: scored.objectives.mean(),
+            objective_excess: self.objective_excess(),
+            supervision_distance: scored.objectives.mean_distance(),
         }
     }
 
     /// Errors by number of a test row in its trajectory. Empty if they are not wanted.
     pub(crate) fn errors(&self) -> &[StepErrors] {
         &self.steps
+    }
+
+    /// The largest share of an objective that is above its minimum.
+    pub(crate) fn objective_excess(&self) -> Option<f64> {
+        self.all().objectives.excess
     }
 
     /// The mean squared error of the means of all rows with a known state.
@@ -355,6 +376,7 @@ impl Totals {
                 sums.observed += 1;
                 sums.not_updated += u64::from(!found.was_updated[at]);
             }
+            sums.objectives.add_row(found, at);
             let score = found.log_score[at];
             if !score.is_nan() {
                 sums.log_score += score;
@@ -496,6 +518,14 @@ impl EstimateRows<'_> {
             if fit.has_weights {
                 columns.push(numbers(of.all(1, f64::NAN, |own| &own.weight_sum)));
                 columns.push(numbers(of.all(1, f64::NAN, |own| &own.positive_share)));
+            }
+            let objectives: [fn(&Estimates) -> &Vec<f64>; 3] = [
+                |own| &own.objective,
+                |own| &own.objective_excess,
+                |own| &own.supervision_distance,
+            ];
+            for values in &objectives[..fit.objectives.len()] {
+                columns.push(numbers(of.all(1, f64::NAN, *values)));
             }
             let updated = of.all(1, false, |own| &own.was_updated);
             columns.push(Arc::new(BooleanArray::new(updated.into(), Some(nulls))));
@@ -650,6 +680,8 @@ pub(crate) struct Collected {
     pub(crate) tables: BTreeMap<&'static str, Vec<RecordBatch>>,
     /// The trajectories, in order.
     pub(crate) ended: Vec<Ended>,
+    /// The time of the filters.
+    pub(crate) seconds: FilterSeconds,
     /// What was found beside the rows.
     pub(crate) found: Found,
 }
@@ -671,6 +703,7 @@ pub(crate) async fn collect(
     Ok(Collected {
         tables: rows.collect(),
         ended: writing.ended,
+        seconds: writing.tally.seconds,
         found,
     })
 }
@@ -766,6 +799,7 @@ impl<'t> Writing<'t> {
     async fn push(&mut self, batch: ObservationBatch) -> Result<()> {
         let scored = self.scoring.score(&batch)?;
         let errors = self.tables.errors;
+        self.tally.seconds.add(&batch, &scored);
         let ended = self.totals.push(&batch, &self.scoring, &scored, errors)?;
         self.end(ended).await?;
         let kept = kept(&batch, &self.scoring);

@@ -15,18 +15,19 @@ use crate::run::observations::fit::UnitInput;
 use crate::run::observations::fit_rows;
 use crate::run::observations::input::{Filters, Ids};
 use crate::run::observations::rows::{Ended, collect};
+use crate::run::observations::seconds::FilterSeconds;
 use crate::run::workers::executor::{TaskExecutor, blocking};
 use crate::run::workers::reading::Slice;
 use arrow::array::{ArrayRef, RecordBatch};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 /// The work of a task of a run of filters.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum ObservationsWork {
-    /// Training rows of a partition → a filter, or its error. `input` is a piece, and so is the
-    /// answer.
+    /// Training rows of a partition → a filter, or its error: [`FitAnswer`]. `input` is a piece.
     Fit { input: Piece },
     /// Rows of some files, or of the whole query → lots of whole trajectories, one piece per lot.
     Deal { files: Option<Slice>, lots: usize },
@@ -45,6 +46,17 @@ pub(crate) struct FilteredLot {
     pub(crate) ended: Vec<Piece>,
     /// Rows of the lot.
     pub(crate) rows: u64,
+    /// The time of the filters.
+    pub(crate) seconds: FilterSeconds,
+}
+
+/// A fit of a task.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct FitAnswer {
+    /// The filter, or its error: one piece.
+    pub(crate) pieces: Vec<Piece>,
+    /// The time of the fit.
+    pub(crate) seconds: f64,
 }
 
 /// [`Filters`] on another machine.
@@ -77,14 +89,18 @@ impl TaskExecutor<ObservationsPlan> {
         }
     }
 
-    async fn fit_filter(&self, input: &Piece) -> Result<Vec<Piece>> {
+    async fn fit_filter(&self, input: &Piece) -> Result<FitAnswer> {
         let bytes = self.output.piece(&self.hash, input).await?;
         let plan = Arc::clone(&self.plan);
         let fitted = blocking(move || {
             let input: UnitInput<'_> = unpack(&bytes)?;
-            pack_result(input.fit(&plan))
+            let start = Instant::now();
+            let fit = input.fit(&plan);
+            Ok((start.elapsed().as_secs_f64(), pack_result(fit)?))
         });
-        self.put(vec![fitted.await?]).await
+        let (seconds, fit) = fitted.await?;
+        let pieces = self.put(vec![fit]).await?;
+        Ok(FitAnswer { pieces, seconds })
     }
 
     async fn deal_state_space(&self, files: Option<Slice>, lots: usize) -> Result<Vec<Piece>> {
@@ -135,6 +151,7 @@ impl TaskExecutor<ObservationsPlan> {
             posteriors: self.put_batches(of_table(POSTERIORS)).await?,
             ended: self.put_batches(ended).await?,
             rows: found.found.rows,
+            seconds: found.seconds,
         })
     }
 

@@ -10,6 +10,7 @@
 //! - `kernel`: kernels, distances and the median distance.
 //! - `cholesky`: pivoted incomplete Cholesky decompositions and features.
 //! - `linear`, `solve`: products and the update of weights by an observation.
+//! - `objective`: the objectives whose minima the posteriors are.
 //! - `rows`: filters that hold the weights of single rows.
 //! - `nearest`: supervision by the state that is nearest to the prediction.
 //! - `tensor`: filters by the rule `kbr` whose size does not depend on the number of rows.
@@ -23,6 +24,7 @@ mod kernel;
 mod linear;
 mod model;
 mod nearest;
+mod objective;
 mod preimage;
 mod rows;
 mod solve;

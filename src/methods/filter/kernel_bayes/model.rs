@@ -367,7 +367,13 @@ impl KernelModel {
                         out,
                     );
                 }
-                Body::Tensor(own) => own.filter(&self.base, state, &mut scratch.tensor, x, out),
+                Body::Tensor(own) => {
+                    own.filter(&self.base, state, &mut scratch.tensor, x, out);
+                    // Moments do not say what single rows are.
+                    if self.base.params.objective {
+                        out.push_objective(None);
+                    }
+                }
             }
         }
     }

@@ -8,8 +8,9 @@ use crate::methods::filter::kernel_bayes::cholesky::Features;
 use crate::methods::filter::kernel_bayes::kernel::{Kernel, squares};
 use crate::methods::filter::kernel_bayes::linear::{Lower, add_columns, products};
 use crate::methods::filter::kernel_bayes::nearest::{decoded, nearest, supervise};
+use crate::methods::filter::kernel_bayes::objective::{Objective, StateGram, regularised, signed};
 use crate::methods::filter::kernel_bayes::preimage::{Weighted, emit};
-use crate::methods::filter::kernel_bayes::solve::{Solver, System};
+use crate::methods::filter::kernel_bayes::solve::{Small, Solver, System};
 use crate::methods::filter::params::{self, Rule};
 use std::f64::consts::TAU;
 
@@ -28,6 +29,8 @@ pub(super) struct Memory {
     gram: Vec<f64>,
     /// The kernel matrix of the rows with positive weights.
     active: Vec<f64>,
+    /// The factor of the system of an objective.
+    of_objective: Small,
 }
 
 /// Training rows, and rows of supervision after them.
@@ -126,6 +129,13 @@ impl Rows {
             .push(if begins { f64::NAN } else { positive });
         out.log_score.push(log_score);
         out.was_updated.push(updated.is_some());
+        if base.params.objective {
+            let weights = updated.as_deref().filter(|_| !begins);
+            let found = weights.zip(x).and_then(|(weights, x)| {
+                self.objective(base, memory, &beta, x, weights, supervision)
+            });
+            out.push_objective(found.map(|own| [own.value, own.excess, own.distance]));
+        }
         let kernel = &base.constants.state;
         let decode = base.params.decode;
         match &updated {
@@ -270,16 +280,8 @@ impl Rows {
         let supervision = supervision.filter(|_| !takes_nearest);
         let extra = supervision.map_or(0, |s| s.states.len() / base.constants.state.width);
         let all = self.all + extra;
-        let mut e: Vec<f64> = Vec::with_capacity(all);
         let is_kbr = base.params.rule == Rule::Kbr;
-        let root = |b: &f64| {
-            if is_kbr {
-                b.abs().sqrt()
-            } else {
-                b.max(0.0).sqrt()
-            }
-        };
-        e.extend(beta.iter().map(root));
+        let mut e = roots(beta, is_kbr);
         if e.iter().all(|e| *e == 0.0) {
             return None;
         }
@@ -289,6 +291,7 @@ impl Rows {
             vectors,
             gram,
             active,
+            ..
         } = memory;
         let values = &mut vectors[2];
         values.truncate(self.all);
@@ -315,9 +318,7 @@ impl Rows {
         };
         let mut weights = Vec::new();
         if is_kbr {
-            let sign = |b: &f64| if *b < 0.0 { -1.0 } else { 1.0 };
-            let signs: Vec<f64> = beta.iter().map(sign).collect();
-            solver.indefinite(system, &signs, &mut weights);
+            solver.indefinite(system, &signs(beta), &mut weights);
         } else {
             weights.resize(all, 0.0);
             solve_active(system, solver, active, &mut weights);
@@ -344,6 +345,99 @@ impl Rows {
         Supervision {
             states: nearest(&self.supervised, &predicted).to_vec(),
             observations: x.to_vec(),
+        }
+    }
+
+    /// The objective of the weights of a row with the observation x. The values of the kernel are
+    /// in `memory`.
+    fn objective(
+        &self,
+        base: &Base,
+        memory: &mut Memory,
+        beta: &[f64],
+        x: &[f64],
+        weights: &[f64],
+        supervision: Option<&Supervision>,
+    ) -> Option<Objective> {
+        let supervision = supervision.filter(|_| base.params.rule == Rule::Kregbayes);
+        let extra = supervision.map_or(0, |s| s.states.len() / base.constants.state.width);
+        let all = self.all + extra;
+        if weights.len() != all {
+            return None;
+        }
+        let is_kbr = base.params.rule == Rule::Kbr;
+        let mut e = roots(beta, is_kbr);
+        e.resize(all, base.params.mu.sqrt());
+        let mut values = memory.vectors[2][..self.all].to_vec();
+        let mut rows = &self.gram[..];
+        if let Some(points) = supervision {
+            self.bordered(base, points, extra, &mut memory.gram);
+            let mut of_extra = vec![0.0; extra];
+            let kernel = &base.constants.observation;
+            kernel.column(&points.observations, x, &mut of_extra);
+            values.extend_from_slice(&of_extra);
+            rows = &memory.gram;
+        }
+        let right: Vec<f64> = values.iter().zip(&e).map(|(k, e)| k * e).collect();
+        let system = System {
+            k: Lower {
+                rows,
+                stride: all,
+                n: all,
+            },
+            e: &e,
+            delta: base.constants.delta,
+            v: &right,
+        };
+        let states = self.state_gram(base, supervision, extra);
+        if is_kbr {
+            return Some(signed(system, &signs(beta), &states));
+        }
+        regularised(system, &states, weights, &mut memory.of_objective)
+    }
+
+    /// The kernel matrix of the states, those of the supervision of a single row in its last rows.
+    fn state_gram(
+        &self,
+        base: &Base,
+        supervision: Option<&Supervision>,
+        extra: usize,
+    ) -> StateGram {
+        let (kernel, width) = (&base.constants.state, base.constants.state.width);
+        let (rank, all) = (base.features.rank, self.all + extra);
+        let mut supervised = self.states[self.n * width..].to_vec();
+        let mut features = vec![0.0; all * rank];
+        let of_rows = self.features.chunks_exact(self.all);
+        for (to, from) in features.chunks_exact_mut(all).zip(of_rows) {
+            to[..self.all].copy_from_slice(from);
+        }
+        if let Some(points) = supervision {
+            supervised.extend_from_slice(&points.states);
+            let own = base.features.columns(kernel, &points.states);
+            let own = own.chunks_exact(extra.max(1));
+            for (to, from) in features.chunks_exact_mut(all).zip(own) {
+                to[self.all..].copy_from_slice(from);
+            }
+        }
+        let s = all - self.n;
+        let mut rest = vec![0.0; s * s];
+        for (t, (row, state)) in rest
+            .chunks_exact_mut(s.max(1))
+            .zip(supervised.chunks_exact(width))
+            .enumerate()
+        {
+            kernel.column(&supervised, state, row);
+            for column in features.chunks_exact(all) {
+                let own = &column[self.n..];
+                row.iter_mut()
+                    .zip(own)
+                    .for_each(|(rest, q)| *rest -= own[t] * q);
+            }
+        }
+        StateGram {
+            features,
+            supervised: s,
+            rest,
         }
     }
 
@@ -398,6 +492,24 @@ impl Rows {
             }
         }
     }
+}
+
+/// E by prior weights: √|β| for the rule `kbr`, else √β⁺.
+fn roots(beta: &[f64], is_kbr: bool) -> Vec<f64> {
+    let root = |b: &f64| {
+        if is_kbr {
+            b.abs().sqrt()
+        } else {
+            b.max(0.0).sqrt()
+        }
+    };
+    beta.iter().map(root).collect()
+}
+
+/// The signs of prior weights, that of 0 positive.
+fn signs(beta: &[f64]) -> Vec<f64> {
+    let sign = |b: &f64| if *b < 0.0 { -1.0 } else { 1.0 };
+    beta.iter().map(sign).collect()
 }
 
 /// Solves the positive definite system of the rows with an entry of E that is not 0. The other rows

@@ -93,7 +93,7 @@ impl fmt::Debug for Small {
 
 impl Small {
     /// Factorises the matrix with this lower triangle. False if it is not positive definite.
-    fn factorise(&mut self, k: usize, entry: impl Fn(usize, usize) -> f64) -> bool {
+    pub(super) fn factorise(&mut self, k: usize, entry: impl Fn(usize, usize) -> f64) -> bool {
         self.reserve(k);
         for j in 0..k {
             for i in j..k {
@@ -134,6 +134,15 @@ impl Small {
             Default::default(),
         )
         .is_ok()
+    }
+
+    /// The columns of x ← their solutions.
+    pub(super) fn solve_columns(&mut self, x: &mut Mat<f64>) {
+        let (k, columns) = (self.factor.nrows(), x.ncols());
+        let scratch = llt::solve::solve_in_place_scratch::<f64>(k, columns, Par::Seq);
+        let mut memory = MemBuffer::new(scratch);
+        let stack = MemStack::new(&mut memory);
+        llt::solve::solve_in_place(self.factor.as_ref(), x.as_mut(), Par::Seq, stack);
     }
 
     /// x ← the solution for x.
@@ -458,7 +467,7 @@ impl System<'_> {
     }
 
     /// r ← v − (EKE + δ)x.
-    fn residual(&self, x: &[f64], t: &mut Vec<f64>, r: &mut Vec<f64>) {
+    pub(super) fn residual(&self, x: &[f64], t: &mut Vec<f64>, r: &mut Vec<f64>) {
         self.multiply(x, t, r);
         for ((r, v), x) in r.iter_mut().zip(self.v).zip(x) {
             *r = v - *r - self.delta * x;

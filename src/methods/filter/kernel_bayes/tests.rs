@@ -331,6 +331,128 @@ fn supervision_is_rows_with_a_weight_of_their_own() {
     }
 }
 
+/// Σ b_i ‖ψ(y_i) − ΨCk_i‖² + δ‖ΨC‖², and the first sum, for the kernel matrices G and K.
+fn objectives_of(g: &Mat<f64>, k: &Mat<f64>, b: &[f64], c: &Mat<f64>, delta: f64) -> [f64; 2] {
+    let n = b.len();
+    let rest = Mat::<f64>::identity(n, n) - c * k;
+    let (errors, norm) = (rest.transpose() * g * &rest, c.transpose() * g * c * k);
+    let loss: f64 = (0..n).map(|i| b[i] * errors[(i, i)]).sum();
+    let norm: f64 = (0..n).map(|i| norm[(i, i)]).sum();
+    [loss + delta * norm, loss]
+}
+
+const MU: f64 = 0.4;
+
+/// (5), (7) and (10) of `six` with supervision, by their definitions.
+fn defined_objectives(supervision: &Supervision, [lambda, delta]: [f64; 2]) -> [(Rule, f64); 3] {
+    let (rows, k, column) = six();
+    let beta = printed_prior(&rows, &prior(), 0.4, lambda);
+    let mut states = rows.states.clone();
+    states.extend(&supervision.states);
+    let g = |n: usize| {
+        let square = |i: usize, j: usize| (states[i] - states[j]).powi(2);
+        Mat::from_fn(n, n, |i, j| (-square(i, j) / (2.0 * 0.4 * 0.4)).exp())
+    };
+    let [a, b] = [0, 1].map(|at| supervision.observations[at]);
+    let columns = [column(a), column(b)];
+    let whole = Mat::from_fn(8, 8, |i, j| match (i.min(j), i.max(j)) {
+        (i, j) if j < 6 => k[(i, j)],
+        (i, j) if i < 6 => columns[j - 6][(i, 0)],
+        (i, j) if i == j => 1.0,
+        _ => (-(a - b) * (a - b) / (2.0 * 0.8 * 0.8)).exp(),
+    });
+    let inverse = |a: Mat<f64>| {
+        let one = Mat::<f64>::identity(a.nrows(), a.nrows());
+        a.partial_piv_lu().solve(&one)
+    };
+    let signed: Vec<f64> = (0..6).map(|i| beta[(i, 0)]).collect();
+    assert!(signed.iter().any(|b| *b < 0.0));
+    // Rows without a positive weight have the weight 1e-300.
+    let mut positive: Vec<f64> = signed.iter().map(|b| b.max(1e-300)).collect();
+    let least = |b: &[f64]| {
+        let n = b.len();
+        let noise = |i: usize, j: usize| if i == j { delta / b[i] } else { 0.0 };
+        let k = Mat::from_fn(n, n, |i, j| whole[(i, j)]);
+        let c = inverse(Mat::from_fn(n, n, |i, j| whole[(i, j)] + noise(i, j)));
+        objectives_of(&g(n), &k, b, &c, delta)[0]
+    };
+    let pkbr = least(&positive);
+    positive.extend([MU, MU]);
+    let kregbayes = least(&positive);
+    let dk = Mat::from_fn(6, 6, |i, j| signed[i] * k[(i, j)]);
+    let mut squared = &dk * &dk;
+    (0..6).for_each(|i| squared[(i, i)] += delta);
+    let d = Mat::from_fn(6, 6, |i, j| if i == j { signed[i] } else { 0.0 });
+    let c = &dk * inverse(squared) * d;
+    let kbr = objectives_of(&g(6), &k, &signed, &c, 0.0)[1];
+    [
+        (Rule::Kbr, kbr),
+        (Rule::Pkbr, pkbr),
+        (Rule::Kregbayes, kregbayes),
+    ]
+}
+
+#[test]
+fn objectives_of_rows_are_those_of_their_functions() {
+    let supervision = Supervision {
+        states: vec![3.0, 0.2],
+        observations: vec![1.0, 0.5],
+    };
+    let (rows, prior, constants) = (six().0, prior(), [0.005, 0.03]);
+    let alone = input(&rows, Some(&prior));
+    let supervised = FitInput {
+        supervision: Some(&supervision),
+        ..alone
+    };
+    let xs = [1.3, 0.2, f64::NAN];
+    for (rule, expected) in defined_objectives(&supervision, constants) {
+        let params = KernelBayes {
+            mu: MU,
+            objective: true,
+            ..params(rule, [0.4, 0.8], constants[0], constants[1])
+        };
+        // At every step, or at this step.
+        let every = filtered(&fitted(&params, &supervised), &xs);
+        let single = fitted(&params, &alone);
+        let mut out = Estimates::new(1);
+        let (mut start, mut scratch) = (single.start(), single.scratch());
+        let at = |_| Some(&supervision);
+        single.push(&mut start, &mut scratch, &xs, &at, &mut out);
+        for found in [every, out] {
+            close(&found.objective[..2], &[expected; 2], 1e-11);
+            assert!(found.objective.len() == 3 && found.objective[2].is_nan());
+            let excess = found.objective_excess[..2].iter();
+            assert_eq!(
+                excess.filter(|own| own.is_nan()).count() == 2,
+                rule == Rule::Kbr
+            );
+            let excess = found.objective_excess.iter().filter(|own| !own.is_nan());
+            assert!(excess.copied().fold(0.0, f64::max) < 1e-12);
+            let mut distances = found.supervision_distance[..2].iter();
+            assert!(distances.all(|own| own.is_nan() == (rule != Rule::Kregbayes)));
+        }
+    }
+    let params = params(Rule::Pkbr, [0.4, 0.8], constants[0], constants[1]);
+    assert!(filtered(&fitted(&params, &alone), &xs).objective.is_empty());
+}
+
+// The first row of a sequence has no prior. A filter by moments has no single rows.
+#[test]
+fn rows_without_prior_weights_have_no_objective() {
+    let rows = trained(60, 5);
+    for (rule, exact, known) in [(Rule::Pkbr, 60, 2), (Rule::Kbr, 60, 2), (Rule::Kbr, 40, 0)] {
+        let params = KernelBayes {
+            exact,
+            objective: true,
+            ..params(rule, [0.5, 0.5], 1e-3, 2e-3)
+        };
+        let found = filtered(&fitted(&params, &input(&rows, None)), &[0.3, 0.1, -0.2]);
+        assert!(found.objective[0].is_nan() && found.objective.len() == 3);
+        let own = found.objective.iter().filter(|value| value.is_finite());
+        assert_eq!(own.count(), known, "{rule:?} {exact}");
+    }
+}
+
 #[test]
 fn equal_weights_are_the_conditional_embedding() {
     let (rows, k, column) = six();

@@ -74,6 +74,7 @@ pub(super) fn choose_constants(
     };
     let params = KernelBayes {
         rule,
+        objective: false,
         ..params.clone()
     };
     let own = Training::new(&fitted, input.is_static);
