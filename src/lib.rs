@@ -150,7 +150,8 @@ pub use methods::low_rank::model::LowRank;
 pub use methods::spectral::gpcca::Gpcca;
 pub use methods::spectral::svd::Svd;
 pub use methods::{
-    DiffusionMap, Ekf, HeatSketch, Kalman, KernelBayes, Method, SpectralHmm, StateEmbedding, Ukf,
+    DiffusionMap, Ekf, GivenHmm, HeatSketch, Kalman, KernelBayes, Method, SpectralHmm,
+    StateEmbedding, Ukf,
 };
 pub use plan::counts::CountsPlan;
 pub use plan::pipeline::Pipeline;

@@ -31,7 +31,8 @@ pub struct Certificate {
     pub right: f64,
     /// The largest error by rounding and, for some claims, by an iteration that was stopped.
     pub tolerance: f64,
-    /// None if an iteration ended before it reached the object of the claim.
+    /// None if an iteration ended before it reached the object of the claim, or a condition of the
+    /// claim is not met.
     pub holds: Option<bool>,
 }
 

@@ -11,6 +11,8 @@ pub(crate) mod embeddings;
 pub mod filters;
 pub(crate) mod fit_of_model;
 pub mod hmm;
+pub(crate) mod hmm_bound;
+pub(crate) mod hmm_distances;
 pub mod interval;
 pub(crate) mod kernels;
 pub mod markov;

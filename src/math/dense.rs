@@ -341,13 +341,21 @@ pub(crate) fn leading_eigen(a: &[f64], n: usize, count: usize) -> (Vec<f64>, Vec
 /// The `count` leading right singular vectors (columns, `n × count`, row-major) of a row-major
 /// matrix with `n` columns and at least as many rows.
 pub(crate) fn leading_right(a: &[f64], n: usize, count: usize) -> Vec<f64> {
+    let (_, right) = right_svd(a, n);
+    let rows = right.chunks_exact(n);
+    rows.flat_map(|row| &row[..count]).copied().collect()
+}
+
+/// Singular values, descending, and the right vectors (columns of an `n × n` row-major matrix) of a
+/// row-major matrix with `n` columns and at least as many rows.
+pub(crate) fn right_svd(a: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
     let m = a.len() / n;
     assert!(n <= m, "the shorter side is that of the right vectors");
     let a = Mat::from_fn(m, n, |i, j| a[i * n + j]);
     let mut right = Mat::<f64>::zeros(n, n);
     let (none, thin) = (svd::ComputeSvdVectors::No, svd::ComputeSvdVectors::Thin);
-    decomposed_svd(&a, [none, thin], None, &mut right);
-    row_major(right.subcols(0, count))
+    let values = decomposed_svd(&a, [none, thin], None, &mut right);
+    (values, row_major(right.as_ref()))
 }
 
 /// Singular values, descending, with left and right vectors (columns of `n × n` row-major matrices)

@@ -12,7 +12,9 @@
 //!   clusters.
 //! - `filter`: states and observations → filters that estimate the states of other rows: kernel
 //!   Bayes' rule and Kalman filters.
-//! - `hmm`: counted triples of symbols → observable operators of a hidden Markov model.
+//! - `hmm`: counted triples of symbols → observable operators of a hidden Markov model, and hidden
+//!   Markov models that the input has.
+//! - `query`: rows that a fit reads by a query of its own.
 //! - `low_rank`: what they share: any partition of the sources → the low-rank model Λ = λΓ, its
 //!   metrics and bounds, and sets for new rows.
 //!
@@ -30,11 +32,13 @@ pub mod heat_kernel;
 pub mod hmm;
 pub mod low_rank;
 pub mod metric;
+pub mod query;
 pub mod spectral;
 pub mod state_embedding;
 
 pub use crate::methods::filter::params::{Ekf, Kalman, KernelBayes, Ukf};
 pub use crate::methods::heat_kernel::params::{DiffusionMap, HeatSketch};
+pub use crate::methods::hmm::given::GivenHmm;
 pub use crate::methods::hmm::params::SpectralHmm;
 pub use crate::methods::state_embedding::params::StateEmbedding;
 
@@ -261,6 +265,7 @@ methods! {
     /// A method that is fitted to sequences of symbols, with its parameters.
     OfSymbols: SymbolMethod [] {
         SpectralHmm: hmm::params::SpectralHmm,
+        GivenHmm: hmm::given::GivenHmm,
     }
 
     /// A filter: a method that is fitted to states and observations, with its parameters.
@@ -345,11 +350,42 @@ impl ChainMethod {
 }
 
 impl SymbolMethod {
-    /// The parameters of a hidden Markov model.
-    pub(crate) fn hmm(&self) -> &hmm::params::SpectralHmm {
+    /// The parameters of a model that is fitted to windows.
+    pub(crate) fn spectral(&self) -> Option<&hmm::params::SpectralHmm> {
         match self {
-            SymbolMethod::SpectralHmm(own) => own,
+            SymbolMethod::SpectralHmm(own) => Some(own),
+            SymbolMethod::GivenHmm(_) => None,
         }
+    }
+
+    /// The parameters of a model that the input has.
+    pub(crate) fn given(&self) -> Option<&hmm::given::GivenHmm> {
+        match self {
+            SymbolMethod::SpectralHmm(_) => None,
+            SymbolMethod::GivenHmm(own) => Some(own),
+        }
+    }
+
+    /// The share of the distribution of all symbols in every prediction.
+    pub(crate) fn unigram(&self) -> f64 {
+        match self {
+            SymbolMethod::SpectralHmm(own) => own.unigram,
+            SymbolMethod::GivenHmm(own) => own.unigram,
+        }
+    }
+
+    /// The smallest prediction.
+    pub(crate) fn floor(&self) -> f64 {
+        match self {
+            SymbolMethod::SpectralHmm(own) => own.floor,
+            SymbolMethod::GivenHmm(own) => own.floor,
+        }
+    }
+
+    /// Whether the model has transition and emission probabilities of hidden states.
+    pub(crate) fn has_hidden(&self) -> bool {
+        let refine = self.spectral().map(|own| own.refine);
+        refine != Some(hmm::params::Refine::None)
     }
 }
 

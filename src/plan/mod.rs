@@ -25,4 +25,5 @@ pub(crate) mod rows;
 pub(crate) mod serialized;
 pub(crate) mod show;
 pub mod symbols;
+pub(crate) mod symbols_given;
 pub(crate) mod symbols_memory;

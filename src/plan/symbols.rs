@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::evidence::lag::Lag;
 use crate::methods::SymbolMethod;
-use crate::methods::hmm::params::{Refine, WindowKind};
+use crate::methods::hmm::params::{Refine, SpectralHmm, WindowKind};
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::symbols::{self, RowColumns, SymbolColumns, SymbolTables};
 use crate::plan::assignment::{Assignment, NewRows};
@@ -20,6 +20,7 @@ use crate::plan::show::{
     column, columns, fit_lines, fits_json, follow_text, increments_json, increments_line,
     order_text, state_columns, state_text, weights_text,
 };
+use crate::plan::symbols_given::{PlannedHmm, given};
 use crate::read::lake::Lake;
 use crate::read::rows::layout::{Grouping, Layout, RowRoles};
 use crate::read::rows::states::{StateColumns, StateTable};
@@ -28,6 +29,7 @@ use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a run over sequences will do. The serialized part is what executors need.
@@ -44,6 +46,8 @@ pub(crate) struct SymbolsPlan {
     /// The fits, one per rank unless a rule picks the rank. All have the same block and windows.
     #[serde(with = "crate::plan::serialized::json")]
     pub fits: Vec<PlannedFit<SymbolMethod>>,
+    /// The rows of the models that the input has, by the index of the fit.
+    pub given: BTreeMap<usize, PlannedHmm>,
     /// Resamples of the trajectories.
     pub validation: PlannedValidation,
     /// Which rows score the models.
@@ -56,6 +60,9 @@ pub(crate) struct SymbolsPlan {
     #[serde(skip)]
     pub increments: Increments,
 }
+
+/// The numbers of states of given models, by the index of the fit.
+pub(crate) type GivenStates = BTreeMap<usize, usize>;
 
 /// Which rows score the models. They are not part of the fit that they score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,9 +162,9 @@ impl SymbolsPlan {
         WindowRows::of(&self.layout)
     }
 
-    /// The columns of a table.
-    pub(crate) fn schema(&self, table: &str, run: &RunSchema) -> SchemaRef {
-        let fits = &self.fit_columns();
+    /// The columns of a table. `states` are those of [`fit_columns`](Self::fit_columns).
+    pub(crate) fn schema(&self, table: &str, run: &RunSchema, states: &GivenStates) -> SchemaRef {
+        let fits = &self.fit_columns(states);
         let (rows, block) = (self.rows().columns(), self.rows().block);
         match table {
             symbols::PREDICTIONS => symbols::predictions_schema(run, rows, fits),
@@ -171,7 +178,11 @@ impl SymbolsPlan {
 
     /// The names of the tables that are made of models.
     pub(crate) fn model_tables(&self) -> Vec<&'static str> {
-        self.job.kept(&symbols::TABLES)
+        let mut given = self.fits.iter().filter_map(|fit| fit.method.given());
+        let has_distances = given.any(|own| own.length > 0);
+        let mut tables = self.job.kept(&symbols::TABLES);
+        tables.retain(|table| has_distances || *table != symbols::DISTANCES);
+        tables
     }
 
     /// The names of the tables in the order in which they are written.
@@ -184,19 +195,25 @@ impl SymbolsPlan {
         tables
     }
 
-    /// The columns that the fits add to tables of symbols and of rows.
-    pub(crate) fn fit_columns(&self) -> Vec<SymbolColumns> {
-        let fits = self.fits.iter();
-        fits.map(|fit| {
-            let own = fit.method.hmm();
+    /// The columns that the fits add to tables of symbols and of rows. The rows of a given model
+    /// say how many `states` it has; until they are read, it has one.
+    pub(crate) fn fit_columns(&self, states: &GivenStates) -> Vec<SymbolColumns> {
+        let fits = self.fits.iter().enumerate();
+        fits.map(|(at, fit)| {
+            let of_rows = || states.get(&at).copied().unwrap_or(1);
             SymbolColumns {
                 name: fit.name.clone(),
-                rank: own.rank,
+                rank: fit.method.spectral().map_or_else(of_rows, |own| own.rank),
                 has_distribution: self.distribution,
-                has_hidden: own.refine != Refine::None,
+                has_hidden: fit.method.has_hidden(),
             }
         })
         .collect()
+    }
+
+    /// The fits to windows.
+    pub(crate) fn spectral(&self) -> impl Iterator<Item = &SpectralHmm> {
+        self.fits.iter().filter_map(|fit| fit.method.spectral())
     }
 
     /// What the tables of a run share. `partitions` has one array per partition column.
@@ -216,8 +233,7 @@ impl SymbolsPlan {
 
     /// Whether a fit reads the training rows as sequences.
     pub(crate) fn refines(&self) -> bool {
-        let mut fits = self.fits.iter();
-        fits.any(|fit| fit.method.hmm().refine == Refine::Em)
+        self.spectral().any(|own| own.refine == Refine::Em)
     }
 }
 
@@ -237,7 +253,8 @@ fn layout(pipeline: &Pipeline, columns: &Columns, partition: Vec<Field>) -> Resu
     };
     let bins = columns.bins(bins)?;
     let time = columns.time(time)?;
-    let first = pipeline.sequence_fits.first().map(|fit| fit.method.hmm());
+    let mut fits = pipeline.sequence_fits.iter();
+    let first = fits.find_map(|fit| fit.method.spectral());
     let (block, kind) = first.map_or((1, WindowKind::All), |own| (own.block, own.windows));
     let evidence = RowRoles::Windows {
         trajectory: columns.keys(trajectory, "trajectory")?,
@@ -331,11 +348,15 @@ impl KindPlan for SymbolsPlan {
             Input::Symbols { interval, .. } => interval.clone(),
             _ => None,
         };
+        let fits = planned(&pipeline.sequence_fits);
+        let symbol = WindowRows::of(&layout).symbol;
+        let given = given(&fits, &layout, symbol, lake).await?;
         let plan = SymbolsPlan {
             job,
             layout: Arc::new(layout),
             interval,
-            fits: planned(&pipeline.sequence_fits),
+            fits,
+            given,
             validation,
             held_out,
             predictions: pipeline.output.rows.predictions().unwrap_or_default(),
@@ -355,7 +376,7 @@ impl KindPlan for SymbolsPlan {
         let run = self.run_schema(Vec::new(), StateTable::empty(self.rows().symbol));
         let tables = self.table_names().into_iter();
         tables
-            .map(|table| (table, self.schema(table, &run)))
+            .map(|table| (table, self.schema(table, &run, &GivenStates::new())))
             .collect()
     }
 

@@ -51,8 +51,10 @@ impl SymbolsPlan {
             rows,
         };
         let own = own_bytes(threads);
-        let fits = self.fits.iter().map(|fit| fit.method.hmm());
-        let resident = fits.map(|fit| needed(fit, size, threads as u64)).max();
+        let resident = self
+            .spectral()
+            .map(|fit| needed(fit, size, threads as u64))
+            .max();
         let resident = own.saturating_add(resident.unwrap_or(0));
         let needs = Needs {
             count_bytes: own.saturating_add(held.saturating_mul(per_window)),
@@ -73,9 +75,9 @@ impl SymbolsPlan {
         threads: usize,
         limit: Option<usize>,
     ) -> Option<Lack> {
-        let fits = self.fits.iter().map(|fit| {
-            let method = fit.method.hmm();
-            (&fit.name, method.rank, needed(method, size, threads as u64))
+        let fits = self.fits.iter().filter_map(|fit| {
+            let method = fit.method.spectral()?;
+            Some((&fit.name, method.rank, needed(method, size, threads as u64)))
         });
         let (fit, rank, bytes) = fits.max_by_key(|(_, _, bytes)| *bytes)?;
         let evidence = format!(

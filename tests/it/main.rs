@@ -58,6 +58,7 @@
 //! - `symbols`: runs over sequences of symbols, compared with SQL, written operators and hmmlearn
 //! - `symbols_around`: assignments, comparisons, continued runs, checks and metrics of sequences
 //! - `symbols_file`: the keys of `[sequences]` and what is refused
+//! - `symbols_given`: hidden Markov models that the input has, compared with the forward algorithm
 //! - `tasks`: runs in tasks, compared with runs of one process
 //! - `types`: keys and times of every type, compared with an independent count
 //! - `validation`: resamples of trajectories, pairs and counts
@@ -144,6 +145,7 @@ mod stores;
 mod symbols;
 mod symbols_around;
 mod symbols_file;
+mod symbols_given;
 mod tasks;
 mod types;
 mod validation;

@@ -663,7 +663,7 @@ fn the_schema_describes_every_key() {
         .map(|m| &m["properties"]["method"]["const"])
         .collect();
     let expected = "dbmr svd cocluster metastable gpcca given state_embedding diffusion_map \
-                    heat_sketch spectral_hmm kernel_bayes kalman ekf ukf";
+                    heat_sketch spectral_hmm given_hmm kernel_bayes kalman ekf ukf";
     assert_eq!(names, words(expected));
     let required = serde_json::json!(["name", "method", "rank"]);
     assert_eq!(methods[0]["required"], required);

@@ -181,7 +181,9 @@ fn fits_count_the_same_windows() {
     assert!(found.contains("have different `windows`"), "{found}");
     let both = parse(&two, &["fit.b.windows=first", "fit.hmm.windows=first"]);
     let fits = both.expect("a pipeline").sequence_fits;
-    let SymbolMethod::SpectralHmm(own) = &fits[1].method;
+    let SymbolMethod::SpectralHmm(own) = &fits[1].method else {
+        panic!("a spectral model");
+    };
     assert_eq!((own.windows, own.block), (WindowKind::First, 1));
     refused_all(
         CLICKS,

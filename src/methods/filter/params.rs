@@ -1,6 +1,7 @@
 //! The parameters of filters.
 
 use crate::methods::estimator::{Fault, Parameters, at_least_one, defaults};
+pub use crate::methods::query::RowsOf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -98,14 +99,6 @@ pub(crate) const LAMBDAS: [f64; 3] = [1e-2, 1e-3, 1e-4];
 
 /// The columns of [`KernelBayes::objective`].
 pub(crate) const OBJECTIVES: [&str; 3] = ["objective", "objective_excess", "supervision_distance"];
-
-/// Rows of a query of their own.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RowsOf {
-    /// The SQL of the rows, over the tables of the pipeline.
-    pub sql: String,
-}
 
 /// Rows of supervision, by a query of their own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

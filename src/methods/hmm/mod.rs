@@ -5,6 +5,7 @@
 //! ([`model::HmmModel`]), which filter and score sequences ([`filtering::Filter`]).
 //!
 //! - `params`: the keys of a fit.
+//! - `given`: models that the input has.
 //! - `moments`: triples → classes of symbols and the matrix of pairs.
 //! - `project`: its decomposition, and the operators of all ranks.
 //! - `recover`: operators → transition and emission probabilities.
@@ -13,6 +14,7 @@
 
 pub mod baum_welch;
 pub mod filtering;
+pub mod given;
 pub mod model;
 pub mod moments;
 pub mod params;

@@ -34,6 +34,16 @@ pub(crate) struct Classes {
     pub unigram: Vec<f64>,
 }
 
+/// The share of each symbol among all positions of all windows.
+pub(crate) fn unigram(triples: &Triples) -> Vec<f64> {
+    shares(&positions(triples).1)
+}
+
+fn shares(counts: &[f64]) -> Vec<f64> {
+    let total: f64 = counts.iter().sum();
+    counts.iter().map(|count| count / total).collect()
+}
+
 /// The number of windows of each symbol at the first and the last position and in the middle, and
 /// its total number at all positions.
 fn positions(triples: &Triples) -> (Vec<[f64; 3]>, Vec<f64>) {
@@ -67,8 +77,7 @@ impl Classes {
     pub(crate) fn new(triples: &Triples, min_count: usize) -> Classes {
         let n = triples.n_symbols;
         let (ends, all) = positions(triples);
-        let total: f64 = all.iter().sum();
-        let unigram = all.iter().map(|count| count / total).collect();
+        let unigram = shares(&all);
         let is_rare = |symbol: usize| {
             let most = ends[symbol].iter().copied().fold(0.0, f64::max);
             min_count > 1 && times_power(most, triples.exponent) < min_count as f64

@@ -129,17 +129,7 @@ impl Parameters for SpectralHmm {
             let message = format!("must be at most {LARGEST_BLOCK}, not {}", self.block);
             return Err(("block", message));
         }
-        if !(0.0..1.0).contains(&self.unigram) {
-            let message = format!("must be at least 0 and below 1, not {}", self.unigram);
-            return Err(("unigram", message));
-        }
-        if !(self.floor > 0.0 && self.floor <= LARGEST_FLOOR) {
-            let message = format!(
-                "must be above 0 and at most {LARGEST_FLOOR}, not {}",
-                self.floor
-            );
-            return Err(("floor", message));
-        }
+        predictions(self.unigram, self.floor)?;
         tolerance("tol", self.tol)?;
         if self.tol > LARGEST_TOL {
             let message = format!(
@@ -150,6 +140,19 @@ impl Parameters for SpectralHmm {
         }
         Ok(())
     }
+}
+
+/// Checks the keys of predictions.
+pub(crate) fn predictions(unigram: f64, floor: f64) -> Result<(), Fault> {
+    if !(0.0..1.0).contains(&unigram) {
+        let message = format!("must be at least 0 and below 1, not {unigram}");
+        return Err(("unigram", message));
+    }
+    if !(floor > 0.0 && floor <= LARGEST_FLOOR) {
+        let message = format!("must be above 0 and at most {LARGEST_FLOOR}, not {floor}");
+        return Err(("floor", message));
+    }
+    Ok(())
 }
 
 /// Longer words hardly occur twice.

@@ -253,7 +253,7 @@ fn first_step_gap(model: &HmmModel, triples: &Triples, total: f64) -> f64 {
 }
 
 /// ‖Pr(x₁) − Pr(x_T)‖₁ of the first and the last symbol of windows.
-fn drift(triples: &Triples, total: f64) -> f64 {
+pub(crate) fn drift(triples: &Triples, total: f64) -> f64 {
     let mut difference = vec![0.0; triples.n_symbols];
     for (first, _, last, count) in triples.iter() {
         difference[triples.word(first)[0] as usize] += count;

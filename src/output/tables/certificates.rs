@@ -50,7 +50,8 @@ fn of_claims<'a, M>(
         .column("slack", |(_, c)| c.slack())
         // The largest error by rounding and by an iteration that was stopped.
         .column("tolerance", |(_, c)| c.tolerance)
-        // Null if an iteration ended before it reached the object of the claim.
+        // Null if an iteration ended before it reached the object of the claim, or a condition of
+        // the claim is not met.
         .column("holds", |(_, c)| c.holds)
         .finish()
 }

@@ -2,6 +2,7 @@
 
 use crate::assess::crossval::Score;
 use crate::assess::fit_of_model::FitOfModel;
+use crate::assess::hmm_distances::Distance;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::symbols::triples::Triples;
 use crate::math::scale::times_power;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 /// The names of the tables of a run over sequences, in the order in which they are written.
 /// `trajectories` and `predictions` follow them.
-pub(crate) const TABLES: [&str; 10] = [
+pub(crate) const TABLES: [&str; 11] = [
     SYMBOLS,
     OPERATORS,
     "vectors",
@@ -30,16 +31,18 @@ pub(crate) const TABLES: [&str; 10] = [
     "triples",
     "spectrum",
     "ranks",
+    DISTANCES,
     "bootstrap",
     "fits",
     "certificates",
 ];
 
 /// The tables that no later command reads, so that a run may leave them out.
-pub(crate) const OPTIONAL: [&str; 5] = [
+pub(crate) const OPTIONAL: [&str; 6] = [
     "hidden_transitions",
     "triples",
     "ranks",
+    DISTANCES,
     "bootstrap",
     "certificates",
 ];
@@ -49,6 +52,9 @@ pub(crate) const SYMBOLS: &str = "symbols";
 
 /// The table with one row per entry of an operator.
 pub(crate) const OPERATORS: &str = "operators";
+
+/// The table with one row per reference, model and length of sequences.
+pub(crate) const DISTANCES: &str = "distances";
 
 /// The table with one row per row of the input.
 pub(crate) const PREDICTIONS: &str = "predictions";
@@ -97,6 +103,30 @@ pub(crate) struct FittedHmm {
     pub train: Option<f64>,
     /// The ranks that were compared, ascending; empty without `rank = "auto"`.
     pub ranks: Vec<RankScore>,
+    /// The distances from given models, by reference, rank and length. Those of a given model from
+    /// itself are of its models of low rank.
+    pub distances: Vec<ReferenceDistance>,
+}
+
+impl FittedHmm {
+    /// Puts the distances in the order of the table.
+    pub(crate) fn sort_distances(&mut self) {
+        let key = |own: &ReferenceDistance| (own.rank, own.distance.length);
+        self.distances
+            .sort_by(|a, b| a.reference.cmp(&b.reference).then(key(a).cmp(&key(b))));
+    }
+}
+
+/// The distance of a model from a given one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ReferenceDistance {
+    /// The name of the fit with the given model.
+    pub reference: String,
+    /// The rank of the model.
+    pub rank: usize,
+    pub distance: Distance,
+    /// The bound of Theorem 1 for exact moments, if O has full rank.
+    pub bound: Option<f64>,
 }
 
 /// Numbers that say how good a model of low rank is.
@@ -284,6 +314,7 @@ impl SymbolTables<'_> {
             "triples" => triples(self.run, self.block),
             "spectrum" => spectrum(),
             "ranks" => ranks(),
+            DISTANCES => distances(),
             "bootstrap" => bootstrap::of_fits(SymbolsModel::fits),
             "fits" => fits(),
             _ => certificates::of_fits(SymbolsModel::fits),
@@ -578,6 +609,23 @@ fn ranks<'a>() -> TableColumns<'a, SymbolsModel> {
         .column("is_chosen", |(_, of)| of.reason.is_some())
         // Why the rank was chosen.
         .column("reason", |(_, of)| of.reason.as_deref())
+        .finish()
+}
+
+/// One row per reference, model and length.
+fn distances<'a>() -> TableColumns<'a, SymbolsModel> {
+    of_fits(SymbolsModel::fits, |fit| &fit.model.distances)
+        .key("reference", |(_, own)| own.reference.as_str())
+        .key("rank", |(_, own)| own.rank as u32)
+        // The number of symbols of a sequence, t.
+        .key("length", |(_, own)| own.distance.length as u32)
+        // Σ |P̂r(x₁, …, x_t) − Pr(x₁, …, x_t)|.
+        .column("distance", |(_, own)| own.distance.distance)
+        // Its standard error, if sequences were drawn.
+        .column("error", |(_, own)| own.distance.error)
+        // Sequences that were drawn. 0 for a sum over all sequences.
+        .column("samples", |(_, own)| own.distance.samples)
+        .column("bound", |(_, own)| own.bound)
         .finish()
 }
 

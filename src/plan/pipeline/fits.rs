@@ -1,8 +1,9 @@
 //! `[[fit]]` tables: a name, a method and the keys of that method.
 
 use crate::assess::ranks::Rule;
+use crate::methods::estimator::Parameters;
 use crate::methods::spectral::svd::Clusters;
-use crate::methods::{AnyMethod, FilterMethod, Method, PointMethod, SymbolMethod};
+use crate::methods::{AnyMethod, FilterMethod, GivenHmm, Method, PointMethod, SymbolMethod};
 use crate::plan::pipeline::deserializer::{KeyError, KeyErrorKind, read, required};
 use crate::plan::pipeline::document::{Content, Entry, Node};
 use crate::plan::pipeline::shape::{OneOrMany, inline_schema, one_or_many};
@@ -287,6 +288,19 @@ fn of_hmm_programs(key: &str) -> Option<&'static str> {
     })
 }
 
+/// What a key of hmmlearn is called in a given hidden Markov model.
+fn of_known_hmm(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "startprob" | "startprob_" | "start" | "initial" | "pi" => {
+            "write rows of `transition` with a null `state`"
+        }
+        "transmat" | "transmat_" | "transitions" => "write `transition`",
+        "emissionprob" | "emissionprob_" | "emissions" => "write `emission`",
+        "n_components" | "n_states" | "states" => "the states are those of `transition`",
+        _ => return None,
+    })
+}
+
 /// What a key of another program, such as filterpy, pykalman or scikit-learn, is called in a
 /// filter.
 fn of_filter_programs(method: &str, key: &str) -> Option<&'static str> {
@@ -330,6 +344,9 @@ fn of_filter_programs(method: &str, key: &str) -> Option<&'static str> {
 /// What a key of another program, such as scikit-learn, deeptime or pydiffmap, is called in a
 /// method of points.
 fn of_other_programs(method: &str, key: &str) -> Option<&'static str> {
+    if method == GivenHmm::NAME {
+        return of_known_hmm(key);
+    }
     if SymbolMethod::NAMES.contains(&method) {
         return of_hmm_programs(key);
     }

@@ -20,9 +20,11 @@ use crate::math::scale::times_power;
 use crate::memory;
 use crate::methods::hmm::baum_welch::{recovered_hidden, refine};
 use crate::methods::hmm::filtering::Filter;
+use crate::methods::hmm::given::{GivenProbabilities, normalisation_gap};
 use crate::methods::hmm::model::{HmmModel, Warning};
+use crate::methods::hmm::moments::unigram;
 use crate::methods::hmm::params::{Refine, SpectralHmm};
-use crate::methods::hmm::project::{Projection, project};
+use crate::methods::hmm::project::{Projection, drift, project};
 use crate::output::checkpoint::Checkpoint;
 use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::symbols::{
@@ -39,6 +41,8 @@ use crate::read::symbols::windows::{Windows, resampled, symbols, windows};
 use crate::read::symbols::{KnownSymbols, SymbolInput};
 use crate::run::counts::model::{check_counts, partition_place, seed};
 use crate::run::failures::{Failures, no_evidence, reasons};
+use crate::run::symbols::distances;
+use crate::run::symbols::given::GivenModels;
 use crate::run::symbols::held_out::{HeldOutSums, Unigrams, score};
 use crate::run::symbols::scoring::{PartitionScorers, SymbolMap};
 use crate::run::symbols::training::{Training, training};
@@ -73,6 +77,8 @@ pub(crate) struct Evidence {
     ids: Vec<u32>,
     /// Partitions without windows.
     pub(crate) empty: Vec<usize>,
+    /// The models that the input has.
+    pub(crate) given: GivenModels,
 }
 
 impl Evidence {
@@ -91,8 +97,8 @@ impl Evidence {
 /// The parameters on which a projection depends, and the largest rank that is asked for.
 struct Keys {
     keys: Vec<(SpectralHmm, usize)>,
-    /// The key of each fit.
-    of_fit: Vec<usize>,
+    /// The key of each fit. None for a model that the input has.
+    of_fit: Vec<Option<usize>>,
 }
 
 impl Keys {
@@ -100,7 +106,10 @@ impl Keys {
         let mut keys: Vec<(SpectralHmm, usize)> = Vec::new();
         let mut of_fit = Vec::new();
         for fit in &plan.fits {
-            let own = fit.method.hmm();
+            let Some(own) = fit.method.spectral() else {
+                of_fit.push(None);
+                continue;
+            };
             let key = SpectralHmm {
                 scaling: own.scaling,
                 windows: own.windows,
@@ -115,17 +124,33 @@ impl Keys {
             });
             let largest = candidates(plan, of_fit.len()).into_iter().max();
             keys[at].1 = keys[at].1.max(largest.unwrap_or(1));
-            of_fit.push(at);
+            of_fit.push(Some(at));
         }
         Keys { keys, of_fit }
     }
+
+    /// The parameters of a fit to windows, and its projection.
+    fn spectral<'a>(
+        &self,
+        plan: &'a SymbolsPlan,
+        fit: usize,
+        projections: &'a [Projection],
+    ) -> Option<(&'a SpectralHmm, &'a Projection)> {
+        let own = plan.fits[fit].method.spectral()?;
+        Some((own, &projections[self.of_fit[fit]?]))
+    }
+}
+
+/// The rank of a fit in the plan. The rows of a given model say how many states it has.
+fn planned_rank(plan: &SymbolsPlan, fit: usize) -> usize {
+    plan.fits[fit].method.spectral().map_or(0, |own| own.rank)
 }
 
 /// The ranks of a fit: the candidates, or its only rank.
 fn candidates(plan: &SymbolsPlan, fit: usize) -> Vec<usize> {
     match &plan.fits[fit].ranks {
         Ranks::Auto { candidates, .. } => candidates.clone(),
-        _ => vec![plan.fits[fit].method.hmm().rank],
+        _ => vec![planned_rank(plan, fit)],
     }
 }
 
@@ -204,6 +229,7 @@ pub(crate) fn evidence(plan: &SymbolsPlan, counted: Counted) -> Result<Evidence>
         symbols: known,
         ids,
         empty,
+        given: GivenModels::default(),
     })
 }
 
@@ -246,10 +272,13 @@ pub(crate) fn project_partition(
         projections.push(projection?);
     }
     for (at, fit) in plan.fits.iter().enumerate() {
+        let Some((_, projection)) = keys.spectral(plan, at, &projections) else {
+            continue;
+        };
         // A rank that is not possible is an error before the rows are read again.
         let ranks = candidates(plan, at);
         let least = ranks.iter().min().copied().unwrap_or(1);
-        projections[keys.of_fit[at]]
+        projection
             .checked_rank(least)
             .map_err(|e| e.at(format!("fit `{}`", fit.name)))?;
     }
@@ -316,6 +345,17 @@ struct Fitted {
     warnings: Vec<Warning>,
 }
 
+impl Fitted {
+    /// A model that the input has, with the shares of the symbols.
+    fn given(given: &GivenProbabilities, shares: &[f64]) -> Fitted {
+        Fitted {
+            model: given.model(shares.to_vec()),
+            refined: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
 /// Fits a model of a rank to a projection, and refines it if the parameters say so.
 fn fit_at(
     own: &SpectralHmm,
@@ -368,8 +408,8 @@ struct Candidates {
     list: Vec<Candidate>,
     /// The number of folds; 0 without folds.
     folds: usize,
-    /// Models from which the shares of symbols are taken, by fold.
-    unigrams: Vec<HmmModel>,
+    /// The shares of the symbols, by fold.
+    unigrams: Vec<Vec<f64>>,
 }
 
 /// The rank of a fit in a partition.
@@ -408,6 +448,10 @@ struct PartitionFits<'a> {
     plan: &'a SymbolsPlan,
     keys: &'a Keys,
     own: &'a Partition,
+    /// The models that the input has.
+    given: &'a GivenModels,
+    /// The numbers of the symbols of the partition.
+    numbers: &'a [u32],
     place: &'a str,
     training: Option<&'a Training>,
     work: &'a Checkpoint,
@@ -419,6 +463,8 @@ struct Folds {
     projections: Vec<Vec<Projection>>,
     /// By fold. Empty unless fits need the rows.
     sequences: Vec<Symbols>,
+    /// The shares of the symbols, by fold.
+    shares: Vec<Vec<f64>>,
 }
 
 impl PartitionFits<'_> {
@@ -459,12 +505,14 @@ impl PartitionFits<'_> {
         let mut found = Candidates::default();
         let sequences = self.training.map(|training| &training.sequences);
         for fit in (0..plan.fits.len()).filter(|&fit| is_auto(plan, fit)) {
-            let projection = &self.own.projections[self.keys.of_fit[fit]];
+            let own = self.keys.spectral(plan, fit, &self.own.projections);
+            let Some((params, projection)) = own else {
+                continue;
+            };
             for rank in candidates(plan, fit) {
                 if projection.checked_rank(rank).is_err() {
                     continue;
                 }
-                let params = plan.fits[fit].method.hmm();
                 let seed = self.seed(&plan.fits[fit].name);
                 let fitted = fit_at(params, projection, rank, sequences, seed)
                     .map_err(|e| e.at(format!("fit `{}`", plan.fits[fit].name)))?;
@@ -478,7 +526,7 @@ impl PartitionFits<'_> {
         let first = found.list.first();
         found
             .unigrams
-            .extend(first.map(|first| first.models[0].model.clone()));
+            .extend(first.map(|first| first.models[0].model.unigram.clone()));
         Ok(found)
     }
 
@@ -489,6 +537,7 @@ impl PartitionFits<'_> {
         let passes = self.passes("candidates");
         let mut projections: Vec<Vec<Projection>> = Vec::new();
         let mut sequences = Vec::new();
+        let mut shares = Vec::new();
         for fold in 0..folds {
             let weights: Vec<u32> = (0..n_groups)
                 .map(|g| u32::from(g % folds != fold))
@@ -503,6 +552,7 @@ impl PartitionFits<'_> {
                 })?);
             }
             projections.push(of_keys);
+            shares.push(unigram(&triples));
             if let Some(training) = self.training {
                 // A sequence without a window is in no fold, and in every fit.
                 sequences.push(training.of_groups(|hash| fold_of(hash) != Some(fold)));
@@ -511,6 +561,7 @@ impl PartitionFits<'_> {
         Ok(Folds {
             projections,
             sequences,
+            shares,
         })
     }
 
@@ -523,7 +574,19 @@ impl PartitionFits<'_> {
             ..Candidates::default()
         };
         for (fit, planned) in plan.fits.iter().enumerate() {
-            let (params, key) = (planned.method.hmm(), self.keys.of_fit[fit]);
+            let within = |e: Error| e.at(format!("fit `{}`", planned.name));
+            let Some((params, key)) = planned.method.spectral().zip(self.keys.of_fit[fit]) else {
+                let given = self
+                    .given
+                    .probabilities(fit, self.own.index, self.numbers)?;
+                let models = of.shares.iter();
+                found.list.push(Candidate {
+                    fit,
+                    rank: planned_rank(plan, fit),
+                    models: models.map(|shares| Fitted::given(&given, shares)).collect(),
+                });
+                continue;
+            };
             for rank in candidates(plan, fit) {
                 let has_model = |own: &Projection| own.checked_rank(rank).is_ok();
                 if !of.projections.iter().all(|own| has_model(&own[key])) {
@@ -538,28 +601,37 @@ impl PartitionFits<'_> {
                 found.list.push(Candidate {
                     fit,
                     rank,
-                    models: models.map_err(|e| e.at(format!("fit `{}`", planned.name)))?,
+                    models: models.map_err(within)?,
                 });
             }
         }
-        for of_keys in of.projections {
-            let smallest = of_keys.into_iter().next().map(|own| own.into_model(1));
-            found.unigrams.extend(smallest.transpose()?);
-        }
+        found.unigrams = of.shares;
         Ok(found)
     }
 
     /// The fits of the result, at the chosen ranks.
     fn fits(&self, choices: Vec<Choice>) -> Result<Vec<SymbolFit>> {
         let each = choices.into_iter().enumerate();
-        each.map(|(at, choice)| self.fit(at, choice)).collect()
+        let fits = each.map(|(at, choice)| self.fit(at, choice));
+        let mut fits = fits.collect::<Result<Vec<_>>>()?;
+        for (at, planned) in self.plan.fits.iter().enumerate() {
+            if planned.method.given().is_some_and(|own| own.length > 0) {
+                let given = self.given.probabilities(at, self.own.index, self.numbers)?;
+                let seed = self.seed(&planned.name);
+                distances::add(self.plan, at, &given, seed, &mut fits)?;
+            }
+        }
+        fits.iter_mut().for_each(|fit| fit.model.sort_distances());
+        Ok(fits)
     }
 
     /// A fit of the result. `at` is its index among the fits of the plan.
     fn fit(&self, at: usize, mut choice: Choice) -> Result<SymbolFit> {
         let (plan, planned) = (self.plan, &self.plan.fits[at]);
-        let method = planned.method.hmm();
-        let projection = &self.own.projections[self.keys.of_fit[at]];
+        let own = self.keys.spectral(plan, at, &self.own.projections);
+        let Some((method, projection)) = own else {
+            return self.given_fit(at, choice);
+        };
         let (name, rank) = (&planned.name, choice.rank);
         let within = |e: Error| e.at(format!("fit `{name}`"));
         let sequences = self.training.map(|training| &training.sequences);
@@ -569,7 +641,10 @@ impl PartitionFits<'_> {
             warnings,
         } = match choice.fitted.take() {
             Some(fitted) => fitted,
-            None => self.fit_chosen(at, rank).map_err(within)?,
+            None => {
+                let fitted = self.fit_chosen(at, method, projection, rank);
+                fitted.map_err(within)?
+            }
         };
         let mut all = projection.warnings(rank);
         all.extend(warnings);
@@ -584,7 +659,8 @@ impl PartitionFits<'_> {
         let climb = trace.and_then(|trace| of_trace(trace, symbols));
         certificates.splice(0..0, climb);
         check(name, &certificates)?;
-        let bootstrap = (plan.validation.bootstrap > 0).then(|| self.bootstrap(at, rank));
+        let resamples = plan.validation.bootstrap > 0;
+        let bootstrap = resamples.then(|| self.bootstrap(at, method, projection, rank));
         let train = refined.as_ref().and_then(|own| {
             let sequences = sequences?;
             let rows = times_power(sequences.weighted_symbols(), sequences.exponent);
@@ -614,17 +690,58 @@ impl PartitionFits<'_> {
                 held_out: choice.held_out,
                 train,
                 ranks: choice.ranks,
+                distances: Vec::new(),
+            },
+        })
+    }
+
+    /// A fit whose probabilities the input has.
+    fn given_fit(&self, at: usize, choice: Choice) -> Result<SymbolFit> {
+        let planned = &self.plan.fits[at];
+        let triples = &self.own.windows.triples;
+        let given = self.given.probabilities(at, self.own.index, self.numbers)?;
+        let hmm = given.model(unigram(triples));
+        let total = triples.total();
+        let effective = triples.effective.unwrap_or(total);
+        Ok(SymbolFit {
+            name: planned.name.clone(),
+            method: planned.method.name().to_string(),
+            certificates: Vec::new(),
+            bootstrap: None,
+            warnings: Vec::new(),
+            model: FittedHmm {
+                unigram: planned.method.unigram(),
+                floor: planned.method.floor(),
+                left: Vec::new(),
+                singular_values: Vec::new(),
+                noise: 1.0 / effective.sqrt(),
+                diagnostics: Diagnostics {
+                    stationarity_gap: drift(triples, total),
+                    normalisation_gap: normalisation_gap(&hmm),
+                    negative_share: None,
+                    negative_mass: None,
+                    resets: None,
+                },
+                hmm,
+                refined: None,
+                held_out: choice.held_out,
+                train: None,
+                ranks: Vec::new(),
+                distances: Vec::new(),
             },
         })
     }
 
     /// Fits a model of the chosen rank to all training rows.
-    fn fit_chosen(&self, at: usize, rank: usize) -> Result<Fitted> {
-        let planned = &self.plan.fits[at];
-        let method = planned.method.hmm();
-        let projection = &self.own.projections[self.keys.of_fit[at]];
+    fn fit_chosen(
+        &self,
+        at: usize,
+        method: &SpectralHmm,
+        projection: &Projection,
+        rank: usize,
+    ) -> Result<Fitted> {
         let sequences = self.training.map(|training| &training.sequences);
-        let seed = self.seed(&planned.name);
+        let seed = self.seed(&self.plan.fits[at].name);
         if method.refine != Refine::Em {
             return fit_at(method, projection, rank, sequences, seed);
         }
@@ -635,10 +752,15 @@ impl PartitionFits<'_> {
     }
 
     /// Resamples the singular values of a fit.
-    fn bootstrap(&self, at: usize, rank: usize) -> ResampledNumbers {
+    fn bootstrap(
+        &self,
+        at: usize,
+        method: &SpectralHmm,
+        projection: &Projection,
+        rank: usize,
+    ) -> ResampledNumbers {
         let (groups, validation) = (WindowGroups(self.own), &self.plan.validation);
-        let method = self.plan.fits[at].method.hmm();
-        let spectrum = &self.own.projections[self.keys.of_fit[at]].spectrum;
+        let spectrum = &projection.spectrum;
         let draws = Draws {
             resamples: validation.bootstrap,
             entries: 0,
@@ -684,7 +806,7 @@ pub(crate) async fn choose(
     work: &Arc<Checkpoint>,
 ) -> Result<Choices> {
     let of_fit = |fit: usize| Choice {
-        rank: plan.fits[fit].method.hmm().rank,
+        rank: planned_rank(plan, fit),
         ..Choice::default()
     };
     let fixed: Vec<Choice> = (0..plan.fits.len()).map(of_fit).collect();
@@ -706,6 +828,8 @@ pub(crate) async fn choose(
                 plan: &of,
                 keys: &keys,
                 own: partition,
+                given: &own.given,
+                numbers: &own.numbers(&partition.windows.symbols),
                 place: &place,
                 training,
                 work: &with,
@@ -786,9 +910,9 @@ async fn scored(
     let mut unigrams: Vec<Option<Unigrams<'_>>> = Vec::new();
     unigrams.resize_with(evidence.n_partitions, || None);
     for (partition, candidates) in fitted() {
-        let floor = plan.fits[0].method.hmm().floor;
+        let floor = plan.fits[0].method.floor();
         unigrams[partition.index] = Some(Unigrams {
-            models: candidates.unigrams.iter().collect(),
+            shares: &candidates.unigrams,
             floor,
         });
     }
@@ -803,9 +927,10 @@ async fn scored(
             let groups = groups.map(|groups| (groups, candidates.folds));
             let numbers = evidence.numbers(&partition.windows.symbols);
             let scorers = candidates.list.par_iter().map(|candidate| {
-                let own = plan.fits[candidate.fit].method.hmm();
+                let own = &plan.fits[candidate.fit].method;
+                let (unigram, floor) = (own.unigram(), own.floor());
                 let models = candidate.models.iter();
-                let filters = models.map(|of| Filter::new(&of.model, own.unigram, own.floor));
+                let filters = models.map(|of| Filter::new(&of.model, unigram, floor));
                 filters.collect::<Vec<_>>()
             });
             all[partition.index] = Some(PartitionScorers {
@@ -842,6 +967,8 @@ pub(crate) fn finish(
             plan,
             keys: &keys,
             own: &own,
+            given: &evidence.given,
+            numbers: &evidence.numbers(&own.windows.symbols),
             place: &place,
             training,
             work,

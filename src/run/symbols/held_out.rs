@@ -6,7 +6,6 @@
 
 use crate::assess::crossval::Score;
 use crate::error::Result;
-use crate::methods::hmm::model::HmmModel;
 use crate::output::tables::symbols::{HeldOutScore, RankScore};
 use crate::read::rows::split::Split;
 use crate::read::symbols::{SymbolBatch, SymbolInput, read};
@@ -14,8 +13,8 @@ use crate::run::symbols::scoring::{PartitionScorers, Scored, Scoring};
 
 /// The unigram model of a partition: shares of symbols, by fold.
 pub(crate) struct Unigrams<'a> {
-    /// A model of each fold.
-    pub(crate) models: Vec<&'a HmmModel>,
+    /// By fold. A symbol that is in no window of the fold has the share 0.
+    pub(crate) shares: &'a [Vec<f64>],
     /// The smallest probability.
     pub(crate) floor: f64,
 }
@@ -217,7 +216,8 @@ impl Sums<'_> {
                     let Some((own, fold)) = unigrams.zip(fold) else {
                         continue;
                     };
-                    let share = own.models[fold].share_of(symbol);
+                    let share = own.shares[fold].get(symbol as usize).copied();
+                    let share = share.filter(|share| *share > 0.0);
                     sums.unigram += share.unwrap_or(0.0).max(own.floor).ln();
                     if share.is_none() {
                         sums.unseen += 1;

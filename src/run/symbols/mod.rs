@@ -9,7 +9,9 @@
 
 pub(crate) mod assign;
 pub(crate) mod compare;
+mod distances;
 pub mod fit;
+mod given;
 mod held_out;
 pub(crate) mod kind;
 pub(crate) mod known;
@@ -35,6 +37,7 @@ use crate::run::counts::model::partition_key;
 use crate::run::kind::{DroppedRows, EvidenceKind, Fitted, Found, Read, Running, Written};
 use crate::run::record::{EmptyRecord, ModelEntry, Resumed};
 use crate::run::symbols::fit::{Evidence, evidence};
+use crate::run::symbols::given::GivenModels;
 use crate::run::symbols::kind::SymbolsKind;
 use crate::run::symbols::record::{Facts, SymbolsModelRecord};
 use crate::run::symbols::rows::{RowFit, RowModel, RowTables, RowsWritten};
@@ -129,8 +132,10 @@ impl EvidenceKind for SymbolsKind {
         let (counted, projections) = (evidence.counted, evidence.projections);
         let rows = counted.rows;
         let (of, work) = (Arc::clone(run.plan), Arc::clone(run.work));
+        let mut found = blocking(move || self::evidence(&of, counted)).await?;
+        found.given = GivenModels::read(run.lake, run.plan, &found.symbols).await?;
+        let of = Arc::clone(run.plan);
         let (found, mut failures) = blocking(move || {
-            let mut found = self::evidence(&of, counted)?;
             let failures = fit::project_all(&of, &mut found, rows, projections, &work)?;
             Ok((found, failures))
         })
@@ -189,7 +194,7 @@ impl EvidenceKind for SymbolsKind {
             dropped.insert(reason.into(), short);
         }
         let tables = rows.tables.iter().map(|(&name, &n)| {
-            let schema = run.plan.schema(name, &found.run);
+            let schema = run.plan.schema(name, &found.run, &found.given.states());
             (name, StagedTable { rows: n, schema })
         });
         Ok(Written {
@@ -200,7 +205,7 @@ impl EvidenceKind for SymbolsKind {
     }
 
     async fn stage(run: &Running<'_, Self>, fitted: &Fitted<Self>) -> Result<StagedTables> {
-        let fits = run.plan.fit_columns();
+        let fits = run.plan.fit_columns(&fitted.shared.found.given.states());
         let tables = SymbolTables {
             run: &fitted.shared.found.run,
             block: run.plan.rows().block,
@@ -258,11 +263,11 @@ async fn filter(
     of_rows.resize_with(found.n_partitions, || None);
     for (model, numbers) in models.iter().zip(&numbers) {
         let fits = model.fits.iter().zip(&plan.fits).map(|(fit, planned)| {
-            let own = planned.method.hmm();
+            let own = &planned.method;
             RowFit {
                 model: Cow::Borrowed(&fit.model.hmm),
-                unigram: own.unigram,
-                floor: own.floor,
+                unigram: own.unigram(),
+                floor: own.floor(),
             }
         });
         of_rows[model.partition] = Some(RowModel {
@@ -270,8 +275,9 @@ async fn filter(
             fits: fits.collect(),
         });
     }
-    let fits = plan.fit_columns();
-    let schema = |table: &str| plan.schema(table, &found.run);
+    let states = found.given.states();
+    let fits = plan.fit_columns(&states);
+    let schema = |table: &str| plan.schema(table, &found.run, &states);
     let tables = RowTables {
         trajectories: schema(TRAJECTORIES),
         predictions: plan.predictions.then(|| schema(PREDICTIONS)),

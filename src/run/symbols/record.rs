@@ -195,12 +195,11 @@ fn fit(f: &mut Formatter<'_>, fit: &SymbolFitRecord) -> Result {
     writeln!(f)?;
     let values = fit.singular_values.iter().take(SHOWN);
     let values: Vec<String> = values.map(|value| format!("{value:.4}")).collect();
-    writeln!(
-        f,
-        "    singular values {}; noise {:.4}",
-        values.join(" "),
-        fit.noise
-    )?;
+    // A given model has none.
+    if !values.is_empty() {
+        let (values, noise) = (values.join(" "), fit.noise);
+        writeln!(f, "    singular values {values}; noise {noise:.4}")?;
+    }
     if let Some(reason) = &fit.rank_reason {
         let ranks: Vec<String> = fit.ranks.iter().map(|(rank, _)| rank.to_string()).collect();
         writeln!(f, "    rank {} of {}: {reason}", fit.rank, ranks.join(", "))?;
