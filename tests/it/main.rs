@@ -35,6 +35,7 @@
 //! - `operations`: logs, metrics, lineage events and records, and data values in all of them
 //! - `outcomes`: runs without transitions, failed runs and unwritable outputs
 //! - `pages`: links, blocks, keys and first examples of the README, the guides and the other pages
+//! - `paper_tables`: the tables of the guides that lead from the papers to keys, columns and tests
 //! - `papers`: results of the papers, each with its citation
 //! - `passes`: models whose passes are tasks, compared with models that one process fits
 //! - `paths`: the files that a path selects, and the separation of input and output
@@ -120,6 +121,7 @@ mod observations_worlds;
 mod operations;
 mod outcomes;
 mod pages;
+mod paper_tables;
 mod papers;
 mod passes;
 mod paths;

@@ -353,6 +353,18 @@ fn l1(model: &Written, exact: &dyn Fn(&[usize]) -> f64, t: usize) -> f64 {
         .sum()
 }
 
+/// The probabilities of 1, 2, 1, … and 2, 1, 2, … are `one` and `two`; 3, 3, 3, … has the rest.
+fn alternating(one: f64, two: f64) -> impl Fn(&[usize]) -> f64 {
+    move |x| {
+        let repeats = |first: usize, second: usize| {
+            let mut rows = x.iter().enumerate();
+            rows.all(|(at, &x)| x == if at % 2 == 0 { first } else { second })
+        };
+        let of = |is: bool, p: f64| if is { p } else { 0.0 };
+        of(repeats(1, 2), one) + of(repeats(2, 1), two) + of(repeats(3, 3), 1.0 - one - two)
+    }
+}
+
 /// Examples (7) to (10) of Kulesza, Rao and Singh 2014, by the pipeline of the repository.
 #[test]
 fn kulesza2014_examples_7_to_10() {
@@ -374,17 +386,6 @@ fn kulesza2014_examples_7_to_10() {
     let model = |fit: &str, example: &'static str| {
         let own = move |rows: &Rows, at: usize| rows.texts("example")[at] == example;
         Written::read(&lake, "out/low-rank", fit, &own)
-    };
-    // 1, 2, 1, … and 2, 1, 2, … with probabilities `one` and `two`; 3, 3, 3, … with the rest.
-    let alternating = |one: f64, two: f64| {
-        move |x: &[usize]| {
-            let repeats = |first: usize, second: usize| {
-                let mut rows = x.iter().enumerate();
-                rows.all(|(at, &x)| x == if at % 2 == 0 { first } else { second })
-            };
-            let of = |is: bool, p: f64| if is { p } else { 0.0 };
-            of(repeats(1, 2), one) + of(repeats(2, 1), two) + of(repeats(3, 3), 1.0 - one - two)
-        }
     };
     for t in [2, 3, 5] {
         // (7): rank 2 is exact.
@@ -429,6 +430,96 @@ fn kulesza2014_examples_7_to_10() {
         assert!(l1(&model(fit, "10"), &cycle, t) < 1e-9, "{fit}");
         let exact = alternating(1.0 - epsilon - delta, delta);
         assert!(l1(&model(fit, "9 masked"), &exact, t) < 1e-9, "{fit}");
+    }
+}
+
+const ALTERNATING: &str = r#"
+job = { name = "alternating", output = "out" }
+[sequences]
+sql = """
+WITH starts(id, weight) AS (VALUES (1, 0.989), (2, 0.001), (3, 0.01))
+SELECT id, value AS t, weight,
+       CASE WHEN id = 3 THEN '3' WHEN (id + value) % 2 = 0 THEN '1' ELSE '2' END AS symbol
+FROM starts CROSS JOIN generate_series(1, 102)
+"""
+trajectory = "id"
+time = "t"
+symbol = "symbol"
+weight = "weight"
+
+[[fit]]
+name = "hmm"
+method = "spectral_hmm"
+rank = 2
+scaling = "none"
+windows = "first"
+"#;
+
+/// Section 5 of Kulesza, Rao and Singh 2014: the dummy state of (9) masks the alternating ones in
+/// the first windows. In the windows of all of 100 positions both starts are equally frequent.
+#[test]
+fn kulesza2014_section5_windows_of_all_rows_repair_a_rare_start() {
+    let lake = Lake::new();
+    lake.file("p.toml", ALTERNATING);
+    let worlds = [
+        ("first", "1 window in", alternating(0.989, 0.001), 0.99),
+        ("all", "100 windows in", alternating(0.495, 0.495), 0.01),
+    ];
+    for (windows, total, exact, distance) in worlds {
+        lake.runs(&[&format!("fit.hmm.windows={windows}")])
+            .says(total);
+        let model = Written::of(&lake, "hmm");
+        for t in [2, 3, 5] {
+            let error = l1(&model, &exact, t);
+            assert!((error - distance).abs() < 1e-9, "{windows} {t}: {error}");
+        }
+        // The first and the third symbol of a window are the same.
+        let gap = lake.read("fits").floats("stationarity_gap")[0];
+        assert!(gap.abs() < 1e-12, "{gap}");
+    }
+}
+
+const SENSORS: &str = r#"
+job = { name = "sensors", output = "out" }
+[sequences]
+sql = """
+WITH sequences(id, weight, a, b, c) AS (VALUES
+  (1, 0.33, '1a', '2a', '2b'), (2, 0.33, '2a', '2b', '1a'), (3, 0.33, '2b', '1a', '2a'),
+  (4, 0.01 / 3, '1a', '2a', '3b'), (5, 0.01 / 3, '2a', '3b', '1a'), (6, 0.01 / 3, '3b', '1a', '2a')
+), steps AS (
+  SELECT id, weight, 1 AS t, a AS both FROM sequences
+  UNION ALL SELECT id, weight, 2, b FROM sequences
+  UNION ALL SELECT id, weight, 3, c FROM sequences
+)
+SELECT id, weight, t, substr(both, 1, 1) AS shown, substr(both, 2, 1) AS sensor FROM steps
+"""
+trajectory = "id"
+time = "t"
+symbol = ["shown"]
+weight = "weight"
+
+[[fit]]
+name = "hmm"
+method = "spectral_hmm"
+rank = 3
+scaling = "none"
+"#;
+
+/// Section 5 of Kulesza, Rao and Singh 2014: a sensor that tells the second state of (10) from the
+/// third. With it, the columns of O are orthogonal, and σ₃ is ⅓ √(.99² + .01²).
+#[test]
+fn kulesza2014_section5_a_second_sensor_tells_the_states_apart() {
+    let lake = Lake::new();
+    lake.file("p.toml", SENSORS);
+    let columns = [
+        ("shown", 3, 3.4e-5, 1e-6),
+        ("shown\",\"sensor", 4, 0.330_016_8, 1e-7),
+    ];
+    for (names, symbols, expected, tolerance) in columns {
+        lake.runs(&[&format!("sequences.symbol=[\"{names}\"]")]);
+        assert_eq!(lake.read("symbols").len(), symbols);
+        let value = lake.read("fits").floats("singular_value")[0];
+        assert!((value - expected).abs() < tolerance, "{names}: {value}");
     }
 }
 

@@ -158,3 +158,33 @@ fn heaviest(parts: &[Weighted<'_>], d: usize) -> Vec<f64> {
     }
     best.map_or_else(|| vec![0.0; d], |(y, _)| y.to_vec())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // ŷ = argmin ‖m − ψ(y)‖ of appendix A.1, and ‖m − ψ(y)‖² = ‖m‖² − 2 Σ w_i k(y, y_i) + 1. The mean
+    // of the states is between their modes.
+    #[test]
+    fn a_decoded_state_is_nearest_to_the_embedding() {
+        let kernel = Kernel {
+            form: params::Kernel::Rbf,
+            bandwidth: 0.8,
+            width: 1,
+        };
+        let (states, weights) = ([0.0, 0.6, 5.0, 5.5], [0.4, 0.3, 0.2, 0.1]);
+        let parts = [Weighted::new(&weights, &states)];
+        let product = |y: f64| -> f64 {
+            let mut values = [0.0; 4];
+            kernel.column(&states, &[y], &mut values);
+            values.iter().zip(weights).map(|(k, w)| k * w).sum()
+        };
+        let grid = (0..7000).map(|i| f64::from(i) * 1e-3);
+        let best = grid.max_by(|a, b| product(*a).total_cmp(&product(*b)));
+        let best = best.expect("a grid");
+        let mean = 0.3 * 0.6 + 0.2 * 5.0 + 0.1 * 5.5;
+        let found = preimage(&parts, &kernel, vec![mean])[0];
+        assert!((found - best).abs() < 2e-3, "{found} {best}");
+        assert!(product(found) >= product(best) && product(mean) < 0.5 * product(found));
+    }
+}

@@ -525,6 +525,103 @@ fn equal_observations_leave_the_prior() {
     assert!(error.to_string().starts_with(what), "{error}");
 }
 
+/// The Gaussian kernel of two lists of numbers.
+fn gaussian(a: &[f64], b: &[f64], h: f64) -> Mat<f64> {
+    let k = |a: f64, b: f64| (-(a - b) * (a - b) / (2.0 * h * h)).exp();
+    Mat::from_fn(a.len(), b.len(), |i, j| k(a[i], b[j]))
+}
+
+/// A + diag(e).
+fn with_diagonal(a: &Mat<f64>, e: impl Fn(usize) -> f64) -> Mat<f64> {
+    Mat::from_fn(a.nrows(), a.ncols(), |i, j| {
+        a[(i, j)] + if i == j { e(i) } else { 0.0 }
+    })
+}
+
+// Appendix A.1 as it is printed, with a point of supervision at every row for kRegBayes: α(1) =
+// (K + TλI)⁻¹k, then β = (G + TλI)⁻¹G₊(G + TλI)⁻¹(Gα + G̃α̃) and (13), or (14) to (16).
+#[test]
+fn equations_13_to_16_are_the_filter_of_the_appendix() {
+    let (y, x) = linear(8, [0.9, 0.25, 0.5], 31);
+    let (h, hx, lambda, delta, mu) = (0.8, 0.9, 0.02, 0.03, 0.4);
+    let n = 7;
+    let point = Supervision {
+        states: vec![0.4],
+        observations: vec![0.7],
+    };
+    let g = gaussian(&y[..n], &y[..n], h);
+    let ridge = with_diagonal(&g, |_| n as f64 * lambda).partial_piv_lu();
+    let next = gaussian(&y[..n], &y[1..], h);
+    let to_point = gaussian(&y[..n], &point.states, h);
+    let observations = [0.2, -0.3, 0.9, 0.5];
+    for rule in [Rule::Kbr, Rule::Pkbr, Rule::Kregbayes] {
+        let mut all = x[..n].to_vec();
+        if rule == Rule::Kregbayes {
+            all.extend(&point.observations);
+        }
+        let k = gaussian(&all, &all, hx);
+        let (mut sums, mut means) = (Vec::new(), Vec::new());
+        // α and α̃ of the row before.
+        let mut before: Option<(Mat<f64>, f64)> = None;
+        for seen in observations {
+            let kx = gaussian(&all, &[seen], hx);
+            let (alpha, extra) = match before {
+                None => {
+                    let k = Mat::from_fn(n, n, |i, j| k[(i, j)]);
+                    let kx = Mat::from_fn(n, 1, |i, _| kx[(i, 0)]);
+                    let ridge = with_diagonal(&k, |_| n as f64 * lambda);
+                    (ridge.partial_piv_lu().solve(&kx), 0.0)
+                }
+                Some((alpha, extra)) => {
+                    let mut right = &g * &alpha;
+                    (0..n).for_each(|i| right[(i, 0)] += to_point[(i, 0)] * extra);
+                    let moved = &next * ridge.solve(&right);
+                    let beta = ridge.solve(&moved);
+                    let weight = |i: usize| if i < n { beta[(i, 0)] } else { mu };
+                    if rule == Rule::Kbr {
+                        let dk = Mat::from_fn(n, n, |i, j| weight(i) * k[(i, j)]);
+                        let right = Mat::from_fn(n, 1, |i, _| weight(i) * kx[(i, 0)]);
+                        let squared = with_diagonal(&(&dk * &dk), |_| delta);
+                        (&dk * squared.partial_piv_lu().solve(&right), 0.0)
+                    } else {
+                        let own = (0..all.len()).filter(|&i| weight(i) > 0.0);
+                        let own: Vec<usize> = own.collect();
+                        let part = Mat::from_fn(own.len(), own.len(), |i, j| k[(own[i], own[j])]);
+                        let noisy = with_diagonal(&part, |i| delta / weight(own[i]));
+                        let right = Mat::from_fn(own.len(), 1, |i, _| kx[(own[i], 0)]);
+                        let solved = noisy.partial_piv_lu().solve(&right);
+                        let mut gamma = Mat::zeros(n + 1, 1);
+                        let places = own.iter().enumerate();
+                        places.for_each(|(at, i)| gamma[(*i, 0)] = solved[(at, 0)]);
+                        let alpha = Mat::from_fn(n, 1, |i, _| gamma[(i, 0)]);
+                        (alpha, gamma[(n, 0)])
+                    }
+                }
+            };
+            let own = |i: usize| alpha[(i, 0)];
+            let sum = (0..n).map(own).sum::<f64>() + extra;
+            let mean = (0..n).map(|i| own(i) * y[i]).sum::<f64>() + extra * point.states[0];
+            sums.push(sum);
+            means.push(mean / sum);
+            before = Some((alpha, extra));
+        }
+        let mut rows = Observations::new(1, 1);
+        rows.push(&y, &x);
+        let params = KernelBayes {
+            mu,
+            normalise: false,
+            ..params(rule, [h, hx], lambda, delta)
+        };
+        let input = FitInput {
+            supervision: (rule == Rule::Kregbayes).then_some(&point),
+            ..input(&rows, None)
+        };
+        let found = filtered(&fitted(&params, &input), &observations);
+        close(&found.weight_sum, &sums, 1e-9);
+        close(&found.mean, &means, 1e-8);
+    }
+}
+
 /// Rows with a gap of observations.
 fn observations(n: usize) -> Vec<f64> {
     let (_, mut x) = linear(n, [0.9, 0.25, 0.5], 77);

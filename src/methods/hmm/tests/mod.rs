@@ -3,11 +3,13 @@
 mod baum_welch;
 mod counted;
 mod filter;
+mod lemmas;
 mod paper;
 
 use crate::evidence::pass::Passes;
 use crate::evidence::symbols::Symbols;
 use crate::evidence::symbols::triples::Triples;
+use crate::math::dense;
 use crate::math::matrix::dot;
 use crate::methods::hmm::model::{Hidden, HmmModel};
 use crate::methods::hmm::params::{Scaling, SpectralHmm};
@@ -58,17 +60,25 @@ fn random_hidden(m: usize, n: usize, own: f64, seed: u64) -> Hidden {
     }
 }
 
+/// A_x v of a hidden Markov model: the chain shows a symbol, then goes on.
+fn step(hidden: &Hidden, symbol: u32, state: &[f64]) -> Vec<f64> {
+    let m = hidden.states();
+    let row = &hidden.emission[symbol as usize * m..][..m];
+    let joint: Vec<f64> = state.iter().zip(row).map(|(a, o)| a * o).collect();
+    let rows = hidden.transition.chunks_exact(m);
+    rows.map(|row| dot(row, &joint)).collect()
+}
+
+/// A_{x_t} … A_{x_1} π of a hidden Markov model.
+fn belief(hidden: &Hidden, symbols: &[u32]) -> Vec<f64> {
+    let start = hidden.initial.clone();
+    let symbols = symbols.iter();
+    symbols.fold(start, |state, &symbol| step(hidden, symbol, &state))
+}
+
 /// Pr(x₁, …, x_t) of a hidden Markov model, from the sum over all states (1).
 fn exact(hidden: &Hidden, symbols: &[u32]) -> f64 {
-    let m = hidden.states();
-    let mut state = hidden.initial.clone();
-    for &symbol in symbols {
-        let row = &hidden.emission[symbol as usize * m..][..m];
-        let joint: Vec<f64> = state.iter().zip(row).map(|(a, o)| a * o).collect();
-        let rows = hidden.transition.chunks_exact(m);
-        state = rows.map(|row| dot(row, &joint)).collect();
-    }
-    state.iter().sum()
+    belief(hidden, symbols).iter().sum()
 }
 
 /// All words of `length` symbols, the last symbol changes first.
@@ -154,6 +164,42 @@ fn variational_distance(model: &HmmModel, hidden: &Hidden, t: usize) -> f64 {
     gaps.sum()
 }
 
+/// O⁺ = (OᵀO)⁻¹Oᵀ of an n × m matrix: m × n.
+fn left_inverse(emission: &[f64], m: usize) -> Vec<f64> {
+    let n = emission.len() / m;
+    let (values, left, right) = dense::square_svd(&gram(emission, m), m);
+    let mut inverse = vec![0.0; m * n];
+    for i in 0..m {
+        for (x, row) in emission.chunks_exact(m).enumerate() {
+            inverse[i * n + x] = (0..m)
+                .map(|l| {
+                    let along: f64 = (0..m).map(|j| left[j * m + l] * row[j]).sum();
+                    right[i * m + l] * along / values[l]
+                })
+                .sum();
+        }
+    }
+    inverse
+}
+
+/// σ_min(O) of an n × m matrix with n ≥ m.
+fn smallest_value(emission: &[f64], m: usize) -> f64 {
+    dense::square_svd(&gram(emission, m), m).0[m - 1].sqrt()
+}
+
+/// OᵀO of an n × m matrix.
+fn gram(emission: &[f64], m: usize) -> Vec<f64> {
+    let mut gram = vec![0.0; m * m];
+    for row in emission.chunks_exact(m) {
+        for i in 0..m {
+            for j in 0..m {
+                gram[i * m + j] += row[i] * row[j];
+            }
+        }
+    }
+    gram
+}
+
 /// Asserts that two numbers differ by at most `tolerance`.
 #[track_caller]
 fn assert_close(a: f64, b: f64, tolerance: f64) {
@@ -189,4 +235,22 @@ fn cycle(epsilon: f64) -> Hidden {
         &[0.0, 0.0, epsilon],
     ];
     hidden(&[third, third, third], &transition, &emission)
+}
+
+/// [`cycle`] beside a dummy state, which shows symbol 4 with probability δ for ever.
+fn cycle_with_dummy(epsilon: f64, delta: f64) -> Hidden {
+    let share = (1.0 - delta) / 3.0;
+    let transition: [&[f64]; 4] = [
+        &[0.0, 0.0, 1.0, 0.0],
+        &[1.0, 0.0, 0.0, 0.0],
+        &[0.0, 1.0, 0.0, 0.0],
+        &[0.0, 0.0, 0.0, 1.0],
+    ];
+    let emission: [&[f64]; 4] = [
+        &[1.0, 0.0, 0.0, 0.0],
+        &[0.0, 1.0, 1.0 - epsilon, 0.0],
+        &[0.0, 0.0, epsilon, 0.0],
+        &[0.0, 0.0, 0.0, 1.0],
+    ];
+    hidden(&[share, share, share, delta], &transition, &emission)
 }
