@@ -539,7 +539,7 @@ mod tests {
             partition: 0,
             fits: vec![fitted("a", &[])],
         };
-        let rows = columns(ERRORS).batch(&run(), ERRORS, &[(&model, 0..3)]);
+        let rows = columns(ERRORS, false).batch(&run(), ERRORS, &[(&model, 0..3)]);
         let expected = "\
 +------+-----+------+-----+-------------+-------------+---------------------+------+
 | year | fit | step | mse | mse_decoded | running_mse | running_mse_decoded | rows |
