@@ -354,9 +354,10 @@ mod tests {
         known(initial, &mixed(0.775), &mixed(0.85))
     }
 
-    // T = .7 I + .075 J and O = .8 I + .05 J have the eigenvalues 1 and .7, 1 and .8. So P₂₁ has the
-    // singular values 1/4 and .8² · .7/4 = .112 three times. Rank 1 is the independent model, off by
-    // 0 at t = 1 and by 4 · ¾ σ + 12 · ¼ σ = 6 σ₂ at t = 2. The bounds are 2 · 2.5⁴ σ₂ and more.
+    // T = .7 I + .075 J and O = .8 I + .05 J have the eigenvalues 1 and .7, 1 and .8. So P₂₁ has
+    // the singular values 1/4 and .8² · .7/4 = .112 three times. Rank 1 is the independent model,
+    // off by 0 at t = 1 and by 4 · ¾ σ₂ + 12 · ¼ σ₂ = 6 σ₂ at t = 2. The bounds are 2 · 2.5⁴ σ₂
+    // and more.
     #[test]
     fn theorem_1_bounds_the_distance() {
         let moments = four_states(&[0.25; 4]);

@@ -250,7 +250,8 @@ fn errors_of_densities_are_written_beside_them() {
     let scored: f64 = lake.read("fits").floats("vamp_2")[0];
     let square = |rho: f64| 0.5 / (std::f64::consts::PI * (1.0 - rho * rho)).sqrt();
     let exact = (1.0 - scored / (square(0.9) * square(0.3))).sqrt();
-    assert!((features - exact).abs() < 0.05, "{features} {exact}");
+    // Which also has what the rank and functions of x leave out.
+    assert!((features - exact).abs() < 0.12, "{features} {exact}");
     let line = "most of it is what the features cannot express; decrease `bandwidth`";
     assert!(warnings(&lake).contains(line));
     ran.says("relative error of densities ").says(line);
@@ -258,25 +259,15 @@ fn errors_of_densities_are_written_beside_them() {
     let fit = &lake.record()["models"][0]["fits"][0];
     assert_eq!(fit["density_error"]["error"], error);
     // Without the section there are no errors, and the table can be left out.
-    assert!(
-        lake.tables_of("out")
-            .keys()
-            .any(|name| name.contains("density_errors"))
-    );
-    lake.runs(&["output.without=[\"density_errors\"]"]);
-    assert!(
-        !lake
-            .tables_of("out")
-            .keys()
-            .any(|name| name.contains("density_errors"))
-    );
-    lake.runs_text(&pipeline(keys, ""));
-    assert!(
-        !lake
-            .tables_of("out")
-            .keys()
-            .any(|name| name.contains("density_errors"))
-    );
+    let has_errors = |output: &str| lake.tables_of(output).contains_key("density_errors");
+    assert!(has_errors("out"));
+    let fewer = ["output.without=[\"density_errors\"]", "job.output=fewer"];
+    lake.runs(&fewer);
+    assert!(!has_errors("fewer"));
+    lake.file("p.toml", &pipeline(keys, ""));
+    lake.runs(&["job.output=plain"]);
+    assert!(!has_errors("plain"));
+    lake.runs(&[]);
     assert!(!warnings(&lake).contains("densities"));
 }
 

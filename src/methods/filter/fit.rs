@@ -4,8 +4,8 @@ use crate::evidence::observations::{Observations, Prior, Supervision};
 use crate::methods::filter::expression::Expression;
 use serde::{Deserialize, Serialize};
 
-/// The functions of a nonlinear system, from the SQL of the pipeline. A filter by kernel Bayes' rule
-/// may have `f` alone, which predicts the state whose nearest one supervises a row.
+/// The functions of a nonlinear system, from the SQL of the pipeline. A filter by kernel Bayes'
+/// rule may have `f` alone, which predicts the state whose nearest one supervises a row.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Dynamics {
     /// The next state, one expression of the coordinates per coordinate.

@@ -10,9 +10,9 @@
 //! ⎣ k_xᵀ 1 + δ/μ ⎦ ⎣γ⎦ = ⎣ 1 ⎦
 //! ```
 //!
-//! because k(x, x) = 1. Elimination gives w = (1 − γ) w₀ with the weights w₀ = A⁻¹k_x of `pkbr` (8),
-//! and γ = (1 − s)/(1 − s + δ/μ) with s = k_xᵀw₀. So the cost of a row is that of `pkbr`, and one
-//! distance per state of the table. 1 − s is the variance of a Gaussian process with the noise
+//! because k(x, x) = 1. Elimination gives w = (1 − γ) w₀ with the weights w₀ = A⁻¹k_x of `pkbr`,
+//! (8), and γ = (1 − s)/(1 − s + δ/μ) with s = k_xᵀw₀. So the cost of a row is that of `pkbr`, and
+//! one distance per state of the table. 1 − s is the variance of a Gaussian process with the noise
 //! δ/β⁺ at x: the less training rows explain an observation, the larger is the weight of ỹ.
 
 use crate::methods::filter::fit::Estimates;

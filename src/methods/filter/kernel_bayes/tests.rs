@@ -687,15 +687,23 @@ fn edited_factors_are_refused_or_filter_without_a_panic() {
         states: vec![0.5],
         observations: vec![0.4],
     };
-    for rule in [Rule::Kbr, Rule::Pkbr, Rule::Kregbayes] {
+    for (rule, takes_nearest) in [
+        (Rule::Kbr, false),
+        (Rule::Pkbr, false),
+        (Rule::Kregbayes, false),
+        (Rule::Kregbayes, true),
+    ] {
         for exact in [2000, 10] {
-            let params = KernelBayes {
+            let mut params = KernelBayes {
                 exact,
                 rank_state: 6,
                 rank_observation: 6,
                 landmarks: 10,
                 ..params(rule, [0.5, 0.7], 0.01, 0.02)
             };
+            if takes_nearest {
+                params = by_nearest(params);
+            }
             let mut input = input(&rows, None);
             input.supervision = Some(&supervision).filter(|_| rule == Rule::Kregbayes);
             let factors = fitted(&params, &input).factors();
@@ -892,7 +900,8 @@ fn by_nearest(params: KernelBayes) -> KernelBayes {
 // Training rows (0, 0), (10, 100) and the state 20 after them: kernels of states and of
 // observations are 1 for equal rows, else 0 to rounding. With c = 1/(1 + 2λ) = .8, β = (0, .64)
 // after the observation 0. The prediction is 10, so ỹ = 9. At x = 101, k = exp(−½) is that of the
-// second row, w₀ = k/(1 + δ/β) and s = k w₀. The last observation resembles no row: γ = 1/(1 + δ/μ).
+// second row, w₀ = k/(1 + δ/β) and s = k w₀. The last observation resembles no row, so
+// γ = 1/(1 + δ/μ).
 #[test]
 fn the_nearest_state_supervises_the_observation_of_the_row() {
     let mut rows = Observations::new(1, 1);

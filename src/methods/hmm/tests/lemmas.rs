@@ -300,8 +300,8 @@ fn lemma_2_is_nearly_attained_by_a_ring() {
         let world = ring(m, jump);
         let projection = projection(Scaling::None, 1, &exact_triples(&world, 1));
         let n = m as f64;
-        assert_close(projection.spectrum[0], 1.0 / n, 1e-14);
-        assert_close(projection.spectrum[1], (1.0 - jump) / n, 1e-14);
+        assert_close(projection.spectrum[0], 1.0 / n, 1e-12);
+        assert_close(projection.spectrum[1], (1.0 - jump) / n, 1e-12);
         let (r, q) = (jump / n, 1.0 - jump + jump / n);
         for t in lengths {
             let found = sums_of_lemmas(&world, &projection, 1, t);
@@ -364,7 +364,7 @@ fn a_transition_matrix_of_low_rank_needs_no_more_rank() {
     for scaling in BOTH {
         let projection = projection(scaling, 4, &exact_triples(&world, 1));
         assert_eq!(projection.rank, 2);
-        assert!(projection.spectrum[2] < 1e-15, "{:?}", projection.spectrum);
+        assert!(projection.spectrum[2] < 1e-13, "{:?}", projection.spectrum);
         let model = projection.model(2).expect("a rank");
         for t in 1..=5 {
             assert!(variational_distance(&model, &world, t) < 1e-12);
