@@ -5,8 +5,8 @@
 //! of p̂ in L²(π) × L², relative to the norm of p, in three parts that add up, and that of the mean
 //! embedding in the product of the Hilbert spaces.
 //!
-//! The square of the error is ‖p̂‖² − 2⟨p̂, p⟩ + ‖p‖². With ⟨p̂, p⟩ = E p̂(Y | X) over new pairs and
-//! Πp, the projection of p on the functions of the features, it is the sum of
+//! The square of the error is ‖p̂‖² − 2⟨p̂, p⟩ + ‖p‖². With ⟨p̂, p⟩ = E p̂(Y | X) over new pairs
+//! and Πp, the projection of p on the functions of the features, it is the sum of
 //! - ‖p̂‖² − ⟨p̂, p⟩, the noise of the pairs,
 //! - ‖Πp‖² − ⟨p̂, p⟩, what the rank leaves out,
 //! - ‖p‖² − ‖Πp‖², what the features cannot express.
@@ -17,8 +17,8 @@
 //!
 //! The third part needs finer functions of y than the features. With P_x the projection in x and
 //! its kernel K_x, ‖P_x p‖² = E K_x(X, X′) δ(Y − Y′) over independent pairs. A kernel of the fourth
-//! order that gets narrower takes the place of δ for as long as the standard error is small. What no
-//! function of x expresses is not seen. For densities relative to the ends of pairs there is no
+//! order that gets narrower takes the place of δ for as long as the standard error is small. What
+//! no function of x expresses is not seen. For densities relative to the ends of pairs there is no
 //! such measure, and the third part is not known.
 
 use crate::error::Result;

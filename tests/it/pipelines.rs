@@ -554,8 +554,8 @@ fn sun2019_figure2_lags_and_numbers_of_clusters() {
     }
 }
 
-// Section 5.2 in small: 200 random features of lists, and an embedding in three dimensions. Two rows
-// of one well differ more than the noise of their lists, and their embeddings do not.
+// Section 5.2 in small: 200 random features of lists, and an embedding in three dimensions. Two
+// rows of one well differ more than the noise of their lists, and their embeddings do not.
 #[test]
 fn sun2019_section_5_2_layers() {
     let lake = Lake::new();

@@ -157,8 +157,8 @@ pub(crate) struct PointColumns {
     pub(crate) embeddings: Vec<(String, usize)>,
 }
 
-/// The schema of the table `points`: partition, lag, key, and for each fit its cluster, the distance
-/// to its centre, and its embedding.
+/// The schema of the table `points`: partition, lag, key, and for each fit its cluster, the
+/// distance to its centre, and its embedding.
 pub(crate) fn points_schema(run: &RunSchema, key: &[Field], fits: &[PointColumns]) -> SchemaRef {
     let mut fields = run.leading();
     fields.extend(key.iter().map(required));

@@ -1,8 +1,8 @@
 //! The objectives whose minima the posteriors are.
 //!
 //! A posterior is a function μ(x) = Ψ C k_x of the observation x, with the features Ψ of the states
-//! of the rows. For the rules `pkbr` and `kregbayes`, rows have the weights e_i² = β_i⁺, and rows of
-//! supervision e_i² = μ. The objective (7) or (10) is
+//! of the rows. For the rules `pkbr` and `kregbayes`, rows have the weights e_i² = β_i⁺, and rows
+//! of supervision e_i² = μ. The objective (7) or (10) is
 //!
 //! ```text
 //! L[μ] = Σ e_i² ‖ψ(y_i) − μ(x_i)‖² + δ‖μ‖².
@@ -10,8 +10,8 @@
 //!
 //! At its minimum, C = W = (K + δ/e²)⁻¹ ((8), (11)) and ψ(y_i) − μ(x_i) = δ/e_i² Ψ W_i. So the
 //! minimum is δ tr(G W), for the kernel matrix G of the states. L less its minimum is the squared
-//! norm of the space of the kernel (k(x, x′) − k_xᵀ W k_x′)/δ, so a function with the value Ψ w at x
-//! has at least
+//! norm of the space of the kernel (k(x, x′) − k_xᵀ W k_x′)/δ, so a function with the value Ψ w at
+//! x has at least
 //!
 //! ```text
 //! δ tr(G W) + δ (w − W k_x)ᵀ G (w − W k_x) / (1 − k_xᵀ W k_x).
@@ -343,8 +343,8 @@ mod tests {
         close(&[found.distance], &[1.08f64.sqrt()], 1e-14);
     }
 
-    // K = I: C = diag(β²/(β² + δ)), and (5) is Σ β_i (δ/(β_i² + δ))². The row with a negative weight
-    // has no best C: the larger it is, the smaller is (5).
+    // K = I: C = diag(β²/(β² + δ)), and (5) is Σ β_i (δ/(β_i² + δ))². The row with a negative
+    // weight has no best C: the larger it is, the smaller is (5).
     #[test]
     fn song2016_5_of_two_rows_by_hand() {
         let dense = Dense {

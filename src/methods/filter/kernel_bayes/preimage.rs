@@ -163,8 +163,8 @@ fn heaviest(parts: &[Weighted<'_>], d: usize) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    // ŷ = argmin ‖m − ψ(y)‖ of appendix A.1, and ‖m − ψ(y)‖² = ‖m‖² − 2 Σ w_i k(y, y_i) + 1. The mean
-    // of the states is between their modes.
+    // ŷ = argmin ‖m − ψ(y)‖ of appendix A.1, and ‖m − ψ(y)‖² = ‖m‖² − 2 Σ w_i k(y, y_i) + 1. The
+    // mean of the states is between their modes.
     #[test]
     fn a_decoded_state_is_nearest_to_the_embedding() {
         let kernel = Kernel {

@@ -260,8 +260,8 @@ fn lemmas_2_and_3_have_these_ratios_in_a_world_of_four_states() {
     }
 }
 
-// (60) to (63): the distance is at most √m times the sum of Lemma 3, and Theorem 1 rounds the sum of
-// powers up. As σ_min(O) > √m/n, the bound grows more slowly than the number of sequences.
+// (60) to (63): the distance is at most √m times the sum of Lemma 3, and Theorem 1 rounds the sum
+// of powers up. As σ_min(O) > √m/n, the bound grows more slowly than the number of sequences.
 #[test]
 fn equations_60_to_63_lead_from_lemma_3_to_theorem_1() {
     let world = four_states();
