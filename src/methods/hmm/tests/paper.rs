@@ -75,12 +75,18 @@ fn example_7_with_a_little_noise_predicts_nothing() {
         let world = two_states(0.5 - noise);
         let projection = projection(Scaling::None, 1, &exact_triples(&world, 1));
         let left = projection.left(1);
-        assert_close(left[0], 0.0, 1e-12);
+        // Rounding turns vectors by the inverse of the difference of the values, 2 · noise.
+        let rounding = 1e-15 / noise;
+        assert_close(left[0], 0.0, rounding);
         assert_close(left[1].abs(), 1.0, 1e-12);
         let model = projection.model(1).expect("a rank");
-        assert!(model.operators.iter().all(|b| b.abs() < 1e-12));
+        assert!(model.operators.iter().all(|b| b.abs() < rounding));
         for t in 1..8 {
-            assert_close(variational_distance(&model, &world, t), 1.0, 1e-11);
+            assert_close(
+                variational_distance(&model, &world, t),
+                1.0,
+                10.0 * rounding,
+            );
         }
     }
 }
