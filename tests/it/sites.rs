@@ -230,7 +230,12 @@ async fn tasks_give_the_same_bytes() {
             300,
             "points",
             &[
-                (PAIRS, &["deal", "survey", "sum", "sum", "rows"]),
+                (
+                    PAIRS,
+                    &[
+                        "deal", "survey", "sum", "sum", "sum", "sum", "sum", "sum", "rows",
+                    ],
+                ),
                 (MAPS, &["deal", "survey", "fit"]),
                 (&landmarks, &["deal", "survey", "fit", "rows"]),
             ],
