@@ -400,6 +400,35 @@ fn a_polygon_has_the_eigenvalues_of_its_circulant_kernel() {
     assert_eq!(times, [1.0, 8.0, 2.0, 4.0]);
 }
 
+// A hidden layer has units that are never active: they change no distance. A column of coordinates
+// and lists of nothing else are refused.
+#[test]
+fn numbers_of_lists_that_are_the_same_in_all_rows_change_nothing() {
+    let lake = Lake::new();
+    polygon(&lake, 60, &[(0, 60)]);
+    let of_lists = |numbers: &str, scale: &str| {
+        let sql = format!("SELECT id, make_array({numbers}) AS z FROM circle");
+        let text = MAP.swap("SELECT * FROM circle", &sql);
+        let coordinates = format!("coordinates = \"z\"\nscale = \"{scale}\"");
+        let text = text.swap("coordinates = [\"x\", \"y\"]", &coordinates);
+        lake.file("p.toml", &text).run(&[])
+    };
+    let embedded = || lake.read("points").lists("map_t8_embedding");
+    for scale in ["standard", "none"] {
+        let ran = of_lists("x, y", scale).succeeds();
+        assert!(!ran.out.contains("same value"), "{}", ran.out);
+        let without = embedded();
+        of_lists("7.0, x, 0.0, y", scale).succeeds().says(
+            "2 of the 4 numbers of the lists in `z` have the same value in all rows, and change no distance",
+        );
+        assert_eq!(embedded(), without);
+        of_lists("7.0, 8.0", scale).fails(
+            1,
+            "number 0 of the lists in `z` has the same value in all rows",
+        );
+    }
+}
+
 /// Kernels of all kinds for points with nine coordinates.
 const FAR: &str = r#"
 job = { name = "far", output = "out" }

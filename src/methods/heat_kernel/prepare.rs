@@ -62,26 +62,17 @@ pub(crate) fn prepare(points: &Points, params: &KernelParams, seed: u64) -> Resu
     })
 }
 
-/// Checks that no coordinate is constant or not finite.
+/// Checks that coordinates are finite and that points differ.
 fn check(points: &Points) -> Result<()> {
     if points.n() == 0 {
         return Err(Error::input("there are no points"));
     }
-    let d = points.dimension;
-    let (mut low, mut high) = (points.row(0).to_vec(), points.row(0).to_vec());
-    for row in points.coordinates.chunks_exact(d) {
-        for (c, x) in row.iter().enumerate() {
-            assert!(x.is_finite(), "coordinates are finite");
-            low[c] = low[c].min(*x);
-            high[c] = high[c].max(*x);
-        }
+    let finite = points.coordinates.iter().all(|x| x.is_finite());
+    assert!(finite, "coordinates are finite");
+    let first = points.row(0);
+    let mut rows = points.coordinates.chunks_exact(points.dimension);
+    if points.n() > 1 && rows.all(|row| row == first) {
+        return Err(Error::input(format!("all {} points are equal", points.n())));
     }
-    match (0..d).find(|&c| low[c] == high[c]) {
-        Some(c) if points.n() > 1 => Err(Error::input(format!(
-            "coordinate {} is {} in all rows; leave it out",
-            c + 1,
-            low[c]
-        ))),
-        _ => Ok(()),
-    }
+    Ok(())
 }

@@ -117,11 +117,11 @@ impl Survey {
         }
     }
 
-    /// The first coordinate that has one value in all rows, and the value. None for a single row.
-    pub(crate) fn constant(&self) -> Option<(usize, f64)> {
-        let Ends { low, high, .. } = &self.ends;
-        let found = (0..low.len()).find(|&k| self.used > 1 && low[k] == high[k]);
-        found.map(|k| (k, low[k]))
+    /// The coordinates that have one value in all rows, with the value. None for a single row.
+    pub(crate) fn constants(&self) -> Vec<(usize, f64)> {
+        let ends = self.ends.low.iter().zip(&self.ends.high).enumerate();
+        let constants = ends.filter(|(_, (low, high))| self.used > 1 && low == high);
+        constants.map(|(k, (low, _))| (k, *low)).collect()
     }
 
     /// The hashes of all trajectories, ascending. None if there are more than `most`.
@@ -478,10 +478,11 @@ impl Surveyor {
 }
 
 impl Surveyor {
-    /// The number by which each coordinate is divided. `name` is the name of a coordinate.
+    /// The number by which each coordinate is divided. With `scale = "standard"` it is 1 for a number
+    /// of a list that is the same in all rows.
     ///
     /// # Errors
-    /// A coordinate that is the same in all rows, by its index.
+    /// A coordinate that is the same in all rows, by its index, and lists that are.
     pub(crate) fn divisors(
         &self,
         layout: &PointLayout,
@@ -498,7 +499,14 @@ impl Surveyor {
                     own.copied().unwrap_or(1.0)
                 })
                 .collect()),
-            Scale::Standard => (0..dimension).map(|k| self.deviation(k).ok_or(k)).collect(),
+            Scale::Standard => {
+                let deviations: Vec<_> = (0..dimension).map(|k| self.deviation(k)).collect();
+                let can_be_one = layout.is_list() && deviations.iter().any(Option::is_some);
+                let deviations = deviations.into_iter().enumerate();
+                deviations
+                    .map(|(k, own)| own.or(can_be_one.then_some(1.0)).ok_or(k))
+                    .collect()
+            }
         }
     }
 
@@ -516,14 +524,16 @@ impl Surveyor {
         all.deviation()
     }
 
-    /// The index of a coordinate that has one value in all rows of a partition.
-    pub(crate) fn constant(&self) -> Option<usize> {
-        let survey = self.used().find(|survey| survey.used > 1)?;
+    /// The indices of the coordinates that have the same value in all rows of all partitions.
+    pub(crate) fn constants(&self) -> Vec<usize> {
+        let Some(survey) = self.used().find(|survey| survey.used > 1) else {
+            return Vec::new();
+        };
         let low = &survey.ends.low;
         let equal = |k: &usize| {
             self.used()
                 .all(|s| s.ends.low[*k] == low[*k] && s.ends.high[*k] == low[*k])
         };
-        (0..low.len()).find(equal)
+        (0..low.len()).filter(equal).collect()
     }
 }

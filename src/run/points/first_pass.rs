@@ -21,6 +21,8 @@ pub(crate) struct FirstPass {
     pub(crate) known: Known,
     /// What reading found beside the points.
     pub(crate) found: Found,
+    /// Numbers of lists that have the same value in all rows.
+    constants: usize,
 }
 
 /// What every pass after the first needs.
@@ -42,7 +44,7 @@ impl Known {
     ///
     /// # Errors
     /// Weights that are all 0, too large or too different, and of points without time, a coordinate
-    /// that has one value in all rows. The message does not name the partition.
+    /// that has one value in all rows, or lists that have. The message does not name the partition.
     pub(crate) fn check(&self, partition: usize) -> Result<()> {
         let fault = self.faults.get(partition).cloned().flatten();
         fault.map_or(Ok(()), |fault| Err(Error::input(fault)))
@@ -124,6 +126,19 @@ impl FirstPass {
         far
     }
 
+    /// What to say of numbers of lists that have the same value in all rows, as units of a network
+    /// that are never active.
+    pub(crate) fn constant_numbers(&self, layout: &PointLayout) -> Option<String> {
+        (self.constants > 0).then(|| {
+            format!(
+                "{} of the {} numbers of the lists in `{}` have the same value in all rows, and change no distance between rows",
+                self.constants,
+                self.known.divisors.len(),
+                layout.coordinates[0].name()
+            )
+        })
+    }
+
     /// A sample of the points of each partition, divided by the scale.
     pub(crate) fn samples(&self) -> Vec<Points> {
         let d = self.known.divisors.len();
@@ -165,7 +180,10 @@ fn fault(layout: &PointLayout, survey: &Survey) -> Option<String> {
     });
     of_weights.or_else(|| {
         let is_alone = matches!(layout.roles, PointRoles::Rows);
-        let (k, value) = survey.constant().filter(|_| is_alone)?;
+        let constants = survey.constants();
+        // Lists may have numbers that are the same in all rows.
+        let is_fault = is_alone && (!layout.is_list() || constants.len() == survey.ends.low.len());
+        let (k, value) = *constants.first().filter(|_| is_fault)?;
         let name = coordinate_name(layout, k);
         Some(format!(
             "{name} is {value} in all rows; leave it out, or select other rows in the SQL"
@@ -203,7 +221,10 @@ pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> 
             ),
         )
     };
-    if let Some(k) = surveyor.constant() {
+    let constants = surveyor.constants();
+    if let Some(&k) = constants.first()
+        && (!layout.is_list() || constants.len() == dimension)
+    {
         return Err(constant(k));
     }
     // Without pairs there is no model, and nothing to scale.
@@ -229,5 +250,6 @@ pub(crate) fn survey(layout: &PointLayout, surveyor: Surveyor, found: Found) -> 
         partitions: surveyor.partitions,
         known,
         found,
+        constants: constants.len(),
     })
 }

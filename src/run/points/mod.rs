@@ -76,7 +76,12 @@ impl EvidenceKind for PointsKind {
             Workers::Remote { nodes, .. } => rounds::survey(run, nodes).await?,
         };
         let first_pass = survey(layout, surveyor, found)?;
-        let warnings = far_values(run, &first_pass).await?;
+        let mut warnings = far_values(run, &first_pass).await?;
+        let far = warnings.first().cloned();
+        if let Some(warning) = first_pass.constant_numbers(layout) {
+            tracing::warn!("{warning}");
+            warnings.push(warning);
+        }
         let points = first_pass.partitions.iter().map(|survey| survey.rows);
         let found = Found {
             rows: first_pass.found.rows,
@@ -88,7 +93,7 @@ impl EvidenceKind for PointsKind {
             ..Found::default()
         };
         Ok(Read {
-            evidence: (first_pass, found.warnings.first().cloned()),
+            evidence: (first_pass, far),
             found,
             ledger: None,
         })
