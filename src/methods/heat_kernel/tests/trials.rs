@@ -174,8 +174,8 @@ fn a_trial_without_a_kernel_is_named() {
 }
 
 // The paper has no numbers: both kinds of draws "perform similarly", and signs are a little better
-// with the bistochastic kernel. A prototype finds 1.40 ± .10 and 1.25 ± .07 for 20 coordinates of
-// the Klein bottle, with either normalisation.
+// with the bistochastic kernel. Means of many draws are 1.40 ± .10 and 1.25 ± .07 for 20 coordinates
+// of the Klein bottle, with either normalisation.
 #[test]
 fn figure_5a_signs_in_place_of_normal_numbers() {
     let points = klein_bottle(25, 500);
@@ -332,7 +332,8 @@ fn proposition_3_4_over_trials() {
     assert!((ratio - 2.0).abs() < 0.9, "{deviations:?}");
 }
 
-// E sup |‖y_i − y_j‖² − d²| falls like k^{-1/2}. A prototype has slopes of −.50 ± .03.
+// E sup |‖y_i − y_j‖² − d²| falls like k^{-1/2}. Many draws have slopes of
+// −.50 ± .03.
 #[test]
 fn theorem_3_3_rate_in_the_number_of_columns() {
     let dimensions = vec![16, 64, 256];
