@@ -11,7 +11,7 @@
 
 use crate::math::matrix::dot;
 use crate::math::seed::restart_seed;
-use crate::methods::hmm::given::GivenProbabilities;
+use crate::methods::hmm::given::{GivenHmm, GivenProbabilities};
 use crate::methods::hmm::model::HmmModel;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -52,6 +52,14 @@ pub(crate) struct DistanceLengths {
 pub(crate) fn exact_length(n: usize, longest: usize) -> usize {
     let all = |t: usize| n.checked_pow(t as u32).filter(|all| *all <= SEQUENCES);
     (1..=longest).take_while(|&t| all(t).is_some()).count()
+}
+
+/// The bytes of the sequences of `n` symbols that are drawn: a list of one number per length.
+pub(crate) fn drawn_bytes(keys: &GivenHmm, n: usize) -> u64 {
+    match keys.length - exact_length(n, keys.length) {
+        0 => 0,
+        drawn => keys.samples as u64 * (size_of::<Vec<f64>>() + 8 * drawn) as u64,
+    }
 }
 
 /// The distances of a model at the lengths 1, 2, …, `longest`. Symbol x of the model is symbol x of
@@ -208,13 +216,13 @@ impl<'a> Sides<'a> {
         let drawn: Vec<Vec<f64>> = drawn
             .map(|sample| {
                 let mut random = Pcg64::seed_from_u64(restart_seed(seed, sample));
-                self.terms(&walk.draw(longest, &mut random))
+                self.terms(exact, &walk.draw(longest, &mut random))
             })
             .collect();
         let totals = self.totals(longest);
         let n = samples as f64;
         let of_length = |length: usize| {
-            let terms = || drawn.iter().map(|own| own[length - 1]);
+            let terms = || drawn.iter().map(|own| own[length - 1 - exact]);
             let mean = terms().sum::<f64>() / n;
             let squares: f64 = terms().map(|term| (term - mean).powi(2)).sum();
             Distance {
@@ -227,9 +235,9 @@ impl<'a> Sides<'a> {
         (exact + 1..=longest).map(of_length).collect()
     }
 
-    /// (P − P̂)⁺/Q of every beginning of a sequence. P, P̂ and the uniform distribution are divided
-    /// by Q at every step, so that none becomes too small.
-    fn terms(&self, symbols: &[usize]) -> Vec<f64> {
+    /// (P − P̂)⁺/Q of every beginning of a sequence of more than `exact` symbols. P, P̂ and the
+    /// uniform distribution are divided by Q at every step, so that none becomes too small.
+    fn terms(&self, exact: usize, symbols: &[usize]) -> Vec<f64> {
         let n = self.model.n_symbols;
         let all = self.alphabet() as f64;
         let (mut a, mut b) = (
@@ -237,8 +245,8 @@ impl<'a> Sides<'a> {
             self.reference.hidden.initial.clone(),
         );
         let mut uniform = 1.0;
-        let mut terms = Vec::with_capacity(symbols.len());
-        for &x in symbols {
+        let mut terms = Vec::with_capacity(symbols.len() - exact);
+        for (at, &x) in symbols.iter().enumerate() {
             let p = dot(self.emission(x), &b);
             // Predictions end with the first symbol that no row shows.
             let predicted = if x < n {
@@ -248,7 +256,9 @@ impl<'a> Sides<'a> {
             };
             uniform /= all;
             let q = (1.0 - UNIFORM) * p + UNIFORM * uniform;
-            terms.push(f64::max(p - predicted, 0.0) / q);
+            if at >= exact {
+                terms.push(f64::max(p - predicted, 0.0) / q);
+            }
             b = self.move_on(x, &b);
             a = if x < n {
                 self.step(x, &a)
@@ -445,6 +455,15 @@ mod tests {
         assert_eq!(exact_length(10, 9), 6);
         assert_eq!(exact_length(1, 9), 9);
         assert_eq!(exact_length(2_000_000, 9), 0);
+        let sound = r#"{"transition": {"sql": "a"}, "emission": {"sql": "b"}}"#;
+        let mut keys: GivenHmm = serde_json::from_str(sound).expect("keys");
+        (keys.length, keys.samples) = (9, 1000);
+        for (n, lengths) in [(30, 5), (10, 3), (usize::MAX, 9)] {
+            assert_eq!(drawn_bytes(&keys, n), 1000 * (24 + 8 * lengths));
+        }
+        assert_eq!(drawn_bytes(&keys, 1), 0);
+        keys.length = 0;
+        assert_eq!(drawn_bytes(&keys, 30), 0);
         let shares = vec![1.0 / 1200.0; 1200];
         let model = independent(&shares).model(shares.clone());
         let found = distances(&model, &known(independent(&shares)), lengths(3));

@@ -4,6 +4,7 @@
 use crate::error::counted;
 use crate::methods::FilterMethod;
 use crate::methods::filter::params::{KernelBayes, Noise, Rule};
+use crate::output::tables::observations::StepErrors;
 use crate::plan::kind::Shown;
 use crate::plan::memory::{Lack, own_bytes, shown};
 use crate::plan::observations::{ObservationsPlan, width};
@@ -65,6 +66,12 @@ impl ObservationsPlan {
         let held = size.rows.saturating_mul(numbers(size) * 8);
         let bytes = (own_bytes(threads) + STREAMING).saturating_add(held);
         let bytes = bytes.saturating_add(at_once);
+        let errors = if self.errors {
+            errors_bytes(self.fits.len(), size.rows)
+        } else {
+            0
+        };
+        let bytes = bytes.saturating_add(errors);
         let (of, rows) = (counted(numbers(size), "number"), counted(size.rows, "row"));
         let text = format!("  memory at most {} for {rows} of {of}", shown(bytes));
         let mut json = json!(size);
@@ -95,6 +102,14 @@ impl ObservationsPlan {
         let evidence = format!("for {rows} of {}", counted(numbers(size), "number"));
         Lack::of(fit, bytes, &evidence, less, threads, limit)
     }
+}
+
+/// An upper bound of the bytes of the errors of all steps of fits. There are as many steps as rows
+/// of the longest trajectories, which are at most all rows. Errors are held twice: in trajectories
+/// and in their sums, then in the sums and in the model.
+fn errors_bytes(fits: usize, rows: u64) -> u64 {
+    let step = 2 * size_of::<StepErrors>() as u64;
+    rows.saturating_mul(step.saturating_mul(fits as u64))
 }
 
 /// Numbers per row.
@@ -212,6 +227,14 @@ mod tests {
             let more = needed(&method, 1_000_001, 2) - needed(&method, 1_000_000, 2);
             assert_eq!(more, row);
         }
+    }
+
+    // A step has a number of rows and two sums.
+    #[test]
+    fn errors_of_steps_are_held_twice() {
+        assert_eq!(errors_bytes(1, 1), 2 * 24);
+        assert_eq!(errors_bytes(3, 1_000_000), 144_000_000);
+        assert_eq!(errors_bytes(2, u64::MAX), u64::MAX);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Memory needs of a run over sequences: an upper bound before a row is read, and the need of each
 //! partition once its windows are counted.
 
+use crate::assess::hmm_distances::drawn_bytes;
 use crate::error::counted;
 use crate::evidence::symbols::triples::TripleSize;
 use crate::methods::estimator::Estimator;
@@ -51,11 +52,13 @@ impl SymbolsPlan {
             rows,
         };
         let own = own_bytes(threads);
-        let resident = self
-            .spectral()
-            .map(|fit| needed(fit, size, threads as u64))
-            .max();
-        let resident = own.saturating_add(resident.unwrap_or(0));
+        // The rows of a given model say how large it is; what it draws is known before.
+        let given = self.fits.iter().filter_map(|fit| fit.method.given());
+        let most = usize::try_from(symbols).unwrap_or(usize::MAX);
+        let given = given.map(|own| drawn_bytes(own, most));
+        let spectral = self.spectral();
+        let spectral = spectral.map(|fit| needed(fit, size, threads as u64));
+        let resident = own.saturating_add(spectral.chain(given).max().unwrap_or(0));
         let needs = Needs {
             count_bytes: own.saturating_add(held.saturating_mul(per_window)),
             fit_bytes: resident.saturating_add(triples.saturating_mul(TRIPLE_BYTES)),

@@ -12,7 +12,7 @@ use gyre::store::Stores;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-const PIPELINES: [&str; 9] = [
+const PIPELINES: [&str; 10] = [
     include_str!("../../pipelines/double_gyre.toml"),
     include_str!("../../pipelines/how_many_sets.toml"),
     include_str!("../../pipelines/nightly.toml"),
@@ -21,6 +21,7 @@ const PIPELINES: [&str; 9] = [
     include_str!("../../pipelines/timescales.toml"),
     include_str!("../../pipelines/words.toml"),
     include_str!("../../pipelines/low_rank.toml"),
+    include_str!("../../pipelines/low_rank_dummy.toml"),
     include_str!("../../pipelines/sessions.toml"),
 ];
 

@@ -308,6 +308,22 @@ fn lake() -> Lake {
     lake
 }
 
+// Two times a number of rows and two sums, for each row and fit.
+#[test]
+fn errors_of_steps_are_part_of_the_memory() {
+    let lake = lake();
+    let bytes = |keys: &str| {
+        let shown = lake.line(&format!(
+            "plan curve.toml --json --set sequences.split=split{keys}"
+        ));
+        let memory = shown.succeeds().json()["memory"].clone();
+        let of = |key: &str| memory[key].as_u64().expect("a number");
+        (of("bytes"), of("rows"))
+    };
+    let ((plain, rows), with_errors) = (bytes(""), bytes(" --set output.errors=true"));
+    assert_eq!(with_errors, (plain + 2 * 24 * 2 * rows, rows));
+}
+
 #[test]
 fn plans_say_what_is_fitted_and_filtered() {
     let lake = lake();

@@ -665,7 +665,7 @@ fn every_pipeline_is_tested() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines");
     let names: Vec<String> = names_in(&folder).into_iter().collect();
     let known = "README.md camera.toml circle.toml convergence.toml deploy double_gyre.toml \
-                 hidden_world.toml how_many_sets.toml kernel_toy.toml klein_bottle.toml layers.toml low_rank.toml nightly.toml \
+                 hidden_world.toml how_many_sets.toml kernel_toy.toml klein_bottle.toml layers.toml low_rank.toml low_rank_dummy.toml nightly.toml \
                  outliers.toml point_clouds.toml routes.toml sessions.toml sets.toml \
                  stretched_torus.toml timescales.toml torus.toml tracking.toml wells.toml \
                  wells_errors.toml wells_scales.toml words.toml";

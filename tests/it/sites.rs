@@ -110,7 +110,8 @@ power = [2, 4]
 landmarks = 60
 "#;
 
-/// Windows of three rows of a chain, with gaps, and with resamples and folds of trajectories.
+/// Windows of three rows of a chain, with gaps, and with resamples and folds of trajectories. The
+/// given model shows pages of another state, too.
 const SYMBOLS: &str = r#"
 [sequences]
 sql = "SELECT * FROM walks WHERE t % 50 <> 49"
@@ -131,6 +132,21 @@ name = "plain"
 method = "spectral_hmm"
 rank = 2
 scaling = "none"
+
+[[fit]]
+name = "truth"
+method = "given_hmm"
+length = 3
+transition = { sql = """
+WITH states AS (SELECT value AS state FROM generate_series(0, 5))
+SELECT NULL AS state, state AS next, 1.0 / 6 AS probability FROM states
+UNION ALL SELECT state, state AS next, 1.0 / 3 FROM states
+UNION ALL SELECT state, (state + 1) % 6, 2.0 / 3 FROM states
+""" }
+emission = { sql = """
+SELECT state, s, CASE WHEN s = concat('page ', state) THEN 0.9 ELSE 0.02 END AS probability
+FROM (SELECT DISTINCT s FROM walks), (SELECT value AS state FROM generate_series(0, 5))
+""" }
 
 [validation]
 bootstrap = 3
@@ -257,6 +273,9 @@ async fn tasks_give_the_same_bytes() {
             let text = pipeline("FOLDER/", sections);
             let tables = assert_tasks_agree(&lake, &text, rounds).await;
             assert!(!tables[table].is_empty());
+            if sections.contains("given_hmm") {
+                assert!(!tables["distances"].is_empty());
+            }
         }
     }
 }

@@ -192,6 +192,13 @@ const WRONG: &str = r#"
     transition | SELECT state, CASE WHEN state = 'wet' THEN NULL ELSE next END AS next, probability FROM moves | column `next` is null in a row of the state wet
     transition | SELECT state, next, CASE WHEN state = 'wet' THEN probability END AS probability FROM moves | is null; write a number of 0 or more
     transition | SELECT state, next, -probability AS probability FROM moves | write a number of 0 or more
+    transition | SELECT * FROM moves UNION ALL SELECT * FROM moves WHERE state IS NULL | `transition` has two rows from the start to the state
+    transition | SELECT state, next, CASE WHEN state IS NULL THEN 1.0 ELSE probability END AS probability FROM moves | `transition` has probabilities of the start that add up to 2, not to 1 within 1e-6
+    transition | SELECT state, next, CAST('Infinity' AS DOUBLE) AS probability FROM moves | is inf; write a number of 0 or more
+    transition | SELECT * FROM moves WHERE probability > 5 | `fit.truth.transition`: the SQL gives no rows
+    emission | SELECT CASE WHEN symbol = 1 THEN NULL ELSE state END AS state, symbol, probability FROM shown | column `state` is null in a row of the symbol 1
+    emission | SELECT state, CASE WHEN symbol < 2 THEN symbol END AS symbol, probability FROM shown | column `symbol` is null in a row of the state
+    emission | SELECT state, symbol, probability * 0.999998 AS probability FROM shown | `emission` has probabilities of the state dry that add up to 0.99999
     emission | SELECT state, symbol, CAST('NaN' AS DOUBLE) AS probability FROM shown | is NaN; write a number of 0 or more
     emission | SELECT * FROM shown WHERE symbol < 2 | `emission` lacks the symbol 2, which the rows show
     emission | SELECT * FROM shown WHERE state = 'wet' | `emission` has no row of the state dry
@@ -237,6 +244,124 @@ fn queries_of_given_models_are_checked_before_a_run() {
     );
 }
 
+/// Coordinates in four boxes, of which no row has the last one.
+const BOXES: &str = r#"
+job = { name = "boxes", output = "out" }
+[sequences]
+sql = "SELECT value / 9 AS id, value % 9 AS t, value * 2 % 3 * 0.25 + 0.1 AS x FROM generate_series(0, 89)"
+trajectory = "id"
+time = "t"
+bins = { x = { boxes = 4, bounds = [0.0, 1.0] } }
+
+[[fit]]
+name = "truth"
+method = "given_hmm"
+length = 2
+transition = { sql = "SELECT * FROM (VALUES (NULL, 1, 1), (1, 1, 1)) AS t(state, next, probability)" }
+emission = { sql = """
+SELECT * FROM (VALUES (1, 0.9, 0.3), (1, 0.1, 0.4), (1, 0.3, 0.2), (1, 0.6, 0.1)) AS t(state, x, probability)""" }
+"#;
+
+#[test]
+fn symbols_can_be_boxes() {
+    let lake = Lake::new();
+    lake.runs_text(BOXES);
+    let shown = lake.read("symbols").lists("truth_emission");
+    assert_eq!(shown, [[0.4], [0.2], [0.1]]);
+    // Each trajectory has three rows in each of three boxes.
+    let found = lake.read("trajectories").floats("truth_log_likelihood");
+    let expected = 3.0 * (0.4f64 * 0.2 * 0.1).ln();
+    assert_eq!(found.len(), 10);
+    found.iter().for_each(|own| assert_near(*own, expected));
+    for (x, message) in [
+        (
+            "0.35",
+            "`emission` has two rows of the state 1 and the symbol 0.375",
+        ),
+        (
+            "0.95",
+            "`emission` has two rows of the state 1 and the symbol 0.9",
+        ),
+        (
+            "1.5",
+            "fit `truth`: the symbol 1.5 of `emission` is null, NaN or outside the bins",
+        ),
+    ] {
+        lake.file(
+            "p.toml",
+            &BOXES.swap(
+                "(VALUES (1, 0.9",
+                &format!("(VALUES (1, {x}, 0.0), (1, 0.9"),
+            ),
+        );
+        lake.run(&[]).fails(1, message);
+    }
+}
+
+#[test]
+fn the_order_of_entries_and_threads_change_no_byte() {
+    let lake = lake();
+    let run = |order: &str, threads: &str| {
+        let set = |key: &str, of: &str| {
+            format!(
+                "fit.truth.{key}={{ sql = \"SELECT * FROM {of} ORDER BY probability {order}\" }}"
+            )
+        };
+        let (moves, shown) = (set("transition", "moves"), set("emission", "shown"));
+        let sets = ["run", "p.toml", "--set", &moves, "--set", &shown];
+        let more = ["--threads", threads, "--force"];
+        lake.gyre(&[&sets[..], &more].concat()).succeeds();
+        lake.tables_of("out")
+    };
+    let expected = run("ASC", "1");
+    assert!(!expected["distances"].is_empty());
+    for (order, threads) in [("DESC", "1"), ("DESC", "3")] {
+        assert!(run(order, threads) == expected, "{order} {threads}");
+    }
+}
+
+/// A partition that a given model lacks has no result, and the others have theirs.
+#[test]
+fn each_partition_needs_entries() {
+    let halves = "SELECT *, h AS half FROM shown CROSS JOIN (VALUES (0), (7)) AS halves(h)";
+    let text = WORLD
+        .swap("split = \"split\"\n", "partition_by = \"half\"\n")
+        .swap("AS split\n", "AS split, trajectory % 2 AS half\n")
+        .swap("SELECT * FROM shown", halves);
+    let lake = lake();
+    lake.file("p.toml", &text);
+    let message = "fit `truth`: `emission` has no rows for this partition";
+    lake.run(&[]).fails(1, message);
+    assert_eq!(lake.read("fits").integers("half"), [0, 0]);
+}
+
+#[test]
+fn drawn_sequences_are_part_of_the_memory() {
+    let lake = lake();
+    let sets = [
+        "--set",
+        "fit.truth.length=100",
+        "--set",
+        "fit.truth.samples=1000000",
+    ];
+    let plan = |sets: &[&str]| {
+        // A table says how many rows it has.
+        let sql = "sequences.sql=SELECT state AS trajectory, symbol AS time, symbol, 'train' AS split FROM shown";
+        let plan = ["plan", "p.toml", "--json", "--set", sql];
+        let shown = lake.gyre(&[&plan[..], sets].concat());
+        let json = shown.succeeds().json();
+        json["memory"]["resident_bytes"].as_u64().expect("a number")
+    };
+    // Six rows have at most six symbols, and 6⁷ sequences are summed up: 93 numbers per list.
+    assert!(plan(&sets) > plan(&[]) + 700_000_000);
+    let bounded = ["run", "p.toml", "--threads", "1", "--memory", "300MB"];
+    let what = "2 states and 3 symbols and 1 thread; --memory is 300MB: give at least ";
+    let ran = lake.gyre(&[&bounded[..], &sets].concat());
+    ran.fails(2, what);
+    assert!(ran.err.contains("or lower `samples`"), "{}", ran.err);
+    assert!(!ran.err.contains("fit `truth`: fit"), "{}", ran.err);
+}
+
 /// Example (8) of Kulesza, Rao and Singh, *Low-rank spectral learning*, as weighted sequences and
 /// as a given model.
 const EXAMPLE_8: &str = r#"
@@ -271,7 +396,11 @@ emission = { sql = "SELECT * FROM (VALUES (1, 1, 1.0), (2, 2, 1.0)) AS t(state, 
 
 /// The rows of the table `distances`: fit, rank, length and the numbers of some columns.
 fn distances(lake: &Lake) -> Vec<(String, i64, i64, [f64; 3])> {
-    let rows = lake.read("distances");
+    distances_in(lake, "out")
+}
+
+fn distances_in(lake: &Lake, output: &str) -> Vec<(String, i64, i64, [f64; 3])> {
+    let rows = lake.read_at(&format!("{output}/distances"));
     let (fits, references) = (rows.texts("fit"), rows.texts("reference"));
     let (ranks, lengths) = (rows.integers("rank"), rows.integers("length"));
     let columns = ["distance", "error", "samples"].map(|name| rows.floats(name));
@@ -329,6 +458,57 @@ fn example_8_has_the_distances_of_the_paper() {
         ("theorem_1", "null"),
     ];
     assert_eq!(own, expected);
+}
+
+// §3.2: a good model of rank 3 exists and is not found. Exact moments and weighted rows have the
+// same models. P₂₁ has the singular values of (10), times 1 − δ, and δ.
+#[test]
+fn kulesza2014_example_10_with_a_dummy_state() {
+    let lake = Lake::new();
+    lake.run_of_repository("low_rank_dummy", &[]).succeeds();
+    let rows = distances_in(&lake, "out/low-rank-dummy");
+    assert_eq!(rows.len(), 10 * 6);
+    let of = |fit: &str, rank: i64| -> Vec<f64> {
+        let own = rows.iter().filter(|row| row.0 == fit && row.1 == rank);
+        own.map(|row| row.3[0]).collect()
+    };
+    for (fit, three) in [("truth", 3), ("plain_r3", 3)] {
+        let found = of(fit, three);
+        assert!(found[..3].iter().all(|own| *own < 2e-3), "{fit} {found:?}");
+        for (own, expected) in found[3..]
+            .iter()
+            .zip([1.267_931_12, 2.534_593_03, 3.800_617_49])
+        {
+            assert!((own - expected).abs() < 1e-6, "{fit} {own}");
+        }
+    }
+    for (fit, rank, largest) in [
+        ("truth", 4, 1e-9),
+        ("plain_r4", 4, 1e-9),
+        ("scaled_r4", 4, 1e-9),
+    ] {
+        assert!(of(fit, rank).iter().all(|own| *own < largest), "{fit}");
+    }
+    // Scaling does not find the good model either.
+    assert!((of("scaled_r3", 3)[3] - 1.263).abs() < 1e-3);
+    // σ_min(O)² is the smaller eigenvalue of [1, 1 − ε; 1 − ε, (1 − ε)² + ε²].
+    let e = 1e-3f64;
+    let (trace, determinant) = (2.0 - 2.0 * e + 2.0 * e * e, e * e);
+    let smallest = determinant / (0.5 * (trace + (trace * trace - 4.0 * determinant).sqrt()));
+    let bounds = lake.read("low-rank-dummy/distances").floats("bound");
+    let omitted = lake.read("low-rank-dummy/spectrum").floats("value")[3];
+    for (row, bound) in rows.iter().zip(&bounds) {
+        if row.0 == "truth" && row.1 == 3 {
+            let expected = 2.0 * (2.0 / smallest.sqrt()).powi(row.2 as i32 + 3) * omitted;
+            assert!((bound / expected - 1.0).abs() < 1e-6, "{bound} {expected}");
+        }
+    }
+    let claims = lake.read("low-rank-dummy/certificates");
+    let (names, holds) = (claims.texts("certificate"), claims.texts("holds"));
+    let unmet = (0..claims.len()).filter(|&at| holds[at] != "true");
+    let unmet: Vec<&str> = unmet.map(|at| names[at].as_str()).collect();
+    assert_eq!(unmet, ["separated_states"]);
+    assert!(names.iter().any(|name| name == "theorem_1"));
 }
 
 // 2²⁰ sequences are more than a million, so longer ones are drawn.

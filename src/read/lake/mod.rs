@@ -23,6 +23,7 @@ pub(crate) mod spill;
 pub mod statistics;
 pub mod subset;
 pub(crate) mod tables;
+pub(crate) mod whole;
 pub(crate) mod widened;
 
 use crate::error::{Error, Kind, Result, escaped};

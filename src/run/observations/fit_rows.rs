@@ -8,18 +8,15 @@ use crate::evidence::observations::{Prior, Supervision};
 use crate::math::scale::{nearest_to_mean, times_power};
 use crate::plan::observations::{PlannedFilter, PlannedRows};
 use crate::read::lake::Lake;
-use crate::read::lake::errors::failed;
-use crate::read::lake::rounding::rounding;
 use crate::read::observations::Widths;
 use crate::read::rows::coordinates::{Coordinates, LARGEST, coordinates};
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::bug;
 use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::compute::{cast, concat_batches};
+use arrow::compute::cast;
 use arrow::datatypes::Field;
 use arrow::row::{OwnedRow, RowConverter, SortField};
-use datafusion::logical_expr::ident;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 
@@ -171,38 +168,10 @@ impl Rows {
         widths: Widths,
     ) -> Result<Rows> {
         let fields = planned.fields();
-        let frame = lake
-            .query_of(section, &planned.sql, &BTreeMap::new())
+        let numbers = planned.partition.len() + planned.step.len()..fields.len();
+        let batch = lake
+            .all_rows(section, &planned.sql, &fields, numbers)
             .await?;
-        let columns = fields.iter().enumerate();
-        let columns = columns.map(|(at, field)| ident(field.name()).alias(at.to_string()));
-        let frame = frame
-            .select(columns.collect::<Vec<_>>())
-            .map_err(|e| failed("the columns cannot be selected", e))?;
-        let first = planned.partition.len() + planned.step.len();
-        let frame = rounding(frame, &(first..fields.len()).collect::<Vec<_>>())?;
-        let batches = loop {
-            let mut batches = lake.batches(frame.clone()).await?;
-            let mut all = Vec::new();
-            let read = async {
-                while let Some(batch) = batches.next().await? {
-                    all.push(batch);
-                }
-                Ok::<_, Error>(())
-            };
-            match read.await {
-                Ok(()) => break all,
-                Err(_) if batches.must_read_again() => {}
-                Err(e) => return Err(e),
-            }
-        };
-        let Some(first) = batches.first() else {
-            return Err(Error::input("the SQL gives no rows"));
-        };
-        let batch = concat_batches(&first.schema(), &batches).map_err(bug)?;
-        if batch.num_rows() == 0 {
-            return Err(Error::input("the SQL gives no rows"));
-        }
         Rows::of(planned, &fields, &batch, widths)
     }
 

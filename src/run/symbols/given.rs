@@ -4,24 +4,23 @@
 //! their names. A column of probabilities adds up to 1 within [`TOLERANCE`] and is divided by its
 //! sum.
 
+use crate::assess::hmm_distances::drawn_bytes;
 use crate::error::{Error, Result, counted};
 use crate::memory;
-use crate::methods::hmm::given::{GivenProbabilities, bytes};
+use crate::methods::SymbolMethod;
+use crate::methods::hmm::given::{GivenHmm, GivenProbabilities, bytes};
 use crate::methods::hmm::model::Hidden;
+use crate::plan::fits::PlannedFit;
 use crate::plan::memory::{Lack, RESIDENT};
 use crate::plan::symbols::{GivenStates, SymbolsPlan};
 use crate::plan::symbols_given::PlannedEntries;
 use crate::read::lake::Lake;
-use crate::read::lake::errors::failed;
-use crate::read::lake::rounding::rounding;
 use crate::read::rows::doubles::{doubles, typed_columns};
 use crate::read::rows::keys::{Keys, NONE};
 use crate::read::rows::states::{StateColumns, States, describe};
 use crate::read::rows::stop::{Dropped, Stop, bug};
 use crate::read::symbols::KnownSymbols;
 use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::compute::concat_batches;
-use datafusion::logical_expr::ident;
 use hashbrown::{HashMap, HashSet};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,22 +33,23 @@ pub(crate) struct GivenModels(BTreeMap<usize, GivenRows>);
 
 /// The rows of a given model.
 struct GivenRows {
-    /// The name of the fit.
-    fit: String,
     /// The names of the states. Their order is that of the names.
     names: Vec<String>,
     /// The columns of the symbols of the emissions, and of the known symbols.
     shown: [Vec<ArrayRef>; 2],
+    keys: GivenHmm,
     transitions: Entries,
     emissions: Entries,
 }
 
 /// The entries of a matrix.
 struct Entries {
+    /// The name of the fit.
+    fit: String,
     /// The key of `[[fit]]`.
     key: &'static str,
-    /// The partition of each entry, [`NONE`] for an unknown one. None if the entries are for all.
-    partition: Option<Vec<u32>>,
+    /// The entries of each partition. None if all entries are those of every partition.
+    of_partition: Option<BTreeMap<u32, Vec<usize>>>,
     /// The state of each entry; [`NONE`] for the start.
     state: Vec<u32>,
     /// The next state or the symbol of each entry. A symbol that no window has is a number from the
@@ -70,36 +70,8 @@ impl Rows {
     /// Reads the rows of a query.
     async fn read(lake: &Lake, planned: &PlannedEntries, section: &str) -> Result<Rows> {
         let fields = planned.fields();
-        let frame = lake
-            .query_of(section, &planned.sql, &BTreeMap::new())
-            .await?;
-        let columns = fields.iter().enumerate();
-        let columns = columns.map(|(at, field)| ident(field.name()).alias(at.to_string()));
-        let frame = frame
-            .select(columns.collect::<Vec<_>>())
-            .map_err(|e| failed("the columns cannot be selected", e))?;
-        let frame = rounding(frame, &[fields.len() - 1])?;
-        let batches = loop {
-            let mut batches = lake.batches(frame.clone()).await?;
-            let mut all = Vec::new();
-            let read = async {
-                while let Some(batch) = batches.next().await? {
-                    all.push(batch);
-                }
-                Ok::<_, Error>(())
-            };
-            match read.await {
-                Ok(()) => break all,
-                Err(_) if batches.must_read_again() => {}
-                Err(e) => return Err(e),
-            }
-        };
-        let no_rows = || Error::input("the SQL gives no rows");
-        let first = batches.first().ok_or_else(no_rows)?;
-        let batch = concat_batches(&first.schema(), &batches).map_err(bug)?;
-        if batch.num_rows() == 0 {
-            return Err(no_rows());
-        }
+        let last = fields.len() - 1..fields.len();
+        let batch = lake.all_rows(section, &planned.sql, &fields, last).await?;
         Rows::of(planned, &batch)
     }
 
@@ -146,8 +118,8 @@ impl Rows {
         })
     }
 
-    /// The numbers of the partitions of the rows. None if the rows are for all partitions.
-    fn partitions(&self, known: &[ArrayRef]) -> Result<Option<Vec<u32>>> {
+    /// The rows of each known partition. None if the rows are for all partitions.
+    fn partitions(&self, known: &[ArrayRef]) -> Result<Option<BTreeMap<u32, Vec<usize>>>> {
         if self.partition.is_empty() {
             return Ok(None);
         }
@@ -158,9 +130,13 @@ impl Rows {
         let n_known = keys.len() as u32;
         numbers.clear();
         keys.intern(&self.partition, &mut numbers)?;
-        let unknown = numbers.iter_mut().filter(|number| **number >= n_known);
-        unknown.for_each(|number| *number = NONE);
-        Ok(Some(numbers))
+        let mut of: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (row, number) in numbers.into_iter().enumerate() {
+            if number < n_known {
+                of.entry(number).or_default().push(row);
+            }
+        }
+        Ok(Some(of))
     }
 }
 
@@ -189,8 +165,8 @@ impl GivenModels {
                 return Err(within("emission", Error::input(what)));
             }
             let symbol = plan.rows().symbol;
-            let rows = GivenRows::of(fit, [transitions, emissions], symbol, symbols)?;
-            all.insert(at, rows);
+            let rows = GivenRows::of(&plan.fits[at], [transitions, emissions], symbol, symbols);
+            all.insert(at, rows.map_err(|e| e.at(format!("fit `{fit}`")))?);
         }
         Ok(GivenModels(all))
     }
@@ -214,26 +190,27 @@ impl GivenModels {
     ) -> Result<GivenProbabilities> {
         let rows = self.0.get(&fit);
         let rows = rows.ok_or_else(|| Error::bug("the rows of a given model were not read"))?;
-        let found = rows.probabilities(partition as u32, symbols);
-        found.map_err(|e| e.at(format!("fit `{}`", rows.fit)))
+        rows.probabilities(partition as u32, symbols)
     }
 }
 
 impl GivenRows {
     fn of(
-        fit: &str,
+        fit: &PlannedFit<SymbolMethod>,
         [transitions, emissions]: [Rows; 2],
         symbol: &StateColumns,
         known: &KnownSymbols,
     ) -> Result<GivenRows> {
+        let keys = fit.method.given();
+        let keys = keys.ok_or_else(|| Error::bug("the rows are of no given model"))?;
         // The names of the states, by rank.
-        let mut keys = Keys::new(&[transitions.state.data_type().clone()])?;
+        let mut states = Keys::new(&[transitions.state.data_type().clone()])?;
         let mut ids: [Vec<u32>; 3] = Default::default();
         let columns = [&transitions.state, &transitions.others[0], &emissions.state];
         for (column, ids) in columns.into_iter().zip(&mut ids) {
-            keys.intern(std::slice::from_ref(column), ids)?;
+            states.intern(std::slice::from_ref(column), ids)?;
         }
-        let (names, ranks) = keys.sorted()?;
+        let (names, ranks) = states.sorted()?;
         let names = (0..names[0].len()).map(|at| describe(&names, at)).collect();
         let [from, next, showing] = ids.map(|ids| -> Vec<u32> {
             let rank = |id: &u32| ranks.get(*id as usize).copied().unwrap_or(NONE);
@@ -242,16 +219,17 @@ impl GivenRows {
         let numbers = numbers(symbol, known, &emissions.others)?;
         let entries = |key, rows: &Rows, state, other| {
             Ok::<_, Error>(Entries {
+                fit: fit.name.clone(),
                 key,
-                partition: rows.partitions(&known.partitions)?,
+                of_partition: rows.partitions(&known.partitions)?,
                 state,
                 other,
                 probability: rows.probability.clone(),
             })
         };
         Ok(GivenRows {
-            fit: fit.to_string(),
             names,
+            keys: keys.clone(),
             transitions: entries("transition", &transitions, from, next)?,
             emissions: entries("emission", &emissions, showing, numbers)?,
             shown: [emissions.others, known.columns.clone()],
@@ -268,9 +246,9 @@ impl GivenRows {
     }
 
     fn most_states(&self) -> usize {
-        let partitions: BTreeSet<u32> = match &self.transitions.partition {
-            Some(all) => all.iter().copied().filter(|at| *at != NONE).collect(),
-            None => BTreeSet::from([0]),
+        let partitions: Vec<u32> = match &self.transitions.of_partition {
+            Some(of) => of.keys().copied().collect(),
+            None => vec![0],
         };
         let sizes = partitions.into_iter().map(|at| self.states(at).len());
         sizes.max().unwrap_or(0).max(1)
@@ -311,7 +289,7 @@ impl GivenRows {
         let own: HashSet<u32> = symbols.iter().copied().collect();
         let mut others: Vec<u32> = shown.difference(&own).copied().collect();
         others.sort_unstable();
-        self.check_memory(m, symbols.len() + others.len())?;
+        self.check_memory(m, symbols.len(), others.len())?;
         let place: HashMap<u32, usize> = states.iter().copied().zip(0..).collect();
         let (start, transition) = self.transitions(partition, &states, &place)?;
         let rows: HashMap<u32, usize> = symbols.iter().chain(&others).copied().zip(0..).collect();
@@ -344,6 +322,7 @@ impl GivenRows {
         let mut start = vec![0.0; m];
         let mut transition = vec![0.0; m * m];
         let mut seen = HashSet::new();
+        let (mut has_start, mut is_left) = (false, vec![false; m]);
         for row in own.rows(partition) {
             let (from, next, p) = (own.state[row], own.other[row], own.probability[row]);
             if !seen.insert((from, next)) {
@@ -355,17 +334,23 @@ impl GivenRows {
                 return Err(own.fault(&format!("has two rows from {from} to the state {next}")));
             }
             match place.get(&from) {
-                Some(from) => transition[place[&next] * m + from] = p,
-                None => start[place[&next]] = p,
+                Some(&from) => {
+                    is_left[from] = true;
+                    transition[place[&next] * m + from] = p;
+                }
+                None => {
+                    has_start = true;
+                    start[place[&next]] = p;
+                }
             }
         }
-        if !seen.iter().any(|(from, _)| *from == NONE) {
+        if !has_start {
             let what = "has no row with a null `state`; such rows have the probabilities of the \
                         first state of a sequence";
             return Err(own.fault(what));
         }
         for (at, &state) in states.iter().enumerate() {
-            if !seen.iter().any(|(from, _)| *from == state) {
+            if !is_left[at] {
                 let name = self.name(state);
                 return Err(own.fault(&format!("has no row that leaves the state {name}")));
             }
@@ -414,29 +399,34 @@ impl GivenRows {
         Ok(emission)
     }
 
-    /// An error if the model does not fit memory.
-    fn check_memory(&self, states: usize, symbols: usize) -> Result<()> {
+    /// An error if the model does not fit memory. No row shows the `others`.
+    fn check_memory(&self, states: usize, shown: usize, others: usize) -> Result<()> {
+        let symbols = shown + others;
         let evidence = format!(
             "{RESIDENT} for {} and {}",
             counted(states, "state"),
             counted(symbols, "symbol")
         );
-        let bytes = bytes(states as u64, symbols as u64);
+        let bytes =
+            bytes(states as u64, symbols as u64).saturating_add(drawn_bytes(&self.keys, shown));
         let (threads, limit) = (rayon::current_num_threads(), memory::limit());
-        let less = "or give fewer states";
-        Lack::none(Lack::of(&self.fit, bytes, &evidence, less, threads, limit))
+        let less = "or give fewer states, or lower `samples`";
+        let fit = &self.transitions.fit;
+        Lack::none(Lack::of(fit, bytes, &evidence, less, threads, limit))
     }
 }
 
 impl Entries {
     /// The entries of a partition.
     fn rows(&self, partition: u32) -> impl Iterator<Item = usize> {
-        let of = self.partition.as_ref();
-        (0..self.state.len()).filter(move |&row| of.is_none_or(|of| of[row] == partition))
+        let own = self.of_partition.as_ref();
+        let own = own.map(|of| of.get(&partition).map_or(&[][..], |rows| rows));
+        let n = own.map_or(self.state.len(), <[usize]>::len);
+        (0..n).map(move |at| own.map_or(at, |rows| rows[at]))
     }
 
     fn fault(&self, what: &str) -> Error {
-        Error::input(format!("`{}` {what}", self.key))
+        Error::input(format!("`{}` {what}", self.key)).at(format!("fit `{}`", self.fit))
     }
 
     /// Divides a column of a matrix with `m` columns by its sum.
@@ -478,11 +468,11 @@ fn numbers(columns: &StateColumns, known: &KnownSymbols, shown: &[ArrayRef]) -> 
     }
     // Boxes are their own ranks.
     let (_, rank) = states.finish()?;
-    let n = of_known.len() as u32;
-    let number: HashMap<u32, u32> = of_known.into_iter().zip(0..).collect();
-    let of = |id: &u32| {
-        let rank = || rank.as_ref().map_or(*id, |rank| rank[*id as usize]);
-        number.get(id).copied().unwrap_or_else(|| n + rank())
-    };
-    Ok(ids.iter().map(of).collect())
+    let mut number: HashMap<u32, u32> = of_known.into_iter().zip(0..).collect();
+    let unknown = ids.iter().filter(|id| !number.contains_key(*id));
+    let unknown = unknown.map(|id| (rank.as_ref().map_or(*id, |rank| rank[*id as usize]), *id));
+    let unknown: BTreeSet<(u32, u32)> = unknown.collect();
+    let n = number.len() as u32;
+    number.extend(unknown.into_iter().map(|(_, id)| id).zip(n..));
+    Ok(ids.iter().map(|id| number[id]).collect())
 }

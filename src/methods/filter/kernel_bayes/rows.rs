@@ -294,28 +294,8 @@ impl Rows {
             ..
         } = memory;
         let values = &mut vectors[2];
-        values.truncate(self.all);
-        let mut rows = &self.gram[..];
-        if let Some(points) = supervision {
-            self.bordered(base, points, extra, gram);
-            let mut of_extra = vec![0.0; extra];
-            base.constants
-                .observation
-                .column(&points.observations, x, &mut of_extra);
-            values.extend_from_slice(&of_extra);
-            rows = gram;
-        }
-        let right: Vec<f64> = values.iter().zip(&e).map(|(k, e)| k * e).collect();
-        let system = System {
-            k: Lower {
-                rows,
-                stride: all,
-                n: all,
-            },
-            e: &e,
-            delta: base.constants.delta,
-            v: &right,
-        };
+        let bordered = self.bordered_system(base, e, x, supervision, values, gram);
+        let system = bordered.system();
         let mut weights = Vec::new();
         if is_kbr {
             solver.indefinite(system, &signs(beta), &mut weights);
@@ -323,7 +303,7 @@ impl Rows {
             weights.resize(all, 0.0);
             solve_active(system, solver, active, &mut weights);
         }
-        for (w, e) in weights.iter_mut().zip(&e) {
+        for (w, e) in weights.iter_mut().zip(&bordered.e) {
             *w *= e;
         }
         if takes_nearest {
@@ -368,27 +348,9 @@ impl Rows {
         let is_kbr = base.params.rule == Rule::Kbr;
         let mut e = roots(beta, is_kbr);
         e.resize(all, base.params.mu.sqrt());
-        let mut values = memory.vectors[2][..self.all].to_vec();
-        let mut rows = &self.gram[..];
-        if let Some(points) = supervision {
-            self.bordered(base, points, extra, &mut memory.gram);
-            let mut of_extra = vec![0.0; extra];
-            let kernel = &base.constants.observation;
-            kernel.column(&points.observations, x, &mut of_extra);
-            values.extend_from_slice(&of_extra);
-            rows = &memory.gram;
-        }
-        let right: Vec<f64> = values.iter().zip(&e).map(|(k, e)| k * e).collect();
-        let system = System {
-            k: Lower {
-                rows,
-                stride: all,
-                n: all,
-            },
-            e: &e,
-            delta: base.constants.delta,
-            v: &right,
-        };
+        let (values, gram) = (&mut memory.vectors[2], &mut memory.gram);
+        let bordered = self.bordered_system(base, e, x, supervision, values, gram);
+        let system = bordered.system();
         let states = self.state_gram(base, supervision, extra);
         if is_kbr {
             return Some(signed(system, &signs(beta), &states));
@@ -441,6 +403,38 @@ impl Rows {
         }
     }
 
+    /// The system of an observation with the diagonal `e` of all rows. `values` are those of the
+    /// kernel with the rows of the fit; those with the supervision of a single row are added.
+    fn bordered_system<'a>(
+        &'a self,
+        base: &Base,
+        e: Vec<f64>,
+        x: &[f64],
+        supervision: Option<&Supervision>,
+        values: &mut Vec<f64>,
+        gram: &'a mut Vec<f64>,
+    ) -> Bordered<'a> {
+        values.truncate(self.all);
+        let mut rows = &self.gram[..];
+        if let Some(points) = supervision {
+            let extra = e.len() - self.all;
+            self.bordered(base, points, extra, gram);
+            let mut of_extra = vec![0.0; extra];
+            base.constants
+                .observation
+                .column(&points.observations, x, &mut of_extra);
+            values.extend_from_slice(&of_extra);
+            rows = gram;
+        }
+        let right = values.iter().zip(&e).map(|(k, e)| k * e).collect();
+        Bordered {
+            rows,
+            delta: base.constants.delta,
+            e,
+            right,
+        }
+    }
+
     /// The kernel matrix with the supervision of a single row in its last rows.
     fn bordered(&self, base: &Base, points: &Supervision, extra: usize, gram: &mut Vec<f64>) {
         let all = self.all + extra;
@@ -490,6 +484,32 @@ impl Rows {
             if sum.abs() > NO_WEIGHT {
                 state.mean.iter_mut().for_each(|mean| *mean /= sum);
             }
+        }
+    }
+}
+
+/// The system of a row, with the supervision of that row in its last rows.
+struct Bordered<'a> {
+    /// The kernel matrix.
+    rows: &'a [f64],
+    delta: f64,
+    /// The diagonal of E.
+    e: Vec<f64>,
+    /// E times the values of the kernel.
+    right: Vec<f64>,
+}
+
+impl Bordered<'_> {
+    fn system(&self) -> System<'_> {
+        System {
+            k: Lower {
+                rows: self.rows,
+                stride: self.e.len(),
+                n: self.e.len(),
+            },
+            e: &self.e,
+            delta: self.delta,
+            v: &self.right,
         }
     }
 }

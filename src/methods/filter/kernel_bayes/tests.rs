@@ -978,6 +978,59 @@ fn the_nearest_state_supervises_the_observation_of_the_row() {
     assert_eq!(found.was_updated, [true, false]);
 }
 
+// As above. With the supervised row, A = K + δΛ† is [1.25 k; k 1.5] and the kernel matrix G of the
+// states 10 and 9 is [1 k; k 1], so the minimum of (10) is
+// δ tr(G A⁻¹) = δ (2.75 − 2k²)/(1.875 − k²). At the last observation, k = 0 in A. The weights of
+// both forms of (11) attain the minimum.
+#[test]
+fn song2016_10_is_least_with_the_nearest_state() {
+    let mut rows = Observations::new(1, 1);
+    rows.push(&[0.0, 10.0, 20.0], &[0.0, 100.0, 200.0]);
+    let (delta, mu) = (0.16, 0.32);
+    let plain = KernelBayes {
+        mu,
+        objective: true,
+        ..params(Rule::Kregbayes, [1.0, 1.0], 0.125, delta)
+    };
+    let table = Supervision {
+        states: vec![-3.0, 9.0, 11.5, 30.0],
+        observations: Vec::new(),
+    };
+    let supervised = FitInput {
+        supervision: Some(&table),
+        ..input(&rows, None)
+    };
+    let by_table = fitted(&by_nearest(plain.clone()), &supervised);
+    let by_row = fitted(&plain, &input(&rows, None));
+    let k = (-0.5f64).exp();
+    let w = k / 1.25;
+    let share = (1.0 - k * w) / (1.5 - k * w);
+    let [own, rest] = [(1.0 - share) * w, share - 1.0];
+    let near = own * own + rest * rest + 2.0 * own * rest * k;
+    for (last, trace, square) in [
+        (101.0, (2.75 - 2.0 * k * k) / (1.875 - k * k), near),
+        (5000.0, 0.8 + 1.0 / 1.5, 1.0 / 9.0),
+    ] {
+        let pair = Supervision {
+            states: vec![9.0],
+            observations: vec![last],
+        };
+        let mut given = Estimates::new(1);
+        let (mut state, mut scratch) = (by_row.start(), by_row.scratch());
+        for x in [0.0, last] {
+            let at = |_| Some(&pair).filter(|_| x > 0.0);
+            by_row.push(&mut state, &mut scratch, &[x], &at, &mut given);
+        }
+        for found in [filtered(&by_table, &[0.0, last]), given] {
+            assert!(found.objective[0].is_nan() && found.objective_excess[0].is_nan());
+            close(&found.objective[1..], &[delta * trace], 1e-12);
+            close(&found.supervision_distance[1..], &[square.sqrt()], 1e-12);
+            let excess = found.objective_excess[1];
+            assert!(excess.abs() < 1e-12, "{excess:e}");
+        }
+    }
+}
+
 // (11), solved with the row of supervision at the end of the kernel matrix.
 #[test]
 fn the_nearest_state_is_supervision_of_the_row_itself() {
