@@ -45,6 +45,9 @@ pub(crate) struct Series {
     pub has_points: bool,
     /// Whether a line joins the points. No line joins points of categories.
     pub has_line: bool,
+    /// How far the series stands to the right of its points, in units of the axis. So errors of
+    /// several series at one place do not cover each other.
+    pub shift: f64,
 }
 
 impl Series {
@@ -56,6 +59,7 @@ impl Series {
             is_band: false,
             has_points: true,
             has_line: true,
+            shift: 0.0,
         }
     }
 
@@ -87,11 +91,12 @@ pub(crate) fn lines(series: &[Series], labels: [&str; 2], log: bool) -> Option<S
             continue;
         }
         let colour = style::set_colour(at as i64);
+        let places = || marks.iter().map(|m| (m.at[0] + one.shift, m.at[1]));
         let has = |m: &&&Mark| m.interval.iter().all(|x| x.is_finite());
         if one.is_band {
             let known = || marks.iter().filter(has);
             let band = BandPlot::new(
-                known().map(|m| m.at[0]),
+                known().map(|m| m.at[0] + one.shift),
                 known().map(|m| m.interval[0]),
                 known().map(|m| m.interval[1]),
             );
@@ -99,7 +104,7 @@ pub(crate) fn lines(series: &[Series], labels: [&str; 2], log: bool) -> Option<S
             plots.push(Plot::Band(band));
         }
         if one.has_line {
-            let line = LinePlot::new().with_data(marks.iter().map(|m| (m.at[0], m.at[1])));
+            let line = LinePlot::new().with_data(places());
             let line = line.with_color(colour.as_str()).with_stroke_width(1.5);
             plots.push(Plot::Line(line));
         }
@@ -113,7 +118,7 @@ pub(crate) fn lines(series: &[Series], labels: [&str; 2], log: bool) -> Option<S
                 }
             });
             let mut points = ScatterPlot::new()
-                .with_data(marks.iter().map(|m| (m.at[0], m.at[1])))
+                .with_data(places())
                 .with_color(colour.as_str())
                 .with_size(if one.has_line { 3.0 } else { 2.5 })
                 .with_tooltip_labels(marks.iter().map(|m| tip(&m.tip)));

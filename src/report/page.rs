@@ -186,9 +186,33 @@ fn listing_html(out: &mut String, listing: &Listing) {
     for row in &listing.rows {
         out.push_str("<tr>");
         for cell in row {
-            let _ = write!(out, "<td><bdi>{}</bdi></td>", escape(&short(cell, NAME)));
+            let _ = write!(out, "<td><bdi>{}</bdi></td>", cell_html(&short(cell, NAME)));
         }
         out.push_str("</tr>\n");
     }
     out.push_str("</table></div>\n");
+}
+
+/// The text of a cell. A browser may break a line after the `-` of a number such as 1.2e-8.
+fn cell_html(text: &str) -> String {
+    let word = |word: &str| {
+        let shown = escape(word);
+        match word.parse::<f64>() {
+            Ok(_) if word.contains('-') => format!("<span>{shown}</span>"),
+            _ => shown,
+        }
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_do_not_break_in_numbers() {
+        let shown = cell_html("-6.3e-5 ≤ 0 <b>");
+        assert_eq!(shown, "<span>-6.3e-5</span> ≤ 0 &lt;b&gt;");
+        assert_eq!(cell_html("held-out  e-5"), "held-out  e-5");
+    }
 }

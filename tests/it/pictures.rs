@@ -148,6 +148,12 @@ fn the_pictures_of_rows_in_the_guide_are_drawn() {
     }
     run(&lake, "torus", &[]);
     compare(&lake, "out/torus", &[["distortion-all", "distortion"]]);
+    run(&lake, "point_clouds", &[]);
+    let trials = "distortion-trials-euclidean-time-2";
+    compare(&lake, "out/point-clouds", &[[trials, "distortion_trials"]]);
+    let bars = std::fs::read_to_string(lake.path("pictures/distortion-fits.svg"));
+    let bars = bars.expect("a picture of fits with one power");
+    assert!(bars.contains("gpsbs at 2: "), "{bars}");
 }
 
 /// Columns whose names come from the SQL of the pipelines.

@@ -19,8 +19,9 @@ const BINS: usize = 30;
 
 const RUNNING: &str = "The mean squared error of each filter over the test rows up to a step, by \
     the number of a row in its trajectory. A line that falls and then stays level is a filter that \
-    has forgotten its start. The picture misleads at the first steps, which few rows decide, and \
-    at the last ones, to which later errors add little.";
+    has forgotten its start. The axis begins at the power of ten below the least value after the \
+    first tenth of the steps; smaller values are drawn at its edge. The picture misleads at the \
+    first steps, which few rows decide, and at the last ones, to which later errors add little.";
 
 const SPREAD: &str = "The share of test rows by the distance between the decoded and the known \
     state, as its logarithm to base 10. Two peaks are rows that the filter knows and rows that it \
@@ -48,12 +49,27 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
 
 fn running(rows: &ResultRows, fits: &[String], name: &str, what: &str) -> Option<Figure> {
     let (mut series, mut last) = (Vec::new(), Vec::new());
-    for fit in fits {
+    let of_fit = |fit: &String| {
         let own = rows.having("fit", fit);
-        let (steps, errors) = (own.floats("step"), own.floats(name));
-        let every = own.len().div_ceil(POINTS).max(1);
-        let marks = (0..own.len()).filter(|at| at % every == 0 || at + 1 == own.len());
-        let marks = marks.map(|at| Mark::new([steps[at], errors[at]], String::new()));
+        (own.floats("step"), own.floats(name))
+    };
+    let all = fits.iter().map(of_fit).collect::<Vec<_>>();
+    if all.iter().all(|(steps, _)| steps.len() < 2) {
+        return None;
+    }
+    let least = edge(all.iter().map(|(_, errors)| errors.as_slice())).unwrap_or(0.0);
+    for (fit, (steps, errors)) in fits.iter().zip(&all) {
+        let every = steps.len().div_ceil(POINTS).max(1);
+        let marks = (0..steps.len()).filter(|at| at % every == 0 || at + 1 == steps.len());
+        let marks = marks.map(|at| {
+            // A NaN stays one, while `max` would replace it.
+            let shown = if errors[at] < least {
+                least
+            } else {
+                errors[at]
+            };
+            Mark::new([steps[at], shown], String::new())
+        });
         series.push(Series::line(fit, marks.collect()));
         if let Some(error) = errors.last() {
             last.push(format!("{fit} {}", number(*error)));
@@ -66,6 +82,15 @@ fn running(rows: &ResultRows, fits: &[String], name: &str, what: &str) -> Option
     );
     let title = format!("Running mean squared error of {what}");
     Some(Figure::new(["errors", name], &title, &alt, RUNNING, svg))
+}
+
+/// The power of ten at or below all errors after the first tenth of the steps. A filter that knows
+/// the first state has an error near 0 at the first steps, for which other lines had no space left.
+fn edge<'a>(of_fits: impl Iterator<Item = &'a [f64]>) -> Option<f64> {
+    let later = of_fits.flat_map(|errors| &errors[errors.len().div_ceil(10)..]);
+    let later = later.filter(|error| error.is_finite() && **error > 0.0);
+    let least = later.copied().reduce(f64::min)?;
+    Some(10f64.powf(least.log10().floor()))
 }
 
 /// The histogram of the distances between decoded and known states.
@@ -143,6 +168,25 @@ fn histogram(of_fits: &[(&str, Vec<f64>)]) -> Option<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Twenty steps, of which the first two may have any error. The least one of the others is .03
+    /// of the first fit and .002 of the second fit, so the axis begins at .001.
+    #[test]
+    fn the_axis_of_errors_begins_after_the_first_steps() {
+        let close = |found: Option<f64>, expected: f64| {
+            let found = found.expect("an edge");
+            assert!((found / expected - 1.0).abs() < 1e-12, "{found}");
+        };
+        let mut first = vec![1e-9, 1e-5];
+        first.extend([0.03; 18]);
+        let mut second = [0.5; 20];
+        second[2] = 0.002;
+        close(edge([first.as_slice()].into_iter()), 0.01);
+        close(edge([&first[..], &second[..]].into_iter()), 0.001);
+        // A power of ten is its own edge. Errors of 0 and of no row have no logarithm.
+        close(edge([&[1e-9, 0.01, 0.0, f64::NAN][..]].into_iter()), 0.01);
+        assert_eq!(edge([&[][..], &[0.3], &[0.3, 0.0]].into_iter()), None);
+    }
 
     /// Errors .01, .01, .1 and 1, of which the first bin has two and the last bin one.
     #[test]

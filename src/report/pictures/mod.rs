@@ -2,6 +2,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod clouds;
+pub(crate) mod distortion;
 pub(crate) mod errors;
 pub(crate) mod estimates;
 pub(crate) mod intervals;
@@ -46,5 +47,6 @@ pub(crate) fn of_model(model: &Model<'_>, earlier: Option<&Model<'_>>) -> Result
     figures.extend(estimates::figures(model, &fits)?);
     figures.extend(errors::figures(model, &fits)?);
     figures.extend(rows::figures(model, &fits)?);
+    figures.extend(distortion::figures(model, &fits)?);
     Ok(figures)
 }

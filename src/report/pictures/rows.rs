@@ -1,7 +1,7 @@
-//! The worst trajectories of sequences and filters, and the distortion of embeddings.
+//! The worst trajectories of sequences and filters.
 
 use crate::error::Result;
-use crate::report::chart::{Bar, Mark, Series, bars, lines};
+use crate::report::chart::{Bar, bars};
 use crate::report::figure::Figure;
 use crate::report::model::{Model, ResultRows, column};
 use crate::report::style::{listed, number, set_colour, short};
@@ -17,13 +17,10 @@ const WORST: &str = "The trajectories that the model explains least. A bar is th
 const ERRORS: &str = "The trajectories with the largest mean squared error of the estimates. The \
     picture misleads when trajectories have few rows with a known state.";
 
-const DISTORTION: &str = "Log distortion says how unequally the embedding stretches distances; 0 \
-    is best. The picture misleads about local structure: one pair of points sets the value.";
-
 /// The pictures of all fits.
 ///
 /// # Errors
-/// If `trajectories` or `distortion` cannot be read.
+/// If `trajectories` cannot be read.
 pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let trajectories = model.columns("trajectories")?;
@@ -38,7 +35,6 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
             }
         }
     }
-    figures.extend(distortion(model, fits)?);
     Ok(figures)
 }
 
@@ -92,24 +88,4 @@ fn names(rows: &ResultRows, keys: &[String]) -> Vec<String> {
     let columns = keys.iter().map(|key| rows.texts(key)).collect::<Vec<_>>();
     let name = |at: usize| listed(columns.iter().map(|c| c[at].as_deref().unwrap_or("null")));
     (0..rows.len()).map(name).collect()
-}
-
-fn distortion(model: &Model<'_>, fits: &[String]) -> Result<Option<Figure>> {
-    let rows = model.rows("distortion", &["fit", "time", "log_distortion"])?;
-    let series = fits.iter().map(|fit| {
-        let own = rows.having("fit", fit);
-        let (times, values) = (own.floats("time"), own.floats("log_distortion"));
-        let marks = times.iter().zip(&values).map(|(t, x)| {
-            let tip = format!("{fit} at {}: {}", number(*t), number(*x));
-            // Times and powers double from one to the next.
-            Mark::new([t.log2(), *x], tip)
-        });
-        Series::new(fit, marks.collect())
-    });
-    let series = series.collect::<Vec<_>>();
-    let n = series.iter().filter(|s| !s.marks.is_empty()).count();
-    let labels = ["log₂ of time or power", "log distortion"];
-    let svg = lines(&series, labels, false);
-    let alt = format!("Log distortion of {n} embeddings by time or power.");
-    Ok(svg.map(|svg| Figure::new(["distortion", "all"], "Distortion", &alt, DISTORTION, svg)))
 }
