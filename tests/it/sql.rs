@@ -430,6 +430,9 @@ fn parameters_may_be_dates_times_and_lists() {
         SELECT * FROM rows WHERE id = ANY($ids) | ids = [1, 2] | 400
         SELECT * FROM rows WHERE array_has($words, CAST(id AS VARCHAR)) | words = ['0', 'x'] | 200
         SELECT * FROM rows WHERE t >= CAST($day AS TIMESTAMP) | day = '1970-01-02' | 528
+        SELECT * FROM rows WHERE id < 4 * (SELECT min(v) FROM (VALUES (1 - $share), ($share)) AS w(v)) | share = 0.25 | 200
+        SELECT * FROM rows WHERE id < (SELECT max(v) FROM (SELECT 1 AS v UNION ALL VALUES ($n), (0)) AS w) | n = 2 | 400
+        SELECT * FROM rows JOIN (VALUES ('0', true), ($word, $flag)) AS w(i, b) ON i = CAST(id AS VARCHAR) AND b | word = '2'\nflag = false | 200
     "#;
     for [sql, parameters, rows] in cases(table) {
         let text = base.replace("SELECT * FROM rows", &sql)

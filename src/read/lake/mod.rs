@@ -54,6 +54,7 @@ use crate::read::sql::messages;
 use crate::read::sql::moments;
 use crate::read::sql::statement;
 use crate::read::sql::unbounded::Unbounded;
+use crate::read::sql::values;
 use crate::read::wells::Wells;
 use crate::store::Stores;
 use crate::store::local::LocalFiles;
@@ -554,18 +555,19 @@ pub(crate) async fn sql(
     let state = context.state();
     let wrong = |what: String| Error::spec(format!("the SQL of {of} cannot be planned: {what}"));
     let plan = |e: DataFusionError| wrong(messages::of_plan(&e, &state, &table_names(context)));
-    let statement = statement::parse(sql, &state).map_err(wrong)?;
+    let mut statement = statement::parse(sql, &state).map_err(wrong)?;
+    values::replace(&mut statement, parameters);
     let planned = state.statement_to_plan(statement).await.map_err(plan)?;
     options.verify_plan(&planned).map_err(plan)?;
     let planned = moments::with_zones(planned, parameters);
     let planned = planned.map_err(plan)?.map_err(wrong)?;
     let frame = DataFrame::new(state.clone(), planned);
     // Also without parameters: this step finds a `$name` without a value.
-    let values = parameters
+    let named = parameters
         .iter()
         .map(|(name, value)| (name.clone(), value.clone().into()))
         .collect();
-    let frame = frame.with_param_values(ParamValues::Map(values));
+    let frame = frame.with_param_values(ParamValues::Map(named));
     let (state, planned) = frame.map_err(plan)?.into_parts();
     let planned = moments::in_local_time(planned);
     let planned = planned.map_err(plan)?.map_err(wrong)?;

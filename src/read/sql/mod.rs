@@ -12,3 +12,4 @@ pub(crate) mod moments;
 pub(crate) mod moving_sums;
 pub(crate) mod statement;
 pub(crate) mod unbounded;
+pub(crate) mod values;
