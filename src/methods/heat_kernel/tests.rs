@@ -781,8 +781,15 @@ fn points_without_a_kernel_are_errors() {
     let params = full(Normalisation::Symmetric, 1.0, 1);
     let error = |points: &Points| refusal(points, &params);
     assert!(error(&Points::new(1, vec![3.0])).contains("found 1 distinct point"));
-    assert!(error(&Points::new(2, vec![0.0, 3.0, 1.0, 3.0])).contains("coordinate 2 is 3"));
+    assert!(error(&Points::new(2, vec![1.0, 3.0, 1.0, 3.0])).contains("all 2 points are equal"));
     assert!(error(&Points::new(1, vec![])).contains("no points"));
+    // A coordinate that is the same in all rows changes no distance.
+    let rows = |d: usize, coordinates: &[f64]| {
+        let points = Points::new(d, coordinates.to_vec());
+        let found = fit::diffusion_map(&points, &params, 1).unwrap();
+        found.rows_of(&points).to_vec()
+    };
+    assert_eq!(rows(2, &[0.0, 3.0, 1.0, 3.0]), rows(1, &[0.0, 1.0]));
 }
 
 #[test]
