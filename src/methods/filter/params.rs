@@ -57,8 +57,7 @@ pub enum Bandwidth {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BandwidthRule {
-    /// The best of 1/4, 1/2 and 1 times the median distances, and of others by factors of 2 beyond
-    /// an end at which the best is, by training rows that are held out.
+    /// The best of 1/4, 1/2 and 1 times the median distances, by training rows that are held out.
     HeldOut,
     /// The median of the distances between two rows.
     Median,
@@ -88,8 +87,7 @@ pub enum Regularisation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RegularisationRule {
-    /// The best of 0.01, 0.001 and 0.0001, and of others by factors of 10 beyond an end at which the
-    /// best is, by training rows that are held out.
+    /// The best of 0.01, 0.001 and 0.0001 by training rows that are held out.
     HeldOut,
 }
 

@@ -478,8 +478,8 @@ impl Surveyor {
 }
 
 impl Surveyor {
-    /// The number by which each coordinate is divided. With `scale = "standard"` it is 1 for a number
-    /// of a list that is the same in all rows.
+    /// The number by which each coordinate is divided. With `scale = "standard"` it is 1 for a
+    /// number of a list that is the same in all rows.
     ///
     /// # Errors
     /// A coordinate that is the same in all rows, by its index, and lists that are.

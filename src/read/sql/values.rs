@@ -1,8 +1,8 @@
 //! Parameters in `VALUES`.
 //!
 //! The engine gives a column of `VALUES` its type before parameters have values: beside the integer
-//! of `1 - $delta`, `$delta` would be cast to an integer. So numbers, texts and booleans are put into
-//! `VALUES` before the statement is planned.
+//! of `1 - $delta`, `$delta` would be cast to an integer. So numbers, texts and booleans are put
+//! into `VALUES` before the statement is planned.
 
 use datafusion::common::ScalarValue;
 use datafusion::sql::parser::Statement;

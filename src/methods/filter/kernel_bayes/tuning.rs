@@ -2,8 +2,7 @@
 //!
 //! Candidates are fitted to the first rows of training data and filter the last ones, whose states
 //! are known. The candidate with the smallest squared error of the means is chosen; of equal ones,
-//! that with the largest log score. If it is at an end of the candidates, others beyond this end are
-//! compared, too. Rows of a split `test` are never used.
+//! that with the largest log score. Rows of a split `test` are never used.
 
 use crate::error::{Error, Result};
 use crate::evidence::observations::Observations;
@@ -24,15 +23,6 @@ const SHARE: usize = 5;
 /// Fewer rows choose nothing.
 const FEWEST: usize = 20;
 
-/// How often candidates are added beyond an end.
-const EXTENSIONS: usize = 4;
-
-/// The factor between a bandwidth at an end and the next one beyond it.
-const BANDWIDTH_STEP: f64 = 2.0;
-
-/// The factor between λ at an end and the next one beyond it.
-const LAMBDA_STEP: f64 = 10.0;
-
 /// λ if there are too few rows to choose it.
 const LAMBDA: f64 = 1e-3;
 
@@ -47,17 +37,8 @@ pub(super) struct Chosen {
 struct Grid {
     state: f64,
     observation: f64,
-    /// Ascending. A single one is given, and no other is compared.
-    factors: Vec<f64>,
-    /// Descending. A single one is given, and no other is compared.
+    factors: &'static [f64],
     lambdas: Vec<f64>,
-}
-
-/// The place of a candidate in the grid.
-#[derive(Clone, Copy, PartialEq)]
-struct Candidate {
-    factor: f64,
-    lambda: f64,
 }
 
 /// Chooses the constants.
@@ -70,13 +51,14 @@ pub(super) fn choose_constants(
     training: &Training,
     seed: u64,
 ) -> Result<Chosen> {
-    let mut grid = Grid::new(params, input.rows, training, seed)?;
+    let grid = Grid::new(params, input.rows, training, seed)?;
     let mut chosen = Chosen {
         values: grid.default(),
         tuning: Vec::new(),
         warnings: Vec::new(),
     };
-    if grid.candidates().len() == 1 {
+    let candidates = grid.candidates();
+    if candidates.len() == 1 {
         return Ok(chosen);
     }
     let Some((fitted, held_out)) = split(input.rows, input.is_static) else {
@@ -96,32 +78,14 @@ pub(super) fn choose_constants(
         ..params.clone()
     };
     let own = Training::new(&fitted, input.is_static);
-    let scored = |candidates: Vec<Candidate>, grid: &Grid| -> Result<Vec<(Candidate, Tuned)>> {
-        let scored = candidates.into_par_iter().map(|one| {
-            let values = grid.values(one);
-            let tuned = score(&params, input, &own, &fitted, &held_out, values, seed)?;
-            Ok((one, tuned))
-        });
-        scored.collect()
-    };
-    let mut compared = scored(grid.candidates(), &grid)?;
-    let mut best = best_of(&compared);
-    for _ in 0..EXTENSIONS {
-        if !grid.extend(&compared, best) {
-            break;
-        }
-        let known = |one: &Candidate| compared.iter().any(|(other, _)| other == one);
-        let more = grid.candidates().into_iter().filter(|one| !known(one));
-        compared.extend(scored(more.collect(), &grid)?);
-        compared.sort_by(|(a, _), (b, _)| {
-            let by_lambda = b.lambda.total_cmp(&a.lambda);
-            a.factor.total_cmp(&b.factor).then(by_lambda)
-        });
-        best = best_of(&compared);
-    }
-    compared[best].1.is_chosen = true;
-    chosen.values = grid.values(compared[best].0);
-    chosen.tuning = compared.into_iter().map(|(_, tuned)| tuned).collect();
+    let mut tuning: Vec<Tuned> = candidates
+        .par_iter()
+        .map(|&values| score(&params, input, &own, &fitted, &held_out, values, seed))
+        .collect::<Result<_>>()?;
+    let best = best_of(&tuning);
+    tuning[best].is_chosen = true;
+    chosen.values = candidates[best];
+    chosen.tuning = tuning;
     Ok(chosen)
 }
 
@@ -141,16 +105,16 @@ impl Grid {
             })
         };
         let (state, observation, factors) = match (params.kernel, params.bandwidth) {
-            (Kernel::Delta, _) => (1.0, 1.0, vec![1.0]),
-            (Kernel::Rbf, Bandwidth::Values(own)) => (own.state, own.observation, vec![1.0]),
+            (Kernel::Delta, _) => (1.0, 1.0, &[1.0][..]),
+            (Kernel::Rbf, Bandwidth::Values(own)) => (own.state, own.observation, &[1.0][..]),
             (Kernel::Rbf, Bandwidth::Rule(rule)) => {
                 let observations = &training.observations;
                 (
                     median(&training.states, rows.state_width, "state")?,
                     median(observations, rows.observation_width, "observation")?,
                     match rule {
-                        BandwidthRule::Median => vec![1.0],
-                        BandwidthRule::HeldOut => BANDWIDTH_FACTORS.to_vec(),
+                        BandwidthRule::Median => &[1.0][..],
+                        BandwidthRule::HeldOut => &BANDWIDTH_FACTORS[..],
                     },
                 )
             }
@@ -166,8 +130,7 @@ impl Grid {
         })
     }
 
-    fn values(&self, candidate: Candidate) -> Values {
-        let Candidate { factor, lambda } = candidate;
+    fn values(&self, factor: f64, lambda: f64) -> Values {
         Values {
             state: factor * self.state,
             observation: factor * self.observation,
@@ -175,44 +138,12 @@ impl Grid {
         }
     }
 
-    fn candidates(&self) -> Vec<Candidate> {
+    fn candidates(&self) -> Vec<Values> {
         let factors = self.factors.iter();
-        let candidates = factors.flat_map(|&factor| {
-            let lambdas = self.lambdas.iter();
-            lambdas.map(move |&lambda| Candidate { factor, lambda })
-        });
-        candidates.collect()
-    }
-
-    /// Adds a factor or a λ beyond each end at which the best candidate is, if its error is below
-    /// that of the candidate beside it. Says whether there is one.
-    fn extend(&mut self, compared: &[(Candidate, Tuned)], best: usize) -> bool {
-        let (at, leader) = &compared[best];
-        let is_better = |beside: Candidate| {
-            let found = compared.iter().find(|(other, _)| *other == beside);
-            found.is_some_and(|(_, other)| leader.mse < other.mse || other.mse.is_nan())
-        };
-        let factor = beyond(&self.factors, at.factor, BANDWIDTH_STEP).filter(|(beside, _)| {
-            is_better(Candidate {
-                factor: *beside,
-                ..*at
-            })
-        });
-        let lambda = beyond(&self.lambdas, at.lambda, LAMBDA_STEP).filter(|(beside, _)| {
-            is_better(Candidate {
-                lambda: *beside,
-                ..*at
-            })
-        });
-        if let Some((_, next)) = factor {
-            self.factors.push(next);
-            self.factors.sort_by(f64::total_cmp);
-        }
-        if let Some((_, next)) = lambda {
-            self.lambdas.push(next);
-            self.lambdas.sort_by(|a, b| b.total_cmp(a));
-        }
-        factor.is_some() || lambda.is_some()
+        factors
+            .flat_map(|&factor| self.lambdas.iter().map(move |&lambda| (factor, lambda)))
+            .map(|(factor, lambda)| self.values(factor, lambda))
+            .collect()
     }
 
     /// The only candidate, or what is used if no rows can choose one.
@@ -222,31 +153,15 @@ impl Grid {
             [lambda] => lambda,
             _ => LAMBDA,
         };
-        self.values(Candidate { factor, lambda })
+        self.values(factor, lambda)
     }
 }
 
-/// The value beside `value` and the next one beyond it, if `value` is the first or the last of
-/// several sorted values.
-fn beyond(sorted: &[f64], value: f64, step: f64) -> Option<(f64, f64)> {
-    let beside = match sorted {
-        [first, beside, ..] if *first == value => *beside,
-        [.., beside, last] if *last == value => *beside,
-        _ => return None,
-    };
-    let next = if beside < value {
-        value * step
-    } else {
-        value / step
-    };
-    Some((beside, next))
-}
-
 /// The candidate with the smallest error; of equal ones, that with the largest log score.
-fn best_of(compared: &[(Candidate, Tuned)]) -> usize {
+fn best_of(tuning: &[Tuned]) -> usize {
     let mut best = 0;
-    for (at, (_, one)) in compared.iter().enumerate() {
-        let leader = &compared[best].1;
+    for (at, one) in tuning.iter().enumerate() {
+        let leader = &tuning[best];
         let is_better = one.mse < leader.mse
             || (one.mse == leader.mse && one.mean_log_score > leader.mean_log_score)
             || leader.mse.is_nan();
@@ -358,73 +273,4 @@ fn score(
         },
         is_chosen: false,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn grid() -> Grid {
-        Grid {
-            state: 2.0,
-            observation: 3.0,
-            factors: vec![0.5, 1.0],
-            lambdas: vec![0.1, 0.01],
-        }
-    }
-
-    /// Candidates of a grid with an error that is smallest at a factor and a λ.
-    fn compared(grid: &Grid, least: [f64; 2]) -> Vec<(Candidate, Tuned)> {
-        let error = |one: &Candidate| {
-            (one.factor / least[0]).log2().powi(2) + (one.lambda / least[1]).log10().powi(2)
-        };
-        let tuned = |one: Candidate| {
-            let values = grid.values(one);
-            let tuned = Tuned {
-                state_bandwidth: values.state,
-                observation_bandwidth: values.observation,
-                lambda: values.lambda,
-                mse: error(&one),
-                mean_log_score: 0.0,
-                is_chosen: false,
-            };
-            (one, tuned)
-        };
-        grid.candidates().into_iter().map(tuned).collect()
-    }
-
-    #[test]
-    fn candidates_are_added_beyond_the_ends_at_which_the_best_is() {
-        // The smallest error is at a factor of 2 and λ = .01, then of 4 at most.
-        let mut own = grid();
-        let scored = compared(&own, [2.0, 0.01]);
-        assert!(own.extend(&scored, best_of(&scored)));
-        assert_eq!(own.factors, [0.5, 1.0, 2.0]);
-        assert_eq!(own.lambdas, [0.1, 0.01, 0.01 / 10.0]);
-        let scored = compared(&own, [2.0, 0.01]);
-        let (best, _) = scored[best_of(&scored)];
-        assert_eq!([best.factor, best.lambda], [2.0, 0.01]);
-        assert!(own.extend(&scored, best_of(&scored)));
-        // λ has values at both sides now.
-        assert_eq!((own.factors.len(), own.lambdas.len()), (4, 3));
-        let scored = compared(&own, [2.0, 0.01]);
-        assert!(!own.extend(&scored, best_of(&scored)));
-    }
-
-    #[test]
-    fn given_constants_and_equal_errors_add_no_candidate() {
-        let mut own = grid();
-        own.factors = vec![1.0];
-        let mut scored = compared(&own, [2.0, 10.0]);
-        for (_, tuned) in &mut scored {
-            tuned.mse = 1.0;
-        }
-        assert!(!own.extend(&scored, best_of(&scored)));
-        let scored = compared(&own, [2.0, 10.0]);
-        assert!(own.extend(&scored, best_of(&scored)));
-        assert_eq!(
-            (own.factors, own.lambdas),
-            (vec![1.0], vec![1.0, 0.1, 0.01])
-        );
-    }
 }

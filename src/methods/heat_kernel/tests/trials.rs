@@ -174,8 +174,8 @@ fn a_trial_without_a_kernel_is_named() {
 }
 
 // The paper has no numbers: both kinds of draws "perform similarly", and signs are a little better
-// with the bistochastic kernel. Means of many draws are 1.40 ± .10 and 1.25 ± .07 for 20 coordinates
-// of the Klein bottle, with either normalisation.
+// with the bistochastic kernel. Means of many draws are 1.40 ± .10 and 1.25 ± .07 for 20
+// coordinates of the Klein bottle, with either normalisation.
 #[test]
 fn figure_5a_signs_in_place_of_normal_numbers() {
     let points = klein_bottle(25, 500);
