@@ -129,6 +129,11 @@ pub struct InputTable {
     #[serde(deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>", example = &"lake/tracks/")]
     pub path: Vec<String>,
+    /// The name of a column with the path of the file of each row, or its URL. Such a column can be
+    /// the trajectory if each file is one. A folder that moves gives its trajectories other names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1), example = &"simulation")]
+    pub filename: Option<String>,
     /// The format of the files. By default, the extension decides; a folder contains Parquet.
     pub format: Option<Format>,
     /// The character between the values of a CSV row. By default a comma; a tab in `.tsv` files.
@@ -177,6 +182,7 @@ impl InputTable {
                 null: self.null.clone(),
                 compression: self.compression,
             },
+            filename: self.filename.as_deref(),
         }
     }
 }

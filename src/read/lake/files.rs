@@ -93,6 +93,8 @@ pub struct TableSource<'a> {
     pub format: Format,
     /// How text files are written.
     pub dialect: Dialect,
+    /// The column with the path of the file of each row, if the pipeline asks for one.
+    pub filename: Option<&'a str>,
 }
 
 impl<'a> TableSource<'a> {
@@ -103,6 +105,7 @@ impl<'a> TableSource<'a> {
             paths,
             format: Format::Parquet,
             dialect: Dialect::default(),
+            filename: None,
         }
     }
 }

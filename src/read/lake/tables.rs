@@ -56,8 +56,11 @@ pub(crate) async fn register(
     let (root, mut files) = list(context, source, stores, listing).await?;
     // Rows are read in the order of files, so this fixes the order of rows.
     files.sort_by(|a, b| a.meta.location.cmp(&b.meta.location));
-    let partition_columns = hive_columns(&files)?;
+    let mut partition_columns = hive_columns(&files)?;
     keep_once(&mut files)?;
+    if let Some(name) = source.filename {
+        add_filename(name, &root, &mut files, &mut partition_columns)?;
+    }
     for file in &files {
         listing.note(root.as_str(), &file.meta);
     }
@@ -66,6 +69,11 @@ pub(crate) async fn register(
     let format = format(source.format, &source.dialect, listing);
     let schemas = schemas_of(context, &format, source.format.name(), &store, &files).await?;
     let mut schema = merge(&schemas)?;
+    if let Some(name) = source.filename
+        && schema.column_with_name(name).is_some()
+    {
+        return Err(is_column_already(name, "of its files"));
+    }
     // If a folder column also exists in the files, the folder wins.
     let is_folder = |f: &Field| partition_columns.iter().any(|(name, _)| name == f.name());
     let fields = schema.fields().iter().filter(|f| !is_folder(f)).cloned();
@@ -185,6 +193,38 @@ fn keep_once(files: &mut Vec<FoundFile>) -> Result<()> {
     }
     files.dedup_by(|a, b| same(a, b));
     Ok(())
+}
+
+/// Adds a column with the path of each file, which has one value per file, as those of folders.
+fn add_filename(
+    name: &str,
+    root: &ObjectStoreUrl,
+    files: &mut [FoundFile],
+    columns: &mut Vec<(String, DataType)>,
+) -> Result<()> {
+    if columns.iter().any(|(column, _)| column == name) {
+        return Err(is_column_already(name, "of its Hive folders"));
+    }
+    for file in files {
+        let path = filename(root, file);
+        file.folders.push((name.to_string(), Some(path)));
+    }
+    columns.push((name.to_string(), DataType::Utf8));
+    Ok(())
+}
+
+/// The path of a file on disk, or the URL of another file.
+fn filename(root: &ObjectStoreUrl, file: &FoundFile) -> String {
+    if root.as_str().starts_with("file:") {
+        return format!("/{}", file.meta.location);
+    }
+    file.shown.clone()
+}
+
+fn is_column_already(name: &str, of: &str) -> Error {
+    Error::spec(format!(
+        "`filename` cannot be \"{name}\", because a column {of} has this name; give the column with the file another name"
+    ))
 }
 
 /// The schemas of files, each with the name of its file.

@@ -67,6 +67,7 @@ async fn rows(folder: &Path, numbers: &str) -> (Lake, DataFrame) {
         paths: &paths,
         format: Format::Csv,
         dialect: Dialect::default(),
+        filename: None,
     };
     let (resources, stores) = (Resources::default(), Stores::default());
     let lake = open(&[source], &resources, &stores).await.expect("a table");

@@ -96,6 +96,9 @@ pub(super) fn tables(
         for path in &table.path {
             errors.note(check_location(path, &["tables", name, "path"], document));
         }
+        if let Some(column) = &table.filename {
+            errors.note(not_blank(column, &["tables", name, "filename"], document));
+        }
         errors.note(text_options(name, table, document));
     }
 }
