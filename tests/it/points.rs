@@ -545,6 +545,23 @@ fn far_rows_of_a_state_embedding_have_no_cluster() {
     }
 }
 
+/// A row without time is a point, so an id that comes twice would count its point twice.
+#[test]
+fn an_id_that_comes_twice_is_an_error() {
+    let lake = Lake::new();
+    polygon(&lake, 40, &[(0, 20), (20, 40)]);
+    lake.file("p.toml", MAP);
+    let twice = "points.sql=\"SELECT id / 2 AS id, id % 2 AS part, x, y FROM circle\"";
+    let message = "two rows have id = 0; keep one row for each `id`";
+    lake.run(&[twice]).fails(1, message);
+    let descending = "points.sql=\"SELECT (39 - id) / 2 AS id, x, y FROM circle\"";
+    lake.run(&[descending]).fails(1, "two rows have id = ");
+    // In another partition it is another point.
+    lake.runs(&[twice, "points.partition_by=part", "job.output=parts"]);
+    lake.runs(&[]);
+    lake.assign(&[twice]).fails(1, message);
+}
+
 #[test]
 fn what_a_kernel_cannot_do_is_said() {
     let lake = Lake::new();

@@ -24,7 +24,7 @@ use crate::read::rows::amounts::weights;
 use crate::read::rows::coordinates::{Coordinates, FaultKind, LargeValue, coordinates, sound};
 use crate::read::rows::doubles::typed_columns;
 use crate::read::rows::keys::Keys;
-use crate::read::rows::ordered::repeated_time;
+use crate::read::rows::ordered::{repeated_id, repeated_time};
 use crate::read::rows::ranges::{drop_null_rows, first_rows, partition_ids, ranges};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Dropped, Stop, bug};
@@ -147,7 +147,7 @@ pub(crate) struct Reader {
     /// The hash of the last trajectory.
     last_trajectory: Option<u64>,
     found: Found,
-    /// Whether the rows are sorted. Two rows of one key are then an error of a trajectory.
+    /// Whether the rows are sorted.
     sorted: bool,
 }
 
@@ -288,6 +288,10 @@ impl Reader {
         let is_pairs = matches!(self.layout.roles, PointRoles::Pairs { .. });
         let n_partition = self.layout.partition.len();
         let repeated = |row: usize| {
+            if !is_pairs {
+                let names: Vec<&str> = self.layout.key.iter().map(|f| f.name().as_str()).collect();
+                return repeated_id(&describe(&columns[n_partition..], row), &names.join(", "));
+            }
             let (time, trajectory) = (columns.len() - 1, &columns[n_partition..columns.len() - 1]);
             let name = self.layout.key[self.layout.key.len() - 1].name();
             repeated_time(&describe(trajectory, row), &columns[time], name, row)
@@ -302,10 +306,9 @@ impl Reader {
             let Some(before) = before else { continue };
             match before.cmp(&rows.row(at)) {
                 Ordering::Less => {}
-                Ordering::Equal if is_pairs => return Err(repeated(at)),
-                // The order of rows of one key is that of their content.
-                Ordering::Equal | Ordering::Greater if !self.sorted => return Err(Stop::Unsorted),
-                _ => {}
+                Ordering::Equal => return Err(repeated(at)),
+                Ordering::Greater if !self.sorted => return Err(Stop::Unsorted),
+                Ordering::Greater => {}
             }
         }
         let hashes = (0..n).map(|at| hash(rows.row(at).data())).collect();
@@ -393,7 +396,8 @@ pub(crate) async fn read<R: Receiver>(
     }
 }
 
-/// The rows in the order of partition and key. Rows of one key are in the order of their content.
+/// The rows in the order of partition and key. Rows of one key, of which at most one is a point,
+/// are in the order of their content.
 pub(crate) fn sorted(frame: DataFrame, layout: &PointLayout) -> Result<DataFrame> {
     let n = match layout.roles {
         PointRoles::Pairs { .. } => layout.n_order(),

@@ -503,6 +503,13 @@ pub(crate) fn repeated_time(trajectory: &str, time: &ArrayRef, name: &str, row: 
     )))
 }
 
+/// The error of two rows of one id, which is in the column or columns `name`.
+pub(crate) fn repeated_id(id: &str, name: &str) -> Stop {
+    Stop::Failed(Error::input(format!(
+        "two rows have {name} = {id}; keep one row for each `id`, or number the rows in the SQL"
+    )))
+}
+
 /// The column `split` of some rows as text, if there is one.
 ///
 /// # Errors
