@@ -9,7 +9,7 @@ use datafusion::common::DataFusionError;
 use futures::stream;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use memchr::memchr_iter;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Number of rows from which types of columns are inferred.
@@ -96,6 +96,8 @@ pub(crate) struct Wanted {
     pub table: SchemaRef,
     /// The position of each wanted column in the file.
     at: Vec<Option<usize>>,
+    /// The wanted column at each of these positions.
+    by_position: Arc<HashMap<usize, usize>>,
     /// The columns whose numbers are rounded to doubles. Those of other columns are refused if they
     /// are no doubles.
     may_round: Arc<BTreeSet<String>>,
@@ -104,14 +106,19 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// The columns of `table`, wanted of a file with the columns of `file`.
     pub(crate) fn new(file: SchemaRef, table: SchemaRef) -> Wanted {
-        let at = |field: &Arc<Field>| file.index_of(field.name()).ok();
-        let at = table.fields().iter().map(at).collect();
-        let may_round = Arc::default();
+        // The first column of a name comes last into the map.
+        let names = file.fields().iter().enumerate().rev();
+        let names: HashMap<&str, usize> = names.map(|(at, f)| (f.name().as_str(), at)).collect();
+        let at = |field: &Arc<Field>| names.get(field.name().as_str()).copied();
+        let at: Vec<Option<usize>> = table.fields().iter().map(at).collect();
+        let positions = at.iter().enumerate().rev();
+        let positions = positions.filter_map(|(column, at)| Some(((*at)?, column)));
         Wanted {
-            file,
-            table,
+            by_position: Arc::new(positions.collect()),
             at,
-            may_round,
+            may_round: Arc::default(),
+            table,
+            file,
         }
     }
 
@@ -137,8 +144,8 @@ impl Wanted {
 
     /// The wanted column at a position of the file.
     pub(crate) fn field_at(&self, position: usize) -> Option<&Field> {
-        let at = self.at.iter().position(|at| *at == Some(position))?;
-        Some(self.table.field(at))
+        let at = self.by_position.get(&position)?;
+        Some(self.table.field(*at))
     }
 
     /// The wanted columns of rows whose columns are those at `positions`, in that order. `convert`

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::read::formats::arrow_ipc;
 use crate::read::formats::format::Format;
 use crate::read::lake::errors::failed;
+use crate::read::lake::merge::column;
 use crate::read::lake::panics::catch_panic;
 use crate::read::paths::places::FoundFile;
 use crate::read::rows::doubles::{EXACT_INTEGER, first_changed, holds};
@@ -83,11 +84,11 @@ pub(crate) async fn settle(of: &FileColumns<'_>, schema: &mut Schema) -> Result<
         return Ok(rounded);
     }
     let mut fields: Vec<_> = schema.fields().iter().cloned().collect();
-    for field in &mut fields {
+    for (at, field) in fields.iter_mut().enumerate() {
         let mut first = None;
         let mut settled = None;
-        for data_type in candidates(of, field.name(), field.data_type()) {
-            match first_of_files(of, field.name(), &data_type).await? {
+        for data_type in candidates(of, (at, field.name()), field.data_type()) {
+            match first_of_files(of, (at, field.name()), &data_type).await? {
                 None => {
                     settled = Some(data_type);
                     break;
@@ -141,11 +142,11 @@ fn unit_name(data_type: &DataType) -> &'static str {
 }
 
 /// The types that a column may get, the best one first.
-fn candidates(of: &FileColumns<'_>, name: &str, merged: &DataType) -> Vec<DataType> {
+fn candidates(of: &FileColumns<'_>, (at, name): (usize, &str), merged: &DataType) -> Vec<DataType> {
     let types = of
         .schemas
         .iter()
-        .filter_map(|(schema, _)| Some(schema.field_with_name(name).ok()?.data_type()));
+        .filter_map(|(schema, _)| Some(column(schema, name, at)?.1.data_type()));
     let mut units: Vec<TimeUnit> = types
         .filter_map(|data_type| match data_type {
             DataType::Timestamp(unit, _) | DataType::Duration(unit) => Some(*unit),
@@ -170,11 +171,11 @@ fn candidates(of: &FileColumns<'_>, name: &str, merged: &DataType) -> Vec<DataTy
 /// The first value of a column, in the order of the files, that a type does not hold.
 async fn first_of_files(
     of: &FileColumns<'_>,
-    name: &str,
+    (likely, name): (usize, &str),
     data_type: &DataType,
 ) -> Result<Option<Rounded>> {
     let open = of.files.iter().zip(of.schemas).filter_map(|(file, own)| {
-        let (at, field) = own.0.column_with_name(name)?;
+        let (at, field) = column(&own.0, name, likely)?;
         (!holds(data_type, field.data_type())).then_some((file, at))
     });
     let found = stream::iter(open).map(|(file, at)| async move {

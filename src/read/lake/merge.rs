@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::read::formats::text::value_kind;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Most digits of a 128-bit and of a 256-bit decimal number.
@@ -22,16 +23,18 @@ const DIGITS: [i16; 2] = [38, 76];
 pub(crate) fn merge(schemas: &[(SchemaRef, &str)]) -> Result<Schema> {
     // Each column with the file that determined its type, and the number of files that have it.
     let mut columns: Vec<(Field, &str, usize)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     for (schema, file) in schemas {
         for new in schema.fields() {
             let new = new.as_ref().clone();
             let of_values = values(new.data_type());
             let new = new.with_data_type(of_values);
-            let Some((old, of, n)) = columns.iter_mut().find(|(f, ..)| f.name() == new.name())
-            else {
+            let Some(place) = places.get(new.name()) else {
+                places.insert(new.name().clone(), columns.len());
                 columns.push((new, file, 1));
                 continue;
             };
+            let (old, of, n) = &mut columns[*place];
             *n += 1;
             let (a, b) = (old.data_type().clone(), new.data_type().clone());
             let nullable = old.is_nullable() || new.is_nullable();
@@ -59,6 +62,19 @@ pub(crate) fn merge(schemas: &[(SchemaRef, &str)]) -> Result<Schema> {
         field.with_nullable(nullable)
     });
     Ok(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// The place and the column of a name in the schema of a file. Files mostly have their columns in
+/// the order of the table, so a column is at its place `likely` there.
+pub(crate) fn column<'a>(
+    schema: &'a Schema,
+    name: &str,
+    likely: usize,
+) -> Option<(usize, &'a Field)> {
+    match schema.fields().get(likely) {
+        Some(field) if field.name() == name => Some((likely, field)),
+        _ => schema.column_with_name(name),
+    }
 }
 
 /// What a column of type `of` holds, in contrast to one of type `other`.

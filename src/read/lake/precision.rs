@@ -3,6 +3,8 @@
 //! In: the schemas of the files and of the table. Out: the columns, each with two of its files.
 
 use crate::error::Error;
+use crate::read::lake::merge::column;
+use crate::read::sql::floats::has_floats;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 
 /// A column of floating-point numbers that two files hold with different precision.
@@ -34,15 +36,17 @@ impl Widened {
 /// The columns of a table that files hold with less precision. `schemas` are those of the files,
 /// with file names.
 pub(crate) fn widened(schemas: &[(SchemaRef, &str)], table: &Schema) -> Vec<Widened> {
-    let in_files = |name: &str| {
+    let in_files = |at: usize, name: &str| {
         let own = schemas.iter().filter_map(|(schema, file)| {
-            let field = schema.field_with_name(name).ok()?;
+            let (_, field) = column(schema, name, at)?;
             Some((field.data_type().clone(), (*file).to_string()))
         });
         own.collect::<Vec<_>>()
     };
-    let fields = table.fields().iter().filter_map(|field| {
-        let own = in_files(field.name());
+    let fields = table.fields().iter().enumerate();
+    let floats = fields.filter(|(_, field)| has_floats(field.data_type()));
+    let fields = floats.filter_map(|(at, field)| {
+        let own = in_files(at, field.name());
         let is_narrow = |(of, _): &&(DataType, String)| is_widened(of, field.data_type());
         let narrow = own.iter().find(is_narrow)?.clone();
         let wide = own.iter().find(|own| !is_narrow(own) && !own.0.is_null())?;
