@@ -425,6 +425,10 @@ impl KindPlan for CountsPlan {
         })
     }
 
+    fn copied(&self) -> &[Field] {
+        self.rows.as_deref().unwrap_or_default()
+    }
+
     fn rows_text(&self) -> Option<String> {
         let mut shown = self.layout.partition.clone();
         shown.extend(self.rows.clone()?);

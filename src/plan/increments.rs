@@ -57,6 +57,13 @@ pub(crate) fn increments(
         .map(|field| format!("{} {}", field.name(), field.data_type()))
         .collect();
     columns.sort();
+    // Counts of earlier runs had the values that these keys gave them.
+    if table.dialect.declares() {
+        columns.push(format!(
+            "{:?} {:?}",
+            table.dialect.null, table.dialect.types
+        ));
+    }
     let hash = |text: String| blake3::hash(text.as_bytes()).to_hex()[..32].to_string();
     Increments::Of {
         table: table.name.clone(),

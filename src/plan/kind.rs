@@ -6,7 +6,7 @@ use crate::plan::job::PlannedJob;
 use crate::plan::pipeline::Pipeline;
 use crate::plan::rows::{PlannedQuery, query};
 use crate::read::lake::Lake;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -92,6 +92,11 @@ pub trait KindPlan: Sized + Serialize + DeserializeOwned + Send + Sync + 'static
     /// What a second pass over the input does. None if there is none.
     fn rows_text(&self) -> Option<String> {
         None
+    }
+
+    /// The columns of the SQL that this pass reads for its table beside those of the evidence.
+    fn copied(&self) -> &[Field] {
+        &[]
     }
 
     /// Bounds of the memory of a run. None if nothing says how many rows there are.

@@ -111,6 +111,15 @@ fn input(record: &Value) -> Listing {
     for row in pairs(&record["rows_dropped"]) {
         rows.push(vec![format!("rows dropped: {}", row[0]), row[1].clone()]);
     }
+    for (table, columns) in record["values_nulled"].as_object().into_iter().flatten() {
+        for (column, values) in columns.as_object().into_iter().flatten() {
+            let values = number(values.as_f64().unwrap_or(0.0));
+            rows.push(vec![
+                format!("values of {table}.{column} that became null"),
+                values,
+            ]);
+        }
+    }
     Listing::new("Input", &["", "number"], rows)
 }
 

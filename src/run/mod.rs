@@ -37,6 +37,8 @@ use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::plan::kind::KindPlan;
 use crate::read::lake::Lake;
+use crate::read::lake::nulled::Nulled;
+use crate::read::lake::rounding::numbered;
 use crate::read::paths::current::Current;
 use crate::run::journal::Journal;
 use crate::run::kind::{EvidenceKind, Running, Written};
@@ -140,6 +142,26 @@ impl<K: EvidenceKind> Planned<K> {
         })
     }
 
+    /// Counts the values that become null in the columns that the run reads. `known` are those of
+    /// the evidence, if its ledger has them.
+    async fn nulled(&self, known: Option<Nulled>) -> Result<Nulled> {
+        let mut frames = Vec::new();
+        if known.is_none() {
+            frames.push(self.frame.clone());
+        }
+        let (job, copied) = (self.plan.job(), self.plan.copied());
+        if self.lake.makes_nulls() && !copied.is_empty() {
+            let frame = self.lake.query(&job.sql, &job.parameters).await?;
+            let names = copied.iter().map(|field| field.name().as_str());
+            frames.push(numbered(frame, names, "the rows")?);
+        }
+        let mut nulled = self.lake.nulled(&frames, None).await?;
+        for (table, columns) in known.unwrap_or_default() {
+            nulled.entry(table).or_default().extend(columns);
+        }
+        Ok(nulled)
+    }
+
     async fn drive(
         &self,
         output: &Output,
@@ -162,7 +184,10 @@ impl<K: EvidenceKind> Planned<K> {
             dealt: OnceCell::new(),
         };
         progress.stage(K::READ, None);
-        let read = K::read(&run).await?;
+        let mut read = K::read(&run).await?;
+        let increment = read.found.increment.as_mut();
+        let known = increment.and_then(|increment| increment.nulled.take());
+        journal.record.head.values_nulled = self.nulled(known).await?;
         journal.read(read.found);
 
         progress.stage("fit", None);

@@ -6,6 +6,7 @@ use crate::output::checkpoint::Checkpoint;
 use crate::output::result::ModelKey;
 use crate::plan::pipeline::checks::On;
 use crate::read::lake::files::{InputFile, LakeTable};
+use crate::read::lake::nulled::Nulled;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -47,6 +48,9 @@ pub struct Head {
     pub rows_read: u64,
     /// Rows that could not be an end of a transition, by reason.
     pub rows_dropped: BTreeMap<Cow<'static, str>, u64>,
+    /// Values of the files that the key `null` of their table made null, by table and column.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub values_nulled: BTreeMap<String, BTreeMap<String, u64>>,
     /// Partitions and lags that failed.
     pub failures: Vec<Failure>,
     /// How the run ended.
@@ -101,6 +105,7 @@ impl Head {
             input_bytes,
             rows_read: 0,
             rows_dropped: BTreeMap::new(),
+            values_nulled: BTreeMap::new(),
             failures: Vec::new(),
             outcome: Ended::Running,
             error: None,
@@ -230,6 +235,9 @@ pub struct IncrementRecord {
     pub rows: u64,
     /// Units of the ledger after the run.
     pub units: usize,
+    /// Values of the counted files that became null, if the ledger has their numbers.
+    #[serde(skip)]
+    pub(crate) nulled: Option<Nulled>,
 }
 
 impl IncrementRecord {
@@ -240,6 +248,7 @@ impl IncrementRecord {
             files: tables.iter().map(|table| table.files.len()).sum(),
             rows,
             units: 0,
+            nulled: None,
         }
     }
 }

@@ -122,10 +122,20 @@ fn place(partition: &BTreeMap<String, String>, lag: Option<&str>) -> String {
     parts.join(", ") + ": "
 }
 
-/// Writes the rows that were dropped, by reason.
+/// Writes the rows that were dropped, by reason, and the values that became null.
 pub(crate) fn dropped(f: &mut Formatter<'_>, head: &Head) -> Result {
     for (reason, rows) in &head.rows_dropped {
         writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
+    }
+    for (table, columns) in &head.values_nulled {
+        for (column, values) in columns.iter().filter(|(_, values)| **values > 0) {
+            let (values, of) = (*values as f64, escaped(&format!("{table}.{column}")));
+            writeln!(
+                f,
+                "  {} of {of} became null",
+                counted(grouped(values), "value")
+            )?;
+        }
     }
     Ok(())
 }

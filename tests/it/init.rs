@@ -298,6 +298,92 @@ fn array((kind, distinct, null): (u8, i64, i64), rows: i64) -> ArrayRef {
     }
 }
 
+/// Files that repeat their times, without a column that tells them apart, are trajectories.
+#[test]
+fn files_without_an_id_are_trajectories() {
+    let lake = Lake::new();
+    for run in 0..3i64 {
+        let rows = || 0..60i64;
+        let columns = vec![
+            ("frame", integers(rows())),
+            (
+                "x",
+                floats(rows().map(|t| (0.3 * t as f64 + run as f64).sin())),
+            ),
+            (
+                "y",
+                floats(rows().map(|t| (0.3 * t as f64 + run as f64).cos())),
+            ),
+        ];
+        lake.table(&format!("runs/{run}.parquet"), columns);
+    }
+    let text = proposed(&lake, "runs", &[]);
+    assert_eq!(value(&text, "filename"), "\"filename\"", "{text}");
+    assert_eq!(value(&text, "trajectory"), "\"filename\"", "{text}");
+    // One file needs no such column.
+    assert!(!proposed(&lake, "runs/0.parquet", &[]).contains("filename"));
+}
+
+/// Values for missing ones are null, and the boxes are those of the others.
+#[test]
+fn values_for_missing_ones_are_proposed() {
+    let lake = Lake::new();
+    let rows = || 0..400i64;
+    let gap = |t: i64, x: f64, fill: f64| if t % 9 == 4 { fill } else { x };
+    let columns = vec![
+        ("time", integers(rows())),
+        (
+            "temp",
+            floats(rows().map(|t| gap(t, 10.0 + (0.1 * t as f64).sin(), -9999.0))),
+        ),
+        (
+            "salt",
+            floats(rows().map(|t| gap(t, 30.0 + (0.2 * t as f64).cos(), 1e20))),
+        ),
+    ];
+    lake.table("cast.parquet", columns);
+    let text = proposed(&lake, "cast.parquet", &[]);
+    let null = "{ \"salt\" = [1e20], \"temp\" = [-9999] }";
+    assert_eq!(value(&text, "null"), null, "{text}");
+    assert!(
+        value(&text, "\"temp\"").starts_with("{ bounds = [9"),
+        "{text}"
+    );
+    let csv = |t: i64| {
+        format!(
+            "{t},{}\n",
+            if t % 5 == 2 {
+                "NA".into()
+            } else {
+                (t % 7).to_string()
+            }
+        )
+    };
+    lake.file(
+        "codes.csv",
+        &("time,state\n".to_string() + &rows().map(csv).collect::<String>()),
+    );
+    let text = proposed(&lake, "codes.csv", &[]);
+    assert_eq!(value(&text, "null"), "{ \"state\" = [\"NA\"] }", "{text}");
+}
+
+/// The names of many columns are not compared with each other.
+#[test]
+fn thousands_of_columns_get_a_pipeline() {
+    let lake = Lake::new();
+    let names: Vec<String> = (0..3000).map(|at| format!("c{at}")).collect();
+    let columns = names.iter().enumerate().map(|(at, name)| {
+        (
+            name.as_str(),
+            floats((0..40).map(move |t| ((at + 1) as f64 * f64::from(t)).sin())),
+        )
+    });
+    let time = std::iter::once(("time", integers(0..40)));
+    lake.table("wide.parquet", time.chain(columns).collect());
+    let text = proposed(&lake, "wide.parquet", &[]);
+    assert_eq!(value(&text, "time"), "\"time\"", "{text}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

@@ -11,6 +11,7 @@
 //! - `cluster_runs`: whole runs on a cluster, compared with runs of one process (feature `cluster`)
 //! - `counting`: counts compared with independent SQL, for all orders and splits of the rows
 //! - `cut_off`: an executor that loses its network (feature `cluster`)
+//! - `declared`: the keys of tables that name files, make values null and set types
 //! - `earlier_results`: results of earlier programs, of all kinds of evidence
 //! - `embeddings`: the ranks, resamples and known sets of state embeddings
 //! - `exact`: numbers, codes, categories and times of files that differ in type
@@ -90,6 +91,7 @@ mod cluster_runs;
 mod counting;
 #[cfg(feature = "cluster")]
 mod cut_off;
+mod declared;
 mod earlier_results;
 mod embeddings;
 mod exact;

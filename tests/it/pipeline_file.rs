@@ -293,7 +293,7 @@ fn misspelt_keys_are_named_with_line_and_suggestion() {
 12 | lagg = 5 | 12: unknown key `transitions.lagg`; did you mean `lag`?
 18 | lat = { boundz = [-90, 90], boxes = 360 } | 18: unknown key `transitions.bins.lat.boundz`; did you mean `bounds`?
 5 | [tabels.tracks] | 5: unknown key `tabels`; did you mean `tables`?
-6 | location = 'x' | 6: unknown key `tables.tracks.location`; there are `path`, `filename`, `format`, `delimiter`, `header`, `quote`, `null`, `compression`
+6 | location = 'x' | 6: unknown key `tables.tracks.location`; there are `path`, `filename`, `format`, `delimiter`, `header`, `quote`, `decimal`, `null`, `types`, `compression`
 "#,
     );
     check(

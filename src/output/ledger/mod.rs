@@ -59,6 +59,9 @@ pub struct Unit {
     /// Of these, rows that could not be an end of a transition, by reason.
     #[serde(default)]
     pub dropped: BTreeMap<String, u64>,
+    /// Values of the files that became null, by column.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nulled: BTreeMap<String, u64>,
     /// Time of the first and last row, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<String>,
@@ -231,6 +234,15 @@ impl Ledger {
         (rows, dropped)
     }
 
+    /// Values that became null in the first units, by column.
+    pub(crate) fn nulled(&self, kept: usize) -> BTreeMap<String, u64> {
+        let mut nulled = BTreeMap::new();
+        for (column, values) in self.units[..kept].iter().flat_map(|unit| &unit.nulled) {
+            *nulled.entry(column.clone()).or_insert(0) += values;
+        }
+        nulled
+    }
+
     /// How many of the oldest units to merge: half of them, so that merges are rare and late rows
     /// find young units.
     pub(crate) fn overdue(&self) -> usize {
@@ -243,6 +255,7 @@ impl Ledger {
     /// Merges the first units into one, whose counts are `counts`.
     pub(crate) fn merge(&mut self, units: usize, counts: Object) {
         let (rows, dropped) = self.rows(units);
+        let nulled = self.nulled(units);
         let rest = self.units.split_off(units);
         let dropped = dropped.0.into_iter();
         let dropped = dropped.map(|(reason, rows)| (reason.into_owned(), rows));
@@ -250,6 +263,7 @@ impl Ledger {
         let merged = Unit {
             rows,
             dropped: dropped.collect(),
+            nulled,
             first: first.and_then(|unit| unit.first.clone()),
             last: last.and_then(|unit| unit.last.clone()),
             why: format!("{units} units merged"),
@@ -316,6 +330,7 @@ mod tests {
             files: files.iter().map(counted).collect(),
             rows: 5 * files.len() as u64,
             dropped: BTreeMap::from([("null state".to_string(), 1)]),
+            nulled: BTreeMap::from([("x".to_string(), files.len() as u64)]),
             first: Some(files[0].location.clone()),
             last: Some(files[0].location.clone()),
             why: "new".into(),
@@ -391,10 +406,12 @@ mod tests {
         let (mut ledger, files) = ledger();
         let (rows, dropped) = ledger.rows(3);
         assert_eq!((rows, dropped.0["null state"]), (20, 3));
+        assert_eq!((ledger.nulled(1)["x"], ledger.nulled(3)["x"]), (2, 4));
         let carry = ledger.units[1].carry.clone();
         ledger.merge(2, Object::new("counts", b"sum", 6));
         assert_eq!(ledger.units.len(), 2);
         assert_eq!(ledger.rows(2), (rows, dropped));
+        assert_eq!((ledger.nulled(1)["x"], ledger.nulled(2)["x"]), (3, 4));
         assert_eq!(ledger.units[0].carry, carry);
         assert_eq!(ledger.unread(1, &files), [&files[3]]);
         assert_eq!(ledger.kept(&basis("a"), &files).units, 2);

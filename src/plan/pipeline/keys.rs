@@ -4,6 +4,7 @@ use crate::evidence::lag::Lag;
 use crate::methods::AnyMethod;
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks::{CheckText, Limits, queries};
+use crate::plan::pipeline::declared::{NullText, TypeText};
 use crate::plan::pipeline::deserializer::{KeyError, KeyErrorKind, read, required, section};
 use crate::plan::pipeline::document::Node;
 use crate::plan::pipeline::fits::{FitEntry, fits};
@@ -148,14 +149,21 @@ pub struct InputTable {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"'")]
     pub quote: Option<char>,
-    /// The text or texts that mean null in CSV. An empty value is always null.
-    #[serde(
-        default,
-        deserialize_with = "one_or_many",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    #[schemars(with = "OneOrMany<String>", example = &"NA")]
-    pub null: Vec<String>,
+    /// The decimal point of CSV numbers, such as `,`. By default a point.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &",")]
+    pub decimal: Option<char>,
+    /// Values that mean null: numbers and texts for all columns that can hold them, such as
+    /// `[-9999, "NA"]`, or values by column, such as `{ temp = [-9999] }`. A number is compared as
+    /// a number and a text as a text, before `types`. An empty value of CSV is always null.
+    #[serde(default, skip_serializing_if = "NullText::is_empty")]
+    #[schemars(example = &"NA")]
+    pub(crate) null: NullText,
+    /// The types of columns: `"text"`, `"integer"`, `"number"`, or the format of times, such as
+    /// `{ timestamp = "%d.%m.%Y %H:%M", zone = "Europe/Berlin" }`. Without `zone`, times are local.
+    /// A value that does not fit is an error.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) types: BTreeMap<String, TypeText>,
     /// The compression of CSV and JSON files. By default, the extension decides: `.gz` or `.zst`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compression: Option<Compression>,
@@ -179,7 +187,13 @@ impl InputTable {
                 delimiter: self.delimiter,
                 header: self.header,
                 quote: self.quote,
-                null: self.null.clone(),
+                decimal: self.decimal,
+                null: self.null.values(),
+                types: self
+                    .types
+                    .iter()
+                    .map(|(name, of)| (name.clone(), of.0.clone()))
+                    .collect(),
                 compression: self.compression,
             },
             filename: self.filename.as_deref(),
@@ -329,7 +343,8 @@ pub(crate) struct PointsText {
     #[serde(default, deserialize_with = "none_or_more")]
     #[schemars(with = "OneOrMany<String>")]
     pub partition_by: Vec<String>,
-    /// The column or columns that identify a row. They are written beside its embedding.
+    /// The column or columns that identify a row. They are written beside its embedding. Two rows
+    /// of one id, in one partition, are an error.
     #[serde(deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
     pub id: Vec<String>,

@@ -14,6 +14,7 @@ pub mod argument;
 pub mod checks;
 mod consistency;
 pub mod content;
+mod declared;
 mod deserializer;
 mod document;
 pub mod fits;

@@ -3,9 +3,11 @@
 //! table. Columns that a file lacks are null.
 
 use crate::read::formats::arrow_ipc;
+use crate::read::formats::column_type::ColumnType;
 use crate::read::formats::csv;
 use crate::read::formats::csv::{CsvRows, Dialect};
 use crate::read::formats::fault::Fault;
+use crate::read::formats::fill_values::FillValues;
 use crate::read::formats::format;
 use crate::read::formats::json;
 use crate::read::formats::json::JsonRows;
@@ -71,9 +73,23 @@ impl Named {
         }
     }
 
+    /// The same reader, which makes nothing null and gives the values of some columns as the texts
+    /// in the files.
+    pub(crate) fn showing(&self, columns: &BTreeSet<String>) -> Named {
+        let texts = columns.iter().map(|name| (name.clone(), ColumnType::Text));
+        Named {
+            dialect: Dialect {
+                null: FillValues::default(),
+                types: texts.collect(),
+                ..self.dialect.clone()
+            },
+            ..self.clone()
+        }
+    }
+
     /// Whether numbers are parsed from text.
     pub(crate) fn is_text(&self) -> bool {
-        self.format != format::Format::Arrow
+        self.format.is_text()
     }
 
     /// The schema of a file, cached.
@@ -97,7 +113,7 @@ impl Named {
         let compression = self.dialect.compression(file.as_ref());
         let pieces = pieces::open(store, file, None, compression).await?;
         let columns = match self.format {
-            format::Format::Json => json::columns(pieces).await,
+            format::Format::Json => json::columns(pieces, &self.dialect).await,
             _ => csv::columns(pieces, file.as_ref(), &self.dialect).await,
         };
         let columns = columns.map_err(|e| match e {
@@ -135,6 +151,10 @@ impl FileFormat for Named {
         store: &Arc<dyn ObjectStore>,
         files: &[ObjectMeta],
     ) -> Result<SchemaRef> {
+        // Merging compares all names.
+        if let [file] = files {
+            return Ok(self.columns(store.as_ref(), &file.location).await?.0);
+        }
         let mut schemas = Vec::with_capacity(files.len());
         for file in files {
             let (schema, _) = self.columns(store.as_ref(), &file.location).await?;
@@ -351,7 +371,7 @@ impl NamedOpener {
         let is_start = range.as_ref().is_none_or(|range| range.start == 0);
         let dialect = &self.named.dialect;
         let rows: Box<dyn TextRows> = match self.named.format {
-            format::Format::Json => Box::new(JsonRows::new(wanted, self.rows)),
+            format::Format::Json => Box::new(JsonRows::new(wanted, self.rows, dialect)),
             _ => {
                 let rows = CsvRows::new(wanted, name, dialect, is_start, self.rows);
                 Box::new(rows.map_err(|fault| fault.of(&shown))?)
@@ -445,7 +465,7 @@ mod tests {
         let columns = Arc::new(Schema::new(columns));
         let wanted = Wanted::new(Arc::clone(&columns), columns);
         match name {
-            "x.json" => Box::new(JsonRows::new(wanted, 16_384)),
+            "x.json" => Box::new(JsonRows::new(wanted, 16_384, &Dialect::default())),
             _ => Box::new(CsvRows::new(wanted, name, &Dialect::default(), true, 16_384).unwrap()),
         }
     }

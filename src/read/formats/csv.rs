@@ -4,8 +4,10 @@
 //! unclosed quote, text after a closing quote, a value that does not fit the type inferred from the
 //! first rows.
 
+use crate::read::formats::column_type::{ColumnType, Misfit};
 use crate::read::formats::fault;
 use crate::read::formats::fault::Fault;
+use crate::read::formats::fill_values::{FillValues, without_texts};
 use crate::read::formats::format::Compression;
 use crate::read::formats::pieces::Pieces;
 use crate::read::formats::text::{
@@ -14,7 +16,7 @@ use crate::read::formats::text::{
 };
 use crate::read::lake::exact::not_exact;
 use crate::read::rows::doubles::{EXACT_INTEGER, is_whole_double, warn_of_rounding};
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::{Decoder, Format};
@@ -26,8 +28,11 @@ use futures::TryStreamExt;
 use memchr::{memchr, memrchr};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+
+/// Values for which a decoder has room at once.
+const MOST_VALUES: usize = 16 << 20;
 
 /// How the text files of a table are written, as far as the pipeline says so.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -38,8 +43,12 @@ pub struct Dialect {
     pub header: Option<bool>,
     /// The character around values that contain delimiters or line ends.
     pub quote: Option<char>,
-    /// Texts that stand for null.
-    pub null: Vec<String>,
+    /// The decimal point of numbers in CSV.
+    pub(crate) decimal: Option<char>,
+    /// Values that mean null.
+    pub(crate) null: FillValues,
+    /// The types of columns.
+    pub(crate) types: BTreeMap<String, ColumnType>,
     /// How the files are compressed.
     pub compression: Option<Compression>,
 }
@@ -76,23 +85,34 @@ impl Dialect {
         }
     }
 
-    /// Matches the texts for null, if there are others than the empty text.
-    fn null_regex(&self) -> Result<Option<Regex>, Fault> {
-        if self.null.is_empty() {
+    /// Whether values become null, or get types that the pipeline sets.
+    pub(crate) fn declares(&self) -> bool {
+        !self.null.is_empty() || !self.types.is_empty()
+    }
+
+    /// The decimal point, unless it is that of other programs.
+    fn decimal(&self) -> Option<char> {
+        self.decimal.filter(|decimal| *decimal != '.')
+    }
+
+    /// Matches texts for null, if there are others than the empty text.
+    fn null_regex(&self, texts: &[&str]) -> Result<Option<Regex>, Fault> {
+        if texts.is_empty() {
             return Ok(None);
         }
-        let texts: Vec<String> = self.null.iter().map(|text| regex::escape(text)).collect();
+        let texts: Vec<String> = texts.iter().map(|text| regex::escape(text)).collect();
         Regex::new(&format!("^(?:{})?$", texts.join("|")))
             .map(Some)
             .map_err(|e| Fault::new(format!("the texts of `null` cannot be matched: {e}")))
     }
 
-    fn format(&self, name: &str) -> Result<Format, Fault> {
+    /// How a file is written; these texts mean null.
+    fn format(&self, name: &str, null: &[&str]) -> Result<Format, Fault> {
         let mut format = Format::default()
             .with_header(self.has_header())
             .with_quote(self.quote())
             .with_delimiter(self.delimiter(name));
-        if let Some(null) = self.null_regex()? {
+        if let Some(null) = self.null_regex(null)? {
             format = format.with_null_regex(null);
         }
         Ok(format)
@@ -112,7 +132,7 @@ pub(crate) async fn columns(
     if head.is_empty() {
         return Ok(Schema::empty());
     }
-    let format = dialect.format(name)?;
+    let format = dialect.format(name, &dialect.null.shared_texts())?;
     let inferred = match format.infer_schema(&head[..], Some(SAMPLE)) {
         Ok((schema, _)) => schema,
         Err(e) => {
@@ -126,16 +146,19 @@ pub(crate) async fn columns(
                 .into());
         }
     };
-    let types = types(&head, &inferred, name, dialect)?;
-    let named = inferred.fields().iter().zip(types).enumerate();
-    let named = named.map(|(at, (field, data_type))| {
-        let mut field = field.as_ref().clone().with_data_type(data_type);
-        if field.name().trim().is_empty() {
-            field = field.with_name(format!("column_{}", at + 1));
-        }
-        field
+    let named = inferred.fields().iter().enumerate();
+    let named = named.map(|(at, field)| match field.name().trim() {
+        "" => field
+            .as_ref()
+            .clone()
+            .with_name(format!("column_{}", at + 1)),
+        _ => field.as_ref().clone(),
     });
-    let fields: Vec<Field> = named.collect();
+    let mut inferred: Vec<Field> = named.collect();
+    own_nulls(&mut inferred, &head, name, dialect)?;
+    let types = types(&head, &Schema::new(inferred.clone()), name, dialect)?;
+    let typed = inferred.into_iter().zip(types);
+    let fields: Vec<Field> = typed.map(|(field, of)| field.with_data_type(of)).collect();
     let mut seen = HashSet::new();
     if let Some(twice) = fields.iter().find(|field| !seen.insert(field.name())) {
         let what = format!("two columns are named `{}`", twice.name());
@@ -144,7 +167,28 @@ pub(crate) async fn columns(
     Ok(Schema::new(fields))
 }
 
-/// The types of all columns, by the texts of the first rows.
+/// Infers the types of columns that have texts for null of their own.
+fn own_nulls(
+    inferred: &mut [Field],
+    head: &[u8],
+    name: &str,
+    dialect: &Dialect,
+) -> Result<(), Fault> {
+    for column in dialect.null.by_column.keys() {
+        let at = inferred.iter().position(|field| field.name() == column);
+        let texts = dialect.null.texts(column);
+        if let Some(at) = at.filter(|_| !texts.is_empty()) {
+            let format = dialect.format(name, &texts)?;
+            if let Ok((schema, _)) = format.infer_schema(head, Some(SAMPLE)) {
+                let of = schema.field(at).data_type().clone();
+                inferred[at] = inferred[at].clone().with_data_type(of);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The types of all columns, by the pipeline and by the texts of the first rows.
 ///
 /// # Errors
 /// A column of times of which only some have a time zone.
@@ -158,18 +202,27 @@ fn types(
     let may_differ = fields.filter(|(_, field)| {
         let data_type = field.data_type();
         let is_time = matches!(data_type, DataType::Timestamp(..));
-        data_type.is_numeric() || is_time || *data_type == DataType::Utf8
+        let is_open = data_type.is_numeric() || is_time || *data_type == DataType::Utf8;
+        is_open && !dialect.types.contains_key(field.name())
     });
     let positions: Vec<usize> = may_differ.map(|(at, _)| at).collect();
-    let types = inferred.fields().iter().map(|field| field.data_type());
-    let mut types: Vec<DataType> = types.cloned().collect();
+    let types = inferred
+        .fields()
+        .iter()
+        .map(|field| match dialect.types.get(field.name()) {
+            Some(declared) => declared.data_type(),
+            None => field.data_type().clone(),
+        });
+    let mut types: Vec<DataType> = types.collect();
     if positions.is_empty() {
         return Ok(types);
     }
     let wanted = Wanted::none(Arc::new(inferred.clone()));
     let layout = Layout::new(wanted, name, dialect)?;
+    // The decoder has room for all of these rows.
+    let rows = SAMPLE.min(lines_in(head) as usize + 1);
     let reader = layout
-        .decoder(&layout.read_as, &positions, SAMPLE)
+        .decoder(&layout.read_as, &positions, rows)
         .with_header(dialect.has_header())
         .build(head);
     let rows = reader.and_then(|mut rows| rows.next().transpose());
@@ -177,9 +230,12 @@ fn types(
         return Ok(types);
     };
     for (&at, column) in positions.iter().zip(rows.columns()) {
-        types[at] = type_of(column.as_string(), &types[at]);
-        let field = Field::new(inferred.field(at).name(), types[at].clone(), true);
-        check_zones(column.as_string(), &field).map_err(|fault| {
+        let name_of = inferred.field(at).name();
+        let own: Vec<&str> = dialect.null.texts(name_of);
+        let texts = without_texts(column.as_string(), &own);
+        types[at] = type_of(&texts, &types[at], dialect.decimal());
+        let field = Field::new(name_of, types[at].clone(), true);
+        check_zones(&texts, &field).map_err(|fault| {
             let table = Arc::new(Schema::new(vec![field]));
             let wanted = Wanted::new(Arc::new(inferred.clone()), table);
             let layout = Layout::new(wanted, name, dialect);
@@ -191,8 +247,24 @@ fn types(
 }
 
 /// The type of a column by its texts, of which Arrow infers another type from their form.
-fn type_of(texts: &StringArray, inferred: &DataType) -> DataType {
+fn type_of(texts: &StringArray, inferred: &DataType, decimal: Option<char>) -> DataType {
     let mut values = texts.iter().flatten();
+    match (inferred, decimal) {
+        (DataType::Utf8, Some(decimal)) => {
+            let is_number =
+                |text: &str| !text.contains('.') && is_number(&text.replace(decimal, "."));
+            return if values.all(is_number) {
+                DataType::Float64
+            } else {
+                DataType::Utf8
+            };
+        }
+        // A point is no decimal point then.
+        (DataType::Float64, Some(_)) if values.clone().any(|text| text.contains('.')) => {
+            return DataType::Utf8;
+        }
+        _ => {}
+    }
     match inferred {
         DataType::Utf8 if values.all(is_number) => DataType::Float64,
         DataType::Int64 | DataType::Float64 if values.any(is_code) => DataType::Utf8,
@@ -264,6 +336,8 @@ struct Layout {
     name: String,
     dialect: Dialect,
     null: Option<Regex>,
+    /// The other texts for null of each wanted column; empty if there are none at all.
+    own_nulls: Vec<Vec<String>>,
     /// All columns of the file, with the types that Arrow reads them as.
     read_as: SchemaRef,
     /// Positions of the wanted columns.
@@ -274,7 +348,8 @@ impl Layout {
     fn new(wanted: Wanted, name: &str, dialect: &Dialect) -> Result<Layout, Fault> {
         let fields = wanted.file.fields().iter().enumerate().map(|(at, field)| {
             let data_type = wanted.field_at(at).map(Field::data_type);
-            let read_as = data_type.filter(|data_type| is_direct(data_type));
+            let is_plain = dialect.null.own(field.name()).is_empty();
+            let read_as = data_type.filter(|data_type| is_plain && is_direct(data_type));
             Field::new(
                 field.name(),
                 read_as.unwrap_or(&DataType::Utf8).clone(),
@@ -284,7 +359,8 @@ impl Layout {
         let read_as = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         Ok(Layout {
             name: name.to_string(),
-            null: dialect.null_regex()?,
+            null: dialect.null_regex(&dialect.null.shared_texts())?,
+            own_nulls: own_texts(dialect, &wanted),
             dialect: dialect.clone(),
             read_as,
             positions: wanted.positions(),
@@ -305,6 +381,9 @@ impl Layout {
     }
 
     fn rows_decoder(&self, rows: usize, has_header: bool) -> Decoder {
+        // The decoder has room for all values of these rows.
+        let most = MOST_VALUES / self.read_as.fields().len().max(1);
+        let rows = rows.min(most.max(1));
         self.decoder(&self.read_as, &self.positions, rows)
             .with_header(has_header)
             .build_decoder()
@@ -312,9 +391,36 @@ impl Layout {
 
     /// The wanted columns of rows as they were read.
     fn typed(&self, rows: &RecordBatch) -> Result<RecordBatch, Fault> {
-        self.wanted.of(rows, |text, field| {
-            typed(text.as_string(), field, self.wanted.may_round(field.name()))
+        let rows = self.without_own_nulls(rows)?;
+        let decimal = self.dialect.decimal();
+        self.wanted.of(&rows, |text, field| {
+            let (texts, name) = (text.as_string(), field.name());
+            match self.dialect.types.get(name) {
+                Some(declared) => declared_as(declared, texts, name, decimal),
+                None => typed(texts, field, self.wanted.may_round(name), decimal),
+            }
         })
+    }
+
+    /// The rows with null in the place of the texts that mean it in single columns.
+    fn without_own_nulls(&self, rows: &RecordBatch) -> Result<RecordBatch, Fault> {
+        if self.own_nulls.is_empty() {
+            return Ok(rows.clone());
+        }
+        let columns = rows.columns().iter().zip(&self.own_nulls);
+        let columns = columns.map(|(column, own)| {
+            if own.is_empty() {
+                return Arc::clone(column);
+            }
+            let own: Vec<&str> = own.iter().map(String::as_str).collect();
+            Arc::new(without_texts(column.as_string(), &own))
+        });
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        Ok(RecordBatch::try_new_with_options(
+            rows.schema(),
+            columns.collect(),
+            &options,
+        )?)
     }
 
     /// The fault of the first bad row of some bytes; `line` is the number of their first line.
@@ -386,6 +492,22 @@ impl Layout {
     }
 }
 
+/// The texts for null of each wanted column of a file, beside those of all columns.
+fn own_texts(dialect: &Dialect, wanted: &Wanted) -> Vec<Vec<String>> {
+    if dialect.null.by_column.is_empty() {
+        return Vec::new();
+    }
+    let own = |position: &usize| -> Vec<String> {
+        let column = wanted.file.field(*position).name();
+        if dialect.null.own(column).is_empty() {
+            return Vec::new();
+        }
+        let texts = dialect.null.texts(column).into_iter();
+        texts.map(str::to_string).collect()
+    };
+    wanted.positions().iter().map(own).collect()
+}
+
 /// The message for a value that does not have the type of its column.
 fn unlike(field: &Field, value: &str) -> String {
     let kind = value_kind(field.data_type());
@@ -422,12 +544,66 @@ fn is_direct(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Boolean | DataType::Utf8)
 }
 
+/// Texts converted to the type that the pipeline gives their column.
+///
+/// # Errors
+/// The first text that does not convert.
+fn declared_as(
+    declared: &ColumnType,
+    texts: &StringArray,
+    column: &str,
+    decimal: Option<char>,
+) -> Result<ArrayRef, Fault> {
+    let converted = match (declared, decimal) {
+        (ColumnType::Number, Some(decimal)) => match with_point(texts, decimal) {
+            Ok(pointed) => declared.of_texts(&pointed),
+            Err(row) => Err(declared.misfit(texts, row)),
+        },
+        _ => declared.of_texts(texts),
+    };
+    converted.map_err(|misfit| {
+        let value = texts.value(misfit.row).to_string();
+        Fault::new(Misfit { value, ..misfit }.message(column))
+    })
+}
+
+/// Numbers with a point in the place of another decimal point.
+///
+/// # Errors
+/// The row of a text that has a point already.
+fn with_point(texts: &StringArray, decimal: char) -> Result<StringArray, usize> {
+    let has_point = |row: &usize| texts.is_valid(*row) && texts.value(*row).contains('.');
+    match (0..texts.len()).find(has_point) {
+        Some(row) => Err(row),
+        None => {
+            let pointed = texts
+                .iter()
+                .map(|text| text.map(|text| text.replace(decimal, ".")));
+            Ok(pointed.collect())
+        }
+    }
+}
+
 /// Texts converted to the type of a column. `may_round`: integers may become the nearest double.
 ///
 /// # Errors
 /// The first text that does not convert.
-fn typed(texts: &StringArray, field: &Field, may_round: bool) -> Result<ArrayRef, Fault> {
+fn typed(
+    texts: &StringArray,
+    field: &Field,
+    may_round: bool,
+    decimal: Option<char>,
+) -> Result<ArrayRef, Fault> {
     check_zones(texts, field)?;
+    let pointed;
+    let texts = match decimal.filter(|_| *field.data_type() == DataType::Float64) {
+        Some(decimal) => {
+            let wrong = |row: usize| unlike(field, &format!("`{}`", texts.value(row)));
+            pointed = with_point(texts, decimal).map_err(|row| Fault::new(wrong(row)))?;
+            &pointed
+        }
+        None => texts,
+    };
     let numbers = converted(texts, field.data_type())
         .map_err(|value| Fault::new(unlike(field, &format!("`{value}`"))))?;
     if let Some(doubles) = numbers.as_primitive_opt::<Float64Type>() {

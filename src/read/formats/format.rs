@@ -31,6 +31,11 @@ impl Format {
         }
     }
 
+    /// Whether values are parsed from text.
+    pub(crate) fn is_text(self) -> bool {
+        matches!(self, Format::Csv | Format::Json)
+    }
+
     /// The format that the extension of a file name implies, before that of a compression.
     pub(crate) fn of_name(name: &str) -> Option<Format> {
         let name = name.rsplit('/').next()?;

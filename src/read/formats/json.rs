@@ -3,6 +3,8 @@
 //!
 //! Arrow's own reader truncates fractions to integers, and converts text to numbers.
 
+use crate::read::formats::column_type::ColumnType;
+use crate::read::formats::csv::Dialect;
 use crate::read::formats::fault::Fault;
 use crate::read::formats::pieces::Pieces;
 use crate::read::formats::text::{
@@ -40,7 +42,10 @@ const INTEGERS: DataType = DataType::Decimal128(20, 0);
 ///
 /// # Errors
 /// A row that is not a JSON object, or a key with values of several types.
-pub(crate) async fn columns(mut pieces: Pieces) -> Result<Schema, DataFusionError> {
+pub(crate) async fn columns(
+    mut pieces: Pieces,
+    dialect: &Dialect,
+) -> Result<Schema, DataFusionError> {
     let mut values: Vec<Value> = Vec::new();
     let (mut objects, mut bytes) = (Objects::new(), 0);
     while let Some(piece) = pieces.try_next().await? {
@@ -53,14 +58,15 @@ pub(crate) async fn columns(mut pieces: Pieces) -> Result<Schema, DataFusionErro
             Ok(())
         })?;
         if values.len() >= SAMPLE || bytes >= SAMPLE_BYTES && !values.is_empty() {
-            return Ok(inferred(&values)?);
+            return Ok(inferred(values, dialect)?);
         }
     }
     objects.finish()?;
-    Ok(inferred(&values)?)
+    Ok(inferred(values, dialect)?)
 }
 
-fn inferred(values: &[Value]) -> Result<Schema, Fault> {
+fn inferred(mut values: Vec<Value>, dialect: &Dialect) -> Result<Schema, Fault> {
+    without_nulls(&mut values, dialect);
     let inferred = infer_json_schema_from_iterator(values.iter().map(Ok::<_, ArrowError>));
     let inferred = inferred.map_err(|_| {
         let what = format!(
@@ -69,7 +75,45 @@ fn inferred(values: &[Value]) -> Result<Schema, Fault> {
         Fault::new(what)
     })?;
     let objects: Vec<&Value> = values.iter().collect();
-    Ok(Schema::new(integer_fields(inferred.fields(), &objects)))
+    let fields = integer_fields(inferred.fields(), &objects);
+    let fields = fields.iter().map(|field| {
+        let declared = dialect.types.get(field.name());
+        let of = declared.and_then(|declared| parsed_as(declared, field.data_type()));
+        field
+            .as_ref()
+            .clone()
+            .with_data_type(of.unwrap_or_else(|| field.data_type().clone()))
+    });
+    Ok(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// Makes null of texts that mean it.
+fn without_nulls(values: &mut [Value], dialect: &Dialect) {
+    let null = &dialect.null;
+    if null.is_empty() {
+        return;
+    }
+    let objects = values.iter_mut().filter_map(Value::as_object_mut);
+    for (key, value) in objects.flatten() {
+        if let Value::String(text) = value
+            && null.texts(key).contains(&text.as_str())
+        {
+            *value = Value::Null;
+        }
+    }
+}
+
+/// The type as which the values of a column with a type of the pipeline are parsed; `None` if they
+/// are converted later.
+fn parsed_as(declared: &ColumnType, inferred: &DataType) -> Option<DataType> {
+    let is_number = inferred.is_numeric() || *inferred == DataType::Null;
+    let is_single = is_number || matches!(inferred, DataType::Utf8 | DataType::Boolean);
+    let is_parsed = match declared {
+        ColumnType::Text => is_single,
+        ColumnType::Integer | ColumnType::Number => is_number,
+        ColumnType::Time { .. } => false,
+    };
+    is_parsed.then(|| declared.data_type())
 }
 
 /// The columns with exact types for integers of 64 bits without a sign, which Arrow infers as
@@ -220,13 +264,15 @@ pub(crate) struct JsonRows {
 
 impl JsonRows {
     /// A reader that returns batches of `each` rows.
-    pub(crate) fn new(wanted: Wanted, each: usize) -> JsonRows {
+    pub(crate) fn new(wanted: Wanted, each: usize, dialect: &Dialect) -> JsonRows {
         let fields = wanted.table.fields().clone();
         let rounds = |name: &str| wanted.may_round(name).then(|| name.to_string());
+        let mut record = Record::new(&fields, &rounds);
+        record.declare(dialect);
         JsonRows {
             objects: Objects::new(),
             rows: OpenRows {
-                record: Record::new(&fields, &rounds),
+                record,
                 wanted,
                 n: 0,
                 bytes: 0,
@@ -272,6 +318,7 @@ impl OpenRows {
         let into = Filler {
             column: &mut self.record,
             seen: &seen,
+            nulls: &[],
         };
         let read = into.deserialize(&mut json).and_then(|()| json.end());
         if let Err(e) = read {
@@ -360,6 +407,10 @@ struct Record {
     columns: Vec<Column>,
     /// Whether each field has occurred in the current object.
     seen: Vec<bool>,
+    /// The texts that mean null in each field; empty if there are none at all.
+    nulls: Vec<Vec<String>>,
+    /// Whether the pipeline sets the type of each field; empty if it sets none.
+    declared: Vec<bool>,
 }
 
 /// The values of a field.
@@ -373,6 +424,8 @@ enum Column {
     /// must be doubles.
     Number(Float64Builder, Option<String>),
     Text(StringBuilder),
+    /// Texts, and other single values as texts.
+    Shown(StringBuilder),
     List {
         values: Box<Column>,
         field: FieldRef,
@@ -399,6 +452,28 @@ impl Record {
             fields: fields.clone(),
             columns: fields.iter().map(column).collect(),
             seen: vec![false; fields.len()],
+            nulls: Vec::new(),
+            declared: Vec::new(),
+        }
+    }
+
+    /// Takes what the pipeline says of the columns of a table.
+    fn declare(&mut self, dialect: &Dialect) {
+        if !dialect.declares() {
+            return;
+        }
+        let texts = |field: &FieldRef| {
+            let texts = dialect.null.texts(field.name());
+            texts.into_iter().map(str::to_string).collect()
+        };
+        self.nulls = self.fields.iter().map(texts).collect();
+        let is_declared = |field: &FieldRef| dialect.types.contains_key(field.name());
+        self.declared = self.fields.iter().map(is_declared).collect();
+        for (field, column) in self.fields.iter().zip(&mut self.columns) {
+            let declared = dialect.types.get(field.name());
+            if declared == Some(&ColumnType::Text) && *field.data_type() == DataType::Utf8 {
+                *column = Column::Shown(StringBuilder::new());
+            }
         }
     }
 
@@ -446,7 +521,7 @@ impl Column {
             Column::Boolean(_) => DataType::Boolean,
             Column::Integer(_) | Column::Unsigned(_) | Column::Decimal(..) => DataType::Int64,
             Column::Number(..) => DataType::Float64,
-            Column::Text(_) => DataType::Utf8,
+            Column::Text(_) | Column::Shown(_) => DataType::Utf8,
             Column::List { field, .. } => DataType::List(Arc::clone(field)),
             Column::Object { record, .. } => DataType::Struct(record.fields.clone()),
             Column::Other(other, _) => other.clone(),
@@ -461,7 +536,7 @@ impl Column {
             Column::Unsigned(values) => values.append_null(),
             Column::Decimal(values, _) => values.append_null(),
             Column::Number(values, _) => values.append_null(),
-            Column::Text(values) => values.append_null(),
+            Column::Text(values) | Column::Shown(values) => values.append_null(),
             Column::List { ends, n, valid, .. } => {
                 ends.push(*n as i32);
                 valid.append_null();
@@ -481,7 +556,7 @@ impl Column {
             Column::Unsigned(values) => Arc::new(values.finish()),
             Column::Decimal(values, _) => Arc::new(values.finish()),
             Column::Number(values, _) => Arc::new(values.finish()),
-            Column::Text(values) => Arc::new(values.finish()),
+            Column::Text(values) | Column::Shown(values) => Arc::new(values.finish()),
             Column::List {
                 values,
                 field,
@@ -511,6 +586,8 @@ impl Column {
 struct Seen {
     /// Describes a value that does not fit.
     unlike: RefCell<Option<String>>,
+    /// That value.
+    value: RefCell<Option<String>>,
     /// Whether a double may be the rounded form of an integer of more than 64 bits.
     is_long: Cell<bool>,
 }
@@ -519,6 +596,8 @@ struct Seen {
 struct Filler<'a, C> {
     column: &'a mut C,
     seen: &'a Seen,
+    /// Texts that mean null.
+    nulls: &'a [String],
 }
 
 impl<'de> DeserializeSeed<'de> for Filler<'_, Record> {
@@ -552,11 +631,20 @@ impl<'de> Visitor<'de> for Filler<'_, Record> {
             let into = Filler {
                 column: &mut record.columns[at],
                 seen: self.seen,
+                nulls: record.nulls.get(at).map_or(&[], Vec::as_slice),
             };
+            let is_declared = record.declared.get(at) == Some(&true);
             map.next_value_seed(into).inspect_err(|_| {
                 let mut found = self.seen.unlike.borrow_mut();
+                let value = self.seen.value.borrow();
                 if let Some(found) = found.as_mut().filter(|text| text.starts_with("holds ")) {
-                    *found = format!("column `{name}` {found}");
+                    *found = match value.as_ref().filter(|_| is_declared) {
+                        Some(value) => format!(
+                            "column `{name}` holds {value}, and `types` requires {}",
+                            value_kind(record.fields[at].data_type())
+                        ),
+                        None => format!("column `{name}` {found}"),
+                    };
                 }
             })?;
         }
@@ -614,6 +702,10 @@ impl Filler<'_, Column> {
             "holds {} in the first {SAMPLE} rows of the files, and here {value}; convert the files to Parquet, with one type for the column",
             self.column.value_kind()
         );
+        self.seen
+            .value
+            .borrow_mut()
+            .get_or_insert(value.to_string());
         Err(E::custom(unlike(self.seen, what)))
     }
 
@@ -633,6 +725,10 @@ impl Filler<'_, Column> {
                     values.append_value(value);
                 }
                 fits
+            }
+            Column::Shown(values) => {
+                values.append_value(value.to_string());
+                true
             }
             Column::Number(values, rounds) => {
                 let nearest = value as f64;
@@ -667,6 +763,7 @@ impl<'de> Visitor<'de> for Filler<'_, Column> {
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
         match self.column {
             Column::Boolean(values) => values.append_value(value),
+            Column::Shown(values) => values.append_value(value.to_string()),
             _ => return self.unlike(value),
         }
         Ok(())
@@ -689,6 +786,13 @@ impl<'de> Visitor<'de> for Filler<'_, Column> {
                 values.append_value(value);
                 Ok(())
             }
+            Column::Shown(values) => {
+                if value.abs() >= i64::MAX as f64 {
+                    self.seen.is_long.set(true);
+                }
+                values.append_value(format!("{value:?}"));
+                Ok(())
+            }
             // `-0` is an integer.
             _ if value == 0.0 && value.is_sign_negative() => self.integer(0),
             _ => self.unlike(format!("{value:?}")),
@@ -696,8 +800,12 @@ impl<'de> Visitor<'de> for Filler<'_, Column> {
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
+        if self.nulls.iter().any(|null| null == value) {
+            self.column.append_null();
+            return Ok(());
+        }
         match self.column {
-            Column::Text(values) => values.append_value(value),
+            Column::Text(values) | Column::Shown(values) => values.append_value(value),
             _ => return self.unlike(format!("{value:?}")),
         }
         Ok(())
@@ -718,6 +826,7 @@ impl<'de> Visitor<'de> for Filler<'_, Column> {
         while let Some(()) = list.next_element_seed(Filler {
             column: values.as_mut(),
             seen,
+            nulls: &[],
         })? {
             *n += 1;
         }
@@ -733,6 +842,7 @@ impl<'de> Visitor<'de> for Filler<'_, Column> {
         let into = Filler {
             column: record,
             seen: self.seen,
+            nulls: &[],
         };
         into.visit_map(map)?;
         valid.append_non_null();

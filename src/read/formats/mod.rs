@@ -2,8 +2,10 @@
 
 pub(crate) mod arrow_ipc;
 pub(crate) mod by_name;
+pub(crate) mod column_type;
 pub mod csv;
 pub mod fault;
+pub(crate) mod fill_values;
 pub mod format;
 pub(crate) mod json;
 pub mod parquet;

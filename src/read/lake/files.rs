@@ -68,8 +68,10 @@ pub struct LakeTable {
     pub folders: Vec<Vec<Option<String>>>,
     /// All columns.
     pub schema: SchemaRef,
-    /// Hive partition columns, which `schema` includes.
+    /// Columns with one value per file, which `schema` includes: of Hive folders, and the path.
     pub partition_columns: Vec<String>,
+    /// The columns of the files, if the pipeline gives some of them other types or nulls.
+    pub(crate) stored: Option<SchemaRef>,
 }
 
 impl LakeTable {
@@ -122,12 +124,17 @@ pub(crate) struct Packed {
     #[serde(with = "crate::read::rows::ipc::fields")]
     pub(crate) columns: Vec<Field>,
     pub(crate) partition_columns: Vec<String>,
+    #[serde(with = "crate::read::rows::ipc::fields")]
+    pub(crate) stored: Vec<Field>,
 }
 
 impl From<LakeTable> for Packed {
     fn from(table: LakeTable) -> Packed {
         let file = |f: InputFile| (f.location, f.size_bytes, f.modified, f.e_tag);
-        let columns = table.schema.fields().iter();
+        let plain = |schema: &SchemaRef| {
+            let fields = schema.fields().iter();
+            fields.map(|field| field.as_ref().clone()).collect()
+        };
         Packed {
             name: table.name,
             format: table.format.to_string(),
@@ -135,8 +142,9 @@ impl From<LakeTable> for Packed {
             root: table.root,
             folders: table.folders,
             files: table.files.into_iter().map(file).collect(),
-            columns: columns.map(|field| field.as_ref().clone()).collect(),
+            columns: plain(&table.schema),
             partition_columns: table.partition_columns,
+            stored: table.stored.as_ref().map(plain).unwrap_or_default(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! rows that are in order need no sorting.
 
 pub(crate) mod damaged;
+pub(crate) mod declared;
 pub mod errors;
 pub(crate) mod exact;
 pub mod files;
@@ -12,6 +13,8 @@ pub mod fingerprint;
 pub(crate) mod frozen;
 pub mod in_order;
 pub(crate) mod merge;
+pub(crate) mod misfits;
+pub(crate) mod nulled;
 pub(crate) mod pages;
 pub mod panics;
 pub(crate) mod precision;
@@ -470,6 +473,11 @@ impl Lake {
     /// The same stop. If a file could not be read, the error gets its name.
     async fn with_file_name(&self, stop: Stop) -> Stop {
         match stop {
+            Stop::Failed(e) if misfits::is_unplaced(&e.to_string()) => {
+                let placed = self.first_misfit().await;
+                let placed = placed.map(|what| Error::input(format!("{READING}: {what}")));
+                Stop::Failed(placed.unwrap_or(e))
+            }
             Stop::Failed(e)
                 if e.kind() == Kind::Input
                     && e.to_string().starts_with(READING)

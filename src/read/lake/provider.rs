@@ -7,6 +7,7 @@
 
 use crate::read::formats::by_name::Named;
 use crate::read::formats::fault::Fault;
+use crate::read::lake::declared::ColumnRule;
 use crate::read::lake::exact::Rounded;
 use crate::read::lake::files;
 use crate::read::lake::precision::Widened;
@@ -46,6 +47,11 @@ pub(crate) struct TableOfFiles {
     /// The columns of the files, without those of folders.
     of_files: SchemaRef,
     of_folders: Vec<FieldRef>,
+    /// What the pipeline makes of the columns of the files; empty if nothing.
+    rules: Vec<Option<Arc<ColumnRule>>>,
+    /// All columns as the files and folders have them.
+    stored: SchemaRef,
+    /// All columns.
     schema: SchemaRef,
     /// Ordered by name.
     files: Vec<PartitionedFile>,
@@ -79,7 +85,7 @@ impl TableOfFiles {
             .map(|(at, (name, of_type))| Arc::new(Field::new(name, of_type.clone(), is_null(at))))
             .collect();
         let all = of_files.fields().iter().chain(&of_folders).cloned();
-        let schema = Schema::new(all.collect::<Vec<_>>());
+        let schema = Arc::new(Schema::new(all.collect::<Vec<_>>()));
         let value = |(field, value): (&FieldRef, &Option<String>)| match value {
             Some(value) => ScalarValue::try_from_string(value.clone(), field.data_type()),
             None => ScalarValue::try_from(field.data_type()),
@@ -97,13 +103,77 @@ impl TableOfFiles {
             format,
             of_files: Arc::new(of_files),
             of_folders,
-            schema: Arc::new(schema),
+            rules: Vec::new(),
+            stored: Arc::clone(&schema),
+            schema,
             known: files.iter().map(|_| OnceCell::new()).collect(),
             files,
             rounded: Vec::new(),
             widened: Vec::new(),
             may_round: BTreeSet::new(),
         })
+    }
+
+    /// The same table, with a rule for some columns of the files. An empty list has none.
+    pub(crate) fn with_rules(self, rules: Vec<Option<Arc<ColumnRule>>>) -> TableOfFiles {
+        let fields = self.stored.fields().iter().enumerate();
+        let fields = fields.map(|(at, field)| match rules.get(at).and_then(Option::as_ref) {
+            Some(rule) => Arc::new(rule.field(field)),
+            None => Arc::clone(field),
+        });
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        TableOfFiles {
+            rules,
+            schema,
+            ..self
+        }
+    }
+
+    /// The columns of the files, if the pipeline changes some of them.
+    pub(crate) fn stored_files(&self) -> Option<&SchemaRef> {
+        (!self.rules.is_empty()).then_some(&self.of_files)
+    }
+
+    /// The rule of the column at an index.
+    pub(crate) fn rule(&self, at: usize) -> Option<&Arc<ColumnRule>> {
+        self.rules.get(at)?.as_ref()
+    }
+
+    /// The same files without rules. Columns `texts` of text files are the texts in the files.
+    pub(crate) fn stored(&self, texts: &BTreeSet<String>) -> TableOfFiles {
+        let mut table = self.clone();
+        if let Some(named) = self
+            .format
+            .downcast_ref::<Named>()
+            .filter(|named| named.is_text())
+        {
+            table.format = Arc::new(named.showing(texts));
+            let fields = self.stored.fields().iter().map(|field| {
+                if !texts.contains(field.name()) {
+                    return Arc::clone(field);
+                }
+                let field = field.as_ref().clone().with_data_type(DataType::Utf8);
+                Arc::new(field.with_nullable(true))
+            });
+            let fields: Vec<FieldRef> = fields.collect();
+            table.of_files = Arc::new(Schema::new(fields[..self.of_files.fields().len()].to_vec()));
+            table.stored = Arc::new(Schema::new(fields));
+        }
+        table.known = table.files.iter().map(|_| OnceCell::new()).collect();
+        table.rounded = Vec::new();
+        table.with_rules(Vec::new())
+    }
+
+    /// Whether the values of columns are parsed from text.
+    pub(crate) fn is_text(&self) -> bool {
+        let named = self.format.downcast_ref::<Named>();
+        named.is_some_and(Named::is_text)
+    }
+
+    /// The filters that use only folder columns.
+    pub(crate) fn filters_on_folders(&self, filters: &[Expr]) -> Vec<Expr> {
+        let own = filters.iter().filter(|filter| self.is_of_folders(filter));
+        own.cloned().collect()
     }
 
     /// The same table, with columns of doubles that have a number that is no double.
@@ -123,12 +193,7 @@ impl TableOfFiles {
 
     /// Whether a number of the files may be no double although its column is one of doubles.
     pub(crate) fn may_have_rounded(&self) -> bool {
-        let is_text = || {
-            self.format
-                .downcast_ref::<Named>()
-                .is_some_and(Named::is_text)
-        };
-        !self.rounded.is_empty() || is_text()
+        !self.rounded.is_empty() || self.is_text()
     }
 
     /// The same table, in which some columns may be rounded to doubles.
@@ -193,7 +258,7 @@ impl TableOfFiles {
     async fn with_statistics(&self, state: &dyn Session, at: usize) -> Result<PartitionedFile> {
         let mut file = self.files[at].clone();
         if !state.config().collect_statistics() {
-            file.statistics = Some(Arc::new(Statistics::new_unknown(&self.schema)));
+            file.statistics = Some(Arc::new(Statistics::new_unknown(&self.stored)));
             return Ok(file);
         }
         let known = self.known[at].get_or_try_init(|| async {
@@ -250,8 +315,7 @@ impl TableProvider for TableOfFiles {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         self.check_rounded(projection)?;
-        let filters = filters.iter().filter(|filter| self.is_of_folders(filter));
-        let passing = self.passing(state, filters.cloned().collect())?;
+        let passing = self.passing(state, self.filters_on_folders(filters))?;
         if passing.is_empty() {
             let columns = project_schema(&self.schema, projection)?;
             return Ok(Arc::new(EmptyExec::new(columns)));
@@ -263,7 +327,7 @@ impl TableProvider for TableOfFiles {
             .try_collect()
             .await?;
         let known = files.iter().filter_map(|file| file.statistics.as_deref());
-        let known = Statistics::try_merge_iter(known, &self.schema)?;
+        let known = Statistics::try_merge_iter(known, &self.stored)?;
         // Streams read files in order of name, so that trajectories continue from one file to the
         // next. Declared sort orders of files are ignored.
         let groups = FileGroup::new(files).split_files(state.config().target_partitions());
@@ -272,7 +336,11 @@ impl TableProvider for TableOfFiles {
             .build();
         let all = || (0..self.schema.fields().len()).collect();
         let projection = projection.cloned().unwrap_or_else(all);
-        let projection = floats::scanned(&self.schema, projection.into_iter());
+        let declared = |at: usize, column| match self.rule(at) {
+            Some(rule) => rule.over(column, &self.schema.fields()[at]),
+            None => column,
+        };
+        let projection = floats::scanned(&self.schema, projection.into_iter(), declared);
         let source = self.format.file_source(columns);
         let Some(source) = source.try_pushdown_projection(&projection)? else {
             return internal_err!("{} cannot select columns", source.file_type());

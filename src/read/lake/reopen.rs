@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::read::formats::format::Format;
+use crate::read::lake::declared::rules;
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::{InputFile, LakeTable, Packed};
 use crate::read::lake::frozen::ListedFiles;
@@ -103,9 +104,17 @@ fn register(
             .map(|f| (name.clone(), f.data_type().clone()))
     };
     let of_folders: Vec<_> = table.partition_columns.iter().filter_map(typed).collect();
-    let schema = Schema::new(of_files.into_iter().cloned().collect::<Vec<_>>());
+    let schema = match &table.stored {
+        Some(stored) => stored.as_ref().clone(),
+        None => Schema::new(of_files.into_iter().cloned().collect::<Vec<_>>()),
+    };
+    let rules = rules(&table.dialect, &schema, &of_folders, kind.is_text())?;
     let files = TableOfFiles::new(&table.name, root, format, schema, &of_folders, files);
-    name_files(context, &table.name, files)?;
+    name_files(
+        context,
+        &table.name,
+        files.map(|files| files.with_rules(rules)),
+    )?;
     Ok(())
 }
 
@@ -144,6 +153,7 @@ impl From<Packed> for LakeTable {
             files: packed.files.into_iter().map(file).collect(),
             schema: Arc::new(Schema::new(packed.columns)),
             partition_columns: packed.partition_columns,
+            stored: (!packed.stored.is_empty()).then(|| Arc::new(Schema::new(packed.stored))),
         }
     }
 }

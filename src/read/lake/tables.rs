@@ -6,9 +6,11 @@
 
 use crate::error::{Error, Result};
 use crate::read::formats::by_name::Named;
+use crate::read::formats::column_type::ColumnType;
 use crate::read::formats::csv::Dialect;
 use crate::read::formats::format::{Compression, Format};
 use crate::read::formats::parquet::Parquet;
+use crate::read::lake::declared::rules;
 use crate::read::lake::errors::failed;
 use crate::read::lake::exact::{FileColumns, settle};
 use crate::read::lake::files::{InputFile, LakeTable, TableSource, ident_reference};
@@ -28,7 +30,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectStore;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Files whose schemas are read concurrently. A request to a remote store is mostly waiting.
@@ -56,7 +58,7 @@ pub(crate) async fn register(
     let (root, mut files) = list(context, source, stores, listing).await?;
     // Rows are read in the order of files, so this fixes the order of rows.
     files.sort_by(|a, b| a.meta.location.cmp(&b.meta.location));
-    let mut partition_columns = hive_columns(&files)?;
+    let mut partition_columns = hive_columns(&files, &source.dialect.types)?;
     keep_once(&mut files)?;
     if let Some(name) = source.filename {
         add_filename(name, &root, &mut files, &mut partition_columns)?;
@@ -86,6 +88,8 @@ pub(crate) async fn register(
     };
     let rounded = settle(&of_files, &mut schema).await?;
     let widened = widened(&schemas, &schema);
+    let is_text = source.format.is_text();
+    let rules = rules(&source.dialect, &schema, &partition_columns, is_text)?;
 
     let folders: Vec<Vec<Option<String>>> = files
         .iter_mut()
@@ -104,7 +108,15 @@ pub(crate) async fn register(
         &partition_columns,
         of_table.collect(),
     );
-    let of_table = of_table.map(|table| table.with_rounded(rounded).with_widened(widened));
+    let of_table = of_table.map(|table| {
+        let table = table.with_rounded(rounded).with_widened(widened);
+        table.with_rules(rules)
+    });
+    let stored = of_table
+        .as_ref()
+        .ok()
+        .and_then(TableOfFiles::stored_files)
+        .cloned();
     let schema = name_files(context, source.name, of_table)?;
     let listed = files.into_iter().map(|file| InputFile {
         location: file.shown,
@@ -125,6 +137,7 @@ pub(crate) async fn register(
             .into_iter()
             .map(|(name, _)| name)
             .collect(),
+        stored,
     })
 }
 
@@ -298,8 +311,7 @@ fn extension_of<'a>(
     if let Some(asked) = dialect.compression {
         return Ok(ending(asked));
     }
-    let is_text = matches!(format, Format::Csv | Format::Json);
-    let endings = if is_text {
+    let endings = if format.is_text() {
         &[None, Gzip, Zstd][..]
     } else {
         &[None][..]
@@ -318,9 +330,12 @@ fn extension_of<'a>(
     }
 }
 
-/// Hive partition columns, which must be the same for all files. A column is integer if every
-/// non-null value is an integer in canonical form, else text.
-fn hive_columns(files: &[FoundFile]) -> Result<Vec<(String, DataType)>> {
+/// Hive partition columns, which must be the same for all files. Unless `types` says otherwise, a
+/// column is integer if every non-null value is an integer in canonical form, else text.
+fn hive_columns(
+    files: &[FoundFile],
+    types: &BTreeMap<String, ColumnType>,
+) -> Result<Vec<(String, DataType)>> {
     let names = |file: &FoundFile| -> Vec<String> {
         file.folders.iter().map(|(name, _)| name.clone()).collect()
     };
@@ -348,11 +363,33 @@ fn hive_columns(files: &[FoundFile]) -> Result<Vec<(String, DataType)>> {
         is_known && values.all(|v| v.parse::<i64>().is_ok_and(|n| n.to_string() == *v))
     };
     let typed = columns.into_iter().enumerate().map(|(at, name)| {
-        if is_integer(at) {
-            (name, DataType::Int64)
-        } else {
-            (name, DataType::Utf8)
-        }
+        let of = match types.get(&name) {
+            None if is_integer(at) => DataType::Int64,
+            None | Some(ColumnType::Text) => DataType::Utf8,
+            Some(ColumnType::Integer) => whole_numbers(files, at)?,
+            Some(_) => {
+                return Err(Error::spec(format!(
+                    "`types.{name}` does not fit: the values of `{name}` are names of folders, which are \"text\" or \"integer\""
+                )));
+            }
+        };
+        Ok((name, of))
     });
-    Ok(typed.collect())
+    typed.collect()
+}
+
+/// The type of the values of a folder column, which must all be whole numbers.
+fn whole_numbers(files: &[FoundFile], at: usize) -> Result<DataType> {
+    for file in files {
+        let (name, value) = &file.folders[at];
+        if let Some(value) = value
+            && value.parse::<i64>().is_err()
+        {
+            return Err(Error::input(format!(
+                "column `{name}` holds `{value}` in {}, which is no whole number of 64 bits, as `types` requires",
+                file.shown
+            )));
+        }
+    }
+    Ok(DataType::Int64)
 }

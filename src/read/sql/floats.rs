@@ -167,13 +167,18 @@ fn list_view<O: OffsetSizeTrait>(
     Ok(Arc::new(lists))
 }
 
-/// Columns `at` of a table as its scan gives them.
-pub(crate) fn scanned(schema: &Schema, at: impl Iterator<Item = usize>) -> ProjectionExprs {
+/// Columns `at` of a table as its scan gives them. `declared` makes the column of the table of that
+/// of the files.
+pub(crate) fn scanned(
+    schema: &Schema,
+    at: impl Iterator<Item = usize>,
+    declared: impl Fn(usize, Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr>,
+) -> ProjectionExprs {
     let (function, options) = (function(), Arc::new(ConfigOptions::default()));
     let columns = at.map(|at| {
         let field = Arc::clone(&schema.fields()[at]);
         let name = field.name().clone();
-        let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(&name, at));
+        let column = declared(at, Arc::new(Column::new(&name, at)));
         if !has_floats(field.data_type()) {
             return ProjectionExpr::new(column, name);
         }

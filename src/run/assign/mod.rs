@@ -113,6 +113,10 @@ impl<K: Assigns> PlannedAssignment<K> {
             )));
         }
         let head = &mut record.head;
+        head.values_nulled = self
+            .lake
+            .nulled(std::slice::from_ref(&self.frame), None)
+            .await?;
         (head.rows_read, head.rows_dropped) = (assigned.rows, assigned.dropped);
         head.tables = assigned.tables;
         head.done("write", head.tables.values().sum(), head.input_bytes);

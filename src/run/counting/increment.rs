@@ -19,6 +19,7 @@ use crate::read::counts::counted::Counted;
 use crate::read::counts::merge::CountSums;
 use crate::read::counts::sums::restore;
 use crate::read::lake::files::InputFile;
+use crate::read::lake::nulled::Nulled;
 use crate::read::lake::{Lake, subset};
 use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::stop::Stop;
@@ -135,6 +136,7 @@ impl IncrementalCount<'_> {
             files: unread.len(),
             rows: 0,
             units: 0,
+            nulled: None,
         };
         let mut alone = None;
         if !unread.is_empty() {
@@ -159,6 +161,10 @@ impl IncrementalCount<'_> {
             ledger.merge(overdue, counts.await?);
         }
         record.units = ledger.units.len();
+        if self.lake.makes_nulls() {
+            let nulled = ledger.nulled(ledger.units.len());
+            record.nulled = Some(Nulled::from([(self.table.to_string(), nulled)]));
+        }
         Ok(Counting {
             counted,
             ledger: Some(ledger),
@@ -250,6 +256,8 @@ impl IncrementalCount<'_> {
     ) -> Result<(CountSums, Unit, Vec<RecordBatch>)> {
         let locations: Vec<String> = unread.iter().map(|file| file.location.clone()).collect();
         // Only listed files are counted. The next run counts files that arrive from now on.
+        let of_query = std::slice::from_ref(&frame);
+        let mut nulled = self.lake.nulled(of_query, Some(&locations)).await?;
         let frame = subset::over(frame, locations.iter().cloned().collect())?;
         let Carried { rows, first } = carried;
         let (sums, tails) =
@@ -289,6 +297,7 @@ impl IncrementalCount<'_> {
             dropped: dropped
                 .map(|(reason, rows)| (reason.to_string(), *rows))
                 .collect(),
+            nulled: nulled.remove(self.table).unwrap_or_default(),
             first: first.or(span.map(|(first, _)| first)).and_then(time),
             last: span.and_then(|(_, last)| time(last)),
             why,

@@ -5,6 +5,7 @@
 //! file.
 
 pub mod boxes;
+pub(crate) mod fills;
 pub(crate) mod names;
 pub mod proposal;
 pub mod roles;

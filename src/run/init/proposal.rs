@@ -86,6 +86,16 @@ pub(crate) enum Proposal {
     },
 }
 
+impl Proposal {
+    /// The order of the rows, if they belong to trajectories.
+    pub(crate) fn order(&self) -> Option<&Order> {
+        match self {
+            Proposal::Transitions { order, .. } | Proposal::Sequences { order, .. } => Some(order),
+            Proposal::Pairs { .. } | Proposal::Points { .. } => None,
+        }
+    }
+}
+
 /// Gives the columns of a table their roles.
 ///
 /// # Errors

@@ -115,9 +115,13 @@ pub(crate) fn order(survey: &Survey) -> Result<Order> {
     let is_alone = repeats(time, None) == 0;
     let named = candidates.first().filter(|(score, ..)| *score > 0);
     let named = named.filter(|(.., column)| 2 * column.distinct() <= survey.rows);
+    let is_order = |file: &&SurveyColumn| repeats(time, Some(file)) == 0;
+    let file = survey.filename.as_ref().filter(is_order);
     let trajectory = match named {
         Some((.., column)) => Some(*column),
         None if is_alone => None,
+        // Each of several files is a trajectory.
+        None if file.is_some() => file,
         None => Some(candidates.first().map(|(.., column)| *column).ok_or_else(|| {
             let message = format!(
                 "several rows have the same `{}`, and no other column tells their trajectories apart; make such a column in SQL and write the pipeline by hand",

@@ -1,19 +1,24 @@
 //! A table → the names, types and first values of its columns.
 
 use crate::error::{Error, Kind, Result};
+use crate::read::formats::csv::Dialect;
+use crate::read::formats::fill_values::{FillValue, FillValues};
 use crate::read::formats::format::Format;
 use crate::read::lake::errors::failed;
-use crate::read::lake::files::TableSource;
+use crate::read::lake::files::{TableSource, ident_reference};
 use crate::read::lake::rounding::rounding;
 use crate::read::lake::{self, Lake, Resources};
 use crate::read::rows::keys::NONE;
 use crate::read::rows::stop::bug;
+use crate::run::init::fills;
 use crate::store::Stores;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit};
 use arrow::error::ArrowError;
+use datafusion::common::Column;
 use datafusion::dataframe::DataFrame;
+use datafusion::logical_expr::Expr;
 use futures::StreamExt;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -32,6 +37,9 @@ const BATCH: usize = 256;
 
 /// The largest number of columns of a survey.
 const COLUMNS: usize = 500;
+
+/// The column with the file of each row.
+pub(crate) const FILENAME: &str = "filename";
 
 /// What the values of a column are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +110,10 @@ pub(crate) struct Survey {
     pub partitions: Vec<String>,
     /// Columns that a pipeline file cannot name.
     pub unnamed: Vec<String>,
+    /// Values that mean null, by column. The columns have null there.
+    pub fills: BTreeMap<String, Vec<FillValue>>,
+    /// The column with the file of each row, if there are several files.
+    pub filename: Option<SurveyColumn>,
 }
 
 /// Reads the columns and the first rows of the table at `data`.
@@ -111,54 +123,112 @@ pub(crate) struct Survey {
 pub(crate) async fn survey(data: &str) -> Result<Survey> {
     let (format, needs_format) = format(data);
     let paths = [data.to_string()];
-    let source = TableSource {
+    let plain = [TableSource {
         format,
         ..TableSource::of_parquet("data", &paths)
-    };
-    let sources = [source];
+    }];
     let stores = Stores::default();
     let resources = Resources {
         memory_bytes: Some(MEMORY_BYTES),
         ..Resources::default()
     };
-    let lake = lake::open(&sources, &resources, &stores).await?;
-    let (columns, is_whole) = read(&lake).await?;
-    let rows = columns.first().map_or(0, |(_, values)| values.len());
-    if rows == 0 {
+    let mut lake = lake::open(&plain, &resources, &stores).await?;
+    let (mut columns, mut is_whole) = read(&lake).await?;
+    if columns.first().is_none_or(|(_, values)| values.is_empty()) {
         return Err(Error::input(format!(
             "the table at {data} has no rows; a pipeline is proposed from rows"
         )));
     }
-    let none = BTreeMap::new();
-    let all = lake.query_of("init", "SELECT * FROM data", &none).await?;
-    let numbers: Vec<usize> = (0..all.schema().fields().len()).collect();
-    let all_rows = lake.most_rows(rounding(all, &numbers)?).await?;
-    let is_unnamed = |name: &str| name.contains("${");
-    let (unnamed, named): (Vec<_>, Vec<_>) =
-        columns.into_iter().partition(|(name, _)| is_unnamed(name));
-    let columns = named
-        .into_iter()
-        .map(|(name, values)| column(name, &values));
+    let (_, found) = described(columns.clone())?;
+    let fills = fill_values(&found, format.is_text());
+    let has_name = lake.tables[0].schema.column_with_name(FILENAME).is_some();
+    let filename = (lake.tables[0].files.len() > 1 && !has_name).then_some(FILENAME);
+    if !fills.is_empty() || filename.is_some() {
+        // The same rows, with null for these values, and with the file of each.
+        let with_keys = [TableSource {
+            format,
+            dialect: Dialect {
+                null: FillValues {
+                    by_column: fills.clone(),
+                    ..FillValues::default()
+                },
+                ..Dialect::default()
+            },
+            filename,
+            ..TableSource::of_parquet("data", &paths)
+        }];
+        lake = lake::open(&with_keys, &resources, &stores).await?;
+        (columns, is_whole) = read(&lake).await?;
+    }
+    let rows = columns.first().map_or(0, |(_, values)| values.len());
+    let all_rows = lake.most_rows(first_columns(&lake, 1).await?).await?;
+    let (unnamed, mut columns) = described(columns)?;
+    let last = columns.pop_if(|column| filename == Some(column.name.as_str()));
+    let mut partitions = lake.tables[0].partition_columns.clone();
+    partitions.retain(|name| Some(name.as_str()) != filename);
     Ok(Survey {
         name: table_name(data),
         format: needs_format.then_some(format.name()),
-        columns: columns.collect::<Result<_>>()?,
+        columns,
         rows,
         is_whole,
         all_rows,
-        partitions: lake.tables[0].partition_columns.clone(),
-        unnamed: unnamed.into_iter().map(|(name, _)| name).collect(),
+        partitions,
+        unnamed,
+        fills,
+        filename: last,
     })
+}
+
+/// The values that mean null, by column. `has_texts`: the files are texts, and their types are
+/// inferred.
+fn fill_values(columns: &[SurveyColumn], has_texts: bool) -> BTreeMap<String, Vec<FillValue>> {
+    let found = columns.iter().map(|column| {
+        let found = match column.kind {
+            ValueKind::Integer | ValueKind::Float => fills::numbers(&column.sorted()),
+            ValueKind::Text if has_texts => fills::texts(&column.values),
+            _ => Vec::new(),
+        };
+        (column.name.clone(), found)
+    });
+    found.filter(|(_, found)| !found.is_empty()).collect()
+}
+
+/// The names of the columns that a pipeline file cannot name, and the other columns.
+fn described(columns: Vec<(String, ArrayRef)>) -> Result<(Vec<String>, Vec<SurveyColumn>)> {
+    let is_unnamed = |name: &str| name.contains("${");
+    let (unnamed, named): (Vec<_>, Vec<_>) =
+        columns.into_iter().partition(|(name, _)| is_unnamed(name));
+    let columns = named.into_iter();
+    let columns = columns.map(|(name, values)| column(name, &values));
+    let unnamed = unnamed.into_iter().map(|(name, _)| name);
+    Ok((unnamed.collect(), columns.collect::<Result<_>>()?))
+}
+
+/// A query of the first `n` columns of the table, and of the file of each row. SQL would compare
+/// the names of all columns with each other.
+async fn first_columns(lake: &Lake, n: usize) -> Result<DataFrame> {
+    let unread = |e| failed("the columns cannot be read", e);
+    let table = lake
+        .context
+        .table(ident_reference("data"))
+        .await
+        .map_err(unread)?;
+    let columns = table.schema().iter().enumerate();
+    let columns = columns.filter(|(at, (_, field))| *at < n || field.name() == FILENAME);
+    let columns = columns.map(|(_, column)| Expr::Column(Column::from(column)));
+    let columns: Vec<Expr> = columns.collect();
+    let numbers: Vec<usize> = (0..columns.len()).collect();
+    rounding(table.select(columns).map_err(unread)?, &numbers)
 }
 
 /// The first rows by column, and whether they are all rows.
 async fn read(lake: &Lake) -> Result<(Vec<(String, ArrayRef)>, bool)> {
-    let sql = format!("SELECT * FROM data LIMIT {ROWS}");
-    let frame = lake.query_of("init", &sql, &BTreeMap::new()).await?;
-    let fields = frame.schema().fields().clone();
-    let all: Vec<usize> = (0..fields.len()).collect();
     let unread = |e| failed("the rows cannot be read", e);
-    let (mut state, plan) = rounding(frame, &all)?.into_parts();
+    let frame = first_columns(lake, COLUMNS).await?;
+    let frame = frame.limit(0, Some(ROWS)).map_err(unread)?;
+    let fields = frame.schema().fields().clone();
+    let (mut state, plan) = frame.into_parts();
     *state.config_mut() = state.config().clone().with_batch_size(BATCH);
     let rows = DataFrame::new(state, plan).execute_stream().await;
     let mut rows = rows.map_err(unread)?;
@@ -174,7 +244,7 @@ async fn read(lake: &Lake) -> Result<(Vec<(String, ArrayRef)>, bool)> {
         batches.push(batch);
     }
     let is_whole = n < ROWS && bytes < ROW_BYTES;
-    let columns = fields.iter().take(COLUMNS).enumerate().map(|(at, field)| {
+    let columns = fields.iter().enumerate().map(|(at, field)| {
         let parts: Vec<&dyn Array> = batches.iter().map(|b| b.column(at).as_ref()).collect();
         let values = if parts.is_empty() {
             Ok(arrow::array::new_empty_array(field.data_type()))
@@ -305,6 +375,7 @@ fn column(name: String, values: &ArrayRef) -> Result<SurveyColumn> {
 #[cfg(test)]
 pub(crate) mod tests {
     use crate::run::init::survey::{Survey, SurveyColumn, ValueKind, table_name};
+    use std::collections::BTreeMap;
 
     pub(crate) fn column(name: &str, kind: ValueKind, rows: &[f64]) -> SurveyColumn {
         let mut values: Vec<String> = Vec::new();
@@ -336,6 +407,8 @@ pub(crate) mod tests {
             columns,
             partitions: Vec::new(),
             unnamed: Vec::new(),
+            fills: BTreeMap::new(),
+            filename: None,
         }
     }
 

@@ -2,10 +2,11 @@
 
 use crate::error::{counted, escaped, is_hidden};
 use crate::plan::pipeline::is_output_column;
+use crate::read::formats::fill_values::FillValue;
 use crate::run::init::boxes::Boxes;
 use crate::run::init::proposal::{Amount, Coordinates, Proposal, State};
 use crate::run::init::roles::{Order, Steps, float_time};
-use crate::run::init::survey::{Survey, SurveyColumn};
+use crate::run::init::survey::{FILENAME, Survey, SurveyColumn};
 use std::fmt::Write;
 
 /// How a pipeline file names places.
@@ -22,6 +23,9 @@ pub(crate) struct Places {
 /// Points that are embedded without landmarks.
 const MOST_POINTS: u64 = 100_000;
 
+/// Columns whose values for null are named one by one.
+const MOST_NULLS: usize = 4;
+
 /// The width at which comments begin.
 const COMMENT: usize = 41;
 
@@ -32,7 +36,7 @@ pub(crate) fn text(survey: &Survey, proposal: &Proposal, places: &Places) -> Str
         text: String::new(),
     };
     file.head(&places.shown);
-    file.job_and_table(places);
+    file.job_and_table(places, proposal);
     match proposal {
         Proposal::Pairs {
             source,
@@ -101,7 +105,7 @@ impl File<'_> {
         self.line("");
     }
 
-    fn job_and_table(&mut self, places: &Places) {
+    fn job_and_table(&mut self, places: &Places, proposal: &Proposal) {
         let name = &self.survey.name;
         self.line("[job]");
         self.line(&format!("name = {}", toml(name)));
@@ -113,7 +117,57 @@ impl File<'_> {
         if let Some(format) = self.survey.format {
             self.line(&format!("format = {}", toml(format)));
         }
+        self.filename(proposal);
+        self.nulls();
         self.line("");
+    }
+
+    /// The key of the column with the file of each row. It is a comment if the rows do not need it.
+    fn filename(&mut self, proposal: &Proposal) {
+        let (Some(_), Some(order)) = (&self.survey.filename, proposal.order()) else {
+            return;
+        };
+        let name = toml(FILENAME);
+        match &order.trajectory {
+            Some(column) if column == FILENAME => {
+                self.key("filename", &name, "a column with the file of each row");
+            }
+            Some(_) => {}
+            None => {
+                let comment = "select it, and name it as the trajectory, if each file is one";
+                self.key("# filename", &name, comment);
+            }
+        }
+    }
+
+    /// The values that mean null.
+    fn nulls(&mut self) {
+        let survey = self.survey;
+        if survey.fills.is_empty() {
+            return;
+        }
+        let list = |values: &[FillValue]| {
+            let values = values.iter().map(|value| match value {
+                FillValue::Text(text) => toml(text),
+                number => number.to_string(),
+            });
+            format!("[{}]", values.collect::<Vec<_>>().join(", "))
+        };
+        let comment = "far from all other values, so they mean null";
+        if survey.fills.len() <= MOST_NULLS {
+            let columns = survey.fills.iter();
+            let columns =
+                columns.map(|(name, values)| format!("{} = {}", toml(name), list(values)));
+            let table = format!("{{ {} }}", columns.collect::<Vec<_>>().join(", "));
+            return self.key("null", &table, comment);
+        }
+        let mut all: Vec<FillValue> = Vec::new();
+        for value in survey.fills.values().flatten() {
+            if !all.contains(value) {
+                all.push(value.clone());
+            }
+        }
+        self.key("null", &list(&all), comment);
     }
 
     fn pairs(&mut self, source: &str, target: &str, amount: &Amount, is_closed: bool) {
@@ -256,14 +310,17 @@ impl File<'_> {
     }
 
     fn boxes(&mut self, boxes: &Boxes) {
-        let [low, high] = boxes.bounds;
+        let [low, high] = boxes.bounds.map(number);
         let kind = if boxes.is_periodic {
             "periodic"
         } else {
             "bounds"
         };
         let comment = match boxes.outside {
-            0 => format!("boxes of {}", (high - low) / boxes.boxes as f64),
+            0 => {
+                let [low, high] = boxes.bounds;
+                format!("boxes of {}", (high - low) / boxes.boxes as f64)
+            }
             n => format!(
                 "{n} of {} rows are outside, and are dropped",
                 self.survey.rows
@@ -407,6 +464,15 @@ fn toml(text: &str) -> String {
         }
     }
     quoted + "\""
+}
+
+/// A number as a value of TOML, whose integers have 64 bits.
+fn number(x: f64) -> String {
+    if x.abs() < 1e15 {
+        format!("{x}")
+    } else {
+        format!("{x:e}")
+    }
 }
 
 fn sql(name: &str) -> String {

@@ -100,6 +100,12 @@ pub(super) fn tables(
             errors.note(not_blank(column, &["tables", name, "filename"], document));
         }
         errors.note(text_options(name, table, document));
+        for (column, of) in &table.types {
+            if let Err((key, what)) = of.0.check() {
+                let wrong = document.wrong::<()>(&["tables", name, "types", column, key], what);
+                errors.note(wrong);
+            }
+        }
     }
 }
 
@@ -111,7 +117,7 @@ pub(super) fn text_options(name: &str, table: &InputTable, document: &Document<'
         ("delimiter", table.delimiter.is_some()),
         ("header", table.header.is_some()),
         ("quote", table.quote.is_some()),
-        ("null", !table.null.is_empty()),
+        ("decimal", table.decimal.is_some()),
     ];
     let has = |(key, is_there): (&'static str, bool)| is_there.then_some(key);
     if let Some(key) = of_csv.into_iter().find_map(has)
@@ -147,6 +153,9 @@ pub(super) fn text_options(name: &str, table: &InputTable, document: &Document<'
             return wrong(key, "must be one ASCII character that ends no line");
         }
     }
+    if let Some(decimal) = table.decimal {
+        decimal_point(name, table, decimal, document)?;
+    }
     if table.delimiter.unwrap_or(',') == quote {
         let key = if table.quote.is_some() {
             "quote"
@@ -154,6 +163,33 @@ pub(super) fn text_options(name: &str, table: &InputTable, document: &Document<'
             "delimiter"
         };
         return wrong(key, "must not be both the delimiter and the quote");
+    }
+    Ok(())
+}
+
+/// Checks that a decimal point is one character that nothing else means.
+fn decimal_point(
+    name: &str,
+    table: &InputTable,
+    decimal: char,
+    document: &Document<'_>,
+) -> Result<()> {
+    let wrong = |what: &str| document.wrong(&["tables", name, "decimal"], what);
+    let is_point = decimal.is_ascii_punctuation() && !matches!(decimal, '+' | '-');
+    if !is_point {
+        return wrong("must be one ASCII character that no number has, such as \",\"");
+    }
+    if decimal == table.quote.unwrap_or('"') {
+        return wrong("must not be the quote");
+    }
+    let is_tabs = |path: &String| Compression::of_name(path).0.ends_with(".tsv");
+    let by_name = if table.path.iter().all(is_tabs) {
+        '\t'
+    } else {
+        ','
+    };
+    if decimal == table.delimiter.unwrap_or(by_name) {
+        return wrong("is the character between two values; set `delimiter` to another one");
     }
     Ok(())
 }
