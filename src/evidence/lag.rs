@@ -122,6 +122,23 @@ impl Lag {
         whole.is_multiple_of(part).then_some(whole / part)
     }
 
+    /// Whether this is shorter than the other one, if both are of one kind.
+    pub(crate) fn is_shorter_than(&self, other: &Lag) -> bool {
+        let is_one_kind = std::mem::discriminant(self) == std::mem::discriminant(other);
+        is_one_kind && self.by_length(other) == Ordering::Less
+    }
+
+    /// Whether twice this is the other one or more, if both are of one kind.
+    pub(crate) fn is_half_or_more_of(&self, other: &Lag) -> bool {
+        match (self, other) {
+            (Lag::Ticks(a), Lag::Ticks(b))
+            | (Lag::Duration { nanoseconds: a }, Lag::Duration { nanoseconds: b }) => {
+                2 * i128::from(*a) >= i128::from(*b)
+            }
+            _ => false,
+        }
+    }
+
     /// The lag as a number: ticks, steps, or seconds of a duration.
     pub fn number(&self) -> f64 {
         match self {
@@ -203,17 +220,6 @@ pub enum Step {
     Ticks(i64),
     /// The two rows are this many rows apart in time order.
     Rows(usize),
-}
-
-impl Step {
-    /// Whether a row at time `after` follows the row before it, which is at time `before`.
-    #[inline(always)]
-    pub(crate) fn leads(self, before: i64, after: i64) -> bool {
-        match self {
-            Step::Ticks(ticks) => after.wrapping_sub(before) == ticks,
-            Step::Rows(_) => true,
-        }
-    }
 }
 
 #[cfg(test)]

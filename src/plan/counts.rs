@@ -8,18 +8,18 @@ use crate::methods::heat_kernel::params::ChainKernel;
 use crate::output::tables::run_schema::{EmbeddingColumns, FitColumns, RunSchema};
 use crate::output::tables::{self, table};
 use crate::plan::assignment::{Assignment, NewRows};
-use crate::plan::evidence::{Columns, check_square, evidence, grouping, sides};
+use crate::plan::evidence::{Columns, Roles, check_square, grouping, roles, sides};
 use crate::plan::fits::{PlannedFit, PlannedValidation, Ranks, planned};
 use crate::plan::increments::{Increments, increments};
 use crate::plan::job::PlannedJob;
 use crate::plan::kind::{KindPlan, PlanLines, Shown, with_job};
 use crate::plan::left_out::{left_out, repeats};
-use crate::plan::pipeline::Pipeline;
 use crate::plan::pipeline::keys::NamesFrom;
+use crate::plan::pipeline::{Pipeline, TimeKeys};
 use crate::plan::rows::{PlannedQuery, lag_column};
 use crate::plan::show::{
-    column, columns, fit_lines, fits_json, increments_json, increments_line, names, order_text,
-    state_columns, state_text, weights_text,
+    add_times, column, columns, fit_lines, fits_json, increments_json, increments_line, names,
+    order_text, state_columns, state_text, times_text, weights_text,
 };
 use crate::read::lake::Lake;
 use crate::read::rows::layout::{Layout, Measure, RowRoles};
@@ -40,6 +40,9 @@ pub struct CountsPlan {
     pub layout: Arc<Layout>,
     /// The lags in the order of the matrices, by length.
     pub lags: Vec<Lag>,
+    /// How the times are read, as written.
+    #[serde(skip)]
+    pub(crate) times: TimeKeys,
     /// The fits, one per rank unless a rule picks the rank.
     pub fits: Vec<PlannedFit>,
     /// The embeddings of states, which have no sets.
@@ -77,7 +80,12 @@ impl NewRows for NewStates {
         query: PlannedQuery,
         lake: &Lake,
     ) -> Result<(Assignment<NewStates>, DataFrame)> {
-        let (mut evidence, lags) = evidence(&pipeline.transitions.input, &query.columns)?;
+        let Roles {
+            mut evidence,
+            lags,
+            rules,
+            ..
+        } = roles(&pipeline.transitions.input, &query.columns)?;
         if let RowRoles::Trajectories { overlap, .. } = &mut evidence {
             overlap.clear();
         }
@@ -88,6 +96,7 @@ impl NewRows for NewStates {
             grouping: None,
             one_label_set: false,
             connected: false,
+            rules,
         };
         let frame = lake.select(query.frame, &layout)?;
         let rows = NewStates {
@@ -315,7 +324,12 @@ impl KindPlan for CountsPlan {
         mut job: PlannedJob,
         lake: &Lake,
     ) -> Result<(CountsPlan, DataFrame)> {
-        let (evidence, lags) = evidence(&pipeline.transitions.input, &query.columns)?;
+        let Roles {
+            evidence,
+            lags,
+            rules,
+            times,
+        } = roles(&pipeline.transitions.input, &query.columns)?;
         let given = pipeline.fits.iter();
         let given = given.filter_map(|fit| fit.method.needs().given);
         let given = given.map(|column| query.columns.key(column, "affiliation"));
@@ -336,6 +350,7 @@ impl KindPlan for CountsPlan {
             grouping: grouping.transpose()?,
             one_label_set: square.is_some(),
             connected: pipeline.transitions.connected,
+            rules,
         };
         let increments = increments(pipeline, &query, &layout, lake);
         let frame = lake.select(query.frame, &layout)?;
@@ -347,6 +362,7 @@ impl KindPlan for CountsPlan {
             job,
             layout: Arc::new(layout),
             lags,
+            times,
             fits,
             embeddings,
             validation: resampled.map(|_| PlannedValidation::of(validation)),
@@ -359,6 +375,10 @@ impl KindPlan for CountsPlan {
     }
 
     with_job!();
+
+    fn times(&self) -> TimeKeys {
+        self.times.clone()
+    }
 
     fn lags(&self) -> &[Lag] {
         &self.lags
@@ -474,10 +494,13 @@ impl CountsPlan {
                 if let Some(field) = weight {
                     json["measure"] = json!({"weight": field.name()});
                 }
-                let (order, state) = (order_text(trajectory, time), state_text(state));
+                add_times(&mut json, &self.times);
+                let (order, state) = (order_text(trajectory, time, &self.times), state_text(state));
                 let lags: Vec<_> = self.lags.iter().map(Lag::to_string).collect();
                 let (lags, weights) = (lags.join(", "), weights_text(weight.as_ref()));
-                let text = format!("{order}: states {state}; lag {lags} ({window}){weights}");
+                let times = times_text(&self.times);
+                let text =
+                    format!("{order}: states {state}; lag {lags} ({window}){times}{weights}");
                 Shown { text, json }
             }
             RowRoles::Pairs {

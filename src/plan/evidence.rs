@@ -2,12 +2,13 @@
 
 use crate::error::{Error, Result, nearest};
 use crate::evidence::lag::{Lag, Step};
-use crate::plan::pipeline::keys::{Validation, Window};
-use crate::plan::pipeline::{Input, PairMeasure};
+use crate::plan::pipeline::keys::{Duplicates, Validation, Window};
+use crate::plan::pipeline::{Input, PairMeasure, TimeKeys};
 use crate::read::rows::bins::{Binning, Precision};
 use crate::read::rows::layout::{Grouping, Measure, RowRoles};
 use crate::read::rows::states::{BinColumn, StateColumns};
 use crate::read::rows::time::{is_time, is_whole};
+use crate::read::rows::time_rules::{OpenPairs, Ties, TimeRules};
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use arrow::row::{RowConverter, SortField};
 use datafusion::dataframe::DataFrame;
@@ -231,7 +232,65 @@ pub(crate) fn sides(evidence: &RowRoles) -> (&StateColumns, &StateColumns) {
     }
 }
 
-pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Vec<Lag>)> {
+/// What counting does with the rows of a query.
+pub(crate) struct Roles {
+    /// The columns that pairs are made of.
+    pub(crate) evidence: RowRoles,
+    /// The lags by length.
+    pub(crate) lags: Vec<Lag>,
+    /// How the times are read.
+    pub(crate) rules: TimeRules,
+    /// The keys of these rules.
+    pub(crate) times: TimeKeys,
+}
+
+/// The roles of the columns of a query.
+pub(crate) fn roles(input: &Input, columns: &Columns) -> Result<Roles> {
+    let (evidence, lags) = evidence(input, columns)?;
+    let (mut rules, mut keys) = (TimeRules::default(), TimeKeys::default());
+    if let Input::Trajectories { times, .. } = input
+        && let RowRoles::Trajectories { time, lags, .. } = &evidence
+    {
+        rules = time_rules(times, columns, time, lags)?;
+        keys = times.clone();
+    }
+    Ok(Roles {
+        evidence,
+        lags,
+        rules,
+        times: keys,
+    })
+}
+
+/// The rules of the times of a query, whose pairs or sequences have these steps.
+pub(crate) fn time_rules(
+    keys: &TimeKeys,
+    columns: &Columns,
+    time: &Field,
+    steps: &[Step],
+) -> Result<TimeRules> {
+    let order = keys.order.as_ref();
+    let order = order.map(|name| columns.key(name, "time")).transpose()?;
+    let counts_rows = steps.iter().all(|step| matches!(step, Step::Rows(_)));
+    let ties = match keys.duplicates {
+        Duplicates::First => Ties::First,
+        Duplicates::Last => Ties::Last,
+        Duplicates::Error if order.is_some() && counts_rows => Ties::All,
+        Duplicates::Error => Ties::Refused,
+    };
+    let (max_gap, tolerance) = (keys.max_gap.as_ref(), keys.tolerance.as_ref());
+    Ok(TimeRules {
+        open_pairs: OpenPairs::default(),
+        tolerance: tolerance
+            .map(|tolerance| units("tolerance", tolerance, time))
+            .transpose()?,
+        order: order.filter(|_| ties != Ties::Refused),
+        ties,
+        max_gap: max_gap.map(|gap| units("max_gap", gap, time)).transpose()?,
+    })
+}
+
+fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Vec<Lag>)> {
     match input {
         Input::Trajectories {
             trajectory,
@@ -242,6 +301,7 @@ pub(crate) fn evidence(input: &Input, columns: &Columns) -> Result<(RowRoles, Ve
             lags,
             window,
             interval,
+            ..
         } => {
             let time = columns.time(time)?;
             let state = StateColumns {
@@ -407,18 +467,7 @@ fn step(what: &str, lag: &Lag, time: &Field) -> Result<Step> {
             )))
         }
         (Lag::Duration { nanoseconds }, _) => {
-            let unit = match t {
-                DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
-                DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000,
-                DataType::Timestamp(TimeUnit::Millisecond, _) | DataType::Date64 => 1_000_000,
-                DataType::Timestamp(TimeUnit::Second, _) => 1_000_000_000,
-                DataType::Date32 => 86_400_000_000_000,
-                _ => {
-                    return Err(Error::spec(format!(
-                        "{what} {lag} is a duration, but `{name}` is {t}; write the {what} as an integer, or cast the column to a timestamp"
-                    )));
-                }
-            };
+            let unit = nanoseconds_of(t).ok_or_else(|| no_duration(what, lag, time))?;
             if nanoseconds % unit != 0 {
                 return Err(Error::spec(format!(
                     "{what} {lag} is no whole number of units of `{name}`, which is {t}"
@@ -426,5 +475,59 @@ fn step(what: &str, lag: &Lag, time: &Field) -> Result<Step> {
             }
             Ok(Step::Ticks(nanoseconds / unit))
         }
+    }
+}
+
+/// The length of a unit of a column of dates or timestamps in nanoseconds.
+fn nanoseconds_of(data_type: &DataType) -> Option<i64> {
+    Some(match data_type {
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
+        DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000,
+        DataType::Timestamp(TimeUnit::Millisecond, _) | DataType::Date64 => 1_000_000,
+        DataType::Timestamp(TimeUnit::Second, _) => 1_000_000_000,
+        DataType::Date32 => 86_400_000_000_000,
+        _ => return None,
+    })
+}
+
+fn no_duration(what: &str, lag: &Lag, time: &Field) -> Error {
+    let (name, t) = (time.name(), time.data_type());
+    Error::spec(format!(
+        "{what} {lag} is a duration, but `{name}` is {t}; write the {what} as an integer, or cast the column to a timestamp"
+    ))
+}
+
+/// The whole units of the time column in a length of time. `what` is its key.
+fn units(what: &str, length: &Lag, time: &Field) -> Result<u64> {
+    let (name, t) = (time.name(), time.data_type());
+    match length {
+        _ if t.is_floating() => Err(Error::spec(format!(
+            "{what} {length} wants exact time differences, but `{name}` is {t}; cast it to an integer or a timestamp"
+        ))),
+        Lag::Steps(_) => Err(Error::bug(format!("{what} counts steps"))),
+        Lag::Ticks(n) if is_whole(t) => Ok(*n as u64),
+        Lag::Ticks(n) => Err(Error::spec(format!(
+            "{what} {n} is a plain number, but `{name}` is {t}; write a duration such as \"{n}d\""
+        ))),
+        Lag::Duration { nanoseconds } => {
+            let unit = nanoseconds_of(t).ok_or_else(|| no_duration(what, length, time))?;
+            match nanoseconds / unit {
+                0 => Err(Error::spec(format!(
+                    "{what} {length} is less than one unit of `{name}`, which is {t}"
+                ))),
+                n => Ok(n as u64),
+            }
+        }
+    }
+}
+
+/// A number of units of the time column as a length of time.
+pub(crate) fn length(units: u64, time: &Field) -> Lag {
+    let units = i64::try_from(units).unwrap_or(i64::MAX);
+    match nanoseconds_of(time.data_type()) {
+        Some(unit) => Lag::Duration {
+            nanoseconds: units.saturating_mul(unit),
+        },
+        None => Lag::Ticks(units),
     }
 }

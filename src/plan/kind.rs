@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::evidence::lag::Lag;
 use crate::plan::job::PlannedJob;
-use crate::plan::pipeline::Pipeline;
+use crate::plan::pipeline::{Pipeline, TimeKeys};
 use crate::plan::rows::{PlannedQuery, query};
 use crate::read::lake::Lake;
 use arrow::datatypes::{Field, SchemaRef};
@@ -70,6 +70,11 @@ pub trait KindPlan: Sized + Serialize + DeserializeOwned + Send + Sync + 'static
     /// The lags by length; empty if there are none.
     fn lags(&self) -> &[Lag] {
         &[]
+    }
+
+    /// How the times of trajectories are read, as written.
+    fn times(&self) -> TimeKeys {
+        TimeKeys::default()
     }
 
     /// The number of fits per model.

@@ -9,15 +9,17 @@ use crate::methods::filter::params::{KernelBayes, System};
 use crate::output::tables::observations::{self, FilterColumns, FilterRowColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::assignment::{Assignment, NewRows};
-use crate::plan::evidence::{Columns, row_step};
+use crate::plan::evidence::{Columns, row_step, time_rules};
 use crate::plan::job::PlannedJob;
 use crate::plan::kind::{KindPlan, Line, PlanLines, Shown, with_job};
 use crate::plan::pipeline::content::RowKey;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::FilteredRows;
-use crate::plan::pipeline::{Input, Pipeline};
+use crate::plan::pipeline::{Input, Pipeline, TimeKeys};
 use crate::plan::rows::PlannedQuery;
-use crate::plan::show::{all, column, columns, fit_json, follow_text, names, order_text};
+use crate::plan::show::{
+    add_times, all, column, columns, fit_json, follow_text, names, order_text, times_text,
+};
 use crate::read::lake::Lake;
 use crate::read::observations::layout::{ObservationKey, ObservationLayout, is_list, select};
 use crate::read::sql::expression::expression;
@@ -39,6 +41,9 @@ pub(crate) struct ObservationsPlan {
     /// The time between rows that follow each other. If None, each row follows the previous row of
     /// its trajectory, however much later it is.
     pub interval: Option<Lag>,
+    /// How the times are read, as written.
+    #[serde(skip)]
+    pub(crate) times: TimeKeys,
     /// The fits, in the order of the file.
     #[serde(with = "crate::plan::serialized::json")]
     pub fits: Vec<PlannedFilter>,
@@ -248,13 +253,16 @@ fn layout(
         RowKey::Trajectories {
             trajectory,
             time,
+            times,
             interval,
         } => {
             let trajectory = columns.keys(trajectory, "trajectory")?;
             let time = columns.time(time)?;
+            let step = row_step(interval.as_ref(), &time)?;
             ObservationKey::Trajectories {
                 trajectory,
-                step: row_step(interval.as_ref(), &time)?,
+                step,
+                rules: Box::new(time_rules(times, columns, &time, &[step])?),
                 time,
             }
         }
@@ -579,13 +587,17 @@ impl KindPlan for ObservationsPlan {
         let frame = select(query.frame, &layout)?;
         let fits = filters_of(pipeline, &layout, lake).await?;
         let rows = pipeline.output.rows.filtered(layout.split.is_some());
+        let (interval, times) = match key {
+            RowKey::Trajectories {
+                interval, times, ..
+            } => (interval.clone(), times.clone()),
+            RowKey::Rows { .. } => (None, TimeKeys::default()),
+        };
         let plan = ObservationsPlan {
             job,
             layout: Arc::new(layout),
-            interval: match key {
-                RowKey::Trajectories { interval, .. } => interval.clone(),
-                RowKey::Rows { .. } => None,
-            },
+            interval,
+            times,
             fits,
             rows: rows.unwrap_or(FilteredRows::All),
             posteriors: pipeline.output.posteriors,
@@ -595,6 +607,10 @@ impl KindPlan for ObservationsPlan {
     }
 
     with_job!();
+
+    fn times(&self) -> TimeKeys {
+        self.times.clone()
+    }
 
     fn n_fits(&self) -> usize {
         self.fits.len()
@@ -647,7 +663,7 @@ impl KindPlan for ObservationsPlan {
             }
             shown
         };
-        let key = match &self.layout.key {
+        let mut key = match &self.layout.key {
             ObservationKey::Trajectories {
                 trajectory, time, ..
             } => json!({
@@ -657,6 +673,7 @@ impl KindPlan for ObservationsPlan {
             }),
             ObservationKey::Rows { id } => json!({"id": columns(id)}),
         };
+        add_times(&mut key, &self.times);
         json!({
             "rows": {
                 "kind": "states and observations",
@@ -724,7 +741,8 @@ impl ObservationsPlan {
                 trajectory, time, ..
             } => {
                 let follow = follow_text(self.interval.as_ref());
-                format!("{}; {follow}", order_text(trajectory, time))
+                let order = order_text(trajectory, time, &self.times);
+                format!("{order}; {follow}{}", times_text(&self.times))
             }
         };
         let split = self.layout.split.as_ref();

@@ -6,17 +6,20 @@ use crate::methods::PointMethod;
 use crate::output::tables::points::{self, PointColumns, schema_of};
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::assignment::{Assignment, NewRows};
-use crate::plan::evidence::{Columns, steps};
+use crate::plan::evidence::{Columns, steps, time_rules};
 use crate::plan::fits::{PlannedFit, PlannedValidation, planned};
 use crate::plan::job::PlannedJob;
 use crate::plan::kind::{KindPlan, PlanLines, Shown, with_job};
 use crate::plan::pipeline::keys::{PointRows, Window};
-use crate::plan::pipeline::{Input, Pipeline};
+use crate::plan::pipeline::{Input, Pipeline, TimeKeys};
 use crate::plan::rows::{PlannedQuery, lag_column};
-use crate::plan::show::{columns, fit_lines, fits_json, names, weights_text};
+use crate::plan::show::{
+    add_times, columns, fit_lines, fits_json, names, times_text, weights_text,
+};
 use crate::read::lake::Lake;
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::rows::coordinates::Scale;
+use crate::read::rows::time_rules::{Ties, TimeRules};
 use arrow::array::ArrayRef;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
@@ -34,6 +37,9 @@ pub(crate) struct PointsPlan {
     pub layout: Arc<PointLayout>,
     /// The lags by length; empty for rows without time.
     pub lags: Vec<Lag>,
+    /// How the times are read, as written.
+    #[serde(skip)]
+    pub(crate) times: TimeKeys,
     /// The fits, one per rank unless a rule picks the rank.
     #[serde(with = "crate::plan::serialized::json")]
     pub fits: Vec<PlannedFit<PointMethod>>,
@@ -177,6 +183,7 @@ fn layout(
         Input::PointPairs {
             trajectory,
             time,
+            times,
             coordinates,
             scale,
             weight,
@@ -186,10 +193,20 @@ fn layout(
             let mut key = columns.keys(trajectory, "trajectory")?;
             let time = columns.time(time)?;
             let (lags, steps) = steps(lags, &time)?;
+            let mut rules = time_rules(times, columns, &time, &steps)?;
+            if rules.keeps_ties() {
+                // The key of a point is its trajectory and time.
+                rules = TimeRules {
+                    ties: Ties::Refused,
+                    order: None,
+                    ..rules
+                };
+            }
             key.push(time);
             let roles = PointRoles::Pairs {
                 lags: steps,
                 strided: *window == Window::Strided,
+                rules,
             };
             (key, roles, lags, (coordinates, scale, weight))
         }
@@ -237,6 +254,10 @@ impl KindPlan for PointsPlan {
             job,
             layout: Arc::new(layout),
             lags,
+            times: match &pipeline.transitions.input {
+                Input::PointPairs { times, .. } => times.clone(),
+                _ => TimeKeys::default(),
+            },
             fits: planned(&pipeline.point_fits),
             rows: pipeline.output.rows.points().unwrap_or_default(),
             validation,
@@ -246,6 +267,10 @@ impl KindPlan for PointsPlan {
     }
 
     with_job!();
+
+    fn times(&self) -> TimeKeys {
+        self.times.clone()
+    }
 
     fn lags(&self) -> &[Lag] {
         &self.lags
@@ -289,7 +314,7 @@ impl KindPlan for PointsPlan {
         let mut points = format!("points with {kind} {coordinates}, by {key}{weights}");
         if !self.lags.is_empty() {
             let lags: Vec<String> = self.lags.iter().map(ToString::to_string).collect();
-            points += &format!("; lag {}", lags.join(", "));
+            points += &format!("; lag {}{}", lags.join(", "), times_text(&self.times));
         }
         let mut fits = fit_lines(&self.fits, |fit, rank| fit.method.describe(rank));
         if let Some(densities) = &self.densities {
@@ -307,7 +332,7 @@ impl KindPlan for PointsPlan {
     fn own_json(&self) -> Value {
         let lags: Vec<String> = self.lags.iter().map(ToString::to_string).collect();
         let densities = self.densities.as_ref();
-        json!({
+        let mut shown = json!({
             "key": columns(&self.layout.key),
             "coordinates": columns(&self.layout.coordinates),
             "weight": self.layout.weight.as_ref().map(|field| field.name()),
@@ -324,7 +349,9 @@ impl KindPlan for PointsPlan {
                 "from": columns(&own.from),
                 "to": columns(&own.to),
             })),
-        })
+        });
+        add_times(&mut shown, &self.times);
+        shown
     }
 
     fn rows_text(&self) -> Option<String> {

@@ -10,6 +10,8 @@ use crate::plan::checks::{CheckRule, PlannedCheck};
 use crate::plan::fits::{PlannedFit, Ranks};
 use crate::plan::increments::Increments;
 use crate::plan::kind::{KindPlan, Line, PlanLines, Shown};
+use crate::plan::pipeline::TimeKeys;
+use crate::plan::pipeline::keys::Duplicates;
 use crate::read::lake::files::LakeTable;
 use crate::read::rows::bins::Binning;
 use crate::read::rows::states::StateColumns;
@@ -70,13 +72,39 @@ fn json_of<P: KindPlan>(plan: &P) -> Value {
 }
 
 /// The rows that follow each other in a trajectory, as text.
-pub(crate) fn order_text(trajectory: &[Field], time: &Field) -> String {
+pub(crate) fn order_text(trajectory: &[Field], time: &Field, times: &TimeKeys) -> String {
     let of = if trajectory.is_empty() {
         "one trajectory".to_string()
     } else {
         format!("trajectories by {}", names(trajectory))
     };
-    format!("{of} in the order of {}", time.name())
+    let order = times.order.iter().map(|name| format!(", {name}"));
+    let order: String = order.collect();
+    format!("{of} in the order of {}{order}", time.name())
+}
+
+/// How the times of trajectories are read, as text behind the rest of a line.
+pub(crate) fn times_text(times: &TimeKeys) -> String {
+    let mut text = String::new();
+    match times.duplicates {
+        Duplicates::Error => {}
+        Duplicates::First => text.push_str("; the first row of a time counts"),
+        Duplicates::Last => text.push_str("; the last row of a time counts"),
+    }
+    if let Some(gap) = &times.max_gap {
+        text += &format!("; a gap above {gap} ends a trajectory");
+    }
+    if let Some(tolerance) = &times.tolerance {
+        text += &format!("; the nearest row within {tolerance}");
+    }
+    text
+}
+
+/// Adds the keys of times to the JSON of rows, if there are some.
+pub(crate) fn add_times(rows: &mut Value, times: &TimeKeys) {
+    if !times.is_default() {
+        rows["times"] = json!(times);
+    }
 }
 
 /// Which row follows a row, as text.

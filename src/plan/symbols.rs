@@ -9,16 +9,16 @@ use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::symbols::{self, RowColumns, SymbolColumns, SymbolTables};
 use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::counts::CountingPlan;
-use crate::plan::evidence::{Columns, row_step};
+use crate::plan::evidence::{Columns, row_step, time_rules};
 use crate::plan::fits::{PlannedFit, PlannedValidation, planned};
 use crate::plan::increments::{Increments, increments};
 use crate::plan::job::PlannedJob;
 use crate::plan::kind::{KindPlan, PlanLines, Shown, with_job};
-use crate::plan::pipeline::{Input, Pipeline};
+use crate::plan::pipeline::{Input, Pipeline, TimeKeys};
 use crate::plan::rows::PlannedQuery;
 use crate::plan::show::{
-    column, columns, fit_lines, fits_json, follow_text, increments_json, increments_line,
-    order_text, state_columns, state_text, weights_text,
+    add_times, column, columns, fit_lines, fits_json, follow_text, increments_json,
+    increments_line, order_text, state_columns, state_text, times_text, weights_text,
 };
 use crate::plan::symbols_given::{PlannedHmm, given};
 use crate::read::lake::Lake;
@@ -43,6 +43,9 @@ pub(crate) struct SymbolsPlan {
     /// The time between rows that follow each other. If None, each row follows the previous row of
     /// its trajectory, however much later it is.
     pub interval: Option<Lag>,
+    /// How the times are read, as written.
+    #[serde(skip)]
+    pub(crate) times: TimeKeys,
     /// The fits, one per rank unless a rule picks the rank. All have the same block and windows.
     #[serde(with = "crate::plan::serialized::json")]
     pub fits: Vec<PlannedFit<SymbolMethod>>,
@@ -242,6 +245,7 @@ fn layout(pipeline: &Pipeline, columns: &Columns, partition: Vec<Field>) -> Resu
     let Input::Symbols {
         trajectory,
         time,
+        times,
         interval,
         symbol,
         bins,
@@ -256,6 +260,8 @@ fn layout(pipeline: &Pipeline, columns: &Columns, partition: Vec<Field>) -> Resu
     let mut fits = pipeline.sequence_fits.iter();
     let first = fits.find_map(|fit| fit.method.spectral());
     let (block, kind) = first.map_or((1, WindowKind::All), |own| (own.block, own.windows));
+    let step = row_step(interval.as_ref(), &time)?;
+    let rules = time_rules(times, columns, &time, &[step])?;
     let evidence = RowRoles::Windows {
         trajectory: columns.keys(trajectory, "trajectory")?,
         symbol: StateColumns {
@@ -264,7 +270,7 @@ fn layout(pipeline: &Pipeline, columns: &Columns, partition: Vec<Field>) -> Resu
         },
         weight: columns.weight(weight.as_ref())?,
         split: columns.split(split.as_ref())?,
-        step: row_step(interval.as_ref(), &time)?,
+        step,
         time,
         block,
         first: kind == WindowKind::First,
@@ -276,6 +282,7 @@ fn layout(pipeline: &Pipeline, columns: &Columns, partition: Vec<Field>) -> Resu
         grouping: None,
         one_label_set: true,
         connected: false,
+        rules,
     })
 }
 
@@ -344,9 +351,11 @@ impl KindPlan for SymbolsPlan {
         }
         let increments = increments(pipeline, &query, &layout, lake);
         let frame = lake.select(query.frame, &layout)?;
-        let interval = match &pipeline.transitions.input {
-            Input::Symbols { interval, .. } => interval.clone(),
-            _ => None,
+        let (interval, times) = match &pipeline.transitions.input {
+            Input::Symbols {
+                interval, times, ..
+            } => (interval.clone(), times.clone()),
+            _ => (None, TimeKeys::default()),
         };
         let fits = planned(&pipeline.sequence_fits);
         let symbol = WindowRows::of(&layout).symbol;
@@ -355,6 +364,7 @@ impl KindPlan for SymbolsPlan {
             job,
             layout: Arc::new(layout),
             interval,
+            times,
             fits,
             given,
             validation,
@@ -367,6 +377,10 @@ impl KindPlan for SymbolsPlan {
     }
 
     with_job!();
+
+    fn times(&self) -> TimeKeys {
+        self.times.clone()
+    }
 
     fn n_fits(&self) -> usize {
         self.fits.len()
@@ -404,7 +418,7 @@ impl KindPlan for SymbolsPlan {
     fn own_json(&self) -> Value {
         let rows = self.rows();
         let resampled = self.layout.grouping.as_ref();
-        json!({
+        let mut shown = json!({
             "count": {
                 "kind": "sequences",
                 "trajectory": columns(rows.trajectory),
@@ -427,7 +441,9 @@ impl KindPlan for SymbolsPlan {
                 "groups": grouping.most,
                 "group": columns(&grouping.by),
             })),
-        })
+        });
+        add_times(&mut shown["count"], &self.times);
+        shown
     }
 
     fn rows_text(&self) -> Option<String> {
@@ -448,7 +464,7 @@ impl KindPlan for SymbolsPlan {
 impl SymbolsPlan {
     fn windows_text(&self) -> String {
         let rows = self.rows();
-        let order = order_text(rows.trajectory, rows.time);
+        let order = order_text(rows.trajectory, rows.time, &self.times);
         let symbol = state_text(rows.symbol);
         let follow = follow_text(self.interval.as_ref());
         let length = 2 * rows.block + 1;
@@ -458,9 +474,10 @@ impl SymbolsPlan {
             format!("windows of {length} rows")
         };
         let weights = weights_text(rows.weight);
+        let times = times_text(&self.times);
         let split = rows.split.map_or_else(String::new, |field| {
             format!("; only rows with {} = 'train'", field.name())
         });
-        format!("{order}: symbols {symbol}; {follow}; {windows}{weights}{split}")
+        format!("{order}: symbols {symbol}; {follow}{times}; {windows}{weights}{split}")
     }
 }

@@ -1,7 +1,9 @@
 //! Partitions and lags without evidence, which have no model.
 
-use crate::error::{Kind, Result};
+use crate::error::{Kind, Result, counted};
+use crate::evidence::lag::Lag;
 use crate::output::result::{ModelKey, Written};
+use crate::plan::kind::KindPlan;
 use crate::run::kind::{EvidenceKind, Facts, Running};
 use crate::run::record::EmptyRecord;
 use std::collections::BTreeSet;
@@ -38,4 +40,21 @@ pub(crate) async fn warn<K: EvidenceKind>(
         );
     }
     Ok(())
+}
+
+/// Warns that a gap may have left partitions and lags without evidence. `n` is their number.
+pub(crate) fn warn_of_gaps<K: EvidenceKind>(run: &Running<'_, K>, n: usize) -> Option<String> {
+    let gap = run.plan.times().max_gap.filter(|_| n > 0)?;
+    // Two rows that are a time apart are in one part of a trajectory if no gap is as long.
+    let may_divide = |lag: &Lag| matches!(lag, Lag::Steps(_)) || gap.is_shorter_than(lag);
+    let lags = run.plan.lags();
+    if !lags.is_empty() && !lags.iter().any(may_divide) {
+        return None;
+    }
+    let (models, unit) = (counted(n, "model"), K::Facts::UNIT);
+    let warning = format!(
+        "{models} without a {unit}: `max_gap` = {gap} may be less than the times between rows"
+    );
+    tracing::warn!("{warning}");
+    Some(warning)
 }

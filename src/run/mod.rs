@@ -195,6 +195,10 @@ impl<K: EvidenceKind> Planned<K> {
         give_back();
         journal.fitted(&mut fitted)?;
         empty::warn(&run, &mut journal.record.empty).await?;
+        let record = &mut journal.record;
+        record
+            .warnings
+            .extend(empty::warn_of_gaps(&run, record.empty.len()));
         K::check_certificates(&run, &fitted)?;
 
         output.claim_version(begun).await?;

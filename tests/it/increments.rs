@@ -63,8 +63,23 @@ fn pipeline(world: usize) -> String {
             "bins = { x = { bounds = [1, 5], boxes = 4 } }\nwindow = \"effective\"\ninterval = 1",
         ),
         5 => of("state = \"name\"\nconnected = true").replace("trajectory = \"id\"\n", ""),
+        6 => of("state = \"state\"\nmax_gap = 2"),
+        // Two rows at most times: both count, or the last one.
+        7 => ties(&of("state = \"state\"")).swap("lag = [1, 3, \"2 steps\"]", "lag = \"2 steps\""),
+        8 => of("state = \"state\"\ntolerance = 1\nmax_gap = 4")
+            .swap("lag = [1, 3, \"2 steps\"]", "lag = [3, 5, \"2 steps\"]"),
+        9 => ties(&of("state = \"name\"\nduplicates = \"last\"\nmax_gap = 3")),
         _ => PAIRS.to_string(),
     }
+}
+
+/// The same rows, two of which have one time.
+fn ties(text: &str) -> String {
+    text.swap(
+        "SELECT * FROM rows",
+        "SELECT g, id, t / 2 AS t, t AS n, state, name FROM rows",
+    )
+    .swap("time = \"t\"", "time = [\"t\", \"n\"]")
 }
 
 /// Rows of one day. The trajectories have occasional gaps.
@@ -164,10 +179,10 @@ fn check_increment(lake: &Lake, sets: &[&str]) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 0, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 30, max_shrink_iters: 0, ..ProptestConfig::default() })]
     /// Days follow each other. Some rows arrive late, and some files are replaced or deleted.
     #[test]
-    fn increments_equal_a_count_of_all_rows(seed: u64, world in 0usize..7) {
+    fn increments_equal_a_count_of_all_rows(seed: u64, world in 0usize..11) {
         let random = &mut Pcg64::seed_from_u64(seed);
         let lake = Lake::new();
         lake.file("p.toml", &pipeline(world));

@@ -62,6 +62,7 @@
 //! - `symbols_file`: the keys of `[sequences]` and what is refused
 //! - `symbols_given`: hidden Markov models that the input has, compared with the forward algorithm
 //! - `tasks`: runs in tasks, compared with runs of one process
+//! - `time_keys`: gaps, and several rows at one time, compared with SQL
 //! - `types`: keys and times of every type, compared with an independent count
 //! - `validation`: resamples of trajectories, pairs and counts
 //! - `versions`: simultaneous runs, earlier results, files of dead runs, and `gyre clean`
@@ -151,6 +152,7 @@ mod symbols_around;
 mod symbols_file;
 mod symbols_given;
 mod tasks;
+mod time_keys;
 mod types;
 mod validation;
 mod versions;

@@ -277,6 +277,40 @@ fn gaps_splits_and_missing_observations_are_those_of_a_filter_by_hand() {
 }
 
 #[test]
+fn a_gap_ends_a_sequence_as_an_interval_does() {
+    let lake = lake(&world(6, 40, 5));
+    lake.runs(&[]);
+    let text = PIPELINE.swap("interval = 1", "max_gap = 1");
+    lake.runs_text(&text.swap("output = \"out\"", "output = \"gaps\""));
+    assert!(lake.tables_of("out") == lake.tables_of("gaps"));
+}
+
+/// Each row twice, the first time with a wrong observation.
+#[test]
+fn the_last_row_of_a_time_counts() {
+    let rows = world(6, 30, 6);
+    let lake = lake(&rows);
+    lake.runs(&[]);
+    let expected = lake.tables_of("out");
+    let twice = rows.iter().flat_map(|row| {
+        let mut wrong = row.clone();
+        wrong.x[0] = wrong.x[0].map(|x| x + 5.0);
+        [wrong, row.clone()]
+    });
+    table(&lake, "world/0.parquet", &twice.collect::<Vec<_>>());
+    let text = PIPELINE
+        .swap("SELECT *", "SELECT *, abs(x1 - y1) AS far")
+        .swap(
+            "time = \"t\"",
+            "time = [\"t\", \"far\"]\nduplicates = \"first\"",
+        );
+    lake.runs_text(&text);
+    assert!(lake.tables_of("out") == expected);
+    let dropped = &lake.record()["rows_dropped"];
+    assert_eq!(dropped["same time as another row"], rows.len());
+}
+
+#[test]
 fn lists_of_numbers_are_as_good_as_columns() {
     let rows = world(6, 30, 4);
     let lake = lake(&rows);

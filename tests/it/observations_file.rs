@@ -65,6 +65,7 @@ fn a_file_with_states_and_observations_is_read() {
     let expected = RowKey::Trajectories {
         trajectory: vec!["id".into()],
         time: "t".into(),
+        times: Default::default(),
         interval: Some(hour),
     };
     assert_eq!((key, split.as_deref()), (&expected, Some("split")));

@@ -416,7 +416,8 @@ fn wrong_types_are_named() {
         OCEAN,
         r#"
 2 | name = 3 | 2: `job.name` must be a string, not 3
-11 | time = ['a', 'b'] | 11: `transitions.time` must be a string, not a list
+11 | time = ['a', 'b', 'c'] | 11: `transitions.time` names 3 columns; name the time, and after it at most one column that orders the rows at one time
+13 | weight = ['a', 'b'] | 13: `transitions.weight` must be a string, not a list
 12 | lag = [\n5.5] | 13: `transitions.lag` must be a duration such as "5d", "36h" or "15min", steps such as "3 steps", or a whole number, not 5.5
 12 | lag = '5x' | 12: `transitions.lag` must be a duration such as "5d", "36h" or "15min", steps such as "3 steps", or a whole number, not "5x"
 13 | state = [] | 13: `transitions.state` must not be an empty list

@@ -194,6 +194,25 @@ async fn one_matrix_is_summed_by_sources() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gaps_and_ties_equal_those_of_one_process() {
+    let lake = Lake::new();
+    let mut random = Pcg64::seed_from_u64(7);
+    scatter(&lake, &walks(7, 2, 12, 50, 8), 5, &mut random);
+    let rows = TRAJECTORIES
+        .swap("*", "g, id, t / 2 AS t, t AS n, state")
+        .swap("time = \"t\"", "time = [\"t\", \"n\"]");
+    for keys in [
+        "lag = [1, 2]\nduplicates = \"first\"\nmax_gap = 2",
+        "lag = [1, 2]\nduplicates = \"last\"",
+        "lag = \"3 steps\"\nmax_gap = 1",
+        "lag = 5\ntolerance = 2\nduplicates = \"first\"",
+    ] {
+        let keys = format!("{rows}state = \"state\"\npartition_by = \"g\"\n{keys}");
+        check(&lake, &pipeline(&keys, TWO_FITS), &ROUNDS_OF_ROWS).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pairs_and_counts_need_no_shuffle() {
     let lake = Lake::new();
     files(&lake, &walks(3, 2, 10, 30, 8), 4);

@@ -6,13 +6,13 @@ use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::checks::Checks;
 use crate::plan::pipeline::fits::FitEntry;
 use crate::plan::pipeline::keys::{
-    Densities, Empty, InputTable, Job, Naming, OutputTables, Validation, Window,
+    Densities, Duplicates, Empty, InputTable, Job, Naming, OutputTables, Validation, Window,
 };
 use crate::read::lake::files::Query;
 use crate::read::rows::bins::Binning;
 use crate::read::rows::coordinates::Scale;
 use crate::store::parameter::Store;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -79,6 +79,39 @@ pub struct Transitions {
     pub input: Input,
 }
 
+/// How the times of trajectories are read.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TimeKeys {
+    /// The column that orders the rows of a trajectory at one time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<String>,
+    /// What happens to several rows of a trajectory at one time.
+    #[serde(skip_serializing_if = "Duplicates::is_error")]
+    pub duplicates: Duplicates,
+    /// The longest time between a row and the next one of its trajectory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_gap: Option<Lag>,
+    /// How far from the time that a lag or an interval asks for a row may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<Lag>,
+}
+
+impl TimeKeys {
+    /// What else to check if no row is followed by another one, as the end of a message.
+    pub(crate) fn hint(&self) -> String {
+        let gap = self.max_gap.as_ref().map(|gap| {
+            format!(", and `max_gap` = {gap} against the times between rows that follow each other")
+        });
+        gap.unwrap_or_default()
+    }
+
+    /// Whether no key is written.
+    pub(crate) fn is_default(&self) -> bool {
+        *self == TimeKeys::default()
+    }
+}
+
 /// The meaning of a row of the query.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -90,6 +123,9 @@ pub enum Input {
         trajectory: Vec<String>,
         /// The column that orders a trajectory.
         time: String,
+        /// How the times are read.
+        #[serde(skip_serializing_if = "TimeKeys::is_default")]
+        times: TimeKeys,
         /// The state columns; may be empty if there are bins.
         state: Vec<String>,
         /// In the order of the file.
@@ -111,6 +147,9 @@ pub enum Input {
         trajectory: Vec<String>,
         /// The column that orders a trajectory.
         time: String,
+        /// How the times are read.
+        #[serde(skip_serializing_if = "TimeKeys::is_default")]
+        times: TimeKeys,
         /// Columns of numbers, or a single column of lists.
         coordinates: Vec<String>,
         /// What the coordinates are divided by.
@@ -144,6 +183,9 @@ pub enum Input {
         trajectory: Vec<String>,
         /// The column that orders a trajectory.
         time: String,
+        /// How the times are read.
+        #[serde(skip_serializing_if = "TimeKeys::is_default")]
+        times: TimeKeys,
         /// The time between rows that follow each other. If None, each row follows the previous row
         /// of its trajectory, however much later it is.
         interval: Option<Lag>,
@@ -192,6 +234,9 @@ pub enum RowKey {
         trajectory: Vec<String>,
         /// The column that orders a trajectory.
         time: String,
+        /// How the times are read.
+        #[serde(skip_serializing_if = "TimeKeys::is_default")]
+        times: TimeKeys,
         /// The time between rows that follow each other. If None, each row follows the previous row
         /// of its trajectory, however much later it is.
         interval: Option<Lag>,

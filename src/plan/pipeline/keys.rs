@@ -271,8 +271,15 @@ pub(crate) struct TransitionsText {
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
     pub trajectory: Vec<String>,
-    /// The column that orders a trajectory: an integer, a date or a timestamp.
-    pub time: Option<String>,
+    /// The column that orders a trajectory: an integer, a date or a timestamp. A second column
+    /// orders the rows of a trajectory at one time: `["t", "n"]`. Lags, intervals and gaps are
+    /// measured in the first one.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>", example = &["t", "n"])]
+    pub time: Vec<String>,
+    /// What happens to several rows of a trajectory at one time.
+    #[serde(default)]
+    pub duplicates: Duplicates,
     /// The column or columns that make up the state, of any type.
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
@@ -299,6 +306,13 @@ pub(crate) struct TransitionsText {
     /// The time between rows of a trajectory, for `window = "effective"` with a lag that is a time.
     /// A whole number or a duration, like the lag.
     pub interval: Option<Lag>,
+    /// The longest time between a row and the next one of its trajectory: a whole number or a
+    /// duration, like the lag. A longer gap ends the trajectory.
+    pub max_gap: Option<Lag>,
+    /// How far from the time that the lag asks for a target may be: a whole number or a duration,
+    /// less than half of the lag. The nearest row within it is the target, the earlier one of two.
+    /// Without it, times must fit exactly.
+    pub tolerance: Option<Lag>,
     /// The column or columns of the source state of a pair.
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
@@ -398,11 +412,24 @@ pub(crate) struct SequencesText {
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>")]
     pub trajectory: Vec<String>,
-    /// The column that orders a trajectory: an integer, a date or a timestamp.
-    pub time: Option<String>,
+    /// The column that orders a trajectory: an integer, a date or a timestamp. A second column
+    /// orders the rows of a trajectory at one time: `["t", "n"]`. Lags, intervals and gaps are
+    /// measured in the first one.
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany<String>", example = &["t", "n"])]
+    pub time: Vec<String>,
+    /// What happens to several rows of a trajectory at one time.
+    #[serde(default)]
+    pub duplicates: Duplicates,
     /// The time between rows that follow each other: a whole number or a duration. Rows that are
     /// further apart begin a new sequence. Without it, a row follows the one before in time order.
     pub interval: Option<Lag>,
+    /// The longest time between a row and the next one of its trajectory: a whole number or a
+    /// duration. A longer gap ends the sequence and the trajectory.
+    pub max_gap: Option<Lag>,
+    /// How much the time between two rows may differ from `interval`: a whole number or a duration,
+    /// less than half of the interval. Without it, times must fit exactly.
+    pub tolerance: Option<Lag>,
     /// For rows without time, in place of `trajectory` and `time`: the column or columns that
     /// identify a row. The state of each row is estimated from its own observation alone. Only for
     /// filters.
@@ -496,6 +523,27 @@ pub enum Empty {
 impl Empty {
     pub(crate) fn is_skip(&self) -> bool {
         *self == Empty::Skip
+    }
+}
+
+/// What happens to several rows of a trajectory at one time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Duplicates {
+    /// The run fails, unless rows follow each other in the order of the second column of `time`:
+    /// with a lag in steps, and without an interval.
+    #[default]
+    Error,
+    /// The first row in the order of the second column of `time` counts. Rows that are equal in all
+    /// columns count as one.
+    First,
+    /// The last row in this order counts.
+    Last,
+}
+
+impl Duplicates {
+    pub(crate) fn is_error(&self) -> bool {
+        *self == Duplicates::Error
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) mod shape;
 
 pub use crate::plan::pipeline::consistency::is_output_column;
 pub(crate) use crate::plan::pipeline::consistency::table_names;
-pub use crate::plan::pipeline::content::{Input, PairMeasure, Pipeline, Transitions};
+pub use crate::plan::pipeline::content::{Input, PairMeasure, Pipeline, TimeKeys, Transitions};
 
 use crate::error::{Error, Result};
 use crate::methods::AnyMethod;

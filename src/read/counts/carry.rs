@@ -156,6 +156,8 @@ pub(crate) struct Tails {
     /// How long before the end of its trajectory a row can start a pair, in ticks and in rows.
     ticks: u64,
     steps: usize,
+    /// Whether several rows may have one time. They are kept together.
+    has_ties: bool,
     kept: Vec<TailRows>,
     n_kept: usize,
     /// Rows to gather before unneeded rows are removed.
@@ -207,6 +209,7 @@ impl Tails {
             spans: Spans::new(layout)?,
             ticks,
             steps,
+            has_ties: layout.rules.keeps_ties(),
             kept: Vec::new(),
             n_kept: 0,
             room: ROOM,
@@ -241,6 +244,7 @@ impl Tails {
         order.sort_by_key(|&at| (rows.of_rows[at as usize], rows.times[at as usize]));
         let mut keep = vec![false; order.len()];
         let (mut trajectory, mut after) = (None, 0);
+        let mut earliest_kept = None;
         for &at in order.iter().rev() {
             let at = at as usize;
             let of = rows.of_rows[at];
@@ -248,7 +252,11 @@ impl Tails {
             trajectory = Some(of);
             let last = self.spans.of[of as usize].1;
             let before = last.wrapping_sub(rows.times[at]) as u64;
-            keep[at] = after < self.steps || before < self.ticks;
+            let is_tied = self.has_ties && earliest_kept == Some((of, rows.times[at]));
+            keep[at] = after < self.steps || before < self.ticks || is_tied;
+            if keep[at] {
+                earliest_kept = Some((of, rows.times[at]));
+            }
         }
         let of_rows = kept(&rows.of_rows, &keep);
         let times = kept(&rows.times, &keep);

@@ -18,6 +18,7 @@ use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::ranges::{drop_null_rows, partition_ids};
 use crate::read::rows::states::{StateColumns, StateTable, States, describe};
 use crate::read::rows::stop::{Dropped, Stop, bug};
+use crate::read::rows::ties::{Resolver, without_order};
 use crate::read::rows::time;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::Field;
@@ -64,7 +65,10 @@ pub(crate) trait Sink: Send {
 pub(crate) struct Follower<S> {
     /// Receives the pairs.
     pub sink: S,
+    /// The columns of rows whose ties are resolved.
     layout: Arc<Layout>,
+    /// Leaves out rows, if several rows may have one time.
+    resolver: Option<Resolver>,
     states: States,
     /// The partitions that were counted, in their order, then new ones.
     partitions: Option<Keys>,
@@ -127,7 +131,7 @@ pub(crate) async fn follow<S: Sink + 'static>(
     let followed = match follow(frame.clone()).await {
         Err(Stop::Unsorted) => {
             tracing::info!("rows are not ordered by trajectory and time: sorting them");
-            follow(Lake::sorted(frame, layout.n_order())?).await
+            follow(Lake::sorted(frame, layout.order_columns())?).await
         }
         followed => followed,
     };
@@ -158,18 +162,29 @@ impl<S: Sink> Follower<S> {
         let by_trajectory = layout.partition.iter().chain(trajectory);
         Ok(Follower {
             sink,
-            layout: Arc::clone(layout),
+            layout: Arc::new(layout.resolved()),
+            resolver: layout.resolver(false),
             states: numbers.0,
             partitions: Keys::of_fields(&layout.partition, partitions)?,
             trajectories: Keys::of_fields(by_trajectory, &[])?,
             current: None,
-            walker: Walker::new(lags, *strided),
+            walker: Walker::new(lags, *strided).with(&layout.rules),
             ends: Vec::new(),
         })
     }
 
     /// Follows the next rows.
     pub(crate) fn push(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
+        let Some(resolver) = &mut self.resolver else {
+            return self.push_resolved(batch);
+        };
+        for rows in resolver.push(batch)? {
+            self.push_resolved(&without_order(&rows)?)?;
+        }
+        Ok(())
+    }
+
+    fn push_resolved(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
         let layout = Arc::clone(&self.layout);
         let roles = layout.evidence.trajectories();
         let roles = roles.ok_or_else(|| Error::bug("a table of pairs has no trajectories"))?;
@@ -234,6 +249,20 @@ impl<S: Sink> Follower<S> {
         Ok(())
     }
 
+    /// Passes on the pairs that are known only when the current trajectory ends.
+    fn end(&mut self) {
+        let Some(trajectory) = self.current.map(|current| current as usize) else {
+            return;
+        };
+        let (partition, sink) = (self.ends[trajectory].partition, &mut self.sink);
+        self.walker
+            .emit_rest(&mut |lag: usize, source: Weighed, target: Weighed| {
+                if source.goes_to(target) {
+                    sink.pair(trajectory, partition, lag, source, target.state);
+                }
+            });
+    }
+
     /// Begins a new trajectory, of which this row is the first.
     fn begin(
         &mut self,
@@ -244,6 +273,7 @@ impl<S: Sink> Follower<S> {
         if (trajectory as usize) < self.ends.len() {
             return Err(Stop::Unsorted);
         }
+        self.end();
         self.walker.restart();
         self.current = Some(trajectory);
         let row = row..row + 1;
@@ -261,7 +291,14 @@ impl<S: Sink> Follower<S> {
     }
 
     /// The trajectories, their last states, and the sink.
-    pub(crate) fn finish(self) -> Result<Followed<S>> {
+    pub(crate) fn finish(mut self) -> Result<Followed<S>> {
+        if let Some(mut resolver) = self.resolver.take()
+            && let Some(rows) = resolver.finish()?
+        {
+            let pushed = self.push_resolved(&without_order(&rows)?);
+            pushed.map_err(|stop| stop.into_error("following rows"))?;
+        }
+        self.end();
         let (mut keys, place) = match self.trajectories {
             Some(keys) => keys.sorted()?,
             None => (Vec::new(), vec![0; self.ends.len()]),

@@ -598,7 +598,7 @@ fn across_streams<P: Point>(
     partitions: &[ArrayRef],
 ) -> Result<Vec<Tallies>, Stop> {
     let roles = &layout.evidence;
-    let Some((rows, walker)) = roles.trajectories().zip(Walker::of(roles)) else {
+    let Some((rows, walker)) = roles.trajectories().zip(Walker::of(layout)) else {
         return Ok(Vec::new());
     };
     if !matches!(
@@ -633,6 +633,16 @@ fn across_streams<P: Point>(
     })
 }
 
+/// The partition and the key of a trajectory that may continue, and its walker.
+type OpenTrajectory<'a, P> = ((u32, &'a TrajectoryKey), Walker<P>);
+
+/// Counts the pairs that are known only when a trajectory ends.
+fn rest<P: Point>(ended: Option<&OpenTrajectory<'_, P>>, tallies: &mut Tallies, n_lags: usize) {
+    if let Some(((partition, _), walker)) = ended.filter(|(_, walker)| walker.has_rest()) {
+        walker.emit_rest(&mut P::counter(tallies, *partition, n_lags));
+    }
+}
+
 /// Counts the pairs of trajectories that continue from one stream to the next.
 fn join_ordered_streams<P: Point>(
     layout: &Layout,
@@ -643,12 +653,12 @@ fn join_ordered_streams<P: Point>(
 ) -> Result<Tallies, Stop> {
     let mut tallies = Tallies::new(layout.tag(), Words::new(layout, mode.packed));
     let roles = &layout.evidence;
-    let Some((rows, fresh)) = roles.trajectories().zip(Walker::of(roles)) else {
+    let Some((rows, fresh)) = roles.trajectories().zip(Walker::of(layout)) else {
         return Ok(tallies);
     };
     let (time, n_lags) = (rows.time, layout.n_lags());
     // The partition and trajectory in which the streams so far ended.
-    let mut open: Option<((u32, &TrajectoryKey), Walker<P>)> = None;
+    let mut open: Option<OpenTrajectory<'_, P>> = None;
     let mut seen = HashSet::new();
     for (worker, map) in workers.iter().zip(maps) {
         let PairSource::Ordered(groups) = &worker.pair_source else {
@@ -674,7 +684,10 @@ fn join_ordered_streams<P: Point>(
                 Some(((of, group), _)) if !is_sorted && of == partition && group > first => {
                     return Err(Stop::Unsorted);
                 }
-                _ => fresh.clone(),
+                other => {
+                    rest(other.as_ref(), &mut tallies, n_lags);
+                    fresh.clone()
+                }
             };
             let points: Vec<P> = head
                 .points
@@ -698,9 +711,16 @@ fn join_ordered_streams<P: Point>(
                 .walker
                 .clone()
                 .map(|p| p.renumbered(|s| map.tagged(s)));
+            // The targets of rows before a counted head are in that head.
+            rest(
+                open.as_ref().filter(|_| !head.is_counted),
+                &mut tallies,
+                n_lags,
+            );
             open = Some(((map.partition(groups.partition), last), walker));
         }
     }
+    rest(open.as_ref(), &mut tallies, n_lags);
     Ok(tallies)
 }
 

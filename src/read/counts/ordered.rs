@@ -78,7 +78,12 @@ enum Run {
 }
 
 /// Splits each range into its first trajectory, its last one, and those between.
-fn integer_runs(trajectories: &[i64], times: &[i64], within: &[Range<usize>]) -> Vec<Run> {
+/// `TIES`: rows of a trajectory may have one time.
+fn integer_runs<const TIES: bool>(
+    trajectories: &[i64],
+    times: &[i64],
+    within: &[Range<usize>],
+) -> Vec<Run> {
     let mut runs = Vec::new();
     for range in within {
         let own = &trajectories[range.clone()];
@@ -95,7 +100,12 @@ fn integer_runs(trajectories: &[i64], times: &[i64], within: &[Range<usize>]) ->
         let (first, last) = (range.start + first, range.end - last);
         let ascends = |at: usize| {
             let (a, b) = (trajectories[at], trajectories[at + 1]);
-            (a < b) | ((a == b) & (times[at] < times[at + 1]))
+            let is_later = if TIES {
+                times[at] <= times[at + 1]
+            } else {
+                times[at] < times[at + 1]
+            };
+            (a < b) | ((a == b) & is_later)
         };
         let inner = first - 1..last;
         // Without an early exit the comparison of neighbours is vectorised.
@@ -147,7 +157,10 @@ impl<P: Point> OrderedTrajectories<P> {
         };
         let one_integer = one_integer.as_ref().map(|values| &values.values()[..]);
         let (runs, keys) = match one_integer {
-            Some(values) => (integer_runs(values, ticks, key_ranges), None),
+            Some(values) if self.walker.has_ties() => {
+                (integer_runs::<true>(values, ticks, key_ranges), None)
+            }
+            Some(values) => (integer_runs::<false>(values, ticks, key_ranges), None),
             None => self.runs_by_keys(rows)?,
         };
         let mut current = 0;
@@ -229,6 +242,10 @@ impl<P: Point> OrderedTrajectories<P> {
             Some(_) => self.in_head = false,
             None => (self.head.group, self.head.partition) = (Some(group.clone()), partition),
         }
+        if self.walker.has_rest() {
+            let count = &mut P::counter(tallies, self.partition, self.walker.n_lags());
+            self.walker.emit_rest(count);
+        }
         if !is_same_partition {
             self.n_partitions += 1;
             // The last partition gets no more rows.
@@ -309,7 +326,7 @@ pub(crate) fn disordered(
              that identify trajectories as `trajectory`"
         ),
         of => format!(
-            "trajectory {of} has two rows at {name} = {at}; keep one row for each trajectory and time"
+            "trajectory {of} has two rows at {name} = {at}; keep one row for each trajectory and time, or choose one by a second column of `time` with `duplicates`"
         ),
     }))
 }

@@ -90,7 +90,7 @@ impl<P: Point> Worker<P> {
             roles => {
                 let no_rows = || Error::bug("pairs have no trajectories");
                 let rows = roles.trajectories().ok_or_else(no_rows)?;
-                let walker = Walker::of(roles).ok_or_else(no_rows)?;
+                let walker = Walker::of(layout).ok_or_else(no_rows)?;
                 let pair_source = match mode.order {
                     Order::Any { .. } => {
                         PairSource::Gathered(Gathered::new(layout, rows.trajectory)?)

@@ -325,12 +325,16 @@ impl Lake {
             .map_err(|e| failed("the query cannot be planned", e))
     }
 
-    /// The rows in the order of their first `n_order` columns: partition, trajectory, time.
+    /// The rows in the order of some of their columns: partition, trajectory, time.
     ///
     /// # Errors
     /// If the sort cannot be planned.
-    pub(crate) fn sorted(frame: DataFrame, n_order: usize) -> Result<DataFrame> {
-        let order = (0..n_order)
+    pub(crate) fn sorted(
+        frame: DataFrame,
+        columns: impl IntoIterator<Item = usize>,
+    ) -> Result<DataFrame> {
+        let order = columns
+            .into_iter()
             .map(|at| col(format!("\"{at}\"")).sort(true, true))
             .collect();
         frame

@@ -4,13 +4,15 @@ use crate::error::Result;
 use crate::evidence::lag::Step;
 use crate::read::lake::rounding::selected;
 use crate::read::rows::layout;
+use crate::read::rows::ties::Resolver;
+use crate::read::rows::time_rules::TimeRules;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// The columns that are read of states and observations, in the order of the columns of a batch:
-/// partition keys, the key of a row, state, observation, split.
+/// partition keys, the key of a row, state, observation, split, the second column of time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ObservationLayout {
     /// Partition keys.
@@ -42,6 +44,8 @@ pub(crate) enum ObservationKey {
         time: Field,
         /// The step from a row to the row that follows it.
         step: Step,
+        /// How the times are read.
+        rules: Box<TimeRules>,
     },
     /// Independent rows.
     Rows {
@@ -65,7 +69,42 @@ impl ObservationLayout {
     pub(crate) fn fields(&self) -> Vec<Field> {
         let leading = self.partition.iter().chain(self.key_fields());
         let fields = leading.chain(&self.state).chain(&self.observation);
-        fields.chain(&self.split).cloned().collect()
+        let order = self.rules().and_then(|rules| rules.order.as_ref());
+        fields.chain(&self.split).chain(order).cloned().collect()
+    }
+
+    /// How the times are read, if rows have times.
+    pub(crate) fn rules(&self) -> Option<&TimeRules> {
+        match &self.key {
+            ObservationKey::Trajectories { rules, .. } => Some(rules),
+            ObservationKey::Rows { .. } => None,
+        }
+    }
+
+    /// The layout of rows whose ties are resolved: the column that orders them is gone.
+    pub(crate) fn resolved(&self) -> ObservationLayout {
+        let mut layout = self.clone();
+        if let ObservationKey::Trajectories { rules, .. } = &mut layout.key {
+            **rules = rules.resolved();
+        }
+        layout
+    }
+
+    /// What leaves out the rows that do not count, if several rows may have one time.
+    pub(crate) fn resolver(&self, is_sorted: bool) -> Option<Resolver> {
+        let n_partition = self.partition.len();
+        let rules = self.rules()?;
+        Resolver::new(self.fields(), n_partition, self.n_order(), rules, is_sorted)
+    }
+
+    /// The places of the columns that order the rows: partition keys and the key of a row, then the
+    /// second column of time, if there is one.
+    pub(crate) fn order_columns(&self) -> Vec<usize> {
+        let n = self.n_order();
+        let rules = self.rules();
+        rules.map_or((0..n).collect(), |rules| {
+            rules.order_columns(n, self.fields().len())
+        })
     }
 
     /// The columns of the key: trajectory keys and the time, or the `id` columns.

@@ -118,10 +118,11 @@ impl<'a> ObservationRows<'a> {
     pub(crate) async fn start(input: ObservationInput<'a>) -> Result<ObservationRows<'a>> {
         let ObservationInput { lake, frame, .. } = input;
         let sort = input.sort.load(Ordering::Relaxed);
-        let n_order = input.layout.n_order();
+        let by = sort.then(|| input.layout.order_columns());
+        let (frame, resolver) = (frame.clone(), input.layout.resolver(sort));
         Ok(ObservationRows {
             reader: Reader::new(input, sort)?,
-            batches: OrderedBatches::start(lake, frame.clone(), n_order, sort, batch_rows).await?,
+            batches: OrderedBatches::start(lake, frame, by, resolver, batch_rows).await?,
         })
     }
 
@@ -146,6 +147,7 @@ impl<'a> ObservationRows<'a> {
     /// If the partitions cannot be made columns.
     pub(crate) fn finish(self) -> Result<(Found, Widths)> {
         let mut found = self.reader.found;
+        self.batches.add_left_out(&mut found);
         found.partitions = self.reader.ordered.finish()?;
         Ok((found, self.reader.widths))
     }
@@ -199,7 +201,7 @@ struct Reader {
 
 impl Reader {
     fn new(input: ObservationInput<'_>, is_sorted: bool) -> Result<Reader> {
-        let layout = Arc::clone(input.layout);
+        let layout = Arc::new(input.layout.resolved());
         let (n_order, fields) = (layout.n_order(), layout.fields());
         let step = match &layout.key {
             ObservationKey::Trajectories { step, .. } => Some(*step),
@@ -209,6 +211,7 @@ impl Reader {
             n_partition: layout.partition.len(),
             n_trajectory: n_order - usize::from(step.is_some()),
             step,
+            rules: layout.rules().cloned().unwrap_or_default(),
             split: layout.split.as_ref().map(|_| fields.len() - 1),
         };
         Ok(Reader {

@@ -4,12 +4,14 @@ use crate::evidence::lag::Step;
 use crate::read::rows::coordinates::LARGEST;
 use crate::read::rows::coordinates::Scale;
 use crate::read::rows::layout;
+use crate::read::rows::ties::Resolver;
+use crate::read::rows::time_rules::TimeRules;
 use arrow::datatypes::{Field, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// The columns that are read of points, in the order of the columns of a batch: partition keys, the
-/// key of a row, coordinates, weight, known sets.
+/// key of a row, coordinates, weight, known sets, the second column of time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PointLayout {
     /// Partition keys.
@@ -42,6 +44,8 @@ pub(crate) enum PointRoles {
         lags: Vec<Step>,
         /// Whether pairs start only at multiples of each lag.
         strided: bool,
+        /// How the times are read. A trajectory has one row per time.
+        rules: TimeRules,
     },
     /// Rows without time.
     Rows,
@@ -61,7 +65,32 @@ impl PointLayout {
     pub(crate) fn fields(&self) -> Vec<Field> {
         let leading = self.partition.iter().chain(&self.key);
         let fields = leading.chain(&self.coordinates).chain(&self.weight);
-        fields.chain(&self.given).cloned().collect()
+        let order = self.rules().and_then(|rules| rules.order.as_ref());
+        fields.chain(&self.given).chain(order).cloned().collect()
+    }
+
+    /// How the times are read, if rows have times.
+    pub(crate) fn rules(&self) -> Option<&TimeRules> {
+        match &self.roles {
+            PointRoles::Pairs { rules, .. } => Some(rules),
+            PointRoles::Rows => None,
+        }
+    }
+
+    /// The layout of rows whose ties are resolved: the column that orders them is gone.
+    pub(crate) fn resolved(&self) -> PointLayout {
+        let mut layout = self.clone();
+        if let PointRoles::Pairs { rules, .. } = &mut layout.roles {
+            *rules = rules.resolved();
+        }
+        layout
+    }
+
+    /// What leaves out the rows that do not count, if several rows may have one time.
+    pub(crate) fn resolver(&self, is_sorted: bool) -> Option<Resolver> {
+        let n_partition = self.partition.len();
+        let rules = self.rules()?;
+        Resolver::new(self.fields(), n_partition, self.n_order(), rules, is_sorted)
     }
 
     /// The columns of a query for this layout, named by position.

@@ -28,6 +28,7 @@ use crate::read::rows::ordered::{repeated_id, repeated_time};
 use crate::read::rows::ranges::{drop_null_rows, first_rows, partition_ids, ranges};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Dropped, Stop, bug};
+use crate::read::rows::ties::{Resolver, without_order};
 use crate::read::rows::time;
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take;
@@ -139,7 +140,10 @@ impl SoundRows {
 
 /// Makes points of batches.
 pub(crate) struct Reader {
+    /// The columns of rows whose ties are resolved.
     layout: Arc<PointLayout>,
+    /// Leaves out rows, if several rows may have one time.
+    resolver: Option<Resolver>,
     /// Makes sortable bytes of the columns that order the rows.
     converter: RowConverter,
     partitions: Option<Keys>,
@@ -159,12 +163,18 @@ impl Reader {
         sorted: bool,
         known: Option<&[ArrayRef]>,
     ) -> Result<Reader> {
+        let resolver = layout.resolver(sorted);
+        let layout = match resolver {
+            Some(_) => Arc::new(layout.resolved()),
+            None => Arc::clone(layout),
+        };
         let fields = layout.fields();
         let order = fields[..layout.n_order()].iter();
         let order = order.map(|field| SortField::new(field.data_type().clone()));
         let partitions = Keys::of_fields(&layout.partition, known.unwrap_or_default())?;
         Ok(Reader {
-            layout: Arc::clone(layout),
+            layout,
+            resolver,
             converter: RowConverter::new(order.collect()).map_err(bug)?,
             partitions,
             last: None,
@@ -174,11 +184,35 @@ impl Reader {
         })
     }
 
-    /// The points of the next rows.
+    /// The points of the next rows, in one batch unless rows may be left out.
     ///
     /// # Errors
     /// [`Stop::Unsorted`] if a row comes before an earlier one.
-    pub(crate) fn read(&mut self, batch: &RecordBatch) -> Result<PointBatch, Stop> {
+    pub(crate) fn read(&mut self, batch: &RecordBatch) -> Result<Vec<PointBatch>, Stop> {
+        let Some(resolver) = &mut self.resolver else {
+            return Ok(vec![self.read_resolved(batch)?]);
+        };
+        let batches = resolver.push(batch)?.into_iter();
+        let points = batches.map(|rows| self.read_resolved(&without_order(&rows)?));
+        points.collect()
+    }
+
+    /// The points of rows that were held back, after the last batch.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn rest(&mut self) -> Result<Option<PointBatch>, Stop> {
+        let Some(mut resolver) = self.resolver.take() else {
+            return Ok(None);
+        };
+        self.found.rows += resolver.n_left_out();
+        self.found.dropped.merge(&resolver.left_out);
+        let rest = resolver.finish()?;
+        let points = rest.map(|rows| self.read_resolved(&without_order(&rows)?));
+        points.transpose()
+    }
+
+    fn read_resolved(&mut self, batch: &RecordBatch) -> Result<PointBatch, Stop> {
         let layout = Arc::clone(&self.layout);
         self.found.rows += batch.num_rows() as u64;
         let columns = typed_columns(batch, &layout.fields()).map_err(bug)?;
@@ -399,11 +433,13 @@ pub(crate) async fn read<R: Receiver>(
 /// The rows in the order of partition and key. Rows of one key, of which at most one is a point,
 /// are in the order of their content.
 pub(crate) fn sorted(frame: DataFrame, layout: &PointLayout) -> Result<DataFrame> {
-    let n = match layout.roles {
-        PointRoles::Pairs { .. } => layout.n_order(),
-        PointRoles::Rows => layout.fields().len(),
-    };
-    Lake::sorted(frame, n)
+    let n = layout.fields().len();
+    match &layout.roles {
+        PointRoles::Pairs { rules, .. } => {
+            Lake::sorted(frame, rules.order_columns(layout.n_order(), n))
+        }
+        PointRoles::Rows => Lake::sorted(frame, 0..n),
+    }
 }
 
 async fn read_once<R: Receiver>(
@@ -416,12 +452,24 @@ async fn read_once<R: Receiver>(
 ) -> Result<(R, Found), Stop> {
     let start = || Ok((Reader::new(layout, sorted, known)?, start()?));
     let push = |(reader, receiver): &mut (Reader, R), batch: &RecordBatch| {
-        let batch = reader.read(batch)?;
-        if batch.len() > 0 {
-            receiver.push(&reader.layout, &batch)?;
+        for points in reader.read(batch)? {
+            give(reader, receiver, &points)?;
         }
         Ok(())
     };
-    let finish = |(reader, receiver): (Reader, R)| Ok((receiver, reader.finish()?));
+    let finish = |(mut reader, mut receiver): (Reader, R)| {
+        let stopped = |stop: Stop| stop.into_error("reading points");
+        if let Some(points) = reader.rest().map_err(stopped)? {
+            give(&reader, &mut receiver, &points).map_err(stopped)?;
+        }
+        Ok((receiver, reader.finish()?))
+    };
     lake.one_stream(frame, start, push, finish).await
+}
+
+fn give<R: Receiver>(reader: &Reader, receiver: &mut R, points: &PointBatch) -> Result<(), Stop> {
+    match points.len() {
+        0 => Ok(()),
+        _ => receiver.push(&reader.layout, points),
+    }
 }

@@ -1,6 +1,5 @@
 //! Points of trajectories → blocks of rows with the pairs at each lag.
 
-use crate::evidence::lag::Step;
 use crate::math::seed::mixed;
 use crate::read::counts::lagged::Walker;
 use crate::read::points::layout::{PointLayout, PointRoles};
@@ -56,17 +55,21 @@ pub(crate) struct Blocks<R> {
 impl<R: BlockReceiver> Blocks<R> {
     /// Blocks of points whose coordinates are divided by `divisors`.
     pub(crate) fn new(layout: &PointLayout, divisors: &[f64], receiver: R) -> Blocks<R> {
-        let (lags, strided): (&[Step], bool) = match &layout.roles {
-            PointRoles::Pairs { lags, strided } => (lags, *strided),
-            PointRoles::Rows => (&[], false),
+        let walker = match &layout.roles {
+            PointRoles::Pairs {
+                lags,
+                strided,
+                rules,
+            } => Walker::new(lags, *strided).with(rules),
+            PointRoles::Rows => Walker::new(&[], false),
         };
         Blocks {
             divisors: divisors.to_vec(),
-            walker: Walker::new(lags, strided),
             block: PairBlock {
-                pairs: vec![Vec::new(); lags.len()],
+                pairs: vec![Vec::new(); walker.n_lags()],
                 ..PairBlock::default()
             },
+            walker,
             has_block: false,
             position: 0,
             receiver,
@@ -108,8 +111,16 @@ impl<R: BlockReceiver> Blocks<R> {
         self.receiver.push(std::mem::replace(&mut self.block, next))
     }
 
+    /// Adds the pairs that are known only when the trajectory ends.
+    fn end(&mut self) {
+        let pairs = &mut self.block.pairs;
+        self.walker
+            .emit_rest(&mut |lag: usize, x: u32, y: u32| pairs[lag].push((x, y)));
+    }
+
     /// Gives the last block away.
     pub(crate) fn finish(mut self) -> Result<R, Stop> {
+        self.end();
         self.flush(false)?;
         Ok(self.receiver)
     }
@@ -121,6 +132,7 @@ impl<R: BlockReceiver> Receiver for Blocks<R> {
         for (at, run) in batch.trajectories.iter().enumerate() {
             let continues = at == 0 && batch.continues;
             if !continues {
+                self.end();
                 self.walker.restart();
                 self.position = 0;
             }
@@ -180,7 +192,9 @@ impl<R: BlockReceiver> Receiver for Blocks<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evidence::lag::Step;
     use crate::read::rows::coordinates::Scale;
+    use crate::read::rows::time_rules::TimeRules;
     use arrow::datatypes::{DataType, Field};
     use std::collections::BTreeSet;
 
@@ -205,7 +219,7 @@ mod tests {
 
     /// Rows of trajectories with these lengths, whose times have gaps, in batches of some size. The
     /// coordinate of a row is its number.
-    fn collected(lengths: &[usize], lags: &[Step], batch: usize) -> Collected {
+    fn collected(lengths: &[usize], lags: &[Step], rules: TimeRules, batch: usize) -> Collected {
         let field = |name| Field::new(name, DataType::Int64, false);
         let layout = PointLayout {
             partition: Vec::new(),
@@ -213,6 +227,7 @@ mod tests {
             roles: PointRoles::Pairs {
                 lags: lags.to_vec(),
                 strided: false,
+                rules,
             },
             coordinates: vec![field("x")],
             scale: Scale::None,
@@ -286,13 +301,49 @@ mod tests {
                 .collect()
         };
         for batch in [1000, 16_384, 1 << 30] {
-            let found = collected(&lengths, &lags, batch);
+            let found = collected(&lengths, &lags, TimeRules::default(), batch);
             for (pairs, lag) in found.pairs.iter().zip(&lags) {
                 let distinct: BTreeSet<_> = pairs.iter().copied().collect();
                 assert_eq!(distinct.len(), pairs.len());
                 assert!(distinct == expected(lag), "{lag:?} in batches of {batch}");
             }
             assert!(found.largest < 40_000, "{}", found.largest);
+        }
+    }
+
+    #[test]
+    fn the_nearest_row_is_found_once_in_any_batches() {
+        let lengths = [20_000, 5, 9_000];
+        let lags = [Step::Ticks(11), Step::Ticks(10_001)];
+        let rules = TimeRules {
+            tolerance: Some(1),
+            ..TimeRules::default()
+        };
+        // A missing time is between two others, of which the earlier one is as near.
+        let mut expected = vec![BTreeSet::new(), BTreeSet::new()];
+        let mut first = 0;
+        for length in lengths {
+            let own = first..first + length;
+            let by_time: std::collections::BTreeMap<i64, usize> =
+                own.clone().map(|row| (time(row), row)).collect();
+            for (pairs, ticks) in expected.iter_mut().zip([11, 10_001]) {
+                let near = |row: usize| {
+                    let wanted = time(row) + ticks;
+                    let mut times = [wanted, wanted - 1, wanted + 1].into_iter();
+                    times.find_map(|time| by_time.get(&time))
+                };
+                let found = own.clone().filter_map(|row| Some((row, *near(row)?)));
+                pairs.extend(found.map(|(row, to)| (row as i64, to as i64)));
+            }
+            first = own.end;
+        }
+        for batch in [700, 16_384, 1 << 30] {
+            let found = collected(&lengths, &lags, rules.clone(), batch);
+            for (pairs, expected) in found.pairs.iter().zip(&expected) {
+                let distinct: BTreeSet<_> = pairs.iter().copied().collect();
+                assert_eq!(distinct.len(), pairs.len());
+                assert!(distinct == *expected, "in batches of {batch}");
+            }
         }
     }
 }

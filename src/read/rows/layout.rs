@@ -1,16 +1,20 @@
 //! Which columns of the rows hold trajectory, time, state, weight and group.
 
 use crate::evidence::lag::Step;
+pub(crate) use crate::read::rows::numbered::schema;
 use crate::read::rows::states::StateColumns;
 use crate::read::rows::tag::Tag;
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use crate::read::rows::ties::Resolver;
+use crate::read::rows::time_rules::{OpenPairs, TimeRules};
+use arrow::datatypes::{Field, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::fmt;
 
 /// The columns that counting reads, in the order of the columns of a batch: partition keys, the
-/// columns of the evidence, the given partitions, the columns that identify groups.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// columns of the evidence, the given partitions, the columns that identify groups, the second
+/// column of time.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Layout {
     /// Partition keys.
     #[serde(with = "crate::read::rows::ipc::fields")]
@@ -27,6 +31,27 @@ pub struct Layout {
     pub one_label_set: bool,
     /// Keep only the largest strongly connected set of every matrix; needs one label set.
     pub connected: bool,
+    /// How the times of trajectories are read.
+    pub(crate) rules: TimeRules,
+}
+
+/// Rules are shown if there are some: ledgers keep a hash of this text, and layouts without rules
+/// have the text that they had before there were rules.
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Layout");
+        shown
+            .field("partition", &self.partition)
+            .field("evidence", &self.evidence)
+            .field("given", &self.given)
+            .field("grouping", &self.grouping)
+            .field("one_label_set", &self.one_label_set)
+            .field("connected", &self.connected);
+        if !self.rules.is_default() {
+            shown.field("rules", &self.rules);
+        }
+        shown.finish()
+    }
 }
 
 /// What is resampled: rows that are equal in the columns `by` stay together, and there are at most
@@ -222,6 +247,7 @@ impl Layout {
         }
         fields.extend(self.given.iter().cloned());
         fields.extend(self.grouping.iter().flat_map(|g| g.by.iter().cloned()));
+        fields.extend(self.rules.order.clone());
         fields
     }
 
@@ -270,6 +296,47 @@ impl Layout {
         rows.map_or(0, |rows| self.partition.len() + rows.trajectory.len() + 1)
     }
 
+    /// The layout of rows whose ties are resolved: the column that orders them is gone.
+    pub(crate) fn resolved(&self) -> Layout {
+        Layout {
+            rules: self.rules.resolved(),
+            ..self.clone()
+        }
+    }
+
+    /// The same layout for pairs that a later row may change, or for other pairs.
+    pub(crate) fn with_open_pairs(&self, open_pairs: OpenPairs) -> Layout {
+        Layout {
+            rules: self.rules.with_open_pairs(open_pairs),
+            ..self.clone()
+        }
+    }
+
+    /// Whether a later row may change pairs of earlier rows.
+    pub(crate) fn has_open_pairs(&self) -> bool {
+        let is_of_pairs = matches!(self.evidence, RowRoles::Trajectories { .. });
+        is_of_pairs && self.rules.tolerance.is_some()
+    }
+
+    /// What leaves out the rows that do not count, if several rows may have one time.
+    pub(crate) fn resolver(&self, is_sorted: bool) -> Option<Resolver> {
+        let n_partition = self.partition.len();
+        Resolver::new(
+            self.fields(),
+            n_partition,
+            self.n_order(),
+            &self.rules,
+            is_sorted,
+        )
+    }
+
+    /// The places of the columns that order the rows: partition, trajectory and time, then the
+    /// second column of time, if there is one.
+    pub(crate) fn order_columns(&self) -> Vec<usize> {
+        self.rules
+            .order_columns(self.n_order(), self.fields().len())
+    }
+
     /// Number of matrices per partition.
     pub(crate) fn n_lags(&self) -> usize {
         match &self.evidence {
@@ -292,15 +359,6 @@ impl Layout {
             .filter(|g| !g.by.is_empty())
             .map_or(Tag::NONE, |g| Tag::for_groups(g.most))
     }
-}
-
-/// Columns named by position, because names may repeat.
-pub(crate) fn schema<'a>(fields: impl IntoIterator<Item = &'a Field>) -> Arc<Schema> {
-    let numbered = fields
-        .into_iter()
-        .enumerate()
-        .map(|(at, field)| Field::new(at.to_string(), field.data_type().clone(), true));
-    Arc::new(Schema::new(numbered.collect::<Vec<_>>()))
 }
 
 #[cfg(test)]
@@ -328,6 +386,7 @@ pub(crate) mod tests {
             grouping: None,
             one_label_set: false,
             connected: false,
+            rules: TimeRules::default(),
         }
     }
 

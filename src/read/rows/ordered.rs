@@ -15,7 +15,9 @@ use crate::read::rows::ranges::{drop_null_rows, first_rows, ranges};
 use crate::read::rows::split::{Split, splits};
 use crate::read::rows::states::describe;
 use crate::read::rows::stop::{Dropped, Stop, bug};
+use crate::read::rows::ties::{Resolver, without_order};
 use crate::read::rows::time;
+use crate::read::rows::time_rules::TimeRules;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::buffer::ScalarBuffer;
 use arrow::compute::{BatchCoalescer, cast};
@@ -67,28 +69,32 @@ pub(crate) struct Found {
 pub(crate) struct OrderedBatches<'a> {
     batches: Batches<'a>,
     coalescer: Option<BatchCoalescer>,
+    /// Leaves out rows, if several rows may have one time.
+    resolver: Option<Resolver>,
     is_at_end: bool,
     rows: fn(&RecordBatch) -> usize,
 }
 
 impl<'a> OrderedBatches<'a> {
     /// Starts to read batches. `rows` is their number of rows, given the first one of the query.
-    /// Rows are sorted by the first `n_order` columns if `sort` says so.
+    /// Rows are sorted if `by` says by which columns. `resolver` leaves out rows, and the column
+    /// that orders rows at one time.
     ///
     /// # Errors
     /// If the query cannot start.
     pub(crate) async fn start(
         lake: &'a Lake,
         mut frame: DataFrame,
-        n_order: usize,
-        sort: bool,
+        by: Option<Vec<usize>>,
+        resolver: Option<Resolver>,
         rows: fn(&RecordBatch) -> usize,
     ) -> Result<OrderedBatches<'a>> {
-        if sort {
-            frame = Lake::sorted(frame, n_order)?;
+        if let Some(columns) = by {
+            frame = Lake::sorted(frame, columns)?;
         }
         Ok(OrderedBatches {
             batches: lake.batches(frame).await?,
+            resolver,
             coalescer: None,
             is_at_end: false,
             rows,
@@ -98,9 +104,9 @@ impl<'a> OrderedBatches<'a> {
     /// The next rows. None after the last row.
     ///
     /// # Errors
-    /// If the rows cannot be read. If [`must_read_again`](Self::must_read_again) then, the caller
-    /// starts again.
-    pub(crate) async fn next(&mut self) -> Result<Option<RecordBatch>> {
+    /// If the rows cannot be read, or their ties cannot be resolved. If
+    /// [`must_read_again`](Self::must_read_again) then, the caller starts again.
+    pub(crate) async fn next(&mut self) -> Result<Option<RecordBatch>, Stop> {
         loop {
             if let Some(coalescer) = &mut self.coalescer
                 && let Some(rows) = coalescer.next_completed_batch()
@@ -111,20 +117,42 @@ impl<'a> OrderedBatches<'a> {
                 return Ok(None);
             }
             match self.batches.next().await? {
-                Some(batch) => {
-                    let rows = self.rows;
-                    let coalescer = self
-                        .coalescer
-                        .get_or_insert_with(|| BatchCoalescer::new(batch.schema(), rows(&batch)));
-                    coalescer.push_batch(batch).map_err(bug)?;
-                }
+                Some(batch) => match &mut self.resolver {
+                    None => self.push(batch)?,
+                    Some(resolver) => {
+                        for rows in resolver.push(&batch)? {
+                            self.push(without_order(&rows)?)?;
+                        }
+                    }
+                },
                 None => {
                     self.is_at_end = true;
+                    if let Some(resolver) = &mut self.resolver
+                        && let Some(rows) = resolver.finish()?
+                    {
+                        self.push(without_order(&rows)?)?;
+                    }
                     if let Some(coalescer) = &mut self.coalescer {
                         coalescer.finish_buffered_batch().map_err(bug)?;
                     }
                 }
             }
+        }
+    }
+
+    fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        let rows = self.rows;
+        let coalescer = self
+            .coalescer
+            .get_or_insert_with(|| BatchCoalescer::new(batch.schema(), rows(&batch)));
+        coalescer.push_batch(batch).map_err(bug)
+    }
+
+    /// Adds the rows that were left out to what was found, after the last row.
+    pub(crate) fn add_left_out(&self, found: &mut Found) {
+        if let Some(resolver) = &self.resolver {
+            found.rows += resolver.n_left_out();
+            found.dropped.merge(&resolver.left_out);
         }
     }
 
@@ -160,6 +188,8 @@ pub(crate) struct OrderRoles {
     /// The step from a row to the row that follows it. The column after those of the trajectory is
     /// the time. None for independent rows.
     pub(crate) step: Option<Step>,
+    /// How the times are read.
+    pub(crate) rules: TimeRules,
     /// The place of the split.
     pub(crate) split: Option<usize>,
 }
@@ -282,6 +312,7 @@ impl Ordered {
             n_trajectory,
             step,
             split,
+            ..
         } = self.roles;
         let kind = |at: usize| match at {
             at if at < n_partition => "partition",
@@ -350,8 +381,8 @@ impl Ordered {
                     continue;
                 }
                 let leads = |before: i64| {
-                    let step = self.roles.step;
-                    step.is_some_and(|step| step.leads(before, tick(row)))
+                    let OrderRoles { step, rules, .. } = &self.roles;
+                    step.is_some_and(|step| rules.leads(step, before, tick(row)))
                 };
                 let follows = before.is_some_and(|(tick, split, had_place)| {
                     had_place && split == splits[row] && leads(tick)
@@ -429,6 +460,7 @@ impl Ordered {
                 None => Ok((runs, false)),
             };
         }
+        let has_ties = self.roles.rules.keeps_ties();
         let mut before = self
             .last
             .as_ref()
@@ -437,7 +469,7 @@ impl Ordered {
         for run in &runs {
             for row in run.clone() {
                 match before {
-                    Some(tick) if tick == ticks[row] => {
+                    Some(tick) if tick == ticks[row] && !has_ties => {
                         return Err(self.repeated(columns, row));
                     }
                     Some(tick) if tick > ticks[row] => return Err(self.disordered()),
@@ -499,7 +531,7 @@ pub(crate) fn repeated_time(trajectory: &str, time: &ArrayRef, name: &str, row: 
         of => format!("trajectory {of} has"),
     };
     Stop::Failed(Error::input(format!(
-        "{of} two rows at {name} = {at}; keep one row for each trajectory and time"
+        "{of} two rows at {name} = {at}; keep one row for each trajectory and time, or choose one by a second column of `time` with `duplicates`"
     )))
 }
 

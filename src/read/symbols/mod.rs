@@ -106,10 +106,12 @@ impl<'a> SymbolReader<'a> {
     pub(crate) async fn start(input: SymbolInput<'a>) -> Result<SymbolReader<'a>> {
         let SymbolInput { lake, frame, .. } = input;
         let sort = input.sort.load(Ordering::Relaxed);
-        let n_order = input.layout.n_order();
+        let by = sort.then(|| input.layout.order_columns());
+        let (frame, resolver) = (frame.clone(), input.layout.resolver(sort));
+        let layout = Arc::new(input.layout.resolved());
         Ok(SymbolReader {
-            reader: Reader::new(input.layout, sort, input.symbols)?,
-            batches: OrderedBatches::start(lake, frame.clone(), n_order, sort, |_| BATCH).await?,
+            reader: Reader::new(&layout, sort, input.symbols)?,
+            batches: OrderedBatches::start(lake, frame, by, resolver, |_| BATCH).await?,
         })
     }
 
@@ -130,7 +132,9 @@ impl<'a> SymbolReader<'a> {
 
     /// What was found beside the sequences, after the last row.
     pub(crate) fn finish(self) -> Result<Found> {
-        self.reader.finish()
+        let mut found = self.reader.finish()?;
+        self.batches.add_left_out(&mut found);
+        Ok(found)
     }
 }
 
@@ -192,6 +196,7 @@ impl Roles {
                 n_partition: layout.partition.len(),
                 n_trajectory: first_symbol - 1,
                 step: Some(*step),
+                rules: layout.rules.clone(),
                 split: split.as_ref().map(|_| after),
             },
             symbol: symbol.clone(),

@@ -22,8 +22,9 @@ use crate::read::lake::files::InputFile;
 use crate::read::lake::nulled::Nulled;
 use crate::read::lake::{Lake, subset};
 use crate::read::rows::layout::{Layout, RowRoles};
-use crate::read::rows::stop::Stop;
+use crate::read::rows::stop::{Stop, bug};
 use crate::read::rows::time::show as show_time;
+use crate::read::rows::time_rules::OpenPairs;
 use crate::run::kind::{EvidenceKind, Running};
 use crate::run::record::IncrementRecord;
 use crate::run::workers::executor::blocking_as;
@@ -139,22 +140,26 @@ impl IncrementalCount<'_> {
             nulled: None,
         };
         let mut alone = None;
+        let has_open_pairs = self.layout.has_open_pairs();
         if !unread.is_empty() {
             let (sums, unit, table) = self.unit(frame, unread, carried, what, advance).await?;
             record.rows = unit.rows;
             ledger.units.push(unit);
-            alone = (kept.units == 0).then_some(sums);
+            alone = (kept.units == 0 && !has_open_pairs).then_some(sums);
             tables.push(table);
         }
         let sums = match alone {
             Some(sums) => sums,
-            None => self.restored(&ledger, &tables).await?,
+            None => {
+                let open = self.open_pairs(&ledger).await?;
+                self.restored(&ledger, &tables, open).await?
+            }
         };
         let layout = Arc::clone(self.layout);
         let counted = blocking(move || sums.counted(&layout)).await?;
         let overdue = ledger.overdue();
         if overdue > 0 {
-            let sums = self.restored(&ledger, &tables[..overdue]).await?;
+            let sums = self.restored(&ledger, &tables[..overdue], None).await?;
             let layout = Arc::clone(self.layout);
             let table = blocking(move || sums.table(&layout)).await?;
             let counts = self.output.put_object("counts", table[0].schema(), table);
@@ -203,6 +208,15 @@ impl IncrementalCount<'_> {
             let rows = subset::over(frame.clone(), locations.collect())?;
             Spans::read(self.lake, rows, self.layout).await
         };
+        while self.layout.has_open_pairs() && kept.units > 0 {
+            let last = kept.units - 1;
+            let carry = ledger.units[last].carry.as_ref();
+            let object = carry.ok_or_else(|| Error::bug("a unit has no last rows"))?;
+            if self.output.object(object).await?.is_some() {
+                break;
+            }
+            kept.at_most(last, || damaged(&object.name));
+        }
         let unread = ledger.unread(kept.units, &self.present);
         if kept.units > 0 && !unread.is_empty() {
             let spans_of_unread = spans(unread).await?;
@@ -260,8 +274,12 @@ impl IncrementalCount<'_> {
         let mut nulled = self.lake.nulled(of_query, Some(&locations)).await?;
         let frame = subset::over(frame, locations.iter().cloned().collect())?;
         let Carried { rows, first } = carried;
-        let (sums, tails) =
-            counts::sums(self.lake, frame, self.layout, rows.as_ref(), advance).await?;
+        // A unit counts the pairs that no later row can change.
+        let mut known = Arc::clone(self.layout);
+        if self.layout.has_open_pairs() {
+            known = Arc::new(self.layout.with_open_pairs(OpenPairs::LeftOut));
+        }
+        let (sums, tails) = counts::sums(self.lake, frame, &known, rows.as_ref(), advance).await?;
         let layout = Arc::clone(self.layout);
         let (sums, table, tails) = blocking(move || {
             let table = sums.table(&layout)?;
@@ -307,10 +325,34 @@ impl IncrementalCount<'_> {
         Ok((sums, unit, table))
     }
 
-    /// The sum of the first units of a ledger, whose counts are `tables`.
-    async fn restored(&self, ledger: &Ledger, tables: &[Vec<RecordBatch>]) -> Result<CountSums> {
+    /// The pairs that a later row may change, which no unit has counted: those of the last rows of
+    /// all trajectories. None if there are no such pairs.
+    async fn open_pairs(&self, ledger: &Ledger) -> Result<Option<Vec<RecordBatch>>> {
+        let carry = ledger.units.last().and_then(|unit| unit.carry.as_ref());
+        let Some(object) = carry.filter(|_| self.layout.has_open_pairs()) else {
+            return Ok(None);
+        };
+        let rows = self.output.object(object).await?;
+        let rows = rows.ok_or_else(|| Error::input(damaged(&object.name)))?;
+        let schema = self.layout.numbered();
+        let rows = concat_batches(&schema, &rows).map_err(bug)?;
+        let frame = self.lake.rows(&schema, vec![rows], 1)?;
+        let layout = Arc::new(self.layout.with_open_pairs(OpenPairs::Alone));
+        let (sums, _) = counts::sums(self.lake, frame, &layout, None, Arc::new(|_| ())).await?;
+        sums.table(self.layout).map(Some)
+    }
+
+    /// The sum of the first units of a ledger, whose counts are `tables`, and of pairs that no unit
+    /// has.
+    async fn restored(
+        &self,
+        ledger: &Ledger,
+        tables: &[Vec<RecordBatch>],
+        open: Option<Vec<RecordBatch>>,
+    ) -> Result<CountSums> {
         let (rows, dropped) = ledger.rows(tables.len());
-        let (layout, tables) = (Arc::clone(self.layout), tables.to_vec());
+        let layout = Arc::clone(self.layout);
+        let tables: Vec<_> = tables.iter().cloned().chain(open).collect();
         blocking(move || restore(&layout, &tables, true, rows, dropped)).await
     }
 

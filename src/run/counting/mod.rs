@@ -2,5 +2,6 @@
 //! symbols.
 
 pub(crate) mod increment;
+pub(crate) mod near_misses;
 pub mod rounds;
 pub mod tasks;

@@ -13,6 +13,7 @@ use crate::plan::memory::Lack;
 use crate::plan::pipeline::keys::Empty;
 use crate::read::counts::counted::Counted;
 use crate::run::counting::increment::{self, Counting};
+use crate::run::counting::near_misses::warnings;
 use crate::run::counts::fitted::collect;
 use crate::run::counts::kind::CountsKind;
 use crate::run::counts::model::{check_not_empty, fit_model, names, place, size};
@@ -58,6 +59,7 @@ pub(super) async fn count(
         rows: counted.rows,
         dropped: counted.dropped.0.clone(),
         increment: record,
+        warnings: warnings(run.lake, run.frame, &plan.layout, &plan.lags, &counted).await?,
         ..Found::default()
     };
     // If a ledger is kept, its objects hold the counts.
@@ -82,7 +84,7 @@ pub(super) async fn fit(
     };
     let counted = of.counted;
     let matrices: Vec<(u64, f64)> = counted.counts.iter().map(size).collect();
-    check_not_empty(&counted, &matrices)?;
+    check_not_empty(&counted, &matrices, &run.plan.times)?;
     memory::give_back();
     let (plan, work) = (Arc::clone(run.plan), Arc::clone(run.work));
     let progress = Arc::clone(run.progress);

@@ -25,6 +25,7 @@ use crate::output::tables::fitted_model::FittedModel;
 use crate::output::tables::run_schema::RunSchema;
 use crate::plan::counts::CountsPlan;
 use crate::plan::fits::PlannedFit;
+use crate::plan::pipeline::TimeKeys;
 use crate::read::counts::counted::{Counted, LARGEST_TOTAL};
 use crate::read::rows::amounts::{LARGEST_SUM, WIDEST};
 use crate::read::rows::layout::Layout;
@@ -96,7 +97,11 @@ pub(crate) fn size(counts: &CountMatrix) -> Size {
 ///
 /// # Errors
 /// If there is no row or no transition.
-pub(crate) fn check_not_empty(counted: &Counted, matrices: &[(u64, f64)]) -> Result<()> {
+pub(crate) fn check_not_empty(
+    counted: &Counted,
+    matrices: &[(u64, f64)],
+    times: &TimeKeys,
+) -> Result<()> {
     if counted.rows == 0 {
         return Err(Error::input("the SQL of [transitions] gives no rows"));
     }
@@ -106,8 +111,9 @@ pub(crate) fn check_not_empty(counted: &Counted, matrices: &[(u64, f64)]) -> Res
         }
         let reasons = reasons(&counted.dropped.0);
         return Err(Error::input(format!(
-            "no transition was found in {}{reasons}; check the lag against the times of a trajectory",
-            error::counted(counted.rows, "row")
+            "no transition was found in {}{reasons}; check the lag against the times of a trajectory{}",
+            error::counted(counted.rows, "row"),
+            times.hint()
         )));
     }
     Ok(())

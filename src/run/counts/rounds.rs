@@ -93,7 +93,7 @@ pub(super) async fn fit(
     let plan = run.plan;
     let matrices = remote.units.iter().map(|unit| &unit.matrix);
     let matrices = matrices.map(|matrix| (matrix.nonzeros, matrix.left_out));
-    check_not_empty(&remote.counted, &matrices.collect::<Vec<_>>())?;
+    check_not_empty(&remote.counted, &matrices.collect::<Vec<_>>(), &plan.times)?;
     let mut empty = Vec::new();
     if plan.job.empty == Empty::Skip {
         remote.units.retain(|unit| {

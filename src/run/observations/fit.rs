@@ -129,8 +129,9 @@ impl Fitting {
                 "check the split, and `sequences.interval` against the times of a trajectory"
             };
             return Err(Error::input(format!(
-                "{what} in {}{reasons}; {hint}",
-                error::counted(training.found.rows, "row")
+                "{what} in {}{reasons}; {hint}{}",
+                error::counted(training.found.rows, "row"),
+                plan.times.hint()
             )));
         }
         if plan.job.empty == Empty::Fail {

@@ -226,7 +226,7 @@ impl Fitting<'_> {
         }
         if models.is_empty() && failures.is_empty() {
             let is_only = n_lags * sampled.len() == 1;
-            let error = no_pairs(Empty::Skip);
+            let error = no_pairs(Empty::Skip, plan);
             return Err(if is_only {
                 error.at(known.place(plan, 0, 0))
             } else {
@@ -246,7 +246,7 @@ impl Fitting<'_> {
     ) -> Result<PointsModel> {
         let (plan, first_pass) = (self.plan, self.first_pass);
         if sums.pairs(lag) == 0 {
-            return Err(no_pairs(plan.job.empty));
+            return Err(no_pairs(plan.job.empty, plan));
         }
         let (validation, place) = (
             &plan.validation,
@@ -259,7 +259,7 @@ impl Fitting<'_> {
             let at = at.ok_or_else(|| Error::bug("a fit has no features"))?;
             let basis = &own.bases[at];
             let within = |e: Error| e.at(format!("fit `{}`", fit.name));
-            let total = sums.total(at).ok_or_else(|| no_pairs(Empty::Skip));
+            let total = sums.total(at).ok_or_else(|| no_pairs(Empty::Skip, plan));
             let means = total.and_then(|sums| sums.means(lag)).map_err(within)?;
             let (chosen, ranks) = match &fit.ranks {
                 Ranks::Auto { candidates, .. } => {
@@ -335,11 +335,12 @@ fn warnings(model: &StateEmbeddingModel, error: Option<&DensityError>) -> Vec<St
     of_fit.chain(of_densities).collect()
 }
 
-fn no_pairs(empty: Empty) -> Error {
-    no_evidence(
-        empty,
-        "there are no pairs of points at this lag; check the lag against the times of a trajectory",
-    )
+fn no_pairs(empty: Empty, plan: &PointsPlan) -> Error {
+    let what = format!(
+        "there are no pairs of points at this lag; check the lag against the times of a trajectory{}",
+        plan.times.hint()
+    );
+    no_evidence(empty, &what)
 }
 
 /// Checks that the boxes of the fits hold all points that are in a pair: functions that are

@@ -421,7 +421,13 @@ pub(crate) async fn copy(input: &RowInput<'_>, table: &mut RowTable<'_>) -> Resu
         table.counts.clear();
         let copied = async {
             while let Some(rows) = batches.next().await? {
-                let points = reader.read(&rows)?;
+                for points in reader.read(&rows)? {
+                    for batch in table.batches(&points)? {
+                        writer.write(batch).await?;
+                    }
+                }
+            }
+            if let Some(points) = reader.rest()? {
                 for batch in table.batches(&points)? {
                     writer.write(batch).await?;
                 }
@@ -529,12 +535,20 @@ async fn fold<T: Default>(
 ) -> Result<T> {
     loop {
         let mut folded = T::default();
-        let mut batches = run.lake.batches(run.frame.clone()).await?;
-        // Hashes do not depend on the order of the rows.
+        let (layout, mut frame) = (&run.plan.layout, run.frame.clone());
+        // Hashes do not depend on the order of the rows, unless rows are left out.
+        if layout.rules().is_some_and(|rules| rules.order.is_some()) {
+            frame = sorted(frame, layout)?;
+        }
+        let mut batches = run.lake.batches(frame).await?;
         let mut reader = Reader::new(&run.plan.layout, true, None)?;
         let read = async {
             while let Some(rows) = batches.next().await? {
-                add(&mut folded, reader.read(&rows)?);
+                let points = reader.read(&rows)?.into_iter();
+                points.for_each(|points| add(&mut folded, points));
+            }
+            if let Some(points) = reader.rest()? {
+                add(&mut folded, points);
             }
             Ok::<_, Stop>(())
         };
@@ -565,7 +579,12 @@ pub(crate) async fn collect(
     let mut collected = Vec::new();
     let read = async {
         while let Some(rows) = batches.next().await? {
-            collected.extend(table.batches(&reader.read(&rows)?)?);
+            for points in reader.read(&rows)? {
+                collected.extend(table.batches(&points)?);
+            }
+        }
+        if let Some(points) = reader.rest()? {
+            collected.extend(table.batches(&points)?);
         }
         Ok::<_, Stop>(())
     };

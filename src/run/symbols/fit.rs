@@ -186,9 +186,10 @@ pub(crate) fn evidence(plan: &SymbolsPlan, counted: Counted) -> Result<Evidence>
     if empty.len() == counted.counts.len() {
         let reasons = reasons(&dropped(&counted.dropped));
         return Err(Error::input(format!(
-            "gyre needs {} rows in a row with a symbol, and there are none in {}{reasons}; check `sequences.interval` against the times of a trajectory",
+            "gyre needs {} rows in a row with a symbol, and there are none in {}{reasons}; check `sequences.interval` against the times of a trajectory{}",
             2 * block + 1,
-            number_of(counted.rows, "row")
+            number_of(counted.rows, "row"),
+            plan.times.hint()
         )));
     }
     let full: Vec<usize> = matrices.into_iter().filter(|at| !is_empty(at)).collect();

@@ -203,8 +203,9 @@ fn transitions(text: TransitionsText, document: &Document<'_>) -> Result<Input> 
         let is_written = |key: &&str| table.is_some_and(|table| table.get(key).is_some());
         keys.split(' ').filter(is_written).collect()
     };
-    let of_trajectories =
-        written("trajectory time state bins coordinates scale lag window interval");
+    let of_trajectories = written(
+        "trajectory time duplicates max_gap tolerance state bins coordinates scale lag window interval",
+    );
     let of_pairs = written("source target count");
     match (of_trajectories.is_empty(), of_pairs.is_empty()) {
         (false, true) if text.coordinates.is_empty() => trajectories(text, document),

@@ -4,10 +4,11 @@ use crate::error::{Result, counted};
 use crate::methods::filter::params::{KernelBayes, System};
 use crate::methods::{AnyMethod, FilterMethod};
 use crate::plan::pipeline::consistency::errors::lacks;
+use crate::plan::pipeline::consistency::rows::TimeTexts;
 use crate::plan::pipeline::content::{Input, RowKey};
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;
-use crate::plan::pipeline::keys::SequencesText;
+use crate::plan::pipeline::keys::{Duplicates, SequencesText};
 
 /// Rows with states and observations.
 pub(super) fn of_observations(text: SequencesText, document: &Document<'_>) -> Result<Input> {
@@ -20,19 +21,29 @@ pub(super) fn of_observations(text: SequencesText, document: &Document<'_>) -> R
         return document.wrong(&["sequences", "weight"], what);
     }
     let key = if text.id.is_empty() {
-        let time = text
-            .time
-            .ok_or_else(|| lacks("sequences", "`time`", document))?;
+        let (time, times) = TimeTexts {
+            time: text.time,
+            duplicates: text.duplicates,
+            max_gap: text.max_gap,
+            tolerance: text.tolerance,
+            interval: text.interval.clone(),
+            fitted: ("interval", text.interval.iter().cloned().collect()),
+        }
+        .checked("sequences", document)?;
         RowKey::Trajectories {
             trajectory: text.trajectory,
             time,
+            times,
             interval: text.interval,
         }
     } else {
         let of_time = [
             ("trajectory", !text.trajectory.is_empty()),
-            ("time", text.time.is_some()),
+            ("time", !text.time.is_empty()),
+            ("duplicates", text.duplicates != Duplicates::Error),
             ("interval", text.interval.is_some()),
+            ("max_gap", text.max_gap.is_some()),
+            ("tolerance", text.tolerance.is_some()),
         ];
         if let Some((key, _)) = of_time.iter().find(|(_, is_there)| *is_there) {
             let what = "cannot be used with `sequences.id`: rows with an `id` have no time and no trajectory";

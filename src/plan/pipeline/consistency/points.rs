@@ -20,7 +20,7 @@ pub(super) fn points(text: PointsText, document: &Document<'_>) -> Result<Input>
 
 /// Rows of trajectories with coordinates.
 pub(super) fn point_pairs(mut text: TransitionsText, document: &Document<'_>) -> Result<Input> {
-    let time = time_and_lag(&mut text, document)?;
+    let (time, times) = time_and_lag(&mut text, document)?;
     let fail = |key: &str, message: &str| Err(document.error_at(&["transitions", key], message));
     if !text.state.is_empty() || !text.bins.0.is_empty() {
         let key = if text.state.is_empty() {
@@ -49,6 +49,7 @@ pub(super) fn point_pairs(mut text: TransitionsText, document: &Document<'_>) ->
     Ok(Input::PointPairs {
         trajectory: text.trajectory,
         time,
+        times,
         scale: scale("transitions", text.scale.0, &text.coordinates, document)?,
         coordinates: text.coordinates,
         weight: text.weight,

@@ -5,10 +5,10 @@ use crate::evidence::lag::Lag;
 use crate::methods::AnyMethod;
 use crate::plan::pipeline::argument::Argument;
 use crate::plan::pipeline::consistency::errors::{Errors, lacks, not_blank};
-use crate::plan::pipeline::content::{COUNTS, Input, POINTS, PairMeasure, Transitions};
+use crate::plan::pipeline::content::{COUNTS, Input, POINTS, PairMeasure, TimeKeys, Transitions};
 use crate::plan::pipeline::document::{Content, Document, Node};
 use crate::plan::pipeline::fits::FitEntry;
-use crate::plan::pipeline::keys::{Empty, TransitionsText, Window};
+use crate::plan::pipeline::keys::{Duplicates, Empty, TransitionsText, Window};
 use crate::plan::pipeline::shape::InOrder;
 use crate::read::lake::files::Query;
 use crate::read::rows::bins::{BinText, Binning};
@@ -110,18 +110,120 @@ fn query(
     }
 }
 
-/// The key `time` of trajectories, which need `lag` too.
-pub(super) fn time_and_lag(text: &mut TransitionsText, document: &Document<'_>) -> Result<String> {
-    let lacks = |key: &str| lacks("transitions", key, document);
-    let time = text.time.take().ok_or_else(|| lacks("`time`"))?;
-    if text.lag.is_empty() {
-        return Err(lacks("`lag`"));
+/// The keys that say how the times of trajectories are read.
+pub(super) struct TimeTexts {
+    pub(super) time: Vec<String>,
+    pub(super) duplicates: Duplicates,
+    pub(super) max_gap: Option<Lag>,
+    pub(super) tolerance: Option<Lag>,
+    /// The time between rows that follow each other.
+    pub(super) interval: Option<Lag>,
+    /// What the tolerance is for: the key of these times, and its values.
+    pub(super) fitted: (&'static str, Vec<Lag>),
+}
+
+impl TimeTexts {
+    /// The column of the time, and the other keys.
+    pub(super) fn checked(
+        self,
+        section: &str,
+        document: &Document<'_>,
+    ) -> Result<(String, TimeKeys)> {
+        let wrong = |key: &str, what: String| document.wrong(&[section, key], what);
+        let n = self.time.len();
+        let mut columns = self.time.into_iter();
+        let time = columns
+            .next()
+            .ok_or_else(|| lacks(section, "`time`", document))?;
+        if n > 2 {
+            return wrong(
+                "time",
+                format!(
+                    "names {n} columns; name the time, and after it at most one column that orders the rows at one time"
+                ),
+            );
+        }
+        let order = columns.next();
+        if order.is_none() && self.duplicates != Duplicates::Error {
+            let what = "needs a second column of `time`, which orders the rows at one time: `time = [\"t\", \"n\"]`";
+            return wrong("duplicates", what.into());
+        }
+        if let Some(gap) = &self.max_gap {
+            if let Lag::Steps(_) = gap {
+                let what = "is the time between two rows: a whole number or a duration, not steps";
+                return wrong("max_gap", what.into());
+            }
+            let is_shorter = |interval: &&Lag| gap.is_shorter_than(interval);
+            if let Some(interval) = self.interval.as_ref().filter(is_shorter) {
+                return wrong(
+                    "max_gap",
+                    format!(
+                        "is {gap}, which is less than `{section}.interval` = {interval}, so that each row would end its trajectory"
+                    ),
+                );
+            }
+        }
+        if let Some(tolerance) = &self.tolerance {
+            if let Lag::Steps(_) = tolerance {
+                let what = "is a time: a whole number or a duration, not steps";
+                return wrong("tolerance", what.into());
+            }
+            let (key, times) = &self.fitted;
+            if times.iter().all(|time| matches!(time, Lag::Steps(_))) {
+                let what =
+                    format!("is for times, and there is no `{section}.{key}` that is a time");
+                return wrong("tolerance", what);
+            }
+            if let Some(time) = times.iter().find(|time| tolerance.is_half_or_more_of(time)) {
+                let what = format!(
+                    "is {tolerance}, which is half of `{section}.{key}` = {time} or more, so that a row could be near to its own time; write less"
+                );
+                return wrong("tolerance", what);
+            }
+        }
+        let keys = TimeKeys {
+            tolerance: self.tolerance,
+            order,
+            duplicates: self.duplicates,
+            max_gap: self.max_gap,
+        };
+        Ok((time, keys))
     }
-    Ok(time)
+}
+
+/// The keys of the time of trajectories, which need `lag` too.
+pub(super) fn time_and_lag(
+    text: &mut TransitionsText,
+    document: &Document<'_>,
+) -> Result<(String, TimeKeys)> {
+    let texts = TimeTexts {
+        time: std::mem::take(&mut text.time),
+        duplicates: text.duplicates,
+        max_gap: text.max_gap.take(),
+        tolerance: text.tolerance.take(),
+        interval: text.interval.clone(),
+        fitted: ("lag", text.lag.clone()),
+    };
+    let name = match text.window {
+        Some(Window::Strided) => "strided",
+        Some(Window::Effective) => "effective",
+        Some(Window::Sliding) | None => "",
+    };
+    if texts.tolerance.is_some() && !name.is_empty() {
+        let what = format!(
+            "cannot be used with `window = \"{name}\"`, which wants rows at exact multiples of a time; leave one of them out"
+        );
+        return document.wrong(&["transitions", "tolerance"], what);
+    }
+    let keys = texts.checked("transitions", document)?;
+    if text.lag.is_empty() {
+        return Err(lacks("transitions", "`lag`", document));
+    }
+    Ok(keys)
 }
 
 pub(super) fn trajectories(mut text: TransitionsText, document: &Document<'_>) -> Result<Input> {
-    let time = time_and_lag(&mut text, document)?;
+    let (time, times) = time_and_lag(&mut text, document)?;
     if text.state.is_empty() && text.bins.0.is_empty() {
         let keys = "`state`, `bins` or `coordinates`";
         return Err(lacks("transitions", keys, document));
@@ -136,6 +238,7 @@ pub(super) fn trajectories(mut text: TransitionsText, document: &Document<'_>) -
     Ok(Input::Trajectories {
         trajectory: text.trajectory,
         time,
+        times,
         state: text.state,
         bins,
         weight: text.weight,

@@ -2,8 +2,7 @@
 
 use crate::error::Result;
 use crate::methods::{AnyMethod, SymbolMethod};
-use crate::plan::pipeline::consistency::errors::lacks;
-use crate::plan::pipeline::consistency::rows::bins;
+use crate::plan::pipeline::consistency::rows::{TimeTexts, bins};
 use crate::plan::pipeline::content::Input;
 use crate::plan::pipeline::document::Document;
 use crate::plan::pipeline::fits::FitEntry;
@@ -22,12 +21,19 @@ pub(super) fn symbols(text: SequencesText, document: &Document<'_>) -> Result<In
             return document.wrong(&["sequences", key], what);
         }
     }
-    let time = text
-        .time
-        .ok_or_else(|| lacks("sequences", "`time`", document))?;
+    let (time, times) = TimeTexts {
+        time: text.time,
+        duplicates: text.duplicates,
+        max_gap: text.max_gap,
+        tolerance: text.tolerance,
+        interval: text.interval.clone(),
+        fitted: ("interval", text.interval.iter().cloned().collect()),
+    }
+    .checked("sequences", document)?;
     Ok(Input::Symbols {
         trajectory: text.trajectory,
         time,
+        times,
         interval: text.interval,
         symbol: text.symbol,
         bins: bins("sequences", text.bins, document)?,

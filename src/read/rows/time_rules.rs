@@ -1,0 +1,107 @@
+//! What the keys of time say about the rows of a trajectory: which of several rows at one time
+//! count, which gap ends a trajectory, and how exactly times must fit a lag.
+
+use crate::evidence::lag::Step;
+use arrow::datatypes::Field;
+use serde::{Deserialize, Serialize};
+
+/// The rules of the times of a layout. By default, two rows at one time are an error, no gap ends
+/// a trajectory, and times fit exactly.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TimeRules {
+    /// What is done with several rows of a trajectory at one time.
+    pub ties: Ties,
+    /// The column that orders these rows, which is the last column of the layout. None if rows at
+    /// one time are an error, and for rows that are ordered already.
+    #[serde(with = "crate::read::rows::ipc::maybe_field")]
+    pub order: Option<Field>,
+    /// A trajectory ends where the next row is more than this many units of the time column later.
+    pub max_gap: Option<u64>,
+    /// How many units of the time column a row may be from the time that a lag or an interval asks
+    /// for. None if times must fit exactly.
+    pub tolerance: Option<u64>,
+    /// What is done with pairs that a later row may change.
+    pub open_pairs: OpenPairs,
+}
+
+/// What is done with the pairs of a row if no row of its trajectory is at the time that the lag
+/// asks for or later. With a tolerance, the last row may be near that time, but a later row may be
+/// nearer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum OpenPairs {
+    /// They count: no row follows.
+    #[default]
+    Counted,
+    /// They do not count: rows may follow.
+    LeftOut,
+    /// No other pairs count.
+    Alone,
+}
+
+/// What is done with several rows of a trajectory at one time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Ties {
+    /// They are an error.
+    #[default]
+    Refused,
+    /// All of them count, in the order of a second column.
+    All,
+    /// The first one counts.
+    First,
+    /// The last one counts.
+    Last,
+}
+
+impl TimeRules {
+    /// Whether several rows of a trajectory may have one time.
+    pub(crate) fn keeps_ties(&self) -> bool {
+        self.ties == Ties::All
+    }
+
+    /// Whether a trajectory ends between rows at these times.
+    #[inline(always)]
+    pub(crate) fn ends_between(&self, before: i64, after: i64) -> bool {
+        let gap = after.wrapping_sub(before) as u64;
+        self.max_gap.is_some_and(|most| gap > most)
+    }
+
+    /// Whether a row at time `after` follows the row before it, which is at time `before`.
+    #[inline(always)]
+    pub(crate) fn leads(&self, step: Step, before: i64, after: i64) -> bool {
+        let elapsed = after.wrapping_sub(before) as u64;
+        let fits = match (step, self.tolerance) {
+            (Step::Rows(_), _) => true,
+            (Step::Ticks(ticks), None) => elapsed == ticks as u64,
+            (Step::Ticks(ticks), Some(within)) => elapsed.abs_diff(ticks as u64) <= within,
+        };
+        fits && !self.ends_between(before, after)
+    }
+
+    /// The rules for rows whose ties are resolved: the column that orders them is gone.
+    pub(crate) fn resolved(&self) -> TimeRules {
+        TimeRules {
+            order: None,
+            ..self.clone()
+        }
+    }
+
+    /// The places of the columns that order the rows of a layout with so many columns, of which
+    /// the first `n_order` are those of partition, trajectory and time.
+    pub(crate) fn order_columns(&self, n_order: usize, columns: usize) -> Vec<usize> {
+        let last = self.order.iter().map(|_| columns - 1);
+        (0..n_order).chain(last).collect()
+    }
+
+    /// The same rules for other pairs.
+    pub(crate) fn with_open_pairs(&self, open_pairs: OpenPairs) -> TimeRules {
+        TimeRules {
+            open_pairs,
+            ..self.clone()
+        }
+    }
+
+    /// Whether these are the default rules.
+    pub(crate) fn is_default(&self) -> bool {
+        *self == TimeRules::default()
+    }
+}

@@ -1,0 +1,420 @@
+//! The keys of time: gaps that end a trajectory, and several rows at one time. Counts are compared
+//! with window functions and sorts in SQL.
+
+use crate::cli::integers;
+use crate::counting::counts_by_gyre;
+use crate::lake::{Lake, Swap, cases, integers_or_null};
+use crate::symbols;
+use arrow::array::ArrayRef;
+use datafusion::prelude::{ParquetReadOptions, SessionContext};
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::collections::BTreeMap;
+
+/// A row: trajectory, time, second column of time, state.
+type Row = (i64, Option<i64>, i64, Option<i64>);
+
+/// Trajectories with gaps, several rows at many times, and equal rows.
+fn rows(seed: u64, n: usize) -> Vec<Row> {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let (mut id, mut t) = (0, 0);
+    let mut all = Vec::new();
+    while all.len() < n {
+        if random.random_range(0..60) == 0 {
+            (id, t) = (id + 1, random.random_range(-5..5));
+        }
+        t += [1, 1, 1, 2, 3, 7][random.random_range(0..6)];
+        let mut orders = [0, 1, 2, 3];
+        orders.shuffle(&mut random);
+        for &order in &orders[..random.random_range(1..4)] {
+            let state = (random.random_range(0..12) > 0).then(|| random.random_range(0..7));
+            let time = (random.random_range(0..50) > 0).then_some(t);
+            let times = if random.random_range(0..9) == 0 { 2 } else { 1 };
+            all.extend(std::iter::repeat_n((id, time, order, state), times));
+        }
+    }
+    all
+}
+
+fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
+    vec![
+        ("g", integers(rows.iter().map(|r| r.0 % 3))),
+        ("id", integers(rows.iter().map(|r| r.0))),
+        ("t", integers_or_null(rows.iter().map(|r| r.1))),
+        ("n", integers(rows.iter().map(|r| r.2))),
+        ("state", integers_or_null(rows.iter().map(|r| r.3))),
+    ]
+}
+
+const PIPELINE: &str = r#"
+job = { name = "times", output = "out" }
+tables.rows.path = "rows/"
+[transitions]
+sql = "SELECT * FROM rows"
+trajectory = "id"
+time = ["t", "n"]
+duplicates = "first"
+max_gap = 3
+state = "state"
+lag = [1, 3]
+partition_by = "g"
+"#;
+
+/// The rows that count, each with the number of its part of the trajectory.
+const PARTS: &str = "
+WITH own AS (SELECT DISTINCT g, id, t, n, state FROM rows WHERE t IS NOT NULL),
+     ranked AS (SELECT *, row_number() OVER (PARTITION BY id, t ORDER BY n ORDER) AS r FROM own),
+     steps AS (SELECT *, t - lag(t) OVER (PARTITION BY id ORDER BY t) AS gap
+               FROM ranked WHERE r = 1),
+     parts AS (SELECT *, sum(CASE WHEN gap > 3 THEN 1 ELSE 0 END)
+                         OVER (PARTITION BY id ORDER BY t) AS part FROM steps)
+";
+
+/// The rows of a query over the files in `rows/`, as text.
+fn query(lake: &Lake, sql: &str) -> Vec<String> {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let batches = runtime.block_on(async {
+        let context = SessionContext::new();
+        let path = lake.path("rows/").display().to_string() + "/";
+        let options = ParquetReadOptions::default();
+        let registered = context.register_parquet("rows", &path, options).await;
+        registered.expect("the table");
+        let frame = context.sql(sql).await.expect("a plan");
+        frame.collect().await.expect("rows")
+    });
+    let rows = batches.iter().flat_map(|batch| {
+        let row = |at| gyre::read::rows::states::describe(batch.columns(), at);
+        (0..batch.num_rows()).map(row)
+    });
+    rows.collect()
+}
+
+/// Writes rows to `n` files.
+fn files(lake: &Lake, rows: &[Row], n: usize) {
+    std::fs::remove_dir_all(lake.path("rows")).ok();
+    for (at, piece) in rows.chunks(rows.len().div_ceil(n)).enumerate() {
+        lake.table(&format!("rows/{at:03}.parquet"), columns(piece));
+    }
+}
+
+/// The rows that a run has read and those that it has left out, by reason.
+fn left_out(lake: &Lake) -> (u64, BTreeMap<String, u64>) {
+    let record = lake.record();
+    let reasons = record["rows_dropped"].as_object().expect("an object");
+    let reasons = reasons.iter().filter(|(reason, _)| *reason != "null state");
+    let reasons = reasons.map(|(reason, n)| (reason.clone(), n.as_u64().expect("a number")));
+    let rows = record["rows_read"].as_u64().expect("a number");
+    (rows, reasons.collect())
+}
+
+#[test]
+fn gaps_and_ties_agree_with_window_functions() {
+    for (duplicates, order) in [("first", "ASC"), ("last", "DESC")] {
+        let text = PIPELINE.swap("\"first\"", &format!("\"{duplicates}\""));
+        let lake = Lake::new();
+        lake.file("p.toml", &text);
+        let own = rows(7, 5000);
+        let mut shuffled = own.clone();
+        shuffled.shuffle(&mut Pcg64::seed_from_u64(1));
+        let mut sorted = own.clone();
+        sorted.sort_by_key(|row| (row.0 % 3, row.0, row.1, row.2));
+        let mut tables = Vec::new();
+        for (rows, n, threads) in [
+            (&own, 3, "2"),
+            (&shuffled, 5, "3"),
+            (&sorted, 1, "1"),
+            (&sorted, 40, "4"),
+        ] {
+            files(&lake, rows, n);
+            std::fs::remove_dir_all(lake.path("out")).ok();
+            lake.gyre(&["run", "p.toml", "--threads", threads])
+                .succeeds();
+            tables.push((lake.tables_of("out"), left_out(&lake)));
+        }
+        assert!(tables.windows(2).all(|pair| pair[0] == pair[1]));
+        let parts = PARTS.swap("ORDER) AS", &format!("{order}) AS"));
+        let expected = query(
+            &lake,
+            &format!(
+                "{parts} SELECT a.g, l.lag, a.state AS s, b.state AS e, count(*) AS n
+                 FROM (VALUES (1), (3)) AS l(lag), parts a JOIN parts b
+                   ON a.id = b.id AND a.part = b.part
+                 WHERE b.t = a.t + l.lag AND a.state IS NOT NULL AND b.state IS NOT NULL
+                 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+            ),
+        );
+        assert!(expected.len() > 100);
+        assert_eq!(counts_by_gyre(&lake), expected);
+        // Rows kept and rows left out are all rows.
+        let kept = query(&lake, &format!("{parts} SELECT count(*) FROM parts"));
+        let (all, left_out) = left_out(&lake);
+        assert_eq!(all, own.len() as u64);
+        assert_eq!(kept, [(all - left_out.values().sum::<u64>()).to_string()]);
+        let reasons: Vec<&str> = left_out.keys().map(String::as_str).collect();
+        let expected = [
+            "equal to another row",
+            "null time",
+            "same time as another row",
+        ];
+        assert_eq!(reasons, expected);
+    }
+}
+
+#[test]
+fn rows_of_one_time_follow_each_other_in_the_order_of_the_second_column() {
+    let lake = Lake::new();
+    let text = PIPELINE
+        .swap("duplicates = \"first\"\nmax_gap = 3\n", "")
+        .swap("lag = [1, 3]", "lag = \"2 steps\"");
+    lake.file("p.toml", &text);
+    let mut own = rows(8, 3000);
+    own.sort();
+    own.dedup_by_key(|row| (row.0, row.1, row.2));
+    let mut tables = Vec::new();
+    for (n, is_shuffled) in [(1, false), (9, false), (4, true)] {
+        if is_shuffled {
+            own.shuffle(&mut Pcg64::seed_from_u64(2));
+        }
+        files(&lake, &own, n);
+        std::fs::remove_dir_all(lake.path("out")).ok();
+        lake.runs(&[]);
+        tables.push(lake.tables_of("out"));
+    }
+    assert!(tables.windows(2).all(|pair| pair[0] == pair[1]));
+    let expected = query(
+        &lake,
+        "WITH pairs AS (SELECT g, state AS s,
+                               lead(state, 2) OVER (PARTITION BY id ORDER BY t, n) AS e
+                        FROM rows WHERE t IS NOT NULL)
+         SELECT g, '2 steps' AS lag, s, e, count(*) AS n FROM pairs
+         WHERE s IS NOT NULL AND e IS NOT NULL GROUP BY 1, 3, 4 ORDER BY 1, 3, 4",
+    );
+    assert!(expected.len() > 50);
+    assert_eq!(counts_by_gyre(&lake), expected);
+}
+
+#[test]
+fn a_gap_ends_a_sequence_as_an_interval_does() {
+    let lake = Lake::new();
+    symbols::table(&lake, "visits/a.parquet", &symbols::visits(12, 60, 4));
+    lake.file("p.toml", symbols::PIPELINE).runs(&[]);
+    let text = symbols::PIPELINE
+        .swap("interval = 1", "max_gap = 1")
+        .swap("output = \"out\"", "output = \"gaps\"");
+    lake.runs_text(&text);
+    assert!(lake.tables_of("out") == lake.tables_of("gaps"));
+    // Gaps up to the largest one end no sequence.
+    let without = symbols::PIPELINE.swap("interval = 1\n", "");
+    lake.runs_text(&without.swap("output = \"out\"", "output = \"without\""));
+    lake.runs_text(
+        &text
+            .swap("max_gap = 1", "max_gap = 60")
+            .swap("\"gaps\"", "\"long\""),
+    );
+    assert!(lake.tables_of("without") == lake.tables_of("long"));
+    assert!(lake.tables_of("without") != lake.tables_of("gaps"));
+}
+
+#[test]
+fn rows_that_nothing_orders_are_an_error() {
+    let lake = Lake::new();
+    files(
+        &lake,
+        &[(1, Some(4), 2, Some(0)), (1, Some(4), 2, Some(1))],
+        1,
+    );
+    lake.file("p.toml", PIPELINE);
+    let said =
+        "trajectory (1, 1) has two rows at t = 4 and n = 2, so that `time` does not order them";
+    lake.run(&[]).fails(1, said);
+    let without = ["transitions.time=t", "transitions.duplicates=error"];
+    let said = "trajectory (1, 1) has two rows at t = 4; keep one row for each trajectory and time";
+    lake.run(&without).fails(1, said);
+    // A lag that is a time needs one row for each.
+    lake.run(&["transitions.duplicates=error"]).fails(1, said);
+    // No gap is short enough.
+    files(
+        &lake,
+        &[(1, Some(4), 2, Some(0)), (1, Some(9), 2, Some(1))],
+        1,
+    );
+    let said = "no transition was found in 2 rows; check the lag against the times of a trajectory, and `max_gap` = 3 against";
+    lake.run(&[]).fails(1, said);
+}
+
+#[test]
+fn keys_that_do_not_fit_each_other_are_refused() {
+    let lake = Lake::new();
+    files(&lake, &rows(3, 50), 1);
+    lake.file("p.toml", PIPELINE);
+    for [set, message] in cases(
+        r#"
+transitions.time=["t", "n", "g"] | `transitions.time` names 3 columns
+transitions.time=["t", "t"] | names the column `t` twice
+transitions.time=["t", "id"] | the column `id` cannot be both
+transitions.time=t | `transitions.duplicates` needs a second column of `time`
+transitions.time=["t", "m"] | `transitions.time` names the column `m`
+transitions.duplicates=any | any
+transitions.max_gap=0 | must be above zero, not 0
+transitions.max_gap=-3 | must be above zero, not -3
+transitions.max_gap=3 steps | a whole number or a duration, not steps
+transitions.max_gap=1h | max_gap 1h is a duration, but `t` is Int64
+transitions.tolerance=1 | `transitions.tolerance` is 1, which is half of `transitions.lag` = 1 or more
+transitions.tolerance=0 | must be above zero, not 0
+transitions.tolerance=2 steps | a whole number or a duration, not steps
+"#,
+    ) {
+        lake.call("plan", &[&set]).fails(2, &message);
+    }
+    let effective = ["transitions.window=effective", "transitions.interval=4"];
+    let ran = lake.call("plan", &[&effective[..], &["transitions.lag=4"]].concat());
+    ran.fails(2, "is 3, which is less than `transitions.interval` = 4");
+    let lags = ["transitions.tolerance=1", "transitions.lag=3 steps"];
+    let said = "is for times, and there is no `transitions.lag` that is a time";
+    lake.call("plan", &lags).fails(2, said);
+    for window in ["strided", "effective"] {
+        let window = format!("transitions.window={window}");
+        let ran = lake.call(
+            "plan",
+            &["transitions.tolerance=1", "transitions.lag=4", &window],
+        );
+        ran.fails(
+            2,
+            &window.swap("transitions.window=", "cannot be used with `window = \""),
+        );
+    }
+    let plan = lake.call("plan", &[]).succeeds();
+    plan.says("in the order of t, n: states state; lag 1, 3 (sliding)");
+    plan.says("; the first row of a time counts; a gap above 3 ends a trajectory");
+}
+
+/// Rows of several trajectories about every ten units of time, some of which are missing.
+fn jittered(seed: u64, trajectories: i64, steps: i64, most: i64) -> Vec<Row> {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let mut all = Vec::new();
+    for id in 0..trajectories {
+        for step in 0..steps {
+            let t = 10 * step + random.random_range(-most..=most);
+            let state = (random.random_range(0..12) > 0).then(|| random.random_range(0..5));
+            if random.random_range(0..15) > 0 {
+                all.push((id, Some(t), 0, state));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn a_tolerance_finds_the_rows_of_an_as_of_join() {
+    let lake = Lake::new();
+    let text = PIPELINE
+        .swap(
+            "[\"t\", \"n\"]\nduplicates = \"first\"\nmax_gap = 3",
+            "\"t\"\ntolerance = 4",
+        )
+        .swap("lag = [1, 3]", "lag = [10, 27]");
+    lake.file("p.toml", &text);
+    let mut own = jittered(5, 9, 300, 4);
+    own.sort_by_key(|row| (row.0 % 3, row.0, row.1));
+    let mut shuffled = own.clone();
+    shuffled.shuffle(&mut Pcg64::seed_from_u64(1));
+    let mut tables = Vec::new();
+    for (rows, n, threads) in [
+        (&own, 1, "1"),
+        (&own, 7, "3"),
+        (&own, 400, "4"),
+        (&shuffled, 5, "2"),
+    ] {
+        files(&lake, rows, n);
+        std::fs::remove_dir_all(lake.path("out")).ok();
+        lake.gyre(&["run", "p.toml", "--threads", threads])
+            .succeeds();
+        tables.push(lake.tables_of("out"));
+    }
+    assert!(tables.windows(2).all(|pair| pair[0] == pair[1]));
+    let expected = query(
+        &lake,
+        "WITH near AS (
+             SELECT a.g, l.lag, a.state AS s, b.state AS e,
+                    row_number() OVER (PARTITION BY l.lag, a.id, a.t
+                                       ORDER BY abs(b.t - a.t - l.lag), b.t) AS r
+             FROM (VALUES (10), (27)) AS l(lag), rows a JOIN rows b ON a.id = b.id
+             WHERE abs(b.t - a.t - l.lag) <= 4)
+         SELECT g, lag, s, e, count(*) AS n FROM near
+         WHERE r = 1 AND s IS NOT NULL AND e IS NOT NULL
+         GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
+    );
+    assert!(expected.len() > 100);
+    assert_eq!(counts_by_gyre(&lake), expected);
+}
+
+#[test]
+fn times_that_nearly_fit_are_a_warning() {
+    let lake = Lake::new();
+    let text = PIPELINE
+        .swap(
+            "[\"t\", \"n\"]\nduplicates = \"first\"\nmax_gap = 3",
+            "\"t\"",
+        )
+        .swap("lag = [1, 3]", "lag = 60")
+        .swap(
+            "\"SELECT * FROM rows\"",
+            "\"SELECT g, id, 10 * t AS t, n, state FROM rows\"",
+        );
+    lake.file("p.toml", &text);
+    files(&lake, &jittered(6, 6, 200, 0), 2);
+    // Every tenth time, exactly.
+    let ran = lake.run(&["transitions.lag=600"]).succeeds();
+    assert!(!ran.out.contains("warning"), "{}", ran.out);
+    // Most times differ by up to two of ten.
+    files(&lake, &jittered(6, 6, 200, 1), 2);
+    let ran = lake.run(&["transitions.lag=600"]).succeeds();
+    ran.says("  warning: ")
+        .says("find one near that time; `tolerance = 20` takes the nearest row");
+    let ran = lake
+        .run(&["transitions.lag=600", "transitions.tolerance=20"])
+        .succeeds();
+    assert!(!ran.out.contains("warning"), "{}", ran.out);
+}
+
+#[test]
+fn a_tolerance_lets_rows_follow_each_other() {
+    let lake = Lake::new();
+    let visits = symbols::visits(12, 60, 4);
+    symbols::table(&lake, "visits/a.parquet", &visits);
+    // Three times the time, so that rows are 3 apart; then moved by up to one.
+    let text = symbols::PIPELINE.swap("SELECT *", "SELECT id, 3 * t AS t, symbol, split");
+    lake.runs_text(&text.swap("interval = 1", "interval = 3"));
+    let moved = text
+        .swap("3 * t AS t", "3 * t + t % 2 AS t")
+        .swap("interval = 1", "interval = 3\ntolerance = 1")
+        .swap("output = \"out\"", "output = \"near\"");
+    lake.runs_text(&moved);
+    let read = |output: &str| lake.tables_of(output).remove("triples").expect("a table");
+    assert!(read("out") == read("near"));
+    assert!(lake.tables_of("out")["operators"] == lake.tables_of("near")["operators"]);
+    let half = lake.run(&["sequences.tolerance=2"]);
+    half.fails(
+        2,
+        "`sequences.tolerance` is 2, which is half of `sequences.interval` = 3 or more",
+    );
+    let without = moved.swap("interval = 3\n", "");
+    lake.file("p.toml", &without);
+    let said = "is for times, and there is no `sequences.interval` that is a time";
+    lake.run(&[]).fails(2, said);
+}
+
+#[test]
+fn a_gap_that_leaves_a_partition_without_pairs_is_a_warning() {
+    let lake = Lake::new();
+    let close = (0..20).map(|t| (0, Some(t), 0, Some(t % 2)));
+    let far = (0..20).map(|t| (1, Some(10 * t), 0, Some(t % 2)));
+    files(&lake, &close.chain(far).collect::<Vec<_>>(), 1);
+    let ran = lake.file("p.toml", PIPELINE).runs(&["transitions.lag=1"]);
+    assert!(!ran.out.contains("warning"), "{}", ran.out);
+    let ran = lake.runs(&["transitions.lag=1 step"]);
+    ran.says("  warning: 1 model without a transition: `max_gap` = 3 may be less than");
+    let ran = lake.runs(&["transitions.lag=1 step", "transitions.max_gap=10"]);
+    assert!(!ran.out.contains("without a transition"), "{}", ran.out);
+}
