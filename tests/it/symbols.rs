@@ -558,7 +558,7 @@ fn the_hidden_world_is_recovered() {
     for j in 0..6 {
         for i in 0..6 {
             let exact = 0.75 * f64::from(i == j) + 0.2 * f64::from(i == (j + 1) % 6) + 0.05 / 6.0;
-            let own = found[state[i] * 6 + state[j]];
+            let own = found[state[j] * 6 + state[i]];
             assert!((own - exact).abs() < 0.03, "{i} {j}: {own} {exact}");
         }
         let tail = |x: i64| (1.0 + x as f64).powf(-1.5);
@@ -666,8 +666,10 @@ model = CategoricalHMM(m)
 model.n_features = n
 model.emissionprob_ = O.T
 model.startprob_ = vectors[vectors["vector"] == "initial"]["value"].to_numpy()
-T = read("hidden_transitions").pivot(index="i", columns="j", values="probability").to_numpy()
-model.transmat_ = T.T
+# The rows of the table are those of `transmat_`, one after the other.
+T = read("hidden_transitions")
+assert (T["from_state"] * m + T["to_state"] == range(m * m)).all()
+model.transmat_ = T["probability"].to_numpy().reshape(m, m)
 code = {symbol: x for x, symbol in enumerate(symbols["symbol"])}
 sums = {}
 for (id, piece), part in rows.groupby(["id", "piece"]) if "piece" in rows else rows.groupby(["id", rows["id"] * 0]):

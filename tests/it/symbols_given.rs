@@ -78,15 +78,16 @@ fn lake() -> Lake {
     lake
 }
 
-/// ln Pr(x_t | x_1, …, x_{t−1}) of each symbol, by the forward algorithm.
-fn forward(symbols: &[usize]) -> Vec<f64> {
+/// ln Pr(x_t | x_1, …, x_{t−1}) of each symbol, and the probabilities of the states of the next row
+/// given x_1, …, x_t, by the forward algorithm.
+fn forward(symbols: &[usize]) -> Vec<(f64, [f64; 2])> {
     let mut state = [0.5, 0.5];
     let mut scores = Vec::new();
     for &x in symbols {
         let joint = [0, 1].map(|j| state[j] * emission(x, j));
         let p = joint[0] + joint[1];
-        scores.push(p.ln());
         state = [0, 1].map(|i| (transition(i, 0) * joint[0] + transition(i, 1) * joint[1]) / p);
+        scores.push((p.ln(), state));
     }
     scores
 }
@@ -103,17 +104,22 @@ fn rows_are_scored_by_the_forward_algorithm() {
     let rows = lake.read("predictions");
     let (trajectory, symbol) = (rows.integers("trajectory"), rows.integers("symbol"));
     let scores = rows.floats("truth_log_likelihood");
+    let states = rows.lists("truth_embedding");
     assert_eq!(scores.len(), 30 * 40);
     let mut held_out = 0.0;
     for (at, symbols) in symbol.chunks(40).enumerate() {
         let symbols: Vec<usize> = symbols.iter().map(|x| *x as usize).collect();
         let expected = forward(&symbols);
         assert_eq!(trajectory[at * 40], at as i64);
-        for (score, expected) in scores[at * 40..].iter().zip(&expected) {
+        let own = scores[at * 40..].iter().zip(&states[at * 40..]);
+        for ((score, state), (expected, next)) in own.zip(&expected) {
             assert_near(*score, *expected);
+            // States are in the order of their names: dry, wet.
+            assert_near(state[0], next[1]);
+            assert_near(state[1], next[0]);
         }
         if at >= 20 {
-            held_out += expected.iter().sum::<f64>();
+            held_out += expected.iter().map(|(score, _)| score).sum::<f64>();
         }
     }
     let fits = lake.read("fits");
@@ -125,6 +131,8 @@ fn rows_are_scored_by_the_forward_algorithm() {
     // States are in the order of their names: dry, wet.
     let hidden = lake.read("hidden_transitions");
     assert_eq!(hidden.texts("fit"), ["truth"; 4]);
+    assert_eq!(hidden.integers("from_state"), [0, 0, 1, 1]);
+    assert_eq!(hidden.integers("to_state"), [0, 1, 0, 1]);
     for (p, expected) in hidden
         .floats("probability")
         .iter()
@@ -169,7 +177,8 @@ fn folds_and_partitions_have_the_same_model() {
         .iter()
         .map(|x| *x as usize)
         .collect();
-    let expected: Vec<f64> = symbols.chunks(40).flat_map(forward).collect();
+    let expected = symbols.chunks(40).flat_map(forward);
+    let expected: Vec<f64> = expected.map(|(score, _)| score).collect();
     for (score, expected) in scores.iter().zip(&expected) {
         assert_near(*score, *expected);
     }

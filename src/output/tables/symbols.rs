@@ -519,20 +519,20 @@ fn vectors<'a>() -> TableColumns<'a, SymbolsModel> {
         .finish()
 }
 
-/// One row per pair of hidden states of a fit that has them: the probability that state i follows
-/// state j.
+/// One row per pair of hidden states of a fit that has them: the probability that the second state
+/// follows the first. By rows this is hmmlearn's `transmat_`, the transpose of T.
 fn hidden_transitions<'a>() -> TableColumns<'a, SymbolsModel> {
     let entries = |fit: &'a SymbolFit| {
         let hidden = fit.model.hmm.hidden.iter();
         hidden.flat_map(|hidden| {
             let m = hidden.states();
-            let entries = hidden.transition.iter().enumerate();
-            entries.map(move |(at, &p)| (at / m, at % m, p))
+            let pairs = (0..m).flat_map(move |from| (0..m).map(move |to| (from, to)));
+            pairs.map(move |(from, to)| (from, to, hidden.transition[to * m + from]))
         })
     };
     of_fits(SymbolsModel::fits, entries)
-        .key("i", |&(_, (i, ..))| i as u32)
-        .key("j", |&(_, (_, j, _))| j as u32)
+        .key("from_state", |&(_, (from, ..))| from as u32)
+        .key("to_state", |&(_, (_, to, _))| to as u32)
         .column("probability", |&(_, (.., p))| p)
         .finish()
 }

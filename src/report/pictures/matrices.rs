@@ -25,7 +25,7 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
     let mut figures = Vec::new();
     for (table, [from, to]) in [
         ("coarse", ["latent", "target_set"]),
-        ("hidden_transitions", ["j", "i"]),
+        ("hidden_transitions", hidden_columns(model)?),
     ] {
         let rows = model.rows(table, &["fit", from, to, "probability"])?;
         for fit in fits {
@@ -38,6 +38,17 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
         figures.extend(confusion(&rows.having("fit", fit), fit));
     }
     Ok(figures)
+}
+
+/// The columns of `hidden_transitions` with the two states. Earlier results have other names.
+fn hidden_columns(model: &Model<'_>) -> Result<[&'static str; 2]> {
+    let table = "hidden_transitions";
+    let is_earlier = model.has(table) && model.columns(table)?.iter().any(|name| name == "j");
+    Ok(if is_earlier {
+        ["j", "i"]
+    } else {
+        ["from_state", "to_state"]
+    })
 }
 
 /// Which clusters the rows of each given class are in.
