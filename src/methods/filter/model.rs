@@ -127,10 +127,21 @@ impl FilterModel {
         }
     }
 
+    /// Whether the filter takes an observation with NaN where a number is missing. A Kalman filter
+    /// is updated by the numbers that are there, kernels compare whole observations.
+    pub(crate) fn takes(&self, observation: &[f64]) -> bool {
+        let mut numbers = observation.iter().map(|x| x.is_finite());
+        match self {
+            FilterModel::KernelBayes(_) => !observation.is_empty() && numbers.all(|is| is),
+            FilterModel::Kalman(_) => numbers.any(|is| is),
+        }
+    }
+
     /// Filters the next rows of a sequence, and adds their estimates to `out`.
     ///
-    /// `observations` is n × d_x, row-major. A row with a NaN has no observation: its state is
-    /// predicted. `supervision` gives the points of single rows of `observations`.
+    /// `observations` is n × d_x, row-major, with NaN for numbers that are missing. The state of a
+    /// row whose observation the filter does not [take](FilterModel::takes) is predicted.
+    /// `supervision` gives the points of single rows of `observations`.
     ///
     /// # Panics
     /// If the state or the scratch memory is that of another model.

@@ -450,7 +450,8 @@ pub(crate) struct SequencesText {
     #[schemars(with = "OneOrMany<String>", example = &["x", "y"])]
     pub state: Vec<String>,
     /// For filters, the columns of the observation: several columns of numbers, or one column of
-    /// lists. The state of a row without an observation is predicted from the rows before it.
+    /// lists. Kalman filters take the numbers that a row has, kernels whole observations. The state
+    /// of a row without an observation is predicted from the rows before it.
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>", example = &"image")]
     pub observation: Vec<String>,

@@ -64,9 +64,9 @@ impl ObservationBatch {
 pub(crate) struct NumberRows {
     /// Numbers per row. 0 if no row so far has a list, or there are no columns.
     pub(crate) width: usize,
-    /// n × width, row-major. The numbers of a row with a fault are NaN.
+    /// n × width, row-major. Numbers that are null, infinite or too large are NaN.
     pub(crate) values: Vec<f64>,
-    /// What is wrong with each row.
+    /// The first number of each row that is wrong.
     pub(crate) faults: Vec<Option<Fault>>,
 }
 
@@ -75,6 +75,11 @@ impl NumberRows {
     pub(crate) fn row(&self, row: usize) -> Option<&[f64]> {
         let is_whole = self.width > 0 && self.faults[row].is_none();
         is_whole.then(|| &self.values[row * self.width..][..self.width])
+    }
+
+    /// The numbers of a row, NaN where there is none. Empty if no row so far has a list.
+    pub(crate) fn numbers(&self, row: usize) -> &[f64] {
+        &self.values[row * self.width..][..self.width]
     }
 }
 
@@ -256,7 +261,7 @@ impl Reader {
     }
 }
 
-/// The numbers of `n` rows. Rows with a fault get NaN.
+/// The numbers of `n` rows. Numbers with a fault become NaN.
 fn numbers(
     fields: &[Field],
     columns: &[ArrayRef],
@@ -275,7 +280,11 @@ fn numbers(
         coordinates(fields, columns, width, |_| LARGEST, place)?;
     let width = width.unwrap_or(0);
     for (row, _) in faults.iter().enumerate().filter(|(_, f)| f.is_some()) {
-        values[row * width..][..width].fill(f64::NAN);
+        for value in &mut values[row * width..][..width] {
+            if value.abs() > LARGEST {
+                *value = f64::NAN;
+            }
+        }
     }
     Ok(NumberRows {
         width,

@@ -31,7 +31,7 @@ pub(crate) const LARGEST: f64 = f64::from_bits((1023 + 480) << 52);
 
 /// The coordinates of the rows of a batch.
 pub(crate) struct Coordinates {
-    /// n × d, row-major. A row with a fault has any values.
+    /// n × d, row-major, as the columns have them. Nulls are NaN.
     pub(crate) values: Vec<f64>,
     /// Why each row has no coordinates, if it has none.
     pub(crate) faults: Vec<Option<Fault>>,
@@ -186,6 +186,7 @@ pub(crate) fn coordinates(
         }
         if column.null_count() > 0 {
             for row in (0..n).filter(|&row| column.is_null(row)) {
+                values[row * d + k] = f64::NAN;
                 faults[row] = Some(fault(FaultKind::Null, f64::NAN));
             }
         }
@@ -214,12 +215,14 @@ fn lists(
     let d = dimension.unwrap_or(0);
     let (mut values, mut faults) = (vec![0.0; n * d], vec![None; n]);
     for row in 0..n {
+        let out = &mut values[row * d..][..d];
         let fault = |kind, value| Fault {
             kind,
             column: 0,
             value,
         };
         if lists.is_null(row) {
+            out.fill(f64::NAN);
             faults[row] = Some(fault(FaultKind::Null, f64::NAN));
             continue;
         }
@@ -233,15 +236,21 @@ fn lists(
             ))));
         }
         let own = start..start + length;
-        let has_null = numbers.null_count() > 0 && own.clone().any(|at| numbers.is_null(at));
-        let own = &numbers.values()[own];
+        out.copy_from_slice(&numbers.values()[own.clone()]);
+        let mut has_null = false;
+        if numbers.null_count() > 0 {
+            for (out, at) in out.iter_mut().zip(own) {
+                if numbers.is_null(at) {
+                    (*out, has_null) = (f64::NAN, true);
+                }
+            }
+        }
         faults[row] = if has_null {
             Some(fault(FaultKind::Null, f64::NAN))
         } else {
-            own.iter()
+            out.iter()
                 .find_map(|&x| Some(fault(FaultKind::of(x, limit)?, x)))
         };
-        values[row * d..][..d].copy_from_slice(own);
     }
     Ok(Coordinates { values, faults })
 }

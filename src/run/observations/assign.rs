@@ -15,11 +15,14 @@ use crate::run::assign::kind::{
     AssignedRows, Assigning, Assigns, Model, by_partition, check_alike,
 };
 use crate::run::observations::kind::ObservationsKind;
+use crate::run::observations::record::missing;
 use crate::run::observations::rows::{RowTables, RowsWritten};
 use crate::run::observations::scoring::RowFilter;
 use crate::run::observations::{fit_rows, known, rows};
 use crate::run::trajectories::Target;
+use arrow::datatypes::Field;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -29,8 +32,11 @@ use std::sync::atomic::AtomicBool;
 pub(crate) struct AssignedObservations {
     /// Rows that were filtered.
     pub rows: u64,
-    /// Rows without an observation.
+    /// Rows of which a number of the observation is missing.
     pub missing: u64,
+    /// Those of them with other numbers, by the names of the missing ones.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub missing_numbers: BTreeMap<String, u64>,
     /// Trajectories that were filtered; rows, for a static problem.
     pub trajectories: u64,
     /// One entry per fit.
@@ -140,7 +146,9 @@ impl Assigns for ObservationsKind {
         let target = Target { output, begun };
         let found = rows::write(input, &tables, target, &|n| progress.advance(n)).await?;
         let partitions = (known.models.len(), &found.found.partitions[..]);
-        let record = |partition, _: &_| AssignedObservations::of(partition, &known, &found);
+        let record = |partition, _: &_| {
+            AssignedObservations::of(partition, &new.layout.observation, &known, &found)
+        };
         let (models, lacking) = by_partition(written, partitions, &found.rows, record);
         if new.held_out && found.found.rows > 0 && found.rows.is_empty() {
             let rows = counted(found.found.rows, "row");
@@ -161,8 +169,14 @@ impl Assigns for ObservationsKind {
 }
 
 impl AssignedObservations {
-    fn of(partition: u32, known: &known::KnownFilters, found: &RowsWritten) -> Self {
-        let rows = found.rows.get(&partition).copied().unwrap_or_default();
+    /// `observation` are its columns.
+    fn of(
+        partition: u32,
+        observation: &[Field],
+        known: &known::KnownFilters,
+        found: &RowsWritten,
+    ) -> Self {
+        let rows = found.rows.get(&partition).cloned().unwrap_or_default();
         let fits = known
             .columns
             .iter()
@@ -179,7 +193,8 @@ impl AssignedObservations {
             });
         AssignedObservations {
             rows: rows.rows,
-            missing: rows.missing,
+            missing: rows.missing.rows(),
+            missing_numbers: rows.missing.by_name(observation),
             trajectories: rows.trajectories,
             fits: fits.collect(),
         }
@@ -189,10 +204,7 @@ impl AssignedObservations {
 impl Display for AssignedObservations {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{}", counted(grouped(self.rows as f64), "row"))?;
-        if self.missing > 0 {
-            let missing = counted(grouped(self.missing as f64), "row");
-            write!(f, ", {missing} without an observation")?;
-        }
+        missing(f, self.missing, &self.missing_numbers)?;
         writeln!(f)?;
         for fit in &self.fits {
             write!(f, "  {}", fit.name)?;

@@ -6,8 +6,8 @@
 //!
 //! - `fit_rows` reads the rows of supervision and of priors.
 //! - `fit` fits the filters of every partition.
-//! - `scoring` filters batches of rows, `rows` writes their tables. `objectives` and `seconds` add
-//!   up what the rows have of both.
+//! - `scoring` filters batches of rows, `rows` writes their tables. `objectives`, `missing` and
+//!   `seconds` add up what the rows have of these.
 //! - `assign` filters new rows with a written model, which `known` reads.
 //! - `compare` compares two results.
 
@@ -18,6 +18,7 @@ pub mod fit_rows;
 pub mod input;
 pub(crate) mod kind;
 pub(crate) mod known;
+pub(crate) mod missing;
 pub(crate) mod objectives;
 pub(crate) mod record;
 pub(crate) mod rounds;
@@ -192,7 +193,7 @@ impl EvidenceKind for ObservationsKind {
     }
 
     fn record(
-        _: &Running<'_, Self>,
+        run: &Running<'_, Self>,
         fitted: &Fitted<Self>,
         written: &Written<Self>,
         at: usize,
@@ -203,7 +204,7 @@ impl EvidenceKind for ObservationsKind {
         ModelEntry {
             partition: partition_key(&fitting.run, model.partition),
             lag: None,
-            model: ObservationsModelRecord::of(model, training, rows, times),
+            model: ObservationsModelRecord::of(model, run.plan, training, rows, times),
         }
     }
 }

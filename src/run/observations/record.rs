@@ -3,11 +3,14 @@
 use crate::error::counted;
 use crate::output::number::grouped;
 use crate::output::tables::observations::{FilterOfModel, ObservationsModel};
+use crate::plan::observations::ObservationsPlan;
 use crate::run::kind;
 use crate::run::observations::fit::FitTime;
 use crate::run::observations::rows::RowsWritten;
 use crate::run::summary::warnings;
 use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter, Result};
 
 /// What the record says of the training rows.
@@ -34,8 +37,11 @@ pub(crate) struct ObservationsModelRecord {
     pub training_rows: u64,
     /// Rows that were filtered.
     pub rows: u64,
-    /// Filtered rows without an observation.
+    /// Filtered rows of which a number of the observation is missing.
     pub missing: u64,
+    /// Those of them with other numbers, by the names of the missing ones.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub missing_numbers: BTreeMap<String, u64>,
     /// Trajectories that were filtered; rows, for a static problem.
     pub trajectories: u64,
     /// One entry per fit.
@@ -106,13 +112,14 @@ impl ObservationsModelRecord {
     /// `times` are those of the fits.
     pub(crate) fn of(
         model: &ObservationsModel,
+        plan: &ObservationsPlan,
         training_rows: u64,
         written: Option<&RowsWritten>,
         times: &[FitTime],
     ) -> ObservationsModelRecord {
         let partition = model.partition as u32;
         let rows = written.and_then(|written| written.rows.get(&partition));
-        let rows = rows.copied().unwrap_or_default();
+        let rows = rows.cloned().unwrap_or_default();
         let fits = model.fits.iter().zip(times).enumerate();
         let fits = fits.map(|(at, (fit, time))| {
             let filtering = written.and_then(|written| written.seconds.of(partition, at));
@@ -121,7 +128,8 @@ impl ObservationsModelRecord {
         ObservationsModelRecord {
             training_rows,
             rows: rows.rows,
-            missing: rows.missing,
+            missing: rows.missing.rows(),
+            missing_numbers: rows.missing.by_name(&plan.layout.observation),
             trajectories: rows.trajectories,
             fits: fits.collect(),
         }
@@ -167,13 +175,60 @@ impl Display for ObservationsModelRecord {
             counted(grouped(self.training_rows as f64), "row"),
             counted(grouped(self.rows as f64), "row")
         )?;
-        if self.missing > 0 {
-            let missing = counted(grouped(self.missing as f64), "row");
-            write!(f, ", {missing} without an observation")?;
-        }
+        missing(f, self.missing, &self.missing_numbers)?;
         writeln!(f)?;
-        self.fits.iter().try_for_each(|own| fit(f, own))
+        let partial: u64 = self.missing_numbers.values().sum();
+        for own in &self.fits {
+            fit(f, own)?;
+            if own.rule.is_some() && partial > 0 {
+                let rows = counted(grouped(partial as f64), "row");
+                writeln!(
+                    f,
+                    "    predicted through {rows} with a part of an observation: kernels compare whole ones"
+                )?;
+            }
+        }
+        Ok(())
     }
+}
+
+/// At most this number of forms of an observation is named.
+const SHOWN: usize = 6;
+
+/// Writes how many rows lack which numbers of their observation. `numbers` has the rows that have
+/// others.
+pub(super) fn missing(f: &mut Formatter<'_>, all: u64, numbers: &BTreeMap<String, u64>) -> Result {
+    if all == 0 {
+        return Ok(());
+    }
+    let rows = counted(grouped(all as f64), "row");
+    if numbers.is_empty() {
+        return write!(f, ", {rows} without an observation");
+    }
+    write!(f, ", {rows} without a whole observation (")?;
+    let partial: u64 = numbers.values().sum();
+    let mut shown: Vec<(&str, u64)> = numbers
+        .iter()
+        .map(|(n, rows)| (n.as_str(), *rows))
+        .collect();
+    // The most frequent ones, in the order of their names if they are equally so.
+    shown.sort_by_key(|(_, rows)| Reverse(*rows));
+    let rest: u64 = shown.iter().skip(SHOWN).map(|(_, rows)| rows).sum();
+    shown.truncate(SHOWN);
+    let mut parts: Vec<String> = shown
+        .into_iter()
+        .map(|(names, rows)| format!("{} without {names}", grouped(rows as f64)))
+        .collect();
+    if rest > 0 {
+        parts.push(format!("{} without other numbers", grouped(rest as f64)));
+    }
+    if all > partial {
+        parts.push(format!(
+            "{} without any number",
+            grouped((all - partial) as f64)
+        ));
+    }
+    write!(f, "{})", parts.join(", "))
 }
 
 /// Writes the lines of one filter.

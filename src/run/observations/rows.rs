@@ -15,6 +15,7 @@ use crate::read::rows::layout::schema as rows_schema;
 use crate::read::rows::ordered::{Found, again};
 use crate::read::rows::split::Split;
 use crate::read::rows::stop::{Stop, bug};
+use crate::run::observations::missing::MissingRows;
 use crate::run::observations::objectives::Objectives;
 use crate::run::observations::scoring::{RowFilter, Scored, Scoring};
 use crate::run::observations::seconds::FilterSeconds;
@@ -67,12 +68,12 @@ pub(crate) struct RowsWritten {
 }
 
 /// The filtered rows of a partition.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PartitionRows {
     /// Filtered rows.
     pub(crate) rows: u64,
-    /// Rows without an observation.
-    pub(crate) missing: u64,
+    /// Rows of which a number of the observation is missing.
+    pub(crate) missing: MissingRows,
     /// Trajectories with a filtered row.
     pub(crate) trajectories: u64,
 }
@@ -94,7 +95,7 @@ impl Tally {
             let of_partition = self.rows.entry(row.partition).or_default();
             of_partition.trajectories += u64::from(row.begins);
             of_partition.rows += row.sums.rows;
-            of_partition.missing += row.sums.missing;
+            of_partition.missing.add(&row.sums.missing);
             for (fit, own) in row.sums.fits.iter().enumerate() {
                 let of_fit = self.of_fits.entry((row.partition, fit)).or_default();
                 of_fit.splits[row.split].add(own);
@@ -238,7 +239,7 @@ impl FitSums {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct SplitSums {
     rows: u64,
-    missing: u64,
+    missing: MissingRows,
     /// By fit.
     fits: Vec<Sums>,
     /// Errors by fit and row, if they are wanted and the rows are test rows.
@@ -299,7 +300,7 @@ impl Ended {
         has_split: bool,
         fits: usize,
     ) -> Result<RecordBatch> {
-        let mut columns = self.leading(has_split, [|sums| sums.rows, |sums| sums.missing]);
+        let mut columns = self.leading(has_split, [|sums| sums.rows, |sums| sums.missing.rows()]);
         for fit in 0..fits {
             let own = || self.rows.iter().map(|row| row.sums.fits.get(fit));
             let numbers = |value: fn(&Sums) -> Option<f64>| -> ArrayRef {
@@ -338,7 +339,8 @@ impl Totals {
                 }
                 for piece in scoring.pieces(batch, part) {
                     for row in piece.rows.clone() {
-                        self.add(batch, task, piece.split, row, at);
+                        let of = scoring.takes(batch, part.partition, row);
+                        self.add(batch, task, piece.split, [row, at], of);
                         if errors && piece.split == Split::Test {
                             self.add_errors(batch, task, row, at);
                         }
@@ -351,28 +353,28 @@ impl Totals {
         Ended::new(&keys, ended)
     }
 
-    /// Adds a row to the open trajectory. `at` is its place in the estimates.
+    /// Adds a row to the open trajectory. `at` is its place in the estimates, and `takes` says
+    /// which filters take its observation.
     fn add(
         &mut self,
         batch: &ObservationBatch,
         task: &Scored,
         split: Split,
-        row: usize,
-        at: usize,
+        [row, at]: [usize; 2],
+        takes: impl Iterator<Item = bool>,
     ) {
         let Some(open) = &mut self.trajectory else {
             return;
         };
-        let is_missing = batch.observations.row(row).is_none();
         let sums = &mut open.splits[place(split)];
         sums.rows += 1;
-        sums.missing += u64::from(is_missing);
+        sums.missing.add_row(batch.observations.numbers(row));
         sums.fits.resize(task.by_filter.len(), Sums::default());
         let state = batch.states.row(row);
         // One by one, so that the sums do not depend on the borders of batches.
-        for (sums, found) in sums.fits.iter_mut().zip(&task.by_filter) {
+        for ((sums, found), is_taken) in sums.fits.iter_mut().zip(&task.by_filter).zip(takes) {
             sums.rows += 1;
-            if !is_missing {
+            if is_taken {
                 sums.observed += 1;
                 sums.not_updated += u64::from(!found.was_updated[at]);
             }

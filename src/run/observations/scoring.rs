@@ -71,16 +71,31 @@ impl<'a> Scoring<'a> {
         pieces.filter(move |piece| !held_out || piece.split != Split::Train)
     }
 
+    /// Which filters of a partition take the observation of a row.
+    pub(crate) fn takes<'b>(
+        &self,
+        batch: &'b ObservationBatch,
+        partition: u32,
+        row: usize,
+    ) -> impl Iterator<Item = bool> + use<'a, 'b> {
+        let numbers = batch.observations.numbers(row);
+        let filters = self.filters(partition as usize).iter();
+        filters.map(|filter| filter.model.takes(numbers))
+    }
+
+    /// The filters of a partition; none if it has no model.
+    fn filters(&self, partition: usize) -> &'a [RowFilter<'a>] {
+        let own = self.partitions.get(partition).and_then(Option::as_ref);
+        own.map_or(&[][..], Vec::as_slice)
+    }
+
     /// Filters the next rows.
     ///
     /// # Errors
     /// If the keys of the rows cannot be compared with those of supervision.
     pub(crate) fn score(&mut self, batch: &ObservationBatch) -> Result<Vec<Scored>> {
-        let filters = |task: &Range<usize>| {
-            let partition = batch.trajectories[task.start].partition as usize;
-            let own = self.partitions.get(partition).and_then(Option::as_ref);
-            own.map_or(&[][..], Vec::as_slice)
-        };
+        let filters =
+            |task: &Range<usize>| self.filters(batch.trajectories[task.start].partition as usize);
         let supervision = self.supervision(batch)?;
         let (scored, carried) = score_tasks(
             tasks(&batch.trajectories, self.task_rows),

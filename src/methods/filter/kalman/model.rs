@@ -88,6 +88,44 @@ impl KalmanModel {
         (self.columns, self.d)
     }
 
+    /// The model whose observation has the numbers `present` of this one, ascending.
+    pub(super) fn of_part(&self, present: &[usize]) -> KalmanModel {
+        let (n, d) = (self.n, self.d);
+        let of_dynamics = |all: &Dynamics| Dynamics {
+            f: all.f.clone(),
+            h: present.iter().map(|&at| all.h[at].clone()).collect(),
+            estimate: all.estimate.clone(),
+        };
+        KalmanModel {
+            n,
+            d: present.len(),
+            columns: self.columns,
+            transitions: self.transitions,
+            system: match &self.system {
+                System::Linear { f, h } => System::Linear {
+                    f: f.clone(),
+                    h: Affine {
+                        matrix: chosen(&h.matrix, n, present),
+                        intercept: chosen(&h.intercept, 1, present),
+                    },
+                },
+                System::Extended(all) => System::Extended(of_dynamics(all)),
+                System::Unscented(all, spread) => System::Unscented(of_dynamics(all), *spread),
+            },
+            q: self.q.clone(),
+            r: match &self.r {
+                Noise::Diagonal(r) => Noise::Diagonal(chosen(r, 1, present)),
+                Noise::Full(r) => {
+                    let rows = chosen(r, d, present);
+                    let rows = rows.chunks_exact(d);
+                    Noise::Full(rows.flat_map(|row| chosen(row, 1, present)).collect())
+                }
+            },
+            x0: self.x0.clone(),
+            p0: self.p0.clone(),
+        }
+    }
+
     /// The matrices, with the names of filterpy. The functions of a nonlinear system are not in
     /// them.
     pub(crate) fn factors(&self) -> Vec<Factor> {
@@ -109,6 +147,12 @@ impl KalmanModel {
         all.push(factor("P0", self.n, &self.p0));
         all
     }
+}
+
+/// Some rows of a matrix with `width` numbers per row.
+fn chosen(matrix: &[f64], width: usize, rows: &[usize]) -> Vec<f64> {
+    let rows = rows.iter().map(|row| &matrix[row * width..][..width]);
+    rows.flatten().copied().collect()
 }
 
 /// The model with these factors.

@@ -17,6 +17,10 @@
 //!
 //! The covariances of a linear system do not depend on the observations, and after some rows they
 //! repeat with equal bits. The filter keeps the last few and uses them again.
+//!
+//! If some numbers of an observation are missing, the filter of the others takes its place for the
+//! row: H or h has the rows of the numbers that are there, and R their rows and columns. It has the
+//! same states, so it is not another distribution but that of the numbers that are there.
 
 use crate::methods::filter::expression::Expression;
 use crate::methods::filter::fit::{Dynamics, Estimates};
@@ -27,6 +31,12 @@ use crate::methods::filter::kalman::unscented::Sigma;
 
 /// Covariances that are kept. In the long run they repeat every one or two rows.
 const KEPT: usize = 4;
+
+/// Filters of a part of the numbers of an observation that are kept, if these are few.
+const PARTS: usize = 16;
+
+/// Numbers of R in all parts that are kept, unless one part has more.
+const PART_NUMBERS: usize = 1 << 16;
 
 /// The distribution of the state after a row: N(x, P).
 #[derive(Debug, Clone, PartialEq)]
@@ -133,6 +143,21 @@ pub struct Scratch {
     /// The Jacobian of one estimated column: n values.
     slopes: Vec<f64>,
     estimate: Vec<f64>,
+    /// Filters of the numbers that are there if others are missing, the last ones.
+    parts: Vec<Part>,
+    /// The part that is replaced next.
+    oldest_part: usize,
+}
+
+/// The filter of some numbers of an observation.
+#[derive(Debug)]
+struct Part {
+    /// The numbers that are there, ascending.
+    present: Vec<usize>,
+    model: KalmanModel,
+    scratch: Scratch,
+    /// These numbers of a row.
+    observation: Vec<f64>,
 }
 
 impl KalmanModel {
@@ -202,6 +227,8 @@ impl KalmanModel {
             values: vec![0.0; points * n.max(d).max(self.columns)],
             slopes: vec![0.0; n],
             estimate: vec![0.0; self.columns],
+            parts: Vec::new(),
+            oldest_part: 0,
         };
         if let System::Linear { h, .. } = &self.system {
             scratch.h.copy_from_slice(&h.matrix);
@@ -231,7 +258,7 @@ impl KalmanModel {
     }
 
     /// Filters the next rows of a sequence, and adds their estimates to `out`. `observations` is
-    /// n × d, row-major; a row with a number that is not finite has no observation.
+    /// n × d, row-major. Of a row with numbers that are not finite, the others are its observation.
     ///
     /// A row of which the prediction is not finite starts the filter anew at N(x0, P0).
     pub(crate) fn push(
@@ -246,10 +273,57 @@ impl KalmanModel {
             column.reserve(rows * self.columns);
         }
         for observation in observations.chunks_exact(self.d) {
-            let log_score = self.step(state, scratch, observation);
+            let log_score = if is_partial(observation) {
+                self.step_of_part(state, scratch, observation)
+            } else {
+                self.step(state, scratch, observation)
+            };
             out.was_updated.push(log_score.is_some());
             out.log_score.push(log_score.unwrap_or(f64::NAN));
             self.estimate(state, scratch, out);
+        }
+    }
+
+    /// As [`step`](KalmanModel::step), by the numbers of the observation that are finite.
+    fn step_of_part(
+        &self,
+        state: &mut State,
+        scratch: &mut Scratch,
+        observation: &[f64],
+    ) -> Option<f64> {
+        let finite = || (0..self.d).filter(|&at| observation[at].is_finite());
+        let is_known = |part: &Part| part.present.iter().copied().eq(finite());
+        let at = match scratch.parts.iter().position(is_known) {
+            Some(at) => at,
+            None => {
+                let part = self.part(finite().collect());
+                let most = (PART_NUMBERS / (self.d * self.d)).clamp(1, PARTS);
+                if scratch.parts.len() < most {
+                    scratch.parts.push(part);
+                    scratch.parts.len() - 1
+                } else {
+                    let at = scratch.oldest_part;
+                    scratch.oldest_part = (at + 1) % most;
+                    scratch.parts[at] = part;
+                    at
+                }
+            }
+        };
+        let part = &mut scratch.parts[at];
+        for (own, &place) in part.observation.iter_mut().zip(&part.present) {
+            *own = observation[place];
+        }
+        part.model.step(state, &mut part.scratch, &part.observation)
+    }
+
+    /// The filter of the numbers `present` of an observation.
+    fn part(&self, present: Vec<usize>) -> Part {
+        let model = self.of_part(&present);
+        Part {
+            scratch: model.scratch(),
+            model,
+            observation: vec![0.0; present.len()],
+            present,
         }
     }
 
@@ -532,6 +606,12 @@ impl KalmanModel {
             }
         }
     }
+}
+
+/// Whether some numbers of an observation are missing and others are there.
+fn is_partial(observation: &[f64]) -> bool {
+    let missing = observation.iter().filter(|x| !x.is_finite()).count();
+    missing > 0 && missing < observation.len()
 }
 
 impl Gain {

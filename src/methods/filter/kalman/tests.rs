@@ -945,3 +945,147 @@ fn dependent_columns_of_the_state_are_a_warning() {
         .collect();
     assert_close(&own, &single.mean, 1e-6);
 }
+
+/// A random walk that two sensors show.
+fn two_sensors() -> Kalman {
+    Kalman {
+        f: rows(1, &[1.0]),
+        h: rows(1, &[1.0, 1.0]),
+        q: rows(1, &[0.5]),
+        r: rows(2, &[1.0, 0.0, 0.0, 1.0]),
+        x0: Some(vec![0.0]),
+        p0: rows(1, &[1.0]),
+        ..Kalman::default()
+    }
+}
+
+// With information 1/P + (number of sensors): P is 1/3, 5/11, 21/43, 85/256, 85/256 + 1/2 and
+// 341/597 after the rows.
+#[test]
+fn a_missing_sensor_leaves_the_other_one() {
+    const NONE: f64 = f64::NAN;
+    let observations = [
+        1.0, 1.2, 2.0, NONE, NONE, 3.1, 4.0, 4.2, NONE, NONE, 6.0, NONE,
+    ];
+    let params = two_sensors();
+    let functions = linear_functions(&params);
+    let variances = [1.0 / 3.0, 5.0 / 11.0, 21.0 / 43.0, 85.0 / 256.0];
+    let mut means = vec![11.0 / 15.0, 72.0 / 55.0];
+    means.push(means[1] + variances[2] * (3.1 - means[1]));
+    means.push((86.0 * means[2] + 85.0 * 8.2) / 256.0);
+    means.push(means[3]);
+    means.push(means[3] + 341.0 / 597.0 * (6.0 - means[3]));
+    assert_close(&means, &[0.733, 1.309, 2.184, 3.456, 3.456, 4.909], 2e-4);
+    // ln N(z; m, S). In the first row S = (2, 1; 1, 2) and z − m = (1, 1.2).
+    let tau = std::f64::consts::TAU;
+    let one = |gap: f64, s: f64| -0.5 * ((tau * s).ln() + gap * gap / s);
+    let first = -0.5 * (2.0 * tau.ln() + 3f64.ln() + (2.0 - 2.4 + 2.88) / 3.0);
+    let scores = [first, one(19.0 / 15.0, 11.0 / 6.0)];
+    for method in filters_of(&params) {
+        let out = run(
+            &fit(&method, &no_rows(1, 2), Some(&functions)),
+            &observations,
+        );
+        assert_close(&out.mean, &means, 1e-9);
+        assert_close(&out.variance[..4], &variances, 1e-9);
+        assert_close(&out.variance[4..], &[213.0 / 256.0, 341.0 / 597.0], 1e-9);
+        assert_close(&out.log_score[..2], &scores, 1e-9);
+        assert!(out.log_score[4].is_nan());
+        assert_eq!(out.was_updated, [true, true, true, true, false, true]);
+    }
+}
+
+/// The filter of some numbers of an observation of three.
+fn with_numbers(params: &Kalman, present: &[usize]) -> Kalman {
+    let chosen = |matrix: &Option<MatrixRows>| {
+        let rows = matrix.as_ref().unwrap();
+        present.iter().map(|&at| rows[at].clone()).collect()
+    };
+    let r: MatrixRows = chosen(&params.r);
+    let r = r
+        .iter()
+        .map(|row| present.iter().map(|&at| row[at]).collect())
+        .collect();
+    Kalman {
+        h: Some(chosen(&params.h)),
+        r: Some(r),
+        ..params.clone()
+    }
+}
+
+// For correlated noise: the density of the numbers that are there has their rows and columns of R.
+#[test]
+fn an_observation_without_some_numbers_is_one_of_the_others() {
+    let wide = Kalman {
+        h: rows(2, &[1.0, 0.0, 1.0, 1.0, 0.5, -2.0]),
+        r: rows(3, &[0.5, 0.1, 0.2, 0.1, 0.4, -0.1, 0.2, -0.1, 0.9]),
+        ..moving()
+    };
+    let mut random = noise(5);
+    let observations: Vec<f64> = (0..60).map(|_| 3.0 * random()).collect();
+    let parts: [&[usize]; 6] = [&[0], &[1], &[2], &[0, 1], &[0, 2], &[1, 2]];
+    for present in parts {
+        let part = with_numbers(&wide, present);
+        let missing = |at: usize, x: f64| {
+            if present.contains(&(at % 3)) {
+                x
+            } else {
+                f64::NAN
+            }
+        };
+        let holes = observations.iter().enumerate();
+        let holes: Vec<f64> = holes.map(|(at, x)| missing(at, *x)).collect();
+        let there: Vec<f64> = holes.iter().copied().filter(|x| x.is_finite()).collect();
+        let methods = filters_of(&wide).into_iter().zip(filters_of(&part));
+        for (whole, part_method) in methods {
+            let functions = [&wide, &part].map(linear_functions);
+            let whole = fit(&whole, &no_rows(2, 3), Some(&functions[0]));
+            let of_part = no_rows(2, present.len());
+            let own = fit(&part_method, &of_part, Some(&functions[1]));
+            assert_same(&run(&whole, &holes), &run(&own, &there), 0.0);
+        }
+        let r = wide.r.as_ref().unwrap();
+        let variances = [r[0][0], r[1][1], r[2][2]];
+        let wide = Kalman {
+            r: rows(3, &diagonal_of(&variances)),
+            ..diagonal(&wide)
+        };
+        let found = kalman(wide.clone(), [2, 3], &holes);
+        let expected = kalman(with_numbers(&wide, present), [2, present.len()], &there);
+        assert_same(&found, &expected, 0.0);
+    }
+}
+
+// More forms of an observation than a filter keeps, in any order.
+#[test]
+fn rows_do_not_depend_on_the_numbers_that_earlier_rows_lacked() {
+    let d = 6;
+    let params = Kalman {
+        h: rows(
+            2,
+            &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 2.0, 0.0, 0.5, -1.0, 0.0, 3.0],
+        ),
+        r: rows(d, &diagonal_of(&[0.5, 0.4, 0.3, 0.2, 0.6, 0.7])),
+        ..moving()
+    };
+    let model = fit(&FilterMethod::Kalman(params), &no_rows(2, d), None);
+    let mut random = noise(9);
+    let mut observations = Vec::new();
+    for row in 0..300usize {
+        let bits = row * 37 % 64;
+        observations.extend((0..d).map(|at| {
+            if (bits >> at) & 1 == 1 {
+                f64::NAN
+            } else {
+                random()
+            }
+        }));
+    }
+    let whole = run(&model, &observations);
+    let (mut state, mut out) = (model.start(), Estimates::new(2));
+    for row in observations.chunks_exact(d) {
+        model.push(&mut state, &mut model.scratch(), row, &|_| None, &mut out);
+    }
+    assert_same(&whole, &out, 0.0);
+    assert!(whole.mean.iter().all(|x| x.is_finite()));
+}
