@@ -6,7 +6,7 @@ use crate::evidence::lag::Lag;
 use crate::methods::FilterMethod;
 use crate::methods::filter::model::Dynamics;
 use crate::methods::filter::params::{KernelBayes, System};
-use crate::output::tables::observations::{self, FilterColumns, FilterRowColumns};
+use crate::output::tables::observations::{self, FilterColumns, FilterRowColumns, OwnColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::evidence::{Columns, row_step, time_rules};
@@ -63,6 +63,9 @@ pub(crate) struct PlannedFilter {
     pub method: FilterMethod,
     /// The functions of a nonlinear system, or of a prediction whose nearest state is used.
     pub dynamics: Option<Dynamics>,
+    /// The names of the numbers of the state, if no row has a state; else empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub state: Vec<String>,
     pub supervision: Option<PlannedRows>,
     /// The prior of a static problem.
     pub prior: Option<PlannedRows>,
@@ -137,8 +140,31 @@ impl ObservationsPlan {
             name: fit.name.clone(),
             has_weights: matches!(fit.method, FilterMethod::KernelBayes(_)),
             objectives: fit.method.objectives(),
+            state: fit.state.clone(),
         })
         .collect()
+    }
+
+    /// Whether rows have a state.
+    pub(crate) fn has_state(&self) -> bool {
+        !self.layout.state.is_empty()
+    }
+
+    /// Numbers per state: if no row has one, those of the widest fit. None for lists of unknown
+    /// length.
+    pub(crate) fn state_width(&self) -> Option<usize> {
+        if self.has_state() {
+            return width(&self.layout.state);
+        }
+        self.fits.iter().map(|fit| fit.state.len()).max()
+    }
+
+    /// Which columns the table `fits` has.
+    pub(crate) fn own_columns(&self) -> OwnColumns {
+        OwnColumns {
+            objectives: self.has_objectives(),
+            state: !self.has_state(),
+        }
     }
 
     /// The rows that are filtered, also if none of them are written.
@@ -158,7 +184,7 @@ impl ObservationsPlan {
             observations::TRAJECTORIES => observations::trajectories_schema(run, rows, &fits),
             observations::POSTERIORS => observations::posteriors_schema(run, rows),
             table => {
-                observations::columns(table, self.has_objectives())
+                observations::columns(table, self.own_columns())
                     .schema(run)
                     .0
             }
@@ -166,7 +192,7 @@ impl ObservationsPlan {
     }
 
     /// Whether a fit has objectives of rows.
-    pub(crate) fn has_objectives(&self) -> bool {
+    fn has_objectives(&self) -> bool {
         let mut fits = self.fits.iter();
         fits.any(|fit| !fit.method.objectives().is_empty())
     }
@@ -384,11 +410,83 @@ fn other_type(section: &str, own: &Field, of: &Field, what: &str) -> Error {
     ))
 }
 
+/// The names of the numbers of a state that has no others.
+fn numbered(n: usize) -> Vec<String> {
+    (0..n).map(|at| format!("x{at}")).collect()
+}
+
+/// The names of the numbers of a state that no row has. Empty if nothing says how many there are:
+/// a written model may know.
+fn own_state(method: &FilterMethod) -> Vec<String> {
+    let of_system = |own: System<'_>| match (own.estimate, own.state) {
+        // The columns of the state, which have no names here.
+        (Some(_), _) => Vec::new(),
+        (None, Some(names)) => names.to_vec(),
+        (None, None) => numbered(own.f.len()),
+    };
+    match method {
+        FilterMethod::KernelBayes(_) => Vec::new(),
+        FilterMethod::Kalman(own) => match (&own.state, &own.f) {
+            (Some(names), _) => names.clone(),
+            (None, f) => numbered(f.as_ref().map_or(0, Vec::len)),
+        },
+        FilterMethod::Ekf(own) => of_system(own.system()),
+        FilterMethod::Ukf(own) => of_system(own.system()),
+    }
+}
+
+/// Checks that a fit needs no rows with a state.
+///
+/// # Errors
+/// If something would be fitted to them, or estimates their columns.
+fn check_given(fit: &FitEntry<FilterMethod>) -> Result<()> {
+    let name = &fit.name;
+    let of_system = |own: System<'_>| {
+        if own.estimate.is_some() {
+            return Err(Error::spec(format!(
+                "`fit.{name}.estimate` gives the columns of `sequences.state`, which this pipeline does not have; leave it out: the estimates are the coordinates"
+            )));
+        }
+        Ok([
+            ("Q", own.q.is_some()),
+            ("R", own.r.is_some()),
+            ("x0", own.x0.is_some()),
+            ("P0", own.p0.is_some()),
+        ]
+        .to_vec())
+    };
+    let given = match &fit.method {
+        FilterMethod::KernelBayes(_) => {
+            return Err(Error::spec(format!(
+                "the table `sequences` needs the key `state`: filters are fitted to rows whose states are known, and `{name}` has no other form; only `gyre assign`, and `kalman`, `ekf` and `ukf` with all matrices given, can do without"
+            )));
+        }
+        FilterMethod::Kalman(own) => [
+            ("F", own.f.is_some()),
+            ("H", own.h.is_some()),
+            ("Q", own.q.is_some()),
+            ("R", own.r.is_some()),
+            ("x0", own.x0.is_some()),
+            ("P0", own.p0.is_some()),
+        ]
+        .to_vec(),
+        FilterMethod::Ekf(own) => of_system(own.system())?,
+        FilterMethod::Ukf(own) => of_system(own.system())?,
+    };
+    match given.iter().find(|(_, is_given)| !is_given) {
+        None => Ok(()),
+        Some((key, _)) => Err(Error::spec(format!(
+            "`fit.{name}.{key}` is missing: without `sequences.state` no row has a state that it could be fitted to; give it, or name the columns of known states in `sequences.state`"
+        ))),
+    }
+}
+
 /// The functions of a nonlinear system.
 fn dynamics(fit: &str, system: System<'_>, layout: &ObservationLayout) -> Result<Dynamics> {
     let columns = layout.state.iter().map(|field| field.name().clone());
     let names: Vec<String> = match system.state {
         Some(names) => names.to_vec(),
+        None if layout.state.is_empty() => numbered(system.f.len()),
         None => columns.collect(),
     };
     let all = |key: &str, texts: &[String]| {
@@ -407,7 +505,7 @@ fn dynamics(fit: &str, system: System<'_>, layout: &ObservationLayout) -> Result
         ))),
         _ => Ok(()),
     };
-    if system.state.is_none() {
+    if system.state.is_none() && !layout.state.is_empty() {
         fits("f", system.f, &layout.state, "state")?;
         if is_list(&layout.state) && system.f.len() > 1 {
             return Err(Error::spec(format!(
@@ -481,6 +579,11 @@ async fn filters_of(
             name: name.clone(),
             method: method.clone(),
             dynamics: None,
+            state: if layout.state.is_empty() {
+                own_state(method)
+            } else {
+                Vec::new()
+            },
             supervision: None,
             prior: None,
         };
@@ -580,9 +683,12 @@ impl KindPlan for ObservationsPlan {
         };
         let layout = layout(pipeline, &query.columns, query.partition)?;
         if layout.state.is_empty() {
-            return Err(Error::spec(
-                "the table `sequences` needs the key `state`: filters are fitted to rows whose states are known; only `gyre assign` can do without",
-            ));
+            pipeline.filter_fits.iter().try_for_each(check_given)?;
+            if pipeline.output.errors {
+                return Err(Error::spec(
+                    "`output.errors` is about the errors of estimates, and without `sequences.state` no row has a state to compare them with; leave it out",
+                ));
+            }
         }
         let frame = select(query.frame, &layout)?;
         let fits = filters_of(pipeline, &layout, lake).await?;
@@ -618,7 +724,7 @@ impl KindPlan for ObservationsPlan {
 
     fn schemas(&self) -> Vec<(&'static str, SchemaRef)> {
         let run = self.run_schema(Vec::new());
-        let width = width(&self.layout.state).unwrap_or(1);
+        let width = self.state_width().unwrap_or(1);
         let tables = self.table_names().into_iter();
         tables
             .map(|table| (table, self.schema(table, &run, width)))
@@ -628,7 +734,10 @@ impl KindPlan for ObservationsPlan {
     fn lines(&self) -> PlanLines {
         let mut fits: Vec<Line> = Vec::new();
         for fit in &self.fits {
-            let what = fit.method.describe("");
+            let mut what = fit.method.describe("");
+            if !fit.state.is_empty() {
+                what.push_str(&format!("; state {}", fit.state.join(", ")));
+            }
             fits.push(("fit", format!("{}: {what}", fit.name)));
             for (label, rows) in [("supervision", &fit.supervision), ("prior", &fit.prior)] {
                 if let Some(rows) = rows {
@@ -644,7 +753,10 @@ impl KindPlan for ObservationsPlan {
             fits.push(("score", format!("rows with {} = 'test'", split.name())));
         }
         PlanLines {
-            evidence: vec![("train", self.evidence_text())],
+            evidence: vec![(
+                if self.has_state() { "train" } else { "filter" },
+                self.evidence_text(),
+            )],
             fits,
         }
     }
@@ -656,6 +768,9 @@ impl KindPlan for ObservationsPlan {
         };
         let fit = |fit: &PlannedFilter| {
             let mut shown = fit_json(&fit.name, fit.method.name(), &fit.method);
+            if !fit.state.is_empty() {
+                shown["state"] = json!(fit.state);
+            }
             for (key, rows) in [("supervision", &fit.supervision), ("prior", &fit.prior)] {
                 if let Some(rows) = rows_of(rows) {
                     shown[key] = rows;
@@ -745,6 +860,9 @@ impl ObservationsPlan {
                 format!("{order}; {follow}{}", times_text(&self.times))
             }
         };
+        if !self.has_state() {
+            return format!("{order}; observations {observation}, no known states");
+        }
         let split = self.layout.split.as_ref();
         let training = split.map_or_else(String::new, |field| {
             format!("; training rows have {} = 'train'", field.name())

@@ -34,7 +34,7 @@ impl ObservationsPlan {
     pub(crate) fn needs(&self, rows: Option<u64>, threads: usize) -> Option<Shown> {
         let size = FilterSize {
             rows: rows?,
-            state: width(&self.layout.state)? as u64,
+            state: self.state_width()? as u64,
             observation: width(&self.layout.observation)? as u64,
         };
         let workers = threads as u64;

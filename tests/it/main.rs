@@ -31,6 +31,7 @@
 //! - `nightly`: the deployment files that start gyre every night
 //! - `observations`: runs of filters: order, gaps, lists, assignments, comparisons and resumed runs
 //! - `observations_file`: the keys of states and observations, and the plans of filters
+//! - `observations_measured`: filters without known states, and observations with missing numbers
 //! - `observations_peers`: Kalman filters compared with filterpy and numpy
 //! - `observations_worlds`: filters of known worlds, compared with exact answers
 //! - `operations`: logs, metrics, lineage events and records, and data values in all of them
@@ -119,6 +120,7 @@ mod needs;
 mod nightly;
 mod observations;
 mod observations_file;
+mod observations_measured;
 mod observations_peers;
 mod observations_worlds;
 mod operations;

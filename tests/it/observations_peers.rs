@@ -214,3 +214,173 @@ fn kalman_filters_agree_with_filterpy() {
         assert!(off.is_some_and(|off| off < 1e-8), "{}", ran.out);
     }
 }
+
+/// Filters of three sensors without known states. Each sensor fails for rows of its own.
+const MEASURED: &str = r#"
+job = { name = "measured", output = "out" }
+tables.world.path = "world.parquet"
+[sequences]
+sql = "SELECT * FROM world"
+trajectory = "id"
+time = "t"
+interval = 1
+observation = ["a", "b", "c"]
+
+[[fit]]
+name = "kf"
+method = "kalman"
+F = [[0.9, 0.2], [-0.1, 0.8]]
+H = [[1.0, 2.0], [0.5, -1.0], [0.0, 1.0]]
+Q = [[0.3, 0.1], [0.1, 0.2]]
+R = [[0.5, 0.1, 0.2], [0.1, 0.4, 0.0], [0.2, 0.0, 0.6]]
+x0 = [0.5, -0.5]
+P0 = [[2.0, 0.3], [0.3, 1.0]]
+
+[[fit]]
+name = "extended"
+method = "ekf"
+state = ["place", "speed"]
+f = ["0.9 * place + 0.2 * sin(speed)", "0.8 * speed - 0.1 * place"]
+h = ["place + power(speed, 2) / 10", "exp(place / 5) - speed", "speed"]
+Q = [[0.3, 0.1], [0.1, 0.2]]
+R = [[0.5, 0.1, 0.2], [0.1, 0.4, 0.0], [0.2, 0.0, 0.6]]
+x0 = [0.5, -0.5]
+P0 = [[2.0, 0.3], [0.3, 1.0]]
+
+[[fit]]
+name = "unscented"
+method = "ukf"
+f = ["0.9 * x0 + 0.2 * sin(x1)", "0.8 * x1 - 0.1 * x0"]
+h = ["x0 + power(x1, 2) / 10", "exp(x0 / 5) - x1", "x1"]
+Q = [[0.3, 0.1], [0.1, 0.2]]
+R = [[0.5, 0.1, 0.2], [0.1, 0.4, 0.0], [0.2, 0.0, 0.6]]
+x0 = [0.5, -0.5]
+P0 = [[2.0, 0.3], [0.3, 1.0]]
+alpha = 0.5
+beta = 2.0
+kappa = 1.0
+"#;
+
+/// As [`SCRIPT`], with the rows of H and R that belong to the numbers that are there.
+const MISSING: &str = r#"
+import numpy as np, pyarrow.parquet as parquet
+from filterpy.kalman import MerweScaledSigmaPoints, UnscentedKalmanFilter
+world = parquet.read_table("world.parquet").to_pydict()
+rows = parquet.read_table("out/estimates/part-0.parquet").to_pydict()
+assert rows["id"] == world["id"] and rows["t"] == world["t"]
+assert not [name for name in rows if "known" in name], rows.keys()
+Z = np.array([[np.nan if x is None else x for x in world[name]] for name in "abc"]).T
+Q, R = np.array([[.3, .1], [.1, .2]]), np.array([[.5, .1, .2], [.1, .4, 0], [.2, 0, .6]])
+x0, P0 = np.array([.5, -.5]), np.array([[2, .3], [.3, 1]])
+F, H = np.array([[.9, .2], [-.1, .8]]), np.array([[1, 2], [.5, -1], [0, 1]])
+f = lambda y, dt=1: np.array([.9 * y[0] + .2 * np.sin(y[1]), .8 * y[1] - .1 * y[0]])
+h = lambda y: np.array([y[0] + y[1] ** 2 / 10, np.exp(y[0] / 5) - y[1], y[1]])
+df = lambda y: np.array([[.9, .2 * np.cos(y[1])], [-.1, .8]])
+dh = lambda y: np.array([[1, y[1] / 5], [np.exp(y[0] / 5) / 5, -1], [0, 1]])
+
+def score(y, S):
+    return -.5 * (y @ np.linalg.solve(S, y) + np.linalg.slogdet(2 * np.pi * S)[1])
+
+class Gaussian:
+    def __init__(self, f, df, h, dh):
+        self.x, self.P, self.of = x0, P0, (f, df, h, dh)
+    def predict(self):
+        f, df, _, _ = self.of
+        A = df(self.x)
+        self.x, self.P = f(self.x), A @ self.P @ A.T + Q
+    def update(self, z, there):
+        _, _, h, dh = self.of
+        A, noise = dh(self.x)[there], R[np.ix_(there, there)]
+        y, S = z[there] - h(self.x)[there], A @ self.P @ A.T + noise
+        K = self.P @ A.T @ np.linalg.inv(S)
+        self.x, self.P = self.x + K @ y, self.P - K @ A @ self.P
+        return score(y, S)
+
+class Unscented:
+    def __init__(self):
+        points = MerweScaledSigmaPoints(2, .5, 2., 1.)
+        own = self.own = UnscentedKalmanFilter(2, 3, 1., h, f, points)
+        own.Q, own.R, own.x, own.P = Q, R, x0, P0
+        own.sigmas_f = points.sigma_points(x0, P0)
+    x, P = property(lambda self: self.own.x), property(lambda self: self.own.P)
+    def predict(self):
+        self.own.predict()
+    def update(self, z, there):
+        self.own.update(z[there], R=R[np.ix_(there, there)], hx=lambda y: h(y)[there])
+        return score(self.own.y, self.own.S)
+
+filters = {
+    "kf": lambda: Gaussian(lambda y: F @ y, lambda y: F, lambda y: H @ y, lambda y: H),
+    "extended": lambda: Gaussian(f, df, h, dh),
+    "unscented": Unscented,
+}
+ids, times = np.array(world["id"]), np.array(world["t"])
+pieces = np.r_[True, (np.diff(ids) != 0) | (np.diff(times) != 1)]
+for name, start in filters.items():
+    means, variances, scores = [], [], []
+    for z, is_first in zip(Z, pieces):
+        if is_first:
+            model = start()
+        else:
+            model.predict()
+        there = np.flatnonzero(np.isfinite(z))
+        scores.append(model.update(z, there) if len(there) else np.nan)
+        means.append(model.x), variances.append(np.diag(model.P))
+    own = lambda column: np.array(rows[f"{name}_{column}"], float)
+    assert (np.isnan(own("log_score")) == np.isnan(scores)).all(), name
+    assert (np.array(rows[f"{name}_was_updated"]) == ~np.isnan(scores)).all(), name
+    off = abs(own("log_score") - scores)
+    for what, off in [
+        ("mean", abs(own("mean") - means)), ("variance", abs(own("variance") - variances)),
+        ("score", off[~np.isnan(off)]),
+    ]:
+        print(name, what, off.max())
+"#;
+
+/// Three sensors of which each fails in rows of its own.
+fn measured(lake: &Lake) {
+    let mut random = Pcg64::seed_from_u64(11);
+    let (mut ids, mut times) = (Vec::new(), Vec::new());
+    let mut columns: [Vec<Option<f64>>; 3] = Default::default();
+    for id in 0..5 {
+        for t in 0..60 {
+            // Gaps between rows.
+            if (t + 2 * id) % 29 == 7 {
+                continue;
+            }
+            ids.push(id);
+            times.push(t);
+            for column in &mut columns {
+                let x = random.random_range(-2.0..2.0);
+                column.push((random.random::<f64>() < 0.6).then_some(x));
+            }
+        }
+    }
+    let [a, b, c] = columns.map(floats);
+    let columns = vec![
+        ("id", integers(ids)),
+        ("t", integers(times)),
+        ("a", a),
+        ("b", b),
+        ("c", c),
+    ];
+    lake.table("world.parquet", columns);
+}
+
+/// A row is updated by the sensors that are there, and no row needs a known state.
+#[test]
+fn rows_with_missing_sensors_agree_with_numpy_and_filterpy() {
+    let Some(python) = needs::python(&["filterpy", "pyarrow"]) else {
+        return;
+    };
+    let lake = Lake::new();
+    measured(&lake);
+    lake.runs_text(MEASURED);
+    let ran = lake.script(&python, MISSING, &[]);
+    assert_eq!(ran.out.lines().count(), 9, "{}", ran.out);
+    for line in ran.out.lines() {
+        let off = line.rsplit(' ').next().expect("a number");
+        let off: f64 = off.parse().expect("a number");
+        assert!(off < 1e-8, "{}", ran.out);
+    }
+}

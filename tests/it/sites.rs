@@ -44,6 +44,38 @@ rank_state = 8
 rank_observation = 12
 "#;
 
+/// Given systems with states of different lengths, and no row with a state.
+const MEASURED: &str = r#"
+[sequences]
+sql = "SELECT * FROM walks WHERE t % 23 <> 22"
+trajectory = "id"
+time = "t"
+interval = 1
+observation = ["a", "b"]
+partition_by = ["part"]
+
+[[fit]]
+name = "one"
+method = "kalman"
+state = ["x"]
+F = [[0.9]]
+H = [[1], [0.5]]
+Q = [[0.3]]
+R = [[0.1, 0.02], [0.02, 0.5]]
+x0 = [0]
+P0 = [[1]]
+
+[[fit]]
+name = "two"
+method = "ukf"
+f = ["0.9 * x0 + 0.1 * sin(x1)", "0.8 * x1"]
+h = ["x0", "power(x0, 2) + x1"]
+Q = [[0.3, 0], [0, 0.1]]
+R = [[0.1, 0], [0, 0.1]]
+x0 = [0, 0]
+P0 = [[1, 0], [0, 1]]
+"#;
+
 /// Posteriors of independent rows.
 const STATIC: &str = r#"
 [sequences]
@@ -240,6 +272,7 @@ async fn tasks_give_the_same_bytes() {
                 (&all, of_filters),
                 (&filters, of_filters),
                 (STATIC, of_filters),
+                (MEASURED, of_filters),
             ][..],
         ),
         (

@@ -371,6 +371,10 @@ pub struct Kalman {
     /// Whether fitted matrices F and H have intercepts.
     #[serde(default = "yes")]
     pub intercept: bool,
+    /// The names of the numbers of the state, for rows without `sequences.state`. By default `x0`,
+    /// `x1` and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<Vec<String>>,
 }
 
 fn yes() -> bool {
@@ -388,6 +392,7 @@ impl Default for Kalman {
             p0: None,
             noise: Noise::default(),
             intercept: true,
+            state: None,
         }
     }
 }
@@ -425,15 +430,11 @@ impl System<'_> {
         }
         match (self.state, self.estimate) {
             (Some([]), _) => Err(("state", "must have at least one name".into())),
-            (Some(_), None) => Err((
-                "estimate",
-                "is missing: with `state`, the columns of the state are expressions of the coordinates".into(),
-            )),
             (None, Some(_)) => Err((
                 "estimate",
                 "goes with `state`, the names of the coordinates".into(),
             )),
-            (Some(names), Some(_)) => {
+            (Some(names), _) => {
                 // Training rows have no values of these coordinates.
                 let needed = [
                     ("Q", self.q.is_none()),
@@ -473,10 +474,11 @@ macro_rules! nonlinear {
             /// The observation: one SQL expression of the coordinates of the state per number.
             pub h: Vec<String>,
             /// The names of the coordinates in the expressions. By default the columns of the
-            /// state.
+            /// state; without `sequences.state`, `x0`, `x1` and so on.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub state: Option<Vec<String>>,
-            /// The columns of the state as SQL expressions of the coordinates. Needed with `state`.
+            /// The columns of the state as SQL expressions of the coordinates. Needed with `state`,
+            /// if there is `sequences.state`.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub estimate: Option<Vec<String>>,
             /// The covariance of the noise of a step, by rows. By default that of the residuals of
@@ -557,6 +559,9 @@ impl Parameters for Kalman {
     }
 
     fn check(&self) -> Result<(), Fault> {
+        if self.state.as_ref().is_some_and(Vec::is_empty) {
+            return Err(("state", "must have at least one name".into()));
+        }
         if self.noise == Noise::Diagonal
             && let Some(r) = &self.r
         {

@@ -49,6 +49,8 @@ pub(crate) struct ObservationsModel {
 pub(crate) struct FittedFilter {
     /// The form of kernel Bayes' rule.
     pub rule: Option<String>,
+    /// The names of the numbers of the state, if no row has a state; else empty.
+    pub state: Vec<String>,
     /// The numbers of the model.
     pub numbers: Numbers,
     /// The matrices of the model.
@@ -124,6 +126,28 @@ pub(crate) struct FilterColumns {
     pub has_weights: bool,
     /// The columns of objectives.
     pub objectives: &'static [&'static str],
+    /// The names of the numbers of its state, if no row has a state; else empty.
+    pub state: Vec<String>,
+}
+
+impl FilterColumns {
+    /// Numbers per state. A state of the rows has `width`.
+    pub(crate) fn width(&self, width: usize) -> usize {
+        if self.state.is_empty() {
+            width
+        } else {
+            self.state.len()
+        }
+    }
+}
+
+/// Which columns the table `fits` has beside those of all runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct OwnColumns {
+    /// Whether a fit has objectives of rows.
+    pub objectives: bool,
+    /// Whether the numbers of states have names of the fits, because no row has a state.
+    pub state: bool,
 }
 
 /// The columns of a row of the input in the tables of rows.
@@ -153,7 +177,8 @@ impl FilterRowColumns<'_> {
 
 /// The schema of the table `estimates`: partition, trajectory and time or `id`, split,
 /// `known_state` (null for rows without one) if the input has a state, and for each fit:
-/// - `<fit>_mean`: the mean of the state, in the order of its columns.
+/// - `<fit>_mean`: the mean of the state, in the order of its columns; without such columns, in
+///   that of the names of the fit.
 /// - `<fit>_variance`: the variances of its numbers.
 /// - `<fit>_decoded`: the state by `decode`.
 /// - `<fit>_log_score`: the natural logarithm of the density of the observation, given the rows
@@ -169,14 +194,14 @@ pub(crate) fn estimates_schema(
     width: usize,
     fits: &[FilterColumns],
 ) -> SchemaRef {
-    let state = vector(width);
     let mut fields = run.leading();
     fields.extend(rows.of_row());
     if rows.has_state {
-        fields.push(optional(KNOWN_STATE, state.clone()));
+        fields.push(optional(KNOWN_STATE, vector(width)));
     }
     for fit in fits {
         let name = &fit.name;
+        let state = vector(fit.width(width));
         for what in ["mean", "variance", "decoded"] {
             fields.push(optional(format!("{name}_{what}"), state.clone()));
         }
@@ -244,13 +269,10 @@ impl Placed for ObservationsModel {
     }
 }
 
-/// The columns of a table. `has_objectives` says whether a fit has objectives of rows.
-pub(crate) fn columns<'a>(
-    table: &str,
-    has_objectives: bool,
-) -> TableColumns<'a, ObservationsModel> {
+/// The columns of a table.
+pub(crate) fn columns<'a>(table: &str, own: OwnColumns) -> TableColumns<'a, ObservationsModel> {
     match table {
-        "fits" => fits(has_objectives),
+        "fits" => fits(own),
         "tuning" => tuning(),
         FACTORS => factors(),
         ERRORS => errors(),
@@ -268,12 +290,19 @@ fn known(number: f64) -> Option<f64> {
 }
 
 /// One row per fit.
-fn fits<'a>(has_objectives: bool) -> TableColumns<'a, ObservationsModel> {
+fn fits<'a>(own: OwnColumns) -> TableColumns<'a, ObservationsModel> {
     let numbers = |fit: &'a FilterOfModel| [(&fit.model.numbers, &fit.model.scores)];
     let columns = of_fits(ObservationsModel::fits, numbers)
         .column("method", |(fit, _)| fit.method.as_str())
         // The form of kernel Bayes' rule.
-        .column("rule", |(fit, _)| fit.model.rule.as_deref())
+        .column("rule", |(fit, _)| fit.model.rule.as_deref());
+    let columns = if own.state {
+        // The names of the numbers of the estimates, in their order.
+        columns.column("state", |(fit, _)| fit.model.state.clone())
+    } else {
+        columns
+    };
+    let columns = columns
         // Training rows that the next row of their sequence follows; all of them without time.
         .column("transitions", |(_, (n, _))| n.transitions as u64)
         // In the units of the columns.
@@ -307,7 +336,7 @@ fn fits<'a>(has_objectives: bool) -> TableColumns<'a, ObservationsModel> {
         .column("mean_log_score", |(_, (_, s))| s.mean_log_score)
         // Rows with an observation that did not change the estimate.
         .column("not_updated", |(_, (_, s))| s.not_updated);
-    let columns = if has_objectives {
+    let columns = if own.objectives {
         columns
             .column("objective", |(_, (_, s))| s.objective)
             .column("objective_excess", |(_, (_, s))| s.objective_excess)
@@ -457,6 +486,7 @@ mod tests {
         };
         let model = FittedFilter {
             rule: Some("pkbr".into()),
+            state: Vec::new(),
             numbers: Numbers {
                 transitions: 3,
                 state_bandwidth: Some(f64::NAN),
@@ -511,7 +541,7 @@ mod tests {
     #[test]
     fn factors_are_ordered_by_fit_and_name_in_pieces_of_any_size() {
         let (run, model) = (run(), model());
-        let table = columns(FACTORS, false);
+        let table = columns(FACTORS, OwnColumns::default());
         assert_eq!(table.len(&model), 4);
         let rows = |piece| table.batch(&run, FACTORS, &[(&model, piece)]);
         let whole = rows(0..4).expect("rows");
@@ -539,7 +569,7 @@ mod tests {
             partition: 0,
             fits: vec![fitted("a", &[])],
         };
-        let rows = columns(ERRORS, false).batch(&run(), ERRORS, &[(&model, 0..3)]);
+        let rows = columns(ERRORS, OwnColumns::default()).batch(&run(), ERRORS, &[(&model, 0..3)]);
         let expected = "\
 +------+-----+------+-----+-------------+-------------+---------------------+------+
 | year | fit | step | mse | mse_decoded | running_mse | running_mse_decoded | rows |
@@ -555,7 +585,8 @@ mod tests {
     #[test]
     fn numbers_that_are_not_known_are_null() {
         let (run, model) = (run(), model());
-        let rows = |table| columns(table, false).batch(&run, table, &[(&model, 0..2)]);
+        let rows =
+            |table| columns(table, OwnColumns::default()).batch(&run, table, &[(&model, 0..2)]);
         let fits = rows("fits").expect("rows");
         for (column, nulls) in [
             ("state_bandwidth", 2),
@@ -590,6 +621,7 @@ mod tests {
             name: name.into(),
             has_weights,
             objectives: if has_weights { &["objective"] } else { &[] },
+            state: Vec::new(),
         };
         let fits = [columns("kb", true), columns("kf", false)];
         let names = |schema: SchemaRef| {

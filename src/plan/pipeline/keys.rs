@@ -444,8 +444,8 @@ pub(crate) struct SequencesText {
     #[serde(default)]
     pub bins: InOrder<BinText>,
     /// For filters, the columns of the state that is known of training rows: several columns of
-    /// numbers, or one column of lists that have the same length in all rows. `gyre assign` needs
-    /// no state.
+    /// numbers, or one column of lists that have the same length in all rows. `kalman`, `ekf` and
+    /// `ukf` with all matrices given need no state, and neither does `gyre assign`.
     #[serde(default, deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany<String>", example = &["x", "y"])]
     pub state: Vec<String>,

@@ -81,6 +81,11 @@ impl NumberRows {
     pub(crate) fn numbers(&self, row: usize) -> &[f64] {
         &self.values[row * self.width..][..self.width]
     }
+
+    /// Whether a row has a number.
+    pub(crate) fn has_number(&self, row: usize) -> bool {
+        self.numbers(row).iter().any(|x| x.is_finite())
+    }
 }
 
 /// Numbers per state and per observation, if they are known.

@@ -34,6 +34,8 @@ pub(crate) struct TrainingRows {
     pub(crate) found: Found,
     /// Numbers per state and per observation.
     pub(crate) widths: Widths,
+    /// Rows with a number of the observation, if no row has a state.
+    pub(crate) measured: Option<u64>,
 }
 
 /// The sequence that the next rows may continue.
@@ -116,10 +118,16 @@ struct Collector<'a> {
     widths: (usize, usize),
     all: Vec<Collected>,
     dropped: Dropped,
+    /// Rows with a number of the observation, if no row has a state.
+    measured: u64,
 }
 
 impl Collector<'_> {
     fn push(&mut self, batch: &ObservationBatch) -> Result<()> {
+        if self.layout.state.is_empty() {
+            self.push_measured(batch);
+            return Ok(());
+        }
         let is_static = self.layout.is_static();
         self.widths = (batch.states.width, batch.observations.width);
         // The kept rows of each partition of the batch, for the columns of the id.
@@ -173,6 +181,20 @@ impl Collector<'_> {
             self.all[partition].ids.push(ids);
         }
         Ok(())
+    }
+
+    /// Adds rows of which none has a state: nothing is fitted to them, but their partitions have
+    /// filters.
+    fn push_measured(&mut self, batch: &ObservationBatch) {
+        for part in &batch.trajectories {
+            let partition = part.partition as usize;
+            if self.all.len() <= partition {
+                self.all.resize_with(partition + 1, Collected::default);
+            }
+            let rows = part.rows.clone();
+            let measured = rows.filter(|&row| batch.observations.has_number(row));
+            self.measured += measured.count() as u64;
+        }
     }
 
     /// What is said of number `at` of a state or an observation of a training row.
@@ -258,11 +280,13 @@ pub(crate) async fn training(input: ObservationInput<'_>) -> Result<TrainingRows
             widths: (0, 0),
             all: Vec::new(),
             dropped: Dropped::default(),
+            measured: 0,
         })
     };
     let push = |collector: &mut Collector<'_>, batch: ObservationBatch| collector.push(&batch);
     let (mut collector, mut found, widths) = read(input, start, push).await?;
     collector.close();
+    let measured = input.layout.state.is_empty().then_some(collector.measured);
     found.dropped.merge(&collector.dropped);
     for said in collector.all.iter().flat_map(|own| own.far(input.layout)) {
         tracing::warn!("{said}; leave such rows out if they are no data");
@@ -284,6 +308,7 @@ pub(crate) async fn training(input: ObservationInput<'_>) -> Result<TrainingRows
         partitions: partitions.collect::<Result<_>>()?,
         found,
         widths,
+        measured,
     })
 }
 

@@ -116,14 +116,18 @@ impl Fitting {
                 full.push(partition);
             }
         }
-        let what = if plan.layout.is_static() {
+        let what = if !plan.has_state() {
+            "there is no row with a trajectory and a time"
+        } else if plan.layout.is_static() {
             "there is no training row with a state and an observation"
         } else {
             "no training row with a state and an observation is followed by another one"
         };
         if full.is_empty() && failures.is_empty() {
             let reasons = reasons(&training.found.dropped.0);
-            let hint = if plan.layout.is_static() {
+            let hint = if !plan.has_state() {
+                "check the SQL"
+            } else if plan.layout.is_static() {
                 "check the split"
             } else {
                 "check the split, and `sequences.interval` against the times of a trajectory"
@@ -346,6 +350,7 @@ pub(crate) fn written(
         warnings,
         model: FittedFilter {
             rule,
+            state: planned.state.clone(),
             numbers: fit.model.numbers(),
             factors: fit.model.factors(),
             tuning: fit.tuning,

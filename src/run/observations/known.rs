@@ -65,6 +65,7 @@ pub(crate) async fn read(written: &Written<'_>, planned: &[PlannedFilter]) -> Re
         name: planned[at].name.clone(),
         has_weights: matches!(planned[at].method, FilterMethod::KernelBayes(_)),
         objectives: planned[at].method.objectives(),
+        state: planned[at].state.clone(),
     });
     Ok(KnownFilters {
         partitions: partitions(written).await?,

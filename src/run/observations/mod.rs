@@ -32,7 +32,7 @@ use crate::output::result::ModelKey;
 use crate::output::staging::{StagedTable, StagedTables, Staging};
 use crate::output::tables::observations::{FilterScores, ObservationsModel, columns};
 use crate::plan::observations::ObservationsPlan;
-use crate::read::observations::training::{Training, training};
+use crate::read::observations::training::{TrainingRows, training};
 use crate::read::observations::{ObservationInput, Widths};
 use crate::run::counts::model::{partition_key, partition_place};
 use crate::run::failures::Failures;
@@ -97,7 +97,7 @@ impl EvidenceKind for ObservationsKind {
         let found = Found {
             rows: training.found.rows,
             dropped: training.found.dropped.0.clone(),
-            facts: facts(plan, &training.partitions),
+            facts: facts(plan, &training),
             ..Found::default()
         };
         let fitting = Fitting {
@@ -139,7 +139,7 @@ impl EvidenceKind for ObservationsKind {
         });
         let (models, empty) = (models.collect(), empty.collect());
         let times = |own: &FittedPartition| own.fits.iter().map(|own| own.time).collect();
-        let facts = facts(run.plan, &fitting.training.partitions);
+        let facts = facts(run.plan, &fitting.training);
         let shared = Shared {
             fitting,
             times: fitted.iter().map(times).collect(),
@@ -187,8 +187,8 @@ impl EvidenceKind for ObservationsKind {
     async fn stage(run: &Running<'_, Self>, fitted: &Fitted<Self>) -> Result<StagedTables> {
         let staging = Staging::new(run.output, run.begun, &fitted.shared.fitting.run);
         let tables = run.plan.model_tables().into_iter();
-        let has_objectives = run.plan.has_objectives();
-        let tables = tables.map(|table| (table, columns(table, has_objectives)));
+        let own = run.plan.own_columns();
+        let tables = tables.map(|table| (table, columns(table, own)));
         staging.write_all(tables.collect(), &fitted.models).await
     }
 
@@ -210,10 +210,12 @@ impl EvidenceKind for ObservationsKind {
 }
 
 /// What the record says of the training rows.
-fn facts(plan: &ObservationsPlan, partitions: &[Training]) -> Facts {
-    let counts = partitions.iter().map(|own| fit::usable(plan, &own.rows));
+fn facts(plan: &ObservationsPlan, training: &TrainingRows) -> Facts {
+    let partitions = training.partitions.iter();
+    let counts = partitions.map(|own| fit::usable(plan, &own.rows));
     Facts {
         transitions: counts.sum(),
+        measured: training.measured,
     }
 }
 

@@ -19,6 +19,9 @@ pub(crate) struct Facts {
     /// Training rows that the next row of their sequence follows, of all partitions; all training
     /// rows of a static problem.
     pub transitions: u64,
+    /// Rows with a number of the observation, if no row has a state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<u64>,
 }
 
 impl kind::Facts for Facts {
@@ -26,7 +29,12 @@ impl kind::Facts for Facts {
     const UNIT: &'static str = "training row";
 
     fn sum(&self) -> f64 {
-        self.transitions as f64
+        self.measured.unwrap_or(self.transitions) as f64
+    }
+
+    fn evidence(&self) -> String {
+        let what = self.measured.map_or(Self::COUNTED, |_| "measured row");
+        counted(grouped(self.sum()), what)
     }
 }
 
@@ -57,6 +65,9 @@ pub(crate) struct FilterRecord {
     /// The form of kernel Bayes' rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// The names of the numbers of the state, if no row has a state; else empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub state: Vec<String>,
     /// Training rows that the next row of their sequence follows; all of them without time.
     pub transitions: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -144,6 +155,7 @@ impl FilterRecord {
             name: fit.name.clone(),
             method: fit.method.clone(),
             rule: fit.model.rule.clone(),
+            state: fit.model.state.clone(),
             transitions: numbers.transitions,
             state_bandwidth: numbers.state_bandwidth,
             observation_bandwidth: numbers.observation_bandwidth,
@@ -169,12 +181,12 @@ impl FilterRecord {
 
 impl Display for ObservationsModelRecord {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        write!(
-            f,
-            "fitted to {}; filtered {}",
-            counted(grouped(self.training_rows as f64), "row"),
-            counted(grouped(self.rows as f64), "row")
-        )?;
+        // Without known states, nothing is fitted.
+        if self.fits.iter().any(|own| own.state.is_empty()) {
+            let rows = counted(grouped(self.training_rows as f64), "row");
+            write!(f, "fitted to {rows}; ")?;
+        }
+        write!(f, "filtered {}", counted(grouped(self.rows as f64), "row"))?;
         missing(f, self.missing, &self.missing_numbers)?;
         writeln!(f)?;
         let partial: u64 = self.missing_numbers.values().sum();

@@ -513,8 +513,9 @@ impl EstimateRows<'_> {
                 |own| &own.variance,
                 |own| &own.decoded,
             ] {
-                let values = of.all(self.width, 0.0, values);
-                columns.push(lists(values, self.width, nulls.clone()));
+                let width = fit.width(self.width);
+                let values = of.all(width, 0.0, values);
+                columns.push(lists(values, width, nulls.clone()));
             }
             columns.push(numbers(of.all(1, f64::NAN, |own| &own.log_score)));
             if fit.has_weights {

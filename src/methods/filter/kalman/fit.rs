@@ -79,6 +79,17 @@ fn dynamics<'a>(method: &FilterMethod, input: &FitInput<'a>) -> Result<&'a Dynam
     input.dynamics.ok_or_else(missing)
 }
 
+/// The numbers of a system.
+#[derive(Clone, Copy)]
+struct Sizes {
+    /// Coordinates of the filter.
+    n: usize,
+    /// Numbers per observation.
+    d: usize,
+    /// Numbers per state in the rows.
+    columns: usize,
+}
+
 /// A fit in progress.
 struct Fitter<'a> {
     rows: &'a Observations,
@@ -89,15 +100,8 @@ struct Fitter<'a> {
 impl Fitter<'_> {
     fn linear(mut self, params: &Kalman) -> Result<TunedFit<KalmanModel>> {
         let rows = self.rows;
-        let (n, d) = (rows.state_width, rows.observation_width);
         let is_diagonal = params.noise == params::Noise::Diagonal;
-        widest(n)?;
-        if d > WIDEST_FULL && !is_diagonal {
-            return Err(Error::spec(format!(
-                "an observation has {d} numbers, but R is a whole matrix for at most {WIDEST_FULL}; \
-                 write `noise = \"diagonal\"`"
-            )));
-        }
+        let Sizes { n, d, .. } = self.sizes_of_linear(params)?;
         let used = n + usize::from(params.intercept);
         let steps = || transitions(rows);
         let pairs = || (0..rows.len()).map(|row| [rows.state(row), rows.observation(row)]);
@@ -168,8 +172,7 @@ impl Fitter<'_> {
     ) -> Result<TunedFit<KalmanModel>> {
         self.check_dimensions(&params, functions)?;
         let rows = self.rows;
-        let (columns, d) = (rows.state_width, rows.observation_width);
-        let n = params.state.map_or(columns, <[String]>::len);
+        let Sizes { n, d, columns } = self.sizes(&params, functions);
         // The rows have no values of own coordinates.
         let known = |key: &str| match params.state {
             Some(_) => Err(Error::spec(format!(
@@ -224,10 +227,48 @@ impl Fitter<'_> {
         })
     }
 
+    /// The numbers of a linear system. Rows without a state do not say how many numbers it has, and
+    /// rows without a list not how long it is: the matrices do.
+    fn sizes_of_linear(&self, params: &Kalman) -> Result<Sizes> {
+        let of_rows = |own: usize, rows: &Option<MatrixRows>| match own {
+            0 => rows.as_ref().map_or(0, Vec::len),
+            own => own,
+        };
+        let n = of_rows(self.rows.state_width, &params.f);
+        let d = of_rows(self.rows.observation_width, &params.h);
+        if n == 0 {
+            return Err(Error::spec(
+                "no row has a state, and there is no `F` that says how many numbers it has; give all \
+                 matrices, or rows with states",
+            ));
+        }
+        widest(n)?;
+        if d > WIDEST_FULL && params.noise == params::Noise::Full {
+            return Err(Error::spec(format!(
+                "an observation has {d} numbers, but R is a whole matrix for at most {WIDEST_FULL}; \
+                 write `noise = \"diagonal\"`"
+            )));
+        }
+        Ok(Sizes { n, d, columns: n })
+    }
+
+    /// The numbers of a system of functions, as [`sizes_of_linear`](Fitter::sizes_of_linear).
+    fn sizes(&self, params: &params::System<'_>, functions: &Dynamics) -> Sizes {
+        let of_rows = |own: usize, functions: &[Expression]| match own {
+            0 => functions.len(),
+            own => own,
+        };
+        let columns = of_rows(self.rows.state_width, &functions.f);
+        Sizes {
+            n: params.state.map_or(columns, <[String]>::len),
+            d: of_rows(self.rows.observation_width, &functions.h),
+            columns,
+        }
+    }
+
     /// Checks that functions fit the numbers of a state, an observation and the columns.
     fn check_dimensions(&self, params: &params::System<'_>, functions: &Dynamics) -> Result<()> {
-        let (columns, d) = (self.rows.state_width, self.rows.observation_width);
-        let n = params.state.map_or(columns, <[String]>::len);
+        let Sizes { n, d, columns } = self.sizes(params, functions);
         widest(n)?;
         for (key, functions, expected, each) in [
             ("f", &functions.f, n, "coordinate of the state"),
@@ -240,7 +281,8 @@ impl Fitter<'_> {
                 )));
             }
         }
-        if params.state.is_some() && functions.estimate.len() != columns {
+        let has_columns = self.rows.state_width > 0;
+        if params.state.is_some() && has_columns && functions.estimate.len() != columns {
             return Err(Error::spec(format!(
                 "`estimate` must have one expression per column of the state: {columns}, not {}",
                 functions.estimate.len()

@@ -1089,3 +1089,49 @@ fn rows_do_not_depend_on_the_numbers_that_earlier_rows_lacked() {
     assert_same(&whole, &out, 0.0);
     assert!(whole.mean.iter().all(|x| x.is_finite()));
 }
+
+#[test]
+fn a_given_system_needs_no_state_of_rows() {
+    let params = Kalman {
+        h: rows(2, &[1.0, 0.0, 1.0, 1.0]),
+        r: rows(2, &[0.25, 0.0, 0.0, 1.0]),
+        state: Some(vec!["place".into(), "speed".into()]),
+        ..moving()
+    };
+    let functions = linear_functions(&params);
+    let observations = [0.3, 1.4, 1.1, 1.9, 2.5, 3.2];
+    let methods = filters_of(&params);
+    for method in &methods {
+        let with = fit(method, &no_rows(2, 2), Some(&functions));
+        let without = fit(method, &no_rows(0, 2), Some(&functions));
+        assert_eq!(without.widths(), (2, 2));
+        assert_eq!(run(&with, &observations), run(&without, &observations));
+        // Lists that no row has do not say how long they are.
+        assert_eq!(fit(method, &no_rows(0, 0), Some(&functions)), without);
+        let back = FilterModel::of_factors(method, without.factors(), Some(&functions));
+        assert_eq!(back.unwrap(), without);
+    }
+    // Coordinates with names of their own, without the columns that they are estimates of.
+    let own = FilterMethod::Ekf(Ekf {
+        state: Some(vec!["place".into(), "speed".into()]),
+        ..extended_of(&params)
+    });
+    let own = fit(&own, &no_rows(0, 2), Some(&functions));
+    let expected = fit(&methods[1], &no_rows(0, 2), Some(&functions));
+    assert_eq!(run(&own, &observations), run(&expected, &observations));
+    // Other matrices than the observations, and none.
+    let error = fit_to(&methods[0], &no_rows(0, 3), None).unwrap_err();
+    says(
+        error,
+        "`H` must have 3 rows of 2 numbers, but it has 2 rows",
+    );
+    let bare = FilterMethod::Kalman(Kalman::default());
+    let error = fit_to(&bare, &no_rows(0, 1), None).unwrap_err();
+    says(error, "no row has a state, and there is no `F`");
+    let bare = FilterMethod::Kalman(Kalman {
+        q: None,
+        ..params.clone()
+    });
+    let error = fit_to(&bare, &no_rows(0, 2), None).unwrap_err();
+    says(error, "there are too few training rows to fit `Q`");
+}

@@ -1,7 +1,7 @@
 //! Checks of rows with states and observations, and of the fits to them.
 
 use crate::error::{Result, counted};
-use crate::methods::filter::params::{KernelBayes, System};
+use crate::methods::filter::params::{Kalman, KernelBayes, System};
 use crate::methods::{AnyMethod, FilterMethod};
 use crate::plan::pipeline::consistency::errors::lacks;
 use crate::plan::pipeline::consistency::rows::TimeTexts;
@@ -106,7 +106,7 @@ pub(super) fn filter(
                 ),
             )
         }
-        FilterMethod::Kalman(_) => Ok(()),
+        FilterMethod::Kalman(own) => linear(own, state, &fail),
         FilterMethod::Ekf(own) => nonlinear(own.system(), state, observation, &fail),
         FilterMethod::Ukf(own) => nonlinear(own.system(), state, observation, &fail),
     }
@@ -165,6 +165,38 @@ fn predictions(
     }
 }
 
+/// Checks the names of the numbers of a state.
+fn linear(own: &Kalman, state: &[String], fail: &dyn Fn(&str, String) -> Result<()>) -> Result<()> {
+    let Some(names) = &own.state else {
+        return Ok(());
+    };
+    if !state.is_empty() {
+        let what = "names the numbers of a state that no row has, but the columns of `sequences.state` have names; leave it out";
+        return fail("state", what.into());
+    }
+    if let Some(twice) = twice(names) {
+        return fail("state", format!("names `{twice}` twice"));
+    }
+    match &own.f {
+        Some(f) if f.len() != names.len() => {
+            let what = format!(
+                "has {} for {} of `F`; write one per number of the state",
+                counted(names.len(), "name"),
+                counted(f.len(), "row")
+            );
+            fail("state", what)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The first name that another one before it equals.
+fn twice(names: &[String]) -> Option<&String> {
+    let mut places = 1..names.len();
+    let at = places.find(|&at| names[..at].contains(&names[at]))?;
+    Some(&names[at])
+}
+
 /// Checks the numbers of expressions. A single column may be a list of any length.
 fn nonlinear(
     own: System<'_>,
@@ -174,8 +206,13 @@ fn nonlinear(
 ) -> Result<()> {
     let shown = |n: usize| counted(n, "expression");
     let names = own.state.unwrap_or(state);
-    if let Some(twice) = (1..names.len()).find(|&at| names[..at].contains(&names[at])) {
-        return fail("state", format!("names `{}` twice", names[twice]));
+    if let Some(twice) = twice(names) {
+        return fail("state", format!("names `{twice}` twice"));
+    }
+    if own.state.is_some() && own.estimate.is_none() && !state.is_empty() {
+        let what =
+            "is missing: with `state`, the columns of the state are expressions of the coordinates";
+        return fail("estimate", what.into());
     }
     let is_known = own.state.is_some() || names.len() > 1;
     if is_known && own.f.len() != names.len() {
