@@ -240,6 +240,26 @@ impl ResultRows {
         }
     }
 
+    /// A column of lists of texts.
+    pub(crate) fn text_lists(&self, name: &str) -> Vec<Vec<String>> {
+        let list = |value: &polars::prelude::Series| {
+            let texts = value.cast(&DataType::String).ok();
+            let texts = texts.as_ref().and_then(|t| t.str().ok().cloned());
+            texts.map_or_else(Vec::new, |t| {
+                t.iter().flatten().map(str::to_string).collect::<Vec<_>>()
+            })
+        };
+        let column = self.column(name);
+        match column.and_then(|c| c.list().ok()) {
+            Some(lists) => {
+                let all = lists.series_iter();
+                all.map(|value| value.as_ref().map_or_else(Vec::new, list))
+                    .collect()
+            }
+            None => vec![Vec::new(); self.len()],
+        }
+    }
+
     /// The rows in which a column of text has a value.
     pub(crate) fn having(&self, name: &str, value: &str) -> ResultRows {
         let texts = self.texts(name);

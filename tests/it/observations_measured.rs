@@ -263,3 +263,32 @@ fn kernels_predict_rows_with_a_part_of_an_observation() {
     }
     assert!(updated.value(0) && updated.value(6));
 }
+
+/// Pictures have the names of the numbers, and say which rows of kernels have no variance: the
+/// first and the fourth row of the first trajectory, in which a weight is negative.
+#[cfg(feature = "report")]
+#[test]
+fn pictures_say_what_estimates_are() {
+    let lake = lake();
+    lake.runs(&[]);
+    let picture = |name: &str| {
+        lake.line("report out --format svg -o pictures").succeeds();
+        let file = lake.path(&format!("pictures/{name}.svg"));
+        std::fs::read_to_string(file).expect("a picture")
+    };
+    let found = picture("estimates-walk-0");
+    let alt = "Estimates of walk, level of the state, with two standard deviations, over 6 rows.<";
+    assert!(found.contains(alt), "{found}");
+    assert!(!found.contains("known state"), "{found}");
+
+    lake.runs_text(&of_kernels());
+    let variances = lake.read("estimates").lists("kb_variance");
+    let none = variances.iter().take(6).filter(|v| v[0] == 0.0);
+    assert_eq!(none.count(), 2);
+    let found = picture("estimates-kb-0");
+    assert!(
+        found.contains("The weights of 2 rows give no variance."),
+        "{found}"
+    );
+    assert!(found.contains(">no variance<"), "{found}");
+}

@@ -1,11 +1,12 @@
 //! Estimates of filters with their bands, beside known states.
 
-use crate::error::Result;
+use crate::error::{Result, counted};
 use crate::report::chart::{Mark, Series, lines};
 use crate::report::figure::Figure;
 use crate::report::model::{Model, ResultRows, column};
 use crate::report::style::number;
 use polars::prelude::{DataType, lit};
+use std::collections::BTreeMap;
 
 /// At most this number of rows in a chart.
 const ROWS: u32 = 100;
@@ -17,6 +18,21 @@ const OVER_TIME: &str = "The estimated mean of a coordinate of the state with a 
     standard deviations, and the known states, over the first rows of the first trajectory. \
     About 19 of 20 known states should be in the band. The band says how certain the filter is, and not how \
     right: compare the test error of the fit.";
+
+const WITHOUT_STATES: &str = "The estimated mean of a number of the state with a band of two \
+    standard deviations, over the first rows of the first trajectory. No row has a known state, so \
+    nothing says how right the filter is: compare the log scores of the fits.";
+
+const WITHOUT_WIDTH: &str = "The estimated mean of a coordinate of the state with a band of two \
+    standard deviations, and the known states, over the first rows of the first trajectory. The band \
+    has no width at the marked rows: their weights, of which some are negative, give no variance \
+    above 0. That does not say that the filter is certain there. The band says how certain the filter \
+    is, and not how right: compare the test error of the fit.";
+
+const ROWS_WITHOUT_WIDTH: &str = "The estimated mean of a coordinate of the state with two standard \
+    deviations, against the known state of the row. A good filter is near the diagonal. Marked rows \
+    have no bar: their weights, of which some are negative, give no variance above 0. That does not \
+    say that the filter is certain there. Rows without a known state are not drawn.";
 
 const ROW_BY_ROW: &str = "The estimated mean of a coordinate of the state with two standard \
     deviations, against the known state of the row. A good filter is near the diagonal. The \
@@ -46,12 +62,42 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
     if chart.time.is_none() && !is_known {
         return Ok(figures);
     }
+    let names = state_names(model)?;
     for fit in fits {
         if columns.contains(&format!("{fit}_mean")) {
-            figures.extend(chart.figures(model, fit, is_known)?);
+            let of = OfFit {
+                name: fit,
+                state: names.get(fit).map_or(&[], Vec::as_slice),
+                has_weights: columns.contains(&format!("{fit}_weight_sum")),
+                is_known,
+            };
+            figures.extend(chart.figures(model, of)?);
         }
     }
     Ok(figures)
+}
+
+/// The names of the numbers of states, by fit; nothing if rows have a state.
+fn state_names(model: &Model<'_>) -> Result<BTreeMap<String, Vec<String>>> {
+    let is_there = model.has("fits") && model.columns("fits")?.iter().any(|name| name == "state");
+    if !is_there {
+        return Ok(BTreeMap::new());
+    }
+    let rows = model.rows("fits", &["fit", "state"])?;
+    let fits = rows.texts("fit").into_iter().flatten();
+    Ok(fits.zip(rows.text_lists("state")).collect())
+}
+
+/// What a chart needs to know of a fit.
+#[derive(Clone, Copy)]
+struct OfFit<'a> {
+    name: &'a str,
+    /// The names of the numbers of the state, if no row has a state; else empty.
+    state: &'a [String],
+    /// Whether estimates are by weights of training rows.
+    has_weights: bool,
+    /// Whether rows may have a known state.
+    is_known: bool,
 }
 
 /// The column of known states.
@@ -96,9 +142,9 @@ struct Chart<'a> {
 }
 
 impl Chart<'_> {
-    fn figures(&self, model: &Model<'_>, fit: &str, is_known: bool) -> Result<Vec<Figure>> {
-        let rows = self.rows(model, fit, is_known)?;
-        let means = rows.lists(&format!("{fit}_mean"));
+    fn figures(&self, model: &Model<'_>, fit: OfFit<'_>) -> Result<Vec<Figure>> {
+        let rows = self.rows(model, fit.name, fit.is_known)?;
+        let means = rows.lists(&format!("{}_mean", fit.name));
         let width = means.iter().map(Vec::len).max().unwrap_or_default();
         let all = (0..width.min(COORDINATES)).filter_map(|k| self.figure(&rows, fit, k));
         Ok(all.collect())
@@ -134,58 +180,66 @@ impl Chart<'_> {
         model.collect("estimates", query.select(wanted).limit(ROWS))
     }
 
-    fn figure(&self, rows: &ResultRows, fit: &str, k: usize) -> Option<Figure> {
-        let at_k = |list: Vec<f64>| list.get(k).copied().unwrap_or(f64::NAN);
-        let of = |name: &str| rows.lists(name).into_iter().map(at_k).collect::<Vec<_>>();
-        let (means, variances) = (of(&format!("{fit}_mean")), of(&format!("{fit}_variance")));
-        let known = of(KNOWN);
-        let time = self.time.filter(|time| rows.is_number(time));
-        let (x, label) = match (self.time, time) {
-            (None, _) => (known.clone(), "known state"),
-            (_, Some(time)) => (rows.floats(time), time),
-            (Some(_), None) => {
-                let at = (0..rows.len()).map(|row| row as f64);
-                (at.collect(), "row of the trajectory")
-            }
+    fn figure(&self, rows: &ResultRows, of: OfFit<'_>, k: usize) -> Option<Figure> {
+        let (
+            fit,
+            Marks {
+                estimates,
+                states,
+                flat,
+                inside,
+            },
+        ) = (of.name, self.marks(rows, of, k));
+        let coordinate = match of.state.get(k) {
+            Some(name) => name.clone(),
+            None => format!("coordinate {k}"),
         };
-        let coordinate = format!("coordinate {k}");
-        let (mut estimates, mut states) = (Vec::new(), Vec::new());
-        let mut inside = 0;
-        for row in 0..rows.len() {
-            let deviation = variances[row].max(0.0).sqrt();
-            let [low, high] = [means[row] - 2.0 * deviation, means[row] + 2.0 * deviation];
-            let [at, m, d, s] = [x[row], means[row], 2.0 * deviation, known[row]].map(number);
-            estimates.push(Mark {
-                at: [x[row], means[row]],
-                interval: [low, high],
-                tip: format!("{label} {at}: estimate {m} ± {d}, known state {s}"),
-            });
-            if known[row].is_finite() {
-                inside += usize::from((low..=high).contains(&known[row]));
-                let tip = format!("{label} {at}: known state {s}, estimate {m} ± {d}");
-                states.push(Mark::new([x[row], known[row]], tip));
-            }
-        }
-        let n_known = states.len();
-        let (series, caption) = match self.time {
+        let (n_known, n_flat) = (states.len(), flat.len());
+        let is_flat = n_flat > 0;
+        let (mut series, caption) = match self.time {
             Some(_) => {
                 let band = Series {
                     is_band: true,
                     ..Series::line("estimate", estimates)
                 };
-                ([band, Series::points("known state", states)], OVER_TIME)
+                let mut series = vec![band];
+                if of.is_known {
+                    series.push(Series::points("known state", states));
+                }
+                let caption = match (of.is_known, is_flat) {
+                    (false, _) => WITHOUT_STATES,
+                    (true, true) => WITHOUT_WIDTH,
+                    (true, false) => OVER_TIME,
+                };
+                (series, caption)
             }
             None => {
                 let equal = Series::line("equal to the known state", states);
-                ([Series::points("estimate", estimates), equal], ROW_BY_ROW)
+                let caption = if is_flat {
+                    ROWS_WITHOUT_WIDTH
+                } else {
+                    ROW_BY_ROW
+                };
+                (vec![Series::points("estimate", estimates), equal], caption)
             }
         };
-        let svg = lines(&series, [label, coordinate.as_str()], false)?;
-        let alt = format!(
+        if is_flat {
+            series.push(Series::points("no variance", flat));
+        }
+        let svg = lines(&series, [self.label(rows), &coordinate], false)?;
+        let mut alt = format!(
             "Estimates of {fit}, {coordinate} of the state, with two standard deviations, over {} \
-             rows. {inside} of {n_known} known states are within two standard deviations.",
+             rows.",
             rows.len()
         );
+        if of.is_known {
+            let known = "known states are within two standard deviations.";
+            alt.push_str(&format!(" {inside} of {n_known} {known}"));
+        }
+        if is_flat {
+            let flat = counted(n_flat, "row");
+            alt.push_str(&format!(" The weights of {flat} give no variance."));
+        }
         let title = format!("{fit}: estimates, {coordinate}");
         let name = format!("{fit}-{k}");
         Some(Figure::new(
@@ -196,4 +250,66 @@ impl Chart<'_> {
             svg,
         ))
     }
+
+    /// What the first axis is.
+    fn label(&self, rows: &ResultRows) -> &str {
+        match self.time {
+            None => "known state",
+            Some(time) if rows.is_number(time) => time,
+            Some(_) => "row of the trajectory",
+        }
+    }
+
+    /// The rows in a chart of number `k` of the state.
+    fn marks(&self, rows: &ResultRows, fit: OfFit<'_>, k: usize) -> Marks {
+        let at_k = |list: Vec<f64>| list.get(k).copied().unwrap_or(f64::NAN);
+        let of = |name: &str| rows.lists(name).into_iter().map(at_k).collect::<Vec<_>>();
+        let [means, variances] =
+            ["mean", "variance"].map(|what| of(&format!("{}_{what}", fit.name)));
+        let known = of(KNOWN);
+        let label = self.label(rows);
+        let x = match self.time {
+            None => known.clone(),
+            Some(time) if rows.is_number(time) => rows.floats(time),
+            Some(_) => (0..rows.len()).map(|row| row as f64).collect(),
+        };
+        let mut marks = Marks::default();
+        for row in 0..rows.len() {
+            let deviation = variances[row].max(0.0).sqrt();
+            let [low, high] = [means[row] - 2.0 * deviation, means[row] + 2.0 * deviation];
+            let [at, m, d, s] = [x[row], means[row], 2.0 * deviation, known[row]].map(number);
+            let beside = if fit.is_known {
+                format!(", known state {s}")
+            } else {
+                String::new()
+            };
+            marks.estimates.push(Mark {
+                at: [x[row], means[row]],
+                interval: [low, high],
+                tip: format!("{label} {at}: estimate {m} ± {d}{beside}"),
+            });
+            if fit.has_weights && variances[row] == 0.0 {
+                let tip = format!("{label} {at}: estimate {m}, no variance{beside}");
+                marks.flat.push(Mark::new([x[row], means[row]], tip));
+            }
+            if known[row].is_finite() {
+                marks.inside += usize::from((low..=high).contains(&known[row]));
+                let tip = format!("{label} {at}: known state {s}, estimate {m} ± {d}");
+                marks.states.push(Mark::new([x[row], known[row]], tip));
+            }
+        }
+        marks
+    }
+}
+
+/// The rows in a chart.
+#[derive(Default)]
+struct Marks {
+    estimates: Vec<Mark>,
+    /// Known states.
+    states: Vec<Mark>,
+    /// Estimates whose weights give no variance.
+    flat: Vec<Mark>,
+    /// Known states within two standard deviations.
+    inside: usize,
 }
