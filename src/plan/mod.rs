@@ -15,6 +15,7 @@ pub mod kind;
 pub(crate) mod left_out;
 pub mod memory;
 pub mod observations;
+pub(crate) mod observations_given;
 pub mod observations_memory;
 pub(crate) mod parameters;
 pub mod pipeline;

@@ -89,7 +89,7 @@ fn given_systems_filter_measurements_alone() {
     let lake = lake();
     let ran = lake.runs(&[]);
     ran.says("sensors: 9 measured rows in 10 rows\n");
-    ran.says("\nfiltered 10 rows, 4 without a whole observation (2 without b, 1 without a, 1 without any number)\n");
+    ran.says("\nfiltered 10 rows, 4 rows without a whole observation (2 without b, 1 without a, 1 without any number)\n");
     assert!(!ran.out.contains("dropped"), "{}", ran.out);
     let found = lake.read("estimates");
     let names = found.0.schema();
@@ -158,7 +158,7 @@ fn a_result_without_known_states_is_used_like_others() {
     table(&lake, "new.parquet");
     let ran = lake.assign(&["tables.world.path=new.parquet"]).succeeds();
     ran.says(
-        "10 rows, 4 without a whole observation (2 without b, 1 without a, 1 without any number)",
+        "10 rows, 4 rows without a whole observation (2 without b, 1 without a, 1 without any number)",
     );
     let (old, new) = (lake.tables_of("out"), lake.tables_of("new"));
     for table in ["estimates", "trajectories"] {
@@ -187,7 +187,7 @@ fn a_result_without_known_states_is_used_like_others() {
     lake.run(&parts)
         .succeeds()
         .says("part 1: filtered 4 rows\n")
-        .says("part 3: filtered 6 rows, 4 without");
+        .says("part 3: filtered 6 rows, 4 rows without");
     let of_parts = lake.read_at("parts/estimates");
     let whole = lake.read("estimates");
     let (parts, mut all) = (of_parts.lists("moving_mean"), whole.lists("moving_mean"));
@@ -250,7 +250,7 @@ fn of_kernels() -> String {
 fn kernels_predict_rows_with_a_part_of_an_observation() {
     let lake = lake();
     let ran = lake.runs_text(&of_kernels());
-    ran.says("4 without a whole observation (2 without b, 1 without a, 1 without any number)");
+    ran.says("4 rows without a whole observation (2 without b, 1 without a, 1 without any number)");
     ran.says("predicted through 3 rows with a part of an observation: kernels compare whole ones");
     let rows = lake.read("estimates");
     let updated = rows.column("kb_was_updated").as_boolean();

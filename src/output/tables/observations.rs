@@ -216,10 +216,10 @@ pub(crate) fn estimates_schema(
 }
 
 /// The schema of the table `trajectories`: partition, trajectory, split, the number of filtered
-/// rows and of those without an observation, and for each fit the sum and the mean of the log
-/// scores, the number of rows with an observation that did not change the estimate, and the mean
-/// squared errors of the means and of the decoded states, over the rows whose state is known. A
-/// trajectory has one row per value of the split.
+/// rows and of those of which a number of the observation is missing, and for each fit the sum and
+/// the mean of the log scores, the number of rows with an observation that did not change the
+/// estimate, and the mean squared errors of the means and of the decoded states, over the rows
+/// whose state is known. A trajectory has one row per value of the split.
 pub(crate) fn trajectories_schema(
     run: &RunSchema,
     rows: FilterRowColumns<'_>,

@@ -95,16 +95,7 @@ impl Assigns for ObservationsKind {
             return Err(Error::input(format!("the model at {at} has no fits")));
         };
         new.check_widths(state, observation, at)?;
-        for (model, columns) in known.models.iter().flatten().zip(&known.columns) {
-            let (own, named) = (model.widths().0, columns.width(state));
-            if own != named {
-                return Err(Error::spec(format!(
-                    "the state of fit `{}` has {} in the pipeline, but {own} in the model at {at}; use the pipeline of the model",
-                    columns.name,
-                    counted(named, "number")
-                )));
-            }
-        }
+        known.check_states(state, at)?;
         let widths = Widths {
             state: Some(state),
             observation: Some(observation),

@@ -149,7 +149,10 @@ impl Fitting {
             let rows = &training.partitions[partition].rows;
             let size = FilterSize {
                 rows: rows.len() as u64,
-                state: rows.state_width as u64,
+                state: match rows.state_width {
+                    0 => plan.state_width().unwrap_or(0) as u64,
+                    own => own as u64,
+                },
                 observation: rows.observation_width as u64,
             };
             plan.fits.iter().filter_map(move |fit| {

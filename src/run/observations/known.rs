@@ -1,6 +1,6 @@
 //! Reads the filters of a written result, which then filter new rows.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, counted};
 use crate::methods::FilterMethod;
 use crate::methods::filter::model::{Factor, FilterModel};
 use crate::output::result::Written;
@@ -23,6 +23,28 @@ pub(crate) struct KnownFilters {
     pub(crate) fits: Vec<usize>,
     /// The columns of the fits.
     pub(crate) columns: Vec<FilterColumns>,
+}
+
+impl KnownFilters {
+    /// Checks that the models have states of the length that the pipeline says: `width`, or that of
+    /// the names of a fit. `at` is the place of the model.
+    ///
+    /// # Errors
+    /// If one has another.
+    pub(crate) fn check_states(&self, width: usize, at: &str) -> Result<()> {
+        let fits = self.models.iter().flatten().zip(&self.columns);
+        for (model, columns) in fits {
+            let (own, named) = (model.widths().0, columns.width(width));
+            if own != named {
+                return Err(Error::spec(format!(
+                    "the state of fit `{}` has {} in the pipeline, but {own} in the model at {at}; use the pipeline of the model",
+                    columns.name,
+                    counted(named, "number")
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Reads all models. `planned` are the fits of the pipeline, which have the methods and functions
