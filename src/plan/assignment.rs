@@ -8,6 +8,7 @@ use crate::plan::pipeline::Pipeline;
 use crate::plan::rows::{PlannedQuery, hash};
 use crate::read::lake::Lake;
 use crate::read::lake::files::LakeTable;
+use crate::read::rows::time_rules::TimeSteps;
 use datafusion::dataframe::DataFrame;
 use serde::Serialize;
 
@@ -23,6 +24,11 @@ pub(crate) trait NewRows: Sized + Send + Sync + 'static {
         query: PlannedQuery,
         lake: &Lake,
     ) -> impl Future<Output = Result<(Assignment<Self>, DataFrame)>>;
+
+    /// The times after which rows make pairs or follow each other. None if they need no times.
+    fn time_steps(&self) -> Option<TimeSteps<'_>> {
+        None
+    }
 }
 
 /// What an assignment will do, without the model. `R` has the roles of the columns of the rows.

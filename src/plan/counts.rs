@@ -24,6 +24,7 @@ use crate::plan::show::{
 use crate::read::lake::Lake;
 use crate::read::rows::layout::{Layout, Measure, RowRoles};
 use crate::read::rows::states::StateTable;
+use crate::read::rows::time_rules::TimeSteps;
 use arrow::array::ArrayRef;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
@@ -105,6 +106,10 @@ impl NewRows for NewStates {
         };
         let assignment = Assignment::new(pipeline, &query.sql, lake, &(), rows)?;
         Ok((assignment, frame))
+    }
+
+    fn time_steps(&self) -> Option<TimeSteps<'_>> {
+        self.layout.time_steps()
     }
 }
 
@@ -378,6 +383,10 @@ impl KindPlan for CountsPlan {
 
     fn times(&self) -> TimeKeys {
         self.times.clone()
+    }
+
+    fn time_steps(&self) -> Option<TimeSteps<'_>> {
+        self.layout.time_steps()
     }
 
     fn lags(&self) -> &[Lag] {

@@ -6,6 +6,7 @@ use crate::plan::job::PlannedJob;
 use crate::plan::pipeline::{Pipeline, TimeKeys};
 use crate::plan::rows::{PlannedQuery, query};
 use crate::read::lake::Lake;
+use crate::read::rows::time_rules::TimeSteps;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use serde::Serialize;
@@ -75,6 +76,11 @@ pub trait KindPlan: Sized + Serialize + DeserializeOwned + Send + Sync + 'static
     /// How the times of trajectories are read, as written.
     fn times(&self) -> TimeKeys {
         TimeKeys::default()
+    }
+
+    /// The times after which rows make pairs or follow each other. None if they need no times.
+    fn time_steps(&self) -> Option<TimeSteps<'_>> {
+        None
     }
 
     /// The number of fits per model.

@@ -23,6 +23,7 @@ use crate::plan::show::{
 };
 use crate::read::lake::Lake;
 use crate::read::observations::layout::{ObservationKey, ObservationLayout, is_list, select};
+use crate::read::rows::time_rules::TimeSteps;
 use crate::read::sql::expression::expression;
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, SchemaRef};
@@ -597,6 +598,10 @@ impl NewRows for NewObservations {
         let assignment = Assignment::new(pipeline, &query.sql, lake, &used, rows)?;
         Ok((assignment, frame))
     }
+
+    fn time_steps(&self) -> Option<TimeSteps<'_>> {
+        self.layout.time_steps()
+    }
 }
 
 impl KindPlan for ObservationsPlan {
@@ -646,6 +651,10 @@ impl KindPlan for ObservationsPlan {
 
     fn times(&self) -> TimeKeys {
         self.times.clone()
+    }
+
+    fn time_steps(&self) -> Option<TimeSteps<'_>> {
+        self.layout.time_steps()
     }
 
     fn n_fits(&self) -> usize {

@@ -19,7 +19,7 @@ use crate::plan::show::{
 use crate::read::lake::Lake;
 use crate::read::points::layout::{PointLayout, PointRoles};
 use crate::read::rows::coordinates::Scale;
-use crate::read::rows::time_rules::{Ties, TimeRules};
+use crate::read::rows::time_rules::{Ties, TimeRules, TimeSteps};
 use arrow::array::ArrayRef;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
@@ -270,6 +270,10 @@ impl KindPlan for PointsPlan {
 
     fn times(&self) -> TimeKeys {
         self.times.clone()
+    }
+
+    fn time_steps(&self) -> Option<TimeSteps<'_>> {
+        self.layout.time_steps()
     }
 
     fn lags(&self) -> &[Lag] {

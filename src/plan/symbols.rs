@@ -24,6 +24,7 @@ use crate::plan::symbols_given::{PlannedHmm, given};
 use crate::read::lake::Lake;
 use crate::read::rows::layout::{Grouping, Layout, RowRoles};
 use crate::read::rows::states::{StateColumns, StateTable};
+use crate::read::rows::time_rules::TimeSteps;
 use arrow::array::ArrayRef;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
@@ -314,6 +315,10 @@ impl NewRows for NewSymbols {
         let assignment = Assignment::new(&pipeline, &query.sql, lake, &distribution, rows)?;
         Ok((assignment, frame))
     }
+
+    fn time_steps(&self) -> Option<TimeSteps<'_>> {
+        self.layout.time_steps()
+    }
 }
 
 fn held_out(pipeline: &Pipeline) -> HeldOut {
@@ -380,6 +385,10 @@ impl KindPlan for SymbolsPlan {
 
     fn times(&self) -> TimeKeys {
         self.times.clone()
+    }
+
+    fn time_steps(&self) -> Option<TimeSteps<'_>> {
+        self.layout.time_steps()
     }
 
     fn n_fits(&self) -> usize {

@@ -179,6 +179,9 @@ pub struct Found<K: EvidenceKind> {
     pub dropped: DroppedRows,
     /// What the record says of the evidence, as far as it is known.
     pub facts: K::Facts,
+    /// By lag, the number of pairs or windows, or of rows that follow another one. None if the
+    /// kind does not know it.
+    pub pairs: Option<Vec<u64>>,
     /// What a user should know of the rows.
     pub warnings: Vec<String>,
     /// What this run counted, if the pipeline counts new files only.

@@ -15,6 +15,7 @@ pub mod init;
 pub mod inputs;
 pub(crate) mod journal;
 pub mod kind;
+pub(crate) mod near_misses;
 pub mod observations;
 pub mod options;
 pub mod planned;
@@ -185,6 +186,10 @@ impl<K: EvidenceKind> Planned<K> {
         };
         progress.stage(K::READ, None);
         let mut read = K::read(&run).await?;
+        let found = &mut read.found;
+        let (steps, pairs) = (self.plan.time_steps(), found.pairs.as_deref());
+        let near = near_misses::warnings(&self.lake, &self.frame, steps, found.rows, pairs).await?;
+        found.warnings.extend(near);
         let increment = read.found.increment.as_mut();
         let known = increment.and_then(|increment| increment.nulled.take());
         journal.record.head.values_nulled = self.nulled(known).await?;

@@ -3,10 +3,12 @@
 
 use crate::cli::integers;
 use crate::counting::counts_by_gyre;
+use crate::inside::{InProcess, Schedule, run_with};
 use crate::lake::{Lake, Swap, cases, integers_or_null};
 use crate::symbols;
 use arrow::array::ArrayRef;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
+use gyre::run::workers::{SPLIT, Workers};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -376,6 +378,90 @@ fn times_that_nearly_fit_are_a_warning() {
         .run(&["transitions.lag=600", "transitions.tolerance=20"])
         .succeeds();
     assert!(!ran.out.contains("warning"), "{}", ran.out);
+}
+
+/// Keys of the rows and of a fit, for every kind of rows with time.
+const KINDS: &str = r#"
+[transitions]\nlag = 1000\nstate = "state" | \s
+[transitions]\nlag = 1000\nstate = "state"\nweight = "w" | \s
+[transitions]\nlag = 1000\nstate = "state"\nwindow = "strided" | \s
+[transitions]\nlag = 2000\nstate = "state"\nwindow = "effective"\ninterval = 1000 | \s
+[transitions]\nlag = 1000\ncoordinates = ["x", "z"] | state_embedding"\nrank = 2\nfeatures = 20\nbandwidth = 1.0
+[sequences]\ninterval = 1000\nsymbol = "symbol" | spectral_hmm"\nrank = 2
+[sequences]\ninterval = 1000\nstate = ["x"]\nobservation = ["z"] | kalman"
+"#;
+
+/// A pipeline whose rows are a thousand units of time apart. Of eight rows in turn, three are in
+/// time, and the others are late by 3, 4 … 7 times `by`.
+fn late(rows: &str, fit: &str, by: u32) -> String {
+    let fit = match fit.trim() {
+        "" => String::new(),
+        fit => format!("[[fit]]\nname = \"fit\"\nmethod = \"{fit}"),
+    };
+    format!(
+        "job = {{ name = \"late\", output = \"FOLDER/out\" }}\ntables.rows.path = \"FOLDER/rows/\"\n{rows}
+         trajectory = \"id\"\ntime = \"t\"\nsql = \"\"\"
+         SELECT id, state, (t / 10 + id) % 3 AS symbol, 1.0 + id AS w,
+                100 * t + CASE WHEN t / 10 % 8 < 3 THEN 0 ELSE {by} * (t / 10 % 8) END AS t,
+                coalesce(state, 2) + 0.1 * (t / 10 % 7) AS x,
+                coalesce(state, 2) - 0.2 * (t / 10 % 5) AS z FROM rows\"\"\"\n{fit}\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_kinds_of_rows_warn_of_times_that_nearly_fit() {
+    let lake = Lake::new();
+    files(&lake, &jittered(6, 3, 150, 0), 2);
+    for [rows, fit] in cases(KINDS) {
+        let run = async |text: &str, workers| {
+            let (_, record) = run_with(&lake, text, workers).await.expect("a result");
+            record["warnings"].to_string()
+        };
+        let near = late(&rows, &fit, 5);
+        let said = run(&near, Workers::Local).await;
+        // The greatest distance is that of the last row of eight and the first row of the next.
+        for part in ["near that time; ", "`tolerance = 35`"] {
+            assert!(said.contains(part), "{rows}: {said}");
+        }
+        // On other machines, the same is said.
+        let nodes = InProcess::new(Schedule::InOrder);
+        let workers = Workers::Remote {
+            nodes,
+            split: SPLIT,
+        };
+        assert_eq!(run(&near, workers).await, said, "{rows}");
+        // Times that fit, those that are far, and those that a tolerance takes.
+        let mut others = vec![late(&rows, &fit, 0), late(&rows, &fit, 100)];
+        if !rows.contains("window") {
+            others.push(near.swap("time = \"t\"", "time = \"t\"\ntolerance = 35"));
+        }
+        for text in others {
+            let said = run(&text, Workers::Local).await;
+            assert!(!said.contains("near that time"), "{text}: {said}");
+        }
+    }
+}
+
+#[test]
+fn assigned_rows_that_nearly_fit_are_a_warning() {
+    let lake = Lake::new();
+    files(&lake, &jittered(6, 3, 150, 0), 2);
+    for [rows, fit] in cases(KINDS) {
+        if !rows.contains("[sequences]") {
+            continue;
+        }
+        let text = |by| late(&rows, &fit, by).swap("FOLDER/", "");
+        lake.file("p.toml", &text(0)).runs(&[]);
+        let ran = lake.assign(&[]).succeeds();
+        assert!(!ran.out.contains("near that time"), "{}", ran.out);
+        lake.file("p.toml", &text(5));
+        let ran = lake.assign(&[]).succeeds();
+        ran.says("followed by a row exactly 1000 later, but ")
+            .says("by one near that time; `tolerance = 35` takes it");
+        for folder in ["out", "new"] {
+            std::fs::remove_dir_all(lake.path(folder)).expect("a folder");
+        }
+    }
 }
 
 #[test]

@@ -124,6 +124,11 @@ pub struct CountMatrix {
 }
 
 impl CountMatrix {
+    /// Σ of the counts that were read, also outside of the largest connected set. 0 for weights.
+    pub(crate) fn accepted(&self) -> u128 {
+        self.total + self.left_out.as_ref().map_or(0, |left_out| left_out.total)
+    }
+
     /// The counts in some rows, in ascending order of sources.
     pub(crate) fn new(partition: usize, lag: usize, pieces: Vec<MatrixRows>) -> CountMatrix {
         let total = pieces.iter().map(|rows| rows.total).sum();

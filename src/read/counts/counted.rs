@@ -1,6 +1,7 @@
 //! The result of counting.
 
 use crate::evidence::counts::matrix::CountMatrix;
+use crate::read::rows::layout::Layout;
 use crate::read::rows::states::StateTable;
 use crate::read::rows::stop::Dropped;
 use arrow::array::ArrayRef;
@@ -33,4 +34,28 @@ pub struct Counted {
     pub rows: u64,
     /// Rows that were dropped, by reason.
     pub dropped: Dropped,
+}
+
+impl Counted {
+    /// The number of pairs or windows by lag, see [`pairs_by_lag`].
+    pub(crate) fn pairs(&self, layout: &Layout) -> Option<Vec<u64>> {
+        let counts = self.counts.iter();
+        pairs_by_lag(layout, counts.map(|counts| (counts.lag, counts.accepted())))
+    }
+}
+
+/// The number of pairs or windows by lag, from the lags and sums of matrices. None for weights,
+/// whose sums do not tell it.
+pub(crate) fn pairs_by_lag(
+    layout: &Layout,
+    sums: impl Iterator<Item = (usize, u128)>,
+) -> Option<Vec<u64>> {
+    if layout.is_weighted() {
+        return None;
+    }
+    let mut pairs = vec![0u64; layout.n_lags()];
+    for (lag, sum) in sums {
+        pairs[lag] = pairs[lag].saturating_add(u64::try_from(sum).unwrap_or(u64::MAX));
+    }
+    Some(pairs)
 }

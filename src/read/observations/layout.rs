@@ -5,11 +5,12 @@ use crate::evidence::lag::Step;
 use crate::read::lake::rounding::selected;
 use crate::read::rows::layout;
 use crate::read::rows::ties::Resolver;
-use crate::read::rows::time_rules::TimeRules;
+use crate::read::rows::time_rules::{TimeRules, TimeSteps};
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
+use std::slice;
 
 /// The columns that are read of states and observations, in the order of the columns of a batch:
 /// partition keys, the key of a row, state, observation, split, the second column of time.
@@ -79,6 +80,21 @@ impl ObservationLayout {
             ObservationKey::Trajectories { rules, .. } => Some(rules),
             ObservationKey::Rows { .. } => None,
         }
+    }
+
+    /// The time after which a row follows another one. None for rows without time.
+    pub(crate) fn time_steps(&self) -> Option<TimeSteps<'_>> {
+        let ObservationKey::Trajectories { step, rules, .. } = &self.key else {
+            return None;
+        };
+        let fields = self.partition.iter().chain(self.key_fields());
+        Some(TimeSteps {
+            fields: fields.cloned().collect(),
+            steps: slice::from_ref(step),
+            only_next: true,
+            may_be_near: true,
+            rules,
+        })
     }
 
     /// The layout of rows whose ties are resolved: the column that orders them is gone.

@@ -158,7 +158,7 @@ impl<'a> ObservationRows<'a> {
     pub(crate) fn finish(self) -> Result<(Found, Widths)> {
         let mut found = self.reader.found;
         self.batches.add_left_out(&mut found);
-        found.partitions = self.reader.ordered.finish()?;
+        self.reader.ordered.finish(&mut found)?;
         Ok((found, self.reader.widths))
     }
 }

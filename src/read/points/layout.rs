@@ -5,7 +5,7 @@ use crate::read::rows::coordinates::LARGEST;
 use crate::read::rows::coordinates::Scale;
 use crate::read::rows::layout;
 use crate::read::rows::ties::Resolver;
-use crate::read::rows::time_rules::TimeRules;
+use crate::read::rows::time_rules::{TimeRules, TimeSteps};
 use arrow::datatypes::{Field, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -75,6 +75,25 @@ impl PointLayout {
             PointRoles::Pairs { rules, .. } => Some(rules),
             PointRoles::Rows => None,
         }
+    }
+
+    /// The times after which rows make pairs. None for rows without time.
+    pub(crate) fn time_steps(&self) -> Option<TimeSteps<'_>> {
+        let PointRoles::Pairs {
+            lags,
+            strided,
+            rules,
+        } = &self.roles
+        else {
+            return None;
+        };
+        Some(TimeSteps {
+            fields: self.partition.iter().chain(&self.key).cloned().collect(),
+            steps: lags,
+            only_next: false,
+            may_be_near: !strided,
+            rules,
+        })
     }
 
     /// The layout of rows whose ties are resolved: the column that orders them is gone.

@@ -44,6 +44,8 @@ pub(crate) struct Survey {
     pub(crate) weights: Option<Weights>,
     /// The rows that are in a pair; all points for rows without time.
     pub(crate) used: u64,
+    /// The number of pairs by lag; empty for rows without time.
+    pub(crate) pairs: Vec<u64>,
     /// The ranges of the used rows.
     pub(crate) ends: Ends,
     /// The ranges of all rows, if some may be in no pair: they choose nothing, but a far one is
@@ -69,6 +71,7 @@ impl Survey {
         }
         self.trajectories += other.trajectories;
         self.used += other.used;
+        self.add_pairs(other.pairs.iter().copied());
         self.ends.merge(&other.ends);
         self.of_all.merge(&other.of_all);
         let n = other.moments.len().max(self.moments.len());
@@ -90,6 +93,7 @@ impl Survey {
             rows: 0,
             weights: None,
             used: 0,
+            pairs: Vec::new(),
             ends: Ends::new(dimension),
             of_all: Ends::new(dimension),
             trajectories: 0,
@@ -97,6 +101,15 @@ impl Survey {
             sample: Sample::new(dimension, SAMPLE_ROWS, SAMPLE_NUMBERS),
             moments: Vec::new(),
         }
+    }
+
+    /// Adds numbers of pairs by lag.
+    fn add_pairs(&mut self, pairs: impl ExactSizeIterator<Item = u64>) {
+        self.pairs.resize(pairs.len().max(self.pairs.len()), 0);
+        self.pairs
+            .iter_mut()
+            .zip(pairs)
+            .for_each(|(own, n)| *own += n);
     }
 
     /// Takes a row into account.
@@ -433,6 +446,7 @@ impl BlockReceiver for Surveyor {
             in_pair[y as usize] = true;
         }
         let survey = &mut self.partitions[block.partition as usize];
+        survey.add_pairs(block.pairs.iter().map(|pairs| pairs.len() as u64));
         for row in block.repeated..n {
             let point = &block.rows[row * d..][..d];
             survey.of_all.add(point, block.hashes[row]);

@@ -5,11 +5,12 @@ pub(crate) use crate::read::rows::numbered::schema;
 use crate::read::rows::states::StateColumns;
 use crate::read::rows::tag::Tag;
 use crate::read::rows::ties::Resolver;
-use crate::read::rows::time_rules::{OpenPairs, TimeRules};
+use crate::read::rows::time_rules::{OpenPairs, TimeRules, TimeSteps};
 use arrow::datatypes::{Field, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
+use std::slice;
 
 /// The columns that counting reads, in the order of the columns of a batch: partition keys, the
 /// columns of the evidence, the given partitions, the columns that identify groups, the second
@@ -294,6 +295,29 @@ impl Layout {
     pub(crate) fn n_order(&self) -> usize {
         let rows = self.evidence.trajectories();
         rows.map_or(0, |rows| self.partition.len() + rows.trajectory.len() + 1)
+    }
+
+    /// The times after which rows make pairs or windows. None for pairs.
+    pub(crate) fn time_steps(&self) -> Option<TimeSteps<'_>> {
+        let (steps, only_next, may_be_near) = match &self.evidence {
+            RowRoles::Trajectories {
+                lags,
+                strided,
+                overlap,
+                ..
+            } => (lags.as_slice(), false, !strided && overlap.is_empty()),
+            RowRoles::Windows { step, .. } => (slice::from_ref(step), true, true),
+            RowRoles::Pairs { .. } => return None,
+        };
+        let mut fields = self.fields();
+        fields.truncate(self.n_order());
+        Some(TimeSteps {
+            fields,
+            steps,
+            only_next,
+            may_be_near,
+            rules: &self.rules,
+        })
     }
 
     /// The layout of rows whose ties are resolved: the column that orders them is gone.

@@ -63,6 +63,8 @@ pub(crate) struct Found {
     pub(crate) dropped: Dropped,
     /// The partitions: the known ones, then new ones. One array per partition column.
     pub(crate) partitions: Vec<ArrayRef>,
+    /// The rows that follow another row of their sequence.
+    pub(crate) followers: u64,
 }
 
 /// Batches of a query, in order.
@@ -262,6 +264,8 @@ pub(crate) struct Ordered {
     partitions: Option<Keys>,
     last: Option<Last>,
     is_sorted: bool,
+    /// The rows so far that follow another row of their sequence.
+    followers: u64,
 }
 
 /// A converter for some fields. None without fields.
@@ -294,6 +298,7 @@ impl Ordered {
             partitions,
             last: None,
             is_sorted,
+            followers: 0,
         })
     }
 
@@ -387,6 +392,7 @@ impl Ordered {
                 let follows = before.is_some_and(|(tick, split, had_place)| {
                     had_place && split == splits[row] && leads(tick)
                 });
+                self.followers += u64::from(follows);
                 let at = kept.len();
                 kept.push(row as u32);
                 match pieces[first_piece..].last_mut() {
@@ -509,16 +515,17 @@ impl Ordered {
         repeated_time(&of, &columns[n_trajectory], name, row)
     }
 
-    /// The partitions, by number, after the last row.
+    /// Adds the partitions, by number, and the number of followers, after the last row.
     ///
     /// # Errors
     /// If the keys cannot be made columns.
-    pub(crate) fn finish(mut self) -> Result<Vec<ArrayRef>> {
-        let Some(keys) = self.partitions.take() else {
-            return Ok(Vec::new());
-        };
-        let all: Vec<u32> = (0..keys.len() as u32).collect();
-        keys.columns(&all)
+    pub(crate) fn finish(self, found: &mut Found) -> Result<()> {
+        found.followers = self.followers;
+        if let Some(keys) = self.partitions {
+            let all: Vec<u32> = (0..keys.len() as u32).collect();
+            found.partitions = keys.columns(&all)?;
+        }
+        Ok(())
     }
 }
 

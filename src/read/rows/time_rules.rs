@@ -24,6 +24,20 @@ pub(crate) struct TimeRules {
     pub open_pairs: OpenPairs,
 }
 
+/// The times after which a row makes a pair with another one, or may be followed by one.
+pub struct TimeSteps<'a> {
+    /// The leading columns of the rows: partition keys, trajectory keys and the time.
+    pub(crate) fields: Vec<Field>,
+    /// The lags, or the step from a row to the row that follows it.
+    pub(crate) steps: &'a [Step],
+    /// Whether only the next row of the trajectory counts.
+    pub(crate) only_next: bool,
+    /// Whether a tolerance may be given.
+    pub(crate) may_be_near: bool,
+    /// How the times are read.
+    pub(crate) rules: &'a TimeRules,
+}
+
 /// What is done with the pairs of a row if no row of its trajectory is at the time that the lag
 /// asks for or later. With a tolerance, the last row may be near that time, but a later row may be
 /// nearer.

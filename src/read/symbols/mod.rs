@@ -324,7 +324,7 @@ impl Reader {
 
     /// What was found beside the sequences, after the last row.
     fn finish(mut self) -> Result<Found> {
-        self.found.partitions = self.ordered.finish()?;
+        self.ordered.finish(&mut self.found)?;
         Ok(self.found)
     }
 }

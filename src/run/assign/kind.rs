@@ -103,6 +103,8 @@ pub(crate) struct AssignedRows<R> {
     pub rows: u64,
     /// Rows that were dropped, by reason.
     pub dropped: DroppedRows,
+    /// By lag, the number of pairs, or of rows that follow another one. None if it is not known.
+    pub pairs: Option<Vec<u64>>,
     /// Rows by table.
     pub tables: BTreeMap<&'static str, u64>,
     /// What a user should know of the rows.

@@ -11,11 +11,13 @@ use crate::error::{Error, Result, counted};
 use crate::output::place::Output;
 use crate::output::pointer::{Begun, Promotion};
 use crate::output::result::{Written, kind_of};
+use crate::plan::assignment::NewRows;
 use crate::read::paths::current::Current;
 use crate::run::assign::kind::{
     AssignOptions, Assigning, Assigns, Model, PlannedAssignment, check_kind,
 };
 use crate::run::assign::record::AssignRecord;
+use crate::run::near_misses::warnings;
 use crate::run::progress::Progress;
 use crate::run::record::{Ended, Head};
 use futures::future::LocalBoxFuture;
@@ -102,7 +104,7 @@ impl<K: Assigns> PlannedAssignment<K> {
             progress,
             head: &mut record.head,
         };
-        let assigned = K::assign(&mut run).await?;
+        let mut assigned = K::assign(&mut run).await?;
         if assigned.rows == 0 {
             return Err(run.no_rows());
         }
@@ -112,6 +114,9 @@ impl<K: Assigns> PlannedAssignment<K> {
                 counted(assigned.rows, "row")
             )));
         }
+        let (steps, pairs) = (self.assignment.rows.time_steps(), assigned.pairs.as_deref());
+        let near = warnings(&self.lake, &self.frame, steps, assigned.rows, pairs).await?;
+        assigned.warnings.extend(near);
         let head = &mut record.head;
         head.values_nulled = self
             .lake

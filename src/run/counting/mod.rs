@@ -2,6 +2,5 @@
 //! symbols.
 
 pub(crate) mod increment;
-pub(crate) mod near_misses;
 pub mod rounds;
 pub mod tasks;

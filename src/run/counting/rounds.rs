@@ -11,9 +11,9 @@ use crate::output::parts::Piece;
 use crate::output::place::Output;
 use crate::plan::counts::CountingPlan;
 use crate::plan::increments::Increments;
-use crate::read::counts::counted::Counted;
+use crate::read::counts::counted::{Counted, pairs_by_lag};
 use crate::read::counts::renumber::{NewNumbers, merge_partitions};
-use crate::read::rows::layout::RowRoles;
+use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::stop::Dropped;
 use crate::run::counting::tasks::{
     CountingWork, CountsGroup, Matrices, Matrix, RowSource, Summed, read_counts,
@@ -48,6 +48,14 @@ pub struct RemoteCounts {
     pub record: Option<IncrementRecord>,
     /// The `Counted` without matrices of each task, and its new numbers in the whole run.
     pub(crate) heads: Vec<(Piece, NewNumbers)>,
+}
+
+impl RemoteCounts {
+    /// The number of pairs or windows by lag, see [`pairs_by_lag`].
+    pub(crate) fn pairs(&self, layout: &Layout) -> Option<Vec<u64>> {
+        let matrices = self.units.iter().map(|unit| &unit.matrix);
+        pairs_by_lag(layout, matrices.map(|own| (own.lag as usize, own.accepted)))
+    }
 }
 
 /// The counts of one partition and lag.

@@ -68,6 +68,8 @@ pub struct Matrix {
     pub groups: Piece,
     /// Number of non-zeros.
     pub nonzeros: u64,
+    /// Σ of the counts, also outside of the largest connected set; 0 for weights.
+    pub accepted: u128,
     /// Transitions outside of the largest connected set, if only that is kept.
     pub left_out: f64,
 }
@@ -243,6 +245,7 @@ impl TaskExecutor<CountingPlan> {
                     counts.partition as u32,
                     counts.lag as u32,
                     counts.nnz() as u64,
+                    counts.accepted(),
                     left_out.map_or(0.0, |left_out| left_out.transitions),
                 ));
                 pieces.push(pack(counts)?);
@@ -256,13 +259,14 @@ impl TaskExecutor<CountingPlan> {
         let mut next = || pieces.next().ok_or_else(none);
         let head = next()?;
         let mut counts = Vec::with_capacity(shapes.len());
-        for (partition, lag, nonzeros, left_out) in shapes {
+        for (partition, lag, nonzeros, accepted, left_out) in shapes {
             counts.push(Matrix {
                 partition,
                 lag,
                 counts: next()?,
                 groups: next()?,
                 nonzeros,
+                accepted,
                 left_out,
             });
         }

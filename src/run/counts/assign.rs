@@ -115,7 +115,7 @@ impl Assigns for CountsKind {
         let counting = Arc::clone(progress);
         let advance = Arc::new(move |rows: usize| counting.advance(rows as u64));
         let mut counted = counts::count(lake, planned.frame.clone(), &rows.layout, advance).await?;
-        let n_rows = counted.rows;
+        let (n_rows, pairs) = (counted.rows, counted.pairs(&rows.layout));
         if n_rows == 0 {
             return Err(run.no_rows());
         }
@@ -141,6 +141,7 @@ impl Assigns for CountsKind {
         Ok(AssignedRows {
             rows: n_rows,
             dropped,
+            pairs,
             tables: staged.iter().map(|(&name, own)| (name, own.rows)).collect(),
             warnings: Vec::new(),
             models: all.records,

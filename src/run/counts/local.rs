@@ -13,7 +13,6 @@ use crate::plan::memory::Lack;
 use crate::plan::pipeline::keys::Empty;
 use crate::read::counts::counted::Counted;
 use crate::run::counting::increment::{self, Counting};
-use crate::run::counting::near_misses::warnings;
 use crate::run::counts::fitted::collect;
 use crate::run::counts::kind::CountsKind;
 use crate::run::counts::model::{check_not_empty, fit_model, names, place, size};
@@ -59,7 +58,7 @@ pub(super) async fn count(
         rows: counted.rows,
         dropped: counted.dropped.0.clone(),
         increment: record,
-        warnings: warnings(run.lake, run.frame, &plan.layout, &plan.lags, &counted).await?,
+        pairs: counted.pairs(&plan.layout),
         ..Found::default()
     };
     // If a ledger is kept, its objects hold the counts.

@@ -93,6 +93,7 @@ impl EvidenceKind for CountsKind {
                 let found = Found {
                     rows: remote.counted.rows,
                     dropped: remote.counted.dropped.0.clone(),
+                    pairs: remote.pairs(&run.plan.layout),
                     increment: remote.record.take(),
                     ..Found::default()
                 };

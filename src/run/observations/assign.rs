@@ -161,6 +161,7 @@ impl Assigns for ObservationsKind {
         Ok(AssignedRows {
             rows: found.found.rows,
             dropped: found.found.dropped.0.clone(),
+            pairs: Some(vec![found.found.followers]),
             tables: found.tables,
             warnings: Vec::new(),
             models,

@@ -98,6 +98,7 @@ impl EvidenceKind for ObservationsKind {
             rows: training.found.rows,
             dropped: training.found.dropped.0.clone(),
             facts: facts(plan, &training),
+            pairs: Some(vec![training.found.followers]),
             ..Found::default()
         };
         let fitting = Fitting {

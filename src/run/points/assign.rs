@@ -94,6 +94,7 @@ impl Assigns for PointsKind {
         Ok(AssignedRows {
             rows: found.rows,
             dropped: found.dropped.0.clone(),
+            pairs: None,
             tables: BTreeMap::from([(POINTS, n)]),
             warnings: warning.into_iter().collect(),
             models: assigned,

@@ -95,6 +95,15 @@ pub(crate) struct Far {
 }
 
 impl FirstPass {
+    /// The number of pairs by lag.
+    pub(crate) fn pairs(&self, n_lags: usize) -> Vec<u64> {
+        let of_lag = |lag: usize| {
+            let pairs = self.partitions.iter().map(|survey| survey.pairs.get(lag));
+            pairs.flatten().sum()
+        };
+        (0..n_lags).map(of_lag).collect()
+    }
+
     /// The ends of the range of each coordinate that are far from the middle half of the rows. A
     /// coordinate of which half of the values are equal has none.
     pub(crate) fn far(&self) -> Vec<Far> {

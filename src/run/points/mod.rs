@@ -89,6 +89,7 @@ impl EvidenceKind for PointsKind {
             facts: Facts {
                 points: points.sum(),
             },
+            pairs: Some(first_pass.pairs(layout.n_lags())),
             warnings,
             ..Found::default()
         };

@@ -124,6 +124,7 @@ impl Assigns for SymbolsKind {
         Ok(AssignedRows {
             rows: found.found.rows,
             dropped: dropped(&found.found.dropped),
+            pairs: Some(vec![found.found.followers]),
             tables: found.tables,
             warnings: Vec::new(),
             models,

@@ -32,7 +32,6 @@ use crate::plan::symbols::{HeldOut, SymbolsPlan};
 use crate::read::counts::counted::Counted;
 use crate::read::symbols::{KnownSymbols, SymbolInput};
 use crate::run::counting::increment::{self, Counting};
-use crate::run::counting::near_misses::warnings;
 use crate::run::counts::local::{COUNTED, COUNTING, counts_of_checkpoint};
 use crate::run::counts::model::partition_key;
 use crate::run::kind::{DroppedRows, EvidenceKind, Fitted, Found, Read, Running, Written};
@@ -106,14 +105,7 @@ impl EvidenceKind for SymbolsKind {
             rows: counted.rows,
             dropped: fit::dropped(&counted.dropped),
             increment,
-            warnings: warnings(
-                run.lake,
-                run.frame,
-                &plan.layout,
-                plan.interval.as_slice(),
-                &counted,
-            )
-            .await?,
+            pairs: counted.pairs(&plan.layout),
             ..Found::default()
         };
         let took = start.elapsed();

@@ -249,6 +249,7 @@ impl Assigns for Toy {
         Ok(AssignedRows {
             rows: numbers.len() as u64,
             dropped: DroppedRows::new(),
+            pairs: None,
             tables: BTreeMap::from([("differences", table.rows)]),
             warnings: Vec::new(),
             models: vec![entry(Sum { sum })],
