@@ -86,7 +86,7 @@ struct Sample {
 }
 
 /// How well times fit a lag.
-struct LagFit {
+pub(crate) struct LagFit {
     /// The rows whose trajectory goes on for the length of the lag.
     rows: usize,
     /// The rows that find a row exactly a lag later.
@@ -94,7 +94,42 @@ struct LagFit {
     /// Other rows that find one near that time.
     near: usize,
     /// How far that is for nearly all of them.
-    distance: u64,
+    pub(crate) distance: u64,
+}
+
+impl LagFit {
+    /// How well the ascending times of trajectories fit a lag, or the time to the next row if only
+    /// that one counts. None unless they fit nearly, but not exactly.
+    pub(crate) fn of(all: &[Vec<i64>], ticks: u64, only_next: bool) -> Option<LagFit> {
+        let most = ticks / NEAR;
+        let all = all.iter().flat_map(|times| {
+            if only_next {
+                to_next(times, ticks)
+            } else {
+                to_nearest(times, ticks, most)
+            }
+        });
+        let (mut rows, mut exact, mut distances) = (0, 0, Vec::new());
+        for distance in all {
+            rows += 1;
+            match distance {
+                0 => exact += 1,
+                distance if distance <= most => distances.push(distance),
+                _ => {}
+            }
+        }
+        let near = distances.len();
+        if rows < LEAST || 2 * exact >= rows || 2 * (exact + near) < rows {
+            return None;
+        }
+        distances.sort_unstable();
+        Some(LagFit {
+            rows,
+            exact,
+            near,
+            distance: distances[near - 1 - near / 50],
+        })
+    }
 }
 
 impl Sample {
@@ -152,37 +187,8 @@ impl Sample {
         Ok(())
     }
 
-    /// How well the times fit a lag, or the time to the next row if only that one counts. None
-    /// unless they fit nearly, but not exactly.
     fn fit(&self, ticks: u64, only_next: bool) -> Option<LagFit> {
-        let most = ticks / NEAR;
-        let all = self.times.iter().flat_map(|times| {
-            if only_next {
-                to_next(times, ticks)
-            } else {
-                to_nearest(times, ticks, most)
-            }
-        });
-        let (mut rows, mut exact, mut distances) = (0, 0, Vec::new());
-        for distance in all {
-            rows += 1;
-            match distance {
-                0 => exact += 1,
-                distance if distance <= most => distances.push(distance),
-                _ => {}
-            }
-        }
-        let near = distances.len();
-        if rows < LEAST || 2 * exact >= rows || 2 * (exact + near) < rows {
-            return None;
-        }
-        distances.sort_unstable();
-        Some(LagFit {
-            rows,
-            exact,
-            near,
-            distance: distances[near - 1 - near / 50],
-        })
+        LagFit::of(&self.times, ticks, only_next)
     }
 
     /// What is said of a lag that the times nearly fit.

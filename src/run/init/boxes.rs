@@ -23,10 +23,7 @@ const ROWS_PER_BOX: f64 = 50.0;
 
 /// Boxes of at most two coordinates.
 pub(crate) fn boxes(survey: &Survey, order: &Order) -> Vec<Boxes> {
-    let taken = [
-        order.time.as_str(),
-        order.trajectory.as_deref().unwrap_or(""),
-    ];
+    let taken: Vec<&str> = order.columns().map(String::as_str).collect();
     let mut columns = coordinates(survey, &taken);
     columns.truncate(2);
     let rows = survey

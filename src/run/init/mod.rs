@@ -11,6 +11,7 @@ pub mod proposal;
 pub mod roles;
 pub(crate) mod survey;
 pub(crate) mod text;
+pub(crate) mod times;
 
 use crate::error::{Error, Result};
 use crate::plan::pipeline::Pipeline;

@@ -1,21 +1,10 @@
 //! Columns → the roles that they can have: by name, then by type, then by value.
 
 use crate::error::{Error, Result};
-use crate::read::rows::keys::NONE;
 use crate::run::init::names::{Role, fit};
 use crate::run::init::survey::{Survey, SurveyColumn, ValueKind};
-use std::collections::{BTreeMap, HashMap, HashSet};
-
-/// The time from a row to the next one of its trajectory.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Steps {
-    /// The most frequent time, in units of the column or in microseconds.
-    pub most_frequent: f64,
-    /// The share of rows with that time.
-    pub share: f64,
-    /// Rows per trajectory, on average.
-    pub rows: f64,
-}
+use crate::run::init::times::{Steps, Ties, repeats, steps, ties};
+use std::cmp::Reverse;
 
 /// The order of rows in trajectories.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,8 +15,18 @@ pub(crate) struct Order {
     pub time: String,
     /// Whether the time is a date or a timestamp.
     pub is_clock: bool,
+    /// Several rows of a trajectory at one time, if there are some.
+    pub ties: Option<Ties>,
     /// How the times of a trajectory differ; none if every trajectory has one row.
     pub steps: Option<Steps>,
+}
+
+impl Order {
+    /// The columns of trajectory and time.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = &String> {
+        let second = self.ties.iter().map(|ties| &ties.order);
+        self.trajectory.iter().chain([&self.time]).chain(second)
+    }
 }
 
 /// The error if no column looks like `what`.
@@ -51,7 +50,7 @@ pub(crate) fn by_name<'a>(
     let columns = columns.filter(|(_, column)| kinds.contains(&column.kind));
     let scored = columns.map(|(at, column)| (fit(&column.name, role), at, column));
     let scored = scored.filter(|(score, ..)| *score > 0);
-    let best = scored.max_by_key(|(score, at, _)| (*score, std::cmp::Reverse(*at)));
+    let best = scored.max_by_key(|(score, at, _)| (*score, Reverse(*at)));
     best.map(|(.., column)| column)
 }
 
@@ -104,91 +103,66 @@ pub(crate) fn order(survey: &Survey) -> Result<Order> {
             && column.nulls() == 0
             && !survey.partitions.contains(&column.name)
     };
-    let mut candidates: Vec<(usize, usize, &SurveyColumn)> = (survey.columns.iter().enumerate())
+    let mut all: Vec<(usize, usize, &SurveyColumn)> = (survey.columns.iter().enumerate())
         .filter(|(_, column)| is_candidate(column))
-        .filter(|(_, column)| repeats(time, Some(column)) == 0)
         .map(|(at, column)| (fit(&column.name, Role::Trajectory), at, column))
         .collect();
     // A name that says so comes first, then few long trajectories before many short ones.
-    candidates
-        .sort_by_key(|(score, at, column)| (std::cmp::Reverse(*score), column.distinct(), *at));
+    all.sort_by_key(|(score, at, column)| (Reverse(*score), column.distinct(), *at));
+    let (candidates, repeating): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .partition(|(.., column)| repeats(time, Some(column)) == 0);
     let is_alone = repeats(time, None) == 0;
-    let named = candidates.first().filter(|(score, ..)| *score > 0);
-    let named = named.filter(|(.., column)| 2 * column.distinct() <= survey.rows);
+    let is_named = |(score, _, column): &&(usize, usize, &SurveyColumn)| {
+        *score > 0 && 2 * column.distinct() <= survey.rows
+    };
+    let named = candidates.first().filter(is_named);
     let is_order = |file: &&SurveyColumn| repeats(time, Some(file)) == 0;
     let file = survey.filename.as_ref().filter(is_order);
+    let mut found = None;
+    let tied = || {
+        let mut tied = repeating.iter().filter(is_named);
+        tied.find_map(|(.., column)| Some((*column, ties(survey, time, column)?)))
+    };
     let trajectory = match named {
         Some((.., column)) => Some(*column),
         None if is_alone => None,
         // Each of several files is a trajectory.
         None if file.is_some() => file,
-        None => Some(candidates.first().map(|(.., column)| *column).ok_or_else(|| {
-            let message = format!(
-                "several rows have the same `{}`, and no other column tells their trajectories apart; make such a column in SQL and write the pipeline by hand",
-                time.name
-            );
-            Error::input(message)
-        })?),
+        None => match tied() {
+            Some((column, ties)) => {
+                found = Some(ties);
+                Some(column)
+            }
+            None => Some(candidates.first().map(|(.., column)| *column).ok_or_else(|| {
+                let message = format!(
+                    "several rows have the same `{}`, and no other column tells their trajectories apart; make such a column in SQL and write the pipeline by hand",
+                    time.name
+                );
+                Error::input(message)
+            })?),
+        },
     };
     Ok(Order {
         trajectory: trajectory.map(|column| column.name.clone()),
         time: time.name.clone(),
         is_clock: time.kind == ValueKind::Time,
+        ties: found,
         steps: steps(time, trajectory),
-    })
-}
-
-/// The number of rows whose time is that of another row of the trajectory.
-fn repeats(time: &SurveyColumn, trajectory: Option<&SurveyColumn>) -> usize {
-    let mut seen = HashSet::new();
-    let rows = time.ids.iter().enumerate();
-    let rows = rows.filter(|(_, id)| **id != NONE);
-    rows.filter(|(at, id)| !seen.insert((trajectory.map(|t| t.ids[*at]), **id)))
-        .count()
-}
-
-fn steps(time: &SurveyColumn, trajectory: Option<&SurveyColumn>) -> Option<Steps> {
-    let mut times: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-    for (at, t) in time
-        .numbers
-        .iter()
-        .enumerate()
-        .filter(|(_, t)| t.is_finite())
-    {
-        let of = trajectory.map_or(0, |t| t.ids[at]);
-        times.entry(of).or_default().push(*t);
-    }
-    let mut frequency: HashMap<u64, usize> = HashMap::new();
-    let (mut all, mut rows) = (0, 0);
-    for times in times.values_mut() {
-        rows += times.len();
-        times.sort_unstable_by(f64::total_cmp);
-        for pair in times.windows(2) {
-            *frequency.entry((pair[1] - pair[0]).to_bits()).or_default() += 1;
-            all += 1;
-        }
-    }
-    let most = frequency
-        .into_iter()
-        .max_by_key(|(step, n)| (*n, std::cmp::Reverse(*step)))?;
-    Some(Steps {
-        most_frequent: f64::from_bits(most.0),
-        share: most.1 as f64 / all as f64,
-        rows: rows as f64 / times.len() as f64,
     })
 }
 
 /// The column of the states: by name, else the column of texts or whole numbers with the fewest
 /// values, of those whose values repeat.
 pub(crate) fn state<'a>(survey: &'a Survey, order: &Order) -> Option<&'a SurveyColumn> {
-    let is_taken = |name: &String| *name == order.time || Some(name) == order.trajectory.as_ref();
+    let is_taken = |name: &String| order.columns().any(|own| own == name);
     let mut columns: Vec<(usize, usize, &SurveyColumn)> = (survey.columns.iter().enumerate())
         .filter(|(_, column)| KEYS.contains(&column.kind) && !is_taken(&column.name))
         .filter(|(_, column)| column.distinct() >= 2 && 2 * column.distinct() <= survey.rows)
         .filter(|(_, column)| !survey.partitions.contains(&column.name))
         .map(|(at, column)| (fit(&column.name, Role::State), at, column))
         .collect();
-    columns.sort_by_key(|(score, at, column)| (std::cmp::Reverse(*score), column.distinct(), *at));
+    columns.sort_by_key(|(score, at, column)| (Reverse(*score), column.distinct(), *at));
     columns.first().map(|(.., column)| *column)
 }
 

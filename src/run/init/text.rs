@@ -4,9 +4,11 @@ use crate::error::{counted, escaped, is_hidden};
 use crate::plan::pipeline::is_output_column;
 use crate::read::formats::fill_values::FillValue;
 use crate::run::init::boxes::Boxes;
+use crate::run::init::names::{Role, fit};
 use crate::run::init::proposal::{Amount, Coordinates, Proposal, State};
-use crate::run::init::roles::{Order, Steps, float_time};
+use crate::run::init::roles::{Order, float_time};
 use crate::run::init::survey::{FILENAME, Survey, SurveyColumn};
+use crate::run::init::times::{Gaps, Jitter, round};
 use std::fmt::Write;
 
 /// How a pipeline file names places.
@@ -25,6 +27,9 @@ const MOST_POINTS: u64 = 100_000;
 
 /// Columns whose values for null are named one by one.
 const MOST_NULLS: usize = 4;
+
+/// Microseconds of a pause that often ends a session.
+const SESSION: f64 = 1800e6;
 
 /// The width at which comments begin.
 const COMMENT: usize = 41;
@@ -256,8 +261,8 @@ impl File<'_> {
 
     /// The SQL that selects the rows of trajectories and `more` columns.
     fn select_rows(&mut self, order: &Order, more: &[&str]) {
-        let columns = order.trajectory.iter().chain([&order.time]);
-        let columns = columns.map(String::as_str).chain(more.iter().copied());
+        let columns = order.columns().map(String::as_str);
+        let columns = columns.chain(more.iter().copied());
         self.select(columns.map(|name| self.selected(name)).collect());
     }
 
@@ -271,42 +276,99 @@ impl File<'_> {
             None => self.line("# No trajectory: all rows belong to one."),
         }
         let time = self.name_of(&order.time);
-        self.key("time", &time, "orders the rows of a trajectory");
+        let Some(ties) = &order.ties else {
+            return self.key("time", &time, "orders the rows of a trajectory");
+        };
+        let second = self.name_of(&ties.order);
+        let comment = "the second column orders the rows of a trajectory at one time";
+        self.key("time", &format!("[{time}, {second}]"), comment);
+        let rows = counted(ties.repeated, "row");
+        let mut comment =
+            format!("the first row of each time counts, because {rows} repeat a time");
+        if ties.equal > 0 {
+            comment += &format!(
+                "; {} of them are equal to another row in all columns",
+                ties.equal
+            );
+        }
+        self.key("duplicates", "\"first\"", &comment);
     }
 
     /// The lag: the most frequent time between rows, or ten times as much for coordinates of long
     /// trajectories. If steps differ, rows are counted.
     fn lag(&mut self, order: &Order, is_long: bool) {
-        let Some(Steps {
-            most_frequent,
-            share,
-            rows,
-        }) = &order.steps
-        else {
+        let Some(steps) = &order.steps else {
             let comment = "trajectories have one row: change the trajectory";
             return self.key("lag", "\"1 step\"", comment);
         };
-        let n = if is_long && *rows >= 50.0 { 10.0 } else { 1.0 };
-        let text = if order.is_clock {
-            duration(n * most_frequent).map(|text| toml(&text))
+        let (most_frequent, share) = (&steps.most_frequent, &steps.share);
+        let n = if is_long && steps.rows >= 50.0 {
+            10.0
         } else {
-            Some(format!("{}", n * most_frequent))
+            1.0
         };
+        if let Some(jitter) = &steps.jitter {
+            return self.near_lag(order, jitter, n > 1.0);
+        }
+        let text = length(n * most_frequent, order.is_clock);
         let percent = (100.0 * share).floor();
-        let one = if order.is_clock {
-            duration(*most_frequent).unwrap_or_else(|| format!("{most_frequent} µs"))
-        } else {
-            most_frequent.to_string()
-        };
+        let one = shown(*most_frequent, order.is_clock);
         let why = format!("{percent} % of the rows are {one} after the row before");
-        let steps = counted(n, "step");
+        let number_of_steps = counted(n, "step");
         match text.filter(|_| *share >= 0.5 && *most_frequent > 0.0) {
-            Some(text) => self.key("lag", &text, &format!("{steps}: {why}")),
+            Some(text) => self.key("lag", &text, &format!("{number_of_steps}: {why}")),
             None => {
                 let why = format!("rows are counted, because only {why}");
-                self.key("lag", &toml(&steps), &why);
+                self.key("lag", &toml(&number_of_steps), &why);
+                let trajectory = order.trajectory.as_deref().unwrap_or_default();
+                let is_named = fit(trajectory, Role::Trajectory) > 0;
+                if let Some(gaps) = steps.gaps.as_ref().filter(|_| is_named) {
+                    self.max_gap(gaps, order.is_clock);
+                }
             }
         }
+    }
+
+    /// The lag and the tolerance of times that nearly fit a step. `is_long`: ten steps, if the
+    /// times also fit these.
+    fn near_lag(&mut self, order: &Order, jitter: &Jitter, is_long: bool) {
+        let is_clock = order.is_clock;
+        let (n, distance) = match jitter.ten.filter(|_| is_long) {
+            Some(distance) => (10.0, distance),
+            None => (1.0, jitter.one),
+        };
+        let lengths = length(n * jitter.step, is_clock).zip(length(distance, is_clock));
+        let Some((lag, tolerance)) = lengths else {
+            return self.key(
+                "lag",
+                "\"1 step\"",
+                "rows are counted, because steps differ",
+            );
+        };
+        let (steps, one) = (counted(n, "step"), shown(jitter.step, is_clock));
+        let comment = format!("{steps}: most rows are about {one} after the row before");
+        self.key("lag", &lag, &comment);
+        let comment = "few times fit exactly, so the nearest row within this counts";
+        self.key("tolerance", &tolerance, comment);
+    }
+
+    /// A gap that may end a trajectory, as a comment.
+    fn max_gap(&mut self, gaps: &Gaps, is_clock: bool) {
+        let is_session = is_clock && gaps.median < SESSION && SESSION < gaps.largest;
+        let gap = if is_session {
+            Some(SESSION)
+        } else {
+            round(10.0 * gaps.median, is_clock)
+        };
+        let Some(gap) = gap.and_then(|gap| length(gap, is_clock)) else {
+            return;
+        };
+        let about = |time: f64| shown(round(time, is_clock).unwrap_or(time), is_clock);
+        let (median, largest) = (about(gaps.median), about(gaps.largest));
+        let comment = format!(
+            "ends trajectories at long pauses: they are {median} in the median, {largest} at most"
+        );
+        self.key("# max_gap", &gap, &comment);
     }
 
     fn boxes(&mut self, boxes: &Boxes) {
@@ -484,6 +546,25 @@ fn sql(name: &str) -> String {
         return name.into();
     }
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A time in units of an integer column or in microseconds, as a value of TOML. None if it is no
+/// duration of one unit.
+fn length(time: f64, is_clock: bool) -> Option<String> {
+    if is_clock {
+        duration(time).map(|text| toml(&text))
+    } else {
+        Some(time.to_string())
+    }
+}
+
+/// A time in units of an integer column or in microseconds, as text.
+fn shown(time: f64, is_clock: bool) -> String {
+    if is_clock {
+        duration(time).unwrap_or_else(|| format!("{time} µs"))
+    } else {
+        time.to_string()
+    }
 }
 
 /// Microseconds as a duration of one unit, if that is exact.
