@@ -367,6 +367,96 @@ fn values_for_missing_ones_are_proposed() {
     assert_eq!(value(&text, "null"), "{ \"state\" = [\"NA\"] }", "{text}");
 }
 
+/// Microseconds as a column of timestamps.
+fn seconds(rows: impl Iterator<Item = i64>) -> ArrayRef {
+    let rows = rows.map(|second| second * 1_000_000);
+    Arc::new(TimestampMicrosecondArray::from_iter_values(rows))
+}
+
+/// Several rows of a user at one time are ordered by a second column. Pauses between visits are
+/// long.
+#[test]
+fn rows_at_one_time_get_a_second_column() {
+    let lake = Lake::new();
+    // User, row, second, number of the row at its time.
+    let mut rows: Vec<(i64, i64, i64, i64)> = Vec::new();
+    for user in 0..20 {
+        let mut second = 0;
+        for row in 0..60 {
+            second += if row % 10 == 0 {
+                86_400
+            } else {
+                5 + 3 * row * row % 17
+            };
+            rows.push((user, row, second, 0));
+            if row % 6 == 0 {
+                rows.push((user, row, second, 1));
+            }
+            if row % 10 == 3 {
+                rows.push((user, row, second, 0));
+            }
+        }
+    }
+    let page = |(user, row, _, n): (i64, i64, i64, i64)| {
+        ["home", "list", "item", "cart"][((user + row * row / 3 + n) % 4) as usize]
+    };
+    let columns = vec![
+        ("user", integers(rows.iter().map(|row| row.0))),
+        ("time", seconds(rows.iter().map(|row| row.2))),
+        ("n", integers(rows.iter().map(|row| row.3))),
+        ("page", texts(rows.iter().map(|row| page(*row)))),
+    ];
+    lake.table("clicks.parquet", columns);
+    let text = proposed(&lake, "clicks.parquet", &[]);
+    assert_eq!(value(&text, "trajectory"), "\"user\"", "{text}");
+    assert_eq!(value(&text, "time"), "[\"time\", \"n\"]", "{text}");
+    assert_eq!(value(&text, "duplicates"), "\"first\"", "{text}");
+    // 20 users × (10 + 6) rows, 6 of which are equal to another one.
+    let why = "320 rows repeat a time; 120 of them are equal to another row in all columns";
+    assert!(text.contains(why), "{text}");
+    assert_eq!(value(&text, "lag"), "\"1 step\"", "{text}");
+    assert_eq!(value(&text, "# max_gap"), "\"30min\"", "{text}");
+    let with_gap = text.replace("# max_gap", "max_gap");
+    lake.file("p.toml", &with_gap).runs(&["job.output=gaps"]);
+    let text = proposed(&lake, "clicks.parquet", &["--kind", "sequences"]);
+    assert_eq!(value(&text, "duplicates"), "\"first\"", "{text}");
+    // Without the number, nothing orders the rows.
+    let columns = vec![
+        ("user", integers(rows.iter().map(|row| row.0))),
+        ("time", seconds(rows.iter().map(|row| row.2))),
+        ("page", texts(rows.iter().map(|row| page(*row)))),
+    ];
+    lake.table("unordered.parquet", columns);
+    lake.line("init unordered.parquet")
+        .fails(1, "several rows have the same `time`");
+}
+
+/// Hourly rows whose times are up to 20 s early or late.
+#[test]
+fn times_that_jitter_get_a_tolerance() {
+    let lake = Lake::new();
+    let rows = || (0..4 * 200i64).map(|row| (row / 200, row % 200));
+    let time = |(id, t): (i64, i64)| 3600 * t + (7 * t * t + 13 * id) % 41 - 20;
+    let wave = |(id, t): (i64, i64), by: f64| (by * t as f64 + id as f64).sin();
+    let columns = vec![
+        ("station", texts(rows().map(|row| format!("s{}", row.0)))),
+        ("time", seconds(rows().map(time))),
+        ("temp", floats(rows().map(|row| 10.0 + wave(row, 0.1)))),
+        ("salt", floats(rows().map(|row| 30.0 + wave(row, 0.17)))),
+    ];
+    lake.table("casts.parquet", columns);
+    let text = proposed(&lake, "casts.parquet", &[]);
+    assert_eq!(value(&text, "lag"), "\"10h\"", "{text}");
+    // Ten rows later, 98 % of those that are not in time are at most 38 s away.
+    assert_eq!(value(&text, "tolerance"), "\"38s\"", "{text}");
+    let why = "10 steps: most rows are about 1h after the row before";
+    assert!(text.contains(why), "{text}");
+    assert!(!text.contains("max_gap"), "{text}");
+    let ran = lake.runs(&["job.output=all", "transitions.tolerance=20min"]);
+    // Each row but the last ten of each of four stations finds another.
+    ran.says(": 760 transitions in 800 rows");
+}
+
 /// The names of many columns are not compared with each other.
 #[test]
 fn thousands_of_columns_get_a_pipeline() {
